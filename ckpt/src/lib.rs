@@ -1,0 +1,1 @@
+//! Dump and restore of an application's part on a node through CRIU; snapshot manifest and store.

@@ -1,0 +1,1 @@
+//! libcoswitch_fi.so: the libfabric provider that stock MPICH loads.

@@ -1,0 +1,1 @@
+//! Shared-memory segment of one application on one node: rings, slabs, doorbells.

@@ -1,0 +1,1 @@
+//! The node daemon: the software network card of a node.

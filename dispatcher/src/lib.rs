@@ -1,0 +1,1 @@
+//! One per application: launch, cut, dump, park, restore.

@@ -1,0 +1,1 @@
+//! Runnable walk-throughs: job files and small MPI programs.

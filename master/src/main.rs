@@ -1,0 +1,2 @@
+//! The master scheduler and the command line.
+fn main() {}

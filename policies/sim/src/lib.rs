@@ -1,0 +1,1 @@
+//! Discrete-event simulator that drives the same Scheduler as the master.
