@@ -1,0 +1,74 @@
+//! Runs other programs with a time-out and their output kept for the error message.
+
+use anyhow::{Context, Result, bail};
+use nix::fcntl::OFlag;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a program that ignores SIGTERM may linger before it is killed.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// Runs to a successful end within `limit` and returns what was printed, both streams together.
+pub(super) fn run(command: &mut Command, limit: Duration) -> Result<String> {
+    let name = format!("{command:?}");
+    let mut output = scratch_file()?;
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output.try_clone()?)
+        .spawn()
+        .with_context(|| format!("cannot start {name}"))?;
+    let status = wait(&mut child, limit)?;
+    let mut text = String::new();
+    output.rewind()?;
+    output.read_to_string(&mut text).ok();
+    match status {
+        Some(status) if status.success() => Ok(text),
+        Some(status) => bail!("{name} ended with {status}:\n{}", tail(&text)),
+        None => bail!("{name} did not end within {} s:\n{}", limit.as_secs(), tail(&text)),
+    }
+}
+
+/// Waits until `limit`; then asks the child to end and, after a grace, makes it. `None` says it came to that.
+pub(super) fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    if let Some(status) = poll(child, limit)? {
+        return Ok(Some(status));
+    }
+    // A CRIU killed in the middle of a dump ruins its target: SIGTERM lets it roll back.
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).ok();
+    if poll(child, GRACE)?.is_none() {
+        child.kill().ok();
+        child.wait()?;
+    }
+    Ok(None)
+}
+
+fn poll(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= deadline {
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A file without a name, so that nothing is left behind whatever happens.
+fn scratch_file() -> Result<File> {
+    let dir = std::env::temp_dir();
+    let file = File::options().read(true).write(true).custom_flags(OFlag::O_TMPFILE.bits()).open(&dir);
+    file.with_context(|| format!("cannot create a file in {}", dir.display()))
+}
+
+fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}
