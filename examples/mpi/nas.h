@@ -1,0 +1,69 @@
+/* What the three NAS kernels share: the pseudo-random generator of the specification (NAS-95-020, section 2.2),
+ * the class option, and the loop that times and verifies a kernel `--repeat` times. */
+#ifndef COSWITCH_EXAMPLES_NAS_H
+#define COSWITCH_EXAMPLES_NAS_H
+
+#include "support.h"
+
+/* x' = a x mod 2^46 with a = 5^13. Unsigned 64-bit products wrap modulo 2^64, of which 2^46 is a divisor, so the
+ * low 46 bits of the product are exact and no splitting into halves is needed. */
+#define NAS_MULTIPLIER 1220703125ull
+#define NAS_MASK ((1ull << 46) - 1)
+
+static inline uint64_t nas_step(uint64_t state, uint64_t multiplier) { return (state * multiplier) & NAS_MASK; }
+
+/* The state after `steps` steps from `seed`, in a logarithmic number of products. */
+static inline uint64_t nas_jump(uint64_t seed, uint64_t steps) {
+    uint64_t power = NAS_MULTIPLIER;
+    for (; steps; steps >>= 1, power = nas_step(power, power))
+        if (steps & 1) seed = nas_step(seed, power);
+    return seed;
+}
+
+static inline double nas_uniform(uint64_t *state) {
+    *state = nas_step(*state, NAS_MULTIPLIER);
+    return (double)*state * 0x1p-46;
+}
+
+/* Index of the class in a table ordered S, W, A, B. */
+static inline int nas_class_index(const char *name) {
+    const char *found = strlen(name) == 1 ? strchr("SWAB", name[0]) : NULL;
+    if (!found) usage_error("--class %s: choose S, W, A or B", name);
+    return (int)(found - "SWAB");
+}
+
+struct nas_options {
+    const char *class_name;
+    long repeat;
+};
+
+static inline struct nas_options nas_options(int argc, char **argv, const char *about) {
+    struct nas_options chosen = {.class_name = "S", .repeat = 1};
+    const struct cli_option options[] = {
+        {"class", CLI_TEXT, &chosen.class_name, "problem size S, W, A or B (default S)"},
+        {"repeat", CLI_COUNT, &chosen.repeat, "how often to do and verify the timed part (default 1)"},
+        {0},
+    };
+    parse_options(argc, argv, about, options);
+    if (chosen.repeat < 1) usage_error("--repeat must be at least 1");
+    return chosen;
+}
+
+/* Runs `kernel` as often as asked; it returns whether its result is the official one. Collective. */
+static inline int nas_repeat(const char *name, const struct nas_options *chosen, int (*kernel)(void *), void *problem) {
+    int verified = 1;
+    for (long i = 1; i <= chosen->repeat; i++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        double begin = seconds_now();
+        int good = kernel(problem);
+        verified &= good;
+        if (world_rank() == 0) {
+            printf("%s: class %s on %d ranks, %ld of %ld: %s, %.3f s\n", name, chosen->class_name, world_size(), i,
+                   chosen->repeat, good ? "verified" : "WRONG", seconds_now() - begin);
+            fflush(stdout);
+        }
+    }
+    return verified;
+}
+
+#endif
