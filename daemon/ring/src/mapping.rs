@@ -1,0 +1,86 @@
+//! A shared file mapping, and checked ways to look into it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+
+/// `len` bytes of a file, mapped `MAP_SHARED` for reading and writing until drop.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping is plain memory valid in every thread; what lies in it is accessed through atomics or through
+// the ring and slab protocols, which say who may touch which bytes when.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    pub(crate) fn of(file: &File, len: usize) -> io::Result<Mapping> {
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).expect("mmap without MAP_FIXED never maps address 0");
+        Ok(Mapping { base, len })
+    }
+
+    /// Pointer to `bytes` bytes at `offset`. Offsets come from the layout, so one outside is a broken invariant.
+    pub(crate) fn at(&self, offset: usize, bytes: usize) -> NonNull<u8> {
+        assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.len), "layout leaves the mapping");
+        // SAFETY: offset lies within the mapping, as just asserted.
+        unsafe { self.base.add(offset) }
+    }
+
+    /// A value of shared memory. `T` must consist of atomics, so that others may change it meanwhile.
+    pub(crate) fn shared<T: Shared>(&self, offset: usize) -> &T {
+        let place = self.at(offset, size_of::<T>()).cast::<T>();
+        assert!(place.is_aligned(), "layout misaligns a shared value");
+        // SAFETY: in bounds and aligned as asserted; Shared promises that every bit pattern is a value and that
+        // concurrent change is allowed; the reference lives no longer than the mapping.
+        unsafe { place.as_ref() }
+    }
+
+    /// An array of shared values.
+    pub(crate) fn shared_slice<T: Shared>(&self, offset: usize, count: usize) -> &[T] {
+        let place = self.at(offset, size_of::<T>() * count).cast::<T>();
+        assert!(place.is_aligned(), "layout misaligns a shared value");
+        // SAFETY: as in `shared`, for `count` values that lie in bounds.
+        unsafe { std::slice::from_raw_parts(place.as_ptr(), count) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: base and len are those of the mapping made in `of`; every reference into it borrows from self.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Types that may live in memory shared with other processes.
+///
+/// # Safety
+/// Made of atomics only, `repr(C)`, valid for every bit pattern.
+pub(crate) unsafe trait Shared {}
+
+// SAFETY: an atomic integer is what the trait asks for.
+unsafe impl Shared for std::sync::atomic::AtomicU32 {}
+// SAFETY: an atomic integer is what the trait asks for.
+unsafe impl Shared for std::sync::atomic::AtomicU64 {}
+// SAFETY: repr(C), two AtomicU32.
+unsafe impl Shared for crate::bell::Bell {}
+// SAFETY: repr(C), AtomicU64 only.
+unsafe impl Shared for crate::counters::Counters {}

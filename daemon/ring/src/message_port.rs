@@ -1,0 +1,67 @@
+//! Byte messages between the launcher and the daemon: two rings of the same make as those of the ranks.
+//!
+//! Either side can be made again at any time from the shared indexes; at most one of each lives at a time.
+
+use crate::header::Header;
+use crate::layout::MESSAGE_MAX;
+use crate::segment::Segment;
+use crate::spsc::{Consumer, Corrupt, Producer};
+use std::sync::Arc;
+
+/// One side's end of the conversation.
+#[derive(Debug)]
+pub struct MessagePort {
+    segment: Arc<Segment>,
+    out: Producer,
+    inward: Consumer,
+    is_daemon: bool,
+}
+
+impl MessagePort {
+    /// The launcher's end.
+    pub fn launcher_side(segment: Arc<Segment>) -> MessagePort {
+        MessagePort::new(segment, false)
+    }
+
+    /// The daemon's end.
+    pub fn daemon_side(segment: Arc<Segment>) -> MessagePort {
+        MessagePort::new(segment, true)
+    }
+
+    fn new(segment: Arc<Segment>, is_daemon: bool) -> MessagePort {
+        let out = Producer::new(segment.clone(), segment.message_ring(!is_daemon));
+        let inward = Consumer::new(segment.clone(), segment.message_ring(is_daemon), MESSAGE_MAX);
+        MessagePort { segment, out, inward, is_daemon }
+    }
+
+    /// Sends a message of at most [`MESSAGE_MAX`] bytes and rings the other side. `false`: no room now (also if the
+    /// shared indexes are damaged, which the next `recv` reports); this side's bell is rung when there is.
+    pub fn send(&mut self, message: &[u8]) -> bool {
+        assert!(message.len() <= MESSAGE_MAX, "messages are at most {MESSAGE_MAX} bytes");
+        let header = Header { len: message.len() as u32, ..Header::EMPTY };
+        let sent = self.out.push(&header, &[message]).unwrap_or(false);
+        if sent {
+            self.ring_other();
+        }
+        sent
+    }
+
+    /// Receives the next message into `message`, replacing what it held; `false` if there is none.
+    pub fn recv(&mut self, message: &mut Vec<u8>) -> Result<bool, Corrupt> {
+        let Some(record) = self.inward.record_at(self.inward.head())? else { return Ok(false) };
+        if record.header.slot != crate::header::NO_CHUNK {
+            return Err(Corrupt::Chunk { chunk: record.header.slot, len: record.header.len });
+        }
+        message.clear();
+        message.extend_from_slice(self.inward.inline_payload(&record));
+        if self.inward.release_to(record.end) {
+            self.ring_other();
+        }
+        Ok(true)
+    }
+
+    fn ring_other(&self) {
+        let bell = if self.is_daemon { self.segment.launcher_bell() } else { self.segment.daemon_bell() };
+        bell.ring();
+    }
+}

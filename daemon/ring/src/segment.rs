@@ -1,0 +1,269 @@
+//! The segment file: creating it, opening it, and its tables.
+
+use crate::bell::Bell;
+use crate::counters::{Counters, CountersSnapshot};
+use crate::layout::{Layout, NOT_LOCAL, PREFIX_BYTES, RANK_BLOCK_BYTES, SegmentSpec, Shape, ShapeError};
+use crate::mapping::Mapping;
+use crate::slab::{Slab, SlabKind, SlabOf};
+use crate::spsc::RingAt;
+use crate::wait::WaitPolicy;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+const WAIT_POLICY: usize = 64;
+const SPIN_NS: usize = 72;
+const DAEMON_BELL: usize = 128;
+const LAUNCHER_BELL: usize = 192;
+
+const RANK_BELL: usize = 0;
+const RANK_COUNTERS: usize = 64;
+const RANK_OUT_STARVED: usize = 128;
+const RANK_IN_STARVED: usize = 192;
+
+/// Why a segment could not be created or opened.
+#[derive(Debug, thiserror::Error)]
+pub enum SegmentError {
+    /// The operating system refused.
+    #[error("{act} segment {path}: {source}")]
+    Io {
+        /// What was tried.
+        act: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The file or the spec makes no segment.
+    #[error("segment {path}: {source}")]
+    Shape {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: ShapeError,
+    },
+}
+
+/// A mapped segment. Shared by the ports that are made from it.
+#[derive(Debug)]
+pub struct Segment {
+    mapping: Mapping,
+    shape: Shape,
+    layout: Layout,
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Segment {
+    /// Creates the file, which must not exist, and maps it. On failure no file is left.
+    pub fn create(path: impl AsRef<Path>, spec: &SegmentSpec) -> Result<Segment, SegmentError> {
+        let path = path.as_ref();
+        let shape = Shape::of(spec).map_err(|source| SegmentError::Shape { path: path.into(), source })?;
+        let io = |act| move |source| SegmentError::Io { act, path: path.into(), source };
+        let mut options = OpenOptions::new();
+        let file =
+            options.read(true).write(true).create_new(true).mode(0o600).open(path).map_err(io("create"))?;
+        Segment::fill(&file, &shape, spec)
+            .map_err(io("size"))
+            .and_then(|()| Segment::map(path, &file))
+            .inspect_err(|_| drop(std::fs::remove_file(path)))
+    }
+
+    fn fill(file: &File, shape: &Shape, spec: &SegmentSpec) -> io::Result<()> {
+        let layout = Layout::of(shape);
+        file.set_len(layout.len as u64)?;
+        let mapping = Mapping::of(file, layout.len)?;
+        let locals = mapping.shared_slice::<AtomicU32>(layout.local_of, shape.world_size as usize);
+        locals.iter().for_each(|entry| entry.store(NOT_LOCAL, Ordering::Relaxed));
+        let globals = mapping.shared_slice::<AtomicU32>(layout.global_of, shape.locals as usize);
+        for (local, (entry, &global)) in globals.iter().zip(&spec.local_ranks).enumerate() {
+            entry.store(global, Ordering::Relaxed);
+            locals[global as usize].store(local as u32, Ordering::Relaxed);
+        }
+        mapping.shared::<AtomicU32>(WAIT_POLICY).store(spec.wait as u32, Ordering::Relaxed);
+        mapping.shared::<AtomicU64>(SPIN_NS).store(nanos(spec.spin), Ordering::Relaxed);
+        // SAFETY: Shape is repr(C) of integers without padding, so all its bytes may be read.
+        let bytes =
+            unsafe { std::slice::from_raw_parts(std::ptr::from_ref(shape).cast::<u8>(), size_of::<Shape>()) };
+        file.write_all_at(bytes, 0)
+    }
+
+    /// Opens and maps an existing segment. The file is closed again; the mapping stays.
+    pub fn open(path: impl AsRef<Path>) -> Result<Segment, SegmentError> {
+        let path = path.as_ref();
+        let io = |source| SegmentError::Io { act: "open", path: path.into(), source };
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(io)?;
+        Segment::map(path, &file)
+    }
+
+    fn map(path: &Path, file: &File) -> Result<Segment, SegmentError> {
+        let io = |act| move |source| SegmentError::Io { act, path: path.into(), source };
+        let metadata = file.metadata().map_err(io("inspect"))?;
+        let not_a_segment = |source| SegmentError::Shape { path: path.into(), source };
+        if metadata.len() < PREFIX_BYTES as u64 {
+            return Err(not_a_segment(ShapeError::Magic));
+        }
+        let mut bytes = [0u8; size_of::<Shape>()];
+        file.read_exact_at(&mut bytes, 0).map_err(io("read"))?;
+        // SAFETY: the source has the size of a Shape, of which every bit pattern is a value.
+        let shape = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast::<Shape>()) };
+        shape.check(metadata.len()).map_err(not_a_segment)?;
+        let layout = Layout::of(&shape);
+        let mapping = Mapping::of(file, layout.len).map_err(io("map"))?;
+        Ok(Segment { mapping, shape, layout, path: path.into(), inode: metadata.ino() })
+    }
+
+    /// Bytes of the file.
+    #[allow(clippy::len_without_is_empty, reason = "a segment is never empty")]
+    pub fn len(&self) -> u64 {
+        self.layout.len as u64
+    }
+
+    /// Inode of the file: a restored rank must find the same one.
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// Path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Ranks of the application on all nodes.
+    pub fn world_size(&self) -> u32 {
+        self.shape.world_size
+    }
+
+    /// Ranks of the application on this node.
+    pub fn local_ranks(&self) -> u32 {
+        self.shape.locals
+    }
+
+    /// Bytes of a slab chunk: the largest payload of one record.
+    pub fn chunk_bytes(&self) -> usize {
+        self.shape.chunk_bytes as usize
+    }
+
+    /// Chunks of each slab.
+    pub fn chunks_per_rank(&self) -> u32 {
+        self.shape.chunks
+    }
+
+    /// Global rank of a local index. Panics on an index outside the segment.
+    pub fn global_of(&self, local: u32) -> u32 {
+        let table = self.mapping.shared_slice::<AtomicU32>(self.layout.global_of, self.shape.locals as usize);
+        table[local as usize].load(Ordering::Relaxed)
+    }
+
+    /// Local index of a global rank, or `None` if it lives on another node (or nowhere).
+    pub fn local_of(&self, global: u32) -> Option<u32> {
+        let table =
+            self.mapping.shared_slice::<AtomicU32>(self.layout.local_of, self.shape.world_size as usize);
+        let local = table.get(global as usize)?.load(Ordering::Relaxed);
+        (local < self.shape.locals).then_some(local)
+    }
+
+    /// Changes how ranks wait, from their next empty poll on.
+    pub fn set_wait_policy(&self, policy: WaitPolicy, spin: Duration) {
+        self.mapping.shared::<AtomicU64>(SPIN_NS).store(nanos(spin), Ordering::Relaxed);
+        self.mapping.shared::<AtomicU32>(WAIT_POLICY).store(policy as u32, Ordering::Relaxed);
+    }
+
+    /// How ranks wait now, and how long they spin before they sleep.
+    pub fn wait_policy(&self) -> (WaitPolicy, Duration) {
+        let policy = self.mapping.shared::<AtomicU32>(WAIT_POLICY).load(Ordering::Relaxed);
+        let spin = self.mapping.shared::<AtomicU64>(SPIN_NS).load(Ordering::Relaxed);
+        (WaitPolicy::from_raw(policy), Duration::from_nanos(spin))
+    }
+
+    /// What a local rank has counted so far.
+    pub fn counters(&self, local: u32) -> CountersSnapshot {
+        self.rank_counters(local).snapshot()
+    }
+
+    /// Rung by everybody who has something for the daemon.
+    pub fn daemon_bell(&self) -> &Bell {
+        self.mapping.shared(DAEMON_BELL)
+    }
+
+    /// Rung by the daemon when it has a message for the launcher.
+    pub fn launcher_bell(&self) -> &Bell {
+        self.mapping.shared(LAUNCHER_BELL)
+    }
+
+    /// Rung by everybody who has something for this rank.
+    pub fn rank_bell(&self, local: u32) -> &Bell {
+        self.mapping.shared(self.rank_block(local) + RANK_BELL)
+    }
+
+    /// After a restore, before any port is made: chunks the daemon had leased and not published become free. Ranks'
+    /// own leases live on in their images.
+    pub fn free_orphan_leases(&self) {
+        (0..self.shape.locals)
+            .for_each(|local| self.slab(SlabOf { local, kind: SlabKind::In }).free_leased());
+    }
+
+    pub(crate) fn rank_counters(&self, local: u32) -> &Counters {
+        self.mapping.shared(self.rank_block(local) + RANK_COUNTERS)
+    }
+
+    fn rank_block(&self, local: u32) -> usize {
+        assert!(local < self.shape.locals, "local index {local} outside the segment");
+        self.layout.rank_blocks + local as usize * RANK_BLOCK_BYTES
+    }
+
+    pub(crate) fn slab(&self, which: SlabOf) -> Slab<'_> {
+        let SlabOf { local, kind } = which;
+        let (states, starved, nth) = match kind {
+            SlabKind::Out => (self.layout.out_states, RANK_OUT_STARVED, 2 * local as usize),
+            SlabKind::In => (self.layout.in_states, RANK_IN_STARVED, 2 * local as usize + 1),
+        };
+        let states = states + local as usize * self.layout.states_stride;
+        Slab {
+            states: self.mapping.shared_slice(states, self.shape.chunks as usize),
+            starved: self.mapping.shared(self.rank_block(local) + starved),
+            base: self.mapping.at(self.layout.slabs + nth * self.layout.slab_bytes, self.layout.slab_bytes),
+            chunk_bytes: self.shape.chunk_bytes as usize,
+        }
+    }
+
+    /// The ring from a rank to the daemon.
+    pub(crate) fn out_ring(&self, local: u32) -> RingAt {
+        self.rank_ring(2 * local as usize, self.shape.ring_bytes)
+    }
+
+    /// The ring from the daemon to a rank.
+    pub(crate) fn in_ring(&self, local: u32) -> RingAt {
+        self.rank_ring(2 * local as usize + 1, self.shape.ring_bytes)
+    }
+
+    fn rank_ring(&self, nth: usize, capacity: u32) -> RingAt {
+        RingAt { offset: self.layout.rank_rings + nth * self.layout.rank_ring_stride, capacity }
+    }
+
+    /// The ring from one local rank to another.
+    pub(crate) fn direct_ring(&self, from: u32, to: u32) -> RingAt {
+        assert!(from < self.shape.locals && to < self.shape.locals, "direct rings join local ranks");
+        let nth = from as usize * self.shape.locals as usize + to as usize;
+        let offset = self.layout.direct_rings + nth * self.layout.direct_ring_stride;
+        RingAt { offset, capacity: self.shape.direct_ring_bytes }
+    }
+
+    /// The message ring towards the daemon, or from it.
+    pub(crate) fn message_ring(&self, to_daemon: bool) -> RingAt {
+        let nth = usize::from(!to_daemon);
+        let offset = self.layout.message_rings + nth * self.layout.message_ring_stride;
+        RingAt { offset, capacity: self.shape.message_ring_bytes }
+    }
+
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
