@@ -3,6 +3,29 @@
 //! Nothing here asks a clock, the environment or a random source; time and seeds are arguments. The live master
 //! and the simulator link the very same code.
 
+// First and `macro_use`: it defines `id!`.
+#[macro_use]
 pub mod noun;
 
+pub mod cluster;
+pub mod decision;
+pub mod event;
+mod id;
+pub mod job;
+pub mod limits;
+pub mod matrix;
+pub mod packing;
+pub mod placement;
+pub mod scheduler;
+
+pub use cluster::Cluster;
+pub use decision::{Decision, Incoming, RejectReason, Start, SwitchOrder, SwitchPlan, Turn};
+pub use event::{Astray, Event, Left};
+pub use id::{SlotId, SwitchId, TimerId};
+pub use job::JobSpec;
+pub use limits::{Limits, MemoryRule, Policy};
+pub use matrix::{Matrix, Misfit, Row, Seat};
 pub use noun::{Bytes, Epoch, JobId, NodeId, Rank, Rate, SimTime, UnitError, parse_duration};
+pub use packing::{Landing, Move};
+pub use placement::{Block, Placement};
+pub use scheduler::{ConfigError, JobState, Observed, Scheduler, SchedulerConfig, Wanted};

@@ -74,9 +74,10 @@ impl std::iter::Sum for Bytes {
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+        const UNITS: [(&str, u64); 4] =
+            [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
         match UNITS.iter().find(|(_, size)| self.0 >= *size) {
-            Some((unit, size)) if self.0 % size == 0 => write!(f, "{}{unit}", self.0 / size),
+            Some((unit, size)) if self.0.is_multiple_of(*size) => write!(f, "{}{unit}", self.0 / size),
             #[allow(clippy::cast_precision_loss, reason = "one decimal is shown")]
             Some((unit, size)) => write!(f, "{:.1}{unit}", self.0 as f64 / *size as f64),
             None => write!(f, "{}B", self.0),
@@ -186,15 +187,8 @@ impl fmt::Display for Rate {
 /// # Errors
 /// Where the number or the unit is missing or unknown.
 pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
-    const UNITS: &[(&str, f64)] = &[
-        ("us", 1e3),
-        ("ms", 1e6),
-        ("s", 1e9),
-        ("min", 60e9),
-        ("m", 60e9),
-        ("h", 3600e9),
-        ("d", 86_400e9),
-    ];
+    const UNITS: &[(&str, f64)] =
+        &[("us", 1e3), ("ms", 1e6), ("s", 1e9), ("min", 60e9), ("m", 60e9), ("h", 3600e9), ("d", 86_400e9)];
     let (number, scale) = split_unit(text, "10s", "us, ms, s, min, h, d", UNITS)?;
     scaled(text, number, scale).map(Duration::from_nanos)
 }

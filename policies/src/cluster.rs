@@ -1,0 +1,55 @@
+//! The machines: the columns of the matrix and what each may hold.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Bytes, NodeId};
+
+/// The nodes of the cluster, numbered from zero, each with the memory it offers to a slot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Cluster {
+    capacities: Vec<Bytes>,
+}
+
+impl Cluster {
+    /// A cluster whose node `i` offers `capacities[i]`.
+    #[must_use]
+    pub const fn new(capacities: Vec<Bytes>) -> Self {
+        Self { capacities }
+    }
+
+    /// `nodes` nodes of equal capacity.
+    #[must_use]
+    pub fn uniform(nodes: u32, capacity: Bytes) -> Self {
+        Self::new(vec![capacity; nodes as usize])
+    }
+
+    /// Number of nodes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.capacities.len()
+    }
+
+    /// Whether there is no node at all.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.capacities.is_empty()
+    }
+
+    /// The nodes in order, each with its capacity.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, Bytes)> + '_ {
+        (0..).map(NodeId).zip(self.capacities.iter().copied())
+    }
+
+    /// What `node` offers; nothing where there is no such node.
+    #[must_use]
+    pub fn capacity(&self, node: NodeId) -> Bytes {
+        self.capacities.get(node.0 as usize).copied().unwrap_or_default()
+    }
+
+    /// What the largest node offers.
+    #[must_use]
+    pub fn largest(&self) -> Bytes {
+        self.capacities.iter().copied().max().unwrap_or_default()
+    }
+}

@@ -1,0 +1,66 @@
+//! What the executor tells the [`Scheduler`](crate::Scheduler): things that happened.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{JobId, JobSpec, SwitchId, TimerId};
+
+/// Something that happened. Serialises with a `kind` field, for the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Event {
+    /// These jobs arrived, together: they are packed together, largest first. Send those of one instant in one event.
+    Submitted {
+        /// The jobs, in any order.
+        jobs: Vec<JobSpec>,
+    },
+    /// All ranks of the job ended well and its memory is free. May come at any time, also during a switch.
+    Finished {
+        /// The job.
+        job: JobId,
+    },
+    /// The job ended badly or was ended (also after [`Decision::Abandon`](crate::Decision::Abandon)); nothing of it is left.
+    Failed {
+        /// The job.
+        job: JobId,
+    },
+    /// A timer of [`Decision::SetTimer`](crate::Decision::SetTimer) fired. Stale ones are ignored, so none need be cancelled.
+    TimerFired {
+        /// The timer.
+        timer: TimerId,
+    },
+    /// Every job of the plan is where the plan wanted it, or ended on the way and was reported so.
+    SwitchDone {
+        /// The switch.
+        switch: SwitchId,
+    },
+    /// The switch is over, but not all went as planned.
+    SwitchFailed {
+        /// The switch.
+        switch: SwitchId,
+        /// The jobs that are elsewhere than planned; those not named went as planned.
+        astray: Vec<Astray>,
+    },
+}
+
+/// A job that a failed switch left elsewhere than planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Astray {
+    /// The job.
+    pub job: JobId,
+    /// Where it is.
+    pub left: Left,
+}
+
+/// Where a failed switch left a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Left {
+    /// Never launched, and may be.
+    Unlaunched,
+    /// In memory and running: its dump was aborted and it was thawed.
+    Active,
+    /// Out of memory with a valid snapshot: it was not restored.
+    Parked,
+    /// Gone for good. The scheduler treats it as failed; no further event is needed.
+    Lost,
+}

@@ -1,0 +1,35 @@
+//! What a job asks for, as the scheduler sees it. Built by the master from the job file, by the simulator from a
+//! workload.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Bytes, JobId, SimTime};
+
+/// One job: a gang of ranks with a declared working set each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSpec {
+    /// Names the job in every event and decision; unique in a run.
+    pub id: JobId,
+    /// What the user calls it; only shown.
+    pub name: String,
+    /// Number of MPI processes. They run together or not at all.
+    pub ranks: u32,
+    /// The declared working set of one rank.
+    pub memory_per_rank: Bytes,
+    /// When it was, or is to be, submitted.
+    pub arrival: SimTime,
+}
+
+impl JobSpec {
+    /// The working set of `ranks` ranks of this job.
+    #[must_use]
+    pub const fn memory_of(&self, ranks: u32) -> Bytes {
+        Bytes(self.memory_per_rank.0.saturating_mul(ranks as u64))
+    }
+
+    /// The working set of the whole gang.
+    #[must_use]
+    pub const fn memory(&self) -> Bytes {
+        self.memory_of(self.ranks)
+    }
+}

@@ -1,0 +1,218 @@
+//! Ranks to nodes: block-wise (neighbouring ranks share a node) and balanced (no node has two ranks more than another
+//! unless a small node forces it).
+//!
+//! The [`Shape`] of a job is found once, on the empty cluster, and never changes: how many nodes it spans and how many
+//! ranks one of them may get. *Which* nodes is found per row, the emptiest first. A gang is therefore never squeezed on to
+//! fewer nodes because a row happens to be half full.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Bytes, Cluster, JobSpec, MemoryRule, NodeId, Rank};
+
+/// The ranks `first .. first + ranks` of a job, on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// Where they run.
+    pub node: NodeId,
+    /// The lowest of them.
+    pub first: Rank,
+    /// How many; at least one.
+    pub ranks: u32,
+}
+
+/// Where each rank of one job runs. Blocks are in the order of both ranks and nodes, and leave no gap.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Placement {
+    blocks: Vec<Block>,
+}
+
+impl Placement {
+    /// Gives each node of `shares`, in order of nodes, that many ranks; nodes with none are left out.
+    #[must_use]
+    pub fn from_shares(shares: &[u32]) -> Self {
+        let mut first = 0;
+        let blocks = (0..).zip(shares).filter(|(_, ranks)| **ranks > 0).map(|(node, &ranks)| {
+            first += ranks;
+            Block { node: NodeId(node), first: Rank(first - ranks), ranks }
+        });
+        Self { blocks: blocks.collect() }
+    }
+
+    /// One block for each node of the job.
+    #[must_use]
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// The nodes of the job, in order.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.blocks.iter().map(|block| block.node)
+    }
+
+    /// How many ranks the job has in all.
+    #[must_use]
+    pub fn ranks(&self) -> u32 {
+        self.blocks.iter().map(|block| block.ranks).sum()
+    }
+
+    /// How many ranks run on `node`.
+    #[must_use]
+    pub fn count_on(&self, node: NodeId) -> u32 {
+        self.block_on(node).map_or(0, |block| block.ranks)
+    }
+
+    /// The numbers of the ranks on `node`; empty where there are none.
+    #[must_use]
+    pub fn ranks_on(&self, node: NodeId) -> Range<u32> {
+        self.block_on(node).map_or(0..0, |block| block.first.0..block.first.0 + block.ranks)
+    }
+
+    /// The node of `rank`.
+    #[must_use]
+    pub fn node_of(&self, rank: Rank) -> Option<NodeId> {
+        let holds = |block: &&Block| (block.first.0..block.first.0 + block.ranks).contains(&rank.0);
+        self.blocks.iter().find(holds).map(|block| block.node)
+    }
+
+    fn block_on(&self, node: NodeId) -> Option<&Block> {
+        self.blocks.iter().find(|block| block.node == node)
+    }
+}
+
+/// How a job spreads: fixed for its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Nodes it spans.
+    pub width: u32,
+    /// Ranks one node gets at most.
+    pub most: u32,
+}
+
+impl Shape {
+    /// The most even spread of `job` over the empty `cluster`; `None` where it cannot be held even so.
+    #[must_use]
+    pub fn on_empty(job: &JobSpec, cluster: &Cluster, rule: MemoryRule) -> Option<Self> {
+        let limits: Vec<u32> = cluster
+            .nodes()
+            .map(|(_, capacity)| ranks_that_fit(job, capacity, rule))
+            .filter(|n| *n > 0)
+            .collect();
+        let width = u32::try_from(limits.len()).unwrap_or(u32::MAX).min(job.ranks);
+        if width == 0 {
+            return None;
+        }
+        let held = |most: u32| limits.iter().map(|limit| u64::from(*limit.min(&most))).sum::<u64>();
+        // Few nodes and a binary-search-worthy range: `held` grows with `most`.
+        let (mut low, mut high) = (job.ranks.div_ceil(width), job.ranks);
+        if held(high) < u64::from(job.ranks) {
+            return None;
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if held(middle) < u64::from(job.ranks) { low = middle + 1 } else { high = middle }
+        }
+        Some(Self { width, most: low })
+    }
+}
+
+/// How many ranks of `job` fit in `free`, at most all of them.
+#[must_use]
+pub fn ranks_that_fit(job: &JobSpec, free: Bytes, rule: MemoryRule) -> u32 {
+    match rule {
+        MemoryRule::Ignored => job.ranks,
+        MemoryRule::MustFit => free
+            .0
+            .checked_div(job.memory_per_rank.0)
+            .map_or(job.ranks, |n| u32::try_from(n).unwrap_or(u32::MAX).min(job.ranks)),
+    }
+}
+
+/// A node as a job that looks for a place sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Whether one more job may enter the cell.
+    pub open: bool,
+    /// Jobs already there.
+    pub jobs: u32,
+    /// Memory left.
+    pub free: Bytes,
+}
+
+/// Spreads `job` over `rooms` (indexed by node) in its `shape`, emptiest nodes first; `None` where it does not fit so.
+#[must_use]
+pub fn plan_placement(job: &JobSpec, shape: Shape, rooms: &[Room], rule: MemoryRule) -> Option<Placement> {
+    let mut nodes: Vec<usize> = (0..rooms.len()).filter(|node| rooms[*node].open).collect();
+    nodes.sort_by_key(|node| (rooms[*node].jobs, std::cmp::Reverse(rooms[*node].free), *node));
+    let mut shares = vec![0; rooms.len()];
+    let mut left = job.ranks;
+    // Level by level, as water fills a vessel: every node gets its first rank before any gets its second.
+    for level in 1..=shape.most {
+        for node in &nodes {
+            if left > 0 && ranks_that_fit(job, rooms[*node].free, rule) >= level {
+                shares[*node] = level;
+                left -= 1;
+            }
+        }
+    }
+    let placement = Placement::from_shares(&shares);
+    let whole = left == 0 && placement.blocks.len() == shape.width as usize;
+    whole.then_some(placement)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{JobId, SimTime};
+
+    fn job(ranks: u32, mib: u64) -> JobSpec {
+        let memory_per_rank = Bytes::mib(mib);
+        JobSpec { id: JobId(0), name: "j".into(), ranks, memory_per_rank, arrival: SimTime(0) }
+    }
+
+    fn place(job: &JobSpec, cluster: &Cluster) -> Option<Vec<u32>> {
+        let rule = MemoryRule::MustFit;
+        let rooms: Vec<Room> = cluster.nodes().map(|(_, free)| Room { open: true, jobs: 0, free }).collect();
+        let placement = plan_placement(job, Shape::on_empty(job, cluster, rule)?, &rooms, rule)?;
+        Some(cluster.nodes().map(|(node, _)| placement.count_on(node)).collect())
+    }
+
+    #[test]
+    fn ranks_spread_block_wise_and_evenly() {
+        let cluster = Cluster::uniform(3, Bytes::mib(1000));
+        assert_eq!(place(&job(7, 100), &cluster), Some(vec![3, 2, 2]));
+        assert_eq!(place(&job(2, 100), &cluster), Some(vec![1, 1, 0]));
+        let placement = Placement::from_shares(&[3, 0, 2]);
+        assert_eq!(placement.ranks_on(NodeId(2)), 3..5);
+        assert_eq!(placement.node_of(Rank(2)), Some(NodeId(0)));
+        assert_eq!(placement.node_of(Rank(4)), Some(NodeId(2)));
+        assert_eq!(placement.node_of(Rank(5)), None);
+        assert_eq!(placement.ranks(), 5);
+    }
+
+    #[test]
+    fn a_small_node_gets_fewer_ranks_and_a_tiny_one_none() {
+        let cluster = Cluster::new(vec![Bytes::mib(200), Bytes::mib(1000), Bytes::mib(50)]);
+        assert_eq!(place(&job(6, 100), &cluster), Some(vec![2, 4, 0]));
+        assert_eq!(place(&job(13, 100), &cluster), None);
+    }
+
+    #[test]
+    fn a_gang_is_not_squeezed_on_to_fewer_nodes() {
+        let (job, rule) = (job(2, 100), MemoryRule::MustFit);
+        let shape = Shape::on_empty(&job, &Cluster::uniform(2, Bytes::mib(1000)), rule).unwrap();
+        let open = Room { open: true, jobs: 0, free: Bytes::mib(1000) };
+        assert!(plan_placement(&job, shape, &[open, open], rule).is_some());
+        assert_eq!(plan_placement(&job, shape, &[Room { open: false, ..open }, open], rule), None);
+    }
+
+    #[test]
+    fn without_the_memory_rule_anything_fits() {
+        let (job, cluster) = (job(5, 4000), Cluster::uniform(2, Bytes::mib(1)));
+        assert_eq!(Shape::on_empty(&job, &cluster, MemoryRule::MustFit), None);
+        let spread = Shape::on_empty(&job, &cluster, MemoryRule::Ignored);
+        assert_eq!(spread, Some(Shape { width: 2, most: 3 }));
+    }
+}

@@ -1,0 +1,214 @@
+//! The scheduler: event in, decisions out. The live master and the simulator drive this very code.
+//!
+//! It keeps an Ousterhout [`Matrix`] whose front row has the turn. After every event it *settles*: it compares what the
+//! matrix wants with what was observed and plans the difference, so that arrivals, ends and failures at any moment,
+//! also in the middle of a switch, need no case of their own.
+//!
+//! ```text
+//!            timer fired            SwitchDone / SwitchFailed
+//!   turn ───────────────▶ switching ───────────────▶ turn of the next row
+//!    │ ▲ job joins: activation ▲                       │ a dump failed: the same row again,
+//!    └─┴─ front row empties ───┘                       ▼ at most `switch_failures_max` times
+//! ```
+//!
+//! Rules of fairness: rows take turns in a fixed order that nothing overtakes; a turn lasts one quantum of running unless its
+//! jobs end earlier; with one row there is no timer. Jobs move only to rows whose turn comes sooner.
+//!
+//! What the executor owes: every `Switch` is answered once, every timer fires, an abandoned job is reported `Failed`.
+//! What it may rely on: one switch at a time; no decision names a job that has ended; if it dumps before it restores, the declared
+//! working sets in memory never exceed a node's capacity (`batch`, `gang`, `hybrid`).
+
+mod config;
+mod settle;
+mod state;
+mod switch;
+mod turn;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+pub use config::{ConfigError, SchedulerConfig};
+pub use state::{JobState, Observed, Wanted};
+
+use crate::{
+    Cluster, Decision, Event, JobId, JobSpec, Matrix, RejectReason, SimTime, SwitchPlan, TimerId, packing,
+};
+use state::Entry;
+use turn::Running;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Scheduler {
+    config: SchedulerConfig,
+    matrix: Matrix,
+    jobs: BTreeMap<JobId, Entry>,
+    /// Jobs no row may take yet, first come first served.
+    queue: VecDeque<JobId>,
+    /// The one switch being carried out.
+    under_way: Option<SwitchPlan>,
+    /// The turn of the front row, from when its first job runs.
+    running: Option<Running>,
+    /// A job left a row, and its room was not offered to later rows yet.
+    room_appeared: bool,
+    /// Whether `AllDone` was told, and nothing was submitted since.
+    done: bool,
+    switches: u32,
+    timers: u32,
+}
+
+impl Scheduler {
+    /// A scheduler without jobs.
+    ///
+    /// # Errors
+    /// Where the settings make no sense.
+    pub fn new(cluster: Cluster, config: SchedulerConfig) -> Result<Self, ConfigError> {
+        config.check(&cluster)?;
+        let matrix = Matrix::new(cluster, config.limits());
+        Ok(Self {
+            config,
+            matrix,
+            jobs: BTreeMap::new(),
+            queue: VecDeque::new(),
+            under_way: None,
+            running: None,
+            room_appeared: false,
+            done: true,
+            switches: 0,
+            timers: 0,
+        })
+    }
+
+    /// Takes note of `event`, which happened at `now`, and decides what follows. Events about unknown or ended jobs, stale
+    /// timers and unknown switches change nothing.
+    pub fn on_event(&mut self, now: SimTime, event: Event) -> Vec<Decision> {
+        let mut decisions = Vec::new();
+        match event {
+            Event::Submitted { jobs } => self.on_submitted(jobs, &mut decisions),
+            Event::Finished { job } => self.end(job, Observed::Finished),
+            Event::Failed { job } => self.end(job, Observed::Failed),
+            Event::TimerFired { timer } => self.on_timer(timer),
+            Event::SwitchDone { switch } => self.on_switch_over(switch, &[], &mut decisions),
+            Event::SwitchFailed { switch, astray } => self.on_switch_over(switch, &astray, &mut decisions),
+        }
+        self.settle(now, &mut decisions);
+        decisions
+    }
+
+    fn on_submitted(&mut self, jobs: Vec<JobSpec>, decisions: &mut Vec<Decision>) {
+        self.done = false;
+        let mut accepted = Vec::new();
+        for job in jobs {
+            match self.refuse(&job) {
+                Some(reason) => decisions.push(Decision::Rejected { job: job.id, reason }),
+                None => {
+                    self.jobs.insert(job.id, Entry::new(job.clone()));
+                    accepted.push(job);
+                }
+            }
+        }
+        packing::sort_for_packing(self.config.policy, &self.matrix, &mut accepted);
+        let fresh: BTreeSet<JobId> = accepted.iter().map(|job| job.id).collect();
+        self.queue.extend(accepted.iter().map(|job| job.id));
+        self.admit(decisions);
+        let waiting = (0..).zip(&self.queue).filter(|(_, job)| fresh.contains(job));
+        decisions.extend(waiting.map(|(ahead, &job)| Decision::Queued { job, ahead }));
+    }
+
+    /// Why `job` can never run, if so.
+    fn refuse(&self, job: &JobSpec) -> Option<RejectReason> {
+        if self.jobs.contains_key(&job.id) {
+            return Some(RejectReason::DuplicateId);
+        }
+        if job.ranks == 0 {
+            return Some(RejectReason::NoRanks);
+        }
+        if self.matrix.shape_of(job).is_some() {
+            return None;
+        }
+        let nodes = u32::try_from(self.matrix.cluster().len()).unwrap_or(u32::MAX);
+        let ranks = job.ranks.div_ceil(nodes);
+        Some(RejectReason::TooLarge {
+            ranks,
+            needs: job.memory_of(ranks),
+            has: self.matrix.cluster().largest(),
+        })
+    }
+
+    /// Moves jobs from the queue into rows, strictly in order.
+    fn admit(&mut self, decisions: &mut Vec<Decision>) {
+        while let Some(&job) = self.queue.front() {
+            let entry = self.jobs.get_mut(&job).expect("a queued job is known");
+            let shape = self.matrix.shape_of(&entry.spec).expect("a queued job fits the empty cluster");
+            let Some(landing) = packing::pack(&mut self.matrix, &entry.spec, shape) else { return };
+            entry.landing = Some(landing.clone());
+            self.queue.pop_front();
+            decisions.push(Decision::Admitted { job, landing });
+        }
+    }
+
+    /// The job is over: it leaves queue and matrix at once, even while a switch with it is under way.
+    fn end(&mut self, job: JobId, how: Observed) {
+        let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.observed.is_ended()) else { return };
+        entry.observed = how;
+        self.queue.retain(|queued| *queued != job);
+        self.room_appeared |= self.matrix.unseat(job).is_some();
+    }
+
+    fn on_timer(&mut self, timer: TimerId) {
+        if let Some(running) = &mut self.running {
+            running.on_timer(timer);
+        }
+    }
+}
+
+/// Looking at the state: for `explain`, reports and tests.
+impl Scheduler {
+    /// The matrix as it is wanted now.
+    #[must_use]
+    pub const fn matrix(&self) -> &Matrix {
+        &self.matrix
+    }
+
+    /// The settings.
+    #[must_use]
+    pub const fn config(&self) -> &SchedulerConfig {
+        &self.config
+    }
+
+    /// The switch being carried out.
+    #[must_use]
+    pub const fn under_way(&self) -> Option<&SwitchPlan> {
+        self.under_way.as_ref()
+    }
+
+    /// The jobs no row may take yet, the next one first.
+    pub fn queue(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.queue.iter().copied()
+    }
+
+    /// All jobs that were not rejected, also ended ones.
+    pub fn jobs(&self) -> impl Iterator<Item = JobState> + '_ {
+        self.jobs.values().map(|entry| self.state_of(entry))
+    }
+
+    /// What is known of `job`.
+    #[must_use]
+    pub fn job(&self, job: JobId) -> Option<JobState> {
+        self.jobs.get(&job).map(|entry| self.state_of(entry))
+    }
+
+    fn state_of(&self, entry: &Entry) -> JobState {
+        let front = self.matrix.front().map(|row| row.slot);
+        let wanted = match self.matrix.row_of(entry.spec.id).map(|row| row.slot) {
+            _ if entry.abandoned || entry.observed.is_ended() => Wanted::Gone,
+            None => Wanted::Queued,
+            Some(slot) if Some(slot) == front => Wanted::In { slot },
+            Some(slot) => Wanted::Out { slot },
+        };
+        JobState {
+            spec: entry.spec.clone(),
+            wanted,
+            observed: entry.observed,
+            landing: entry.landing.clone(),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What follows from the state, whatever event led to it.
+
+use std::collections::BTreeSet;
+
+use super::{Scheduler, state::Observed, turn::Running};
+use crate::{Decision, JobId, Landing, SimTime, packing};
+
+impl Scheduler {
+    pub(super) fn settle(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
+        if self.matrix.drop_empty_rows() {
+            self.running = None;
+        }
+        if self.may_act() {
+            self.admit(decisions);
+            self.strobe();
+            self.unify_slots(now, decisions);
+            self.under_way = self.plan_switch();
+            if let Some(plan) = &self.under_way {
+                self.switches += 1;
+                decisions.push(Decision::Switch(plan.clone()));
+            }
+        }
+        self.tend_turn(now, decisions);
+        self.tell_done(decisions);
+    }
+
+    /// Whether nothing is being carried out that the next plan has to wait for.
+    fn may_act(&self) -> bool {
+        self.under_way.is_none() && !self.jobs.values().any(super::state::Entry::is_dying)
+    }
+
+    /// Passes the turn on where it is over.
+    fn strobe(&mut self) {
+        if self.matrix.rows().len() > 1 && self.running.as_ref().is_some_and(Running::is_over) {
+            self.matrix.rotate();
+            self.running = None;
+        }
+    }
+
+    /// Offers room that appeared to later rows.
+    ///
+    /// A job joins the *active* row only while half of its quantum is left: else it would be brought in, hardly run, and
+    /// have lost the turn of the row it came from. When no row would be left waiting, that does not matter.
+    fn unify_slots(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
+        if !self.room_appeared {
+            return;
+        }
+        let launched = |job: &JobId| self.jobs[job].observed != Observed::Unlaunched;
+        let rooted: BTreeSet<JobId> =
+            self.matrix.rows().iter().flat_map(|row| row.jobs()).filter(launched).collect();
+        let mut whole = self.matrix.clone();
+        let mut moves = packing::unify(&mut whole, 0, &rooted);
+        whole.drop_empty_rows();
+        let early = self.running.as_ref().is_none_or(|turn| turn.is_early(now, self.config.quantum));
+        if early || whole.rows().len() == 1 {
+            self.matrix = whole;
+            self.room_appeared = false;
+        } else {
+            // The room of the active row is offered again at its end.
+            moves = packing::unify(&mut self.matrix, 1, &rooted);
+            self.matrix.drop_empty_rows();
+        }
+        for step in moves {
+            self.note_move(&step);
+            decisions.push(Decision::Moved(step));
+        }
+    }
+
+    fn note_move(&mut self, step: &packing::Move) {
+        let beside = self.matrix.row_of(step.job).into_iter().flat_map(|row| row.jobs());
+        let beside = beside.filter(|job| *job != step.job).collect();
+        let landing =
+            Landing { slot: step.to, placement: step.placement.clone(), beside, refused_by: Vec::new() };
+        self.jobs.get_mut(&step.job).expect("a seated job is known").landing = Some(landing);
+    }
+
+    /// Begins the turn when a job of the front row runs, keeps its timer, tells what changed.
+    fn tend_turn(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
+        let Some(front) = self.matrix.front() else { return };
+        let active: Vec<JobId> =
+            front.jobs().filter(|job| self.jobs[job].observed == Observed::Active).collect();
+        let turning = self.under_way.as_ref().is_some_and(|plan| !plan.is_activation());
+        if self.running.is_none() && !active.is_empty() && !turning {
+            self.running = Some(Running::new(front.slot, now));
+        }
+        let Some(running) = &mut self.running else { return };
+        let set = if self.matrix.rows().len() > 1 {
+            running.set_strobe(now, self.config.quantum, &mut self.timers)
+        } else {
+            running.forget_strobe();
+            None
+        };
+        decisions.extend(running.tell(active));
+        decisions.extend(set);
+    }
+
+    fn tell_done(&mut self, decisions: &mut Vec<Decision>) {
+        let idle = self.matrix.rows().is_empty() && self.queue.is_empty() && self.under_way.is_none();
+        if idle && !self.done {
+            self.done = true;
+            decisions.push(Decision::AllDone);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What the scheduler knows of one job. Wanted and observed are kept apart: a plan is their difference, and planning
+//! again after a failure needs no thought.
+//!
+//! ```text
+//!                    ┌───────────── dump aborted ────────────┐
+//!   Unlaunched ──launch──▶ Active ──dump──▶ Parked ──restore──▶ Active ──▶ Ended
+//!        └── launch failed ──┘▲                └── restore failed ──┘▲
+//!                             └ stays where it was, is wanted again  ┘
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use crate::{JobSpec, Landing, SlotId};
+
+/// Where a job is, as far as the executor has told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Observed {
+    /// Never ran.
+    Unlaunched,
+    /// In memory and running.
+    Active,
+    /// Out of memory, with a snapshot.
+    Parked,
+    /// Ended well.
+    Finished,
+    /// Ended badly.
+    Failed,
+}
+
+impl Observed {
+    /// Whether the job is over.
+    #[must_use]
+    pub const fn is_ended(self) -> bool {
+        matches!(self, Self::Finished | Self::Failed)
+    }
+}
+
+/// Where the scheduler wants a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "wanted", rename_all = "kebab-case")]
+pub enum Wanted {
+    /// In the queue until a row takes it.
+    Queued,
+    /// In memory: its row has the turn.
+    In {
+        /// Its row.
+        slot: SlotId,
+    },
+    /// Out of memory: another row has the turn.
+    Out {
+        /// Its row.
+        slot: SlotId,
+    },
+    /// Ended, or to be ended.
+    Gone,
+}
+
+/// Everything known of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobState {
+    /// What it asks for.
+    pub spec: JobSpec,
+    /// Where it should be.
+    pub wanted: Wanted,
+    /// Where it is.
+    pub observed: Observed,
+    /// How it came to its row; `None` while queued.
+    pub landing: Option<Landing>,
+}
+
+/// What is stored of a job; where it is wanted follows from the matrix.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) spec: JobSpec,
+    pub(super) observed: Observed,
+    /// Switches in a row that failed because of it.
+    pub(super) failures: u32,
+    pub(super) abandoned: bool,
+    pub(super) landing: Option<Landing>,
+}
+
+impl Entry {
+    pub(super) const fn new(spec: JobSpec) -> Self {
+        Self { spec, observed: Observed::Unlaunched, failures: 0, abandoned: false, landing: None }
+    }
+
+    /// Whether the executor still owes us its end.
+    pub(super) const fn is_dying(&self) -> bool {
+        self.abandoned && !self.observed.is_ended()
+    }
+}

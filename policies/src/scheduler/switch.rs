@@ -1,0 +1,83 @@
+//! Planning a switch as the difference between wanted and observed, and taking note of how it went.
+
+use super::{Scheduler, state::Observed};
+use crate::{Astray, Decision, Incoming, JobId, Left, Start, SwitchId, SwitchPlan};
+
+impl Scheduler {
+    /// What has to leave and to come so that exactly the front row is in memory; `None` where that is so.
+    pub(super) fn plan_switch(&self) -> Option<SwitchPlan> {
+        let front = self.matrix.front()?;
+        let observed = |job: JobId| self.jobs[&job].observed;
+        let others = self.matrix.rows().iter().skip(1).flat_map(|row| row.jobs());
+        let outgoing: Vec<JobId> = others.filter(|job| observed(*job) == Observed::Active).collect();
+        let incoming = front.seats.iter().filter_map(|(job, seat)| {
+            let start = match observed(*job) {
+                Observed::Unlaunched => Start::Launch,
+                Observed::Parked => Start::Restore,
+                Observed::Active | Observed::Finished | Observed::Failed => return None,
+            };
+            Some(Incoming { job: *job, start, placement: seat.placement.clone() })
+        });
+        let incoming: Vec<Incoming> = incoming.collect();
+        let (switch, slot, order) = (SwitchId(self.switches), front.slot, self.config.switching);
+        let needed = !outgoing.is_empty() || !incoming.is_empty();
+        needed.then_some(SwitchPlan { switch, slot, outgoing, incoming, order })
+    }
+
+    /// The executor answered. Jobs not `astray` went as planned; those that ended meanwhile are left alone.
+    pub(super) fn on_switch_over(
+        &mut self,
+        switch: SwitchId,
+        astray: &[Astray],
+        decisions: &mut Vec<Decision>,
+    ) {
+        let Some(plan) = self.under_way.take_if(|plan| plan.switch == switch) else { return };
+        let left = |job: JobId, planned: Left| {
+            astray.iter().find(|astray| astray.job == job).map_or(planned, |astray| astray.left)
+        };
+        let out: Vec<_> = plan.outgoing.iter().map(|job| (*job, left(*job, Left::Parked))).collect();
+        let into: Vec<_> = plan.incoming.iter().map(|i| (i.job, left(i.job, Left::Active))).collect();
+        out.iter().for_each(|(job, left)| self.note(*job, *left, Left::Parked));
+        into.iter().for_each(|(job, left)| self.note(*job, *left, Left::Active));
+        // Where a dump failed, what should have come in had no chance: only the dumps are to blame.
+        let stuck: Vec<JobId> = jobs_not(&out, Left::Parked);
+        let blamed = if stuck.is_empty() { jobs_not(&into, Left::Active) } else { stuck.clone() };
+        for job in blamed {
+            self.blame(job, decisions);
+        }
+        // A job that could not leave keeps its turn, with its whole row; the strobe will try again.
+        for job in stuck.into_iter().rev().filter(|job| !self.jobs[job].abandoned) {
+            self.matrix.promote(job);
+            self.running = None;
+        }
+    }
+
+    fn note(&mut self, job: JobId, left: Left, planned: Left) {
+        let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.observed.is_ended()) else { return };
+        match left {
+            Left::Unlaunched => entry.observed = Observed::Unlaunched,
+            Left::Active => entry.observed = Observed::Active,
+            Left::Parked => entry.observed = Observed::Parked,
+            Left::Lost => return self.end(job, Observed::Failed),
+        }
+        if left == planned {
+            entry.failures = 0;
+        }
+    }
+
+    fn blame(&mut self, job: JobId, decisions: &mut Vec<Decision>) {
+        let entry = self.jobs.get_mut(&job).expect("a planned job is known");
+        if entry.observed.is_ended() {
+            return;
+        }
+        entry.failures += 1;
+        if entry.failures >= self.config.switch_failures_max && !entry.abandoned {
+            entry.abandoned = true;
+            decisions.push(Decision::Abandon { job, failures: entry.failures });
+        }
+    }
+}
+
+fn jobs_not(jobs: &[(JobId, Left)], planned: Left) -> Vec<JobId> {
+    jobs.iter().filter(|(_, left)| *left != planned).map(|(job, _)| *job).collect()
+}
