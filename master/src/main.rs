@@ -1,2 +1,6 @@
-//! The master scheduler and the command line.
-fn main() {}
+//! The binary `coswitch`.
+#![allow(clippy::print_stdout, reason = "a schema goes to standard output")]
+
+fn main() {
+    print!("{}", coswitch::config::schema_text());
+}

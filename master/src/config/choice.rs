@@ -1,0 +1,113 @@
+//! The values of a run file that are one word out of a few.
+
+use coswitch_policies::{Policy, SwitchOrder};
+use schemars::{Schema, json_schema};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    leaf::{Misread, Quantity},
+    problem::nearest,
+};
+
+/// A type whose values are named by words.
+trait Choice: Copy + 'static {
+    /// What is chosen, as in "is not a …".
+    const WHAT: &'static str;
+    /// The words that can be written now.
+    const WORDS: &'static [(&'static str, Self)];
+    /// Words of the design that this version does not carry out, and what to write in their place.
+    const LATER: &'static [(&'static str, &'static str)];
+}
+
+fn read<T: Choice>(text: &str) -> Result<T, Misread> {
+    let text = text.trim();
+    if let Some((_, value)) = T::WORDS.iter().find(|(word, _)| *word == text) {
+        return Ok(*value);
+    }
+    if let Some((_, instead)) = T::LATER.iter().find(|(word, _)| *word == text) {
+        let message = format!("the {} `{text}` comes later: this version does not have it yet", T::WHAT);
+        return Err(Misread { message, help: Some(format!("write {instead}")) });
+    }
+    let words: Vec<_> = T::WORDS.iter().map(|(word, _)| *word).collect();
+    let known = format!("known are {}", words.join(", "));
+    let help = match nearest(text, words.iter().copied()) {
+        Some(word) => format!("did you mean `{word}`? {known}"),
+        None => known,
+    };
+    Err(Misread { message: format!("`{text}` is not a {}", T::WHAT), help: Some(help) })
+}
+
+fn schema<T: Choice>() -> Schema {
+    let words: Vec<_> = T::WORDS.iter().map(|(word, _)| *word).collect();
+    json_schema!({ "enum": words })
+}
+
+macro_rules! choice {
+    ($name:ident, $what:literal, { $($word:literal => $value:expr),* $(,)? }, later: { $($later:literal => $instead:literal),* }) => {
+        impl Choice for $name {
+            const WHAT: &'static str = $what;
+            const WORDS: &'static [(&'static str, Self)] = &[$(($word, $value)),*];
+            const LATER: &'static [(&'static str, &'static str)] = &[$(($later, $instead)),*];
+        }
+
+        impl Quantity for $name {
+            const NAME: &'static str = stringify!($name);
+            fn read(text: &str) -> Result<Self, Misread> {
+                read(text)
+            }
+            fn schema() -> Schema {
+                schema::<Self>()
+            }
+        }
+    };
+}
+
+choice!(Policy, "policy", {
+    "batch" => Policy::Batch,
+    "cosched" => Policy::Cosched,
+    "gang" => Policy::Gang,
+    "hybrid" => Policy::Hybrid,
+}, later: { "paired" => "`hybrid`, which fills sets by memory alone" });
+
+choice!(SwitchOrder, "way of switching", {
+    "sequential" => SwitchOrder::Sequential,
+}, later: { "overlapped" => "`sequential`", "prefetch" => "`sequential`" });
+
+/// What a rank does while it waits for a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wait {
+    /// Poll without pause, as stock MPICH does.
+    Spin,
+    /// Poll, giving up the processor between polls.
+    Yield,
+    /// Sleep at once.
+    Block,
+    /// Poll for a moment, then sleep.
+    SpinBlock,
+}
+
+choice!(Wait, "way of waiting", {
+    "spin" => Wait::Spin,
+    "yield" => Wait::Yield,
+    "block" => Wait::Block,
+    "spin-block" => Wait::SpinBlock,
+}, later: {});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_word_is_answered_with_the_nearest() {
+        let misread = Policy::read("hibrid").unwrap_err();
+        assert_eq!(misread.message, "`hibrid` is not a policy");
+        assert_eq!(misread.help.unwrap(), "did you mean `hybrid`? known are batch, cosched, gang, hybrid");
+    }
+
+    #[test]
+    fn what_comes_later_is_not_called_a_mistake() {
+        assert!(Policy::read("paired").unwrap_err().message.contains("comes later"));
+        assert!(SwitchOrder::read("prefetch").unwrap_err().message.contains("comes later"));
+    }
+}

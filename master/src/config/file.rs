@@ -1,0 +1,179 @@
+//! What a user writes: the run file, field by field. The JSON Schema is generated from these types.
+
+use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
+
+use coswitch_policies::{Bytes, Policy, Rate, SwitchOrder};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, SeqAccess, Visitor},
+};
+use serde_yaml::Spanned;
+
+use super::{
+    choice::Wait,
+    leaf::{Cpus, Leaf, Percent},
+};
+
+/// A coswitch run file: the machines, how they are shared, and the jobs.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct RunFile {
+    /// The machines the jobs run on.
+    pub cluster: ClusterPart,
+    /// How the machines are shared between the jobs.
+    #[serde(default)]
+    pub scheduler: Option<SchedulerPart>,
+    /// The jobs, at least one.
+    #[schemars(with = "Vec<JobPart>", length(min = 1))]
+    pub jobs: Spanned<Vec<JobPart>>,
+}
+
+/// The machines.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct ClusterPart {
+    /// The number of virtual nodes on this machine.
+    #[schemars(with = "Nodes")]
+    pub nodes: Spanned<Nodes>,
+    /// What one node may hold of jobs.
+    pub memory: Leaf<Bytes>,
+    /// The links between the nodes; full speed where left out.
+    #[serde(default)]
+    pub network: Option<NetworkPart>,
+    /// The directory that holds the images of parked jobs; inside the run's directory where left out.
+    #[serde(default)]
+    pub store: Option<Leaf<String>>,
+    /// The processors of one node; where left out, the nodes share those of the machine.
+    #[serde(default)]
+    pub cpus: Option<Leaf<Cpus>>,
+}
+
+/// The links between nodes.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct NetworkPart {
+    /// The rate of a node's link.
+    pub rate: Leaf<Rate>,
+}
+
+/// How the machines are shared. What is left out is taken from the defaults.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct SchedulerPart {
+    /// The limits under which the matrix is filled.
+    #[serde(default)]
+    pub policy: Option<Leaf<Policy>>,
+    /// How long a slot stays active.
+    #[serde(default)]
+    pub quantum: Option<Leaf<Duration>>,
+    /// The share of time that switching may cost; used by the quantum `auto`, which comes later.
+    #[serde(default)]
+    pub overhead: Option<Leaf<Percent>>,
+    /// The order of the steps of a switch.
+    #[serde(default)]
+    pub switching: Option<Leaf<SwitchOrder>>,
+    /// The most jobs that may share a node in one slot (policy `hybrid`).
+    #[serde(default)]
+    pub max_per_cell: Option<Leaf<u32>>,
+    /// What a rank does while it waits for a message.
+    #[serde(default)]
+    pub wait: Option<Leaf<Wait>>,
+}
+
+/// One job, or several alike.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct JobPart {
+    /// The name of the job; with `count` above 1 the jobs are called `name-1`, `name-2` and so on.
+    pub name: Leaf<String>,
+    /// The program and its arguments. A program with a `/` is looked up from the directory of this file, others in PATH.
+    #[schemars(with = "Vec<Leaf<String>>", length(min = 1))]
+    pub command: Spanned<Vec<Leaf<String>>>,
+    /// The number of MPI ranks.
+    pub ranks: Leaf<u32>,
+    /// The working set of one rank.
+    pub memory: Leaf<Bytes>,
+    /// How many such jobs there are; 1 where left out.
+    #[serde(default)]
+    pub count: Option<Leaf<u32>>,
+    /// When the job is submitted, from the start of the run; at once where left out.
+    #[serde(default)]
+    pub arrival: Option<Leaf<Duration>>,
+    /// Environment variables for the ranks.
+    #[serde(default)]
+    pub env: Option<BTreeMap<String, Leaf<String>>>,
+    /// The working directory of the ranks; the directory of this file where left out.
+    #[serde(default)]
+    pub cwd: Option<Leaf<String>>,
+    /// How long the job takes alone, where known; the trade-off metric needs it.
+    #[serde(default)]
+    pub alone: Option<Leaf<Duration>>,
+    /// What a rank of this job does while it waits for a message.
+    #[serde(default)]
+    pub wait: Option<Leaf<Wait>>,
+}
+
+/// `nodes:` as written: a number, or what later versions will take.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Nodes {
+    /// One value: a number of virtual nodes, or a word.
+    Word(String),
+    /// A list of host names.
+    Hosts,
+}
+
+impl JsonSchema for Nodes {
+    fn schema_name() -> Cow<'static, str> {
+        "Nodes".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "minimum": 1, "maximum": super::resolve::NODES_MAX })
+    }
+}
+
+impl<'de> Deserialize<'de> for Nodes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NodesVisitor;
+
+        impl<'de> Visitor<'de> for NodesVisitor {
+            type Value = Nodes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of virtual nodes")
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Nodes, E> {
+                Ok(Nodes::Word(number.to_string()))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Nodes, E> {
+                Ok(Nodes::Word(number.to_string()))
+            }
+
+            fn visit_f64<E>(self, number: f64) -> Result<Nodes, E> {
+                Ok(Nodes::Word(number.to_string()))
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Nodes, E> {
+                Ok(Nodes::Word(value.to_string()))
+            }
+
+            fn visit_str<E>(self, word: &str) -> Result<Nodes, E> {
+                Ok(Nodes::Word(word.into()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut hosts: A) -> Result<Nodes, A::Error> {
+                while hosts.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Nodes::Hosts)
+            }
+        }
+
+        deserializer.deserialize_any(NodesVisitor)
+    }
+}

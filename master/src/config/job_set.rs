@@ -1,0 +1,99 @@
+//! What a run file means: the cluster, the settings and the jobs, checked, with nothing left to look up.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use coswitch_policies::{Bytes, JobId, Policy, Rate, SimTime, SwitchOrder};
+use serde::{Deserialize, Serialize};
+
+use super::{choice::Wait, leaf::Cpus};
+
+/// A run file, understood and checked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobSet {
+    /// The name of the run: the file's name without its ending.
+    pub name: String,
+    /// The file it was read from.
+    pub file: PathBuf,
+    /// The machines.
+    pub cluster: Cluster,
+    /// How they are shared.
+    pub scheduler: Settings,
+    /// The jobs, numbered from 0 in the order of the file.
+    pub jobs: Vec<Job>,
+}
+
+/// The machines of a run: virtual nodes of this machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cluster {
+    /// How many.
+    pub nodes: u32,
+    /// What one of them may hold of jobs.
+    pub memory: Bytes,
+    /// The rate of a node's link; full speed where none.
+    pub rate: Option<Rate>,
+    /// The directory for images; inside the run's directory where none.
+    pub store: Option<PathBuf>,
+    /// The processors of one node; all of the machine's, shared, where none.
+    pub cpus: Option<Cpus>,
+}
+
+/// How the machines are shared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// The limits under which the matrix is filled.
+    pub policy: Policy,
+    /// How long a slot stays active.
+    pub quantum: Duration,
+    /// The share of time that switching may cost.
+    pub overhead: f64,
+    /// The order of the steps of a switch.
+    pub switching: SwitchOrder,
+    /// The most jobs in one cell; no limit but memory where none.
+    pub max_per_cell: Option<u32>,
+}
+
+/// One job; `count` alike in the file are so many of these.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Its number.
+    pub id: JobId,
+    /// Its name, unique in the run.
+    pub name: String,
+    /// The program: an absolute path to an executable file.
+    pub program: PathBuf,
+    /// The program's arguments, without its name.
+    pub arguments: Vec<String>,
+    /// The number of MPI ranks.
+    pub ranks: u32,
+    /// The working set of one rank.
+    pub memory: Bytes,
+    /// When it is submitted, from the start of the run.
+    pub arrival: SimTime,
+    /// Environment variables for the ranks, on top of coswitch's own.
+    pub env: BTreeMap<String, String>,
+    /// The working directory of the ranks, absolute.
+    pub cwd: PathBuf,
+    /// How long it takes alone, where the file says so.
+    pub alone: Option<Duration>,
+    /// What its ranks do while they wait.
+    pub wait: Wait,
+}
+
+impl Job {
+    /// The working set of the whole job.
+    pub fn memory_total(&self) -> Bytes {
+        Bytes(self.memory.0.saturating_mul(self.ranks.into()))
+    }
+}
+
+impl JobSet {
+    /// The working sets of all jobs together.
+    pub fn memory_total(&self) -> Bytes {
+        self.jobs.iter().map(Job::memory_total).sum()
+    }
+
+    /// What all nodes together may hold.
+    pub fn capacity_total(&self) -> Bytes {
+        Bytes(self.cluster.memory.0.saturating_mul(self.cluster.nodes.into()))
+    }
+}

@@ -1,0 +1,217 @@
+//! The single values a run file is made of, each with its place in the text.
+//!
+//! A leaf is read as text and understood later, by [`Leaf::read`], so that a wrong unit in one field does not hide
+//! a wrong one in another. What may stand in a leaf is told once, by [`Quantity`], to the reader and to the schema.
+
+use std::{borrow::Cow, marker::PhantomData, time::Duration};
+
+use coswitch_policies::{Bytes, Rate, parse_duration};
+use miette::SourceSpan;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer};
+use serde_yaml::Spanned;
+
+use super::{problem::Problem, tree::span_at};
+
+/// A type that can be read from one value of a run file.
+pub trait Quantity: Sized {
+    /// The name of the type in the schema.
+    const NAME: &'static str;
+
+    /// Understands the text.
+    ///
+    /// # Errors
+    /// Says what is wrong and what would be right.
+    fn read(text: &str) -> Result<Self, Misread>;
+
+    /// What the schema says of it.
+    fn schema() -> Schema;
+}
+
+/// Why a value was not understood.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Misread {
+    /// What is wrong.
+    pub message: String,
+    /// What would be right.
+    pub help: Option<String>,
+}
+
+impl<E: std::error::Error> From<E> for Misread {
+    fn from(error: E) -> Self {
+        Self { message: error.to_string(), help: None }
+    }
+}
+
+/// A value of type `T` as it stands in the text.
+#[derive(Debug)]
+pub struct Leaf<T> {
+    text: Spanned<String>,
+    of: PhantomData<T>,
+}
+
+impl<T: Quantity> Leaf<T> {
+    /// The value, or the problem with it.
+    pub fn read(&self, field: &str) -> Result<T, Problem> {
+        T::read(&self.text.value).map_err(|Misread { message, help }| Problem {
+            field: field.into(),
+            span: self.span(),
+            message,
+            help,
+        })
+    }
+
+    /// What is written there.
+    pub fn text(&self) -> &str {
+        &self.text.value
+    }
+
+    /// Where it stands.
+    pub fn span(&self) -> SourceSpan {
+        span_at(&self.text.referenced)
+    }
+}
+
+impl<'de, T> Deserialize<'de> for Leaf<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Spanned::deserialize(deserializer).map(|text| Self { text, of: PhantomData })
+    }
+}
+
+impl<T: Quantity> JsonSchema for Leaf<T> {
+    fn schema_name() -> Cow<'static, str> {
+        T::NAME.into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        T::schema()
+    }
+}
+
+impl Quantity for String {
+    const NAME: &'static str = "Text";
+    fn read(text: &str) -> Result<Self, Misread> {
+        Ok(text.into())
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": ["string", "number", "boolean"] })
+    }
+}
+
+impl Quantity for u32 {
+    const NAME: &'static str = "Number";
+    fn read(text: &str) -> Result<Self, Misread> {
+        text.parse().map_err(|_| Misread {
+            message: format!("`{text}` is not a whole number from 1 to {}", Self::MAX),
+            help: None,
+        })
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "integer", "minimum": 1, "maximum": u32::MAX })
+    }
+}
+
+impl Quantity for Bytes {
+    const NAME: &'static str = "Bytes";
+    fn read(text: &str) -> Result<Self, Misread> {
+        Ok(text.parse()?)
+    }
+    fn schema() -> Schema {
+        json_schema!({
+            "type": "string", "pattern": "^\\s*[0-9.]+\\s*([KkMmGgTt][Ii]?)?[Bb]\\s*$",
+            "examples": ["300MiB", "1GiB"],
+        })
+    }
+}
+
+impl Quantity for Rate {
+    const NAME: &'static str = "Rate";
+    fn read(text: &str) -> Result<Self, Misread> {
+        Ok(text.parse()?)
+    }
+    fn schema() -> Schema {
+        json_schema!({
+            "type": "string", "pattern": "^\\s*[0-9.]+\\s*[KkMmGg]?[Bb][Ii][Tt]\\s*$", "examples": ["100Mbit"],
+        })
+    }
+}
+
+impl Quantity for Duration {
+    const NAME: &'static str = "Duration";
+    fn read(text: &str) -> Result<Self, Misread> {
+        Ok(parse_duration(text)?)
+    }
+    fn schema() -> Schema {
+        json_schema!({
+            "type": "string", "pattern": "^\\s*[0-9.]+\\s*([Uu][Ss]|[Mm][Ss]|[Ss]|[Mm]|[Mm][Ii][Nn]|[Hh]|[Dd])\\s*$",
+            "examples": ["10s", "250ms"],
+        })
+    }
+}
+
+/// A share of one, written in percent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Percent(pub f64);
+
+impl Quantity for Percent {
+    const NAME: &'static str = "Percent";
+    fn read(text: &str) -> Result<Self, Misread> {
+        let number = text.trim().strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+        match number {
+            Some(percent) if percent > 0.0 && percent < 100.0 => Ok(Self(percent / 100.0)),
+            _ => Err(Misread {
+                message: format!("`{text}` is not a share between 0% and 100%"),
+                help: Some("write for example `2%`".into()),
+            }),
+        }
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "pattern": "^\\s*[0-9.]+\\s*%\\s*$", "examples": ["2%"] })
+    }
+}
+
+/// How many processors a virtual node has; a part of one is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, serde::Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Cpus(pub f64);
+
+impl Quantity for Cpus {
+    const NAME: &'static str = "Cpus";
+    fn read(text: &str) -> Result<Self, Misread> {
+        match text.trim().parse::<f64>() {
+            Ok(number) if (0.01..=4096.0).contains(&number) => Ok(Self(number)),
+            _ => Err(Misread {
+                message: format!("`{text}` is not a number of processors"),
+                help: Some("write for example `1` or `0.5`".into()),
+            }),
+        }
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "number", "exclusiveMinimum": 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_written_in_percent() {
+        assert_eq!(Percent::read("2%"), Ok(Percent(0.02)));
+        for wrong in ["2", "0%", "120%", "some%"] {
+            assert!(Percent::read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn zero_processors_or_none_at_all_are_refused() {
+        assert_eq!(Cpus::read("0.5"), Ok(Cpus(0.5)));
+        for wrong in ["0", "-1", "nan", "inf", "many"] {
+            assert!(Cpus::read(wrong).is_err(), "{wrong}");
+        }
+    }
+}

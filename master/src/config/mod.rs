@@ -1,0 +1,146 @@
+//! The run file: read, checked, understood.
+//!
+//! text → [`tree`] (places) → [`shape`] (fields, against the schema) → [`file`] (typed) → [`resolve`] (meaning) →
+//! [`JobSet`]. Every step but the first collects its problems; nothing is started before all have passed.
+
+pub mod choice;
+pub mod file;
+pub mod job_set;
+pub mod leaf;
+pub mod problem;
+pub mod program;
+pub mod resolve;
+pub mod schema;
+pub mod shape;
+pub mod tree;
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use miette::Diagnostic;
+use serde::de::DeserializeOwned;
+use serde_yaml::{Options, Spanned};
+use thiserror::Error;
+
+pub use choice::Wait;
+pub use job_set::{Cluster, Job, JobSet, Settings};
+pub use leaf::Cpus;
+pub use problem::{Located, Problem, Refused};
+pub use schema::schema_text;
+
+use file::{RunFile, SchedulerPart};
+use tree::{Node, span_at};
+
+/// The largest run file, in bytes. Ten thousand jobs written out one by one are half of it.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Why a run file could not be used.
+#[derive(Debug, Error, Diagnostic)]
+pub enum ConfigError {
+    /// It cannot be read at all.
+    #[error("failed to read {}: {cause}", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// It is larger than any run file should be.
+    #[error("failed to read {}: it has {bytes} bytes, a run file has at most {FILE_BYTES_MAX}", .path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// It is not text.
+    #[error("failed to read {}: it is not UTF-8 text", .0.display())]
+    NotText(PathBuf),
+    /// It is read, and something in it is wrong.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Refused(#[from] Box<Refused>),
+}
+
+/// Reads and checks the run file at `path`. Starts nothing.
+///
+/// # Errors
+/// With every problem of the file that can be told.
+pub fn load(path: &Path) -> Result<JobSet, ConfigError> {
+    let text = read_text(path)?;
+    let search = std::env::var_os("PATH");
+    let base = base_of(path)?;
+    let find = |name: &str| program::find(name, &base, search.as_deref());
+    let around = resolve::Surroundings { file: path, base: &base, find: &find };
+    understand(&text, &around).map_err(|problems| Box::new(Refused::new(path, &text, problems)).into())
+}
+
+fn read_text(path: &Path) -> Result<String, ConfigError> {
+    let unreadable = |cause| ConfigError::Unreadable { path: path.into(), cause };
+    let metadata = fs::metadata(path).map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(unreadable(io::Error::other("it is not a file")));
+    }
+    if metadata.len() > FILE_BYTES_MAX {
+        return Err(ConfigError::TooLarge { path: path.into(), bytes: metadata.len() });
+    }
+    let bytes = fs::read(path).map_err(unreadable)?;
+    String::from_utf8(bytes).map_err(|_| ConfigError::NotText(path.into()))
+}
+
+fn base_of(path: &Path) -> Result<PathBuf, ConfigError> {
+    let unreadable = |cause| ConfigError::Unreadable { path: path.into(), cause };
+    let absolute = std::path::absolute(path).map_err(unreadable)?;
+    Ok(absolute.parent().unwrap_or(Path::new("/")).to_path_buf())
+}
+
+fn understand(text: &str, around: &resolve::Surroundings<'_>) -> Result<JobSet, Vec<Problem>> {
+    let tree: Spanned<Node> = parse(text)?;
+    let mut problems = shape::check(&tree, &schema::schema());
+    match parse::<RunFile>(text) {
+        Ok(file) => match resolve::resolve(&file, &defaults(), around) {
+            Ok(job_set) if problems.is_empty() => return Ok(job_set),
+            Ok(_) => {}
+            Err(more) => problems.extend(more),
+        },
+        // Where the shape is wrong, this is the same once more, less well said.
+        Err(more) if problems.is_empty() => problems = more,
+        Err(_) => {}
+    }
+    Err(problems)
+}
+
+fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Problem>> {
+    serde_yaml::from_str_with_options(text, limits()).map_err(|error| vec![syntax(text, &error)])
+}
+
+/// A run file is small; a file that unfolds into something large is refused before it does.
+fn limits() -> Options {
+    serde_yaml::options! {
+        budget: serde_yaml::budget! {
+            max_depth: 16,
+            max_documents: 1,
+            max_nodes: 100_000,
+            max_events: 250_000,
+            max_aliases: 1_000,
+            max_inclusion_depth: 0,
+        },
+        with_snippet: false,
+        non_finite_float_policy: serde_yaml::NonFiniteFloatPolicy::AsString,
+    }
+}
+
+fn syntax(text: &str, error: &serde_yaml::Error) -> Problem {
+    let end = text.trim_end().len().saturating_sub(1);
+    let span = error.location().map_or_else(|| (end, 1).into(), |location| span_at(&location));
+    let message = error.to_string();
+    // The place is shown by the excerpt.
+    let message = message.split(" at line ").next().unwrap_or_default().to_owned();
+    Problem::new("YAML", span, message)
+}
+
+fn defaults() -> SchedulerPart {
+    serde_yaml::from_str(include_str!("../../defaults.yaml")).expect("the compiled-in defaults can be read")
+}

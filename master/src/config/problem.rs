@@ -1,0 +1,138 @@
+//! What is wrong with a run file: where, what, and what would be right.
+//!
+//! Problems are collected, not thrown: one reading of a file tells everything that can be told at once.
+
+use std::path::{Path, PathBuf};
+
+use miette::{Diagnostic, LabeledSpan, NamedSource, SourceSpan};
+use serde::Serialize;
+use thiserror::Error;
+
+/// One thing wrong at one place of a run file.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{field}: {message}")]
+pub struct Problem {
+    /// The path of the field, such as `jobs[0].memory`.
+    pub field: String,
+    /// Where in the text, in bytes.
+    pub span: SourceSpan,
+    /// What is wrong, as a fragment.
+    pub message: String,
+    /// What would be right.
+    pub help: Option<String>,
+}
+
+impl Problem {
+    /// A problem of `field` at `span`.
+    pub fn new(field: impl Into<String>, span: SourceSpan, message: impl Into<String>) -> Self {
+        Self { field: field.into(), span, message: message.into(), help: None }
+    }
+
+    /// The same, saying what would be right.
+    #[must_use]
+    pub fn help(self, help: impl Into<String>) -> Self {
+        Self { help: Some(help.into()), ..self }
+    }
+}
+
+impl Diagnostic for Problem {
+    fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn std::fmt::Display>)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        Some(Box::new(std::iter::once(LabeledSpan::at(self.span, "here"))))
+    }
+}
+
+/// Everything wrong with one run file.
+#[derive(Debug, Error, Diagnostic)]
+#[error("{} cannot be run: {}", .path.display(), count(.problems.len()))]
+pub struct Refused {
+    /// The file.
+    pub path: PathBuf,
+    #[source_code]
+    text: NamedSource<String>,
+    /// What is wrong with it, in the order of the text.
+    #[related]
+    pub problems: Vec<Problem>,
+}
+
+fn count(problems: usize) -> String {
+    if problems == 1 { "1 problem".into() } else { format!("{problems} problems") }
+}
+
+impl Refused {
+    /// All problems of the file at `path` whose text is `text`.
+    pub fn new(path: &Path, text: &str, mut problems: Vec<Problem>) -> Self {
+        problems.sort_by_key(|problem| problem.span.offset());
+        Self {
+            path: path.to_path_buf(),
+            text: NamedSource::new(path.display().to_string(), text.to_owned()),
+            problems,
+        }
+    }
+
+    /// The same for programs.
+    pub fn located(&self) -> Vec<Located<'_>> {
+        let text = self.text.inner();
+        self.problems.iter().map(|problem| Located::of(problem, &self.path, text)).collect()
+    }
+}
+
+/// A problem with line and column, for `--output json`.
+#[derive(Debug, Serialize)]
+pub struct Located<'a> {
+    file: &'a Path,
+    line: usize,
+    column: usize,
+    field: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    help: Option<&'a str>,
+}
+
+impl<'a> Located<'a> {
+    fn of(problem: &'a Problem, file: &'a Path, text: &str) -> Self {
+        let (line, column) = line_column(text, problem.span.offset());
+        let Problem { field, message, help, .. } = problem;
+        Self { file, line, column, field, message, help: help.as_deref() }
+    }
+}
+
+/// Line and column, counted from one, of a byte of a text.
+pub fn line_column(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    (line, column)
+}
+
+/// Of `known` the one that `wrong` was most likely meant to be.
+pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|name| (strsim::damerau_levenshtein(&wrong.to_lowercase(), name), name))
+        .filter(|(distance, name)| *distance <= name.len().div_ceil(2).min(3))
+        .min()
+        .map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_proposed_and_a_far_one_is_not() {
+        assert_eq!(nearest("comand", ["command", "count", "name"]), Some("command"));
+        assert_eq!(nearest("Memory", ["memory", "ranks"]), Some("memory"));
+        assert_eq!(nearest("zebra", ["memory", "ranks"]), None);
+    }
+
+    #[test]
+    fn lines_and_columns_count_from_one() {
+        assert_eq!(line_column("ab\ncd", 0), (1, 1));
+        assert_eq!(line_column("ab\ncd", 4), (2, 2));
+        assert_eq!(line_column("ä\nö!", 5), (2, 2));
+    }
+}

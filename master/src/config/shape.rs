@@ -1,0 +1,121 @@
+//! Checks the shape of a run file against its own schema: unknown fields, missing ones, a list where a value belongs.
+//!
+//! The schema that is shipped is the one that is obeyed. What the values mean is judged elsewhere.
+
+use miette::SourceSpan;
+use serde_json::{Map, Value};
+use serde_yaml::Spanned;
+
+use super::{
+    problem::{Problem, nearest},
+    tree::{Node, span_at},
+};
+
+/// Everything that is wrong with the shape of `root`.
+pub fn check(root: &Spanned<Node>, schema: &Value) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    visit("", span_at(&root.referenced), &root.value, Some(schema), &mut problems);
+    problems
+}
+
+fn visit(path: &str, span: SourceSpan, node: &Node, schema: Option<&Value>, problems: &mut Vec<Problem>) {
+    let Some(schema) = schema.map(settled) else { return };
+    match (node, expected(schema)) {
+        (Node::Map(entries), Expected::Map) => visit_map(path, span, entries, schema, problems),
+        (Node::List(items), Expected::List) => {
+            for (index, item) in items.iter().enumerate() {
+                let path = format!("{path}[{index}]");
+                visit(&path, span_at(&item.referenced), &item.value, schema.get("items"), problems);
+            }
+        }
+        (Node::Scalar, Expected::Value) => {}
+        // The reader has something better to say about a list of hosts.
+        (Node::List(_), Expected::Value) if path == "cluster.nodes" => {}
+        (found, expected) => problems.push(mismatch(path, span, found, &expected)),
+    }
+}
+
+fn visit_map(
+    path: &str,
+    span: SourceSpan,
+    entries: &[(Spanned<String>, Spanned<Node>)],
+    schema: &Value,
+    problems: &mut Vec<Problem>,
+) {
+    let no_fields = Map::new();
+    let fields = schema.get("properties").and_then(Value::as_object).unwrap_or(&no_fields);
+    let others = schema.get("additionalProperties").filter(|others| others.is_object());
+    for (key, node) in entries {
+        let path = join(path, &key.value);
+        match fields.get(&key.value).or(others) {
+            None => problems.push(unknown(&path, key, fields)),
+            Some(_) if matches!(node.value, Node::Null) && !is_required(schema, &key.value) => {}
+            field => visit(&path, span_at(&node.referenced), &node.value, field, problems),
+        }
+    }
+    let is_there = |name: &str| entries.iter().any(|(key, _)| key.value == name);
+    for name in required(schema).filter(|name| !is_there(name)) {
+        let help = fields.get(name).and_then(|field| field.get("description")).and_then(Value::as_str);
+        let problem = Problem::new(join(path, name), span, format!("the field `{name}` is missing"));
+        problems.push(Problem { help: help.map(Into::into), ..problem });
+    }
+}
+
+fn required(schema: &Value) -> impl Iterator<Item = &str> {
+    schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
+fn is_required(schema: &Value, name: &str) -> bool {
+    required(schema).any(|required| required == name)
+}
+
+fn unknown(path: &str, key: &Spanned<String>, fields: &Map<String, Value>) -> Problem {
+    let known = fields.keys().map(String::as_str);
+    let list = format!("known here are {}", known.clone().collect::<Vec<_>>().join(", "));
+    let help = match nearest(&key.value, known) {
+        Some(name) => format!("did you mean `{name}`? {list}"),
+        None => list,
+    };
+    let message = format!("there is no field `{}`", key.value);
+    Problem::new(path, span_at(&key.referenced), message).help(help)
+}
+
+fn mismatch(path: &str, span: SourceSpan, found: &Node, expected: &Expected) -> Problem {
+    let field = if path.is_empty() { "the file" } else { path };
+    let expected = match expected {
+        Expected::Map => "a mapping (`field: value` lines)",
+        Expected::List => "a list (`- …` lines or `[…, …]`)",
+        Expected::Value => "a single value",
+    };
+    Problem::new(field, span, format!("{} stands where {expected} belongs", found.kind()))
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.into() } else { format!("{path}.{name}") }
+}
+
+enum Expected {
+    Map,
+    List,
+    Value,
+}
+
+fn expected(schema: &Value) -> Expected {
+    match schema.get("type").and_then(first_type) {
+        Some("object") => Expected::Map,
+        Some("array") => Expected::List,
+        _ => Expected::Value,
+    }
+}
+
+fn first_type(kind: &Value) -> Option<&str> {
+    kind.as_str().or_else(|| kind.as_array()?.first()?.as_str())
+}
+
+/// The schema itself where it is one of `anyOf: [schema, null]`, as optional fields are written.
+fn settled(schema: &Value) -> &Value {
+    let alternatives = schema.get("anyOf").and_then(Value::as_array);
+    alternatives
+        .and_then(|all| all.iter().find(|one| one.get("type") != Some(&"null".into())))
+        .unwrap_or(schema)
+}
