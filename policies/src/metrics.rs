@@ -1,0 +1,274 @@
+//! What the numbers at the end mean. One definition for the live master, the simulator and the documentation.
+//!
+//! Of a job:
+//!
+//! | metric | definition |
+//! | --- | --- |
+//! | wait | first time active − submitted |
+//! | run | total time active: in memory and running, in turns of its row |
+//! | parked | turnaround − wait − run: suspended, out of memory, or on its way |
+//! | turnaround | finished − submitted |
+//! | slowdown | turnaround ÷ time alone; where that is unknown, turnaround ÷ run |
+//! | bounded slowdown | turnaround ÷ max(the same divisor, floor), at least 1: short jobs do not dominate the mean |
+//!
+//! Of the set:
+//!
+//! | metric | definition |
+//! | --- | --- |
+//! | makespan | last finished − first submitted |
+//! | utilisation | node time with a job active ÷ (nodes × makespan) |
+//! | exposed | time during which a switch kept the nodes from running jobs; switches that overlap count once |
+//! | overhead | exposed ÷ makespan |
+//! | relative makespan | makespan ÷ Σ time alone: the first term of the trade-off metric |
+//! | spread | √(Σ(tᵢ − t̄)²/n) ÷ t̄ over the turnarounds tᵢ: its second term |
+//! | trade-off | their sum; lower is better |
+//!
+//! The trade-off metric is that of Bouteiller et al., §5.1, where all jobs are alike and Σ time alone is n · t_sequential.
+//! Its terms are given apart, because with unequal jobs the second measures the mix of jobs rather than unfairness.
+//! *Slowdown* by `run` tells only what waiting and parking cost, not what sharing a node cost: [`JobMetrics::alone`] says
+//! which it is. A job that never ran has no slowdown.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{JobId, NodeId, SimTime};
+
+/// A stretch of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Span {
+    /// Its begin.
+    pub from: SimTime,
+    /// Its end, not before the begin.
+    pub to: SimTime,
+}
+
+impl Span {
+    /// How long it is.
+    #[must_use]
+    pub const fn length(&self) -> Duration {
+        self.to.since(self.from)
+    }
+}
+
+/// What was measured of one job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobTimes {
+    /// The job.
+    pub job: JobId,
+    /// When it was submitted.
+    pub submitted: SimTime,
+    /// When it ended, well or badly.
+    pub finished: SimTime,
+    /// When it was active: in order, not overlapping.
+    pub active: Vec<Span>,
+    /// Where it ran.
+    pub nodes: Vec<NodeId>,
+    /// How long it takes with the cluster to itself, where known.
+    pub alone: Option<Duration>,
+}
+
+/// What was measured of a whole run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunTimes {
+    /// Nodes of the cluster.
+    pub nodes: u32,
+    /// The jobs that ended.
+    pub jobs: Vec<JobTimes>,
+    /// From the first freeze of the outgoing to the release of the incoming set, for each switch during which nothing ran.
+    /// Jobs that join running ones expose nothing.
+    pub switches: Vec<Span>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the table of the module defines each")]
+pub struct JobMetrics {
+    pub job: JobId,
+    pub wait: Duration,
+    pub run: Duration,
+    pub parked: Duration,
+    pub turnaround: Duration,
+    /// The time alone, where the slowdowns are by it.
+    pub alone: Option<Duration>,
+    pub slowdown: Option<f64>,
+    pub bounded_slowdown: Option<f64>,
+}
+
+/// Both terms of the trade-off metric, apart.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the table of the module defines each")]
+pub struct Tradeoff {
+    /// `None` unless the time alone of every job is known.
+    pub relative_makespan: Option<f64>,
+    pub spread: f64,
+}
+
+impl Tradeoff {
+    /// The metric itself, where both terms are known.
+    #[must_use]
+    pub fn sum(&self) -> Option<f64> {
+        self.relative_makespan.map(|first| first + self.spread)
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the table of the module defines each")]
+pub struct Metrics {
+    pub jobs: Vec<JobMetrics>,
+    pub makespan: Duration,
+    pub utilisation: f64,
+    pub exposed: Duration,
+    pub overhead: f64,
+    pub tradeoff: Tradeoff,
+}
+
+/// The floor of the bounded slowdown that the field uses.
+pub const SLOWDOWN_FLOOR: Duration = Duration::from_secs(10);
+
+/// Computes every metric of a run. Without jobs all are zero.
+#[must_use]
+pub fn measure(run: &RunTimes, slowdown_floor: Duration) -> Metrics {
+    let first = run.jobs.iter().map(|job| job.submitted).min().unwrap_or_default();
+    let makespan = run.jobs.iter().map(|job| job.finished).max().unwrap_or_default().since(first);
+    let jobs: Vec<JobMetrics> = run.jobs.iter().map(|job| measure_job(job, slowdown_floor)).collect();
+    let exposed = union(run.switches.clone());
+    let tradeoff = Tradeoff { relative_makespan: relative_makespan(run, makespan), spread: spread(&jobs) };
+    Metrics {
+        utilisation: ratio(busy(run), makespan * run.nodes),
+        overhead: ratio(exposed, makespan),
+        jobs,
+        makespan,
+        exposed,
+        tradeoff,
+    }
+}
+
+fn measure_job(job: &JobTimes, floor: Duration) -> JobMetrics {
+    let run: Duration = job.active.iter().map(Span::length).sum();
+    let turnaround = job.finished.since(job.submitted);
+    let wait = job.active.first().map_or(turnaround, |span| span.from.since(job.submitted));
+    let base = job.alone.unwrap_or(run);
+    let ran = !job.active.is_empty() && !base.is_zero();
+    JobMetrics {
+        job: job.job,
+        wait,
+        run,
+        parked: turnaround.saturating_sub(wait + run),
+        turnaround,
+        alone: job.alone,
+        slowdown: ran.then(|| ratio(turnaround, base)),
+        bounded_slowdown: ran.then(|| ratio(turnaround, base.max(floor)).max(1.0)),
+    }
+}
+
+fn relative_makespan(run: &RunTimes, makespan: Duration) -> Option<f64> {
+    let alone: Option<Duration> = run.jobs.iter().map(|job| job.alone).sum();
+    alone.filter(|alone| !alone.is_zero()).map(|alone| ratio(makespan, alone))
+}
+
+/// The coefficient of variation of the turnarounds.
+fn spread(jobs: &[JobMetrics]) -> f64 {
+    if jobs.is_empty() {
+        return 0.0;
+    }
+    #[allow(clippy::cast_precision_loss, reason = "numbers of jobs are small")]
+    let n = jobs.len() as f64;
+    let turnaround = |job: &JobMetrics| job.turnaround.as_secs_f64();
+    let mean = jobs.iter().map(turnaround).sum::<f64>() / n;
+    let variance = jobs.iter().map(|job| (turnaround(job) - mean).powi(2)).sum::<f64>() / n;
+    if mean > 0.0 { variance.sqrt() / mean } else { 0.0 }
+}
+
+/// Node time with at least one job active.
+fn busy(run: &RunTimes) -> Duration {
+    let mut by_node: BTreeMap<NodeId, Vec<Span>> = BTreeMap::new();
+    for job in &run.jobs {
+        for node in &job.nodes {
+            by_node.entry(*node).or_default().extend(&job.active);
+        }
+    }
+    by_node.into_values().map(union).sum()
+}
+
+/// The length of what `spans` cover together.
+fn union(mut spans: Vec<Span>) -> Duration {
+    spans.sort_unstable();
+    let mut covered = SimTime::default();
+    let mut length = Duration::ZERO;
+    for span in spans {
+        length += span.to.since(span.from.max(covered));
+        covered = covered.max(span.to);
+    }
+    length
+}
+
+fn ratio(part: Duration, whole: Duration) -> f64 {
+    if whole.is_zero() { 0.0 } else { part.as_secs_f64() / whole.as_secs_f64() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> SimTime {
+        Duration::from_secs(seconds).into()
+    }
+
+    fn job(id: u32, submitted: u64, active: &[(u64, u64)], alone: u64) -> JobTimes {
+        let active: Vec<Span> =
+            active.iter().map(|(from, to)| Span { from: at(*from), to: at(*to) }).collect();
+        let finished = active.last().unwrap().to;
+        let alone = Some(Duration::from_secs(alone));
+        JobTimes { job: JobId(id), submitted: at(submitted), finished, active, nodes: vec![NodeId(0)], alone }
+    }
+
+    #[test]
+    fn times_of_a_job_add_up_to_its_turnaround() {
+        let run = RunTimes { nodes: 1, jobs: vec![job(0, 2, &[(5, 15), (20, 30)], 20)], switches: vec![] };
+        let of = &measure(&run, SLOWDOWN_FLOOR).jobs[0];
+        let seconds = [of.wait, of.run, of.parked, of.turnaround].map(|d| d.as_secs());
+        assert_eq!(seconds, [3, 20, 5, 28]);
+        assert_eq!(of.slowdown, Some(1.4));
+        let floor = Duration::from_secs(40);
+        assert_eq!(measure(&run, floor).jobs[0].bounded_slowdown, Some(1.0));
+    }
+
+    #[test]
+    fn shared_time_counts_once_in_utilisation() {
+        let jobs = vec![job(0, 0, &[(0, 6)], 4), job(1, 0, &[(2, 8), (9, 10)], 6)];
+        let switches = vec![Span { from: at(8), to: at(9) }, Span { from: at(8), to: at(9) }];
+        let metrics = measure(&RunTimes { nodes: 2, jobs, switches }, SLOWDOWN_FLOOR);
+        assert_eq!(metrics.makespan, Duration::from_secs(10));
+        assert!((metrics.utilisation - 9.0 / 20.0).abs() < 1e-12);
+        assert!((metrics.overhead - 0.1).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_trade_off_metric_is_that_of_the_paper() {
+        // Two equal jobs of 10 s, one after the other: the makespan is n · t, the turnarounds are 10 and 20.
+        let jobs = vec![job(0, 0, &[(0, 10)], 10), job(1, 0, &[(10, 20)], 10)];
+        let tradeoff = measure(&RunTimes { nodes: 1, jobs, switches: vec![] }, SLOWDOWN_FLOOR).tradeoff;
+        assert_eq!(tradeoff.relative_makespan, Some(1.0));
+        assert!((tradeoff.spread - 5.0 / 15.0).abs() < 1e-12);
+        assert!((tradeoff.sum().unwrap() - (1.0 + 5.0 / 15.0)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn without_all_times_alone_the_first_term_is_unknown() {
+        let jobs = vec![JobTimes { alone: None, ..job(0, 0, &[(4, 10)], 1) }, job(1, 0, &[(10, 20)], 10)];
+        let metrics = measure(&RunTimes { nodes: 1, jobs, switches: vec![] }, SLOWDOWN_FLOOR);
+        assert_eq!(metrics.tradeoff.sum(), None);
+        assert_eq!(metrics.jobs[0].slowdown, Some(10.0 / 6.0));
+    }
+
+    #[test]
+    fn a_job_that_never_ran_waited_to_its_end_and_has_no_slowdown() {
+        let never = JobTimes { active: vec![], finished: at(7), ..job(0, 2, &[(3, 4)], 1) };
+        let metrics = measure(&RunTimes { nodes: 1, jobs: vec![never], switches: vec![] }, SLOWDOWN_FLOOR);
+        assert_eq!((metrics.jobs[0].wait.as_secs(), metrics.jobs[0].slowdown), (5, None));
+        let nothing = measure(&RunTimes::default(), SLOWDOWN_FLOOR);
+        assert_eq!((nothing.makespan, nothing.utilisation), (Duration::ZERO, 0.0));
+    }
+}
