@@ -1,1 +1,18 @@
 //! The node daemon: the software network card of a node.
+//!
+//! It owns every network connection, relays messages between the ranks' rings and other nodes ([`plane`]), runs the
+//! marker protocol ([`cut`]), launches ranks, owns their cgroups and calls the checkpointer ([`app`]), all by order
+//! of the dispatchers on the head node ([`protocol`], [`session`]).
+
+// APP
+pub mod cgroup;
+pub mod children;
+pub mod cut;
+pub mod fabric;
+pub mod node;
+pub mod pki;
+pub mod plane;
+pub mod protocol;
+// SERVE
+pub mod session;
+pub mod wire;

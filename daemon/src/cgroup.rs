@@ -1,0 +1,336 @@
+//! cgroups of a node and of each application on it.
+//!
+//! Freezing is always version 2 (`cgroup.freeze`). Memory comes from version 2 where its controller is there, else
+//! from version 1: many machines mount both, and the controller is in only one of them. In every hierarchy used, the
+//! path is `coswitch/<node>/<job>`; the node's group carries the limit, the job's group the account.
+
+use std::{
+    fs,
+    io::{self, Write},
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use coswitch_policies::Bytes;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use thiserror::Error;
+
+const PARENT: &str = "coswitch";
+
+/// Why a cgroup could not be used.
+#[derive(Debug, Error)]
+pub enum CgroupError {
+    /// Nothing of version 2 is mounted.
+    #[error(
+        "no cgroup version 2 hierarchy is mounted; freezing needs one (mount -t cgroup2 none /sys/fs/cgroup)"
+    )]
+    NoVersion2,
+    /// No memory controller in either version.
+    #[error("no cgroup memory controller is mounted, neither version 2 nor version 1")]
+    NoMemory,
+    /// A file in a cgroup could not be read or written.
+    #[error("cgroup file {} could not be used", .0.display())]
+    File(PathBuf, #[source] io::Error),
+    /// The ranks did not freeze, or did not end, in time.
+    #[error("{what} took longer than {limit:?}")]
+    TimeOut {
+        /// What was waited for.
+        what: &'static str,
+        /// For how long.
+        limit: Duration,
+    },
+}
+
+/// Where the hierarchies are mounted.
+#[derive(Clone, Debug)]
+pub struct Hierarchies {
+    unified: PathBuf,
+    /// `None` where version 2 has the memory controller.
+    memory_v1: Option<PathBuf>,
+}
+
+impl Hierarchies {
+    /// Finds them in the mount table.
+    ///
+    /// # Errors
+    /// [`CgroupError::NoVersion2`], [`CgroupError::NoMemory`]
+    pub fn find() -> Result<Self, CgroupError> {
+        let table = PathBuf::from("/proc/self/mounts");
+        let mounts = fs::read_to_string(&table).map_err(|error| CgroupError::File(table, error))?;
+        let mut rows = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let unified = rows
+            .clone()
+            .find(|row| row.get(2) == Some(&"cgroup2"))
+            .map(|row| PathBuf::from(row[1]))
+            .ok_or(CgroupError::NoVersion2)?;
+        let controllers = fs::read_to_string(unified.join("cgroup.controllers")).unwrap_or_default();
+        if controllers.split_whitespace().any(|name| name == "memory") {
+            return Ok(Self { unified, memory_v1: None });
+        }
+        let memory = rows
+            .find(|row| row.get(2) == Some(&"cgroup") && row[3].split(',').any(|option| option == "memory"))
+            .map(|row| PathBuf::from(row[1]));
+        Ok(Self { unified, memory_v1: Some(memory.ok_or(CgroupError::NoMemory)?) })
+    }
+
+    fn roots(&self) -> impl Iterator<Item = &PathBuf> {
+        std::iter::once(&self.unified).chain(&self.memory_v1)
+    }
+}
+
+/// The group of a node: parent of its jobs' groups, and their limit.
+#[derive(Debug)]
+pub struct NodeCgroup {
+    hierarchies: Hierarchies,
+    name: String,
+}
+
+impl NodeCgroup {
+    /// Makes the group in every hierarchy; `memory` limits all jobs of the node together.
+    ///
+    /// # Errors
+    /// [`CgroupError`]
+    pub fn create(hierarchies: Hierarchies, name: &str, memory: Option<Bytes>) -> Result<Self, CgroupError> {
+        let node = Self { hierarchies, name: name.to_string() };
+        for root in node.hierarchies.roots() {
+            make_dir(&root.join(PARENT).join(name))?;
+        }
+        if node.hierarchies.memory_v1.is_none() {
+            for dir in
+                [node.hierarchies.unified.clone(), node.hierarchies.unified.join(PARENT), node.unified()]
+            {
+                write(&dir.join("cgroup.subtree_control"), "+memory")?;
+            }
+        }
+        if let Some(limit) = memory {
+            let file =
+                if node.hierarchies.memory_v1.is_some() { "memory.limit_in_bytes" } else { "memory.max" };
+            write(&node.memory().join(file), &limit.0.to_string())?;
+        }
+        Ok(node)
+    }
+
+    fn unified(&self) -> PathBuf {
+        self.hierarchies.unified.join(PARENT).join(&self.name)
+    }
+
+    fn memory(&self) -> PathBuf {
+        self.hierarchies.memory_v1.as_ref().unwrap_or(&self.hierarchies.unified).join(PARENT).join(&self.name)
+    }
+
+    /// What is charged to all jobs of the node at this moment.
+    ///
+    /// # Errors
+    /// [`CgroupError::File`]
+    pub fn used(&self) -> Result<Bytes, CgroupError> {
+        charged(&self.memory(), self.hierarchies.memory_v1.is_some())
+    }
+
+    /// Makes the group of one job.
+    ///
+    /// # Errors
+    /// [`CgroupError::File`]
+    pub fn job(&self, name: &str) -> Result<JobCgroup, CgroupError> {
+        let (unified, memory) = (self.unified().join(name), self.memory().join(name));
+        make_dir(&unified)?;
+        make_dir(&memory)?;
+        Ok(JobCgroup { unified, memory, version_1: self.hierarchies.memory_v1.is_some() })
+    }
+
+    /// Kills whatever is in the groups of a node and removes them; the daemon of that node may be long dead.
+    ///
+    /// # Errors
+    /// [`CgroupError`]
+    pub fn destroy(hierarchies: &Hierarchies, name: &str, limit: Duration) -> Result<(), CgroupError> {
+        for root in hierarchies.roots() {
+            let node = root.join(PARENT).join(name);
+            for job in sub_groups(&node) {
+                kill_and_remove(&job, limit)?;
+            }
+            remove_dir(&node)?;
+            // The parent belongs to every coswitch on the machine: it goes when the last of them has gone.
+            let _ = fs::remove_dir(root.join(PARENT));
+        }
+        Ok(())
+    }
+
+    /// The names of all node groups on this machine.
+    #[must_use]
+    pub fn list(hierarchies: &Hierarchies) -> Vec<String> {
+        let mut names: Vec<String> = hierarchies
+            .roots()
+            .flat_map(|root| sub_groups(&root.join(PARENT)))
+            .filter_map(|dir| Some(dir.file_name()?.to_str()?.to_string()))
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+/// The group of one job on one node.
+#[derive(Clone, Debug)]
+pub struct JobCgroup {
+    unified: PathBuf,
+    memory: PathBuf,
+    version_1: bool,
+}
+
+impl JobCgroup {
+    /// The files that a process writes its id to in order to enter.
+    #[must_use]
+    pub fn procs(&self) -> Vec<PathBuf> {
+        let mut dirs = vec![&self.unified];
+        if self.version_1 {
+            dirs.push(&self.memory);
+        }
+        dirs.into_iter().map(|dir| dir.join("cgroup.procs")).collect()
+    }
+
+    /// The directory that CRIU needs to know of (`freeze_cgroup`).
+    #[must_use]
+    pub fn freezer(&self) -> &Path {
+        &self.unified
+    }
+
+    /// Every process in the group.
+    ///
+    /// # Errors
+    /// [`CgroupError::File`]
+    pub fn pids(&self) -> Result<Vec<i32>, CgroupError> {
+        pids(&self.unified)
+    }
+
+    /// What is charged to the job on this node at this moment.
+    ///
+    /// # Errors
+    /// [`CgroupError::File`]
+    pub fn used(&self) -> Result<Bytes, CgroupError> {
+        charged(&self.memory, self.version_1)
+    }
+
+    /// Freezes and waits until it is so. Blocks for up to `limit`; on a time-out the group is thawed again.
+    ///
+    /// # Errors
+    /// [`CgroupError`]
+    pub fn freeze(&self, limit: Duration) -> Result<(), CgroupError> {
+        write(&self.unified.join("cgroup.freeze"), "1")?;
+        let frozen = self.wait_event("frozen 1", "freezing the ranks", limit);
+        if frozen.is_err() {
+            self.thaw()?;
+        }
+        frozen
+    }
+
+    /// Lets the processes run again.
+    ///
+    /// # Errors
+    /// [`CgroupError::File`]
+    pub fn thaw(&self) -> Result<(), CgroupError> {
+        write(&self.unified.join("cgroup.freeze"), "0")
+    }
+
+    /// Waits until no process is in the group.
+    ///
+    /// # Errors
+    /// [`CgroupError`]
+    pub fn wait_empty(&self, limit: Duration) -> Result<(), CgroupError> {
+        self.wait_event("populated 0", "ending the processes", limit)
+    }
+
+    /// Kills every process in the group, frozen or not; does not wait.
+    ///
+    /// # Errors
+    /// [`CgroupError::File`]
+    pub fn kill(&self) -> Result<(), CgroupError> {
+        write(&self.unified.join("cgroup.kill"), "1")
+    }
+
+    /// Removes the group, once empty.
+    ///
+    /// # Errors
+    /// [`CgroupError`]
+    pub fn remove(&self) -> Result<(), CgroupError> {
+        remove_dir(&self.unified)?;
+        if self.version_1 { remove_dir(&self.memory) } else { Ok(()) }
+    }
+
+    fn wait_event(&self, line: &str, what: &'static str, limit: Duration) -> Result<(), CgroupError> {
+        let path = self.unified.join("cgroup.events");
+        let failed = |error| CgroupError::File(path.clone(), error);
+        let began = Instant::now();
+        let mut file = fs::File::open(&path).map_err(failed)?;
+        loop {
+            let mut text = String::new();
+            io::Seek::rewind(&mut file).map_err(failed)?;
+            io::Read::read_to_string(&mut file, &mut text).map_err(failed)?;
+            if text.lines().any(|found| found == line) {
+                return Ok(());
+            }
+            let left = limit.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return Err(CgroupError::TimeOut { what, limit });
+            }
+            // The kernel notifies each change by POLLPRI; the short time-out only guards against a missed one.
+            let nap =
+                PollTimeout::try_from(left.min(Duration::from_millis(100))).unwrap_or(PollTimeout::ZERO);
+            let _ = poll(&mut [PollFd::new(file.as_fd(), PollFlags::POLLPRI)], nap);
+        }
+    }
+}
+
+fn pids(dir: &Path) -> Result<Vec<i32>, CgroupError> {
+    let path = dir.join("cgroup.procs");
+    let text = fs::read_to_string(&path).map_err(|error| CgroupError::File(path, error))?;
+    Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+}
+
+fn charged(dir: &Path, version_1: bool) -> Result<Bytes, CgroupError> {
+    let path = dir.join(if version_1 { "memory.usage_in_bytes" } else { "memory.current" });
+    let text = fs::read_to_string(&path).map_err(|error| CgroupError::File(path.clone(), error))?;
+    let value = text.trim().parse();
+    value
+        .map(Bytes)
+        .map_err(|error| CgroupError::File(path, io::Error::new(io::ErrorKind::InvalidData, error)))
+}
+
+fn sub_groups(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+}
+
+fn make_dir(dir: &Path) -> Result<(), CgroupError> {
+    fs::create_dir_all(dir).map_err(|error| CgroupError::File(dir.to_path_buf(), error))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), CgroupError> {
+    let result =
+        fs::OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    result.map_err(|error| CgroupError::File(path.to_path_buf(), error))
+}
+
+/// Also succeeds where the directory has gone already.
+fn remove_dir(dir: &Path) -> Result<(), CgroupError> {
+    match fs::remove_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(CgroupError::File(dir.to_path_buf(), error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn kill_and_remove(dir: &Path, limit: Duration) -> Result<(), CgroupError> {
+    let began = Instant::now();
+    loop {
+        for pid in pids(dir).unwrap_or_default() {
+            let _ =
+                nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+        }
+        match remove_dir(dir) {
+            Ok(()) => return Ok(()),
+            Err(error) if began.elapsed() > limit => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What travels on a data link between two daemons: frames of many applications, one after the other.
+//!
+//! A frame is a [`FrameHead`] of 24 bytes; a data frame goes on with the ring record's header and then its payload, so
+//! that the receiving daemon can hand the record on as it is. All integers are little-endian.
+
+use coswitch_policies::{Epoch, JobId};
+use coswitch_ring::{HEADER_BYTES, Header};
+use thiserror::Error;
+
+/// Bytes of a [`FrameHead`].
+pub(crate) const HEAD_BYTES: usize = 24;
+/// Bytes in front of the payload of a data frame.
+pub(crate) const DATA_HEAD_BYTES: usize = HEAD_BYTES + HEADER_BYTES;
+const MAGIC: u32 = u32::from_le_bytes(*b"CSWD");
+
+/// A peer broke the protocol; its link cannot be trusted any further.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub(crate) enum FrameError {
+    #[error("data frame does not begin with the magic number")]
+    Magic,
+    #[error("data frame of unknown kind {0}")]
+    Kind(u32),
+    #[error("data frame announces {announced} bytes but its record holds {record}")]
+    Length { announced: u32, record: u32 },
+}
+
+/// What a frame says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// A message, or a part of one: record header and payload follow.
+    Data { payload: u32 },
+    /// The marker of a cut: everything before it was sent before the sender's cut.
+    Marker { epoch: Epoch },
+    /// The receiver has passed on this many bytes; as many may follow.
+    Credit { bytes: u64 },
+}
+
+/// The head of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameHead {
+    pub(crate) job: JobId,
+    pub(crate) frame: Frame,
+}
+
+impl FrameHead {
+    pub(crate) fn encode(self) -> [u8; HEAD_BYTES] {
+        let (kind, length, value) = match self.frame {
+            Frame::Data { payload } => (0, payload, 0),
+            Frame::Marker { epoch } => (1, 0, epoch.0),
+            Frame::Credit { bytes } => (2, 0, bytes),
+        };
+        let mut out = [0; HEAD_BYTES];
+        for (at, word) in [MAGIC, kind, self.job.0, length].into_iter().enumerate() {
+            out[at * 4..at * 4 + 4].copy_from_slice(&u32::to_le_bytes(word));
+        }
+        out[16..].copy_from_slice(&u64::to_le_bytes(value));
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8; HEAD_BYTES]) -> Result<Self, FrameError> {
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let value = u64::from_le_bytes(bytes[16..].try_into().expect("eight bytes"));
+        if word(0) != MAGIC {
+            return Err(FrameError::Magic);
+        }
+        let frame = match word(4) {
+            0 => Frame::Data { payload: word(12) },
+            1 => Frame::Marker { epoch: Epoch(value) },
+            2 => Frame::Credit { bytes: value },
+            kind => return Err(FrameError::Kind(kind)),
+        };
+        Ok(Self { job: JobId(word(8)), frame })
+    }
+}
+
+/// A data frame's record must hold exactly what the frame announces.
+pub(crate) fn check_record(announced: u32, record: &Header) -> Result<(), FrameError> {
+    if record.len == announced { Ok(()) } else { Err(FrameError::Length { announced, record: record.len }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_frame_reads_back() {
+        for frame in [
+            Frame::Data { payload: 4096 },
+            Frame::Marker { epoch: Epoch(u64::MAX) },
+            Frame::Credit { bytes: 1 << 40 },
+        ] {
+            let head = FrameHead { job: JobId(9), frame };
+            assert_eq!(FrameHead::decode(&head.encode()), Ok(head));
+        }
+    }
+
+    #[test]
+    fn garbage_is_refused() {
+        assert_eq!(FrameHead::decode(&[0; HEAD_BYTES]), Err(FrameError::Magic));
+        let mut unknown = FrameHead { job: JobId(0), frame: Frame::Data { payload: 0 } }.encode();
+        unknown[4] = 77;
+        assert_eq!(FrameHead::decode(&unknown), Err(FrameError::Kind(77)));
+    }
+}

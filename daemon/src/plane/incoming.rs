@@ -1,0 +1,24 @@
+//! Where the payload of an incoming record lies until its rank has it.
+
+use coswitch_ring::Lease;
+
+/// See the module's description.
+pub(crate) enum Incoming {
+    /// In the slab chunk in which the rank will find it.
+    Leased(Lease),
+    /// In the daemon: the rank cannot take it now, or there is no such application any more.
+    Heap(Vec<u8>),
+}
+
+impl Incoming {
+    pub(crate) fn heap(length: usize) -> Self {
+        Self::Heap(vec![0; length])
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Heap(bytes) => bytes,
+            Self::Leased(lease) => lease.bytes_mut(),
+        }
+    }
+}

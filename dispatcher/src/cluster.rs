@@ -1,0 +1,211 @@
+//! The head node's sessions with all daemons: requests out to a node, events in to the dispatcher of their job.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use coswitch_daemon::{
+    pki::Identity,
+    protocol::{AppRequest, Event, Member, Request},
+    session::{self, SessionError},
+};
+use coswitch_policies::{Bytes, JobId, NodeId};
+use thiserror::Error;
+use tokio::{
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    time::timeout,
+};
+
+use crate::app::Input;
+
+/// Daemons are given this long to connect to each other.
+const JOIN_LIMIT: Duration = Duration::from_secs(15);
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Why the cluster did not come up.
+#[derive(Debug, Error)]
+pub enum ClusterError {
+    /// A daemon could not be reached.
+    #[error("failed to reach the daemon of {node}")]
+    Connect {
+        /// Which.
+        node: NodeId,
+        /// Why.
+        source: SessionError,
+    },
+    /// Daemons could not connect to each other.
+    #[error("{node} failed to join: {reason}")]
+    Join {
+        /// Which.
+        node: NodeId,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What concerns a node as a whole.
+#[derive(Clone, Debug)]
+pub enum NodeEvent {
+    /// What its jobs hold.
+    Memory {
+        /// Which node.
+        node: NodeId,
+        /// Together.
+        used: Bytes,
+        /// Each.
+        by_job: Vec<(JobId, Bytes)>,
+    },
+    /// It cannot be reached any more.
+    Lost {
+        /// Which node.
+        node: NodeId,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Where a node's daemon listens.
+#[derive(Clone, Copy, Debug)]
+pub struct Address {
+    /// Which node.
+    pub node: NodeId,
+    /// For the head node.
+    pub control: SocketAddr,
+    /// For the other daemons.
+    pub data: SocketAddr,
+}
+
+/// All sessions; cheap to clone.
+#[derive(Clone)]
+pub struct Cluster {
+    requests: BTreeMap<NodeId, UnboundedSender<Request>>,
+    inboxes: Arc<Mutex<Inboxes>>,
+}
+
+/// Where events go; `lost` is kept so that an application that comes later hears of it too.
+#[derive(Default)]
+struct Inboxes {
+    apps: BTreeMap<JobId, UnboundedSender<Input>>,
+    lost: BTreeMap<NodeId, String>,
+}
+
+impl Cluster {
+    /// Connects to all daemons and makes them connect to each other.
+    ///
+    /// # Errors
+    /// [`ClusterError`]
+    pub async fn connect(
+        addresses: &[Address],
+        identity: &Identity,
+        events: UnboundedSender<NodeEvent>,
+    ) -> Result<Self, ClusterError> {
+        let mut cluster = Self { requests: BTreeMap::new(), inboxes: Arc::default() };
+        let mut joining = BTreeMap::new();
+        for address in addresses {
+            let node = address.node;
+            let connected = session::connect(address.control, identity, CONNECT_LIMIT).await;
+            let (_, stream) = connected.map_err(|source| ClusterError::Connect { node, source })?;
+            let (to_daemon, outgoing) = unbounded_channel();
+            let (incoming, from_daemon) = unbounded_channel();
+            let (joined, answer) = unbounded_channel();
+            let (inboxes, events) = (Arc::clone(&cluster.inboxes), events.clone());
+            tokio::spawn(async move {
+                let carried = session::carry(stream, outgoing, incoming, || Request::Alive);
+                let routed = route(node, from_daemon, &inboxes, &events, joined);
+                let (ended, ()) = tokio::join!(carried, routed);
+                if let Err(error) = ended {
+                    lose(node, &error.to_string(), &inboxes, &events);
+                }
+            });
+            cluster.requests.insert(node, to_daemon);
+            joining.insert(node, answer);
+        }
+        let members: Vec<Member> =
+            addresses.iter().map(|address| Member { node: address.node, data: address.data }).collect();
+        for (node, requests) in &cluster.requests {
+            let _ = (node, requests.send(Request::Join { members: members.clone() }));
+        }
+        for (node, mut answer) in joining {
+            let failed = |reason: &str| ClusterError::Join { node, reason: reason.into() };
+            match timeout(JOIN_LIMIT, answer.recv()).await {
+                Ok(Some(Ok(()))) => {}
+                Ok(Some(Err(reason))) => return Err(failed(&reason)),
+                Ok(None) => return Err(failed("its daemon ended")),
+                Err(_) => return Err(failed("no answer in time")),
+            }
+        }
+        Ok(cluster)
+    }
+
+    /// Takes the events of `job` from now on.
+    pub(crate) fn register(&self, job: JobId, inbox: UnboundedSender<Input>) {
+        let mut inboxes = self.inboxes.lock().expect("no panic while holding it");
+        for (node, reason) in &inboxes.lost {
+            let _ = inbox.send(Input::NodeLost(*node, reason.clone()));
+        }
+        inboxes.apps.insert(job, inbox);
+    }
+
+    pub(crate) fn forget(&self, job: JobId) {
+        self.inboxes.lock().expect("no panic while holding it").apps.remove(&job);
+    }
+
+    /// Asks the part of `job` on `node`. Where the node is lost, its applications have been told already.
+    pub(crate) fn ask(&self, node: NodeId, job: JobId, request: AppRequest) {
+        if let Some(requests) = self.requests.get(&node) {
+            let _ = requests.send(Request::App { job, request });
+        }
+    }
+
+    /// Tells every daemon to end its applications and itself.
+    pub fn shut_down(&self) {
+        for requests in self.requests.values() {
+            let _ = requests.send(Request::Shutdown);
+        }
+    }
+
+    /// Nodes that cannot be reached any more.
+    #[must_use]
+    pub fn lost(&self) -> BTreeSet<NodeId> {
+        self.inboxes.lock().expect("no panic while holding it").lost.keys().copied().collect()
+    }
+}
+
+async fn route(
+    node: NodeId,
+    mut from_daemon: UnboundedReceiver<Event>,
+    inboxes: &Mutex<Inboxes>,
+    events: &UnboundedSender<NodeEvent>,
+    joined: UnboundedSender<Result<(), String>>,
+) {
+    while let Some(event) = from_daemon.recv().await {
+        match event {
+            Event::Welcome { .. } | Event::Alive => {}
+            Event::Joined => drop(joined.send(Ok(()))),
+            Event::JoinFailed { reason } => drop(joined.send(Err(reason))),
+            Event::LinkLost { peer } => lose(peer, &format!("{node} lost its link to it"), inboxes, events),
+            Event::Memory { used, by_job } => drop(events.send(NodeEvent::Memory { node, used, by_job })),
+            Event::App { job, event } => {
+                let inboxes = inboxes.lock().expect("no panic while holding it");
+                if let Some(inbox) = inboxes.apps.get(&job) {
+                    let _ = inbox.send(Input::Event(node, event));
+                }
+            }
+        }
+    }
+}
+
+/// The first one to notice tells every application, and the master.
+fn lose(node: NodeId, reason: &str, inboxes: &Mutex<Inboxes>, events: &UnboundedSender<NodeEvent>) {
+    let mut inboxes = inboxes.lock().expect("no panic while holding it");
+    if inboxes.lost.insert(node, reason.to_string()).is_some() {
+        return;
+    }
+    for inbox in inboxes.apps.values() {
+        let _ = inbox.send(Input::NodeLost(node, reason.to_string()));
+    }
+    let _ = events.send(NodeEvent::Lost { node, reason: reason.to_string() });
+}

@@ -1,0 +1,61 @@
+//! The fences of the PMI exchange: gathered from all nodes, answered to all of them, answered again when asked again.
+//!
+//! A restore from an older snapshot may reach a fence a second time; the answer of the first time is kept for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use coswitch_daemon::protocol::AppRequest;
+use coswitch_policies::NodeId;
+
+type Puts = Vec<(String, String)>;
+
+/// All fences of one application.
+#[derive(Clone, Debug)]
+pub(crate) struct Fences {
+    nodes: BTreeSet<NodeId>,
+    gathering: BTreeMap<u64, BTreeMap<NodeId, Puts>>,
+    done: BTreeMap<u64, Puts>,
+}
+
+impl Fences {
+    /// Of an application on these nodes.
+    #[must_use]
+    pub(crate) fn new(nodes: BTreeSet<NodeId>) -> Self {
+        Self { nodes, gathering: BTreeMap::new(), done: BTreeMap::new() }
+    }
+
+    /// A node has reached a fence; says whom to answer what.
+    pub(crate) fn on_fence(&mut self, node: NodeId, sequence: u64, puts: Puts) -> Vec<(NodeId, AppRequest)> {
+        if let Some(puts) = self.done.get(&sequence) {
+            return vec![(node, AppRequest::FenceDone { sequence, puts: puts.clone() })];
+        }
+        let reached = self.gathering.entry(sequence).or_default();
+        reached.insert(node, puts);
+        if reached.len() < self.nodes.len() {
+            return Vec::new();
+        }
+        let all: Puts =
+            self.gathering.remove(&sequence).into_iter().flatten().flat_map(|(_, puts)| puts).collect();
+        self.done.insert(sequence, all.clone());
+        let answer = |node: &NodeId| (*node, AppRequest::FenceDone { sequence, puts: all.clone() });
+        self.nodes.iter().map(answer).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_is_answered_when_all_nodes_have_reached_it_and_again_when_asked_again() {
+        let mut fences = Fences::new([NodeId(0), NodeId(1)].into());
+        assert!(fences.on_fence(NodeId(0), 0, vec![("a".into(), "1".into())]).is_empty());
+        let answers = fences.on_fence(NodeId(1), 0, vec![("b".into(), "2".into())]);
+        assert_eq!(answers.iter().map(|(node, _)| *node).collect::<Vec<_>>(), [NodeId(0), NodeId(1)]);
+        let AppRequest::FenceDone { puts, .. } = &answers[0].1 else {
+            panic!("a fence is answered by FenceDone")
+        };
+        assert_eq!(puts.len(), 2);
+        assert_eq!(fences.on_fence(NodeId(1), 0, Vec::new()).len(), 1);
+    }
+}

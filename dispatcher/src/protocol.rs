@@ -1,0 +1,102 @@
+//! What the master may say to a dispatcher, and what a dispatcher reports.
+
+use std::time::Duration;
+
+use coswitch_daemon::protocol::{Exit, RankTraffic};
+use coswitch_policies::{Bytes, NodeId};
+
+/// From the master. An order asks; the matching [`Report`] says that it is so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Start the ranks; answered by [`Report::Running`].
+    Launch,
+    /// Take the application out of memory; answered by [`Report::Parked`], [`Report::StillRunning`] or [`Report::Ended`].
+    Park,
+    /// Bring it back and let it compute; answered by [`Report::Running`] or [`Report::Ended`].
+    Restore,
+    /// End it; answered by [`Report::Ended`].
+    End,
+}
+
+/// To the master.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Report {
+    /// All ranks on all nodes compute.
+    Running,
+    /// Images are written on all nodes and the memory is free.
+    Parked,
+    /// The application could not be parked and computes on.
+    StillRunning {
+        /// Why.
+        reason: String,
+    },
+    /// It is over, and nothing of it is left on any node.
+    Ended(Outcome),
+    /// A node has carried out a part of the last order.
+    Phase(Phase),
+    /// The driver's counters of the ranks on one node.
+    Traffic {
+        /// Which node.
+        node: NodeId,
+        /// One entry per rank there.
+        ranks: Vec<RankTraffic>,
+    },
+    /// Something went wrong and was mended.
+    Mended {
+        /// What, and how.
+        what: String,
+    },
+}
+
+/// How an application ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every rank ended with status 0.
+    Succeeded,
+    /// A rank ended otherwise; the first one to do so.
+    RankFailed {
+        /// Which rank.
+        rank: u32,
+        /// How.
+        exit: Exit,
+        /// The end of what it had written.
+        last_output: String,
+    },
+    /// coswitch could not keep it running.
+    Lost {
+        /// Why.
+        reason: String,
+    },
+    /// The master wanted it to end.
+    Stopped,
+}
+
+/// One timed piece of a switch on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// Where.
+    pub node: NodeId,
+    /// What.
+    pub kind: PhaseKind,
+    /// How long it took; it ended when it was reported.
+    pub took: Duration,
+    /// What it moved.
+    pub bytes: Bytes,
+}
+
+/// The pieces of a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PhaseKind {
+    /// Stopping the ranks.
+    Freeze,
+    /// Emptying the network.
+    Flush,
+    /// Writing images.
+    Dump,
+    /// From images written to memory free.
+    Release,
+    /// Hashing and syncing the snapshot, in the background.
+    Seal,
+    /// Reading images.
+    Restore,
+}
