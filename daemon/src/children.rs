@@ -1,13 +1,11 @@
-//! Starting and reaping processes.
+//! Waiting for child processes.
 //!
-//! A launcher asks the kernel to be killed when its parent dies; "parent" means the *thread* that forked it. All forks
-//! therefore happen on one thread that lives as long as the daemon. Nobody here waits for "any child": each owner
-//! waits for its own, by pidfd, so that no two of them take each other's exit status.
+//! Nobody in the daemon waits for "any child": each owner waits for its own, by pidfd, so that no two of them take each
+//! other's exit status. (They are forked by [`coswitch_ckpt::forker`], whose thread lives as long as the process.)
 
 use std::{
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
-    sync::mpsc,
 };
 
 use nix::{
@@ -16,45 +14,6 @@ use nix::{
     unistd::Pid,
 };
 use tokio::io::{Interest, unix::AsyncFd};
-
-type Job = Box<dyn FnOnce() + Send>;
-
-/// The thread that forks.
-#[derive(Clone)]
-pub struct Forker {
-    jobs: mpsc::Sender<Job>,
-}
-
-impl Forker {
-    /// Starts the thread; it ends with the process.
-    ///
-    /// # Errors
-    /// Where the operating system gives no thread.
-    pub fn start() -> io::Result<Self> {
-        let (jobs, inbox) = mpsc::channel::<Job>();
-        std::thread::Builder::new().name("forker".into()).spawn(move || {
-            for job in inbox {
-                job();
-            }
-            // The last handle has gone, but children may live: this thread must not end before the process does.
-            loop {
-                std::thread::park();
-            }
-        })?;
-        Ok(Self { jobs })
-    }
-
-    /// Runs `work`, which forks, on the thread.
-    ///
-    /// # Panics
-    /// Where `work` has panicked: the thread is then gone.
-    pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        let (reply, answer) = tokio::sync::oneshot::channel();
-        let job = move || drop(reply.send(work()));
-        self.jobs.send(Box::new(job)).expect("the forker lives as long as the process");
-        answer.await.expect("work on the forker does not panic")
-    }
-}
 
 /// A child of this process, to be waited for.
 pub struct Child {
@@ -73,7 +32,9 @@ impl Child {
         let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
         // SAFETY: the call has just returned this descriptor, which nobody else owns.
         let fd = unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).expect("a descriptor")) };
-        Ok(Self { pid, handle: AsyncFd::register_with_interest(fd, Interest::READABLE)? })
+        // SAFETY: the descriptor belongs to the value that is registered, which neither closes nor replaces it.
+        let handle = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)?;
+        Ok(Self { pid, handle })
     }
 
     /// Waits for its end, and reaps it. May be dropped and called again.
@@ -110,10 +71,8 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_child_forked_on_the_thread_is_reaped_by_its_owner() {
-        let forker = Forker::start().unwrap();
-        let spawn = || std::process::Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap().id();
-        let pid = forker.run(spawn).await;
+    async fn a_child_is_reaped_once_by_its_owner() {
+        let pid = std::process::Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap().id();
         let child = Child::adopt(i32::try_from(pid).unwrap()).unwrap();
         assert_eq!(child.ended().await.unwrap(), WaitStatus::Exited(Pid::from_raw(child.pid), 3));
         assert!(Child::adopt(child.pid).is_err(), "a reaped child is no child any more");
