@@ -9,37 +9,30 @@ use std::io;
 use std::process::{Child, Command};
 use std::sync::{OnceLock, mpsc};
 
-struct Job {
-    command: Command,
-    reply: mpsc::Sender<io::Result<Child>>,
-}
+type Work = Box<dyn FnOnce() + Send>;
 
 /// Starts `command` from the long-lived thread. The child belongs to the caller, who has to reap it.
-pub fn spawn(command: Command) -> io::Result<Child> {
-    static FORKER: OnceLock<mpsc::Sender<Job>> = OnceLock::new();
-    let forker = FORKER.get_or_init(start);
+pub fn spawn(mut command: Command) -> io::Result<Child> {
+    run(move || command.spawn())
+}
+
+/// Runs `work`, which forks and does not take long, on the long-lived thread, and waits for it.
+///
+/// # Panics
+/// Where `work` does.
+pub fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    static FORKER: OnceLock<mpsc::Sender<Work>> = OnceLock::new();
     let (reply, answer) = mpsc::channel();
-    forker.send(Job { command, reply }).map_err(|_| gone())?;
-    answer.recv().map_err(|_| gone())?
+    let work = Box::new(move || drop(reply.send(work())));
+    FORKER.get_or_init(start).send(work).expect("the forker lives as long as the process");
+    answer.recv().expect("work on the forker does not panic")
 }
 
-fn start() -> mpsc::Sender<Job> {
-    let (jobs, queue) = mpsc::channel::<Job>();
-    let serve = move || {
-        for Job { mut command, reply } in queue {
-            // A caller that has gone takes its child with it: nobody else would reap it.
-            if let Err(mpsc::SendError(Ok(mut orphan))) = reply.send(command.spawn()) {
-                orphan.kill().ok();
-                orphan.wait().ok();
-            }
-        }
-    };
+fn start() -> mpsc::Sender<Work> {
+    let (sender, queue) = mpsc::channel::<Work>();
+    let serve = move || queue.into_iter().for_each(|work| work());
     std::thread::Builder::new().name("forker".to_owned()).spawn(serve).expect("a thread can be started");
-    jobs
-}
-
-fn gone() -> io::Error {
-    io::Error::other("the forking thread has ended")
+    sender
 }
 
 #[cfg(test)]
