@@ -193,7 +193,7 @@ int main(int argc, char **argv) {
         sink += extra_work(&field, compute);
         report(++done, steps, begin);
     }
-    double error = worst_error(&field, done), tolerance = 2e-14 + 3e-16 * (double)done;
+    double error = worst_error(&field, done), tolerance = 2e-14 + 2e-15 * (double)done;
     if (world_rank() == 0)
         printf("heat: %ld steps, %.3f s, largest error %.2e of %.2e allowed\n", done, seconds_now() - begin, error, tolerance);
     int code = conclude("heat", error <= tolerance && isfinite(sink));
