@@ -1,7 +1,8 @@
 //! Which row takes a job: first-fit-decreasing vector packing, one dimension for each node.
 //!
 //! Jobs that come together are sorted by what they need of the fullest node, largest first, and each goes to the first row
-//! that holds it. *First* is in the order of turns, so that packing never delays anybody.
+//! that holds it. *First* is in the order of turns, so that packing never delays anybody; only a row whose turn is nearly
+//! over comes last, for a job that joined it would hardly run before it had to leave.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -53,10 +54,12 @@ fn size(matrix: &Matrix, job: &JobSpec) -> (u64, u64) {
     (job.memory_of(most).0, job.memory().0)
 }
 
-/// Puts `job` into the first row that holds it, else into a new one; `None` where neither may be: then it queues.
-pub(crate) fn pack(matrix: &mut Matrix, job: &JobSpec, shape: Shape) -> Option<Landing> {
+/// Puts `job` into the first row that holds it, beginning `first` rows from the front, else into a new one; `None` where
+/// neither may be: then it queues.
+pub(crate) fn pack(matrix: &mut Matrix, job: &JobSpec, shape: Shape, first: usize) -> Option<Landing> {
     let mut refused_by = Vec::new();
-    for index in 0..matrix.rows().len() {
+    let rows = matrix.rows().len();
+    for index in (first.min(rows)..rows).chain(0..first.min(rows)) {
         match matrix.plan_in(index, job, shape) {
             Ok(placement) => return Some(land(matrix, index, job, placement, refused_by)),
             Err(misfit) => refused_by.push((matrix.rows()[index].slot, misfit)),

@@ -82,7 +82,7 @@ impl Scheduler {
     pub fn on_event(&mut self, now: SimTime, event: Event) -> Vec<Decision> {
         let mut decisions = Vec::new();
         match event {
-            Event::Submitted { jobs } => self.on_submitted(jobs, &mut decisions),
+            Event::Submitted { jobs } => self.on_submitted(now, jobs, &mut decisions),
             Event::Finished { job } => self.end(job, Observed::Finished),
             Event::Failed { job } => self.end(job, Observed::Failed),
             Event::TimerFired { timer } => self.on_timer(timer),
@@ -93,7 +93,7 @@ impl Scheduler {
         decisions
     }
 
-    fn on_submitted(&mut self, jobs: Vec<JobSpec>, decisions: &mut Vec<Decision>) {
+    fn on_submitted(&mut self, now: SimTime, jobs: Vec<JobSpec>, decisions: &mut Vec<Decision>) {
         self.done = false;
         let mut accepted = Vec::new();
         for job in jobs {
@@ -108,7 +108,7 @@ impl Scheduler {
         packing::sort_for_packing(self.config.policy, &self.matrix, &mut accepted);
         let fresh: BTreeSet<JobId> = accepted.iter().map(|job| job.id).collect();
         self.queue.extend(accepted.iter().map(|job| job.id));
-        self.admit(decisions);
+        self.admit(now, decisions);
         let waiting = (0..).zip(&self.queue).filter(|(_, job)| fresh.contains(job));
         decisions.extend(waiting.map(|(ahead, &job)| Decision::Queued { job, ahead }));
     }
@@ -134,15 +134,22 @@ impl Scheduler {
     }
 
     /// Moves jobs from the queue into rows, strictly in order.
-    fn admit(&mut self, decisions: &mut Vec<Decision>) {
+    fn admit(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
+        let first = usize::from(self.front_is_late(now));
         while let Some(&job) = self.queue.front() {
             let entry = self.jobs.get_mut(&job).expect("a queued job is known");
             let shape = self.matrix.shape_of(&entry.spec).expect("a queued job fits the empty cluster");
-            let Some(landing) = packing::pack(&mut self.matrix, &entry.spec, shape) else { return };
+            let Some(landing) = packing::pack(&mut self.matrix, &entry.spec, shape, first) else { return };
             entry.landing = Some(landing.clone());
             self.queue.pop_front();
             decisions.push(Decision::Admitted { job, landing });
         }
+    }
+
+    /// Whether a job that joined the active row now would have less than half a quantum there.
+    fn front_is_late(&self, now: SimTime) -> bool {
+        let waited_for = self.matrix.rows().len() > 1;
+        waited_for && self.running.as_ref().is_some_and(|turn| turn.is_late(now, self.config.quantum))
     }
 
     /// The job is over: it leaves queue and matrix at once, even while a switch with it is under way.

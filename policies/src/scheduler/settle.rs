@@ -11,7 +11,7 @@ impl Scheduler {
             self.running = None;
         }
         if self.may_act() {
-            self.admit(decisions);
+            self.admit(now, decisions);
             self.strobe();
             self.unify_slots(now, decisions);
             self.under_way = self.plan_switch();
@@ -51,8 +51,7 @@ impl Scheduler {
         let mut whole = self.matrix.clone();
         let mut moves = packing::unify(&mut whole, 0, &rooted);
         whole.drop_empty_rows();
-        let early = self.running.as_ref().is_none_or(|turn| turn.is_early(now, self.config.quantum));
-        if early || whole.rows().len() == 1 {
+        if !self.front_is_late(now) || whole.rows().len() == 1 {
             self.matrix = whole;
             self.room_appeared = false;
         } else {

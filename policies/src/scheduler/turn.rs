@@ -41,9 +41,9 @@ impl Running {
         matches!(self.strobe, Strobe::Due { .. })
     }
 
-    /// Whether at least half of the quantum is left: enough for a job that joins now to have had a turn.
-    pub(super) fn is_early(&self, now: SimTime, quantum: Duration) -> bool {
-        now.since(self.since) * 2 <= quantum
+    /// Whether less than half of the quantum is left: too little for a job that joins now to have had a turn.
+    pub(super) fn is_late(&self, now: SimTime, quantum: Duration) -> bool {
+        now.since(self.since) * 2 > quantum
     }
 
     /// Nobody waits: a timer that was set means nothing any more.

@@ -1,0 +1,120 @@
+//! How long things take in the simulated cluster.
+
+use std::time::Duration;
+
+use coswitch_policies::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// Rates and times of one node; all nodes are alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CostModel {
+    /// Bytes a node dumps in a second.
+    pub dump_per_second: Bytes,
+    /// Bytes a node restores in a second.
+    pub restore_per_second: Bytes,
+    /// From the request to the last marker; the outgoing jobs still run.
+    pub flush: Duration,
+    /// To start all ranks of a job for the first time.
+    pub launch: Duration,
+    /// Cores of a node: ranks beyond that share them evenly.
+    pub cores: u32,
+    /// How many times slower jobs run on a node whose memory is exceeded (`cosched`). Measured: about 35.
+    pub swap_slowdown: u32,
+}
+
+impl Default for CostModel {
+    /// About what CRIU does with warm memory on the machine of `facts/workloads.md`.
+    fn default() -> Self {
+        Self {
+            dump_per_second: Bytes::mib(1400),
+            restore_per_second: Bytes::mib(1600),
+            flush: Duration::from_millis(20),
+            launch: Duration::from_millis(300),
+            cores: 1,
+            swap_slowdown: 35,
+        }
+    }
+}
+
+impl CostModel {
+    /// To dump `bytes` on one node.
+    #[must_use]
+    pub fn dump(&self, bytes: Bytes) -> Duration {
+        at_rate(bytes, self.dump_per_second)
+    }
+
+    /// To restore `bytes` on one node.
+    #[must_use]
+    pub fn restore(&self, bytes: Bytes) -> Duration {
+        at_rate(bytes, self.restore_per_second)
+    }
+
+    /// How many times slower than alone a rank runs on a node with `ranks` that run and `memory` of `capacity` used,
+    /// as a fraction.
+    pub(crate) fn slowdown(&self, ranks: u32, memory: Bytes, capacity: Bytes) -> Slowdown {
+        let cores = self.cores.max(1);
+        let swap = if memory > capacity { self.swap_slowdown.max(1) } else { 1 };
+        Slowdown { over: u64::from(ranks.max(cores)) * u64::from(swap), under: u64::from(cores) }
+    }
+}
+
+/// `over / under`, at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slowdown {
+    over: u64,
+    under: u64,
+}
+
+impl Slowdown {
+    pub(crate) const NONE: Self = Self { over: 1, under: 1 };
+
+    /// The work done in `span`, rounded down.
+    pub(crate) fn work_in(self, span: Duration) -> Duration {
+        nanos(span.as_nanos() * u128::from(self.under) / u128::from(self.over))
+    }
+
+    /// The time `work` takes, rounded up so that it is done when that time is over.
+    pub(crate) fn time_for(self, work: Duration) -> Duration {
+        nanos((work.as_nanos() * u128::from(self.over)).div_ceil(u128::from(self.under)))
+    }
+
+    /// The worse of the two: a gang runs at the pace of its slowest rank. Both are of one cost model.
+    pub(crate) fn max(self, other: Self) -> Self {
+        if u128::from(self.over) * u128::from(other.under) >= u128::from(other.over) * u128::from(self.under)
+        {
+            self
+        } else {
+            other
+        }
+    }
+}
+
+fn at_rate(bytes: Bytes, per_second: Bytes) -> Duration {
+    nanos(u128::from(bytes.0) * 1_000_000_000 / u128::from(per_second.0.max(1)))
+}
+
+fn nanos(n: u128) -> Duration {
+    Duration::from_nanos(u64::try_from(n).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_share_cores_and_a_swapping_node_crawls() {
+        let cost = CostModel { cores: 2, swap_slowdown: 10, ..CostModel::default() };
+        let second = Duration::from_secs(1);
+        let time = |ranks, used| cost.slowdown(ranks, Bytes::mib(used), Bytes::mib(100)).time_for(second);
+        assert_eq!(time(1, 10), second);
+        assert_eq!(time(3, 10), Duration::from_millis(1500));
+        assert_eq!(time(3, 101), Duration::from_secs(15));
+        assert_eq!(cost.slowdown(4, Bytes(0), Bytes(0)).work_in(second), Duration::from_millis(500));
+    }
+
+    #[test]
+    fn moving_bytes_takes_their_number_over_the_rate() {
+        let cost = CostModel { dump_per_second: Bytes::mib(100), ..CostModel::default() };
+        assert_eq!(cost.dump(Bytes::mib(250)), Duration::from_millis(2500));
+    }
+}

@@ -1,0 +1,64 @@
+//! What goes wrong in the simulated cluster, by seed.
+
+use coswitch_policies::{Astray, JobId, Left, Start, SwitchPlan};
+use serde::{Deserialize, Serialize};
+
+use crate::Seed;
+
+/// Chances, each in a thousand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Faults {
+    /// Which sequence.
+    pub seed: u64,
+    /// A dump is aborted and its job thawed.
+    pub dump: u32,
+    /// A restore or launch fails; the snapshot stays good.
+    pub restore: u32,
+    /// A failed restore or launch has also lost the job.
+    pub lost: u32,
+    /// A job dies half-way.
+    pub crash: u32,
+}
+
+/// The dice.
+pub(crate) struct Misfortune {
+    faults: Faults,
+    seed: Seed,
+}
+
+impl Misfortune {
+    pub(crate) const fn new(faults: Faults) -> Self {
+        Self { faults, seed: Seed::new(faults.seed) }
+    }
+
+    pub(crate) const fn crashes(&mut self) -> bool {
+        self.seed.chance(self.faults.crash)
+    }
+
+    /// Those of `outgoing` that could not be dumped.
+    pub(crate) fn dumps(&mut self, outgoing: &[JobId]) -> Vec<Astray> {
+        let stuck = outgoing.iter().filter(|_| self.seed.chance(self.faults.dump));
+        stuck.map(|&job| Astray { job, left: Left::Active }).collect()
+    }
+
+    /// Those that could not be brought in.
+    pub(crate) fn restores(&mut self, plan: &SwitchPlan) -> Vec<Astray> {
+        let mut astray = Vec::new();
+        for incoming in &plan.incoming {
+            if self.seed.chance(self.faults.restore) {
+                let left =
+                    if self.seed.chance(self.faults.lost) { Left::Lost } else { left_by(incoming.start) };
+                astray.push(Astray { job: incoming.job, left });
+            }
+        }
+        astray
+    }
+}
+
+/// Where a job is that was to be brought in so and was not.
+pub(crate) const fn left_by(start: Start) -> Left {
+    match start {
+        Start::Launch => Left::Unlaunched,
+        Start::Restore => Left::Parked,
+    }
+}

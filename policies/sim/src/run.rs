@@ -1,0 +1,298 @@
+//! The loop over time: feeds the scheduler what happens, carries out what it decides.
+//!
+//! A switch passes through three stages, as on real nodes: *flush*, in which the outgoing jobs still run and may even
+//! finish; *dump*, at whose end they are out of memory; *restore*, at whose end the incoming ones run, all together.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use coswitch_policies::{
+    Astray, Bytes, Cluster, ConfigError, Decision, Event, JobId, JobSpec, Left, RejectReason, Scheduler,
+    SchedulerConfig, SimTime, Start, SwitchPlan, TimerId,
+    metrics::{RunTimes, SLOWDOWN_FLOOR, Span, measure},
+};
+use thiserror::Error;
+
+use crate::{
+    CostModel, Faults, SimJob, SimReport, Step,
+    faults::{Misfortune, left_by},
+    world::{Ending, World},
+};
+
+/// Why a simulation did not end.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SimError {
+    /// The settings make no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Jobs are left and nothing will ever happen.
+    #[error("nothing happens any more after {0:?} and jobs are left")]
+    Stuck(SimTime),
+    /// More steps than allowed.
+    #[error("not done after {0} steps")]
+    TooLong(usize),
+}
+
+/// What is due at a time.
+enum Due {
+    Arrival(Vec<SimJob>),
+    Timer(TimerId),
+    Flushed(SwitchPlan),
+    Dumped(SwitchPlan),
+    Restored(SwitchPlan),
+    Ended(JobId),
+}
+
+/// How long the end of an abandoned job takes.
+const ABANDON: Duration = Duration::from_millis(50);
+
+struct Simulation {
+    scheduler: Scheduler,
+    world: World,
+    cost: CostModel,
+    misfortune: Misfortune,
+    agenda: BTreeMap<(SimTime, u64), Due>,
+    next_due: u64,
+    now: SimTime,
+    done: bool,
+    /// When nodes stopped running jobs for the switch under way.
+    exposed_since: Option<SimTime>,
+    report: SimReport,
+}
+
+/// Runs `jobs` under the scheduler until all have ended, in at most `steps_max` events.
+///
+/// # Errors
+/// Where the settings make no sense, or the run does not end: that is a fault of the scheduler.
+pub fn simulate(
+    cluster: &Cluster,
+    config: &SchedulerConfig,
+    jobs: &[SimJob],
+    cost: &CostModel,
+    faults: Faults,
+    steps_max: usize,
+) -> Result<SimReport, SimError> {
+    let mut simulation = Simulation::new(cluster, config, cost, faults)?;
+    simulation.plan_arrivals(jobs);
+    while simulation.report.journal.len() < steps_max {
+        if !simulation.step() {
+            return if simulation.done {
+                Ok(simulation.finish())
+            } else {
+                Err(SimError::Stuck(simulation.now))
+            };
+        }
+    }
+    Err(SimError::TooLong(steps_max))
+}
+
+impl Simulation {
+    fn new(
+        cluster: &Cluster,
+        config: &SchedulerConfig,
+        cost: &CostModel,
+        faults: Faults,
+    ) -> Result<Self, SimError> {
+        let nodes = u32::try_from(cluster.len()).unwrap_or(u32::MAX);
+        let times = RunTimes { nodes, ..RunTimes::default() };
+        Ok(Self {
+            scheduler: Scheduler::new(cluster.clone(), config.clone())?,
+            world: World::new(cluster.clone(), cost.clone()),
+            cost: cost.clone(),
+            misfortune: Misfortune::new(faults),
+            agenda: BTreeMap::new(),
+            next_due: 0,
+            now: SimTime::default(),
+            done: true,
+            exposed_since: None,
+            report: SimReport {
+                journal: Vec::new(),
+                metrics: measure(&times, SLOWDOWN_FLOOR),
+                times,
+                failed: Vec::new(),
+                rejected: Vec::new(),
+                memory_peak: Vec::new(),
+                switches: 0,
+                bytes_out: Bytes(0),
+                bytes_in: Bytes(0),
+            },
+        })
+    }
+
+    /// Jobs of one instant arrive together.
+    fn plan_arrivals(&mut self, jobs: &[SimJob]) {
+        let mut by_time: BTreeMap<SimTime, Vec<SimJob>> = BTreeMap::new();
+        for job in jobs {
+            by_time.entry(job.spec.arrival).or_default().push(job.clone());
+        }
+        for (at, jobs) in by_time {
+            self.due(at, Due::Arrival(jobs));
+        }
+    }
+
+    fn due(&mut self, at: SimTime, due: Due) {
+        self.agenda.insert((at, self.next_due), due);
+        self.next_due += 1;
+    }
+
+    /// Goes to whatever comes next; false where nothing does.
+    fn step(&mut self) -> bool {
+        let end = self.world.next_end();
+        let due = self.agenda.first_key_value().map(|((at, _), _)| *at);
+        match (end, due) {
+            (Some((at, job)), due) if due.is_none_or(|due| at <= due) => {
+                self.pass(at);
+                match self.world.end_by_itself(job) {
+                    Ending::Finished(job) => self.feed(Event::Finished { job }),
+                    Ending::Crashed(job) => self.feed(Event::Failed { job }),
+                }
+            }
+            (_, Some(at)) => {
+                self.pass(at);
+                let (_, due) = self.agenda.pop_first().expect("just seen");
+                self.on_due(due);
+            }
+            (_, None) => return false,
+        }
+        true
+    }
+
+    fn pass(&mut self, to: SimTime) {
+        self.world.advance(to);
+        self.now = to;
+    }
+
+    fn on_due(&mut self, due: Due) {
+        match due {
+            Due::Arrival(jobs) => {
+                for job in &jobs {
+                    let crashes = self.misfortune.crashes();
+                    self.world.add(job, crashes);
+                }
+                let jobs: Vec<JobSpec> = jobs.into_iter().map(|job| job.spec).collect();
+                self.feed(Event::Submitted { jobs });
+            }
+            Due::Timer(timer) => self.feed(Event::TimerFired { timer }),
+            Due::Flushed(plan) => self.on_flushed(plan),
+            Due::Dumped(plan) => self.on_dumped(plan),
+            Due::Restored(plan) => self.on_restored(&plan),
+            Due::Ended(job) if self.world.is_ended(job) => {}
+            Due::Ended(job) => {
+                self.world.end(job);
+                self.feed(Event::Failed { job });
+            }
+        }
+    }
+
+    fn feed(&mut self, event: Event) {
+        match event {
+            Event::Failed { job } => self.report.failed.push(job),
+            Event::Submitted { .. } => self.done = false,
+            _ => {}
+        }
+        let decisions = self.scheduler.on_event(self.now, event.clone());
+        self.report.journal.push(Step { at: self.now, event, decisions: decisions.clone() });
+        for decision in decisions {
+            self.carry_out(decision);
+        }
+    }
+
+    fn carry_out(&mut self, decision: Decision) {
+        match decision {
+            Decision::Switch(plan) => {
+                let flush = if plan.is_activation() { Duration::ZERO } else { self.cost.flush };
+                self.due(self.now.after(flush), Due::Flushed(plan));
+            }
+            Decision::SetTimer { timer, at } => self.due(at, Due::Timer(timer)),
+            Decision::Abandon { job, .. } => self.due(self.now.after(ABANDON), Due::Ended(job)),
+            Decision::Rejected { job, reason } => {
+                self.report.rejected.push((job, reason.clone()));
+                if reason != RejectReason::DuplicateId {
+                    self.world.forget(job);
+                }
+            }
+            Decision::AllDone => self.done = true,
+            Decision::Admitted { .. }
+            | Decision::Queued { .. }
+            | Decision::Moved(_)
+            | Decision::SlotStarted(_)
+            | Decision::SlotChanged(_) => {}
+        }
+    }
+
+    fn on_flushed(&mut self, plan: SwitchPlan) {
+        let out = self.living(&plan.outgoing);
+        out.iter().for_each(|job| self.world.freeze(*job));
+        self.exposed_since = (!plan.is_activation() || self.world.is_idle()).then_some(self.now);
+        let (most, all) = self.world.bytes_of(out.iter().copied());
+        self.report.switches += u32::from(!plan.is_activation());
+        self.report.bytes_out = self.report.bytes_out.saturating_add(all);
+        self.due(self.now.after(self.cost.dump(most)), Due::Dumped(plan));
+    }
+
+    fn on_dumped(&mut self, plan: SwitchPlan) {
+        let out = self.living(&plan.outgoing);
+        let mut astray = self.misfortune.dumps(&out);
+        for job in out {
+            if astray.iter().any(|astray| astray.job == job) {
+                self.world.thaw(job)
+            } else {
+                self.world.leave(job)
+            }
+        }
+        if !astray.is_empty() {
+            let not_begun = plan.incoming.iter().map(|i| Astray { job: i.job, left: left_by(i.start) });
+            astray.extend(not_begun);
+            return self.end_switch(&plan, astray);
+        }
+        let incoming = plan.incoming.iter().filter(|i| !self.world.is_ended(i.job));
+        let incoming: Vec<_> = incoming.cloned().collect();
+        incoming.iter().for_each(|i| self.world.enter(i.job, &i.placement));
+        let restored = incoming.iter().filter(|i| i.start == Start::Restore).map(|i| i.job);
+        let (most, all) = self.world.bytes_of(restored);
+        self.report.bytes_in = self.report.bytes_in.saturating_add(all);
+        let launches = incoming.iter().any(|i| i.start == Start::Launch);
+        let launch = if launches { self.cost.launch } else { Duration::ZERO };
+        self.due(self.now.after(self.cost.restore(most).max(launch)), Due::Restored(plan));
+    }
+
+    fn on_restored(&mut self, plan: &SwitchPlan) {
+        let astray = self.misfortune.restores(plan);
+        for job in plan.incoming.iter().map(|i| i.job) {
+            let left = astray.iter().find(|astray| astray.job == job).map(|astray| astray.left);
+            match left {
+                _ if self.world.is_ended(job) => {}
+                None => self.world.thaw(job),
+                Some(Left::Lost) => {
+                    self.world.end(job);
+                    self.report.failed.push(job);
+                }
+                Some(_) => self.world.leave(job),
+            }
+        }
+        self.end_switch(plan, astray);
+    }
+
+    fn end_switch(&mut self, plan: &SwitchPlan, astray: Vec<Astray>) {
+        if let Some(from) = self.exposed_since.take() {
+            self.report.times.switches.push(Span { from, to: self.now });
+        }
+        let switch = plan.switch;
+        let event = if astray.is_empty() {
+            Event::SwitchDone { switch }
+        } else {
+            Event::SwitchFailed { switch, astray }
+        };
+        self.feed(event);
+    }
+
+    fn living(&self, jobs: &[JobId]) -> Vec<JobId> {
+        jobs.iter().copied().filter(|job| !self.world.is_ended(*job)).collect()
+    }
+
+    fn finish(mut self) -> SimReport {
+        self.report.times.jobs = self.world.times();
+        self.report.metrics = measure(&self.report.times, SLOWDOWN_FLOOR);
+        self.report.memory_peak.clone_from(&self.world.memory_peak);
+        self.report
+    }
+}

@@ -1,0 +1,51 @@
+//! Jobs with the work they have to do.
+
+use std::time::Duration;
+
+use coswitch_policies::{Bytes, JobId, JobSpec, SimTime};
+use serde::{Deserialize, Serialize};
+
+use crate::Seed;
+
+/// A job as the simulator runs it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SimJob {
+    /// What the scheduler is told.
+    pub spec: JobSpec,
+    /// What it is not told: how long the job runs with the cluster to itself.
+    pub work: Duration,
+}
+
+/// The bounds of a random workload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkloadShape {
+    /// Number of jobs.
+    pub jobs: u32,
+    /// Ranks of a job: one to this.
+    pub ranks_max: u32,
+    /// Working set of a rank: one byte to this.
+    pub memory_max: Bytes,
+    /// Work of a job: one millisecond to this.
+    pub work_max: Duration,
+    /// Jobs arrive, several at once now and then, during this time.
+    pub arrivals_within: Duration,
+}
+
+/// The workload of `seed`.
+#[must_use]
+pub fn random_workload(seed: u64, shape: &WorkloadShape) -> Vec<SimJob> {
+    let mut seed = Seed::new(seed);
+    (0..shape.jobs).map(|id| random_job(&mut seed, id, shape)).collect()
+}
+
+fn random_job(seed: &mut Seed, id: u32, shape: &WorkloadShape) -> SimJob {
+    let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    let ranks = u32::try_from(seed.between(1, shape.ranks_max.into())).unwrap_or(u32::MAX);
+    let memory_per_rank = Bytes(seed.between(1, shape.memory_max.0));
+    let work = Duration::from_millis(seed.between(1, millis(shape.work_max)));
+    // A third at the begin, the others on whole tenths: together often enough to matter.
+    let tenth = if seed.chance(333) { 0 } else { seed.between(0, 10) };
+    let arrival = SimTime::default().after(shape.arrivals_within / 10 * u32::try_from(tenth).unwrap_or(0));
+    let spec = JobSpec { id: JobId(id), name: format!("random-{id}"), ranks, memory_per_rank, arrival };
+    SimJob { spec, work }
+}

@@ -1,0 +1,238 @@
+//! What must hold under every policy, for random workloads on random clusters, with and without faults.
+//!
+//! The journal of each run is replayed into a second scheduler and audited step by step with a model of its own.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use coswitch_policies::{
+    Bytes, Cluster, Decision, Event, JobId, Left, MemoryRule, Observed, Policy, Scheduler, SchedulerConfig,
+    SwitchPlan,
+};
+use coswitch_sim::{CostModel, Faults, SimJob, SimReport, Step, WorkloadShape, random_workload, simulate};
+use proptest::prelude::*;
+
+const STEPS_MAX: usize = 200_000;
+
+#[derive(Clone, Debug)]
+struct Case {
+    cluster: Cluster,
+    config: SchedulerConfig,
+    jobs: Vec<SimJob>,
+    faults: Faults,
+}
+
+impl Case {
+    fn run(&self) -> SimReport {
+        let cost = CostModel::default();
+        simulate(&self.cluster, &self.config, &self.jobs, &cost, self.faults, STEPS_MAX)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+fn policies() -> impl Strategy<Value = Policy> {
+    prop_oneof![Just(Policy::Batch), Just(Policy::Cosched), Just(Policy::Gang), Just(Policy::Hybrid)]
+}
+
+fn cases(faults: impl Strategy<Value = Faults>) -> impl Strategy<Value = Case> {
+    let cluster = prop::collection::vec(200_u64..1000, 1..5)
+        .prop_map(|mib| Cluster::new(mib.into_iter().map(Bytes::mib).collect()));
+    let workload = (any::<u64>(), 1_u32..16, 1_u32..7, 10_u64..600, 100_u64..20_000, 0_u64..20_000);
+    let jobs = workload.prop_map(|(seed, jobs, ranks_max, memory_max, work_max, within)| {
+        let shape = WorkloadShape {
+            jobs,
+            ranks_max,
+            memory_max: Bytes::mib(memory_max),
+            work_max: Duration::from_millis(work_max),
+            arrivals_within: Duration::from_millis(within),
+        };
+        random_workload(seed, &shape)
+    });
+    let config =
+        (policies(), 200_u64..5000, prop::option::of(1_u32..4)).prop_map(|(policy, quantum, cell)| {
+            SchedulerConfig {
+                max_per_cell: cell,
+                ..SchedulerConfig::new(policy, Duration::from_millis(quantum))
+            }
+        });
+    (cluster, config, jobs, faults).prop_map(|(cluster, config, jobs, faults)| Case {
+        cluster,
+        config,
+        jobs,
+        faults,
+    })
+}
+
+fn some_faults() -> impl Strategy<Value = Faults> {
+    (any::<u64>(), 0_u32..400, 0_u32..400, 0_u32..500, 0_u32..300)
+        .prop_map(|(seed, dump, restore, lost, crash)| Faults { seed, dump, restore, lost, crash })
+}
+
+/// Follows a journal and remembers only what the rules need.
+struct Audit<'a> {
+    case: &'a Case,
+    scheduler: Scheduler,
+    submitted: BTreeSet<JobId>,
+    ended: BTreeSet<JobId>,
+    under_way: Option<SwitchPlan>,
+    /// For each seated job that is not active: turns that others may have before it must run.
+    patience: BTreeMap<JobId, usize>,
+}
+
+impl<'a> Audit<'a> {
+    fn new(case: &'a Case) -> Self {
+        let scheduler = Scheduler::new(case.cluster.clone(), case.config.clone()).unwrap();
+        let (submitted, ended) = (BTreeSet::new(), BTreeSet::new());
+        Self { case, scheduler, submitted, ended, under_way: None, patience: BTreeMap::new() }
+    }
+
+    fn follow(&mut self, step: &Step) {
+        self.note_event(&step.event);
+        let decisions = self.scheduler.on_event(step.at, step.event.clone());
+        assert_eq!(decisions, step.decisions, "the same events lead to the same decisions");
+        assert_eq!(self.scheduler.matrix().check(), Ok(()));
+        for decision in &decisions {
+            self.check_names(decision);
+            self.check_acts(step, decision);
+        }
+        self.note_waiting();
+    }
+
+    fn note_event(&mut self, event: &Event) {
+        match event {
+            Event::Submitted { jobs } => self.submitted.extend(jobs.iter().map(|job| job.id)),
+            Event::Finished { job } | Event::Failed { job } => drop(self.ended.insert(*job)),
+            Event::SwitchDone { switch } => {
+                assert_eq!(self.under_way.take().map(|plan| plan.switch), Some(*switch));
+            }
+            Event::SwitchFailed { switch, astray } => {
+                assert_eq!(self.under_way.take().map(|plan| plan.switch), Some(*switch));
+                let lost = astray.iter().filter(|astray| astray.left == Left::Lost);
+                self.ended.extend(lost.map(|astray| astray.job));
+            }
+            Event::TimerFired { .. } => {}
+        }
+    }
+
+    fn check_names(&self, decision: &Decision) {
+        let named: Vec<JobId> = match decision {
+            Decision::Admitted { job, .. }
+            | Decision::Queued { job, .. }
+            | Decision::Rejected { job, .. }
+            | Decision::Abandon { job, .. } => vec![*job],
+            Decision::Moved(step) => vec![step.job],
+            Decision::Switch(plan) => {
+                plan.outgoing.iter().copied().chain(plan.incoming.iter().map(|i| i.job)).collect()
+            }
+            Decision::SlotStarted(turn) | Decision::SlotChanged(turn) => turn.jobs.clone(),
+            Decision::SetTimer { .. } | Decision::AllDone => vec![],
+        };
+        for job in named {
+            assert!(self.submitted.contains(&job), "{decision:?} names a job nobody submitted");
+            assert!(!self.ended.contains(&job), "{decision:?} names a job that has ended");
+        }
+    }
+
+    fn check_acts(&mut self, step: &Step, decision: &Decision) {
+        match decision {
+            Decision::Switch(plan) => {
+                assert!(self.under_way.is_none(), "one switch at a time");
+                for incoming in &plan.incoming {
+                    let spec = self.scheduler.job(incoming.job).unwrap().spec;
+                    assert_eq!(incoming.placement.ranks(), spec.ranks, "a gang is whole");
+                    assert!(!plan.outgoing.contains(&incoming.job));
+                }
+                self.under_way = Some(plan.clone());
+            }
+            Decision::SetTimer { at, .. } => {
+                assert!(self.scheduler.matrix().rows().len() > 1, "with one row there is no timer");
+                assert!(*at >= step.at && *at <= step.at.after(self.case.config.quantum));
+            }
+            Decision::SlotStarted(turn) => {
+                let front = self.scheduler.matrix().front().expect("a row has the turn");
+                assert_eq!(front.slot, turn.slot);
+                let row: Vec<JobId> = front.jobs().collect();
+                self.note_turn(&row);
+            }
+            _ => {}
+        }
+    }
+
+    /// A row began its turn: the jobs of the others wait one turn more.
+    fn note_turn(&mut self, row: &[JobId]) {
+        for (job, turns) in self.patience.iter_mut().filter(|(job, _)| !row.contains(job)) {
+            let orderly = self.case.faults.dump == 0 && self.case.faults.restore == 0;
+            assert!(*turns > 0 || !orderly, "{job} was overtaken");
+            *turns = turns.saturating_sub(1);
+        }
+    }
+
+    /// A job that is not active sees at most as many other turns begin as there were rows before its own when it began to
+    /// wait; one that joined the active row may find its turn over, and then sees all others. (A dump that fails gives one
+    /// more turn to its row, a restore that fails costs a turn: then only the end of the run is bounded.)
+    fn note_waiting(&mut self) {
+        for state in self.scheduler.jobs() {
+            let rows = self.scheduler.matrix().rows();
+            match rows.iter().position(|row| row.seats.contains_key(&state.spec.id)) {
+                Some(ahead) if state.observed != Observed::Active => {
+                    let turns = if ahead == 0 { rows.len() - 1 } else { ahead };
+                    self.patience.entry(state.spec.id).or_insert(turns);
+                }
+                _ => drop(self.patience.remove(&state.spec.id)),
+            }
+        }
+    }
+}
+
+fn audit(case: &Case, report: &SimReport) {
+    let mut audit = Audit::new(case);
+    report.journal.iter().for_each(|step| audit.follow(step));
+    assert!(audit.under_way.is_none());
+    if case.config.limits().memory == MemoryRule::MustFit {
+        for ((node, capacity), peak) in case.cluster.nodes().zip(&report.memory_peak) {
+            assert!(*peak <= capacity, "{peak} at once on {node}, which offers {capacity}");
+        }
+    }
+    let rejected: BTreeSet<JobId> = report.rejected.iter().map(|(job, _)| *job).collect();
+    let over: BTreeSet<JobId> = audit.ended.union(&rejected).copied().collect();
+    assert_eq!(over, audit.submitted, "every job ends or is refused");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn without_faults_every_rule_holds_and_every_job_finishes(case in cases(Just(Faults::default()))) {
+        let report = case.run();
+        audit(&case, &report);
+        prop_assert!(report.failed.is_empty());
+        prop_assert!(report.metrics.utilisation <= 1.0 + 1e-9);
+        for (job, metrics) in report.times.jobs.iter().zip(&report.metrics.jobs) {
+            prop_assert!(metrics.run >= job.alone.unwrap(), "no job gets more done than time passes");
+        }
+    }
+
+    #[test]
+    fn with_faults_every_rule_of_safety_holds_and_every_job_ends(case in cases(some_faults())) {
+        audit(&case, &case.run());
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_run(case in cases(some_faults())) {
+        prop_assert_eq!(case.run(), case.run());
+    }
+
+    #[test]
+    fn only_jobs_that_the_empty_cluster_cannot_hold_are_refused(case in cases(Just(Faults::default()))) {
+        let report = case.run();
+        let refused: BTreeSet<JobId> = report.rejected.iter().map(|(job, _)| *job).collect();
+        for job in &case.jobs {
+            let memory = job.spec.memory_per_rank.0;
+            let held: u64 = case.cluster.nodes().map(|(_, capacity)| capacity.0 / memory).sum();
+            let fits = case.config.policy == Policy::Cosched || held >= u64::from(job.spec.ranks);
+            prop_assert_eq!(refused.contains(&job.spec.id), !fits);
+        }
+    }
+}
