@@ -1,0 +1,115 @@
+//! PID 1 of the application's PID namespace on this node: sets itself up, starts the ranks, serves them, reaps.
+//!
+//! Invariants: from the go-ahead on it holds no descriptor that leads out of its tree, except regular files and
+//! `/dev/null`; it takes no lock shared with anybody; whatever it waits for may end early (EINTR, restore). When it
+//! ends, for whatever reason, the kernel ends everything else in the namespace.
+
+mod clients;
+mod outbox;
+mod ranks;
+mod serve;
+mod wake;
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, BufRead, BufReader, Write},
+    os::{fd::AsFd, unix::net::UnixStream},
+    path::PathBuf,
+    process::ExitCode,
+    sync::Arc,
+};
+
+use coswitch_launcher::{LaunchSpec, Reply};
+use coswitch_ring::{Segment, SegmentError};
+use nix::{
+    sys::{prctl, signal::Signal},
+    unistd::{chdir, dup2_stderr, dup2_stdin, dup2_stdout, setsid},
+};
+use thiserror::Error;
+
+use crate::birth::{GO, PATIENCE};
+
+#[derive(Debug, Error)]
+enum SetUpError {
+    #[error("ask to die with the daemon: {0}")]
+    DeathSignal(#[source] nix::Error),
+    #[error("hear from the process that gave birth: {0}")]
+    Talk(#[source] io::Error),
+    #[error("become a session leader: {0}")]
+    Session(#[source] nix::Error),
+    #[error("open {path}: {source}")]
+    Open { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    #[error("the segment has no local rank {local} that is rank {rank}")]
+    Stranger { rank: u32, local: u32 },
+}
+
+/// The whole life of PID 1.
+pub(crate) fn run() -> ExitCode {
+    let (spec, segment) = match set_up() {
+        Ok(Some(ready)) => ready,
+        Ok(None) => return ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("failed to {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match serve::run(spec, segment) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("failed to {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// All that may fail before the ranks are started. `None`: the daemon has been told, or is gone.
+fn set_up() -> Result<Option<(LaunchSpec, Arc<Segment>)>, SetUpError> {
+    prctl::set_pdeathsig(Signal::SIGKILL).map_err(SetUpError::DeathSignal)?;
+    close_from(3);
+    let stream = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from).map_err(SetUpError::Talk)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(SetUpError::Talk)?;
+    let mut lines = BufReader::new(&stream);
+    let mut line = String::new();
+    lines.read_line(&mut line).map_err(SetUpError::Talk)?;
+    let spec: LaunchSpec = serde_json::from_str(&line).map_err(|e| SetUpError::Talk(e.into()))?;
+
+    let prepared = prepare(&spec);
+    let reply = match &prepared {
+        Ok(_) => Reply::Started,
+        Err(error) => Reply::Refused { reason: error.to_string() },
+    };
+    let reply = serde_json::to_string(&reply).expect("a reply is plain data") + "\n";
+    (&stream).write_all(reply.as_bytes()).map_err(SetUpError::Talk)?;
+    let segment = prepared?;
+
+    let mut go = String::new();
+    lines.read_line(&mut go).map_err(SetUpError::Talk)?;
+    Ok((go == GO).then_some((spec, segment)))
+}
+
+fn prepare(spec: &LaunchSpec) -> Result<Arc<Segment>, SetUpError> {
+    setsid().map_err(SetUpError::Session)?;
+    chdir("/").map_err(SetUpError::Session)?;
+    let open = |result: io::Result<File>, path: &PathBuf| {
+        result.map_err(|source| SetUpError::Open { path: path.clone(), source })
+    };
+    let null = open(File::open("/dev/null"), &"/dev/null".into())?;
+    let log = open(OpenOptions::new().append(true).create(true).open(&spec.log), &spec.log)?;
+    let segment = Segment::open(&spec.segment)?;
+    for &coswitch_launcher::RankSpec { rank, local, .. } in &spec.ranks {
+        if segment.local_of(rank) != Some(local) {
+            return Err(SetUpError::Stranger { rank, local });
+        }
+    }
+    let streams = dup2_stdin(&null).and_then(|()| dup2_stdout(&log)).and_then(|()| dup2_stderr(&log));
+    streams.map_err(SetUpError::Session)?;
+    Ok(Arc::new(segment))
+}
+
+/// Whatever the daemon had open when it forked must not live on here.
+fn close_from(first: u32) {
+    // SAFETY: nothing in this process owns a descriptor from `first` on yet; it has just been executed.
+    unsafe { libc::close_range(first, u32::MAX, 0) };
+}

@@ -1,0 +1,113 @@
+//! Starting ranks and reaping them, and whatever they leave behind.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::{
+        fd::AsRawFd,
+        unix::{
+            fs::OpenOptionsExt,
+            net::UnixStream,
+            process::{CommandExt, ExitStatusExt},
+        },
+    },
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use coswitch_launcher::{LaunchSpec, RankSpec, protocol::ExitStatus};
+use nix::{
+    errno::Errno,
+    sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask},
+    unistd::Pid,
+};
+
+/// Starts one rank; gives its process id and our end of its PMI socket.
+pub(super) fn start(spec: &LaunchSpec, rank: &RankSpec) -> Result<(Pid, UnixStream), String> {
+    let (ours, theirs) = UnixStream::pair().map_err(|error| format!("make a PMI socket: {error}"))?;
+    let (program, arguments) = spec.command.split_first().ok_or("run an empty command")?;
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env_clear()
+        .envs(environment(spec, rank, &theirs))
+        .current_dir(&spec.cwd)
+        .stdin(Stdio::null())
+        .stdout(output(&rank.stdout)?)
+        .stderr(output(&rank.stderr)?)
+        // A rank that signals its process group means itself.
+        .process_group(0);
+    let socket = theirs.as_raw_fd();
+    // SAFETY: between fork and exec the closure makes two system calls and touches no lock and no heap. The descriptor
+    // is open there: `theirs` lives until after the spawn.
+    unsafe {
+        command.pre_exec(move || {
+            sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+            match libc::fcntl(socket, libc::F_SETFD, 0) {
+                -1 => Err(io::Error::last_os_error()),
+                _ => Ok(()),
+            }
+        });
+    }
+    let child =
+        command.spawn().map_err(|error| format!("run {program} in {}: {error}", spec.cwd.display()))?;
+    let pid = i32::try_from(child.id()).expect("a process id");
+    Ok((Pid::from_raw(pid), ours))
+}
+
+fn output(path: &Path) -> Result<File, String> {
+    let file = OpenOptions::new().append(true).create(true).mode(0o644).open(path);
+    file.map_err(|error| format!("open {}: {error}", path.display()))
+}
+
+/// The user's environment without what another launcher may have left in it, and with what ours adds.
+fn environment(spec: &LaunchSpec, rank: &RankSpec, pmi: &UnixStream) -> Vec<(String, String)> {
+    let foreign = |name: &str| ["PMI_", "PMIX_", "COSWITCH_"].iter().any(|prefix| name.starts_with(prefix));
+    let mut all: Vec<_> = spec.env.iter().filter(|(name, _)| !foreign(name)).cloned().collect();
+    let mut set = |name: &str, value: String| all.push((name.into(), value));
+    set("PMI_FD", pmi.as_raw_fd().to_string());
+    set("PMI_RANK", rank.rank.to_string());
+    set("PMI_SIZE", spec.world_size.to_string());
+    set("COSWITCH_SEGMENT", spec.segment.display().to_string());
+    set("COSWITCH_LOCAL", rank.local.to_string());
+    set("COSWITCH_RANK", rank.rank.to_string());
+    // UCX, linked to the MPI library and not used, would take over signals otherwise.
+    set("UCX_HANDLE_ERRORS", "none".into());
+    if let Some(directory) = &spec.provider_dir {
+        set("FI_PROVIDER", "coswitch".into());
+        set("FI_PROVIDER_PATH", directory.display().to_string());
+        // Newer MPICH would prefer UCX.
+        set("MPIR_CVAR_CH4_NETMOD", "ofi".into());
+    }
+    all
+}
+
+/// The children that have ended, orphans of ranks among them.
+pub(super) fn reap() -> Vec<(Pid, ExitStatus)> {
+    let mut ended = Vec::new();
+    loop {
+        let mut status = 0;
+        // SAFETY: the status is written to a local. (nix would refuse the statuses of real-time signals.)
+        let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+        if pid > 0 {
+            ended.push((Pid::from_raw(pid), exit_status(status)));
+        } else if pid == 0 || Errno::last() != Errno::EINTR {
+            return ended;
+        }
+    }
+}
+
+/// Only the two ways to end come here: `waitpid` was not asked for stops.
+fn exit_status(raw: i32) -> ExitStatus {
+    let status = std::process::ExitStatus::from_raw(raw);
+    match status.signal() {
+        Some(signal) => ExitStatus::Signaled(signal),
+        None => ExitStatus::Exited(status.code().unwrap_or_default()),
+    }
+}
+
+/// Ends every process of the namespace but this one.
+pub(super) fn end_all() {
+    // It fails where nobody is left.
+    let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+}
