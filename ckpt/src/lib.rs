@@ -1,1 +1,36 @@
 //! Dump and restore of an application's part on a node through CRIU; snapshot manifest and store.
+//!
+//! The daemon calls this crate; it depends on nothing of ours and knows neither gangs nor daemons. What it
+//! handles is a *tree*: a launcher that is PID 1 of its own PID namespace and the ranks below it, frozen in one
+//! cgroup, sharing one segment file with a process that is never dumped.
+//!
+//! ```text
+//! Criu ─ dump ──▶ images ─┐
+//!          segment file ──┼─ SnapshotWriter ── seal ──▶ manifest: the snapshot is valid from here on
+//!              channels ──┘
+//! Snapshot ─ verify ─ load_segment ─▶ Criu ─ restore ──▶ Restored, stopped ── resume ──▶ running
+//! ```
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | [`criu`], [`kerndat`] | where CRIU is, what it can, and its cache of kernel probes |
+//! | [`dump`], [`restore`], [`processes`] | the two acts, and the processes before and after |
+//! | [`preflight`] | what must be true of files before a restore |
+//! | [`image_file`], [`images`] | reading CRIU's images: pure, and from a directory |
+
+pub mod criu;
+pub mod dump;
+pub mod image_file;
+pub mod images;
+pub mod kerndat;
+pub mod preflight;
+pub mod processes;
+pub mod restore;
+
+mod options;
+
+pub use criu::{Criu, LocateError};
+pub use criu_sys::forker;
+pub use dump::{DumpError, DumpReport, DumpRequest, JobState};
+pub use preflight::{ForeignOutput, OutputFile, SegmentFile};
+pub use restore::{RestoreError, RestoreRequest, Restored, Retry};

@@ -3,7 +3,7 @@
 //! ```text
 //! start ── call ──┬─ response ───────────── end          Ended::Itself
 //!                 └─ time-out ── abort ──┬─ rolls back   Ended::Itself
-//!                                        ├─ SIGTERM      Ended::Terminated
+//!                            terminate ──┼─ SIGTERM      Ended::Terminated
 //!                                        └─ SIGKILL      Ended::Killed
 //! ```
 //! The worker's end of the SEQPACKET pair is its standard input, so it needs no descriptor passed by number.
@@ -144,10 +144,16 @@ impl Swrk {
         self.wait_or_insist(limit)
     }
 
-    /// Makes a worker that did not respond give up, gently first; each stage has `grace`.
+    /// Makes a worker that did not respond give up, gently first; each stage has `grace`. For a dump: its next
+    /// write fails, and it rolls back.
     pub fn abort(mut self, grace: Duration) -> Ended {
         limits::forbid_writes(self.pid()).ok();
         self.wait_or_insist(grace)
+    }
+
+    /// Ends a worker that has nothing to roll back, such as one that restores.
+    pub fn terminate(mut self, grace: Duration) -> Ended {
+        self.insist(grace)
     }
 
     fn wait_or_insist(&mut self, grace: Duration) -> Ended {
@@ -155,6 +161,10 @@ impl Swrk {
             self.reap();
             return Ended::Itself;
         }
+        self.insist(grace)
+    }
+
+    fn insist(&mut self, grace: Duration) -> Ended {
         kill(self.pid(), Signal::SIGTERM).ok();
         if self.closed_within(grace) {
             self.reap();

@@ -1,0 +1,234 @@
+//! The CRIU that is used: where it is found, whether it is new enough, and what it can do with this kernel.
+
+use crate::kerndat::{self, Kerndat, KerndatError};
+use criu_sys::rpc::{CriuFeatures, CriuReq, CriuReqType, CriuResp};
+use criu_sys::{Swrk, SwrkError};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Names the program to use, before every other place.
+pub const PROGRAM_VARIABLE: &str = "COSWITCH_CRIU";
+/// Names the directory that set-up installs to.
+pub const PREFIX_VARIABLE: &str = "COSWITCH_PREFIX";
+const PREFIX_DEFAULT: &str = "/opt/coswitch";
+
+/// The oldest version that can be used: 4.1 cannot dump a TCP socket on Linux 6.16 and later.
+pub const VERSION_MIN: Version = Version { major: 4, minor: 2, sublevel: 0 };
+
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+/// Probing the kernel was seen to stall for 100 s on busy cores.
+const PROBE_LIMIT: Duration = Duration::from_secs(240);
+
+/// A version of CRIU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// First number.
+    pub major: u32,
+    /// Second number.
+    pub minor: u32,
+    /// Third number; 0 where there is none.
+    pub sublevel: u32,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.sublevel {
+            0 => write!(f, "{}.{}", self.major, self.minor),
+            _ => write!(f, "{}.{}.{}", self.major, self.minor, self.sublevel),
+        }
+    }
+}
+
+/// Why there is no CRIU to work with.
+#[derive(Debug, thiserror::Error)]
+pub enum LocateError {
+    /// Not in any of the places looked at.
+    #[error("find criu: not at {}; run `cargo xtask setup`, or name one in {PROGRAM_VARIABLE}", listed(.looked_at))]
+    Missing {
+        /// The places.
+        looked_at: Vec<PathBuf>,
+    },
+    /// Too old for current kernels.
+    #[error("use {}: it is criu {found}, and {VERSION_MIN} or newer is needed; run `cargo xtask setup`", .program.display())]
+    TooOld {
+        /// The program found.
+        program: PathBuf,
+        /// Its version.
+        found: Version,
+    },
+    /// Found, but it does not answer as CRIU does.
+    #[error("use {}: {source}", .program.display())]
+    Unusable {
+        /// The program found.
+        program: PathBuf,
+        /// What happened.
+        source: SwrkError,
+    },
+}
+
+fn listed(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// Why a check failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The worker failed.
+    #[error(transparent)]
+    Swrk(#[from] SwrkError),
+    /// The cache could not be made.
+    #[error(transparent)]
+    Kerndat(#[from] KerndatError),
+    /// CRIU says that it cannot work with this kernel.
+    #[error("criu cannot work with this kernel: {0}")]
+    Kernel(String),
+}
+
+/// What [`Criu::check`] found; each part is a line for `coswitch doctor`.
+#[derive(Clone, Debug)]
+pub struct Health {
+    /// The cache of kernel probes, as it was before the check.
+    pub kerndat: Kerndat,
+    /// Processes can be held by descriptor.
+    pub pidfd_store: bool,
+    /// Memory can be paged in after a restore.
+    pub lazy_pages: bool,
+    /// Memory changes can be tracked.
+    pub mem_track: bool,
+}
+
+/// A CRIU that is new enough. Cheap to clone; any number of threads may use it at a time.
+#[derive(Clone, Debug)]
+pub struct Criu {
+    program: PathBuf,
+    version: Version,
+}
+
+impl Criu {
+    /// Looks at `COSWITCH_CRIU`, else in the prefix that set-up installs to, else on the search path.
+    pub fn locate() -> Result<Criu, LocateError> {
+        if let Some(program) = std::env::var_os(PROGRAM_VARIABLE) {
+            return Criu::at(Path::new(&program));
+        }
+        let candidates = candidates();
+        match candidates.iter().find(|program| program.is_file()) {
+            Some(program) => Criu::at(program),
+            None => Err(LocateError::Missing { looked_at: candidates }),
+        }
+    }
+
+    /// Uses this program, if it is new enough.
+    pub fn at(program: &Path) -> Result<Criu, LocateError> {
+        if !program.is_file() {
+            return Err(LocateError::Missing { looked_at: vec![program.to_owned()] });
+        }
+        let unusable = |source| LocateError::Unusable { program: program.to_owned(), source };
+        let version = ask_version(program).map_err(unusable)?;
+        if version < VERSION_MIN {
+            return Err(LocateError::TooOld { program: program.to_owned(), found: version });
+        }
+        Ok(Criu { program: program.to_owned(), version })
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Its version.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Makes the cache of kernel probes where it is missing or from before this boot. Call it at start, not in a
+    /// switch: it may take minutes. [`Criu::dump`] and [`Criu::restore`] make up for it where it was forgotten.
+    pub fn prepare(&self) -> Result<Kerndat, KerndatError> {
+        kerndat::ensure(&self.program, PROBE_LIMIT)
+    }
+
+    /// Asks CRIU whether it works with this kernel and what it can.
+    pub fn check(&self) -> Result<Health, CheckError> {
+        let kerndat = kerndat::state();
+        self.prepare()?;
+        let check = self.ask(CriuReq { r#type: CriuReqType::Check as i32, ..CriuReq::default() })?;
+        if !check.success {
+            return Err(CheckError::Kernel(check.cr_errmsg.unwrap_or_default().trim().to_owned()));
+        }
+        let wanted = CriuFeatures { mem_track: Some(true), lazy_pages: Some(true), pidfd_store: Some(true) };
+        let features = self.ask(CriuReq {
+            r#type: CriuReqType::FeatureCheck as i32,
+            features: Some(wanted),
+            ..CriuReq::default()
+        })?;
+        // Another build's cache is deleted when this build reads it: ours takes its place.
+        self.prepare()?;
+        let features = features.features.unwrap_or_default();
+        Ok(Health {
+            kerndat,
+            pidfd_store: features.pidfd_store(),
+            lazy_pages: features.lazy_pages(),
+            mem_track: features.mem_track(),
+        })
+    }
+
+    fn ask(&self, request: CriuReq) -> Result<CriuResp, SwrkError> {
+        ask(&self.program, &request, PROBE_LIMIT)
+    }
+}
+
+fn candidates() -> Vec<PathBuf> {
+    let prefix = std::env::var_os(PREFIX_VARIABLE).map_or_else(|| PREFIX_DEFAULT.into(), PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path).map(|dir| dir.join("criu"));
+    std::iter::once(prefix.join("criu/bin/criu")).chain(on_path).collect()
+}
+
+fn ask_version(program: &Path) -> Result<Version, SwrkError> {
+    let request = CriuReq { r#type: CriuReqType::Version as i32, ..CriuReq::default() };
+    let version = ask(program, &request, ANSWER_LIMIT)?.version.unwrap_or_default();
+    let number = |value: i32| u32::try_from(value).unwrap_or(0);
+    Ok(Version {
+        major: number(version.major_number),
+        minor: number(version.minor_number),
+        sublevel: number(version.sublevel()),
+    })
+}
+
+fn ask(program: &Path, request: &CriuReq, limit: Duration) -> Result<CriuResp, SwrkError> {
+    let mut worker = Swrk::start(program)?;
+    let response = worker.call(request, Instant::now() + limit, &mut |_| true)?;
+    worker.end(ANSWER_LIMIT);
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_is_named_with_the_remedy() {
+        let error = Criu::at(Path::new("/nonexistent/criu")).unwrap_err().to_string();
+        assert!(error.contains("/nonexistent/criu") && error.contains("cargo xtask setup"), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_is_not_criu_is_refused() {
+        let error = Criu::at(Path::new("/bin/ls")).unwrap_err();
+        assert!(matches!(error, LocateError::Unusable { .. }), "{error}");
+    }
+
+    #[test]
+    fn versions_are_ordered_and_printed_as_upstream_does() {
+        let version = |major, minor, sublevel| Version { major, minor, sublevel };
+        assert!(
+            version(4, 1, 1) < VERSION_MIN
+                && version(4, 2, 0) >= VERSION_MIN
+                && version(4, 10, 0) > VERSION_MIN
+        );
+        assert_eq!(
+            (version(4, 2, 1).to_string(), version(4, 2, 0).to_string()),
+            ("4.2.1".into(), "4.2".into())
+        );
+    }
+}

@@ -1,0 +1,246 @@
+//! CRIU's image files, as far as we look into them. Pure: bytes in, findings out.
+//!
+//! ```text
+//! u32 common magic │ u32 magic of the kind │ ( u32 length │ protobuf message )*
+//! ```
+//! Nothing is ever re-encoded: an entry holds fields that we do not know. The one repair made changes a single
+//! byte in place (see [`disarmed_periodic_timers`]).
+
+use criu_sys::image::{FileEntry, StatsEntry};
+use prost::Message;
+use std::ops::Range;
+
+const COMMON_MAGIC: u32 = 0x5456_4319;
+const SERVICE_MAGIC: u32 = 0x5510_5940;
+const FILES_MAGIC: u32 = 0x5630_3138;
+const STATS_MAGIC: u32 = 0x5709_9032;
+const HEADER_BYTES: usize = 8;
+
+const TYPE_REGULAR: u32 = 1;
+const TYPE_TIMERFD: u32 = 17;
+const FIELD_TIMERFD: u32 = 12;
+const FIELD_VALUE_NS: u32 = 8;
+
+/// Why an image file cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImageError {
+    /// Not an image, or not of the kind its name says.
+    #[error("not an image of the expected kind (magic {found:08x?})")]
+    Magic {
+        /// The two magic numbers found.
+        found: [u32; 2],
+    },
+    /// Ends in the middle of an entry.
+    #[error("cut off in the entry at byte {offset}")]
+    Truncated {
+        /// Where the entry begins.
+        offset: usize,
+    },
+    /// An entry that is no message of its kind.
+    #[error("the entry at byte {offset} cannot be read")]
+    Entry {
+        /// Where the entry begins.
+        offset: usize,
+    },
+}
+
+/// A regular file that the dumped processes had open or mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegularFile {
+    /// Its path.
+    pub path: String,
+    /// Its length; CRIU refuses to restore when it has changed.
+    pub bytes: Option<u64>,
+    /// Its type and permissions; likewise.
+    pub mode: Option<u32>,
+}
+
+/// The regular files of a `files.img`.
+pub fn regular_files(image: &[u8]) -> Result<Vec<RegularFile>, ImageError> {
+    let mut files = Vec::new();
+    for entry in entries(image, COMMON_MAGIC, FILES_MAGIC)? {
+        let file = decode::<FileEntry>(image, &entry)?;
+        if let (TYPE_REGULAR, Some(regular)) = (file.r#type, file.reg) {
+            files.push(RegularFile { path: regular.name, bytes: regular.size, mode: regular.mode });
+        }
+    }
+    Ok(files)
+}
+
+/// Offsets of the bytes that have to become 1 so that periodic timers go on after a restore.
+///
+/// A periodic timerfd that has expired and was not read yet is dumped with no time left, and a timer set to "no
+/// time left" is a disarmed one: it would never fire again (CRIU issue 3162). One nanosecond left is what is meant.
+/// The nanoseconds are zero then, a single byte, and so is one.
+pub fn disarmed_periodic_timers(image: &[u8]) -> Result<Vec<usize>, ImageError> {
+    let mut offsets = Vec::new();
+    for entry in entries(image, COMMON_MAGIC, FILES_MAGIC)? {
+        let file = decode::<FileEntry>(image, &entry)?;
+        let (TYPE_TIMERFD, Some(timer)) = (file.r#type, file.tfd) else { continue };
+        let periodic = timer.isec > 0 || timer.insec > 0;
+        if periodic && timer.vsec == 0 && timer.vnsec == 0 {
+            let broken = ImageError::Entry { offset: entry.start };
+            let timer = field(image, entry, FIELD_TIMERFD).ok_or(broken.clone())?;
+            let value = field(image, timer, FIELD_VALUE_NS).ok_or(broken)?;
+            offsets.push(value.start);
+        }
+    }
+    Ok(offsets)
+}
+
+/// CRIU's own account of a dump or a restore.
+pub fn statistics(image: &[u8]) -> Result<StatsEntry, ImageError> {
+    let entries = entries(image, SERVICE_MAGIC, STATS_MAGIC)?;
+    let entry = entries.first().ok_or(ImageError::Truncated { offset: HEADER_BYTES })?;
+    decode(image, entry)
+}
+
+fn decode<M: Message + Default>(image: &[u8], entry: &Range<usize>) -> Result<M, ImageError> {
+    M::decode(&image[entry.clone()]).map_err(|_| ImageError::Entry { offset: entry.start })
+}
+
+/// The ranges of the entries' messages.
+fn entries(image: &[u8], common: u32, kind: u32) -> Result<Vec<Range<usize>>, ImageError> {
+    let truncated = |offset| ImageError::Truncated { offset };
+    let word = |offset: usize| {
+        let bytes = image.get(offset..offset + 4).ok_or(truncated(offset))?;
+        Ok(u32::from_le_bytes(bytes.try_into().expect("four bytes were taken")))
+    };
+    let found = [word(0)?, word(4)?];
+    if found != [common, kind] {
+        return Err(ImageError::Magic { found });
+    }
+    let mut entries = Vec::new();
+    let mut offset = HEADER_BYTES;
+    while offset < image.len() {
+        let start = offset + 4;
+        let end = start + word(offset)? as usize;
+        if end > image.len() {
+            return Err(truncated(offset));
+        }
+        entries.push(start..end);
+        offset = end;
+    }
+    Ok(entries)
+}
+
+/// The range of the first field of that number, without its tag and length; walks the wire format.
+fn field(image: &[u8], message: Range<usize>, wanted: u32) -> Option<Range<usize>> {
+    let mut at = message.start;
+    while at < message.end {
+        let (tag, start) = varint(image, at, message.end)?;
+        let (start, end) = match tag & 7 {
+            0 => (start, varint(image, start, message.end)?.1),
+            1 => (start, start + 8),
+            2 => {
+                let (length, start) = varint(image, start, message.end)?;
+                (start, start.checked_add(usize::try_from(length).ok()?)?)
+            }
+            5 => (start, start + 4),
+            _ => return None,
+        };
+        if end > message.end {
+            return None;
+        }
+        if tag >> 3 == u64::from(wanted) {
+            return Some(start..end);
+        }
+        at = end;
+    }
+    None
+}
+
+/// A base-128 number and the offset behind it.
+fn varint(image: &[u8], start: usize, end: usize) -> Option<(u64, usize)> {
+    let mut value = 0u64;
+    for (index, byte) in image.get(start..end)?.iter().take(10).enumerate() {
+        value |= u64::from(byte & 0x7f) << (7 * index);
+        if byte & 0x80 == 0 {
+            return Some((value, start + index + 1));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use criu_sys::image::{RegFileEntry, TimerfdEntry};
+
+    fn image(messages: &[FileEntry]) -> Vec<u8> {
+        let mut image = [COMMON_MAGIC.to_le_bytes(), FILES_MAGIC.to_le_bytes()].concat();
+        for message in messages {
+            let bytes = message.encode_to_vec();
+            image.extend((bytes.len() as u32).to_le_bytes());
+            image.extend(bytes);
+        }
+        image
+    }
+
+    fn timer(id: u32, value_ns: u64, interval_ns: u64) -> FileEntry {
+        let tfd = TimerfdEntry {
+            id,
+            clockid: 1,
+            ticks: 1,
+            vnsec: value_ns,
+            insec: interval_ns,
+            ..Default::default()
+        };
+        FileEntry { r#type: TYPE_TIMERFD, id, tfd: Some(tfd), ..Default::default() }
+    }
+
+    fn regular(id: u32, name: &str, size: u64) -> FileEntry {
+        let reg = RegFileEntry {
+            id,
+            name: name.to_owned(),
+            size: Some(size),
+            mode: Some(0o100644),
+            ..Default::default()
+        };
+        FileEntry { r#type: TYPE_REGULAR, id, reg: Some(reg), ..Default::default() }
+    }
+
+    #[test]
+    fn an_expired_periodic_timer_is_given_a_nanosecond_and_nothing_else_changes() {
+        let mut bytes =
+            image(&[regular(1, "/tmp/out", 300), timer(2, 0, 5_000_000), timer(3, 77, 5_000_000)]);
+        let before = bytes.clone();
+        let offsets = disarmed_periodic_timers(&bytes).unwrap();
+        assert_eq!(offsets.len(), 1);
+        bytes[offsets[0]] = 1;
+        assert_eq!(bytes.iter().zip(&before).filter(|(new, old)| new != old).count(), 1);
+        let repaired = entries(&bytes, COMMON_MAGIC, FILES_MAGIC).unwrap();
+        let repaired: FileEntry = decode(&bytes, &repaired[1]).unwrap();
+        assert_eq!(repaired, timer(2, 1, 5_000_000));
+        assert_eq!(disarmed_periodic_timers(&bytes), Ok(vec![]));
+    }
+
+    #[test]
+    fn a_timer_that_is_disarmed_or_fires_once_is_left_alone() {
+        assert_eq!(disarmed_periodic_timers(&image(&[timer(1, 0, 0), timer(2, 9, 0)])), Ok(vec![]));
+    }
+
+    #[test]
+    fn regular_files_are_listed_with_size_and_mode() {
+        let files = regular_files(&image(&[timer(1, 0, 0), regular(2, "/tmp/out", 300)])).unwrap();
+        let expected = RegularFile { path: "/tmp/out".to_owned(), bytes: Some(300), mode: Some(0o100644) };
+        assert_eq!(files, [expected]);
+    }
+
+    #[test]
+    fn an_image_cut_off_anywhere_is_an_error_or_a_shorter_list() {
+        let whole = image(&[regular(1, "/tmp/a", 1), regular(2, "/tmp/b", 2)]);
+        let ends: Vec<usize> =
+            entries(&whole, COMMON_MAGIC, FILES_MAGIC).unwrap().iter().map(|e| e.end).collect();
+        for length in 0..whole.len() {
+            let read = regular_files(&whole[..length]);
+            assert_eq!(read.is_ok(), length == HEADER_BYTES || ends.contains(&length), "{length}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn another_kind_of_image_is_refused() {
+        let stats = [SERVICE_MAGIC.to_le_bytes(), STATS_MAGIC.to_le_bytes()].concat();
+        assert_eq!(regular_files(&stats), Err(ImageError::Magic { found: [SERVICE_MAGIC, STATS_MAGIC] }));
+    }
+}

@@ -1,0 +1,77 @@
+//! Reading and repairing the images in a directory; what they mean is decided in [`crate::image_file`].
+
+use crate::image_file::{self, ImageError, RegularFile};
+use criu_sys::image::{DumpStatsEntry, RestoreStatsEntry};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Why the images in a directory could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ImagesError {
+    /// A file could not be read or written.
+    #[error("use {}: {source}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What happened.
+        source: io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("read {}: {source}", .path.display())]
+    Image {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ImageError,
+    },
+}
+
+/// The regular files that the dumped processes had open or mapped.
+pub fn regular_files(images: &Path) -> Result<Vec<RegularFile>, ImagesError> {
+    let path = images.join("files.img");
+    let bytes = read(&path)?;
+    image_file::regular_files(&bytes).map_err(|source| ImagesError::Image { path, source })
+}
+
+/// Repairs the periodic timers that a restore would leave disarmed; returns how many there were.
+pub fn repair_timers(images: &Path) -> Result<usize, ImagesError> {
+    let path = images.join("files.img");
+    let bytes = read(&path)?;
+    let offsets = image_file::disarmed_periodic_timers(&bytes);
+    let offsets = offsets.map_err(|source| ImagesError::Image { path: path.clone(), source })?;
+    if offsets.is_empty() {
+        return Ok(0);
+    }
+    let write = || {
+        let file = File::options().write(true).open(&path)?;
+        offsets.iter().try_for_each(|offset| file.write_all_at(&[1], *offset as u64))
+    };
+    write().map_err(|source| ImagesError::Io { path: path.clone(), source })?;
+    Ok(offsets.len())
+}
+
+/// CRIU's account of a dump; `None` where it left none, which is no reason to fail.
+pub fn dump_statistics(work_dir: &Path) -> Option<DumpStatsEntry> {
+    image_file::statistics(&fs::read(work_dir.join("stats-dump")).ok()?).ok()?.dump
+}
+
+/// CRIU's account of a restore.
+pub fn restore_statistics(work_dir: &Path) -> Option<RestoreStatsEntry> {
+    image_file::statistics(&fs::read(work_dir.join("stats-restore")).ok()?).ok()?.restore
+}
+
+/// How many bytes the files in a directory hold.
+pub fn bytes(images: &Path) -> Result<u64, ImagesError> {
+    let failed = |source| ImagesError::Io { path: images.to_owned(), source };
+    let mut sum = 0;
+    for entry in fs::read_dir(images).map_err(failed)? {
+        sum += entry.and_then(|entry| entry.metadata()).map_err(failed)?.len();
+    }
+    Ok(sum)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ImagesError> {
+    fs::read(path).map_err(|source| ImagesError::Io { path: path.to_owned(), source })
+}

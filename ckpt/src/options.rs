@@ -1,0 +1,70 @@
+//! The options that every dump and restore shares, and CRIU's log.
+
+use criu_sys::rpc::{CriuCgMode, CriuNetworkLockMethod, CriuOpts};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+/// CRIU's default logs every step (level 4); 2 are warnings and errors.
+const LOG_LEVEL: i32 = 4;
+/// Files that were unlinked while open travel inside the image up to this size.
+const GHOST_BYTES_MAX: u32 = 64 << 20;
+/// Enough of the log to understand a failure.
+const ERROR_LINES_MAX: usize = 12;
+
+/// Options for images in one directory and log and statistics in another, which must stay open until the response.
+pub(crate) fn common(images: &Path, work: &File, log: &str) -> CriuOpts {
+    CriuOpts {
+        images_dir_fd: -1,
+        images_dir: Some(images.display().to_string()),
+        work_dir_fd: Some(work.as_raw_fd()),
+        log_level: Some(LOG_LEVEL),
+        log_file: Some(log.to_owned()),
+        // The daemon places the processes; CRIU must not look for the groups they were in.
+        manage_cgroups_mode: Some(CriuCgMode::Ignore as i32),
+        // Built in, while the default needs an iptables program that small systems lack.
+        network_lock: Some(CriuNetworkLockMethod::Nftables as i32),
+        // All users of a lock are in the tree: an application is dumped whole or not at all.
+        file_locks: Some(true),
+        ghost_limit: Some(GHOST_BYTES_MAX),
+        ..CriuOpts::default()
+    }
+}
+
+/// The lines of a log that tell why a request failed; CRIU's own choice is not always the telling one.
+pub(crate) fn errors_in_log(path: &Path) -> Vec<String> {
+    let log = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    log.lines().filter(|line| is_telling(line)).take(ERROR_LINES_MAX).map(without_time).collect()
+}
+
+/// Machines without CAP_SYS_RESOURCE log a harmless error at each start.
+fn is_telling(line: &str) -> bool {
+    line.contains("Error") && !line.contains("RLIMIT_NOFILE")
+}
+
+/// Drops the `(00.012345)` that each line begins with.
+fn without_time(line: &str) -> String {
+    line.split_once(") ").map_or(line, |(_, rest)| rest).to_owned()
+}
+
+/// Creates a directory, which may exist, and opens it.
+pub(crate) fn open_dir(path: &Path) -> io::Result<File> {
+    fs::create_dir_all(path)?;
+    File::open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_telling_lines_of_a_log_are_kept_and_without_their_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = "(00.000001) Error (criu/util.c:1): Can't setup RLIMIT_NOFILE for self\n\
+                   (00.000002) Dumping\n\
+                   (00.000003) Error (criu/files.c:2): File x has bad size\n";
+        fs::write(dir.path().join("log"), log).unwrap();
+        assert_eq!(errors_in_log(&dir.path().join("log")), ["Error (criu/files.c:2): File x has bad size"]);
+    }
+}

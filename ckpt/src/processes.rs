@@ -1,0 +1,170 @@
+//! The processes of a tree, seen from outside: who they are, how they stand, letting them go on, seeing them gone.
+//!
+//! Everything is by process id and by `/proc`. That is sound for a tree whose root is our child: its id is taken
+//! until we reap it, and those below it cannot end and be replaced while they are frozen or stopped.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+
+/// How a process stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Runs, sleeps, or is frozen by its cgroup.
+    Alive,
+    /// Stopped by a signal.
+    Stopped,
+    /// Dead and not reaped.
+    Zombie,
+    /// No such process.
+    Gone,
+}
+
+impl Standing {
+    /// Has memory and may do something.
+    pub fn is_live(self) -> bool {
+        matches!(self, Standing::Alive | Standing::Stopped)
+    }
+}
+
+/// Processes that had to go and did not.
+#[derive(Debug, thiserror::Error)]
+#[error("processes {pids:?} are still there after {} ms", .waited.as_millis())]
+pub struct StillThere {
+    /// They.
+    pub pids: Vec<i32>,
+    /// How long was waited.
+    pub waited: Duration,
+}
+
+/// How that process stands now.
+pub fn standing(pid: Pid) -> Standing {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before it is in parentheses and may hold any character.
+    match stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()) {
+        None => Standing::Gone,
+        Some('Z' | 'X') => Standing::Zombie,
+        Some('T' | 't') => Standing::Stopped,
+        Some(_) => Standing::Alive,
+    }
+}
+
+/// The processes of the tree, root first, each parent before its children; zombies included.
+pub fn tree(root: Pid) -> Vec<Pid> {
+    let mut pids = vec![root];
+    let mut next = 0;
+    while let Some(&pid) = pids.get(next) {
+        pids.extend(children(pid));
+        next += 1;
+    }
+    pids
+}
+
+/// The ids that the process has in its own PID namespace and those around it, outermost first.
+pub fn ids_in_namespaces(pid: Pid) -> Vec<i32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    line.split_whitespace().filter_map(|id| id.parse().ok()).collect()
+}
+
+/// Lets stopped processes go on, those below before the root that watches them.
+pub fn resume(pids: &[Pid]) -> nix::Result<()> {
+    for pid in pids.iter().rev() {
+        kill(*pid, Signal::SIGCONT)?;
+    }
+    Ok(())
+}
+
+/// Waits until none of them has memory any more; zombies count as gone and are the caller's to reap.
+pub fn wait_gone(pids: &[Pid], limit: Duration) -> Result<(), StillThere> {
+    wait_until_none(limit, || pids.iter().copied().filter(|pid| standing(*pid).is_live()).collect())
+}
+
+/// Waits until no live process is in the cgroup.
+pub fn wait_cgroup_empty(cgroup: &Path, limit: Duration) -> Result<(), StillThere> {
+    wait_until_none(limit, || {
+        let members = in_cgroup(cgroup).unwrap_or_default();
+        members.into_iter().filter(|pid| standing(*pid).is_live()).collect()
+    })
+}
+
+/// The processes of a cgroup, either version.
+pub fn in_cgroup(cgroup: &Path) -> io::Result<Vec<Pid>> {
+    let text = fs::read_to_string(cgroup.join("cgroup.procs"))?;
+    Ok(text.lines().filter_map(|line| line.parse().ok()).map(Pid::from_raw).collect())
+}
+
+/// The inodes under which a process has that path mapped; a file unlinked or replaced since still counts.
+pub fn mapped_inodes(pid: Pid, path: &Path) -> io::Result<Vec<u64>> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let mut inodes: Vec<u64> = maps.lines().filter_map(|line| inode_of_mapping(line, path)).collect();
+    inodes.dedup();
+    Ok(inodes)
+}
+
+/// `address perms offset device inode path`, where the path may end in ` (deleted)`.
+fn inode_of_mapping(line: &str, path: &Path) -> Option<u64> {
+    let (head, mapped) = line.split_at(line.find('/')?);
+    let mapped = mapped.strip_suffix(" (deleted)").unwrap_or(mapped);
+    if Path::new(mapped) != path {
+        return None;
+    }
+    head.split_whitespace().last()?.parse().ok()
+}
+
+fn children(pid: Pid) -> Vec<Pid> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let files = threads.filter_map(|thread| Some(thread.ok()?.path().join("children")));
+    let lists = files.filter_map(|file| fs::read_to_string(file).ok());
+    let ids: Vec<i32> =
+        lists.flat_map(|list| list.split_whitespace().flat_map(str::parse).collect::<Vec<_>>()).collect();
+    ids.into_iter().map(Pid::from_raw).collect()
+}
+
+fn wait_until_none(limit: Duration, mut left: impl FnMut() -> Vec<Pid>) -> Result<(), StillThere> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let pids = left();
+        if pids.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return Err(StillThere { pids: pids.into_iter().map(Pid::as_raw).collect(), waited: limit });
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_mapping_is_found_by_path_also_after_the_file_was_unlinked() {
+        let line = "7f00-7f10 rw-s 00000000 00:1b 4242                     /dev/shm/ring one (deleted)";
+        assert_eq!(inode_of_mapping(line, Path::new("/dev/shm/ring one")), Some(4242));
+        assert_eq!(inode_of_mapping(line, Path::new("/dev/shm/ring")), None);
+        assert_eq!(inode_of_mapping("7f00-7f10 rw-p 00000000 00:00 0 [heap]", Path::new("/x")), None);
+    }
+
+    #[test]
+    fn a_process_is_alive_then_a_zombie_then_gone() {
+        let mut child = Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().unwrap();
+        let pid = Pid::from_raw(child.id() as i32);
+        assert_eq!(standing(pid), Standing::Alive);
+        assert!(tree(Pid::this()).contains(&pid));
+        let still = wait_gone(&[pid], Duration::from_millis(5)).unwrap_err();
+        assert_eq!(still.pids, [pid.as_raw()]);
+        child.kill().unwrap();
+        wait_gone(&[pid], Duration::from_secs(10)).unwrap();
+        assert_eq!(standing(pid), Standing::Zombie);
+        child.wait().unwrap();
+        assert_eq!(standing(pid), Standing::Gone);
+    }
+}
