@@ -4,16 +4,19 @@
 //! do not know, and a last line cut short by a crash is not an error.
 
 use std::{
+    fmt,
     fs::{File, OpenOptions},
     io::{self, BufRead, BufReader, Write},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use coswitch_policies::{Bytes, JobId, NodeId, Placement, Policy, SimTime, SlotId, SwitchId};
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
 use thiserror::Error;
 
+/// What the journal is called in the directory of its run.
+pub const FILE_NAME: &str = "journal.jsonl";
 /// The version of the journal's format, in its first line.
 pub const VERSION: u32 = 1;
 
@@ -120,6 +123,13 @@ pub enum Event {
         bytes: Bytes,
         /// To be moved in all, as far as known.
         total: Bytes,
+    },
+    /// A job wrote a line. For the live view; left out of the journal.
+    Output {
+        /// The job.
+        job: JobId,
+        /// The last line its lowest rank wrote.
+        line: String,
     },
     /// A switch ended.
     SwitchEnded {
@@ -228,6 +238,17 @@ impl JobOutcome {
     }
 }
 
+impl fmt::Display for JobOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exit(0) => f.write_str("ok"),
+            Self::Exit(code) => write!(f, "exit code {code}"),
+            Self::Signal(signal) => write!(f, "killed by signal {signal}"),
+            Self::Failed(why) => write!(f, "failed: {why}"),
+        }
+    }
+}
+
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -245,7 +266,7 @@ pub enum RunOutcome {
 impl Event {
     /// Whether it is of use only while it happens.
     pub const fn is_fleeting(&self) -> bool {
-        matches!(self, Self::Progress { .. })
+        matches!(self, Self::Progress { .. } | Self::Output { .. })
     }
 }
 

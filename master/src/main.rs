@@ -1,6 +1,28 @@
 //! The binary `coswitch`.
-#![allow(clippy::print_stdout, reason = "a schema goes to standard output")]
 
-fn main() {
-    print!("{}", coswitch::config::schema_text());
+use std::{io, process::ExitCode};
+
+use clap::Parser;
+use coswitch::cli::Arguments;
+use tracing_subscriber::{EnvFilter, filter::LevelFilter};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    log_to_stderr(arguments.verbose);
+    arguments.carry_out()
+}
+
+/// COSWITCH_LOG where it is set, else by the number of `-v`.
+fn log_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    let filter = EnvFilter::builder()
+        .with_default_directive(level.into())
+        .with_env_var("COSWITCH_LOG")
+        .from_env_lossy();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use coswitch_policies::{Bytes, JobId, Policy, Rate, SimTime, SwitchOrder};
+use coswitch_policies::{Bytes, JobId, JobSpec, Policy, Rate, SchedulerConfig, SimTime, SwitchOrder};
 use serde::{Deserialize, Serialize};
 
 use super::{choice::Wait, leaf::Cpus};
@@ -80,6 +80,12 @@ pub struct Job {
 }
 
 impl Job {
+    /// The job as the scheduler sees it.
+    pub fn spec(&self) -> JobSpec {
+        let Self { id, name, ranks, memory, arrival, .. } = self.clone();
+        JobSpec { id, name, ranks, memory_per_rank: memory, arrival }
+    }
+
     /// The working set of the whole job.
     pub fn memory_total(&self) -> Bytes {
         Bytes(self.memory.0.saturating_mul(self.ranks.into()))
@@ -87,6 +93,22 @@ impl Job {
 }
 
 impl JobSet {
+    /// The machines as the scheduler sees them.
+    pub fn cluster(&self) -> coswitch_policies::Cluster {
+        coswitch_policies::Cluster::uniform(self.cluster.nodes, self.cluster.memory)
+    }
+
+    /// The settings as the scheduler takes them.
+    pub fn scheduler_config(&self) -> SchedulerConfig {
+        let Settings { policy, quantum, switching, max_per_cell, .. } = self.scheduler.clone();
+        SchedulerConfig { max_per_cell, switching, ..SchedulerConfig::new(policy, quantum) }
+    }
+
+    /// The jobs as the scheduler sees them.
+    pub fn specs(&self) -> Vec<JobSpec> {
+        self.jobs.iter().map(Job::spec).collect()
+    }
+
     /// The working sets of all jobs together.
     pub fn memory_total(&self) -> Bytes {
         self.jobs.iter().map(Job::memory_total).sum()

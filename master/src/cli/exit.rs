@@ -1,0 +1,109 @@
+//! What the exit code tells a script. Documented in `--help` and stable.
+
+use std::process::ExitCode;
+
+use miette::Diagnostic as _;
+
+use crate::{config::ConfigError, doctor::Findings};
+
+/// The exit codes of `coswitch`, for `--help`.
+pub(crate) const HELP: &str = "\
+Exit codes:
+    0  everything asked for was done; for `run`: every job exited with code 0
+    1  a job failed; the others were run to their end
+    2  the command line or the run file is wrong; nothing was started
+    3  this machine lacks something, `coswitch doctor` says what; nothing was started
+    4  coswitch itself failed, or lost a daemon
+  130  interrupted; everything that was started has been ended";
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Everything asked for was done.
+    Done = 0,
+    /// A job failed.
+    JobFailed = 1,
+    /// The command line or the run file is wrong.
+    BadInput = 2,
+    /// The machine lacks something.
+    Lacking = 3,
+    /// coswitch itself failed.
+    Internal = 4,
+    /// The user stopped it.
+    Interrupted = 130,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a command could not be carried out.
+#[derive(Debug)]
+pub enum Failure {
+    /// The run file is wrong.
+    Input(ConfigError),
+    /// The machine lacks something.
+    Lacking(Findings),
+    /// coswitch itself failed.
+    Internal(anyhow::Error),
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::Input(error)
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Internal(error)
+    }
+}
+
+impl Failure {
+    /// The code it ends with.
+    pub const fn exit(&self) -> Exit {
+        match self {
+            Self::Input(_) => Exit::BadInput,
+            Self::Lacking(_) => Exit::Lacking,
+            Self::Internal(_) => Exit::Internal,
+        }
+    }
+
+    /// For a person, on standard error.
+    pub fn tell(self) {
+        match self {
+            Self::Input(error) => eprintln!("{:?}", miette::Report::new(error)),
+            Self::Lacking(findings) => {
+                eprintln!("this machine cannot run the job set yet; nothing was started\n");
+                findings.lacks().for_each(|check| eprintln!("{check}"));
+            }
+            Self::Internal(error) => eprintln!("coswitch failed: {error:#}"),
+        }
+    }
+
+    /// For a program, on standard output.
+    pub fn json(&self) -> serde_json::Value {
+        let message = match self {
+            Self::Input(error) => error.to_string(),
+            Self::Lacking(_) => "this machine lacks something".into(),
+            Self::Internal(error) => format!("{error:#}"),
+        };
+        let mut value = serde_json::json!({ "error": message, "exit": self.exit() as u8 });
+        match self {
+            Self::Input(ConfigError::Refused(refused)) => {
+                value["problems"] = serde_json::json!(refused.located())
+            }
+            Self::Input(error) => {
+                value["help"] = serde_json::json!(error.help().map(|help| help.to_string()))
+            }
+            Self::Lacking(findings) => {
+                value["lacks"] = serde_json::json!(findings.lacks().collect::<Vec<_>>())
+            }
+            Self::Internal(_) => {}
+        }
+        value
+    }
+}

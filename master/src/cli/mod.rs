@@ -1,0 +1,72 @@
+//! The command line: one file per subcommand.
+
+mod check;
+mod doctor;
+mod exit;
+mod explain;
+mod metrics;
+mod output;
+mod report;
+mod run;
+mod schema;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub use exit::{Exit, Failure};
+pub use output::{Answer, Output};
+
+/// Time-shares a cluster between MPI jobs that do not fit in its memory together.
+#[derive(Debug, Parser)]
+#[command(name = "coswitch", version, after_help = exit::HELP, max_term_width = 110)]
+pub struct Arguments {
+    /// Print the answer for people or for programs.
+    #[arg(long, global = true, value_enum, default_value = "human", value_name = "FORMAT")]
+    output: Output,
+    /// Log more: -v what is done, -vv every step. COSWITCH_LOG takes filters such as `coswitch=debug`.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::Run),
+    Check(check::Check),
+    Explain(explain::Explain),
+    Report(report::Report),
+    Doctor(doctor::Doctor),
+    Schema(schema::Schema),
+    Metrics(metrics::Metrics),
+}
+
+impl Arguments {
+    /// Carries the command out, and says what went wrong where it could not be.
+    pub fn carry_out(self) -> ExitCode {
+        let output = self.output;
+        let done = match self.command {
+            Command::Run(run) => run.carry_out(output),
+            Command::Check(check) => check.carry_out(output),
+            Command::Explain(explain) => explain.carry_out(output),
+            Command::Report(report) => report.carry_out(output),
+            Command::Doctor(doctor) => doctor.carry_out(output),
+            Command::Schema(schema) => schema.carry_out(),
+            Command::Metrics(metrics) => metrics.carry_out(),
+        };
+        done.unwrap_or_else(|failure| fail(failure, output)).into()
+    }
+}
+
+fn fail(failure: Failure, output: Output) -> Exit {
+    let exit = failure.exit();
+    if output == Output::Json {
+        #[allow(clippy::print_stdout, reason = "programs read the failure where they read the answer")]
+        {
+            println!("{:#}", failure.json());
+        }
+    }
+    failure.tell();
+    exit
+}

@@ -1,0 +1,121 @@
+//! Whether an MPI library can load coswitch's driver: MPICH with the device `ch4:ofi`, over a libfabric that loads
+//! providers from files. Looked at are the library's own bytes and what it is linked to; nothing of it is run.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::{Check, command};
+use crate::config::Job;
+
+/// What a library says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Library {
+    /// The file.
+    pub(crate) path: PathBuf,
+    /// Whether it has MPICH's device for libfabric.
+    pub(crate) has_ofi: bool,
+    /// The libfabric it is linked to, and whether that loads providers.
+    pub(crate) fabric: Option<(PathBuf, bool)>,
+}
+
+const REMEDY: &str =
+    "build the program with the MPI wrapper that `cargo xtask setup` installs (mpi/bin/mpicc of its prefix)";
+
+/// Looks into the library at `path`.
+///
+/// # Errors
+/// Where it cannot be read.
+pub(crate) fn look(path: &Path) -> io::Result<Library> {
+    let has_ofi = contains(&fs::read(path)?, b"ch4:ofi");
+    let fabric = linked(path, &BTreeMap::new(), "libfabric.so");
+    let fabric =
+        fabric.and_then(|fabric| Some((contains(&fs::read(&fabric).ok()?, b"provider_path"), fabric)));
+    Ok(Library { path: path.into(), has_ofi, fabric: fabric.map(|(loads, fabric)| (fabric, loads)) })
+}
+
+/// Judges a library.
+pub(crate) fn judge(name: &str, library: io::Result<Library>, path: &Path) -> Check {
+    let at = path.display();
+    match library {
+        Err(error) => {
+            Check::lacking(name, format!("{at} cannot be read: {error}"), "run `cargo xtask setup`")
+        }
+        Ok(Library { has_ofi: false, .. }) => Check::lacking(
+            name,
+            format!("{at} has no loadable providers: it was built without the device ch4:ofi"),
+            REMEDY,
+        ),
+        Ok(Library { fabric: None, .. }) => Check::lacking(
+            name,
+            format!("{at} has no loadable providers: it is not linked to libfabric"),
+            REMEDY,
+        ),
+        Ok(Library { fabric: Some((fabric, false)), .. }) => {
+            let found =
+                format!("{at} has no loadable providers: {} was built without them", fabric.display());
+            Check::lacking(name, found, REMEDY)
+        }
+        Ok(Library { .. }) => {
+            Check::ok(name, format!("{at}: MPICH, ch4:ofi, providers are loaded from files"))
+        }
+    }
+}
+
+/// Judges the MPI library of each program of `jobs`, once.
+pub(crate) fn judge_programs(jobs: &[Job]) -> Vec<Check> {
+    let mut libraries: BTreeMap<PathBuf, &Job> = BTreeMap::new();
+    for job in jobs {
+        // A script's interpreter is linked to no MPI library: it loads one later, and nothing can be said now.
+        if let Some(library) = linked(&job.program, &job.env, "libmpi") {
+            libraries.entry(library).or_insert(job);
+        }
+    }
+    libraries
+        .into_iter()
+        .map(|(path, job)| judge(&format!("MPI library of job `{}`", job.name), look(&path), &path))
+        .collect()
+}
+
+/// The shared library whose name begins with `name` that the loader would give to `program`.
+fn linked(program: &Path, env: &BTreeMap<String, String>, name: &str) -> Option<PathBuf> {
+    let text = command::text(Command::new("ldd").arg(program).envs(env)).ok()?;
+    let line = text.lines().map(str::trim).find(|line| line.starts_with(name))?;
+    let path = line.split(" => ").nth(1)?.split(" (").next()?;
+    Some(path.into())
+}
+
+fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
+    bytes.windows(wanted.len()).any(|window| window == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::State;
+
+    fn library(has_ofi: bool, fabric: Option<bool>) -> Check {
+        let fabric = fabric.map(|loads| (PathBuf::from("/f/libfabric.so.1"), loads));
+        let path = PathBuf::from("/m/libmpi.so.12");
+        judge("MPI", Ok(Library { path: path.clone(), has_ofi, fabric }), &path)
+    }
+
+    #[test]
+    fn only_a_library_that_loads_providers_will_do() {
+        assert_eq!(library(true, Some(true)).state, State::Ok);
+        for lacking in [library(false, Some(true)), library(true, None), library(true, Some(false))] {
+            assert_eq!(lacking.state, State::Lacking);
+            assert!(lacking.found.contains("no loadable providers"), "{lacking}");
+        }
+    }
+
+    #[test]
+    fn what_a_program_is_linked_to_is_found() {
+        let libc = linked(Path::new("/bin/sh"), &BTreeMap::new(), "libc.so").unwrap();
+        assert!(libc.is_file());
+        assert_eq!(linked(Path::new("/bin/sh"), &BTreeMap::new(), "libmpi"), None);
+    }
+}

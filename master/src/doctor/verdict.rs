@@ -1,0 +1,245 @@
+//! Judges what was found. Pure: the same facts give the same verdict.
+
+use coswitch_policies::Bytes;
+
+use super::{
+    Check,
+    criu::Criu,
+    facts::{Cgroups, Facts, Kerndat},
+    mpi,
+};
+use crate::install::{Installation, PartMissing};
+
+const SETUP: &str = "run `cargo xtask setup` as root";
+/// `cgroup.kill` came with 5.14.
+const KERNEL: (u32, u32) = (5, 14);
+/// Older ones cannot dump sockets on kernels from 6.16 on.
+const CRIU: (u32, u32) = (4, 2);
+/// Rings and slabs of a few small jobs.
+const SHM_LEAST: Bytes = Bytes::mib(128);
+const SHM_GOOD: Bytes = Bytes::mib(1024);
+/// The capabilities that dumping, namespaces, cgroups and links need, by their number in `linux/capability.h`.
+const CAPABILITIES: [(u32, &str); 7] = [
+    (1, "DAC_OVERRIDE"),
+    (5, "KILL"),
+    (7, "SETUID"),
+    (12, "NET_ADMIN"),
+    (19, "SYS_PTRACE"),
+    (21, "SYS_ADMIN"),
+    (40, "CHECKPOINT_RESTORE"),
+];
+
+/// All verdicts about the machine, in the order in which lacks are best repaired.
+pub(crate) fn judge(facts: &Facts) -> Vec<Check> {
+    vec![
+        kernel(&facts.kernel),
+        privileges(facts.root, facts.capabilities),
+        parts(&facts.installation),
+        criu(&facts.criu),
+        kerndat(facts.kerndat),
+        mpi_library(facts),
+        freezer(&facts.cgroups),
+        controller("memory", &facts.cgroups),
+        controller("cpu", &facts.cgroups),
+        network(&facts.network),
+        shared_memory(&facts.shm),
+    ]
+}
+
+fn kernel(release: &str) -> Check {
+    const NAME: &str = "kernel";
+    let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= KERNEL => {
+            Check::ok(NAME, format!("Linux {release}"))
+        }
+        (Some(Ok(_)), Some(Ok(_))) => {
+            let remedy = format!("boot Linux {}.{} or newer", KERNEL.0, KERNEL.1);
+            Check::lacking(NAME, format!("Linux {release} is too old"), remedy)
+        }
+        _ => Check::warning(NAME, format!("`{release}` tells no version"), "continue, and expect surprises"),
+    }
+}
+
+fn privileges(root: bool, capabilities: u64) -> Check {
+    const NAME: &str = "privileges";
+    if !root {
+        return Check::lacking(NAME, "not root", "run coswitch as root: restoring processes needs it");
+    }
+    let missing: Vec<_> =
+        CAPABILITIES.iter().filter(|(bit, _)| capabilities >> bit & 1 == 0).map(|(_, name)| *name).collect();
+    if missing.is_empty() {
+        return Check::ok(NAME, "root, with all capabilities needed");
+    }
+    let remedy = "start the container with them (`--cap-add`, or privileged)";
+    Check::lacking(NAME, format!("root without {}", missing.join(", ")), remedy)
+}
+
+fn parts(installation: &Result<Installation, PartMissing>) -> Check {
+    const NAME: &str = "coswitch's parts";
+    match installation {
+        Ok(parts) => Check::ok(NAME, format!("daemon, launcher and driver in {}", parent(&parts.driver))),
+        Err(missing) => {
+            Check::lacking(NAME, missing.to_string(), "build them all: `cargo build --workspace --release`")
+        }
+    }
+}
+
+fn parent(path: &std::path::Path) -> String {
+    path.parent().unwrap_or(path).display().to_string()
+}
+
+fn criu(criu: &Criu) -> Check {
+    const NAME: &str = "CRIU";
+    match criu {
+        Criu::Missing(places) => {
+            let places: Vec<_> = places.iter().take(4).map(|place| place.display().to_string()).collect();
+            Check::lacking(NAME, format!("there is none at {}", places.join(", ")), SETUP)
+        }
+        Criu::Found { path, version: Err(why), .. } => {
+            Check::lacking(NAME, format!("{} does not work: {why}", path.display()), SETUP)
+        }
+        Criu::Found { path, version: Ok(version), .. } if *version < CRIU => {
+            let found = format!("{} is {}.{}, too old", path.display(), version.0, version.1);
+            Check::lacking(NAME, found, format!("{SETUP}; needed is {}.{} or newer", CRIU.0, CRIU.1))
+        }
+        Criu::Found { path, check: Err(why), .. } => {
+            let found = format!("{} finds the kernel wanting: {why}", path.display());
+            Check::lacking(NAME, found, "use a kernel with CONFIG_CHECKPOINT_RESTORE, as root")
+        }
+        Criu::Found { path, version: Ok((major, minor)), check: Ok(()) } => {
+            Check::ok(NAME, format!("{major}.{minor} at {}", path.display()))
+        }
+    }
+}
+
+fn kerndat(kerndat: Kerndat) -> Check {
+    const NAME: &str = "CRIU's kernel cache";
+    match kerndat {
+        Kerndat { cached: true, .. } => Check::ok(NAME, "/run/criu.kdat is there"),
+        Kerndat { run_is_tmpfs: true, .. } => {
+            Check::ok(NAME, "CRIU makes it at its first use (/run is a tmpfs)")
+        }
+        _ => {
+            let found = "/run is no tmpfs, so CRIU keeps none by itself; the first dump makes it";
+            Check::warning(NAME, found, format!("{SETUP} to make it beforehand"))
+        }
+    }
+}
+
+fn mpi_library(facts: &Facts) -> Check {
+    const NAME: &str = "MPI library";
+    match &facts.mpi {
+        (path, Ok(library)) => mpi::judge(NAME, Ok(library.clone()), path),
+        (path, Err(error)) => {
+            let remedy = format!("{SETUP}, unless your programs bring their own MPICH with ch4:ofi");
+            Check::warning(NAME, format!("{}: {error}", path.display()), remedy)
+        }
+    }
+}
+
+fn freezer(cgroups: &Cgroups) -> Check {
+    const NAME: &str = "cgroup freezer";
+    match (&cgroups.unified, &cgroups.freeze) {
+        (Some((mount, _)), Some(Ok(()))) => Check::ok(NAME, format!("version 2 at {}", mount.display())),
+        (_, Some(Err(why))) => {
+            Check::lacking(NAME, why.clone(), "run as root on a host whose cgroups may be written")
+        }
+        _ => Check::lacking(
+            NAME,
+            "no cgroup version 2 is mounted",
+            "mount -t cgroup2 none /sys/fs/cgroup/unified",
+        ),
+    }
+}
+
+fn controller(name: &str, cgroups: &Cgroups) -> Check {
+    let title = format!("cgroup {name} controller");
+    let is = |controllers: &[String]| controllers.iter().any(|controller| controller == name);
+    if cgroups.unified.as_ref().is_some_and(|(_, controllers)| is(controllers)) {
+        return Check::ok(title, "version 2");
+    }
+    if is(&cgroups.version_1) {
+        return Check::ok(title, "version 1");
+    }
+    let remedy = format!("enable it on the kernel's command line (cgroup_enable={name}) and mount it");
+    match name {
+        "memory" => Check::lacking(title, "in neither version", remedy),
+        _ => Check::warning(title, "in neither version; `cluster.cpus` cannot be used", remedy),
+    }
+}
+
+fn network(network: &Result<(), String>) -> Check {
+    const NAME: &str = "virtual network";
+    match network {
+        Ok(()) => Check::ok(NAME, "namespaces, veth, bridge and tbf work"),
+        Err(why) => {
+            let remedy =
+                format!("{SETUP} (package iproute2); the kernel needs NET_NS, VETH, BRIDGE and NET_SCH_TBF");
+            Check::lacking(NAME, format!("a shaped link in a namespace could not be made: {why}"), remedy)
+        }
+    }
+}
+
+fn shared_memory(shm: &Result<Bytes, String>) -> Check {
+    const NAME: &str = "shared memory";
+    let remedy = "mount -t tmpfs -o size=2g tmpfs /dev/shm (or `--shm-size=2g` for a container)";
+    match shm {
+        Err(why) => Check::lacking(NAME, why.clone(), remedy),
+        Ok(free) if *free < SHM_LEAST => {
+            Check::lacking(NAME, format!("/dev/shm has only {free} left"), remedy)
+        }
+        Ok(free) if *free < SHM_GOOD => Check::warning(NAME, format!("/dev/shm has {free} left"), remedy),
+        Ok(free) => Check::ok(NAME, format!("/dev/shm has {free} left")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::State;
+
+    #[test]
+    fn an_old_kernel_and_an_old_criu_are_refused() {
+        assert_eq!(kernel("6.18.44-fc-v669").state, State::Ok);
+        assert_eq!(kernel("5.10.0-21-amd64").state, State::Lacking);
+        assert_eq!(kernel("strange").state, State::Warning);
+        let found = |version| Criu::Found { path: "/c".into(), version, check: Ok(()) };
+        assert_eq!(criu(&found(Ok((4, 1)))).state, State::Lacking);
+        assert_eq!(criu(&found(Ok((4, 2)))).state, State::Ok);
+        assert_eq!(criu(&found(Err("no".into()))).state, State::Lacking);
+        assert_eq!(criu(&Criu::Missing(vec!["/c".into()])).state, State::Lacking);
+    }
+
+    #[test]
+    fn a_missing_capability_is_named() {
+        assert_eq!(privileges(true, 0x1ff_feff_ffff).state, State::Ok, "SYS_RESOURCE is not needed");
+        assert!(privileges(true, !(1 << 21)).found.contains("SYS_ADMIN"));
+        assert_eq!(privileges(false, u64::MAX).state, State::Lacking);
+    }
+
+    #[test]
+    fn a_controller_in_either_version_will_do_and_only_memory_must_be_there() {
+        let v1 = Cgroups { version_1: vec!["memory".into()], ..Cgroups::default() };
+        assert_eq!(controller("memory", &v1).state, State::Ok);
+        assert_eq!(controller("cpu", &v1).state, State::Warning);
+        assert_eq!(controller("memory", &Cgroups::default()).state, State::Lacking);
+        assert_eq!(freezer(&v1).state, State::Lacking);
+    }
+
+    #[test]
+    fn every_lack_says_what_to_do() {
+        let lacks = [
+            kernel("3.2.1"),
+            privileges(false, 0),
+            criu(&Criu::Missing(vec![])),
+            freezer(&Cgroups::default()),
+            controller("memory", &Cgroups::default()),
+            network(&Err("no".into())),
+            shared_memory(&Err("no".into())),
+        ];
+        for check in lacks {
+            assert!(check.state == State::Lacking && check.remedy.is_some(), "{check}");
+        }
+    }
+}

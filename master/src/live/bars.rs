@@ -1,0 +1,127 @@
+//! A run as a picture that moves: the slot and its time left, a line for each job, a bar for each dump and restore.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use coswitch_policies::{Bytes, JobId, NodeId};
+use indicatif::{MultiProgress, ProgressBar, ProgressState, ProgressStyle};
+
+use super::{lines, view::View};
+use crate::journal::{Event, Phase, RunEvent};
+
+const TICK: Duration = Duration::from_millis(200);
+
+/// The bars on the terminal. They are cleared when this is dropped.
+pub(crate) struct Bars {
+    all: MultiProgress,
+    slot: ProgressBar,
+    ends: Arc<Mutex<Option<Instant>>>,
+    jobs: BTreeMap<JobId, ProgressBar>,
+    steps: BTreeMap<(JobId, NodeId, Phase), ProgressBar>,
+}
+
+impl Bars {
+    /// An empty picture.
+    pub(crate) fn new() -> Self {
+        let ends = Arc::new(Mutex::new(None));
+        let all = MultiProgress::new();
+        let slot = all.add(ProgressBar::new_spinner().with_style(slot_style(Arc::clone(&ends))));
+        slot.enable_steady_tick(TICK);
+        Self { all, slot, ends, jobs: BTreeMap::new(), steps: BTreeMap::new() }
+    }
+
+    /// Draws what `view` knows after `event`.
+    pub(crate) fn on_event(&mut self, view: &View, event: &RunEvent) {
+        match &event.kind {
+            Event::Warning { .. } | Event::JobFinished { .. } => {
+                lines::tell(view, event).iter().for_each(|line| drop(self.all.println(line)));
+            }
+            Event::SlotStarted { ends, .. } => {
+                let left = ends.map(|ends| Instant::now() + ends.since(event.at));
+                *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = left;
+            }
+            Event::Progress { job, node, phase, bytes, total } => {
+                self.step(view, *job, *node, *phase, *bytes, *total);
+            }
+            Event::PhaseDone { job, node, phase, .. } => self.remove_step((*job, *node, *phase)),
+            Event::SwitchStarted { outgoing, incoming, .. } => {
+                *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                let text = format!("switching: out {}; in {}", view.names(outgoing), view.names(incoming));
+                self.slot.set_message(text);
+            }
+            Event::SwitchEnded { .. } => {
+                for (_, bar) in std::mem::take(&mut self.steps) {
+                    self.all.remove(&bar);
+                }
+            }
+            _ => {}
+        }
+        if let (Some(slot), false) = (&view.slot, matches!(event.kind, Event::SwitchStarted { .. })) {
+            self.slot.set_message(format!("{} runs: {}", slot.slot, view.names(&slot.jobs)));
+        }
+        self.draw_jobs(view);
+    }
+
+    fn draw_jobs(&mut self, view: &View) {
+        for (id, job) in &view.jobs {
+            let bar = self.jobs.entry(*id).or_insert_with(|| {
+                let bar = self.all.add(ProgressBar::new_spinner().with_style(job_style()));
+                bar.set_prefix(view.name(*id));
+                bar
+            });
+            let words = job.in_words();
+            if bar.message() != words {
+                bar.set_message(words);
+            }
+        }
+    }
+
+    fn step(&mut self, view: &View, job: JobId, node: NodeId, phase: Phase, bytes: Bytes, total: Bytes) {
+        let bar = self.steps.entry((job, node, phase)).or_insert_with(|| {
+            let bar = self.all.add(ProgressBar::new(total.0).with_style(step_style()));
+            bar.set_prefix(format!("{} {} on {node}", phase.doing(), view.name(job)));
+            bar
+        });
+        bar.set_length(total.0.max(bytes.0));
+        bar.set_position(bytes.0);
+    }
+
+    fn remove_step(&mut self, key: (JobId, NodeId, Phase)) {
+        if let Some(bar) = self.steps.remove(&key) {
+            self.all.remove(&bar);
+        }
+    }
+}
+
+impl Drop for Bars {
+    fn drop(&mut self) {
+        self.slot.finish_and_clear();
+        self.jobs.values().chain(self.steps.values()).for_each(ProgressBar::finish_and_clear);
+    }
+}
+
+fn slot_style(ends: Arc<Mutex<Option<Instant>>>) -> ProgressStyle {
+    let left = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
+        let ends = *ends.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ends) = ends {
+            let left = ends.saturating_duration_since(Instant::now()).as_secs_f64();
+            let _ = write!(out, "{left:.1}s left");
+        }
+    };
+    ProgressStyle::with_template("{spinner} [{elapsed}] {wide_msg} {left}")
+        .expect("the template is right")
+        .with_key("left", left)
+}
+
+fn job_style() -> ProgressStyle {
+    ProgressStyle::with_template("    {prefix:16} {wide_msg}").expect("the template is right")
+}
+
+fn step_style() -> ProgressStyle {
+    const TEMPLATE: &str =
+        "    {prefix:32} {bar:24} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}";
+    ProgressStyle::with_template(TEMPLATE).expect("the template is right").progress_chars("=> ")
+}

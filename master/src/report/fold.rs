@@ -1,0 +1,320 @@
+//! Events to report. Pure: one pass, and the same journal gives the same report.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use coswitch_policies::{
+    Bytes, JobId, NodeId, Policy, SimTime, SwitchId,
+    metrics::{self, Metrics, RunTimes, Span},
+};
+
+use super::{JobReport, JobTimes, NodeMemory, PhaseTotal, Report, SetReport};
+use crate::journal::{Event, JobOutcome, Phase, RunEvent, RunOutcome};
+
+/// The report of the run that `events` tell of.
+pub fn fold<'a>(events: impl IntoIterator<Item = &'a RunEvent>) -> Report {
+    let mut folder = Folder::default();
+    for RunEvent { at, kind } in events {
+        folder.on_event(*at, kind);
+    }
+    folder.finish()
+}
+
+#[derive(Default)]
+struct Folder {
+    run: String,
+    name: String,
+    policy: Option<Policy>,
+    nodes: u32,
+    capacity: Bytes,
+    outcome: Option<RunOutcome>,
+    jobs: BTreeMap<JobId, JobSoFar>,
+    began: BTreeMap<SwitchId, SwitchBegan>,
+    exposed: Vec<Span>,
+    switches: u32,
+    bytes_out: Bytes,
+    bytes_in: Bytes,
+    memory: BTreeMap<NodeId, (Bytes, u32)>,
+    phases: BTreeMap<Phase, PhaseTotal>,
+    warnings: Vec<String>,
+}
+
+#[derive(Default)]
+struct JobSoFar {
+    name: String,
+    ranks: u32,
+    memory: Bytes,
+    submitted: SimTime,
+    alone: Option<Duration>,
+    nodes: Vec<NodeId>,
+    running_since: Option<SimTime>,
+    active: Vec<Span>,
+    finished: Option<(SimTime, JobOutcome)>,
+    restored_by: BTreeSet<SwitchId>,
+    last_output: String,
+}
+
+struct SwitchBegan {
+    at: SimTime,
+    takes_out: bool,
+}
+
+impl JobSoFar {
+    fn stops(&mut self, at: SimTime) {
+        if let Some(from) = self.running_since.take() {
+            self.active.push(Span { from, to: at.max(from) });
+        }
+    }
+}
+
+impl Folder {
+    fn on_event(&mut self, at: SimTime, event: &Event) {
+        match event {
+            Event::RunStarted { run, name, policy, nodes, capacity, .. } => {
+                (self.run, self.name) = (run.clone(), name.clone());
+                (self.policy, self.nodes, self.capacity) = (Some(*policy), *nodes, *capacity);
+            }
+            Event::JobSubmitted { job, name, ranks, memory, alone } => {
+                let job = self.jobs.entry(*job).or_default();
+                (job.name, job.ranks, job.memory) = (name.clone(), *ranks, *memory);
+                (job.submitted, job.alone) = (at, *alone);
+            }
+            Event::JobLaunched { job, placement } => {
+                self.jobs.entry(*job).or_default().nodes = placement.nodes().collect();
+            }
+            Event::JobRunning { job } => {
+                self.jobs.entry(*job).or_default().running_since.get_or_insert(at);
+            }
+            Event::SwitchStarted { switch, outgoing, .. } => {
+                self.began.insert(*switch, SwitchBegan { at, takes_out: !outgoing.is_empty() });
+                for job in outgoing {
+                    self.jobs.entry(*job).or_default().stops(at);
+                }
+            }
+            Event::PhaseDone { switch, job, phase, began, ended, bytes, .. } => {
+                let total = self.phases.entry(*phase).or_default();
+                let span = ended.since(*began);
+                total.count += 1;
+                total.total += span;
+                total.longest = total.longest.max(span);
+                total.bytes = total.bytes.saturating_add(*bytes);
+                if *phase == Phase::Restore {
+                    self.jobs.entry(*job).or_default().restored_by.insert(*switch);
+                }
+            }
+            Event::SwitchEnded { switch, exposed, bytes_out, bytes_in } => {
+                self.bytes_out = self.bytes_out.saturating_add(*bytes_out);
+                self.bytes_in = self.bytes_in.saturating_add(*bytes_in);
+                if let Some(SwitchBegan { at: from, takes_out: true }) = self.began.remove(switch) {
+                    self.switches += 1;
+                    self.exposed.push(Span { from, to: from.after(*exposed) });
+                }
+            }
+            Event::JobFinished { job, outcome, last_output } => {
+                let job = self.jobs.entry(*job).or_default();
+                job.stops(at);
+                job.finished = Some((at, outcome.clone()));
+                job.last_output.clone_from(last_output);
+            }
+            Event::MemorySample { node, used, .. } => {
+                let (peak, samples) = self.memory.entry(*node).or_default();
+                (*peak, *samples) = ((*peak).max(*used), *samples + 1);
+            }
+            Event::Warning { text } => self.warnings.push(text.clone()),
+            Event::RunEnded { outcome } => self.outcome = Some(*outcome),
+            Event::SlotStarted { .. } | Event::Progress { .. } | Event::Output { .. } => {}
+        }
+    }
+
+    fn finish(self) -> Report {
+        let metrics = metrics::measure(&self.times(), metrics::SLOWDOWN_FLOOR);
+        Report {
+            set: self.set(&metrics),
+            jobs: self.jobs.iter().map(|(id, job)| job_report(*id, job, &metrics)).collect(),
+            memory: self.node_memory(),
+            run: self.run,
+            name: self.name,
+            policy: self.policy,
+            nodes: self.nodes,
+            capacity: self.capacity,
+            outcome: self.outcome,
+            phases: self.phases,
+            warnings: self.warnings,
+        }
+    }
+
+    fn times(&self) -> RunTimes {
+        let jobs = self.jobs.iter().filter_map(|(id, job)| {
+            let (finished, _) = job.finished.as_ref()?;
+            Some(metrics::JobTimes {
+                job: *id,
+                submitted: job.submitted,
+                finished: *finished,
+                active: job.active.clone(),
+                nodes: job.nodes.clone(),
+                alone: job.alone,
+            })
+        });
+        RunTimes { nodes: self.nodes, jobs: jobs.collect(), switches: self.exposed.clone() }
+    }
+
+    fn set(&self, metrics: &Metrics) -> SetReport {
+        let working_set = |job: &JobSoFar| Bytes(job.memory.0.saturating_mul(job.ranks.into()));
+        SetReport {
+            makespan: metrics.makespan,
+            utilisation: metrics.utilisation,
+            switches: self.switches,
+            exposed: metrics.exposed,
+            overhead: metrics.overhead,
+            bytes_out: self.bytes_out,
+            bytes_in: self.bytes_in,
+            memory_total: self.jobs.values().map(working_set).sum(),
+            relative_makespan: metrics.tradeoff.relative_makespan,
+            spread: metrics.tradeoff.spread,
+            tradeoff: metrics.tradeoff.sum(),
+        }
+    }
+
+    fn node_memory(&self) -> Vec<NodeMemory> {
+        let of = |(node, (peak, samples)): (&NodeId, &(Bytes, u32))| NodeMemory {
+            node: *node,
+            peak: *peak,
+            capacity: self.capacity,
+            samples: *samples,
+        };
+        self.memory.iter().map(of).collect()
+    }
+}
+
+fn job_report(id: JobId, job: &JobSoFar, metrics: &Metrics) -> JobReport {
+    let times = metrics.jobs.iter().find(|times| times.job == id);
+    JobReport {
+        job: id,
+        name: job.name.clone(),
+        ranks: job.ranks,
+        outcome: job.finished.as_ref().map(|(_, outcome)| outcome.clone()),
+        times: times.map(|times| JobTimes {
+            wait: times.wait,
+            run: times.run,
+            parked: times.parked,
+            turnaround: times.turnaround,
+            alone: times.alone,
+            slowdown: times.slowdown,
+        }),
+        restores: u32::try_from(job.restored_by.len()).unwrap_or(u32::MAX),
+        last_output: job.last_output.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coswitch_policies::Placement;
+
+    const A: JobId = JobId(0);
+    const B: JobId = JobId(1);
+
+    fn at(seconds: u64, kind: Event) -> RunEvent {
+        RunEvent { at: Duration::from_secs(seconds).into(), kind }
+    }
+
+    fn submitted(job: JobId, alone: u64) -> Event {
+        let (name, alone) = (job.to_string(), Some(Duration::from_secs(alone)));
+        Event::JobSubmitted { job, name, ranks: 2, memory: Bytes::mib(300), alone }
+    }
+
+    fn launched(job: JobId) -> Event {
+        Event::JobLaunched { job, placement: Placement::from_shares(&[1, 1]) }
+    }
+
+    fn switch(number: u32, outgoing: &[JobId], incoming: &[JobId]) -> Event {
+        Event::SwitchStarted {
+            switch: SwitchId(number),
+            outgoing: outgoing.into(),
+            incoming: incoming.into(),
+        }
+    }
+
+    fn switched(number: u32, exposed: u64) -> Event {
+        let (switch, exposed) = (SwitchId(number), Duration::from_secs(exposed));
+        Event::SwitchEnded { switch, exposed, bytes_out: Bytes::mib(600), bytes_in: Bytes::mib(600) }
+    }
+
+    fn finished(job: JobId) -> Event {
+        Event::JobFinished { job, outcome: JobOutcome::Exit(0), last_output: String::new() }
+    }
+
+    fn sample(used: u64) -> Event {
+        Event::MemorySample { node: NodeId(0), used: Bytes::mib(used), by_job: vec![] }
+    }
+
+    /// A runs 0-10 and 25-30, B runs 12-23; each switch exposes two seconds.
+    fn two_jobs_in_turn() -> Vec<RunEvent> {
+        let started = Event::RunStarted {
+            version: crate::journal::VERSION,
+            run: "r".into(),
+            name: "two".into(),
+            policy: Policy::Gang,
+            nodes: 2,
+            capacity: Bytes::mib(400),
+            quantum: Duration::from_secs(10),
+        };
+        vec![
+            at(0, started),
+            at(0, submitted(A, 15)),
+            at(0, submitted(B, 10)),
+            at(0, switch(0, &[], &[A])),
+            at(0, launched(A)),
+            at(0, Event::JobRunning { job: A }),
+            at(0, switched(0, 0)),
+            at(5, sample(310)),
+            at(10, switch(1, &[A], &[B])),
+            at(12, launched(B)),
+            at(12, Event::JobRunning { job: B }),
+            at(12, switched(1, 2)),
+            at(15, sample(390)),
+            at(23, switch(2, &[B], &[A])),
+            at(25, Event::JobRunning { job: A }),
+            at(25, switched(2, 2)),
+            at(30, finished(A)),
+            at(30, finished(B)),
+            at(30, Event::RunEnded { outcome: RunOutcome::Done }),
+        ]
+    }
+
+    #[test]
+    fn the_times_of_a_switched_job_are_those_of_its_turns() {
+        let report = fold(&two_jobs_in_turn());
+        let a = report.jobs[0].times.as_ref().unwrap();
+        let seconds = [a.wait, a.run, a.parked, a.turnaround].map(|span| span.as_secs());
+        assert_eq!(seconds, [0, 15, 15, 30]);
+        assert_eq!(a.slowdown, Some(2.0));
+        let b = report.jobs[1].times.as_ref().unwrap();
+        assert_eq!([b.wait, b.run].map(|span| span.as_secs()), [12, 11]);
+    }
+
+    #[test]
+    fn a_launch_beside_nothing_is_no_switch() {
+        let set = fold(&two_jobs_in_turn()).set;
+        assert_eq!((set.switches, set.exposed.as_secs(), set.makespan.as_secs()), (2, 4, 30));
+        assert!((set.relative_makespan.unwrap() - 30.0 / 25.0).abs() < 1e-12);
+        assert_eq!(set.memory_total, Bytes::mib(1200));
+    }
+
+    #[test]
+    fn the_peak_of_a_node_is_its_largest_sample() {
+        let memory = &fold(&two_jobs_in_turn()).memory[0];
+        assert_eq!((memory.peak, memory.samples), (Bytes::mib(390), 2));
+        assert!(memory.is_within());
+    }
+
+    #[test]
+    fn a_journal_cut_off_gives_a_report_of_what_it_holds() {
+        let events = two_jobs_in_turn();
+        let report = fold(&events[..9]);
+        assert_eq!(report.outcome, None);
+        assert!(report.jobs.iter().all(|job| job.times.is_none()));
+    }
+}

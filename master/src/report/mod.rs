@@ -1,0 +1,157 @@
+//! The report of a run: a fold over its journal, and nothing else.
+//!
+//! Times come from `policies::metrics`, where every number is defined; what was moved and held is summed up here.
+
+mod fold;
+mod table;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use coswitch_policies::{Bytes, JobId, NodeId, Policy};
+use serde::{Serialize, Serializer};
+
+use crate::journal::{JobOutcome, Phase, RunOutcome};
+
+pub use fold::fold;
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// What the run's directories are called.
+    pub run: String,
+    /// The run file's name.
+    pub name: String,
+    /// The limits of the matrix.
+    pub policy: Option<Policy>,
+    /// How many nodes.
+    pub nodes: u32,
+    /// What one node may hold.
+    pub capacity: Bytes,
+    /// How it ended; `None` where the journal was cut off.
+    pub outcome: Option<RunOutcome>,
+    /// Each job, in order.
+    pub jobs: Vec<JobReport>,
+    /// The set.
+    pub set: SetReport,
+    /// Each node's memory.
+    pub memory: Vec<NodeMemory>,
+    /// What the switches did, by step.
+    pub phases: BTreeMap<Phase, PhaseTotal>,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+}
+
+/// One job.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct JobReport {
+    /// Its number.
+    pub job: JobId,
+    /// Its name.
+    pub name: String,
+    /// Its ranks.
+    pub ranks: u32,
+    /// How it ended; `None` where it did not.
+    pub outcome: Option<JobOutcome>,
+    /// Its times, where it ended.
+    #[serde(flatten)]
+    pub times: Option<JobTimes>,
+    /// How often it was restored.
+    pub restores: u32,
+    /// The last lines it wrote, where it failed.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub last_output: String,
+}
+
+/// The times of a job, in seconds where they are serialised.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct JobTimes {
+    /// Until it first ran.
+    #[serde(rename = "wait_s", serialize_with = "seconds")]
+    pub wait: Duration,
+    /// In memory and running.
+    #[serde(rename = "run_s", serialize_with = "seconds")]
+    pub run: Duration,
+    /// Neither waiting nor running.
+    #[serde(rename = "parked_s", serialize_with = "seconds")]
+    pub parked: Duration,
+    /// From submission to end.
+    #[serde(rename = "turnaround_s", serialize_with = "seconds")]
+    pub turnaround: Duration,
+    /// With the cluster to itself.
+    #[serde(rename = "alone_s", serialize_with = "optional_seconds")]
+    pub alone: Option<Duration>,
+    /// By `alone`, else by `run`.
+    pub slowdown: Option<f64>,
+}
+
+/// The whole set.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SetReport {
+    /// From the first submission to the last end.
+    #[serde(rename = "makespan_s", serialize_with = "seconds")]
+    pub makespan: Duration,
+    /// Node time with a job running.
+    pub utilisation: f64,
+    /// Switches that took a set out of memory.
+    pub switches: u32,
+    /// Time exposed by them.
+    #[serde(rename = "exposed_s", serialize_with = "seconds")]
+    pub exposed: Duration,
+    /// Its share of the makespan.
+    pub overhead: f64,
+    /// Written by dumps.
+    pub bytes_out: Bytes,
+    /// Read by restores.
+    pub bytes_in: Bytes,
+    /// The working sets of all jobs.
+    pub memory_total: Bytes,
+    /// First term of the trade-off metric.
+    pub relative_makespan: Option<f64>,
+    /// Second term.
+    pub spread: f64,
+    /// Their sum.
+    pub tradeoff: Option<f64>,
+}
+
+/// One node's memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeMemory {
+    /// The node.
+    pub node: NodeId,
+    /// The most its jobs held together.
+    pub peak: Bytes,
+    /// What they may hold.
+    pub capacity: Bytes,
+    /// How often it was looked at.
+    pub samples: u32,
+}
+
+impl NodeMemory {
+    /// Whether its jobs never held more than they may.
+    pub fn is_within(&self) -> bool {
+        self.peak <= self.capacity
+    }
+}
+
+/// One step of all switches together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PhaseTotal {
+    /// How often, counting each job on each node.
+    pub count: u32,
+    /// How long in all.
+    #[serde(rename = "total_s", serialize_with = "seconds")]
+    pub total: Duration,
+    /// The longest.
+    #[serde(rename = "longest_s", serialize_with = "seconds")]
+    pub longest: Duration,
+    /// What was moved.
+    pub bytes: Bytes,
+}
+
+fn seconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(span.as_secs_f64())
+}
+
+fn optional_seconds<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    span.map(|span| span.as_secs_f64()).serialize(serializer)
+}

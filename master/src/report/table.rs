@@ -1,0 +1,152 @@
+//! The report as tables, for people.
+
+use std::{io, time::Duration};
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+
+use super::{JobReport, NodeMemory, Report};
+use crate::{
+    cli::Answer,
+    journal::{JobOutcome, RunOutcome},
+};
+
+impl Answer for Report {
+    fn tell(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        let policy = self.policy.map_or_else(|| "?".into(), |policy| policy.to_string());
+        writeln!(out, "{}: policy {policy}, {} nodes of {}", self.name, self.nodes, self.capacity)?;
+        writeln!(out, "{}\n", jobs_table(&self.jobs))?;
+        writeln!(out, "{}", set_table(self))?;
+        for job in self.jobs.iter().filter(|job| !job.last_output.is_empty()) {
+            writeln!(out, "\nlast output of {}:\n{}", job.name, indented(&job.last_output))?;
+        }
+        self.warnings.iter().try_for_each(|text| writeln!(out, "warning: {text}"))?;
+        notes(self).iter().try_for_each(|note| writeln!(out, "{note}"))
+    }
+}
+
+fn table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table
+}
+
+fn right(text: impl ToString) -> Cell {
+    Cell::new(text.to_string()).set_alignment(CellAlignment::Right)
+}
+
+fn jobs_table(jobs: &[JobReport]) -> Table {
+    let mut table = table();
+    let titles = ["ranks", "wait", "run", "parked", "turnaround", "alone", "slowdown", "restores"];
+    let titles = titles.into_iter().map(right);
+    table.set_header(std::iter::once(Cell::new("job")).chain(titles).chain([Cell::new("outcome")]));
+    for job in jobs {
+        table.add_row(job_row(job));
+    }
+    table
+}
+
+fn job_row(job: &JobReport) -> Vec<Cell> {
+    let times = job.times.as_ref();
+    let span =
+        |of: fn(&super::JobTimes) -> Duration| right(times.map_or_else(none, |times| seconds(of(times))));
+    let alone = times.and_then(|times| times.alone);
+    let slowdown = times.and_then(|times| times.slowdown);
+    let by_run = if alone.is_none() { "*" } else { "" };
+    vec![
+        Cell::new(&job.name),
+        right(job.ranks),
+        span(|times| times.wait),
+        span(|times| times.run),
+        span(|times| times.parked),
+        span(|times| times.turnaround),
+        right(alone.map_or_else(none, seconds)),
+        right(slowdown.map_or_else(none, |slowdown| format!("{slowdown:.2}{by_run}"))),
+        right(job.restores),
+        Cell::new(outcome(job.outcome.as_ref())),
+    ]
+}
+
+fn outcome(outcome: Option<&JobOutcome>) -> String {
+    outcome.map_or_else(|| "not ended".into(), ToString::to_string)
+}
+
+fn set_table(report: &Report) -> Table {
+    let set = &report.set;
+    let optional = |number: Option<f64>| number.map_or_else(none, |number| format!("{number:.3}"));
+    let mut table = table();
+    table.set_header(["set", ""]);
+    let mut row = |name: &str, value: String| {
+        table.add_row([Cell::new(name), Cell::new(value)]);
+    };
+    row("makespan", seconds(set.makespan));
+    row("utilisation", percent(set.utilisation));
+    row("switches", set.switches.to_string());
+    row("moved", format!("{} out, {} in", set.bytes_out, set.bytes_in));
+    row("exposed", format!("{} ({} of the makespan)", seconds(set.exposed), percent(set.overhead)));
+    row("relative makespan", optional(set.relative_makespan));
+    row("spread", format!("{:.3}", set.spread));
+    row("trade-off metric", optional(set.tradeoff));
+    row("job memory", format!("{} on nodes of {}", set.memory_total, report.capacity));
+    for memory in &report.memory {
+        row(&format!("memory peak {}", memory.node), peak(memory));
+    }
+    table
+}
+
+fn peak(memory: &NodeMemory) -> String {
+    let NodeMemory { peak, capacity, samples, .. } = memory;
+    match memory.is_within() {
+        true => format!("{peak}, within its {capacity} at each of {samples} samples"),
+        false => format!("{peak}, ABOVE its {capacity}"),
+    }
+}
+
+fn notes(report: &Report) -> Vec<&'static str> {
+    let mut notes = Vec::new();
+    let by_run = |job: &JobReport| job.times.as_ref().is_some_and(|times| times.alone.is_none());
+    if report.jobs.iter().any(by_run) {
+        notes.push("* by run: the time alone is not known; give `alone:` in the run file or run with --measure-alone");
+    }
+    match report.outcome {
+        Some(RunOutcome::Interrupted) => notes.push("interrupted: numbers are of the jobs that had ended"),
+        Some(RunOutcome::Aborted) | None => notes.push("the run did not come to its end"),
+        Some(RunOutcome::Done | RunOutcome::JobsFailed) => {}
+    }
+    notes
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
+}
+
+fn none() -> String {
+    "-".into()
+}
+
+fn seconds(span: Duration) -> String {
+    format!("{:.1}s", span.as_secs_f64())
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1}%", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::fold;
+
+    #[test]
+    fn an_empty_journal_makes_an_empty_report_and_no_panic() {
+        let mut text = Vec::new();
+        fold(&[]).tell(&mut text).unwrap();
+        assert!(String::from_utf8(text).unwrap().contains("the run did not come to its end"));
+    }
+
+    #[test]
+    fn outcomes_are_told_in_words() {
+        assert_eq!(outcome(Some(&JobOutcome::Exit(0))), "ok");
+        assert_eq!(outcome(Some(&JobOutcome::Signal(11))), "killed by signal 11");
+        assert_eq!(outcome(None), "not ended");
+    }
+}
