@@ -1,0 +1,167 @@
+//! The example programs under the MPI library's own launcher: they verify, and they refuse what they cannot do.
+
+use std::{
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use coswitch_examples::{Program, Programs, build, mpi_prefix, python_script};
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+
+/// Four ranks that poll on two busy cores are slow; a run that hangs is much slower.
+const TIMEOUT: Duration = Duration::from_secs(240);
+
+fn programs() -> Programs {
+    build(&mpi_prefix().join("bin/mpicc")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Runs a program on so many ranks, in a process group of its own that does not outlive the time-out.
+fn run(program: &Path, ranks: u32, arguments: &[&str]) -> Output {
+    let child = Command::new(mpi_prefix().join("bin/mpiexec"))
+        .args(["-n", &ranks.to_string()])
+        .arg(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .expect("mpiexec starts");
+    finish(child)
+}
+
+/// No program here says so much that its pipe fills before it ends.
+fn finish(mut child: Child) -> Output {
+    let began = Instant::now();
+    while child.try_wait().expect("the child is ours").is_none() {
+        if began.elapsed() > TIMEOUT {
+            stop(&mut child);
+            panic!("the run did not end within {TIMEOUT:?}");
+        }
+        sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().expect("the child is ours")
+}
+
+/// `mpiexec` ends its ranks when asked to; it gets five seconds.
+fn stop(child: &mut Child) {
+    let group = Pid::from_raw(child.id().cast_signed());
+    for (signal, patience) in [(Signal::SIGTERM, 1000), (Signal::SIGKILL, 1)] {
+        let _ = killpg(group, signal);
+        for _ in 0..patience {
+            if matches!(child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            sleep(Duration::from_millis(5));
+        }
+    }
+    let _ = child.wait();
+}
+
+fn assert_verified(output: &Output, what: &str) {
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("VERIFICATION SUCCESSFUL"),
+        "{what}: {}\n{said}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+fn code(status: ExitStatus) -> i32 {
+    status.code().expect("it was not killed")
+}
+
+#[test]
+fn every_program_verifies_on_one_two_and_four_ranks() {
+    let programs = programs();
+    let cases: [(Program, &[&str]); 5] = [
+        (Program::Cg, &["--class", "S"]),
+        (Program::Ep, &["--class", "S"]),
+        (Program::Is, &["--class", "S", "--repeat", "2"]),
+        (Program::Heat, &["--memory", "2MiB", "--steps", "50"]),
+        (Program::RingCheck, &["--rounds", "40", "--max-bytes", "256KiB"]),
+    ];
+    for (program, arguments) in cases {
+        for ranks in [1, 2, 4] {
+            let what = format!("{} on {ranks} ranks", program.name());
+            assert_verified(&run(&programs.path(program), ranks, arguments), &what);
+        }
+    }
+}
+
+#[test]
+fn ep_is_heat_and_ring_check_take_three_ranks() {
+    let programs = programs();
+    let cases: [(Program, &[&str]); 4] = [
+        (Program::Ep, &[]),
+        (Program::Is, &[]),
+        (Program::Heat, &["--memory", "1MiB", "--steps", "20"]),
+        (Program::RingCheck, &["--rounds", "20", "--max-bytes", "64KiB"]),
+    ];
+    for (program, arguments) in cases {
+        assert_verified(&run(&programs.path(program), 3, arguments), program.name());
+    }
+}
+
+#[test]
+fn the_python_script_verifies() {
+    let python = mpi_prefix().join("bin/python");
+    let script = python_script();
+    for ranks in [1, 2] {
+        let output = run(&python, ranks, &[script.to_str().expect("our own path"), "--rounds", "3"]);
+        assert_verified(&output, &format!("pi.py on {ranks} ranks"));
+    }
+}
+
+#[test]
+fn ring_check_ends_with_its_count_of_errors() {
+    let output = run(&programs().path(Program::RingCheck), 2, &["--rounds", "20", "--seed", "7"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    let last = said.lines().find(|line| line.ends_with("messages, 0 errors")).expect("the line is there");
+    let count =
+        last.strip_prefix("ring-check: ").and_then(|rest| rest.split(' ').next()).expect("it begins so");
+    assert!(count.parse::<u64>().expect("a number") > 0);
+}
+
+#[test]
+fn pingpong_prints_one_line_of_json() {
+    let output = run(&programs().path(Program::Pingpong), 2, &["--iterations", "20"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    let line: serde_json::Value = serde_json::from_str(&said).expect("it is JSON");
+    assert_eq!(line["latency"]["bytes"], 1);
+    assert!(line["latency"]["median_us"].as_f64().expect("a number") > 0.0);
+    assert!(line["bandwidth"]["mb_per_s"].as_f64().expect("a number") > 0.0);
+}
+
+#[test]
+fn the_do_nothing_program_does_nothing() {
+    let output = run(&programs().path(Program::Null), 2, &[]);
+    assert!(output.status.success());
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn wrong_usage_ends_with_code_two_and_says_why() {
+    let programs = programs();
+    let cases: [(Program, u32, &[&str], &str); 6] = [
+        (Program::Cg, 3, &[], "power of two"),
+        (Program::Is, 1, &["--class", "C"], "choose S, W, A or B"),
+        (Program::Ep, 1, &["--repeat", "many"], "cannot read the value many"),
+        (Program::Heat, 1, &["--memory", "12parsec"], "cannot read the value 12parsec"),
+        (Program::Heat, 1, &["--step", "3"], "unknown argument --step"),
+        (Program::Pingpong, 1, &[], "at least 2 ranks"),
+    ];
+    for (program, ranks, arguments, reason) in cases {
+        let output = run(&programs.path(program), ranks, arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(code(output.status), 2, "{} {arguments:?}", program.name());
+        assert!(said.contains(reason), "{} {arguments:?} said {said}", program.name());
+    }
+}
