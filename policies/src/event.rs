@@ -37,7 +37,8 @@ pub enum Event {
     SwitchFailed {
         /// The switch.
         switch: SwitchId,
-        /// The jobs that are elsewhere than planned; those not named went as planned.
+        /// The jobs that are elsewhere than planned, also those whose turn to come in never came; those not named went as
+        /// planned.
         astray: Vec<Astray>,
     },
 }

@@ -2,7 +2,10 @@
 //!
 //! Called by `coswitch explain`, by reports, and by tests, which compare the grid with a picture.
 
-use std::fmt::{self, Write as _};
+use std::{
+    cmp::Reverse,
+    fmt::{self, Write as _},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -109,7 +112,7 @@ fn set_in_words(
     name: &impl Fn(JobId) -> String,
 ) -> String {
     let members = row.jobs().map(name).collect::<Vec<_>>().join(", ");
-    let fullest = matrix.cluster().nodes().max_by_key(|(node, _)| row.memory_on(*node));
+    let fullest = matrix.cluster().nodes().min_by_key(|(node, _)| Reverse(row.memory_on(*node)));
     let (node, capacity) = fullest.expect("a cluster has nodes");
     let used = row.memory_on(node);
     let fits = match matrix.limits().memory {
@@ -123,7 +126,7 @@ fn set_in_words(
 fn landing_in_words(landing: &Landing, name: &impl Fn(JobId) -> String) -> String {
     let mut text = format!("{} on {}", landing.slot, count(landing.placement.blocks().len(), "node"));
     if landing.beside.is_empty() {
-        text.push_str(", alone at first");
+        text.push_str(", the first there");
     } else {
         let names: Vec<String> = landing.beside.iter().map(|job| name(*job)).collect();
         write!(text, ", beside {}", names.join(", ")).expect("a string takes all");
@@ -194,4 +197,84 @@ pub fn grid(matrix: &Matrix, name: impl Fn(JobId) -> String) -> String {
 
 fn count(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use insta::assert_snapshot;
+
+    use super::*;
+    use crate::Bytes;
+
+    fn explained(policy: Policy) -> String {
+        let job = |(id, (name, ranks, mib)): (u32, (&str, u32, u64))| JobSpec {
+            id: JobId(id),
+            name: name.into(),
+            ranks,
+            memory_per_rank: Bytes::mib(mib),
+            arrival: SimTime(0),
+        };
+        let jobs = [("cg", 2, 300), ("heat", 2, 700), ("ep", 1, 20), ("is", 4, 250), ("huge", 2, 4000)];
+        let jobs = (0..).zip(jobs).map(job).collect();
+        let config = SchedulerConfig::new(policy, Duration::from_secs(10));
+        explain_jobs(Cluster::uniform(2, Bytes::mib(1024)), config, jobs).unwrap().to_string()
+    }
+
+    #[test]
+    fn hybrid_is_explained_by_what_fits_beside_what() {
+        assert_snapshot!(explained(Policy::Hybrid), @r"
+        policy hybrid, 2 rows
+
+                 | node-0 1GiB                | node-1 1GiB
+        > slot-0 | cg*1 heat*1 ep*1 = 1020MiB | cg*1 heat*1 = 1000MiB
+          slot-1 | is*2 = 500MiB              | is*2 = 500MiB
+
+        turn 1 of 2, slot-0: cg, heat, ep; at most 1020MiB of 1GiB on node-0
+        turn 2 of 2, slot-1: is; at most 500MiB of 1GiB on node-0
+
+        cg (job-0): slot-0 on 2 nodes, beside heat
+        heat (job-1): slot-0 on 2 nodes, the first there
+        ep (job-2): slot-0 on 1 node, beside cg, heat
+        is (job-3): slot-1 on 2 nodes, the first there; slot-0 has 324MiB left on node-0, not 500MiB
+        huge (job-4): can never run: needs 3.9GiB on one node for 1 of its ranks, the largest node has 1GiB
+        ");
+    }
+
+    #[test]
+    fn batch_is_explained_by_its_queue() {
+        assert_snapshot!(explained(Policy::Batch), @r"
+        policy batch, 1 row
+
+                 | node-0 1GiB   | node-1 1GiB
+        > slot-0 | cg*1 = 300MiB | cg*1 = 300MiB
+
+        turn 1 of 1, slot-0: cg; at most 300MiB of 1GiB on node-0
+
+        cg (job-0): slot-0 on 2 nodes, the first there
+        heat (job-1): queues, with 0 jobs ahead
+        ep (job-2): queues, with 1 job ahead
+        is (job-3): queues, with 2 jobs ahead
+        huge (job-4): can never run: needs 3.9GiB on one node for 1 of its ranks, the largest node has 1GiB
+        ");
+    }
+
+    #[test]
+    fn cosched_says_where_the_system_will_swap() {
+        assert_snapshot!(explained(Policy::Cosched), @r"
+        policy cosched, 1 row
+
+                 | node-0 1GiB                           | node-1 1GiB
+        > slot-0 | cg*1 heat*1 ep*1 is*2 huge*1 = 5.4GiB | cg*1 heat*1 is*2 huge*1 = 5.4GiB
+
+        turn 1 of 1, slot-0: cg, heat, ep, is, huge; more than fits, the system swaps: 5.4GiB of 1GiB on node-0
+
+        cg (job-0): slot-0 on 2 nodes, the first there
+        heat (job-1): slot-0 on 2 nodes, beside cg
+        ep (job-2): slot-0 on 1 node, beside cg, heat
+        is (job-3): slot-0 on 2 nodes, beside cg, heat, ep
+        huge (job-4): slot-0 on 2 nodes, beside cg, heat, ep, is
+        ");
+    }
 }

@@ -22,6 +22,8 @@ mod config;
 mod settle;
 mod state;
 mod switch;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -1,6 +1,6 @@
 //! What the [`Scheduler`](crate::Scheduler) decides: values, for the executor to carry out or to report.
 
-use std::fmt;
+mod show;
 
 use serde::{Deserialize, Serialize};
 
@@ -139,16 +139,4 @@ pub enum RejectReason {
         /// What the largest node has.
         has: Bytes,
     },
-}
-
-impl fmt::Display for RejectReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoRanks => f.write_str("it has no ranks"),
-            Self::DuplicateId => f.write_str("its number was used before"),
-            Self::TooLarge { ranks, needs, has } => {
-                write!(f, "needs {needs} on one node for {ranks} of its ranks, the largest node has {has}")
-            }
-        }
-    }
 }

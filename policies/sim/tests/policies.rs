@@ -1,0 +1,112 @@
+//! The policies side by side on a workload small enough to check by hand.
+
+use std::{fmt::Write, time::Duration};
+
+use coswitch_policies::{Bytes, Cluster, JobId, JobSpec, Policy, SchedulerConfig, SimTime};
+use coswitch_sim::{CostModel, Faults, SimJob, SimReport, simulate};
+
+/// Four jobs of 10 s, two of which fit together, on two nodes of 1000 MiB with two cores; 100 MiB/s both ways.
+fn run(policy: Policy) -> SimReport {
+    let job = |id: u32| SimJob {
+        spec: JobSpec {
+            id: JobId(id),
+            name: format!("job-{id}"),
+            ranks: 2,
+            memory_per_rank: Bytes::mib(500),
+            arrival: SimTime(0),
+        },
+        work: Duration::from_secs(10),
+    };
+    let cost = CostModel {
+        dump_per_second: Bytes::mib(1000),
+        restore_per_second: Bytes::mib(1000),
+        flush: Duration::ZERO,
+        launch: Duration::ZERO,
+        cores: 2,
+        swap_slowdown: 10,
+    };
+    let config = SchedulerConfig::new(policy, Duration::from_secs(4));
+    let jobs: Vec<SimJob> = (0..4).map(job).collect();
+    simulate(&Cluster::uniform(2, Bytes::mib(1000)), &config, &jobs, &cost, Faults::default(), 1000).unwrap()
+}
+
+fn figures(report: &SimReport) -> String {
+    let turnarounds: Vec<_> = report.metrics.jobs.iter().map(|job| job.turnaround).collect();
+    let mut text = format!("turnaround {turnarounds:?}\n");
+    let metrics = &report.metrics;
+    writeln!(text, "makespan {:?}, {} switches", metrics.makespan, report.switches).unwrap();
+    writeln!(text, "out {}, in {}, exposed {:?}", report.bytes_out, report.bytes_in, metrics.exposed)
+        .unwrap();
+    let (first, second) = (metrics.tradeoff.relative_makespan.unwrap(), metrics.tradeoff.spread);
+    writeln!(text, "trade-off {first:.3} + {second:.3}, utilisation {:.3}", metrics.utilisation).unwrap();
+    write!(text, "peak {}", report.memory_peak[0]).unwrap();
+    text
+}
+
+#[test]
+fn batch_runs_the_jobs_one_by_one() {
+    insta::assert_snapshot!(figures(&run(Policy::Batch)), @r"
+    turnaround [10s, 20s, 30s, 40s]
+    makespan 40s, 0 switches
+    out 0B, in 0B, exposed 0ns
+    trade-off 1.000 + 0.447, utilisation 1.000
+    peak 500MiB
+    ");
+}
+
+#[test]
+fn gang_switches_between_four_rows() {
+    insta::assert_snapshot!(figures(&run(Policy::Gang)), @r"
+    turnaround [40.5s, 43s, 45.5s, 48s]
+    makespan 48s, 8 switches
+    out 7.8GiB, in 7.8GiB, exposed 8s
+    trade-off 1.200 + 0.063, utilisation 0.833
+    peak 500MiB
+    ");
+}
+
+#[test]
+fn hybrid_switches_between_two_rows_half_as_often() {
+    insta::assert_snapshot!(figures(&run(Policy::Hybrid)), @r"
+    turnaround [25s, 25s, 27.5s, 28s]
+    makespan 28s, 4 switches
+    out 7.8GiB, in 7.8GiB, exposed 7.5s
+    trade-off 0.700 + 0.053, utilisation 0.732
+    peak 1000MiB
+    ");
+}
+
+#[test]
+fn cosched_swaps_until_the_jobs_fit() {
+    insta::assert_snapshot!(figures(&run(Policy::Cosched)), @r"
+    turnaround [200s, 200s, 200s, 200s]
+    makespan 200s, 0 switches
+    out 0B, in 0B, exposed 0ns
+    trade-off 5.000 + 0.000, utilisation 1.000
+    peak 2.0GiB
+    ");
+}
+
+#[test]
+fn the_journal_of_a_switch_reads_like_a_story() {
+    let report = run(Policy::Hybrid);
+    let mut story = String::new();
+    for step in report.journal.iter().take(5) {
+        for decision in &step.decisions {
+            writeln!(story, "{:>6?} {decision}", step.at.since(SimTime(0))).unwrap();
+        }
+    }
+    insta::assert_snapshot!(story, @r"
+    0ns job-0 admitted to slot-0
+    0ns job-1 admitted to slot-0
+    0ns job-2 admitted to slot-1
+    0ns job-3 admitted to slot-1
+    0ns switch-0 to slot-0: out nobody, in job-0 (new) job-1 (new)
+    0ns turn of slot-0 with job-0 job-1 until 4s
+    0ns timer-0 set for 4s
+     4s switch-1 to slot-1: out job-0 job-1, in job-2 (new) job-3 (new)
+     5s turn of slot-1 with job-2 job-3 until 9s
+     5s timer-1 set for 9s
+     9s switch-2 to slot-0: out job-2 job-3, in job-0 job-1
+    ");
+}

@@ -1,0 +1,90 @@
+//! Decisions in one line each, for logs and for tests that read like a story.
+
+use std::{fmt, time::Duration};
+
+use super::{Decision, Incoming, RejectReason, Start, SwitchPlan, Turn};
+use crate::SimTime;
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Admitted { job, landing } => write!(f, "{job} admitted to {}", landing.slot),
+            Self::Queued { job, ahead } => write!(f, "{job} queued behind {ahead}"),
+            Self::Rejected { job, reason } => write!(f, "{job} rejected: {reason}"),
+            Self::Moved(step) => write!(f, "{} moved from {} to {}", step.job, step.from, step.to),
+            Self::Switch(plan) => write!(f, "{plan}"),
+            Self::SetTimer { timer, at } => write!(f, "{timer} set for {:?}", since_begin(*at)),
+            Self::Abandon { job, failures } => write!(f, "{job} abandoned after {failures} failed switches"),
+            Self::SlotStarted(turn) => write!(f, "turn of {turn}"),
+            Self::SlotChanged(turn) => write!(f, "turn goes on of {turn}"),
+            Self::AllDone => f.write_str("all done"),
+        }
+    }
+}
+
+impl fmt::Display for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with {}", self.slot, listed(&self.jobs))?;
+        match self.ends {
+            Some(at) => write!(f, " until {:?}", since_begin(at)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for SwitchPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} to {}: out {}, in {}",
+            self.switch,
+            self.slot,
+            listed(&self.outgoing),
+            listed(&self.incoming)
+        )
+    }
+}
+
+impl fmt::Display for Incoming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.start {
+            Start::Launch => write!(f, "{} (new)", self.job),
+            Start::Restore => write!(f, "{}", self.job),
+        }
+    }
+}
+
+impl fmt::Display for RejectReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRanks => f.write_str("it has no ranks"),
+            Self::DuplicateId => f.write_str("its number was used before"),
+            Self::TooLarge { ranks, needs, has } => {
+                write!(f, "needs {needs} on one node for {ranks} of its ranks, the largest node has {has}")
+            }
+        }
+    }
+}
+
+fn since_begin(at: SimTime) -> Duration {
+    at.since(SimTime::default())
+}
+
+fn listed(items: &[impl fmt::Display]) -> String {
+    if items.is_empty() {
+        return "nobody".into();
+    }
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::JobId;
+
+    #[test]
+    fn jobs_are_listed_or_nobody_is() {
+        assert_eq!(listed(&[JobId(0), JobId(2)]), "job-0 job-2");
+        assert_eq!(listed(&[] as &[JobId]), "nobody");
+    }
+}
