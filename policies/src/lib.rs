@@ -2,6 +2,16 @@
 //!
 //! Nothing here asks a clock, the environment or a random source; time and seeds are arguments. The live master
 //! and the simulator link the very same code.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`noun`], [`job`], [`cluster`] | identifiers and units; what a job asks for; what the nodes offer |
+//! | [`limits`] | the policies as limits on one matrix |
+//! | [`placement`], [`packing`] | ranks to nodes; jobs to rows |
+//! | [`matrix`], [`invariant`] | the Ousterhout matrix; what must hold of it |
+//! | [`event`], [`decision`], [`scheduler`] | what happened; what follows; how |
+//! | [`metrics`] | what the numbers at the end mean |
+//! | [`explain`] | the matrix as a grid and in words |
 
 // First and `macro_use`: it defines `id!`.
 #[macro_use]
@@ -12,6 +22,7 @@ pub mod decision;
 pub mod event;
 pub mod explain;
 mod id;
+pub mod invariant;
 pub mod job;
 pub mod limits;
 pub mod matrix;
@@ -24,6 +35,7 @@ pub use cluster::Cluster;
 pub use decision::{Decision, Incoming, RejectReason, Start, SwitchOrder, SwitchPlan, Turn};
 pub use event::{Astray, Event, Left};
 pub use id::{SlotId, SwitchId, TimerId};
+pub use invariant::Violation;
 pub use job::JobSpec;
 pub use limits::{Limits, MemoryRule, Policy};
 pub use matrix::{Matrix, Misfit, Row, Seat};

@@ -3,7 +3,7 @@
 //! Rows are kept in the order of their turns: the front row is the active one, a row that had its turn goes to the back,
 //! and a new row enters at the back. Nothing overtakes, so a row `k` places from the front runs after `k` turns at most.
 //!
-//! Invariants, asserted by [`Matrix::check`] after every change in debug builds: a job is in one row only, whole; each cell
+//! Invariants, asserted with [`Matrix::check`] after every addition in debug builds: a job is in one row only, whole; each cell
 //! keeps the [`Limits`].
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// A job in a row.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Seat {
     /// What the job asks for.
     pub spec: JobSpec,
@@ -33,7 +33,7 @@ impl Seat {
 }
 
 /// A time slot: the jobs that run together. It keeps its number while it moves in the order of turns.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Row {
     /// The number of the slot; never used again.
     pub slot: SlotId,
@@ -82,7 +82,7 @@ pub enum Misfit {
 }
 
 /// The matrix of one cluster under one set of limits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Matrix {
     cluster: Cluster,
     limits: Limits,
@@ -96,6 +96,12 @@ impl Matrix {
     #[must_use]
     pub const fn new(cluster: Cluster, limits: Limits) -> Self {
         Self { cluster, limits, rows: VecDeque::new(), next_slot: 0 }
+    }
+
+    /// A matrix with these rows, legal or not: for tests of the check.
+    #[cfg(test)]
+    pub(crate) fn from_rows(cluster: Cluster, limits: Limits, rows: Vec<Row>) -> Self {
+        Self { rows: rows.into(), ..Self::new(cluster, limits) }
     }
 
     /// Its columns.
@@ -220,36 +226,5 @@ impl Matrix {
             Room { open: self.limits.max_per_cell.is_none_or(|max| jobs < max), jobs, free }
         };
         self.cluster.nodes().map(room).collect()
-    }
-
-    /// Whether every invariant holds.
-    ///
-    /// # Errors
-    /// Names the first that does not.
-    pub fn check(&self) -> Result<(), String> {
-        let mut seen = std::collections::BTreeSet::new();
-        for row in &self.rows {
-            for (job, seat) in &row.seats {
-                if !seen.insert(*job) {
-                    return Err(format!("{job} lies in two rows"));
-                }
-                if seat.placement.ranks() != seat.spec.ranks {
-                    return Err(format!("{job} is not whole in {}", row.slot));
-                }
-            }
-            for (node, capacity) in self.cluster.nodes() {
-                let (used, jobs) = (row.memory_on(node), row.jobs_on(node).count());
-                if self.limits.memory == MemoryRule::MustFit && used > capacity {
-                    return Err(format!("{} holds {used} on {node}, which offers {capacity}", row.slot));
-                }
-                if self.limits.max_per_cell.is_some_and(|max| jobs > max as usize) {
-                    return Err(format!("{} holds {jobs} jobs on {node}", row.slot));
-                }
-            }
-        }
-        match self.limits.max_rows {
-            Some(max) if self.rows.len() > max as usize => Err(format!("more than {max} rows")),
-            _ => Ok(()),
-        }
     }
 }

@@ -14,7 +14,7 @@ pub struct Faults {
     pub dump: u32,
     /// A restore or launch fails; the snapshot stays good.
     pub restore: u32,
-    /// A failed restore or launch has also lost the job.
+    /// A failed dump, restore or launch has also lost the job.
     pub lost: u32,
     /// A job dies half-way.
     pub crash: u32,
@@ -37,8 +37,14 @@ impl Misfortune {
 
     /// Those of `outgoing` that could not be dumped.
     pub(crate) fn dumps(&mut self, outgoing: &[JobId]) -> Vec<Astray> {
-        let stuck = outgoing.iter().filter(|_| self.seed.chance(self.faults.dump));
-        stuck.map(|&job| Astray { job, left: Left::Active }).collect()
+        let mut astray = Vec::new();
+        for &job in outgoing {
+            if self.seed.chance(self.faults.dump) {
+                let left = if self.seed.chance(self.faults.lost) { Left::Lost } else { Left::Active };
+                astray.push(Astray { job, left });
+            }
+        }
+        astray
     }
 
     /// Those that could not be brought in.

@@ -233,10 +233,10 @@ impl Simulation {
         let out = self.living(&plan.outgoing);
         let mut astray = self.misfortune.dumps(&out);
         for job in out {
-            if astray.iter().any(|astray| astray.job == job) {
-                self.world.thaw(job)
-            } else {
-                self.world.leave(job)
+            match astray.iter().find(|astray| astray.job == job).map(|astray| astray.left) {
+                None => self.world.leave(job),
+                Some(Left::Lost) => self.lose(job),
+                Some(_) => self.world.thaw(job),
             }
         }
         if !astray.is_empty() {
@@ -262,10 +262,7 @@ impl Simulation {
             match left {
                 _ if self.world.is_ended(job) => {}
                 None => self.world.thaw(job),
-                Some(Left::Lost) => {
-                    self.world.end(job);
-                    self.report.failed.push(job);
-                }
+                Some(Left::Lost) => self.lose(job),
                 Some(_) => self.world.leave(job),
             }
         }
@@ -283,6 +280,11 @@ impl Simulation {
             Event::SwitchFailed { switch, astray }
         };
         self.feed(event);
+    }
+
+    fn lose(&mut self, job: JobId) {
+        self.world.end(job);
+        self.report.failed.push(job);
     }
 
     fn living(&self, jobs: &[JobId]) -> Vec<JobId> {

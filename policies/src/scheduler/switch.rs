@@ -40,14 +40,15 @@ impl Scheduler {
         out.iter().for_each(|(job, left)| self.note(*job, *left, Left::Parked));
         into.iter().for_each(|(job, left)| self.note(*job, *left, Left::Active));
         // Where a dump failed, what should have come in had no chance: only the dumps are to blame.
-        let stuck: Vec<JobId> = jobs_not(&out, Left::Parked);
-        let blamed = if stuck.is_empty() { jobs_not(&into, Left::Active) } else { stuck.clone() };
+        let unparked = jobs_not(&out, Left::Parked);
+        let blamed = if unparked.is_empty() { jobs_not(&into, Left::Active) } else { unparked };
         for job in blamed {
             self.blame(job, decisions);
         }
         // A job that could not leave keeps its turn, with its whole row; the strobe will try again.
-        for job in stuck.into_iter().rev().filter(|job| !self.jobs[job].abandoned) {
-            self.matrix.promote(job);
+        let stuck = out.iter().rev().filter(|(job, left)| *left == Left::Active && !self.jobs[job].abandoned);
+        for (job, _) in stuck {
+            self.matrix.promote(*job);
             self.running = None;
         }
     }

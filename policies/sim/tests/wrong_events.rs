@@ -1,0 +1,77 @@
+//! Whatever it is told, also what can never have happened, the scheduler neither panics nor breaks the matrix nor speaks of
+//! jobs that have ended.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use coswitch_policies::{
+    Astray, Bytes, Cluster, Decision, Event, JobId, JobSpec, Left, Policy, Scheduler, SchedulerConfig,
+    SimTime, SwitchId, TimerId,
+};
+use proptest::prelude::*;
+
+fn jobs() -> impl Strategy<Value = JobId> {
+    (0_u32..6).prop_map(JobId)
+}
+
+fn specs() -> impl Strategy<Value = JobSpec> {
+    (jobs(), 0_u32..5, 0_u64..700).prop_map(|(id, ranks, mib)| JobSpec {
+        id,
+        name: id.to_string(),
+        ranks,
+        memory_per_rank: Bytes::mib(mib),
+        arrival: SimTime(0),
+    })
+}
+
+fn astray() -> impl Strategy<Value = Astray> {
+    let left = prop_oneof![Just(Left::Unlaunched), Just(Left::Active), Just(Left::Parked), Just(Left::Lost)];
+    (jobs(), left).prop_map(|(job, left)| Astray { job, left })
+}
+
+fn events() -> impl Strategy<Value = Event> {
+    let switches = || (0_u32..12).prop_map(SwitchId);
+    prop_oneof![
+        prop::collection::vec(specs(), 0..4).prop_map(|jobs| Event::Submitted { jobs }),
+        jobs().prop_map(|job| Event::Finished { job }),
+        jobs().prop_map(|job| Event::Failed { job }),
+        (0_u32..12).prop_map(|timer| Event::TimerFired { timer: TimerId(timer) }),
+        switches().prop_map(|switch| Event::SwitchDone { switch }),
+        (switches(), prop::collection::vec(astray(), 0..4))
+            .prop_map(|(switch, astray)| Event::SwitchFailed { switch, astray }),
+    ]
+}
+
+fn policies() -> impl Strategy<Value = Policy> {
+    prop_oneof![Just(Policy::Batch), Just(Policy::Cosched), Just(Policy::Gang), Just(Policy::Hybrid)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn wrong_events_do_no_harm(
+        policy in policies(),
+        events in prop::collection::vec((0_u64..5_000_000_000, events()), 0..80),
+    ) {
+        let config = SchedulerConfig::new(policy, Duration::from_secs(1));
+        let mut scheduler = Scheduler::new(Cluster::uniform(2, Bytes::mib(1000)), config).unwrap();
+        for (at, event) in events {
+            let ended: BTreeSet<JobId> = scheduler
+                .jobs()
+                .filter(|state| state.observed.is_ended())
+                .map(|state| state.spec.id)
+                .collect();
+            let decisions = scheduler.on_event(SimTime(at), event);
+            prop_assert_eq!(scheduler.matrix().check(), Ok(()));
+            let plans = decisions.iter().filter_map(|decision| match decision {
+                Decision::Switch(plan) => Some(plan),
+                _ => None,
+            });
+            prop_assert!(plans.clone().count() <= 1);
+            for plan in plans {
+                let named = plan.outgoing.iter().copied().chain(plan.incoming.iter().map(|i| i.job));
+                prop_assert!(named.collect::<BTreeSet<_>>().is_disjoint(&ended));
+            }
+        }
+    }
+}
