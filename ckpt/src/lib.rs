@@ -17,20 +17,30 @@
 //! | [`dump`], [`restore`], [`processes`] | the two acts, and the processes before and after |
 //! | [`preflight`] | what must be true of files before a restore |
 //! | [`image_file`], [`images`] | reading CRIU's images: pure, and from a directory |
+//! | [`manifest`] | what a complete snapshot is; pure |
+//! | [`snapshot`], [`segment`], [`store`] | one snapshot in a directory, the segment's contents in it, and all of them |
 
 pub mod criu;
 pub mod dump;
 pub mod image_file;
 pub mod images;
 pub mod kerndat;
+pub mod manifest;
 pub mod preflight;
 pub mod processes;
 pub mod restore;
+pub mod segment;
+pub mod snapshot;
+pub mod store;
 
+mod files;
 mod options;
 
 pub use criu::{Criu, LocateError};
 pub use criu_sys::forker;
 pub use dump::{DumpError, DumpReport, DumpRequest, JobState};
+pub use manifest::{Damage, Identity, Manifest, Origin};
 pub use preflight::{ForeignOutput, OutputFile, SegmentFile};
 pub use restore::{RestoreError, RestoreRequest, Restored, Retry};
+pub use snapshot::{Snapshot, SnapshotError, SnapshotWriter};
+pub use store::{Store, StoreError};

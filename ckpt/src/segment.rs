@@ -1,0 +1,214 @@
+//! The contents of a segment file in a snapshot: sparse, compressed, and refilled in place.
+//!
+//! ```text
+//! magic 8 │ version u32 │ u64 size of the file │ zstd( ( u64 offset │ u32 length │ bytes )*  u64 MAX )
+//! ```
+//! Blocks of zeros are not stored. The file itself is never created, replaced or resized here: the daemon has it
+//! mapped, and the ranks will map the same inode.
+
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::unistd::{Whence, lseek64};
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const MAGIC: &[u8; 8] = b"COSWSEGM";
+const VERSION: u32 = 1;
+const END: u64 = u64::MAX;
+/// Compared with zero, and written, as a whole.
+const BLOCK: usize = 64 * 1024;
+const LEVEL: i32 = -1;
+static ZEROS: [u8; BLOCK] = [0; BLOCK];
+
+/// Why a segment's contents could not be stored or brought back.
+#[derive(Debug, thiserror::Error)]
+pub enum SegmentError {
+    /// Reading or writing failed.
+    #[error("copy a segment: {0}")]
+    Io(#[from] io::Error),
+    /// The file is not what [`save`] writes.
+    #[error("load a segment: its stored contents are damaged: {0}")]
+    Damaged(&'static str),
+    /// The segment file has another size than it had.
+    #[error("load a segment: it had {stored} bytes, the file has {found}")]
+    Size {
+        /// Its size when stored.
+        stored: u64,
+        /// The size of the file to be refilled.
+        found: u64,
+    },
+}
+
+/// Stores the contents of `segment` in `target`; returns how many bytes were not zero.
+pub fn save(segment: &File, target: &Path) -> Result<u64, SegmentError> {
+    let size = segment.metadata()?.len();
+    let mut file = BufWriter::new(File::create(target)?);
+    file.write_all(MAGIC)?;
+    file.write_all(&VERSION.to_le_bytes())?;
+    file.write_all(&size.to_le_bytes())?;
+    let mut encoder = zstd::Encoder::new(file, LEVEL)?;
+    encoder.include_checksum(true)?;
+    let mut buffer = vec![0; BLOCK];
+    let mut stored = 0;
+    let mut offset = next_data(segment, 0, size)?;
+    while offset < size {
+        let length = BLOCK.min((size - offset) as usize);
+        let block = &mut buffer[..length];
+        segment.read_exact_at(block, offset)?;
+        if *block != ZEROS[..length] {
+            encoder.write_all(&offset.to_le_bytes())?;
+            encoder.write_all(&(length as u32).to_le_bytes())?;
+            encoder.write_all(block)?;
+            stored += length as u64;
+        }
+        offset = next_data(segment, offset + length as u64, size)?;
+    }
+    encoder.write_all(&END.to_le_bytes())?;
+    encoder.finish()?.flush()?;
+    Ok(stored)
+}
+
+/// Fills `segment` with the contents stored in `source`; what is zero there becomes a hole here.
+pub fn load(source: &Path, segment: &File) -> Result<(), SegmentError> {
+    let mut file = BufReader::new(File::open(source)?);
+    let stored = read_header(&mut file)?;
+    let found = segment.metadata()?.len();
+    if stored != found {
+        return Err(SegmentError::Size { stored, found });
+    }
+    let mut decoder = zstd::Decoder::with_buffer(file)?;
+    let mut buffer = vec![0; BLOCK];
+    let mut filled = 0;
+    loop {
+        let offset = u64::from_le_bytes(read_array(&mut decoder)?);
+        if offset == END {
+            break;
+        }
+        let length = u32::from_le_bytes(read_array(&mut decoder)?) as usize;
+        let is_inside = length <= BLOCK && offset.checked_add(length as u64).is_some_and(|end| end <= stored);
+        if offset < filled || !is_inside {
+            return Err(SegmentError::Damaged("a block lies outside the file or before the one before it"));
+        }
+        decoder.read_exact(&mut buffer[..length]).map_err(damaged)?;
+        punch(segment, filled, offset)?;
+        segment.write_all_at(&buffer[..length], offset)?;
+        filled = offset + length as u64;
+    }
+    punch(segment, filled, stored)?;
+    // Reading to the end makes zstd compare its checksum.
+    match io::copy(&mut decoder, &mut io::sink()).map_err(damaged)? {
+        0 => Ok(()),
+        _ => Err(SegmentError::Damaged("something follows the last block")),
+    }
+}
+
+fn read_header(file: &mut impl Read) -> Result<u64, SegmentError> {
+    if read_array::<8>(file)? != *MAGIC {
+        return Err(SegmentError::Damaged("it has another magic"));
+    }
+    if u32::from_le_bytes(read_array(file)?) != VERSION {
+        return Err(SegmentError::Damaged("it has a version that this program does not read"));
+    }
+    Ok(u64::from_le_bytes(read_array(file)?))
+}
+
+fn read_array<const N: usize>(from: &mut impl Read) -> Result<[u8; N], SegmentError> {
+    let mut bytes = [0; N];
+    from.read_exact(&mut bytes).map_err(damaged)?;
+    Ok(bytes)
+}
+
+/// Where reading is decoding, an error of reading is damage.
+fn damaged(_: io::Error) -> SegmentError {
+    SegmentError::Damaged("it is cut off or cannot be decompressed")
+}
+
+/// The first offset from `from` on that may hold data, on a block's border; `size` where there is none.
+fn next_data(file: &File, from: u64, size: u64) -> io::Result<u64> {
+    if from >= size {
+        return Ok(size);
+    }
+    match lseek64(file.as_fd(), from as i64, Whence::SeekData) {
+        Ok(offset) => Ok((offset as u64 / BLOCK as u64 * BLOCK as u64).max(from)),
+        Err(nix::Error::ENXIO) => Ok(size),
+        // A file system that cannot tell holes from data holds data everywhere.
+        Err(nix::Error::EINVAL) => Ok(from),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn punch(file: &File, from: u64, to: u64) -> io::Result<()> {
+    if from == to {
+        return Ok(());
+    }
+    let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    Ok(fallocate(file.as_fd(), flags, from as i64, (to - from) as i64)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    const SIZE: u64 = 4 << 20;
+
+    fn sparse_file(dir: &Path, name: &str) -> File {
+        let file = File::options().read(true).write(true).create_new(true).open(dir.join(name)).unwrap();
+        file.set_len(SIZE + 100).unwrap();
+        file
+    }
+
+    fn contents(file: &File) -> Vec<u8> {
+        let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn contents_come_back_into_the_same_inode_and_zeros_as_holes() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let segment = sparse_file(dir.path(), "segment");
+        segment.write_all_at(b"head", 0).unwrap();
+        segment.write_all_at(&[9; 3 * BLOCK], 5 * BLOCK as u64 - 77).unwrap();
+        segment.write_all_at(b"tail", SIZE + 96).unwrap();
+        segment.write_all_at(&[0; 2 * BLOCK], 20 * BLOCK as u64).unwrap();
+        let (before, inode) = (contents(&segment), segment.metadata().unwrap().ino());
+        let stored = save(&segment, &dir.path().join("stored")).unwrap();
+        assert_eq!(stored, (1 + 4) * BLOCK as u64 + 100);
+
+        segment.write_all_at(&[7; SIZE as usize], 0).unwrap();
+        load(&dir.path().join("stored"), &segment).unwrap();
+        assert!(contents(&segment) == before);
+        let after = segment.metadata().unwrap();
+        assert_eq!((after.ino(), after.len()), (inode, SIZE + 100));
+        assert!(after.blocks() * 512 <= 6 * BLOCK as u64, "{} blocks", after.blocks());
+    }
+
+    #[test]
+    fn a_file_of_another_size_is_not_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        let segment = sparse_file(dir.path(), "segment");
+        save(&segment, &dir.path().join("stored")).unwrap();
+        segment.set_len(SIZE).unwrap();
+        let error = load(&dir.path().join("stored"), &segment).unwrap_err();
+        assert!(
+            matches!(error, SegmentError::Size { stored, found } if stored == SIZE + 100 && found == SIZE)
+        );
+    }
+
+    #[test]
+    fn stored_contents_that_are_cut_off_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let segment = sparse_file(dir.path(), "segment");
+        segment.write_all_at(b"some contents", 4096).unwrap();
+        let path = dir.path().join("stored");
+        save(&segment, &path).unwrap();
+        let stored = std::fs::read(&path).unwrap();
+        for length in 0..stored.len() {
+            std::fs::write(&path, &stored[..length]).unwrap();
+            assert!(load(&path, &segment).is_err(), "{length} of {}", stored.len());
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! A snapshot in a directory: written in two steps, trusted only whole.
+//!
+//! ```text
+//! epoch-N/images/        CRIU's images        begin ─ images dumped, segment and channels saved ─▶ tree may go
+//!         segment.zst    the segment file                     │
+//!         channels.bin   messages in flight                   └─ seal: hash, fsync, manifest last, by rename
+//!         log/           CRIU's, not sealed
+//!         manifest.json  without it, there is no snapshot
+//! ```
+//! [`SnapshotWriter::seal`] reads everything once more and waits for the disk: it can be done while the next job
+//! runs. Until it has returned, the snapshot before it is the last valid one.
+
+use crate::files;
+use crate::images;
+use crate::manifest::{self, Damage, FileRecord, Identity, Manifest, Origin};
+use crate::preflight::{OutputFile, SegmentFile};
+use crate::restore::RestoreRequest;
+use crate::segment::{self, SegmentError};
+use crate::{Criu, DumpReport};
+use nix::unistd::Pid;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const IMAGES: &str = "images";
+const SEGMENT: &str = "segment.zst";
+const CHANNELS: &str = "channels.bin";
+/// Messages in flight are bounded by the credits of the links, far below this.
+const CHANNELS_BYTES_MAX: u64 = 4 << 30;
+
+/// Why a snapshot could not be written or used.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// A file could not be used.
+    #[error("use {}: {source}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What happened.
+        source: io::Error,
+    },
+    /// There is a valid snapshot of this epoch.
+    #[error("write the snapshot {}: there is one already", .dir.display())]
+    Exists {
+        /// Its directory.
+        dir: PathBuf,
+    },
+    /// It was never sealed.
+    #[error("use the snapshot {}: it is not complete", .dir.display())]
+    Incomplete {
+        /// Its directory.
+        dir: PathBuf,
+    },
+    /// It is not what was sealed.
+    #[error("use the snapshot {}: {damage}", .dir.display())]
+    Damaged {
+        /// Its directory.
+        dir: PathBuf,
+        /// What is wrong.
+        damage: Damage,
+    },
+    /// The segment's contents could not be stored or brought back.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+}
+
+/// A snapshot being written. Dropped without [`SnapshotWriter::seal`], it removes what it has written.
+#[derive(Debug)]
+pub struct SnapshotWriter {
+    dir: PathBuf,
+    identity: Identity,
+    segment: Option<SegmentFile>,
+    outputs: Vec<OutputFile>,
+    sealed: bool,
+}
+
+impl SnapshotWriter {
+    /// Creates the directory. A half-written snapshot in it is removed; a valid one is an error.
+    pub fn begin(dir: &Path, identity: Identity) -> Result<SnapshotWriter, SnapshotError> {
+        if dir.join(manifest::FILE_NAME).exists() {
+            return Err(SnapshotError::Exists { dir: dir.to_owned() });
+        }
+        if dir.exists() {
+            fs::remove_dir_all(dir).map_err(files::at(dir))?;
+        }
+        let writer = SnapshotWriter {
+            dir: dir.to_owned(),
+            identity,
+            segment: None,
+            outputs: Vec::new(),
+            sealed: false,
+        };
+        for dir in [writer.images_dir(), writer.work_dir()] {
+            fs::create_dir_all(&dir).map_err(files::at(&dir))?;
+        }
+        Ok(writer)
+    }
+
+    /// Where CRIU's images go.
+    pub fn images_dir(&self) -> PathBuf {
+        self.dir.join(IMAGES)
+    }
+
+    /// Where CRIU's log goes.
+    pub fn work_dir(&self) -> PathBuf {
+        self.dir.join(files::LOG_DIR)
+    }
+
+    /// Stores the contents of the segment file and records which file it is; returns how many bytes were not zero.
+    pub fn save_segment(&mut self, path: &Path) -> Result<u64, SnapshotError> {
+        let file = File::open(path).map_err(files::at(path))?;
+        let stored = segment::save(&file, &self.dir.join(SEGMENT))?;
+        self.segment = Some(SegmentFile::of(&file, path).map_err(files::at(path))?);
+        Ok(stored)
+    }
+
+    /// Stores the channel states, which only the daemon can read.
+    pub fn save_channels(&mut self, channels: &[u8]) -> Result<(), SnapshotError> {
+        let path = self.dir.join(CHANNELS);
+        fs::write(&path, channels).map_err(files::at(&path))
+    }
+
+    /// Records how long the tree's output files are: as CRIU found them where it did, else as they are now.
+    pub fn record_outputs(&mut self, paths: &[PathBuf]) -> Result<(), SnapshotError> {
+        let in_images = images::regular_files(&self.images_dir()).unwrap_or_default();
+        for path in paths {
+            let in_image =
+                in_images.iter().find(|file| Path::new(&file.path) == path).and_then(|file| file.bytes);
+            let bytes = match in_image {
+                Some(bytes) => bytes,
+                None => fs::metadata(path).map_err(files::at(path))?.len(),
+            };
+            self.outputs.push(OutputFile { path: path.clone(), bytes });
+        }
+        Ok(())
+    }
+
+    /// Hashes and syncs all files and then writes the manifest: from its return on, the snapshot is valid.
+    pub fn seal(mut self, origin: Origin) -> Result<Manifest, SnapshotError> {
+        let records = files::seal(&self.dir)?;
+        files::sync_dir(&self.images_dir())?;
+        let manifest = Manifest {
+            identity: self.identity.clone(),
+            origin,
+            segment: self.segment.take(),
+            outputs: std::mem::take(&mut self.outputs),
+            files: records,
+        };
+        files::write_durably(&self.dir.join(manifest::FILE_NAME), &manifest.encode())?;
+        if let Some(parent) = self.dir.parent() {
+            files::sync_dir(parent)?;
+        }
+        self.sealed = true;
+        Ok(manifest)
+    }
+}
+
+impl Drop for SnapshotWriter {
+    fn drop(&mut self) {
+        if !self.sealed {
+            fs::remove_dir_all(&self.dir).ok();
+        }
+    }
+}
+
+impl Origin {
+    /// Of a dump that this CRIU has made here.
+    pub fn of(criu: &Criu, root: Pid, report: &DumpReport) -> Origin {
+        let kernel = nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned());
+        Origin {
+            criu: criu.version().to_string(),
+            kernel: kernel.unwrap_or_default(),
+            root: root.as_raw(),
+            dump_took: report.took,
+        }
+    }
+}
+
+/// A sealed snapshot whose files are all there; whether their contents are good is for [`Snapshot::verify`] to say.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    dir: PathBuf,
+    manifest: Manifest,
+}
+
+impl Snapshot {
+    /// Reads the manifest and compares it with the names and lengths of the files.
+    pub fn open(dir: &Path) -> Result<Snapshot, SnapshotError> {
+        let path = dir.join(manifest::FILE_NAME);
+        if !path.exists() {
+            return Err(SnapshotError::Incomplete { dir: dir.to_owned() });
+        }
+        let damaged = |damage| SnapshotError::Damaged { dir: dir.to_owned(), damage };
+        let bytes = files::read_bounded(&path, manifest::BYTES_MAX)?;
+        let manifest = Manifest::decode(&bytes).map_err(damaged)?;
+        manifest.compare(&files::list(dir)?).map_err(damaged)?;
+        Ok(Snapshot { dir: dir.to_owned(), manifest })
+    }
+
+    /// Reads all files and compares their contents with what was sealed. Do it before a restore.
+    pub fn verify(&self) -> Result<(), SnapshotError> {
+        files::verify(&self.dir, &self.manifest.files)
+    }
+
+    /// What it consists of.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Its directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The channel states, checked; `None` where none were saved.
+    pub fn channels(&self) -> Result<Option<Vec<u8>>, SnapshotError> {
+        let Some(record) = self.record(CHANNELS) else { return Ok(None) };
+        files::verify_one(&self.dir, record)?;
+        files::read_bounded(&self.dir.join(CHANNELS), CHANNELS_BYTES_MAX).map(Some)
+    }
+
+    /// Refills the segment file at that path, in place. Checked before anything is written to it.
+    pub fn load_segment(&self, path: &Path) -> Result<(), SnapshotError> {
+        let missing = Damage::Missing { name: SEGMENT.to_owned() };
+        let record = self.record(SEGMENT);
+        let record = record.ok_or(SnapshotError::Damaged { dir: self.dir.clone(), damage: missing })?;
+        files::verify_one(&self.dir, record)?;
+        let file = File::options().read(true).write(true).open(path).map_err(files::at(path))?;
+        Ok(segment::load(&self.dir.join(SEGMENT), &file)?)
+    }
+
+    /// Asks for the tree to come back, stopped, into these cgroups; `segment` is the file that the daemon has mapped.
+    pub fn restore_request(
+        &self,
+        cgroups: Vec<PathBuf>,
+        segment: Option<SegmentFile>,
+        timeout: Duration,
+    ) -> RestoreRequest {
+        RestoreRequest {
+            images_dir: self.dir.join(IMAGES),
+            work_dir: self.dir.join(files::LOG_DIR),
+            cgroups,
+            segment,
+            outputs: self.manifest.outputs.clone(),
+            leave_stopped: true,
+            timeout,
+        }
+    }
+
+    /// Removes it; the manifest goes first, so that half of it is never taken for a snapshot.
+    pub fn remove(self) -> Result<(), SnapshotError> {
+        let manifest = self.dir.join(manifest::FILE_NAME);
+        fs::remove_file(&manifest).map_err(files::at(&manifest))?;
+        fs::remove_dir_all(&self.dir).map_err(files::at(&self.dir))
+    }
+
+    fn record(&self, name: &str) -> Option<&FileRecord> {
+        self.manifest.files.iter().find(|file| file.name == name)
+    }
+}

@@ -1,0 +1,227 @@
+//! A real tree for the tests: built, started in a cgroup of its own, watched through its segment, swept at the end.
+#![allow(dead_code, unreachable_pub, reason = "each suite uses its own part of it")]
+
+pub mod segment;
+
+use coswitch_ckpt::{
+    Criu, DumpError, DumpReport, DumpRequest, RestoreError, RestoreRequest, Restored, SegmentFile,
+};
+use coswitch_ckpt::{forker, processes};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+use segment::Segment;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+pub fn criu() -> Criu {
+    static CRIU: OnceLock<Criu> = OnceLock::new();
+    CRIU.get_or_init(|| {
+        assert!(nix::unistd::geteuid().is_root(), "these tests dump and restore processes: run them as root");
+        let criu = Criu::locate().expect("a CRIU; `cargo xtask setup` installs one");
+        criu.prepare().expect("the kernel cache can be made");
+        criu
+    })
+    .clone()
+}
+
+/// A launcher and its ranks. Dropping it leaves nothing behind.
+pub struct Tree {
+    pub root: Pid,
+    pub cgroup: PathBuf,
+    pub segment: Segment,
+    pub dir: tempfile::TempDir,
+    dumps: u32,
+}
+
+impl Tree {
+    /// Starts the tree and waits until every rank is at work.
+    pub fn start(ranks: usize) -> Tree {
+        Tree::with_memory(ranks, 4)
+    }
+
+    /// Likewise, each rank with so many MiB of private memory.
+    pub fn with_memory(ranks: usize, mib: usize) -> Tree {
+        let name = unique_name();
+        let dir = tempfile::Builder::new().prefix(&name).tempdir().unwrap();
+        let segment = Segment::create(Path::new("/dev/shm").join(&name), ranks);
+        let cgroup = cgroup_root().join(&name);
+        fs::create_dir(&cgroup).unwrap();
+        let root = launch(dir.path(), &segment, mib, &cgroup);
+        let tree = Tree { root, cgroup, segment, dir, dumps: 0 };
+        tree.assert_working();
+        tree
+    }
+
+    pub fn images(&self) -> PathBuf {
+        self.dir.path().join(format!("images-{}", self.dumps))
+    }
+
+    pub fn work_dir(&self) -> PathBuf {
+        self.dir.path().join(format!("log-{}", self.dumps))
+    }
+
+    pub fn output(&self, rank: usize) -> PathBuf {
+        self.dir.path().join(format!("rank-{rank}.out"))
+    }
+
+    pub fn freeze(&self) {
+        fs::write(self.cgroup.join("cgroup.freeze"), "1").unwrap();
+        let events = self.cgroup.join("cgroup.events");
+        wait_for("the tree to freeze", || fs::read_to_string(&events).unwrap().contains("frozen 1"));
+    }
+
+    pub fn thaw(&self) {
+        fs::write(self.cgroup.join("cgroup.freeze"), "0").unwrap();
+    }
+
+    pub fn dump_request(&self) -> DumpRequest {
+        DumpRequest {
+            root: self.root,
+            freeze_cgroup: self.cgroup.clone(),
+            segment: Some(self.segment.path.clone()),
+            images_dir: self.images(),
+            work_dir: self.work_dir(),
+            timeout: LIMIT,
+        }
+    }
+
+    /// Freezes and dumps into a new directory; reaps the root where that went well.
+    pub fn dump(&mut self) -> Result<DumpReport, DumpError> {
+        self.dumps += 1;
+        self.freeze();
+        let report = criu().dump(&self.dump_request())?;
+        waitpid(self.root, None).expect("the dumped root is our zombie");
+        Ok(report)
+    }
+
+    pub fn restore_request(&self) -> RestoreRequest {
+        RestoreRequest {
+            images_dir: self.images(),
+            work_dir: self.work_dir(),
+            cgroups: vec![self.cgroup.clone()],
+            segment: Some(self.segment.identity()),
+            outputs: Vec::new(),
+            leave_stopped: true,
+            timeout: LIMIT,
+        }
+    }
+
+    pub fn restore(&mut self) -> Result<Restored, RestoreError> {
+        let request = self.restore_request();
+        self.restore_as(&request)
+    }
+
+    pub fn restore_as(&mut self, request: &RestoreRequest) -> Result<Restored, RestoreError> {
+        let restored = criu().restore(request)?;
+        self.root = restored.root;
+        Ok(restored)
+    }
+
+    /// Restores, and starts what came back.
+    pub fn come_back(&mut self) {
+        let restored = self.restore().unwrap();
+        restored.resume().unwrap();
+    }
+
+    /// Every part of every rank goes on from here, and none has seen anything wrong.
+    #[track_caller]
+    pub fn assert_working(&self) {
+        for rank in self.segment.ranks() {
+            let before = rank.counters();
+            let asked = rank.ring();
+            wait_for("every part of a rank to go on", || {
+                let now = rank.counters();
+                now.iter().zip(&before).all(|(now, before)| now > before) && rank.answer() == asked
+            });
+            assert_eq!(rank.errors(), 0, "a rank has found its memory or its messages wrong");
+        }
+    }
+
+    pub fn pids(&self) -> Vec<Pid> {
+        processes::tree(self.root)
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        self.thaw();
+        fs::write(self.cgroup.join("cgroup.kill"), "1").unwrap();
+        processes::wait_cgroup_empty(&self.cgroup, LIMIT).unwrap();
+        waitpid(self.root, None).ok();
+        fs::remove_dir(&self.cgroup).unwrap();
+        fs::remove_file(&self.segment.path).ok();
+    }
+}
+
+/// Starts the program as a launcher stub does: the root is our child, in the cgroup before it does anything.
+fn launch(dir: &Path, segment: &Segment, mib: usize, cgroup: &Path) -> Pid {
+    let mut command = Command::new(program());
+    command.arg("start").arg(dir).arg(&segment.path);
+    command.args([segment.ranks().len().to_string(), mib.to_string()]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut stub = forker::spawn(command).unwrap();
+    let mut line = String::new();
+    BufReader::new(stub.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    fs::write(cgroup.join("cgroup.procs"), line.trim()).unwrap();
+    stub.stdin.take().unwrap().write_all(b"x").unwrap();
+    assert!(stub.wait().unwrap().success());
+    Pid::from_raw(line.trim().parse().unwrap())
+}
+
+/// Compiles the program, once for each suite.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/target/target.c");
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("target-{}", std::process::id()));
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program).arg(source);
+        assert!(gcc.status().expect("gcc; `cargo xtask setup` installs it").success());
+        program
+    })
+}
+
+/// Where cgroups of version 2 are mounted.
+pub fn cgroup_root() -> PathBuf {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let mut rows = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    rows.find(|row| row[2] == "cgroup2").map(|row| row[1].into()).expect("a mounted cgroup2")
+}
+
+fn unique_name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("coswitch-ckpt-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+#[track_caller]
+pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A process that does nothing, ended and reaped when dropped.
+pub struct Bystander(pub std::process::Child);
+
+impl Bystander {
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.0.id() as i32)
+    }
+}
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        kill(self.pid(), Signal::SIGKILL).ok();
+        self.0.wait().ok();
+    }
+}

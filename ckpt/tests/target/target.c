@@ -1,0 +1,255 @@
+/*
+ * A tree like an application's part on a node: `target start DIR SEGMENT RANKS` starts a launcher that is PID 1 of
+ * a new PID namespace and RANKS ranks below it, prints the launcher's process id as its parent sees it, and ends.
+ *
+ * Each rank keeps 8 MiB of private memory whose contents follow from its own counter, exchanges heartbeats with the
+ * launcher over a socketpair, and has a thread that answers a bell in the shared segment by futex, and one that
+ * waits in epoll for an eventfd and a periodic timerfd. What it does and any error are counted in its page of the
+ * segment, which the test maps as well. A launcher asks to die with the thread that is its parent.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PAGE 4096
+#define WORDS_DEFAULT (1u << 20)
+
+/* The first page of the segment is the test's, page 1 + n is rank n's. Known to common/mod.rs by offsets. */
+struct rank_page {
+	uint64_t rounds;         /*  0: of computing on private memory */
+	uint64_t heartbeats;     /*  8: echoed by the launcher */
+	uint64_t timer_ticks;    /* 16: of the periodic timerfd */
+	uint64_t alarms;         /* 24: of setitimer */
+	uint64_t errors;         /* 32 */
+	uint32_t bell, answer;   /* 40, 44: the test rings, the rank answers */
+	uint32_t pid, pad;       /* 48: inside the namespace */
+};
+
+static volatile struct rank_page *page;
+static uint32_t *memory, words = WORDS_DEFAULT;
+static int event_fd;
+
+static void die(const char *what)
+{
+	fprintf(stderr, "%s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static long futex(volatile uint32_t *word, int op, uint32_t value, const struct timespec *limit)
+{
+	return syscall(SYS_futex, word, op, value, limit, NULL, 0);
+}
+
+static void on_alarm(int signal)
+{
+	(void)signal;
+	page->alarms++;
+}
+
+/* Half of the waits have a time-out, half have none. */
+static void *answer_bell(void *unused)
+{
+	struct timespec limit = { 0, 3 * 1000 * 1000 };
+	for (uint32_t turn = 0;; turn++) {
+		uint32_t seen = __atomic_load_n(&page->bell, __ATOMIC_ACQUIRE);
+		__atomic_store_n(&page->answer, seen, __ATOMIC_RELEASE);
+		futex(&page->bell, FUTEX_WAIT, seen, turn % 2 ? &limit : NULL);
+	}
+	return unused;
+}
+
+static void *count_ticks(void *unused)
+{
+	int epoll = epoll_create1(0), timer = timerfd_create(CLOCK_MONOTONIC, 0);
+	struct itimerspec period = { { 0, 5 * 1000 * 1000 }, { 0, 5 * 1000 * 1000 } };
+	struct epoll_event on_timer = { .events = EPOLLIN, .data.fd = timer };
+	struct epoll_event on_event = { .events = EPOLLIN, .data.fd = event_fd };
+	if (epoll < 0 || timer < 0 || timerfd_settime(timer, 0, &period, NULL) ||
+	    epoll_ctl(epoll, EPOLL_CTL_ADD, timer, &on_timer) || epoll_ctl(epoll, EPOLL_CTL_ADD, event_fd, &on_event))
+		die("timer");
+	for (;;) {
+		struct epoll_event event;
+		uint64_t count;
+		if (epoll_wait(epoll, &event, 1, -1) != 1)
+			continue;
+		/* Late on purpose: the timer is mostly found expired and unread by a dump. */
+		if (event.data.fd == timer)
+			usleep(4000);
+		if (read(event.data.fd, &count, sizeof count) == sizeof count && event.data.fd == timer)
+			page->timer_ticks += count;
+	}
+	return unused;
+}
+
+/* The whole memory is one sequence that moves by one each round: a page lost or taken from another time shows. */
+static void compute(uint32_t round)
+{
+	for (uint32_t i = 0; i < words; i += 128) {
+		if (memory[i] != round * 2654435761u + i)
+			page->errors++;
+		memory[i] = (round + 1) * 2654435761u + i;
+	}
+}
+
+static void heartbeat(int launcher, uint64_t beat)
+{
+	uint64_t echo = 0;
+	while (write(launcher, &beat, sizeof beat) != sizeof beat)
+		if (errno != EINTR)
+			exit(2);
+	for (ssize_t got; (got = read(launcher, &echo, sizeof echo)) != sizeof echo;)
+		if (got == 0 || errno != EINTR)
+			exit(2);
+	if (echo != beat)
+		page->errors++;
+	else
+		page->heartbeats++;
+}
+
+static void run_rank(int launcher)
+{
+	pthread_t thread;
+	struct sigaction action = { .sa_handler = on_alarm, .sa_flags = SA_RESTART };
+	struct itimerval every = { { 0, 10000 }, { 0, 10000 } };
+	memory = mmap(NULL, words * 4ul, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	event_fd = eventfd(0, 0);
+	if (memory == MAP_FAILED || event_fd < 0)
+		die("memory");
+	for (uint32_t i = 0; i < words; i++)
+		memory[i] = i;
+	page->pid = getpid();
+	sigaction(SIGALRM, &action, NULL);
+	setitimer(ITIMER_REAL, &every, NULL);
+	if (pthread_create(&thread, NULL, answer_bell, NULL) || pthread_create(&thread, NULL, count_ticks, NULL))
+		die("threads");
+	for (uint32_t round = 0;; round++) {
+		compute(round);
+		heartbeat(launcher, round);
+		page->rounds++;
+		if (round % 64 == 0) {
+			uint64_t one = 1;
+			if (write(event_fd, &one, sizeof one) < 0)
+				page->errors++;
+			printf("round %u\n", round);
+			fflush(stdout);
+		}
+	}
+}
+
+static void redirect(const char *dir, const char *name)
+{
+	char path[PAGE];
+	snprintf(path, sizeof path, "%s/%s.out", dir, name);
+	int null = open("/dev/null", O_RDONLY), out = open(path, O_WRONLY | O_CREAT | O_APPEND, 0644);
+	if (null < 0 || out < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
+		die(path);
+	for (int fd = 3; fd < 256; fd++)
+		close(fd);
+}
+
+static int start_rank(const char *dir, char *segment, int rank)
+{
+	char name[32];
+	int pair[2];
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
+		die("socketpair");
+	pid_t pid = fork();
+	if (pid < 0)
+		die("fork");
+	if (pid > 0) {
+		close(pair[1]);
+		return pair[0];
+	}
+	int keep = dup2(pair[1], 300);
+	snprintf(name, sizeof name, "rank-%d", rank);
+	redirect(dir, name);
+	page = (volatile struct rank_page *)(segment + PAGE * (1 + rank));
+	run_rank(keep);
+	exit(0);
+}
+
+/* Echoes heartbeats; ends when a rank does, and everything below it with it. */
+static void run_launcher(const char *dir, const char *path, int ranks)
+{
+	int sockets[64];
+	setsid();
+	redirect(dir, "launcher");
+	int fd = open(path, O_RDWR);
+	char *segment = fd < 0 ? MAP_FAILED : mmap(NULL, PAGE * (1 + ranks), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (segment == MAP_FAILED)
+		die(path);
+	close(fd);
+	for (int rank = 0; rank < ranks; rank++)
+		sockets[rank] = start_rank(dir, segment, rank);
+	int epoll = epoll_create1(0);
+	for (int rank = 0; rank < ranks; rank++) {
+		struct epoll_event event = { .events = EPOLLIN, .data.fd = sockets[rank] };
+		epoll_ctl(epoll, EPOLL_CTL_ADD, sockets[rank], &event);
+	}
+	for (;;) {
+		struct epoll_event event;
+		uint64_t beat;
+		if (epoll_wait(epoll, &event, 1, -1) != 1)
+			continue;
+		ssize_t got = read(event.data.fd, &beat, sizeof beat);
+		if (got == 0 || (got < 0 && errno != EINTR))
+			exit(3);
+		if (got == sizeof beat && write(event.data.fd, &beat, sizeof beat) != sizeof beat)
+			exit(4);
+	}
+}
+
+/* The child of this process's parent, and PID 1 of a new namespace. */
+static pid_t fork_into_namespace(void)
+{
+	return syscall(SYS_clone, CLONE_NEWPID | CLONE_PARENT | SIGCHLD, NULL, NULL, NULL, NULL);
+}
+
+int main(int count, char **arguments)
+{
+	if (count < 5 || strcmp(arguments[1], "start"))
+		return 64;
+	if (count > 5)
+		words = atoi(arguments[5]) * (1u << 18);
+	int go[2];
+	char byte;
+	if (pipe(go))
+		die("pipe");
+	pid_t pid = fork_into_namespace();
+	if (pid < 0)
+		die("clone");
+	if (pid == 0) {
+		/* The parent enters the cgroups for us before it lets us go on. */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(go[1]);
+		if (read(go[0], &byte, 1) != 1)
+			exit(5);
+		run_launcher(arguments[2], arguments[3], atoi(arguments[4]));
+	}
+	printf("%d\n", pid);
+	fflush(stdout);
+	/* The test puts the launcher into its cgroup and then writes a byte. */
+	if (read(0, &byte, 1) != 1 || write(go[1], "x", 1) != 1)
+		return 1;
+	return 0;
+}
