@@ -1,17 +1,18 @@
-/* NAS CG: smallest eigenvalue of a sparse symmetric matrix by inverse power iteration, each step solved with 25
- * iterations of the conjugate gradient method (NAS-95-020, section 2.4). Written from the specification.
+/* NAS CG: smallest eigenvalue of a sparse symmetric matrix by inverse power iteration, each step solved with
+ * 25 iterations of the conjugate gradient method (NAS-95-020, section 2.4). Written from the specification.
  *
- * Ranks form a grid of R rows and C columns, C = R or C = 2R, so their number must be a power of two. Rank (r, c) holds
- * the block of A in row block r and column block c. Vectors are distributed over column blocks and replicated down the grid's
- * columns. A product q = A p is then: local block times p, sum over the grid row (log2 C exchanges of n/R numbers),
- * and a transpose exchange that brings the sum back to the distribution of p. That exchange of long vectors twenty-five
- * times a step, with two scalar sums between, is what makes CG communication-bound. */
+ * Ranks form a grid of R rows and C columns, C = R or C = 2R, so their number must be a power of two. Rank
+ * (r, c) holds the block of A in row block r and column block c. Vectors are distributed over column blocks
+ * and replicated down the grid's columns. A product q = A p is then: local block times p, sum over the grid
+ * row (log2 C exchanges of n/R numbers), and a transpose exchange that brings the sum back to the
+ * distribution of p. That exchange of long vectors twenty-five times a step, with two scalar sums between, is
+ * what makes CG communication-bound. */
 #include "nas.h"
 #include <math.h>
 
 #define SOLVER_ITERATIONS 25
 #define SMALLEST_EIGENVALUE 0.1 /* called rcond in the specification */
-#define RESIDUAL_MAX 1e-13 /* see eigenvalue() */
+#define RESIDUAL_MAX 1e-13      /* see eigenvalue() */
 #define MATRIX_SEED 314159265ull
 
 struct problem {
@@ -26,13 +27,15 @@ static const struct problem PROBLEMS[] = {
     {75000, 13, 75, 60, 22.712745482631},
 };
 
-struct range { int first, count; };
+struct range {
+    int first, count;
+};
 
 struct grid {
     int rows, columns, row, column;
     struct range row_block, column_block;
-    int partner;               /* of the transpose exchange; it names this rank as its own partner */
-    struct range for_partner;  /* the part of this rank's row block that is the partner's column block */
+    int partner;              /* of the transpose exchange; it names this rank as its own partner */
+    struct range for_partner; /* the part of this rank's row block that is the partner's column block */
 };
 
 /* The local block of A in compressed rows; columns are counted from the start of the column block. */
@@ -45,8 +48,8 @@ struct solver {
     struct problem problem;
     struct grid grid;
     struct matrix matrix;
-    double *x, *z, *p, *q, *r;        /* over the column block */
-    double *row_sum, *row_incoming;   /* over the row block */
+    double *x, *z, *p, *q, *r;      /* over the column block */
+    double *row_sum, *row_incoming; /* over the row block */
 };
 
 static struct range block_of(int n, int blocks, int index) {
@@ -63,8 +66,9 @@ static struct grid make_grid(int n) {
     grid.column = rank % grid.columns;
     grid.row_block = block_of(n, grid.rows, grid.row);
     grid.column_block = block_of(n, grid.columns, grid.column);
-    /* Column block c is part c % w of row block c / w, with w = C / R. So part b of my row block r goes to a rank of
-     * column w r + b, and what I need comes from row c / w; pairing (r, w k + b) with (k, w r + b) serves both. */
+    /* Column block c is part c % w of row block c / w, with w = C / R. So part b of my row block r goes to a
+     * rank of column w r + b, and what I need comes from row c / w; pairing (r, w k + b) with (k, w r + b)
+     * serves both. */
     int width = grid.columns / grid.rows;
     int partner_column = width * grid.row + grid.column % width;
     grid.partner = grid.column / width * grid.columns + partner_column;
@@ -73,9 +77,10 @@ static struct grid make_grid(int n) {
     return grid;
 }
 
-/* One random sparse vector of the outer products: `nonzeros` distinct places and values, then 0.5 at place `own`.
- * Returns the number of elements. `seen[i] == own` marks places already taken. */
-static int sparse_vector(const struct problem *problem, uint64_t *state, int own, int *seen, int *place, double *value) {
+/* One random sparse vector of the outer products: `nonzeros` distinct places and values, then 0.5 at place
+ * `own`. Returns the number of elements. `seen[i] == own` marks places already taken. */
+static int sparse_vector(const struct problem *problem, uint64_t *state, int own, int *seen, int *place,
+                         double *value) {
     int count = 0, power = 1;
     while (power < problem->n) power *= 2;
     while (count < problem->nonzeros) {
@@ -96,14 +101,19 @@ static int sparse_vector(const struct problem *problem, uint64_t *state, int own
     return count + 1;
 }
 
-static int inside(struct range range, int index) { return index >= range.first && index < range.first + range.count; }
+static int inside(struct range range, int index) {
+    return index >= range.first && index < range.first + range.count;
+}
 
-/* Visits every local contribution to A in a fixed order: the outer products, then the diagonal shift. With `matrix->value`
- * NULL it only counts elements per row into row_start[row + 1]; else it appends them, row_start acting as the fill mark. */
-static void visit_contributions(const struct problem *problem, const struct grid *grid, struct matrix *matrix) {
+/* Visits every local contribution to A in a fixed order: the outer products, then the diagonal shift. With
+ * `matrix->value` NULL it only counts elements per row into row_start[row + 1]; else it appends them,
+ * row_start acting as the fill mark. */
+static void visit_contributions(const struct problem *problem, const struct grid *grid,
+                                struct matrix *matrix) {
     int n = problem->n, *seen = allocate(n * sizeof(int)), place[32];
     double value[32], weight = 1, ratio = pow(SMALLEST_EIGENVALUE, 1.0 / n);
-    uint64_t state = nas_step(MATRIX_SEED, NAS_MULTIPLIER); /* the reference draws one number before the matrix */
+    uint64_t state =
+        nas_step(MATRIX_SEED, NAS_MULTIPLIER); /* the reference draws one number before the matrix */
     for (int i = 0; i < n; i++) seen[i] = -1;
     for (int outer = 0; outer < n; outer++, weight *= ratio) {
         int count = sparse_vector(problem, &state, outer, seen, place, value);
@@ -119,7 +129,8 @@ static void visit_contributions(const struct problem *problem, const struct grid
                 int at = matrix->row_start[row]++;
                 matrix->column[at] = place[j] - grid->column_block.first;
                 matrix->value[at] = value[i] * value[j] * weight;
-                /* The specification shifts the spectrum by adding (rcond - shift) I; its diagonal place always exists. */
+                /* The specification shifts the spectrum by adding (rcond - shift) I; its diagonal place
+                 * always exists. */
                 if (i == j && place[i] == outer) matrix->value[at] += SMALLEST_EIGENVALUE - problem->shift;
             }
         }
@@ -170,7 +181,8 @@ static struct matrix make_matrix(const struct problem *problem, const struct gri
 static void sum_over_row(const struct grid *grid, double *sum, double *incoming, int count) {
     for (int stage = 1; stage < grid->columns; stage *= 2) {
         int peer = grid->row * grid->columns + (grid->column ^ stage);
-        MPI_Sendrecv(sum, count, MPI_DOUBLE, peer, 1, incoming, count, MPI_DOUBLE, peer, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Sendrecv(sum, count, MPI_DOUBLE, peer, 1, incoming, count, MPI_DOUBLE, peer, 1, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
         for (int i = 0; i < count; i++) sum[i] += incoming[i];
     }
 }
@@ -195,8 +207,9 @@ static void multiply(const struct solver *s, const double *in, double *out) {
     if (grid->partner == world_rank())
         memcpy(out, s->row_sum + grid->for_partner.first, grid->column_block.count * sizeof(double));
     else
-        MPI_Sendrecv(s->row_sum + grid->for_partner.first, grid->for_partner.count, MPI_DOUBLE, grid->partner, 2, out,
-                     grid->column_block.count, MPI_DOUBLE, grid->partner, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Sendrecv(s->row_sum + grid->for_partner.first, grid->for_partner.count, MPI_DOUBLE, grid->partner,
+                     2, out, grid->column_block.count, MPI_DOUBLE, grid->partner, 2, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
 }
 
 /* Solves A z = x approximately; returns the norm of what is left. */
@@ -222,8 +235,9 @@ static double conjugate_gradient(struct solver *s) {
     return sqrt(dot(s, s->r, s->r));
 }
 
-/* The official test looks at zeta alone, and the iteration forgives an error made early: it converges all the same. So each
- * solve must also have left next to nothing of x (measured: 4e-15 of its norm); one damaged vector is enough to miss that. */
+/* The official test looks at zeta alone, and the iteration forgives an error made early: it converges all the
+ * same. So each solve must also have left next to nothing of x (measured: 4e-15 of its norm); one damaged
+ * vector is enough to miss that. */
 static int eigenvalue(void *context) {
     struct solver *s = context;
     double zeta = 0, residual = 0;
@@ -236,7 +250,8 @@ static int eigenvalue(void *context) {
     }
     int good = fabs(zeta - s->problem.zeta) <= 1e-10 * s->problem.zeta && residual <= RESIDUAL_MAX;
     if (world_rank() == 0)
-        printf("cg: zeta = %.13f, official value %.13f, largest residual %.1e\n", zeta, s->problem.zeta, residual);
+        printf("cg: zeta = %.13f, official value %.13f, largest residual %.1e\n", zeta, s->problem.zeta,
+               residual);
     return good;
 }
 

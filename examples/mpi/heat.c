@@ -1,10 +1,10 @@
 /* Explicit heat equation in three dimensions, with halo exchange, filling a given amount of memory per rank.
  *
- * u' = s (u + sum over d of a_d (u[-1] - 2 u + u[+1])) with u = 0 on the walls. The start value, a product of half sine
- * waves, is an eigenvector of this discrete operator: each step multiplies it by s g, where
- * g = 1 - sum of 2 a_d (1 - cos(pi / (N_d + 1))). The source term s is chosen so that s g = 1 - 1e-5 whatever
- * the grid: slow enough to run for hours, fast enough that a halo one step old is an error a million times
- * larger than rounding. The a_d differ, so that a face delivered to the wrong side shows as well. */
+ * u' = s (u + sum over d of a_d (u[-1] - 2 u + u[+1])) with u = 0 on the walls. The start value, a product of
+ * half sine waves, is an eigenvector of this discrete operator: each step multiplies it by s g, where g = 1 -
+ * sum of 2 a_d (1 - cos(pi / (N_d + 1))). The source term s is chosen so that s g = 1 - 1e-5 whatever the
+ * grid: slow enough to run for hours, fast enough that a halo one step old is an error a million times larger
+ * than rounding. The a_d differ, so that a face delivered to the wrong side shows as well. */
 #include "support.h"
 #include <math.h>
 
@@ -13,15 +13,17 @@ static const double DIFFUSION[3] = {1.0 / 8, 1.0 / 10, 1.0 / 12};
 
 enum { CHECK_EVERY = 20 }; /* steps between agreeing on whether to stop */
 
-struct face { double *out, *in; };
+struct face {
+    double *out, *in;
+};
 
 struct field {
-    MPI_Comm grid;     /* Cartesian communicator */
+    MPI_Comm grid;      /* Cartesian communicator */
     int dims[3], at[3]; /* process grid and place in it */
     int side;           /* interior points of a rank in each dimension */
     size_t stride[3];
     double *now, *next;
-    double *wave[3];    /* sin(pi (i + 1) / (N + 1)) of this rank's points */
+    double *wave[3]; /* sin(pi (i + 1) / (N + 1)) of this rank's points */
     double centre, neighbour[3];
     struct face faces[3][2];
     int peers[3][2];
@@ -38,7 +40,8 @@ static void make_waves(struct field *f) {
     for (int d = 0; d < 3; d++) {
         int total = f->dims[d] * f->side;
         f->wave[d] = allocate(f->side * sizeof(double));
-        for (int i = 0; i < f->side; i++) f->wave[d][i] = sin(pi() * (f->at[d] * f->side + i + 1) / (total + 1));
+        for (int i = 0; i < f->side; i++)
+            f->wave[d][i] = sin(pi() * (f->at[d] * f->side + i + 1) / (total + 1));
         growth -= 2 * DIFFUSION[d] * (1 - cos(pi() / (total + 1)));
     }
     double source = (1 - DECAY) / growth;
@@ -82,7 +85,11 @@ static struct field make_field(long memory) {
 /* Copies one layer of the current field to (`pack`) or from a face buffer. */
 static void copy_layer(struct field *f, int d, int layer, double *buffer, int pack) {
     size_t u = f->stride[(d + 1) % 3], v = f->stride[(d + 2) % 3];
-    if (u < v) { size_t swap = u; u = v; v = swap; }
+    if (u < v) {
+        size_t swap = u;
+        u = v;
+        v = swap;
+    }
     double *base = f->now + layer * f->stride[d] + u + v;
     for (int i = 0; i < f->side; i++)
         for (int j = 0; j < f->side; j++) {
@@ -96,16 +103,20 @@ static void exchange_halo(struct field *f) {
     int count = 0, numbers = f->side * f->side;
     for (int d = 0; d < 3; d++)
         for (int side = 0; side < 2; side++)
-            MPI_Irecv(f->faces[d][side].in, numbers, MPI_DOUBLE, f->peers[d][side], 2 * d + 1 - side, f->grid, &requests[count++]);
+            MPI_Irecv(f->faces[d][side].in, numbers, MPI_DOUBLE, f->peers[d][side], 2 * d + 1 - side, f->grid,
+                      &requests[count++]);
     for (int d = 0; d < 3; d++)
         for (int side = 0; side < 2; side++) {
-            if (f->peers[d][side] != MPI_PROC_NULL) copy_layer(f, d, side ? f->side : 1, f->faces[d][side].out, 1);
-            MPI_Isend(f->faces[d][side].out, numbers, MPI_DOUBLE, f->peers[d][side], 2 * d + side, f->grid, &requests[count++]);
+            if (f->peers[d][side] != MPI_PROC_NULL)
+                copy_layer(f, d, side ? f->side : 1, f->faces[d][side].out, 1);
+            MPI_Isend(f->faces[d][side].out, numbers, MPI_DOUBLE, f->peers[d][side], 2 * d + side, f->grid,
+                      &requests[count++]);
         }
     MPI_Waitall(count, requests, MPI_STATUSES_IGNORE);
     for (int d = 0; d < 3; d++)
         for (int side = 0; side < 2; side++)
-            if (f->peers[d][side] != MPI_PROC_NULL) copy_layer(f, d, side ? f->side + 1 : 0, f->faces[d][side].in, 0);
+            if (f->peers[d][side] != MPI_PROC_NULL)
+                copy_layer(f, d, side ? f->side + 1 : 0, f->faces[d][side].in, 0);
 }
 
 static void step(struct field *f) {
@@ -117,14 +128,16 @@ static void step(struct field *f) {
             const double *restrict u = f->now + index_of(f, x, y, 0);
             double *restrict out = f->next + index_of(f, x, y, 0);
             for (int z = 1; z <= f->side; z++)
-                out[z] = c * u[z] + cx * (u[z - sx] + u[z + sx]) + cy * (u[z - sy] + u[z + sy]) + cz * (u[z - 1] + u[z + 1]);
+                out[z] = c * u[z] + cx * (u[z - sx] + u[z + sx]) + cy * (u[z - sy] + u[z + sy]) +
+                         cz * (u[z - 1] + u[z + 1]);
         }
     double *swap = f->now;
     f->now = f->next;
     f->next = swap;
 }
 
-/* `rounds` more multiply-adds for each point, which leave the field alone: weight on computing, none on the network. */
+/* `rounds` more multiply-adds for each point, which leave the field alone: weight on computing, none on the
+ * network. */
 static double extra_work(const struct field *f, long rounds) {
     double sum = 0;
     for (int x = 1; x <= f->side && rounds; x++)
@@ -181,12 +194,14 @@ int main(int argc, char **argv) {
         {"compute", CLI_COUNT, &compute, "extra multiply-adds per point and step (default 0)"},
         {0},
     };
-    parse_options(argc, argv, "3-D heat equation with halo exchange, checked against the analytic solution", options);
+    parse_options(argc, argv, "3-D heat equation with halo exchange, checked against the analytic solution",
+                  options);
     if (steps && seconds > 0) usage_error("give --steps or --seconds, not both");
     if (!steps && !(seconds > 0)) steps = 200;
     struct field field = make_field(memory);
     if (world_rank() == 0)
-        printf("heat: %d x %d x %d ranks of %d^3 points\n", field.dims[0], field.dims[1], field.dims[2], field.side);
+        printf("heat: %d x %d x %d ranks of %d^3 points\n", field.dims[0], field.dims[1], field.dims[2],
+               field.side);
     double begin = seconds_now();
     while (steps ? done < steps : done % CHECK_EVERY || !time_is_up(begin, seconds)) {
         step(&field);
@@ -195,7 +210,8 @@ int main(int argc, char **argv) {
     }
     double error = worst_error(&field, done), tolerance = 2e-14 + 2e-15 * (double)done;
     if (world_rank() == 0)
-        printf("heat: %ld steps, %.3f s, largest error %.2e of %.2e allowed\n", done, seconds_now() - begin, error, tolerance);
+        printf("heat: %ld steps, %.3f s, largest error %.2e of %.2e allowed\n", done, seconds_now() - begin,
+               error, tolerance);
     int code = conclude("heat", error <= tolerance && isfinite(sink));
     MPI_Finalize();
     return code;

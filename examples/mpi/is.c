@@ -1,42 +1,69 @@
-/* NAS IS: ranks of integer keys, ten times over, by a parallel bucket sort (NAS-95-020, section 2.3.5). Written from the
- * specification. Any number of ranks. Each iteration moves nearly all keys in one all-to-all exchange: bandwidth-bound.
+/* NAS IS: ranks of integer keys, ten times over, by a parallel bucket sort (NAS-95-020, section 2.3.5).
+ * Written from the specification. Any number of ranks. Each iteration moves nearly all keys in one all-to-all
+ * exchange: bandwidth-bound.
  *
- * A bucket is an interval of key values. Buckets are dealt to ranks in order, so that each gets about its share of keys;
- * a rank then counts the keys of its interval by value, which gives the rank of each. */
+ * A bucket is an interval of key values. Buckets are dealt to ranks in order, so that each gets about its
+ * share of keys; a rank then counts the keys of its interval by value, which gives the rank of each. */
 #include "nas.h"
 
 #define SEED 314159265ull
 enum { ITERATIONS = 10, BUCKETS_LOG = 10, BUCKETS = 1 << BUCKETS_LOG, TESTS = 5 };
 
-/* In iteration i the key at place test_place[t] must have rank test_rank[t] + slope[t] * i + offset[t]: the
- * changed keys are small and large ones, which push the others up or down. */
+/* In iteration i the key at `place` must have rank `rank` + `slope` * i + `offset`: the changed keys are
+ * small and large ones, which push the others up or down. */
+struct test {
+    int64_t place, rank;
+    int slope, offset;
+};
+
 struct problem {
     int keys_log, values_log;
-    int64_t test_place[TESTS], test_rank[TESTS];
-    int slope[TESTS], offset[TESTS];
+    struct test tests[TESTS];
 };
 
 static const struct problem PROBLEMS[] = {
-    {16, 11, {48427, 17148, 23627, 62548, 4431}, {0, 18, 346, 64917, 65463}, {1, 1, 1, -1, -1}, {0}},
-    {20, 16, {357773, 934767, 875723, 898999, 404505}, {1249, 11698, 1039987, 1043896, 1048018}, {1, 1, -1, -1, -1}, {-2, -2}},
-    {23, 19, {2112377, 662041, 5336171, 3642833, 4250760}, {104, 17523, 123928, 8288932, 8388264}, {1, 1, 1, -1, -1}, {-1, -1, -1, 1, 1}},
-    {25, 21, {41869, 812306, 5102857, 18232239, 26860214}, {33422937, 10244, 59149, 33135281, 99}, {-1, 1, 1, -1, 1}, {0}},
+    {16,
+     11,
+     {{48427, 0, 1, 0}, {17148, 18, 1, 0}, {23627, 346, 1, 0}, {62548, 64917, -1, 0}, {4431, 65463, -1, 0}}},
+    {20,
+     16,
+     {{357773, 1249, 1, -2},
+      {934767, 11698, 1, -2},
+      {875723, 1039987, -1, 0},
+      {898999, 1043896, -1, 0},
+      {404505, 1048018, -1, 0}}},
+    {23,
+     19,
+     {{2112377, 104, 1, -1},
+      {662041, 17523, 1, -1},
+      {5336171, 123928, 1, -1},
+      {3642833, 8288932, -1, 1},
+      {4250760, 8388264, -1, 1}}},
+    {25,
+     21,
+     {{41869, 33422937, -1, 0},
+      {812306, 10244, 1, 0},
+      {5102857, 59149, 1, 0},
+      {18232239, 33135281, -1, 0},
+      {26860214, 99, 1, 0}}},
 };
 
 struct sort {
     struct problem problem;
-    int64_t first;                /* place of this rank's first key in the whole sequence */
-    int count;                    /* of this rank's keys */
+    int64_t first; /* place of this rank's first key in the whole sequence */
+    int count;     /* of this rank's keys */
     int32_t *keys, *initial;
-    int32_t *grouped;             /* the keys in the order of their buckets */
+    int32_t *grouped; /* the keys in the order of their buckets */
     int32_t *received;
     int received_count, received_room;
-    int first_value, values;      /* interval of key values this rank counts */
+    int first_value, values; /* interval of key values this rank counts */
     int32_t *count_of_value;
-    int64_t keys_below;           /* how many keys belong to lower ranks */
+    int64_t keys_below; /* how many keys belong to lower ranks */
 };
 
-static int64_t place_of_rank(const struct sort *s, int rank) { return ((int64_t)rank << s->problem.keys_log) / world_size(); }
+static int64_t place_of_rank(const struct sort *s, int rank) {
+    return ((int64_t)rank << s->problem.keys_log) / world_size();
+}
 
 static void make_keys(struct sort *s) {
     s->first = place_of_rank(s, world_rank());
@@ -58,27 +85,33 @@ static void change_keys(struct sort *s, int iteration) {
     int64_t places[] = {iteration, iteration + ITERATIONS};
     int32_t values[] = {iteration, (1 << s->problem.values_log) - iteration};
     for (int i = 0; i < 2; i++)
-        if (places[i] >= s->first && places[i] < s->first + s->count) s->keys[places[i] - s->first] = values[i];
+        if (places[i] >= s->first && places[i] < s->first + s->count)
+            s->keys[places[i] - s->first] = values[i];
 }
 
 /* Global number of keys per bucket, and the keys at the test places, in one reduction. */
-struct survey { int64_t bucket[BUCKETS], test_key[TESTS]; };
+struct survey {
+    int64_t bucket[BUCKETS], test_key[TESTS];
+};
 
-static int bucket_of(const struct sort *s, int32_t key) { return key >> (s->problem.values_log - BUCKETS_LOG); }
+static int bucket_of(const struct sort *s, int32_t key) {
+    return key >> (s->problem.values_log - BUCKETS_LOG);
+}
 
 static struct survey take_survey(const struct sort *s, struct survey *mine) {
     struct survey total;
     memset(mine, 0, sizeof *mine);
     for (int i = 0; i < s->count; i++) mine->bucket[bucket_of(s, s->keys[i])]++;
     for (int t = 0; t < TESTS; t++) {
-        int64_t at = s->problem.test_place[t] - s->first;
+        int64_t at = s->problem.tests[t].place - s->first;
         if (at >= 0 && at < s->count) mine->test_key[t] = s->keys[at];
     }
     MPI_Allreduce(mine, &total, sizeof total / sizeof(int64_t), MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
     return total;
 }
 
-/* first_bucket[r] is where the buckets of rank r begin: the first bucket that starts at or after its share of the keys. */
+/* first_bucket[r] is where the buckets of rank r begin: the first bucket that starts at or after its share of
+ * the keys. */
 static void deal_buckets(const struct sort *s, const struct survey *total, int *first_bucket) {
     int bucket = 0;
     int64_t below = 0;
@@ -121,7 +154,8 @@ static void exchange_keys(struct sort *s, const struct survey *mine, const int *
 }
 
 static void count_values(struct sort *s, const struct survey *total, const int *first_bucket) {
-    int shift = s->problem.values_log - BUCKETS_LOG, first = first_bucket[world_rank()], end = first_bucket[world_rank() + 1];
+    int shift = s->problem.values_log - BUCKETS_LOG, first = first_bucket[world_rank()],
+        end = first_bucket[world_rank() + 1];
     s->first_value = first << shift;
     s->values = (end - first) << shift;
     s->keys_below = 0;
@@ -134,10 +168,11 @@ static void count_values(struct sort *s, const struct survey *total, const int *
 static int right_tests(const struct sort *s, const struct survey *total, int iteration) {
     int right = 0;
     for (int t = 0; t < TESTS; t++) {
+        const struct test *test = &s->problem.tests[t];
         int64_t rank = s->keys_below, key = total->test_key[t] - s->first_value;
         if (key < 0 || key >= s->values) continue;
         for (int64_t value = 0; value < key; value++) rank += s->count_of_value[value];
-        right += rank == s->problem.test_rank[t] + s->problem.slope[t] * iteration + s->problem.offset[t];
+        right += rank == test->rank + test->slope * iteration + test->offset;
     }
     return right;
 }
@@ -156,12 +191,14 @@ static int rank_keys(struct sort *s, int iteration) {
     return all_right == TESTS;
 }
 
-/* Full verification: puts the keys at their ranks and sees that they are in order, across ranks too, and that none is missing. */
+/* Full verification: puts the keys at their ranks and sees that they are in order, across ranks too, and that
+ * none is missing. */
 static int in_order(struct sort *s) {
     int good = 1, at = 0;
     int32_t *sorted = allocate(s->received_count * sizeof(int32_t));
     for (int value = 0; value < s->values; value++)
-        for (int i = 0; i < s->count_of_value[value] && at < s->received_count; i++) sorted[at++] = s->first_value + value;
+        for (int i = 0; i < s->count_of_value[value] && at < s->received_count; i++)
+            sorted[at++] = s->first_value + value;
     for (int i = 1; i < at; i++) good &= sorted[i - 1] <= sorted[i];
     /* The largest key of all lower ranks must not exceed my smallest. */
     int largest = at ? sorted[at - 1] : -1, before = -1;
@@ -182,7 +219,8 @@ static int sort_keys(void *context) {
     memcpy(s->keys, s->initial, s->count * sizeof(int32_t));
     for (int iteration = 1; iteration <= ITERATIONS; iteration++) {
         int right = rank_keys(s, iteration);
-        if (!right && world_rank() == 0) printf("is: partial verification of iteration %d failed\n", iteration);
+        if (!right && world_rank() == 0)
+            printf("is: partial verification of iteration %d failed\n", iteration);
         good &= right;
     }
     int ordered = in_order(s), everywhere;

@@ -1,16 +1,18 @@
-/* What the three NAS kernels share: the pseudo-random generator of the specification (NAS-95-020, section 2.2),
- * the class option, and the loop that times and verifies a kernel `--repeat` times. */
+/* What the three NAS kernels share: the pseudo-random generator of the specification (NAS-95-020,
+ * section 2.2), the class option, and the loop that times and verifies a kernel `--repeat` times. */
 #ifndef COSWITCH_EXAMPLES_NAS_H
 #define COSWITCH_EXAMPLES_NAS_H
 
 #include "support.h"
 
-/* x' = a x mod 2^46 with a = 5^13. Unsigned 64-bit products wrap modulo 2^64, of which 2^46 is a divisor, so the
- * low 46 bits of the product are exact and no splitting into halves is needed. */
+/* x' = a x mod 2^46 with a = 5^13. Unsigned 64-bit products wrap modulo 2^64, of which 2^46 is a divisor, so
+ * the low 46 bits of the product are exact and no splitting into halves is needed. */
 #define NAS_MULTIPLIER 1220703125ull
 #define NAS_MASK ((1ull << 46) - 1)
 
-static inline uint64_t nas_step(uint64_t state, uint64_t multiplier) { return (state * multiplier) & NAS_MASK; }
+static inline uint64_t nas_step(uint64_t state, uint64_t multiplier) {
+    return (state * multiplier) & NAS_MASK;
+}
 
 /* The state after `steps` steps from `seed`, in a logarithmic number of products. */
 static inline uint64_t nas_jump(uint64_t seed, uint64_t steps) {
@@ -50,7 +52,8 @@ static inline struct nas_options nas_options(int argc, char **argv, const char *
 }
 
 /* Runs `kernel` as often as asked; it returns whether its result is the official one. Collective. */
-static inline int nas_repeat(const char *name, const struct nas_options *chosen, int (*kernel)(void *), void *problem) {
+static inline int nas_repeat(const char *name, const struct nas_options *chosen, int (*kernel)(void *),
+                             void *problem) {
     int verified = 1;
     for (long i = 1; i <= chosen->repeat; i++) {
         MPI_Barrier(MPI_COMM_WORLD);
@@ -58,8 +61,8 @@ static inline int nas_repeat(const char *name, const struct nas_options *chosen,
         int good = kernel(problem);
         verified &= good;
         if (world_rank() == 0) {
-            printf("%s: class %s on %d ranks, %ld of %ld: %s, %.3f s\n", name, chosen->class_name, world_size(), i,
-                   chosen->repeat, good ? "verified" : "WRONG", seconds_now() - begin);
+            printf("%s: class %s on %d ranks, %ld of %ld: %s, %.3f s\n", name, chosen->class_name,
+                   world_size(), i, chosen->repeat, good ? "verified" : "WRONG", seconds_now() - begin);
             fflush(stdout);
         }
     }

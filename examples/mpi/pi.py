@@ -65,6 +65,11 @@ def gather_is_right(round_number):
     return everybody == [(r, sent["digest"]) for r in range(size)] and list(numbers) == [r % 256 for r in range(size)]
 
 
+def peak_resident_mib():
+    with open("/proc/self/status") as status:
+        return max(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) / 1024
+
+
 def main():
     chosen = options()
     begin, round_number, good = time.monotonic(), 0, True
@@ -79,7 +84,9 @@ def main():
         if not comm.bcast(more, root=0):
             break
     verified = comm.allreduce(good, op=MPI.LAND)
+    peak = comm.reduce(peak_resident_mib(), op=MPI.MAX)
     if rank == 0:
+        print(f"pi: peak resident memory {peak:.1f} MiB per rank")
         print("VERIFICATION SUCCESSFUL" if verified else "VERIFICATION FAILED", flush=True)
     return 0 if verified else 1
 

@@ -1,12 +1,15 @@
 /* Latency and bandwidth between rank 0 and the last rank; the others wait. Prints one JSON line.
  *
- * Without options: one-way time of 1 byte and bandwidth of 1 MiB messages, medians. With --size one size is measured.
+ * Without options: one-way time of 1 byte and bandwidth of 1 MiB messages, medians. With --size one size is
+ * measured.
  * --stream sends windows of messages one way and waits for one short answer per window. */
 #include "support.h"
 
 enum { WINDOW = 16, WARM_UP = 10 };
 
-struct measurement { double median_us, least_us, p99_us, mean_us; };
+struct measurement {
+    double median_us, least_us, p99_us, mean_us;
+};
 
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -17,7 +20,8 @@ static struct measurement summarise(double *samples, long count) {
     double sum = 0;
     for (long i = 0; i < count; i++) sum += samples[i];
     qsort(samples, count, sizeof *samples, by_value);
-    return (struct measurement){samples[count / 2] * 1e6, samples[0] * 1e6, samples[count * 99 / 100] * 1e6, sum / count * 1e6};
+    return (struct measurement){samples[count / 2] * 1e6, samples[0] * 1e6, samples[count * 99 / 100] * 1e6,
+                                sum / count * 1e6};
 }
 
 static void round_trip(char *buffer, int bytes, int first, int peer) {
@@ -54,7 +58,8 @@ static struct measurement measure(char *buffer, int bytes, int stream, long iter
 
 /* Bytes per microsecond is the same as MB/s. */
 static void print_figures(const char *name, long bytes, struct measurement m) {
-    printf(", \"%s\": {\"bytes\": %ld, \"median_us\": %.3f, \"min_us\": %.3f, \"p99_us\": %.3f, \"mean_us\": %.3f, \"mb_per_s\": %.1f}",
+    printf(", \"%s\": {\"bytes\": %ld, \"median_us\": %.3f, \"min_us\": %.3f, \"p99_us\": %.3f, \"mean_us\": "
+           "%.3f, \"mb_per_s\": %.1f}",
            name, bytes, m.median_us, m.least_us, m.p99_us, m.mean_us, (double)bytes / m.median_us);
 }
 
@@ -74,13 +79,16 @@ int main(int argc, char **argv) {
     long sizes[] = {size < 0 ? 1 : size, 1 << 20};
     const char *names[] = {size < 0 ? "latency" : "transfer", "bandwidth"};
     int measurements = size < 0 ? 2 : 1;
-    if (world_rank() == 0) printf("{\"program\": \"pingpong\", \"ranks\": %d, \"mode\": \"%s\"", world_size(), stream ? "stream" : "pingpong");
+    if (world_rank() == 0)
+        printf("{\"program\": \"pingpong\", \"ranks\": %d, \"mode\": \"%s\"", world_size(),
+               stream ? "stream" : "pingpong");
     for (int i = 0; i < measurements; i++) {
         char *buffer = allocate((size_t)sizes[i] * WINDOW);
         memset(buffer, 1, (size_t)sizes[i] * WINDOW);
         long samples = iterations ? iterations : sizes[i] <= 65536 ? 2000 : 200;
         MPI_Barrier(MPI_COMM_WORLD);
-        if (world_rank() == 0) print_figures(names[i], sizes[i], measure(buffer, (int)sizes[i], stream, samples));
+        if (world_rank() == 0)
+            print_figures(names[i], sizes[i], measure(buffer, (int)sizes[i], stream, samples));
         else if (world_rank() == world_size() - 1) measure(buffer, (int)sizes[i], stream, samples);
         free(buffer);
     }

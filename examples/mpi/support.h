@@ -1,7 +1,8 @@
 /* What every example program shares: command-line options, clocks, sizes, memory, a way to fail.
  *
- * Header only, so that each program stays one compiler call. Every rank parses the same command line and comes to
- * the same verdict; rank 0 alone speaks. Exit codes: 0 verified, 1 verification failed, 2 wrong usage. */
+ * Header only, so that each program stays one compiler call. Every rank parses the same command line and
+ * comes to the same verdict; rank 0 alone speaks. Exit codes: 0 verified, 1 verification failed, 2 wrong
+ * usage. */
 #ifndef COSWITCH_EXAMPLES_SUPPORT_H
 #define COSWITCH_EXAMPLES_SUPPORT_H
 
@@ -68,22 +69,27 @@ static inline double seconds_now(void) {
 
 /* Accepts 4096, 64KiB, 200MiB, 1GiB and the decimal KB, MB, GB; -1 if it is none of these. */
 static inline long parse_bytes(const char *text) {
-    static const struct { const char *name; double factor; } UNITS[] = {
-        {"", 1}, {"B", 1}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0},
+    static const struct {
+        const char *name;
+        double factor;
+    } UNITS[] = {
+        {"", 1},     {"B", 1},    {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0},
         {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9},
     };
     char *end;
     double number = strtod(text, &end);
     if (end == text || !(number >= 0)) return -1;
     for (size_t i = 0; i < sizeof UNITS / sizeof *UNITS; i++)
-        if (strcmp(end, UNITS[i].name) == 0) return number * UNITS[i].factor < 9e15 ? (long)(number * UNITS[i].factor) : -1;
+        if (strcmp(end, UNITS[i].name) == 0)
+            return number * UNITS[i].factor < 9e15 ? (long)(number * UNITS[i].factor) : -1;
     return -1;
 }
 
 static inline void print_usage(const char *program, const char *about, const struct cli_option *options) {
     static const char *const PLACEHOLDER[] = {"N", "SECONDS", "SIZE", "TEXT", ""};
     printf("%s: %s\n", program, about);
-    for (; options->name; options++) printf("  --%-12s %-8s %s\n", options->name, PLACEHOLDER[options->kind], options->help);
+    for (; options->name; options++)
+        printf("  --%-12s %-8s %s\n", options->name, PLACEHOLDER[options->kind], options->help);
 }
 
 static inline int store_option(const struct cli_option *option, const char *text) {
@@ -122,16 +128,19 @@ static inline void parse_options(int argc, char **argv, const char *about, const
             exit(EXIT_VERIFIED);
         }
         const struct cli_option *option = options;
-        while (option->name && (strncmp(argv[i], "--", 2) != 0 || strcmp(argv[i] + 2, option->name) != 0)) option++;
+        while (option->name && (strncmp(argv[i], "--", 2) != 0 || strcmp(argv[i] + 2, option->name) != 0))
+            option++;
         if (!option->name) usage_error("unknown argument %s (see --help)", argv[i]);
         if (option->kind == CLI_FLAG) *(int *)option->value = 1;
         else if (i + 1 == argc) usage_error("%s needs a value", argv[i]);
-        else if (!store_option(option, argv[i + 1])) usage_error("%s: cannot read the value %s", argv[i], argv[i + 1]);
+        else if (!store_option(option, argv[i + 1]))
+            usage_error("%s: cannot read the value %s", argv[i], argv[i + 1]);
         else i++;
     }
 }
 
-/* Highest resident set so far, in MiB; read from /proc because ru_maxrss also remembers the launcher before exec. */
+/* Highest resident set so far, in MiB; read from /proc because ru_maxrss also remembers the launcher before
+ * exec. */
 static inline double peak_resident_mib(void) {
     char line[256];
     double kib = 0;

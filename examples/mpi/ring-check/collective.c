@@ -1,14 +1,18 @@
-/* Collective rounds. Blocks carry the same checked contents as messages; reductions use integers, so results are exact. */
+/* Collective rounds. Blocks carry the same checked contents as messages; reductions use integers, so results
+ * are exact. */
 #include "ring.h"
 
 enum { NUMBERS_MAX = 4096 };
 
-/* The contribution of `source` to `target` under this round's number; a block for everybody is addressed to `source` itself. */
+/* The contribution of `source` to `target` under this round's number; a block for everybody is addressed to
+ * `source` itself. */
 static struct planned block_of(const struct run *run, int source, int target, size_t bytes) {
     return (struct planned){.source = source, .target = target, .bytes = bytes, .sequence = run->round << 20};
 }
 
-static size_t block_size(struct draws *draws, const struct run *run) { return draw_size(draws, run->max_bytes / run->size); }
+static size_t block_size(struct draws *draws, const struct run *run) {
+    return draw_size(draws, run->max_bytes / run->size);
+}
 
 static void broadcast(struct run *run, struct draws *draws, int non_blocking) {
     struct planned planned = block_of(run, 0, 0, draw_size(draws, run->max_bytes));
@@ -61,7 +65,8 @@ static void scatter(struct run *run, struct draws *draws) {
 /* Every pair of ranks exchanges a block of its own size. */
 static void all_to_all(struct run *run, struct draws *draws) {
     static size_t sizes[RANKS_MAX][RANKS_MAX];
-    int out_counts[RANKS_MAX], in_counts[RANKS_MAX], out_at[RANKS_MAX], in_at[RANKS_MAX], out_bytes = 0, in_bytes = 0;
+    int out_counts[RANKS_MAX], in_counts[RANKS_MAX], out_at[RANKS_MAX], in_at[RANKS_MAX], out_bytes = 0,
+                                                                                          in_bytes = 0;
     for (int source = 0; source < run->size; source++)
         for (int target = 0; target < run->size; target++) sizes[source][target] = block_size(draws, run);
     for (int peer = 0; peer < run->size; peer++) {
@@ -99,7 +104,8 @@ enum reduction { ALLREDUCE, REDUCE, SCAN, IALLREDUCE, REDUCE_SCATTER, REDUCTIONS
 
 static void reduce(struct run *run, struct draws *draws, enum reduction kind) {
     static int64_t mine[NUMBERS_MAX], result[NUMBERS_MAX];
-    int count = (int)draw_below(draws, NUMBERS_MAX / run->size) + 1, root = (int)draw_below(draws, run->size), offset = 0;
+    int count = (int)draw_below(draws, NUMBERS_MAX / run->size) + 1, root = (int)draw_below(draws, run->size),
+        offset = 0;
     int contributed = kind == REDUCE_SCATTER ? count * run->size : count;
     for (int i = 0; i < contributed; i++) mine[i] = contribution(run, run->rank, i);
     MPI_Request request;

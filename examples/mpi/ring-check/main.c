@@ -3,7 +3,11 @@
 
 enum { AUDIT_EVERY = 32 }; /* rounds */
 
-struct kind { const char *family, *doing; int weight; void (*round)(struct run *, struct draws *); };
+struct kind {
+    const char *family, *doing;
+    int weight;
+    void (*round)(struct run *, struct draws *);
+};
 
 static const struct kind KINDS[] = {
     {"p2p", "a window of messages", 8, window_round},
@@ -16,7 +20,8 @@ static const struct kind KINDS[] = {
 };
 enum { KIND_COUNT = sizeof KINDS / sizeof *KINDS };
 
-/* One rank in four computes for a while without entering MPI, so that peers' messages meet somebody who does not look. */
+/* One rank in four computes for a while without entering MPI, so that peers' messages meet somebody who does
+ * not look. */
 void pause_computing(struct run *run, struct draws *draws) {
     int busy[RANKS_MAX];
     uint64_t length[RANKS_MAX];
@@ -61,14 +66,16 @@ static void audit(struct run *run) {
         int found;
         MPI_Status status;
         MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicators[i], &found, &status);
-        if (found) complain(run, "duplicated: a message from %d that nobody sent is still there", status.MPI_SOURCE);
+        if (found)
+            complain(run, "duplicated: a message from %d that nobody sent is still there", status.MPI_SOURCE);
     }
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
 static struct tally total_of(const struct run *run) {
     struct tally total;
-    MPI_Allreduce(&run->tally, &total, sizeof total / sizeof(uint64_t), MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(&run->tally, &total, sizeof total / sizeof(uint64_t), MPI_UINT64_T, MPI_SUM,
+                  MPI_COMM_WORLD);
     return total;
 }
 
@@ -113,10 +120,12 @@ int main(int argc, char **argv) {
         {"max-bytes", CLI_BYTES, &run.max_bytes, "largest message (default 4MiB)"},
         {"pause-ms", CLI_COUNT, &run.pause_ms, "longest computing pause (default 5)"},
         {"only", CLI_TEXT, &only, "of p2p,collective,one-sided (default all)"},
-        {"timeout", CLI_COUNT, &timeout, "seconds of running without progress that fail it (default 120, 0: never)"},
+        {"timeout", CLI_COUNT, &timeout,
+         "seconds of running without progress that fail it (default 120, 0: never)"},
         {0},
     };
-    parse_options(argc, argv, "random traffic in which every message is known beforehand and checked", options);
+    parse_options(argc, argv, "random traffic in which every message is known beforehand and checked",
+                  options);
     run.rank = world_rank();
     run.size = world_size();
     run.seed = mix((uint64_t)seed);
@@ -132,9 +141,11 @@ int main(int argc, char **argv) {
     close_window(&run);
     MPI_Comm_free(&run.any_source);
     if (run.rank == 0) {
-        printf("ring-check: %llu rounds, %llu collectives, %llu one-sided operations, %.1f MB checked\n", (unsigned long long)run.round,
-               (unsigned long long)total.collectives, (unsigned long long)total.one_sided, 1e-6 * (double)total.bytes);
-        printf("ring-check: %llu messages, %llu errors\n", (unsigned long long)total.messages, (unsigned long long)total.errors);
+        printf("ring-check: %llu rounds, %llu collectives, %llu one-sided operations, %.1f MB checked\n",
+               (unsigned long long)run.round, (unsigned long long)total.collectives,
+               (unsigned long long)total.one_sided, 1e-6 * (double)total.bytes);
+        printf("ring-check: %llu messages, %llu errors\n", (unsigned long long)total.messages,
+               (unsigned long long)total.errors);
     }
     int code = conclude("ring-check", total.errors == 0);
     MPI_Finalize();

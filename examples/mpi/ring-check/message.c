@@ -1,5 +1,6 @@
-/* The contents of messages: a header with sequence number and checksum, then a pseudo-random body that the receiver can
- * make again. A message shorter than a header is body only; its contents still depend on its sequence number. */
+/* The contents of messages: a header with sequence number and checksum, then a pseudo-random body that the
+ * receiver can make again. A message shorter than a header is body only; its contents still depend on its
+ * sequence number. */
 #include "ring.h"
 
 #define MAGIC 0x72696e672d63686bull
@@ -69,9 +70,13 @@ void fill_message(const struct run *run, char *buffer, const struct planned *pla
     fill_body(body_key(run, planned), buffer + lead, planned->bytes - lead);
     if (!lead) return;
     struct header header = {
-        .magic = MAGIC, .sequence = planned->sequence, .bytes = planned->bytes,
+        .magic = MAGIC,
+        .sequence = planned->sequence,
+        .bytes = planned->bytes,
         .checksum = checksum_of(buffer + lead, planned->bytes - lead),
-        .source = planned->source, .target = planned->target, .tag = planned->tag,
+        .source = planned->source,
+        .target = planned->target,
+        .tag = planned->tag,
     };
     memcpy(buffer, &header, sizeof header);
 }
@@ -79,38 +84,48 @@ void fill_message(const struct run *run, char *buffer, const struct planned *pla
 static void check_header(struct run *run, const char *buffer, const struct planned *planned) {
     struct header header;
     memcpy(&header, buffer, sizeof header);
-    if (header.magic != MAGIC) complain(run, "corrupted header of message %llu from %d", (unsigned long long)planned->sequence, planned->source);
+    if (header.magic != MAGIC)
+        complain(run, "corrupted header of message %llu from %d", (unsigned long long)planned->sequence,
+                 planned->source);
     else if (header.source != planned->source || header.target != planned->target)
-        complain(run, "misrouted: a message %d -> %d came as %d -> %d", header.source, header.target, planned->source, planned->target);
+        complain(run, "misrouted: a message %d -> %d came as %d -> %d", header.source, header.target,
+                 planned->source, planned->target);
     else if (header.sequence < planned->sequence)
-        complain(run, "duplicated or reordered: message %llu from %d came in place of %llu", (unsigned long long)header.sequence,
-                 planned->source, (unsigned long long)planned->sequence);
+        complain(run, "duplicated or reordered: message %llu from %d came in place of %llu",
+                 (unsigned long long)header.sequence, planned->source, (unsigned long long)planned->sequence);
     else if (header.sequence > planned->sequence)
-        complain(run, "lost or reordered: message %llu from %d came in place of %llu", (unsigned long long)header.sequence,
-                 planned->source, (unsigned long long)planned->sequence);
+        complain(run, "lost or reordered: message %llu from %d came in place of %llu",
+                 (unsigned long long)header.sequence, planned->source, (unsigned long long)planned->sequence);
     else if (header.bytes != planned->bytes || header.tag != planned->tag)
-        complain(run, "corrupted length or tag of message %llu from %d", (unsigned long long)header.sequence, planned->source);
+        complain(run, "corrupted length or tag of message %llu from %d", (unsigned long long)header.sequence,
+                 planned->source);
     else if (header.checksum != checksum_of(buffer + sizeof header, planned->bytes - sizeof header))
-        complain(run, "wrong checksum of message %llu from %d", (unsigned long long)header.sequence, planned->source);
+        complain(run, "wrong checksum of message %llu from %d", (unsigned long long)header.sequence,
+                 planned->source);
 }
 
-/* Compares what arrived with what was planned; `status` is NULL for contents that came without one (one-sided, collective). */
-void check_message(struct run *run, const char *buffer, const struct planned *planned, const MPI_Status *status) {
+/* Compares what arrived with what was planned; `status` is NULL for contents that came without one
+ * (one-sided, collective). */
+void check_message(struct run *run, const char *buffer, const struct planned *planned,
+                   const MPI_Status *status) {
     if (status) {
         int bytes;
         MPI_Get_count(status, MPI_BYTE, &bytes);
         if (status->MPI_SOURCE != planned->source || status->MPI_TAG != planned->tag)
-            complain(run, "matched (source %d, tag %d) where (%d, %d) was due", status->MPI_SOURCE, status->MPI_TAG, planned->source, planned->tag);
+            complain(run, "matched (source %d, tag %d) where (%d, %d) was due", status->MPI_SOURCE,
+                     status->MPI_TAG, planned->source, planned->tag);
         if ((size_t)bytes != planned->bytes) {
-            complain(run, "message %llu from %d has %d bytes instead of %zu", (unsigned long long)planned->sequence, planned->source, bytes, planned->bytes);
+            complain(run, "message %llu from %d has %d bytes instead of %zu",
+                     (unsigned long long)planned->sequence, planned->source, bytes, planned->bytes);
             return;
         }
     }
-    size_t lead = planned->bytes < sizeof(struct header) ? 0 : sizeof(struct header), errors = run->tally.errors;
+    size_t lead = planned->bytes < sizeof(struct header) ? 0 : sizeof(struct header),
+           errors = run->tally.errors;
     if (lead) check_header(run, buffer, planned);
     size_t difference = first_difference(body_key(run, planned), buffer + lead, planned->bytes - lead);
     if (difference < planned->bytes - lead && errors == run->tally.errors)
-        complain(run, "corrupted: message %llu from %d differs at byte %zu of %zu", (unsigned long long)planned->sequence,
-                 planned->source, lead + difference, planned->bytes);
+        complain(run, "corrupted: message %llu from %d differs at byte %zu of %zu",
+                 (unsigned long long)planned->sequence, planned->source, lead + difference, planned->bytes);
     run->tally.bytes += planned->bytes;
 }

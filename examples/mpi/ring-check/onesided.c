@@ -1,15 +1,18 @@
-/* One-sided rounds on one window that lives as long as the run: put and get under fences, accumulate under fences and under
- * shared locks, fetch-and-add under exclusive locks. At most one transfer of a rank is outstanding at a time. */
+/* One-sided rounds on one window that lives as long as the run: put and get under fences, accumulate under
+ * fences and under shared locks, fetch-and-add under exclusive locks. At most one transfer of a rank is
+ * outstanding at a time. */
 #include "ring.h"
 
 enum { SLOT_MAX = 256 << 10 };
 
-/* Of each rank: a counter per origin and one for all, then a slot per origin for puts, and one slot to get from. */
+/* Of each rank: a counter per origin and one for all, then a slot per origin for puts, and one slot to get
+ * from. */
 struct window {
     MPI_Win handle;
     char *base;
     size_t slot_bytes;
-    int64_t counters[RANKS_MAX][RANKS_MAX + 1]; /* what each rank's counters must hold, the same on all ranks */
+    int64_t counters[RANKS_MAX]
+                    [RANKS_MAX + 1]; /* what each rank's counters must hold, the same on all ranks */
 };
 
 static MPI_Aint slot_at(const struct run *run, int slot) {
@@ -42,7 +45,8 @@ static void put(struct run *run, int distance, size_t bytes) {
     struct window *w = run->window;
     int target = (run->rank + distance) % run->size, source = (run->rank + run->size - distance) % run->size;
     char *buffer = allocate(bytes);
-    struct planned out = transfer(run, run->rank, target, bytes), in = transfer(run, source, run->rank, bytes);
+    struct planned out = transfer(run, run->rank, target, bytes),
+                   in = transfer(run, source, run->rank, bytes);
     fill_message(run, buffer, &out);
     MPI_Win_fence(0, w->handle);
     MPI_Put(buffer, (int)bytes, MPI_BYTE, target, slot_at(run, run->rank), (int)bytes, MPI_BYTE, w->handle);
@@ -56,7 +60,8 @@ static void get(struct run *run, int distance, size_t bytes) {
     struct window *w = run->window;
     int target = (run->rank + distance) % run->size;
     char *buffer = allocate(bytes);
-    struct planned own = transfer(run, run->rank, run->rank, bytes), in = transfer(run, target, target, bytes);
+    struct planned own = transfer(run, run->rank, run->rank, bytes),
+                   in = transfer(run, target, target, bytes);
     fill_message(run, w->base + slot_at(run, run->size), &own);
     MPI_Win_fence(0, w->handle);
     MPI_Get(buffer, (int)bytes, MPI_BYTE, target, slot_at(run, run->size), (int)bytes, MPI_BYTE, w->handle);
@@ -67,7 +72,9 @@ static void get(struct run *run, int distance, size_t bytes) {
 
 static MPI_Aint counter_at(int index) { return index * (MPI_Aint)sizeof(int64_t); }
 
-static int64_t amount(const struct run *run, int origin) { return (int64_t)(mix(run->seed ^ mix(run->round ^ origin)) >> 40); }
+static int64_t amount(const struct run *run, int origin) {
+    return (int64_t)(mix(run->seed ^ mix(run->round ^ origin)) >> 40);
+}
 
 /* Every rank adds its amount to its own counter and to the common one of `target`. */
 static void accumulate(struct run *run, int target, int with_locks) {
@@ -81,7 +88,8 @@ static void accumulate(struct run *run, int target, int with_locks) {
     else MPI_Win_fence(0, w->handle);
 }
 
-/* The common counter hands out values: between the old total and the new, never one twice (amounts are positive). */
+/* The common counter hands out values: between the old total and the new, never one twice (amounts are
+ * positive). */
 static void fetch_and_add(struct run *run, int target) {
     struct window *w = run->window;
     int64_t mine = amount(run, run->rank), before, before_common;
@@ -89,8 +97,10 @@ static void fetch_and_add(struct run *run, int target) {
     MPI_Fetch_and_op(&mine, &before, MPI_INT64_T, target, counter_at(run->rank), MPI_SUM, w->handle);
     MPI_Fetch_and_op(&mine, &before_common, MPI_INT64_T, target, counter_at(RANKS_MAX), MPI_SUM, w->handle);
     MPI_Win_unlock(target, w->handle);
-    if (before != w->counters[target][run->rank]) complain(run, "fetch-and-add at %d returned a wrong old value", target);
-    if (before_common < w->counters[target][RANKS_MAX]) complain(run, "fetch-and-add at %d went back", target);
+    if (before != w->counters[target][run->rank])
+        complain(run, "fetch-and-add at %d returned a wrong old value", target);
+    if (before_common < w->counters[target][RANKS_MAX])
+        complain(run, "fetch-and-add at %d went back", target);
 }
 
 static void check_counters(struct run *run, int target) {
@@ -104,7 +114,8 @@ static void check_counters(struct run *run, int target) {
     MPI_Win_lock(MPI_LOCK_SHARED, target, 0, w->handle);
     MPI_Get(found, RANKS_MAX + 1, MPI_INT64_T, target, 0, RANKS_MAX + 1, MPI_INT64_T, w->handle);
     MPI_Win_unlock(target, w->handle);
-    if (memcmp(found, w->counters[target], sizeof found) != 0) complain(run, "counters of rank %d are wrong", target);
+    if (memcmp(found, w->counters[target], sizeof found) != 0)
+        complain(run, "counters of rank %d are wrong", target);
     MPI_Barrier(MPI_COMM_WORLD); /* all have looked */
 }
 

@@ -1,11 +1,16 @@
-/* Point-to-point rounds: windows of non-blocking messages, any-source reception in four ways, bursts of small messages at a
- * busy receiver, shifts round the ring, a token passed by synchronous sends.
+/* Point-to-point rounds: windows of non-blocking messages, any-source reception in four ways, bursts of small
+ * messages at a busy receiver, shifts round the ring, a token passed by synchronous sends.
  *
- * No round ends with a barrier: a fast rank may be rounds ahead, which exact tags and channel order allow. Only any-source
- * reception would take messages of a later round, so it has a communicator of its own and a barrier before it. */
+ * No round ends with a barrier: a fast rank may be rounds ahead, which exact tags and channel order allow.
+ * Only any-source reception would take messages of a later round, so it has a communicator of its own and a
+ * barrier before it. */
 #include "ring.h"
 
-struct outbox { int count; MPI_Request requests[PLAN_MAX]; char *buffers[PLAN_MAX]; };
+struct outbox {
+    int count;
+    MPI_Request requests[PLAN_MAX];
+    char *buffers[PLAN_MAX];
+};
 
 static void post_sends(struct run *run, const struct plan *plan, MPI_Comm comm, struct outbox *outbox) {
     outbox->count = 0;
@@ -17,8 +22,7 @@ static void post_sends(struct run *run, const struct plan *plan, MPI_Comm comm, 
         MPI_Request *request = &outbox->requests[outbox->count++];
         if (planned->synchronous)
             MPI_Issend(buffer, (int)planned->bytes, MPI_BYTE, planned->target, planned->tag, comm, request);
-        else
-            MPI_Isend(buffer, (int)planned->bytes, MPI_BYTE, planned->target, planned->tag, comm, request);
+        else MPI_Isend(buffer, (int)planned->bytes, MPI_BYTE, planned->target, planned->tag, comm, request);
     }
 }
 
@@ -28,7 +32,8 @@ static void finish_sends(struct outbox *outbox) {
 }
 
 /* Indexes of the messages to this rank, shuffled. Every rank draws the same numbers, whatever its share. */
-static int shuffled_arrivals(const struct run *run, struct draws *draws, const struct plan *plan, int *order) {
+static int shuffled_arrivals(const struct run *run, struct draws *draws, const struct plan *plan,
+                             int *order) {
     int all[PLAN_MAX], count = 0;
     for (int i = 0; i < plan->count; i++) {
         int at = (int)draw_below(draws, i + 1);
@@ -40,7 +45,8 @@ static int shuffled_arrivals(const struct run *run, struct draws *draws, const s
     return count;
 }
 
-/* Receives posted in random order under unique tags, before or after the sends, completed one by one or together. */
+/* Receives posted in random order under unique tags, before or after the sends, completed one by one or
+ * together. */
 void window_round(struct run *run, struct draws *draws) {
     static struct plan plan;
     static struct outbox outbox;
@@ -48,7 +54,8 @@ void window_round(struct run *run, struct draws *draws) {
     static char *buffers[PLAN_MAX];
     int order[PLAN_MAX];
     plan_messages(run, draws, &plan, 32, 2 * (size_t)run->max_bytes, 1);
-    int count = shuffled_arrivals(run, draws, &plan, order), late = (int)draw_below(draws, 2), one_by_one = (int)draw_below(draws, 2);
+    int count = shuffled_arrivals(run, draws, &plan, order), late = (int)draw_below(draws, 2),
+        one_by_one = (int)draw_below(draws, 2);
     if (late) {
         post_sends(run, &plan, MPI_COMM_WORLD, &outbox);
         pause_computing(run, draws);
@@ -56,7 +63,8 @@ void window_round(struct run *run, struct draws *draws) {
     for (int i = 0; i < count; i++) {
         const struct planned *planned = &plan.messages[order[i]];
         buffers[i] = allocate(planned->bytes);
-        MPI_Irecv(buffers[i], (int)planned->bytes, MPI_BYTE, planned->source, planned->tag, MPI_COMM_WORLD, &requests[i]);
+        MPI_Irecv(buffers[i], (int)planned->bytes, MPI_BYTE, planned->source, planned->tag, MPI_COMM_WORLD,
+                  &requests[i]);
     }
     if (!late) post_sends(run, &plan, MPI_COMM_WORLD, &outbox);
     static MPI_Status statuses[PLAN_MAX];
@@ -94,13 +102,17 @@ static char *receive_any(struct run *run, int way, MPI_Status *status) {
     return buffer;
 }
 
-/* The next message of the plan from `source` to this rank, at or after position `from`; plan->count if there is none. */
+/* The next message of the plan from `source` to this rank, at or after position `from`; plan->count if there
+ * is none. */
 static int next_from(const struct run *run, const struct plan *plan, int source, int from) {
-    while (from < plan->count && (plan->messages[from].source != source || plan->messages[from].target != run->rank)) from++;
+    while (from < plan->count &&
+           (plan->messages[from].source != source || plan->messages[from].target != run->rank))
+        from++;
     return from;
 }
 
-/* MPI does not let messages of one source overtake each other when both match: so each source must come in plan order. */
+/* MPI does not let messages of one source overtake each other when both match: so each source must come in
+ * plan order. */
 static void receive_in_channel_order(struct run *run, struct draws *draws, const struct plan *plan) {
     int next[RANKS_MAX] = {0};
     for (int i = 0; i < plan->count; i++) {
@@ -117,7 +129,8 @@ static void receive_in_channel_order(struct run *run, struct draws *draws, const
     }
 }
 
-static void any_order_round(struct run *run, struct draws *draws, int most, size_t most_bytes, int busy_receiver) {
+static void any_order_round(struct run *run, struct draws *draws, int most, size_t most_bytes,
+                            int busy_receiver) {
     static struct plan plan;
     static struct outbox outbox;
     plan_messages(run, draws, &plan, most, most_bytes, 0);
@@ -133,7 +146,9 @@ void any_source_round(struct run *run, struct draws *draws) {
 }
 
 /* Many small messages at ranks that may be computing: fills the transport until it pushes back. */
-void burst_round(struct run *run, struct draws *draws) { any_order_round(run, draws, PLAN_MAX, 256 << 10, 1); }
+void burst_round(struct run *run, struct draws *draws) {
+    any_order_round(run, draws, PLAN_MAX, 256 << 10, 1);
+}
 
 /* Everybody sends `distance` ranks on and receives from as far behind. */
 void shift_round(struct run *run, struct draws *draws) {
@@ -141,7 +156,8 @@ void shift_round(struct run *run, struct draws *draws) {
     size_t bytes = draw_size(draws, run->max_bytes);
     struct planned out = {0}, in = {0};
     for (int source = 0; source < run->size; source++) {
-        struct planned planned = {.source = source, .target = (source + distance) % run->size, .tag = tag, .bytes = bytes};
+        struct planned planned = {
+            .source = source, .target = (source + distance) % run->size, .tag = tag, .bytes = bytes};
         planned.sequence = run->sequence[planned.source][planned.target]++;
         if (planned.source == run->rank) out = planned;
         if (planned.target == run->rank) in = planned;
@@ -149,7 +165,8 @@ void shift_round(struct run *run, struct draws *draws) {
     char *sent = allocate(bytes), *received = allocate(bytes);
     MPI_Status status;
     fill_message(run, sent, &out);
-    MPI_Sendrecv(sent, (int)bytes, MPI_BYTE, out.target, tag, received, (int)bytes, MPI_BYTE, in.source, tag, MPI_COMM_WORLD, &status);
+    MPI_Sendrecv(sent, (int)bytes, MPI_BYTE, out.target, tag, received, (int)bytes, MPI_BYTE, in.source, tag,
+                 MPI_COMM_WORLD, &status);
     check_message(run, received, &in, &status);
     run->tally.messages++;
     free(sent);
@@ -162,7 +179,8 @@ void token_round(struct run *run, struct draws *draws) {
     int tag = (int)draw_below(draws, 1000);
     char *buffer = allocate(bytes);
     for (int source = 0; source < run->size && run->size > 1; source++) {
-        struct planned planned = {.source = source, .target = (source + 1) % run->size, .tag = tag, .bytes = bytes};
+        struct planned planned = {
+            .source = source, .target = (source + 1) % run->size, .tag = tag, .bytes = bytes};
         planned.sequence = run->sequence[planned.source][planned.target]++;
         if (planned.source == run->rank) {
             fill_message(run, buffer, &planned);

@@ -11,7 +11,8 @@ uint64_t draw(struct draws *draws) { return mix(draws->state += 0x9e3779b97f4a7c
 
 uint64_t draw_below(struct draws *draws, uint64_t bound) { return draw(draws) % bound; }
 
-/* Half of the sizes are spread evenly over the powers of two; the others lie where transports change their protocol. */
+/* Half of the sizes are spread evenly over the powers of two; the others lie where transports change their
+ * protocol. */
 size_t draw_size(struct draws *draws, size_t most) {
     static const size_t EDGES[] = {0, 64, 256, 4096, 8192, 16384, 65536, 131072, 262144, 1048576};
     size_t size;
@@ -29,8 +30,10 @@ size_t draw_size(struct draws *draws, size_t most) {
     return size < most ? size : most;
 }
 
-/* Appends up to `most` messages of at most `most_bytes` in all; an any-tag round repeats tags, a window round must not. */
-void plan_messages(struct run *run, struct draws *draws, struct plan *plan, int most, size_t most_bytes, int unique_tags) {
+/* Appends up to `most` messages of at most `most_bytes` in all; an any-tag round repeats tags, a window round
+ * must not. */
+void plan_messages(struct run *run, struct draws *draws, struct plan *plan, int most, size_t most_bytes,
+                   int unique_tags) {
     int wanted = 1 + (int)draw_below(draws, most);
     size_t left = most_bytes;
     for (plan->count = 0; plan->count < wanted && plan->count < PLAN_MAX; plan->count++) {

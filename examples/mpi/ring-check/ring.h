@@ -1,8 +1,9 @@
 /* ring-check: seeded random traffic in which every rank knows what every other rank will send.
  *
- * The plan of a round is drawn from (seed, round) alone, by every rank alike: who sends how many bytes to whom under which tag,
- * in which mode, with which sequence number. A receiver therefore knows what must arrive, and anything
- * lost, duplicated, reordered, cut short or damaged is an error with a name; a lost one shows as a stall.
+ * The plan of a round is drawn from (seed, round) alone, by every rank alike: who sends how many bytes to
+ * whom under which tag, in which mode, with which sequence number. A receiver therefore knows what must
+ * arrive, and anything lost, duplicated, reordered, cut short or damaged is an error with a name; a lost one
+ * shows as a stall.
  *
  *   main.c        options, rounds, totals       watchdog.c    ends a stalled run
  *   message.c     contents and their check      p2p.c         point-to-point rounds
@@ -15,21 +16,26 @@
 enum { RANKS_MAX = 64, PLAN_MAX = 1024 };
 
 /* splitmix64: small, seedable, and its n-th number can be had directly (see message.c). */
-struct draws { uint64_t state; };
+struct draws {
+    uint64_t state;
+};
 uint64_t mix(uint64_t value);
 uint64_t draw(struct draws *draws);
 uint64_t draw_below(struct draws *draws, uint64_t bound);
 
-struct tally { uint64_t messages, collectives, one_sided, bytes, errors; };
+struct tally {
+    uint64_t messages, collectives, one_sided, bytes, errors;
+};
 
 struct run {
     uint64_t seed, round;
     int rank, size;
     long max_bytes, pause_ms;
-    uint64_t sequence[RANKS_MAX][RANKS_MAX]; /* next number of each channel [source][target], the same on all ranks */
-    struct tally tally;                      /* of this rank */
-    MPI_Comm any_source;                     /* for rounds that receive from anybody, see p2p.c */
-    struct window *window;                   /* see onesided.c */
+    uint64_t sequence[RANKS_MAX]
+                     [RANKS_MAX]; /* next number of each channel [source][target], the same on all ranks */
+    struct tally tally;           /* of this rank */
+    MPI_Comm any_source;          /* for rounds that receive from anybody, see p2p.c */
+    struct window *window;        /* see onesided.c */
 };
 
 /* plan.c */
@@ -39,13 +45,18 @@ struct planned {
     size_t bytes;
     uint64_t sequence;
 };
-struct plan { int count; struct planned messages[PLAN_MAX]; };
+struct plan {
+    int count;
+    struct planned messages[PLAN_MAX];
+};
 size_t draw_size(struct draws *draws, size_t most);
-void plan_messages(struct run *run, struct draws *draws, struct plan *plan, int most, size_t most_bytes, int unique_tags);
+void plan_messages(struct run *run, struct draws *draws, struct plan *plan, int most, size_t most_bytes,
+                   int unique_tags);
 
 /* message.c: `sequence` and the end points determine the contents. */
 void fill_message(const struct run *run, char *buffer, const struct planned *planned);
-void check_message(struct run *run, const char *buffer, const struct planned *planned, const MPI_Status *status);
+void check_message(struct run *run, const char *buffer, const struct planned *planned,
+                   const MPI_Status *status);
 void __attribute__((format(printf, 2, 3))) complain(struct run *run, const char *format, ...);
 
 /* The kinds of rounds. Each is collective and leaves nothing in flight. */

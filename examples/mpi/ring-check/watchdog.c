@@ -1,8 +1,8 @@
 /* Ends a run in which a message was lost: without it the receiver would wait for ever.
  *
- * An interval timer ticks; the run resets the count whenever it gets on. A rank that was suspended or parked for an hour sees
- * one tick at most, so being switched out is never taken for a stall. The timer also interrupts system calls now and
- * then, which a driver has to bear. */
+ * An interval timer ticks; the run resets the count whenever it gets on. A rank that was suspended or parked
+ * for an hour sees one tick at most, so being switched out is never taken for a stall. The timer also
+ * interrupts system calls now and then, which a driver has to bear. */
 #include "ring.h"
 #include <signal.h>
 #include <sys/time.h>
