@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand.
 
 mod check;
+mod clean;
 mod doctor;
 mod exit;
 mod explain;
@@ -38,6 +39,7 @@ enum Command {
     Explain(explain::Explain),
     Report(report::Report),
     Doctor(doctor::Doctor),
+    Clean(clean::Clean),
     Schema(schema::Schema),
     Metrics(metrics::Metrics),
 }
@@ -52,6 +54,7 @@ impl Arguments {
             Command::Explain(explain) => explain.carry_out(output),
             Command::Report(report) => report.carry_out(output),
             Command::Doctor(doctor) => doctor.carry_out(output),
+            Command::Clean(clean) => clean.carry_out(output),
             Command::Schema(schema) => schema.carry_out(),
             Command::Metrics(metrics) => metrics.carry_out(),
         };

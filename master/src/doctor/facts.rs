@@ -2,6 +2,10 @@
 
 use std::{fs, io, path::PathBuf, process::Command};
 
+use coswitch_ckpt::{
+    Criu, LocateError,
+    criu::{CheckError, Health},
+};
 use coswitch_policies::Bytes;
 use nix::{
     sys::{statvfs::statvfs, utsname::uname},
@@ -10,7 +14,6 @@ use nix::{
 
 use super::{
     command,
-    criu::Criu,
     mpi::{self, Library},
 };
 use crate::install::{self, Installation, PartMissing};
@@ -24,29 +27,18 @@ pub(crate) struct Facts {
     pub(crate) root: bool,
     /// The effective capabilities.
     pub(crate) capabilities: u64,
-    /// CRIU.
-    pub(crate) criu: Criu,
-    /// What is known of CRIU's cache of the kernel's abilities.
-    pub(crate) kerndat: Kerndat,
+    /// CRIU, and what it says of the kernel; it can say so to root only.
+    pub(crate) criu: Result<(Criu, Option<Result<Health, CheckError>>), LocateError>,
     /// What the mount table says of cgroups.
     pub(crate) cgroups: Cgroups,
-    /// Whether a namespace with a shaped link could be made.
-    pub(crate) network: Result<(), String>,
+    /// Whether a namespace with a shaped link could be made; only root can try.
+    pub(crate) network: Option<Result<(), String>>,
     /// What `/dev/shm` has left; an error where it is no tmpfs.
     pub(crate) shm: Result<Bytes, String>,
     /// coswitch's own parts.
     pub(crate) installation: Result<Installation, PartMissing>,
     /// The MPI library that set-up installs.
     pub(crate) mpi: (PathBuf, io::Result<Library>),
-}
-
-/// CRIU's cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kerndat {
-    /// CRIU keeps it by itself there.
-    pub(crate) run_is_tmpfs: bool,
-    /// It is there.
-    pub(crate) cached: bool,
 }
 
 /// The mounted hierarchies.
@@ -56,7 +48,7 @@ pub(crate) struct Cgroups {
     pub(crate) unified: Option<(PathBuf, Vec<String>)>,
     /// Controllers of version 1.
     pub(crate) version_1: Vec<String>,
-    /// Whether a group could be made, and has `cgroup.freeze` and `cgroup.kill`.
+    /// Whether a group could be made, and has `cgroup.freeze` and `cgroup.kill`; only root can try.
     pub(crate) freeze: Option<Result<(), String>>,
 }
 
@@ -64,18 +56,15 @@ impl Facts {
     /// Looks at everything.
     pub(crate) fn gather() -> Self {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let root = geteuid().is_root();
         let library = install::prefix().join("mpi/lib/libmpi.so.12");
         Self {
             kernel: uname().map(|name| name.release().to_string_lossy().into_owned()).unwrap_or_default(),
-            root: geteuid().is_root(),
+            root,
             capabilities: capabilities(&fs::read_to_string("/proc/self/status").unwrap_or_default()),
-            criu: Criu::look(),
-            kerndat: Kerndat {
-                run_is_tmpfs: is_tmpfs(&mounts, "/run"),
-                cached: fs::metadata("/run/criu.kdat").is_ok(),
-            },
-            cgroups: Cgroups { freeze: None, ..cgroups(&mounts) }.probed(),
-            network: network(),
+            criu: Criu::locate().map(|criu| (criu.clone(), root.then(|| criu.check()))),
+            cgroups: if root { cgroups(&mounts).probed() } else { cgroups(&mounts) },
+            network: root.then(network),
             shm: shm(&mounts),
             installation: Installation::find(),
             mpi: (library.clone(), mpi::look(&library)),
@@ -128,8 +117,8 @@ fn is_tmpfs(mounts: &str, place: &str) -> bool {
 
 /// A namespace dies with the only process in it, and all its links with it.
 fn network() -> Result<(), String> {
-    let script = "ip link add a type veth peer name b && ip link add c type bridge && ip link set a master c \
-                  && tc qdisc add dev b root tbf rate 100mbit burst 70000b latency 50ms";
+    let script = "ip link add name cs0 type veth peer name cs1 && ip link add name br0 type bridge \
+                  && ip link set cs0 master br0 && tc qdisc add dev cs1 root tbf rate 100mbit burst 70000b latency 50ms";
     command::text(Command::new("unshare").args(["--net", "sh", "-c", script])).map(|_| ())
 }
 

@@ -4,7 +4,6 @@
 //! `doctor` make the same checks.
 
 mod command;
-mod criu;
 mod facts;
 mod mpi;
 mod verdict;

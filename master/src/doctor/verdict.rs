@@ -1,11 +1,15 @@
 //! Judges what was found. Pure: the same facts give the same verdict.
 
+use coswitch_ckpt::{
+    Criu, LocateError,
+    criu::{CheckError, Health},
+    kerndat::Kerndat,
+};
 use coswitch_policies::Bytes;
 
 use super::{
     Check,
-    criu::Criu,
-    facts::{Cgroups, Facts, Kerndat},
+    facts::{Cgroups, Facts},
     mpi,
 };
 use crate::install::{Installation, PartMissing};
@@ -13,8 +17,6 @@ use crate::install::{Installation, PartMissing};
 const SETUP: &str = "run `cargo xtask setup` as root";
 /// `cgroup.kill` came with 5.14.
 const KERNEL: (u32, u32) = (5, 14);
-/// Older ones cannot dump sockets on kernels from 6.16 on.
-const CRIU: (u32, u32) = (4, 2);
 /// Rings and slabs of a few small jobs.
 const SHM_LEAST: Bytes = Bytes::mib(128);
 const SHM_GOOD: Bytes = Bytes::mib(1024);
@@ -31,19 +33,20 @@ const CAPABILITIES: [(u32, &str); 7] = [
 
 /// All verdicts about the machine, in the order in which lacks are best repaired.
 pub(crate) fn judge(facts: &Facts) -> Vec<Check> {
-    vec![
-        kernel(&facts.kernel),
-        privileges(facts.root, facts.capabilities),
-        parts(&facts.installation),
-        criu(&facts.criu),
-        kerndat(facts.kerndat),
-        mpi_library(facts),
-        freezer(&facts.cgroups),
-        controller("memory", &facts.cgroups),
-        controller("cpu", &facts.cgroups),
-        network(&facts.network),
-        shared_memory(&facts.shm),
-    ]
+    let checks = [
+        Some(kernel(&facts.kernel)),
+        Some(privileges(facts.root, facts.capabilities)),
+        Some(parts(&facts.installation)),
+        Some(criu(&facts.criu)),
+        kerndat(&facts.criu),
+        Some(mpi_library(facts)),
+        Some(freezer(&facts.cgroups)),
+        Some(controller("memory", &facts.cgroups)),
+        Some(controller("cpu", &facts.cgroups)),
+        facts.network.as_ref().map(network),
+        Some(shared_memory(&facts.shm)),
+    ];
+    checks.into_iter().flatten().collect()
 }
 
 fn kernel(release: &str) -> Check {
@@ -89,42 +92,34 @@ fn parent(path: &std::path::Path) -> String {
     path.parent().unwrap_or(path).display().to_string()
 }
 
-fn criu(criu: &Criu) -> Check {
+type Examined = (Criu, Option<Result<Health, CheckError>>);
+
+fn criu(criu: &Result<Examined, LocateError>) -> Check {
     const NAME: &str = "CRIU";
     match criu {
-        Criu::Missing(places) => {
-            let places: Vec<_> = places.iter().take(4).map(|place| place.display().to_string()).collect();
-            Check::lacking(NAME, format!("there is none at {}", places.join(", ")), SETUP)
+        Err(error) => Check::lacking(NAME, format!("failed to {error}"), SETUP),
+        Ok((criu, Some(Err(error)))) => {
+            let found = format!("{} {} does not work: {error}", criu.program().display(), criu.version());
+            Check::lacking(NAME, found, "use a kernel with CONFIG_CHECKPOINT_RESTORE")
         }
-        Criu::Found { path, version: Err(why), .. } => {
-            Check::lacking(NAME, format!("{} does not work: {why}", path.display()), SETUP)
-        }
-        Criu::Found { path, version: Ok(version), .. } if *version < CRIU => {
-            let found = format!("{} is {}.{}, too old", path.display(), version.0, version.1);
-            Check::lacking(NAME, found, format!("{SETUP}; needed is {}.{} or newer", CRIU.0, CRIU.1))
-        }
-        Criu::Found { path, check: Err(why), .. } => {
-            let found = format!("{} finds the kernel wanting: {why}", path.display());
-            Check::lacking(NAME, found, "use a kernel with CONFIG_CHECKPOINT_RESTORE, as root")
-        }
-        Criu::Found { path, version: Ok((major, minor)), check: Ok(()) } => {
-            Check::ok(NAME, format!("{major}.{minor} at {}", path.display()))
-        }
+        Ok((criu, None)) => Check::warning(NAME, at(criu), "only root can ask whether it works"),
+        Ok((criu, Some(Ok(_)))) => Check::ok(NAME, at(criu)),
     }
 }
 
-fn kerndat(kerndat: Kerndat) -> Check {
+fn at(criu: &Criu) -> String {
+    format!("{} at {}", criu.version(), criu.program().display())
+}
+
+/// By now the cache is there: the check made it. Without it a dump may stall for a minute.
+fn kerndat(criu: &Result<Examined, LocateError>) -> Option<Check> {
     const NAME: &str = "CRIU's kernel cache";
-    match kerndat {
-        Kerndat { cached: true, .. } => Check::ok(NAME, "/run/criu.kdat is there"),
-        Kerndat { run_is_tmpfs: true, .. } => {
-            Check::ok(NAME, "CRIU makes it at its first use (/run is a tmpfs)")
-        }
-        _ => {
-            let found = "/run is no tmpfs, so CRIU keeps none by itself; the first dump makes it";
-            Check::warning(NAME, found, format!("{SETUP} to make it beforehand"))
-        }
-    }
+    let Ok((_, Some(Ok(health)))) = criu else { return None };
+    Some(match health.kerndat {
+        Kerndat::Fresh => Check::ok(NAME, "there"),
+        Kerndat::Stale => Check::ok(NAME, "it was from before this boot; made anew"),
+        Kerndat::Missing => Check::ok(NAME, "it was missing; made now"),
+    })
 }
 
 fn mpi_library(facts: &Facts) -> Check {
@@ -142,6 +137,9 @@ fn freezer(cgroups: &Cgroups) -> Check {
     const NAME: &str = "cgroup freezer";
     match (&cgroups.unified, &cgroups.freeze) {
         (Some((mount, _)), Some(Ok(()))) => Check::ok(NAME, format!("version 2 at {}", mount.display())),
+        (Some((mount, _)), None) => {
+            Check::warning(NAME, format!("version 2 at {}", mount.display()), "only root can try it")
+        }
         (_, Some(Err(why))) => {
             Check::lacking(NAME, why.clone(), "run as root on a host whose cgroups may be written")
         }
@@ -200,15 +198,12 @@ mod tests {
     use crate::doctor::State;
 
     #[test]
-    fn an_old_kernel_and_an_old_criu_are_refused() {
+    fn an_old_kernel_and_a_missing_criu_are_refused() {
         assert_eq!(kernel("6.18.44-fc-v669").state, State::Ok);
         assert_eq!(kernel("5.10.0-21-amd64").state, State::Lacking);
         assert_eq!(kernel("strange").state, State::Warning);
-        let found = |version| Criu::Found { path: "/c".into(), version, check: Ok(()) };
-        assert_eq!(criu(&found(Ok((4, 1)))).state, State::Lacking);
-        assert_eq!(criu(&found(Ok((4, 2)))).state, State::Ok);
-        assert_eq!(criu(&found(Err("no".into()))).state, State::Lacking);
-        assert_eq!(criu(&Criu::Missing(vec!["/c".into()])).state, State::Lacking);
+        let missing = LocateError::Missing { looked_at: vec!["/c".into()] };
+        assert_eq!(criu(&Err(missing)).state, State::Lacking);
     }
 
     #[test]
@@ -232,7 +227,7 @@ mod tests {
         let lacks = [
             kernel("3.2.1"),
             privileges(false, 0),
-            criu(&Criu::Missing(vec![])),
+            criu(&Err(LocateError::Missing { looked_at: vec![] })),
             freezer(&Cgroups::default()),
             controller("memory", &Cgroups::default()),
             network(&Err("no".into())),
