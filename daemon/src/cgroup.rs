@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coswitch_policies::Bytes;
+use coswitch_policies::{Bytes, JobId};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use thiserror::Error;
 
@@ -125,6 +125,21 @@ impl NodeCgroup {
     /// [`CgroupError::File`]
     pub fn used(&self) -> Result<Bytes, CgroupError> {
         charged(&self.memory(), self.hierarchies.memory_v1.is_some())
+    }
+
+    /// As [`NodeCgroup::used`], and what each job that has a group is charged with.
+    ///
+    /// # Errors
+    /// [`CgroupError::File`]
+    pub fn used_by_job(&self) -> Result<(Bytes, Vec<(JobId, Bytes)>), CgroupError> {
+        let version_1 = self.hierarchies.memory_v1.is_some();
+        let job_of = |dir: &Path| dir.file_name()?.to_str()?.strip_prefix("job-")?.parse().ok().map(JobId);
+        let groups = sub_groups(&self.memory());
+        // A group that goes away meanwhile holds nothing.
+        let used = groups.iter().filter_map(|dir| Some((job_of(dir)?, charged(dir, version_1).ok()?)));
+        let mut by_job: Vec<_> = used.collect();
+        by_job.sort_unstable();
+        Ok((self.used()?, by_job))
     }
 
     /// Makes the group of one job.

@@ -33,7 +33,8 @@ impl Child {
         // SAFETY: the call has just returned this descriptor, which nobody else owns.
         let fd = unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).expect("a descriptor")) };
         // SAFETY: the descriptor belongs to the value that is registered, which neither closes nor replaces it.
-        let handle = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)?;
+        let handle =
+            unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)?;
         Ok(Self { pid, handle })
     }
 

@@ -4,7 +4,7 @@
 //! marker protocol ([`cut`]), launches ranks, owns their cgroups and calls the checkpointer ([`app`]), all by order
 //! of the dispatchers on the head node ([`protocol`], [`session`]).
 
-// APP
+pub mod app;
 pub mod cgroup;
 pub mod children;
 pub mod cut;
@@ -13,6 +13,6 @@ pub mod node;
 pub mod pki;
 pub mod plane;
 pub mod protocol;
-// SERVE
+pub mod serve;
 pub mod session;
 pub mod wire;

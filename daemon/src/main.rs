@@ -1,1 +1,17 @@
-fn main() {}
+//! `coswitchd`, the node daemon. Started by `coswitch run` for virtual nodes; see `coswitch_daemon::serve`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_env("COSWITCH_LOG"))
+        .with_writer(std::io::stderr)
+        .init();
+    match coswitch_daemon::serve::run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("coswitchd: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,8 +1,21 @@
-//! The run loop's seam: what the command line gives it and what it gets back.
+//! The run loop: carries out what the scheduler decides, on real nodes, and tells what happens.
+//!
+//! ```text
+//!            decisions                     orders                 requests
+//!   Scheduler ───────▶ [`execute`] ───────────────▶ Dispatcher ───────────────▶ daemons on the [`nodes`]
+//!      (pure) ◀─────── [`switch`]  ◀─────────────── (per job)  ◀───────────────
+//!             events                       reports                 events
+//! ```
+//! Nothing is decided here. Time, processes and sockets enter through this folder only.
 
-use std::path::PathBuf;
+mod execute;
+mod nodes;
+mod switch;
 
-use thiserror::Error;
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::Context;
+use coswitch_daemon::fabric;
 
 use crate::{
     config::JobSet,
@@ -12,9 +25,9 @@ use crate::{
 /// How a job set is to be run.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// What the run is called: names its directories, cgroups and network namespaces.
+    /// What the run is called: names its directories and cgroups.
     pub run: String,
-    /// The run's directory: journal, outputs of the ranks, logs, images. It exists.
+    /// The run's directory: journal, outputs of the ranks, logs. It exists.
     pub out: PathBuf,
 }
 
@@ -25,18 +38,17 @@ pub struct Outcome {
     pub run: RunOutcome,
 }
 
-/// Why the engine could not go on.
-#[derive(Debug, Error)]
-pub enum EngineError {
-    /// This build has no run loop.
-    #[error("this build of coswitch has no run loop")]
-    NotBuilt,
-}
-
 /// Runs `jobs` to their end, telling `events` everything that happens.
 ///
 /// # Errors
 /// Where coswitch itself fails; a job that fails is told in the outcome.
-pub fn run(_jobs: JobSet, _options: EngineOptions, _events: impl FnMut(RunEvent)) -> anyhow::Result<Outcome> {
-    Err(EngineError::NotBuilt.into())
+pub fn run(jobs: JobSet, options: EngineOptions, events: impl FnMut(RunEvent)) -> anyhow::Result<Outcome> {
+    // Threads inherit the network namespace of the one that starts them: so first the namespace, then the runtime.
+    fabric::enter_head().context("failed to set up the virtual network")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let nodes = nodes::Nodes::start(&jobs, &options)?;
+    let outcome = runtime.block_on(execute::execute(jobs, &options, &nodes, events));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    nodes.end().context("failed to remove what the run has left")?;
+    outcome
 }

@@ -1,0 +1,122 @@
+//! Starting the ranks: cgroup, segment, launcher.
+
+use std::{
+    fs::{self, File},
+    io::{Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use coswitch_ckpt::forker;
+use coswitch_launcher::{LaunchSpec, RankSpec, StartError};
+use coswitch_ring::{Segment, SegmentSpec, WaitPolicy};
+
+use super::{Failure, Made, Part, State, blocking};
+use crate::{
+    cgroup::JobCgroup,
+    children::Child,
+    plane::Command,
+    protocol::{LaunchRequest, Wait},
+};
+
+const START_LIMIT: Duration = Duration::from_secs(10);
+/// How much of a failed rank's output is told.
+const LAST_OUTPUT_BYTES: u64 = 2048;
+
+impl Part {
+    pub(super) async fn launch(&mut self, launch: LaunchRequest) -> Result<(), Failure> {
+        if !matches!(self.state, State::Absent) {
+            return Err(Failure::alive("it has been launched already"));
+        }
+        let segment = self.make_segment(&launch).map_err(Failure::dead)?;
+        let cgroup = self.node.cgroup.job(&self.job.to_string()).map_err(Failure::dead)?;
+        fs::create_dir_all(&launch.output).map_err(Failure::dead)?;
+        self.node.plane.tell(Command::AddApp(self.job, Arc::clone(&segment), launch.placement.clone()));
+        let spec = self.spec(&launch, &cgroup);
+        self.made = Some(Made { cgroup, segment, launch });
+        let program = self.node.config.launcher.clone();
+        let started =
+            blocking(move || forker::run(move || coswitch_launcher::start(&program, &spec, START_LIMIT)));
+        let pid = started.await.map_err(|error: StartError| Failure::dead(error))?;
+        self.state = State::Running { root: Child::adopt(pid).map_err(Failure::dead)? };
+        Ok(())
+    }
+
+    fn make_segment(&self, launch: &LaunchRequest) -> anyhow::Result<Arc<Segment>> {
+        let own = self.node.config.node;
+        let here = (0..).zip(&launch.placement).filter(|(_, node)| **node == own).map(|(rank, _)| rank);
+        let dir = self.node.config.shm(self.job);
+        fs::create_dir_all(&dir)?;
+        let mut spec = SegmentSpec::new(u32::try_from(launch.placement.len())?, here.collect());
+        spec.wait = match launch.wait {
+            Wait::Spin => WaitPolicy::Spin,
+            Wait::Yield => WaitPolicy::Yield,
+            Wait::Block => WaitPolicy::Block,
+            Wait::SpinBlock => WaitPolicy::SpinBlock,
+        };
+        Ok(Arc::new(Segment::create(dir.join("segment"), &spec)?))
+    }
+
+    fn spec(&self, launch: &LaunchRequest, cgroup: &JobCgroup) -> LaunchSpec {
+        let config = &self.node.config;
+        let own = config.node;
+        let here = (0..).zip(&launch.placement).filter(|(_, node)| **node == own);
+        let ranks = (0..).zip(here).map(|(local, (rank, _))| RankSpec {
+            rank,
+            local,
+            stdout: output(&launch.output, rank, "out"),
+            stderr: output(&launch.output, rank, "err"),
+        });
+        LaunchSpec {
+            application: format!("{}-{}", config.run, self.job),
+            daemon_pid: std::process::id(),
+            cgroup_procs: cgroup.procs(),
+            segment: config.shm(self.job).join("segment"),
+            provider_dir: Some(config.provider.clone()),
+            world_size: u32::try_from(launch.placement.len()).expect("checked when the segment was made"),
+            ranks: ranks.collect(),
+            command: launch.command.clone(),
+            env: launch.env.clone(),
+            cwd: launch.cwd.clone(),
+            log: launch.output.join(format!("launcher-{}.log", own)),
+        }
+    }
+}
+
+/// The file that takes what a rank writes.
+pub(super) fn output(dir: &Path, rank: u32, kind: &str) -> PathBuf {
+    dir.join(format!("rank-{rank}.{kind}"))
+}
+
+/// The end of what a rank wrote: to its standard error or, where it left that empty, its standard output.
+pub(super) fn last_output(dir: &Path, rank: u32) -> String {
+    let tails = ["err", "out"].into_iter().filter_map(|kind| tail(&output(dir, rank, kind)).ok());
+    tails.map(|text| text.trim().to_string()).find(|text| !text.is_empty()).unwrap_or_default()
+}
+
+fn tail(path: &Path) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LAST_OUTPUT_BYTES)))?;
+    let mut bytes = Vec::new();
+    file.take(LAST_OUTPUT_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_ranks_output_is_its_stderr_or_else_its_stdout() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(last_output(dir.path(), 0), "");
+        fs::write(output(dir.path(), 0, "err"), "\n").unwrap();
+        fs::write(output(dir.path(), 0, "out"), format!("{}the end\n", "x".repeat(5000))).unwrap();
+        let told = last_output(dir.path(), 0);
+        assert!(told.ends_with("xthe end") && told.len() < 2100);
+        fs::write(output(dir.path(), 0, "err"), "broken\n").unwrap();
+        assert_eq!(last_output(dir.path(), 0), "broken");
+    }
+}

@@ -1,0 +1,196 @@
+//! Out of memory and back: dump, seal, restore, discard.
+//!
+//! The dump is over when the processes are gone and their memory is free; sealing the snapshot (hashing, syncing) goes
+//! on in the background, because the next set needs the memory and not the disk. Only a sealed snapshot is restored.
+
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use coswitch_ckpt::{
+    DumpReport, DumpRequest, JobState, Origin, Restored, SegmentFile, SnapshotWriter, Store,
+};
+use coswitch_policies::{Bytes, Epoch, JobId};
+use nix::unistd::Pid;
+
+use super::{Failure, Node, Note, Part, State, blocking, launch};
+use crate::{
+    children::Child,
+    plane::Command,
+    protocol::{AppEvent, LaunchRequest},
+};
+
+const DUMP_LIMIT: Duration = Duration::from_secs(240);
+const RESTORE_LIMIT: Duration = Duration::from_secs(240);
+const REAP_LIMIT: Duration = Duration::from_secs(10);
+
+/// What a dump, done on a blocking thread, needs to know.
+struct Dump {
+    node: Arc<Node>,
+    job: JobId,
+    epoch: Epoch,
+    root: i32,
+    freezer: PathBuf,
+    /// What the ranks hold: the store must have room for that.
+    held: Bytes,
+    segment: PathBuf,
+    outputs: Vec<PathBuf>,
+    channels: Vec<u8>,
+}
+
+impl Part {
+    fn segment_path(&self) -> PathBuf {
+        self.made().segment.path().to_path_buf()
+    }
+
+    pub(super) async fn dump(&mut self, epoch: Epoch) -> Result<AppEvent, Failure> {
+        let State::Frozen { root, .. } = &self.state else {
+            return Err(Failure::alive("its ranks are not frozen"));
+        };
+        if let Ok(status) = tokio::time::timeout(Duration::ZERO, root.ended()).await {
+            self.on_root_ended(status).await;
+            return Err(Failure::alive("its ranks have ended"));
+        }
+        let began = Instant::now();
+        let root = root.pid;
+        let channels = self.node.plane.ask(|reply| Command::ChannelStates(self.job, epoch, reply)).await;
+        let made = self.made();
+        let dump = Dump {
+            node: Arc::clone(&self.node),
+            job: self.job,
+            epoch,
+            root,
+            freezer: made.cgroup.freezer().to_path_buf(),
+            held: made.cgroup.used().map_err(Failure::alive)?,
+            segment: self.segment_path(),
+            outputs: outputs(&self.node, &made.launch),
+            channels: channels.ok_or_else(|| Failure::alive("the data plane has ended"))?,
+        };
+        let (writer, report) = blocking(move || dump.carry_out()).await?;
+        let dumped = Instant::now();
+        self.reap_dumped().await.map_err(Failure::dead)?;
+        let bytes = Bytes(report.image_bytes);
+        self.seal(epoch, writer, root, report);
+        Ok(AppEvent::Dumped { epoch, bytes, dump: dumped - began, release: dumped.elapsed() })
+    }
+
+    /// The processes are dead; now their ids and their group are free as well.
+    async fn reap_dumped(&mut self) -> anyhow::Result<()> {
+        if let State::Frozen { root, .. } = std::mem::replace(&mut self.state, State::Parked) {
+            tokio::time::timeout(REAP_LIMIT, root.ended()).await??;
+        }
+        let cgroup = self.made().cgroup.clone();
+        Ok(blocking(move || cgroup.thaw().and_then(|()| cgroup.wait_empty(REAP_LIMIT))).await?)
+    }
+
+    fn seal(&self, epoch: Epoch, writer: SnapshotWriter, root: i32, report: DumpReport) {
+        let (node, job, own) = (Arc::clone(&self.node), self.job, self.own.clone());
+        tokio::task::spawn_blocking(move || {
+            let began = Instant::now();
+            let origin = Origin::of(&node.criu, Pid::from_raw(root), &report);
+            let sealed = writer.seal(origin).map_err(|error| error.to_string()).map(|_| began.elapsed());
+            let pruned = Store::open(&node.config.store).and_then(|store| store.prune(&job.to_string()));
+            if let Err(error) = pruned {
+                tracing::warn!(%job, %error, "an old snapshot could not be removed");
+            }
+            // The task may have ended meanwhile; then its snapshots go as well.
+            let _ = own.send(Note::Sealed(epoch, sealed));
+        });
+    }
+
+    pub(super) async fn restore(&mut self, epoch: Epoch) -> Result<AppEvent, Failure> {
+        if !matches!(self.state, State::Parked) {
+            return Err(Failure::dead("it is not parked"));
+        }
+        let began = Instant::now();
+        let (node, job, segment) = (Arc::clone(&self.node), self.job, self.segment_path());
+        let inode = self.made().segment.inode();
+        let cgroups: Vec<PathBuf> =
+            self.made().cgroup.procs().iter().filter_map(|file| file.parent()).map(Into::into).collect();
+        let work = move || bring_back(&node, job, epoch, segment, inode, cgroups);
+        let Back { restored, channels, bytes } = blocking(work).await.map_err(Failure::dead)?;
+        let root = Child::adopt(restored.root.as_raw()).map_err(Failure::dead)?;
+        for foreign in &restored.foreign {
+            tracing::warn!(output = %foreign.path.display(), kept_in = %foreign.kept_in.display(), "output that is not the job's was set aside");
+        }
+        self.state = State::Stopped { root, restored };
+        match self.node.plane.ask(|reply| Command::Settle(self.job, epoch, channels, reply)).await {
+            Some(true) => Ok(AppEvent::Restored { epoch, bytes, restore: began.elapsed() }),
+            _ => Err(Failure::dead("its channel states do not decode")),
+        }
+    }
+
+    /// A restore that is not complete on all nodes is taken back; the snapshots stay.
+    pub(super) async fn discard(&mut self) {
+        if !matches!(self.state, State::Stopped { .. }) {
+            return;
+        }
+        match self.end_processes().await {
+            Ok(()) => self.state = State::Parked,
+            Err(error) => tracing::error!(%error, "a restored gang could not be ended"),
+        }
+    }
+}
+
+impl Dump {
+    /// Images, segment and channel states; the writer is what still has to be sealed.
+    fn carry_out(self) -> Result<(SnapshotWriter, DumpReport), Failure> {
+        let store = Store::open(&self.node.config.store).map_err(Failure::alive)?;
+        store.has_room(self.held.0).map_err(Failure::alive)?;
+        let begun = store.begin(&self.job.to_string(), self.epoch.0, SystemTime::now());
+        let mut writer = begun.map_err(Failure::alive)?;
+        writer.save_channels(&self.channels).map_err(Failure::alive)?;
+        writer.save_segment(&self.segment).map_err(Failure::alive)?;
+        let request = DumpRequest {
+            root: Pid::from_raw(self.root),
+            freeze_cgroup: self.freezer,
+            segment: Some(self.segment),
+            images_dir: writer.images_dir(),
+            work_dir: writer.work_dir(),
+            timeout: DUMP_LIMIT,
+        };
+        let dumped = self.node.criu.dump(&request);
+        let report = dumped.map_err(|error| Failure {
+            alive: matches!(error.job(), JobState::Frozen | JobState::Running),
+            reason: error.to_string(),
+        })?;
+        // From here on the processes are gone: the images are all there is.
+        writer.record_outputs(&self.outputs).map_err(Failure::dead)?;
+        Ok((writer, report))
+    }
+}
+
+/// What a restore has brought back.
+struct Back {
+    restored: Restored,
+    channels: Vec<u8>,
+    bytes: Bytes,
+}
+
+fn bring_back(
+    node: &Node,
+    job: JobId,
+    epoch: Epoch,
+    segment: PathBuf,
+    inode: u64,
+    cgroups: Vec<PathBuf>,
+) -> anyhow::Result<Back> {
+    let snapshot = Store::open(&node.config.store)?.snapshot(&job.to_string(), epoch.0)?;
+    snapshot.verify()?;
+    let file = SegmentFile::at(&segment)?;
+    anyhow::ensure!(file.inode == inode, "the segment {} was replaced by another file", segment.display());
+    let channels = snapshot.channels()?.unwrap_or_default();
+    snapshot.load_segment(&segment)?;
+    let restored = node.criu.restore(&snapshot.restore_request(cgroups, Some(file), RESTORE_LIMIT))?;
+    let images = snapshot.manifest().files.iter().filter(|file| file.name.starts_with("images/"));
+    let bytes = images.map(|file| Bytes(file.bytes)).sum();
+    Ok(Back { restored, channels, bytes })
+}
+
+/// The files that the ranks here write their output to.
+fn outputs(node: &Node, launch: &LaunchRequest) -> Vec<PathBuf> {
+    let here = (0..).zip(&launch.placement).filter(|(_, place)| **place == node.config.node);
+    here.flat_map(|(rank, _)| ["out", "err"].map(|kind| launch::output(&launch.output, rank, kind))).collect()
+}

@@ -1,0 +1,245 @@
+//! A daemon from its start to its end: sets up the node, serves one control session, removes everything.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, BufRead},
+    net::TcpListener as StdListener,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context;
+use coswitch_ckpt::Criu;
+use coswitch_policies::{JobId, NodeId};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    sync::mpsc::{UnboundedReceiver, unbounded_channel},
+    time::{MissedTickBehavior, interval, timeout},
+};
+use tracing::{error, info, warn};
+
+use crate::{
+    app::{App, Node, Note},
+    cgroup::{Hierarchies, NodeCgroup},
+    fabric,
+    node::{self, NodeConfig, VirtualLink},
+    plane::{Command, Plane, PlaneEvent, connect},
+    protocol::{AppEvent, AppRequest, Event, Member, Request, Step},
+    session,
+};
+
+/// What a daemon says on its standard output while it starts, a word a line.
+pub const NAMESPACE: &str = "namespace";
+/// See [`NAMESPACE`]: listening.
+pub const READY: &str = "ready";
+
+const FIRST_CONTACT_LIMIT: Duration = Duration::from_secs(30);
+const LINK_LIMIT: Duration = Duration::from_secs(10);
+const RELEASE_LIMIT: Duration = Duration::from_secs(30);
+const DESTROY_LIMIT: Duration = Duration::from_secs(10);
+const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+/// Traffic is told once in so many samples.
+const TRAFFIC_EVERY: u32 = 10;
+
+/// Runs a daemon; the configuration is the first line of standard input.
+///
+/// # Errors
+/// Where the node cannot be set up. Whatever had been made is removed.
+pub fn run() -> anyhow::Result<()> {
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).context("failed to read the configuration")?;
+    let config: NodeConfig = serde_json::from_str(&line).context("failed to understand the configuration")?;
+    if let Some(link) = config.link {
+        join_fabric(config.node, link)?;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let result = runtime.block_on(serve(config));
+    // A read of standard input may still be blocked in the background.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+/// Before any thread is started: namespaces belong to threads.
+fn join_fabric(node: NodeId, link: VirtualLink) -> anyhow::Result<()> {
+    fabric::enter_namespace()?;
+    say(NAMESPACE);
+    let mut plugged = String::new();
+    io::stdin().lock().read_line(&mut plugged).context("failed to be plugged in")?;
+    Ok(fabric::configure_link(node, link.rate)?)
+}
+
+#[allow(clippy::print_stdout, reason = "the parent reads these words")]
+fn say(word: &str) {
+    println!("{word}");
+}
+
+async fn serve(config: NodeConfig) -> anyhow::Result<()> {
+    let hierarchies = Hierarchies::find()?;
+    let (name, store) = (config.name(), config.store.clone());
+    let result = set_up_and_serve(config, hierarchies.clone()).await;
+    // Also what a failed set-up has left, and what a failed release could not remove.
+    node::destroy(&hierarchies, &name, Some(&store), DESTROY_LIMIT)
+        .context("failed to remove what is left")?;
+    result
+}
+
+async fn set_up_and_serve(config: NodeConfig, hierarchies: Hierarchies) -> anyhow::Result<()> {
+    let (events, to_head) = unbounded_channel();
+    let (plane_events, from_plane) = unbounded_channel();
+    let criu = Criu::locate()?;
+    criu.prepare()?;
+    std::fs::create_dir_all(&config.store)
+        .with_context(|| format!("failed to make the store {}", config.store.display()))?;
+    let cgroup = NodeCgroup::create(hierarchies, &config.name(), config.memory)?;
+    let plane = Plane::start(config.node, plane_events)?;
+    let control = TcpListener::bind(config.control).await.context("failed to listen for the head node")?;
+    let data = StdListener::bind(config.data).context("failed to listen for other daemons")?;
+    let node = Arc::new(Node { config, plane, criu, cgroup, events });
+    accept_links(Arc::clone(&node), data)?;
+    say(READY);
+    let (own, identity) = (node.config.node, node.config.identity.clone());
+    let contact = timeout(FIRST_CONTACT_LIMIT, session::accept(&control, &identity, own)).await;
+    let stream = contact.context("no head node came")??;
+    let (incoming, requests) = unbounded_channel();
+    let carried = tokio::spawn(session::carry(stream, to_head, incoming, || Event::Alive));
+    let mut serving = Serving { node, apps: BTreeMap::new() };
+    serving.run(requests, from_plane).await;
+    serving.release_all().await;
+    // The last answers go out, unless nobody is there to take them.
+    drop(serving);
+    let _ = timeout(Duration::from_millis(200), carried).await;
+    Ok(())
+}
+
+/// Each handshake in a thread of its own: a stranger that dawdles delays nobody.
+fn accept_links(node: Arc<Node>, listener: StdListener) -> anyhow::Result<()> {
+    let (own, server) = (node.config.node, node.config.identity.server()?);
+    let node = Arc::downgrade(&node);
+    let accept = move || {
+        for stream in listener.incoming().flatten() {
+            let (node, server) = (node.clone(), Arc::clone(&server));
+            std::thread::spawn(move || match (connect::accept(stream, own, &server), node.upgrade()) {
+                (Ok((peer, stream)), Some(node)) => node.plane.tell(Command::AddLink(peer, stream)),
+                (Err(error), _) => warn!(%error, "data link refused"),
+                (Ok(_), None) => {}
+            });
+        }
+    };
+    std::thread::Builder::new().name("links".into()).spawn(accept)?;
+    Ok(())
+}
+
+struct Serving {
+    node: Arc<Node>,
+    apps: BTreeMap<JobId, (App, tokio::task::JoinHandle<()>)>,
+}
+
+impl Serving {
+    async fn run(
+        &mut self,
+        mut requests: UnboundedReceiver<Request>,
+        mut plane: UnboundedReceiver<PlaneEvent>,
+    ) {
+        let mut sample = interval(SAMPLE_EVERY);
+        sample.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut terminate, mut interrupt) =
+            match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+                (Ok(terminate), Ok(interrupt)) => (terminate, interrupt),
+                _ => return error!("signals cannot be handled"),
+            };
+        let mut ticks = 0;
+        loop {
+            tokio::select! {
+                request = requests.recv() => match request {
+                    Some(Request::Shutdown) | None => return info!("the head node has ended the session"),
+                    Some(Request::Join { members }) => self.join(members),
+                    Some(Request::App { job, request }) => self.on_request(job, request),
+                    Some(Request::Hello { .. } | Request::Alive) => {}
+                },
+                Some(event) = plane.recv() => self.on_plane(event),
+                _ = sample.tick() => {
+                    ticks += 1;
+                    self.sample(ticks % TRAFFIC_EVERY == 0);
+                }
+                _ = terminate.recv() => return info!("terminated"),
+                // Ctrl-C reaches the whole foreground group: the master decides what it means.
+                _ = interrupt.recv() => {}
+            }
+        }
+    }
+
+    fn on_request(&mut self, job: JobId, request: AppRequest) {
+        self.apps.retain(|_, (_, task)| !task.is_finished());
+        if matches!(request, AppRequest::Launch(_)) {
+            self.apps.entry(job).or_insert_with(|| App::start(Arc::clone(&self.node), job));
+        }
+        match (self.apps.get(&job), request) {
+            (Some((app, _)), request) => app.note(Note::Request(request)),
+            (None, AppRequest::Release) => self.node.tell(Event::App { job, event: AppEvent::Released }),
+            (None, _) => {
+                let reason = "there is no such application here".to_string();
+                let event = AppEvent::Failed { during: Step::Run, reason, alive: false };
+                self.node.tell(Event::App { job, event });
+            }
+        }
+    }
+
+    fn on_plane(&self, event: PlaneEvent) {
+        let job = match &event {
+            PlaneEvent::LinkLost { peer, reason } => {
+                warn!(%peer, reason, "data link lost");
+                return self.node.tell(Event::LinkLost { peer: *peer });
+            }
+            PlaneEvent::Freeze { job, .. }
+            | PlaneEvent::Thaw { job, .. }
+            | PlaneEvent::Flushed { job, .. }
+            | PlaneEvent::Aborted { job, .. }
+            | PlaneEvent::CutFailed { job, .. }
+            | PlaneEvent::FromLauncher { job, .. }
+            | PlaneEvent::Corrupt { job, .. } => *job,
+        };
+        if let Some((app, _)) = self.apps.get(&job) {
+            app.note(Note::Plane(event));
+        }
+    }
+
+    fn sample(&self, traffic: bool) {
+        if let Ok((used, by_job)) = self.node.cgroup.used_by_job() {
+            self.node.tell(Event::Memory { used, by_job });
+        }
+        if traffic {
+            self.apps.values().for_each(|(app, _)| app.note(Note::Sample));
+        }
+    }
+
+    /// Connects to every lower node; the higher ones connect to this one.
+    fn join(&self, members: Vec<Member>) {
+        let node = Arc::clone(&self.node);
+        tokio::task::spawn_blocking(move || {
+            let own = node.config.node;
+            let client = node.config.identity.client().map_err(|error| error.to_string());
+            let joined = client.and_then(|client| {
+                members.iter().filter(|member| member.node < own).try_for_each(|member| {
+                    let (peer, stream) = connect::connect(member.data, own, &client, LINK_LIMIT)
+                        .map_err(|error| format!("{}: {error}", member.node))?;
+                    node.plane.tell(Command::AddLink(peer, stream));
+                    Ok(())
+                })
+            });
+            node.tell(match joined {
+                Ok(()) => Event::Joined,
+                Err(reason) => Event::JoinFailed { reason },
+            });
+        });
+    }
+
+    async fn release_all(&mut self) {
+        for (job, (app, task)) in std::mem::take(&mut self.apps) {
+            app.note(Note::Request(AppRequest::Release));
+            if timeout(RELEASE_LIMIT, task).await.is_err() {
+                error!(%job, "the application could not be released in time");
+            }
+        }
+    }
+}

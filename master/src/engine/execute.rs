@@ -1,0 +1,391 @@
+//! The loop: events to the scheduler, its decisions to the dispatchers, everything that happens to the caller.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Context;
+use coswitch_daemon::protocol::{Exit, LaunchRequest, Wait as DaemonWait};
+use coswitch_dispatcher::{
+    Dispatcher,
+    app::Limits,
+    cluster::{Cluster, NodeEvent},
+    protocol::{Order, Outcome as AppOutcome, PhaseKind, Report},
+};
+use coswitch_policies::{
+    Decision, Event as Happened, Incoming, JobId, Rank, Scheduler, SchedulerConfig, SimTime, Start, SwitchId,
+    TimerId,
+};
+use tokio::{
+    sync::mpsc::{UnboundedSender, unbounded_channel},
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    EngineOptions, Outcome,
+    nodes::Nodes,
+    switch::{Next, Switching},
+};
+use crate::{
+    config::{Job, JobSet, Wait},
+    journal::{Event, JobMemory, JobOutcome, Phase, RunEvent, RunOutcome, VERSION},
+};
+
+/// Runs the set on nodes that are up, and tells them to end.
+pub(super) async fn execute(
+    jobs: JobSet,
+    options: &EngineOptions,
+    nodes: &Nodes,
+    events: impl FnMut(RunEvent),
+) -> anyhow::Result<Outcome> {
+    let (node_events, mut from_nodes) = unbounded_channel();
+    let (reports, mut from_jobs) = unbounded_channel();
+    let cluster = Cluster::connect(&nodes.addresses(), nodes.identity(), node_events).await?;
+    let mut executor = Executor::new(jobs, options, cluster, reports, events)?;
+    executor.start();
+    let interrupted = tokio::signal::ctrl_c();
+    tokio::pin!(interrupted);
+    let run = loop {
+        if let Some(outcome) = executor.over() {
+            break outcome;
+        }
+        let due = executor.due();
+        tokio::select! {
+            Some((job, report)) = from_jobs.recv() => executor.on_report(job, report),
+            Some(event) = from_nodes.recv() => if let Some(lost) = executor.on_node(event) { break lost },
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => executor.on_due(),
+            _ = &mut interrupted => break RunOutcome::Interrupted,
+        }
+    };
+    executor.tell(Event::RunEnded { outcome: run });
+    executor.cluster.shut_down();
+    Ok(Outcome { run })
+}
+
+/// Everything the loop keeps.
+struct Executor<'a, F> {
+    began: Instant,
+    jobs: BTreeMap<JobId, Job>,
+    options: &'a EngineOptions,
+    cluster: Cluster,
+    reports: UnboundedSender<(JobId, Report)>,
+    events: F,
+    scheduler: Scheduler,
+    dispatchers: BTreeMap<JobId, Dispatcher>,
+    /// Submitted at these times.
+    arrivals: BTreeMap<SimTime, Vec<JobId>>,
+    timers: BTreeSet<(SimTime, TimerId)>,
+    switching: Option<Switching>,
+    /// For steps that outlast their switch.
+    last_switch: SwitchId,
+    running: BTreeSet<JobId>,
+    any_failed: bool,
+    all_done: bool,
+}
+
+impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
+    fn new(
+        set: JobSet,
+        options: &'a EngineOptions,
+        cluster: Cluster,
+        reports: UnboundedSender<(JobId, Report)>,
+        events: F,
+    ) -> anyhow::Result<Self> {
+        let (settings, machines) = (&set.scheduler, &set.cluster);
+        let config = SchedulerConfig {
+            max_per_cell: settings.max_per_cell,
+            switching: settings.switching,
+            ..SchedulerConfig::new(settings.policy, settings.quantum)
+        };
+        let capacity = coswitch_policies::Cluster::uniform(machines.nodes, machines.memory);
+        let mut arrivals: BTreeMap<SimTime, Vec<JobId>> = BTreeMap::new();
+        for job in &set.jobs {
+            arrivals.entry(job.arrival).or_default().push(job.id);
+        }
+        let mut executor = Self {
+            began: Instant::now(),
+            options,
+            cluster,
+            reports,
+            events,
+            scheduler: Scheduler::new(capacity, config).context("failed to set up the scheduler")?,
+            dispatchers: BTreeMap::new(),
+            arrivals,
+            timers: BTreeSet::new(),
+            switching: None,
+            last_switch: SwitchId(0),
+            running: BTreeSet::new(),
+            any_failed: false,
+            all_done: false,
+            jobs: BTreeMap::new(),
+        };
+        executor.tell(Event::RunStarted {
+            version: VERSION,
+            run: options.run.clone(),
+            name: set.name.clone(),
+            policy: settings.policy,
+            nodes: machines.nodes,
+            capacity: machines.memory,
+            quantum: settings.quantum,
+        });
+        executor.jobs = set.jobs.into_iter().map(|job| (job.id, job)).collect();
+        Ok(executor)
+    }
+
+    fn now(&self) -> SimTime {
+        SimTime::from(self.began.elapsed())
+    }
+
+    fn tell(&mut self, kind: Event) {
+        let at = self.now();
+        (self.events)(RunEvent { at, kind });
+    }
+
+    fn warn(&mut self, text: String) {
+        tracing::warn!(text);
+        self.tell(Event::Warning { text });
+    }
+
+    fn over(&self) -> Option<RunOutcome> {
+        let over = self.all_done && self.arrivals.is_empty() && self.dispatchers.is_empty();
+        over.then_some(if self.any_failed { RunOutcome::JobsFailed } else { RunOutcome::Done })
+    }
+
+    /// When the next timer fires or job arrives.
+    fn due(&self) -> Option<Instant> {
+        let arrival = self.arrivals.keys().next().copied();
+        let timer = self.timers.first().map(|(at, _)| *at);
+        let next = [arrival, timer].into_iter().flatten().min()?;
+        Some(self.began + next.since(SimTime(0)))
+    }
+
+    fn start(&mut self) {
+        self.on_due();
+    }
+
+    fn on_due(&mut self) {
+        let now = self.now();
+        while let Some(entry) = self.arrivals.first_entry().filter(|entry| *entry.key() <= now) {
+            let ids = entry.remove();
+            let jobs: Vec<Job> = ids.iter().map(|id| self.jobs[id].clone()).collect();
+            for job in &jobs {
+                let Job { id, name, ranks, memory, alone, .. } = job.clone();
+                self.tell(Event::JobSubmitted { job: id, name, ranks, memory, alone });
+            }
+            self.schedule(Happened::Submitted { jobs: jobs.iter().map(Job::spec).collect() });
+        }
+        while let Some((_, timer)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
+            self.timers.pop_first();
+            self.schedule(Happened::TimerFired { timer });
+        }
+    }
+
+    fn schedule(&mut self, happened: Happened) {
+        let now = self.now();
+        self.all_done = false;
+        for decision in self.scheduler.on_event(now, happened) {
+            self.carry_out(decision);
+        }
+    }
+
+    fn carry_out(&mut self, decision: Decision) {
+        match decision {
+            Decision::Admitted { .. } | Decision::Queued { .. } | Decision::Moved(_) => {}
+            Decision::Rejected { job, reason } => {
+                self.any_failed = true;
+                let outcome = JobOutcome::Failed(reason.to_string());
+                self.tell(Event::JobFinished { job, outcome, last_output: String::new() });
+            }
+            Decision::Switch(plan) => {
+                self.last_switch = plan.switch;
+                self.tell(Event::SwitchStarted {
+                    switch: plan.switch,
+                    outgoing: plan.outgoing.clone(),
+                    incoming: plan.incoming.iter().map(|incoming| incoming.job).collect(),
+                });
+                let mut switching = Switching::new(plan, self.now());
+                for job in &switching.plan.outgoing {
+                    self.running.remove(job);
+                    if let Some(dispatcher) = self.dispatchers.get(job) {
+                        dispatcher.order(Order::Park);
+                    }
+                }
+                let next = switching.begin();
+                self.switching = Some(switching);
+                self.go_on(next);
+            }
+            Decision::SetTimer { timer, at } => drop(self.timers.insert((at, timer))),
+            Decision::Abandon { job, failures } => {
+                self.warn(format!("{job} is given up: {failures} switches in a row failed because of it"));
+                if let Some(dispatcher) = self.dispatchers.get(&job) {
+                    dispatcher.order(Order::End);
+                }
+            }
+            Decision::SlotStarted(turn) | Decision::SlotChanged(turn) => {
+                self.tell(Event::SlotStarted { slot: turn.slot, jobs: turn.jobs, ends: turn.ends });
+            }
+            Decision::AllDone => self.all_done = true,
+        }
+    }
+
+    /// The switch under way has come a step further.
+    fn go_on(&mut self, next: Next) {
+        match next {
+            Next::Wait => {}
+            Next::BringIn(incoming) => incoming.into_iter().for_each(|incoming| self.bring_in(incoming)),
+            Next::Over(astray) => {
+                let Some(switching) = self.switching.take() else { return };
+                let moved: BTreeSet<JobId> =
+                    switching.plan.incoming.iter().map(|incoming| incoming.job).collect();
+                let others_run = self.running.iter().any(|job| !moved.contains(job));
+                let switch = switching.plan.switch;
+                let exposed = switching.exposed(self.now(), others_run);
+                let (bytes_out, bytes_in) = (switching.bytes_out, switching.bytes_in);
+                self.tell(Event::SwitchEnded { switch, exposed, bytes_out, bytes_in });
+                self.schedule(if astray.is_empty() {
+                    Happened::SwitchDone { switch }
+                } else {
+                    Happened::SwitchFailed { switch, astray }
+                });
+            }
+        }
+    }
+
+    fn bring_in(&mut self, Incoming { job, start, placement }: Incoming) {
+        if start == Start::Restore {
+            if let Some(dispatcher) = self.dispatchers.get(&job) {
+                dispatcher.order(Order::Restore);
+            }
+            return;
+        }
+        self.tell(Event::JobLaunched { job, placement: placement.clone() });
+        let spec = &self.jobs[&job];
+        let node_of = |rank| placement.node_of(Rank(rank)).expect("a placement names a node for every rank");
+        let mut command = vec![spec.program.display().to_string()];
+        command.extend(spec.arguments.iter().cloned());
+        let launch = LaunchRequest {
+            name: spec.name.clone(),
+            placement: (0..spec.ranks).map(node_of).collect(),
+            command,
+            env: environment(spec),
+            cwd: spec.cwd.clone(),
+            output: self.options.out.join(&spec.name),
+            wait: wait(spec.wait),
+        };
+        let dispatcher =
+            Dispatcher::start(job, launch, Limits::default(), self.cluster.clone(), self.reports.clone());
+        dispatcher.order(Order::Launch);
+        self.dispatchers.insert(job, dispatcher);
+    }
+
+    fn on_report(&mut self, job: JobId, report: Report) {
+        match report {
+            Report::Running => {
+                self.running.insert(job);
+                self.tell(Event::JobRunning { job });
+                self.step(|switching| switching.on_done(job));
+            }
+            Report::Parked => self.step(|switching| switching.on_done(job)),
+            Report::StillRunning { reason } => {
+                self.running.insert(job);
+                self.warn(format!("{job} was not parked: {reason}"));
+                self.step(|switching| switching.on_stayed(job));
+            }
+            Report::Ended(outcome) => self.on_ended(job, outcome),
+            Report::Phase(phase) => self.on_phase(job, phase),
+            Report::Mended { what } => self.warn(format!("{job}: {what}")),
+            Report::Traffic { .. } => {}
+        }
+    }
+
+    fn step(&mut self, advance: impl FnOnce(&mut Switching) -> Next) {
+        if let Some(next) = self.switching.as_mut().map(advance) {
+            self.go_on(next);
+        }
+    }
+
+    fn on_ended(&mut self, job: JobId, outcome: AppOutcome) {
+        self.running.remove(&job);
+        self.dispatchers.remove(&job);
+        let (outcome, last_output) = told(outcome);
+        let happened =
+            if outcome.is_success() { Happened::Finished { job } } else { Happened::Failed { job } };
+        self.any_failed |= !outcome.is_success();
+        self.tell(Event::JobFinished { job, outcome, last_output });
+        self.schedule(happened);
+        self.step(|switching| switching.on_done(job));
+    }
+
+    fn on_phase(&mut self, job: JobId, phase: coswitch_dispatcher::protocol::Phase) {
+        let ended = self.now();
+        let began = SimTime(ended.0.saturating_sub(u64::try_from(phase.took.as_nanos()).unwrap_or(u64::MAX)));
+        if let Some(switching) = &mut self.switching {
+            match phase.kind {
+                PhaseKind::Dump => switching.bytes_out = switching.bytes_out.saturating_add(phase.bytes),
+                PhaseKind::Restore => switching.bytes_in = switching.bytes_in.saturating_add(phase.bytes),
+                _ => {}
+            }
+        }
+        let kind = match phase.kind {
+            PhaseKind::Freeze => Phase::Freeze,
+            PhaseKind::Flush => Phase::Flush,
+            PhaseKind::Dump => Phase::Dump,
+            PhaseKind::Release => Phase::Release,
+            PhaseKind::Seal => Phase::Seal,
+            PhaseKind::Restore => Phase::Restore,
+        };
+        let (switch, node, bytes) = (self.last_switch, phase.node, phase.bytes);
+        self.tell(Event::PhaseDone { switch, job, node, phase: kind, began, ended, bytes });
+    }
+
+    /// Losing a node ends the run: what ran there cannot be taken up elsewhere yet.
+    fn on_node(&mut self, event: NodeEvent) -> Option<RunOutcome> {
+        match event {
+            NodeEvent::Memory { node, used, by_job } => {
+                let by_job = by_job.into_iter().map(|(job, used)| JobMemory { job, used }).collect();
+                self.tell(Event::MemorySample { node, used, by_job });
+                None
+            }
+            NodeEvent::Lost { node, reason } => {
+                self.warn(format!("{node} was lost: {reason}; the run ends"));
+                Some(RunOutcome::Aborted)
+            }
+        }
+    }
+}
+
+/// What the journal says of an application's end.
+fn told(outcome: AppOutcome) -> (JobOutcome, String) {
+    match outcome {
+        AppOutcome::Succeeded => (JobOutcome::Exit(0), String::new()),
+        AppOutcome::RankFailed { rank, exit, last_output } => {
+            let outcome = match exit {
+                Exit::Status(status) => JobOutcome::Exit(status),
+                Exit::Signal(signal) => JobOutcome::Signal(signal),
+                Exit::NotStarted(reason) => {
+                    JobOutcome::Failed(format!("rank {rank} did not start: {reason}"))
+                }
+                Exit::Aborted(code) => {
+                    JobOutcome::Failed(format!("rank {rank} called MPI_Abort with code {code}"))
+                }
+            };
+            (outcome, last_output)
+        }
+        AppOutcome::Lost { reason } => (JobOutcome::Failed(reason), String::new()),
+        AppOutcome::Stopped => (JobOutcome::Failed("stopped".into()), String::new()),
+    }
+}
+
+/// A rank sees the environment of `coswitch run`, as under any MPI launcher, and what the run file adds.
+fn environment(job: &Job) -> Vec<(String, String)> {
+    let mut env: BTreeMap<String, String> = std::env::vars().collect();
+    env.extend(job.env.clone());
+    env.into_iter().collect()
+}
+
+fn wait(wait: Wait) -> DaemonWait {
+    match wait {
+        Wait::Spin => DaemonWait::Spin,
+        Wait::Yield => DaemonWait::Yield,
+        Wait::Block => DaemonWait::Block,
+        Wait::SpinBlock => DaemonWait::SpinBlock,
+    }
+}
