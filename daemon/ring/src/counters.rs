@@ -43,9 +43,9 @@ impl Counters {
         add(&self.bytes_sent, bytes);
     }
 
-    /// One message of `bytes` was delivered.
-    pub fn on_received(&self, bytes: u64) {
-        add(&self.messages_received, 1);
+    /// `messages` messages of `bytes` bytes in all were delivered.
+    pub fn on_received(&self, messages: u64, bytes: u64) {
+        add(&self.messages_received, messages);
         add(&self.bytes_received, bytes);
     }
 

@@ -1,0 +1,120 @@
+//! Moving records: from the rings into the core, from the outboxes into the rings.
+
+use super::send::{push_bytes, push_message};
+use super::wire::Kind;
+use super::{Core, Engine, Queued, sound};
+use coswitch_ring::{Header, Path};
+
+/// Records taken from one path before the next one gets its turn.
+const BATCH: usize = 32;
+
+impl Core {
+    fn on_record(&mut self, header: &Header, payload: &[u8]) {
+        match Kind::of(header) {
+            Some(Kind::Eager | Kind::Rts) => self.on_message(header, payload),
+            Some(Kind::Data) => self.on_data(header, payload),
+            Some(Kind::Cts) => self.on_clear_to_send(header),
+            Some(Kind::Write) => self.on_write(header, payload),
+            Some(Kind::Read) => self.on_read(header),
+            Some(Kind::ReadReply) => self.on_read_reply(header, payload),
+            Some(Kind::Ack) => self.on_ack(header),
+            None => {
+                eprintln!("coswitch: record of unknown kind {} from rank {}", header.kind, header.src);
+                std::process::abort()
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Takes what has come and sends what can be sent; true if anything moved.
+    pub(crate) fn progress(&mut self) -> bool {
+        let mut moved = self.drain(Path::Daemon);
+        for peer in 0..self.core.outboxes.len() as u32 - 1 {
+            moved |= peer != self.core.local && self.drain(Path::Peer(peer));
+        }
+        for outbox in 0..self.core.outboxes.len() {
+            moved |= self.flush_outbox(outbox);
+        }
+        let (messages, bytes) =
+            (std::mem::take(&mut self.core.received_messages), std::mem::take(&mut self.core.received_bytes));
+        if messages > 0 {
+            self.port.counters().on_received(messages, bytes);
+        }
+        moved
+    }
+
+    fn drain(&mut self, path: Path) -> bool {
+        if !self.port.has_news(path) {
+            return false;
+        }
+        for _ in 0..BATCH {
+            let Some(record) = sound(self.port.peek(path)) else { break };
+            self.core.on_record(&record.header, record.payload);
+            sound(self.port.pop(path));
+        }
+        true
+    }
+
+    /// Sends what waits for this path until there is no room; true if anything was sent.
+    pub(crate) fn flush_outbox(&mut self, number: usize) -> bool {
+        let path = match number == self.core.outboxes.len() - 1 {
+            true => Path::Daemon,
+            false => Path::Peer(number as u32),
+        };
+        let mut moved = false;
+        while !self.core.outboxes[number].queue.is_empty() {
+            if !self.flush_queued(number, path) {
+                return moved;
+            }
+            moved = true;
+        }
+        while let Some(message) = self.core.outboxes[number].streams.pop_front() {
+            if !self.flush_stream(number, path, message) {
+                return moved;
+            }
+            moved = true;
+        }
+        moved
+    }
+
+    fn flush_queued(&mut self, number: usize, path: Path) -> bool {
+        let Some(queued) = self.core.outboxes[number].queue.pop_front() else { return false };
+        let pushed = match &queued {
+            Queued::Control(header) => sound(self.port.push(path, header, &[])),
+            Queued::Message(send) => push_message(&mut self.port, &mut self.core, path, send),
+        };
+        match queued {
+            queued if !pushed => self.core.outboxes[number].queue.push_front(queued),
+            Queued::Message(send) => self.core.after_first_record(send, number),
+            Queued::Control(_) => {}
+        }
+        pushed
+    }
+
+    /// Sends one record of a stream and puts it behind the others; false if there was no room.
+    fn flush_stream(&mut self, number: usize, path: Path, message: u64) -> bool {
+        let Some(transfer) = self.core.transfers.get_mut(&message) else { return true };
+        let piece = (transfer.allowed - transfer.sent).min(self.port.segment().chunk_bytes() as u64);
+        let header = Header { offset: transfer.sent, ..transfer.header };
+        let pushed = push_bytes(
+            &mut self.port,
+            path,
+            &header,
+            &transfer.source,
+            transfer.sent as usize,
+            piece as usize,
+        );
+        if !pushed {
+            self.core.outboxes[number].streams.push_front(message);
+            return false;
+        }
+        transfer.sent += piece;
+        if transfer.sent >= transfer.goal {
+            self.core.finish_transfer(message);
+        } else if transfer.sent < transfer.allowed {
+            self.core.outboxes[number].streams.push_back(message);
+        }
+        true
+    }
+}

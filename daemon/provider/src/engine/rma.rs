@@ -1,0 +1,256 @@
+//! One-sided operations, emulated: the target's progress serves them.
+//!
+//! A write is a stream of records, each telling its place; the target copies them in and acknowledges the last. A
+//! read is one record that asks, answered by a stream. Both complete when the answer is complete, which is stronger
+//! than libfabric asks for and is what MPI's flush needs.
+
+use super::address::Address;
+use super::buffer::{Source, Spans};
+use super::completion::{Completion, Failure};
+use super::send::Transfer;
+use super::wire::{self, Kind};
+use super::{Core, Engine, Errno, Handle, Queued, Route};
+use crate::abi::{
+    FI_EACCES, FI_EHOSTUNREACH, FI_EINVAL, FI_ENOKEY, FI_READ, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA,
+    FI_WRITE,
+};
+use coswitch_ring::Header;
+
+/// Memory registered for access by others. Remote addresses count from its beginning.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Region {
+    pub(crate) base: usize,
+    pub(crate) len: usize,
+    /// `FI_REMOTE_READ`, `FI_REMOTE_WRITE`.
+    pub(crate) access: u64,
+}
+
+impl Region {
+    /// The memory at a remote address, if the access is allowed.
+    fn at(&self, address: u64, len: u64, access: u64) -> Result<Spans, Errno> {
+        let end = address.checked_add(len).ok_or(FI_EINVAL)?;
+        if end > self.len as u64 {
+            return Err(FI_EINVAL);
+        }
+        if self.access & access == 0 {
+            return Err(FI_EACCES);
+        }
+        // SAFETY: the program registered this memory for remote access and keeps it until it closes the region; the
+        // part lies within, as just checked.
+        Ok(unsafe { Spans::one((self.base as *mut u8).wrapping_add(address as usize), len as usize) })
+    }
+}
+
+/// A one-sided operation on its way.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    endpoint: u16,
+    context: usize,
+    reports: bool,
+    act: Act,
+    received: u64,
+    total: u64,
+}
+
+#[derive(Debug)]
+enum Act {
+    Read(Spans),
+    Write,
+}
+
+/// A one-sided operation as the caller asks for it.
+#[derive(Debug)]
+pub(crate) struct Rma {
+    pub(crate) from: Address,
+    pub(crate) to: Address,
+    pub(crate) address: u64,
+    pub(crate) key: u64,
+    pub(crate) context: usize,
+    pub(crate) reports: bool,
+}
+
+impl Rma {
+    fn header(&self, kind: Kind, message: u64, total: u64) -> Header {
+        Header { tag: self.address, data: self.key, message, total, ..wire::header(kind, self.from, self.to) }
+    }
+
+    fn operation(&self, act: Act, total: u64) -> Operation {
+        let &Rma { from, context, reports, .. } = self;
+        Operation { endpoint: from.endpoint, context, reports, act, received: 0, total }
+    }
+}
+
+impl Engine {
+    /// Writes `source` to remote memory.
+    pub(crate) fn write(&mut self, rma: &Rma, source: Source) -> Result<(), Errno> {
+        let total = source.len() as u64;
+        match self.core.route(rma.to.rank) {
+            Route::Nowhere => return Err(FI_EHOSTUNREACH),
+            Route::Own => self.core.write_to_self(rma, &source),
+            Route::Via(_, outbox) => {
+                let message = self.core.new_message();
+                self.core.operations.insert(message, rma.operation(Act::Write, total));
+                let header = rma.header(Kind::Write, message, total);
+                self.core.stream(header, source, outbox);
+                self.flush_outbox(outbox);
+            }
+        }
+        self.port.counters().on_sent(total);
+        Ok(())
+    }
+
+    /// Reads remote memory into `spans`.
+    pub(crate) fn read(&mut self, rma: &Rma, spans: Spans) -> Result<(), Errno> {
+        let total = spans.len() as u64;
+        match self.core.route(rma.to.rank) {
+            Route::Nowhere => return Err(FI_EHOSTUNREACH),
+            Route::Own => self.core.read_from_self(rma, &spans),
+            Route::Via(_, outbox) => {
+                let message = self.core.new_message();
+                self.core.operations.insert(message, rma.operation(Act::Read(spans), total));
+                let header = rma.header(Kind::Read, message, total);
+                self.core.outboxes[outbox].queue.push_back(Queued::Control(header));
+                self.flush_outbox(outbox);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    pub(crate) fn register(&mut self, domain: Handle, key: u64, region: Region) -> Result<(), Errno> {
+        match self.regions.contains_key(&(domain, key)) {
+            true => Err(FI_ENOKEY),
+            false => {
+                self.regions.insert((domain, key), region);
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn deregister(&mut self, domain: Handle, key: u64) {
+        self.regions.remove(&(domain, key));
+    }
+
+    /// Sends bytes that need no asking.
+    fn stream(&mut self, header: Header, source: Source, outbox: usize) {
+        let total = header.total;
+        if total == 0 {
+            return self.outboxes[outbox].queue.push_back(Queued::Control(header));
+        }
+        let transfer =
+            Transfer { header, source, outbox, sent: 0, allowed: total, goal: total, report: None };
+        let number = self.new_message();
+        self.start_transfer(number, transfer);
+    }
+
+    fn remote(
+        &mut self,
+        endpoint: u16,
+        address: u64,
+        key: u64,
+        len: u64,
+        access: u64,
+    ) -> Result<Spans, Errno> {
+        let domain = self.endpoint(endpoint).ok_or(FI_ENOKEY)?.domain;
+        self.regions.get(&(domain, key)).ok_or(FI_ENOKEY)?.at(address, len, access)
+    }
+
+    fn write_to_self(&mut self, rma: &Rma, source: &Source) {
+        let total = source.len() as u64;
+        let result = self.remote(rma.to.endpoint, rma.address, rma.key, total, FI_REMOTE_WRITE);
+        if let Ok(spans) = &result {
+            spans.write(0, &source.to_vec());
+        }
+        self.served(rma.to.endpoint, FI_REMOTE_WRITE);
+        self.finish_operation(rma.operation(Act::Write, total), result.err());
+    }
+
+    fn read_from_self(&mut self, rma: &Rma, spans: &Spans) {
+        let total = spans.len() as u64;
+        let result = self.remote(rma.to.endpoint, rma.address, rma.key, total, FI_REMOTE_READ);
+        if let Ok(memory) = &result {
+            spans.copy_from(memory);
+        }
+        self.served(rma.to.endpoint, FI_REMOTE_READ);
+        self.finish_operation(rma.operation(Act::Read(Spans::EMPTY), total), result.err());
+    }
+
+    /// Bytes to be written into our memory.
+    pub(crate) fn on_write(&mut self, header: &Header, payload: &[u8]) {
+        let endpoint = header.dst_endpoint;
+        let memory = self.remote(endpoint, header.tag, header.data, header.total, FI_REMOTE_WRITE);
+        if let Ok(spans) = &memory {
+            spans.write(header.offset as usize, payload);
+        }
+        if header.offset + payload.len() as u64 == header.total {
+            self.served(endpoint, FI_REMOTE_WRITE);
+            let error = memory.err().unwrap_or(0) as u64;
+            self.control(Header { data: error, ..wire::reply(Kind::Ack, header) });
+        }
+    }
+
+    /// A request for bytes of our memory.
+    pub(crate) fn on_read(&mut self, header: &Header) {
+        let endpoint = header.dst_endpoint;
+        let memory = self.remote(endpoint, header.tag, header.data, header.total, FI_REMOTE_READ);
+        self.served(endpoint, FI_REMOTE_READ);
+        match (memory, self.route(header.src)) {
+            (Ok(spans), Route::Via(_, outbox)) => {
+                let reply = Header { total: header.total, ..wire::reply(Kind::ReadReply, header) };
+                self.stream(reply, Source::User(spans), outbox);
+            }
+            (Err(error), _) => self.control(Header { data: error as u64, ..wire::reply(Kind::Ack, header) }),
+            _ => {}
+        }
+    }
+
+    /// Bytes we asked for.
+    pub(crate) fn on_read_reply(&mut self, header: &Header, payload: &[u8]) {
+        let Some(operation) = self.operations.get_mut(&header.message) else { return };
+        if let Act::Read(spans) = &operation.act {
+            spans.write(header.offset as usize, payload);
+        }
+        operation.received += payload.len() as u64;
+        if operation.received >= operation.total {
+            self.end_operation(header.message, None);
+        }
+    }
+
+    /// The target is done with a write, or refuses.
+    pub(crate) fn on_ack(&mut self, header: &Header) {
+        self.end_operation(header.message, (header.data != 0).then_some(header.data as i32));
+    }
+
+    fn end_operation(&mut self, message: u64, error: Option<Errno>) {
+        if let Some(operation) = self.operations.remove(&message) {
+            self.finish_operation(operation, error);
+        }
+    }
+
+    fn finish_operation(&mut self, operation: Operation, error: Option<Errno>) {
+        let Some(endpoint) = self.endpoint(operation.endpoint) else { return };
+        let sending = endpoint.sending;
+        let (kind, counter) = match operation.act {
+            Act::Read(_) => (FI_READ, endpoint.counters.read),
+            Act::Write => (FI_WRITE, endpoint.counters.write),
+        };
+        let len = operation.total as usize;
+        let what = Completion { context: operation.context, flags: FI_RMA | kind, len, ..Completion::EMPTY };
+        match error {
+            None => self.complete(sending, operation.reports, what),
+            Some(error) => self.fail(sending, Failure::new(what, error)),
+        }
+        self.count(counter, error.is_some());
+    }
+
+    /// Counts an access by others.
+    fn served(&mut self, endpoint: u16, access: u64) {
+        let Some(endpoint) = self.endpoint(endpoint) else { return };
+        let counters = endpoint.counters;
+        self.count(
+            if access == FI_REMOTE_READ { counters.remote_read } else { counters.remote_write },
+            false,
+        );
+    }
+}

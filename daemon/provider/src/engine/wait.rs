@@ -1,0 +1,170 @@
+//! When to stop polling: the waiting policies, pure. Time comes in as a number.
+//!
+//! MPI libraries poll the completion queue in a tight loop while they wait, but also once in a while from a program
+//! that computes in between (`MPI_Test`). Only the first may be put to sleep. So polls that find nothing are counted,
+//! the clock is read at every [`CHECK_EVERY`]th of them, and only if these came fast is the rank taken to be waiting.
+
+use coswitch_ring::WaitPolicy;
+use std::time::Duration;
+
+/// Idle polls between two looks at the clock.
+const CHECK_EVERY: u32 = 16;
+/// That many polls take no longer than this when the caller does nothing else.
+const TIGHT_NS: u64 = CHECK_EVERY as u64 * 2_000;
+/// Bounds of a sleep. It grows while nothing comes; the bell ends it anyway.
+const SLEEP_MIN: Duration = Duration::from_millis(1);
+const SLEEP_MAX: Duration = Duration::from_millis(64);
+
+/// What to do after a poll that found nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// Go on.
+    None,
+    /// Let others have the core, then go on.
+    Yield,
+    /// Sleep on the bell, at most this long.
+    Sleep(Duration),
+}
+
+/// Follows the polls of one process.
+#[derive(Debug, Default)]
+pub(crate) struct Waiter {
+    idle_polls: u32,
+    /// When the present wait began; 0: it has not.
+    since_ns: u64,
+    last_ns: u64,
+    sleeps: u32,
+}
+
+impl Waiter {
+    /// A poll found something.
+    pub(crate) fn on_active(&mut self) {
+        *self = Waiter { last_ns: self.last_ns, ..Waiter::default() };
+    }
+
+    /// A poll found nothing. Returns what to do and the nanoseconds of waiting that this poll makes certain.
+    pub(crate) fn on_idle(
+        &mut self,
+        policy: WaitPolicy,
+        spin: Duration,
+        now_ns: impl FnOnce() -> u64,
+    ) -> (Pause, u64) {
+        self.idle_polls += 1;
+        if !self.idle_polls.is_multiple_of(CHECK_EVERY) {
+            return (Pause::None, 0);
+        }
+        let now = now_ns();
+        let passed = now.saturating_sub(self.last_ns);
+        self.last_ns = now;
+        if passed > TIGHT_NS {
+            self.since_ns = now;
+            self.sleeps = 0;
+            return (Pause::None, 0);
+        }
+        let waited = if self.since_ns == 0 { 0 } else { passed };
+        if self.since_ns == 0 || now < self.since_ns {
+            self.since_ns = now;
+        }
+        (self.pause(policy, spin, now), waited)
+    }
+
+    fn pause(&mut self, policy: WaitPolicy, spin: Duration, now: u64) -> Pause {
+        match policy {
+            WaitPolicy::Spin => Pause::None,
+            WaitPolicy::Yield => Pause::Yield,
+            WaitPolicy::SpinBlock if u128::from(now - self.since_ns) < spin.as_nanos() => Pause::Yield,
+            WaitPolicy::Block | WaitPolicy::SpinBlock => {
+                let bound = SLEEP_MIN.saturating_mul(1 << self.sleeps.min(10)).min(SLEEP_MAX);
+                self.sleeps += 1;
+                Pause::Sleep(bound)
+            }
+        }
+    }
+
+    /// A pause is over; returns the nanoseconds it took.
+    pub(crate) fn on_paused(&mut self, now_ns: u64) -> u64 {
+        let took = now_ns.saturating_sub(self.last_ns);
+        self.last_ns = now_ns;
+        took
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPIN: Duration = Duration::from_micros(50);
+
+    /// Polls `polls` times, `gap_ns` apart; returns the pauses that were asked for and the time counted as waiting.
+    fn poll(
+        waiter: &mut Waiter,
+        policy: WaitPolicy,
+        now: &mut u64,
+        gap_ns: u64,
+        polls: u32,
+    ) -> (Vec<Pause>, u64) {
+        let mut pauses = Vec::new();
+        let mut waited = 0;
+        for _ in 0..polls {
+            *now += gap_ns;
+            let (pause, ns) = waiter.on_idle(policy, SPIN, || *now);
+            waited += ns;
+            if pause != Pause::None {
+                pauses.push(pause);
+                waited += waiter.on_paused(*now);
+            }
+        }
+        (pauses, waited)
+    }
+
+    #[test]
+    fn tight_polling_spins_first_and_then_sleeps() {
+        let (mut waiter, mut now) = (Waiter::default(), 1_000_000);
+        let (pauses, waited) = poll(&mut waiter, WaitPolicy::SpinBlock, &mut now, 200, 1_000);
+        let first_sleep = pauses.iter().position(|pause| matches!(pause, Pause::Sleep(_))).unwrap();
+        assert!((10..30).contains(&first_sleep), "50 us are about 16 looks: {first_sleep}");
+        assert!(pauses[..first_sleep].iter().all(|&pause| pause == Pause::Yield));
+        assert!((150_000..200_000).contains(&waited), "nearly all of 200 us counts as waiting: {waited}");
+    }
+
+    #[test]
+    fn test_loop_that_computes_in_between_never_pauses() {
+        for policy in [WaitPolicy::Block, WaitPolicy::SpinBlock, WaitPolicy::Yield] {
+            let (mut waiter, mut now) = (Waiter::default(), 1_000_000);
+            let (pauses, waited) = poll(&mut waiter, policy, &mut now, 5_000, 10_000);
+            assert_eq!((pauses, waited), (vec![], 0));
+        }
+    }
+
+    #[test]
+    fn policies_do_what_they_are_called() {
+        let seen = |policy| {
+            let (mut waiter, mut now) = (Waiter::default(), 1_000_000);
+            poll(&mut waiter, policy, &mut now, 200, 64).0
+        };
+        assert_eq!(seen(WaitPolicy::Spin), []);
+        assert!(seen(WaitPolicy::Yield).iter().all(|&pause| pause == Pause::Yield));
+        assert!(seen(WaitPolicy::Block).iter().all(|pause| matches!(pause, Pause::Sleep(_))));
+        assert!(!seen(WaitPolicy::Block).is_empty());
+    }
+
+    #[test]
+    fn sleeps_grow_to_a_bound_and_start_over_after_activity() {
+        let (mut waiter, mut now) = (Waiter::default(), 1_000_000);
+        let sleeps = poll(&mut waiter, WaitPolicy::Block, &mut now, 200, 640).0;
+        assert_eq!(sleeps.first(), Some(&Pause::Sleep(SLEEP_MIN)));
+        assert_eq!(sleeps.last(), Some(&Pause::Sleep(SLEEP_MAX)));
+        waiter.on_active();
+        let again = poll(&mut waiter, WaitPolicy::Block, &mut now, 200, 64).0;
+        assert_eq!(again.first(), Some(&Pause::Sleep(SLEEP_MIN)));
+    }
+
+    #[test]
+    fn clock_that_jumps_after_a_restore_only_delays_the_sleep() {
+        let (mut waiter, mut now) = (Waiter::default(), 1_000_000_000);
+        poll(&mut waiter, WaitPolicy::SpinBlock, &mut now, 200, 200);
+        now = 5_000;
+        let back = poll(&mut waiter, WaitPolicy::SpinBlock, &mut now, 200, 2_000).0;
+        assert!(matches!(back.last(), Some(Pause::Sleep(_))));
+    }
+}

@@ -1,0 +1,137 @@
+//! Untagged messages: `fi_send`, `fi_recv` and their relatives.
+//!
+//! SAFETY (of every call here): the endpoint is one of ours and open, buffers and iovs are as long as they say, and
+//! stay valid until the operation is complete. That is libfabric's contract with its callers.
+
+use super::ep::{Ep, ReceiveCall, SendCall};
+use crate::abi::*;
+use crate::engine::buffer::Spans;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+pub(super) static OPS: OpsMsg = OpsMsg {
+    size: size_of::<OpsMsg>(),
+    recv,
+    recvv,
+    recvmsg,
+    send,
+    sendv,
+    sendmsg,
+    inject,
+    senddata,
+    injectdata,
+};
+
+unsafe extern "C" fn recv(
+    ep: *mut FidEp,
+    buf: *mut c_void,
+    len: usize,
+    _desc: *mut c_void,
+    from: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: see the head of this file.
+    let (ep, spans) = unsafe { (Ep::of(ep), Spans::one(buf.cast(), len)) };
+    ep.receive(ReceiveCall { spans, from, tag: None, context, flags: None })
+}
+
+unsafe extern "C" fn recvv(
+    ep: *mut FidEp,
+    iov: *const libc::iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    from: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: see the head of this file.
+    let (ep, spans) = unsafe { (Ep::of(ep), Spans::of_iov(iov, count)) };
+    ep.receive(ReceiveCall { spans, from, tag: None, context, flags: None })
+}
+
+unsafe extern "C" fn recvmsg(ep: *mut FidEp, msg: *const Msg, flags: u64) -> isize {
+    // SAFETY: see the head of this file.
+    let (ep, msg) = unsafe { (Ep::of(ep), &*msg) };
+    if flags & FI_MULTI_RECV != 0 && msg.iov_count != 1 {
+        return -(FI_EINVAL as isize);
+    }
+    // SAFETY: see the head of this file.
+    let spans = unsafe { Spans::of_iov(msg.msg_iov, msg.iov_count) };
+    ep.receive(ReceiveCall { spans, from: msg.addr, tag: None, context: msg.context, flags: Some(flags) })
+}
+
+unsafe extern "C" fn send(
+    ep: *mut FidEp,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    to: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: see the head of this file.
+    let (ep, spans) = unsafe { (Ep::of(ep), Spans::one(buf.cast_mut().cast(), len)) };
+    ep.send(SendCall { spans, to, tag: None, data: None, context, flags: None, inject: false })
+}
+
+unsafe extern "C" fn sendv(
+    ep: *mut FidEp,
+    iov: *const libc::iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    to: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: see the head of this file.
+    let (ep, spans) = unsafe { (Ep::of(ep), Spans::of_iov(iov, count)) };
+    ep.send(SendCall { spans, to, tag: None, data: None, context, flags: None, inject: false })
+}
+
+unsafe extern "C" fn sendmsg(ep: *mut FidEp, msg: *const Msg, flags: u64) -> isize {
+    // SAFETY: see the head of this file.
+    let (ep, msg) = unsafe { (Ep::of(ep), &*msg) };
+    // SAFETY: see the head of this file.
+    let spans = unsafe { Spans::of_iov(msg.msg_iov, msg.iov_count) };
+    let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
+    ep.send(SendCall {
+        spans,
+        to: msg.addr,
+        tag: None,
+        data,
+        context: msg.context,
+        flags: Some(flags),
+        inject: false,
+    })
+}
+
+unsafe extern "C" fn inject(ep: *mut FidEp, buf: *const c_void, len: usize, to: u64) -> isize {
+    // SAFETY: see the head of this file.
+    let (ep, spans) = unsafe { (Ep::of(ep), Spans::one(buf.cast_mut().cast(), len)) };
+    ep.send(SendCall { spans, to, tag: None, data: None, context: null_mut(), flags: None, inject: true })
+}
+
+unsafe extern "C" fn senddata(
+    ep: *mut FidEp,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    data: u64,
+    to: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: see the head of this file.
+    let (ep, spans) = unsafe { (Ep::of(ep), Spans::one(buf.cast_mut().cast(), len)) };
+    ep.send(SendCall { spans, to, tag: None, data: Some(data), context, flags: None, inject: false })
+}
+
+unsafe extern "C" fn injectdata(ep: *mut FidEp, buf: *const c_void, len: usize, data: u64, to: u64) -> isize {
+    // SAFETY: see the head of this file.
+    let (ep, spans) = unsafe { (Ep::of(ep), Spans::one(buf.cast_mut().cast(), len)) };
+    ep.send(SendCall {
+        spans,
+        to,
+        tag: None,
+        data: Some(data),
+        context: null_mut(),
+        flags: None,
+        inject: true,
+    })
+}

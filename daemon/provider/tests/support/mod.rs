@@ -1,0 +1,186 @@
+//! A little launcher for tests: segments, ranks with a PMI server, and a relay that plays the daemons.
+//!
+//! It launches unmodified MPI programs on one or more "nodes" of this machine. Everything it starts has a time-out and
+//! is reaped, and the segments lie in a directory that goes away with the job.
+
+pub(crate) mod pmi;
+pub(crate) mod programs;
+pub(crate) mod relay;
+
+use coswitch_ring::{CountersSnapshot, Segment, SegmentSpec};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What to run.
+pub(crate) struct Job<'a> {
+    pub(crate) ranks: u32,
+    pub(crate) nodes: u32,
+    pub(crate) program: &'a Path,
+    pub(crate) args: &'a [&'a str],
+    pub(crate) env: &'a [(&'a str, &'a str)],
+    pub(crate) timeout: Duration,
+    /// Changes the segment before it is created.
+    pub(crate) shape: fn(&mut SegmentSpec),
+}
+
+impl<'a> Job<'a> {
+    pub(crate) fn new(ranks: u32, nodes: u32, program: &'a Path, args: &'a [&'a str]) -> Job<'a> {
+        Job { ranks, nodes, program, args, env: &[], timeout: Duration::from_secs(120), shape: |_| {} }
+    }
+}
+
+/// What came of it.
+pub(crate) struct Outcome {
+    pub(crate) statuses: Vec<ExitStatus>,
+    /// What each rank wrote to stdout and stderr.
+    pub(crate) outputs: Vec<String>,
+    pub(crate) counters: Vec<CountersSnapshot>,
+    pub(crate) timed_out: bool,
+}
+
+impl Outcome {
+    /// Panics with the ranks' output unless all of them ended well.
+    pub(crate) fn assert_success(&self) {
+        let well = !self.timed_out && self.statuses.iter().all(ExitStatus::success);
+        assert!(
+            well,
+            "timed out: {}\nstatuses: {:?}\n{}",
+            self.timed_out,
+            self.statuses,
+            self.outputs.join("\n---\n")
+        );
+    }
+}
+
+/// The directory that holds libcoswitch_fi.so, next to the test binary.
+fn provider_dir() -> PathBuf {
+    let mut dir = std::env::current_exe().expect("tests know their own path");
+    while dir.pop() {
+        if dir.join("libcoswitch_fi.so").exists() {
+            return dir;
+        }
+    }
+    panic!("libcoswitch_fi.so was not built with the tests")
+}
+
+/// Ranks of one node, in blocks.
+fn ranks_of(node: u32, job: &Job) -> Vec<u32> {
+    (0..job.ranks).filter(|rank| rank * job.nodes / job.ranks == node).collect()
+}
+
+/// Runs a job to its end.
+pub(crate) fn run(job: &Job) -> Outcome {
+    let dir = tempfile::Builder::new()
+        .prefix("coswitch-test-")
+        .tempdir_in("/dev/shm")
+        .expect("/dev/shm is writable");
+    let segments: Vec<Arc<Segment>> = (0..job.nodes)
+        .map(|node| {
+            let mut spec = SegmentSpec::new(job.ranks, ranks_of(node, job));
+            (job.shape)(&mut spec);
+            let path = dir.path().join(format!("segment-{node}"));
+            Arc::new(Segment::create(path, &spec).expect("the segment can be created"))
+        })
+        .collect();
+    let relay = relay::Relay::start(&segments);
+    let pmi = pmi::Server::new(job.ranks);
+    let mut children = Vec::new();
+    for rank in 0..job.ranks {
+        let segment =
+            segments.iter().find(|segment| segment.local_of(rank).is_some()).expect("every rank has a node");
+        children.push(start_rank(job, rank, segment, dir.path(), &pmi));
+    }
+    let (statuses, timed_out) = wait_all(&mut children, job.timeout);
+    pmi.join();
+    relay.stop();
+    let outputs = (0..job.ranks).map(|rank| read_output(dir.path(), rank)).collect();
+    let counters = (0..job.ranks)
+        .map(|rank| {
+            let find = |segment: &Arc<Segment>| segment.local_of(rank).map(|local| segment.counters(local));
+            segments.iter().find_map(find).expect("every rank has a node")
+        })
+        .collect();
+    Outcome { statuses, outputs, counters, timed_out }
+}
+
+fn output_path(dir: &Path, rank: u32) -> PathBuf {
+    dir.join(format!("output-{rank}"))
+}
+
+fn read_output(dir: &Path, rank: u32) -> String {
+    let bytes = std::fs::read(output_path(dir, rank)).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn start_rank(job: &Job, rank: u32, segment: &Segment, dir: &Path, pmi: &pmi::Server) -> Child {
+    let (ours, theirs) = UnixStream::pair().expect("socketpair");
+    let output = std::fs::File::create(output_path(dir, rank)).expect("output file");
+    let fd = theirs.as_raw_fd();
+    let local = segment.local_of(rank).expect("the rank is local");
+    let mut command = Command::new(job.program);
+    command
+        .args(job.args)
+        .env("PMI_FD", fd.to_string())
+        .env("PMI_RANK", rank.to_string())
+        .env("PMI_SIZE", job.ranks.to_string())
+        .env("FI_PROVIDER", "coswitch")
+        .env("FI_PROVIDER_PATH", provider_dir())
+        .env("UCX_HANDLE_ERRORS", "none")
+        .env("COSWITCH_SEGMENT", segment.path())
+        .env("COSWITCH_LOCAL", local.to_string())
+        .envs(job.env.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(output.try_clone().expect("dup"))
+        .stderr(output)
+        .process_group(0);
+    // SAFETY: between fork and exec only async-signal-safe calls are made.
+    unsafe {
+        command.pre_exec(move || {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            match libc::fcntl(fd, libc::F_SETFD, 0) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        });
+    }
+    let child = command.spawn().expect("the program can be started");
+    pmi.serve(rank, ours);
+    child
+}
+
+/// Waits for all; once one has failed or the time is up the others are killed. All are reaped.
+fn wait_all(children: &mut [Child], timeout: Duration) -> (Vec<ExitStatus>, bool) {
+    let deadline = Instant::now() + timeout;
+    let mut statuses: Vec<Option<ExitStatus>> = vec![None; children.len()];
+    while statuses.iter().any(Option::is_none) {
+        for (child, status) in children.iter_mut().zip(&mut statuses) {
+            *status = status.or_else(|| child.try_wait().expect("our own child"));
+        }
+        let late = Instant::now() >= deadline;
+        let failed = statuses.iter().flatten().any(|status| !status.success());
+        if late || failed {
+            if failed {
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            return (kill_all(children), late && !failed);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    (statuses.into_iter().flatten().collect(), false)
+}
+
+fn kill_all(children: &mut [Child]) -> Vec<ExitStatus> {
+    children
+        .iter_mut()
+        .map(|child| {
+            // Fails only if the child has already been reaped, which wait tells better.
+            let _ = child.kill();
+            child.wait().unwrap_or(ExitStatus::from_raw(-1))
+        })
+        .collect()
+}
