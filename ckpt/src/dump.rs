@@ -10,7 +10,8 @@
 
 use crate::images::{self, ImagesError};
 use crate::kerndat::KerndatError;
-use crate::preflight::SegmentFile;
+use crate::preflight::{self, PreflightError, SegmentFile};
+use crate::proc_mount;
 use crate::processes::{self, Standing, StillThere};
 use crate::{Criu, options};
 use criu_sys::rpc::{CriuOpts, CriuReq, CriuReqType, CriuResp};
@@ -30,12 +31,13 @@ const LOG: &str = "dump.log";
 /// What to dump, and where to.
 #[derive(Clone, Debug)]
 pub struct DumpRequest {
-    /// PID 1 of the tree's namespace, as we see it, and our child.
+    /// PID 1 of the tree's namespace, as we see it, and our child. Its working directory must be writable, and should
+    /// be its own: dumps of roots that share one wait for each other.
     pub root: Pid,
     /// The cgroup that holds the tree and nothing else, frozen.
     pub freeze_cgroup: PathBuf,
-    /// The segment file that the tree shares with us.
-    pub segment: Option<PathBuf>,
+    /// The segment file that the tree shares with us, as we have it mapped.
+    pub segment: Option<SegmentFile>,
     /// Where the images go; must be missing or empty.
     pub images_dir: PathBuf,
     /// Where CRIU's log and statistics go.
@@ -81,10 +83,13 @@ pub enum DumpError {
         /// How it stands.
         standing: Standing,
     },
-    /// The segment's path no longer leads to what the tree has mapped: restored, it would talk to nobody.
-    #[error("dump process {pid}: its segment {} was unlinked or replaced", .path.display())]
-    SegmentReplaced {
-        /// The process that maps it.
+    /// The segment's path no longer leads to what we have mapped: restored, the tree would talk to nobody.
+    #[error("dump: {0}")]
+    Segment(#[from] PreflightError),
+    /// A process has something else mapped under the segment's path.
+    #[error("dump process {pid}: the segment {} that it has mapped is not ours", .path.display())]
+    SegmentForeign {
+        /// The process.
         pid: i32,
         /// The path.
         path: PathBuf,
@@ -166,6 +171,7 @@ impl Criu {
         let _span = tracing::info_span!("dump", root = request.root.as_raw()).entered();
         let pids = look_at(request)?;
         self.prepare()?;
+        let _turn = wait_for_turn(request, begun + request.timeout)?;
         let done = self.take_images(request, begun + request.timeout).and_then(|()| finish(request, &pids));
         let timers_repaired = done.inspect_err(|error| {
             tracing::warn!(%error, "dump failed");
@@ -210,6 +216,16 @@ impl Criu {
     }
 }
 
+fn wait_for_turn(request: &DumpRequest, deadline: Instant) -> Result<proc_mount::Turn, DumpError> {
+    proc_mount::wait_for_turn(request.root, deadline).map_err(|source| match source.kind() {
+        io::ErrorKind::TimedOut => {
+            let root = request.root.as_raw();
+            DumpError::TimedOut { root, limit: request.timeout, job: JobState::Frozen }
+        }
+        _ => DumpError::Io { path: format!("/proc/{}/cwd", request.root).into(), source },
+    })
+}
+
 /// Refuses what would fail or, worse, succeed and be useless; returns the tree's processes.
 fn look_at(request: &DumpRequest) -> Result<Vec<Pid>, DumpError> {
     let root = request.root;
@@ -222,20 +238,20 @@ fn look_at(request: &DumpRequest) -> Result<Vec<Pid>, DumpError> {
         return Err(DumpError::NotEmpty { path: request.images_dir.clone() });
     }
     let pids = processes::tree(root);
-    if let Some(path) = &request.segment {
-        pids.iter().try_for_each(|pid| check_mapping(*pid, path))?;
+    if let Some(segment) = &request.segment {
+        preflight::check_segment(segment)?;
+        pids.iter().try_for_each(|pid| check_mapping(*pid, segment))?;
     }
     Ok(pids)
 }
 
-fn check_mapping(pid: Pid, path: &Path) -> Result<(), DumpError> {
-    let inode = SegmentFile::at(path).map(|segment| segment.inode).ok();
+fn check_mapping(pid: Pid, segment: &SegmentFile) -> Result<(), DumpError> {
     // A process that ended between being listed and looked at maps nothing.
-    let mapped = processes::mapped_inodes(pid, path).unwrap_or_default();
-    if mapped.iter().all(|mapped| Some(*mapped) == inode) {
+    let mapped = processes::mapped_inodes(pid, &segment.path).unwrap_or_default();
+    if mapped.iter().all(|inode| *inode == segment.inode) {
         return Ok(());
     }
-    Err(DumpError::SegmentReplaced { pid: pid.as_raw(), path: path.to_owned() })
+    Err(DumpError::SegmentForeign { pid: pid.as_raw(), path: segment.path.clone() })
 }
 
 /// What the response, and the way the worker ended, say of the tree.

@@ -13,7 +13,7 @@ use std::ops::Range;
 const COMMON_MAGIC: u32 = 0x5456_4319;
 const SERVICE_MAGIC: u32 = 0x5510_5940;
 const FILES_MAGIC: u32 = 0x5630_3138;
-const STATS_MAGIC: u32 = 0x5709_9032;
+const STATS_MAGIC: u32 = 0x5709_3306;
 const HEADER_BYTES: usize = 8;
 
 const TYPE_REGULAR: u32 = 1;

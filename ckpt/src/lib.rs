@@ -35,6 +35,7 @@ pub mod store;
 
 mod files;
 mod options;
+mod proc_mount;
 
 pub use criu::{Criu, LocateError};
 pub use criu_sys::forker;

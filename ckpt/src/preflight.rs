@@ -169,7 +169,8 @@ fn compare(path: PathBuf, bytes: (u64, u64), mode: (u32, u32)) -> Result<(), Pre
     Ok(())
 }
 
-/// Cuts output files back to where the tree left them. What was appended since (by somebody else, or by the tree
+/// Cuts output files back to where the tree left them. CRIU refuses a file that has grown, except one that was opened
+/// to append: there the foreign part would stay, in the middle of the tree's own output. What was appended since (by somebody else, or by the tree
 /// itself after an older snapshot) moves to `FILE.foreign-N`: nothing is lost.
 pub fn set_aside_foreign_output(outputs: &[OutputFile]) -> Result<Vec<ForeignOutput>, PreflightError> {
     let mut set_aside = Vec::new();

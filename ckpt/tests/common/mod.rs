@@ -3,9 +3,7 @@
 
 pub mod segment;
 
-use coswitch_ckpt::{
-    Criu, DumpError, DumpReport, DumpRequest, RestoreError, RestoreRequest, Restored, SegmentFile,
-};
+use coswitch_ckpt::{Criu, DumpError, DumpReport, DumpRequest, RestoreError, RestoreRequest, Restored};
 use coswitch_ckpt::{forker, processes};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
@@ -49,12 +47,21 @@ impl Tree {
 
     /// Likewise, each rank with so many MiB of private memory.
     pub fn with_memory(ranks: usize, mib: usize) -> Tree {
+        Tree::launch(None, ranks, mib)
+    }
+
+    /// Likewise, with that working directory instead of one of its own.
+    pub fn start_in(working_dir: &Path, ranks: usize) -> Tree {
+        Tree::launch(Some(working_dir), ranks, 4)
+    }
+
+    fn launch(working_dir: Option<&Path>, ranks: usize, mib: usize) -> Tree {
         let name = unique_name();
         let dir = tempfile::Builder::new().prefix(&name).tempdir().unwrap();
         let segment = Segment::create(Path::new("/dev/shm").join(&name), ranks);
         let cgroup = cgroup_root().join(&name);
         fs::create_dir(&cgroup).unwrap();
-        let root = launch(dir.path(), &segment, mib, &cgroup);
+        let root = launch(working_dir.unwrap_or(dir.path()), dir.path(), &segment, mib, &cgroup);
         let tree = Tree { root, cgroup, segment, dir, dumps: 0 };
         tree.assert_working();
         tree
@@ -78,6 +85,11 @@ impl Tree {
         wait_for("the tree to freeze", || fs::read_to_string(&events).unwrap().contains("frozen 1"));
     }
 
+    /// Freezes the cgroup while nothing is in it.
+    pub fn freeze_empty(&self) {
+        fs::write(self.cgroup.join("cgroup.freeze"), "1").unwrap();
+    }
+
     pub fn thaw(&self) {
         fs::write(self.cgroup.join("cgroup.freeze"), "0").unwrap();
     }
@@ -86,7 +98,7 @@ impl Tree {
         DumpRequest {
             root: self.root,
             freeze_cgroup: self.cgroup.clone(),
-            segment: Some(self.segment.path.clone()),
+            segment: Some(self.segment.identity()),
             images_dir: self.images(),
             work_dir: self.work_dir(),
             timeout: LIMIT,
@@ -162,11 +174,11 @@ impl Drop for Tree {
 }
 
 /// Starts the program as a launcher stub does: the root is our child, in the cgroup before it does anything.
-fn launch(dir: &Path, segment: &Segment, mib: usize, cgroup: &Path) -> Pid {
+fn launch(working_dir: &Path, dir: &Path, segment: &Segment, mib: usize, cgroup: &Path) -> Pid {
     let mut command = Command::new(program());
     command.arg("start").arg(dir).arg(&segment.path);
     command.args([segment.ranks().len().to_string(), mib.to_string()]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.current_dir(working_dir).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut stub = forker::spawn(command).unwrap();
     let mut line = String::new();
     BufReader::new(stub.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -1,0 +1,230 @@
+//! The sharp edges of CRIU, each handled or refused with an error that says what to do.
+
+mod common;
+
+use common::{Bystander, Tree, criu, wait_for};
+use coswitch_ckpt::kerndat::{self, Kerndat};
+use coswitch_ckpt::preflight::PreflightError;
+use coswitch_ckpt::processes::{self, Standing};
+use coswitch_ckpt::{DumpError, JobState, OutputFile, RestoreError, Retry, images};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+use std::fs::{self, File};
+use std::io::Write;
+use std::process::Command;
+use std::time::Duration;
+
+#[test]
+fn periodic_timers_that_had_expired_unread_fire_again() {
+    let mut tree = Tree::start(4);
+    let mut repaired = 0;
+    // A rank reads its timer late, so that most dumps find some expired; one such dump proves the repair.
+    for _ in 0..10 {
+        repaired += tree.dump().unwrap().timers_repaired;
+        assert_eq!(images::repair_timers(&tree.images()).unwrap(), 0, "a repaired image needs no repair");
+        tree.come_back();
+        tree.assert_working();
+        if repaired > 0 {
+            return;
+        }
+    }
+    panic!("no dump has met an expired timer");
+}
+
+#[test]
+fn a_segment_replaced_by_an_equal_copy_is_refused_before_anything_starts() {
+    let mut tree = Tree::start(1);
+    tree.dump().unwrap();
+    let (path, kept) = (tree.segment.path.clone(), tree.dir.path().join("kept"));
+    fs::hard_link(&path, path.with_extension("kept")).unwrap();
+    fs::copy(&path, &kept).unwrap();
+    fs::remove_file(&path).unwrap();
+    fs::copy(&kept, &path).unwrap();
+    let error = tree.restore().unwrap_err();
+    assert!(matches!(error, RestoreError::Preflight(PreflightError::SegmentReplaced { .. })), "{error}");
+    assert_eq!(error.retry(), Retry::AfterRemedy);
+    assert!(processes::in_cgroup(&tree.cgroup).unwrap().is_empty());
+
+    fs::rename(path.with_extension("kept"), &path).unwrap();
+    tree.come_back();
+    tree.assert_working();
+}
+
+#[test]
+fn a_segment_that_is_missing_or_of_another_size_is_refused() {
+    let mut tree = Tree::start(1);
+    tree.dump().unwrap();
+    let path = tree.segment.path.clone();
+    let aside = path.with_extension("aside");
+    let request = tree.restore_request();
+    fs::rename(&path, &aside).unwrap();
+    let error = tree.restore_as(&request).unwrap_err();
+    assert!(matches!(error, RestoreError::Preflight(PreflightError::SegmentMissing { .. })), "{error}");
+    fs::rename(&aside, &path).unwrap();
+    tree.segment.file.set_len(1 << 20).unwrap();
+    let error = tree.restore_as(&request).unwrap_err();
+    assert!(matches!(error, RestoreError::Preflight(PreflightError::SizeChanged { .. })), "{error}");
+    tree.segment.file.set_len(tree.segment.bytes() as u64).unwrap();
+    tree.come_back();
+    tree.assert_working();
+}
+
+#[test]
+fn a_tree_whose_segment_was_unlinked_is_not_dumped_and_goes_on() {
+    let mut tree = Tree::start(1);
+    let (path, aside) = (tree.segment.path.clone(), tree.segment.path.with_extension("aside"));
+    fs::rename(&path, &aside).unwrap();
+    fs::copy(&aside, &path).unwrap();
+    let error = tree.dump().unwrap_err();
+    assert!(matches!(error, DumpError::Segment(PreflightError::SegmentReplaced { .. })), "{error}");
+    assert_eq!(error.job(), JobState::Frozen);
+    fs::rename(&aside, &path).unwrap();
+    tree.thaw();
+    tree.assert_working();
+}
+
+#[test]
+fn output_appended_to_by_somebody_else_is_set_aside_and_nothing_is_lost() {
+    let mut tree = Tree::start(2);
+    tree.dump().unwrap();
+    let path = tree.output(0);
+    let own = fs::read(&path).unwrap();
+    let mut request = tree.restore_request();
+    File::options().append(true).open(&path).unwrap().write_all(b"not from the rank").unwrap();
+
+    request.outputs = vec![OutputFile { path: path.clone(), bytes: own.len() as u64 }];
+    let restored = tree.restore_as(&request).unwrap();
+    let [foreign] = restored.foreign.as_slice() else { panic!("{:?}", restored.foreign) };
+    assert_eq!(fs::read(&foreign.kept_in).unwrap(), b"not from the rank");
+    assert_eq!(fs::read(&path).unwrap(), own);
+    restored.resume().unwrap();
+    tree.assert_working();
+    wait_for("the rank to write on", || fs::read(&path).unwrap().len() > own.len());
+    assert!(fs::read(&path).unwrap().starts_with(&own));
+}
+
+#[test]
+fn dumps_of_roots_that_share_a_working_directory_take_turns() {
+    let shared = tempfile::tempdir().unwrap();
+    let mut trees: Vec<Tree> = (0..3).map(|_| Tree::start_in(shared.path(), 1)).collect();
+    // What a dump that was killed at the wrong moment leaves.
+    fs::create_dir(shared.path().join("proc.crtools")).unwrap();
+    for _ in 0..4 {
+        std::thread::scope(|scope| {
+            for tree in &mut trees {
+                scope.spawn(|| tree.dump().unwrap());
+            }
+        });
+        trees.iter_mut().for_each(Tree::come_back);
+    }
+    trees.iter().for_each(Tree::assert_working);
+    assert_eq!(fs::read_dir(shared.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_squatter_on_a_process_id_does_not_matter_to_a_tree_with_its_own_namespace() {
+    let mut tree = Tree::start(2);
+    let before: Vec<i32> = tree.pids().into_iter().map(Pid::as_raw).collect();
+    tree.dump().unwrap();
+    let _squatter = squat_on(before[0]);
+    tree.come_back();
+    tree.assert_working();
+    assert_ne!(tree.root.as_raw(), before[0]);
+}
+
+/// Takes exactly that process id, which has just become free.
+fn squat_on(wanted: i32) -> Bystander {
+    for _ in 0..1000 {
+        fs::write("/proc/sys/kernel/ns_last_pid", (wanted - 1).to_string()).unwrap();
+        let bystander = Bystander(Command::new("sleep").arg("600").spawn().unwrap());
+        if bystander.pid().as_raw() == wanted {
+            return bystander;
+        }
+    }
+    panic!("process id {wanted} could not be taken");
+}
+
+#[test]
+fn a_tree_can_come_back_while_its_dumped_root_is_still_a_zombie() {
+    let mut tree = Tree::start(1);
+    tree.freeze();
+    let zombie = tree.root;
+    criu().dump(&tree.dump_request()).unwrap();
+    assert_eq!(processes::standing(zombie), Standing::Zombie);
+    tree.come_back();
+    tree.assert_working();
+    waitpid(zombie, None).unwrap();
+}
+
+#[test]
+fn a_dead_root_is_refused_for_what_it_is() {
+    let tree = Tree::start(1);
+    let mut request = tree.dump_request();
+    let mut dead = Bystander(Command::new("true").spawn().unwrap());
+    request.root = dead.pid();
+    wait_for("it to end", || processes::standing(request.root) == Standing::Zombie);
+    let error = criu().dump(&request).unwrap_err();
+    assert!(matches!(error, DumpError::NoRoot { standing: Standing::Zombie, .. }), "{error}");
+    dead.0.wait().unwrap();
+    let error = criu().dump(&request).unwrap_err();
+    assert!(matches!(error, DumpError::NoRoot { standing: Standing::Gone, .. }), "{error}");
+    assert_eq!(error.job(), JobState::Lost);
+}
+
+#[test]
+fn a_cgroup_with_processes_in_it_is_refused_until_they_are_gone() {
+    let mut tree = Tree::start(1);
+    tree.dump().unwrap();
+    let bystander = Bystander(Command::new("sleep").arg("600").spawn().unwrap());
+    fs::write(tree.cgroup.join("cgroup.procs"), bystander.pid().to_string()).unwrap();
+    let error = tree.restore().unwrap_err();
+    let RestoreError::CgroupBusy { pids, .. } = &error else { panic!("{error}") };
+    assert_eq!(pids, &[bystander.pid().as_raw()]);
+    assert_eq!(error.retry(), Retry::AfterRemedy);
+    assert_eq!(processes::standing(bystander.pid()), Standing::Alive, "a bystander must not be swept");
+    drop(bystander);
+    tree.come_back();
+    tree.assert_working();
+}
+
+#[test]
+fn a_frozen_cgroup_is_refused_rather_than_waited_for() {
+    let mut tree = Tree::start(1);
+    tree.dump().unwrap();
+    tree.freeze_empty();
+    let error = tree.restore().unwrap_err();
+    assert!(matches!(error, RestoreError::CgroupFrozen { .. }), "{error}");
+    tree.thaw();
+    tree.come_back();
+    tree.assert_working();
+}
+
+#[test]
+fn the_kernel_cache_is_remade_where_it_is_missing_and_kept_where_it_is_fresh() {
+    let criu = criu();
+    kerndat::make(criu.program(), common::LIMIT).unwrap();
+    let made = fs::metadata(kerndat::path()).unwrap();
+    assert_eq!(criu.prepare().unwrap(), Kerndat::Fresh);
+    assert_eq!(fs::metadata(kerndat::path()).unwrap().modified().unwrap(), made.modified().unwrap());
+    // CRIU accepts it: what it cannot use, it deletes when it starts.
+    criu.check().unwrap();
+    assert_eq!(fs::metadata(kerndat::path()).unwrap().modified().unwrap(), made.modified().unwrap());
+    // The tmpfs that was mounted to make it is nowhere to be seen.
+    assert!(!fs::read_to_string("/proc/self/mounts").unwrap().contains("criu-probe"));
+}
+
+#[test]
+fn a_tree_outlives_the_threads_that_asked_for_its_dump_and_restore() {
+    let mut tree = Tree::start(1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            tree.dump().unwrap();
+            tree.come_back();
+        });
+    });
+    // The launcher asks to be killed when the thread that is its parent ends.
+    std::thread::sleep(Duration::from_millis(50));
+    tree.assert_working();
+    kill(tree.root, Signal::SIGKILL).unwrap();
+}
