@@ -19,9 +19,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use miette::Diagnostic;
+use miette::{Diagnostic, SourceSpan};
 use serde::de::DeserializeOwned;
-use serde_yaml::{Options, Spanned};
+use serde_yaml::{Location, Options, Spanned};
 use thiserror::Error;
 
 pub use choice::Wait;
@@ -134,11 +134,20 @@ fn limits() -> Options {
 
 fn syntax(text: &str, error: &serde_yaml::Error) -> Problem {
     let end = text.trim_end().len().saturating_sub(1);
-    let span = error.location().map_or_else(|| (end, 1).into(), |location| span_at(&location));
+    let span = error.location().map_or_else(|| (end, 1).into(), |location| span_of_error(text, &location));
     let message = error.to_string();
     // The place is shown by the excerpt.
     let message = message.split(" at line ").next().unwrap_or_default().to_owned();
     Problem::new("YAML", span, message)
+}
+
+/// Errors of the scanner know line and column only.
+fn span_of_error(text: &str, location: &Location) -> SourceSpan {
+    if location.span().byte_offset().is_some() {
+        return span_at(location);
+    }
+    let line_and_column = [location.line(), location.column()].map(|n| usize::try_from(n).unwrap_or(1));
+    (problem::byte_of(text, line_and_column), 1).into()
 }
 
 fn defaults() -> SchedulerPart {

@@ -108,6 +108,14 @@ pub fn line_column(text: &str, offset: usize) -> (usize, usize) {
     (line, column)
 }
 
+/// The byte at a line and column, counted from one; the last one where the text ends before.
+pub fn byte_of(text: &str, [line, column]: [usize; 2]) -> usize {
+    let begin: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+    let rest = text.get(begin..).unwrap_or_default();
+    let offset = rest.char_indices().nth(column.saturating_sub(1)).map_or(rest.len(), |(offset, _)| offset);
+    (begin + offset).min(text.len().saturating_sub(1))
+}
+
 /// Of `known` the one that `wrong` was most likely meant to be.
 pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
@@ -134,5 +142,7 @@ mod tests {
         assert_eq!(line_column("ab\ncd", 0), (1, 1));
         assert_eq!(line_column("ab\ncd", 4), (2, 2));
         assert_eq!(line_column("ä\nö!", 5), (2, 2));
+        assert_eq!(byte_of("ä\nö!", [2, 2]), 5);
+        assert_eq!(byte_of("ab", [7, 7]), 1);
     }
 }

@@ -1,0 +1,317 @@
+//! Bad input, as a table: every kind of it is answered by the real binary with an error that names file, line and
+//! field, with the documented exit code, and nothing is started.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+const BAD_INPUT: i32 = 2;
+const LACKING: i32 = 3;
+
+/// Far longer than a refusal takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A run file that is right; each case spoils one thing in it.
+const RIGHT: &str = "\
+cluster:
+  nodes: 2
+  memory: 1GiB
+  network: {rate: 100Mbit}
+scheduler:
+  policy: hybrid
+  quantum: 10s
+jobs:
+  - name: cg
+    command: [./program, --class, A]
+    ranks: 2
+    memory: 300MiB
+    count: 2
+  - name: ep
+    command: [sh, -c, exit]
+    ranks: 4
+    memory: 20MiB
+";
+
+/// One thing spoilt: the text replaced, by what, the line that must be named, the field, and words that must be said.
+struct Case {
+    what: &'static str,
+    old: &'static str,
+    new: &'static str,
+    line: u32,
+    field: &'static str,
+    said: &'static [&'static str],
+}
+
+macro_rules! cases {
+    ($($what:literal: $old:literal => $new:literal, line $line:literal, $field:literal, $said:tt;)*) => {
+        &[$(Case { what: $what, old: $old, new: $new, line: $line, field: $field, said: &$said }),*]
+    };
+}
+
+#[rustfmt::skip]
+const CASES: &[Case] = cases![
+    // The text itself.
+    "malformed YAML": "nodes: 2" => "nodes: [2", line 3, "YAML", [];
+    "a tab for indentation": "  nodes: 2" => "\tnodes: 2", line 2, "YAML", [];
+    "an empty file": "*" => "", line 1, "", [];
+    "a second document": "    memory: 20MiB" => "    memory: 20MiB\n---\n{}", line 18, "YAML", [];
+    "an alias of nothing": "memory: 20MiB" => "memory: *none", line 17, "YAML", [];
+    "a field twice": "  nodes: 2" => "  nodes: 2\n  nodes: 3", line 3, "YAML", ["nodes"];
+    "nesting without end": "count: 2" => "count: [[[[[[[[[[[[[[[[[[[[[[2]]]]]]]]]]]]]]]]]]]]]]", line 13, "YAML", [];
+    // Its shape.
+    "an unknown field": "ranks: 2" => "rank: 2", line 11, "jobs[0].rank", ["did you mean `ranks`?"];
+    "an unknown part": "scheduler:" => "schedular:", line 5, "schedular", ["did you mean `scheduler`?"];
+    "an unknown field without a likeness": "count: 2" => "zebra: 2", line 13, "jobs[0].zebra", ["known here are"];
+    "a missing field": "    memory: 20MiB\n" => "", line 14, "jobs[1].memory", ["the field `memory` is missing"];
+    "a list for a value": "memory: 1GiB" => "memory: [1GiB]", line 3, "cluster.memory", ["a list stands where a single value belongs"];
+    "a value for a list": "command: [sh, -c, exit]" => "command: sh", line 15, "jobs[1].command", ["a list (", "belongs"];
+    "nothing for a value": "memory: 1GiB" => "memory:", line 3, "cluster.memory", ["nothing stands where"];
+    // Units and numbers.
+    "a wrong unit of memory": "memory: 1GiB" => "memory: 1parsec", line 3, "cluster.memory", ["`parsec`", "use one of B, KiB, MiB"];
+    "memory without unit": "memory: 300MiB" => "memory: 300", line 12, "jobs[0].memory", ["has no unit; write for example `512MiB`"];
+    "no number": "memory: 300MiB" => "memory: much", line 12, "jobs[0].memory", ["does not begin with a number"];
+    "no memory at all": "memory: 1GiB" => "memory: 0B", line 3, "cluster.memory", ["holds no job"];
+    "a wrong unit of time": "quantum: 10s" => "quantum: 10parsec", line 7, "scheduler.quantum", ["us, ms, s, min, h, d"];
+    "a quantum of nothing": "quantum: 10s" => "quantum: 0s", line 7, "scheduler.quantum", ["shorter than any switch"];
+    "a wrong unit of rate": "rate: 100Mbit" => "rate: 100MB", line 4, "cluster.network.rate", ["bit, kbit, Mbit, Gbit"];
+    "zero nodes": "nodes: 2" => "nodes: 0", line 2, "cluster.nodes", ["not a number of nodes from 1 to"];
+    "too many nodes": "nodes: 2" => "nodes: 1000000", line 2, "cluster.nodes", ["not a number of nodes from 1 to"];
+    "zero ranks": "ranks: 2" => "ranks: 0", line 11, "jobs[0].ranks", ["at least 1 rank"];
+    "ranks below zero": "ranks: 2" => "ranks: -2", line 11, "jobs[0].ranks", ["not a whole number"];
+    "too many ranks": "ranks: 2" => "ranks: 100000", line 11, "jobs[0].ranks", ["at most"];
+    "half a rank": "ranks: 2" => "ranks: 0.5", line 11, "jobs[0].ranks", ["not a whole number"];
+    "a count of zero": "count: 2" => "count: 0", line 13, "jobs[0].count", ["0 jobs are none"];
+    "more jobs than anybody has": "count: 2" => "count: 4000000000", line 13, "jobs[0].count", ["more than 1000 jobs"];
+    // Words.
+    "an unknown policy": "policy: hybrid" => "policy: hibrid", line 6, "scheduler.policy", ["did you mean `hybrid`?"];
+    "a policy of later": "policy: hybrid" => "policy: paired", line 6, "scheduler.policy", ["comes later"];
+    "a quantum of later": "quantum: 10s" => "quantum: auto", line 7, "scheduler.quantum", ["comes later"];
+    "a way of switching of later": "quantum: 10s" => "switching: prefetch", line 7, "scheduler.switching", ["comes later"];
+    "an unknown way of waiting": "count: 2" => "wait: sleep", line 13, "jobs[0].wait", ["known are spin"];
+    "a list of hosts": "nodes: 2" => "nodes: [alpha, beta]", line 2, "cluster.nodes", ["comes later"];
+    "nodes from slurm": "nodes: 2" => "nodes: slurm", line 2, "cluster.nodes", ["come later"];
+    // What one field says against another, and against the machine.
+    "a job larger than a node": "memory: 300MiB" => "memory: 1.5GiB", line 12, "jobs[0].memory", ["larger than a node", "1.5GiB", "1GiB", "raise `cluster.memory`"];
+    "a job larger than a node by its ranks": "ranks: 4" => "ranks: 400", line 17, "jobs[1].memory", ["200 rank(s) of 20MiB"];
+    "a name twice": "name: ep" => "name: cg-2", line 14, "jobs[1].name", ["`cg-2` is taken by jobs[0]"];
+    "a name that leaves its directory": "name: ep" => "name: ../ep", line 14, "jobs[1].name", ["cannot name a job"];
+    "no jobs": "*" => "cluster: {nodes: 1, memory: 1GiB}\njobs: []\n", line 2, "jobs", ["there is no job"];
+    "an empty command": "[sh, -c, exit]" => "[]", line 15, "jobs[1].command", ["the command is empty"];
+    "a missing program": "./program" => "./no-such", line 10, "jobs[0].command[0]", ["there is no program", "no-such"];
+    "a program that is not in PATH": "[sh," => "[no-such-program,", line 15, "jobs[1].command[0]", ["in PATH"];
+    "a program that is not executable": "./program" => "./case.yaml", line 10, "jobs[0].command[0]", ["is not executable", "chmod +x"];
+    "a directory for a program": "./program" => "./.", line 10, "jobs[0].command[0]", ["is not a file"];
+    "a missing working directory": "count: 2" => "cwd: nowhere", line 13, "jobs[0].cwd", ["there is no directory"];
+    "a variable that is coswitch's own": "count: 2" => "env: {PMI_RANK: 1}", line 13, "jobs[0].env.PMI_RANK", ["set by coswitch itself"];
+];
+
+/// A directory with a run file and an executable program beside it.
+struct Scene {
+    directory: tempfile::TempDir,
+}
+
+impl Scene {
+    fn with(text: &str) -> Self {
+        let scene = Self { directory: tempfile::tempdir().unwrap() };
+        fs::write(scene.file(), text).unwrap();
+        let program = scene.directory.path().join("program");
+        fs::write(&program, "#!/bin/sh\n").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        scene
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("case.yaml")
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        finish(&mut self.command(arguments))
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_coswitch"));
+        command.args(arguments).arg(self.file()).current_dir(self.directory.path());
+        command
+    }
+
+    /// Nothing was started: not even the directory of a run is there.
+    fn is_untouched(&self) -> bool {
+        fs::read_dir(self.directory.path()).unwrap().count() == 2
+    }
+}
+
+fn finish(command: &mut Command) -> Output {
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let began = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if began.elapsed() > LIMIT {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("{command:?} did not end in {LIMIT:?}");
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    // Messages are wrapped to the width of the terminal; what they say does not depend on it.
+    String::from_utf8_lossy(&output.stderr).replace('│', " ").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn spoilt(case: &Case) -> String {
+    if case.old == "*" {
+        return case.new.into();
+    }
+    assert_eq!(RIGHT.matches(case.old).count(), 1, "{}: what is spoilt must be there once", case.what);
+    RIGHT.replace(case.old, case.new)
+}
+
+#[test]
+fn the_file_that_the_cases_spoil_is_right() {
+    let output = Scene::with(RIGHT).run(&["check"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+#[test]
+fn every_bad_file_is_answered_with_file_line_and_field() {
+    let mut wrong = Vec::new();
+    for case in CASES {
+        let scene = Scene::with(&spoilt(case));
+        let output = scene.run(&["run"]);
+        let said = stderr(&output);
+        let place = format!("case.yaml:{}:", case.line);
+        let whole = [place.as_str(), case.field].iter().chain(case.said).all(|part| said.contains(part));
+        if !whole || output.status.code() != Some(BAD_INPUT) || !scene.is_untouched() {
+            wrong.push(format!("{} (wants {place} {} {:?}): {said}", case.what, case.field, case.said));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), CASES.len(), wrong.join("\n"));
+}
+
+#[test]
+fn all_problems_of_a_file_are_told_at_once_and_to_programs_too() {
+    let text = RIGHT.replace("ranks: 2", "ranks: 0").replace("1GiB", "1parsec").replace("count", "cuont");
+    let output = Scene::with(&text).run(&["check", "--output", "json"]);
+    assert_eq!(output.status.code(), Some(BAD_INPUT));
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let problems = answer["problems"].as_array().unwrap();
+    let told: Vec<_> = problems.iter().map(|problem| (&problem["line"], &problem["field"])).collect();
+    let fields = ["cluster.memory", "jobs[0].ranks", "jobs[0].cuont"].map(serde_json::Value::from);
+    let lines = [3, 11, 13].map(serde_json::Value::from);
+    assert_eq!(told, lines.iter().zip(&fields).collect::<Vec<_>>());
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named() {
+    let scene = Scene::with("");
+    fs::remove_file(scene.file()).unwrap();
+    for (what, words) in
+        [("missing", "No such file"), ("directory", "not a file"), ("huge", "at most"), ("binary", "UTF-8")]
+    {
+        match what {
+            "directory" => fs::create_dir(scene.file()).unwrap(),
+            "huge" => fs::write(scene.file(), "#".repeat(3 << 20)).unwrap(),
+            "binary" => fs::write(scene.file(), [0xff, 0xfe, 0, 1]).unwrap(),
+            _ => {}
+        }
+        let output = scene.run(&["run"]);
+        let said = stderr(&output);
+        assert!(said.contains("case.yaml") && said.contains(words), "{what}: {said}");
+        assert_eq!(output.status.code(), Some(BAD_INPUT), "{what}: {said}");
+        if what == "directory" {
+            fs::remove_dir(scene.file()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_file_that_unfolds_without_end_is_refused_before_it_does() {
+    let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..9 {
+        let again = vec![format!("*a{}", level - 1); 10].join(", ");
+        bomb.push_str(&format!("a{level}: &a{level} [{again}]\n"));
+    }
+    let began = Instant::now();
+    let output = Scene::with(&bomb).run(&["check"]);
+    assert_eq!(output.status.code(), Some(BAD_INPUT), "{}", stderr(&output));
+    assert!(began.elapsed() < Duration::from_secs(10), "it took {:?}", began.elapsed());
+}
+
+#[test]
+fn a_wrong_command_line_ends_with_the_code_of_bad_input() {
+    for arguments in
+        [&["rnu"][..], &["run"], &["run", "--outptu", "x", "file"], &["--output", "xml", "doctor"]]
+    {
+        let output = finish(Command::new(env!("CARGO_BIN_EXE_coswitch")).args(arguments));
+        assert_eq!(output.status.code(), Some(BAD_INPUT), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_missing_criu_is_told_before_anything_is_started() {
+    let scene = Scene::with(RIGHT);
+    let output = finish(scene.command(&["run"]).env("COSWITCH_CRIU", "/nowhere/criu"));
+    let said = stderr(&output);
+    assert!(
+        said.contains("CRIU") && said.contains("/nowhere/criu") && said.contains("cargo xtask setup"),
+        "{said}"
+    );
+    assert_eq!(output.status.code(), Some(LACKING), "{said}");
+    assert!(scene.is_untouched());
+}
+
+#[test]
+fn a_user_who_is_not_root_is_told_so() {
+    let scene = Scene::with(RIGHT);
+    let open = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(scene.directory.path(), open.clone()).unwrap();
+    // The build's directory need not be open to all: nobody runs a copy.
+    let program = scene.directory.path().join("coswitch");
+    fs::copy(env!("CARGO_BIN_EXE_coswitch"), &program).unwrap();
+    fs::set_permissions(&program, open).unwrap();
+    let mut command = Command::new(&program);
+    if nix::unistd::geteuid().is_root() {
+        command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program);
+    }
+    let output = finish(command.arg("run").arg(scene.file()).current_dir("/"));
+    let said = stderr(&output);
+    assert!(said.contains("not root") && said.contains("run coswitch as root"), "{said}");
+    assert_eq!(output.status.code(), Some(LACKING), "{said}");
+}
+
+#[test]
+fn an_mpi_library_without_loadable_providers_is_told_with_the_job_that_uses_it() {
+    let text = RIGHT.replace("[sh, -c, exit]", "[./mpi-program]");
+    let scene = Scene::with(&text);
+    build_against_another_mpi(scene.directory.path());
+    let output = scene.run(&["run"]);
+    let said = stderr(&output);
+    for part in ["MPI library of job `ep`", "no loadable providers", "libmpi.so.12", "mpicc"] {
+        assert!(said.contains(part), "{part} is not in: {said}");
+    }
+    assert_eq!(output.status.code(), Some(LACKING), "{said}");
+}
+
+/// A program linked to a library that is called as MPICH's is, and is none that could load a driver.
+fn build_against_another_mpi(directory: &Path) {
+    fs::write(directory.join("mpi.c"), "int MPI_Init(int *c, char ***v) { return 0; }\n").unwrap();
+    fs::write(
+        directory.join("main.c"),
+        "int MPI_Init(int *, char ***); int main() { return MPI_Init(0, 0); }\n",
+    )
+    .unwrap();
+    let cc = |arguments: &[&str]| {
+        let output = finish(Command::new("cc").args(arguments).current_dir(directory));
+        assert!(output.status.success(), "{}", stderr(&output));
+    };
+    cc(&["-shared", "-fPIC", "-Wl,-soname,libmpi.so.12", "-o", "libmpi.so.12", "mpi.c"]);
+    cc(&["-o", "mpi-program", "main.c", "./libmpi.so.12", "-Wl,-rpath,$ORIGIN"]);
+}
