@@ -1,68 +1,10 @@
-//! The example programs under the MPI library's own launcher: they verify, and they refuse what they cannot do.
+//! The programs verify, and they refuse what they cannot do.
 
-use std::{
-    os::unix::process::CommandExt,
-    path::Path,
-    process::{Child, Command, ExitStatus, Output, Stdio},
-    thread::sleep,
-    time::{Duration, Instant},
-};
+use std::process::{ExitStatus, Output};
 
-use coswitch_examples::{Program, Programs, build, mpi_prefix, python_script};
-use nix::{
-    sys::signal::{Signal, killpg},
-    unistd::Pid,
-};
+use coswitch_examples::{Program, mpi_prefix, python_script};
 
-/// Four ranks that poll on two busy cores are slow; a run that hangs is much slower.
-const TIMEOUT: Duration = Duration::from_secs(240);
-
-fn programs() -> Programs {
-    build(&mpi_prefix().join("bin/mpicc")).unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// Runs a program on so many ranks, in a process group of its own that does not outlive the time-out.
-fn run(program: &Path, ranks: u32, arguments: &[&str]) -> Output {
-    let child = Command::new(mpi_prefix().join("bin/mpiexec"))
-        .args(["-n", &ranks.to_string()])
-        .arg(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()
-        .expect("mpiexec starts");
-    finish(child)
-}
-
-/// No program here says so much that its pipe fills before it ends.
-fn finish(mut child: Child) -> Output {
-    let began = Instant::now();
-    while child.try_wait().expect("the child is ours").is_none() {
-        if began.elapsed() > TIMEOUT {
-            stop(&mut child);
-            panic!("the run did not end within {TIMEOUT:?}");
-        }
-        sleep(Duration::from_millis(5));
-    }
-    child.wait_with_output().expect("the child is ours")
-}
-
-/// `mpiexec` ends its ranks when asked to; it gets five seconds.
-fn stop(child: &mut Child) {
-    let group = Pid::from_raw(child.id().cast_signed());
-    for (signal, patience) in [(Signal::SIGTERM, 1000), (Signal::SIGKILL, 1)] {
-        let _ = killpg(group, signal);
-        for _ in 0..patience {
-            if matches!(child.try_wait(), Ok(Some(_))) {
-                return;
-            }
-            sleep(Duration::from_millis(5));
-        }
-    }
-    let _ = child.wait();
-}
+use crate::support::{programs, run};
 
 fn assert_verified(output: &Output, what: &str) {
     let said = String::from_utf8_lossy(&output.stdout);
