@@ -126,6 +126,11 @@ impl Node {
         Self { pid, namespace, segment, port, events: Assembler::default(), reaped: false, _dir: None }
     }
 
+    /// It has been dumped, reaped and restored.
+    pub(crate) fn is_back(&mut self, pid: i32, namespace: u64) {
+        (self.pid, self.namespace, self.reaped) = (pid, namespace, false);
+    }
+
     pub(crate) fn tell(&mut self, command: &LauncherCommand) {
         for part in encode(command) {
             assert!(self.port.send(&part), "the ring has room");
