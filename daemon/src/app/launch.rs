@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use coswitch_ckpt::forker;
+use coswitch_ckpt::{SegmentFile, forker};
 use coswitch_launcher::{LaunchSpec, RankSpec, StartError};
 use coswitch_ring::{Segment, SegmentSpec, WaitPolicy};
 
@@ -30,11 +30,12 @@ impl Part {
             return Err(Failure::alive("it has been launched already"));
         }
         let segment = self.make_segment(&launch).map_err(Failure::dead)?;
+        let file = SegmentFile::at(segment.path()).map_err(Failure::dead)?;
         let cgroup = self.node.cgroup.job(&self.job.to_string()).map_err(Failure::dead)?;
         fs::create_dir_all(&launch.output).map_err(Failure::dead)?;
         self.node.plane.tell(Command::AddApp(self.job, Arc::clone(&segment), launch.placement.clone()));
         let spec = self.spec(&launch, &cgroup);
-        self.made = Some(Made { cgroup, segment, launch });
+        self.made = Some(Made { cgroup, segment, file, launch });
         let program = self.node.config.launcher.clone();
         let started =
             blocking(move || forker::run(move || coswitch_launcher::start(&program, &spec, START_LIMIT)));

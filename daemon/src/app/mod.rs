@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coswitch_ckpt::Criu;
+use coswitch_ckpt::{Criu, SegmentFile};
 use coswitch_launcher::protocol::{Assembler, ExitStatus, LauncherCommand, LauncherEvent, encode};
 use coswitch_policies::{Epoch, JobId};
 use coswitch_ring::Segment;
@@ -120,6 +120,8 @@ enum State {
 struct Made {
     cgroup: JobCgroup,
     segment: Arc<Segment>,
+    /// The segment's file: the ranks must have mapped this very one, now and after a restore.
+    file: SegmentFile,
     launch: LaunchRequest,
 }
 

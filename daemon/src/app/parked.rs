@@ -35,16 +35,12 @@ struct Dump {
     freezer: PathBuf,
     /// What the ranks hold: the store must have room for that.
     held: Bytes,
-    segment: PathBuf,
+    segment: SegmentFile,
     outputs: Vec<PathBuf>,
     channels: Vec<u8>,
 }
 
 impl Part {
-    fn segment_path(&self) -> PathBuf {
-        self.made().segment.path().to_path_buf()
-    }
-
     pub(super) async fn dump(&mut self, epoch: Epoch) -> Result<AppEvent, Failure> {
         let State::Frozen { root, .. } = &self.state else {
             return Err(Failure::alive("its ranks are not frozen"));
@@ -64,7 +60,7 @@ impl Part {
             root,
             freezer: made.cgroup.freezer().to_path_buf(),
             held: made.cgroup.used().map_err(Failure::alive)?,
-            segment: self.segment_path(),
+            segment: made.file.clone(),
             outputs: outputs(&self.node, &made.launch),
             channels: channels.ok_or_else(|| Failure::alive("the data plane has ended"))?,
         };
@@ -105,11 +101,10 @@ impl Part {
             return Err(Failure::dead("it is not parked"));
         }
         let began = Instant::now();
-        let (node, job, segment) = (Arc::clone(&self.node), self.job, self.segment_path());
-        let inode = self.made().segment.inode();
+        let (node, job, segment) = (Arc::clone(&self.node), self.job, self.made().file.clone());
         let cgroups: Vec<PathBuf> =
             self.made().cgroup.procs().iter().filter_map(|file| file.parent()).map(Into::into).collect();
-        let work = move || bring_back(&node, job, epoch, segment, inode, cgroups);
+        let work = move || bring_back(&node, job, epoch, segment, cgroups);
         let Back { restored, channels, bytes } = blocking(work).await.map_err(Failure::dead)?;
         let root = Child::adopt(restored.root.as_raw()).map_err(Failure::dead)?;
         for foreign in &restored.foreign {
@@ -142,7 +137,7 @@ impl Dump {
         let begun = store.begin(&self.job.to_string(), self.epoch.0, SystemTime::now());
         let mut writer = begun.map_err(Failure::alive)?;
         writer.save_channels(&self.channels).map_err(Failure::alive)?;
-        writer.save_segment(&self.segment).map_err(Failure::alive)?;
+        writer.save_segment(&self.segment.path).map_err(Failure::alive)?;
         let request = DumpRequest {
             root: Pid::from_raw(self.root),
             freeze_cgroup: self.freezer,
@@ -173,17 +168,14 @@ fn bring_back(
     node: &Node,
     job: JobId,
     epoch: Epoch,
-    segment: PathBuf,
-    inode: u64,
+    segment: SegmentFile,
     cgroups: Vec<PathBuf>,
 ) -> anyhow::Result<Back> {
     let snapshot = Store::open(&node.config.store)?.snapshot(&job.to_string(), epoch.0)?;
     snapshot.verify()?;
-    let file = SegmentFile::at(&segment)?;
-    anyhow::ensure!(file.inode == inode, "the segment {} was replaced by another file", segment.display());
     let channels = snapshot.channels()?.unwrap_or_default();
-    snapshot.load_segment(&segment)?;
-    let restored = node.criu.restore(&snapshot.restore_request(cgroups, Some(file), RESTORE_LIMIT))?;
+    snapshot.load_segment(&segment.path)?;
+    let restored = node.criu.restore(&snapshot.restore_request(cgroups, Some(segment), RESTORE_LIMIT))?;
     let images = snapshot.manifest().files.iter().filter(|file| file.name.starts_with("images/"));
     let bytes = images.map(|file| Bytes(file.bytes)).sum();
     Ok(Back { restored, channels, bytes })
