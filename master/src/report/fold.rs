@@ -107,9 +107,12 @@ impl Folder {
             Event::SwitchEnded { switch, exposed, bytes_out, bytes_in } => {
                 self.bytes_out = self.bytes_out.saturating_add(*bytes_out);
                 self.bytes_in = self.bytes_in.saturating_add(*bytes_in);
-                if let Some(SwitchBegan { at: from, takes_out: true }) = self.began.remove(switch) {
-                    self.switches += 1;
-                    self.exposed.push(Span { from, to: from.after(*exposed) });
+                if let Some(SwitchBegan { at: from, takes_out }) = self.began.remove(switch) {
+                    self.switches += u32::from(takes_out);
+                    // Where jobs are only launched, the nodes had nothing to run before: that is no cost of switching.
+                    if takes_out || bytes_in.0 > 0 {
+                        self.exposed.push(Span { from, to: from.after(*exposed) });
+                    }
                 }
             }
             Event::JobFinished { job, outcome, last_output } => {
@@ -237,9 +240,9 @@ mod tests {
         }
     }
 
-    fn switched(number: u32, exposed: u64) -> Event {
+    fn switched(number: u32, exposed: u64, mib: u64) -> Event {
         let (switch, exposed) = (SwitchId(number), Duration::from_secs(exposed));
-        Event::SwitchEnded { switch, exposed, bytes_out: Bytes::mib(600), bytes_in: Bytes::mib(600) }
+        Event::SwitchEnded { switch, exposed, bytes_out: Bytes::mib(mib), bytes_in: Bytes::mib(mib) }
     }
 
     fn finished(job: JobId) -> Event {
@@ -268,16 +271,16 @@ mod tests {
             at(0, switch(0, &[], &[A])),
             at(0, launched(A)),
             at(0, Event::JobRunning { job: A }),
-            at(0, switched(0, 0)),
+            at(0, switched(0, 1, 0)),
             at(5, sample(310)),
             at(10, switch(1, &[A], &[B])),
             at(12, launched(B)),
             at(12, Event::JobRunning { job: B }),
-            at(12, switched(1, 2)),
+            at(12, switched(1, 2, 600)),
             at(15, sample(390)),
             at(23, switch(2, &[B], &[A])),
             at(25, Event::JobRunning { job: A }),
-            at(25, switched(2, 2)),
+            at(25, switched(2, 2, 600)),
             at(30, finished(A)),
             at(30, finished(B)),
             at(30, Event::RunEnded { outcome: RunOutcome::Done }),
@@ -296,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_beside_nothing_is_no_switch() {
+    fn a_launch_where_nothing_ran_is_no_switch_and_exposes_nothing() {
         let set = fold(&two_jobs_in_turn()).set;
         assert_eq!((set.switches, set.exposed.as_secs(), set.makespan.as_secs()), (2, 4, 30));
         assert!((set.relative_makespan.unwrap() - 30.0 / 25.0).abs() < 1e-12);

@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 
 use super::{JobReport, NodeMemory, Report};
 use crate::{
@@ -24,9 +24,12 @@ impl Answer for Report {
     }
 }
 
+const RULE: LineStyle = LineStyle::none().fill('─').junction('─');
+const STYLE: TableStyle = TableStyle::new().top_border(RULE).header_separator(RULE).bottom_border(RULE);
+
 fn table() -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(STYLE);
     table
 }
 
