@@ -201,11 +201,14 @@ mod tests {
 
     #[test]
     fn a_gang_is_not_squeezed_on_to_fewer_nodes() {
-        let (job, rule) = (job(2, 100), MemoryRule::MustFit);
-        let shape = Shape::on_empty(&job, &Cluster::uniform(2, Bytes::mib(1000)), rule).unwrap();
+        // Four ranks on three nodes are 2 + 1 + 1; they could be 2 + 2 where a node is full, and must not.
+        let (job, rule) = (job(4, 100), MemoryRule::MustFit);
+        let shape = Shape::on_empty(&job, &Cluster::uniform(3, Bytes::mib(1000)), rule).unwrap();
         let open = Room { open: true, jobs: 0, free: Bytes::mib(1000) };
-        assert!(plan_placement(&job, shape, &[open, open], rule).is_some());
-        assert_eq!(plan_placement(&job, shape, &[Room { open: false, ..open }, open], rule), None);
+        assert!(plan_placement(&job, shape, &[open, open, open], rule).is_some());
+        for full in [Room { open: false, ..open }, Room { free: Bytes::mib(99), ..open }] {
+            assert_eq!(plan_placement(&job, shape, &[open, full, open], rule), None);
+        }
     }
 
     #[test]

@@ -176,6 +176,33 @@ fn with_one_row_there_is_no_timer_until_another_waits() {
 }
 
 #[test]
+fn when_the_other_row_goes_away_the_turn_has_no_end() {
+    let mut desk = Desk::new(Policy::Gang);
+    desk.submit(&[(2, 600), (2, 500)]);
+    desk.at(1).done();
+    assert_eq!(desk.at(4).tell(Event::Failed { job: JobId(1) }), "turn goes on of slot-0 with job-0\n");
+    // The old timer means nothing; when somebody waits again, the turn is long over.
+    assert_eq!(desk.at(11).fire(), "");
+    assert_snapshot!(desk.at(15).submit(&[(2, 500)]), @r"
+    job-2 admitted to slot-2
+    turn goes on of slot-0 with job-0 until 15s
+    timer-1 set for 15s
+    ");
+}
+
+#[test]
+fn a_job_that_is_cancelled_while_it_queues_is_never_launched() {
+    let mut desk = Desk::new(Policy::Batch);
+    desk.submit(&[(2, 100), (2, 100), (2, 100)]);
+    desk.at(1).done();
+    assert_eq!(desk.at(2).tell(Event::Failed { job: JobId(1) }), "");
+    assert_snapshot!(desk.at(3).finish(0), @r"
+    job-2 admitted to slot-1
+    switch-1 to slot-1: out nobody, in job-2 (new)
+    ");
+}
+
+#[test]
 fn a_job_that_arrives_is_activated_at_once_where_the_active_row_has_room() {
     let mut desk = Desk::new(Policy::Hybrid);
     desk.submit(&[(2, 600), (2, 600)]);
@@ -234,6 +261,17 @@ fn room_that_appears_is_filled_from_the_next_row_without_a_dump() {
     > slot-0 | job-0*1 job-3*1 = 1000MiB | job-0*1 job-3*1 = 1000MiB
       slot-1 | job-2*1 = 500MiB          | job-2*1 = 500MiB
     ");
+}
+
+#[test]
+fn room_is_offered_once_and_jobs_do_not_hop_from_turn_to_turn() {
+    let mut desk = Desk::new(Policy::Hybrid);
+    desk.submit(&[(2, 600), (2, 300), (2, 500), (2, 100)]);
+    desk.at(1).done();
+    // Nobody of the other row fits where job-3 was.
+    assert_eq!(desk.at(2).finish(3), "turn goes on of slot-0 with job-0 job-1 until 11s\n");
+    // Job-1 would fit in the row whose turn comes now, but nothing became free there.
+    assert_eq!(desk.at(11).fire(), "switch-1 to slot-1: out job-0 job-1, in job-2 (new)\n");
 }
 
 #[test]
