@@ -32,9 +32,9 @@ impl Standing {
     }
 }
 
-/// Processes that had to go and did not.
+/// Processes that had to go, or to stop, and did not.
 #[derive(Debug, thiserror::Error)]
-#[error("processes {pids:?} are still there after {} ms", .waited.as_millis())]
+#[error("processes {pids:?} are still there, or still run, after {} ms", .waited.as_millis())]
 pub struct StillThere {
     /// They.
     pub pids: Vec<i32>,
@@ -78,6 +78,11 @@ pub fn resume(pids: &[Pid]) -> nix::Result<()> {
         kill(*pid, Signal::SIGCONT)?;
     }
     Ok(())
+}
+
+/// Waits until all that live are stopped.
+pub fn wait_stopped(pids: &[Pid], limit: Duration) -> Result<(), StillThere> {
+    wait_until_none(limit, || pids.iter().copied().filter(|pid| standing(*pid) == Standing::Alive).collect())
 }
 
 /// Waits until none of them has memory any more; zombies count as gone and are the caller's to reap.

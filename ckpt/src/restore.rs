@@ -11,13 +11,14 @@
 use crate::images::{self, ImagesError};
 use crate::kerndat::KerndatError;
 use crate::preflight::{self, ForeignOutput, OutputFile, PreflightError, SegmentFile};
-use crate::processes;
+use crate::processes::{self, StillThere};
 use crate::{Criu, options};
 use criu_sys::rpc::{CriuOpts, CriuReq, CriuReqType, CriuResp};
 use criu_sys::{Notification, Swrk, SwrkError};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -126,6 +127,9 @@ pub enum RestoreError {
     /// CRIU could not be talked to.
     #[error("restore: {0}")]
     Swrk(#[from] SwrkError),
+    /// CRIU has reported success, and yet processes have not stopped.
+    #[error("restore: {0}")]
+    NotStopped(#[from] StillThere),
     /// It took too long, and was given up.
     #[error("restore: not done after {} ms", .limit.as_millis())]
     TimedOut {
@@ -161,7 +165,12 @@ impl Criu {
                 tracing::warn!(%error, "restore failed");
                 sweep(seen_root, &request.cgroups);
             })?;
-        Ok(Restored { root, pids: processes::tree(root), foreign, took: begun.elapsed() })
+        let pids = processes::tree(root);
+        if request.leave_stopped {
+            // CRIU lets go of them with a stop signal on its way: a SIGCONT that overtook it would be lost.
+            processes::wait_stopped(&pids, GRACE).inspect_err(|_| sweep(Some(root), &request.cgroups))?;
+        }
+        Ok(Restored { root, pids, foreign, took: begun.elapsed() })
     }
 
     fn bring_back(
@@ -249,24 +258,31 @@ fn judge(request: &RestoreRequest, response: CriuResp) -> Result<Pid, RestoreErr
 /// Ends whatever a failed restore has left: the cgroups were empty, so all in them is of it.
 fn sweep(root: Option<Pid>, cgroups: &[PathBuf]) {
     let deadline = Instant::now() + GRACE;
+    let mut found: BTreeSet<Pid> = root.into_iter().collect();
     loop {
-        let members = cgroups.iter().flat_map(|cgroup| processes::in_cgroup(cgroup).unwrap_or_default());
-        let live: Vec<Pid> = members.chain(root).filter(|pid| processes::standing(*pid).is_live()).collect();
+        found.extend(cgroups.iter().flat_map(|cgroup| processes::in_cgroup(cgroup).unwrap_or_default()));
+        let live: Vec<Pid> =
+            found.iter().copied().filter(|pid| processes::standing(*pid).is_live()).collect();
         for pid in &live {
             kill(*pid, Signal::SIGKILL).ok();
         }
-        if root.is_none_or(is_reaped) && live.is_empty() {
+        found.retain(|pid| !is_reaped(*pid));
+        if found.is_empty() {
             return;
         }
         if Instant::now() >= deadline {
-            tracing::error!(?live, "a failed restore could not be swept");
+            tracing::error!(?found, "a failed restore could not be swept");
             return;
         }
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// Reaps that one process; one that is no child of ours (any more) is reaped by others.
+/// Reaps that one process; one that is no child of ours (any more) is reaped by others, once it is dead.
 fn is_reaped(pid: Pid) -> bool {
-    !matches!(waitpid(pid, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive))
+    match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
+        Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) => true,
+        Ok(_) => false,
+        Err(_) => !processes::standing(pid).is_live(),
+    }
 }

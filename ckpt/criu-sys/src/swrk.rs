@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 /// Larger than any response: the longest part is one line of log.
 const RESPONSE_BYTES_MAX: usize = 64 * 1024;
+const POLL_INTERVAL: Duration = Duration::from_micros(500);
 
 /// Why a conversation with a worker failed. Whether the *request* succeeded is in the response.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +90,7 @@ pub enum Ended {
 /// A running worker. Dropped without [`Swrk::end`] or [`Swrk::abort`] it is killed and reaped.
 pub struct Swrk {
     child: Child,
-    socket: Option<OwnedFd>,
+    socket: OwnedFd,
     stderr: File,
     reaped: bool,
 }
@@ -107,7 +108,7 @@ impl Swrk {
         command.stderr(stderr.try_clone().map_err(failed)?);
         limits::ignore_size_signal(&mut command);
         let child = forker::spawn(command).map_err(failed)?;
-        Ok(Swrk { child, socket: Some(ours), stderr, reaped: false })
+        Ok(Swrk { child, socket: ours, stderr, reaped: false })
     }
 
     /// The worker's process id.
@@ -157,17 +158,12 @@ impl Swrk {
     }
 
     fn wait_or_insist(&mut self, grace: Duration) -> Ended {
-        if self.closed_within(grace) {
-            self.reap();
-            return Ended::Itself;
-        }
-        self.insist(grace)
+        if self.ended_within(grace) { Ended::Itself } else { self.insist(grace) }
     }
 
     fn insist(&mut self, grace: Duration) -> Ended {
         kill(self.pid(), Signal::SIGTERM).ok();
-        if self.closed_within(grace) {
-            self.reap();
+        if self.ended_within(grace) {
             return Ended::Terminated;
         }
         self.kill();
@@ -175,7 +171,7 @@ impl Swrk {
     }
 
     fn send(&self, request: &CriuReq) -> Result<(), SwrkError> {
-        let socket = self.socket.as_ref().expect("the socket is open until the worker is reaped");
+        let socket = &self.socket;
         match send(socket.as_raw_fd(), &request.encode_to_vec(), MsgFlags::MSG_NOSIGNAL) {
             Ok(_) => Ok(()),
             Err(nix::Error::EPIPE | nix::Error::ECONNRESET) => Err(self.closed()),
@@ -184,7 +180,7 @@ impl Swrk {
     }
 
     fn receive(&self, deadline: Instant) -> Result<CriuResp, SwrkError> {
-        let socket = self.socket.as_ref().expect("the socket is open until the worker is reaped");
+        let socket = &self.socket;
         if !readable_by(socket, deadline)? {
             return Err(SwrkError::TimedOut);
         }
@@ -196,15 +192,19 @@ impl Swrk {
         }
     }
 
-    /// The end of file says that the worker has gone or is about to; responses that come meanwhile are late.
-    fn closed_within(&self, limit: Duration) -> bool {
+    /// Waits for the process, not for the end of file: what it was restoring may hold the socket after it.
+    fn ended_within(&mut self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         loop {
-            match self.receive(deadline) {
-                Ok(_) | Err(SwrkError::Malformed(_)) => {}
-                Err(SwrkError::TimedOut) => return false,
-                Err(_) => return true,
+            // One reaped by somebody else is as good as reaped.
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                self.reaped = true;
+                return true;
             }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -218,12 +218,6 @@ impl Swrk {
 
     fn kill(&mut self) {
         self.child.kill().ok();
-        self.reap();
-    }
-
-    /// Waits for this process only; one reaped by somebody else is as good as reaped.
-    fn reap(&mut self) {
-        self.socket = None;
         self.child.wait().ok();
         self.reaped = true;
     }

@@ -1,0 +1,150 @@
+//! What fails leaves the tree running, or nothing of it, and never half of anything.
+
+mod common;
+
+use common::{Tree, cgroup_root, criu, wait_for};
+use coswitch_ckpt::processes::{self, Standing};
+use coswitch_ckpt::{DumpError, JobState, RestoreError, Retry};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::unistd::Pid;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_dump_that_takes_too_long_is_given_up_and_the_tree_goes_on() {
+    let tree = Tree::with_memory(1, 512);
+    tree.freeze();
+    let mut request = tree.dump_request();
+    request.timeout = Duration::from_millis(100);
+    let begun = Instant::now();
+    let error = criu().dump(&request).unwrap_err();
+    assert!(matches!(error, DumpError::TimedOut { .. }), "{error}");
+    assert_eq!(error.job(), JobState::Frozen, "it has rolled back by itself: {error}");
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    assert!(!request.images_dir.exists());
+    tree.thaw();
+    tree.assert_working();
+    // And it can be dumped after that.
+    tree.freeze();
+    request.timeout = common::LIMIT;
+    criu().dump(&request).unwrap();
+}
+
+#[test]
+fn a_dump_into_a_full_store_is_refused_and_the_tree_goes_on() {
+    let tree = Tree::start(2);
+    let store = SmallStore::mount(tree.dir.path().join("store"));
+    tree.freeze();
+    let mut request = tree.dump_request();
+    request.images_dir = store.0.join("images");
+    let error = criu().dump(&request).unwrap_err();
+    assert!(matches!(error, DumpError::Refused { .. }), "{error}");
+    assert_eq!(error.job(), JobState::Frozen);
+    assert_eq!(fs::read_dir(&store.0).unwrap().count(), 0);
+    tree.thaw();
+    tree.assert_working();
+}
+
+#[test]
+fn a_tree_that_holds_what_cannot_be_dumped_is_refused_with_crius_reason_and_goes_on() {
+    let tree = Tree::start(1);
+    let mut request = tree.dump_request();
+    // A rank alone is not a whole session: its leader lies outside.
+    request.root = tree.pids()[1];
+    tree.freeze();
+    let error = criu().dump(&request).unwrap_err();
+    let DumpError::Refused { log, job, .. } = &error else { panic!("{error}") };
+    assert!(!log.is_empty() && *job == JobState::Frozen, "{error}");
+    tree.thaw();
+    tree.assert_working();
+}
+
+#[test]
+fn images_are_not_written_over_others() {
+    let tree = Tree::start(1);
+    let request = tree.dump_request();
+    fs::create_dir(&request.images_dir).unwrap();
+    fs::write(request.images_dir.join("mine"), "").unwrap();
+    tree.freeze();
+    let error = criu().dump(&request).unwrap_err();
+    assert!(matches!(error, DumpError::NotEmpty { .. }), "{error}");
+    assert!(request.images_dir.join("mine").exists());
+    tree.thaw();
+    tree.assert_working();
+}
+
+#[test]
+fn a_restore_from_damaged_images_leaves_nothing_behind() {
+    let mut tree = Tree::start(2);
+    tree.dump().unwrap();
+    for name in ["pages-2.img", "core-3.img", "pagemap-1.img", "pstree.img", "files.img"] {
+        let path = tree.images().join(name);
+        let whole = fs::read(&path).unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(whole.len() as u64 / 2).unwrap();
+        let error = tree.restore().unwrap_err();
+        assert_eq!(error.retry(), Retry::Pointless, "{name}: {error}");
+        assert_swept(&tree.cgroup);
+        fs::write(&path, whole).unwrap();
+    }
+    tree.come_back();
+    tree.assert_working();
+}
+
+#[test]
+fn a_restore_given_up_at_any_moment_leaves_nothing_behind_and_can_be_tried_again() {
+    let mut tree = Tree::with_memory(2, 32);
+    tree.dump().unwrap();
+    let mut request = tree.restore_request();
+    let mut given_up = 0;
+    for limit_ms in [1, 10, 20, 30, 40, 60, 80] {
+        request.timeout = Duration::from_millis(limit_ms);
+        match tree.restore_as(&request) {
+            Err(error) => {
+                assert!(matches!(error, RestoreError::TimedOut { .. }), "{error}");
+                assert_eq!(error.retry(), Retry::Worthwhile);
+                assert_swept(&tree.cgroup);
+                given_up += 1;
+            }
+            Ok(restored) => {
+                restored.resume().unwrap();
+                tree.assert_working();
+                tree.dump().unwrap();
+                request = tree.restore_request();
+            }
+        }
+    }
+    assert!(given_up > 0, "a millisecond has been enough");
+    tree.come_back();
+    tree.assert_working();
+}
+
+/// No process of that cgroup is left, and none is our zombie.
+fn assert_swept(cgroup: &Path) {
+    assert_eq!(processes::in_cgroup(cgroup).unwrap(), []);
+    let below = cgroup.strip_prefix(cgroup_root()).unwrap().display().to_string();
+    let is_of_it =
+        |pid: &Pid| fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|line| line.contains(&below));
+    // A worker of another test may be a zombie for a moment, but not in this cgroup.
+    wait_for("the last of it to be reaped", || {
+        let children = processes::tree(Pid::this());
+        !children.iter().any(|pid| processes::standing(*pid) != Standing::Gone && is_of_it(pid))
+    });
+}
+
+/// A store of one MiB.
+struct SmallStore(PathBuf);
+
+impl SmallStore {
+    fn mount(at: PathBuf) -> SmallStore {
+        fs::create_dir(&at).unwrap();
+        mount(Some("ckpt-test"), &at, Some("tmpfs"), MsFlags::empty(), Some("size=1m")).unwrap();
+        SmallStore(at)
+    }
+}
+
+impl Drop for SmallStore {
+    fn drop(&mut self) {
+        umount2(&self.0, MntFlags::MNT_DETACH).unwrap();
+    }
+}
