@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 
 /// How long a worker may take to end, and a failed tree to be swept.
 const GRACE: Duration = Duration::from_secs(10);
+/// A worker that restores blocks SIGTERM for most of the time, and killing it harms nothing that is not swept anyway.
+const TERMINATE_GRACE: Duration = Duration::from_millis(200);
 const LOG: &str = "restore.log";
 
 /// What to restore, and where to.
@@ -204,7 +206,7 @@ impl Criu {
                 judge(request, response)
             }
             Err(SwrkError::TimedOut) => {
-                worker.terminate(GRACE);
+                worker.terminate(TERMINATE_GRACE);
                 Err(RestoreError::TimedOut { limit: request.timeout })
             }
             Err(error) => Err(error.into()),

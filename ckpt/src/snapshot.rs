@@ -121,15 +121,21 @@ impl SnapshotWriter {
         fs::write(&path, channels).map_err(files::at(&path))
     }
 
-    /// Records how long the tree's output files are: as CRIU found them where it did, else as they are now.
+    /// Records how long the tree's output files are: as CRIU found them where it did, else as they are now. One that
+    /// somebody has removed is not recorded: it is not worth losing the tree, which is in the image by now.
     pub fn record_outputs(&mut self, paths: &[PathBuf]) -> Result<(), SnapshotError> {
         let in_images = images::regular_files(&self.images_dir()).unwrap_or_default();
         for path in paths {
             let in_image =
                 in_images.iter().find(|file| Path::new(&file.path) == path).and_then(|file| file.bytes);
-            let bytes = match in_image {
-                Some(bytes) => bytes,
-                None => fs::metadata(path).map_err(files::at(path))?.len(),
+            let bytes = match (in_image, fs::metadata(path)) {
+                (Some(bytes), Ok(_)) => bytes,
+                (None, Ok(metadata)) => metadata.len(),
+                (_, Err(error)) if error.kind() == io::ErrorKind::NotFound => {
+                    tracing::warn!(output = %path.display(), "an output file was removed");
+                    continue;
+                }
+                (_, Err(error)) => return Err(files::at(path)(error)),
             };
             self.outputs.push(OutputFile { path: path.clone(), bytes });
         }

@@ -1,0 +1,252 @@
+//! Snapshots: whole or not at all, checked before they are trusted, and a tree comes back from one as it was.
+
+mod common;
+
+use common::{Tree, criu};
+use coswitch_ckpt::{Damage, Manifest, Origin, OutputFile, Snapshot, SnapshotError, Store, StoreError};
+use nix::sys::wait::waitpid;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+const IN_FLIGHT: &[u8] = b"a message that was under way at the cut";
+
+/// Cuts the tree into a snapshot, in the order a daemon does it.
+fn take(tree: &mut Tree, store: &Store, epoch: u64) -> Snapshot {
+    let mut writer = store.begin("job", epoch, SystemTime::now()).unwrap();
+    tree.freeze();
+    let mut request = tree.dump_request();
+    (request.images_dir, request.work_dir) = (writer.images_dir(), writer.work_dir());
+    writer.save_segment(&tree.segment.path).unwrap();
+    writer.save_channels(IN_FLIGHT).unwrap();
+    let report = criu().dump(&request).unwrap();
+    waitpid(tree.root, None).unwrap();
+    let outputs: Vec<PathBuf> = (0..tree.segment.ranks().len()).map(|rank| tree.output(rank)).collect();
+    writer.record_outputs(&outputs).unwrap();
+    writer.seal(Origin::of(&criu(), tree.root, &report)).unwrap();
+    store.snapshot("job", epoch).unwrap()
+}
+
+fn bring_back(tree: &mut Tree, snapshot: &Snapshot) {
+    snapshot.verify().unwrap();
+    snapshot.load_segment(&tree.segment.path).unwrap();
+    let request = snapshot.restore_request(
+        vec![tree.cgroup.clone()],
+        Some(tree.segment.identity()),
+        Duration::from_secs(60),
+    );
+    let restored = tree.restore_as(&request).unwrap();
+    restored.resume().unwrap();
+}
+
+#[test]
+fn a_tree_comes_back_from_a_snapshot_with_its_segment_channels_and_output_as_they_were() {
+    let mut tree = Tree::start(2);
+    let store = Store::open(&tree.dir.path().join("store")).unwrap();
+    let snapshot = take(&mut tree, &store, 1);
+    let counters: Vec<_> = tree.segment.ranks().iter().map(|rank| rank.counters()).collect();
+    let output = fs::read(tree.output(0)).unwrap();
+
+    // The segment is reused by others while the tree is parked, and somebody writes to its output.
+    tree.segment.file.write_all_at(&vec![0xa5; tree.segment.bytes()], 0).unwrap();
+    fs::write(tree.output(0), [output.as_slice(), b"foreign"].concat()).unwrap();
+    assert_eq!(snapshot.channels().unwrap().unwrap(), IN_FLIGHT);
+    assert_eq!(
+        snapshot.manifest().outputs[0],
+        OutputFile { path: tree.output(0), bytes: output.len() as u64 }
+    );
+    snapshot.verify().unwrap();
+    snapshot.load_segment(&tree.segment.path).unwrap();
+    assert_eq!(tree.segment.ranks().iter().map(|rank| rank.counters()).collect::<Vec<_>>(), counters);
+    bring_back(&mut tree, &snapshot);
+    tree.assert_working();
+    assert_eq!(fs::read(tree.output(0).with_extension("out.foreign-1")).unwrap(), b"foreign");
+    // A restore leaves the snapshot as it was, to be restored again.
+    Snapshot::open(snapshot.dir()).unwrap().verify().unwrap();
+}
+
+#[test]
+fn a_tree_goes_back_to_an_older_snapshot_and_what_it_wrote_since_is_kept_aside() {
+    let mut tree = Tree::start(2);
+    let store = Store::open(&tree.dir.path().join("store")).unwrap();
+    let first = take(&mut tree, &store, 1);
+    let rounds = tree.segment.ranks()[0].counters()[0];
+    bring_back(&mut tree, &first);
+    common::wait_for("the ranks to go far beyond it", || {
+        tree.segment.ranks()[0].counters()[0] > rounds + 500
+    });
+    let second = take(&mut tree, &store, 2);
+
+    // The newest one turns out damaged: the one before it is what is left.
+    flip(&second.dir().join("images/pages-1.img"), 100);
+    let (found, passed_over) = store.latest_intact("job").unwrap();
+    assert_eq!(found.as_ref().map(|snapshot| snapshot.manifest().identity.epoch), Some(1));
+    let damaged = Damage::Contents { name: "images/pages-1.img".to_owned() };
+    assert!(matches!(&passed_over[..], [over] if is_damage(&over.reason, &damaged)), "{passed_over:?}");
+    bring_back(&mut tree, &found.unwrap());
+    tree.assert_working();
+    assert!(tree.dir.path().join("rank-0.out.foreign-1").exists());
+}
+
+#[test]
+fn a_byte_changed_anywhere_is_found_and_the_file_named() {
+    let mut tree = Tree::start(1);
+    let store = Store::open(&tree.dir.path().join("store")).unwrap();
+    let snapshot = take_and_go_on(&mut tree, &store);
+    for record in &snapshot.manifest().files {
+        let path = snapshot.dir().join(&record.name);
+        for offset in samples(record.bytes) {
+            flip(&path, offset);
+            let error = Snapshot::open(snapshot.dir()).unwrap().verify().unwrap_err();
+            let expected = Damage::Contents { name: record.name.clone() };
+            assert!(is_damage(&error, &expected), "{} at {offset}: {error}", record.name);
+            flip(&path, offset);
+        }
+    }
+    let manifest = snapshot.dir().join("manifest.json");
+    for offset in samples(fs::metadata(&manifest).unwrap().len()) {
+        flip(&manifest, offset);
+        assert!(Snapshot::open(snapshot.dir()).is_err(), "byte {offset} of the manifest");
+        flip(&manifest, offset);
+    }
+    Snapshot::open(snapshot.dir()).unwrap().verify().unwrap();
+}
+
+#[test]
+fn a_file_missing_added_or_cut_is_found_at_opening() {
+    let mut tree = Tree::start(1);
+    let store = Store::open(&tree.dir.path().join("store")).unwrap();
+    let snapshot = take_and_go_on(&mut tree, &store);
+    let path = snapshot.dir().join("images/core-1.img");
+    let aside = tree.dir.path().join("aside");
+    let reason = || Snapshot::open(snapshot.dir()).unwrap_err();
+
+    fs::rename(&path, &aside).unwrap();
+    assert!(is_damage(&reason(), &Damage::Missing { name: "images/core-1.img".to_owned() }), "{}", reason());
+    fs::copy(&aside, &path).unwrap();
+    let recorded = fs::metadata(&path).unwrap().len();
+    File::options().write(true).open(&path).unwrap().set_len(recorded - 1).unwrap();
+    let cut = Damage::Size { name: "images/core-1.img".to_owned(), recorded, found: recorded - 1 };
+    assert!(is_damage(&reason(), &cut), "{}", reason());
+    fs::rename(&aside, &path).unwrap();
+    fs::write(snapshot.dir().join("images/core-99.img"), "").unwrap();
+    assert!(is_damage(&reason(), &Damage::Unknown { name: "images/core-99.img".to_owned() }), "{}", reason());
+}
+
+#[test]
+fn without_its_manifest_there_is_no_snapshot() {
+    let root = tempfile::tempdir().unwrap();
+    let store = Store::open(root.path()).unwrap();
+    let dir = root.path().join("job/epoch-1");
+    let writer = store.begin("job", 1, SystemTime::now()).unwrap();
+    fs::write(writer.images_dir().join("core-1.img"), "half").unwrap();
+    assert!(matches!(Snapshot::open(&dir), Err(SnapshotError::Incomplete { .. })));
+    assert!(store.latest_intact("job").unwrap().0.is_none());
+    // What a daemon leaves that was killed while it wrote is replaced by the next attempt; a writer that is
+    // dropped cleans up itself.
+    std::mem::forget(writer);
+    let again = store.begin("job", 1, SystemTime::now()).unwrap();
+    assert_eq!(fs::read_dir(again.images_dir()).unwrap().count(), 0);
+    drop(again);
+    assert!(!dir.exists());
+}
+
+#[test]
+fn the_last_two_valid_snapshots_are_kept_and_those_being_written() {
+    let root = tempfile::tempdir().unwrap();
+    let store = Store::open(root.path()).unwrap();
+    for epoch in 1..=3 {
+        write(&store, epoch);
+    }
+    fs::create_dir(root.path().join("job/epoch-2-left-by-somebody")).unwrap();
+    flip(&root.path().join("job/epoch-2/images/core-1.img"), 0);
+    let half_written = store.begin("job", 4, SystemTime::now()).unwrap();
+    store.prune("job").unwrap();
+    assert_eq!(store.sealed_epochs("job").unwrap(), [3, 2]);
+    assert!(half_written.images_dir().exists());
+
+    // One of which a file is gone does not count as valid.
+    fs::remove_file(root.path().join("job/epoch-2/images/core-1.img")).unwrap();
+    drop(half_written);
+    write(&store, 5);
+    store.prune("job").unwrap();
+    assert_eq!(store.sealed_epochs("job").unwrap(), [5, 3]);
+    assert!(matches!(
+        store.begin("job", 5, SystemTime::now()),
+        Err(StoreError::Snapshot(SnapshotError::Exists { .. }))
+    ));
+
+    store.remove("job").unwrap();
+    assert!(store.sealed_epochs("job").unwrap().is_empty());
+    store.remove("job").unwrap();
+}
+
+#[test]
+fn a_name_that_is_a_path_and_more_than_there_is_room_for_are_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let store = Store::open(root.path()).unwrap();
+    for name in ["", ".", "..", "../other", "a/b", ".hidden"] {
+        assert!(matches!(store.sealed_epochs(name), Err(StoreError::Name { .. })), "{name}");
+    }
+    store.has_room(1).unwrap();
+    assert!(matches!(store.has_room(u64::MAX), Err(StoreError::Full { .. })));
+}
+
+/// Takes a snapshot; the tree goes on from it and needs it no longer.
+fn take_and_go_on(tree: &mut Tree, store: &Store) -> Snapshot {
+    let snapshot = take(tree, store, 1);
+    bring_back(tree, &snapshot);
+    snapshot
+}
+
+fn write(store: &Store, epoch: u64) -> Manifest {
+    let mut writer = store.begin("job", epoch, SystemTime::now()).unwrap();
+    fs::write(writer.images_dir().join("core-1.img"), "contents").unwrap();
+    writer.save_channels(IN_FLIGHT).unwrap();
+    let origin = Origin { criu: "4.2".into(), kernel: "6.18".into(), root: 1, dump_took: Duration::ZERO };
+    writer.seal(origin).unwrap()
+}
+
+fn is_damage(error: &SnapshotError, expected: &Damage) -> bool {
+    matches!(error, SnapshotError::Damaged { damage, .. } if damage == expected)
+}
+
+/// The ends, the middle, and what lies at the borders of pages and of the blocks that are hashed.
+fn samples(bytes: u64) -> Vec<u64> {
+    let offsets =
+        [0, 1, 7, 8, 4095, 4096, bytes / 2, bytes.saturating_sub(2), bytes.saturating_sub(1), 1 << 20];
+    let mut offsets: Vec<u64> = offsets.into_iter().filter(|offset| *offset < bytes).collect();
+    offsets.sort();
+    offsets.dedup();
+    offsets
+}
+
+fn flip(path: &Path, offset: u64) {
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
+}
+
+#[test]
+fn the_segment_is_refused_where_its_stored_contents_are_damaged_before_it_is_written_to() {
+    let root = tempfile::tempdir().unwrap();
+    let store = Store::open(root.path()).unwrap();
+    let segment: PathBuf = root.path().join("segment");
+    fs::write(&segment, vec![3; 200_000]).unwrap();
+    let mut writer = store.begin("job", 1, SystemTime::now()).unwrap();
+    writer.save_segment(&segment).unwrap();
+    writer.save_channels(IN_FLIGHT).unwrap();
+    let origin = Origin { criu: "4.2".into(), kernel: "6.18".into(), root: 1, dump_took: Duration::ZERO };
+    writer.seal(origin).unwrap();
+    let snapshot = store.snapshot("job", 1).unwrap();
+    fs::write(&segment, vec![4; 200_000]).unwrap();
+    flip(&snapshot.dir().join("segment.zst"), 25);
+    flip(&snapshot.dir().join("channels.bin"), 3);
+    let error = snapshot.load_segment(&segment).unwrap_err();
+    assert!(is_damage(&error, &Damage::Contents { name: "segment.zst".to_owned() }), "{error}");
+    assert_eq!(fs::read(&segment).unwrap(), vec![4; 200_000]);
+    let error = snapshot.channels().unwrap_err();
+    assert!(is_damage(&error, &Damage::Contents { name: "channels.bin".to_owned() }), "{error}");
+}
