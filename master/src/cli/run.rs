@@ -57,7 +57,7 @@ impl Run {
     fn run_set(&self, job_set: JobSet, out: &Path, run: String) -> anyhow::Result<(Outcome, Vec<RunEvent>)> {
         let out = new_directory(out)?;
         let mut journal = journal::Writer::open(&out.join(journal::FILE_NAME))?;
-        let mut live = Live::new(self.quiet);
+        let mut live = Live::new(self.quiet, &out);
         let (mut events, mut unwritten) = (Vec::new(), None);
         let options = EngineOptions { run, out };
         let outcome = engine::run(job_set, options, |event: RunEvent| {

@@ -47,11 +47,7 @@ impl Bars {
                 self.step(view, *job, *node, *phase, *bytes, *total);
             }
             Event::PhaseDone { job, node, phase, .. } => self.remove_step((*job, *node, *phase)),
-            Event::SwitchStarted { outgoing, incoming, .. } => {
-                *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = None;
-                let text = format!("switching: out {}; in {}", view.names(outgoing), view.names(incoming));
-                self.slot.set_message(text);
-            }
+            Event::SwitchStarted { .. } => *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = None,
             Event::SwitchEnded { .. } => {
                 for (_, bar) in std::mem::take(&mut self.steps) {
                     self.all.remove(&bar);
@@ -59,9 +55,7 @@ impl Bars {
             }
             _ => {}
         }
-        if let (Some(slot), false) = (&view.slot, matches!(event.kind, Event::SwitchStarted { .. })) {
-            self.slot.set_message(format!("{} runs: {}", slot.slot, view.names(&slot.jobs)));
-        }
+        set(&self.slot, view.headline());
         self.draw_jobs(view);
     }
 
@@ -72,10 +66,7 @@ impl Bars {
                 bar.set_prefix(view.name(*id));
                 bar
             });
-            let words = job.in_words();
-            if bar.message() != words {
-                bar.set_message(words);
-            }
+            set(bar, job.in_words());
         }
     }
 
@@ -100,6 +91,13 @@ impl Drop for Bars {
     fn drop(&mut self) {
         self.slot.finish_and_clear();
         self.jobs.values().chain(self.steps.values()).for_each(ProgressBar::finish_and_clear);
+    }
+}
+
+/// Events are many, changes are few, and each redraws the terminal.
+fn set(bar: &ProgressBar, text: String) {
+    if bar.message() != text {
+        bar.set_message(text);
     }
 }
 

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use coswitch_policies::Bytes;
-
-use super::view::{JobState, View};
+use super::view::{JobState, View, rate};
 use crate::journal::{Event, Phase, RunEvent};
 
 /// The line for what happened, where it deserves one; `view` has taken it in already.
@@ -67,24 +65,10 @@ fn seconds(span: Duration) -> String {
     format!("{:.2}s", span.as_secs_f64())
 }
 
-fn rate(bytes: Bytes, took: Duration) -> String {
-    if took.is_zero() {
-        return String::new();
-    }
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss,
-        reason = "shown only"
-    )]
-    let per_second = Bytes((bytes.0 as f64 / took.as_secs_f64()) as u64);
-    format!(" ({per_second}/s)")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use coswitch_policies::{JobId, NodeId, SimTime, SlotId, SwitchId};
+    use coswitch_policies::{Bytes, JobId, NodeId, SimTime, SlotId, SwitchId};
 
     fn line(kind: Event) -> Option<String> {
         let mut view = View::default();
@@ -119,6 +103,6 @@ mod tests {
             ended: Duration::from_millis(500).into(),
             bytes: Bytes::mib(100),
         };
-        assert_eq!(line(dump).unwrap(), "[    1.50s] dumping cg on node-1: 100MiB in 0.50s (200MiB/s)");
+        assert_eq!(line(dump).unwrap(), "[    1.50s] dumping cg on node-1: 100MiB in 0.50s at 200MiB/s");
     }
 }

@@ -4,13 +4,18 @@
 
 mod bars;
 mod lines;
+mod tail;
 mod view;
 
-use std::io::{self, IsTerminal};
+use std::{
+    io::{self, IsTerminal},
+    path::Path,
+};
 
-use crate::journal::RunEvent;
+use crate::journal::{Event, RunEvent};
 
 use bars::Bars;
+use tail::Tails;
 use view::View;
 
 /// Shows events as they happen, on standard error.
@@ -22,15 +27,15 @@ pub struct Live {
 enum Shown {
     Nothing,
     Lines,
-    Bars(Bars),
+    Bars(Bars, Tails),
 }
 
 impl Live {
-    /// A picture that moves on a terminal, else lines; nothing where it shall be `quiet`.
-    pub fn new(quiet: bool) -> Self {
+    /// A picture that moves on a terminal, else lines; nothing where it shall be `quiet`. The run's directory is `out`.
+    pub fn new(quiet: bool, out: &Path) -> Self {
         let shown = match (quiet, io::stderr().is_terminal()) {
             (true, _) => Shown::Nothing,
-            (false, true) => Shown::Bars(Bars::new()),
+            (false, true) => Shown::Bars(Bars::new(), Tails::new(out)),
             (false, false) => Shown::Lines,
         };
         Self { view: View::default(), shown }
@@ -42,7 +47,12 @@ impl Live {
         match &mut self.shown {
             Shown::Nothing => {}
             Shown::Lines => lines::tell(&self.view, event).iter().for_each(|line| eprintln!("{line}")),
-            Shown::Bars(bars) => bars.on_event(&self.view, event),
+            Shown::Bars(bars, tails) => {
+                for (job, line) in tails.look(&self.view) {
+                    self.view.on_event(&RunEvent { at: event.at, kind: Event::Output { job, line } });
+                }
+                bars.on_event(&self.view, event);
+            }
         }
     }
 }

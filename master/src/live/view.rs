@@ -1,6 +1,6 @@
 //! What is known of a run at this moment: its jobs, its slot, the steps under way.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_policies::{Bytes, JobId, NodeId, SlotId};
 
@@ -15,6 +15,8 @@ pub(crate) struct View {
     pub(crate) jobs: BTreeMap<JobId, JobView>,
     /// The slot that has its turn.
     pub(crate) slot: Option<SlotView>,
+    /// The switch under way: what leaves and what comes in.
+    pub(crate) switch: Option<[Vec<JobId>; 2]>,
 }
 
 /// One job.
@@ -26,6 +28,8 @@ pub(crate) struct JobView {
     pub(crate) state: JobState,
     /// What it holds, on each node.
     pub(crate) memory: BTreeMap<NodeId, Bytes>,
+    /// What its last dump or restore moved, and how fast; until it runs again.
+    pub(crate) moved: Moved,
     /// The last line it wrote.
     pub(crate) line: String,
 }
@@ -37,6 +41,38 @@ pub(crate) struct SlotView {
     pub(crate) slot: SlotId,
     /// Its set.
     pub(crate) jobs: Vec<JobId>,
+}
+
+/// What a dump or restore moved on all nodes together, and how long the slowest took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moved {
+    bytes: Bytes,
+    took: Duration,
+}
+
+impl Moved {
+    fn and(self, bytes: Bytes, took: Duration) -> Self {
+        Self { bytes: self.bytes.saturating_add(bytes), took: self.took.max(took) }
+    }
+
+    fn in_words(self) -> Option<String> {
+        (self.bytes.0 > 0).then(|| format!("moved {}{}", self.bytes, rate(self.bytes, self.took)))
+    }
+}
+
+/// ` at 200MiB/s`, where it took any time.
+pub(crate) fn rate(bytes: Bytes, took: Duration) -> String {
+    if took.is_zero() {
+        return String::new();
+    }
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "shown only"
+    )]
+    let per_second = Bytes((bytes.0 as f64 / took.as_secs_f64()) as u64);
+    format!(" at {per_second}/s")
 }
 
 /// What a job does.
@@ -79,13 +115,23 @@ impl View {
             Event::RunStarted { run, .. } => self.run.clone_from(run),
             Event::JobSubmitted { job, name, .. } => self.job(*job).name.clone_from(name),
             Event::JobLaunched { job, .. } => self.job(*job).state = JobState::Entering,
-            Event::JobRunning { job } => self.job(*job).state = JobState::Running,
+            Event::JobRunning { job } => {
+                self.moves(*job, JobState::Running);
+                self.job(*job).moved = Moved::default();
+            }
             Event::SlotStarted { slot, jobs, .. } => {
                 self.slot = Some(SlotView { slot: *slot, jobs: jobs.clone() });
             }
             Event::SwitchStarted { outgoing, incoming, .. } => {
                 outgoing.iter().for_each(|job| self.moves(*job, JobState::Leaving));
                 incoming.iter().for_each(|job| self.moves(*job, JobState::Entering));
+                outgoing.iter().chain(incoming).for_each(|job| self.job(*job).moved = Moved::default());
+                self.switch = Some([outgoing.clone(), incoming.clone()]);
+            }
+            Event::SwitchEnded { .. } => self.switch = None,
+            Event::PhaseDone { job, phase: Phase::Dump | Phase::Restore, began, ended, bytes, .. } => {
+                let job = self.job(*job);
+                job.moved = job.moved.and(*bytes, ended.since(*began));
             }
             Event::PhaseDone { job, phase: Phase::Release, .. } => self.moves(*job, JobState::Parked),
             Event::JobFinished { job, outcome, .. } => {
@@ -102,7 +148,6 @@ impl View {
             Event::Output { job, line } => self.job(*job).line.clone_from(line),
             Event::PhaseDone { .. }
             | Event::Progress { .. }
-            | Event::SwitchEnded { .. }
             | Event::Warning { .. }
             | Event::RunEnded { .. } => {}
         }
@@ -117,6 +162,17 @@ impl View {
         let job = self.job(job);
         if !matches!(job.state, JobState::Ended(_)) {
             job.state = state;
+        }
+    }
+
+    /// The slot that runs, or the switch under way.
+    pub(crate) fn headline(&self) -> String {
+        match (&self.switch, &self.slot) {
+            (Some([outgoing, incoming]), _) => {
+                format!("switching: out {}; in {}", self.names(outgoing), self.names(incoming))
+            }
+            (None, Some(slot)) => format!("{} runs: {}", slot.slot, self.names(&slot.jobs)),
+            (None, None) => "starting".into(),
         }
     }
 
@@ -140,7 +196,8 @@ impl JobView {
     pub(crate) fn in_words(&self) -> String {
         let held: Bytes = self.memory.values().copied().sum();
         let held = if held.0 == 0 { String::new() } else { held.to_string() };
-        format!("{:8} {held:>9}  {}", self.state.word(), self.line.trim())
+        let says = self.moved.in_words().unwrap_or_else(|| self.line.trim().into());
+        format!("{:8} {held:>9}  {says}", self.state.word())
     }
 }
 
@@ -173,6 +230,31 @@ mod tests {
         assert_eq!(view.jobs[&A].state, JobState::Leaving);
         let view = after(vec![Event::JobRunning { job: A }, leaving(), released()]);
         assert_eq!(view.jobs[&A].state, JobState::Parked);
+    }
+
+    #[test]
+    fn a_switch_under_way_is_told_until_it_ends() {
+        let view = after(vec![leaving(), Event::JobRunning { job: JobId(5) }]);
+        assert_eq!(view.headline(), "switching: out job-0; in -");
+        let (switch, exposed, bytes) = (SwitchId(1), Duration::ZERO, Bytes(0));
+        let ended = Event::SwitchEnded { switch, exposed, bytes_out: bytes, bytes_in: bytes };
+        let slot = Event::SlotStarted { slot: SlotId(2), jobs: vec![A], ends: None };
+        assert_eq!(after(vec![leaving(), ended, slot]).headline(), "slot-2 runs: job-0");
+    }
+
+    #[test]
+    fn what_a_dump_moved_is_told_over_all_nodes() {
+        let dump = |node| Event::PhaseDone {
+            switch: SwitchId(1),
+            job: A,
+            node: NodeId(node),
+            phase: Phase::Dump,
+            began: SimTime(0),
+            ended: Duration::from_millis(500).into(),
+            bytes: Bytes::mib(50),
+        };
+        let view = after(vec![leaving(), dump(0), dump(1)]);
+        assert_eq!(view.jobs[&A].in_words(), "leaving             moved 100MiB at 200MiB/s");
     }
 
     #[test]

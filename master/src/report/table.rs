@@ -81,13 +81,15 @@ fn set_table(report: &Report) -> Table {
     let mut row = |name: &str, value: String| {
         table.add_row([Cell::new(name), Cell::new(value)]);
     };
-    row("makespan", seconds(set.makespan));
-    row("utilisation", percent(set.utilisation));
+    let has_ended = report.jobs.iter().any(|job| job.times.is_some());
+    let of_ended = |text: String| if has_ended { text } else { none() };
+    row("makespan", of_ended(seconds(set.makespan)));
+    row("utilisation", of_ended(percent(set.utilisation)));
     row("switches", set.switches.to_string());
     row("moved", format!("{} out, {} in", set.bytes_out, set.bytes_in));
-    row("exposed", format!("{} ({} of the makespan)", seconds(set.exposed), percent(set.overhead)));
+    row("exposed", format!("{} ({} of the makespan)", seconds(set.exposed), of_ended(percent(set.overhead))));
     row("relative makespan", optional(set.relative_makespan));
-    row("spread", format!("{:.3}", set.spread));
+    row("spread", of_ended(format!("{:.3}", set.spread)));
     row("trade-off metric", optional(set.tradeoff));
     row("job memory", format!("{} on nodes of {}", set.memory_total, report.capacity));
     for memory in &report.memory {
