@@ -170,6 +170,15 @@ fn a_marker_of_the_next_epoch_waits_until_this_one_has_ended() {
 }
 
 #[test]
+fn a_waiting_marker_begins_its_epoch_when_this_one_is_aborted() {
+    let mut cut = flushed();
+    assert_eq!(cut.on(Input::Marker { from: A, epoch: E2 }), []);
+    let aborted = Output::Report(Report::Aborted { epoch: E1 });
+    let expected = [Output::ThawRanks { epoch: E1 }, aborted, Output::FreezeRanks { epoch: E2 }];
+    assert_eq!(cut.on(Input::Abort { epoch: E1 }), expected);
+}
+
+#[test]
 fn a_marker_of_the_next_epoch_ends_one_that_cannot_have_been_completed() {
     let mut cut = draining();
     assert_eq!(cut.on(Input::Marker { from: B, epoch: E2 }), [Output::FreezeRanks { epoch: E2 }]);
