@@ -1,14 +1,25 @@
 //! Unmodified MPI programs over the driver.
 
+#[path = "support/programs.rs"]
+mod programs;
 mod support;
 
-use support::{Job, programs, run};
+use support::{Job, Outcome, run};
+
+/// Panics with the ranks' output unless all of them ended well.
+fn assert_success(outcome: &Outcome) {
+    let Outcome { statuses, outputs, timed_out, .. } = outcome;
+    assert!(outcome.is_success(), "timed out: {timed_out}\n{statuses:?}\n{}", outputs.join("\n---\n"));
+}
 
 #[test]
 fn ring_of_ranks_on_one_node_says_hello() {
     let program = programs::compiled("hello");
     for ranks in [1, 2, 4] {
-        run(&Job::new(ranks, 1, &program, &[])).assert_success();
+        let outcome = run(&Job::new(ranks, 1, &program, &[]));
+        assert_success(&outcome);
+        // The program did talk through this driver and not through another one.
+        assert!(outcome.counters.iter().all(|counters| counters.messages_sent > 10));
     }
 }
 
@@ -16,6 +27,42 @@ fn ring_of_ranks_on_one_node_says_hello() {
 fn ring_of_ranks_on_two_nodes_says_hello() {
     let program = programs::compiled("hello");
     for ranks in [2, 4] {
-        run(&Job::new(ranks, 2, &program, &[])).assert_success();
+        assert_success(&run(&Job::new(ranks, 2, &program, &[])));
     }
+}
+
+/// Runs a program of ours on every combination of ranks and nodes.
+fn passes_on(name: &str, shapes: &[(u32, u32)], env: &[(&str, &str)]) {
+    let program = programs::compiled(name);
+    for &(ranks, nodes) in shapes {
+        let outcome = run(&Job { env, ..Job::new(ranks, nodes, &program, &[]) });
+        assert_success(&outcome);
+        assert!(outcome.outputs.iter().all(|output| output.ends_with("all passed\n")));
+    }
+}
+
+#[test]
+fn point_to_point_semantics_hold_on_one_node() {
+    passes_on("p2p", &[(1, 1), (2, 1), (3, 1), (4, 1)], &[]);
+}
+
+#[test]
+fn point_to_point_semantics_hold_across_nodes() {
+    passes_on("p2p", &[(2, 2), (3, 2), (4, 2), (4, 4)], &[]);
+}
+
+#[test]
+fn collectives_give_the_right_results() {
+    passes_on("collectives", &[(1, 1), (2, 1), (4, 1), (3, 3), (4, 2)], &[]);
+}
+
+#[test]
+fn one_sided_operations_are_served() {
+    passes_on("onesided", &[(1, 1), (2, 1), (3, 1), (2, 2), (4, 2)], &[]);
+}
+
+#[test]
+fn threads_of_a_rank_do_not_disturb_each_other() {
+    passes_on("threads", &[(1, 1), (2, 1), (4, 1), (2, 2)], &[]);
+    passes_on("threads", &[(2, 1), (2, 2)], &[("MPIR_CVAR_CH4_NUM_VCIS", "4")]);
 }

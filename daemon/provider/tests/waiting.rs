@@ -1,0 +1,63 @@
+//! How ranks wait: what it costs the processor, and what the counters tell.
+
+#[path = "support/programs.rs"]
+mod programs;
+mod support;
+
+use coswitch_ring::{SegmentSpec, WaitPolicy};
+use support::{Job, Outcome, run};
+
+/// Processor seconds that rank 1 of two took for each second of waiting, by way of waiting.
+fn cost_of_waiting(nodes: u32, shape: fn(&mut SegmentSpec)) -> (Vec<(String, f64)>, Outcome) {
+    let program = programs::compiled("waiting");
+    let outcome = run(&Job { shape, ..Job::new(2, nodes, &program, &[]) });
+    assert!(outcome.is_success(), "{}", outcome.outputs.join("\n"));
+    let costs = outcome.outputs[1].lines().map(|line| {
+        let (way, seconds) = line.split_once(' ').expect("two words");
+        (way.to_owned(), seconds.parse().expect("a number"))
+    });
+    (costs.collect(), outcome)
+}
+
+#[test]
+fn waiting_rank_that_may_sleep_leaves_the_processor_to_others() {
+    let shapes: [fn(&mut SegmentSpec); 2] =
+        [|spec| spec.wait = WaitPolicy::Block, |spec| spec.wait = WaitPolicy::SpinBlock];
+    for nodes in [1, 2] {
+        for shape in shapes {
+            let (costs, outcome) = cost_of_waiting(nodes, shape);
+            assert_eq!(costs.len(), 3);
+            for (way, seconds) in costs {
+                assert!(seconds < 0.1, "{way} on {nodes} nodes cost {seconds} s of processor time in 1 s");
+            }
+            let waited = outcome.counters[1].wait_ns as f64 / 1e9;
+            assert!((2.5..20.0).contains(&waited), "waited three times a second, counted {waited} s");
+        }
+    }
+}
+
+#[test]
+fn spinning_rank_is_counted_as_waiting_too() {
+    let (_, outcome) = cost_of_waiting(1, |spec| spec.wait = WaitPolicy::Spin);
+    let (patient, other) = (outcome.counters[1], outcome.counters[0]);
+    assert!(patient.wait_ns > 1_000_000_000, "counted {} ns", patient.wait_ns);
+    assert!(other.messages_sent >= 2 && patient.messages_received >= 2);
+    assert!(patient.polls > 1000);
+}
+
+#[test]
+fn programs_end_well_under_every_policy() {
+    let shapes: [fn(&mut SegmentSpec); 4] = [
+        |spec| spec.wait = WaitPolicy::Spin,
+        |spec| spec.wait = WaitPolicy::Yield,
+        |spec| spec.wait = WaitPolicy::Block,
+        |spec| spec.wait = WaitPolicy::SpinBlock,
+    ];
+    for shape in shapes {
+        for nodes in [1, 2] {
+            let program = programs::compiled("hello");
+            let outcome = run(&Job { shape, ..Job::new(2, nodes, &program, &[]) });
+            assert!(outcome.is_success(), "{}", outcome.outputs.join("\n"));
+        }
+    }
+}
