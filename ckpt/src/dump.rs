@@ -31,8 +31,7 @@ const LOG: &str = "dump.log";
 /// What to dump, and where to.
 #[derive(Clone, Debug)]
 pub struct DumpRequest {
-    /// PID 1 of the tree's namespace, as we see it, and our child. Its working directory must be writable, and should
-    /// be its own: dumps of roots that share one wait for each other.
+    /// PID 1 of the tree's namespace, as we see it, and our child. Its working directory must be writable.
     pub root: Pid,
     /// The cgroup that holds the tree and nothing else, frozen.
     pub freeze_cgroup: PathBuf,
@@ -171,8 +170,10 @@ impl Criu {
         let _span = tracing::info_span!("dump", root = request.root.as_raw()).entered();
         let pids = look_at(request)?;
         self.prepare()?;
-        let _turn = wait_for_turn(request, begun + request.timeout)?;
-        let done = self.take_images(request, begun + request.timeout).and_then(|()| finish(request, &pids));
+        let deadline = begun + request.timeout;
+        let turn = wait_for_turn(request, deadline)?;
+        let done = turn.during(&request.images_dir, || self.take_images(request, deadline));
+        let done = done.and_then(|()| finish(request, &pids));
         let timers_repaired = done.inspect_err(|error| {
             tracing::warn!(%error, "dump failed");
             fs::remove_dir_all(&request.images_dir).ok();

@@ -2,8 +2,7 @@
 //!
 //! To see the tree's own `/proc`, CRIU makes a directory `proc.crtools` in the working directory of the tree's root,
 //! mounts it and takes both away again. Two dumps whose roots share a working directory collide there, in whatever
-//! process they are made, and one fails. So a dump holds a lock on that directory. Give each launcher a working
-//! directory of its own, and no dump ever waits for another.
+//! process they are made, and one fails. So a dump holds a lock on that directory until that part of it is over.
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -11,14 +10,34 @@ use nix::mount::{MntFlags, umount2};
 use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 const NAME: &str = "proc.crtools";
-const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// The first image that CRIU writes of PID 1; it does so when it has the tree's `/proc` open.
+const AFTERWARDS: &str = "core-1.img";
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Keeps other dumps out of a working directory; `None` inside where nothing can be locked there.
 pub(crate) struct Turn(#[allow(dead_code, reason = "held, not read")] Option<Flock<File>>);
+
+impl Turn {
+    /// Runs the dump into `images`, and lets the next one begin as soon as it can.
+    pub(crate) fn during<R>(self, images: &Path, dump: impl FnOnce() -> R) -> R {
+        let (done, is_done) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let _turn = self;
+                let is_running = || is_done.recv_timeout(POLL_INTERVAL) == Err(RecvTimeoutError::Timeout);
+                while is_running() && !images.join(AFTERWARDS).exists() {}
+            });
+            let result = dump();
+            drop(done);
+            result
+        })
+    }
+}
 
 /// Waits for the root's working directory to be free, and clears what a killed dump has left in it. Past the
 /// deadline the error is of kind `TimedOut`.
@@ -63,6 +82,18 @@ mod tests {
         assert!(begun.elapsed() >= Duration::from_millis(20));
         drop(first);
         lock(open(), Instant::now()).unwrap();
+    }
+
+    #[test]
+    fn the_next_may_begin_when_the_first_image_is_there() {
+        let (dir, images) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let open = || File::open(dir.path()).unwrap();
+        let soon = || Instant::now() + Duration::from_secs(20);
+        lock(open(), soon()).unwrap().during(images.path(), || {
+            assert!(lock(open(), Instant::now()).is_err());
+            fs::write(images.path().join(AFTERWARDS), "").unwrap();
+            lock(open(), soon()).unwrap();
+        });
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bystander, Tree, criu, wait_for};
+use common::{Bystander, Shape, Tree, criu, wait_for};
 use coswitch_ckpt::kerndat::{self, Kerndat};
 use coswitch_ckpt::preflight::PreflightError;
 use coswitch_ckpt::processes::{self, Standing};
@@ -107,7 +107,8 @@ fn output_appended_to_by_somebody_else_is_set_aside_and_nothing_is_lost() {
 #[test]
 fn dumps_of_roots_that_share_a_working_directory_take_turns() {
     let shared = tempfile::tempdir().unwrap();
-    let mut trees: Vec<Tree> = (0..3).map(|_| Tree::start_in(shared.path(), 1)).collect();
+    let shape = Shape { working_dir: Some(shared.path().to_owned()), ..Shape::default() };
+    let mut trees: Vec<Tree> = (0..3).map(|_| Tree::with(1, &shape)).collect();
     // What a dump that was killed at the wrong moment leaves.
     fs::create_dir(shared.path().join("proc.crtools")).unwrap();
     for _ in 0..4 {
@@ -155,6 +156,22 @@ fn a_tree_can_come_back_while_its_dumped_root_is_still_a_zombie() {
     tree.come_back();
     tree.assert_working();
     waitpid(zombie, None).unwrap();
+}
+
+#[test]
+fn zombies_in_the_tree_come_back_as_zombies() {
+    let mut tree = Tree::with(2, &Shape { children: true, ..Shape::default() });
+    let zombies = |tree: &Tree| {
+        let standings = tree.pids().into_iter().map(processes::standing);
+        standings.filter(|standing| *standing == Standing::Zombie).count()
+    };
+    wait_for("the children to end", || zombies(&tree) == 4);
+    for _ in 0..3 {
+        tree.dump().unwrap();
+        tree.come_back();
+        assert_eq!((zombies(&tree), tree.pids().len()), (4, 9));
+        tree.assert_working();
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Tree, cgroup_root, criu, wait_for};
+use common::{Shape, Tree, cgroup_root, criu, wait_for};
 use coswitch_ckpt::processes::{self, Standing};
 use coswitch_ckpt::{DumpError, JobState, RestoreError, Retry};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn a_dump_that_takes_too_long_is_given_up_and_the_tree_goes_on() {
-    let tree = Tree::with_memory(1, 512);
+    let tree = Tree::with(1, &Shape { mib: 512, ..Shape::default() });
     tree.freeze();
     let mut request = tree.dump_request();
     request.timeout = Duration::from_millis(100);
@@ -93,7 +93,7 @@ fn a_restore_from_damaged_images_leaves_nothing_behind() {
 
 #[test]
 fn a_restore_given_up_at_any_moment_leaves_nothing_behind_and_can_be_tried_again() {
-    let mut tree = Tree::with_memory(2, 32);
+    let mut tree = Tree::with(2, &Shape { mib: 32, ..Shape::default() });
     tree.dump().unwrap();
     let mut request = tree.restore_request();
     let mut given_up = 0;

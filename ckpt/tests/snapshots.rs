@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Tree, criu};
+use common::{Shape, Tree, criu};
 use coswitch_ckpt::{Damage, Manifest, Origin, OutputFile, Snapshot, SnapshotError, Store, StoreError};
 use nix::sys::wait::waitpid;
 use std::fs::{self, File};
@@ -91,7 +91,7 @@ fn a_tree_goes_back_to_an_older_snapshot_and_what_it_wrote_since_is_kept_aside()
 
 #[test]
 fn a_byte_changed_anywhere_is_found_and_the_file_named() {
-    let mut tree = Tree::start(1);
+    let mut tree = Tree::with(1, &Shape { mib: 1, ..Shape::default() });
     let store = Store::open(&tree.dir.path().join("store")).unwrap();
     let snapshot = take_and_go_on(&mut tree, &store);
     for record in &snapshot.manifest().files {

@@ -30,6 +30,22 @@ pub fn criu() -> Criu {
     .clone()
 }
 
+/// What may differ between trees.
+pub struct Shape {
+    /// Private memory of a rank.
+    pub mib: usize,
+    /// Each rank has a child, and two zombies that it does not reap.
+    pub children: bool,
+    /// Of the launcher, instead of one of its own.
+    pub working_dir: Option<PathBuf>,
+}
+
+impl Default for Shape {
+    fn default() -> Shape {
+        Shape { mib: 4, children: false, working_dir: None }
+    }
+}
+
 /// A launcher and its ranks. Dropping it leaves nothing behind.
 pub struct Tree {
     pub root: Pid,
@@ -42,26 +58,17 @@ pub struct Tree {
 impl Tree {
     /// Starts the tree and waits until every rank is at work.
     pub fn start(ranks: usize) -> Tree {
-        Tree::with_memory(ranks, 4)
+        Tree::with(ranks, &Shape::default())
     }
 
-    /// Likewise, each rank with so many MiB of private memory.
-    pub fn with_memory(ranks: usize, mib: usize) -> Tree {
-        Tree::launch(None, ranks, mib)
-    }
-
-    /// Likewise, with that working directory instead of one of its own.
-    pub fn start_in(working_dir: &Path, ranks: usize) -> Tree {
-        Tree::launch(Some(working_dir), ranks, 4)
-    }
-
-    fn launch(working_dir: Option<&Path>, ranks: usize, mib: usize) -> Tree {
+    /// Likewise, of another shape.
+    pub fn with(ranks: usize, shape: &Shape) -> Tree {
         let name = unique_name();
         let dir = tempfile::Builder::new().prefix(&name).tempdir().unwrap();
         let segment = Segment::create(Path::new("/dev/shm").join(&name), ranks);
         let cgroup = cgroup_root().join(&name);
         fs::create_dir(&cgroup).unwrap();
-        let root = launch(working_dir.unwrap_or(dir.path()), dir.path(), &segment, mib, &cgroup);
+        let root = launch(dir.path(), &segment, &cgroup, shape);
         let tree = Tree { root, cgroup, segment, dir, dumps: 0 };
         tree.assert_working();
         tree
@@ -174,11 +181,13 @@ impl Drop for Tree {
 }
 
 /// Starts the program as a launcher stub does: the root is our child, in the cgroup before it does anything.
-fn launch(working_dir: &Path, dir: &Path, segment: &Segment, mib: usize, cgroup: &Path) -> Pid {
+fn launch(dir: &Path, segment: &Segment, cgroup: &Path, shape: &Shape) -> Pid {
     let mut command = Command::new(program());
     command.arg("start").arg(dir).arg(&segment.path);
-    command.args([segment.ranks().len().to_string(), mib.to_string()]);
-    command.current_dir(working_dir).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.args([segment.ranks().len().to_string(), shape.mib.to_string()]);
+    command.args(shape.children.then_some("children"));
+    command.current_dir(shape.working_dir.as_deref().unwrap_or(dir));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut stub = forker::spawn(command).unwrap();
     let mut line = String::new();
     BufReader::new(stub.stdout.take().unwrap()).read_line(&mut line).unwrap();

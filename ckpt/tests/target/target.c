@@ -1,8 +1,9 @@
 /*
- * A tree like an application's part on a node: `target start DIR SEGMENT RANKS` starts a launcher that is PID 1 of
- * a new PID namespace and RANKS ranks below it, prints the launcher's process id as its parent sees it, and ends.
+ * A tree like an application's part on a node: `target start DIR SEGMENT RANKS [MIB [children]]` starts a launcher
+ * that is PID 1 of a new PID namespace and RANKS ranks below it, prints the launcher's process id as its parent sees
+ * it, waits for a byte on its input (time to move the launcher into its cgroup), lets the launcher begin, and ends.
  *
- * Each rank keeps 8 MiB of private memory whose contents follow from its own counter, exchanges heartbeats with the
+ * Each rank keeps MIB (4) of private memory whose contents follow from its own counter, exchanges heartbeats with the
  * launcher over a socketpair, and has a thread that answers a bell in the shared segment by futex, and one that
  * waits in epoll for an eventfd and a periodic timerfd. What it does and any error are counted in its page of the
  * segment, which the test maps as well. A launcher asks to die with the thread that is its parent.
@@ -47,7 +48,7 @@ struct rank_page {
 
 static volatile struct rank_page *page;
 static uint32_t *memory, words = WORDS_DEFAULT;
-static int event_fd;
+static int event_fd, with_children;
 
 static void die(const char *what)
 {
@@ -126,6 +127,19 @@ static void heartbeat(int launcher, uint64_t beat)
 		page->heartbeats++;
 }
 
+/* Children that have ended and that nobody has asked after, and one that lives. */
+static void leave_children(void)
+{
+	for (int child = 0; child < 3; child++) {
+		if (fork() == 0) {
+			if (child)
+				_exit(child);
+			for (;;)
+				pause();
+		}
+	}
+}
+
 static void run_rank(int launcher)
 {
 	pthread_t thread;
@@ -138,6 +152,8 @@ static void run_rank(int launcher)
 	for (uint32_t i = 0; i < words; i++)
 		memory[i] = i;
 	page->pid = getpid();
+	if (with_children)
+		leave_children();
 	sigaction(SIGALRM, &action, NULL);
 	setitimer(ITIMER_REAL, &every, NULL);
 	if (pthread_create(&thread, NULL, answer_bell, NULL) || pthread_create(&thread, NULL, count_ticks, NULL))
@@ -231,6 +247,7 @@ int main(int count, char **arguments)
 		return 64;
 	if (count > 5)
 		words = atoi(arguments[5]) * (1u << 18);
+	with_children = count > 6;
 	int go[2];
 	char byte;
 	if (pipe(go))
