@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Instant;
 use support::{Job, run};
 
-fn policy(name: &str) -> Option<fn(&mut SegmentSpec)> {
+fn policy(name: &str) -> Option<Shape> {
     match name {
         "spin" => Some(|spec| spec.wait = WaitPolicy::Spin),
         "yield" => Some(|spec| spec.wait = WaitPolicy::Yield),
@@ -26,26 +26,25 @@ fn policy(name: &str) -> Option<fn(&mut SegmentSpec)> {
     }
 }
 
-fn parse(args: &[String]) -> Option<(u32, u32, fn(&mut SegmentSpec), &str, Vec<&str>)> {
-    let [ranks, nodes, policy_name, program, rest @ ..] = args else { return None };
+/// Changes the segment before it is created.
+type Shape = fn(&mut SegmentSpec);
+
+fn parse<'a>(args: &'a [String], rest: &'a mut Vec<&'a str>) -> Option<Job<'a>> {
+    let [ranks, nodes, policy_name, program, arguments @ ..] = args else { return None };
     let (ranks, nodes): (u32, u32) = (ranks.parse().ok()?, nodes.parse().ok()?);
+    rest.extend(arguments.iter().map(String::as_str));
     let sensible = ranks > 0 && nodes > 0 && nodes <= ranks;
-    sensible.then_some((
-        ranks,
-        nodes,
-        policy(policy_name)?,
-        program,
-        rest.iter().map(String::as_str).collect(),
-    ))
+    let job = Job { shape: policy(policy_name)?, ..Job::new(ranks, nodes, Path::new(program), rest) };
+    sensible.then_some(job)
 }
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let Some((ranks, nodes, shape, program, rest)) = parse(&args) else {
+    let mut rest = Vec::new();
+    let Some(job) = parse(&args, &mut rest) else {
         eprintln!("usage: local RANKS NODES spin|yield|block|spin-block PROGRAM [ARGUMENT...]");
         std::process::exit(2);
     };
-    let job = Job { shape, ..Job::new(ranks, nodes, Path::new(program), &rest) };
     let start = Instant::now();
     let outcome = run(&job);
     let mut out = std::io::stdout().lock();

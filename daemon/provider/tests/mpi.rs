@@ -19,7 +19,7 @@ fn ring_of_ranks_on_one_node_says_hello() {
         let outcome = run(&Job::new(ranks, 1, &program, &[]));
         assert_success(&outcome);
         // The program did talk through this driver and not through another one.
-        assert!(outcome.counters.iter().all(|counters| counters.messages_sent > 10));
+        assert!(ranks == 1 || outcome.counters.iter().all(|counters| counters.messages_sent > 10));
     }
 }
 
