@@ -208,10 +208,13 @@ impl Criu {
         };
         let untouched = |source| DumpError::Swrk { root, source, job: JobState::Frozen };
         let mut worker = Swrk::start(self.program()).map_err(untouched)?;
-        let response = worker.call(&message, deadline, &mut |_| true);
-        let ended = match &response {
-            Err(SwrkError::TimedOut) => worker.abort(GRACE),
-            _ => worker.end(GRACE),
+        let (response, ended) = match worker.call(&message, deadline, &mut |_| true) {
+            Err(SwrkError::TimedOut) => match worker.abort(GRACE) {
+                // It was about to succeed: the tree is in the images and no longer in memory.
+                (ended, Some(late)) if late.success => (Ok(late), ended),
+                (ended, _) => (Err(SwrkError::TimedOut), ended),
+            },
+            response => (response, worker.end(GRACE)),
         };
         judge(request, response, ended)
     }

@@ -32,6 +32,33 @@ fn a_dump_that_takes_too_long_is_given_up_and_the_tree_goes_on() {
 }
 
 #[test]
+fn a_dump_given_up_at_any_moment_is_rolled_back_or_done_but_the_tree_is_never_lost() {
+    let mut tree = Tree::with(2, &Shape { mib: 16, ..Shape::default() });
+    let mut given_up = 0;
+    for limit_ms in [1, 20, 30, 40, 50, 60, 70, 80, 90, 100, 120, 140] {
+        tree.freeze();
+        let mut request = tree.dump_request();
+        request.timeout = Duration::from_millis(limit_ms);
+        match criu().dump(&request) {
+            Ok(_) => {
+                nix::sys::wait::waitpid(tree.root, None).unwrap();
+                tree.come_back();
+                fs::remove_dir_all(&request.images_dir).unwrap();
+            }
+            Err(error) => {
+                assert!(matches!(error, DumpError::TimedOut { .. }), "{error}");
+                assert_eq!(error.job(), JobState::Frozen, "after {limit_ms} ms: {error}");
+                assert!(!request.images_dir.exists());
+                given_up += 1;
+                tree.thaw();
+            }
+        }
+        tree.assert_working();
+    }
+    assert!(given_up > 0, "a millisecond has been enough");
+}
+
+#[test]
 fn a_dump_into_a_full_store_is_refused_and_the_tree_goes_on() {
     let tree = Tree::start(2);
     let store = SmallStore::mount(tree.dir.path().join("store"));

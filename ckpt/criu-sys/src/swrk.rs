@@ -146,10 +146,11 @@ impl Swrk {
     }
 
     /// Makes a worker that did not respond give up, gently first; each stage has `grace`. For a dump: its next
-    /// write fails, and it rolls back.
-    pub fn abort(mut self, grace: Duration) -> Ended {
+    /// write fails, and it rolls back. One that had nothing left to write has done its work: its late response says so.
+    pub fn abort(mut self, grace: Duration) -> (Ended, Option<CriuResp>) {
         limits::forbid_writes(self.pid()).ok();
-        self.wait_or_insist(grace)
+        let ended = self.wait_or_insist(grace);
+        (ended, self.receive(Instant::now()).ok())
     }
 
     /// Ends a worker that has nothing to roll back, such as one that restores.

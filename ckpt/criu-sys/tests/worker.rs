@@ -66,7 +66,7 @@ fn a_silent_worker_is_given_up_in_time_and_then_terminated() {
         worker.call(&request(CriuReqType::Version), begun + Duration::from_millis(200), &mut |_| true);
     assert!(matches!(error, Err(SwrkError::TimedOut)), "{error:?}");
     assert!(begun.elapsed() >= Duration::from_millis(200));
-    assert_eq!(worker.abort(Duration::from_millis(100)), Ended::Terminated);
+    assert_eq!(worker.abort(Duration::from_millis(100)), (Ended::Terminated, None));
     assert!(begun.elapsed() < Duration::from_secs(10));
 }
 
@@ -75,5 +75,5 @@ fn a_worker_that_ignores_sigterm_is_killed_last() {
     let worker = Swrk::start(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/stubborn"))).unwrap();
     // Time for the shell to set its trap.
     std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(worker.abort(Duration::from_millis(100)), Ended::Killed);
+    assert_eq!(worker.abort(Duration::from_millis(100)), (Ended::Killed, None));
 }
