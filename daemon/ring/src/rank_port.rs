@@ -135,11 +135,15 @@ impl RankPort {
         let index = self.index(path) as u32;
         let slab = self.out_slab();
         let limit = if self.links.len() > 2 { self.taken_by.len() / 2 } else { self.taken_by.len() };
-        let held =
-            (0u32..).zip(&self.taken_by).filter(|&(chunk, &by)| by == index && !slab.is_free(chunk)).count();
-        if held >= limit {
+        let held = || {
+            (0u32..).zip(&self.taken_by).filter(|&(chunk, &by)| by == index && !slab.is_free(chunk)).count()
+        };
+        if held() >= limit {
             slab.want_one();
-            return None;
+            // One may have come back before its reader could see that it is wanted.
+            if held() >= limit {
+                return None;
+            }
         }
         let chunk = slab.lease()?;
         self.taken_by[chunk as usize] = index;

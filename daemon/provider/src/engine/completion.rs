@@ -62,7 +62,7 @@ pub(crate) struct CompletionQueue {
 }
 
 /// A counter of completions, and of failures.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counter {
     pub(crate) done: u64,
     pub(crate) failed: u64,

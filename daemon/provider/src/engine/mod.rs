@@ -23,6 +23,8 @@ mod progress;
 pub(crate) mod receive;
 pub(crate) mod rma;
 pub(crate) mod send;
+#[cfg(test)]
+mod tests;
 mod wait;
 pub(crate) mod wire;
 
@@ -190,6 +192,20 @@ impl Engine {
         let number = u16::try_from(self.core.endpoints.len()).ok()?;
         self.core.endpoints.push(Some(endpoint));
         Some(number)
+    }
+
+    /// Closes an endpoint. Nothing touches the program's memory on its behalf any more.
+    pub(crate) fn close_endpoint(&mut self, number: u16) {
+        let core = &mut self.core;
+        core.endpoints[number as usize] = None;
+        core.incoming.retain(|_, incoming| incoming.endpoint != number);
+        core.operations.retain(|_, operation| operation.endpoint != number);
+        core.transfers.retain(|_, transfer| transfer.header.src_endpoint != number);
+        for outbox in &mut core.outboxes {
+            outbox
+                .queue
+                .retain(|queued| !matches!(queued, Queued::Message(send) if send.from.endpoint == number));
+        }
     }
 }
 

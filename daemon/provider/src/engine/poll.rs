@@ -65,7 +65,7 @@ impl Core {
 
 impl Engine {
     /// Makes progress; true if anything moved.
-    fn poll(&mut self) -> bool {
+    pub(super) fn poll(&mut self) -> bool {
         self.port.counters().on_polled(1);
         let moved = self.progress();
         if moved {

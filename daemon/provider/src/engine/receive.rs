@@ -17,7 +17,7 @@ use coswitch_ring::Header;
 /// A message that has found its receive.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    endpoint: u16,
+    pub(super) endpoint: u16,
     tagged: bool,
     envelope: Envelope,
     data: Option<u64>,
@@ -313,9 +313,11 @@ impl Core {
         if let Memory::Multi(multi) = posted.memory {
             let buffer = self.multi_buffers.get_mut(multi).expect("a posted buffer is in the table");
             buffer.exhausted = true;
-            if buffer.outstanding == 0 {
-                self.multi_buffers.remove(multi);
+            if buffer.outstanding > 0 {
+                // Bytes are still to come into this buffer: the last message hands it back.
+                return Ok(());
             }
+            self.multi_buffers.remove(multi);
         }
         let what = Completion { context, flags: FI_RECV | kind, ..Completion::EMPTY };
         self.fail(receiving, Failure::new(what, FI_ECANCELED));
@@ -327,7 +329,7 @@ impl Engine {
     /// Looks for a message without receiving it and reports what it finds; nothing is an error entry, which all
     /// callers understand. Returns whether there was one.
     pub(crate) fn peek(&mut self, receive: &Receive, act: Peek) -> bool {
-        self.progress();
+        self.poll();
         self.core.peek(receive, act)
     }
 }

@@ -44,7 +44,7 @@ impl Region {
 /// A one-sided operation on its way.
 #[derive(Debug)]
 pub(crate) struct Operation {
-    endpoint: u16,
+    pub(super) endpoint: u16,
     context: usize,
     reports: bool,
     act: Act,
@@ -183,7 +183,7 @@ impl Core {
         if let Ok(spans) = &memory {
             spans.write(header.offset as usize, payload);
         }
-        if header.offset + payload.len() as u64 == header.total {
+        if header.offset.saturating_add(payload.len() as u64) == header.total {
             self.served(endpoint, FI_REMOTE_WRITE);
             let error = memory.err().unwrap_or(0) as u64;
             self.control(Header { data: error, ..wire::reply(Kind::Ack, header) });

@@ -210,7 +210,7 @@ pub(super) unsafe extern "C" fn open(
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     // SAFETY: the caller closes an endpoint that `open` made, once.
     let ep = unsafe { Box::from_raw(fid.cast::<Ep>()) };
-    ep.engine.with(|engine| engine.core.endpoints[ep.number as usize] = None);
+    ep.engine.with(|engine| engine.close_endpoint(ep.number));
     0
 }
 

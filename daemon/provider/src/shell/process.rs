@@ -18,12 +18,12 @@ pub(crate) fn engine() -> Option<&'static SharedEngine> {
 
 fn open() -> Option<SharedEngine> {
     let path = std::env::var_os(SEGMENT)?;
-    let local = std::env::var(LOCAL).ok()?;
+    let local = std::env::var(LOCAL).unwrap_or_default();
     open_at(&path, &local).inspect_err(|reason| eprintln!("coswitch: no driver: {reason}")).ok()
 }
 
 fn open_at(path: &std::ffi::OsStr, local: &str) -> Result<SharedEngine, String> {
-    let local: u32 = local.parse().map_err(|_| format!("{LOCAL}={local} is not a number"))?;
+    let local: u32 = local.parse().map_err(|_| format!("{LOCAL}={local} is no local index"))?;
     let segment = Segment::open(path).map_err(|error| error.to_string())?;
     if local >= segment.local_ranks() {
         return Err(format!("{LOCAL}={local}, but the segment has {} local ranks", segment.local_ranks()));
