@@ -12,7 +12,7 @@ use serde_yaml::Spanned;
 
 use super::{
     choice::Wait,
-    leaf::{Cpus, Leaf, Percent},
+    leaf::{Leaf, Percent},
 };
 
 /// A coswitch run file: the machines, how they are shared, and the jobs.
@@ -44,9 +44,6 @@ pub struct ClusterPart {
     /// The directory that holds the images of parked jobs; inside the run's directory where left out.
     #[serde(default)]
     pub store: Option<Leaf<String>>,
-    /// The processors of one node; where left out, the nodes share those of the machine.
-    #[serde(default)]
-    pub cpus: Option<Leaf<Cpus>>,
 }
 
 /// The links between nodes.

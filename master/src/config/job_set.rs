@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use coswitch_policies::{Bytes, JobId, JobSpec, Policy, Rate, SchedulerConfig, SimTime, SwitchOrder};
 use serde::{Deserialize, Serialize};
 
-use super::{choice::Wait, leaf::Cpus};
+use super::choice::Wait;
 
 /// A run file, understood and checked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,8 +33,6 @@ pub struct Cluster {
     pub rate: Option<Rate>,
     /// The directory for images; inside the run's directory where none.
     pub store: Option<PathBuf>,
-    /// The processors of one node; all of the machine's, shared, where none.
-    pub cpus: Option<Cpus>,
 }
 
 /// How the machines are shared.

@@ -174,27 +174,6 @@ impl Quantity for Percent {
     }
 }
 
-/// How many processors a virtual node has; a part of one is allowed.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, serde::Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Cpus(pub f64);
-
-impl Quantity for Cpus {
-    const NAME: &'static str = "Cpus";
-    fn read(text: &str) -> Result<Self, Misread> {
-        match text.trim().parse::<f64>() {
-            Ok(number) if (0.01..=4096.0).contains(&number) => Ok(Self(number)),
-            _ => Err(Misread {
-                message: format!("`{text}` is not a number of processors"),
-                help: Some("write for example `1` or `0.5`".into()),
-            }),
-        }
-    }
-    fn schema() -> Schema {
-        json_schema!({ "type": "number", "exclusiveMinimum": 0 })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,14 +183,6 @@ mod tests {
         assert_eq!(Percent::read("2%"), Ok(Percent(0.02)));
         for wrong in ["2", "0%", "120%", "some%"] {
             assert!(Percent::read(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn zero_processors_or_none_at_all_are_refused() {
-        assert_eq!(Cpus::read("0.5"), Ok(Cpus(0.5)));
-        for wrong in ["0", "-1", "nan", "inf", "many"] {
-            assert!(Cpus::read(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -26,7 +26,6 @@ use thiserror::Error;
 
 pub use choice::Wait;
 pub use job_set::{Cluster, Job, JobSet, Settings};
-pub use leaf::Cpus;
 pub use problem::{Located, Problem, Refused};
 pub use schema::schema_text;
 

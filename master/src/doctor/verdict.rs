@@ -41,8 +41,7 @@ pub(crate) fn judge(facts: &Facts) -> Vec<Check> {
         kerndat(&facts.criu),
         Some(mpi_library(facts)),
         Some(freezer(&facts.cgroups)),
-        Some(controller("memory", &facts.cgroups)),
-        Some(controller("cpu", &facts.cgroups)),
+        Some(memory_controller(&facts.cgroups)),
         facts.network.as_ref().map(network),
         Some(shared_memory(&facts.shm)),
     ];
@@ -151,20 +150,17 @@ fn freezer(cgroups: &Cgroups) -> Check {
     }
 }
 
-fn controller(name: &str, cgroups: &Cgroups) -> Check {
-    let title = format!("cgroup {name} controller");
-    let is = |controllers: &[String]| controllers.iter().any(|controller| controller == name);
-    if cgroups.unified.as_ref().is_some_and(|(_, controllers)| is(controllers)) {
-        return Check::ok(title, "version 2");
+fn memory_controller(cgroups: &Cgroups) -> Check {
+    const NAME: &str = "cgroup memory controller";
+    let is_in = |controllers: &[String]| controllers.iter().any(|controller| controller == "memory");
+    if cgroups.unified.as_ref().is_some_and(|(_, controllers)| is_in(controllers)) {
+        return Check::ok(NAME, "version 2");
     }
-    if is(&cgroups.version_1) {
-        return Check::ok(title, "version 1");
+    if is_in(&cgroups.version_1) {
+        return Check::ok(NAME, "version 1");
     }
-    let remedy = format!("enable it on the kernel's command line (cgroup_enable={name}) and mount it");
-    match name {
-        "memory" => Check::lacking(title, "in neither version", remedy),
-        _ => Check::warning(title, "in neither version; `cluster.cpus` cannot be used", remedy),
-    }
+    let remedy = "enable it on the kernel's command line (cgroup_enable=memory) and mount it";
+    Check::lacking(NAME, "in neither version", remedy)
 }
 
 fn network(network: &Result<(), String>) -> Check {
@@ -214,11 +210,10 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_in_either_version_will_do_and_only_memory_must_be_there() {
+    fn the_memory_controller_may_be_in_either_version() {
         let v1 = Cgroups { version_1: vec!["memory".into()], ..Cgroups::default() };
-        assert_eq!(controller("memory", &v1).state, State::Ok);
-        assert_eq!(controller("cpu", &v1).state, State::Warning);
-        assert_eq!(controller("memory", &Cgroups::default()).state, State::Lacking);
+        assert_eq!(memory_controller(&v1).state, State::Ok);
+        assert_eq!(memory_controller(&Cgroups::default()).state, State::Lacking);
         assert_eq!(freezer(&v1).state, State::Lacking);
     }
 
@@ -229,7 +224,7 @@ mod tests {
             privileges(false, 0),
             criu(&Err(LocateError::Missing { looked_at: vec![] })),
             freezer(&Cgroups::default()),
-            controller("memory", &Cgroups::default()),
+            memory_controller(&Cgroups::default()),
             network(&Err("no".into())),
             shared_memory(&Err("no".into())),
         ];

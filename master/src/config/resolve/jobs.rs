@@ -1,162 +1,25 @@
-//! From what is written to what it means: reads every value, checks one against the other, expands counts.
-//!
-//! Pure but for `find`, which looks programs up. A value that is wrong is noted and stood in for, so that the check
-//! goes on; the result is used only where nothing was noted.
+//! The jobs of a run file: each by itself, then each against the names of the others and the size of a node.
 
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
-use coswitch_policies::{Bytes, JobId, Policy, SwitchOrder};
+use coswitch_policies::{Bytes, JobId, Policy};
 use serde_yaml::Spanned;
 
-use super::{
+use super::{JOBS_MAX, RANKS_MAX, Reader, Surroundings};
+use crate::config::{
     choice::Wait,
-    file::{ClusterPart, JobPart, Nodes, RunFile, SchedulerPart},
-    job_set::{Cluster, Job, JobSet, Settings},
-    leaf::{Leaf, Percent, Quantity},
+    file::JobPart,
+    job_set::{Cluster, Job},
+    leaf::Leaf,
     problem::Problem,
-    program::ProgramError,
     tree::span_at,
 };
 
-/// The most virtual nodes of one machine.
-pub const NODES_MAX: u32 = 64;
-/// The most jobs of one run.
-pub const JOBS_MAX: u32 = 1000;
-/// The most ranks of one job.
-pub const RANKS_MAX: u32 = 1024;
-
-/// Where a run file lies and how its programs are found.
-pub struct Surroundings<'a> {
-    /// The file.
-    pub file: &'a Path,
-    /// Its directory, absolute.
-    pub base: &'a Path,
-    /// Looks a program up.
-    pub find: &'a dyn Fn(&str) -> Result<PathBuf, ProgramError>,
-}
-
-/// What `file` means, or everything that is wrong with its values.
-pub fn resolve(
-    file: &RunFile,
-    defaults: &SchedulerPart,
-    around: &Surroundings<'_>,
-) -> Result<JobSet, Vec<Problem>> {
-    let mut reader = Reader { problems: Vec::new() };
-    let cluster = reader.cluster(&file.cluster, around.base);
-    let (scheduler, wait) = reader.scheduler(file.scheduler.as_ref(), defaults);
-    let jobs = reader.jobs(&file.jobs, &cluster, scheduler.policy, wait, around);
-    if !reader.problems.is_empty() {
-        return Err(reader.problems);
-    }
-    let name = around.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(JobSet { name, file: around.file.into(), cluster, scheduler, jobs })
-}
-
-struct Reader {
-    problems: Vec<Problem>,
-}
-
 impl Reader {
-    fn read<T: Quantity>(&mut self, field: &str, leaf: &Leaf<T>) -> Option<T> {
-        leaf.read(field).map_err(|problem| self.problems.push(problem)).ok()
-    }
-
-    fn optional<T: Quantity>(&mut self, field: &str, leaf: Option<&Leaf<T>>) -> Option<T> {
-        leaf.and_then(|leaf| self.read(field, leaf))
-    }
-
-    fn refuse(&mut self, problem: Problem) {
-        self.problems.push(problem);
-    }
-
-    fn cluster(&mut self, part: &ClusterPart, base: &Path) -> Cluster {
-        let memory = self.read("cluster.memory", &part.memory);
-        if memory == Some(Bytes(0)) {
-            let problem =
-                Problem::new("cluster.memory", part.memory.span(), "a node without memory holds no job");
-            self.refuse(problem.help("write for example `1GiB`"));
-        }
-        let rate = part.network.as_ref().and_then(|network| self.read("cluster.network.rate", &network.rate));
-        if let (Some(network), Some(rate)) = (&part.network, rate)
-            && rate.0 < 1_000_000
-        {
-            let problem =
-                Problem::new("cluster.network.rate", network.rate.span(), format!("{rate} is too slow"));
-            self.refuse(problem.help("the slowest link that can be made is 1Mbit"));
-        }
-        Cluster {
-            nodes: self.nodes(&part.nodes),
-            // Where it could not be read, no job must look too large for it.
-            memory: memory.unwrap_or(Bytes(u64::MAX)),
-            rate,
-            store: self.optional("cluster.store", part.store.as_ref()).map(|path| base.join(path)),
-            cpus: self.optional("cluster.cpus", part.cpus.as_ref()),
-        }
-    }
-
-    fn nodes(&mut self, nodes: &Spanned<Nodes>) -> u32 {
-        let problem = |message: String| Problem::new("cluster.nodes", span_at(&nodes.referenced), message);
-        let virtual_only = "write the number of virtual nodes on this machine, for example `2`";
-        let refused = match &nodes.value {
-            Nodes::Word(word) => match word.parse::<u32>() {
-                Ok(number) if (1..=NODES_MAX).contains(&number) => return number,
-                _ if word == "slurm" => problem("nodes from Slurm come later".into()).help(virtual_only),
-                _ => problem(format!("`{word}` is not a number of nodes from 1 to {NODES_MAX}"))
-                    .help(virtual_only),
-            },
-            Nodes::Hosts => problem("a list of hosts comes later".into()).help(virtual_only),
-        };
-        self.refuse(refused);
-        1
-    }
-
-    fn scheduler(&mut self, part: Option<&SchedulerPart>, defaults: &SchedulerPart) -> (Settings, Wait) {
-        let none = SchedulerPart::default();
-        let part = part.unwrap_or(&none);
-        macro_rules! setting {
-            ($field:ident) => {
-                self.optional(
-                    concat!("scheduler.", stringify!($field)),
-                    part.$field.as_ref().or(defaults.$field.as_ref()),
-                )
-            };
-        }
-        let quantum = self.quantum(part, defaults);
-        let settings = Settings {
-            policy: setting!(policy).unwrap_or(Policy::Hybrid),
-            quantum,
-            overhead: setting!(overhead).map_or(0.02, |Percent(share)| share),
-            switching: setting!(switching).unwrap_or(SwitchOrder::Sequential),
-            max_per_cell: setting!(max_per_cell),
-        };
-        if settings.max_per_cell == Some(0) {
-            let span = part.max_per_cell.as_ref().expect("it was read from there").span();
-            self.refuse(Problem::new("scheduler.max_per_cell", span, "a cell must hold at least 1 job"));
-        }
-        (settings, setting!(wait).unwrap_or(Wait::SpinBlock))
-    }
-
-    fn quantum(&mut self, part: &SchedulerPart, defaults: &SchedulerPart) -> Duration {
-        const FIELD: &str = "scheduler.quantum";
-        let Some(leaf) = part.quantum.as_ref().or(defaults.quantum.as_ref()) else { return Duration::MAX };
-        if leaf.text().trim() == "auto" {
-            let problem = Problem::new(FIELD, leaf.span(), "the quantum `auto` comes later");
-            self.refuse(problem.help("write a length of time, for example `10s`"));
-            return Duration::MAX;
-        }
-        let quantum = self.read(FIELD, leaf).unwrap_or(Duration::MAX);
-        if quantum < Duration::from_millis(10) {
-            let problem = Problem::new(FIELD, leaf.span(), "the quantum is shorter than any switch");
-            self.refuse(problem.help("write at least `10ms`; a few seconds are usual"));
-        }
-        quantum
-    }
-
-    fn jobs(
+    pub(super) fn jobs(
         &mut self,
         parts: &Spanned<Vec<JobPart>>,
         cluster: &Cluster,

@@ -1,0 +1,85 @@
+//! `coswitch clean`: what a run left behind whose master is gone is ended and removed; a living run is left alone.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    thread,
+    time::{Duration, Instant},
+};
+
+use coswitch::run_name::RunName;
+use coswitch_daemon::cgroup::{Hierarchies, NodeCgroup};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A node of a run with a process in one job's group and a file in its shared memory; removed however the test ends.
+struct Left {
+    hierarchies: Hierarchies,
+    name: String,
+    process: Child,
+}
+
+impl Left {
+    fn by(run: &str) -> Self {
+        let (hierarchies, name) = (Hierarchies::find().unwrap(), format!("{run}-n0"));
+        let node = NodeCgroup::create(hierarchies.clone(), &name, None).unwrap();
+        let job = node.job("job-0").unwrap();
+        let process = Command::new("sleep").arg("600").spawn().unwrap();
+        job.procs().iter().for_each(|procs| fs::write(procs, process.id().to_string()).unwrap());
+        fs::create_dir_all(shm(&name).join("job-0")).unwrap();
+        Self { hierarchies, name, process }
+    }
+
+    fn groups(&self) -> Vec<String> {
+        NodeCgroup::list(&self.hierarchies).into_iter().filter(|name| *name == self.name).collect()
+    }
+
+    fn ends(&mut self) -> bool {
+        let began = Instant::now();
+        while began.elapsed() < LIMIT {
+            if self.process.try_wait().unwrap().is_some() {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = NodeCgroup::destroy(&self.hierarchies, &self.name, LIMIT);
+        let _ = fs::remove_dir_all(shm(&self.name));
+    }
+}
+
+fn shm(name: &str) -> PathBuf {
+    Path::new("/dev/shm").join(format!("coswitch-{name}"))
+}
+
+/// The name of a run whose master has ended.
+fn dead_run() -> String {
+    let mut child = Command::new("true").spawn().unwrap();
+    let pid = child.id();
+    child.wait().unwrap();
+    format!("r{pid:x}-1")
+}
+
+#[test]
+fn what_a_dead_run_left_is_removed_and_a_living_run_is_left_alone() {
+    let mut dead = Left::by(&dead_run());
+    let mut alive = Left::by(&RunName::of_this_process().to_string());
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_coswitch")).args(["clean", "--output", "json"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let named = |list: &str, name: &str| answer[list].as_array().unwrap().contains(&name.into());
+    assert!(named("removed", &dead.name) && named("alive", &alive.name), "{answer}");
+    assert!(dead.ends(), "the process of the dead run lives");
+    assert!(dead.groups().is_empty() && !shm(&dead.name).exists());
+    assert!(alive.process.try_wait().unwrap().is_none() && shm(&alive.name).exists());
+    assert_eq!(alive.groups(), [alive.name.clone()]);
+}
