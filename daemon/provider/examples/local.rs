@@ -8,6 +8,7 @@
 //! It prints what each rank wrote, how long the job took and what each rank counted.
 
 #[path = "../tests/support/mod.rs"]
+#[allow(dead_code, reason = "shared with the tests, which use more of it")]
 mod support;
 
 use coswitch_ring::{SegmentSpec, WaitPolicy};

@@ -2,8 +2,10 @@
 
 #[path = "support/programs.rs"]
 mod programs;
+#[allow(dead_code, reason = "shared with other tests, which use more of it")]
 mod support;
 
+use std::time::Duration;
 use support::{Job, Outcome, run};
 
 /// Panics with the ranks' output unless all of them ended well.
@@ -49,6 +51,21 @@ fn point_to_point_semantics_hold_on_one_node() {
 #[test]
 fn point_to_point_semantics_hold_across_nodes() {
     passes_on("p2p", &[(2, 2), (3, 2), (4, 2), (4, 4)], &[]);
+}
+
+#[test]
+fn programs_survive_refilled_segments_at_random_instants() {
+    let mut freezes = 0;
+    for name in ["p2p", "collectives", "onesided"] {
+        let program = programs::compiled(name);
+        for (ranks, nodes) in [(2, 1), (2, 2), (4, 2)] {
+            let freeze_every = Some(Duration::from_millis(7));
+            let outcome = run(&Job { freeze_every, ..Job::new(ranks, nodes, &program, &[]) });
+            assert_success(&outcome);
+            freezes += outcome.freezes;
+        }
+    }
+    assert!(freezes >= 50, "frozen {freezes} times only");
 }
 
 #[test]

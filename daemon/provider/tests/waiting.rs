@@ -2,6 +2,7 @@
 
 #[path = "support/programs.rs"]
 mod programs;
+#[allow(dead_code, reason = "shared with other tests, which use more of it")]
 mod support;
 
 use coswitch_ring::{SegmentSpec, WaitPolicy};

@@ -3,6 +3,7 @@
 //! It launches unmodified MPI programs on one or more "nodes" of this machine. Everything it starts has a time-out and
 //! is reaped, and the segments lie in a directory that goes away with the job.
 
+pub(crate) mod freeze;
 pub(crate) mod pmi;
 pub(crate) mod relay;
 
@@ -25,11 +26,22 @@ pub(crate) struct Job<'a> {
     pub(crate) timeout: Duration,
     /// Changes the segment before it is created.
     pub(crate) shape: fn(&mut SegmentSpec),
+    /// Freeze the ranks and refill the segments again and again, with this pause between.
+    pub(crate) freeze_every: Option<Duration>,
 }
 
 impl<'a> Job<'a> {
     pub(crate) fn new(ranks: u32, nodes: u32, program: &'a Path, args: &'a [&'a str]) -> Job<'a> {
-        Job { ranks, nodes, program, args, env: &[], timeout: Duration::from_secs(120), shape: |_| {} }
+        Job {
+            ranks,
+            nodes,
+            program,
+            args,
+            env: &[],
+            timeout: Duration::from_secs(120),
+            shape: |_| {},
+            freeze_every: None,
+        }
     }
 }
 
@@ -40,6 +52,8 @@ pub(crate) struct Outcome {
     pub(crate) outputs: Vec<String>,
     pub(crate) counters: Vec<CountersSnapshot>,
     pub(crate) timed_out: bool,
+    /// How often the ranks were frozen.
+    pub(crate) freezes: u32,
 }
 
 impl Outcome {
@@ -87,7 +101,12 @@ pub(crate) fn run(job: &Job) -> Outcome {
             segments.iter().find(|segment| segment.local_of(rank).is_some()).expect("every rank has a node");
         children.push(start_rank(job, rank, segment, dir.path(), &pmi));
     }
-    let (statuses, timed_out) = wait_all(&mut children, job.timeout);
+    let mut freezes = 0;
+    let mut freeze = |pids: &[u32]| {
+        freeze::cycle(pids, &segments, &relay);
+        freezes += 1;
+    };
+    let (statuses, timed_out) = wait_all(&mut children, job, &mut freeze);
     pmi.join();
     relay.stop();
     let outputs = (0..job.ranks).map(|rank| read_output(dir.path(), rank)).collect();
@@ -97,7 +116,7 @@ pub(crate) fn run(job: &Job) -> Outcome {
             segments.iter().find_map(find).expect("every rank has a node")
         })
         .collect();
-    Outcome { statuses, outputs, counters, timed_out }
+    Outcome { statuses, outputs, counters, timed_out, freezes }
 }
 
 fn output_path(dir: &Path, rank: u32) -> PathBuf {
@@ -146,8 +165,9 @@ fn start_rank(job: &Job, rank: u32, segment: &Segment, dir: &Path, pmi: &pmi::Se
 }
 
 /// Waits for all; once one has failed or the time is up the others are killed. All are reaped.
-fn wait_all(children: &mut [Child], timeout: Duration) -> (Vec<ExitStatus>, bool) {
-    let deadline = Instant::now() + timeout;
+fn wait_all(children: &mut [Child], job: &Job, freeze: &mut dyn FnMut(&[u32])) -> (Vec<ExitStatus>, bool) {
+    let deadline = Instant::now() + job.timeout;
+    let mut thawed = Instant::now();
     let mut statuses: Vec<Option<ExitStatus>> = vec![None; children.len()];
     while statuses.iter().any(Option::is_none) {
         for (child, status) in children.iter_mut().zip(&mut statuses) {
@@ -160,6 +180,12 @@ fn wait_all(children: &mut [Child], timeout: Duration) -> (Vec<ExitStatus>, bool
                 std::thread::sleep(Duration::from_millis(300));
             }
             return (kill_all(children), late && !failed);
+        }
+        if job.freeze_every.is_some_and(|pause| thawed.elapsed() >= pause) {
+            let pids: Vec<u32> =
+                children.iter().zip(&statuses).filter(|(_, s)| s.is_none()).map(|(c, _)| c.id()).collect();
+            freeze(&pids);
+            thawed = Instant::now();
         }
         std::thread::sleep(Duration::from_millis(2));
     }

@@ -2,47 +2,73 @@
 
 use coswitch_ring::{DaemonPort, Header, INLINE_MAX, Segment};
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub(crate) struct Relay {
-    stop: Arc<AtomicBool>,
+    control: Arc<Control>,
     thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Control {
+    stop: AtomicBool,
+    /// Held by the relay while it touches a segment.
+    at_work: Mutex<()>,
+    /// The segments were refilled: all ports are to be made anew.
+    refilled: AtomicBool,
 }
 
 impl Relay {
     pub(crate) fn start(segments: &[Arc<Segment>]) -> Relay {
-        let stop = Arc::new(AtomicBool::new(false));
+        let control = Arc::new(Control::default());
         if segments.len() < 2 {
-            return Relay { stop, thread: None };
+            return Relay { control, thread: None };
         }
-        let (segments, flag) = (segments.to_vec(), stop.clone());
-        let thread = std::thread::spawn(move || carry(&segments, &flag));
-        Relay { stop, thread: Some(thread) }
+        let (segments, shared) = (segments.to_vec(), control.clone());
+        let thread = std::thread::spawn(move || carry(&segments, &shared));
+        Relay { control, thread: Some(thread) }
+    }
+
+    /// Runs `act` while the relay touches nothing; then it makes its ports anew.
+    pub(crate) fn parked(&self, act: impl FnOnce()) {
+        let _guard = self.control.at_work.lock().unwrap();
+        act();
+        self.control.refilled.store(true, Ordering::Release);
     }
 
     pub(crate) fn stop(self) {
-        self.stop.store(true, Ordering::Release);
+        self.control.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread {
             thread.join().expect("the relay saw only sound records");
         }
     }
 }
 
-fn carry(segments: &[Arc<Segment>], stop: &AtomicBool) {
-    let mut ports = Vec::new();
-    let mut port_of = HashMap::new();
-    for segment in segments {
-        for local in 0..segment.local_ranks() {
-            port_of.insert(segment.global_of(local), ports.len());
-            ports.push(DaemonPort::new(segment.clone(), local));
-        }
-    }
+/// The ports of all ranks.
+fn open_ports(segments: &[Arc<Segment>]) -> Vec<DaemonPort> {
+    let ports = |segment: &Arc<Segment>| {
+        let segment = segment.clone();
+        (0..segment.local_ranks()).map(move |local| DaemonPort::new(segment.clone(), local))
+    };
+    segments.iter().flat_map(ports).collect()
+}
+
+fn carry(segments: &[Arc<Segment>], control: &Control) {
+    let ranks =
+        segments.iter().flat_map(|segment| (0..segment.local_ranks()).map(|local| segment.global_of(local)));
+    let port_of: HashMap<u32, usize> = ranks.enumerate().map(|(port, rank)| (rank, port)).collect();
+    let mut ports = open_ports(segments);
     let mut held: Vec<VecDeque<(Header, Vec<u8>)>> = ports.iter().map(|_| VecDeque::new()).collect();
     let mut idle = 0;
-    while !stop.load(Ordering::Acquire) {
+    while !control.stop.load(Ordering::Acquire) {
+        let guard = control.at_work.lock().unwrap();
+        if control.refilled.swap(false, Ordering::AcqRel) {
+            ports.clear();
+            ports = open_ports(segments);
+        }
         let tickets: Vec<u32> = segments.iter().map(|segment| segment.daemon_bell().ticket()).collect();
         let mut moved = false;
         for from in 0..ports.len() {
@@ -54,6 +80,7 @@ fn carry(segments: &[Arc<Segment>], stop: &AtomicBool) {
                 moved = true;
             }
         }
+        drop(guard);
         idle = if moved { 0 } else { idle + 1 };
         if idle > 200 {
             // Several bells and one thread: sleep on the first, look at the others soon.
