@@ -143,11 +143,10 @@ impl Serving {
     ) {
         let mut sample = interval(SAMPLE_EVERY);
         sample.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut terminate, mut interrupt) =
-            match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
-                (Ok(terminate), Ok(interrupt)) => (terminate, interrupt),
-                _ => return error!("signals cannot be handled"),
-            };
+        let mut terminate = match signal(SignalKind::terminate()) {
+            Ok(terminate) => terminate,
+            Err(error) => return error!(%error, "signals cannot be handled"),
+        };
         let mut ticks = 0;
         loop {
             tokio::select! {
@@ -163,8 +162,6 @@ impl Serving {
                     self.sample(ticks % TRAFFIC_EVERY == 0);
                 }
                 _ = terminate.recv() => return info!("terminated"),
-                // Ctrl-C reaches the whole foreground group: the master decides what it means.
-                _ = interrupt.recv() => {}
             }
         }
     }

@@ -1,11 +1,13 @@
 //! One dispatcher per application: launches it, drives its cut, dump, park and restore, and reports upward.
 //!
 //! [`app`] decides (pure); this file is the shell around it: a task that feeds it orders, daemons' events and
-//! time-outs and carries out what it says. [`cluster`] holds the sessions with the daemons that all dispatchers share.
+//! time-outs and carries out what it says. [`nodes`] starts the daemons of virtual nodes,
+//! [`cluster`] holds the sessions with the daemons that all dispatchers share.
 
 pub mod app;
 pub mod cluster;
 mod fence;
+pub mod nodes;
 pub mod protocol;
 
 use coswitch_daemon::protocol::LaunchRequest;

@@ -8,6 +8,7 @@ use coswitch_dispatcher::{
     Dispatcher,
     app::Limits,
     cluster::{Cluster, NodeEvent},
+    nodes::Nodes,
     protocol::{Order, Outcome as AppOutcome, PhaseKind, Report},
 };
 use coswitch_policies::{
@@ -15,13 +16,13 @@ use coswitch_policies::{
     TimerId,
 };
 use tokio::{
+    signal::unix::{SignalKind, signal},
     sync::mpsc::{UnboundedSender, unbounded_channel},
     time::{Instant, sleep_until},
 };
 
 use super::{
     EngineOptions, Outcome,
-    nodes::Nodes,
     switch::{Next, Switching},
 };
 use crate::{
@@ -41,8 +42,8 @@ pub(super) async fn execute(
     let cluster = Cluster::connect(&nodes.addresses(), nodes.identity(), node_events).await?;
     let mut executor = Executor::new(jobs, options, cluster, reports, events)?;
     executor.start();
-    let interrupted = tokio::signal::ctrl_c();
-    tokio::pin!(interrupted);
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
     let run = loop {
         if let Some(outcome) = executor.over() {
             break outcome;
@@ -52,7 +53,8 @@ pub(super) async fn execute(
             Some((job, report)) = from_jobs.recv() => executor.on_report(job, report),
             Some(event) = from_nodes.recv() => if let Some(lost) = executor.on_node(event) { break lost },
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => executor.on_due(),
-            _ = &mut interrupted => break RunOutcome::Interrupted,
+            _ = interrupt.recv() => break RunOutcome::Interrupted,
+            _ = terminate.recv() => break RunOutcome::Interrupted,
         }
     };
     executor.tell(Event::RunEnded { outcome: run });

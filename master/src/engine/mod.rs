@@ -2,23 +2,24 @@
 //!
 //! ```text
 //!            decisions                     orders                 requests
-//!   Scheduler ───────▶ [`execute`] ───────────────▶ Dispatcher ───────────────▶ daemons on the [`nodes`]
+//!   Scheduler ───────▶ [`execute`] ───────────────▶ Dispatcher ───────────────▶ daemons on the nodes
 //!      (pure) ◀─────── [`switch`]  ◀─────────────── (per job)  ◀───────────────
 //!             events                       reports                 events
 //! ```
 //! Nothing is decided here. Time, processes and sockets enter through this folder only.
 
 mod execute;
-mod nodes;
 mod switch;
 
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use coswitch_daemon::fabric;
+use coswitch_dispatcher::nodes::{Nodes, NodesSpec};
 
 use crate::{
     config::JobSet,
+    install::Installation,
     journal::{RunEvent, RunOutcome},
 };
 
@@ -46,9 +47,24 @@ pub fn run(jobs: JobSet, options: EngineOptions, events: impl FnMut(RunEvent)) -
     // Threads inherit the network namespace of the one that starts them: so first the namespace, then the runtime.
     fabric::enter_head().context("failed to set up the virtual network")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let nodes = nodes::Nodes::start(&jobs, &options)?;
+    let nodes = Nodes::start(&spec(&jobs, &options)?).context("failed to start the nodes")?;
     let outcome = runtime.block_on(execute::execute(jobs, &options, &nodes, events));
     runtime.shutdown_timeout(Duration::from_secs(1));
     nodes.end().context("failed to remove what the run has left")?;
     outcome
+}
+
+fn spec(jobs: &JobSet, options: &EngineOptions) -> anyhow::Result<NodesSpec> {
+    let Installation { daemon, launcher, driver } = Installation::find()?;
+    Ok(NodesSpec {
+        run: options.run.clone(),
+        count: jobs.cluster.nodes,
+        memory: jobs.cluster.memory,
+        rate: jobs.cluster.rate,
+        store: jobs.cluster.store.clone(),
+        logs: options.out.clone(),
+        daemon,
+        launcher,
+        driver,
+    })
 }
