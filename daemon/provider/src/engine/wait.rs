@@ -11,6 +11,11 @@ use std::time::Duration;
 const CHECK_EVERY: u32 = 16;
 /// That many polls take no longer than this when the caller does nothing else.
 const TIGHT_NS: u64 = CHECK_EVERY as u64 * 2_000;
+/// A yield that takes longer gave the core to somebody else.
+const CONTENDED_NS: u64 = 1_500;
+/// After so many of these in a row the rank sleeps once. Waking up, it is placed on an idle core if there is one,
+/// which yielding alone does not achieve: two ranks can take turns on one core for milliseconds beside an idle one.
+const CONTENDED_YIELDS: u32 = 8;
 /// Bounds of a sleep. It grows while nothing comes; the bell ends it anyway.
 const SLEEP_MIN: Duration = Duration::from_millis(1);
 const SLEEP_MAX: Duration = Duration::from_millis(64);
@@ -34,12 +39,15 @@ pub(crate) struct Waiter {
     since_ns: u64,
     last_ns: u64,
     sleeps: u32,
+    yielding: bool,
+    contended_yields: u32,
 }
 
 impl Waiter {
     /// A poll found something.
     pub(crate) fn on_active(&mut self) {
-        *self = Waiter { last_ns: self.last_ns, ..Waiter::default() };
+        let &mut Waiter { last_ns, contended_yields, .. } = self;
+        *self = Waiter { last_ns, contended_yields, ..Waiter::default() };
     }
 
     /// A poll found nothing. Returns what to do and the nanoseconds of waiting that this poll makes certain.
@@ -72,19 +80,30 @@ impl Waiter {
         match policy {
             WaitPolicy::Spin => Pause::None,
             WaitPolicy::Yield => Pause::Yield,
-            WaitPolicy::SpinBlock if u128::from(now - self.since_ns) < spin.as_nanos() => Pause::Yield,
+            WaitPolicy::SpinBlock if self.may_spin(spin, now) => {
+                self.yielding = true;
+                Pause::Yield
+            }
             WaitPolicy::Block | WaitPolicy::SpinBlock => {
                 let bound = SLEEP_MIN.saturating_mul(1 << self.sleeps.min(10)).min(SLEEP_MAX);
                 self.sleeps += 1;
+                self.contended_yields = 0;
                 Pause::Sleep(bound)
             }
         }
+    }
+
+    fn may_spin(&self, spin: Duration, now: u64) -> bool {
+        u128::from(now - self.since_ns) < spin.as_nanos() && self.contended_yields < CONTENDED_YIELDS
     }
 
     /// A pause is over; returns the nanoseconds it took.
     pub(crate) fn on_paused(&mut self, now_ns: u64) -> u64 {
         let took = now_ns.saturating_sub(self.last_ns);
         self.last_ns = now_ns;
+        if std::mem::take(&mut self.yielding) {
+            self.contended_yields = if took > CONTENDED_NS { self.contended_yields + 1 } else { 0 };
+        }
         took
     }
 }
@@ -146,6 +165,31 @@ mod tests {
         assert!(seen(WaitPolicy::Yield).iter().all(|&pause| pause == Pause::Yield));
         assert!(seen(WaitPolicy::Block).iter().all(|pause| matches!(pause, Pause::Sleep(_))));
         assert!(!seen(WaitPolicy::Block).is_empty());
+    }
+
+    #[test]
+    fn rank_that_shares_its_core_sleeps_once_in_a_while_to_be_placed_anew() {
+        let (mut waiter, mut now) = (Waiter::default(), 1_000_000);
+        let mut pauses = Vec::new();
+        for _ in 0..40 {
+            // Something comes after every other look, so the rank never spins for long.
+            for _ in 0..2 * CHECK_EVERY {
+                now += 100;
+                let (pause, _) = waiter.on_idle(WaitPolicy::SpinBlock, SPIN, || now);
+                if pause != Pause::None {
+                    now += 2 * CONTENDED_NS;
+                    waiter.on_paused(now);
+                    pauses.push(pause);
+                }
+            }
+            waiter.on_active();
+        }
+        let sleeps = pauses.iter().filter(|pause| matches!(pause, Pause::Sleep(_))).count();
+        let yields = pauses.len() - sleeps;
+        assert!(
+            sleeps > 2 && yields >= sleeps * CONTENDED_YIELDS as usize,
+            "{sleeps} sleeps, {yields} yields"
+        );
     }
 
     #[test]
