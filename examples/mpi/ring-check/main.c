@@ -97,12 +97,12 @@ static void run_rounds(struct run *run, long rounds, double seconds, const char 
         play_round(run, only);
         run->round++;
         go_on = rounds ? run->round < (uint64_t)rounds : seconds_now() - begin < seconds;
+        /* Clocks differ: rank 0 decides for all, before anything that all take part in. With --rounds all know. */
+        if (!rounds) MPI_Bcast(&go_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
         if (run->round % AUDIT_EVERY == 0 || !go_on) {
             audit(run);
             report_progress(run, begin);
         }
-        /* Clocks differ: rank 0 decides for all. With --rounds all know. */
-        if (!rounds) MPI_Bcast(&go_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
     }
     audit(run);
 }
