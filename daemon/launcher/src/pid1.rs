@@ -14,7 +14,7 @@ use std::{
     fs::{File, OpenOptions},
     io::{self, BufRead, BufReader, Write},
     os::{fd::AsFd, unix::net::UnixStream},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
 };
@@ -91,7 +91,8 @@ fn set_up() -> Result<Option<(LaunchSpec, Arc<Segment>)>, SetUpError> {
 
 fn prepare(spec: &LaunchSpec) -> Result<Arc<Segment>, SetUpError> {
     setsid().map_err(SetUpError::Session)?;
-    chdir("/").map_err(SetUpError::Session)?;
+    // CRIU mounts a /proc in the working directory of the tree it dumps: so each launcher has one of its own.
+    chdir(spec.segment.parent().unwrap_or(Path::new("/"))).map_err(SetUpError::Session)?;
     let open = |result: io::Result<File>, path: &PathBuf| {
         result.map_err(|source| SetUpError::Open { path: path.clone(), source })
     };
