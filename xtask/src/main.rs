@@ -4,19 +4,45 @@
 //! depends on few and light crates and on none of the workspace's own.
 #![allow(clippy::print_stdout, reason = "a command line tool talks through its standard output")]
 
+mod check;
+mod command;
+mod demo;
 mod setup;
+mod test;
+mod workspace;
 
 use clap::Parser;
 
 #[derive(Parser)]
-#[command(name = "xtask", about = "Set-up, demo, tests and benchmarks of coswitch.")]
+#[command(
+    name = "cargo xtask",
+    about = "Set-up, demo, tests and benchmarks of coswitch.",
+    max_term_width = 110
+)]
 enum Act {
     /// Install what is missing on this machine: packages, CRIU, the MPI library. Upgrades nothing.
     Setup(setup::Args),
+    /// Set up, build, and watch jobs that do not fit into memory together take turns; checks what came of it.
+    Demo(setup::Args),
+    /// Set up, build, and run every test.
+    Test(test::Args),
+    /// Format, lints, and where dependencies come from.
+    Check(setup::Args),
 }
 
 fn main() -> anyhow::Result<()> {
     match Act::parse() {
         Act::Setup(args) => setup::run(&args),
+        Act::Demo(args) => demo::run(&args),
+        Act::Test(args) => test::run(&args),
+        Act::Check(args) => check::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_consistent() {
+        <super::Act as clap::CommandFactory>::command().debug_assert();
     }
 }

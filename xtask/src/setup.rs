@@ -5,7 +5,7 @@
 //! the system is upgraded or removed: what the distribution has too old goes to a private prefix.
 
 mod apt;
-mod command;
+mod cargo_deny;
 mod criu;
 mod kerndat;
 mod mpi;
@@ -17,13 +17,15 @@ mod version;
 
 use anyhow::{Result, ensure};
 use prefix::Prefix;
+use std::path::PathBuf;
 
-/// Options of `cargo xtask setup`.
+/// Options of `cargo xtask setup`, and of every act that begins with it.
 #[derive(clap::Args)]
+#[group(skip)]
 pub(crate) struct Args {
-    /// Where CRIU and the MPI library are installed when the distribution's do not do.
+    /// Where CRIU, the MPI library and tools are installed when the distribution's do not do.
     #[arg(long, env = "COSWITCH_PREFIX", default_value = prefix::DEFAULT)]
-    prefix: std::path::PathBuf,
+    pub(crate) prefix: PathBuf,
     /// Run CRIU's self-test (dump and restore of a process) even where it has passed before.
     #[arg(long)]
     self_test: bool,
@@ -41,6 +43,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// The program that checks dependencies: installed by the one act that needs it, because it takes a minute to build.
+pub(crate) fn cargo_deny(args: &Args) -> Result<PathBuf> {
+    cargo_deny::ensure(&Prefix::new(&args.prefix)?)
+}
+
 fn report(what: &str, state: &str) {
-    println!("{what:>6}  {state}");
+    eprintln!("{what:>6}  {state}");
 }

@@ -1,6 +1,6 @@
 //! The distribution's packages: which tools are missing, and how to install them without upgrading anything.
 
-use super::command;
+use crate::command;
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::Command;

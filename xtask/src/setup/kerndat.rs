@@ -4,7 +4,7 @@
 //! to stall for over a minute on busy cores. So it is made in a mount namespace whose `/run` is one, and copied
 //! out; CRIU accepts a plain file when it reads. The node daemon does the same each boot (`coswitch-ckpt`).
 
-use super::command;
+use crate::command;
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::Path;

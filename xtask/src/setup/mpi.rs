@@ -3,7 +3,8 @@
 //! The distribution's MPICH is built without libfabric and cannot load our driver; these wheels carry MPICH
 //! `ch4:ofi` with a libfabric that loads providers. pip installs them: a wheel unzipped by hand lacks exec bits.
 
-use super::{Prefix, apt, command};
+use super::{Prefix, apt};
+use crate::command;
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 use std::process::Command;

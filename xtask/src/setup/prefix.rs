@@ -36,4 +36,9 @@ impl Prefix {
     pub(super) fn mpi(&self) -> PathBuf {
         self.0.join("mpi")
     }
+
+    /// Tools of the developers; a cargo installation root.
+    pub(super) fn tools(&self) -> PathBuf {
+        self.0.join("tools")
+    }
 }

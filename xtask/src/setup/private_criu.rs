@@ -5,7 +5,8 @@
 //! consulted nor changed. The program is then patched to use the loader and libraries next to it. The paths are
 //! absolute, so the copy must stay where it was installed.
 
-use super::{Prefix, apt, command};
+use super::{Prefix, apt};
+use crate::command;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! Dumps and restores a real process: the only proof that a CRIU works with this kernel.
 
-use super::{command, kerndat};
+use super::kerndat;
+use crate::command;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;

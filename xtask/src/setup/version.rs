@@ -31,7 +31,7 @@ impl Version {
 
     /// Asks the program itself, which also shows that its libraries are found.
     pub(super) fn of_binary(binary: &Path) -> Result<Version> {
-        let text = super::command::run(Command::new(binary).arg("--version"), Duration::from_secs(20))?;
+        let text = crate::command::run(Command::new(binary).arg("--version"), Duration::from_secs(20))?;
         let line = text.lines().find(|line| line.starts_with("Version:"));
         line.and_then(Version::parse).with_context(|| format!("{} names no version", binary.display()))
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const GRACE: Duration = Duration::from_secs(20);
 
 /// Runs to a successful end within `limit` and returns what was printed, both streams together.
-pub(super) fn run(command: &mut Command, limit: Duration) -> Result<String> {
+pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<String> {
     let name = format!("{command:?}");
     let mut output = scratch_file()?;
     let mut child = command
@@ -34,8 +34,19 @@ pub(super) fn run(command: &mut Command, limit: Duration) -> Result<String> {
     }
 }
 
+/// Runs to a successful end within `limit`; what it prints goes where ours goes.
+pub(crate) fn show(command: &mut Command, limit: Duration) -> Result<()> {
+    let name = format!("{command:?}");
+    let mut child = command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot start {name}"))?;
+    match wait(&mut child, limit)? {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => bail!("{name} ended with {status}"),
+        None => bail!("{name} did not end within {} s", limit.as_secs()),
+    }
+}
+
 /// Waits until `limit`; then asks the child to end and, after a grace, makes it. `None` says it came to that.
-pub(super) fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     if let Some(status) = poll(child, limit)? {
         return Ok(Some(status));
     }

@@ -1,0 +1,64 @@
+//! `cargo xtask demo`: set-up, release build, the demo's job set with its live view, and a judgement of what came of it.
+
+mod evidence;
+mod verdict;
+
+use crate::command;
+use crate::setup;
+use crate::workspace::Workspace;
+use anyhow::{Context, Result, bail, ensure};
+use evidence::Evidence;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const JOB_SET: &str = "examples/hybrid.yaml";
+const BUILD_LIMIT: Duration = Duration::from_secs(1800);
+const RUN_LIMIT: Duration = Duration::from_secs(900);
+const REPORT_LIMIT: Duration = Duration::from_secs(30);
+
+/// Runs it; fails where a job did, or where what the demo shows does not hold.
+pub(crate) fn run(args: &setup::Args) -> Result<()> {
+    setup::run(args)?;
+    let workspace = Workspace::new(args)?;
+    command::show(&mut workspace.build(), BUILD_LIMIT).context("the release build failed")?;
+    command::show(&mut workspace.make_programs(), BUILD_LIMIT)
+        .context("the example programs do not compile")?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let out = PathBuf::from(format!("coswitch-runs/demo-{now}"));
+    let mut coswitch = workspace.program("coswitch");
+    let status = watch(coswitch.arg("run").arg(JOB_SET).arg("--out").arg(&out))?;
+    ensure!(status.success(), "coswitch ended with {status}; what it left to read: {}", out.display());
+    let mut report = workspace.program("coswitch");
+    let report = command::run(report.args(["--output", "json", "report"]).arg(&out), REPORT_LIMIT)?;
+    judge(&workspace.root().join(&out), &report)
+}
+
+/// Runs a program that has the terminal to itself. Ctrl-C is for it: it ends its jobs, and then we go on.
+fn watch(command: &mut Command) -> Result<ExitStatus> {
+    extern "C" fn leave_it_to_the_child(_: nix::libc::c_int) {}
+    let handler = SigHandler::Handler(leave_it_to_the_child);
+    let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
+    // SAFETY: the handler does nothing, so it is safe at any instant.
+    let before = unsafe { sigaction(Signal::SIGINT, &action)? };
+    let mut child =
+        command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot start {command:?}"))?;
+    let status = command::wait(&mut child, RUN_LIMIT)?;
+    // SAFETY: what was there before is as good as it was.
+    unsafe { sigaction(Signal::SIGINT, &before)? };
+    status.with_context(|| format!("the run did not end within {} s", RUN_LIMIT.as_secs()))
+}
+
+fn judge(out: &Path, report: &str) -> Result<()> {
+    let evidence = Evidence::collect(out, report)?;
+    let verdicts = verdict::all(&evidence);
+    println!("\nWhat this has shown:");
+    verdicts.iter().for_each(|verdict| println!("  {verdict}"));
+    println!("\nOutputs of the ranks, logs of the daemons and the journal: {}", out.display());
+    println!("The same report again: coswitch report {}", out.display());
+    if verdicts.iter().all(|verdict| verdict.holds) {
+        return Ok(());
+    }
+    bail!("the demo does not show what it should")
+}

@@ -1,0 +1,38 @@
+//! `cargo xtask test`: set-up, release build, and every test of the workspace against it.
+//!
+//! Release throughout: tests that switch jobs run the programs that were built just before, and one profile is
+//! compiled once.
+
+use crate::command;
+use crate::setup;
+use crate::workspace::Workspace;
+use anyhow::{Context, Result};
+use std::time::Duration;
+
+const BUILD_LIMIT: Duration = Duration::from_secs(1800);
+const LIMIT: Duration = Duration::from_secs(3600);
+
+/// Options of `cargo xtask test`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    setup: setup::Args,
+    /// Passed to `cargo test --release`: which packages and tests [default: --workspace].
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<String>,
+}
+
+/// Runs it all; cargo's own output is the output.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    setup::run(&args.setup)?;
+    let workspace = Workspace::new(&args.setup)?;
+    command::show(&mut workspace.build(), BUILD_LIMIT).context("the release build failed")?;
+    command::show(&mut workspace.make_programs(), BUILD_LIMIT)
+        .context("the example programs do not compile")?;
+    let mut test = workspace.cargo(&["test", "--release"]);
+    match args.rest.is_empty() {
+        true => test.arg("--workspace"),
+        false => test.args(&args.rest),
+    };
+    command::show(&mut test, LIMIT).context("tests failed")
+}
