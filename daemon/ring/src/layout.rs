@@ -59,8 +59,8 @@ impl SegmentSpec {
             local_ranks,
             ring_bytes: 512 << 10,
             direct_ring_bytes,
-            chunk_bytes: 64 << 10,
-            chunks_per_rank: 64,
+            chunk_bytes: 128 << 10,
+            chunks_per_rank: 32,
             wait: WaitPolicy::default(),
             spin: Duration::from_micros(50),
         }
