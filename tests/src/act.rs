@@ -1,0 +1,87 @@
+//! What is played on a stage: a program, its ranks and their nodes, and how its success is recognised.
+
+use std::{fs, path::Path};
+
+use coswitch_daemon::protocol::Wait;
+use coswitch_dispatcher::protocol::Outcome;
+use coswitch_examples::{Program, python_script};
+use coswitch_policies::NodeId;
+
+use crate::parts;
+
+/// A program and where its ranks run.
+#[derive(Clone, Debug)]
+pub struct Act {
+    /// For messages and directories.
+    pub name: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// The node of each rank.
+    pub placement: Vec<NodeId>,
+    /// What rank 0 says when it has verified its results; `None`: the program has nothing to say.
+    pub says: Option<&'static str>,
+    /// How its ranks wait.
+    pub wait: Wait,
+}
+
+const VERIFIED: &str = "VERIFICATION SUCCESSFUL";
+
+impl Act {
+    /// One of the example programs, on one rank.
+    #[must_use]
+    pub fn program(program: Program, arguments: &[&str]) -> Self {
+        let path = parts::programs().path(program).display().to_string();
+        let says = (program != Program::Null).then_some(VERIFIED);
+        Self::new(program.name(), &path, arguments, says)
+    }
+
+    /// The mpi4py script, on one rank.
+    #[must_use]
+    pub fn python(arguments: &[&str]) -> Self {
+        let script = python_script().display().to_string();
+        let arguments: Vec<&str> = [script.as_str()].into_iter().chain(arguments.iter().copied()).collect();
+        Self::new("pi.py", &parts::python().display().to_string(), &arguments, Some(VERIFIED))
+    }
+
+    /// Any program, on one rank.
+    #[must_use]
+    pub fn new(name: &str, program: &str, arguments: &[&str], says: Option<&'static str>) -> Self {
+        Self {
+            name: name.to_string(),
+            command: [program].iter().chain(arguments).map(ToString::to_string).collect(),
+            placement: vec![NodeId(0)],
+            says,
+            wait: Wait::default(),
+        }
+    }
+
+    /// On so many ranks, in blocks of equal size on nodes 0, 1 and so on.
+    #[must_use]
+    pub fn on(mut self, ranks: u32, nodes: u32) -> Self {
+        self.placement = (0..ranks).map(|rank| NodeId(rank * nodes / ranks)).collect();
+        self
+    }
+
+    /// With each rank waiting like that.
+    #[must_use]
+    pub fn waiting(self, wait: Wait) -> Self {
+        Self { wait, ..self }
+    }
+
+    /// Checks how it ended and what it wrote.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self, outcome: &Outcome, output: &Path) -> Result<(), String> {
+        let failed = |what: &str| Err(format!("{} on {:?}: {what}", self.command.join(" "), self.placement));
+        if *outcome != Outcome::Succeeded {
+            return failed(&format!("{outcome:?}"));
+        }
+        let said = fs::read_to_string(output.join("rank-0.out")).unwrap_or_default();
+        match self.says {
+            Some(words) if said.matches(words).count() != 1 => failed(&format!("it said {said:?}")),
+            _ if said.contains("VERIFICATION FAILED") => failed(&format!("it said {said:?}")),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What the suites start: this build's binaries, the example programs, the MPI library's interpreter.
+
+use std::{path::PathBuf, sync::OnceLock};
+
+use coswitch::install::Installation;
+use coswitch_examples::{Programs, mpi_prefix};
+
+/// The parts of this build, beside the test executables.
+///
+/// # Panics
+/// Where one is missing, saying how to get it.
+#[must_use]
+pub fn installation() -> Installation {
+    Installation::find().unwrap_or_else(|missing| panic!("{missing}; `cargo xtask test` builds all of them"))
+}
+
+/// The program `coswitch` of this build.
+///
+/// # Panics
+/// Where it is missing, saying how to get it.
+#[must_use]
+pub fn coswitch() -> PathBuf {
+    let program = installation().daemon.with_file_name("coswitch");
+    assert!(program.is_file(), "{} is missing; `cargo xtask test` builds it", program.display());
+    program
+}
+
+/// The example programs, brought up to date once.
+///
+/// # Panics
+/// Where they cannot be built, saying why.
+#[must_use]
+pub fn programs() -> &'static Programs {
+    static PROGRAMS: OnceLock<Programs> = OnceLock::new();
+    PROGRAMS.get_or_init(|| {
+        coswitch_examples::build(&mpi_prefix().join("bin/mpicc")).unwrap_or_else(|error| panic!("{error}"))
+    })
+}
+
+/// The interpreter that has mpi4py.
+///
+/// # Panics
+/// Where it is missing, saying how to get it.
+#[must_use]
+pub fn python() -> PathBuf {
+    let python = mpi_prefix().join("bin/python");
+    assert!(python.is_file(), "{} is missing; `cargo xtask setup` installs it", python.display());
+    python
+}

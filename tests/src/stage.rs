@@ -1,0 +1,337 @@
+//! A cluster of virtual nodes under a test's own orders: no master, the dispatchers are told what to do one by one.
+//!
+//! [`play`] gives a test its turn, a thread in a network namespace of its own, and the daemons; afterwards it ends them and looks
+//! for what is left. Every wait has a time-out and shows where everybody stood when it ran out.
+
+use std::{
+    collections::BTreeMap,
+    env, panic,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use coswitch::install::Installation;
+use coswitch_daemon::{fabric, protocol::LaunchRequest};
+use coswitch_dispatcher::{
+    Dispatcher,
+    app::Limits,
+    cluster::{Cluster, NodeEvent},
+    nodes::{Nodes, NodesSpec},
+    protocol::{Order, Outcome, Report},
+};
+use coswitch_policies::{Bytes, JobId, NodeId};
+use tempfile::TempDir;
+use tokio::{
+    runtime::Runtime,
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    time::timeout,
+};
+
+use crate::{
+    act::Act,
+    parts,
+    traces::{MARK, Traces},
+};
+
+/// For anything that takes a second on an idle machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// For a program to run to its end.
+pub const RUN_LIMIT: Duration = Duration::from_secs(180);
+const LEFT_LIMIT: Duration = Duration::from_secs(10);
+/// The directory of snapshots, beside logs and outputs.
+pub(crate) const STORE: &str = "store";
+/// Memory is not what these tests are about.
+const NODE_MEMORY: Bytes = Bytes::mib(8192);
+
+/// Where a job stands, by what its dispatcher has reported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// An order is being carried out.
+    Asked(Order),
+    /// It computes.
+    Running,
+    /// It has images and no processes.
+    Parked,
+    /// It is over.
+    Ended(Outcome),
+}
+
+/// A job on the stage.
+pub struct Actor {
+    /// What it plays.
+    pub act: Act,
+    /// Where it stands.
+    pub life: Life,
+    /// How often it was parked.
+    pub parked: u32,
+    /// Why it could not be parked, each time.
+    pub stayed: Vec<String>,
+    /// What went wrong and was mended.
+    pub mended: Vec<String>,
+    /// Where its ranks write to.
+    pub output: PathBuf,
+    dispatcher: Dispatcher,
+}
+
+/// See the module's description.
+pub struct Stage {
+    run: String,
+    papers: Papers,
+    cluster: Cluster,
+    nodes: Nodes,
+    traces: Traces,
+    runtime: Runtime,
+    reports: UnboundedReceiver<(JobId, Report)>,
+    report_to: UnboundedSender<(JobId, Report)>,
+    node_events: UnboundedReceiver<NodeEvent>,
+    /// The jobs, in the order of their launch.
+    pub actors: BTreeMap<JobId, Actor>,
+    /// Nodes that cannot be reached any more.
+    pub lost: BTreeMap<NodeId, String>,
+}
+
+/// Plays a test on so many virtual nodes; nothing may be left afterwards.
+///
+/// # Panics
+/// Where the test does, where the nodes do not come up, and where something is left.
+pub fn play(nodes: u32, test: impl FnOnce(&mut Stage) + Send) {
+    let _turn = crate::turn();
+    // The thread leaves the network namespace of the process, so it is not one of the test harness.
+    let outcome = thread::scope(|scope| {
+        let act = || {
+            let mut stage = Stage::set(nodes);
+            test(&mut stage);
+            stage.strike();
+        };
+        scope.spawn(act).join()
+    });
+    outcome.unwrap_or_else(|panicked| panic::resume_unwind(panicked));
+}
+
+/// A failing test shows what programs and daemons said last.
+impl Drop for Papers {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            crate::tell_files(self.0.path());
+        }
+    }
+}
+
+/// The directory of logs and outputs.
+struct Papers(TempDir);
+
+impl Stage {
+    fn set(count: u32) -> Self {
+        static STAGES: AtomicU32 = AtomicU32::new(0);
+        let run = format!("test-{}-{:03}", std::process::id(), STAGES.fetch_add(1, Ordering::Relaxed));
+        let dir = tempfile::Builder::new().prefix(&format!("{run}-")).tempdir().expect("a temporary directory");
+        let store = dir.path().join(STORE);
+        let mut traces = Traces::of(&run, &run, &store);
+        fabric::enter_head().expect("root may make network namespaces");
+        traces.note_namespace("thread-self");
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let Installation { daemon, launcher, driver } = parts::installation();
+        let spec = NodesSpec {
+            run: run.clone(),
+            count,
+            memory: NODE_MEMORY,
+            rate: None,
+            store: Some(store),
+            logs: dir.path().to_path_buf(),
+            daemon,
+            launcher,
+            driver,
+        };
+        let nodes = Nodes::start(&spec).expect("the daemons start");
+        nodes.pids().for_each(|pid| traces.note_namespace(&pid.to_string()));
+        let (to_stage, node_events) = unbounded_channel();
+        let connected = runtime.block_on(Cluster::connect(&nodes.addresses(), nodes.identity(), to_stage));
+        let (report_to, reports) = unbounded_channel();
+        Self {
+            run,
+            papers: Papers(dir),
+            cluster: connected.expect("the daemons answer"),
+            nodes,
+            traces,
+            runtime,
+            reports,
+            report_to,
+            node_events,
+            actors: BTreeMap::new(),
+            lost: BTreeMap::new(),
+        }
+    }
+
+    /// Ends the daemons and looks for what is left.
+    fn strike(self) {
+        let Self { ref cluster, nodes, ref traces, runtime, .. } = self;
+        cluster.shut_down();
+        let ended = nodes.end();
+        runtime.shutdown_timeout(Duration::from_secs(5));
+        ended.expect("nothing of the nodes resists");
+        traces.assert_nothing_left(LEFT_LIMIT);
+    }
+
+    /// Launches a job; it runs when [`Stage::settle`] says so.
+    pub fn launch(&mut self, act: Act) -> JobId {
+        let job = JobId(u32::try_from(self.actors.len()).expect("few jobs"));
+        let output = self.papers.0.path().join(job.to_string());
+        let mut env: Vec<(String, String)> = env::vars().collect();
+        env.push((MARK.into(), self.run.clone()));
+        let request = LaunchRequest {
+            name: act.name.clone(),
+            placement: act.placement.clone(),
+            command: act.command.clone(),
+            env,
+            cwd: self.papers.0.path().to_path_buf(),
+            output: output.clone(),
+            wait: act.wait,
+        };
+        let (cluster, reports) = (self.cluster.clone(), self.report_to.clone());
+        let _in_runtime = self.runtime.enter();
+        let dispatcher = Dispatcher::start(job, request, Limits::default(), cluster, reports);
+        let life = Life::Asked(Order::Launch);
+        let (stayed, mended) = (Vec::new(), Vec::new());
+        dispatcher.order(Order::Launch);
+        self.actors.insert(job, Actor { act, life, parked: 0, stayed, mended, output, dispatcher });
+        job
+    }
+
+    /// Gives an order and does not wait.
+    pub fn order(&mut self, job: JobId, order: Order) {
+        let actor = self.actors.get_mut(&job).expect("launched");
+        if !matches!(actor.life, Life::Ended(_)) {
+            actor.life = Life::Asked(order);
+            actor.dispatcher.order(order);
+        }
+    }
+
+    /// Takes a job out of memory; says whether it is parked now.
+    pub fn park(&mut self, job: JobId) -> bool {
+        self.order(job, Order::Park);
+        *self.settle(job) == Life::Parked
+    }
+
+    /// Brings a job back; says whether it runs now.
+    pub fn restore(&mut self, job: JobId) -> bool {
+        self.order(job, Order::Restore);
+        *self.settle(job) == Life::Running
+    }
+
+    /// Waits until the last order to a job has been carried out, or the job has ended.
+    pub fn settle(&mut self, job: JobId) -> &Life {
+        let settled = |stage: &Self| !matches!(stage.actors[&job].life, Life::Asked(_));
+        self.until(&format!("{job} to settle"), PATIENCE, settled);
+        &self.actors[&job].life
+    }
+
+    /// Waits until a job has ended.
+    ///
+    /// # Panics
+    /// Where it does not end within `limit`.
+    pub fn end_of(&mut self, job: JobId, limit: Duration) -> Outcome {
+        self.until(&format!("{job} to end"), limit, |stage| matches!(stage.actors[&job].life, Life::Ended(_)));
+        match &self.actors[&job].life {
+            Life::Ended(outcome) => outcome.clone(),
+            life => unreachable!("waited until it ended: {life:?}"),
+        }
+    }
+
+    /// Waits until a job has ended, and checks what it has found.
+    ///
+    /// # Panics
+    /// Where it did not end well, or found something wrong.
+    pub fn verify(&mut self, job: JobId, limit: Duration) {
+        let outcome = self.end_of(job, limit);
+        let actor = &self.actors[&job];
+        actor.act.check(&outcome, &actor.output).unwrap_or_else(|wrong| panic!("{job}: {wrong}"));
+        assert_eq!(actor.mended, Vec::<String>::new(), "{job} had to be mended");
+        let because_it_ends = |reason: &String| reason.contains("its ranks");
+        assert!(actor.stayed.iter().all(because_it_ends), "{job} was not parked: {:?}", actor.stayed);
+    }
+
+    /// Lets everything go on for a while.
+    pub fn run_for(&mut self, span: Duration) {
+        let end = Instant::now() + span;
+        while self.hear(end) {}
+    }
+
+    /// Waits until `done`.
+    ///
+    /// # Panics
+    /// Shows where everybody stands if that takes longer than `limit`.
+    pub fn until(&mut self, what: &str, limit: Duration, done: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + limit;
+        while !done(self) {
+            if !self.hear(end) && !done(self) {
+                let standing = self.actors.iter().map(|(job, actor)| format!("{job} {} {:?}", actor.act.name, actor.life));
+                let standing: Vec<_> = standing.collect();
+                panic!("waited {limit:?} for {what}; {standing:?}, lost: {:?}", self.lost);
+            }
+        }
+    }
+
+    /// Takes in one event; `false` where none comes before `end`.
+    fn hear(&mut self, end: Instant) -> bool {
+        let (reports, node_events) = (&mut self.reports, &mut self.node_events);
+        let next = async {
+            tokio::select! {
+                report = reports.recv() => Ok(report.expect("the stage holds a sender itself")),
+                event = node_events.recv(), if !node_events.is_closed() || !node_events.is_empty() => Err(event),
+            }
+        };
+        match self.runtime.block_on(async { timeout(end.saturating_duration_since(Instant::now()), next).await }) {
+            Err(_) => return false,
+            Ok(Ok((job, report))) => self.on_report(job, report),
+            Ok(Err(Some(NodeEvent::Lost { node, reason }))) => drop(self.lost.insert(node, reason)),
+            Ok(Err(_)) => {}
+        }
+        true
+    }
+
+    fn on_report(&mut self, job: JobId, report: Report) {
+        let actor = self.actors.get_mut(&job).expect("only jobs of this stage report to it");
+        match report {
+            Report::Running => actor.life = Life::Running,
+            Report::Parked => {
+                actor.life = Life::Parked;
+                actor.parked += 1;
+            }
+            Report::StillRunning { reason } => {
+                actor.life = Life::Running;
+                actor.stayed.push(reason);
+            }
+            Report::Ended(outcome) => actor.life = Life::Ended(outcome),
+            Report::Mended { what } => actor.mended.push(what),
+            Report::Phase(_) | Report::Traffic { .. } => {}
+        }
+    }
+
+    /// The process id of a node's daemon.
+    #[must_use]
+    pub fn daemon(&self, node: NodeId) -> u32 {
+        self.nodes.pids().nth(node.0 as usize).expect("a node of this stage")
+    }
+
+    /// The processes of the run: daemons, launchers, ranks.
+    #[must_use]
+    pub fn processes(&self) -> Vec<u32> {
+        self.traces.processes()
+    }
+
+    /// Where a node keeps the snapshots of a job.
+    #[must_use]
+    pub fn snapshots(&self, node: NodeId, job: JobId) -> PathBuf {
+        let name = coswitch_daemon::node::node_name(&self.run, node);
+        self.papers.0.path().join(STORE).join(format!("coswitch-{name}")).join(job.to_string())
+    }
+
+    /// The directory of logs and outputs.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.papers.0.path()
+    }
+}

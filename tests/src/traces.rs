@@ -1,0 +1,148 @@
+//! What a run may leave on a machine, and the search for it.
+//!
+//! A process of the run is recognised by any of: an environment variable that is handed down to all of them, the run's
+//! name in its command line, a cgroup of the run, a network namespace of the run. Other runs on the machine are not touched.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use coswitch_daemon::cgroup::{Hierarchies, NodeCgroup};
+
+/// The environment variable that marks the processes of a test's run.
+pub const MARK: &str = "COSWITCH_TEST_RUN";
+
+/// The marks of one run.
+#[derive(Clone, Debug)]
+pub struct Traces {
+    run: String,
+    /// The value of [`MARK`].
+    mark: String,
+    /// Inodes.
+    namespaces: BTreeSet<u64>,
+    /// Directories that must be empty, or gone, in the end.
+    stores: Vec<PathBuf>,
+}
+
+impl Traces {
+    /// Of the run of that name; `mark` is the value of [`MARK`] in its processes' environment.
+    #[must_use]
+    pub fn of(run: &str, mark: &str, store: &Path) -> Self {
+        let stores = vec![store.to_path_buf()];
+        Self { run: run.into(), mark: format!("{MARK}={mark}"), namespaces: BTreeSet::new(), stores }
+    }
+
+    /// Whoever is in the network namespace of that thread or process (a path in `/proc`) belongs to the run.
+    pub fn note_namespace(&mut self, process: &str) {
+        self.namespaces.extend(namespace(Path::new("/proc").join(process).as_path()));
+    }
+
+    /// The processes of the run, this one not counted.
+    #[must_use]
+    pub fn processes(&self) -> Vec<u32> {
+        let own = std::process::id();
+        let ids = names("/proc").into_iter().filter_map(|name| name.parse().ok());
+        ids.filter(|pid| *pid != own && self.owns(*pid)).collect()
+    }
+
+    fn owns(&self, pid: u32) -> bool {
+        let dir = PathBuf::from(format!("/proc/{pid}"));
+        let text = |file| fs::read(dir.join(file)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let has = |file, what: &str| text(file).is_ok_and(|text| text.contains(what));
+        has("environ", &self.mark)
+            || has("cmdline", &self.run)
+            || has("cgroup", &format!("coswitch/{}-n", self.run))
+            || namespace(&dir).is_some_and(|inode| self.namespaces.contains(&inode))
+    }
+
+    /// Everything that is left, in words.
+    #[must_use]
+    pub fn left(&self) -> Vec<String> {
+        let mut left: Vec<String> = self.processes().into_iter().map(describe).collect();
+        let hierarchies = Hierarchies::find().expect("cgroups are mounted");
+        let is_own = |name: &String| name.contains(&self.run);
+        left.extend(NodeCgroup::list(&hierarchies).into_iter().filter(is_own).map(|name| format!("cgroup {name}")));
+        for dir in ["/dev/shm", "/var/tmp"] {
+            left.extend(names(dir).into_iter().filter(is_own).map(|name| format!("{dir}/{name}")));
+        }
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        left.extend(mounts.lines().filter(|line| line.contains(&self.run)).map(|line| format!("mount {line}")));
+        for store in &self.stores {
+            left.extend(names(store).into_iter().map(|name| format!("{}/{name}", store.display())));
+        }
+        left.extend(zombies());
+        left
+    }
+
+    /// Waits until nothing is left.
+    ///
+    /// # Panics
+    /// Names what is still there after `limit`.
+    pub fn assert_nothing_left(&self, limit: Duration) {
+        let began = Instant::now();
+        loop {
+            let left = self.left();
+            if left.is_empty() {
+                return;
+            }
+            assert!(began.elapsed() < limit, "left after {limit:?}:\n  {}", left.join("\n  "));
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+fn names(dir: impl AsRef<Path>) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+fn namespace(process: &Path) -> Option<u64> {
+    Some(fs::metadata(process.join("ns/net")).ok()?.ino())
+}
+
+/// The fields of a process's stat file after its name: its state and its parent come first.
+fn stat(pid: &str) -> Option<(String, u32)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    Some((fields.next()?.to_string(), fields.next()?.parse().ok()?))
+}
+
+/// Children of this process that nobody has reaped.
+fn zombies() -> Vec<String> {
+    let own = std::process::id();
+    let is_one = |pid: &String| stat(pid).is_some_and(|(state, parent)| state == "Z" && parent == own);
+    names("/proc").into_iter().filter(is_one).map(|pid| format!("zombie {pid}")).collect()
+}
+
+fn describe(pid: u32) -> String {
+    let read = |file| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let (state, parent) = stat(&pid.to_string()).unwrap_or_default();
+    let command = read("cmdline").replace('\0', " ");
+    format!("process {pid} ({}, state {state}, parent {parent}) {}", read("comm").trim(), command.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_with_the_mark_is_found_until_it_has_gone() {
+        let _turn = crate::turn();
+        let traces = Traces::of("no-such-run", "a-mark", Path::new("/nowhere"));
+        assert_eq!(traces.left(), Vec::<String>::new());
+        let mut child = std::process::Command::new("sleep").arg("60").env(MARK, "a-mark").spawn().unwrap();
+        assert_eq!(traces.processes(), [child.id()]);
+        child.kill().unwrap();
+        while stat(&child.id().to_string()).is_some_and(|(state, _)| state != "Z") {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(traces.left(), [format!("zombie {}", child.id())]);
+        child.wait().unwrap();
+        traces.assert_nothing_left(Duration::ZERO);
+    }
+}

@@ -1,0 +1,102 @@
+//! Gang switches at random instants: jobs take turns on the nodes, one computes while the others are parked.
+
+use std::{collections::VecDeque, time::Duration};
+
+use coswitch_policies::JobId;
+
+use crate::{
+    act::Act,
+    seed::{Seed, span},
+    stage::{Life, RUN_LIMIT, Stage},
+};
+
+/// A rotation of jobs. A turn begins when a job's processes have been started or restored, and may end at once.
+pub struct Turns<'a> {
+    stage: &'a mut Stage,
+    seed: &'a mut Seed,
+    /// Of a turn.
+    longest: Duration,
+    computing: Option<JobId>,
+    parked: VecDeque<JobId>,
+    /// How often one job left and another one came.
+    switches: u32,
+}
+
+impl<'a> Turns<'a> {
+    /// Turns of random length up to `longest`.
+    pub fn new(stage: &'a mut Stage, seed: &'a mut Seed, longest: Duration) -> Self {
+        Self { stage, seed, longest, computing: None, parked: VecDeque::new(), switches: 0 }
+    }
+
+    /// Each of the acts plays to its end by turns, and is verified.
+    pub fn play_all(mut self, acts: Vec<Act>) {
+        for act in acts {
+            self.switch(Some(act));
+        }
+        while !self.parked.is_empty() {
+            self.switch(None);
+        }
+        self.finish();
+    }
+
+    /// Two jobs play by turns until so many switches were made, all jobs to their end. A job that has ended is verified and
+    /// replaced by the next act.
+    pub fn play_until(mut self, switches: u32, mut act: impl FnMut(u32) -> Act) {
+        let mut played = 0;
+        while self.switches < switches {
+            let next = (self.parked.is_empty()).then(|| act(played));
+            played += u32::from(next.is_some());
+            self.switch(next);
+        }
+        self.finish();
+        while !self.parked.is_empty() {
+            self.enter(None);
+            self.finish();
+        }
+    }
+
+    fn switch(&mut self, next: Option<Act>) {
+        let left = self.leave();
+        self.enter(next);
+        self.switches += u32::from(left);
+    }
+
+    /// After a turn: says whether the job has been parked; it may have ended instead.
+    fn leave(&mut self) -> bool {
+        let Some(job) = self.computing.take() else { return false };
+        loop {
+            self.stage.run_for(span(self.seed, self.longest));
+            if self.stage.park(job) {
+                self.parked.push_back(job);
+                return true;
+            }
+            if matches!(self.stage.actors[&job].life, Life::Ended(_)) {
+                self.stage.verify(job, Duration::ZERO);
+                return false;
+            }
+            // It runs on because its ranks are ending.
+        }
+    }
+
+    fn enter(&mut self, next: Option<Act>) {
+        let job = match next {
+            Some(act) => {
+                let job = self.stage.launch(act);
+                self.stage.settle(job);
+                job
+            }
+            None => {
+                let job = self.parked.pop_front().expect("somebody is parked");
+                self.stage.restore(job);
+                job
+            }
+        };
+        self.computing = Some(job);
+    }
+
+    fn finish(&mut self) {
+        if let Some(job) = self.computing.take() {
+            self.stage.verify(job, RUN_LIMIT);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Gang switches at random instants, from the first instruction of the ranks on: no failure, no wrong result, nothing left.
+//!
+//! `COSWITCH_SWITCHES` says how many in all (45 where it is not set; 300 for the full claim).
+
+use std::{env, time::Duration};
+
+use coswitch_examples::Program;
+use coswitch_tests::{act::Act, seed::seed, stage::play, turns::Turns};
+
+/// Each suite's share of the switches.
+fn share() -> u32 {
+    let total: u32 = env::var("COSWITCH_SWITCHES").map_or(45, |text| text.parse().expect("COSWITCH_SWITCHES is a number"));
+    total.div_ceil(3)
+}
+
+fn ring_check(nodes: u32) -> impl FnMut(u32) -> Act {
+    move |played| {
+        let traffic = (played + 1).to_string();
+        Act::program(Program::RingCheck, &["--seed", &traffic, "--rounds", "400", "--max-bytes", "1MiB"]).on(4, nodes)
+    }
+}
+
+#[test]
+fn random_traffic_of_four_ranks_on_two_nodes_survives_switches() {
+    let mut seed = seed();
+    play(2, |stage| Turns::new(stage, &mut seed, Duration::from_secs(1)).play_until(share(), ring_check(2)));
+}
+
+#[test]
+fn random_traffic_of_four_ranks_on_one_node_survives_switches() {
+    let mut seed = seed();
+    play(1, |stage| Turns::new(stage, &mut seed, Duration::from_secs(1)).play_until(share(), ring_check(1)));
+}
+
+#[test]
+fn conjugate_gradients_of_two_and_four_ranks_survive_switches() {
+    let mut seed = seed();
+    let cg = |played: u32| {
+        let ranks = if played.is_multiple_of(2) { 2 } else { 4 };
+        Act::program(Program::Cg, &["--class", "A", "--repeat", "3"]).on(ranks, 2)
+    };
+    play(2, |stage| Turns::new(stage, &mut seed, Duration::from_secs(1)).play_until(share(), cg));
+}
