@@ -169,6 +169,9 @@ impl App {
 
     /// Takes what happened and says what to do about it.
     pub fn on(&mut self, input: Input) -> Vec<Output> {
+        if self.has_ended() {
+            return Vec::new();
+        }
         match input {
             Input::Order(order) => self.on_order(order),
             Input::Event(node, event) => self.on_event(node, event),
@@ -180,7 +183,6 @@ impl App {
                         waiting.remove(&node);
                         self.on_released();
                     }
-                    State::Ended => {}
                     _ => self.end(Outcome::Lost { reason }),
                 }
             }
@@ -520,3 +522,6 @@ fn doing(state: &State) -> &'static str {
         _ => "waiting",
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,308 @@
+//! The life of an application against scripted daemons.
+
+use coswitch_daemon::protocol::Wait;
+use coswitch_policies::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn launch(nodes: u32) -> LaunchRequest {
+    LaunchRequest {
+        name: "app".into(),
+        placement: (0..nodes).map(NodeId).collect(),
+        command: vec!["true".into()],
+        env: Vec::new(),
+        cwd: "/".into(),
+        output: "/".into(),
+        wait: Wait::default(),
+    }
+}
+
+/// An application and what it has asked and told since the last look.
+struct Story {
+    app: App,
+    asked: Vec<(NodeId, AppRequest)>,
+    told: Vec<Report>,
+    armed: bool,
+}
+
+impl Story {
+    fn new(nodes: u32) -> Self {
+        let app = App::new(launch(nodes), Limits::default());
+        Self { app, asked: Vec::new(), told: Vec::new(), armed: false }
+    }
+
+    fn feed(&mut self, input: Input) {
+        for output in self.app.on(input) {
+            match output {
+                Output::Ask(node, request) => self.asked.push((node, request)),
+                Output::Tell(report) => self.told.push(report),
+                Output::Arm(limit) => self.armed = limit.is_some(),
+            }
+        }
+    }
+
+    fn order(&mut self, order: Order) {
+        self.feed(Input::Order(order));
+    }
+
+    fn event(&mut self, node: u32, event: AppEvent) {
+        self.feed(Input::Event(NodeId(node), event));
+    }
+
+    /// What was asked, as short words, and forgets it.
+    fn asked(&mut self) -> Vec<String> {
+        let word = |(node, request): (NodeId, AppRequest)| {
+            let request = format!("{request:?}");
+            let verb = request.split(['(', ' ']).next().unwrap_or_default().to_string();
+            format!("{} {verb}", node.0)
+        };
+        std::mem::take(&mut self.asked).into_iter().map(word).collect()
+    }
+
+    /// What was told, without the timings, and forgets it.
+    fn told(&mut self) -> Vec<Report> {
+        let told = std::mem::take(&mut self.told);
+        told.into_iter().filter(|report| !matches!(report, Report::Phase(_))).collect()
+    }
+
+    fn running(nodes: u32) -> Self {
+        let mut story = Self::new(nodes);
+        story.order(Order::Launch);
+        (0..nodes).for_each(|node| story.event(node, AppEvent::Launched));
+        assert_eq!(story.told(), [Report::Running]);
+        story.asked();
+        story
+    }
+
+    fn parked(nodes: u32) -> Self {
+        let mut story = Self::running(nodes);
+        story.order(Order::Park);
+        (0..nodes).for_each(|node| story.event(node, flushed(1)));
+        (0..nodes).for_each(|node| story.event(node, dumped(1)));
+        assert_eq!(story.told(), [Report::Parked]);
+        story.asked();
+        story
+    }
+}
+
+fn flushed(epoch: u64) -> AppEvent {
+    AppEvent::Flushed { epoch: Epoch(epoch), freeze: MS, flush: MS, drained: Bytes(0) }
+}
+
+fn dumped(epoch: u64) -> AppEvent {
+    AppEvent::Dumped { epoch: Epoch(epoch), bytes: Bytes(1), dump: MS, release: MS }
+}
+
+fn sealed(epoch: u64) -> AppEvent {
+    AppEvent::Sealed { epoch: Epoch(epoch), seal: MS }
+}
+
+fn restored(epoch: u64) -> AppEvent {
+    AppEvent::Restored { epoch: Epoch(epoch), bytes: Bytes(1), restore: MS }
+}
+
+fn resumed(epoch: u64) -> AppEvent {
+    AppEvent::Resumed { epoch: Epoch(epoch) }
+}
+
+fn failed(during: Step, alive: bool) -> AppEvent {
+    AppEvent::Failed { during, reason: "no".into(), alive }
+}
+
+fn exited(rank: u32, exit: Exit) -> AppEvent {
+    AppEvent::RankExited { rank, exit, last_output: String::new() }
+}
+
+#[test]
+fn nothing_is_dumped_before_all_nodes_have_flushed_and_nothing_resumed_before_all_are_restored() {
+    let mut story = Story::running(2);
+    story.order(Order::Park);
+    assert_eq!(story.asked(), ["0 Cut", "1 Cut"]);
+    story.event(1, flushed(1));
+    assert!(story.asked().is_empty());
+    story.event(0, flushed(1));
+    assert_eq!(story.asked(), ["0 Dump", "1 Dump"]);
+    story.event(0, dumped(1));
+    assert!(story.told().is_empty());
+    story.event(1, dumped(1));
+    assert_eq!(story.told(), [Report::Parked]);
+
+    story.order(Order::Restore);
+    assert!(story.asked().is_empty(), "a snapshot that is not sealed is not restored");
+    story.event(0, sealed(1));
+    assert!(story.asked().is_empty());
+    story.event(1, sealed(1));
+    assert_eq!(story.asked(), ["0 Restore", "1 Restore"]);
+    story.event(0, restored(1));
+    assert!(story.asked().is_empty());
+    story.event(1, restored(1));
+    assert_eq!(story.asked(), ["0 Resume", "1 Resume"]);
+    story.event(0, resumed(1));
+    story.event(1, resumed(1));
+    assert_eq!(story.told(), [Report::Running]);
+    assert!(!story.armed, "nothing is waited for");
+}
+
+#[test]
+fn a_cut_that_fails_or_is_late_is_given_up_and_the_application_runs_on() {
+    for trouble in [Input::Event(NodeId(0), failed(Step::Cut, true)), Input::TimedOut] {
+        let mut story = Story::running(2);
+        story.order(Order::Park);
+        story.asked();
+        story.event(1, flushed(1));
+        story.feed(trouble);
+        assert_eq!(story.asked(), ["0 AbortCut", "1 AbortCut"]);
+        story.event(0, resumed(1));
+        story.event(1, resumed(1));
+        assert!(matches!(story.told()[..], [Report::StillRunning { .. }]));
+        story.order(Order::Park);
+        story.event(0, flushed(1));
+        assert_eq!(story.asked(), ["0 Cut", "1 Cut"], "the next cut has a number of its own");
+        story.event(0, flushed(2));
+        story.event(1, flushed(2));
+        assert_eq!(story.asked(), ["0 Dump", "1 Dump"]);
+    }
+}
+
+#[test]
+fn a_dump_that_fails_on_one_node_is_undone_from_the_same_cut() {
+    let mut story = Story::running(3);
+    story.order(Order::Park);
+    (0..3).for_each(|node| story.event(node, flushed(1)));
+    story.asked();
+    story.event(0, dumped(1));
+    story.event(1, failed(Step::Dump, true));
+    story.event(2, dumped(1));
+    assert!(story.asked().is_empty(), "what was dumped is restored only once it is sealed");
+    story.event(0, sealed(1));
+    story.event(2, sealed(1));
+    assert_eq!(story.asked(), ["0 Restore", "2 Restore"]);
+    story.event(0, restored(1));
+    story.event(2, restored(1));
+    assert_eq!(story.asked(), ["0 Resume", "1 Resume", "2 Resume"]);
+    (0..3).for_each(|node| story.event(node, resumed(1)));
+    assert!(matches!(story.told()[..], [Report::StillRunning { .. }]));
+}
+
+#[test]
+fn a_restore_that_fails_on_one_node_is_taken_back_on_all_and_tried_once_more() {
+    let mut story = Story::parked(2);
+    (0..2).for_each(|node| story.event(node, sealed(1)));
+    story.order(Order::Restore);
+    story.asked();
+    story.event(0, failed(Step::Restore, false));
+    assert!(story.asked().is_empty());
+    story.event(1, restored(1));
+    assert_eq!(story.asked(), ["0 Discard", "1 Discard", "0 Restore", "1 Restore"]);
+    assert!(matches!(story.told()[..], [Report::Mended { .. }]));
+    story.event(0, failed(Step::Restore, false));
+    story.event(1, restored(1));
+    assert_eq!(story.asked(), ["0 Release", "1 Release"], "and never run half of it");
+    (0..2).for_each(|node| story.event(node, AppEvent::Released));
+    assert!(matches!(story.told()[..], [Report::Ended(Outcome::Lost { .. })]));
+    assert!(story.app.has_ended());
+}
+
+#[test]
+fn it_has_succeeded_when_the_ranks_of_all_nodes_have_ended_well() {
+    let mut story = Story::running(2);
+    story.event(0, exited(0, Exit::Status(0)));
+    story.event(0, AppEvent::Exited);
+    assert!(story.told().is_empty());
+    story.order(Order::Park);
+    assert!(matches!(story.told()[..], [Report::StillRunning { .. }]), "what is ending is not parked");
+    story.event(1, AppEvent::Exited);
+    assert_eq!(story.asked(), ["0 Release", "1 Release"]);
+    (0..2).for_each(|node| story.event(node, AppEvent::Released));
+    assert_eq!(story.told(), [Report::Ended(Outcome::Succeeded)]);
+}
+
+#[test]
+fn ranks_that_end_while_a_cut_is_under_way_make_it_give_up() {
+    let mut story = Story::running(2);
+    story.order(Order::Park);
+    story.asked();
+    story.event(0, AppEvent::Exited);
+    assert_eq!(story.asked(), ["0 AbortCut", "1 AbortCut"]);
+    story.event(1, AppEvent::Exited);
+    (0..2).for_each(|node| story.event(node, resumed(1)));
+    assert!(matches!(story.told()[..], [Report::StillRunning { .. }]));
+    assert_eq!(story.asked(), ["0 Release", "1 Release"], "both have ended meanwhile");
+}
+
+#[test]
+fn the_first_rank_that_fails_is_the_one_told() {
+    let mut story = Story::running(2);
+    story.event(1, exited(1, Exit::Signal(11)));
+    story.event(0, exited(0, Exit::Signal(9)));
+    (0..2).for_each(|node| story.event(node, AppEvent::Released));
+    let told = story.told();
+    let [Report::Ended(Outcome::RankFailed { rank: 1, exit: Exit::Signal(11), .. })] = &told[..] else {
+        panic!("told {told:?}");
+    };
+}
+
+#[test]
+fn a_lost_node_ends_it_and_is_not_waited_for() {
+    let mut story = Story::parked(2);
+    story.feed(Input::NodeLost(NodeId(1), "gone".into()));
+    assert_eq!(story.asked(), ["0 Release"]);
+    story.event(0, AppEvent::Released);
+    assert!(matches!(story.told()[..], [Report::Ended(Outcome::Lost { .. })]));
+}
+
+#[test]
+fn a_daemon_that_does_not_even_release_does_not_hold_up_the_end() {
+    let mut story = Story::running(2);
+    story.order(Order::End);
+    story.event(0, AppEvent::Released);
+    story.feed(Input::TimedOut);
+    let told = story.told();
+    assert!(matches!(told[..], [Report::Mended { .. }, Report::Ended(Outcome::Stopped)]), "told {told:?}");
+}
+
+fn any_input() -> impl Strategy<Value = Input> {
+    let node = (0..2u32).prop_map(NodeId);
+    let step = prop_oneof![Just(Step::Cut), Just(Step::Dump), Just(Step::Restore), Just(Step::Run)];
+    let event = prop_oneof![
+        4 => Just(AppEvent::Launched),
+        8 => (1..4u64).prop_map(flushed),
+        8 => (1..4u64).prop_map(dumped),
+        8 => (1..4u64).prop_map(sealed),
+        8 => (1..4u64).prop_map(restored),
+        8 => (1..4u64).prop_map(resumed),
+        1 => Just(AppEvent::Exited),
+        4 => Just(AppEvent::Released),
+        1 => (step, any::<bool>()).prop_map(|(step, alive)| failed(step, alive)),
+    ];
+    let order = prop_oneof![Just(Order::Launch), Just(Order::Park), Just(Order::Restore)];
+    prop_oneof![
+        12 => (node, event).prop_map(|(node, event)| Input::Event(node, event)),
+        4 => order.prop_map(Input::Order),
+        1 => Just(Input::TimedOut),
+    ]
+}
+
+proptest! {
+    /// Whatever daemons say, in whatever order: a gang resumes only on all of its nodes, the end is told once and last,
+    /// and an application that waits for daemons has a time-out armed.
+    #[test]
+    fn whatever_daemons_say_the_gang_stays_whole(inputs in prop::collection::vec(any_input(), 0..120)) {
+        let mut story = Story::new(2);
+        let mut ends = 0;
+        for input in inputs {
+            story.feed(input);
+            let resumes = story.asked().iter().filter(|asked| asked.ends_with("Resume")).count();
+            prop_assert!(resumes == 0 || resumes == 2, "a gang is resumed on all nodes or on none");
+            prop_assert!(ends == 0 || story.told.is_empty(), "nothing is told after the end");
+            ends += story.told().iter().filter(|report| matches!(report, Report::Ended(_))).count();
+            let rests = matches!(story.app.state, State::Idle | State::Running | State::Parked | State::Ended);
+            prop_assert_eq!(story.armed, !rests, "in {:?}", story.app.state);
+        }
+        prop_assert!(ends <= 1);
+        prop_assert_eq!(ends == 1, story.app.has_ended());
+    }
+}
