@@ -14,7 +14,12 @@ impl RunName {
     /// The name of the run that this process is the master of.
     pub fn of_this_process() -> Self {
         let pid = std::process::id();
-        Self { pid, started: started(pid).unwrap_or(0) }
+        Self::of(pid).unwrap_or(Self { pid, started: 0 })
+    }
+
+    /// The name of the run that process `pid` is the master of; `None` where it has ended.
+    pub fn of(pid: u32) -> Option<Self> {
+        Some(Self { pid, started: started(pid)? })
     }
 
     /// Whether its master is still there. A process id that was given to another process has another start time.
