@@ -4,6 +4,7 @@
 //! depends on few and light crates and on none of the workspace's own.
 #![allow(clippy::print_stdout, reason = "a command line tool talks through its standard output")]
 
+mod bench;
 mod check;
 mod command;
 mod demo;
@@ -28,6 +29,8 @@ enum Act {
     Test(test::Args),
     /// Format, lints, and where dependencies come from.
     Check(setup::Args),
+    /// Measure, and say for each target what it is, what is allowed, and whether it is met.
+    Bench(bench::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -36,6 +39,7 @@ fn main() -> anyhow::Result<()> {
         Act::Demo(args) => demo::run(&args),
         Act::Test(args) => test::run(&args),
         Act::Check(args) => check::run(&args),
+        Act::Bench(args) => bench::run(&args),
     }
 }
 

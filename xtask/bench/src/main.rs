@@ -1,0 +1,102 @@
+//! The benchmarks behind `cargo xtask bench`: each measures, compares, and holds its figures against its targets.
+//!
+//! What is compared is measured in turns, in the same minutes on the same machine, and the figure is the median of the
+//! pairs' ratios: the machine's mood is in both halves of a pair. A figure without a bound is shown for what it is.
+//! Run from `target/release`, beside the programs that are measured.
+
+mod bare;
+mod figure;
+mod flush;
+mod hand;
+mod launch;
+mod memory;
+mod mpiexec;
+mod pairs;
+mod parts;
+mod pingpong;
+mod stage;
+mod switch;
+mod tcp;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
+
+use figure::Figure;
+
+/// Measure, and say for each target what it is, what is allowed, and whether it is met.
+#[derive(Parser)]
+#[command(name = "cargo xtask bench", max_term_width = 110)]
+struct Arguments {
+    /// Which [default: all of them].
+    #[arg(value_enum)]
+    names: Vec<Name>,
+    /// Exit with code 1 where a target is missed.
+    #[arg(long)]
+    check: bool,
+    /// Print one JSON value instead of the table.
+    #[arg(long)]
+    json: bool,
+    /// Measure each pair so many times instead of the benchmark's own number.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+enum Name {
+    /// ping-pong, flush and switch
+    Driver,
+    /// Latency and bandwidth between two nodes, against libfabric's tcp; within a node, against MPICH's shared memory
+    PingPong,
+    /// How long the network takes to empty, by what is in flight
+    Flush,
+    /// Two jobs of 512 MiB change places, against criu called by hand
+    Switch,
+    /// What an idle daemon holds, and what rings take
+    Memory,
+    /// A program that does nothing, against mpiexec
+    Launch,
+}
+
+impl Name {
+    const SINGLE: [Name; 5] = [Name::PingPong, Name::Flush, Name::Switch, Name::Memory, Name::Launch];
+
+    fn parts(self) -> Vec<Name> {
+        match self {
+            Name::Driver => vec![Name::PingPong, Name::Flush, Name::Switch],
+            single => vec![single],
+        }
+    }
+
+    fn measure(self, rounds: Option<u32>) -> Result<Vec<Figure>> {
+        match self {
+            Name::Driver => unreachable!("replaced by its parts"),
+            Name::PingPong => pingpong::measure(rounds.unwrap_or(7)),
+            Name::Flush => flush::measure(rounds.unwrap_or(7)),
+            Name::Switch => switch::measure(rounds.unwrap_or(7)),
+            Name::Memory => memory::measure(),
+            Name::Launch => launch::measure(rounds.unwrap_or(15)),
+        }
+    }
+}
+
+fn main() -> Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let mut names: Vec<Name> = arguments.names.iter().flat_map(|name| name.parts()).collect();
+    if names.is_empty() {
+        names = Name::SINGLE.to_vec();
+    }
+    names.sort_unstable();
+    names.dedup();
+    let conditions = figure::Conditions::now();
+    let mut figures = Vec::new();
+    for name in names {
+        eprintln!("measuring {name:?} ...");
+        figures
+            .extend(name.measure(arguments.rounds).with_context(|| format!("failed to measure {name:?}"))?);
+    }
+    figure::print(&figures, &conditions, arguments.json)?;
+    let missed = figures.iter().any(Figure::is_missed);
+    Ok(if arguments.check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}

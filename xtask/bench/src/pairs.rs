@@ -1,0 +1,90 @@
+//! Measuring two things in turns, and medians.
+
+use anyhow::Result;
+
+/// Two things, measured equally often.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Pairs {
+    ours: Vec<f64>,
+    theirs: Vec<f64>,
+}
+
+impl Pairs {
+    /// Of what was measured, in this order.
+    pub(crate) fn new(ours: Vec<f64>, theirs: Vec<f64>) -> Self {
+        assert_eq!(ours.len(), theirs.len(), "each is one half of a pair");
+        Self { ours, theirs }
+    }
+
+    /// The median of ours by theirs, pair by pair.
+    pub(crate) fn ratio(&self) -> f64 {
+        median(self.ours.iter().zip(&self.theirs).map(|(ours, theirs)| ours / theirs))
+    }
+
+    /// The medians of both, and how many there are; `scale` brings them into `unit`.
+    pub(crate) fn detail(&self, ours: &str, theirs: &str, scale: f64, unit: &str) -> String {
+        let (a, b) = (median(self.ours.iter().copied()) * scale, median(self.theirs.iter().copied()) * scale);
+        format!("{ours} {a:.2} {unit}, {theirs} {b:.2} {unit}; {} pairs", self.ours.len())
+    }
+}
+
+/// Calls both so many times, in turns; who is first changes from pair to pair.
+pub(crate) fn take_turns<A, B>(
+    rounds: u32,
+    mut ours: impl FnMut() -> Result<A>,
+    mut theirs: impl FnMut() -> Result<B>,
+) -> Result<Vec<(A, B)>> {
+    let pair = |round| {
+        if round % 2 == 0 {
+            let first = ours()?;
+            Ok((first, theirs()?))
+        } else {
+            let first = theirs()?;
+            Ok((ours()?, first))
+        }
+    };
+    (0..rounds).map(pair).collect()
+}
+
+/// The median, of an even number the mean of the two in the middle; of none it is not a number.
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        count if count % 2 == 1 => values[count / 2],
+        count => f64::midpoint(values[count / 2 - 1], values[count / 2]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ratio_is_taken_pair_by_pair() {
+        // The machine was three times slower in the second pair, which both halves show.
+        let pairs = Pairs::new(vec![2.0, 6.0, 2.2], vec![1.0, 3.0, 1.0]);
+        assert!((pairs.ratio() - 2.0).abs() < 1e-9);
+        assert_eq!(pairs.detail("a", "b", 10.0, "s"), "a 22.00 s, b 10.00 s; 3 pairs");
+    }
+
+    #[test]
+    fn who_is_first_changes_from_pair_to_pair() {
+        let order = std::cell::RefCell::new(String::new());
+        let note = |who| {
+            order.borrow_mut().push(who);
+            Ok(who)
+        };
+        let pairs = take_turns(3, || note('a'), || note('b')).unwrap();
+        assert_eq!(pairs, [('a', 'b'); 3]);
+        assert_eq!(*order.borrow(), "abbaab");
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([4.0, 1.0]), 2.5);
+        assert!(median([]).is_nan());
+    }
+}

@@ -1,0 +1,125 @@
+//! Latency of 1 byte and bandwidth of 1 MiB messages, as the example program `pingpong` measures them.
+//!
+//! Between two virtual nodes against libfabric's tcp provider on the same kind of links, launched in the same way; within
+//! a node against MPICH's own shared memory under mpiexec. Ours waits as jobs do by default: polls, then sleeps.
+
+use anyhow::{Context, Result};
+use coswitch_daemon::protocol::Wait;
+use coswitch_examples::Program;
+use coswitch_policies::Bytes;
+
+use crate::{
+    figure::{Bound, Figure},
+    mpiexec,
+    pairs::{Pairs, take_turns},
+    parts,
+    stage::{self, Stage, apart},
+    tcp::TcpNodes,
+};
+
+const MEMORY: Bytes = Bytes::mib(1024);
+
+/// One run of the program.
+struct Sample {
+    latency_us: f64,
+    megabytes_per_s: f64,
+}
+
+/// All four figures.
+pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
+    let program = parts::example(Program::Pingpong)?;
+    let mut figures = apart(|| between_nodes(&program, rounds))?;
+    figures.extend(apart(|| within_a_node(&program, rounds))?);
+    Ok(figures)
+}
+
+fn between_nodes(program: &str, rounds: u32) -> Result<Vec<Figure>> {
+    // The nodes of tcp have a fabric of their own: a second one, so a second thread.
+    let (theirs_to, theirs) = std::sync::mpsc::channel();
+    let (go, turns) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let nodes = TcpNodes::set(None);
+            for () in turns {
+                let sample = match &nodes {
+                    Ok(nodes) => nodes.run(&[program]).and_then(|dir| parse(&stage::said(dir.path())?)),
+                    Err(error) => Err(anyhow::anyhow!("{error:#}")),
+                };
+                theirs_to.send(sample).ok();
+            }
+        });
+        let stage = Stage::set(2, MEMORY, None)?;
+        let tcp = || {
+            go.send(()).context("the thread of the tcp nodes has ended")?;
+            theirs.recv().context("the thread of the tcp nodes has ended")?
+        };
+        let samples = take_turns(rounds, || ours(&stage, program, &[0, 1]), tcp)?;
+        drop(go);
+        stage.strike()?;
+        Ok(compare(&samples, "two nodes", "tcp", 2.5, 0.9))
+    })
+}
+
+fn within_a_node(program: &str, rounds: u32) -> Result<Vec<Figure>> {
+    let stage = Stage::set(1, MEMORY, None)?;
+    let theirs = || parse(&mpiexec::run(2, &[program])?.0);
+    let samples = take_turns(rounds, || ours(&stage, program, &[0, 0]), theirs)?;
+    stage.strike()?;
+    Ok(compare(&samples, "one node", "MPICH's shared memory", 1.5, 1.0 / 1.5))
+}
+
+fn ours(stage: &Stage, program: &str, placement: &[u32]) -> Result<Sample> {
+    let mut job = stage.launch(&[program], placement, Wait::default());
+    stage.end_of(&mut job)?;
+    parse(&stage::said(&job.output)?)
+}
+
+fn parse(line: &str) -> Result<Sample> {
+    let value: serde_json::Value = serde_json::from_str(line).context("failed to read pingpong's answer")?;
+    let number = |part: &str, name: &str| value[part][name].as_f64().context("pingpong leaves a number out");
+    Ok(Sample {
+        latency_us: number("latency", "median_us")?,
+        megabytes_per_s: number("bandwidth", "mb_per_s")?,
+    })
+}
+
+fn compare(
+    samples: &[(Sample, Sample)],
+    place: &str,
+    other: &str,
+    latency_max: f64,
+    bandwidth_min: f64,
+) -> Vec<Figure> {
+    let pairs = |of: fn(&Sample) -> f64| {
+        let halves = samples.iter().map(|(ours, theirs)| (of(ours), of(theirs)));
+        let (ours, theirs) = halves.unzip();
+        Pairs::new(ours, theirs)
+    };
+    let latency = pairs(|sample| sample.latency_us);
+    let bandwidth = pairs(|sample| sample.megabytes_per_s);
+    let at_least = Bound::AtLeast((bandwidth_min * 1000.0).round() / 1000.0);
+    vec![
+        Figure::bounded(
+            format!("latency of 1 B, {place}, by {other}"),
+            latency.ratio(),
+            "x",
+            Bound::AtMost(latency_max),
+        )
+        .of(latency.detail("coswitch", other, 1.0, "us")),
+        Figure::bounded(format!("bandwidth of 1 MiB, {place}, by {other}"), bandwidth.ratio(), "x", at_least)
+            .of(bandwidth.detail("coswitch", other, 1e-3, "GB/s")),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_programs_answer_is_understood() {
+        let line = r#"{"program": "pingpong", "latency": {"bytes": 1, "median_us": 4.5}, "bandwidth": {"mb_per_s": 7100.0}}"#;
+        let sample = parse(line).unwrap();
+        assert_eq!((sample.latency_us, sample.megabytes_per_s), (4.5, 7100.0));
+        assert!(parse("{}").is_err());
+    }
+}

@@ -1,0 +1,168 @@
+//! Virtual nodes under a benchmark's own orders: daemons and dispatchers as a run has them, without a master.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use coswitch_daemon::{
+    fabric,
+    protocol::{LaunchRequest, Wait},
+};
+use coswitch_dispatcher::{
+    Dispatcher,
+    app::Limits,
+    cluster::Cluster,
+    nodes::{Nodes, NodesSpec},
+    protocol::{Order, Outcome, Phase, Report},
+};
+use coswitch_policies::{Bytes, JobId, NodeId, Rate};
+use tempfile::TempDir;
+use tokio::{
+    runtime::Runtime,
+    sync::mpsc::{UnboundedReceiver, unbounded_channel},
+};
+
+/// For anything that is done in a second by an idle machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Nodes that are up.
+pub(crate) struct Stage {
+    cluster: Cluster,
+    nodes: Nodes,
+    runtime: Runtime,
+    jobs: AtomicU32,
+    dir: TempDir,
+}
+
+/// A job on the stage.
+pub(crate) struct Job {
+    dispatcher: Dispatcher,
+    reports: UnboundedReceiver<(JobId, Report)>,
+    /// Where its ranks write to.
+    pub(crate) output: PathBuf,
+}
+
+/// Runs `work` on a thread of its own, which may leave the network namespace of this process.
+pub(crate) fn apart<R: Send>(work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
+    thread::scope(|scope| scope.spawn(work).join()).map_err(|_| anyhow!("the benchmark panicked"))?
+}
+
+impl Stage {
+    /// Starts so many nodes; the calling thread ([`apart`]) enters the namespace that joins them.
+    pub(crate) fn set(count: u32, memory: Bytes, rate: Option<Rate>) -> Result<Self> {
+        static STAGES: AtomicU32 = AtomicU32::new(0);
+        let run = format!("bench-{}-{}", std::process::id(), STAGES.fetch_add(1, Ordering::Relaxed));
+        let dir = tempfile::tempdir()?;
+        fabric::enter_head()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let spec = NodesSpec {
+            run,
+            count,
+            memory,
+            rate,
+            store: None,
+            logs: dir.path().to_path_buf(),
+            daemon: super::parts::built("coswitchd")?,
+            launcher: super::parts::built("coswitch-launcher")?,
+            driver: super::parts::built("libcoswitch_fi.so")?,
+        };
+        let nodes = Nodes::start(&spec)?;
+        let (events, _) = unbounded_channel();
+        let cluster = runtime.block_on(Cluster::connect(&nodes.addresses(), nodes.identity(), events))?;
+        Ok(Self { cluster, nodes, runtime, jobs: AtomicU32::new(0), dir })
+    }
+
+    /// Gives the order to launch; the ranks run when [`Stage::running`] says so.
+    pub(crate) fn launch(&self, command: &[&str], placement: &[u32], wait: Wait) -> Job {
+        let job = JobId(self.jobs.fetch_add(1, Ordering::Relaxed));
+        let output = self.dir.path().join(job.to_string());
+        let request = LaunchRequest {
+            name: job.to_string(),
+            placement: placement.iter().copied().map(NodeId).collect(),
+            command: command.iter().map(ToString::to_string).collect(),
+            env: std::env::vars().collect(),
+            cwd: self.dir.path().to_path_buf(),
+            output: output.clone(),
+            wait,
+        };
+        let (reports_to, reports) = unbounded_channel();
+        let _in_runtime = self.runtime.enter();
+        let dispatcher = Dispatcher::start(job, request, Limits::default(), self.cluster.clone(), reports_to);
+        dispatcher.order(Order::Launch);
+        Job { dispatcher, reports, output }
+    }
+
+    /// Waits until all ranks run.
+    pub(crate) fn running(&self, job: &mut Job) -> Result<Vec<Phase>> {
+        self.until(job, |report| *report == Report::Running)
+    }
+
+    /// Gives an order and waits until it has been carried out; the phases tell how.
+    pub(crate) fn obey(&self, job: &mut Job, order: Order) -> Result<Vec<Phase>> {
+        job.dispatcher.order(order);
+        match order {
+            Order::Park => self.until(job, |report| *report == Report::Parked),
+            Order::Launch | Order::Restore => self.running(job),
+            Order::End => self.until(job, |report| *report == Report::Ended(Outcome::Stopped)),
+        }
+    }
+
+    /// Waits until the job has ended by itself, well.
+    pub(crate) fn end_of(&self, job: &mut Job) -> Result<()> {
+        self.until(job, |report| *report == Report::Ended(Outcome::Succeeded)).map(drop)
+    }
+
+    /// Takes in reports until the one that is wanted; one that rules it out is an error.
+    fn until(&self, job: &mut Job, wanted: impl Fn(&Report) -> bool) -> Result<Vec<Phase>> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut phases = Vec::new();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let next = async { tokio::time::timeout(left, job.reports.recv()).await };
+            let report = self.runtime.block_on(next).context("a job takes too long")?;
+            let (_, report) = report.context("a dispatcher ended without a word")?;
+            match report {
+                report if wanted(&report) => return Ok(phases),
+                Report::Phase(phase) => phases.push(phase),
+                Report::Ended(outcome) => bail!("a job ended: {outcome:?}"),
+                Report::StillRunning { reason } => bail!("a job was not parked: {reason}"),
+                Report::Mended { what } => bail!("something went wrong and was mended: {what}"),
+                Report::Running | Report::Parked | Report::Traffic { .. } => {}
+            }
+        }
+    }
+
+    /// The process ids of the daemons.
+    pub(crate) fn daemons(&self) -> Vec<u32> {
+        self.nodes.pids().collect()
+    }
+
+    /// Ends everything.
+    pub(crate) fn strike(self) -> Result<()> {
+        ensure!(self.cluster.lost().is_empty(), "nodes were lost: {:?}", self.cluster.lost());
+        self.cluster.shut_down();
+        self.nodes.end()?;
+        self.runtime.shutdown_timeout(Duration::from_secs(5));
+        Ok(())
+    }
+}
+
+/// What rank 0 of a job has written to its standard output.
+pub(crate) fn said(output: &Path) -> Result<String> {
+    let path = output.join("rank-0.out");
+    std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))
+}
+
+/// Waits until rank 0 of a job has written these words.
+pub(crate) fn until_said(output: &Path, words: &str) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !said(output).is_ok_and(|text| text.contains(words)) {
+        ensure!(Instant::now() < deadline, "a program does not come to say \"{words}\"");
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! A sequential switch of two jobs of 512 MiB on one node, one out and the other in, against `criu dump` of one and
+//! `criu restore` of another such tree by hand.
+//!
+//! Only what is being measured is in memory: before and after its turn everything of one side is dumped. Ours
+//! includes what a switch by hand leaves out: the cut, hashes of what comes back, the segment and the cgroup.
+
+use std::{
+    mem::swap,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use coswitch_daemon::protocol::Wait;
+use coswitch_dispatcher::protocol::{Order, Phase, PhaseKind};
+use coswitch_examples::Program;
+use coswitch_policies::Bytes;
+
+use crate::{
+    figure::{Bound, Figure},
+    hand::Tree,
+    pairs::{Pairs, median, take_turns},
+    parts,
+    stage::{self, Job, Stage, apart},
+};
+
+const NODE: Bytes = Bytes::mib(1024);
+const STARTED: &str = "heat: step";
+/// Between a restore and the dump that is measured, and for disks to become quiet.
+const SETTLING: Duration = Duration::from_millis(1500);
+
+/// One switch of ours and what it was made of, in seconds.
+struct Switch {
+    took: f64,
+    phases: Vec<Phase>,
+}
+
+/// The ratio, and what ours is made of.
+pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
+    let program = parts::example(Program::Heat)?;
+    let command = [program.as_str(), "--memory", "512MiB", "--steps", "100000000"];
+    apart(|| {
+        let stage = Stage::set(1, NODE, None)?;
+        let mut jobs = (parked(&stage, &command)?, parked(&stage, &command)?);
+        let mut trees = (dumped(&command)?, dumped(&command)?);
+        let samples = take_turns(rounds, || ours(&stage, &mut jobs), || by_hand(&mut trees))?;
+        stage.obey(&mut jobs.0, Order::End)?;
+        stage.obey(&mut jobs.1, Order::End)?;
+        stage.strike()?;
+        Ok(figures(&samples))
+    })
+}
+
+fn parked(stage: &Stage, command: &[&str]) -> Result<Job> {
+    let mut job = stage.launch(command, &[0], Wait::default());
+    stage.running(&mut job)?;
+    stage::until_said(&job.output, STARTED)?;
+    stage.obey(&mut job, Order::Park)?;
+    Ok(job)
+}
+
+fn dumped(command: &[&str]) -> Result<Tree> {
+    let mut tree = Tree::start(command, STARTED)?;
+    tree.dump()?;
+    Ok(tree)
+}
+
+fn ours(stage: &Stage, (out, into): &mut (Job, Job)) -> Result<Switch> {
+    stage.obey(out, Order::Restore)?;
+    std::thread::sleep(SETTLING);
+    let began = Instant::now();
+    let mut phases = stage.obey(out, Order::Park)?;
+    phases.extend(stage.obey(into, Order::Restore)?);
+    let took = began.elapsed().as_secs_f64();
+    stage.obey(into, Order::Park)?;
+    std::thread::sleep(SETTLING);
+    swap(out, into);
+    Ok(Switch { took, phases })
+}
+
+fn by_hand((out, into): &mut (Tree, Tree)) -> Result<f64> {
+    out.restore()?;
+    out.forget_images();
+    std::thread::sleep(SETTLING);
+    let began = Instant::now();
+    out.dump()?;
+    into.restore()?;
+    let took = began.elapsed().as_secs_f64();
+    into.forget_images();
+    into.dump()?;
+    std::thread::sleep(SETTLING);
+    swap(out, into);
+    Ok(took)
+}
+
+fn figures(samples: &[(Switch, f64)]) -> Vec<Figure> {
+    let (ours, theirs) = samples.iter().map(|(ours, theirs)| (ours.took, *theirs)).unzip();
+    let pairs = Pairs::new(ours, theirs);
+    let part = |kind| {
+        median(samples.iter().map(|(ours, _)| {
+            ours.phases.iter().filter(|phase| phase.kind == kind).map(|phase| phase.took.as_secs_f64()).sum()
+        }))
+    };
+    let detail = format!(
+        "{}; of ours freeze {:.2}, flush {:.2}, dump {:.2}, release {:.2}, restore {:.2} s",
+        pairs.detail("coswitch", "by hand", 1.0, "s"),
+        part(PhaseKind::Freeze),
+        part(PhaseKind::Flush),
+        part(PhaseKind::Dump),
+        part(PhaseKind::Release),
+        part(PhaseKind::Restore),
+    );
+    let name = "sequential switch of 2 x 512 MiB, by criu by hand";
+    vec![Figure::bounded(name, pairs.ratio(), "x", Bound::AtMost(1.25)).of(detail)]
+}

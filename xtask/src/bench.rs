@@ -1,0 +1,31 @@
+//! `cargo xtask bench`: builds, and hands over to the benchmarks, which are a program of their own.
+
+use crate::command;
+use crate::setup;
+use crate::workspace::Workspace;
+use anyhow::{Context, Result};
+use std::time::Duration;
+
+const BUILD_LIMIT: Duration = Duration::from_secs(1800);
+const LIMIT: Duration = Duration::from_secs(7200);
+
+/// Options of `cargo xtask bench`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    setup: setup::Args,
+    /// Passed on; `--help` lists the benchmarks, `--check` fails where a target is missed, `--json` is for programs.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<String>,
+}
+
+/// Everything but the answer goes to standard error, so that `--json` is JSON.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    setup::run(&args.setup)?;
+    let workspace = Workspace::new(&args.setup)?;
+    command::show(&mut workspace.build(), BUILD_LIMIT).context("the release build failed")?;
+    command::show(&mut workspace.make_programs(), BUILD_LIMIT)
+        .context("the example programs do not compile")?;
+    command::show(workspace.program("coswitch-bench").args(&args.rest), LIMIT)
+        .context("benchmarks failed or missed their targets")
+}
