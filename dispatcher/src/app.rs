@@ -33,7 +33,7 @@ pub enum Input {
     Order(Order),
     /// From a daemon.
     Event(NodeId, AppEvent),
-    /// A node of the application can no longer be reached.
+    /// A node can no longer be reached, of this application or not.
     NodeLost(NodeId, String),
     /// The time-out armed last has run out.
     TimedOut,
@@ -175,8 +175,8 @@ impl App {
         match input {
             Input::Order(order) => self.on_order(order),
             Input::Event(node, event) => self.on_event(node, event),
-            Input::NodeLost(node, reason) => {
-                self.nodes.remove(&node);
+            // The loss of a node is told to all applications; most of them may have nothing there.
+            Input::NodeLost(node, reason) if self.nodes.remove(&node) => {
                 let reason = format!("{node} was lost: {reason}");
                 match &mut self.state {
                     State::Ending { waiting, .. } => {
@@ -186,6 +186,7 @@ impl App {
                     _ => self.end(Outcome::Lost { reason }),
                 }
             }
+            Input::NodeLost(..) => {}
             Input::TimedOut => self.on_time_out(),
         }
         std::mem::take(&mut self.outputs)

@@ -255,6 +255,13 @@ fn a_lost_node_ends_it_and_is_not_waited_for() {
 }
 
 #[test]
+fn the_loss_of_a_node_where_it_has_nothing_is_no_business_of_its() {
+    let mut story = Story::running(2);
+    story.feed(Input::NodeLost(NodeId(2), "gone".into()));
+    assert!(story.asked().is_empty() && story.told().is_empty());
+}
+
+#[test]
 fn a_daemon_that_does_not_even_release_does_not_hold_up_the_end() {
     let mut story = Story::running(2);
     story.order(Order::End);
