@@ -1,0 +1,256 @@
+//! Two data planes, a real TCP link, real segments, and threads in the part of ranks: every record arrives once, whole
+//! and in order, while the ranks are frozen, the network flushed and the segments overwritten and refilled at random
+//! instants, as a dump and a restore would.
+
+use std::{
+    fs::File,
+    net::{TcpListener, TcpStream},
+    os::unix::fs::FileExt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use coswitch_daemon::plane::{Command, Plane, PlaneEvent};
+use coswitch_policies::{Epoch, JobId, NodeId};
+use coswitch_ring::{Header, INLINE_MAX, Path as Way, RankPort, Segment, SegmentSpec};
+use tokio::sync::{
+    mpsc::{UnboundedReceiver, unbounded_channel},
+    oneshot,
+};
+
+const JOB: JobId = JobId(7);
+const LIMIT: Duration = Duration::from_secs(60);
+const RECORDS: u64 = 1500;
+const CUTS: u64 = 40;
+
+/// A small generator: the test is the same on every run, but for the timing.
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// Stops the ranks of a node where a cgroup would.
+#[derive(Default)]
+struct Freezer {
+    wanted: AtomicBool,
+    standing: AtomicU32,
+    /// No more cuts will come.
+    done: AtomicBool,
+}
+
+impl Freezer {
+    fn pass(&self) {
+        if self.wanted.load(Ordering::SeqCst) {
+            self.standing.fetch_add(1, Ordering::SeqCst);
+            wait_until(|| !self.wanted.load(Ordering::SeqCst));
+            self.standing.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn freeze(&self, ranks: u32) {
+        self.wanted.store(true, Ordering::SeqCst);
+        wait_until(|| self.standing.load(Ordering::SeqCst) == ranks);
+    }
+
+    fn thaw(&self) {
+        self.wanted.store(false, Ordering::SeqCst);
+        wait_until(|| self.standing.load(Ordering::SeqCst) == 0);
+    }
+}
+
+fn wait_until(mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < LIMIT, "waited for too long");
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+struct Node {
+    plane: Plane,
+    events: UnboundedReceiver<PlaneEvent>,
+    segment: Arc<Segment>,
+    freezer: Arc<Freezer>,
+}
+
+impl Node {
+    fn start(node: u32, dir: &Path, placement: &[NodeId]) -> Self {
+        let here = (0..).zip(placement).filter(|(_, at)| at.0 == node).map(|(rank, _)| rank).collect();
+        let spec = SegmentSpec::new(u32::try_from(placement.len()).unwrap(), here);
+        let segment = Arc::new(Segment::create(dir.join(format!("segment-{node}")), &spec).unwrap());
+        let (sender, events) = unbounded_channel();
+        let plane = Plane::start(NodeId(node), sender).unwrap();
+        plane.tell(Command::AddApp(JOB, Arc::clone(&segment), placement.to_vec()));
+        Self { plane, events, segment, freezer: Arc::default() }
+    }
+
+    /// Answers what the plane has asked, and says whether it has flushed.
+    fn has_flushed(&mut self) -> bool {
+        while let Ok(event) = self.events.try_recv() {
+            match event {
+                PlaneEvent::Freeze { epoch, .. } => {
+                    self.freezer.freeze(self.segment.local_ranks());
+                    self.plane.tell(Command::Frozen(JOB, epoch, true));
+                }
+                PlaneEvent::Flushed { .. } => return true,
+                other => panic!("a cut without trouble, and yet {other:?}"),
+            }
+        }
+        false
+    }
+
+    /// What a dump and a restore do to the segment and the channels.
+    fn out_and_in(&self, epoch: Epoch) {
+        let (reply, states) = oneshot::channel();
+        self.plane.tell(Command::ChannelStates(JOB, epoch, reply));
+        let states = states.blocking_recv().unwrap();
+        let file = File::options().read(true).write(true).open(self.segment.path()).unwrap();
+        let mut kept = vec![0; usize::try_from(self.segment.len()).unwrap()];
+        file.read_exact_at(&mut kept, 0).unwrap();
+        file.write_all_at(&vec![0xa5; kept.len()], 0).unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+        file.write_all_at(&kept, 0).unwrap();
+        let (reply, settled) = oneshot::channel();
+        self.plane.tell(Command::Settle(JOB, epoch, states, reply));
+        assert!(settled.blocking_recv().unwrap(), "channel states decode");
+    }
+}
+
+fn join(nodes: &[Node; 2]) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let here = listener.accept().unwrap().0;
+    for (node, stream, peer) in [(&nodes[0], here, 1), (&nodes[1], there, 0)] {
+        stream.set_nonblocking(true).unwrap();
+        stream.set_nodelay(true).unwrap();
+        node.plane.tell(Command::AddLink(NodeId(peer), stream));
+    }
+}
+
+/// What the payload of a record must be, from who sent it to whom and its number.
+fn fill(payload: &mut [u8], src: u32, dst: u32, number: u64) {
+    let first = (u64::from(src) * 31 + u64::from(dst) * 7 + number) as u8;
+    payload.iter_mut().enumerate().for_each(|(at, byte)| *byte = first.wrapping_add(at as u8));
+}
+
+/// One rank: sends [`RECORDS`] to each of `others` and takes as many from each.
+struct Player<'a> {
+    own: u32,
+    port: RankPort,
+    others: &'a [u32],
+    draws: Draws,
+    sent: Vec<u64>,
+    taken: Vec<u64>,
+}
+
+impl<'a> Player<'a> {
+    fn new(segment: Arc<Segment>, local: u32, others: &'a [u32]) -> Self {
+        let own = segment.global_of(local);
+        let (sent, taken) = (vec![0; others.len()], vec![0; others.len()]);
+        Self {
+            own,
+            port: RankPort::new(segment, local),
+            others,
+            draws: Draws(u64::from(own) + 1),
+            sent,
+            taken,
+        }
+    }
+
+    fn play(&mut self, freezer: &Freezer) {
+        let began = Instant::now();
+        while self.sent.iter().chain(&self.taken).any(|done| *done < RECORDS) {
+            let Self { own, sent, taken, .. } = self;
+            assert!(began.elapsed() < LIMIT, "rank {own} has sent {sent:?} and taken {taken:?}");
+            freezer.pass();
+            let at = self.draws.below(self.others.len() as u64) as usize;
+            if self.sent[at] < RECORDS && self.send(self.others[at], self.sent[at]) {
+                self.sent[at] += 1;
+            }
+            self.take_all();
+        }
+        // The cuts that are still to come count on this rank.
+        while !freezer.done.load(Ordering::SeqCst) && began.elapsed() < LIMIT {
+            freezer.pass();
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    fn send(&mut self, dst: u32, number: u64) -> bool {
+        let header = Header { src: self.own, dst, message: number, ..Header::EMPTY };
+        if self.draws.below(3) > 0 {
+            let mut payload = vec![0; self.draws.below(INLINE_MAX as u64 + 1) as usize];
+            fill(&mut payload, self.own, dst, number);
+            return self.port.push(Way::Daemon, &header, &[&payload]).unwrap();
+        }
+        let room = self.port.segment().chunk_bytes() - INLINE_MAX;
+        let len = INLINE_MAX + 1 + self.draws.below(room as u64) as usize;
+        let Some(mut chunk) = self.port.lease_chunk(Way::Daemon) else { return false };
+        fill(&mut self.port.chunk_mut(&mut chunk)[..len], self.own, dst, number);
+        let header = Header { len: u32::try_from(len).unwrap(), ..header };
+        match self.port.push_chunk(&header, chunk).unwrap() {
+            Ok(()) => true,
+            Err(chunk) => {
+                self.port.give_up(chunk);
+                false
+            }
+        }
+    }
+
+    fn take_all(&mut self) {
+        while let Some(record) = self.port.peek(Way::Daemon).unwrap() {
+            let header = record.header;
+            let from = self.others.iter().position(|other| *other == header.src).unwrap();
+            assert_eq!((header.dst, header.message), (self.own, self.taken[from]), "from {}", header.src);
+            let mut expected = vec![0; header.len as usize];
+            fill(&mut expected, header.src, self.own, header.message);
+            assert!(record.payload == expected, "record {} from {} is whole", header.message, header.src);
+            self.taken[from] += 1;
+            self.port.pop(Way::Daemon).unwrap();
+        }
+    }
+}
+
+#[test]
+fn every_record_arrives_once_whole_and_in_order_through_cuts_and_refilled_segments() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let placement = [0, 0, 1, 1].map(NodeId);
+    let mut nodes = [0, 1].map(|node| Node::start(node, dir.path(), &placement));
+    join(&nodes);
+    std::thread::scope(|scope| {
+        for (node, others) in nodes.iter().zip([[2, 3], [0, 1]]) {
+            for local in 0..2 {
+                let (segment, freezer) = (Arc::clone(&node.segment), Arc::clone(&node.freezer));
+                scope.spawn(move || Player::new(segment, local, &others).play(&freezer));
+            }
+        }
+        let mut draws = Draws(99);
+        for epoch in (1..=CUTS).map(Epoch) {
+            std::thread::sleep(Duration::from_micros(draws.below(20_000)));
+            let first = draws.below(2) as usize;
+            nodes[first].plane.tell(Command::BeginCut(JOB, epoch));
+            nodes[1 - first].plane.tell(Command::BeginCut(JOB, epoch));
+            let mut flushed = [false; 2];
+            wait_until(|| {
+                nodes.iter_mut().zip(&mut flushed).for_each(|(node, flushed)| *flushed |= node.has_flushed());
+                flushed == [true; 2]
+            });
+            if draws.below(3) > 0 {
+                nodes.iter().for_each(|node| node.out_and_in(epoch));
+            }
+            for node in &nodes {
+                node.plane.tell(Command::Resume(JOB, epoch));
+                node.freezer.thaw();
+            }
+        }
+        nodes.iter().for_each(|node| node.freezer.done.store(true, Ordering::SeqCst));
+    });
+}
