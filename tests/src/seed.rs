@@ -15,7 +15,9 @@ pub use coswitch_sim::Seed;
 pub fn seed() -> Seed {
     let number = match env::var("COSWITCH_SEED") {
         Ok(text) => text.parse().expect("COSWITCH_SEED is a number"),
-        Err(_) => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::from(since.subsec_nanos())),
+        Err(_) => {
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::from(since.subsec_nanos()))
+        }
     };
     eprintln!("repeat with COSWITCH_SEED={number}");
     Seed::new(number)

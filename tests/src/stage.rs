@@ -5,7 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    env, panic,
+    env, fs, panic,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
     thread,
@@ -126,7 +126,8 @@ impl Stage {
     fn set(count: u32) -> Self {
         static STAGES: AtomicU32 = AtomicU32::new(0);
         let run = format!("test-{}-{:03}", std::process::id(), STAGES.fetch_add(1, Ordering::Relaxed));
-        let dir = tempfile::Builder::new().prefix(&format!("{run}-")).tempdir().expect("a temporary directory");
+        let dir =
+            tempfile::Builder::new().prefix(&format!("{run}-")).tempdir().expect("a temporary directory");
         let store = dir.path().join(STORE);
         let mut traces = Traces::of(&run, &run, &store);
         fabric::enter_head().expect("root may make network namespaces");
@@ -233,7 +234,9 @@ impl Stage {
     /// # Panics
     /// Where it does not end within `limit`.
     pub fn end_of(&mut self, job: JobId, limit: Duration) -> Outcome {
-        self.until(&format!("{job} to end"), limit, |stage| matches!(stage.actors[&job].life, Life::Ended(_)));
+        self.until(&format!("{job} to end"), limit, |stage| {
+            matches!(stage.actors[&job].life, Life::Ended(_))
+        });
         match &self.actors[&job].life {
             Life::Ended(outcome) => outcome.clone(),
             life => unreachable!("waited until it ended: {life:?}"),
@@ -267,7 +270,10 @@ impl Stage {
         let end = Instant::now() + limit;
         while !done(self) {
             if !self.hear(end) && !done(self) {
-                let standing = self.actors.iter().map(|(job, actor)| format!("{job} {} {:?}", actor.act.name, actor.life));
+                let standing = self
+                    .actors
+                    .iter()
+                    .map(|(job, actor)| format!("{job} {} {:?}", actor.act.name, actor.life));
                 let standing: Vec<_> = standing.collect();
                 panic!("waited {limit:?} for {what}; {standing:?}, lost: {:?}", self.lost);
             }
@@ -283,7 +289,10 @@ impl Stage {
                 event = node_events.recv(), if !node_events.is_closed() || !node_events.is_empty() => Err(event),
             }
         };
-        match self.runtime.block_on(async { timeout(end.saturating_duration_since(Instant::now()), next).await }) {
+        match self
+            .runtime
+            .block_on(async { timeout(end.saturating_duration_since(Instant::now()), next).await })
+        {
             Err(_) => return false,
             Ok(Ok((job, report))) => self.on_report(job, report),
             Ok(Err(Some(NodeEvent::Lost { node, reason }))) => drop(self.lost.insert(node, reason)),
@@ -316,10 +325,30 @@ impl Stage {
         self.nodes.pids().nth(node.0 as usize).expect("a node of this stage")
     }
 
-    /// The processes of the run: daemons, launchers, ranks.
+    /// The processes of a job whose name (`comm`) is that.
     #[must_use]
-    pub fn processes(&self) -> Vec<u32> {
-        self.traces.processes()
+    pub fn processes(&self, job: JobId, name: &str) -> Vec<u32> {
+        let read =
+            |pid: &u32, file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let is_of_job =
+            |pid: &u32| read(pid, "cgroup").lines().any(|line| line.ends_with(&format!("/{job}")));
+        let processes = self.traces.processes().into_iter();
+        processes.filter(|pid| is_of_job(pid) && read(pid, "comm").trim() == name).collect()
+    }
+
+    /// Whether a job's last snapshot is durable on a node.
+    #[must_use]
+    pub fn is_sealed(&self, node: NodeId, job: JobId) -> bool {
+        let epochs = fs::read_dir(self.snapshots(node, job)).into_iter().flatten().flatten();
+        let mut epochs = epochs.map(|entry| entry.path().join("manifest.json").exists()).peekable();
+        epochs.peek().is_some() && epochs.all(|sealed| sealed)
+    }
+
+    /// The file that a job's ranks on a node share with its daemon.
+    #[must_use]
+    pub fn segment(&self, node: NodeId, job: JobId) -> PathBuf {
+        let name = coswitch_daemon::node::node_name(&self.run, node);
+        Path::new("/dev/shm").join(format!("coswitch-{name}")).join(job.to_string()).join("segment")
     }
 
     /// Where a node keeps the snapshots of a job.

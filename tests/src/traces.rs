@@ -66,12 +66,16 @@ impl Traces {
         let mut left: Vec<String> = self.processes().into_iter().map(describe).collect();
         let hierarchies = Hierarchies::find().expect("cgroups are mounted");
         let is_own = |name: &String| name.contains(&self.run);
-        left.extend(NodeCgroup::list(&hierarchies).into_iter().filter(is_own).map(|name| format!("cgroup {name}")));
+        left.extend(
+            NodeCgroup::list(&hierarchies).into_iter().filter(is_own).map(|name| format!("cgroup {name}")),
+        );
         for dir in ["/dev/shm", "/var/tmp"] {
             left.extend(names(dir).into_iter().filter(is_own).map(|name| format!("{dir}/{name}")));
         }
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        left.extend(mounts.lines().filter(|line| line.contains(&self.run)).map(|line| format!("mount {line}")));
+        left.extend(
+            mounts.lines().filter(|line| line.contains(&self.run)).map(|line| format!("mount {line}")),
+        );
         for store in &self.stores {
             left.extend(names(store).into_iter().map(|name| format!("{}/{name}", store.display())));
         }

@@ -9,14 +9,16 @@ use coswitch_tests::{act::Act, seed::seed, stage::play, turns::Turns};
 
 /// Each suite's share of the switches.
 fn share() -> u32 {
-    let total: u32 = env::var("COSWITCH_SWITCHES").map_or(45, |text| text.parse().expect("COSWITCH_SWITCHES is a number"));
+    let total: u32 =
+        env::var("COSWITCH_SWITCHES").map_or(45, |text| text.parse().expect("COSWITCH_SWITCHES is a number"));
     total.div_ceil(3)
 }
 
 fn ring_check(nodes: u32) -> impl FnMut(u32) -> Act {
     move |played| {
         let traffic = (played + 1).to_string();
-        Act::program(Program::RingCheck, &["--seed", &traffic, "--rounds", "400", "--max-bytes", "1MiB"]).on(4, nodes)
+        Act::program(Program::RingCheck, &["--seed", &traffic, "--rounds", "400", "--max-bytes", "1MiB"])
+            .on(4, nodes)
     }
 }
 

@@ -1,0 +1,190 @@
+//! However `coswitch run` ends, at whatever instant: its exit code tells, and nothing is left of the run.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use coswitch::journal::{Event, JobOutcome, RunOutcome};
+use coswitch_tests::{
+    master::Master,
+    seed::{seed, span},
+    stage::{PATIENCE, RUN_LIMIT},
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// Two gangs that never end and take turns: there is a switch about every second.
+const ENDLESS: &str = r#"
+cluster: {nodes: 2, memory: 192MiB, store: "{store}"}
+scheduler: {policy: gang, quantum: 700ms, switching: sequential}
+jobs:
+  - name: traffic
+    command: ["{bin}/ring-check", --rounds, "100000000", --max-bytes, 256KiB]
+    ranks: 4
+    memory: 80MiB
+  - name: cg
+    command: ["{bin}/cg", --class, A, --repeat, "100000"]
+    ranks: 2
+    memory: 90MiB
+"#;
+
+/// Daemons notice the master's death by its closed connection, at the latest by its silence.
+const CLEAN_LIMIT: Duration = Duration::from_secs(8);
+
+fn switches(master: &Master) -> usize {
+    let ended = |kind: &Event| matches!(kind, Event::SwitchEnded { bytes_out, .. } if bytes_out.0 > 0);
+    master.events().iter().filter(|event| ended(&event.kind)).count()
+}
+
+fn wait_for_switches(master: &mut Master, count: usize) {
+    master.until("switches", RUN_LIMIT, |master| switches(master) >= count);
+}
+
+#[test]
+fn an_interrupted_run_ends_everything_and_says_so() {
+    let mut master = Master::run(ENDLESS);
+    wait_for_switches(&mut master, 2);
+    master.signal(Signal::SIGINT);
+    let ended = master.end(PATIENCE, Duration::ZERO);
+    assert_eq!(ended.code, Some(130), "{}", ended.complaints);
+    assert!(matches!(
+        ended.events.last().unwrap().kind,
+        Event::RunEnded { outcome: RunOutcome::Interrupted }
+    ));
+}
+
+#[test]
+fn a_run_interrupted_at_any_instant_leaves_nothing() {
+    let mut seed = seed();
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let mut master = Master::run(ENDLESS);
+        master.until("the start", PATIENCE, |master| !master.events().is_empty());
+        std::thread::sleep(span(&mut seed, Duration::from_secs(4)));
+        master.signal(signal);
+        let ended = master.end(PATIENCE, Duration::ZERO);
+        assert_eq!(ended.code, Some(130), "{}", ended.complaints);
+    }
+}
+
+#[test]
+fn nothing_outlives_a_killed_master() {
+    let mut seed = seed();
+    for switched in [0, 1] {
+        let mut master = Master::run(ENDLESS);
+        wait_for_switches(&mut master, switched);
+        std::thread::sleep(span(&mut seed, Duration::from_secs(2)));
+        master.signal(Signal::SIGKILL);
+        let ended = master.end(PATIENCE, CLEAN_LIMIT);
+        assert_eq!(ended.code, None);
+    }
+}
+
+#[test]
+fn a_killed_daemon_ends_the_run_with_its_own_exit_code() {
+    let mut seed = seed();
+    for switched in [0, 1] {
+        let mut master = Master::run(ENDLESS);
+        master.until("the daemons", PATIENCE, |master| master.processes("coswitchd").len() == 2);
+        wait_for_switches(&mut master, switched);
+        std::thread::sleep(span(&mut seed, Duration::from_secs(2)));
+        let victim = master.processes("coswitchd")[switched];
+        kill(Pid::from_raw(victim.cast_signed()), Signal::SIGKILL).unwrap();
+        let ended = master.end(PATIENCE, CLEAN_LIMIT);
+        assert_eq!(ended.code, Some(4), "{}", ended.complaints);
+        let lost = ended.report.unwrap()["warnings"].to_string();
+        assert!(lost.contains("was lost"), "{lost}");
+    }
+}
+
+#[test]
+fn a_job_whose_rank_is_killed_fails_with_the_signal_and_the_others_succeed() {
+    let mut master = Master::run(
+        r#"
+cluster: {nodes: 2, memory: 256MiB}
+scheduler: {policy: gang, quantum: 1s}
+jobs:
+  - name: victim
+    command: ["{bin}/ring-check", --rounds, "100000000"]
+    ranks: 2
+    memory: 90MiB
+  - name: other
+    command: ["{bin}/cg", --class, A, --repeat, "3"]
+    ranks: 2
+    memory: 90MiB
+"#,
+    );
+    wait_for_switches(&mut master, 1);
+    master.until("the victim's turn", RUN_LIMIT, |master| !master.processes("ring-check").is_empty());
+    let began = Instant::now();
+    // It may just be leaving memory: then it is caught at its next turn.
+    while master
+        .processes("ring-check")
+        .first()
+        .is_none_or(|pid| kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).is_err())
+    {
+        assert!(began.elapsed() < RUN_LIMIT, "the victim has no turn");
+    }
+    let ended = master.end(RUN_LIMIT, Duration::ZERO);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert_eq!(ended.job("victim")["outcome"], serde_json::to_value(JobOutcome::Signal(9)).unwrap());
+    assert_eq!(ended.job("other")["outcome"], serde_json::to_value(JobOutcome::Exit(0)).unwrap());
+}
+
+#[test]
+fn a_program_that_is_missing_is_refused_before_anything_starts() {
+    let master = Master::run(
+        r#"
+cluster: {nodes: 1, memory: 256MiB}
+jobs:
+  - name: nothing
+    command: ["{bin}/no-such-program"]
+    ranks: 1
+    memory: 50MiB
+"#,
+    );
+    let ended = master.end(PATIENCE, Duration::ZERO);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.events.is_empty());
+}
+
+#[test]
+fn damage_to_a_parked_jobs_image_fails_that_job_clearly_and_no_other() {
+    let mut master = Master::run(
+        r#"
+cluster: {nodes: 2, memory: 192MiB, store: "{store}"}
+scheduler: {policy: gang, quantum: 2s}
+jobs:
+  - name: victim
+    command: ["{bin}/ring-check", --rounds, "100000000"]
+    ranks: 2
+    memory: 90MiB
+  - name: other
+    command: ["{bin}/cg", --class, A, --repeat, "5"]
+    ranks: 2
+    memory: 90MiB
+"#,
+    );
+    let manifest = |master: &Master| {
+        let node = fs::read_dir(master.store()).ok()?.flatten().find(|node| node.path().ends_with("n1"));
+        let node = node.or_else(|| fs::read_dir(master.store()).ok()?.flatten().next())?;
+        let epoch = node.path().join("job-0/epoch-1");
+        epoch.join("manifest.json").exists().then_some(epoch)
+    };
+    master.until("the first snapshot", RUN_LIMIT, |master| manifest(master).is_some());
+    let epoch = manifest(&master).unwrap();
+    let pages = fs::read_dir(epoch.join("images")).unwrap().flatten().map(|entry| entry.path());
+    let largest = pages.max_by_key(|path| path.metadata().unwrap().len()).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(&largest).unwrap();
+    file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+    let ended = master.end(RUN_LIMIT, Duration::ZERO);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let why = ended.job("victim")["outcome"].to_string();
+    assert!(
+        why.contains("could not be restored") && why.contains(largest.file_name().unwrap().to_str().unwrap()),
+        "{why}"
+    );
+    assert_eq!(ended.job("other")["outcome"], serde_json::to_value(JobOutcome::Exit(0)).unwrap());
+}

@@ -1,0 +1,191 @@
+//! What dies, is killed or damaged takes its job with it and nothing else, and nothing is left of it.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use coswitch_daemon::protocol::Exit;
+use coswitch_dispatcher::protocol::{Order, Outcome};
+use coswitch_examples::Program;
+use coswitch_policies::{JobId, NodeId};
+use coswitch_tests::{
+    act::Act,
+    parts,
+    stage::{Life, PATIENCE, RUN_LIMIT, Stage, play},
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// Four ranks on two nodes that go on until somebody ends them.
+fn endless() -> Act {
+    Act::program(Program::RingCheck, &["--rounds", "100000000", "--max-bytes", "256KiB"]).on(4, 2)
+}
+
+/// The job that must not notice what happens to the other one.
+fn bystander() -> Act {
+    Act::program(Program::Cg, &["--class", "W", "--repeat", "5"]).on(2, 2)
+}
+
+fn launch(stage: &mut Stage, act: Act) -> JobId {
+    let job = stage.launch(act);
+    assert_eq!(*stage.settle(job), Life::Running);
+    job
+}
+
+fn kill_one(pids: &[u32]) {
+    let victim = pids.first().expect("it has such a process");
+    kill(Pid::from_raw(victim.cast_signed()), Signal::SIGKILL).expect("it runs");
+}
+
+/// Waits for the job's ranks to be there, whose name that is.
+fn wait_for_ranks(stage: &mut Stage, job: JobId, name: &str, ranks: usize) -> Vec<u32> {
+    stage.until("the ranks to start", PATIENCE, |stage| {
+        matches!(stage.actors[&job].life, Life::Ended(_)) || stage.processes(job, name).len() == ranks
+    });
+    stage.processes(job, name)
+}
+
+#[test]
+fn a_killed_rank_fails_its_job_and_no_other() {
+    play(2, |stage| {
+        let (victim, other) = (launch(stage, endless()), launch(stage, bystander()));
+        let ranks = wait_for_ranks(stage, victim, "ring-check", 4);
+        stage.run_for(Duration::from_millis(500));
+        kill_one(&ranks);
+        let outcome = stage.end_of(victim, PATIENCE);
+        assert!(matches!(outcome, Outcome::RankFailed { exit: Exit::Signal(9), .. }), "{outcome:?}");
+        stage.verify(other, RUN_LIMIT);
+    });
+}
+
+#[test]
+fn a_killed_launcher_fails_its_job_and_no_other() {
+    play(2, |stage| {
+        let (victim, other) = (launch(stage, endless()), launch(stage, bystander()));
+        stage.run_for(Duration::from_millis(500));
+        kill_one(&stage.processes(victim, "coswitch-launch"));
+        let outcome = stage.end_of(victim, PATIENCE);
+        assert!(matches!(outcome, Outcome::Lost { .. }), "{outcome:?}");
+        stage.verify(other, RUN_LIMIT);
+    });
+}
+
+#[test]
+fn a_rank_killed_after_a_restore_fails_its_job_all_the_same() {
+    play(2, |stage| {
+        let job = launch(stage, endless());
+        stage.run_for(Duration::from_millis(500));
+        assert!(stage.park(job) && stage.restore(job));
+        kill_one(&wait_for_ranks(stage, job, "ring-check", 4));
+        let outcome = stage.end_of(job, PATIENCE);
+        assert!(matches!(outcome, Outcome::RankFailed { exit: Exit::Signal(9), .. }), "{outcome:?}");
+    });
+}
+
+#[test]
+fn a_rank_that_fails_is_reported_with_its_status_and_last_words() {
+    play(1, |stage| {
+        let job = stage.launch(Act::new("sh", "/bin/sh", &["-c", "echo no luck >&2; exit 3"], None));
+        let Outcome::RankFailed { rank: 0, exit, last_output } = stage.end_of(job, PATIENCE) else {
+            panic!("a rank has failed: {:?}", stage.actors[&job].life)
+        };
+        assert_eq!((exit, last_output.as_str()), (Exit::Status(3), "no luck"));
+    });
+}
+
+#[test]
+fn a_rank_that_aborts_ends_the_whole_job() {
+    const ABORT: &str = "from mpi4py import MPI; import time\n\
+                         MPI.COMM_WORLD.Abort(7) if MPI.COMM_WORLD.rank == 1 else time.sleep(600)";
+    play(2, |stage| {
+        let python = parts::python().display().to_string();
+        let job = stage.launch(Act::new("abort", &python, &["-c", ABORT], None).on(3, 2));
+        let outcome = stage.end_of(job, PATIENCE);
+        assert!(
+            matches!(outcome, Outcome::RankFailed { rank: 1, exit: Exit::Aborted(7), .. }),
+            "{outcome:?}"
+        );
+    });
+}
+
+#[test]
+fn a_program_that_is_not_there_is_reported_as_such() {
+    play(2, |stage| {
+        let job = stage.launch(Act::new("nothing", "/nowhere/program", &[], None).on(2, 2));
+        let outcome = stage.end_of(job, PATIENCE);
+        assert!(matches!(outcome, Outcome::RankFailed { exit: Exit::NotStarted(_), .. }), "{outcome:?}");
+    });
+}
+
+#[test]
+fn a_killed_daemon_ends_the_jobs_of_its_node_and_no_other() {
+    play(3, |stage| {
+        let spanning = launch(stage, endless());
+        let elsewhere = Act { placement: vec![NodeId(2); 2], ..bystander() };
+        let elsewhere = launch(stage, elsewhere);
+        stage.run_for(Duration::from_millis(500));
+        kill_one(&[stage.daemon(NodeId(1))]);
+        let outcome = stage.end_of(spanning, PATIENCE);
+        assert!(matches!(outcome, Outcome::Lost { .. }), "{outcome:?}");
+        assert!(stage.lost.contains_key(&NodeId(1)) && stage.lost.len() == 1, "{:?}", stage.lost);
+        stage.verify(elsewhere, RUN_LIMIT);
+    });
+}
+
+#[test]
+fn what_a_stranger_writes_into_a_parked_jobs_output_is_set_aside() {
+    play(2, |stage| {
+        let job = launch(stage, Act::program(Program::Cg, &["--class", "A", "--repeat", "3"]).on(2, 2));
+        stage.run_for(Duration::from_millis(800));
+        assert!(stage.park(job));
+        let output = stage.actors[&job].output.clone();
+        let before = fs::read(output.join("rank-0.out")).unwrap();
+        fs::write(output.join("rank-0.out"), [&before[..], b"a stranger was here\n"].concat()).unwrap();
+        assert!(stage.restore(job));
+        stage.verify(job, RUN_LIMIT);
+        let own = fs::read_to_string(output.join("rank-0.out")).unwrap();
+        assert!(!own.contains("stranger"), "{own}");
+        let kept =
+            fs::read_dir(&output).unwrap().map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
+        assert_eq!(
+            kept.filter(|text| text.contains("a stranger was here")).count(),
+            1,
+            "it is kept elsewhere"
+        );
+    });
+}
+
+/// The largest image of the last snapshot.
+fn an_image(stage: &Stage, node: NodeId, job: JobId) -> PathBuf {
+    let epochs = fs::read_dir(stage.snapshots(node, job)).unwrap().map(|entry| entry.unwrap().path());
+    let images =
+        fs::read_dir(epochs.max().unwrap().join("images")).unwrap().map(|entry| entry.unwrap().path());
+    images.max_by_key(|path| path.metadata().unwrap().len()).unwrap()
+}
+
+#[test]
+fn a_damaged_image_ends_its_job_before_any_rank_runs_and_no_other_job() {
+    play(2, |stage| {
+        let (victim, other) = (launch(stage, endless()), launch(stage, bystander()));
+        stage.run_for(Duration::from_millis(800));
+        assert!(stage.park(victim) && stage.park(other));
+        let nodes = [NodeId(0), NodeId(1)];
+        stage.until("the seal", PATIENCE, |stage| nodes.iter().all(|node| stage.is_sealed(*node, victim)));
+        let image = an_image(stage, NodeId(1), victim);
+        let mut bytes = fs::read(&image).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x10;
+        fs::write(&image, bytes).unwrap();
+        let output = stage.actors[&victim].output.join("rank-0.out");
+        let said = fs::read(&output).unwrap();
+        stage.order(victim, Order::Restore);
+        let Outcome::Lost { reason } = stage.end_of(victim, PATIENCE) else {
+            panic!("the damage was not noticed: {:?}", stage.actors[&victim].life)
+        };
+        let name = image.file_name().unwrap().to_str().unwrap();
+        assert!(reason.contains("node-1") && reason.contains(name), "{reason}");
+        assert_eq!(fs::read(&output).unwrap(), said, "a half-restored gang has computed");
+        assert!(stage.restore(other));
+        stage.verify(other, RUN_LIMIT);
+    });
+}

@@ -1,0 +1,126 @@
+//! Who holds how much: jobs of twice the nodes' memory and more stay within it, and coswitch itself is small.
+
+use std::{fs, time::Duration};
+
+use coswitch::journal::Event;
+use coswitch_daemon::protocol::Wait;
+use coswitch_policies::{Bytes, NodeId};
+use coswitch_ring::SegmentSpec;
+use coswitch_tests::{
+    act::Act,
+    master::{Ended, Master},
+    parts,
+    stage::{PATIENCE, RUN_LIMIT, Stage, play},
+};
+
+/// Five jobs of which no more than two fit together; `policy` is put in.
+const OVERSIZED: &str = r#"
+cluster: {nodes: 2, memory: 256MiB}
+scheduler: {policy: "{policy}", quantum: 1500ms, switching: sequential}
+jobs:
+  - name: heat
+    command: ["{bin}/heat", --memory, 72MiB, --steps, "150"]
+    ranks: 2
+    memory: 125MiB
+    count: 3
+  - name: cg
+    command: ["{bin}/cg", --class, A, --repeat, "3"]
+    ranks: 2
+    memory: 70MiB
+  - name: traffic
+    command: ["{bin}/ring-check", --rounds, "200", --max-bytes, 1MiB]
+    ranks: 2
+    memory: 90MiB
+"#;
+
+fn run(policy: &str) {
+    let master = Master::run(&OVERSIZED.replace("{policy}", policy));
+    let out = master.out();
+    let ended = master.end_with(RUN_LIMIT, Duration::ZERO, || {
+        for job in ["heat-1", "heat-2", "heat-3", "cg", "traffic"] {
+            let said = fs::read_to_string(out.join(job).join("rank-0.out")).unwrap_or_default();
+            assert!(said.contains("VERIFICATION SUCCESSFUL"), "{job} said {said:?}");
+        }
+    });
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let capacity = capacity(&ended);
+    let working_sets = ended.events.iter().filter_map(|event| match &event.kind {
+        Event::JobSubmitted { ranks, memory, .. } => Some(memory.0 * u64::from(*ranks)),
+        _ => None,
+    });
+    assert!(working_sets.sum::<u64>() >= 2 * 2 * capacity.0, "the set would nearly fit at once");
+    assert!(ended.report.as_ref().unwrap()["set"]["switches"].as_u64().unwrap() >= 2, "{ended:?}");
+    check_samples(&ended, capacity);
+}
+
+fn capacity(ended: &Ended) -> Bytes {
+    match &ended.events[0].kind {
+        Event::RunStarted { capacity, .. } => *capacity,
+        other => panic!("a run begins with RunStarted, not {other:?}"),
+    }
+}
+
+fn check_samples(ended: &Ended, capacity: Bytes) {
+    let mut nodes = [0; 2];
+    for event in &ended.events {
+        if let Event::MemorySample { node, used, by_job } = &event.kind {
+            let jobs: Bytes = by_job.iter().map(|job| job.used).sum();
+            assert!(*used <= capacity && jobs <= capacity, "{event:?}");
+            nodes[node.0 as usize] += 1;
+        }
+    }
+    assert!(nodes.iter().all(|samples| *samples >= 20), "{nodes:?} samples are too few to tell");
+}
+
+#[test]
+fn jobs_of_twice_the_memory_stay_within_it_under_hybrid() {
+    run("hybrid");
+}
+
+#[test]
+fn jobs_of_twice_the_memory_stay_within_it_under_gang() {
+    run("gang");
+}
+
+/// What is resident of a process, in MiB, without the memory of jobs that it has mapped.
+fn resident_mib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let kib = |name: &str| -> u64 {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel tells it");
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    (kib("RssAnon:") + kib("RssFile:") + kib("RssShmem:")) / 1024
+}
+
+/// Sixteen ranks on node 0 and one on node 1 that have met in MPI and now wait.
+fn gathered(stage: &mut Stage) -> coswitch_policies::JobId {
+    const MEET: &str = "from mpi4py import MPI; import time\n\
+                        MPI.COMM_WORLD.Barrier(); print('met', flush=True); time.sleep(600)";
+    let python = parts::python().display().to_string();
+    let mut act = Act::new("meet", &python, &["-c", MEET], None).on(17, 1).waiting(Wait::Block);
+    act.placement[16] = NodeId(1);
+    let job = stage.launch(act);
+    let output = stage.actors[&job].output.clone();
+    let met = move |rank: u32| {
+        fs::read_to_string(output.join(format!("rank-{rank}.out"))).is_ok_and(|said| said == "met\n")
+    };
+    stage.until("all ranks to meet", RUN_LIMIT, |_| (0..17).all(&met));
+    job
+}
+
+#[test]
+fn a_daemon_with_sixteen_idle_ranks_holds_little_and_so_do_their_rings() {
+    play(2, |stage| {
+        let job = gathered(stage);
+        stage.run_for(Duration::from_secs(2));
+        let resident = resident_mib(stage.daemon(NodeId(0)));
+        assert!(resident <= 50, "the daemon holds {resident} MiB");
+        let segment = stage.segment(NodeId(0), job).metadata().unwrap().len();
+        let spec = SegmentSpec::new(17, (0..16).collect());
+        let slabs = 16 * 2 * u64::from(spec.chunk_bytes) * u64::from(spec.chunks_per_rank);
+        let rings = (segment - slabs) / 16;
+        assert!((64 << 10..=8 << 20).contains(&rings), "{rings} bytes of rings a rank");
+        stage.order(job, coswitch_dispatcher::protocol::Order::End);
+        stage.end_of(job, PATIENCE);
+    });
+}

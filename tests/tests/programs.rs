@@ -1,0 +1,65 @@
+//! Every example program verifies on 1, 2 and 4 ranks over 1, 2 and 4 nodes, undisturbed and switched.
+
+use std::time::Duration;
+
+use coswitch_examples::Program;
+use coswitch_tests::{
+    act::Act,
+    seed::seed,
+    stage::{RUN_LIMIT, play},
+    turns::Turns,
+};
+
+/// Ranks and nodes.
+const SHAPES: [(u32, u32); 6] = [(1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4)];
+
+/// All programs at their smallest.
+fn small() -> Vec<Act> {
+    vec![
+        Act::program(Program::Cg, &["--class", "S"]),
+        Act::program(Program::Ep, &["--class", "S"]),
+        Act::program(Program::Is, &["--class", "S"]),
+        Act::program(Program::Heat, &["--memory", "8MiB", "--steps", "20"]),
+        Act::program(Program::RingCheck, &["--rounds", "40", "--max-bytes", "1MiB"]),
+        Act::program(Program::Null, &[]),
+        Act::python(&["--rounds", "3", "--intervals", "20000"]),
+    ]
+}
+
+/// The same, but long enough to be taken out of memory at least once.
+fn longer() -> Vec<Act> {
+    vec![
+        Act::program(Program::Cg, &["--class", "W", "--repeat", "6"]),
+        Act::program(Program::Ep, &["--class", "W", "--repeat", "3"]),
+        Act::program(Program::Is, &["--class", "W", "--repeat", "12"]),
+        Act::program(Program::Heat, &["--memory", "16MiB", "--steps", "500"]),
+        Act::program(Program::RingCheck, &["--rounds", "200", "--max-bytes", "1MiB"]),
+        Act::program(Program::Null, &[]),
+        Act::python(&["--rounds", "20"]),
+    ]
+}
+
+#[test]
+fn every_program_verifies_on_every_shape() {
+    for (ranks, nodes) in SHAPES {
+        play(nodes, |stage| {
+            for act in small() {
+                let job = stage.launch(act.on(ranks, nodes));
+                stage.verify(job, RUN_LIMIT);
+            }
+        });
+    }
+}
+
+#[test]
+fn every_program_verifies_on_every_shape_while_it_is_switched() {
+    let mut seed = seed();
+    for (ranks, nodes) in SHAPES {
+        play(nodes, |stage| {
+            let acts = longer().into_iter().map(|act| act.on(ranks, nodes)).collect();
+            Turns::new(stage, &mut seed, Duration::from_millis(800)).play_all(acts);
+            let programs = stage.actors.values().filter(|actor| actor.act.says.is_some());
+            programs.for_each(|actor| assert!(actor.parked > 0, "{} was never switched", actor.act.name));
+        });
+    }
+}
