@@ -185,6 +185,15 @@ pub enum AppEvent {
         /// From then to the memory being free.
         release: Duration,
     },
+    /// A dump or restore is under way; said a few times a second, for whoever watches.
+    Progress {
+        /// Which of the two.
+        step: Step,
+        /// Moved so far.
+        bytes: Bytes,
+        /// To be moved in all, as far as known.
+        total: Bytes,
+    },
     /// The snapshot is durable: from now on it may be restored.
     Sealed {
         /// Of the snapshot.

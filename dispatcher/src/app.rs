@@ -294,6 +294,10 @@ impl App {
                 self.exited.insert(node);
                 self.on_exited();
             }
+            AppEvent::Progress { step, bytes, total } => {
+                let kind = if step == Step::Restore { PhaseKind::Restore } else { PhaseKind::Dump };
+                self.tell(Report::Progress { node, kind, bytes, total });
+            }
             AppEvent::Traffic(ranks) => self.tell(Report::Traffic { node, ranks }),
             AppEvent::Failed { during, reason, alive } => self.on_failed(node, during, reason, alive),
             // Answers to what has been given up since.

@@ -34,6 +34,17 @@ pub enum Report {
     Ended(Outcome),
     /// A node has carried out a part of the last order.
     Phase(Phase),
+    /// A node is in the middle of a dump or restore.
+    Progress {
+        /// Which node.
+        node: NodeId,
+        /// Which of the two.
+        kind: PhaseKind,
+        /// Moved so far.
+        bytes: Bytes,
+        /// To be moved in all, as far as known.
+        total: Bytes,
+    },
     /// The driver's counters of the ranks on one node.
     Traffic {
         /// Which node.

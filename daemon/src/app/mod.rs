@@ -23,7 +23,7 @@ use std::{
 
 use coswitch_ckpt::{Criu, SegmentFile};
 use coswitch_launcher::protocol::{Assembler, ExitStatus, LauncherCommand, LauncherEvent, encode};
-use coswitch_policies::{Epoch, JobId};
+use coswitch_policies::{Bytes, Epoch, JobId};
 use coswitch_ring::Segment;
 use nix::sys::wait::WaitStatus;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -88,6 +88,7 @@ impl App {
             made: None,
             launcher: Assembler::default(),
             all_exited: false,
+            image_bytes: Bytes(0),
             own: notes.clone(),
         };
         let span = info_span!("app", %job);
@@ -134,6 +135,8 @@ struct Part {
     launcher: Assembler<LauncherEvent>,
     /// The launcher has said its last word.
     all_exited: bool,
+    /// Of the last dump.
+    image_bytes: Bytes,
     /// For its own background tasks.
     own: UnboundedSender<Note>,
 }

@@ -4,7 +4,8 @@
 //! on in the background, because the next set needs the memory and not the disk. Only a sealed snapshot is restored.
 
 use std::{
-    path::PathBuf,
+    fs,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
@@ -14,16 +15,18 @@ use coswitch_ckpt::{
 };
 use coswitch_policies::{Bytes, Epoch, JobId};
 use nix::unistd::Pid;
+use tokio::time::interval;
 
 use super::{Failure, Node, Note, Part, State, blocking, launch};
 use crate::{
     children::Child,
     plane::Command,
-    protocol::{AppEvent, LaunchRequest},
+    protocol::{AppEvent, LaunchRequest, Step},
 };
 
 const DUMP_LIMIT: Duration = Duration::from_secs(240);
 const RESTORE_LIMIT: Duration = Duration::from_secs(240);
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 const REAP_LIMIT: Duration = Duration::from_secs(10);
 
 /// What a dump, done on a blocking thread, needs to know.
@@ -53,23 +56,47 @@ impl Part {
         let root = root.pid;
         let channels = self.node.plane.ask(|reply| Command::ChannelStates(self.job, epoch, reply)).await;
         let made = self.made();
+        let held = made.cgroup.used().map_err(Failure::alive)?;
         let dump = Dump {
             node: Arc::clone(&self.node),
             job: self.job,
             epoch,
             root,
             freezer: made.cgroup.freezer().to_path_buf(),
-            held: made.cgroup.used().map_err(Failure::alive)?,
+            held,
             segment: made.file.clone(),
             outputs: outputs(&self.node, &made.launch),
             channels: channels.ok_or_else(|| Failure::alive("the data plane has ended"))?,
         };
-        let (writer, report) = blocking(move || dump.carry_out()).await?;
+        let images = self.node.config.snapshots(self.job).join(format!("epoch-{}", epoch.0)).join("images");
+        let written = move || size_of_files(&images);
+        let work = blocking(move || dump.carry_out());
+        let (writer, report) = self.watched(Step::Dump, held, written, work).await?;
         let dumped = Instant::now();
         self.reap_dumped().await.map_err(Failure::dead)?;
         let bytes = Bytes(report.image_bytes);
+        self.image_bytes = bytes;
         self.seal(epoch, writer, root, report);
         Ok(AppEvent::Dumped { epoch, bytes, dump: dumped - began, release: dumped.elapsed() })
+    }
+
+    /// Tells how far `work` is, now and then, until it is done.
+    async fn watched<T>(
+        &self,
+        step: Step,
+        total: Bytes,
+        so_far: impl Fn() -> Bytes,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let mut ticks = interval(PROGRESS_EVERY);
+        ticks.tick().await;
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                _ = ticks.tick() => self.tell(AppEvent::Progress { step, bytes: so_far().min(total), total }),
+            }
+        }
     }
 
     /// The processes are dead; now their ids and their group are free as well.
@@ -104,8 +131,12 @@ impl Part {
         let (node, job, segment) = (Arc::clone(&self.node), self.job, self.made().file.clone());
         let cgroups: Vec<PathBuf> =
             self.made().cgroup.procs().iter().filter_map(|file| file.parent()).map(Into::into).collect();
-        let work = move || bring_back(&node, job, epoch, segment, cgroups);
-        let Back { restored, channels, bytes } = blocking(work).await.map_err(Failure::dead)?;
+        let total = self.image_bytes;
+        let cgroup = self.made().cgroup.clone();
+        let read = move || cgroup.used().unwrap_or_default();
+        let work = blocking(move || bring_back(&node, job, epoch, segment, cgroups));
+        let back = self.watched(Step::Restore, total, read, work).await;
+        let Back { restored, channels, bytes } = back.map_err(Failure::dead)?;
         let root = Child::adopt(restored.root.as_raw()).map_err(Failure::dead)?;
         for foreign in &restored.foreign {
             tracing::warn!(output = %foreign.path.display(), kept_in = %foreign.kept_in.display(), "output that is not the job's was set aside");
@@ -185,4 +216,10 @@ fn bring_back(
 fn outputs(node: &Node, launch: &LaunchRequest) -> Vec<PathBuf> {
     let here = (0..).zip(&launch.placement).filter(|(_, place)| **place == node.config.node);
     here.flat_map(|(rank, _)| ["out", "err"].map(|kind| launch::output(&launch.output, rank, kind))).collect()
+}
+
+/// What the files in a directory hold so far.
+fn size_of_files(dir: &Path) -> Bytes {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.metadata().ok()).map(|metadata| Bytes(metadata.len())).sum()
 }

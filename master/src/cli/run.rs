@@ -24,7 +24,7 @@ use crate::{
 pub(crate) struct Run {
     /// The run file.
     file: PathBuf,
-    /// The directory for journal, outputs and images [default: coswitch-runs/RUN].
+    /// The directory for journal, logs and outputs [default: coswitch-runs/RUN].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Show nothing while it runs.

@@ -41,7 +41,7 @@ pub struct ClusterPart {
     /// The links between the nodes; full speed where left out.
     #[serde(default)]
     pub network: Option<NetworkPart>,
-    /// The directory that holds the images of parked jobs; inside the run's directory where left out.
+    /// The directory that holds the images of parked jobs; `/var/tmp` where left out.
     #[serde(default)]
     pub store: Option<Leaf<String>>,
 }

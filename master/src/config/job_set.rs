@@ -31,7 +31,7 @@ pub struct Cluster {
     pub memory: Bytes,
     /// The rate of a node's link; full speed where none.
     pub rate: Option<Rate>,
-    /// The directory for images; inside the run's directory where none.
+    /// The directory for images; `/var/tmp` where none.
     pub store: Option<PathBuf>,
 }
 

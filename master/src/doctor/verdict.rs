@@ -15,8 +15,8 @@ use super::{
 use crate::install::{Installation, PartMissing};
 
 const SETUP: &str = "run `cargo xtask setup` as root";
-/// `cgroup.kill` came with 5.14.
-const KERNEL: (u32, u32) = (5, 14);
+/// `futex_waitv`, on which the data plane sleeps, came with 5.16.
+const KERNEL: (u32, u32) = (5, 16);
 /// Rings and slabs of a few small jobs.
 const SHM_LEAST: Bytes = Bytes::mib(128);
 const SHM_GOOD: Bytes = Bytes::mib(1024);

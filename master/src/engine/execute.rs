@@ -294,6 +294,9 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             Report::Ended(outcome) => self.on_ended(job, outcome),
             Report::Phase(phase) => self.on_phase(job, phase),
             Report::Mended { what } => self.warn(format!("{job}: {what}")),
+            Report::Progress { node, kind, bytes, total } => {
+                self.tell(Event::Progress { job, node, phase: step_of(kind), bytes, total });
+            }
             Report::Traffic { .. } => {}
         }
     }
@@ -326,16 +329,9 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
                 _ => {}
             }
         }
-        let kind = match phase.kind {
-            PhaseKind::Freeze => Phase::Freeze,
-            PhaseKind::Flush => Phase::Flush,
-            PhaseKind::Dump => Phase::Dump,
-            PhaseKind::Release => Phase::Release,
-            PhaseKind::Seal => Phase::Seal,
-            PhaseKind::Restore => Phase::Restore,
-        };
         let (switch, node, bytes) = (self.last_switch, phase.node, phase.bytes);
-        self.tell(Event::PhaseDone { switch, job, node, phase: kind, began, ended, bytes });
+        let phase = step_of(phase.kind);
+        self.tell(Event::PhaseDone { switch, job, node, phase, began, ended, bytes });
     }
 
     /// Losing a node ends the run: what ran there cannot be taken up elsewhere yet.
@@ -351,6 +347,18 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
                 Some(RunOutcome::Aborted)
             }
         }
+    }
+}
+
+/// The journal's name of a step.
+fn step_of(kind: PhaseKind) -> Phase {
+    match kind {
+        PhaseKind::Freeze => Phase::Freeze,
+        PhaseKind::Flush => Phase::Flush,
+        PhaseKind::Dump => Phase::Dump,
+        PhaseKind::Release => Phase::Release,
+        PhaseKind::Seal => Phase::Seal,
+        PhaseKind::Restore => Phase::Restore,
     }
 }
 
