@@ -55,8 +55,8 @@ pub fn run() -> anyhow::Result<()> {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(serve(config));
-    // A read of standard input may still be blocked in the background.
-    runtime.shutdown_timeout(Duration::from_secs(1));
+    // The watch on standard input may still be blocked; everything else has ended.
+    runtime.shutdown_background();
     result
 }
 
@@ -99,17 +99,30 @@ async fn set_up_and_serve(config: NodeConfig, hierarchies: Hierarchies) -> anyho
     accept_links(Arc::clone(&node), data)?;
     say(READY);
     let (own, identity) = (node.config.node, node.config.identity.clone());
-    let contact = timeout(FIRST_CONTACT_LIMIT, session::accept(&control, &identity, own)).await;
-    let stream = contact.context("no head node came")??;
+    let mut starter = tokio::task::spawn_blocking(wait_for_end_of_input);
+    let contact = timeout(FIRST_CONTACT_LIMIT, session::accept(&control, &identity, own));
+    let stream = tokio::select! {
+        contact = contact => contact.context("no head node came")??,
+        _ = &mut starter => anyhow::bail!("the process that started this daemon has ended"),
+    };
     let (incoming, requests) = unbounded_channel();
     let carried = tokio::spawn(session::carry(stream, to_head, incoming, || Event::Alive));
     let mut serving = Serving { node, apps: BTreeMap::new() };
-    serving.run(requests, from_plane).await;
+    tokio::select! {
+        () = serving.run(requests, from_plane) => {}
+        _ = &mut starter => warn!("the process that started this daemon has ended"),
+    }
     serving.release_all().await;
     // The last answers go out, unless nobody is there to take them.
     drop(serving);
     let _ = timeout(Duration::from_millis(200), carried).await;
     Ok(())
+}
+
+/// Whoever started this daemon holds its standard input open for as long as it lives.
+fn wait_for_end_of_input() {
+    // More input is not expected, and an error ends it as well.
+    let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
 }
 
 /// Each handshake in a thread of its own: a stranger that dawdles delays nobody.

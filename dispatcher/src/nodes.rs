@@ -105,12 +105,13 @@ struct Daemon {
     name: String,
     store: PathBuf,
     process: Child,
+    /// Held open: its end tells the daemon that this process has died.
+    input: ChildStdin,
 }
 
 /// The conversation with a daemon while it starts.
 struct Starting {
     daemon: Daemon,
-    input: ChildStdin,
     output: mpsc::Receiver<String>,
     log: PathBuf,
 }
@@ -223,10 +224,10 @@ fn spawn(config: NodeConfig, spec: &NodesSpec) -> Result<Starting, NodesError> {
         .map_err(io(format!("start {}", spec.daemon.display())))?;
     let mut input = process.stdin.take().expect("piped");
     let output = lines(process.stdout.take().expect("piped"));
-    let daemon = Daemon { node: config.node, name: config.name(), store: config.store.clone(), process };
     let line = serde_json::to_string(&config).expect("a configuration is plain data");
-    writeln!(input, "{line}").map_err(io("configure a daemon"))?;
-    Ok(Starting { daemon, input, output, log })
+    let configured = writeln!(input, "{line}").map_err(io("configure a daemon"));
+    let daemon = Daemon { node: config.node, name: config.name(), store: config.store, process, input };
+    configured.map(|()| Starting { daemon, output, log })
 }
 
 /// What a daemon says, line by line, so that it can be waited for with a time-out.
@@ -243,7 +244,7 @@ impl Starting {
     fn plug(&mut self, link: VirtualLink) -> Result<(), NodesError> {
         self.expect(NAMESPACE)?;
         fabric::plug(self.daemon.node, self.daemon.process.id(), link.rate)?;
-        writeln!(self.input).map_err(io("tell a daemon that its link is there"))
+        writeln!(self.daemon.input).map_err(io("tell a daemon that its link is there"))
     }
 
     fn expect(&mut self, word: &str) -> Result<(), NodesError> {
