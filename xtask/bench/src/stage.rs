@@ -131,7 +131,8 @@ impl Stage {
                 Report::Ended(outcome) => bail!("a job ended: {outcome:?}"),
                 Report::StillRunning { reason } => bail!("a job was not parked: {reason}"),
                 Report::Mended { what } => bail!("something went wrong and was mended: {what}"),
-                Report::Running | Report::Parked | Report::Traffic { .. } => {}
+                // Progress, traffic and whatever else is told on the way.
+                _ => {}
             }
         }
     }

@@ -34,6 +34,12 @@ struct Switch {
     phases: Vec<Phase>,
 }
 
+/// One switch by hand, in seconds.
+struct ByHand {
+    dump: f64,
+    restore: f64,
+}
+
 /// The ratio, and what ours is made of.
 pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
     let program = parts::example(Program::Heat)?;
@@ -77,23 +83,25 @@ fn ours(stage: &Stage, (out, into): &mut (Job, Job)) -> Result<Switch> {
     Ok(Switch { took, phases })
 }
 
-fn by_hand((out, into): &mut (Tree, Tree)) -> Result<f64> {
+fn by_hand((out, into): &mut (Tree, Tree)) -> Result<ByHand> {
     out.restore()?;
     out.forget_images();
     std::thread::sleep(SETTLING);
     let began = Instant::now();
     out.dump()?;
+    let dump = began.elapsed().as_secs_f64();
     into.restore()?;
-    let took = began.elapsed().as_secs_f64();
+    let restore = began.elapsed().as_secs_f64() - dump;
     into.forget_images();
     into.dump()?;
     std::thread::sleep(SETTLING);
     swap(out, into);
-    Ok(took)
+    Ok(ByHand { dump, restore })
 }
 
-fn figures(samples: &[(Switch, f64)]) -> Vec<Figure> {
-    let (ours, theirs) = samples.iter().map(|(ours, theirs)| (ours.took, *theirs)).unzip();
+fn figures(samples: &[(Switch, ByHand)]) -> Vec<Figure> {
+    let (ours, theirs) =
+        samples.iter().map(|(ours, theirs)| (ours.took, theirs.dump + theirs.restore)).unzip();
     let pairs = Pairs::new(ours, theirs);
     let part = |kind| {
         median(samples.iter().map(|(ours, _)| {
@@ -101,13 +109,16 @@ fn figures(samples: &[(Switch, f64)]) -> Vec<Figure> {
         }))
     };
     let detail = format!(
-        "{}; of ours freeze {:.2}, flush {:.2}, dump {:.2}, release {:.2}, restore {:.2} s",
+        "{}; of ours freeze {:.2}, flush {:.2}, dump {:.2}, release {:.2}, restore {:.2} s; \
+         by hand dump {:.2}, restore {:.2} s",
         pairs.detail("coswitch", "by hand", 1.0, "s"),
         part(PhaseKind::Freeze),
         part(PhaseKind::Flush),
         part(PhaseKind::Dump),
         part(PhaseKind::Release),
         part(PhaseKind::Restore),
+        median(samples.iter().map(|(_, theirs)| theirs.dump)),
+        median(samples.iter().map(|(_, theirs)| theirs.restore)),
     );
     let name = "sequential switch of 2 x 512 MiB, by criu by hand";
     vec![Figure::bounded(name, pairs.ratio(), "x", Bound::AtMost(1.25)).of(detail)]
