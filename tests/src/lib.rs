@@ -22,13 +22,37 @@ fn turn() -> std::sync::MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// What a failing test's programs and daemons said last; CRIU's logs, thousands of lines each, are left out.
+/// The directory of a test's logs and outputs. A failing test shows what they say last.
+#[derive(Debug)]
+struct Papers(tempfile::TempDir);
+
+impl Papers {
+    fn new(name: &str) -> Self {
+        Self(tempfile::Builder::new().prefix(&format!("{name}-")).tempdir().expect("a temporary directory"))
+    }
+
+    fn path(&self) -> &std::path::Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Papers {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tell_files(self.path());
+        }
+    }
+}
+
+/// The directory of snapshots among them: CRIU's logs in it have thousands of lines each, and are not told.
+const STORE: &str = "store";
+
 fn tell_files(dir: &std::path::Path) {
     const TAIL_BYTES: usize = 2000;
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if path.is_dir() && name != stage::STORE {
+        if path.is_dir() && name != STORE {
             tell_files(&path);
         } else if [".out", ".err", ".log"].iter().any(|end| name.ends_with(end)) {
             let bytes = std::fs::read(&path).unwrap_or_default();

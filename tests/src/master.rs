@@ -21,10 +21,9 @@ use nix::{
     unistd::Pid,
 };
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::{
-    parts,
+    Papers, STORE, parts,
     traces::{MARK, Traces},
 };
 
@@ -32,8 +31,8 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// A running master.
 pub struct Master {
-    dir: TempDir,
-    process: Child,
+    papers: Papers,
+    process: Living,
     traces: Traces,
     mark: String,
     _turn: MutexGuard<'static, ()>,
@@ -50,6 +49,7 @@ pub struct Ended {
     pub complaints: String,
     /// Its journal.
     pub events: Vec<RunEvent>,
+    _papers: Papers,
 }
 
 impl Master {
@@ -63,20 +63,20 @@ impl Master {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let turn = crate::turn();
         let mark = format!("master-{}-{:03}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
-        let dir =
-            tempfile::Builder::new().prefix(&format!("{mark}-")).tempdir().expect("a temporary directory");
-        let (file, store) = (dir.path().join("jobs.yaml"), dir.path().join("store"));
+        let papers = Papers::new(&mark);
+        let dir = papers.path();
+        let (file, store) = (dir.join("jobs.yaml"), dir.join(STORE));
         let null = parts::programs().path(coswitch_examples::Program::Null);
         let bin = null.parent().expect("programs lie in a directory").display().to_string();
         let text = run_file.replace("{bin}", &bin).replace("{store}", &store.display().to_string());
         fs::write(&file, text).expect("a run file");
-        let create = |name| File::create(dir.path().join(name)).expect("a file");
+        let create = |name| File::create(dir.join(name)).expect("a file");
         let process = Command::new(parts::coswitch())
             .args(["run", "--quiet", "--output", "json", "--out"])
-            .arg(dir.path().join("out"))
+            .arg(dir.join("out"))
             .arg(&file)
             .env(MARK, &mark)
-            .current_dir(dir.path())
+            .current_dir(dir)
             .stdin(Stdio::null())
             .stdout(create("report.json"))
             .stderr(create("master.err"))
@@ -85,13 +85,13 @@ impl Master {
         // Its name is made of its process id and the time that it was started: it is known as long as it lives.
         let name = RunName::of(process.id()).expect("it has just been started").to_string();
         let traces = Traces::of(&name, &mark, &store);
-        Self { dir, process, traces, mark, _turn: turn }
+        Self { papers, process: Living(process), traces, mark, _turn: turn }
     }
 
     /// Its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.process.id()
+        self.process.0.id()
     }
 
     /// The processes of the run whose name (`comm`) is that.
@@ -105,19 +105,19 @@ impl Master {
     /// What has happened so far.
     #[must_use]
     pub fn events(&self) -> Vec<RunEvent> {
-        journal::read(&self.dir.path().join("out").join(journal::FILE_NAME)).unwrap_or_default()
+        journal::read(&self.papers.path().join("out").join(journal::FILE_NAME)).unwrap_or_default()
     }
 
     /// The directory that `{store}` stands for.
     #[must_use]
     pub fn store(&self) -> PathBuf {
-        self.dir.path().join("store")
+        self.papers.path().join(STORE)
     }
 
     /// The run's directory: outputs and logs.
     #[must_use]
     pub fn out(&self) -> PathBuf {
-        self.dir.path().join("out")
+        self.papers.path().join("out")
     }
 
     /// Waits until `done`.
@@ -127,7 +127,7 @@ impl Master {
     pub fn until(&mut self, what: &str, limit: Duration, done: impl Fn(&Self) -> bool) {
         let began = Instant::now();
         while !done(self) {
-            let ended = self.process.try_wait().expect("it is our child");
+            let ended = self.process.0.try_wait().expect("it is our child");
             assert!(ended.is_none(), "{} ended before {what}: {ended:?}", self.mark);
             assert!(began.elapsed() < limit, "waited {limit:?} for {what}");
             thread::sleep(POLL);
@@ -159,19 +159,22 @@ impl Master {
         let status = self.wait(limit);
         look();
         self.traces.assert_nothing_left(clean);
-        let read = |name| fs::read_to_string(self.dir.path().join(name)).unwrap_or_default();
+        let events = self.events();
+        let read = |name| fs::read_to_string(self.papers.path().join(name)).unwrap_or_default();
+        let (report, complaints) = (read("report.json"), read("master.err"));
         Ended {
             code: status.code(),
-            report: serde_json::from_str(&read("report.json")).ok(),
-            complaints: read("master.err"),
-            events: self.events(),
+            report: serde_json::from_str(&report).ok(),
+            complaints,
+            events,
+            _papers: self.papers,
         }
     }
 
     fn wait(&mut self, limit: Duration) -> ExitStatus {
         let began = Instant::now();
         loop {
-            if let Some(status) = self.process.try_wait().expect("it is our child") {
+            if let Some(status) = self.process.0.try_wait().expect("it is our child") {
                 return status;
             }
             assert!(began.elapsed() < limit, "coswitch run did not end within {limit:?}");
@@ -180,13 +183,13 @@ impl Master {
     }
 }
 
-impl Drop for Master {
+/// A test that fails while the master runs ends it.
+struct Living(Child);
+
+impl Drop for Living {
     fn drop(&mut self) {
-        if thread::panicking() {
-            crate::tell_files(self.dir.path());
-        }
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -22,7 +22,6 @@ use coswitch_dispatcher::{
     protocol::{Order, Outcome, Report},
 };
 use coswitch_policies::{Bytes, JobId, NodeId};
-use tempfile::TempDir;
 use tokio::{
     runtime::Runtime,
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -30,6 +29,7 @@ use tokio::{
 };
 
 use crate::{
+    Papers, STORE,
     act::Act,
     parts,
     traces::{MARK, Traces},
@@ -40,8 +40,6 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// For a program to run to its end.
 pub const RUN_LIMIT: Duration = Duration::from_secs(180);
 const LEFT_LIMIT: Duration = Duration::from_secs(10);
-/// The directory of snapshots, beside logs and outputs.
-pub(crate) const STORE: &str = "store";
 /// Memory is not what these tests are about.
 const NODE_MEMORY: Bytes = Bytes::mib(8192);
 
@@ -110,25 +108,12 @@ pub fn play(nodes: u32, test: impl FnOnce(&mut Stage) + Send) {
     outcome.unwrap_or_else(|panicked| panic::resume_unwind(panicked));
 }
 
-/// A failing test shows what programs and daemons said last.
-impl Drop for Papers {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            crate::tell_files(self.0.path());
-        }
-    }
-}
-
-/// The directory of logs and outputs.
-struct Papers(TempDir);
-
 impl Stage {
     fn set(count: u32) -> Self {
         static STAGES: AtomicU32 = AtomicU32::new(0);
         let run = format!("test-{}-{:03}", std::process::id(), STAGES.fetch_add(1, Ordering::Relaxed));
-        let dir =
-            tempfile::Builder::new().prefix(&format!("{run}-")).tempdir().expect("a temporary directory");
-        let store = dir.path().join(STORE);
+        let papers = Papers::new(&run);
+        let store = papers.path().join(STORE);
         let mut traces = Traces::of(&run, &run, &store);
         fabric::enter_head().expect("root may make network namespaces");
         traces.note_namespace("thread-self");
@@ -141,7 +126,7 @@ impl Stage {
             memory: NODE_MEMORY,
             rate: None,
             store: Some(store),
-            logs: dir.path().to_path_buf(),
+            logs: papers.path().to_path_buf(),
             daemon,
             launcher,
             driver,
@@ -153,7 +138,7 @@ impl Stage {
         let (report_to, reports) = unbounded_channel();
         Self {
             run,
-            papers: Papers(dir),
+            papers,
             cluster: connected.expect("the daemons answer"),
             nodes,
             traces,
@@ -179,7 +164,7 @@ impl Stage {
     /// Launches a job; it runs when [`Stage::settle`] says so.
     pub fn launch(&mut self, act: Act) -> JobId {
         let job = JobId(u32::try_from(self.actors.len()).expect("few jobs"));
-        let output = self.papers.0.path().join(job.to_string());
+        let output = self.papers.path().join(job.to_string());
         let mut env: Vec<(String, String)> = env::vars().collect();
         env.push((MARK.into(), self.run.clone()));
         let request = LaunchRequest {
@@ -187,7 +172,7 @@ impl Stage {
             placement: act.placement.clone(),
             command: act.command.clone(),
             env,
-            cwd: self.papers.0.path().to_path_buf(),
+            cwd: self.papers.path().to_path_buf(),
             output: output.clone(),
             wait: act.wait,
         };
@@ -315,7 +300,7 @@ impl Stage {
             }
             Report::Ended(outcome) => actor.life = Life::Ended(outcome),
             Report::Mended { what } => actor.mended.push(what),
-            Report::Phase(_) | Report::Traffic { .. } => {}
+            Report::Phase(_) | Report::Progress { .. } | Report::Traffic { .. } => {}
         }
     }
 
@@ -355,12 +340,12 @@ impl Stage {
     #[must_use]
     pub fn snapshots(&self, node: NodeId, job: JobId) -> PathBuf {
         let name = coswitch_daemon::node::node_name(&self.run, node);
-        self.papers.0.path().join(STORE).join(format!("coswitch-{name}")).join(job.to_string())
+        self.papers.path().join(STORE).join(format!("coswitch-{name}")).join(job.to_string())
     }
 
     /// The directory of logs and outputs.
     #[must_use]
     pub fn dir(&self) -> &Path {
-        self.papers.0.path()
+        self.papers.path()
     }
 }

@@ -9,6 +9,7 @@ use coswitch_policies::{JobId, NodeId};
 use coswitch_tests::{
     act::Act,
     parts,
+    seed::{seed, span},
     stage::{Life, PATIENCE, RUN_LIMIT, Stage, play},
 };
 use nix::{
@@ -79,6 +80,32 @@ fn a_rank_killed_after_a_restore_fails_its_job_all_the_same() {
         kill_one(&wait_for_ranks(stage, job, "ring-check", 4));
         let outcome = stage.end_of(job, PATIENCE);
         assert!(matches!(outcome, Outcome::RankFailed { exit: Exit::Signal(9), .. }), "{outcome:?}");
+    });
+}
+
+#[test]
+fn a_job_ends_when_told_to_even_if_its_restore_hangs_because_a_rank_was_killed_in_it() {
+    let mut seed = seed();
+    play(2, |stage| {
+        for _ in 0..4 {
+            let job = launch(stage, endless());
+            stage.run_for(Duration::from_millis(500));
+            assert!(stage.park(job));
+            stage.order(job, Order::Restore);
+            stage.until("a rank to appear", PATIENCE, |stage| {
+                stage.actors[&job].life == Life::Running || !stage.processes(job, "ring-check").is_empty()
+            });
+            stage.run_for(span(&mut seed, Duration::from_millis(60)));
+            let ranks = stage.processes(job, "ring-check");
+            ranks.first().into_iter().for_each(|_| kill_one(&ranks));
+            stage.run_for(Duration::from_secs(2));
+            stage.order(job, Order::End);
+            stage.end_of(job, PATIENCE);
+            assert!(
+                !stage.actors[&job].mended.iter().any(|what| what.contains("no answer")),
+                "it was left behind"
+            );
+        }
     });
 }
 
