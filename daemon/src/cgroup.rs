@@ -153,6 +153,11 @@ impl NodeCgroup {
         Ok(JobCgroup { unified, memory, version_1: self.hierarchies.memory_v1.is_some() })
     }
 
+    /// Kills every process of a job, whose group may have gone already; does not wait.
+    pub fn kill_job(&self, name: &str) {
+        let _ = write(&self.unified().join(name).join("cgroup.kill"), "1");
+    }
+
     /// Kills whatever is in the groups of a node and removes them; the daemon of that node may be long dead.
     ///
     /// # Errors

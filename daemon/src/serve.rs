@@ -185,6 +185,7 @@ impl Serving {
             self.apps.entry(job).or_insert_with(|| App::start(Arc::clone(&self.node), job));
         }
         match (self.apps.get(&job), request) {
+            (Some((app, _)), AppRequest::Release) => app.release(Arc::clone(&self.node), job),
             (Some((app, _)), request) => app.note(Note::Request(request)),
             (None, AppRequest::Release) => self.node.tell(Event::App { job, event: AppEvent::Released }),
             (None, _) => {
@@ -245,8 +246,9 @@ impl Serving {
     }
 
     async fn release_all(&mut self) {
-        for (job, (app, task)) in std::mem::take(&mut self.apps) {
-            app.note(Note::Request(AppRequest::Release));
+        let apps = std::mem::take(&mut self.apps);
+        apps.iter().for_each(|(job, (app, _))| app.release(Arc::clone(&self.node), *job));
+        for (job, (_, task)) in apps {
             if timeout(RELEASE_LIMIT, task).await.is_err() {
                 error!(%job, "the application could not be released in time");
             }

@@ -37,6 +37,9 @@ use crate::{
     protocol::{AppEvent, AppRequest, Event, Exit, LaunchRequest, RankTraffic, Step},
 };
 
+/// A step that began just before it was killed has new processes.
+const KILL_EVERY: Duration = Duration::from_millis(200);
+
 /// What all applications of a node share.
 pub struct Node {
     /// As told at the start.
@@ -93,6 +96,21 @@ impl App {
         };
         let span = info_span!("app", %job);
         (Self { notes }, tokio::spawn(part.run(inbox).instrument(span)))
+    }
+
+    /// Ends the task and removes everything of the application. What the task is busy with may take long, or hang: a
+    /// restore does when a process is killed in it. With its processes killed under it, it fails soon.
+    pub fn release(&self, node: Arc<Node>, job: JobId) {
+        self.note(Note::Request(AppRequest::Release));
+        let notes = self.notes.clone();
+        tokio::spawn(async move {
+            loop {
+                node.cgroup.kill_job(&job.to_string());
+                if tokio::time::timeout(KILL_EVERY, notes.closed()).await.is_ok() {
+                    return;
+                }
+            }
+        });
     }
 
     /// Leaves a note; a task that has ended needs none.
