@@ -91,14 +91,14 @@ fn set_up() -> Result<Option<(LaunchSpec, Arc<Segment>)>, SetUpError> {
 
 fn prepare(spec: &LaunchSpec) -> Result<Arc<Segment>, SetUpError> {
     setsid().map_err(SetUpError::Session)?;
-    // CRIU mounts a /proc in the working directory of the tree it dumps: so each launcher has one of its own.
-    chdir(spec.segment.parent().unwrap_or(Path::new("/"))).map_err(SetUpError::Session)?;
     let open = |result: io::Result<File>, path: &PathBuf| {
         result.map_err(|source| SetUpError::Open { path: path.clone(), source })
     };
     let null = open(File::open("/dev/null"), &"/dev/null".into())?;
     let log = open(OpenOptions::new().append(true).create(true).open(&spec.log), &spec.log)?;
     let segment = Segment::open(&spec.segment)?;
+    // CRIU mounts a /proc in the working directory of the tree it dumps: so each launcher has one of its own.
+    chdir(spec.segment.parent().unwrap_or(Path::new("/"))).map_err(SetUpError::Session)?;
     for &coswitch_launcher::RankSpec { rank, local, .. } in &spec.ranks {
         if segment.local_of(rank) != Some(local) {
             return Err(SetUpError::Stranger { rank, local });
