@@ -31,8 +31,9 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// A running master.
 pub struct Master {
-    papers: Papers,
+    // Dropped in this order: it ends before its papers go.
     process: Living,
+    papers: Papers,
     traces: Traces,
     mark: String,
     _turn: MutexGuard<'static, ()>,
@@ -81,11 +82,12 @@ impl Master {
             .stdout(create("report.json"))
             .stderr(create("master.err"))
             .spawn()
+            .map(Living)
             .expect("coswitch starts");
-        // Its name is made of its process id and the time that it was started: it is known as long as it lives.
-        let name = RunName::of(process.id()).expect("it has just been started").to_string();
+        // The run is named after the process as long as that lives. One that has refused its run file by now has none.
+        let name = RunName::of(process.0.id()).map_or_else(|| mark.clone(), |name| name.to_string());
         let traces = Traces::of(&name, &mark, &store);
-        Self { papers, process: Living(process), traces, mark, _turn: turn }
+        Self { papers, process, traces, mark, _turn: turn }
     }
 
     /// Its process id.
