@@ -13,6 +13,7 @@ mod test;
 mod workspace;
 
 use clap::Parser;
+use std::process::ExitCode;
 
 #[derive(Parser)]
 #[command(
@@ -33,13 +34,20 @@ enum Act {
     Bench(bench::Args),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Act::parse() {
+fn main() -> ExitCode {
+    let done = match Act::parse() {
         Act::Setup(args) => setup::run(&args),
         Act::Demo(args) => demo::run(&args),
         Act::Test(args) => test::run(&args),
         Act::Check(args) => check::run(&args),
         Act::Bench(args) => bench::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
 

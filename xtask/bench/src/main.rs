@@ -81,8 +81,20 @@ impl Name {
     }
 }
 
-fn main() -> Result<ExitCode> {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(missed) if missed && arguments.check => ExitCode::FAILURE,
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Measures and prints; says whether a target was missed.
+fn run(arguments: &Arguments) -> Result<bool> {
     let mut names: Vec<Name> = arguments.names.iter().flat_map(|name| name.parts()).collect();
     if names.is_empty() {
         names = Name::SINGLE.to_vec();
@@ -97,6 +109,5 @@ fn main() -> Result<ExitCode> {
             .extend(name.measure(arguments.rounds).with_context(|| format!("failed to measure {name:?}"))?);
     }
     figure::print(&figures, &conditions, arguments.json)?;
-    let missed = figures.iter().any(Figure::is_missed);
-    Ok(if arguments.check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(figures.iter().any(Figure::is_missed))
 }
