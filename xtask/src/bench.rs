@@ -23,7 +23,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::run(&args.setup)?;
     let workspace = Workspace::new(&args.setup)?;
-    command::show(&mut workspace.build(), BUILD_LIMIT).context("the release build failed")?;
+    command::show(&mut workspace.build("release"), BUILD_LIMIT).context("the release build failed")?;
     command::show(&mut workspace.make_programs(), BUILD_LIMIT)
         .context("the example programs do not compile")?;
     command::show(workspace.program("coswitch-bench").args(&args.rest), LIMIT)

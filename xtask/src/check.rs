@@ -2,6 +2,7 @@
 
 use crate::command;
 use crate::setup;
+use crate::test::PROFILE;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result};
 use std::time::Duration;
@@ -13,8 +14,8 @@ pub(crate) fn run(args: &setup::Args) -> Result<()> {
     let workspace = Workspace::new(args)?;
     let formatted = command::show(&mut workspace.cargo(&["fmt", "--all", "--check"]), LIMIT);
     formatted.context("the format differs: `cargo fmt --all` mends it")?;
-    // In release, so that `cargo xtask test` finds build scripts and macros compiled.
-    let lints = ["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    // In its profile, so that `cargo xtask test` finds build scripts and macros compiled.
+    let lints = ["clippy", "--profile", PROFILE, "--workspace", "--all-targets", "--", "-D", "warnings"];
     command::show(&mut workspace.cargo(&lints), LIMIT).context("clippy has complaints")?;
     check_dependencies(&workspace, args).context("a dependency is not allowed by deny.toml")
 }

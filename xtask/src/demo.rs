@@ -22,7 +22,7 @@ const REPORT_LIMIT: Duration = Duration::from_secs(30);
 pub(crate) fn run(args: &setup::Args) -> Result<()> {
     setup::run(args)?;
     let workspace = Workspace::new(args)?;
-    command::show(&mut workspace.build(), BUILD_LIMIT).context("the release build failed")?;
+    command::show(&mut workspace.build("release"), BUILD_LIMIT).context("the release build failed")?;
     command::show(&mut workspace.make_programs(), BUILD_LIMIT)
         .context("the example programs do not compile")?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();

@@ -1,7 +1,7 @@
-//! `cargo xtask test`: set-up, release build, and every test of the workspace against it.
+//! `cargo xtask test`: set-up, a build, and every test of the workspace against it.
 //!
-//! Release throughout: tests that switch jobs run the programs that were built just before, and one profile is
-//! compiled once.
+//! One optimised profile throughout, `ci`: tests that switch jobs run the programs that were built just before, and
+//! nothing is compiled twice.
 
 use crate::command;
 use crate::setup;
@@ -9,6 +9,8 @@ use crate::workspace::Workspace;
 use anyhow::{Context, Result};
 use std::time::Duration;
 
+/// Of the root `Cargo.toml`; `cargo xtask check` uses it too.
+pub(crate) const PROFILE: &str = "ci";
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 const LIMIT: Duration = Duration::from_secs(3600);
 
@@ -17,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(3600);
 pub(crate) struct Args {
     #[command(flatten)]
     setup: setup::Args,
-    /// Passed to `cargo test --release`: which packages and tests [default: --workspace].
+    /// Passed to `cargo test`: which packages and tests [default: --workspace].
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
@@ -26,10 +28,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::run(&args.setup)?;
     let workspace = Workspace::new(&args.setup)?;
-    command::show(&mut workspace.build(), BUILD_LIMIT).context("the release build failed")?;
+    command::show(&mut workspace.build(PROFILE), BUILD_LIMIT).context("the build failed")?;
     command::show(&mut workspace.make_programs(), BUILD_LIMIT)
         .context("the example programs do not compile")?;
-    let mut test = workspace.cargo(&["test", "--release"]);
+    let mut test = workspace.cargo(&["test", "--profile", PROFILE]);
     match args.rest.is_empty() {
         true => test.arg("--workspace"),
         false => test.args(&args.rest),

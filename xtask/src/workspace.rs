@@ -49,9 +49,9 @@ impl Workspace {
         command
     }
 
-    /// The release build of everything: programs that are run lie beside each other.
-    pub(crate) fn build(&self) -> Command {
-        self.cargo(&["build", "--release", "--workspace"])
+    /// Builds everything in a profile: programs that are run lie beside each other.
+    pub(crate) fn build(&self, profile: &str) -> Command {
+        self.cargo(&["build", "--profile", profile, "--workspace"])
     }
 
     /// The example programs.
