@@ -140,6 +140,11 @@ mod tests {
         let traces = Traces::of("no-such-run", "a-mark", Path::new("/nowhere"));
         assert_eq!(traces.left(), Vec::<String>::new());
         let mut child = std::process::Command::new("sleep").arg("60").env(MARK, "a-mark").spawn().unwrap();
+        // Its environment can be read only some time after it began to run its program.
+        let began = Instant::now();
+        while traces.processes().is_empty() && began.elapsed() < Duration::from_secs(10) {
+            thread::sleep(Duration::from_millis(1));
+        }
         assert_eq!(traces.processes(), [child.id()]);
         child.kill().unwrap();
         while stat(&child.id().to_string()).is_some_and(|(state, _)| state != "Z") {
