@@ -1,4 +1,4 @@
-//! cgroups of a node and of each application on it.
+//! cgroups of a node and of each application on it; for the processor see `cpu_group`.
 //!
 //! Freezing is always version 2 (`cgroup.freeze`). Memory comes from version 2 where its controller is there, else
 //! from version 1: many machines mount both, and the controller is in only one of them. In every hierarchy used, the
@@ -16,7 +16,9 @@ use coswitch_policies::{Bytes, JobId};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use thiserror::Error;
 
-const PARENT: &str = "coswitch";
+use crate::cpu_group::{self, CpuController};
+
+pub(crate) const PARENT: &str = "coswitch";
 
 /// Why a cgroup could not be used.
 #[derive(Debug, Error)]
@@ -48,6 +50,8 @@ pub struct Hierarchies {
     unified: PathBuf,
     /// `None` where version 2 has the memory controller.
     memory_v1: Option<PathBuf>,
+    /// `None` where neither version has the cpu controller.
+    cpu: Option<CpuController>,
 }
 
 impl Hierarchies {
@@ -58,20 +62,32 @@ impl Hierarchies {
     pub fn find() -> Result<Self, CgroupError> {
         let table = PathBuf::from("/proc/self/mounts");
         let mounts = fs::read_to_string(&table).map_err(|error| CgroupError::File(table, error))?;
-        let mut rows = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let rows: Vec<Vec<&str>> = mounts.lines().map(|line| line.split(' ').collect()).collect();
         let unified = rows
-            .clone()
+            .iter()
             .find(|row| row.get(2) == Some(&"cgroup2"))
             .map(|row| PathBuf::from(row[1]))
             .ok_or(CgroupError::NoVersion2)?;
         let controllers = fs::read_to_string(unified.join("cgroup.controllers")).unwrap_or_default();
-        if controllers.split_whitespace().any(|name| name == "memory") {
-            return Ok(Self { unified, memory_v1: None });
-        }
-        let memory = rows
-            .find(|row| row.get(2) == Some(&"cgroup") && row[3].split(',').any(|option| option == "memory"))
-            .map(|row| PathBuf::from(row[1]));
-        Ok(Self { unified, memory_v1: Some(memory.ok_or(CgroupError::NoMemory)?) })
+        let in_v2 = |controller: &str| controllers.split_whitespace().any(|name| name == controller);
+        let in_v1 = |controller: &str| {
+            let has = |row: &&Vec<&str>| {
+                row.get(2) == Some(&"cgroup") && row[3].split(',').any(|option| option == controller)
+            };
+            rows.iter().find(has).map(|row| PathBuf::from(row[1]))
+        };
+        let memory_v1 =
+            if in_v2("memory") { None } else { Some(in_v1("memory").ok_or(CgroupError::NoMemory)?) };
+        let cpu = if in_v2("cpu") { Some(CpuController::V2) } else { in_v1("cpu").map(CpuController::V1) };
+        Ok(Self { unified, memory_v1, cpu })
+    }
+
+    pub(crate) fn unified(&self) -> &Path {
+        &self.unified
+    }
+
+    pub(crate) fn cpu(&self) -> Option<&CpuController> {
+        self.cpu.as_ref()
     }
 
     fn roots(&self) -> impl Iterator<Item = &PathBuf> {
@@ -163,6 +179,7 @@ impl NodeCgroup {
     /// # Errors
     /// [`CgroupError`]
     pub fn destroy(hierarchies: &Hierarchies, name: &str, limit: Duration) -> Result<(), CgroupError> {
+        cpu_group::remove(hierarchies);
         for root in hierarchies.roots() {
             let node = root.join(PARENT).join(name);
             for job in sub_groups(&node) {
@@ -320,18 +337,18 @@ fn sub_groups(dir: &Path) -> Vec<PathBuf> {
     entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
 }
 
-fn make_dir(dir: &Path) -> Result<(), CgroupError> {
+pub(crate) fn make_dir(dir: &Path) -> Result<(), CgroupError> {
     fs::create_dir_all(dir).map_err(|error| CgroupError::File(dir.to_path_buf(), error))
 }
 
-fn write(path: &Path, text: &str) -> Result<(), CgroupError> {
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), CgroupError> {
     let result =
         fs::OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(text.as_bytes()));
     result.map_err(|error| CgroupError::File(path.to_path_buf(), error))
 }
 
 /// Also succeeds where the directory has gone already.
-fn remove_dir(dir: &Path) -> Result<(), CgroupError> {
+pub(crate) fn remove_dir(dir: &Path) -> Result<(), CgroupError> {
     match fs::remove_dir(dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(CgroupError::File(dir.to_path_buf(), error))

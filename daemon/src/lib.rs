@@ -7,6 +7,7 @@
 pub mod app;
 pub mod cgroup;
 pub mod children;
+mod cpu_group;
 pub mod cut;
 pub mod fabric;
 pub mod node;

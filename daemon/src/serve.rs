@@ -22,7 +22,7 @@ use tracing::{error, info, warn};
 use crate::{
     app::{App, Node, Note},
     cgroup::{Hierarchies, NodeCgroup},
-    fabric,
+    cpu_group, fabric,
     node::{self, NodeConfig, VirtualLink},
     plane::{Command, Plane, PlaneEvent, connect},
     protocol::{AppEvent, AppRequest, Event, Member, Request, Step},
@@ -77,7 +77,13 @@ fn say(word: &str) {
 async fn serve(config: NodeConfig) -> anyhow::Result<()> {
     let hierarchies = Hierarchies::find()?;
     let (name, store) = (config.name(), config.store.clone());
+    if let Err(error) = cpu_group::enter(&hierarchies) {
+        warn!(%error, "ranks and data plane are in different scheduling groups: messages will be slow");
+    }
     let result = set_up_and_serve(config, hierarchies.clone()).await;
+    if let Err(error) = cpu_group::leave(&hierarchies) {
+        warn!(%error, "the daemons' scheduling group stays behind");
+    }
     // Also what a failed set-up has left, and what a failed release could not remove.
     node::destroy(&hierarchies, &name, Some(&store), DESTROY_LIMIT)
         .context("failed to remove what is left")?;

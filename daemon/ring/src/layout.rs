@@ -62,7 +62,7 @@ impl SegmentSpec {
             chunk_bytes: 128 << 10,
             chunks_per_rank: 32,
             wait: WaitPolicy::default(),
-            spin: Duration::from_micros(50),
+            spin: Duration::from_micros(200),
         }
     }
 }

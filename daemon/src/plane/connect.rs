@@ -12,6 +12,7 @@
 //! certificate gets a link.
 
 use std::{
+    ffi::OsString,
     io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
     sync::Arc,
@@ -19,6 +20,7 @@ use std::{
 };
 
 use coswitch_policies::NodeId;
+use nix::sys::socket::{setsockopt, sockopt::TcpCongestion};
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use thiserror::Error;
 
@@ -119,6 +121,9 @@ fn limit_waits(stream: &TcpStream) -> io::Result<()> {
 
 /// From here on the data plane's thread owns the stream and never blocks in it.
 fn ready(stream: TcpStream) -> Result<TcpStream, LinkError> {
+    // A congestion control that spaces packets out by time (bbr) halves the bandwidth of a link without delay; where
+    // the kernel has no cubic, its own choice stays.
+    let _ = setsockopt(&stream, TcpCongestion, &OsString::from("cubic"));
     stream.set_nonblocking(true)?;
     Ok(stream)
 }

@@ -22,7 +22,7 @@ use super::{Command, PlaneEvent, apps::Apps, link::Link, watch::Watch};
 use crate::cut::Input;
 
 /// Competitive: about what going to sleep and being woken costs.
-const LOOK_ON: Duration = Duration::from_micros(50);
+const LOOK_ON: Duration = Duration::from_micros(200);
 const SLEEP_MAX: Duration = Duration::from_millis(250);
 
 pub(crate) struct Loop {
