@@ -10,6 +10,7 @@
 //! | [`placement`], [`packing`] | ranks to nodes; jobs to rows |
 //! | [`matrix`], [`invariant`] | the Ousterhout matrix; what must hold of it |
 //! | [`event`], [`decision`], [`scheduler`] | what happened; what follows; how |
+//! | [`allocate`], [`machine`], [`queue`] | space sharing: which nodes; node sets and hours; whose turn it is |
 //! | [`metrics`] | what the numbers at the end mean |
 //! | [`explain`] | the matrix as a grid and in words |
 
@@ -17,6 +18,7 @@
 #[macro_use]
 pub mod noun;
 
+pub mod allocate;
 pub mod cluster;
 pub mod decision;
 pub mod event;
@@ -25,10 +27,12 @@ mod id;
 pub mod invariant;
 pub mod job;
 pub mod limits;
+pub mod machine;
 pub mod matrix;
 pub mod metrics;
 pub mod packing;
 pub mod placement;
+pub mod queue;
 pub mod scheduler;
 
 pub use cluster::Cluster;

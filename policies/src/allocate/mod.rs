@@ -1,0 +1,142 @@
+//! Allocators: which nodes a job gets to itself (space sharing).
+//!
+//! Every machine is a rectangle of units: a line of nodes is one unit high, a mesh is `width × height` nodes, and SMP nodes
+//! are `nodes × CPUs`. An allocation is a list of rectangles, so a job of 100,000 nodes costs no more than one of two.
+//!
+//! | file | allocator | follows |
+//! | --- | --- | --- |
+//! | `first_fit` | the lowest free nodes, wherever they lie | the usual baseline |
+//! | `contiguous` | the first run of neighbours that is long enough | the usual baseline |
+//!
+//! Invariants, which the property tests of `tests/allocate.rs` check for all of them: two jobs never hold the same unit; free and
+//! held units are all units; when every job has left, the machine is as it was in the beginning.
+
+mod contiguous;
+mod first_fit;
+mod rect;
+mod runs;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+pub use contiguous::Contiguous;
+pub use first_fit::FirstFit;
+pub use rect::{Mesh, Rect};
+
+use crate::JobId;
+
+/// What a job wants to have to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Request {
+    /// Nodes.
+    pub nodes: u32,
+    /// CPUs on each of them; 1 where nodes are not divided.
+    pub cpus: u32,
+}
+
+impl Request {
+    /// `nodes` undivided nodes.
+    #[must_use]
+    pub const fn nodes(nodes: u32) -> Self {
+        Self { nodes, cpus: 1 }
+    }
+
+    /// Nodes × CPUs.
+    #[must_use]
+    pub const fn units(self) -> u32 {
+        self.nodes.saturating_mul(self.cpus)
+    }
+}
+
+/// What a job got: rectangles that do not overlap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allocation {
+    /// What it had asked for.
+    pub request: Request,
+    /// What it holds, in the order in which it was found.
+    pub blocks: Vec<Rect>,
+}
+
+impl Allocation {
+    /// Units held: never fewer than asked for.
+    #[must_use]
+    pub fn units(&self) -> u32 {
+        self.blocks.iter().map(|block| block.area()).sum()
+    }
+
+    /// Units held that nobody asked for: internal fragmentation.
+    #[must_use]
+    pub fn excess(&self) -> u32 {
+        self.units() - self.request.units()
+    }
+}
+
+/// How badly a machine is cut up, in units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fragmentation {
+    /// Units there are.
+    pub total: u32,
+    /// Units nobody holds.
+    pub free: u32,
+    /// Units held that nobody asked for.
+    pub internal: u32,
+    /// The largest free block.
+    pub largest_block: u32,
+    /// The largest request (of one CPU a node) that would be granted now.
+    pub largest_request: u32,
+}
+
+impl Fragmentation {
+    /// The share of the held units that nobody asked for.
+    #[must_use]
+    pub fn internal_share(&self) -> f64 {
+        share(self.internal, self.total - self.free)
+    }
+
+    /// The share of the free units that no single request can have: 0 for an allocator that takes any free nodes.
+    #[must_use]
+    pub fn external_share(&self) -> f64 {
+        share(self.free - self.largest_request.min(self.free), self.free)
+    }
+
+    /// The share of the free units outside the largest free block: how scattered they lie, granted or not.
+    #[must_use]
+    pub fn scatter_share(&self) -> f64 {
+        share(self.free - self.largest_block.min(self.free), self.free)
+    }
+}
+
+fn share(part: u32, whole: u32) -> f64 {
+    if whole == 0 { 0.0 } else { f64::from(part) / f64::from(whole) }
+}
+
+/// Chooses nodes for jobs. Same requests in the same order, same choice.
+pub trait Allocator: fmt::Debug + Send {
+    /// Gives `job` what it requests; `None` where that is not to be had now, and nothing changes.
+    ///
+    /// # Panics
+    /// Where the job holds something already.
+    fn allocate(&mut self, job: JobId, request: Request) -> Option<&Allocation>;
+
+    /// Takes back what `job` holds; `None` where it holds nothing.
+    fn release(&mut self, job: JobId) -> Option<Allocation>;
+
+    /// What `job` holds.
+    fn allocation(&self, job: JobId) -> Option<&Allocation>;
+
+    /// Units there are.
+    fn total(&self) -> u32;
+
+    /// Units nobody holds.
+    fn free(&self) -> u32;
+
+    /// Whether the empty machine grants `request`: otherwise it never will be.
+    fn can_ever_hold(&self, request: Request) -> bool;
+
+    /// The largest request (of one CPU a node) that would be granted now.
+    fn largest_request(&self) -> u32;
+
+    /// How badly the machine is cut up now.
+    fn fragmentation(&self) -> Fragmentation;
+}

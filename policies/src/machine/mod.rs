@@ -1,0 +1,336 @@
+//! The machine of a batch scheduler: node sets, the node groups made of them, and the hours of the day.
+//!
+//! Paper 002 §2.2: nodes are divided into *node sets* of equal nodes that do not overlap, each with its own allocator; *node groups*
+//! combine sets and may overlap; a group may use other sets in prime than in non-prime time. Each queue belongs to one group.
+//!
+//! A job is placed in two passes, as there: in the set of its group with the fewest free nodes that grants the whole
+//! request; where none does, in the sets of the group in the order of its definition, as much in each as it grants.
+
+mod calendar;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+pub use calendar::{Calendar, Period};
+
+use crate::{
+    JobId, SimTime,
+    allocate::{Allocation, Allocator, Request},
+};
+
+/// A node set, by its place in the list given to [`Machine::new`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SetId(pub u16);
+
+/// A node group, by its place in the list given to [`Machine::new`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GroupId(pub u16);
+
+/// Equal nodes that are allocated together.
+#[derive(Debug)]
+pub struct NodeSet {
+    /// What it is called.
+    pub name: String,
+    /// Who chooses among its nodes.
+    pub allocator: Box<dyn Allocator>,
+}
+
+/// The sets that the jobs of a queue may use, each list in the order of preference.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeGroup {
+    /// What it is called.
+    pub name: String,
+    /// In prime time.
+    pub prime: Vec<SetId>,
+    /// In non-prime time.
+    pub non_prime: Vec<SetId>,
+}
+
+impl NodeGroup {
+    /// The sets of `period`.
+    #[must_use]
+    pub fn sets(&self, period: Period) -> &[SetId] {
+        match period {
+            Period::Prime => &self.prime,
+            Period::NonPrime => &self.non_prime,
+        }
+    }
+}
+
+/// Why a machine makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum MachineError {
+    /// More sets than are told apart.
+    #[error("there are {0} node sets, more than 64")]
+    TooManySets(usize),
+    /// A group names a set that is not there.
+    #[error("node group `{group}` names node set {set}, and there are {sets}")]
+    UnknownSet {
+        /// The group.
+        group: String,
+        /// What it names, counted from 0.
+        set: u16,
+        /// How many there are.
+        sets: usize,
+    },
+    /// A group names a set twice.
+    #[error("node group `{group}` names node set {set} twice")]
+    SetTwice {
+        /// The group.
+        group: String,
+        /// What it names.
+        set: u16,
+    },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Machine {
+    sets: Vec<NodeSet>,
+    groups: Vec<NodeGroup>,
+    calendar: Calendar,
+    /// The sets in which a job holds nodes: bit `i` for set `i`.
+    homes: BTreeMap<JobId, u64>,
+}
+
+impl Machine {
+    /// A machine of `sets`.
+    ///
+    /// # Errors
+    /// Where a group does not fit the sets.
+    pub fn new(sets: Vec<NodeSet>, groups: Vec<NodeGroup>, calendar: Calendar) -> Result<Self, MachineError> {
+        if sets.len() > 64 {
+            return Err(MachineError::TooManySets(sets.len()));
+        }
+        for group in &groups {
+            for list in [&group.prime, &group.non_prime] {
+                check_sets(&group.name, list, sets.len())?;
+            }
+        }
+        Ok(Self { sets, groups, calendar, homes: BTreeMap::new() })
+    }
+
+    /// One set and one group, which is the whole of it at any hour.
+    #[must_use]
+    pub fn single(allocator: Box<dyn Allocator>) -> Self {
+        let all = NodeGroup { name: "all".into(), prime: vec![SetId(0)], non_prime: vec![SetId(0)] };
+        Self {
+            sets: vec![NodeSet { name: "all".into(), allocator }],
+            groups: vec![all],
+            calendar: Calendar::never_prime(),
+            homes: BTreeMap::new(),
+        }
+    }
+
+    /// Its sets.
+    #[must_use]
+    pub fn sets(&self) -> &[NodeSet] {
+        &self.sets
+    }
+
+    /// Its groups.
+    #[must_use]
+    pub fn groups(&self) -> &[NodeGroup] {
+        &self.groups
+    }
+
+    /// Its hours.
+    #[must_use]
+    pub const fn calendar(&self) -> &Calendar {
+        &self.calendar
+    }
+
+    /// Units there are in all sets.
+    #[must_use]
+    pub fn total(&self) -> u32 {
+        self.sets.iter().map(|set| set.allocator.total()).sum()
+    }
+
+    /// Units nobody holds in all sets.
+    #[must_use]
+    pub fn free(&self) -> u32 {
+        self.sets.iter().map(|set| set.allocator.free()).sum()
+    }
+
+    /// Units nobody holds in the sets that `group` may use at `now`.
+    #[must_use]
+    pub fn free_in(&self, now: SimTime, group: GroupId) -> u32 {
+        self.sets_of(now, group).iter().map(|set| self.set(*set).free()).sum()
+    }
+
+    /// Whether `group` grants `request` at some hour when all is free.
+    #[must_use]
+    pub fn can_ever_hold(&self, group: GroupId, request: Request) -> bool {
+        let Some(group) = self.groups.get(usize::from(group.0)) else { return false };
+        [&group.prime, &group.non_prime].into_iter().any(|sets| {
+            let total = sets.iter().map(|set| self.set(*set).total()).sum::<u32>();
+            sets.iter().any(|set| self.set(*set).can_ever_hold(request))
+                || (request.cpus == 1 && sets.len() > 1 && (1..=total).contains(&request.nodes))
+        })
+    }
+
+    /// Gives `job` what it requests; false where its group does not grant it now, and then nothing changes.
+    pub fn place(&mut self, now: SimTime, job: JobId, group: GroupId, request: Request) -> bool {
+        let period = self.calendar.period(now);
+        let Some(sets) = self.groups.get(usize::from(group.0)).map(|group| group.sets(period)) else {
+            return false;
+        };
+        let home = place_whole(&mut self.sets, sets, job, request)
+            .or_else(|| place_divided(&mut self.sets, sets, job, request));
+        if let Some(home) = home {
+            let before = self.homes.insert(job, home);
+            assert!(before.is_none(), "{job} holds nothing yet");
+        }
+        home.is_some()
+    }
+
+    /// Takes back what `job` holds; false where it holds nothing.
+    pub fn release(&mut self, job: JobId) -> bool {
+        let Some(home) = self.homes.remove(&job) else { return false };
+        release_all(&mut self.sets, home, job);
+        true
+    }
+
+    /// What `job` holds, set by set.
+    pub fn held_by(&self, job: JobId) -> impl Iterator<Item = (SetId, &Allocation)> + '_ {
+        let home = self.homes.get(&job).copied().unwrap_or(0);
+        (0u16..).zip(&self.sets).filter(move |(set, _)| home >> set & 1 == 1).filter_map(move |(set, of)| {
+            of.allocator.allocation(job).map(|allocation| (SetId(set), allocation))
+        })
+    }
+
+    /// When the sets of groups change next, if ever.
+    #[must_use]
+    pub fn next_change(&self, now: SimTime) -> Option<SimTime> {
+        let changes = self.groups.iter().any(|group| group.prime != group.non_prime);
+        changes.then(|| self.calendar.next_change(now)).flatten()
+    }
+
+    fn sets_of(&self, now: SimTime, group: GroupId) -> &[SetId] {
+        let period = self.calendar.period(now);
+        self.groups.get(usize::from(group.0)).map_or(&[], |group| group.sets(period))
+    }
+
+    fn set(&self, set: SetId) -> &dyn Allocator {
+        &*self.sets[usize::from(set.0)].allocator
+    }
+}
+
+fn check_sets(group: &str, list: &[SetId], sets: usize) -> Result<(), MachineError> {
+    for (index, set) in list.iter().enumerate() {
+        if usize::from(set.0) >= sets {
+            return Err(MachineError::UnknownSet { group: group.into(), set: set.0, sets });
+        }
+        if list[..index].contains(set) {
+            return Err(MachineError::SetTwice { group: group.into(), set: set.0 });
+        }
+    }
+    Ok(())
+}
+
+/// First pass: the set with the fewest free units that grants all of it.
+fn place_whole(sets: &mut [NodeSet], of: &[SetId], job: JobId, request: Request) -> Option<u64> {
+    let index = |set: &SetId| usize::from(set.0);
+    if let [only] = of {
+        return sets[index(only)].allocator.allocate(job, request).map(|_| 1 << only.0);
+    }
+    let mut order: Vec<&SetId> =
+        of.iter().filter(|set| sets[index(set)].allocator.free() >= request.units()).collect();
+    order.sort_by_key(|set| sets[index(set)].allocator.free());
+    order.into_iter().find_map(|set| sets[index(set)].allocator.allocate(job, request).map(|_| 1 << set.0))
+}
+
+/// Second pass: a part in each set, in the order of the group. Boxes of several CPUs are not divided.
+fn place_divided(sets: &mut [NodeSet], of: &[SetId], job: JobId, request: Request) -> Option<u64> {
+    if of.len() < 2 || request.cpus != 1 {
+        return None;
+    }
+    let (mut home, mut left) = (0, request.nodes);
+    for set in of {
+        let allocator = &mut sets[usize::from(set.0)].allocator;
+        let part = allocator.largest_request().min(left);
+        if part > 0 && allocator.allocate(job, Request::nodes(part)).is_some() {
+            home |= 1 << set.0;
+            left -= part;
+        }
+        if left == 0 {
+            return Some(home);
+        }
+    }
+    release_all(sets, home, job);
+    None
+}
+
+fn release_all(sets: &mut [NodeSet], home: u64, job: JobId) {
+    for (bit, set) in sets.iter_mut().enumerate() {
+        if home >> bit & 1 == 1 {
+            set.allocator.release(job).expect("a job holds nodes in the sets it was placed in");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocate::FirstFit;
+
+    /// The two tables of paper 002 §2.2: 16 fat and 8 thin nodes; group 3 uses both, group 4 keeps group 5 out by day.
+    fn example() -> Machine {
+        let set =
+            |name: &str, nodes| NodeSet { name: name.into(), allocator: Box::new(FirstFit::new(nodes)) };
+        let group = |prime: &[u16], non_prime: &[u16]| NodeGroup {
+            name: "g".into(),
+            prime: prime.iter().copied().map(SetId).collect(),
+            non_prime: non_prime.iter().copied().map(SetId).collect(),
+        };
+        let groups = vec![group(&[0], &[0]), group(&[1], &[1]), group(&[0, 1], &[0, 1]), group(&[], &[0])];
+        Machine::new(vec![set("fat", 16), set("thin", 8)], groups, Calendar::nine_to_five()).unwrap()
+    }
+
+    fn at(hour: u64) -> SimTime {
+        SimTime(hour * 3_600_000_000_000)
+    }
+
+    fn homes(machine: &Machine, job: u32) -> Vec<(u16, u32)> {
+        machine.held_by(JobId(job)).map(|(set, held)| (set.0, held.units())).collect()
+    }
+
+    #[test]
+    fn a_job_goes_to_the_set_with_the_fewest_nodes_that_suffice_then_to_several() {
+        let mut machine = example();
+        assert!(machine.place(at(12), JobId(0), GroupId(2), Request::nodes(6)));
+        assert!(machine.place(at(12), JobId(1), GroupId(2), Request::nodes(6)));
+        assert!(machine.place(at(12), JobId(2), GroupId(2), Request::nodes(12)));
+        assert_eq!(homes(&machine, 0), [(1, 6)]);
+        assert_eq!(homes(&machine, 1), [(0, 6)]);
+        assert_eq!(homes(&machine, 2), [(0, 10), (1, 2)]);
+        assert_eq!(machine.free(), 0);
+        assert!(machine.release(JobId(2)) && !machine.release(JobId(2)));
+        assert!(!machine.place(at(12), JobId(3), GroupId(2), Request::nodes(13)));
+        assert_eq!(machine.free(), 12);
+    }
+
+    #[test]
+    fn a_set_kept_for_short_jobs_by_day_is_open_to_all_by_night() {
+        let mut machine = example();
+        assert!(machine.can_ever_hold(GroupId(3), Request::nodes(16)));
+        assert!(!machine.place(at(12), JobId(0), GroupId(3), Request::nodes(1)));
+        assert_eq!(machine.next_change(at(12)), Some(at(17)));
+        assert!(machine.place(at(17), JobId(0), GroupId(3), Request::nodes(1)));
+    }
+
+    #[test]
+    fn a_group_that_names_no_set_or_one_twice_is_refused() {
+        let set = || NodeSet { name: "s".into(), allocator: Box::new(FirstFit::new(1)) };
+        let group = |sets: Vec<SetId>| NodeGroup { name: "g".into(), prime: sets, non_prime: vec![] };
+        let new = |sets| Machine::new(vec![set()], vec![group(sets)], Calendar::never_prime()).map(|_| ());
+        let unknown = MachineError::UnknownSet { group: "g".into(), set: 1, sets: 1 };
+        assert_eq!(new(vec![SetId(1)]), Err(unknown));
+        assert_eq!(new(vec![SetId(0), SetId(0)]), Err(MachineError::SetTwice { group: "g".into(), set: 0 }));
+        assert_eq!(new(vec![SetId(0)]), Ok(()));
+    }
+}
