@@ -13,11 +13,12 @@
 //! | `report` | the journal and what was measured |
 
 mod cost;
+pub mod draw;
 mod faults;
 mod report;
 mod run;
 mod seed;
-mod workload;
+pub mod workload;
 mod world;
 
 pub use cost::CostModel;

@@ -1,0 +1,147 @@
+//! The Standard Workload Format (version 2.2) of the Parallel Workloads Archive, in and out.
+//!
+//! One job a line, 18 fields, `-1` where a value is not known; lines that begin with `;` are comments, of which those
+//! before the first job are the header (`; Key: value`). Comments are kept word for word and where they were, so that what
+//! is read is written again: `write(parse(text))` differs from `text` only in spaces. Some logs append fields of their
+//! own; they are not read. Text in and text out: whoever calls opens, and unzips, files.
+
+mod parse;
+mod write;
+
+pub use parse::{SwfError, SwfProblem};
+
+use std::{collections::BTreeMap, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// A log.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Log {
+    /// Every comment, in order.
+    pub comments: Vec<Comment>,
+    /// Every job, in the order of the file: that of submission, where the log keeps to the format.
+    pub records: Vec<Record>,
+}
+
+/// A line that begins with `;`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Comment {
+    /// It stands before the record of this index.
+    pub before: usize,
+    /// The line, with the `;`.
+    pub text: String,
+}
+
+/// How a job ended (field 11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// 0.
+    Failed,
+    /// 1.
+    Completed,
+    /// 2: a part of a job, followed by others.
+    Partial,
+    /// 3: the last part of a job that completed.
+    LastCompleted,
+    /// 4: the last part of a job that failed.
+    LastFailed,
+    /// 5.
+    Cancelled,
+}
+
+/// One job. `None` is the format's `-1`. Times in seconds, memory in KiB for each processor.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Field 1: counts from 1 in most logs.
+    pub number: u64,
+    /// Field 2: seconds since the log's start.
+    pub submit: u64,
+    /// Field 3: from submission to start.
+    pub wait: Option<u64>,
+    /// Field 4: from start to end.
+    pub run: Option<u64>,
+    /// Field 5.
+    pub processors: Option<u32>,
+    /// Field 6: mean over the processors; the only field that may be a fraction.
+    pub cpu_time: Option<f64>,
+    /// Field 7.
+    pub memory_kib: Option<u64>,
+    /// Field 8.
+    pub requested_processors: Option<u32>,
+    /// Field 9: what the user said it would run at most.
+    pub requested_time: Option<u64>,
+    /// Field 10.
+    pub requested_memory_kib: Option<u64>,
+    /// Field 11.
+    pub status: Option<Status>,
+    /// Field 12.
+    pub user: Option<u32>,
+    /// Field 13.
+    pub group: Option<u32>,
+    /// Field 14.
+    pub executable: Option<u32>,
+    /// Field 15: by convention 0 is interactive.
+    pub queue: Option<u32>,
+    /// Field 16.
+    pub partition: Option<u32>,
+    /// Field 17: starts only after that job ended.
+    pub preceding: Option<u64>,
+    /// Field 18: between that end and this submission.
+    pub think_time: Option<u64>,
+}
+
+impl Record {
+    /// The processors it got, else those it asked for.
+    #[must_use]
+    pub fn size(&self) -> Option<u32> {
+        self.processors.or(self.requested_processors).filter(|n| *n > 0)
+    }
+
+    /// The memory of a processor: what was used, else what was asked for.
+    #[must_use]
+    pub fn memory(&self) -> Option<u64> {
+        self.memory_kib.or(self.requested_memory_kib).filter(|n| *n > 0)
+    }
+}
+
+impl Log {
+    /// The value of `; key: value` in the header; the first where there are several.
+    #[must_use]
+    pub fn header(&self, key: &str) -> Option<&str> {
+        self.headers(key).next()
+    }
+
+    /// All values of a key that may be repeated, such as `Queue`.
+    pub fn headers<'a, 'k>(&'a self, key: &'k str) -> impl Iterator<Item = &'a str> + use<'a, 'k> {
+        self.comments.iter().filter(|comment| comment.before == 0).filter_map(move |comment| {
+            let (found, value) = comment.text.trim_start_matches(';').split_once(':')?;
+            found.trim().eq_ignore_ascii_case(key).then(|| value.trim())
+        })
+    }
+
+    /// How many nodes the header says there are: `MaxNodes`, else `MaxProcs`. What follows the number is not looked at.
+    #[must_use]
+    pub fn nodes(&self) -> Option<u32> {
+        ["MaxNodes", "MaxProcs"].iter().find_map(|key| leading_number(self.header(key)?).map(|(n, _)| n))
+    }
+
+    /// The queues by number, as the header names them (`; Queue: 2 q4s`).
+    #[must_use]
+    pub fn queue_names(&self) -> BTreeMap<u32, String> {
+        let named = self.headers("Queue").filter_map(leading_number);
+        named.map(|(number, name)| (number, name.to_owned())).collect()
+    }
+}
+
+fn leading_number(text: &str) -> Option<(u32, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    Some((text[..end].parse().ok()?, text[end..].trim()))
+}
+
+impl FromStr for Log {
+    type Err = SwfError;
+    fn from_str(text: &str) -> Result<Self, SwfError> {
+        parse::parse(text)
+    }
+}
