@@ -3,9 +3,7 @@
 //! As RMS prefers it for the broadcast of its network (paper 000 §3.2.1). A job waits though enough nodes are free where they
 //! do not lie together: external fragmentation.
 
-use std::collections::BTreeMap;
-
-use super::{Allocation, Allocator, Fragmentation, Rect, Request, runs::Runs};
+use super::{Allocation, Allocator, Fragmentation, Rect, Request, ledger::Ledger, runs::Runs};
 use crate::JobId;
 
 /// See the module.
@@ -13,14 +11,14 @@ use crate::JobId;
 pub struct Contiguous {
     nodes: u32,
     runs: Runs,
-    held: BTreeMap<JobId, Allocation>,
+    held: Ledger,
 }
 
 impl Contiguous {
     /// `nodes` free nodes side by side.
     #[must_use]
     pub fn new(nodes: u32) -> Self {
-        Self { nodes, runs: Runs::all(nodes), held: BTreeMap::new() }
+        Self { nodes, runs: Runs::all(nodes), held: Ledger::default() }
     }
 }
 
@@ -32,19 +30,17 @@ impl Allocator for Contiguous {
         let first = self.runs.leftmost(request.nodes)?;
         self.runs.take(first, request.nodes);
         let blocks = vec![Rect::run(first, request.nodes)];
-        let before = self.held.insert(job, Allocation { request, blocks });
-        assert!(before.is_none(), "{job} holds nothing yet");
-        self.held.get(&job)
+        Some(self.held.enter(job, request, blocks))
     }
 
     fn release(&mut self, job: JobId) -> Option<Allocation> {
-        let allocation = self.held.remove(&job)?;
+        let allocation = self.held.strike(job)?;
         allocation.blocks.iter().for_each(|block| self.runs.give(block.x, block.width));
         Some(allocation)
     }
 
     fn allocation(&self, job: JobId) -> Option<&Allocation> {
-        self.held.get(&job)
+        self.held.get(job)
     }
 
     fn total(&self) -> u32 {

@@ -3,9 +3,7 @@
 //! It refuses only where too few nodes are free, so it bounds from above what any allocator can use; what it costs is
 //! scatter: [`Fragmentation::scatter_share`] and the number of blocks tell.
 
-use std::collections::BTreeMap;
-
-use super::{Allocation, Allocator, Fragmentation, Rect, Request, runs::Runs};
+use super::{Allocation, Allocator, Fragmentation, Rect, Request, ledger::Ledger, runs::Runs};
 use crate::JobId;
 
 /// See the module.
@@ -13,14 +11,14 @@ use crate::JobId;
 pub struct FirstFit {
     nodes: u32,
     runs: Runs,
-    held: BTreeMap<JobId, Allocation>,
+    held: Ledger,
 }
 
 impl FirstFit {
     /// `nodes` free nodes.
     #[must_use]
     pub fn new(nodes: u32) -> Self {
-        Self { nodes, runs: Runs::all(nodes), held: BTreeMap::new() }
+        Self { nodes, runs: Runs::all(nodes), held: Ledger::default() }
     }
 }
 
@@ -37,19 +35,17 @@ impl Allocator for FirstFit {
             blocks.push(Rect::run(first, count));
             left -= count;
         }
-        let before = self.held.insert(job, Allocation { request, blocks });
-        assert!(before.is_none(), "{job} holds nothing yet");
-        self.held.get(&job)
+        Some(self.held.enter(job, request, blocks))
     }
 
     fn release(&mut self, job: JobId) -> Option<Allocation> {
-        let allocation = self.held.remove(&job)?;
+        let allocation = self.held.strike(job)?;
         allocation.blocks.iter().for_each(|block| self.runs.give(block.x, block.width));
         Some(allocation)
     }
 
     fn allocation(&self, job: JobId) -> Option<&Allocation> {
-        self.held.get(&job)
+        self.held.get(job)
     }
 
     fn total(&self) -> u32 {

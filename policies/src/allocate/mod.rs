@@ -7,12 +7,21 @@
 //! | --- | --- | --- |
 //! | `first_fit` | the lowest free nodes, wherever they lie | the usual baseline |
 //! | `contiguous` | the first run of neighbours that is long enough | the usual baseline |
+//! | `buddy` | aligned blocks of a power of two | ParPar, DHC: paper 000 §4.3.1 |
+//! | `buddy_2d` | squares of a power of two | Li and Cheng: paper 002 §2.4 |
+//! | `m2db` | rectangles around an anchor block | paper 002 §2.4.1-2.4.2 |
+//! | `boxes` | nodes × CPUs | RMS `BoxPacker`: paper 000 §3.2.1 |
 //!
 //! Invariants, which the property tests of `tests/allocate.rs` check for all of them: two jobs never hold the same unit; free and
 //! held units are all units; when every job has left, the machine is as it was in the beginning.
 
+mod boxes;
+mod buddy;
+mod buddy_2d;
 mod contiguous;
 mod first_fit;
+mod ledger;
+mod m2db;
 mod rect;
 mod runs;
 
@@ -20,8 +29,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub use boxes::BoxPacker;
+pub use buddy::Buddy;
+pub use buddy_2d::Buddy2d;
 pub use contiguous::Contiguous;
 pub use first_fit::FirstFit;
+pub use m2db::M2db;
 pub use rect::{Mesh, Rect};
 
 use crate::JobId;

@@ -1,0 +1,150 @@
+//! The buddy tree over a line of nodes, as the ParPar system allocates and the gang scheduler DHC before it (paper 000 §4.3.1, where
+//! the testbed takes over ParPar's module).
+//!
+//! A request is rounded up to a power of two and gets an aligned block of that size: the smallest free block that suffices,
+//! the leftmost of these, halved until it has the size. A block that comes back joins its buddy. Rounding wastes nodes inside the
+//! block (internal fragmentation), alignment wastes them outside; both acts cost O(log² nodes).
+//!
+//! Where the number of nodes is no power of two, the tree reaches past the end and blocks that would too do not exist.
+
+use std::collections::BTreeSet;
+
+use super::{Allocation, Allocator, Fragmentation, Rect, Request, ledger::Ledger};
+use crate::JobId;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Buddy {
+    nodes: u32,
+    /// First nodes of the free blocks, by the logarithm of their size.
+    free_blocks: Vec<BTreeSet<u32>>,
+    free: u32,
+    held: Ledger,
+}
+
+impl Buddy {
+    /// `nodes` free nodes.
+    #[must_use]
+    pub fn new(nodes: u32) -> Self {
+        let orders = nodes.max(1).ilog2() as usize + 1;
+        let mut free_blocks = vec![BTreeSet::new(); orders];
+        let mut first = 0;
+        for order in (0..orders).rev().filter(|order| nodes >> order & 1 == 1) {
+            free_blocks[order].insert(first);
+            first += 1 << order;
+        }
+        Self { nodes, free_blocks, free: nodes, held: Ledger::default() }
+    }
+
+    fn take(&mut self, order: usize) -> Option<u32> {
+        let from = (order..self.free_blocks.len()).find(|order| !self.free_blocks[*order].is_empty())?;
+        let first = self.free_blocks[from].pop_first()?;
+        // The left half is taken further apart, the right halves stay free.
+        for half in order..from {
+            self.free_blocks[half].insert(first + (1 << half));
+        }
+        self.free -= 1 << order;
+        Some(first)
+    }
+
+    fn give(&mut self, mut first: u32, mut order: usize) {
+        self.free += 1 << order;
+        while order + 1 < self.free_blocks.len() && self.free_blocks[order].remove(&(first ^ (1 << order))) {
+            first &= !(1 << order);
+            order += 1;
+        }
+        self.free_blocks[order].insert(first);
+    }
+
+    fn largest(&self) -> u32 {
+        self.free_blocks.iter().rposition(|blocks| !blocks.is_empty()).map_or(0, |order| 1 << order)
+    }
+}
+
+/// The order of the block that holds `nodes`.
+fn order_of(nodes: u32) -> usize {
+    nodes.next_power_of_two().ilog2() as usize
+}
+
+impl Allocator for Buddy {
+    fn allocate(&mut self, job: JobId, request: Request) -> Option<&Allocation> {
+        if !self.can_ever_hold(request) {
+            return None;
+        }
+        let order = order_of(request.nodes);
+        let first = self.take(order)?;
+        Some(self.held.enter(job, request, vec![Rect::run(first, 1 << order)]))
+    }
+
+    fn release(&mut self, job: JobId) -> Option<Allocation> {
+        let allocation = self.held.strike(job)?;
+        allocation.blocks.iter().for_each(|block| self.give(block.x, order_of(block.width)));
+        Some(allocation)
+    }
+
+    fn allocation(&self, job: JobId) -> Option<&Allocation> {
+        self.held.get(job)
+    }
+
+    fn total(&self) -> u32 {
+        self.nodes
+    }
+
+    fn free(&self) -> u32 {
+        self.free
+    }
+
+    fn can_ever_hold(&self, request: Request) -> bool {
+        let largest = 1 << (self.free_blocks.len() - 1);
+        request.cpus == 1 && self.nodes > 0 && (1..=largest).contains(&request.nodes)
+    }
+
+    fn largest_request(&self) -> u32 {
+        self.largest()
+    }
+
+    fn fragmentation(&self) -> Fragmentation {
+        let largest = self.largest();
+        Fragmentation {
+            total: self.nodes,
+            free: self.free,
+            internal: self.held.excess(),
+            largest_block: largest,
+            largest_request: largest,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks(nodes: &mut Buddy, job: u32, count: u32) -> Vec<Rect> {
+        nodes.allocate(JobId(job), Request::nodes(count)).map_or_else(Vec::new, |got| got.blocks.clone())
+    }
+
+    #[test]
+    fn a_request_gets_an_aligned_block_of_a_power_of_two() {
+        let mut nodes = Buddy::new(16);
+        assert_eq!(blocks(&mut nodes, 0, 3), [Rect::run(0, 4)]);
+        assert_eq!(blocks(&mut nodes, 1, 5), [Rect::run(8, 8)]);
+        assert_eq!(blocks(&mut nodes, 2, 1), [Rect::run(4, 1)]);
+        assert_eq!(blocks(&mut nodes, 3, 2), [Rect::run(6, 2)]);
+        assert_eq!(nodes.fragmentation().internal, 1 + 3);
+        nodes.release(JobId(2));
+        assert_eq!(nodes.largest_request(), 2);
+        nodes.release(JobId(3));
+        assert_eq!(nodes.largest_request(), 4);
+    }
+
+    #[test]
+    fn nodes_past_the_last_power_of_two_are_used_as_smaller_blocks() {
+        let mut nodes = Buddy::new(11);
+        assert!(!nodes.can_ever_hold(Request::nodes(9)));
+        assert_eq!(blocks(&mut nodes, 0, 8), [Rect::run(0, 8)]);
+        assert_eq!(blocks(&mut nodes, 1, 2), [Rect::run(8, 2)]);
+        assert_eq!(blocks(&mut nodes, 2, 1), [Rect::run(10, 1)]);
+        (0..3).for_each(|job| drop(nodes.release(JobId(job))));
+        assert_eq!((nodes.largest_request(), nodes.free()), (8, 11));
+    }
+}

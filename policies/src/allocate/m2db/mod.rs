@@ -1,0 +1,195 @@
+//! M2DB, the modified 2-D buddy system of the Paragon's batch scheduler (paper 002 §2.4): rectangles of any form, as close together as may
+//! be, and exactly as many nodes as asked for.
+//!
+//! The *anchor block* is the smallest free block that holds the request, broken into [buddies](split) until the size is met or no buddy
+//! holds it any more; then the largest one is the anchor, and the free blocks *closest* to it make up the rest, broken in turn where they
+//! are too large. A request is refused only where too few nodes are free: there is no external and no internal fragmentation, only
+//! scatter.
+//!
+//! One step differs from the letter of §2.4.1. When no buddy of the broken block holds the request, step 1 would go on
+//! to the next larger block anywhere and break that too, and so on until the whole machine lies in pieces smaller than the
+//! request. The sense is to stop at the block just broken, and that is done. Pieces nobody took are joined again at once.
+
+mod split;
+mod tree;
+
+use std::collections::BTreeMap;
+
+use super::{Allocation, Allocator, Fragmentation, Mesh, Rect, Request, ledger::Ledger};
+use crate::JobId;
+use tree::{BlockId, BlockTree};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct M2db {
+    mesh: Mesh,
+    tree: BlockTree,
+    blocks: BTreeMap<JobId, Vec<BlockId>>,
+    held: Ledger,
+}
+
+impl M2db {
+    /// A free mesh.
+    #[must_use]
+    pub fn new(mesh: Mesh) -> Self {
+        let tree = BlockTree::new(mesh.whole());
+        Self { mesh, tree, blocks: BTreeMap::new(), held: Ledger::default() }
+    }
+
+    /// The free blocks, as the buddy tree has them now, in the order of size.
+    pub fn free_blocks(&self) -> impl Iterator<Item = Rect> + '_ {
+        self.tree.free_blocks()
+    }
+
+    /// Steps 1 to 4: the first block, taken.
+    fn take_anchor(&mut self, wanted: u32, broken: &mut Vec<BlockId>) -> BlockId {
+        let found = self.tree.smallest(wanted).or_else(|| self.tree.largest());
+        let mut chosen = found.expect("enough nodes are free");
+        while self.tree.rect(chosen).area() > wanted {
+            broken.push(chosen);
+            let parts = self.tree.split(chosen);
+            let area = |part: &&BlockId| self.tree.rect(**part).area();
+            let holds = parts.iter().filter(|part| area(part) >= wanted).min_by_key(area);
+            let Some(next) = holds else {
+                // `max_by_key` would take the last of equals.
+                chosen = *parts.iter().rev().max_by_key(area).expect("a block has parts");
+                break;
+            };
+            chosen = *next;
+        }
+        self.tree.take(chosen);
+        chosen
+    }
+
+    /// Steps 5 to 7: the rest, as close to the anchor as may be.
+    fn take_rest(&mut self, anchor: Rect, mut left: u32, broken: &mut Vec<BlockId>) -> Vec<BlockId> {
+        let mut taken = Vec::new();
+        while left > 0 {
+            let closest = self.tree.closest(anchor).expect("enough nodes are free");
+            let area = self.tree.rect(closest).area();
+            if area > left {
+                self.tree.split(closest);
+                broken.push(closest);
+            } else {
+                self.tree.take(closest);
+                taken.push(closest);
+                left -= area;
+            }
+        }
+        taken
+    }
+}
+
+impl Allocator for M2db {
+    fn allocate(&mut self, job: JobId, request: Request) -> Option<&Allocation> {
+        if request.cpus != 1 || request.nodes == 0 || request.nodes > self.tree.free() {
+            return None;
+        }
+        let mut broken = Vec::new();
+        let anchor = self.take_anchor(request.nodes, &mut broken);
+        let rect = self.tree.rect(anchor);
+        let mut blocks = vec![anchor];
+        blocks.extend(self.take_rest(rect, request.nodes - rect.area(), &mut broken));
+        broken.into_iter().rev().for_each(|block| self.tree.join(block));
+        let rects = blocks.iter().map(|block| self.tree.rect(*block)).collect();
+        self.blocks.insert(job, blocks);
+        Some(self.held.enter(job, request, rects))
+    }
+
+    fn release(&mut self, job: JobId) -> Option<Allocation> {
+        let allocation = self.held.strike(job)?;
+        let blocks = self.blocks.remove(&job).expect("what is held has blocks");
+        blocks.into_iter().for_each(|block| self.tree.give(block));
+        Some(allocation)
+    }
+
+    fn allocation(&self, job: JobId) -> Option<&Allocation> {
+        self.held.get(job)
+    }
+
+    fn total(&self) -> u32 {
+        self.mesh.units()
+    }
+
+    fn free(&self) -> u32 {
+        self.tree.free()
+    }
+
+    fn can_ever_hold(&self, request: Request) -> bool {
+        request.cpus == 1 && (1..=self.mesh.units()).contains(&request.nodes)
+    }
+
+    fn largest_request(&self) -> u32 {
+        self.tree.free()
+    }
+
+    fn fragmentation(&self) -> Fragmentation {
+        let largest_block = self.tree.largest().map_or(0, |block| self.tree.rect(block).area());
+        let free = self.tree.free();
+        Fragmentation { total: self.mesh.units(), free, internal: 0, largest_block, largest_request: free }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+
+    use super::*;
+
+    /// The mesh as a picture: a letter for each job, in the order of numbers; `.` is free.
+    fn picture(m2db: &M2db) -> String {
+        let Mesh { width, height } = m2db.mesh;
+        let mut cells = vec!['.'; (width * height) as usize];
+        for (job, letter) in m2db.blocks.keys().zip('a'..) {
+            for block in &m2db.allocation(*job).unwrap().blocks {
+                m2db.mesh.numbers(*block).for_each(|unit| cells[unit as usize] = letter);
+            }
+        }
+        cells.chunks(width as usize).map(|row| row.iter().collect::<String>() + "\n").collect()
+    }
+
+    fn filled(width: u32, height: u32, requests: &[u32]) -> M2db {
+        let mut m2db = M2db::new(Mesh { width, height });
+        for (job, nodes) in (0..).zip(requests) {
+            m2db.allocate(JobId(job), Request::nodes(*nodes)).unwrap();
+        }
+        m2db
+    }
+
+    #[test]
+    fn powers_of_two_get_whole_blocks() {
+        assert_snapshot!(picture(&filled(8, 8, &[16, 4, 8, 1, 32])), @r"
+        aaaabbd.
+        aaaabbee
+        aaaaeeee
+        aaaaeeee
+        cccceeee
+        cccceeee
+        .eeeeeee
+        .eeeeeee
+        ");
+    }
+
+    #[test]
+    fn what_the_anchor_lacks_is_taken_next_to_it() {
+        assert_snapshot!(picture(&filled(7, 6, &[5, 7, 11])), @r"
+        ....ccc
+        ....ccc
+        ....ccc
+        ....cc.
+        bbbbaaa
+        bbb.aa.
+        ");
+    }
+
+    #[test]
+    fn a_job_takes_what_is_left_however_scattered_and_the_blocks_join_again() {
+        let mut m2db = filled(6, 4, &[4, 4, 4, 4, 4, 4]);
+        [1, 3].iter().for_each(|job| drop(m2db.release(JobId(*job)).unwrap()));
+        let cut = m2db.fragmentation();
+        assert_eq!((cut.free, cut.largest_block, cut.largest_request), (8, 4, 8));
+        assert_eq!(m2db.allocate(JobId(7), Request::nodes(8)).unwrap().blocks.len(), 2);
+        [0, 2, 4, 5, 7].iter().for_each(|job| drop(m2db.release(JobId(*job)).unwrap()));
+        assert_eq!(m2db.free_blocks().collect::<Vec<_>>(), [m2db.mesh.whole()]);
+    }
+}
