@@ -18,6 +18,8 @@ mod faults;
 mod report;
 mod run;
 mod seed;
+pub mod space;
+pub mod stats;
 pub mod workload;
 mod world;
 
