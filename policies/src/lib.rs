@@ -27,6 +27,7 @@ mod id;
 pub mod invariant;
 pub mod job;
 pub mod limits;
+pub mod local;
 pub mod machine;
 pub mod matrix;
 pub mod metrics;

@@ -1,0 +1,161 @@
+//! The communication phase of BCS: total exchange, scheduling, communication (testbed §4.5.2.1-4.5.2.3).
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::odd_even_rounds;
+use crate::{Bytes, NodeId, Rate};
+
+/// What every node knows after the total exchange: how much each has for each (the paper's `N × N` matrix; here without
+/// its zeros).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pending {
+    bytes: BTreeMap<(NodeId, NodeId), Bytes>,
+}
+
+impl Pending {
+    /// Adds what `from` has for `to`. A message to the own node needs no network and is not kept.
+    pub fn add(&mut self, from: NodeId, to: NodeId, bytes: Bytes) {
+        if from != to && bytes.0 > 0 {
+            let sum = self.bytes.entry((from, to)).or_default();
+            *sum = sum.saturating_add(bytes);
+        }
+    }
+
+    /// What `from` has for `to`.
+    #[must_use]
+    pub fn between(&self, from: NodeId, to: NodeId) -> Bytes {
+        self.bytes.get(&(from, to)).copied().unwrap_or_default()
+    }
+
+    /// All that waits.
+    #[must_use]
+    pub fn total(&self) -> Bytes {
+        self.bytes.values().copied().sum()
+    }
+}
+
+/// One message train of a communication phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// Sender.
+    pub from: NodeId,
+    /// Receiver.
+    pub to: NodeId,
+    /// How much of what waited goes now.
+    pub bytes: Bytes,
+    /// Since the beginning of the phase.
+    pub begins: Duration,
+    /// Since the beginning of the phase.
+    pub ends: Duration,
+}
+
+/// A communication phase.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// In the order of their rounds; all end within the phase.
+    pub transfers: Vec<Transfer>,
+    /// What did not fit, for the next phase.
+    pub left_over: Pending,
+}
+
+/// Plans a phase of `length` over links of `rate` each way: the odd-even rounds one after the other, each as long as its
+/// longest transfer. Every node that has the same matrix makes the same plan; nobody needs to be asked.
+///
+/// Rounds begin at number `first_round` and wrap. Whoever plans the next phase begins where this one was cut off, or the
+/// late pairs would starve under overload; with `first_round` 0 the odd ones send first.
+#[must_use]
+pub fn plan(nodes: u32, pending: &Pending, rate: Rate, length: Duration, first_round: usize) -> Plan {
+    let mut rounds = odd_even_rounds(nodes);
+    let count = rounds.len().max(1);
+    rounds.rotate_left(first_round % count);
+    let mut plan = Plan { left_over: pending.clone(), ..Plan::default() };
+    let mut begins = Duration::ZERO;
+    for round in rounds {
+        let capacity = capacity(rate, length.saturating_sub(begins));
+        let mut ends = begins;
+        for (from, to) in round {
+            let bytes = pending.between(from, to).min(capacity);
+            if bytes.0 > 0 {
+                let over = begins + time_of(bytes, rate).min(length - begins);
+                plan.take(Transfer { from, to, bytes, begins, ends: over });
+                ends = ends.max(over);
+            }
+        }
+        begins = ends;
+    }
+    plan
+}
+
+impl Plan {
+    fn take(&mut self, transfer: Transfer) {
+        let key = (transfer.from, transfer.to);
+        let rest = self.left_over.between(transfer.from, transfer.to).0 - transfer.bytes.0;
+        if rest > 0 {
+            self.left_over.bytes.insert(key, Bytes(rest));
+        } else {
+            self.left_over.bytes.remove(&key);
+        }
+        self.transfers.push(transfer);
+    }
+}
+
+const BITS_AND_NANOS: u128 = 8 * 1_000_000_000;
+
+fn capacity(rate: Rate, span: Duration) -> Bytes {
+    Bytes(u64::try_from(u128::from(rate.0) * span.as_nanos() / BITS_AND_NANOS).unwrap_or(u64::MAX))
+}
+
+fn time_of(bytes: Bytes, rate: Rate) -> Duration {
+    let nanos = (u128::from(bytes.0) * BITS_AND_NANOS).div_ceil(u128::from(rate.0.max(1)));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One byte a microsecond.
+    const RATE: Rate = Rate(8_000_000);
+
+    fn all_to_all(nodes: u32, bytes: u64) -> Pending {
+        let mut pending = Pending::default();
+        for from in 0..nodes {
+            for to in 0..nodes {
+                pending.add(NodeId(from), NodeId(to), Bytes(bytes));
+            }
+        }
+        pending
+    }
+
+    #[test]
+    fn a_phase_that_is_long_enough_sends_everything() {
+        let pending = all_to_all(5, 100);
+        let plan = plan(5, &pending, RATE, Duration::from_millis(10), 0);
+        assert_eq!(plan.left_over, Pending::default());
+        assert_eq!(plan.transfers.iter().map(|transfer| transfer.bytes).sum::<Bytes>(), pending.total());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_for_the_next_phase_and_nothing_is_lost() {
+        let length = Duration::from_micros(250);
+        let (mut pending, mut sent, mut phases) = (all_to_all(4, 100), 0, 0);
+        while pending.total().0 > 0 {
+            let plan = plan(4, &pending, RATE, length, phases);
+            assert!(plan.transfers.iter().all(|transfer| transfer.ends <= length));
+            sent += plan.transfers.iter().map(|transfer| transfer.bytes.0).sum::<u64>();
+            pending = plan.left_over;
+            phases += 1;
+        }
+        assert_eq!(sent, 12 * 100);
+        assert!(phases > 1);
+    }
+
+    #[test]
+    fn rounds_that_have_nothing_to_send_take_no_time() {
+        let mut pending = Pending::default();
+        pending.add(NodeId(2), NodeId(0), Bytes(10));
+        let plan = plan(3, &pending, RATE, Duration::from_millis(1), 0);
+        assert_eq!(plan.transfers[0].begins, Duration::ZERO);
+        assert_eq!(plan.transfers[0].ends, Duration::from_micros(10));
+    }
+}

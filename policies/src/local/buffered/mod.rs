@@ -1,0 +1,79 @@
+//! BCS, buffered coscheduling (testbed §2.3, §4.5; micro-phases as in Fernández et al. §4.5).
+//!
+//! A slot has two phases. In the *computation* phase tasks run and everything they send is buffered; who must wait
+//! leaves the processor at once. In the *communication* phase of that slot, which overlaps the computation of the next,
+//! the nodes tell each other what they have ([`exchange::Pending`]), plan the transfers and make them
+//! ([`exchange::plan`]); what does not fit in the slot goes on in the next.
+//!
+//! The node scheduler here decides who computes. Buffering and the exchange are the daemon's (the simulator's).
+
+pub mod exchange;
+pub mod rounds;
+
+use std::time::Duration;
+
+pub use exchange::{Pending, Plan, Transfer, plan};
+pub use rounds::odd_even_rounds;
+
+use super::{Model, NodeEvent, Task, TaskId};
+use crate::{JobId, SimTime};
+
+/// The slot's application first; whoever is ready fills its gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffered {
+    slice: Duration,
+    slot: Option<JobId>,
+}
+
+impl Buffered {
+    /// A node in nobody's slot.
+    #[must_use]
+    pub const fn new(slice: Duration) -> Self {
+        Self { slice, slot: None }
+    }
+}
+
+impl Model for Buffered {
+    fn slice(&self, _task: &Task) -> Duration {
+        self.slice
+    }
+
+    fn rank(&self, task: &Task) -> u8 {
+        u8::from(self.slot.is_some() && task.application == self.slot)
+    }
+
+    fn observe(
+        &mut self,
+        _now: SimTime,
+        event: &NodeEvent,
+        _running: Option<TaskId>,
+        _local_ready: usize,
+    ) -> Option<SimTime> {
+        if let NodeEvent::Strobe { application } = event {
+            self.slot = *application;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::{LocalScheduler, NodeScheduler};
+
+    #[test]
+    fn a_blocking_call_gives_the_slot_to_the_next_until_the_message_is_there() {
+        let mut node = LocalScheduler::new(Buffered::new(Duration::from_millis(10)));
+        let mut decisions = Vec::new();
+        let mut tell = |node: &mut LocalScheduler<Buffered>, event| {
+            node.on_event(SimTime(0), event, &mut decisions).unwrap();
+            node.running()
+        };
+        let [gang, other] = [TaskId(1), TaskId(2)];
+        tell(&mut node, NodeEvent::Arrived { task: other, application: Some(JobId(2)) });
+        tell(&mut node, NodeEvent::Arrived { task: gang, application: Some(JobId(1)) });
+        assert_eq!(tell(&mut node, NodeEvent::Strobe { application: Some(JobId(1)) }), Some(gang));
+        assert_eq!(tell(&mut node, NodeEvent::Waits { task: gang }), Some(other));
+        assert_eq!(tell(&mut node, NodeEvent::Unblocked { task: gang }), Some(gang));
+    }
+}

@@ -1,0 +1,123 @@
+//! The console of DTS: one for the cluster, sets the slices of all nodes (thesis §2.1.1-2.1.2, Algorithm 2).
+
+use std::{collections::BTreeMap, time::Duration};
+
+use thiserror::Error;
+
+use super::Slices;
+use crate::NodeId;
+
+/// A load report that cannot be used.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum ConsoleError {
+    /// The node is not one of the virtual machine's.
+    #[error("take the load of {0}: it is not one of the console's nodes")]
+    Unknown(NodeId),
+    /// A power weight that is no weight: they lie above 0 and up to 1, and the fastest node has 1.
+    #[error("weigh {node} by {weight}: a power weight lies above 0 and not above 1")]
+    Weight {
+        /// Whose.
+        node: NodeId,
+        /// What was given.
+        weight: f64,
+    },
+}
+
+/// Balanced mode; static mode is a console that hears of no load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Console {
+    period: Duration,
+    nodes: BTreeMap<NodeId, Node>,
+    announced: f64,
+    slices: Slices,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Node {
+    power_weight: f64,
+    index: f64,
+}
+
+/// `|RLA - RLA_prev|` must exceed this for a broadcast.
+const ANNOUNCED_STEP: f64 = 0.5;
+
+impl Console {
+    /// A console for nodes with these power weights (formula 2.3: time of the fastest node over the node's own time for
+    /// the same serial program, so 1 for all in a cluster of equals), all idle.
+    ///
+    /// # Errors
+    /// Where a weight is not in 0..=1.
+    pub fn new(
+        period: Duration,
+        weights: impl IntoIterator<Item = (NodeId, f64)>,
+    ) -> Result<Self, ConsoleError> {
+        let mut nodes = BTreeMap::new();
+        for (node, weight) in weights {
+            if !(weight > 0.0 && weight <= 1.0) {
+                return Err(ConsoleError::Weight { node, weight });
+            }
+            nodes.insert(node, Node { power_weight: weight, index: 0.0 });
+        }
+        Ok(Self { period, nodes, announced: 0.0, slices: Slices::for_load(0.0, period) })
+    }
+
+    /// What is broadcast every synchronisation interval.
+    #[must_use]
+    pub const fn slices(&self) -> Slices {
+        self.slices
+    }
+
+    /// *RLA*: the mean over the nodes of load index by power weight (formula 2.2).
+    #[must_use]
+    pub fn relative_load(&self) -> f64 {
+        #[allow(clippy::cast_precision_loss, reason = "a number of nodes")]
+        let count = self.nodes.len().max(1) as f64;
+        self.nodes.values().map(|node| node.index / node.power_weight).sum::<f64>() / count
+    }
+
+    /// Takes a node's load index. Gives the slices to broadcast, if the relative load moved by more than half a task.
+    ///
+    /// # Errors
+    /// Where the node is not known.
+    pub fn on_load(&mut self, node: NodeId, index: f64) -> Result<Option<Slices>, ConsoleError> {
+        self.nodes.get_mut(&node).ok_or(ConsoleError::Unknown(node))?.index = index;
+        let load = self.relative_load();
+        if (load - self.announced).abs() <= ANNOUNCED_STEP {
+            return Ok(None);
+        }
+        self.announced = load;
+        self.slices = Slices::for_load(load, self.period);
+        Ok(Some(self.slices))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_node_of_half_the_power_counts_double_as_in_the_example_of_the_thesis() {
+        let mut console = Console::new(PERIOD, [(NodeId(0), 1.0), (NodeId(1), 0.5)]).unwrap();
+        console.on_load(NodeId(0), 2.0).unwrap();
+        let slices = console.on_load(NodeId(1), 1.0).unwrap().expect("the load rose by one");
+        assert!((console.relative_load() - 2.0).abs() < 1e-12);
+        assert_eq!(slices.local, Duration::from_millis(400));
+    }
+
+    #[test]
+    fn a_small_change_is_not_broadcast() {
+        let mut console = Console::new(PERIOD, [(NodeId(0), 1.0)]).unwrap();
+        assert_eq!(console.on_load(NodeId(0), 0.5), Ok(None));
+        assert!(console.on_load(NodeId(0), 0.6).unwrap().is_some());
+        assert_eq!(console.on_load(NodeId(0), 1.0), Ok(None));
+    }
+
+    #[test]
+    fn strangers_and_impossible_weights_are_refused() {
+        let mut console = Console::new(PERIOD, [(NodeId(0), 1.0)]).unwrap();
+        assert_eq!(console.on_load(NodeId(9), 1.0), Err(ConsoleError::Unknown(NodeId(9))));
+        assert!(matches!(Console::new(PERIOD, [(NodeId(0), 0.0)]), Err(ConsoleError::Weight { .. })));
+    }
+}

@@ -1,0 +1,56 @@
+//! The parallel and the local slice, and how a load sets them (thesis Table 2.1).
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// *PS* and *LS*; together the iteration period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slices {
+    /// *PS*: for distributed tasks.
+    pub parallel: Duration,
+    /// *LS*: for local tasks.
+    pub local: Duration,
+}
+
+impl Slices {
+    /// Table 2.1: `load` is the relative load average, or in distributed mode the node's own load index; a step of half a
+    /// task moves a tenth of the period, from 10 % for local tasks (up to 0.5) to 90 % (above 4).
+    #[must_use]
+    pub fn for_load(load: f64, period: Duration) -> Self {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 1..=9")]
+        let tenths = (load * 2.0).ceil().clamp(1.0, 9.0) as u32;
+        let local = period * tenths / 10;
+        Self { parallel: period - local, local }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slices_follow_table_2_1_of_the_thesis() {
+        let table = [(0.5, 10), (1.0, 20), (1.5, 30), (2.0, 40), (2.5, 50), (3.0, 60), (3.5, 70), (4.0, 80)];
+        let second = Duration::from_secs(1);
+        let mut below = 0.0;
+        for (upper, percent) in table {
+            for load in [below + 1e-6, upper - 0.1, upper] {
+                let slices = Slices::for_load(load, second);
+                assert_eq!(slices.local, Duration::from_millis(10 * percent), "load {load}");
+                assert_eq!(slices.parallel + slices.local, second);
+            }
+            below = upper;
+        }
+        assert_eq!(Slices::for_load(0.0, second).local, Duration::from_millis(100));
+        for load in [4.001, 9.0, 1e9] {
+            assert_eq!(Slices::for_load(load, second).local, Duration::from_millis(900));
+        }
+    }
+
+    #[test]
+    fn the_examples_of_the_text_hold() {
+        let slices = Slices::for_load(0.75, Duration::from_millis(100));
+        assert_eq!((slices.local, slices.parallel), (Duration::from_millis(20), Duration::from_millis(80)));
+    }
+}

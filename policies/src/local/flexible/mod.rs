@@ -1,0 +1,171 @@
+//! FCS, flexible coscheduling: gang slots from the master, autonomy by measured class (testbed §2.4, Algorithm 1, §4.6).
+//!
+//! A strobe names the application whose slot begins. What its process on this node gets depends on its class:
+//!
+//! | class of the slot's process | the slot |
+//! | --- | --- |
+//! | CS | is its own to the end: it spins where it must wait, and no message preempts it |
+//! | F | is its own while it is ready; its gaps go to others |
+//! | DC | goes to others like a gap; it is one of them |
+//!
+//! In gaps the node's own round robin chooses among DC processes, then F, then CS. Local tasks never communicate, which
+//! makes them DC. In the order of §4.6.2 these are four priorities, and [`Model::rank`] is just that.
+
+pub mod class;
+pub mod counters;
+
+use std::{collections::BTreeMap, time::Duration};
+
+pub use class::{Class, Thresholds};
+pub use counters::Counters;
+
+use super::{Model, NodeEvent, Task, TaskId, Wait};
+use crate::{JobId, SimTime};
+
+/// What FCS is told; the paper leaves the numbers to be found by trial.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FlexibleRule {
+    /// Slice inside a gap, by the node's own round robin.
+    pub slice: Duration,
+    /// Strobes of its own application during which a new process is CS, then as many during which it is DC.
+    pub trial_slots: u32,
+    /// After so many slots of its own the counters are halved, so that they follow a process that changes. None: never.
+    pub forget_after: Option<u32>,
+    /// What is rare, long and high.
+    pub thresholds: Thresholds,
+    /// The cost of a context switch: it sets the competitive spin time.
+    pub context_switch: Duration,
+}
+
+/// The scheduler of FCS on one node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flexible {
+    rule: FlexibleRule,
+    slot: Option<JobId>,
+    processes: BTreeMap<TaskId, Process>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Process {
+    application: JobId,
+    slots: u32,
+    class: Class,
+    counters: Counters,
+}
+
+impl Flexible {
+    /// A node without processes, in nobody's slot.
+    #[must_use]
+    pub const fn new(rule: FlexibleRule) -> Self {
+        Self { rule, slot: None, processes: BTreeMap::new() }
+    }
+
+    /// The class of a process; DC for local tasks.
+    #[must_use]
+    pub fn class(&self, task: TaskId) -> Class {
+        self.processes.get(&task).map_or(Class::DontCare, |process| process.class)
+    }
+
+    fn is_in_its_slot(&self, task: &Task) -> bool {
+        self.slot.is_some() && task.application == self.slot
+    }
+
+    /// Spin for what leaving and coming back costs, the competitive time; a process whose waits have been longer than
+    /// that on average will likely leave anyway, and spins only for what leaving costs.
+    fn spin_time(&self, task: TaskId) -> Duration {
+        let both_ways = self.rule.context_switch * 2;
+        let mean = self.processes.get(&task).and_then(|process| process.counters.mean_wait());
+        if mean.is_some_and(|mean| mean > both_ways) { self.rule.context_switch } else { both_ways }
+    }
+
+    fn on_strobe(&mut self, application: Option<JobId>) {
+        self.slot = application;
+        let Self { rule, processes, .. } = self;
+        for process in processes.values_mut().filter(|process| Some(process.application) == application) {
+            process.class = class_in_slot(process, rule);
+            process.slots += 1;
+            if rule.forget_after.is_some_and(|slots| process.slots.is_multiple_of(slots)) {
+                process.counters.halve();
+            }
+        }
+    }
+
+    fn on_communication(&mut self, task: TaskId) {
+        if let Some(Process { class, counters, .. }) = self.processes.get_mut(&task) {
+            counters.count(*class);
+        }
+    }
+}
+
+/// First CS, then DC, for the trial slots each; then by Table 2.1.
+fn class_in_slot(process: &Process, rule: &FlexibleRule) -> Class {
+    if process.slots < rule.trial_slots {
+        Class::Coscheduled
+    } else if process.slots < 2 * rule.trial_slots {
+        Class::DontCare
+    } else {
+        rule.thresholds.classify(&process.counters)
+    }
+}
+
+impl Model for Flexible {
+    fn slice(&self, _task: &Task) -> Duration {
+        self.rule.slice
+    }
+
+    fn rank(&self, task: &Task) -> u8 {
+        match self.class(task.id) {
+            Class::Coscheduled | Class::Frustrated if self.is_in_its_slot(task) => 3,
+            Class::DontCare => 2,
+            Class::Frustrated => 1,
+            Class::Coscheduled => 0,
+        }
+    }
+
+    fn wait(&self, task: &Task) -> Wait {
+        match (self.class(task.id), self.is_in_its_slot(task)) {
+            (Class::Coscheduled, true) => Wait::SpinOn,
+            (Class::Frustrated, true) => Wait::Spin(self.spin_time(task.id)),
+            _ => Wait::Block,
+        }
+    }
+
+    fn observe(
+        &mut self,
+        now: SimTime,
+        event: &NodeEvent,
+        _running: Option<TaskId>,
+        _local_ready: usize,
+    ) -> Option<SimTime> {
+        match *event {
+            NodeEvent::Arrived { task, application: Some(application) } => {
+                let process = Process {
+                    application,
+                    slots: 0,
+                    class: Class::Coscheduled,
+                    counters: Counters::default(),
+                };
+                self.processes.insert(task, process);
+            }
+            NodeEvent::Finished { task } => drop(self.processes.remove(&task)),
+            NodeEvent::Strobe { application } => self.on_strobe(application),
+            NodeEvent::MessageSent { task } => self.on_communication(task),
+            NodeEvent::MessageArrived { task } => self.on_communication(task),
+            NodeEvent::Waits { task } => {
+                if let Some(process) = self.processes.get_mut(&task) {
+                    process.counters.begin_wait(now);
+                }
+            }
+            NodeEvent::WaitOver { task } => {
+                if let Some(process) = self.processes.get_mut(&task) {
+                    process.counters.end_wait(now, process.class);
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,24 @@
+//! HPDT, high-priority distributed tasks: they always go before local ones (thesis §3.3, Algorithm 6).
+//!
+//! Nothing bounds what local tasks lose: while a distributed task is ready, none of them runs.
+
+use std::time::Duration;
+
+use super::{Model, Task};
+
+/// Distributed before local, round robin inside each kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HighPriority {
+    /// Slice of each task.
+    pub slice: Duration,
+}
+
+impl Model for HighPriority {
+    fn slice(&self, _task: &Task) -> Duration {
+        self.slice
+    }
+
+    fn rank(&self, task: &Task) -> u8 {
+        u8::from(task.is_distributed())
+    }
+}

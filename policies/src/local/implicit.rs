@@ -1,0 +1,41 @@
+//! IMP, implicit coscheduling: two-phase spin-block (thesis §3.4, Algorithm 7, formula 3.5; testbed §2.2, ICS).
+//!
+//! A task that lacks a message keeps the processor for the spin time and then blocks. Spinning pays as long as it is no
+//! dearer than leaving and coming back: two context switches ([`Implicit::spin_limit`]).
+
+use std::time::Duration;
+
+use super::{Model, Task, Wait};
+
+/// Round robin; waiting tasks spin, then block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Implicit {
+    /// Slice of each task.
+    pub slice: Duration,
+    /// How long a task spins before it blocks.
+    pub spin: Duration,
+    /// Whether a task whose message came gets the processor at once. ICS (testbed §2.2) does that; the thesis does not.
+    pub is_woken_first: bool,
+}
+
+impl Implicit {
+    /// The longest spin that cannot lose more than blocking costs: `2 · C` (formula 3.5).
+    #[must_use]
+    pub const fn spin_limit(context_switch: Duration) -> Duration {
+        context_switch.saturating_mul(2)
+    }
+}
+
+impl Model for Implicit {
+    fn slice(&self, _task: &Task) -> Duration {
+        self.slice
+    }
+
+    fn rank(&self, task: &Task) -> u8 {
+        u8::from(self.is_woken_first && task.is_woken)
+    }
+
+    fn wait(&self, _task: &Task) -> Wait {
+        if self.spin.is_zero() { Wait::Block } else { Wait::Spin(self.spin) }
+    }
+}

@@ -1,0 +1,45 @@
+//! Local coscheduling: what one node decides by itself about which of its tasks has the processor.
+//!
+//! The models of Solsona, *Coscheduling Techniques for Non-Dedicated Cluster Computing*, chapters 2-3 (thesis), and of
+//! Frachtenberg and Petrini, *Scheduler testbed system design*, §2.2-2.4 (testbed). Events go in, decisions come out
+//! ([`NodeScheduler`]); the simulator drives these very schedulers, and a live node scheduler would.
+//!
+//! | file | paper's name | rule |
+//! | --- | --- | --- |
+//! | [`linux`] | LIN; local (testbed §2.5) | round robin, nobody is preferred |
+//! | [`implicit`] | IMP; ICS (testbed §2.2) | who waits for a message spins a while, then blocks |
+//! | [`explicit`] | EXP, DTS: static, balanced, distributed | a parallel and a local slice take turns |
+//! | [`high_priority`] | HPDT | distributed tasks always first |
+//! | [`predictive`] | PRE, PCA | who communicates more overtakes, each task at most `MCO` times |
+//! | [`dynamic`] | DYN, DCA | the same, counting only what was received |
+//! | [`demand`] | DCS (testbed §2.2; Sobalvarro) | an arriving message calls its receiver to the processor |
+//! | [`flexible`] | FCS (testbed §2.4) | classes by measured waiting; Table 2.1 and Algorithm 1 |
+//! | [`buffered`] | BCS (testbed §2.3, §4.5.2) | messages wait for the next slot and go by a schedule |
+//!
+//! All of them share one ready queue with the accounts of the CMC model ([`ready_queue`], [`account`]), so that their
+//! coscheduling degree, delay and thrashing mean the same.
+
+pub mod account;
+pub mod buffered;
+pub mod demand;
+pub mod dynamic;
+pub mod event;
+pub mod explicit;
+pub mod flexible;
+pub mod frequency;
+pub mod high_priority;
+pub mod implicit;
+pub mod linux;
+pub mod model;
+pub mod predictive;
+pub mod ready_queue;
+pub mod scheduler;
+pub mod task;
+
+pub use account::{Account, Degrees};
+pub use event::{NodeDecision, NodeError, NodeEvent};
+pub use frequency::Frequency;
+pub use model::{Model, Wait};
+pub use ready_queue::ReadyQueue;
+pub use scheduler::{LocalScheduler, NodeScheduler};
+pub use task::{Task, TaskId};

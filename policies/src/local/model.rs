@@ -1,0 +1,66 @@
+//! What one coscheduling model adds to the common ready queue. Each hook has the behaviour of plain round robin.
+
+use std::time::Duration;
+
+use super::{NodeEvent, Task, TaskId};
+use crate::SimTime;
+
+/// How a task that lacks a message waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// It leaves the processor at once.
+    Block,
+    /// It keeps the processor and looks for the message, for at most this long, then blocks.
+    Spin(Duration),
+    /// It keeps the processor as long as its slice lasts.
+    SpinOn,
+}
+
+/// The rules of one model.
+pub trait Model {
+    /// For how long a task may run at most.
+    fn slice(&self, task: &Task) -> Duration;
+
+    /// Among ready tasks those of the highest rank run; a higher one preempts a lower one at once.
+    fn rank(&self, _task: &Task) -> u8 {
+        0
+    }
+
+    /// Whether a ready task may have the processor now; where nobody may, the node idles.
+    fn may_run(&self, _task: &Task) -> bool {
+        true
+    }
+
+    /// Whether `newcomer`, entering the ready queue from the bottom, goes past `other` (Algorithm 4).
+    fn overtakes(&self, _newcomer: &Task, _other: &Task) -> bool {
+        false
+    }
+
+    /// Whether a message that arrives for the ready task `receiver` brings it to the processor. `running` has the time of
+    /// its present run in its account.
+    fn is_called_by_message(&self, _receiver: &Task, _running: &Task) -> bool {
+        false
+    }
+
+    /// How `task` waits for a message.
+    fn wait(&self, _task: &Task) -> Wait {
+        Wait::Block
+    }
+
+    /// Weight of the past in the communication frequency, in 0..=1 (the paper's `P`).
+    fn past_weight(&self) -> f64 {
+        0.0
+    }
+
+    /// Sees each event before it takes effect. `running` has the processor, `local_ready` local tasks are ready. Returns
+    /// the time at which it wants to be woken, if that changed.
+    fn observe(
+        &mut self,
+        _now: SimTime,
+        _event: &NodeEvent,
+        _running: Option<TaskId>,
+        _local_ready: usize,
+    ) -> Option<SimTime> {
+        None
+    }
+}

@@ -1,0 +1,138 @@
+//! The ready queue of one node with the accounting of the CMC model: `T[0]` is the top and the only task that may run
+//! (thesis Algorithm 3, the Local Coscheduler; Algorithm 4, `insert_RQ`).
+//!
+//! Invariants: a task is in the queue once; only the top runs; time on the processor is charged when the top leaves it,
+//! once.
+//!
+//! Where the algorithms leave the order open: a preempted top is charged and begins anew first, and only then counts as
+//! overtaken once. And it is `T[0]` while it runs, so it can be overtaken only while its own count is below `MCO`.
+
+use std::time::Duration;
+
+use super::{Model, Task, TaskId};
+use crate::SimTime;
+
+/// The ready tasks of a node, the top first.
+#[derive(Clone, Debug, Default)]
+pub struct ReadyQueue {
+    tasks: Vec<Task>,
+    /// Since when the top has the processor; none while nobody has it.
+    running_since: Option<SimTime>,
+}
+
+impl ReadyQueue {
+    /// The ready tasks, the top first.
+    #[must_use]
+    pub fn tasks(&self) -> &[Task] {
+        &self.tasks
+    }
+
+    /// The task that has the processor.
+    #[must_use]
+    pub fn running(&self) -> Option<&Task> {
+        self.running_since.and(self.tasks.first())
+    }
+
+    /// The task that has the processor, with the time of its present run counted in its account.
+    #[must_use]
+    pub fn running_at(&self, now: SimTime) -> Option<Task> {
+        let mut task = self.running()?.clone();
+        task.since_queued.executed += now.since(self.running_since?);
+        Some(task)
+    }
+
+    pub(super) fn find_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+        self.tasks.iter_mut().find(|task| task.id == id)
+    }
+
+    /// Takes the processor from the top and charges its time to the accounts of all (Algorithm 3, lines 4-15).
+    pub(super) fn stop(&mut self, now: SimTime) {
+        let Some(since) = self.running_since.take() else { return };
+        let span = now.since(since);
+        let (top, others) = self.tasks.split_first_mut().expect("only a queued task has the processor");
+        charge_executed(top, span);
+        for other in others {
+            charge_waited(other, top.id, span);
+        }
+        top.begin_anew();
+    }
+
+    /// Takes the top out, charged; none where nobody runs.
+    pub(super) fn remove_running(&mut self, now: SimTime) -> Option<Task> {
+        self.running()?;
+        self.stop(now);
+        Some(self.tasks.remove(0))
+    }
+
+    /// `insert_RQ`: enters at the bottom and goes past whom the model says (Algorithm 4). Where that is everybody, the
+    /// running task loses the processor.
+    pub(super) fn insert(&mut self, now: SimTime, mut task: Task, model: &impl Model) {
+        task.frequency.update(model.past_weight());
+        if task.frequency.is_communicating() {
+            task.is_potential = true;
+        }
+        let overtaken = self.tasks.iter().rev().take_while(|other| model.overtakes(&task, other)).count();
+        let place = self.tasks.len() - overtaken;
+        if place == 0 {
+            self.stop(now);
+        }
+        for other in &mut self.tasks[place..] {
+            other.note_overtaken_by(task.id);
+        }
+        self.tasks.insert(place, task);
+    }
+
+    /// Brings a ready task to the top, past all before it; whoever ran is next.
+    pub(super) fn bring_to_top(&mut self, now: SimTime, id: TaskId) {
+        let Some(place) = self.tasks.iter().position(|task| task.id == id) else { return };
+        if place == 0 {
+            return;
+        }
+        self.stop(now);
+        let task = self.tasks.remove(place);
+        for other in &mut self.tasks[..place] {
+            other.note_overtaken_by(id);
+        }
+        self.tasks.insert(0, task);
+    }
+
+    /// The first of the highest rank among those that may run.
+    pub(super) fn best(&self, model: &impl Model) -> Option<TaskId> {
+        let mut tasks = self.tasks.iter().filter(|task| model.may_run(task));
+        let first = tasks.next()?;
+        let best = tasks.fold((model.rank(first), first), |best, task| {
+            let rank = model.rank(task);
+            if rank > best.0 { (rank, task) } else { best }
+        });
+        Some(best.1.id)
+    }
+
+    /// Gives the processor to the top.
+    pub(super) fn dispatch(&mut self, now: SimTime) -> Option<&mut Task> {
+        let top = self.tasks.first_mut()?;
+        top.frequency.sent = 0;
+        self.running_since = Some(now);
+        Some(top)
+    }
+}
+
+fn charge_executed(task: &mut Task, span: Duration) {
+    for account in [&mut task.since_queued, &mut task.total] {
+        account.executed += span;
+        if task.is_potential {
+            account.coscheduled += span;
+        }
+    }
+}
+
+fn charge_waited(task: &mut Task, running: TaskId, span: Duration) {
+    let is_delayed = task.overtakers.contains(&running);
+    for account in [&mut task.since_queued, &mut task.total] {
+        if task.is_potential {
+            account.thrashed += span;
+        }
+        if is_delayed {
+            account.delayed += span;
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The node scheduler: events in, decisions out. One ready queue, one model.
+//!
+//! Called by the simulator today; a live node scheduler would call it the same way. It never asks the time: each event
+//! comes with it, and times never go back.
+
+use std::collections::BTreeMap;
+
+use super::{Account, Model, NodeDecision, NodeError, NodeEvent, ReadyQueue, Task, TaskId, Wait};
+use crate::{JobId, SimTime};
+
+/// A scheduler of one node.
+pub trait NodeScheduler {
+    /// Takes an event and appends what follows from it.
+    ///
+    /// # Errors
+    /// Where the event cannot be after those before it; nothing is changed then.
+    fn on_event(
+        &mut self,
+        now: SimTime,
+        event: NodeEvent,
+        decisions: &mut Vec<NodeDecision>,
+    ) -> Result<(), NodeError>;
+
+    /// The task that has the processor.
+    fn running(&self) -> Option<TaskId>;
+
+    /// The ready tasks, the running one first.
+    fn ready(&self) -> &[Task];
+
+    /// *NodeD*, and what *NodeCoDe* and *NodeThDe* are computed from: the accounts of all tasks of the node, those that
+    /// left included. The present run of the running task is not in it yet.
+    fn node_account(&self) -> Account;
+}
+
+/// The common scheduler under the rules of one [`Model`].
+#[derive(Clone, Debug)]
+pub struct LocalScheduler<M> {
+    model: M,
+    queue: ReadyQueue,
+    away: BTreeMap<TaskId, Task>,
+    left: Account,
+}
+
+impl<M: Model> LocalScheduler<M> {
+    /// An empty node under `model`.
+    #[must_use]
+    pub fn new(model: M) -> Self {
+        Self { model, queue: ReadyQueue::default(), away: BTreeMap::new(), left: Account::default() }
+    }
+
+    /// The rules in force.
+    #[must_use]
+    pub const fn model(&self) -> &M {
+        &self.model
+    }
+
+    /// Refuses what cannot be, before anything is changed.
+    fn check(&self, event: &NodeEvent) -> Result<(), NodeError> {
+        let is_ready = |task: TaskId| self.queue.tasks().iter().any(|other| other.id == task);
+        match *event {
+            NodeEvent::Arrived { task, .. } if is_ready(task) || self.away.contains_key(&task) => {
+                Err(NodeError::Twice(task))
+            }
+            NodeEvent::Waits { task }
+            | NodeEvent::SpinOver { task }
+            | NodeEvent::Blocked { task }
+            | NodeEvent::Finished { task }
+                if self.running() != Some(task) =>
+            {
+                Err(NodeError::NotRunning(task))
+            }
+            NodeEvent::Unblocked { task } if is_ready(task) => Err(NodeError::NotAway(task)),
+            NodeEvent::Unblocked { task } if !self.away.contains_key(&task) => Err(NodeError::Unknown(task)),
+            NodeEvent::MessageArrived { task }
+            | NodeEvent::MessagesTaken { task }
+            | NodeEvent::MessageSent { task }
+            | NodeEvent::WaitOver { task }
+                if !is_ready(task) && !self.away.contains_key(&task) =>
+            {
+                Err(NodeError::Unknown(task))
+            }
+            NodeEvent::QuantumEnd if self.running().is_none() => Err(NodeError::NobodyRuns),
+            _ => Ok(()),
+        }
+    }
+
+    fn apply(&mut self, now: SimTime, event: NodeEvent, decisions: &mut Vec<NodeDecision>) {
+        match event {
+            NodeEvent::Arrived { task, application } => self.on_arrived(now, task, application),
+            NodeEvent::Waits { task } => self.on_waits(now, task, decisions),
+            NodeEvent::SpinOver { .. } | NodeEvent::Blocked { .. } => self.leave_processor(now),
+            NodeEvent::Unblocked { task } => self.on_unblocked(now, task),
+            NodeEvent::MessageArrived { task } => self.on_message(now, task),
+            NodeEvent::MessagesTaken { task } => self.task_mut(task).frequency.waiting = 0,
+            NodeEvent::MessageSent { task } => self.task_mut(task).frequency.sent += 1,
+            NodeEvent::QuantumEnd => self.on_quantum_end(now),
+            NodeEvent::Finished { .. } => self.on_finished(now, decisions),
+            NodeEvent::WaitOver { .. }
+            | NodeEvent::Strobe { .. }
+            | NodeEvent::SlicesSet(_)
+            | NodeEvent::TimerFired => {}
+        }
+    }
+
+    fn on_arrived(&mut self, now: SimTime, task: TaskId, application: Option<JobId>) {
+        self.queue.insert(now, Task::new(task, application), &self.model);
+    }
+
+    fn on_waits(&mut self, now: SimTime, task: TaskId, decisions: &mut Vec<NodeDecision>) {
+        let waiting = self.queue.running().expect("checked: the task runs");
+        let at_most = match self.model.wait(waiting) {
+            Wait::Block => return self.leave_processor(now),
+            Wait::Spin(at_most) => Some(at_most),
+            Wait::SpinOn => None,
+        };
+        decisions.push(NodeDecision::Spin { task, at_most });
+    }
+
+    fn leave_processor(&mut self, now: SimTime) {
+        let task =
+            self.queue.remove_running(now).expect("checked: only the running task leaves the processor");
+        self.away.insert(task.id, task);
+    }
+
+    fn on_unblocked(&mut self, now: SimTime, task: TaskId) {
+        let mut task = self.away.remove(&task).expect("checked: the task is away");
+        task.is_woken = true;
+        self.queue.insert(now, task, &self.model);
+    }
+
+    fn on_message(&mut self, now: SimTime, task: TaskId) {
+        self.task_mut(task).frequency.waiting += 1;
+        let Some(running) = self.queue.running_at(now) else { return };
+        let called = self.queue.tasks().iter().skip(1).find(|other| other.id == task);
+        if called.is_some_and(|receiver| self.model.is_called_by_message(receiver, &running)) {
+            self.queue.bring_to_top(now, task);
+        }
+    }
+
+    fn on_quantum_end(&mut self, now: SimTime) {
+        let task = self.queue.remove_running(now).expect("checked: somebody runs");
+        self.queue.insert(now, task, &self.model);
+    }
+
+    fn on_finished(&mut self, now: SimTime, decisions: &mut Vec<NodeDecision>) {
+        let task = self.queue.remove_running(now).expect("checked: the task runs");
+        self.left += task.total;
+        let Task { id, application, total, .. } = task;
+        decisions.push(NodeDecision::Left { task: id, application, account: total });
+    }
+
+    fn task_mut(&mut self, id: TaskId) -> &mut Task {
+        let Self { queue, away, .. } = self;
+        queue.find_mut(id).or_else(|| away.get_mut(&id)).expect("checked: the task is known")
+    }
+
+    /// Makes the best task the top and gives it the processor, unless it has it.
+    fn settle(&mut self, now: SimTime, ran: Option<TaskId>, decisions: &mut Vec<NodeDecision>) {
+        let Some(best) = self.queue.best(&self.model) else {
+            self.queue.stop(now);
+            if ran.is_some() {
+                decisions.push(NodeDecision::Idle);
+            }
+            return;
+        };
+        self.queue.bring_to_top(now, best);
+        if self.queue.running().is_none() {
+            let task = self.queue.dispatch(now).expect("the best task is the top");
+            decisions.push(NodeDecision::Run { task: task.id, slice: self.model.slice(task) });
+        }
+    }
+}
+
+impl<M: Model> NodeScheduler for LocalScheduler<M> {
+    fn on_event(
+        &mut self,
+        now: SimTime,
+        event: NodeEvent,
+        decisions: &mut Vec<NodeDecision>,
+    ) -> Result<(), NodeError> {
+        self.check(&event)?;
+        let ran = self.running();
+        let local_ready = self.queue.tasks().iter().filter(|task| !task.is_distributed()).count();
+        if let Some(at) = self.model.observe(now, &event, ran, local_ready) {
+            decisions.push(NodeDecision::SetTimer { at });
+        }
+        self.apply(now, event, decisions);
+        self.settle(now, ran, decisions);
+        Ok(())
+    }
+
+    fn running(&self) -> Option<TaskId> {
+        self.queue.running().map(|task| task.id)
+    }
+
+    fn ready(&self) -> &[Task] {
+        self.queue.tasks()
+    }
+
+    fn node_account(&self) -> Account {
+        let present = self.queue.tasks().iter().chain(self.away.values()).map(|task| task.total);
+        present.chain([self.left]).sum()
+    }
+}

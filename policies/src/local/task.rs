@@ -1,0 +1,78 @@
+//! One task on one node, as its scheduler sees it: the CMC fields of a process control block (thesis Table 2.2).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Account, Frequency};
+use crate::JobId;
+
+id!(
+    /// A task: one process of a distributed application, or a local one. Unique on its node.
+    TaskId,
+    "task-"
+);
+
+/// A task that is ready or waits for something.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// Who it is (`tid`).
+    pub id: TaskId,
+    /// The distributed application it belongs to; none for a local task.
+    pub application: Option<JobId>,
+    /// What it sends and receives.
+    pub frequency: Frequency,
+    /// Whether it entered the ready queue with something to coschedule with (`pco`).
+    pub is_potential: bool,
+    /// Whether it was woken and did not leave the processor since.
+    pub is_woken: bool,
+    /// Since it last reached the ready queue.
+    pub since_queued: Account,
+    /// Since it began.
+    pub total: Account,
+    /// How often it was overtaken for the sake of coscheduling since it last reached the ready queue (`de`).
+    pub overtaken: u32,
+    /// By whom (`ovt`).
+    pub overtakers: Vec<TaskId>,
+}
+
+impl Task {
+    pub(super) fn new(id: TaskId, application: Option<JobId>) -> Self {
+        Self {
+            id,
+            application,
+            frequency: Frequency::default(),
+            is_potential: false,
+            is_woken: false,
+            since_queued: Account::default(),
+            total: Account::default(),
+            overtaken: 0,
+            overtakers: Vec::new(),
+        }
+    }
+
+    /// Whether it belongs to a distributed application.
+    #[must_use]
+    pub const fn is_distributed(&self) -> bool {
+        self.application.is_some()
+    }
+
+    /// Notes that `other` went ahead of it (Algorithm 4, lines 8-9).
+    pub(super) fn note_overtaken_by(&mut self, other: TaskId) {
+        self.overtaken += 1;
+        if !self.overtakers.contains(&other) {
+            self.overtakers.push(other);
+        }
+    }
+
+    /// Forgets what is only about its last stay in the ready queue (Algorithm 3, lines 13-15).
+    pub(super) fn begin_anew(&mut self) {
+        self.since_queued = Account::default();
+        self.is_woken = false;
+        self.overtaken = 0;
+        self.overtakers.clear();
+        if !self.frequency.is_communicating() {
+            self.is_potential = false;
+        }
+    }
+}
