@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use coswitch_policies::{
-    allocate::{Allocator, Contiguous, FirstFit},
+    allocate::{Allocator, Buddy, Buddy2d, Contiguous, FirstFit, M2db, Mesh},
     machine::Machine,
     queue::{Fcfs, QueueOrder},
 };
@@ -19,6 +19,12 @@ pub enum AllocatorName {
     FirstFit,
     /// The first run of neighbours that is long enough.
     Contiguous,
+    /// A tree of powers of two (DHC, ParPar: paper 000, §4.3.1).
+    Buddy,
+    /// Squares of powers of two (Li and Cheng, by paper 002, §2.4).
+    Buddy2d,
+    /// The modified 2-D buddy system of paper 002, §2.4.
+    M2db,
 }
 
 /// Who says which job starts.
@@ -43,20 +49,42 @@ pub struct ChoiceError {
 }
 
 impl AllocatorName {
-    const ALL: [(&'static str, Self); 2] = [("first-fit", Self::FirstFit), ("contiguous", Self::Contiguous)];
+    /// Every allocator, by its name.
+    pub const ALL: [(&'static str, Self); 5] = [
+        ("first-fit", Self::FirstFit),
+        ("contiguous", Self::Contiguous),
+        ("buddy", Self::Buddy),
+        ("buddy-2d", Self::Buddy2d),
+        ("m2db", Self::M2db),
+    ];
 
-    /// The allocator for a machine of `nodes` nodes in a line.
+    /// The allocator of a machine. Those that know only a line number the nodes of the mesh row by row.
     #[must_use]
-    pub fn allocator(self, nodes: u32) -> Box<dyn Allocator> {
+    pub fn allocator(self, mesh: Mesh) -> Box<dyn Allocator> {
         match self {
-            Self::FirstFit => Box::new(FirstFit::new(nodes)),
-            Self::Contiguous => Box::new(Contiguous::new(nodes)),
+            Self::FirstFit => Box::new(FirstFit::new(mesh.units())),
+            Self::Contiguous => Box::new(Contiguous::new(mesh.units())),
+            Self::Buddy => Box::new(Buddy::new(mesh.units())),
+            Self::Buddy2d => Box::new(Buddy2d::new(mesh)),
+            Self::M2db => Box::new(M2db::new(mesh)),
         }
     }
 }
 
+/// The mesh of so many nodes where nobody says another: as high as the largest power of two that divides them and is no
+/// more than the width. 400 nodes are 25 × 16, the Paragon's; a prime number of nodes is a line.
+#[must_use]
+pub fn mesh_of(nodes: u32) -> Mesh {
+    let mut height = 1;
+    while nodes.is_multiple_of(2 * height) && 2 * height <= nodes / (2 * height) {
+        height *= 2;
+    }
+    Mesh { width: nodes / height, height }
+}
+
 impl QueueName {
-    const ALL: [(&'static str, Self); 1] = [("fcfs", Self::Fcfs)];
+    /// Every order, by its name.
+    pub const ALL: [(&'static str, Self); 1] = [("fcfs", Self::Fcfs)];
 
     /// An empty queue.
     #[must_use]
@@ -67,10 +95,10 @@ impl QueueName {
     }
 }
 
-/// One set of `nodes` nodes that every job may use.
+/// One set of nodes that every job may use.
 #[must_use]
-pub fn machine(nodes: u32, allocator: AllocatorName) -> Machine {
-    Machine::single(allocator.allocator(nodes))
+pub fn machine(mesh: Mesh, allocator: AllocatorName) -> Machine {
+    Machine::single(allocator.allocator(mesh))
 }
 
 fn find<T: Copy>(what: &'static str, all: &[(&'static str, T)], name: &str) -> Result<T, ChoiceError> {
@@ -91,5 +119,26 @@ impl FromStr for QueueName {
     type Err = ChoiceError;
     fn from_str(text: &str) -> Result<Self, ChoiceError> {
         find("queue", &Self::ALL, text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mesh_is_as_square_as_powers_of_two_make_it() {
+        let of = |nodes| (mesh_of(nodes).width, mesh_of(nodes).height);
+        assert_eq!([400, 128, 64, 7, 1, 112].map(of), [(25, 16), (16, 8), (8, 8), (7, 1), (1, 1), (14, 8)]);
+    }
+
+    #[test]
+    fn every_allocator_has_its_name_and_holds_the_whole_machine_or_a_part() {
+        for (name, allocator) in AllocatorName::ALL {
+            assert_eq!(name.parse(), Ok(allocator));
+            assert_eq!(allocator.allocator(mesh_of(64)).total(), 64);
+        }
+        let error = "best".parse::<QueueName>().unwrap_err().to_string();
+        assert!(error.starts_with("there is no queue `best`; there are fcfs"), "{error}");
     }
 }

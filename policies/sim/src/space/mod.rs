@@ -20,7 +20,7 @@ mod months;
 mod summary;
 mod watch;
 
-pub use choice::{AllocatorName, ChoiceError, QueueName, machine};
+pub use choice::{AllocatorName, ChoiceError, QueueName, machine, mesh_of};
 pub use engine::{Lived, SpaceError, run};
 pub use job::{Jobs, Skipped, SpaceJob};
 pub use months::{LogStart, Month, by_month};

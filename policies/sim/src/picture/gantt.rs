@@ -1,0 +1,65 @@
+//! Space sharing, job by job: nodes from top to bottom, time from left to right, each job in its colour. A job that lies
+//! scattered is seen to.
+
+use coswitch_policies::allocate::Mesh;
+
+use super::svg::{Axis, GREY, LEFT, RIGHT, Svg, colour};
+use crate::space::{Blocks, Lived, SpaceJob, Summary};
+
+/// Beyond so many blocks a picture is a smear and a file of megabytes: [`super::load()`] suits better.
+pub const BLOCKS_MAX: usize = 4000;
+
+const TOP: f64 = 60.0;
+const HEIGHT: f64 = 360.0;
+
+/// The picture of a run; `meshes` are the node sets, in their order. `None` where there are more than [`BLOCKS_MAX`] blocks.
+#[must_use]
+pub fn gantt(
+    title: &str,
+    meshes: &[Mesh],
+    jobs: &[SpaceJob],
+    lived: &[Lived],
+    blocks: &Blocks,
+    summary: &Summary,
+) -> Option<String> {
+    let strips: usize = blocks.held.iter().map(|(.., rect)| rect.height as usize).sum();
+    if strips > BLOCKS_MAX {
+        return None;
+    }
+    let nodes: u32 = meshes.iter().map(|mesh| mesh.units()).sum();
+    let first = jobs.iter().map(|job| job.queued.submitted).min().unwrap_or_default();
+    let last = lived.iter().map(|lived| lived.finished).max().unwrap_or_default();
+    let about = format!(
+        "{} jobs on {nodes} nodes: utilisation {:.1} %, mean wait {:.2} h",
+        summary.jobs,
+        100.0 * summary.utilisation,
+        summary.wait_mean_s / 3600.0
+    );
+    let mut svg = Svg::new(TOP + HEIGHT + 34.0, title, &about);
+    let axis = Axis::new(0.0, last.since(first).as_secs_f64());
+    let unit = HEIGHT / f64::from(nodes.max(1));
+    for (job, set, rect) in &blocks.held {
+        let before: u32 = meshes.iter().take(usize::from(set.0)).map(|mesh| mesh.units()).sum();
+        let mesh = meshes.get(usize::from(set.0))?;
+        let lived = lived.get(job.0 as usize)?;
+        let at = |time: coswitch_policies::SimTime| axis.x(time.since(first).as_secs_f64());
+        let (x, width) = (at(lived.started), at(lived.finished) - at(lived.started));
+        for row in rect.y..rect.y + rect.height {
+            let node = before + row * mesh.width + rect.x;
+            let (y, height) = (TOP + f64::from(node) * unit, f64::from(rect.width) * unit);
+            let inset = 0.4_f64.min(height / 6.0);
+            let size = ((width - 0.4).max(0.3), height - inset);
+            svg.block(
+                (x, y),
+                size,
+                colour(job.0),
+                &format!("{job}: {} nodes", jobs.get(job.0 as usize)?.queued.request.nodes),
+            );
+        }
+    }
+    svg.line((LEFT, TOP + HEIGHT), (RIGHT, TOP + HEIGHT), 0.5);
+    svg.text((LEFT - 8.0, TOP + 12.0), "end", GREY, "node 0");
+    svg.text((LEFT - 8.0, TOP + HEIGHT), "end", GREY, &format!("{}", nodes.saturating_sub(1)));
+    axis.draw(&mut svg, TOP, TOP + HEIGHT);
+    Some(svg.end())
+}
