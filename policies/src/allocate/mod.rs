@@ -147,6 +147,16 @@ pub trait Allocator: fmt::Debug + Send {
     /// Whether the empty machine grants `request`: otherwise it never will be.
     fn can_ever_hold(&self, request: Request) -> bool;
 
+    /// The largest request (of one CPU a node) that the empty machine grants.
+    fn largest_ever(&self) -> u32 {
+        let (mut granted, mut refused) = (0, self.total().saturating_add(1));
+        while granted + 1 < refused {
+            let middle = granted + (refused - granted) / 2;
+            if self.can_ever_hold(Request::nodes(middle)) { granted = middle } else { refused = middle }
+        }
+        granted
+    }
+
     /// The largest request (of one CPU a node) that would be granted now.
     fn largest_request(&self) -> u32;
 

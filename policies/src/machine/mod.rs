@@ -166,11 +166,19 @@ impl Machine {
     #[must_use]
     pub fn can_ever_hold(&self, group: GroupId, request: Request) -> bool {
         let Some(group) = self.groups.get(usize::from(group.0)) else { return false };
-        [&group.prime, &group.non_prime].into_iter().any(|sets| {
-            let total = sets.iter().map(|set| self.set(*set).total()).sum::<u32>();
-            sets.iter().any(|set| self.set(*set).can_ever_hold(request))
-                || (request.cpus == 1 && sets.len() > 1 && (1..=total).contains(&request.nodes))
-        })
+        [&group.prime, &group.non_prime].into_iter().any(|sets| self.can_hold(sets, request))
+    }
+
+    /// Whether `group` grants `request` in the hours of `now` when all is free.
+    #[must_use]
+    pub fn can_hold_at(&self, now: SimTime, group: GroupId, request: Request) -> bool {
+        self.can_hold(self.sets_of(now, group), request)
+    }
+
+    fn can_hold(&self, sets: &[SetId], request: Request) -> bool {
+        let together = || sets.iter().map(|set| self.set(*set).largest_ever()).sum::<u32>();
+        sets.iter().any(|set| self.set(*set).can_ever_hold(request))
+            || (request.cpus == 1 && sets.len() > 1 && (1..=together()).contains(&request.nodes))
     }
 
     /// Gives `job` what it requests; false where its group does not grant it now, and then nothing changes.

@@ -11,14 +11,28 @@
 //! | file | order | follows |
 //! | --- | --- | --- |
 //! | `fcfs` | first come, first served, nobody overtakes | paper 000 §2.6 |
+//! | `priority` | queue priority with aging, blocking for large jobs | paper 002 §2.3 |
+//! | `table` | the queues: priorities, node groups, limits | paper 002 §2.1-2.3 |
+//! | `easy` | backfilling with a reservation for the head | Lifka 1995 |
+//! | `conservative` | backfilling with a reservation for everybody | Feitelson and Weil 1998 |
 
+mod conservative;
+mod easy;
 mod fcfs;
+mod line;
+mod priority;
+mod profile;
+mod table;
 
 use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+pub use conservative::Conservative;
+pub use easy::Easy;
 pub use fcfs::Fcfs;
+pub use priority::{Aging, AgingConfig};
+pub use table::{Priority, QueueError, QueueSpec, QueueTable};
 
 use crate::{
     JobId, SimTime,

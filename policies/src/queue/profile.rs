@@ -1,0 +1,107 @@
+//! How much will be free when: a step function of time, for reservations.
+
+use std::collections::BTreeMap;
+
+use crate::SimTime;
+
+/// Free units from each step on until the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Profile {
+    steps: BTreeMap<SimTime, u32>,
+}
+
+impl Profile {
+    /// `units` are free for ever.
+    pub(super) fn new(units: u32) -> Self {
+        Self { steps: BTreeMap::from([(SimTime(0), units)]) }
+    }
+
+    /// Forgets what was before `now`.
+    pub(super) fn pass(&mut self, now: SimTime) {
+        self.cut(now);
+        self.steps = self.steps.split_off(&now);
+    }
+
+    /// Takes `units` from `from` to `to`.
+    ///
+    /// # Panics
+    /// Where so much is not free.
+    pub(super) fn take(&mut self, from: SimTime, to: SimTime, units: u32) {
+        self.cut(from);
+        self.cut(to);
+        for free in self.steps.range_mut(from..to).map(|(_, free)| free) {
+            *free = free.checked_sub(units).expect("only what is free is reserved");
+        }
+        self.smooth(from, to);
+    }
+
+    /// Gives `units` back from `from` to `to`.
+    pub(super) fn give(&mut self, from: SimTime, to: SimTime, units: u32) {
+        if from < to {
+            self.cut(from);
+            self.cut(to);
+            self.steps.range_mut(from..to).for_each(|(_, free)| *free += units);
+            self.smooth(from, to);
+        }
+    }
+
+    /// The earliest time from `from` on at which `units` are free until `length` later; `None` where they never are.
+    pub(super) fn earliest(&self, from: SimTime, units: u32, length: std::time::Duration) -> Option<SimTime> {
+        let (first, _) = self.steps.range(..=from).next_back()?;
+        let mut begin: Option<SimTime> = None;
+        for (at, free) in self.steps.range(first..) {
+            if let Some(begin) = begin.filter(|begin| *at >= begin.after(length)) {
+                return Some(begin);
+            }
+            begin = if *free >= units { begin.or(Some((*at).max(from))) } else { None };
+        }
+        begin
+    }
+
+    /// Makes a step begin at `at`.
+    fn cut(&mut self, at: SimTime) {
+        if !self.steps.contains_key(&at)
+            && let Some((_, &free)) = self.steps.range(..at).next_back()
+        {
+            self.steps.insert(at, free);
+        }
+    }
+
+    /// Drops the steps from `from` to `to` that are none.
+    fn smooth(&mut self, from: SimTime, to: SimTime) {
+        let mut before = self.steps.range(..from).next_back().map(|(_, free)| *free);
+        let mut flat = Vec::new();
+        for (at, free) in self.steps.range(from..=to) {
+            if before == Some(*free) {
+                flat.push(*at);
+            }
+            before = Some(*free);
+        }
+        flat.iter().for_each(|at| {
+            self.steps.remove(at);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_earliest_gap_is_found_and_what_is_given_back_leaves_no_trace() {
+        let mut profile = Profile::new(10);
+        profile.take(SimTime(0), SimTime(10), 8);
+        profile.take(SimTime(20), SimTime(30), 6);
+        let nanos = Duration::from_nanos;
+        assert_eq!(profile.earliest(SimTime(0), 2, nanos(50)), Some(SimTime(0)));
+        assert_eq!(profile.earliest(SimTime(0), 5, nanos(10)), Some(SimTime(10)));
+        assert_eq!(profile.earliest(SimTime(0), 5, nanos(11)), Some(SimTime(30)));
+        assert_eq!(profile.earliest(SimTime(4), 2, nanos(1)), Some(SimTime(4)));
+        assert_eq!(profile.earliest(SimTime(0), 11, nanos(1)), None);
+        profile.give(SimTime(0), SimTime(10), 8);
+        profile.give(SimTime(20), SimTime(30), 6);
+        assert_eq!(profile, Profile::new(10));
+    }
+}

@@ -1,0 +1,317 @@
+//! What must hold of every order of the queue, played against a small machine with a clock by hand.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use coswitch_policies::{
+    JobId, SimTime,
+    allocate::{Allocator, Contiguous, FirstFit, M2db, Mesh, Request},
+    machine::{Calendar, GroupId, Machine, NodeGroup, NodeSet, SetId},
+    queue::{
+        Aging, AgingConfig, Conservative, Easy, Fcfs, Priority, QueueId, QueueOrder, QueueSpec, QueueTable,
+        QueuedJob,
+    },
+};
+use proptest::prelude::*;
+
+const HOUR: u64 = 3_600_000_000_000;
+
+/// A job with the time it really takes.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    waits: QueuedJob,
+    takes: Duration,
+}
+
+/// Plays `jobs` to the end and returns when each started; `look` is called after every step.
+fn play<Q: QueueOrder>(
+    order: &mut Q,
+    machine: &mut Machine,
+    jobs: &[Job],
+    mut look: impl FnMut(SimTime, &Q, &Machine, &[QueuedJob]),
+) -> BTreeMap<JobId, SimTime> {
+    let mut arrivals: Vec<Job> = jobs.to_vec();
+    arrivals.sort_by_key(|job| std::cmp::Reverse((job.waits.submitted, job.waits.job)));
+    let takes: BTreeMap<JobId, Duration> = jobs.iter().map(|job| (job.waits.job, job.takes)).collect();
+    let (mut ends, mut starts) = (BTreeSet::new(), BTreeMap::new());
+    let mut now = SimTime(0);
+    loop {
+        let mut started = Vec::new();
+        order.start(now, machine, &mut started);
+        for job in &started {
+            assert!(starts.insert(job.job, now).is_none(), "{} starts once", job.job);
+            ends.insert((now.after(takes[&job.job]), job.job));
+        }
+        look(now, order, machine, &started);
+        let arrival = arrivals.last().map(|job| job.waits.submitted);
+        let end = ends.first().map(|(at, _)| *at);
+        let wake = order.next_wake(now, machine);
+        let Some(next) = [arrival, end, wake].into_iter().flatten().min() else { break };
+        assert!(wake.is_none_or(|wake| wake > now), "a wake lies ahead");
+        now = next;
+        if end == Some(now) {
+            // One at a time, as a simulator may tell them.
+            let (_, job) = ends.pop_first().unwrap();
+            assert!(machine.release(job));
+            order.on_end(now, job);
+        } else if arrival == Some(now) {
+            order.submit(arrivals.pop().unwrap().waits);
+        }
+        assert!(now < SimTime(20_000 * HOUR), "it ends");
+    }
+    assert_eq!((order.waiting(), machine.free()), (0, machine.total()), "all have run and left");
+    starts
+}
+
+fn job(id: u32, queue: u16, nodes: u32, submitted: u64, takes: u64, limit: u64) -> Job {
+    let waits = QueuedJob {
+        job: JobId(id),
+        queue: QueueId(queue),
+        group: GroupId(queue),
+        request: Request::nodes(nodes),
+        submitted: SimTime(submitted * HOUR / 60),
+        limit: Duration::from_secs(60 * limit),
+    };
+    Job { waits, takes: Duration::from_secs(60 * takes) }
+}
+
+/// Jobs on up to `width` nodes for up to two hours, minutes exact, limits kept.
+fn workload(queues: u16, width: u32) -> impl Strategy<Value = Vec<Job>> {
+    let one = (0..queues, 1..=width, 0u64..600, 1u64..120, 1u64..4);
+    prop::collection::vec(one, 0..40).prop_map(|jobs| {
+        let number = |(id, (queue, nodes, at, takes, slack))| job(id, queue, nodes, at, takes, takes * slack);
+        (0..).zip(jobs).map(number).collect()
+    })
+}
+
+fn single(nodes: u32) -> Machine {
+    Machine::single(Box::new(FirstFit::new(nodes)))
+}
+
+/// Two sets and three groups over them; the third is kept out of the second set by day.
+fn paragon(contiguous: bool) -> Machine {
+    let set = |name: &str, width: u32| {
+        let allocator: Box<dyn Allocator> = if contiguous {
+            Box::new(Contiguous::new(width))
+        } else {
+            Box::new(M2db::new(Mesh { width: width / 2, height: 2 }))
+        };
+        NodeSet { name: name.into(), allocator }
+    };
+    let group = |prime: &[u16], non_prime: &[u16]| NodeGroup {
+        name: "g".into(),
+        prime: prime.iter().copied().map(SetId).collect(),
+        non_prime: non_prime.iter().copied().map(SetId).collect(),
+    };
+    let groups = vec![group(&[0], &[0]), group(&[0, 1], &[0, 1]), group(&[], &[1])];
+    Machine::new(vec![set("thin", 8), set("fat", 8)], groups, Calendar::nine_to_five()).unwrap()
+}
+
+fn aging(priorities: &[i64], block: Option<i64>, running_max: Option<u32>) -> AgingConfig {
+    let spec = |(queue, points): (u16, &i64)| QueueSpec {
+        running_max,
+        ..QueueSpec::new(&format!("q{queue}"), GroupId(queue), Priority::points(*points))
+    };
+    AgingConfig {
+        queues: QueueTable((0..).zip(priorities).map(spec).collect()),
+        age_factor: Priority::points(2),
+        block_priority: block.map(Priority::points),
+    }
+}
+
+/// The rule of paper 002 §2.3 by the letter: sort everybody, look at everybody.
+#[derive(Debug)]
+struct ByTheLetter {
+    config: AgingConfig,
+    waiting: Vec<QueuedJob>,
+    running: BTreeMap<JobId, QueueId>,
+}
+
+impl ByTheLetter {
+    fn priority(&self, now: SimTime, job: &QueuedJob) -> i128 {
+        let waited = i128::from(now.0 - job.submitted.0);
+        let spec = &self.config.queues.0[usize::from(job.queue.0)];
+        i128::from(spec.priority.0) * i128::from(HOUR) + i128::from(self.config.age_factor.0) * waited
+    }
+}
+
+impl QueueOrder for ByTheLetter {
+    fn submit(&mut self, job: QueuedJob) {
+        self.waiting.push(job);
+    }
+
+    fn withdraw(&mut self, _: JobId) -> bool {
+        unreachable!("nobody is taken back here")
+    }
+
+    fn on_end(&mut self, _: SimTime, job: JobId) {
+        self.running.remove(&job);
+    }
+
+    fn start(&mut self, now: SimTime, machine: &mut Machine, started: &mut Vec<QueuedJob>) {
+        let mut order = self.waiting.clone();
+        order.sort_by_key(|job| (std::cmp::Reverse(self.priority(now, job)), job.submitted, job.job));
+        for job in order {
+            let max = self.config.queues.0[usize::from(job.queue.0)].running_max;
+            let runs = self.running.values().filter(|queue| **queue == job.queue).count();
+            if max.is_some_and(|max| runs >= max as usize)
+                || !machine.can_hold_at(now, job.group, job.request)
+            {
+                continue;
+            }
+            if machine.place(now, job.job, job.group, job.request) {
+                self.waiting.retain(|waiting| waiting.job != job.job);
+                self.running.insert(job.job, job.queue);
+                started.push(job);
+            } else if self
+                .config
+                .block_priority
+                .is_some_and(|block| self.priority(now, &job) > i128::from(block.0) * i128::from(HOUR))
+            {
+                return;
+            }
+        }
+    }
+
+    fn next_wake(&self, now: SimTime, machine: &Machine) -> Option<SimTime> {
+        if self.waiting.is_empty() { None } else { machine.next_change(now) }
+    }
+
+    fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn first_come_starts_first(jobs in workload(1, 16)) {
+        let starts = play(&mut Fcfs::default(), &mut single(16), &jobs, |_, _, _, _| {});
+        let mut order: Vec<&Job> = jobs.iter().collect();
+        order.sort_by_key(|job| (job.waits.submitted, job.waits.job));
+        prop_assert!(order.is_sorted_by_key(|job| starts[&job.waits.job]));
+        prop_assert!(jobs.iter().all(|job| starts[&job.waits.job] >= job.waits.submitted));
+    }
+
+    #[test]
+    fn the_head_of_easy_starts_no_later_than_promised(jobs in workload(1, 16)) {
+        let mut promised: BTreeMap<JobId, SimTime> = BTreeMap::new();
+        let starts = play(&mut Easy::default(), &mut single(16), &jobs, |now, easy, machine, _| {
+            if let Some((job, at)) = easy.promised(now, machine) {
+                // Each promise is at most as late as those before.
+                assert!(promised.insert(job, at).is_none_or(|before| at <= before));
+            }
+        });
+        prop_assert!(promised.iter().all(|(job, at)| starts[job] <= *at));
+    }
+
+    #[test]
+    fn nobody_starts_later_than_conservative_backfilling_promised(jobs in workload(1, 16)) {
+        let mut promised: BTreeMap<JobId, SimTime> = BTreeMap::new();
+        let starts = play(&mut Conservative::default(), &mut single(16), &jobs, |_, order, _, _| {
+            for job in &jobs {
+                if let Some(at) = order.promised(job.waits.job) {
+                    promised.entry(job.waits.job).or_insert(at);
+                }
+            }
+        });
+        prop_assert!(promised.iter().all(|(job, at)| starts[job] <= *at));
+    }
+
+    #[test]
+    fn limits_that_are_not_kept_stop_nobody_for_ever(jobs in workload(1, 16), factor in 2u32..5) {
+        let lying: Vec<Job> = jobs.iter().map(|job| Job { takes: job.takes * factor, ..*job }).collect();
+        play(&mut Conservative::default(), &mut single(16), &lying, |_, _, _, _| {});
+        play(&mut Easy::default(), &mut single(16), &lying, |_, _, _, _| {});
+        play(&mut Conservative::default(), &mut Machine::single(Box::new(Contiguous::new(16))), &lying, |_, _, _, _| {});
+    }
+
+    #[test]
+    fn aging_does_what_the_paper_says_by_the_letter(
+        jobs in workload(3, 8),
+        priorities in prop::collection::vec(0i64..12, 3),
+        block in prop::option::of(4i64..20),
+        running_max in prop::option::of(1u32..3),
+        contiguous in any::<bool>(),
+    ) {
+        let config = aging(&priorities, block, running_max);
+        let mut letter = ByTheLetter { config: config.clone(), waiting: vec![], running: BTreeMap::new() };
+        let (mut told, mut expected) = (Vec::new(), Vec::new());
+        play(&mut Aging::new(config), &mut paragon(contiguous), &jobs, |now, _, _, started| {
+            told.extend(started.iter().map(|job| (now, job.job)));
+        });
+        play(&mut letter, &mut paragon(contiguous), &jobs, |now, _, _, started| {
+            expected.extend(started.iter().map(|job| (now, job.job)));
+        });
+        prop_assert_eq!(told, expected);
+    }
+
+    /// A job of `nodes` nodes against small ones that come without end, more than the machine can do.
+    #[test]
+    fn blocking_never_starves(nodes in 9u32..=16, block in 5i64..20, head_start in 0i64..10, takes in 10u64..60) {
+        let small = |id| job(id, 1, 1 + id % 4, u64::from(id), takes, 60);
+        let mut jobs: Vec<Job> = (1..1200).map(small).collect();
+        jobs.push(job(0, 0, nodes, 60, 30, 60));
+        let machine = || {
+            let set = NodeSet { name: "all".into(), allocator: Box::new(FirstFit::new(16)) };
+            let group = NodeGroup { name: "all".into(), prime: vec![SetId(0)], non_prime: vec![SetId(0)] };
+            Machine::new(vec![set], vec![group.clone(), group], Calendar::never_prime()).unwrap()
+        };
+        let start = |block| {
+            let config = aging(&[0, head_start], block, None);
+            play(&mut Aging::new(config), &mut machine(), &jobs, |_, _, _, _| {})[&JobId(0)]
+        };
+        // It ages 2 points an hour from 0, the others from `head_start`: those that came before it, or up to `head_start / 2` hours
+        // after, may go first, and once it blocks the longest of them has to end.
+        let minutes = |at: SimTime| at.0 / (HOUR / 60);
+        let ages = 60 + 30 * u64::try_from(block.max(head_start)).unwrap() + 60;
+        let ahead: u64 = jobs.iter().filter(|job| minutes(job.waits.submitted) <= ages)
+            .map(|job| u64::from(job.waits.request.nodes) * job.takes.as_secs() / 60).sum();
+        // While one of them waits in front, at least 13 nodes are busy.
+        prop_assert!(minutes(start(Some(block))) <= ages + ahead / 13 + 2 * takes);
+    }
+}
+
+#[test]
+fn without_blocking_a_large_job_waits_until_no_small_one_comes() {
+    let jobs: Vec<Job> = (1..500)
+        .map(|id| job(id, 1, 3, u64::from(id) * 5, 60, 60))
+        .chain([job(0, 0, 16, 10, 30, 60)])
+        .collect();
+    let machine = || {
+        let set = NodeSet { name: "all".into(), allocator: Box::new(FirstFit::new(16)) };
+        let group = NodeGroup { name: "all".into(), prime: vec![SetId(0)], non_prime: vec![SetId(0)] };
+        Machine::new(vec![set], vec![group.clone(), group], Calendar::never_prime()).unwrap()
+    };
+    let start = |block| {
+        let config = aging(&[0, 0], block, None);
+        play(&mut Aging::new(config), &mut machine(), &jobs, |_, _, _, _| {})[&JobId(0)].0 / (HOUR / 60)
+    };
+    // Above 4 points after two hours; who started until then takes one more.
+    assert_eq!(start(Some(4)), 190);
+    let last = start(None);
+    assert!(last > 2495, "it starves: {last}");
+}
+
+#[test]
+fn a_short_job_is_backfilled_and_a_long_one_only_beside_the_reservation() {
+    let jobs = [
+        job(0, 0, 10, 0, 60, 60),
+        job(1, 0, 12, 1, 60, 60), // the head: waits for job 0, leaves 4 nodes
+        job(2, 0, 6, 2, 90, 90),  // too long and too wide for what is left beside
+        job(3, 0, 6, 3, 30, 30),  // over before the head starts
+        job(4, 0, 4, 40, 90, 90), // beside the head
+    ];
+    let minutes = |starts: BTreeMap<JobId, SimTime>| -> Vec<u64> {
+        starts.values().map(|at| at.0 / (HOUR / 60)).collect()
+    };
+    let easy = play(&mut Easy::default(), &mut single(16), &jobs, |_, _, _, _| {});
+    assert_eq!(minutes(easy), [0, 60, 120, 3, 40]);
+    let conservative = play(&mut Conservative::default(), &mut single(16), &jobs, |_, _, _, _| {});
+    assert_eq!(minutes(conservative), [0, 60, 120, 3, 40]);
+    let fcfs = play(&mut Fcfs::default(), &mut single(16), &jobs, |_, _, _, _| {});
+    assert_eq!(minutes(fcfs), [0, 60, 120, 120, 120]);
+}
