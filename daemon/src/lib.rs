@@ -13,6 +13,7 @@ pub mod fabric;
 pub mod node;
 pub mod pki;
 pub mod plane;
+pub mod processors;
 pub mod protocol;
 pub mod serve;
 pub mod session;

@@ -34,6 +34,8 @@ pub struct NodeConfig {
     pub data: SocketAddr,
     /// What the jobs on this node may hold together; `None`: the machine's memory.
     pub memory: Option<Bytes>,
+    /// The processors of this node and its ranks; empty: whatever the daemon may use.
+    pub processors: Vec<usize>,
     /// Where snapshots go; a directory of this node alone.
     pub store: PathBuf,
     /// The directory that holds `libcoswitch_fi.so`.

@@ -25,6 +25,7 @@ use crate::{
     cpu_group, fabric,
     node::{self, NodeConfig, VirtualLink},
     plane::{Command, Plane, PlaneEvent, connect},
+    processors,
     protocol::{AppEvent, AppRequest, Event, Member, Request, Step},
     session,
 };
@@ -50,6 +51,9 @@ pub fn run() -> anyhow::Result<()> {
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).context("failed to read the configuration")?;
     let config: NodeConfig = serde_json::from_str(&line).context("failed to understand the configuration")?;
+    if !config.processors.is_empty() {
+        processors::keep_to(&config.processors).context("failed to use the node's processors")?;
+    }
     if let Some(link) = config.link {
         join_fabric(config.node, link)?;
     }

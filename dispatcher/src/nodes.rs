@@ -19,6 +19,7 @@ use coswitch_daemon::{
     fabric::{self, FabricError},
     node::{self, NodeConfig, VirtualLink, node_name},
     pki::{Authority, Identity, PkiError},
+    processors,
     serve::{NAMESPACE, READY},
 };
 use coswitch_policies::{Bytes, NodeId, Rate};
@@ -124,9 +125,10 @@ impl Nodes {
     pub fn start(spec: &NodesSpec) -> Result<Self, NodesError> {
         let authority = Authority::new()?;
         let mut nodes = Self { identity: authority.member()?, daemons: Vec::new() };
+        let cpus = processors::allowed().map_err(|error| io("ask for the processors")(error.into()))?;
         let mut starting = Vec::new();
         for node in (0..spec.count).map(NodeId) {
-            let config = configure(spec, node, authority.member()?);
+            let config = configure(spec, node, authority.member()?, &cpus);
             starting.push(spawn(config, spec)?);
         }
         // Each step for all of them before the next: they start side by side.
@@ -195,7 +197,7 @@ fn listen(node: NodeId, port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(fabric::address(node)), port)
 }
 
-fn configure(spec: &NodesSpec, node: NodeId, identity: Identity) -> NodeConfig {
+fn configure(spec: &NodesSpec, node: NodeId, identity: Identity, cpus: &[usize]) -> NodeConfig {
     let stores = spec.store.as_deref().unwrap_or(Path::new(STORE));
     NodeConfig {
         run: spec.run.clone(),
@@ -204,6 +206,7 @@ fn configure(spec: &NodesSpec, node: NodeId, identity: Identity) -> NodeConfig {
         control: listen(node, CONTROL_PORT),
         data: listen(node, DATA_PORT),
         memory: Some(spec.memory),
+        processors: processors::share(cpus, node.0 as usize, spec.count as usize),
         store: stores.join(format!("coswitch-{}", node_name(&spec.run, node))),
         provider: spec.driver.parent().unwrap_or(Path::new("/")).to_path_buf(),
         launcher: spec.launcher.clone(),

@@ -137,6 +137,9 @@ pub(crate) struct Engine {
     port: RankPort,
     pub(crate) core: Core,
     waiter: wait::Waiter,
+    /// A large payload was taken from the daemon, or given to it. One poll moves one each way, so that both ends work
+    /// at the same time.
+    bulk: bool,
     /// Threads asleep on the bell.
     sleepers: u32,
     started: std::time::Instant,
@@ -182,6 +185,7 @@ impl Engine {
             port,
             core: Core::new(segment, local),
             waiter: wait::Waiter::default(),
+            bulk: false,
             sleepers: 0,
             started,
         }

@@ -101,6 +101,14 @@ impl Engine {
         }
     }
 
+    /// Whether the last poll moved a large payload, and the daemon may want this core to move it on.
+    fn shall_share(&mut self) -> bool {
+        std::mem::take(&mut self.bulk) && {
+            let now = self.now_ns();
+            self.waiter.on_bulk(now)
+        }
+    }
+
     /// Wakes this process's sleeping threads if there is something new for them.
     fn tell_sleepers(&self, events_before: u64) {
         if self.sleepers > 0 && self.core.events != events_before {
@@ -140,6 +148,9 @@ impl SharedEngine {
             }
             let moved = engine.poll();
             let found = engine.core.pop_completions(queue, count, write);
+            if found == Read::Empty && engine.shall_share() {
+                return Err(Rest::Yield);
+            }
             if moved || found != Read::Empty {
                 return Ok(found);
             }

@@ -3,7 +3,7 @@
 use super::send::{push_bytes, push_message};
 use super::wire::Kind;
 use super::{Core, Engine, Queued, sound};
-use coswitch_ring::{Header, Path};
+use coswitch_ring::{Header, INLINE_MAX, Path};
 
 /// Records taken from one path before the next one gets its turn.
 const BATCH: usize = 32;
@@ -51,7 +51,12 @@ impl Engine {
         for _ in 0..BATCH {
             let Some(record) = sound(self.port.peek(path)) else { break };
             self.core.on_record(&record.header, record.payload);
+            let bulk = path == Path::Daemon && record.payload.len() > INLINE_MAX;
             sound(self.port.pop(path));
+            if bulk {
+                self.bulk = true;
+                break;
+            }
         }
         true
     }
@@ -74,6 +79,10 @@ impl Engine {
                 return moved;
             }
             moved = true;
+            if path == Path::Daemon {
+                self.bulk = true;
+                break;
+            }
         }
         moved
     }

@@ -17,6 +17,10 @@ const CONTENDED_NS: u64 = 1_500;
 /// one, which yielding alone does not achieve: two ranks can take turns on one core for long beside an idle one. Where
 /// every core is shared, sleeping more often would only cost.
 const CONTENDED_MAX_NS: u64 = 2_000_000;
+/// A yield that takes longer has met somebody who computes, and the next ones would: large payloads then move without
+/// yields for a while.
+const BUSY_NS: u64 = 100_000;
+const BUSY_FOR_NS: u64 = 10_000_000;
 /// Bounds of a sleep. It grows while nothing comes; the bell ends it anyway.
 const SLEEP_MIN: Duration = Duration::from_millis(1);
 const SLEEP_MAX: Duration = Duration::from_millis(64);
@@ -43,13 +47,15 @@ pub(crate) struct Waiter {
     yielding: bool,
     /// When the yields began to give the core to somebody else; 0: they do not.
     contended_ns: u64,
+    /// Until when somebody computes on this core, as far as is known.
+    busy_until_ns: u64,
 }
 
 impl Waiter {
     /// A poll found something.
     pub(crate) fn on_active(&mut self) {
-        let &mut Waiter { last_ns, contended_ns, .. } = self;
-        *self = Waiter { last_ns, contended_ns, ..Waiter::default() };
+        let &mut Waiter { last_ns, contended_ns, busy_until_ns, .. } = self;
+        *self = Waiter { last_ns, contended_ns, busy_until_ns, ..Waiter::default() };
     }
 
     /// A poll found nothing. Returns what to do and the nanoseconds of waiting that this poll makes certain.
@@ -100,11 +106,24 @@ impl Waiter {
         u128::from(now - self.since_ns) < spin.as_nanos() && !contended
     }
 
+    /// A large payload has moved between rank and daemon, who should work on it side by side with the rank, perhaps on this
+    /// core. True where the core shall be given away once; [`Waiter::on_paused`] follows then.
+    pub(crate) fn on_bulk(&mut self, now_ns: u64) -> bool {
+        let busy = self.busy_until_ns.checked_sub(now_ns).is_some_and(|left| left > 0 && left <= BUSY_FOR_NS);
+        if !busy {
+            (self.last_ns, self.yielding) = (now_ns, true);
+        }
+        !busy
+    }
+
     /// A pause is over; returns the nanoseconds it took.
     pub(crate) fn on_paused(&mut self, now_ns: u64) -> u64 {
         let took = now_ns.saturating_sub(self.last_ns);
         self.last_ns = now_ns;
         if std::mem::take(&mut self.yielding) {
+            if took > BUSY_NS {
+                self.busy_until_ns = now_ns + BUSY_FOR_NS;
+            }
             match (took > CONTENDED_NS, self.contended_ns) {
                 (false, _) => self.contended_ns = 0,
                 (true, 0) => self.contended_ns = now_ns - took,
@@ -194,6 +213,20 @@ mod tests {
         let sleeps = pauses.iter().filter(|pause| matches!(pause, Pause::Sleep(_))).count();
         let yields = pauses.len() - sleeps;
         assert!((2..8).contains(&sleeps) && yields > 100 * sleeps, "{sleeps} sleeps, {yields} yields");
+    }
+
+    #[test]
+    fn large_payloads_give_the_core_away_unless_somebody_computes_there() {
+        let (mut waiter, mut now) = (Waiter::default(), 1_000_000);
+        for took in [500, 500, BUSY_NS + 1] {
+            assert!(waiter.on_bulk(now));
+            now += took;
+            assert_eq!(waiter.on_paused(now), took);
+            waiter.on_active();
+        }
+        assert!(!waiter.on_bulk(now + BUSY_FOR_NS - 1));
+        assert!(waiter.on_bulk(now + BUSY_FOR_NS));
+        assert!(waiter.on_bulk(5), "a clock that jumps back after a restore is no reason to wait");
     }
 
     #[test]

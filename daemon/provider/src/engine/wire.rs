@@ -20,7 +20,7 @@ use super::address::Address;
 use coswitch_ring::Header;
 
 /// Bytes of a long message that travel before its receive has matched.
-pub(crate) const UNASKED_BYTES: u64 = 256 << 10;
+pub(crate) const UNASKED_BYTES: u64 = 512 << 10;
 
 /// Kinds of record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
