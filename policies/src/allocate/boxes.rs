@@ -42,6 +42,23 @@ impl BoxPacker {
         Self { extent, runs, free: extent.units(), held: Ledger::default() }
     }
 
+    /// Gives `job` exactly what `wanted` names; false where any of it is held, and then nothing changes.
+    pub fn claim(&mut self, job: JobId, wanted: &Allocation) -> bool {
+        if !wanted.blocks.iter().all(|part| self.is_free(part)) {
+            return false;
+        }
+        self.flip(&wanted.blocks);
+        self.free -= wanted.units();
+        self.held.enter(job, wanted.request, wanted.blocks.clone());
+        true
+    }
+
+    fn is_free(&self, part: &Rect) -> bool {
+        let bits = bits(part.y, part.height);
+        let first = self.runs.range(..=part.x).next_back().map_or(0, |(first, _)| *first);
+        self.runs.range(first..part.x + part.width).all(|(_, run)| run.free & bits == bits)
+    }
+
     /// The parts of runs, as (first node, nodes), that `request` would get.
     fn find(&self, request: Request) -> Option<Vec<(u32, u32)>> {
         self.find_range(request).or_else(|| self.find_scattered(request))

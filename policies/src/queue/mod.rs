@@ -15,6 +15,8 @@
 //! | `table` | the queues: priorities, node groups, limits | paper 002 §2.1-2.3 |
 //! | `easy` | backfilling with a reservation for the head | Lifka 1995 |
 //! | `conservative` | backfilling with a reservation for everybody | Feitelson and Weil 1998 |
+//!
+//! [`rms`] is apart: it shares time as well as space, and so suspends.
 
 mod conservative;
 mod easy;
@@ -22,6 +24,7 @@ mod fcfs;
 mod line;
 mod priority;
 mod profile;
+pub mod rms;
 mod table;
 
 use std::{fmt, time::Duration};
