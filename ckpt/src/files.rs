@@ -51,7 +51,7 @@ pub(crate) fn seal(dir: &Path) -> Result<Vec<FileRecord>, SnapshotError> {
 }
 
 /// Hashes the files and compares with what was recorded, several at a time.
-pub(crate) fn verify(dir: &Path, records: &[FileRecord]) -> Result<(), SnapshotError> {
+pub(crate) fn verify(dir: &Path, records: &[&FileRecord]) -> Result<(), SnapshotError> {
     in_parallel(records, |record| verify_one(dir, record)).map(drop)
 }
 

@@ -35,6 +35,11 @@ pub fn regular_files(images: &Path) -> Result<Vec<RegularFile>, ImagesError> {
     image_file::regular_files(&bytes).map_err(|source| ImagesError::Image { path, source })
 }
 
+/// Whether the file of that name, relative to its snapshot, holds memory and nothing that CRIU interprets.
+pub(crate) fn holds_pages(name: &str) -> bool {
+    name.starts_with("images/pages-")
+}
+
 /// Repairs the periodic timers that a restore would leave disarmed; returns how many there were.
 pub fn repair_timers(images: &Path) -> Result<usize, ImagesError> {
     let path = images.join("files.img");

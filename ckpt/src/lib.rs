@@ -43,5 +43,5 @@ pub use dump::{DumpError, DumpReport, DumpRequest, JobState};
 pub use manifest::{Damage, Identity, Manifest, Origin};
 pub use preflight::{ForeignOutput, OutputFile, SegmentFile};
 pub use restore::{RestoreError, RestoreRequest, Restored, Retry};
-pub use snapshot::{Snapshot, SnapshotError, SnapshotWriter};
+pub use snapshot::{BringBackError, Snapshot, SnapshotError, SnapshotWriter};
 pub use store::{Store, StoreError};

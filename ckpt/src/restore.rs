@@ -214,6 +214,13 @@ impl Criu {
     }
 }
 
+impl Restored {
+    /// Ends the tree, which has not run yet; `cgroups` are those it was restored into.
+    pub(crate) fn end(&self, cgroups: &[PathBuf]) {
+        sweep(Some(self.root), cgroups);
+    }
+}
+
 /// All that could make CRIU fail half-way, or succeed wrongly, while nothing has been started.
 fn check_files(request: &RestoreRequest) -> Result<Vec<ForeignOutput>, RestoreError> {
     if let Some(segment) = &request.segment {

@@ -14,7 +14,7 @@ use crate::files;
 use crate::images;
 use crate::manifest::{self, Damage, FileRecord, Identity, Manifest, Origin};
 use crate::preflight::{OutputFile, SegmentFile};
-use crate::restore::RestoreRequest;
+use crate::restore::{RestoreError, RestoreRequest, Restored};
 use crate::segment::{self, SegmentError};
 use crate::{Criu, DumpReport};
 use nix::unistd::Pid;
@@ -63,6 +63,17 @@ pub enum SnapshotError {
     /// The segment's contents could not be stored or brought back.
     #[error(transparent)]
     Segment(#[from] SegmentError),
+}
+
+/// Why a snapshot was not brought back; nothing of it is left.
+#[derive(Debug, thiserror::Error)]
+pub enum BringBackError {
+    /// It cannot be trusted, or not be read.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// CRIU could not restore it.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
 }
 
 /// A snapshot being written. Dropped without [`SnapshotWriter::seal`], it removes what it has written.
@@ -204,9 +215,28 @@ impl Snapshot {
         Ok(Snapshot { dir: dir.to_owned(), manifest })
     }
 
-    /// Reads all files and compares their contents with what was sealed. Do it before a restore.
+    /// Reads all files and compares their contents with what was sealed.
     pub fn verify(&self) -> Result<(), SnapshotError> {
-        files::verify(&self.dir, &self.manifest.files)
+        files::verify(&self.dir, &self.manifest.files.iter().collect::<Vec<_>>())
+    }
+
+    /// Brings the tree back, stopped, if every byte of it is as it was sealed. What CRIU interprets is checked first;
+    /// the pages, nearly all there is, are checked while it copies them, and a tree with a wrong one never runs.
+    pub fn restore(&self, criu: &Criu, request: &RestoreRequest) -> Result<Restored, BringBackError> {
+        assert!(request.leave_stopped, "a tree runs only after all of it has been checked");
+        let (pages, rest): (Vec<_>, Vec<_>) =
+            self.manifest.files.iter().partition(|file| images::holds_pages(&file.name));
+        files::verify(&self.dir, &rest)?;
+        std::thread::scope(|scope| {
+            let check = scope.spawn(|| files::verify(&self.dir, &pages));
+            let restored = criu.restore(request);
+            let checked = check.join().expect("hashing does not panic");
+            if let (Ok(restored), Err(_)) = (&restored, &checked) {
+                restored.end(&request.cgroups);
+            }
+            checked?;
+            Ok(restored?)
+        })
     }
 
     /// What it consists of.

@@ -3,7 +3,10 @@
 mod common;
 
 use common::{Shape, Tree, criu};
-use coswitch_ckpt::{Damage, Manifest, Origin, OutputFile, Snapshot, SnapshotError, Store, StoreError};
+use coswitch_ckpt::{
+    BringBackError, Damage, Manifest, Origin, OutputFile, Snapshot, SnapshotError, Store, StoreError,
+    processes,
+};
 use nix::sys::wait::waitpid;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -80,9 +83,14 @@ fn a_tree_goes_back_to_an_older_snapshot_and_what_it_wrote_since_is_kept_aside()
 
     // The newest one turns out damaged: the one before it is what is left.
     flip(&second.dir().join("images/pages-1.img"), 100);
+    let damaged = Damage::Contents { name: "images/pages-1.img".to_owned() };
+    let cgroups = vec![tree.cgroup.clone()];
+    let request = second.restore_request(cgroups, Some(tree.segment.identity()), Duration::from_secs(60));
+    let error = second.restore(&criu(), &request).unwrap_err();
+    assert!(matches!(&error, BringBackError::Snapshot(error) if is_damage(error, &damaged)), "{error}");
+    assert_eq!(processes::in_cgroup(&tree.cgroup).unwrap(), [], "a tree with a wrong page is ended");
     let (found, passed_over) = store.latest_intact("job").unwrap();
     assert_eq!(found.as_ref().map(|snapshot| snapshot.manifest().identity.epoch), Some(1));
-    let damaged = Damage::Contents { name: "images/pages-1.img".to_owned() };
     assert!(matches!(&passed_over[..], [over] if is_damage(&over.reason, &damaged)), "{passed_over:?}");
     bring_back(&mut tree, &found.unwrap());
     tree.assert_working();

@@ -203,10 +203,10 @@ fn bring_back(
     cgroups: Vec<PathBuf>,
 ) -> anyhow::Result<Back> {
     let snapshot = Store::open(&node.config.store)?.snapshot(&job.to_string(), epoch.0)?;
-    snapshot.verify()?;
     let channels = snapshot.channels()?.unwrap_or_default();
     snapshot.load_segment(&segment.path)?;
-    let restored = node.criu.restore(&snapshot.restore_request(cgroups, Some(segment), RESTORE_LIMIT))?;
+    let request = snapshot.restore_request(cgroups, Some(segment), RESTORE_LIMIT);
+    let restored = snapshot.restore(&node.criu, &request)?;
     let images = snapshot.manifest().files.iter().filter(|file| file.name.starts_with("images/"));
     let bytes = images.map(|file| Bytes(file.bytes)).sum();
     Ok(Back { restored, channels, bytes })
