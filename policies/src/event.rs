@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{JobId, JobSpec, SwitchId, TimerId};
+use crate::{JobId, JobSpec, SwitchId, TimerId, packing::pairing::Communication};
 
 /// Something that happened. Serialises with a `kind` field, for the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +22,14 @@ pub enum Event {
     Failed {
         /// The job.
         job: JobId,
+    },
+    /// The job was seen to spend this share of its time communicating. May come at any time and often, also before the job is
+    /// submitted, where it is known from an earlier run. Only `paired` listens.
+    Measured {
+        /// The job.
+        job: JobId,
+        /// The share.
+        communication: Communication,
     },
     /// A timer of [`Decision::SetTimer`](crate::Decision::SetTimer) fired. Stale ones are ignored, so none need be cancelled.
     TimerFired {

@@ -45,6 +45,6 @@ pub use job::JobSpec;
 pub use limits::{Limits, MemoryRule, Policy};
 pub use matrix::{Matrix, Misfit, Row, Seat};
 pub use noun::{Bytes, Epoch, JobId, NodeId, Rank, Rate, SimTime, UnitError, parse_duration};
-pub use packing::{Landing, Move};
+pub use packing::{Landing, Move, Packing, pairing::Communication};
 pub use placement::{Block, Placement};
 pub use scheduler::{ConfigError, JobState, Observed, Scheduler, SchedulerConfig, Wanted};

@@ -16,6 +16,8 @@ pub enum Policy {
     Gang,
     /// Co-schedule inside a row while it fits in memory, switch between rows (§3.3).
     Hybrid,
+    /// As `Hybrid`, with rows that mix computing and communicating jobs (§3.3.3).
+    Paired,
 }
 
 impl fmt::Display for Policy {
@@ -25,6 +27,7 @@ impl fmt::Display for Policy {
             Self::Cosched => "cosched",
             Self::Gang => "gang",
             Self::Hybrid => "hybrid",
+            Self::Paired => "paired",
         })
     }
 }
@@ -58,7 +61,9 @@ impl Limits {
             Policy::Batch => Self { max_rows: Some(1), max_per_cell: Some(1), memory: MemoryRule::MustFit },
             Policy::Cosched => Self { max_rows: Some(1), max_per_cell: None, memory: MemoryRule::Ignored },
             Policy::Gang => Self { max_rows: None, max_per_cell: Some(1), memory: MemoryRule::MustFit },
-            Policy::Hybrid => Self { max_rows: None, max_per_cell, memory: MemoryRule::MustFit },
+            Policy::Hybrid | Policy::Paired => {
+                Self { max_rows: None, max_per_cell, memory: MemoryRule::MustFit }
+            }
         }
     }
 }

@@ -104,6 +104,12 @@ impl Matrix {
         Self { rows: rows.into(), ..Self::new(cluster, limits) }
     }
 
+    /// A matrix of only the rows at these places, for trials.
+    pub(crate) fn with_rows(&self, rows: &[usize]) -> Self {
+        let rows = rows.iter().map(|row| self.rows[*row].clone()).collect();
+        Self { rows, ..Self::new(self.cluster.clone(), self.limits) }
+    }
+
     /// Its columns.
     #[must_use]
     pub const fn cluster(&self) -> &Cluster {
@@ -216,6 +222,11 @@ impl Matrix {
             let row = self.rows.remove(index).expect("just found");
             self.rows.push_front(row);
         }
+    }
+
+    /// What each cell of the row at `index` has left, by node.
+    pub(crate) fn rooms_of(&self, index: usize) -> Vec<Room> {
+        self.rooms(&self.rows[index])
     }
 
     /// What each cell of `row` has left, by node.

@@ -125,7 +125,7 @@ impl Model<'_> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn no_unit_is_given_twice_and_none_is_lost(width in 1u32..24, height in 1u32..9, acts in acts()) {

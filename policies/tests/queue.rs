@@ -185,7 +185,7 @@ impl QueueOrder for ByTheLetter {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn first_come_starts_first(jobs in workload(1, 16)) {

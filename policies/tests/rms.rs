@@ -14,7 +14,7 @@ fn units(extent: Mesh, allocation: &Allocation) -> Vec<u32> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn no_cpu_is_shared_in_a_timeslice_no_job_is_moved_and_each_gets_its_turn(

@@ -112,7 +112,7 @@ impl<'a> Audit<'a> {
                 let lost = astray.iter().filter(|astray| astray.left == Left::Lost);
                 self.ended.extend(lost.map(|astray| astray.job));
             }
-            Event::TimerFired { .. } => {}
+            Event::TimerFired { .. } | Event::Measured { .. } => {}
         }
     }
 

@@ -31,7 +31,7 @@ pub enum Decision {
         /// Why.
         reason: RejectReason,
     },
-    /// The job was moved to a row whose turn comes sooner, because room appeared there.
+    /// The job was moved: to a row whose turn comes sooner, because room appeared there, or in an exchange that mixes the rows better.
     Moved(Move),
     /// Carry this out, then answer with `SwitchDone` or `SwitchFailed`. There is never more than one under way.
     Switch(SwitchPlan),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{Cluster, Limits, Policy, SwitchOrder};
+use crate::{Cluster, Limits, Packing, Policy, SwitchOrder};
 
 /// The settings of a [`Scheduler`](crate::Scheduler).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,8 +14,11 @@ pub struct SchedulerConfig {
     pub policy: Policy,
     /// How long a row keeps its turn while others wait; counted from when its jobs run.
     pub quantum: Duration,
-    /// Jobs that may share a node in one row (`hybrid` only); `None` is as many as fit.
+    /// Jobs that may share a node in one row (`hybrid` and `paired` only); `None` is as many as fit.
     pub max_per_cell: Option<u32>,
+    /// How jobs that come together are given their rows.
+    #[serde(default)]
+    pub packing: Packing,
     /// In which order a switch proceeds.
     pub switching: SwitchOrder,
     /// Consecutive failed switches after which the job that caused them is given up.
@@ -23,11 +26,11 @@ pub struct SchedulerConfig {
 }
 
 impl SchedulerConfig {
-    /// Sequential switching, no bound on jobs per cell, a job given up at its third failed switch.
+    /// First fit, sequential switching, no bound on jobs per cell, a job given up at its third failed switch.
     #[must_use]
     pub const fn new(policy: Policy, quantum: Duration) -> Self {
-        let switching = SwitchOrder::Sequential;
-        Self { policy, quantum, max_per_cell: None, switching, switch_failures_max: 3 }
+        let (packing, switching) = (Packing::FirstFit, SwitchOrder::Sequential);
+        Self { policy, quantum, max_per_cell: None, packing, switching, switch_failures_max: 3 }
     }
 
     /// The limits that follow.

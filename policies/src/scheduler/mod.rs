@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Rules of fairness: rows take turns in a fixed order that nothing overtakes; a turn lasts one quantum of running unless its
-//! jobs end earlier; with one row there is no timer. Jobs move only to rows whose turn comes sooner.
+//! jobs end earlier; with one row there is no timer. Jobs move only to rows whose turn comes sooner; `paired` may also put a job
+//! back in an exchange, at the end of a turn, but not again before it has had its own.
 //!
 //! What the executor owes: every `Switch` is answered once, every timer fires, an abandoned job is reported `Failed`.
 //! What it may rely on: one switch at a time; no decision names a job that has ended; if it dumps before it restores, the declared
@@ -32,7 +33,9 @@ pub use config::{ConfigError, SchedulerConfig};
 pub use state::{JobState, Observed, Wanted};
 
 use crate::{
-    Cluster, Decision, Event, JobId, JobSpec, Matrix, RejectReason, SimTime, SwitchPlan, TimerId, packing,
+    Cluster, Communication, Decision, Event, JobId, JobSpec, Matrix, Policy, RejectReason, SimTime,
+    SwitchPlan, TimerId,
+    packing::{self, pairing::Fractions},
 };
 use state::Entry;
 use turn::Running;
@@ -51,6 +54,10 @@ pub struct Scheduler {
     running: Option<Running>,
     /// A job left a row, and its room was not offered to later rows yet.
     room_appeared: bool,
+    /// What is known of how much jobs communicate.
+    fractions: Fractions,
+    /// Something new is known of it, and the rows were not mixed anew since.
+    mix_due: bool,
     /// Whether `AllDone` was told, and nothing was submitted since.
     done: bool,
     switches: u32,
@@ -73,6 +80,8 @@ impl Scheduler {
             under_way: None,
             running: None,
             room_appeared: false,
+            fractions: Fractions::default(),
+            mix_due: false,
             done: true,
             switches: 0,
             timers: 0,
@@ -87,6 +96,7 @@ impl Scheduler {
             Event::Submitted { jobs } => self.on_submitted(now, jobs, &mut decisions),
             Event::Finished { job } => self.end(job, Observed::Finished),
             Event::Failed { job } => self.end(job, Observed::Failed),
+            Event::Measured { job, communication } => self.on_measured(job, communication),
             Event::TimerFired { timer } => self.on_timer(timer),
             Event::SwitchDone { switch } => self.on_switch_over(switch, &[], &mut decisions),
             Event::SwitchFailed { switch, astray } => self.on_switch_over(switch, &astray, &mut decisions),
@@ -135,15 +145,29 @@ impl Scheduler {
         })
     }
 
-    /// Moves jobs from the queue into rows, strictly in order.
+    /// Moves jobs from the queue into rows: all at once where there may be as many rows as needed, else strictly in order.
     fn admit(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
         let first = usize::from(self.front_is_late(now));
+        if self.matrix.limits().max_rows.is_none() {
+            return self.admit_all(first, decisions);
+        }
         while let Some(&job) = self.queue.front() {
             let entry = self.jobs.get_mut(&job).expect("a queued job is known");
             let shape = self.matrix.shape_of(&entry.spec).expect("a queued job fits the empty cluster");
             let Some(landing) = packing::pack(&mut self.matrix, &entry.spec, shape, first) else { return };
             entry.landing = Some(landing.clone());
             self.queue.pop_front();
+            decisions.push(Decision::Admitted { job, landing });
+        }
+    }
+
+    fn admit_all(&mut self, first: usize, decisions: &mut Vec<Decision>) {
+        let jobs: Vec<JobSpec> = self.queue.drain(..).map(|job| self.jobs[&job].spec.clone()).collect();
+        let fractions = (self.config.policy == Policy::Paired).then_some(&self.fractions);
+        for (job, landing) in
+            packing::pack_all(&mut self.matrix, &jobs, first, self.config.packing, fractions)
+        {
+            self.jobs.get_mut(&job).expect("a queued job is known").landing = Some(landing.clone());
             decisions.push(Decision::Admitted { job, landing });
         }
     }
@@ -159,7 +183,15 @@ impl Scheduler {
         let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.observed.is_ended()) else { return };
         entry.observed = how;
         self.queue.retain(|queued| *queued != job);
+        self.fractions.forget(job);
         self.room_appeared |= self.matrix.unseat(job).is_some();
+    }
+
+    fn on_measured(&mut self, job: JobId, communication: Communication) {
+        let ended = self.jobs.get(&job).is_some_and(|entry| entry.observed.is_ended());
+        if !ended {
+            self.mix_due |= self.fractions.learn(job, communication);
+        }
     }
 
     fn on_timer(&mut self, timer: TimerId) {

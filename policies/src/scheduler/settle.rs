@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Scheduler, state::Observed, turn::Running};
-use crate::{Decision, JobId, Landing, SimTime, packing};
+use crate::{Decision, JobId, Landing, Policy, SimTime, SlotId, packing};
 
 impl Scheduler {
     pub(super) fn settle(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
@@ -12,7 +12,9 @@ impl Scheduler {
         }
         if self.may_act() {
             self.admit(now, decisions);
-            self.strobe();
+            if self.strobe() {
+                self.mix_rows(decisions);
+            }
             self.unify_slots(now, decisions);
             self.under_way = self.plan_switch();
             if let Some(plan) = &self.under_way {
@@ -29,12 +31,44 @@ impl Scheduler {
         self.under_way.is_none() && !self.jobs.values().any(super::state::Entry::is_dying)
     }
 
-    /// Passes the turn on where it is over.
-    fn strobe(&mut self) {
-        if self.matrix.rows().len() > 1 && self.running.as_ref().is_some_and(Running::is_over) {
+    /// Passes the turn on where it is over; whether it was.
+    fn strobe(&mut self) -> bool {
+        let over = self.matrix.rows().len() > 1 && self.running.as_ref().is_some_and(Running::is_over);
+        if over {
+            for job in self.matrix.front().into_iter().flat_map(|row| row.jobs()) {
+                self.jobs.get_mut(&job).expect("a seated job is known").put_back = false;
+            }
             self.matrix.rotate();
             self.running = None;
         }
+        over
+    }
+
+    /// Exchanges jobs between rows where the news about them makes for a better mix.
+    ///
+    /// Only at the end of a turn, when nobody loses time by it, and so that whoever is put back keeps the place until the turn has come.
+    fn mix_rows(&mut self, decisions: &mut Vec<Decision>) {
+        if self.config.policy != Policy::Paired || !std::mem::take(&mut self.mix_due) {
+            return;
+        }
+        let seated: Vec<JobId> = self.matrix.rows().iter().flat_map(|row| row.jobs()).collect();
+        let movable = seated.iter().copied().filter(|job| !self.jobs[job].put_back).collect();
+        let rooted = self.rooted();
+        let place = |scheduler: &Self, slot: SlotId| {
+            scheduler.matrix.rows().iter().position(|row| row.slot == slot).expect("no row falls empty")
+        };
+        for step in packing::pairing::improve(&mut self.matrix, &movable, &rooted, &self.fractions, 0) {
+            let later = place(self, step.from) < place(self, step.to);
+            self.jobs.get_mut(&step.job).expect("a seated job is known").put_back = later;
+            self.note_move(&step);
+            decisions.push(Decision::Moved(step));
+        }
+    }
+
+    /// The jobs that must stay on their nodes: those that ever ran.
+    fn rooted(&self) -> BTreeSet<JobId> {
+        let seated = self.matrix.rows().iter().flat_map(|row| row.jobs());
+        seated.filter(|job| self.jobs[job].observed != Observed::Unlaunched).collect()
     }
 
     /// Offers room that appeared to later rows.
@@ -45,9 +79,7 @@ impl Scheduler {
         if !self.room_appeared {
             return;
         }
-        let launched = |job: &JobId| self.jobs[job].observed != Observed::Unlaunched;
-        let rooted: BTreeSet<JobId> =
-            self.matrix.rows().iter().flat_map(|row| row.jobs()).filter(launched).collect();
+        let rooted = self.rooted();
         let mut whole = self.matrix.clone();
         let mut moves = packing::unify(&mut whole, 0, &rooted);
         whole.drop_empty_rows();
@@ -66,8 +98,7 @@ impl Scheduler {
     }
 
     fn note_move(&mut self, step: &packing::Move) {
-        let beside = self.matrix.row_of(step.job).into_iter().flat_map(|row| row.jobs());
-        let beside = beside.filter(|job| *job != step.job).collect();
+        let beside = packing::beside(&self.matrix, step.job);
         let landing =
             Landing { slot: step.to, placement: step.placement.clone(), beside, refused_by: Vec::new() };
         self.jobs.get_mut(&step.job).expect("a seated job is known").landing = Some(landing);

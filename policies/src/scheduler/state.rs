@@ -78,11 +78,14 @@ pub(super) struct Entry {
     pub(super) failures: u32,
     pub(super) abandoned: bool,
     pub(super) landing: Option<Landing>,
+    /// An exchange put it into a later row, and it had no turn since.
+    pub(super) put_back: bool,
 }
 
 impl Entry {
     pub(super) const fn new(spec: JobSpec) -> Self {
-        Self { spec, observed: Observed::Unlaunched, failures: 0, abandoned: false, landing: None }
+        let observed = Observed::Unlaunched;
+        Self { spec, observed, failures: 0, abandoned: false, landing: None, put_back: false }
     }
 
     /// Whether the executor still owes us its end.

@@ -1,0 +1,240 @@
+//! Which row takes a job: vector packing, one dimension for each node.
+//!
+//! Jobs that come together are sorted by what they need of the fullest node, largest first, and each goes to the first row
+//! that holds it ([`Packing::FirstFit`]), to the one it fills best ([`Packing::BestFit`]), or all to where an exhaustive search puts
+//! them ([`Packing::Exact`]). *First* is in the order of turns, so that packing delays nobody; only a row whose turn is nearly
+//! over comes last, for a job that joined it would hardly run before it had to leave. Under `paired` jobs that came together are then
+//! exchanged between rows until no exchange mixes them better ([`pairing`]).
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `mod` | first fit, best fit, slot unification |
+//! | `exact` | branch and bound, bounded in visits |
+//! | `pairing` | what mixing computing and communicating jobs is worth (paper 003 §3.3.3) |
+
+mod exact;
+pub mod pairing;
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    JobId, JobSpec, Matrix, Placement, Policy, SlotId,
+    matrix::{Misfit, Seat},
+    placement::Shape,
+};
+use pairing::Fractions;
+
+/// How jobs that come together are given their rows, where the policy has as many rows as needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Packing {
+    /// The first row that holds it.
+    #[default]
+    FirstFit,
+    /// The row that has the least memory left on the nodes of the job afterwards.
+    BestFit,
+    /// The fewest rows, then the best mix, as far as found in so many steps of the search; at least as good as first fit.
+    Exact {
+        /// Steps; never a time, or the simulator and the cluster would decide differently.
+        visits_max: u32,
+    },
+}
+
+/// How a job came to its row: kept for `explain`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Landing {
+    /// The row that took it.
+    pub slot: SlotId,
+    /// Its ranks on the nodes.
+    pub placement: Placement,
+    /// Who was in the row already.
+    pub beside: Vec<JobId>,
+    /// The rows that were asked before, and what they lacked.
+    pub refused_by: Vec<(SlotId, Misfit)>,
+}
+
+/// A job that changed its row: forward where room appeared, or in an exchange that mixes the rows better.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Move {
+    /// Who.
+    pub job: JobId,
+    /// Out of this row,
+    pub from: SlotId,
+    /// into this one.
+    pub to: SlotId,
+    /// Its ranks on the nodes; another than before only where it never ran.
+    pub placement: Placement,
+}
+
+/// Sorts jobs that came together into the order in which `policy` looks at them.
+pub fn sort_for_packing(policy: Policy, matrix: &Matrix, jobs: &mut [JobSpec]) {
+    match policy {
+        Policy::Batch | Policy::Cosched => jobs.sort_by_key(|job| (job.arrival, job.id)),
+        Policy::Gang | Policy::Hybrid | Policy::Paired => {
+            jobs.sort_by_key(|job| (Reverse(size(matrix, job)), job.id))
+        }
+    }
+}
+
+/// What `job` needs of the node it fills most, then in all.
+fn size(matrix: &Matrix, job: &JobSpec) -> (u64, u64) {
+    let most = matrix.shape_of(job).map_or(job.ranks, |shape: Shape| shape.most);
+    (job.memory_of(most).0, job.memory().0)
+}
+
+/// Gives every one of `jobs`, which came together, its row; the policy has as many rows as needed. In the order of `jobs`.
+pub(crate) fn pack_all(
+    matrix: &mut Matrix,
+    jobs: &[JobSpec],
+    first: usize,
+    packing: Packing,
+    fractions: Option<&Fractions>,
+) -> Vec<(JobId, Landing)> {
+    let none = Fractions::default();
+    let known = fractions.unwrap_or(&none);
+    let found = match packing {
+        Packing::Exact { visits_max } => exact::search(matrix, jobs, first, known, visits_max),
+        Packing::FirstFit | Packing::BestFit => None,
+    };
+    let mut landings: BTreeMap<JobId, Landing> = match found {
+        Some(found) => found.into_iter().map(|(job, row, nodes)| seat_at(matrix, job, row, nodes)).collect(),
+        None => jobs.iter().map(|job| (job.id, pack_one(matrix, job, first, packing))).collect(),
+    };
+    if let Some(fractions) = fractions {
+        let fresh = landings.keys().copied().collect();
+        for step in pairing::improve(matrix, &fresh, &BTreeSet::new(), fractions, first) {
+            let beside = beside(matrix, step.job);
+            let landing = landings.get_mut(&step.job).expect("only fresh jobs are exchanged");
+            *landing = Landing { slot: step.to, placement: step.placement, beside, refused_by: Vec::new() };
+        }
+    }
+    jobs.iter().filter_map(|job| landings.remove(&job.id).map(|landing| (job.id, landing))).collect()
+}
+
+fn pack_one(matrix: &mut Matrix, job: &JobSpec, first: usize, packing: Packing) -> Landing {
+    let shape = matrix.shape_of(job).expect("a job that cannot run is refused");
+    let landing = match packing {
+        Packing::BestFit => pack_best(matrix, job, shape, first),
+        Packing::FirstFit | Packing::Exact { .. } => pack(matrix, job, shape, first),
+    };
+    landing.expect("one more row is always allowed")
+}
+
+/// Who else is in the row of `job`.
+pub(crate) fn beside(matrix: &Matrix, job: JobId) -> Vec<JobId> {
+    let row = matrix.row_of(job).into_iter().flat_map(|row| row.jobs());
+    row.filter(|other| *other != job).collect()
+}
+
+/// Puts `job` where the search wants it, in a new row where `index` is past the last.
+fn seat_at(matrix: &mut Matrix, job: &JobSpec, index: usize, placement: Placement) -> (JobId, Landing) {
+    while index >= matrix.rows().len() {
+        matrix.open_row();
+    }
+    (job.id, land(matrix, index, job, placement, Vec::new()))
+}
+
+/// Puts `job` into the row that it leaves the fullest, the rows before `first` last.
+fn pack_best(matrix: &mut Matrix, job: &JobSpec, shape: Shape, first: usize) -> Option<Landing> {
+    let mut refused_by = Vec::new();
+    let mut best: Option<(bool, u64, usize, Placement)> = None;
+    for index in 0..matrix.rows().len() {
+        match matrix.plan_in(index, job, shape) {
+            Ok(placement) => {
+                let key = (index < first, left_over(matrix, index, job, &placement), index);
+                if best.as_ref().is_none_or(|best| key < (best.0, best.1, best.2)) {
+                    best = Some((key.0, key.1, key.2, placement));
+                }
+            }
+            Err(misfit) => refused_by.push((matrix.rows()[index].slot, misfit)),
+        }
+    }
+    match best {
+        Some((_, _, index, placement)) => Some(land(matrix, index, job, placement, refused_by)),
+        None => pack(matrix, job, shape, first),
+    }
+}
+
+/// The memory that the nodes of `job` would have left in a row, in all.
+fn left_over(matrix: &Matrix, index: usize, job: &JobSpec, placement: &Placement) -> u64 {
+    let row = &matrix.rows()[index];
+    let left = placement.blocks().iter().map(|block| {
+        let used = row.memory_on(block.node).saturating_add(job.memory_of(block.ranks));
+        matrix.cluster().capacity(block.node).0.saturating_sub(used.0)
+    });
+    left.fold(0, u64::saturating_add)
+}
+
+/// Puts `job` into the first row that holds it, beginning `first` rows from the front, else into a new one; `None` where
+/// neither may be: then it queues.
+pub(crate) fn pack(matrix: &mut Matrix, job: &JobSpec, shape: Shape, first: usize) -> Option<Landing> {
+    let mut refused_by = Vec::new();
+    let rows = matrix.rows().len();
+    for index in (first.min(rows)..rows).chain(0..first.min(rows)) {
+        match matrix.plan_in(index, job, shape) {
+            Ok(placement) => return Some(land(matrix, index, job, placement, refused_by)),
+            Err(misfit) => refused_by.push((matrix.rows()[index].slot, misfit)),
+        }
+    }
+    if !matrix.may_open_row() {
+        return None;
+    }
+    let index = matrix.open_row();
+    let placement = matrix.plan_in(index, job, shape).expect("a job with a shape fits in an empty row");
+    Some(land(matrix, index, job, placement, refused_by))
+}
+
+fn land(
+    matrix: &mut Matrix,
+    index: usize,
+    job: &JobSpec,
+    placement: Placement,
+    refused_by: Vec<(SlotId, Misfit)>,
+) -> Landing {
+    let row = &matrix.rows()[index];
+    let landing =
+        Landing { slot: row.slot, placement: placement.clone(), beside: row.jobs().collect(), refused_by };
+    matrix.seat(index, Seat { spec: job.clone(), placement });
+    landing
+}
+
+/// Slot unification: fills the rows from `first` on with jobs of later rows, in the order of turns.
+///
+/// Every move brings a job's turn nearer. A job in `rooted` keeps its nodes; another may be placed anew. Rows that this
+/// empties are left to [`Matrix::drop_empty_rows`].
+pub(crate) fn unify(matrix: &mut Matrix, first: usize, rooted: &BTreeSet<JobId>) -> Vec<Move> {
+    let mut moves = Vec::new();
+    for to in first..matrix.rows().len() {
+        for from in to + 1..matrix.rows().len() {
+            let mut jobs: Vec<JobSpec> =
+                matrix.rows()[from].seats.values().map(|seat| seat.spec.clone()).collect();
+            jobs.sort_by_key(|job| (Reverse(size(matrix, job)), job.id));
+            moves.extend(jobs.iter().filter_map(|job| advance(matrix, from, to, job, rooted)));
+        }
+    }
+    moves
+}
+
+fn advance(
+    matrix: &mut Matrix,
+    from: usize,
+    to: usize,
+    job: &JobSpec,
+    rooted: &BTreeSet<JobId>,
+) -> Option<Move> {
+    let placement = if rooted.contains(&job.id) {
+        let seat = &matrix.rows()[from].seats[&job.id];
+        matrix.holds_in_place(to, seat).then(|| seat.placement.clone())?
+    } else {
+        matrix.plan_in(to, job, matrix.shape_of(job)?).ok()?
+    };
+    let (from, slot) = (matrix.rows()[from].slot, matrix.rows()[to].slot);
+    let seat = matrix.unseat(job.id).expect("it was in this row");
+    matrix.seat(to, Seat { placement: placement.clone(), ..seat });
+    Some(Move { job: job.id, from, to: slot, placement })
+}

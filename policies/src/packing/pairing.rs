@@ -1,0 +1,235 @@
+//! Pairing: rows that mix computing and communicating jobs (paper 003 §3.3.3, after Wiseman and Feitelson).
+//!
+//! A job that communicates a fraction `c` of its time wants the network for `c` of each second and the processor for `1 − c`. On a node
+//! that several jobs share, whichever of the two is wanted more decides how long their common second takes, so the *cost* of a
+//! row is the sum over its nodes of max(Σ c, Σ (1 − c)). Two alike jobs cost up to 2 a node, two that complement each other 1.
+//! What was never measured counts as half and half: it neither gains nor loses by an exchange.
+//!
+//! [`improve`] exchanges jobs between rows, or moves one, while that lowers the sum of the costs. Memory and cell limits hold
+//! at every step, and the number of rows never grows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::Move;
+use crate::{JobId, Matrix, NodeId, Placement, Row, matrix::Seat};
+
+/// The share of its time that a job communicates, in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Communication(u16);
+
+impl Communication {
+    /// What is taken of a job that was never measured.
+    pub const UNKNOWN: Self = Self(500);
+
+    /// `thousandths` of the time, at most all of it.
+    #[must_use]
+    pub const fn per_mille(thousandths: u16) -> Self {
+        Self(if thousandths > 1000 { 1000 } else { thousandths })
+    }
+
+    /// In thousandths.
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+}
+
+/// What is known of the jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fractions(BTreeMap<JobId, Communication>);
+
+/// A newer measurement that differs by no more changes nothing: rows are not mixed anew for noise.
+const NOISE: u16 = 50;
+
+impl Fractions {
+    /// Takes note of a measurement; whether it says anything new.
+    pub fn learn(&mut self, job: JobId, communication: Communication) -> bool {
+        let known = self.of(job);
+        let news = known.get().abs_diff(communication.get()) > NOISE;
+        if news || !self.0.contains_key(&job) {
+            self.0.insert(job, communication);
+        }
+        news
+    }
+
+    /// Forgets a job that has ended.
+    pub fn forget(&mut self, job: JobId) {
+        self.0.remove(&job);
+    }
+
+    /// What is known, or half and half.
+    #[must_use]
+    pub fn of(&self, job: JobId) -> Communication {
+        self.0.get(&job).copied().unwrap_or(Communication::UNKNOWN)
+    }
+}
+
+/// What the jobs of a node want of each second, in thousandths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Demand {
+    network: u64,
+    processor: u64,
+}
+
+impl Demand {
+    /// With one more job.
+    pub(super) const fn and(self, one: Communication) -> Self {
+        let network = one.get() as u64;
+        Self { network: self.network + network, processor: self.processor + 1000 - network }
+    }
+
+    /// On so many nodes.
+    pub(super) const fn times(self, nodes: u64) -> Self {
+        Self { network: self.network * nodes, processor: self.processor * nodes }
+    }
+
+    /// With another.
+    pub(super) const fn plus(self, other: Self) -> Self {
+        Self { network: self.network + other.network, processor: self.processor + other.processor }
+    }
+
+    /// How long their common second takes, in thousandths.
+    pub(super) fn cost(self) -> u64 {
+        self.network.max(self.processor)
+    }
+}
+
+/// The cost of a row: see the module; thousandths of a node.
+#[must_use]
+pub fn cost(row: &Row, fractions: &Fractions) -> u64 {
+    let mut nodes: BTreeMap<NodeId, Demand> = BTreeMap::new();
+    for seat in row.seats.values() {
+        let fraction = fractions.of(seat.spec.id);
+        for node in seat.placement.nodes() {
+            let demand = nodes.entry(node).or_default();
+            *demand = demand.and(fraction);
+        }
+    }
+    nodes.values().map(|demand| demand.cost()).sum()
+}
+
+/// Exchanges and moves jobs of `movable` between the rows from `first` on while that lowers the cost; who changed rows in the end.
+///
+/// A job in `rooted` keeps its nodes. Of all steps the best is taken, the first of equals; the cost falls with each, so it ends.
+pub(crate) fn improve(
+    matrix: &mut Matrix,
+    movable: &BTreeSet<JobId>,
+    rooted: &BTreeSet<JobId>,
+    fractions: &Fractions,
+    first: usize,
+) -> Vec<Move> {
+    let mut before = BTreeMap::new();
+    for row in matrix.rows() {
+        before.extend(row.jobs().filter(|job| movable.contains(job)).map(|job| (job, row.slot)));
+    }
+    while let Some(step) = best_step(matrix, movable, rooted, fractions, first) {
+        step.take(matrix);
+    }
+    let moved = before.into_iter().filter_map(|(job, from)| {
+        let row = matrix.row_of(job).expect("nobody leaves the matrix");
+        let placement = row.seats[&job].placement.clone();
+        (row.slot != from).then_some(Move { job, from, to: row.slot, placement })
+    });
+    moved.collect()
+}
+
+/// Jobs that change rows together: who, into which row, where.
+struct Step(Vec<(JobId, usize, Placement)>);
+
+impl Step {
+    fn take(self, matrix: &mut Matrix) {
+        let seats: Vec<(usize, Seat)> = self
+            .0
+            .into_iter()
+            .map(|(job, to, placement)| {
+                let seat = matrix.unseat(job).expect("it was in a row");
+                (to, Seat { placement, ..seat })
+            })
+            .collect();
+        seats.into_iter().for_each(|(to, seat)| matrix.seat(to, seat));
+    }
+}
+
+fn best_step(
+    matrix: &Matrix,
+    movable: &BTreeSet<JobId>,
+    rooted: &BTreeSet<JobId>,
+    fractions: &Fractions,
+    first: usize,
+) -> Option<Step> {
+    let rows: Vec<usize> = (first..matrix.rows().len()).collect();
+    let jobs = |row: usize| matrix.rows()[row].jobs().filter(|job| movable.contains(job));
+    let mut best: Option<(u64, Step)> = None;
+    for (&a, &b) in rows.iter().enumerate().flat_map(|(at, a)| rows[at + 1..].iter().map(move |b| (a, b))) {
+        let now = cost(&matrix.rows()[a], fractions) + cost(&matrix.rows()[b], fractions);
+        let lone = |job, to| vec![(job, to)];
+        let pairs = jobs(a).flat_map(|x| jobs(b).map(move |y| vec![(x, b), (y, a)]));
+        let moves = jobs(a).map(|x| lone(x, b)).chain(jobs(b).map(|y| lone(y, a)));
+        for who in pairs.chain(moves) {
+            if let Some((then, step)) = try_step(matrix, (a, b), &who, rooted, fractions)
+                && then < now
+                && best.as_ref().is_none_or(|(gain, _)| now - then > *gain)
+            {
+                best = Some((now - then, step));
+            }
+        }
+    }
+    best.map(|(_, step)| step)
+}
+
+/// What the two rows would cost, where all fit.
+fn try_step(
+    matrix: &Matrix,
+    (a, b): (usize, usize),
+    who: &[(JobId, usize)],
+    rooted: &BTreeSet<JobId>,
+    fractions: &Fractions,
+) -> Option<(u64, Step)> {
+    let mut trial = matrix.with_rows(&[a, b]);
+    let local = |row: usize| usize::from(row == b);
+    let seats: Vec<Seat> = who.iter().filter_map(|(job, _)| trial.unseat(*job)).collect();
+    let mut taken = Vec::new();
+    for ((job, to), seat) in who.iter().zip(seats) {
+        let placement = if rooted.contains(job) {
+            trial.holds_in_place(local(*to), &seat).then(|| seat.placement.clone())?
+        } else {
+            trial.plan_in(local(*to), &seat.spec, trial.shape_of(&seat.spec)?).ok()?
+        };
+        taken.push((*job, *to, placement.clone()));
+        trial.seat(local(*to), Seat { placement, ..seat });
+    }
+    // A row that would fall empty is not a better mix.
+    let kept = trial.rows().iter().all(|row| !row.seats.is_empty());
+    let then = trial.rows().iter().map(|row| cost(row, fractions)).sum();
+    kept.then_some((then, Step(taken)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_that_complement_each_other_cost_half() {
+        let demand = |shares: &[u16]| {
+            shares.iter().fold(Demand::default(), |demand, c| demand.and(Communication::per_mille(*c)))
+        };
+        assert_eq!(demand(&[900, 900]).cost(), 1800);
+        assert_eq!(demand(&[900, 100]).cost(), 1000);
+        assert_eq!(demand(&[100, 100]).cost(), 1800);
+        assert_eq!(demand(&[500, 500]).cost(), 1000);
+    }
+
+    #[test]
+    fn noise_is_no_news() {
+        let mut fractions = Fractions::default();
+        let c = Communication::per_mille;
+        assert!(!fractions.learn(JobId(0), c(520)));
+        assert!(fractions.learn(JobId(0), c(900)));
+        assert!(!fractions.learn(JobId(0), c(880)));
+        assert_eq!((fractions.of(JobId(0)), fractions.of(JobId(1))), (c(900), Communication::UNKNOWN));
+        assert_eq!(c(2000), c(1000));
+    }
+}

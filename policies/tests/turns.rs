@@ -1,0 +1,169 @@
+//! Everybody gets a turn: the scheduler under every policy, packing and exchange, driven by an executor that answers at once.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use coswitch_policies::{
+    Bytes, Cluster, Communication, Decision, Event, JobId, JobSpec, Observed, Packing, Policy, Scheduler,
+    SchedulerConfig, SimTime, SwitchId, TimerId,
+};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+struct Case {
+    config: SchedulerConfig,
+    nodes: u32,
+    /// Ranks, MiB of a rank, the turn in which it comes, the turns it needs.
+    jobs: Vec<(u32, u64, u32, u32)>,
+    /// In which turn which job is measured, and what.
+    news: Vec<(u32, u32, u16)>,
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let policy =
+        prop_oneof![Just(Policy::Batch), Just(Policy::Gang), Just(Policy::Hybrid), Just(Policy::Paired)];
+    let packing = prop_oneof![
+        Just(Packing::FirstFit),
+        Just(Packing::BestFit),
+        (0u32..300).prop_map(|visits_max| Packing::Exact { visits_max })
+    ];
+    let config = (policy, packing, prop::option::of(1u32..4)).prop_map(|(policy, packing, max_per_cell)| {
+        SchedulerConfig { packing, max_per_cell, ..SchedulerConfig::new(policy, Duration::from_secs(1)) }
+    });
+    let jobs = prop::collection::vec((1u32..6, 50u64..250, 0u32..30, 1u32..12), 1..14);
+    let news = prop::collection::vec((0u32..60, 0u32..14, 0u16..1000), 0..40);
+    (config, 1u32..5, jobs, news).prop_map(|(config, nodes, jobs, news)| Case { config, nodes, jobs, news })
+}
+
+/// Answers every decision at once; time passes only between strobes.
+struct Executor {
+    scheduler: Scheduler,
+    now: SimTime,
+    timers: BTreeSet<(SimTime, TimerId)>,
+    switches: Vec<SwitchId>,
+    /// Turns each job still needs.
+    needs: BTreeMap<JobId, u32>,
+    /// Turns of others that each seated job has waited for, and how many rows there were at most meanwhile.
+    waits: BTreeMap<JobId, (usize, usize)>,
+    turns: u32,
+}
+
+impl Executor {
+    fn new(case: &Case) -> Self {
+        let cluster = Cluster::uniform(case.nodes, Bytes::mib(1500));
+        Self {
+            scheduler: Scheduler::new(cluster, case.config.clone()).unwrap(),
+            now: SimTime(0),
+            timers: BTreeSet::new(),
+            switches: Vec::new(),
+            needs: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            turns: 0,
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        let decisions = self.scheduler.on_event(self.now, event);
+        assert_eq!(self.scheduler.matrix().check(), Ok(()), "no row over capacity, no gang split");
+        for decision in decisions {
+            match decision {
+                Decision::SetTimer { timer, at } => drop(self.timers.insert((at, timer))),
+                Decision::Switch(plan) => {
+                    for incoming in &plan.incoming {
+                        let job = self.scheduler.job(incoming.job).unwrap();
+                        assert_eq!(incoming.placement.ranks(), job.spec.ranks, "a gang is whole");
+                        assert!(!plan.outgoing.contains(&incoming.job));
+                    }
+                    self.switches.push(plan.switch);
+                }
+                Decision::Rejected { job, .. } => drop(self.needs.remove(&job)),
+                _ => {}
+            }
+        }
+    }
+
+    fn answer_switches(&mut self) {
+        while let Some(switch) = self.switches.pop() {
+            self.tell(Event::SwitchDone { switch });
+        }
+    }
+
+    /// Everybody active has had a turn, from the last second to this; whoever needs no more ends.
+    fn count_turn(&mut self) {
+        self.turns += 1;
+        let rows = self.scheduler.matrix().rows().len();
+        let states: Vec<(JobId, Observed)> =
+            self.scheduler.jobs().map(|state| (state.spec.id, state.observed)).collect();
+        let seated: BTreeSet<JobId> =
+            self.scheduler.matrix().rows().iter().flat_map(|row| row.jobs()).collect();
+        for (job, observed) in states {
+            if observed == Observed::Active {
+                self.waits.remove(&job);
+                let needs = self.needs.get_mut(&job).expect("who is active is not done");
+                *needs -= 1;
+                if *needs == 0 {
+                    self.needs.remove(&job);
+                    self.tell(Event::Finished { job });
+                }
+            } else if seated.contains(&job) {
+                let (waited, most) = self.waits.entry(job).or_default();
+                (*waited, *most) = (*waited + 1, rows.max(*most));
+                // Once back by at most all rows in an exchange, and then through them.
+                assert!(*waited <= 2 * *most, "{job} waits for {waited} turns, with {most} rows");
+            }
+        }
+        self.answer_switches();
+    }
+}
+
+fn play(case: &Case) {
+    let mut executor = Executor::new(case);
+    for turn in 0..2000 {
+        executor.now = SimTime(turn * 1_000_000_000);
+        executor.count_turn();
+        let news = case.news.iter().filter(|(at, ..)| u64::from(*at) == turn);
+        for (_, job, thousandths) in news {
+            let communication = Communication::per_mille(*thousandths);
+            executor.tell(Event::Measured { job: JobId(*job), communication });
+        }
+        let mut jobs = Vec::new();
+        for (id, (ranks, mib, at, needs)) in (0..).map(JobId).zip(&case.jobs) {
+            if u64::from(*at) == turn {
+                let memory_per_rank = Bytes::mib(*mib);
+                jobs.push(JobSpec {
+                    id,
+                    name: "j".into(),
+                    ranks: *ranks,
+                    memory_per_rank,
+                    arrival: executor.now,
+                });
+                executor.needs.insert(id, *needs);
+            }
+        }
+        if !jobs.is_empty() {
+            executor.tell(Event::Submitted { jobs });
+        }
+        let due: Vec<(SimTime, TimerId)> =
+            executor.timers.range(..=(executor.now, TimerId(u32::MAX))).copied().collect();
+        for (at, timer) in due {
+            executor.timers.remove(&(at, timer));
+            executor.tell(Event::TimerFired { timer });
+        }
+        executor.answer_switches();
+        if executor.needs.is_empty() && turn > 30 {
+            return;
+        }
+    }
+    panic!("jobs are left after {} turns: {:?}", executor.turns, executor.needs);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_job_gets_its_turn_within_a_bound(case in cases()) {
+        play(&case);
+    }
+}
