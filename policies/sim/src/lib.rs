@@ -15,6 +15,7 @@
 mod cost;
 pub mod draw;
 mod faults;
+pub mod local;
 pub mod picture;
 mod report;
 mod run;

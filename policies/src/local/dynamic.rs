@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Model, Task};
+use super::{Frequency, Model, Task};
 
 /// Who receives more goes first, within the starvation bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,6 +16,9 @@ pub struct Dynamic {
     pub overtakes_max: u32,
     /// `P`: weight of past frequencies, in 0..=1.
     pub past_weight: f64,
+    /// Whether a message sent makes a task potential too. The thesis says no: "only `freq_r` and `cur_freq_r` must be
+    /// considered". Then the degree of this model counts less than that of the others; with yes it counts the same.
+    pub is_judged_by_sent: bool,
 }
 
 impl Model for Dynamic {
@@ -25,6 +28,10 @@ impl Model for Dynamic {
 
     fn overtakes(&self, newcomer: &Task, other: &Task) -> bool {
         other.overtaken < self.overtakes_max && newcomer.frequency.received() > other.frequency.received()
+    }
+
+    fn is_potential(&self, frequency: &Frequency) -> bool {
+        frequency.waiting > 0 || self.is_judged_by_sent && frequency.sent > 0
     }
 
     fn past_weight(&self) -> f64 {

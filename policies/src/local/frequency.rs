@@ -17,12 +17,6 @@ pub struct Frequency {
 }
 
 impl Frequency {
-    /// Whether the current frequency (`cur_freq`) is above zero: there is something to coschedule with.
-    #[must_use]
-    pub const fn is_communicating(&self) -> bool {
-        self.waiting > 0 || self.sent > 0
-    }
-
     /// Folds the current counts in; `past_weight` is the paper's `P`, in 0..=1.
     pub fn update(&mut self, past_weight: f64) {
         let smooth = |past: f64, current: u32| past_weight * past + (1.0 - past_weight) * f64::from(current);
@@ -55,6 +49,5 @@ mod tests {
         (frequency.waiting, frequency.sent) = (0, 0);
         frequency.update(0.5);
         assert_eq!((frequency.received(), frequency.both()), (2.0, 3.0));
-        assert!(!frequency.is_communicating());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{NodeEvent, Task, TaskId};
+use super::{Frequency, NodeEvent, Task, TaskId};
 use crate::SimTime;
 
 /// How a task that lacks a message waits.
@@ -50,6 +50,11 @@ pub trait Model {
     /// Weight of the past in the communication frequency, in 0..=1 (the paper's `P`).
     fn past_weight(&self) -> f64 {
         0.0
+    }
+
+    /// Whether a task that enters the ready queue has something to coschedule with (`pco`): its current frequency is not 0.
+    fn is_potential(&self, frequency: &Frequency) -> bool {
+        frequency.waiting > 0 || frequency.sent > 0
     }
 
     /// Sees each event before it takes effect. `running` has the processor, `local_ready` local tasks are ready. Returns

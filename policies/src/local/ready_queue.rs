@@ -46,7 +46,7 @@ impl ReadyQueue {
     }
 
     /// Takes the processor from the top and charges its time to the accounts of all (Algorithm 3, lines 4-15).
-    pub(super) fn stop(&mut self, now: SimTime) {
+    pub(super) fn stop(&mut self, now: SimTime, model: &impl Model) {
         let Some(since) = self.running_since.take() else { return };
         let span = now.since(since);
         let (top, others) = self.tasks.split_first_mut().expect("only a queued task has the processor");
@@ -55,12 +55,13 @@ impl ReadyQueue {
             charge_waited(other, top.id, span);
         }
         top.begin_anew();
+        top.is_potential &= model.is_potential(&top.frequency);
     }
 
     /// Takes the top out, charged; none where nobody runs.
-    pub(super) fn remove_running(&mut self, now: SimTime) -> Option<Task> {
+    pub(super) fn remove_running(&mut self, now: SimTime, model: &impl Model) -> Option<Task> {
         self.running()?;
-        self.stop(now);
+        self.stop(now, model);
         Some(self.tasks.remove(0))
     }
 
@@ -68,13 +69,13 @@ impl ReadyQueue {
     /// running task loses the processor.
     pub(super) fn insert(&mut self, now: SimTime, mut task: Task, model: &impl Model) {
         task.frequency.update(model.past_weight());
-        if task.frequency.is_communicating() {
-            task.is_potential = true;
-        }
+        // A task comes here with `pco` cleared or about to be judged anew: Algorithm 3 clears it when the frequency is 0,
+        // Algorithm 4 sets it when it is not.
+        task.is_potential = model.is_potential(&task.frequency);
         let overtaken = self.tasks.iter().rev().take_while(|other| model.overtakes(&task, other)).count();
         let place = self.tasks.len() - overtaken;
         if place == 0 {
-            self.stop(now);
+            self.stop(now, model);
         }
         for other in &mut self.tasks[place..] {
             other.note_overtaken_by(task.id);
@@ -83,12 +84,12 @@ impl ReadyQueue {
     }
 
     /// Brings a ready task to the top, past all before it; whoever ran is next.
-    pub(super) fn bring_to_top(&mut self, now: SimTime, id: TaskId) {
+    pub(super) fn bring_to_top(&mut self, now: SimTime, id: TaskId, model: &impl Model) {
         let Some(place) = self.tasks.iter().position(|task| task.id == id) else { return };
         if place == 0 {
             return;
         }
-        self.stop(now);
+        self.stop(now, model);
         let task = self.tasks.remove(place);
         for other in &mut self.tasks[..place] {
             other.note_overtaken_by(id);

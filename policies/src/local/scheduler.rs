@@ -117,8 +117,10 @@ impl<M: Model> LocalScheduler<M> {
     }
 
     fn leave_processor(&mut self, now: SimTime) {
-        let task =
-            self.queue.remove_running(now).expect("checked: only the running task leaves the processor");
+        let task = self
+            .queue
+            .remove_running(now, &self.model)
+            .expect("checked: only the running task leaves the processor");
         self.away.insert(task.id, task);
     }
 
@@ -133,17 +135,17 @@ impl<M: Model> LocalScheduler<M> {
         let Some(running) = self.queue.running_at(now) else { return };
         let called = self.queue.tasks().iter().skip(1).find(|other| other.id == task);
         if called.is_some_and(|receiver| self.model.is_called_by_message(receiver, &running)) {
-            self.queue.bring_to_top(now, task);
+            self.queue.bring_to_top(now, task, &self.model);
         }
     }
 
     fn on_quantum_end(&mut self, now: SimTime) {
-        let task = self.queue.remove_running(now).expect("checked: somebody runs");
+        let task = self.queue.remove_running(now, &self.model).expect("checked: somebody runs");
         self.queue.insert(now, task, &self.model);
     }
 
     fn on_finished(&mut self, now: SimTime, decisions: &mut Vec<NodeDecision>) {
-        let task = self.queue.remove_running(now).expect("checked: the task runs");
+        let task = self.queue.remove_running(now, &self.model).expect("checked: the task runs");
         self.left += task.total;
         let Task { id, application, total, .. } = task;
         decisions.push(NodeDecision::Left { task: id, application, account: total });
@@ -157,13 +159,13 @@ impl<M: Model> LocalScheduler<M> {
     /// Makes the best task the top and gives it the processor, unless it has it.
     fn settle(&mut self, now: SimTime, ran: Option<TaskId>, decisions: &mut Vec<NodeDecision>) {
         let Some(best) = self.queue.best(&self.model) else {
-            self.queue.stop(now);
+            self.queue.stop(now, &self.model);
             if ran.is_some() {
                 decisions.push(NodeDecision::Idle);
             }
             return;
         };
-        self.queue.bring_to_top(now, best);
+        self.queue.bring_to_top(now, best, &self.model);
         if self.queue.running().is_none() {
             let task = self.queue.dispatch(now).expect("the best task is the top");
             decisions.push(NodeDecision::Run { task: task.id, slice: self.model.slice(task) });

@@ -65,14 +65,11 @@ impl Task {
         }
     }
 
-    /// Forgets what is only about its last stay in the ready queue (Algorithm 3, lines 13-15).
+    /// Forgets what is only about its last stay in the ready queue (Algorithm 3, lines 13-14).
     pub(super) fn begin_anew(&mut self) {
         self.since_queued = Account::default();
         self.is_woken = false;
         self.overtaken = 0;
         self.overtakers.clear();
-        if !self.frequency.is_communicating() {
-            self.is_potential = false;
-        }
     }
 }

@@ -1,0 +1,143 @@
+//! Requests and replies: how a message travels, and what its receiver does with it.
+
+use std::collections::VecDeque;
+
+use coswitch_policies::local::NodeEvent;
+
+use super::{
+    LocalModel,
+    node::{Address, Doing, Place},
+    run::{World, index},
+};
+
+/// What one task sends another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// Wants a reply.
+    Request {
+        /// By whom.
+        from: Address,
+    },
+    /// Is one.
+    Reply,
+}
+
+/// What BCS buffers: in the order it was sent.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    pub(super) waiting: VecDeque<(Address, Address, Message)>,
+    pub(super) phases: usize,
+}
+
+impl World<'_> {
+    /// The running task has computed for a while: it sends its requests, and waits unless the replies come at once.
+    pub(super) fn communicate(&mut self, task: Address) {
+        let shape = self.shape;
+        let state = self.nodes[index(task.node)].tasks.get_mut(&task.task).expect("it runs");
+        state.burst = state.program.burst(shape);
+        for _ in 0..state.frequency {
+            let Some(peer) = self.choose_peer(task) else { break };
+            self.task_mut(task).lacks += 1;
+            self.send(task, peer, Message::Request { from: task });
+        }
+        self.waits.push_back(task);
+    }
+
+    /// A task of the same application on another node.
+    fn choose_peer(&mut self, task: Address) -> Option<Address> {
+        let application = self.task_mut(task).application?;
+        let residents = self.residents.get(&application)?;
+        let peers: Vec<_> = residents.iter().copied().filter(|peer| peer.node != task.node).collect();
+        if peers.is_empty() {
+            return None;
+        }
+        Some(peers[self.task_mut(task).program.choose(peers.len())])
+    }
+
+    fn send(&mut self, from: Address, to: Address, message: Message) {
+        self.tell(from.node, NodeEvent::MessageSent { task: from.task });
+        if matches!(self.model, LocalModel::Buffered { .. }) {
+            self.outbox.waiting.push_back((from, to, message));
+        } else {
+            self.sent.push_back((to, message));
+        }
+    }
+
+    pub(super) fn deliver(&mut self, to: Address, message: Message) {
+        self.measured.messages += 1;
+        if self.nodes[index(to.node)].place(to.task).is_none() {
+            // The receiver ended before it saw the request (only buffered messages take time): its node says so.
+            if let Message::Request { from } = message {
+                self.sent.push_back((from, Message::Reply));
+            }
+            return;
+        }
+        let task = self.task_mut(to);
+        task.has_mail = true;
+        let wakes = match message {
+            Message::Request { from } => {
+                task.requests.push(from);
+                true
+            }
+            Message::Reply => {
+                task.lacks -= 1;
+                task.lacks == 0
+            }
+        };
+        let has_all = wakes && message == Message::Reply;
+        self.tell(to.node, NodeEvent::MessageArrived { task: to.task });
+        if has_all {
+            self.tell(to.node, NodeEvent::WaitOver { task: to.task });
+        }
+        match self.nodes[index(to.node)].place(to.task) {
+            Some(Place::Running) => self.on_mail_while_running(to),
+            Some(Place::Blocked) if wakes => {
+                self.nodes[index(to.node)].set_place(self.now, to.task, Place::Ready);
+                self.tell(to.node, NodeEvent::Unblocked { task: to.task });
+            }
+            _ => {}
+        }
+    }
+
+    /// A running task takes a message at once, and computes again when it lacks none.
+    fn on_mail_while_running(&mut self, task: Address) {
+        self.take_mail(task);
+        let lacks = self.task_mut(task).lacks;
+        if let Some((_, doing @ Doing::Spinning { .. })) = &mut self.nodes[index(task.node)].running
+            && lacks == 0
+        {
+            *doing = Doing::Computing;
+        }
+    }
+
+    /// The running task takes its messages and answers the requests.
+    pub(super) fn take_mail(&mut self, task: Address) {
+        let state = self.task_mut(task);
+        if !std::mem::take(&mut state.has_mail) {
+            return;
+        }
+        let requests = std::mem::take(&mut state.requests);
+        self.tell(task.node, NodeEvent::MessagesTaken { task: task.task });
+        for from in requests {
+            self.send(task, from, Message::Reply);
+        }
+    }
+
+    /// The running task lacks replies: its scheduler says whether it spins or leaves. By now it may have been preempted,
+    /// or have them.
+    pub(super) fn begin_wait(&mut self, task: Address) {
+        let state = &self.nodes[index(task.node)];
+        let computes = state.running == Some((task.task, Doing::Computing));
+        if !computes || state.tasks[&task.task].lacks == 0 {
+            return;
+        }
+        // Blocked, unless the scheduler says `Spin`.
+        self.nodes[index(task.node)].settle(self.now);
+        self.leave(task.node, Place::Blocked);
+        self.tell(task.node, NodeEvent::Waits { task: task.task });
+    }
+
+    fn task_mut(&mut self, task: Address) -> &mut super::node::Task {
+        self.nodes[index(task.node)].tasks.get_mut(&task.task).expect("the task is on its node")
+    }
+}

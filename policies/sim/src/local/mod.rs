@@ -1,0 +1,38 @@
+//! The non-dedicated cluster of Solsona's thesis: nodes with ready queues on which distributed and local tasks share the
+//! processor, under any of the node schedulers of [`coswitch_policies::local`].
+//!
+//! [`simulate_local`] follows SCluster (thesis ch. 4) where the thesis says what it does; [`shape`] and [`program`] say
+//! what it does not say and what is done here.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | [`shape`] | SCluster's parameters |
+//! | [`models`] | which node scheduler, with its numbers |
+//! | [`program`] | arrivals; when a task communicates, by seed |
+//! | [`memory`] | what it costs when the tasks of a node do not fit |
+//! | `node` | one node: its tasks, its processor |
+//! | `run`, `messages`, `strobes` | the loop over time; requests and replies; slots and buffered messages |
+//! | [`report`] | the metrics of the CMC model and the times, per task, node and system |
+//! | [`study`] | a grid of runs over parameters and seeds, on several threads |
+//! | [`trend`] | the classes C, I, SI, SD, D, and their limits |
+//! | [`table`] | Table 4.1: what a parameter does to the coscheduling degree |
+
+pub mod memory;
+mod messages;
+pub mod models;
+mod node;
+pub mod program;
+pub mod report;
+mod run;
+pub mod shape;
+mod strobes;
+pub mod study;
+pub mod table;
+pub mod trend;
+
+pub use memory::MemoryModel;
+pub use models::LocalModel;
+pub use report::{LocalReport, TaskRecord, Times};
+pub use run::simulate_local;
+pub use shape::{Crowding, Shape, ShapeError, UNIT};
+pub use trend::Trend;

@@ -1,0 +1,170 @@
+//! Which node scheduler, with its numbers.
+
+use std::{fmt, time::Duration};
+
+use coswitch_policies::local::{
+    LocalScheduler, NodeScheduler,
+    buffered::Buffered,
+    demand::Demand,
+    dynamic::Dynamic,
+    explicit::{Explicit, Filling, Slices},
+    flexible::{Flexible, FlexibleRule},
+    high_priority::HighPriority,
+    implicit::Implicit,
+    linux::Linux,
+    predictive::Predictive,
+};
+use coswitch_policies::{Bytes, Rate};
+use serde::{Deserialize, Serialize};
+
+use super::{Shape, UNIT};
+
+/// A model to simulate; times are absolute, so build it from the shape it runs on ([`LocalModel::of_thesis`]).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LocalModel {
+    /// LIN.
+    Linux,
+    /// IMP or, with `first`, ICS of the testbed.
+    Implicit {
+        /// How long a task spins.
+        spin: Duration,
+        /// Whether who was woken runs at once.
+        first: bool,
+    },
+    /// EXP, static mode, synchronised at the beginning.
+    Explicit {
+        /// *PS* and *LS*.
+        slices: Slices,
+        /// Who may use a slice that is not its own.
+        filling: Filling,
+    },
+    /// HPDT.
+    HighPriority,
+    /// DYN.
+    Dynamic {
+        /// *MCO*.
+        overtakes_max: u32,
+        /// *P*.
+        past_weight: f64,
+        /// See [`Dynamic::is_judged_by_sent`].
+        is_judged_by_sent: bool,
+    },
+    /// PRE.
+    Predictive {
+        /// *MCO*.
+        overtakes_max: u32,
+        /// *P*.
+        past_weight: f64,
+    },
+    /// DCS.
+    Demand {
+        /// See [`Demand::share`].
+        share: Duration,
+    },
+    /// FCS under a master that strobes.
+    Flexible {
+        /// The rule.
+        rule: FlexibleRule,
+        /// Time between two strobes.
+        slot: Duration,
+    },
+    /// BCS under a master that strobes.
+    Buffered {
+        /// Time between two strobes, and length of a communication phase.
+        slot: Duration,
+        /// Size of every message.
+        message: Bytes,
+        /// Of a node's link, each way.
+        rate: Rate,
+    },
+}
+
+/// The columns of Table 4.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Column {
+    /// Plain Linux.
+    Lin,
+    /// Implicit.
+    Imp,
+    /// Explicit.
+    Exp,
+    /// High-priority distributed tasks.
+    Hpdt,
+    /// Dynamic.
+    Dyn,
+    /// Predictive.
+    Pre,
+}
+
+impl Column {
+    /// In the order of the table.
+    pub const ALL: [Self; 6] = [Self::Lin, Self::Imp, Self::Exp, Self::Hpdt, Self::Dyn, Self::Pre];
+}
+
+impl fmt::Display for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Self::Lin => "LIN",
+            Self::Imp => "IMP",
+            Self::Exp => "EXP",
+            Self::Hpdt => "HPDT",
+            Self::Dyn => "DYN",
+            Self::Pre => "PRE",
+        };
+        f.pad(name)
+    }
+}
+
+impl LocalModel {
+    /// As simulated in thesis ch. 4: spin `mst / 10`, *PS* = *LS* = 100 units, `P ≈ 0`, and *MCO* = *MRQL* + `mco_offset`.
+    #[must_use]
+    pub fn of_thesis(column: Column, shape: &Shape, mco_offset: i32) -> Self {
+        #[allow(clippy::cast_possible_truncation, reason = "a queue length")]
+        let mco = shape.queue_length.round() as i32 + mco_offset;
+        let overtakes_max = u32::try_from(mco).unwrap_or(0);
+        match column {
+            Column::Lin => Self::Linux,
+            Column::Imp => Self::Implicit { spin: shape.service() / 10, first: false },
+            Column::Exp => Self::Explicit {
+                slices: Slices { parallel: 100 * UNIT, local: 100 * UNIT },
+                filling: Filling::Both,
+            },
+            Column::Hpdt => Self::HighPriority,
+            Column::Dyn => Self::Dynamic { overtakes_max, past_weight: 0.0, is_judged_by_sent: false },
+            Column::Pre => Self::Predictive { overtakes_max, past_weight: 0.0 },
+        }
+    }
+
+    /// Time between two strobes of the master, where the model wants them.
+    #[must_use]
+    pub const fn slot(&self) -> Option<Duration> {
+        match self {
+            Self::Flexible { slot, .. } | Self::Buffered { slot, .. } => Some(*slot),
+            _ => None,
+        }
+    }
+
+    /// An empty node.
+    pub(super) fn scheduler(&self, slice: Duration) -> Box<dyn NodeScheduler> {
+        match *self {
+            Self::Linux => Box::new(LocalScheduler::new(Linux { slice })),
+            Self::Implicit { spin, first } => {
+                Box::new(LocalScheduler::new(Implicit { slice, spin, is_woken_first: first }))
+            }
+            Self::Explicit { slices, filling } => {
+                Box::new(LocalScheduler::new(Explicit::told(slice, slices, filling)))
+            }
+            Self::HighPriority => Box::new(LocalScheduler::new(HighPriority { slice })),
+            Self::Dynamic { overtakes_max, past_weight, is_judged_by_sent } => {
+                let model = Dynamic { slice, overtakes_max, past_weight, is_judged_by_sent };
+                Box::new(LocalScheduler::new(model))
+            }
+            Self::Predictive { overtakes_max, past_weight } => {
+                Box::new(LocalScheduler::new(Predictive { slice, overtakes_max, past_weight }))
+            }
+            Self::Demand { share } => Box::new(LocalScheduler::new(Demand { slice, share })),
+            Self::Flexible { rule, .. } => Box::new(LocalScheduler::new(Flexible::new(rule))),
+            Self::Buffered { .. } => Box::new(LocalScheduler::new(Buffered::new(slice))),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! One node: the tasks it has, what its processor does, and how far that got.
+//!
+//! ```text
+//!            Run                     Spin
+//!   ready ─────────► computing ◄──────────► spinning
+//!     ▲                 │  message lacks       │ in vain
+//!     │                 ▼                      ▼
+//!     └────────────── blocked ◄────────────────┘
+//! ```
+
+use std::{collections::BTreeMap, time::Duration};
+
+use coswitch_policies::local::{NodeScheduler, TaskId};
+use coswitch_policies::{Bytes, JobId, NodeId, SimTime};
+
+use super::{
+    MemoryModel,
+    program::{Arrivals, Newcomer, Program},
+    report::TaskRecord,
+};
+
+/// A task of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Address {
+    pub(super) node: NodeId,
+    pub(super) task: TaskId,
+}
+
+/// A task on its node.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) application: Option<JobId>,
+    /// Requests it sends each time it communicates.
+    pub(super) frequency: u32,
+    pub(super) program: Program,
+    /// Processor time until it ends, and until it communicates next.
+    pub(super) work: Duration,
+    pub(super) burst: Duration,
+    /// Replies it lacks.
+    pub(super) lacks: u32,
+    /// Whether messages arrived since it last ran, and who of their senders wants a reply.
+    pub(super) has_mail: bool,
+    pub(super) requests: Vec<Address>,
+    memory: Bytes,
+    place: Place,
+    place_since: SimTime,
+    arrived: SimTime,
+    waited: Duration,
+    blocked: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Ready,
+    Running,
+    Blocked,
+}
+
+/// What the running task does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doing {
+    Computing,
+    Spinning { until: Option<SimTime> },
+}
+
+/// What the processor has to do next, and when that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Finish,
+    Communicate,
+    SpinOver,
+    QuantumEnd,
+}
+
+pub(super) struct Node {
+    pub(super) scheduler: Box<dyn NodeScheduler>,
+    pub(super) tasks: BTreeMap<TaskId, Task>,
+    pub(super) running: Option<(TaskId, Doing)>,
+    pub(super) slice_ends: SimTime,
+    pub(super) arrivals: Arrivals,
+    pub(super) next_task: u32,
+    memory: Option<MemoryModel>,
+    used: Bytes,
+    settled: SimTime,
+    /// Ready tasks times nanoseconds.
+    pub(super) ready_area: u128,
+    pub(super) spun: Duration,
+}
+
+impl Node {
+    pub(super) fn new(
+        scheduler: Box<dyn NodeScheduler>,
+        arrivals: Arrivals,
+        memory: Option<MemoryModel>,
+    ) -> Self {
+        Self {
+            scheduler,
+            tasks: BTreeMap::new(),
+            running: None,
+            slice_ends: SimTime(0),
+            arrivals,
+            next_task: 0,
+            memory,
+            used: Bytes(0),
+            settled: SimTime(0),
+            ready_area: 0,
+            spun: Duration::ZERO,
+        }
+    }
+
+    /// Adds a task that arrives now, and names it.
+    pub(super) fn admit(
+        &mut self,
+        now: SimTime,
+        newcomer: Newcomer,
+        burst: Duration,
+        frequency: u32,
+    ) -> TaskId {
+        let id = TaskId(self.next_task);
+        self.next_task += 1;
+        let Newcomer { work, application, program, memory, .. } = newcomer;
+        let task = Task {
+            application,
+            frequency,
+            program,
+            work,
+            burst,
+            lacks: 0,
+            has_mail: false,
+            requests: Vec::new(),
+            memory,
+            place: Place::Ready,
+            place_since: now,
+            arrived: now,
+            waited: Duration::ZERO,
+            blocked: Duration::ZERO,
+        };
+        self.tasks.insert(id, task);
+        self.used = self.used.saturating_add(memory);
+        id
+    }
+
+    /// Takes the running task out for good. Its accounts are filled in by who knows them.
+    pub(super) fn dismiss(&mut self, now: SimTime, node: NodeId, id: TaskId) -> TaskRecord {
+        self.running = None;
+        let task = self.tasks.remove(&id).expect("a task that ends is on its node");
+        self.used = Bytes(self.used.0 - task.memory.0);
+        TaskRecord {
+            node,
+            task: id,
+            application: task.application,
+            account: Default::default(),
+            returned: now.since(task.arrived),
+            waited: task.waited,
+            blocked: task.blocked,
+        }
+    }
+
+    /// Brings progress and sums up to `now`; before anything changes.
+    pub(super) fn settle(&mut self, now: SimTime) {
+        let span = now.since(std::mem::replace(&mut self.settled, now));
+        if span.is_zero() {
+            return;
+        }
+        self.ready_area += self.scheduler.ready().len() as u128 * span.as_nanos();
+        match self.running {
+            Some((id, Doing::Computing)) => {
+                let done = self.scaled(span, self.speed());
+                let task = self.tasks.get_mut(&id).expect("the running task is on its node");
+                task.work = task.work.saturating_sub(done);
+                task.burst = task.burst.saturating_sub(done);
+            }
+            Some((_, Doing::Spinning { .. })) => self.spun += span,
+            None => {}
+        }
+    }
+
+    /// What the processor does next, if nothing comes between; the node is settled.
+    pub(super) fn next_due(&self) -> Option<(SimTime, Due)> {
+        let (id, doing) = self.running?;
+        let task = &self.tasks[&id];
+        let own = match doing {
+            Doing::Computing if task.work <= task.burst => Some((self.time_of(task.work), Due::Finish)),
+            Doing::Computing => Some((self.time_of(task.burst), Due::Communicate)),
+            Doing::Spinning { until } => until.map(|until| (until, Due::SpinOver)),
+        };
+        let quantum = (self.slice_ends.max(self.settled), Due::QuantumEnd);
+        Some(own.filter(|own| own.0 <= quantum.0).unwrap_or(quantum))
+    }
+
+    pub(super) fn place(&self, id: TaskId) -> Option<Place> {
+        self.tasks.get(&id).map(|task| task.place)
+    }
+
+    pub(super) fn set_place(&mut self, now: SimTime, id: TaskId, place: Place) {
+        let task = self.tasks.get_mut(&id).expect("only tasks of the node change their place");
+        let span = now.since(std::mem::replace(&mut task.place_since, now));
+        match std::mem::replace(&mut task.place, place) {
+            Place::Ready => task.waited += span,
+            Place::Blocked => task.blocked += span,
+            Place::Running => {}
+        }
+    }
+
+    fn speed(&self) -> f64 {
+        self.memory.map_or(1.0, |memory| memory.speed(self.used))
+    }
+
+    fn time_of(&self, work: Duration) -> SimTime {
+        let speed = self.speed();
+        // Rounded up by a nanosecond, so that the work is done when the time has come.
+        let longer = if self.memory.is_some() { Duration::from_nanos(1) } else { Duration::ZERO };
+        self.settled.after(self.scaled(work, 1.0 / speed) + longer)
+    }
+
+    /// Exact where there is no memory model.
+    fn scaled(&self, span: Duration, factor: f64) -> Duration {
+        if self.memory.is_some() { span.mul_f64(factor) } else { span }
+    }
+}

@@ -1,0 +1,289 @@
+//! The loop over time. Everything that happens at one instant is done before time goes on: first what was sent is
+//! delivered, and only then does a task begin to wait for what is still missing.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use coswitch_policies::local::{NodeDecision, NodeEvent};
+use coswitch_policies::{JobId, NodeId, SimTime};
+
+use super::{
+    Crowding, LocalModel, LocalReport, Shape, ShapeError,
+    messages::{Message, Outbox},
+    node::{Address, Doing, Due, Node, Place},
+    program::{Arrivals, Newcomer},
+};
+
+/// Runs the cluster of `shape` under `model` until enough distributed tasks have ended. The same arguments give the same
+/// report.
+///
+/// # Errors
+/// Where the shape cannot be simulated.
+///
+/// # Panics
+/// Where node and scheduler disagree about what runs; that would be an error in either.
+pub fn simulate_local(shape: &Shape, model: &LocalModel, seed: u64) -> Result<LocalReport, ShapeError> {
+    shape.check()?;
+    let mut world = World::new(shape, model, seed);
+    world.begin();
+    while world.ended < shape.served {
+        let ((now, _), what) = world.agenda.pop_first().expect("there is always a next arrival");
+        world.on_time(now, what);
+    }
+    Ok(world.report())
+}
+
+/// What comes with time.
+pub(super) enum Scheduled {
+    Arrival(NodeId, Box<Newcomer>),
+    Processor(NodeId, Due),
+    Timer(NodeId),
+    Strobe(u32),
+    Delivery(Address, Message),
+}
+
+type Key = (SimTime, u64);
+
+pub(super) struct World<'a> {
+    pub(super) shape: &'a Shape,
+    pub(super) model: &'a LocalModel,
+    pub(super) nodes: Vec<Node>,
+    pub(super) residents: BTreeMap<JobId, BTreeSet<Address>>,
+    agenda: BTreeMap<Key, Scheduled>,
+    sequence: u64,
+    processor_keys: Vec<Option<Key>>,
+    timer_keys: Vec<Option<Key>>,
+    touched: BTreeSet<NodeId>,
+    /// Messages of this instant, in order; then who has to wait.
+    pub(super) sent: VecDeque<(Address, Message)>,
+    pub(super) waits: VecDeque<Address>,
+    pub(super) outbox: Outbox,
+    pub(super) now: SimTime,
+    ended: u32,
+    pub(super) measured: LocalReport,
+}
+
+impl<'a> World<'a> {
+    fn new(shape: &'a Shape, model: &'a LocalModel, seed: u64) -> Self {
+        let node = |node| Node::new(model.scheduler(shape.slice), Arrivals::new(seed, node), shape.memory);
+        let count = shape.stations as usize;
+        Self {
+            shape,
+            model,
+            nodes: (0..shape.stations).map(node).collect(),
+            residents: BTreeMap::new(),
+            agenda: BTreeMap::new(),
+            sequence: 0,
+            processor_keys: vec![None; count],
+            timer_keys: vec![None; count],
+            touched: BTreeSet::new(),
+            sent: VecDeque::new(),
+            waits: VecDeque::new(),
+            outbox: Outbox::default(),
+            now: SimTime(0),
+            ended: 0,
+            measured: LocalReport::default(),
+        }
+    }
+
+    fn begin(&mut self) {
+        for node in (0..self.shape.stations).map(NodeId) {
+            self.expect_arrival(node);
+            if let LocalModel::Explicit { slices, .. } = self.model {
+                self.tell(node, NodeEvent::SlicesSet(*slices));
+            }
+        }
+        if self.model.slot().is_some() {
+            self.schedule(SimTime(0), Scheduled::Strobe(0));
+        }
+    }
+
+    fn on_time(&mut self, now: SimTime, what: Scheduled) {
+        self.now = now;
+        match what {
+            Scheduled::Arrival(node, newcomer) => self.on_arrival(node, *newcomer),
+            Scheduled::Processor(node, due) => self.on_processor(node, due),
+            Scheduled::Timer(node) => {
+                self.timer_keys[index(node)] = None;
+                self.tell(node, NodeEvent::TimerFired);
+            }
+            Scheduled::Strobe(number) => self.on_strobe(number),
+            Scheduled::Delivery(to, message) => self.sent.push_back((to, message)),
+        }
+        self.finish_instant();
+        while let Some(node) = self.touched.pop_first() {
+            self.replan(node);
+        }
+    }
+
+    fn finish_instant(&mut self) {
+        loop {
+            if let Some((to, message)) = self.sent.pop_front() {
+                self.deliver(to, message);
+            } else if let Some(task) = self.waits.pop_front() {
+                self.begin_wait(task);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn expect_arrival(&mut self, node: NodeId) {
+        let newcomer = self.nodes[index(node)].arrivals.next(self.shape);
+        let at = self.now.after(newcomer.after);
+        self.schedule(at, Scheduled::Arrival(node, Box::new(newcomer)));
+    }
+
+    fn on_arrival(&mut self, node: NodeId, mut newcomer: Newcomer) {
+        newcomer.application = newcomer.application.and_then(|wanted| self.application_on(node, wanted));
+        let application = newcomer.application;
+        let frequency = application.map_or(0, |job| newcomer.program.frequency(job));
+        let burst = match application {
+            Some(_) => newcomer.program.burst(self.shape),
+            None => newcomer.work,
+        };
+        self.nodes[index(node)].settle(self.now);
+        let task = self.nodes[index(node)].admit(self.now, newcomer, burst, frequency);
+        if let Some(application) = application {
+            self.residents.entry(application).or_default().insert(Address { node, task });
+        }
+        self.tell(node, NodeEvent::Arrived { task, application });
+        self.expect_arrival(node);
+    }
+
+    /// The application that a newcomer of `wanted` joins on the node; none if it comes as a local task.
+    fn application_on(&self, node: NodeId, wanted: JobId) -> Option<JobId> {
+        let is_free = |job: &JobId| {
+            let residents = self.residents.get(job).into_iter().flatten();
+            residents.into_iter().all(|resident| resident.node != node)
+        };
+        match self.shape.crowding {
+            Crowding::Share => Some(wanted),
+            Crowding::TurnLocal => {
+                let all = self.shape.applications;
+                (0..all).map(|step| JobId((wanted.0 - 1 + step) % all + 1)).find(is_free)
+            }
+        }
+    }
+
+    fn on_processor(&mut self, node: NodeId, due: Due) {
+        self.processor_keys[index(node)] = None;
+        let state = &mut self.nodes[index(node)];
+        state.settle(self.now);
+        self.touched.insert(node);
+        let (task, _) = state.running.expect("a processor event is taken back when nobody runs");
+        match due {
+            Due::Finish => self.finish(Address { node, task }),
+            Due::Communicate => self.communicate(Address { node, task }),
+            Due::SpinOver => {
+                self.leave(node, Place::Blocked);
+                self.tell(node, NodeEvent::SpinOver { task });
+            }
+            Due::QuantumEnd => {
+                self.leave(node, Place::Ready);
+                self.tell(node, NodeEvent::QuantumEnd);
+            }
+        }
+    }
+
+    fn finish(&mut self, task: Address) {
+        let record = self.nodes[index(task.node)].dismiss(self.now, task.node, task.task);
+        if let Some(application) = record.application {
+            self.residents.entry(application).or_default().remove(&task);
+            self.ended += 1;
+        }
+        self.measured.tasks.push(record);
+        self.tell(task.node, NodeEvent::Finished { task: task.task });
+    }
+
+    /// The running task leaves the processor.
+    pub(super) fn leave(&mut self, node: NodeId, place: Place) {
+        let state = &mut self.nodes[index(node)];
+        if let Some((task, _)) = state.running.take() {
+            state.set_place(self.now, task, place);
+        }
+    }
+
+    /// Tells a node's scheduler what happened and does what it says.
+    pub(super) fn tell(&mut self, node: NodeId, event: NodeEvent) {
+        self.nodes[index(node)].settle(self.now);
+        self.touched.insert(node);
+        let mut decisions = Vec::new();
+        let told = self.nodes[index(node)].scheduler.on_event(self.now, event, &mut decisions);
+        if let Err(error) = told {
+            panic!("node and scheduler agree on what runs, yet {node} failed to {error}");
+        }
+        for decision in decisions {
+            self.carry_out(node, decision);
+        }
+    }
+
+    fn carry_out(&mut self, node: NodeId, decision: NodeDecision) {
+        match decision {
+            NodeDecision::Run { task, slice } => {
+                self.leave(node, Place::Ready);
+                let state = &mut self.nodes[index(node)];
+                state.set_place(self.now, task, Place::Running);
+                state.running = Some((task, Doing::Computing));
+                state.slice_ends = self.now.after(slice);
+                self.measured.dispatches += 1;
+                self.on_dispatched(Address { node, task });
+            }
+            NodeDecision::Spin { task, at_most } => {
+                let until = at_most.map(|span| self.now.after(span));
+                let state = &mut self.nodes[index(node)];
+                state.set_place(self.now, task, Place::Running);
+                state.running = Some((task, Doing::Spinning { until }));
+            }
+            NodeDecision::Idle => self.leave(node, Place::Ready),
+            NodeDecision::SetTimer { at } => {
+                let key = self.schedule(at, Scheduled::Timer(node));
+                if let Some(old) = self.timer_keys[index(node)].replace(key) {
+                    self.agenda.remove(&old);
+                }
+            }
+            NodeDecision::Left { account, .. } => {
+                let record = self.measured.tasks.last_mut().expect("a task that left was recorded");
+                record.account = account;
+            }
+        }
+    }
+
+    fn on_dispatched(&mut self, task: Address) {
+        self.take_mail(task);
+        if self.nodes[index(task.node)].tasks[&task.task].lacks > 0 {
+            self.waits.push_back(task);
+        }
+    }
+
+    pub(super) fn schedule(&mut self, at: SimTime, what: Scheduled) -> Key {
+        self.sequence += 1;
+        self.agenda.insert((at, self.sequence), what);
+        (at, self.sequence)
+    }
+
+    fn replan(&mut self, node: NodeId) {
+        let due = self.nodes[index(node)].next_due();
+        let key = due.map(|(at, due)| self.schedule(at, Scheduled::Processor(node, due)));
+        if let Some(old) = std::mem::replace(&mut self.processor_keys[index(node)], key) {
+            self.agenda.remove(&old);
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a mean")]
+    fn report(mut self) -> LocalReport {
+        let (mut ready, end) = (0, self.now);
+        for node in &mut self.nodes {
+            node.settle(end);
+            ready += node.ready_area;
+            self.measured.spun += node.spun;
+            self.measured.nodes.push(node.scheduler.node_account());
+        }
+        let all = u128::from(end.0).max(1) * u128::from(self.shape.stations);
+        LocalReport { end, ready: ready as f64 / all as f64, ..self.measured }
+    }
+}
+
+/// Nodes are numbered from 0.
+pub(super) const fn index(node: NodeId) -> usize {
+    node.0 as usize
+}

@@ -1,0 +1,140 @@
+//! The parameters of SCluster (thesis ch. 4, Fig. 4.1).
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::MemoryModel;
+
+/// The thesis counts in time units without a length; here one is a millisecond. No result depends on it.
+pub const UNIT: Duration = Duration::from_millis(1);
+
+/// What becomes of a distributed task on a node that already has `maxm` of them. The thesis calls `maxm` both the number
+/// of distributed applications and the maximum of distributed tasks on a node, and does not say what happens above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Crowding {
+    /// It joins: only the number of applications is `maxm`, and several tasks of one may share a node.
+    Share,
+    /// The node has one place for each application; whoever finds none comes as a local task.
+    TurnLocal,
+}
+
+/// A cluster and its load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Shape {
+    /// *NSTATIONS*: nodes.
+    pub stations: u32,
+    /// *MRQL*: tasks in a node's ready queue on average, if each only computed.
+    pub queue_length: f64,
+    /// *mit*: mean time between two arrivals on a node, exponential.
+    pub interarrival: Duration,
+    /// *nsdt*: the run ends when so many distributed tasks have ended.
+    pub served: u32,
+    /// *pdt*: probability that an arriving task is distributed, above 0.
+    pub distributed: f64,
+    /// *maxm*: distributed applications; number `a` of them has the communication frequency `cf = a`.
+    pub applications: u32,
+    /// What a full node does.
+    pub crowding: Crowding,
+    /// Mean computation between two communications, in mean service times (exponential). Not in the thesis.
+    pub grain: f64,
+    /// Slice of every task. Not in the thesis.
+    pub slice: Duration,
+    /// What memory the nodes have and tasks need; none: enough.
+    pub memory: Option<MemoryModel>,
+}
+
+impl Default for Shape {
+    /// The middle of the thesis's ranges: 4 nodes, *MRQL* 2, *pdt* 0.5, *maxm* 3.
+    fn default() -> Self {
+        Self {
+            stations: 4,
+            queue_length: 2.0,
+            interarrival: 10 * UNIT,
+            served: 10_000,
+            distributed: 0.5,
+            applications: 3,
+            crowding: Crowding::Share,
+            grain: 0.5,
+            slice: UNIT,
+            memory: None,
+        }
+    }
+}
+
+/// Why a shape cannot be simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+pub enum ShapeError {
+    /// A count of zero.
+    #[error("simulate a cluster with no {0}")]
+    None(&'static str),
+    /// A number outside of its range.
+    #[error("simulate {name} = {value}: it must be {range}")]
+    Range {
+        /// Which.
+        name: &'static str,
+        /// What was given.
+        value: f64,
+        /// What would be right.
+        range: &'static str,
+    },
+}
+
+impl Shape {
+    /// *mst*: mean service time, from `MRQL = ρ / (1 - ρ)` with `ρ = mst / mit` (formula 4.1).
+    #[must_use]
+    pub fn service(&self) -> Duration {
+        self.interarrival.mul_f64(self.queue_length / (1.0 + self.queue_length))
+    }
+
+    /// Whether it can be simulated.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), ShapeError> {
+        let counts = [
+            ("nodes", self.stations),
+            ("distributed tasks to wait for", self.served),
+            ("applications", self.applications),
+        ];
+        if let Some((name, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
+            return Err(ShapeError::None(name));
+        }
+        if self.interarrival.is_zero() || self.slice.is_zero() {
+            return Err(ShapeError::None("time between arrivals, or no slice"));
+        }
+        let probable = self.distributed > 0.0 && self.distributed <= 1.0;
+        range("pdt", self.distributed, probable, "above 0 and at most 1")?;
+        let length = self.queue_length;
+        range("MRQL", length, length > 0.0 && length.is_finite(), "above 0")?;
+        range("grain", self.grain, self.grain >= 0.01 && self.grain.is_finite(), "at least 0.01")
+    }
+}
+
+const fn range(name: &'static str, value: f64, holds: bool, range: &'static str) -> Result<(), ShapeError> {
+    if holds { Ok(()) } else { Err(ShapeError::Range { name, value, range }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_time_follows_from_the_queue_length_by_formula_4_1() {
+        let shape = |queue_length| Shape { queue_length, ..Shape::default() };
+        assert_eq!(shape(1.0).service(), 5 * UNIT);
+        assert_eq!(shape(4.0).service(), 8 * UNIT);
+    }
+
+    #[test]
+    fn what_cannot_be_simulated_is_refused_with_the_reason() {
+        let shape = Shape { distributed: 0.0, ..Shape::default() };
+        assert_eq!(
+            shape.check().unwrap_err().to_string(),
+            "simulate pdt = 0: it must be above 0 and at most 1"
+        );
+        assert!(Shape { stations: 0, ..Shape::default() }.check().is_err());
+        assert_eq!(Shape::default().check(), Ok(()));
+    }
+}
