@@ -44,6 +44,8 @@ impl From<Exit> for ExitCode {
 pub enum Failure {
     /// The run file is wrong.
     Input(ConfigError),
+    /// A workload, costs or what is wanted of them is wrong.
+    Workload(anyhow::Error),
     /// The machine lacks something.
     Lacking(Findings),
     /// coswitch itself failed.
@@ -66,7 +68,7 @@ impl Failure {
     /// The code it ends with.
     pub const fn exit(&self) -> Exit {
         match self {
-            Self::Input(_) => Exit::BadInput,
+            Self::Input(_) | Self::Workload(_) => Exit::BadInput,
             Self::Lacking(_) => Exit::Lacking,
             Self::Internal(_) => Exit::Internal,
         }
@@ -80,6 +82,7 @@ impl Failure {
                 eprintln!("this machine cannot run the job set yet; nothing was started\n");
                 findings.lacks().for_each(|check| eprintln!("{check}"));
             }
+            Self::Workload(error) => eprintln!("nothing was simulated: {error:#}"),
             Self::Internal(error) => eprintln!("coswitch failed: {error:#}"),
         }
     }
@@ -89,7 +92,7 @@ impl Failure {
         let message = match self {
             Self::Input(error) => error.to_string(),
             Self::Lacking(_) => "this machine lacks something".into(),
-            Self::Internal(error) => format!("{error:#}"),
+            Self::Workload(error) | Self::Internal(error) => format!("{error:#}"),
         };
         let mut value = serde_json::json!({ "error": message, "exit": self.exit() as u8 });
         match self {
@@ -102,7 +105,7 @@ impl Failure {
             Self::Lacking(findings) => {
                 value["lacks"] = serde_json::json!(findings.lacks().collect::<Vec<_>>())
             }
-            Self::Internal(_) => {}
+            Self::Workload(_) | Self::Internal(_) => {}
         }
         value
     }

@@ -10,6 +10,7 @@ mod output;
 mod report;
 mod run;
 mod schema;
+mod simulate;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,7 @@ enum Command {
     Run(run::Run),
     Check(check::Check),
     Explain(explain::Explain),
+    Simulate(Box<simulate::Simulate>),
     Report(report::Report),
     Doctor(doctor::Doctor),
     Clean(clean::Clean),
@@ -52,6 +54,7 @@ impl Arguments {
             Command::Run(run) => run.carry_out(output),
             Command::Check(check) => check.carry_out(output),
             Command::Explain(explain) => explain.carry_out(output),
+            Command::Simulate(simulate) => simulate.carry_out(output),
             Command::Report(report) => report.carry_out(output),
             Command::Doctor(doctor) => doctor.carry_out(output),
             Command::Clean(clean) => clean.carry_out(output),

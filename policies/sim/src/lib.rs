@@ -22,10 +22,12 @@ mod run;
 mod seed;
 pub mod space;
 pub mod stats;
+pub mod study;
+pub mod table;
 pub mod workload;
 mod world;
 
-pub use cost::CostModel;
+pub use cost::{CostFile, CostFileError, CostModel, CostStep, Moving, Sample, Transfer};
 pub use faults::Faults;
 pub use report::{SimReport, Step};
 pub use run::{SimError, simulate};

@@ -226,7 +226,7 @@ impl Simulation {
         let (most, all) = self.world.bytes_of(out.iter().copied());
         self.report.switches += u32::from(!plan.is_activation());
         self.report.bytes_out = self.report.bytes_out.saturating_add(all);
-        self.due(self.now.after(self.cost.dump(most)), Due::Dumped(plan));
+        self.due(self.now.after(self.cost.dump.time(most)), Due::Dumped(plan));
     }
 
     fn on_dumped(&mut self, plan: SwitchPlan) {
@@ -252,7 +252,7 @@ impl Simulation {
         self.report.bytes_in = self.report.bytes_in.saturating_add(all);
         let launches = incoming.iter().any(|i| i.start == Start::Launch);
         let launch = if launches { self.cost.launch } else { Duration::ZERO };
-        self.due(self.now.after(self.cost.restore(most).max(launch)), Due::Restored(plan));
+        self.due(self.now.after(self.cost.restore.time(most).max(launch)), Due::Restored(plan));
     }
 
     fn on_restored(&mut self, plan: &SwitchPlan) {

@@ -3,7 +3,7 @@
 use std::{fmt::Write, time::Duration};
 
 use coswitch_policies::{Bytes, Cluster, JobId, JobSpec, Policy, SchedulerConfig, SimTime};
-use coswitch_sim::{CostModel, Faults, SimJob, SimReport, simulate};
+use coswitch_sim::{CostModel, Faults, SimJob, SimReport, Transfer, simulate};
 
 /// Four jobs of 10 s, two of which fit together, on two nodes of 1000 MiB with two cores; 100 MiB/s both ways.
 fn run(policy: Policy) -> SimReport {
@@ -18,8 +18,8 @@ fn run(policy: Policy) -> SimReport {
         work: Duration::from_secs(10),
     };
     let cost = CostModel {
-        dump_per_second: Bytes::mib(1000),
-        restore_per_second: Bytes::mib(1000),
+        dump: Transfer::at(Bytes::mib(1000)),
+        restore: Transfer::at(Bytes::mib(1000)),
         flush: Duration::ZERO,
         launch: Duration::ZERO,
         cores: 2,

@@ -54,8 +54,10 @@ impl Arrivals {
         let work = exponential(seed, shape.service());
         let is_distributed = seed.unit() < shape.distributed;
         let application = seed.between(1, u64::from(shape.applications));
-        let program = Program { seed: Seed::new(seed.next_u64()) };
-        let memory = shape.memory.map_or(Bytes(0), |memory| memory.draw(seed));
+        let program_seed = seed.next_u64();
+        let program = Program { seed: Seed::new(program_seed) };
+        // From a sequence of its own: a memory model leaves everything else as it was.
+        let memory = shape.memory.map_or(Bytes(0), |memory| memory.draw(&mut Seed::new(!program_seed)));
         #[allow(clippy::cast_possible_truncation, reason = "at most the number of applications, a u32")]
         let application = is_distributed.then_some(JobId(application as u32));
         Newcomer { after, work, application, program, memory }

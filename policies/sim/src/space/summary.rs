@@ -49,6 +49,30 @@ pub struct Summary {
     pub jain: f64,
 }
 
+impl Summary {
+    /// Every metric by its name: for tables, and for means over seeds.
+    #[must_use]
+    pub const fn figures(&self) -> [(&'static str, f64); 15] {
+        [
+            ("makespan_s", self.makespan_s),
+            ("utilisation", self.utilisation),
+            ("wait_mean_s", self.wait_mean_s),
+            ("wait_median_s", self.wait_median_s),
+            ("wait_p95_s", self.wait_p95_s),
+            ("wait_max_s", self.wait_max_s),
+            ("execution_mean_s", self.execution_mean_s),
+            ("turnaround_mean_s", self.turnaround_mean_s),
+            ("slowdown_mean", self.slowdown_mean),
+            ("bounded_slowdown_mean", self.bounded_slowdown_mean),
+            ("bounded_slowdown_p95", self.bounded_slowdown_p95),
+            ("expansion_factor", self.expansion_factor),
+            ("relative_makespan", self.relative_makespan),
+            ("spread", self.spread),
+            ("jain", self.jain),
+        ]
+    }
+}
+
 /// The jobs of one class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the table of the module defines each")]

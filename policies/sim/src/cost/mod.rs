@@ -1,17 +1,46 @@
-//! How long things take in the simulated cluster.
+//! How long things take in the simulated cluster; given by a [file](CostFile) or [fitted](Sample) from measured runs.
+
+mod file;
+mod fit;
+
+pub use file::{CostFile, CostFileError, Moving};
+pub use fit::{Sample, Step as CostStep};
 
 use std::time::Duration;
 
 use coswitch_policies::Bytes;
 use serde::{Deserialize, Serialize};
 
+/// What moves between the memory of a node and its store: `fixed + bytes ÷ rate`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transfer {
+    /// The time for no bytes at all.
+    pub fixed: Duration,
+    /// Bytes a second beyond that.
+    pub per_second: Bytes,
+}
+
+impl Transfer {
+    /// A rate without a fixed part.
+    #[must_use]
+    pub const fn at(per_second: Bytes) -> Self {
+        Self { fixed: Duration::ZERO, per_second }
+    }
+
+    /// To move `bytes`; nothing where there are none.
+    #[must_use]
+    pub fn time(&self, bytes: Bytes) -> Duration {
+        if bytes.0 == 0 { Duration::ZERO } else { self.fixed + at_rate(bytes, self.per_second) }
+    }
+}
+
 /// Rates and times of one node; all nodes are alike.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CostModel {
-    /// Bytes a node dumps in a second.
-    pub dump_per_second: Bytes,
-    /// Bytes a node restores in a second.
-    pub restore_per_second: Bytes,
+    /// A node dumps.
+    pub dump: Transfer,
+    /// A node restores.
+    pub restore: Transfer,
     /// From the request to the last marker; the outgoing jobs still run.
     pub flush: Duration,
     /// To start all ranks of a job for the first time.
@@ -26,8 +55,8 @@ impl Default for CostModel {
     /// About what CRIU does with warm memory on the machine of `facts/workloads.md`.
     fn default() -> Self {
         Self {
-            dump_per_second: Bytes::mib(1400),
-            restore_per_second: Bytes::mib(1600),
+            dump: Transfer::at(Bytes::mib(1400)),
+            restore: Transfer::at(Bytes::mib(1600)),
             flush: Duration::from_millis(20),
             launch: Duration::from_millis(300),
             cores: 1,
@@ -37,18 +66,6 @@ impl Default for CostModel {
 }
 
 impl CostModel {
-    /// To dump `bytes` on one node.
-    #[must_use]
-    pub fn dump(&self, bytes: Bytes) -> Duration {
-        at_rate(bytes, self.dump_per_second)
-    }
-
-    /// To restore `bytes` on one node.
-    #[must_use]
-    pub fn restore(&self, bytes: Bytes) -> Duration {
-        at_rate(bytes, self.restore_per_second)
-    }
-
     /// How many times slower than alone a rank runs on a node with `ranks` that run and `memory` of `capacity` used,
     /// as a fraction.
     pub(crate) fn slowdown(&self, ranks: u32, memory: Bytes, capacity: Bytes) -> Slowdown {
@@ -114,7 +131,8 @@ mod tests {
 
     #[test]
     fn moving_bytes_takes_their_number_over_the_rate() {
-        let cost = CostModel { dump_per_second: Bytes::mib(100), ..CostModel::default() };
-        assert_eq!(cost.dump(Bytes::mib(250)), Duration::from_millis(2500));
+        let transfer = Transfer { fixed: Duration::from_millis(7), per_second: Bytes::mib(100) };
+        assert_eq!(transfer.time(Bytes::mib(250)), Duration::from_millis(2507));
+        assert_eq!(transfer.time(Bytes(0)), Duration::ZERO);
     }
 }

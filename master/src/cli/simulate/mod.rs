@@ -1,0 +1,116 @@
+//! `coswitch simulate`: the same policies against a model instead of a machine.
+//!
+//! A run file, or a workload with `--policy`, goes to the time-sharing engine, which drives the very scheduler of `coswitch
+//! run`; a workload log without it to the space-sharing engine, which drives queues and allocators. Reading and
+//! writing files is done here; everything between is pure, so that the same command prints the same bytes, with any number
+//! of threads.
+
+mod answer;
+mod costs;
+mod space;
+mod turns;
+mod workload;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use coswitch_policies::{Bytes, Policy, parse_duration};
+use coswitch_sim::{
+    space::{AllocatorName, QueueName},
+    workload::memory::MemoryModel,
+};
+
+use super::{Exit, Failure, Output};
+
+/// Simulate a run file, a workload log or a workload model; start nothing.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Simulate {
+    /// A run file, or a log in the Standard Workload Format (`.swf`, `.swf.gz`), or a testbed workload (`.workload`:
+    /// start, PEs, command).
+    #[arg(required_unless_present = "lublin")]
+    file: Option<PathBuf>,
+    /// Take the jobs from this log, the nodes and the scheduler from the run file.
+    #[arg(long, value_name = "LOG")]
+    workload: Option<PathBuf>,
+    /// Draw so many jobs from the model of Lublin and Feitelson instead of reading a log.
+    #[arg(long, value_name = "JOBS", conflicts_with = "workload")]
+    lublin: Option<u32>,
+    /// How many times as often as published the model's jobs come.
+    #[arg(long, default_value_t = 1.0, requires = "lublin")]
+    load: f64,
+    /// Take only the first so many jobs.
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Share time under this policy: batch, cosched, gang or hybrid.
+    #[arg(long, value_parser = policy)]
+    policy: Option<Policy>,
+    /// How long a slot stays active.
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    quantum: Option<std::time::Duration>,
+    /// So many nodes, instead of what the file says.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    nodes: Option<u32>,
+    /// What a node holds of jobs, in memory.
+    #[arg(long, value_name = "BYTES")]
+    node_memory: Option<Bytes>,
+    /// Where the log does not say it, draw the memory of a job on a node: `64MiB`, `uniform:LOW..HIGH`, `log-uniform:LOW..HIGH`.
+    #[arg(long, value_name = "DISTRIBUTION", default_value = "64MiB")]
+    memory: MemoryModel,
+    /// Who chooses nodes for jobs that have them to themselves.
+    #[arg(long, default_value = "first-fit")]
+    allocator: AllocatorName,
+    /// Which of the waiting jobs starts.
+    #[arg(long, default_value = "fcfs")]
+    queue: QueueName,
+    /// Simulate so many seeds, and tell means with their confidence intervals.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    seeds: u32,
+    /// The first seed.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    /// Simulate so many seeds at a time.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: u32,
+    /// How long switches take: a file of costs, or the directory of a run (the costs are fitted from its journal).
+    #[arg(long, value_name = "PATH")]
+    costs: Option<PathBuf>,
+    /// Write every job of the first seed to this file, as comma-separated values.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write a picture of the first seed to this file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+fn policy(text: &str) -> Result<Policy, String> {
+    serde_json::from_value(text.into()).map_err(|_| format!("there is no policy `{text}`"))
+}
+
+impl Simulate {
+    /// Simulates.
+    pub(crate) fn carry_out(self, output: Output) -> Result<Exit, Failure> {
+        let is_run_file = self.file.as_ref().is_some_and(|file| workload::is_run_file(file));
+        if is_run_file || self.policy.is_some() {
+            output.print(&turns::simulate(&self, is_run_file)?).context("failed to print")?;
+        } else {
+            output.print(&space::simulate(&self)?).context("failed to print")?;
+        }
+        Ok(Exit::Done)
+    }
+
+    fn seeds(&self) -> Vec<u64> {
+        (0..u64::from(self.seeds)).map(|n| self.seed.wrapping_add(n)).collect()
+    }
+
+    fn threads(&self) -> usize {
+        self.threads as usize
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    let written = fs::write(path, text).with_context(|| format!("failed to write {}", path.display()));
+    written.map_err(Failure::Workload)
+}

@@ -1,0 +1,177 @@
+//! Time sharing: the scheduler of `coswitch run` against a cost model.
+
+use coswitch_policies::{Bytes, Cluster, JobId, JobSpec, Policy, SchedulerConfig, SimTime};
+use coswitch_sim::{
+    CostModel, Faults, SimJob, SimReport, picture,
+    space::Skipped,
+    study::each_seed,
+    table,
+    workload::swf::{Log, Record},
+};
+use std::time::Duration;
+
+use super::{
+    Simulate,
+    answer::{Simulated, figures},
+    workload::Source,
+};
+use crate::{cli::Failure, config};
+
+/// Events after which a simulation is given up: the scheduler would be at fault.
+const STEPS_MAX: usize = 50_000_000;
+/// Of a slot, where nothing says another: that of the paper's experiments (paper 003, §5.3).
+const QUANTUM: Duration = Duration::from_secs(900);
+/// Of a node, where nothing says another: that of the paper's machines.
+const NODE_MEMORY: Bytes = Bytes::mib(1024);
+
+/// The machine and the policy.
+struct Stage {
+    name: String,
+    cluster: Cluster,
+    config: SchedulerConfig,
+    cost: CostModel,
+    /// Of the run file.
+    jobs: Vec<SimJob>,
+}
+
+pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simulated, Failure> {
+    let source = Source::of(arguments)?;
+    let stage = stage(arguments, is_run_file, source.as_ref())?;
+    let random = match &source {
+        None => false,
+        Some(Source::Lublin(_)) => true,
+        Some(Source::Log { log, .. }) => log.records.iter().any(|record| record.memory().is_none()),
+    };
+    if arguments.seeds > 1 && !random {
+        let text = "every seed of this simulation is the same: nothing in it is random; leave --seeds out";
+        return Err(Failure::Workload(anyhow::anyhow!(text)));
+    }
+    let workload = |seed: u64| match &source {
+        None => (stage.jobs.clone(), Skipped::default()),
+        Some(source) => jobs_of(arguments, &source.log(seed), seed, &stage.cluster),
+    };
+    let seeds = arguments.seeds();
+    let runs = each_seed(&seeds, arguments.threads(), |seed| {
+        let (jobs, skipped) = workload(seed);
+        let report = coswitch_sim::simulate(
+            &stage.cluster,
+            &stage.config,
+            &jobs,
+            &stage.cost,
+            Faults::default(),
+            STEPS_MAX,
+        );
+        report.map(|report| (jobs, skipped, report))
+    });
+    let runs = runs.into_iter().collect::<Result<Vec<_>, _>>();
+    let runs =
+        runs.map_err(|error| Failure::Internal(anyhow::Error::new(error).context("failed to simulate")))?;
+    let all: Vec<_> = runs.iter().map(|(_, _, report)| report.figures()).collect();
+    let (jobs, skipped, report) = &runs[0];
+    let answer = Simulated {
+        workload: source.as_ref().map_or_else(|| stage.name.clone(), Source::name),
+        nodes: u32::try_from(stage.cluster.len()).unwrap_or(u32::MAX),
+        policy: format!("policy {}, quantum {:?}", stage.config.policy, stage.config.quantum),
+        seeds,
+        skipped: *skipped,
+        figures: figures(&all),
+        classes: Vec::new(),
+        months: Vec::new(),
+        notes: notes(report),
+    };
+    keep(arguments, &answer, &stage, jobs, report)?;
+    Ok(answer)
+}
+
+/// From the run file, and from the command line, which goes first.
+fn stage(arguments: &Simulate, is_run_file: bool, source: Option<&Source>) -> Result<Stage, Failure> {
+    let cost = super::costs::load(arguments.costs.as_deref())?;
+    let file = arguments.file.as_deref().filter(|_| is_run_file);
+    let Some(file) = file else {
+        let nodes = arguments.nodes.or_else(|| source.and_then(Source::nodes));
+        let nodes = nodes.ok_or_else(|| Failure::Workload(anyhow::anyhow!("give --nodes")))?;
+        let policy = arguments.policy.unwrap_or(Policy::Hybrid);
+        return Ok(Stage {
+            name: String::new(),
+            cluster: Cluster::uniform(nodes, arguments.node_memory.unwrap_or(NODE_MEMORY)),
+            config: SchedulerConfig::new(policy, arguments.quantum.unwrap_or(QUANTUM)),
+            cost,
+            jobs: Vec::new(),
+        });
+    };
+    let set = config::load(file)?;
+    let nodes = arguments.nodes.unwrap_or(set.cluster.nodes);
+    let memory = arguments.node_memory.unwrap_or(set.cluster.memory);
+    let mut config = set.scheduler_config();
+    config.policy = arguments.policy.unwrap_or(config.policy);
+    config.quantum = arguments.quantum.unwrap_or(config.quantum);
+    let mut jobs = Vec::new();
+    for job in &set.jobs {
+        let Some(work) = job.alone.filter(|_| source.is_none()).or(source.map(|_| Duration::ZERO)) else {
+            let text =
+                format!("job `{}` does not say how long it takes alone: give it a field `alone`", job.name);
+            return Err(Failure::Workload(anyhow::anyhow!(text)));
+        };
+        jobs.push(SimJob { spec: job.spec(), work });
+    }
+    Ok(Stage { name: set.name.clone(), cluster: Cluster::uniform(nodes, memory), config, cost, jobs })
+}
+
+/// The jobs of a log: a rank for each processor, its memory as the log says or drawn.
+fn jobs_of(arguments: &Simulate, log: &Log, seed: u64, cluster: &Cluster) -> (Vec<SimJob>, Skipped) {
+    let (mut jobs, mut skipped) = (Vec::new(), Skipped::default());
+    for record in &log.records {
+        let id = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
+        match job_of(arguments, record, seed, id) {
+            Err(reason) => *reason(&mut skipped) += 1,
+            Ok(job) if job.spec.ranks as usize > cluster.len() => skipped.too_large += 1,
+            Ok(job) => jobs.push(job),
+        }
+    }
+    (jobs, skipped)
+}
+
+fn job_of(
+    arguments: &Simulate,
+    record: &Record,
+    seed: u64,
+    id: u32,
+) -> Result<SimJob, fn(&mut Skipped) -> &mut u32> {
+    let run = record.run.ok_or((|s| &mut s.no_run_time) as fn(&mut Skipped) -> &mut u32)?;
+    let ranks = record.size().ok_or((|s| &mut s.no_size) as fn(&mut Skipped) -> &mut u32)?;
+    let logged = record.memory().map(|kib| Bytes(kib.saturating_mul(1024)));
+    let memory_per_rank = logged.unwrap_or_else(|| arguments.memory.draw(seed, record.number));
+    let name = format!("job-{}", record.number);
+    let arrival = SimTime::from(Duration::from_secs(record.submit));
+    let spec = JobSpec { id: JobId(id), name, ranks, memory_per_rank, arrival };
+    Ok(SimJob { spec, work: Duration::from_secs(run).max(Duration::from_millis(1)) })
+}
+
+fn notes(report: &SimReport) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !report.rejected.is_empty() {
+        notes.push(format!(
+            "{} jobs were refused: their working sets exceed the empty cluster",
+            report.rejected.len()
+        ));
+    }
+    notes
+}
+
+/// Writes the files that were asked for, of the first seed.
+fn keep(
+    arguments: &Simulate,
+    answer: &Simulated,
+    stage: &Stage,
+    jobs: &[SimJob],
+    report: &SimReport,
+) -> Result<(), Failure> {
+    if let Some(path) = &arguments.csv {
+        super::write(path, &table::turns_csv(jobs, report))?;
+    }
+    if let Some(path) = &arguments.svg {
+        let title = format!("{}: {}", answer.workload, answer.policy);
+        super::write(path, &picture::turns(&title, &stage.cluster, jobs, report))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! Where the jobs come from: files, opened and unzipped here, or the model.
+
+use std::{
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, anyhow};
+use coswitch_sim::workload::{
+    lublin,
+    swf::{Comment, Log, Record, Status},
+    testbed,
+};
+use flate2::read::MultiGzDecoder;
+
+use super::Simulate;
+use crate::cli::Failure;
+
+/// The largest workload file, unzipped: fifty million jobs.
+const BYTES_MAX: u64 = 4 << 30;
+/// How long a job of a testbed file runs, which its format leaves open.
+const TESTBED_RUN: u64 = 60;
+
+/// A workload that may differ from seed to seed.
+pub(super) enum Source {
+    /// A log, the same for every seed.
+    Log { name: String, log: Log },
+    /// The model.
+    Lublin(lublin::Shape),
+}
+
+pub(super) fn is_run_file(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "yaml" || end == "yml")
+}
+
+impl Source {
+    /// What the command line asks for; `None` where that is the jobs of the run file.
+    pub(super) fn of(arguments: &Simulate) -> Result<Option<Self>, Failure> {
+        if let Some(jobs) = arguments.lublin {
+            let nodes = arguments.nodes.unwrap_or(128);
+            let (load, interactive) = (arguments.load, true);
+            if !(load.is_finite() && load > 0.0) {
+                return Err(Failure::Workload(anyhow!("--load {load} is not a number above zero")));
+            }
+            return Ok(Some(Self::Lublin(lublin::Shape { jobs, nodes, interactive, load })));
+        }
+        let file = arguments.file.as_ref().filter(|file| !is_run_file(file));
+        let Some(path) = arguments.workload.as_ref().or(file) else { return Ok(None) };
+        let mut log = read(path).map_err(Failure::Workload)?;
+        log.records.truncate(arguments.jobs.unwrap_or(usize::MAX));
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Some(Self::Log { name, log }))
+    }
+
+    /// What it is called.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Log { name, .. } => name.clone(),
+            Self::Lublin(shape) => {
+                format!(
+                    "Lublin-Feitelson, {} jobs for {} nodes, load {}",
+                    shape.jobs, shape.nodes, shape.load
+                )
+            }
+        }
+    }
+
+    /// The jobs of one seed.
+    pub(super) fn log(&self, seed: u64) -> std::borrow::Cow<'_, Log> {
+        match self {
+            Self::Log { log, .. } => std::borrow::Cow::Borrowed(log),
+            Self::Lublin(shape) => std::borrow::Cow::Owned(lublin::generate(seed, shape)),
+        }
+    }
+
+    /// The nodes it was made for.
+    pub(super) fn nodes(&self) -> Option<u32> {
+        match self {
+            Self::Log { log, .. } => log.nodes(),
+            Self::Lublin(shape) => Some(shape.nodes),
+        }
+    }
+}
+
+fn read(path: &PathBuf) -> anyhow::Result<Log> {
+    let failed = || format!("failed to read {}", path.display());
+    let file = File::open(path).with_context(failed)?;
+    let zipped = path.extension().is_some_and(|end| end == "gz");
+    let mut text = String::new();
+    let mut source: Box<dyn Read> = if zipped { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
+    source.by_ref().take(BYTES_MAX).read_to_string(&mut text).with_context(failed)?;
+    anyhow::ensure!((text.len() as u64) < BYTES_MAX, "{} has more than {BYTES_MAX} bytes", path.display());
+    if path.extension().is_some_and(|end| end == "workload") {
+        let starts = testbed::parse(&text, Duration::from_secs(1)).with_context(failed)?;
+        return Ok(of_testbed(&starts));
+    }
+    text.parse().with_context(failed)
+}
+
+/// A testbed file says when and how many, not for how long.
+fn of_testbed(starts: &[testbed::Start]) -> Log {
+    let record = |(number, start): (u64, &testbed::Start)| Record {
+        number,
+        submit: start.at.0 / 1_000_000_000,
+        run: Some(TESTBED_RUN),
+        processors: Some(start.elements),
+        requested_processors: Some(start.elements),
+        status: Some(Status::Completed),
+        ..Record::default()
+    };
+    let note =
+        format!("; Note: a testbed workload does not say how long a job runs; {TESTBED_RUN} s are assumed");
+    Log {
+        comments: vec![Comment { before: 0, text: note }],
+        records: (1..).zip(starts).map(record).collect(),
+    }
+}

@@ -1,0 +1,157 @@
+//! Costs as a file: what a measured run may leave behind, and a study may change by hand.
+//!
+//! ```yaml
+//! dump: {fixed_s: 0.04, bytes_per_s: 1.4e9}
+//! restore: {fixed_s: 0.03, bytes_per_s: 1.6e9}
+//! flush_s: 0.002
+//! launch_s: 0.05
+//! cores: 1
+//! swap_slowdown: 35
+//! ```
+//!
+//! What is left out is as in [`CostModel::default`]; a field that is not known is an error.
+
+use std::time::Duration;
+
+use coswitch_policies::Bytes;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::{CostModel, Transfer};
+
+/// The file, in any format that serde reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CostFile {
+    /// A node's jobs out of memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dump: Option<Moving>,
+    /// And back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restore: Option<Moving>,
+    /// Seconds from the request to the last marker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flush_s: Option<f64>,
+    /// Seconds to start all ranks of a job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub launch_s: Option<f64>,
+    /// Cores of a node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cores: Option<u32>,
+    /// How many times slower jobs run on a node whose memory is exceeded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub swap_slowdown: Option<u32>,
+}
+
+/// `fixed + bytes ÷ rate`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Moving {
+    /// Seconds that it takes for no bytes at all.
+    pub fixed_s: f64,
+    /// Bytes a second beyond that.
+    pub bytes_per_s: f64,
+}
+
+/// Why costs make no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+pub enum CostFileError {
+    /// Negative, or not a number.
+    #[error("`{0}` is {1}, which is not a length of time")]
+    Time(&'static str, f64),
+    /// Nothing would ever be moved.
+    #[error("`{0}.bytes_per_s` is {1}, which is not a rate above zero")]
+    Rate(&'static str, f64),
+    /// Nothing would ever run.
+    #[error("`{0}` is zero; it is at least one")]
+    Zero(&'static str),
+}
+
+impl CostFile {
+    /// The model.
+    ///
+    /// # Errors
+    /// Where a number is out of its range.
+    pub fn model(self) -> Result<CostModel, CostFileError> {
+        let mut model = CostModel::default();
+        if let Some(dump) = self.dump {
+            model.dump = dump.transfer("dump")?;
+        }
+        if let Some(restore) = self.restore {
+            model.restore = restore.transfer("restore")?;
+        }
+        model.flush = self.flush_s.map_or(Ok(model.flush), |seconds| time("flush_s", seconds))?;
+        model.launch = self.launch_s.map_or(Ok(model.launch), |seconds| time("launch_s", seconds))?;
+        model.cores = at_least_one("cores", self.cores.unwrap_or(model.cores))?;
+        model.swap_slowdown =
+            at_least_one("swap_slowdown", self.swap_slowdown.unwrap_or(model.swap_slowdown))?;
+        Ok(model)
+    }
+}
+
+impl Moving {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate need not be exact")]
+    fn transfer(self, name: &'static str) -> Result<Transfer, CostFileError> {
+        let rate = self.bytes_per_s;
+        if !(rate.is_finite() && rate >= 1.0) {
+            return Err(CostFileError::Rate(name, rate));
+        }
+        Ok(Transfer { fixed: time(name, self.fixed_s)?, per_second: Bytes(rate as u64) })
+    }
+}
+
+fn time(name: &'static str, seconds: f64) -> Result<Duration, CostFileError> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| CostFileError::Time(name, seconds))
+}
+
+fn at_least_one(name: &'static str, value: u32) -> Result<u32, CostFileError> {
+    if value == 0 { Err(CostFileError::Zero(name)) } else { Ok(value) }
+}
+
+impl From<&CostModel> for CostFile {
+    #[allow(clippy::cast_precision_loss, reason = "a rate need not be exact")]
+    fn from(model: &CostModel) -> Self {
+        let moving = |transfer: &Transfer| Moving {
+            fixed_s: transfer.fixed.as_secs_f64(),
+            bytes_per_s: transfer.per_second.0 as f64,
+        };
+        Self {
+            dump: Some(moving(&model.dump)),
+            restore: Some(moving(&model.restore)),
+            flush_s: Some(model.flush.as_secs_f64()),
+            launch_s: Some(model.launch.as_secs_f64()),
+            cores: Some(model.cores),
+            swap_slowdown: Some(model.swap_slowdown),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_read_back_from_its_file() {
+        let model = CostModel { cores: 3, ..CostModel::default() };
+        assert_eq!(CostFile::from(&model).model(), Ok(model));
+        assert_eq!(CostFile::default().model(), Ok(CostModel::default()));
+    }
+
+    #[test]
+    fn costs_that_make_no_sense_are_named() {
+        let rate = Moving { fixed_s: 0.0, bytes_per_s: 0.0 };
+        let say = |file: CostFile| file.model().unwrap_err().to_string();
+        assert_eq!(
+            say(CostFile { dump: Some(rate), ..CostFile::default() }),
+            "`dump.bytes_per_s` is 0, which is not a rate above zero"
+        );
+        assert_eq!(
+            say(CostFile { flush_s: Some(-1.0), ..CostFile::default() }),
+            "`flush_s` is -1, which is not a length of time"
+        );
+        assert_eq!(
+            say(CostFile { cores: Some(0), ..CostFile::default() }),
+            "`cores` is zero; it is at least one"
+        );
+    }
+}

@@ -1,0 +1,186 @@
+//! The cluster of the thesis under all models: determinism, conservation, and what theory says.
+
+use std::time::Duration;
+
+use coswitch_policies::local::{
+    explicit::{Filling, Slices},
+    flexible::{FlexibleRule, Thresholds},
+};
+use coswitch_policies::{Bytes, Rate};
+use coswitch_sim::local::{
+    Crowding, LocalModel, LocalReport, MemoryModel, Shape, UNIT,
+    models::Column,
+    simulate_local,
+    table::{TableOptions, table_4_1},
+};
+use proptest::prelude::*;
+
+fn every_model(shape: &Shape) -> Vec<LocalModel> {
+    let slot = 5 * UNIT;
+    let thresholds = Thresholds { rare: 2, long_wait: UNIT, high_ratio: 2.0 };
+    let rule = FlexibleRule {
+        slice: UNIT,
+        trial_slots: 1,
+        forget_after: Some(8),
+        thresholds,
+        context_switch: UNIT / 20,
+    };
+    let stopped = LocalModel::Explicit {
+        slices: Slices { parallel: 20 * UNIT, local: 20 * UNIT },
+        filling: Filling::DistributedStopped,
+    };
+    let others = [
+        stopped,
+        LocalModel::Implicit { spin: UNIT / 2, first: true },
+        LocalModel::Demand { share: UNIT / 4 },
+        LocalModel::Flexible { rule, slot },
+        LocalModel::Buffered { slot, message: Bytes(1000), rate: Rate(100_000_000) },
+    ];
+    Column::ALL.map(|column| LocalModel::of_thesis(column, shape, 0)).into_iter().chain(others).collect()
+}
+
+fn small(served: u32) -> Shape {
+    Shape { served, ..Shape::default() }
+}
+
+fn run(shape: &Shape, model: &LocalModel, seed: u64) -> LocalReport {
+    simulate_local(shape, model, seed).expect("the shape is possible")
+}
+
+/// Every task's life is its run, its waits and its blocks, and nothing of the processor's time is charged twice.
+fn check_conservation(report: &LocalReport) {
+    for task in &report.tasks {
+        assert_eq!(task.returned, task.account.executed + task.waited + task.blocked, "{task:?}");
+        assert!(task.account.coscheduled <= task.account.executed);
+        assert!(task.account.thrashed <= task.waited, "{task:?}");
+        assert!(task.account.delayed <= task.waited, "{task:?}");
+        let is_local = task.application.is_none();
+        assert!(!is_local || task.account.degrees().is_none() && task.blocked.is_zero());
+    }
+    let end = Duration::from_nanos(report.end.0);
+    assert!(report.nodes.iter().all(|node| node.executed <= end));
+}
+
+#[test]
+fn every_model_serves_what_it_was_asked_to_and_accounts_for_all_time() {
+    let shape = small(300);
+    for model in every_model(&shape) {
+        let report = run(&shape, &model, 5);
+        assert!(report.distributed().count >= 300, "{model:?}");
+        let degree = report.degrees().expect("tasks communicate").coscheduling;
+        assert!((0.0..=1.0).contains(&degree), "{model:?}: {degree}");
+        check_conservation(&report);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_another_seed_another() {
+    let shape = small(200);
+    for model in every_model(&shape) {
+        let report = run(&shape, &model, 1);
+        assert_eq!(report, run(&shape, &model, 1), "{model:?}");
+        assert_ne!(report.end, run(&shape, &model, 2).end, "{model:?}");
+    }
+}
+
+#[test]
+fn the_table_is_the_same_with_one_thread_and_with_two() {
+    let table = |threads| table_4_1(&TableOptions { shape: small(40), seeds: vec![1, 2], threads }).unwrap();
+    assert_eq!(table(1), table(2));
+}
+
+#[test]
+fn a_node_alone_has_the_ready_queue_that_theory_says() {
+    // One node has no peers, so nobody waits for messages, and this is an M/M/1 queue with processor sharing.
+    for (queue_length, tolerance) in [(1.0, 0.1), (2.0, 0.3)] {
+        let shape = Shape { stations: 1, queue_length, served: 20_000, ..Shape::default() };
+        let report = run(&shape, &LocalModel::Linux, 3);
+        assert!((report.ready - queue_length).abs() < tolerance, "{} for {queue_length}", report.ready);
+        assert_eq!(report.messages, 0);
+    }
+}
+
+#[test]
+fn plain_round_robin_treats_both_kinds_alike_where_nobody_communicates() {
+    let shape = Shape { stations: 1, served: 20_000, ..Shape::default() };
+    let report = run(&shape, &LocalModel::Linux, 9);
+    let (distributed, local) = (report.distributed().returned, report.local().returned);
+    assert!(distributed.abs_diff(local) < local / 10, "{distributed:?} and {local:?}");
+}
+
+#[test]
+fn priority_for_distributed_tasks_is_paid_by_local_ones() {
+    let shape = small(3000);
+    let lin = run(&shape, &LocalModel::Linux, 1);
+    let hpdt = run(&shape, &LocalModel::HighPriority, 1);
+    assert!(hpdt.distributed().returned < lin.distributed().returned);
+    assert!(hpdt.local().returned > lin.local().returned);
+    assert!(hpdt.system().delayed > Duration::ZERO);
+    assert_eq!(lin.system().delayed, Duration::ZERO, "round robin overtakes nobody");
+}
+
+#[test]
+fn implicit_without_spinning_is_plain_linux() {
+    let shape = small(500);
+    let blocking = LocalModel::Implicit { spin: Duration::ZERO, first: false };
+    assert_eq!(run(&shape, &blocking, 4), run(&shape, &LocalModel::Linux, 4));
+    let spinning = run(&shape, &LocalModel::of_thesis(Column::Imp, &shape, 0), 4);
+    assert!(spinning.spun > Duration::ZERO);
+}
+
+#[test]
+fn on_a_full_node_a_distributed_task_comes_as_a_local_one() {
+    let shape = Shape { crowding: Crowding::TurnLocal, applications: 1, distributed: 1.0, ..small(500) };
+    let report = run(&shape, &LocalModel::Linux, 2);
+    assert!(report.local().count > 0, "all are meant to be distributed, but each node has one place");
+    let shape = Shape { crowding: Crowding::Share, ..shape };
+    assert_eq!(run(&shape, &LocalModel::Linux, 2).local().count, 0);
+}
+
+#[test]
+fn tasks_that_do_not_fit_in_memory_slow_their_node_down() {
+    let memory = |capacity| MemoryModel {
+        capacity: Bytes::mib(capacity),
+        task_min: Bytes::mib(100),
+        task_max: Bytes::mib(400),
+        penalty: 2.0,
+    };
+    let shape = |capacity| Shape { memory: Some(memory(capacity)), ..small(1000) };
+    let roomy = run(&shape(1_000_000), &LocalModel::Linux, 1);
+    let tight = run(&shape(1024), &LocalModel::Linux, 1);
+    assert!(tight.local().returned > roomy.local().returned);
+    let plain = run(&small(1000), &LocalModel::Linux, 1);
+    let difference = plain.local().returned.abs_diff(roomy.local().returned);
+    assert!(difference < plain.local().returned / 10, "enough memory costs nothing");
+}
+
+#[test]
+fn buffered_messages_wait_for_the_end_of_their_slot() {
+    let shape = small(500);
+    let buffered = |slot| LocalModel::Buffered { slot, message: Bytes(1000), rate: Rate(1_000_000_000) };
+    let short = run(&shape, &buffered(UNIT), 1).distributed().blocked;
+    let long = run(&shape, &buffered(10 * UNIT), 1).distributed().blocked;
+    assert!(long > 2 * short, "{long:?} with slots of ten units, {short:?} with slots of one");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn accounts_hold_for_any_shape(
+        stations in 1..6u32, queue in 1..5u8, applications in 1..6u32, distributed in 1..=10u8,
+        turn_local in any::<bool>(), grain in 1..20u8, seed in any::<u64>(), choice in 0..11usize,
+    ) {
+        let shape = Shape {
+            stations,
+            queue_length: f64::from(queue),
+            served: 60,
+            distributed: f64::from(distributed) / 10.0,
+            applications,
+            crowding: if turn_local { Crowding::TurnLocal } else { Crowding::Share },
+            grain: f64::from(grain) / 10.0,
+            ..Shape::default()
+        };
+        let models = every_model(&shape);
+        check_conservation(&run(&shape, &models[choice % models.len()], seed));
+    }
+}

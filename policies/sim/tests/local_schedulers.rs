@@ -1,0 +1,286 @@
+//! Node schedulers under random histories of events: what must hold of each model whatever happens.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use coswitch_policies::local::{
+    LocalScheduler, Model, NodeDecision, NodeEvent, NodeScheduler, TaskId,
+    buffered::{Pending, plan},
+    dynamic::Dynamic,
+    explicit::{Explicit, Filling, Phase, Slices},
+    flexible::{Class, Counters, Thresholds, counters::Tally},
+    high_priority::HighPriority,
+    implicit::Implicit,
+    linux::Linux,
+    predictive::Predictive,
+};
+use coswitch_policies::{Bytes, JobId, NodeId, Rate, SimTime};
+use proptest::prelude::*;
+
+const SLICE: Duration = Duration::from_millis(10);
+
+/// What may happen next; numbers choose a task among those it can happen to.
+#[derive(Clone, Copy, Debug)]
+enum Happening {
+    Arrive { application: u32 },
+    Wait,
+    Finish,
+    QuantumEnd,
+    Message(usize),
+    Sent,
+    Take,
+    Wake(usize),
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        3 => (0..4u32).prop_map(|application| Happening::Arrive { application }),
+        2 => Just(Happening::Wait),
+        1 => Just(Happening::Finish),
+        4 => Just(Happening::QuantumEnd),
+        4 => any::<usize>().prop_map(Happening::Message),
+        3 => Just(Happening::Sent),
+        2 => Just(Happening::Take),
+        3 => any::<usize>().prop_map(Happening::Wake),
+    ]
+}
+
+fn history() -> impl Strategy<Value = Vec<(u64, Happening)>> {
+    proptest::collection::vec((0..20u64, happening()), 1..200)
+}
+
+/// A node, and what its shell knows.
+struct Node<M> {
+    scheduler: LocalScheduler<M>,
+    now: SimTime,
+    away: Vec<TaskId>,
+    arrived: u32,
+    decisions: Vec<NodeDecision>,
+}
+
+impl<M: Model> Node<M> {
+    fn new(model: M) -> Self {
+        let scheduler = LocalScheduler::new(model);
+        Self { scheduler, now: SimTime(0), away: Vec::new(), arrived: 0, decisions: Vec::new() }
+    }
+
+    /// Lets it happen, where it can; the event it came to.
+    fn play(&mut self, after_ms: u64, happening: Happening) -> Option<NodeEvent> {
+        self.now = self.now.after(Duration::from_millis(after_ms));
+        let event = self.event(happening)?;
+        self.decisions.clear();
+        self.scheduler.on_event(self.now, event, &mut self.decisions).expect("the history is possible");
+        match event {
+            NodeEvent::Waits { task } if !self.spins() => self.away.push(task),
+            NodeEvent::Unblocked { task } => self.away.retain(|away| *away != task),
+            _ => {}
+        }
+        Some(event)
+    }
+
+    fn spins(&self) -> bool {
+        self.decisions.iter().any(|decision| matches!(decision, NodeDecision::Spin { .. }))
+    }
+
+    fn event(&mut self, happening: Happening) -> Option<NodeEvent> {
+        let running = self.scheduler.running();
+        let all: Vec<_> = self.ready().into_iter().chain(self.away.iter().copied()).collect();
+        Some(match happening {
+            Happening::Arrive { application } => {
+                self.arrived += 1;
+                let application = (application > 0).then_some(JobId(application));
+                NodeEvent::Arrived { task: TaskId(self.arrived), application }
+            }
+            Happening::Wait => NodeEvent::Waits { task: running? },
+            Happening::Finish => NodeEvent::Finished { task: running? },
+            Happening::QuantumEnd => running.map(|_| NodeEvent::QuantumEnd)?,
+            Happening::Message(choice) if !all.is_empty() => {
+                NodeEvent::MessageArrived { task: all[choice % all.len()] }
+            }
+            Happening::Sent => NodeEvent::MessageSent { task: running? },
+            Happening::Take => NodeEvent::MessagesTaken { task: running? },
+            Happening::Wake(choice) if !self.away.is_empty() => {
+                NodeEvent::Unblocked { task: self.away[choice % self.away.len()] }
+            }
+            Happening::Message(_) | Happening::Wake(_) => return None,
+        })
+    }
+
+    fn ready(&self) -> Vec<TaskId> {
+        self.scheduler.ready().iter().map(|task| task.id).collect()
+    }
+}
+
+/// Whoever has the bound of PCA or DCA: no task is overtaken more than `overtakes_max` times before it runs, and no more
+/// dispatches of others come before it than were ahead of it, one for each overtaking, and one more for each of those
+/// that took the processor from a running task, which then runs again first.
+fn nobody_starves<M: Model>(model: M, overtakes_max: u32, history: &[(u64, Happening)]) {
+    let mut node = Node::new(model);
+    let mut patience = BTreeMap::<TaskId, i64>::new();
+    for (after, happening) in history {
+        let before = node.ready();
+        let event = node.play(*after, *happening);
+        for decision in &node.decisions {
+            if let NodeDecision::Run { task, .. } = decision {
+                patience.remove(task);
+                patience.values_mut().for_each(|left| *left -= 1);
+            }
+        }
+        let ended = matches!(event, Some(NodeEvent::QuantumEnd)).then(|| before[0]);
+        for (place, task) in node.ready().into_iter().enumerate() {
+            if !before.contains(&task) || ended == Some(task) {
+                patience.remove(&task);
+            }
+            if node.scheduler.running() != Some(task) {
+                let bound = place as i64 + 2 * i64::from(overtakes_max);
+                patience.entry(task).or_insert(bound);
+            }
+        }
+        let ready = node.ready();
+        patience.retain(|task, _| ready.contains(task));
+        assert!(patience.values().all(|left| *left >= 0), "someone starves: {patience:?}");
+        assert!(node.scheduler.ready().iter().all(|task| task.overtaken <= overtakes_max));
+    }
+}
+
+/// The processor is never idle while somebody is ready, and no account holds more than the time that passed.
+fn processor_is_used<M: Model>(model: M, history: &[(u64, Happening)]) {
+    let mut node = Node::new(model);
+    for (after, happening) in history {
+        node.play(*after, *happening);
+        assert_eq!(node.scheduler.running().is_none(), node.scheduler.ready().is_empty());
+        let account = node.scheduler.node_account();
+        assert!(account.executed <= node.now.since(SimTime(0)));
+        assert!(account.coscheduled <= account.executed);
+    }
+}
+
+fn slices() -> Slices {
+    Slices { parallel: Duration::from_millis(60), local: Duration::from_millis(40) }
+}
+
+proptest! {
+    #[test]
+    fn pre_and_dyn_never_starve_anybody_beyond_mco(mco in 0..5u32, past in 0..2u8, history in history()) {
+        let past_weight = f64::from(past) / 2.0;
+        nobody_starves(Predictive { slice: SLICE, overtakes_max: mco, past_weight }, mco, &history);
+        let model = Dynamic { slice: SLICE, overtakes_max: mco, past_weight, is_judged_by_sent: false };
+        nobody_starves(model, mco, &history);
+    }
+
+    #[test]
+    fn without_overtaking_pre_is_round_robin(history in history()) {
+        let mut lin = Node::new(Linux { slice: SLICE });
+        let mut pre = Node::new(Predictive { slice: SLICE, overtakes_max: 0, past_weight: 0.0 });
+        for (after, happening) in history {
+            lin.play(after, happening);
+            pre.play(after, happening);
+            prop_assert_eq!(&lin.decisions, &pre.decisions);
+        }
+    }
+
+    #[test]
+    fn the_processor_is_used_while_somebody_is_ready(history in history()) {
+        processor_is_used(Linux { slice: SLICE }, &history);
+        processor_is_used(HighPriority { slice: SLICE }, &history);
+        processor_is_used(Predictive { slice: SLICE, overtakes_max: 2, past_weight: 0.0 }, &history);
+        processor_is_used(Explicit::told(SLICE, slices(), Filling::Both), &history);
+    }
+
+    #[test]
+    fn under_hpdt_no_local_task_runs_while_a_distributed_one_is_ready(history in history()) {
+        let mut node = Node::new(HighPriority { slice: SLICE });
+        for (after, happening) in history {
+            node.play(after, happening);
+            let ready = node.scheduler.ready();
+            prop_assert!(ready.is_empty() || ready[0].is_distributed() || !ready.iter().any(|task| task.is_distributed()));
+        }
+    }
+
+    #[test]
+    fn under_dts_a_stopped_distributed_task_never_runs_in_the_local_slice(history in history()) {
+        let mut node = Node::new(Explicit::told(SLICE, slices(), Filling::DistributedStopped));
+        let mut timer = None;
+        for (after, happening) in history {
+            while let Some(at) = timer.filter(|at| *at <= node.now.after(Duration::from_millis(after))) {
+                node.decisions.clear();
+                node.now = at;
+                node.scheduler.on_event(at, NodeEvent::TimerFired, &mut node.decisions).unwrap();
+                timer = next_timer(&node.decisions);
+                prop_assert!(timer.is_some(), "the slices go on for ever");
+            }
+            node.play(after, happening);
+            timer = next_timer(&node.decisions).or(timer);
+            let is_local = node.scheduler.model().phase() == Phase::Local;
+            let runs = node.scheduler.running().is_some() && node.scheduler.ready()[0].is_distributed();
+            prop_assert!(!(is_local && runs));
+        }
+    }
+
+    #[test]
+    fn a_task_spins_for_no_longer_than_it_is_allowed_and_then_blocks(spin_ms in 1..50u64, others in 0..3u32) {
+        let spin = Duration::from_millis(spin_ms);
+        let mut node = Node::new(Implicit { slice: SLICE, spin, is_woken_first: false });
+        for _ in 0..=others {
+            node.play(0, Happening::Arrive { application: 1 });
+        }
+        let task = node.scheduler.running().unwrap();
+        node.play(1, Happening::Wait);
+        prop_assert_eq!(&node.decisions[..], &[NodeDecision::Spin { task, at_most: Some(spin) }]);
+        node.decisions.clear();
+        let over = node.now.after(spin);
+        node.scheduler.on_event(over, NodeEvent::SpinOver { task }, &mut node.decisions).unwrap();
+        prop_assert!(!node.ready().contains(&task));
+        let left_idle = node.decisions == [NodeDecision::Idle];
+        prop_assert_eq!(left_idle, others == 0);
+    }
+
+    #[test]
+    fn the_classes_of_fcs_are_those_of_table_2_1(
+        cs in 0..100u32, dc in 0..100u32, cs_wait_ms in 0..1000u64, dc_wait_ms in 0..1000u64,
+    ) {
+        let thresholds = Thresholds { rare: 10, long_wait: Duration::from_millis(10), high_ratio: 2.0 };
+        let tally = |attempts, wait| Tally { attempts, waited: Duration::from_millis(wait) };
+        let class = thresholds.classify(&Counters::of(tally(cs, cs_wait_ms), tally(dc, dc_wait_ms)));
+        let is_rare = cs < 10 && dc < 10;
+        let is_long = cs_wait_ms + dc_wait_ms > 10 * u64::from(cs + dc);
+        let is_high = cs > 2 * dc;
+        let expected = match (is_long, is_high) {
+            _ if is_rare => Class::DontCare,
+            (false, false) => Class::DontCare,
+            (false, true) => Class::Coscheduled,
+            (true, _) => Class::Frustrated,
+        };
+        prop_assert_eq!(class, expected);
+    }
+
+    #[test]
+    fn a_communication_phase_never_overlaps_two_transfers_on_a_link_and_loses_nothing(
+        nodes in 2..12u32,
+        loads in proptest::collection::vec((0..12u32, 0..12u32, 0..5000u64), 0..60),
+        length_us in 1..20_000u64,
+        first_round in 0..40usize,
+    ) {
+        let mut pending = Pending::default();
+        for (from, to, bytes) in loads {
+            pending.add(NodeId(from % nodes), NodeId(to % nodes), Bytes(bytes));
+        }
+        let length = Duration::from_micros(length_us);
+        let phase = plan(nodes, &pending, Rate(8_000_000), length, first_round);
+        let sent: u64 = phase.transfers.iter().map(|transfer| transfer.bytes.0).sum();
+        prop_assert_eq!(sent + phase.left_over.total().0, pending.total().0);
+        for (place, one) in phase.transfers.iter().enumerate() {
+            prop_assert!(one.begins <= one.ends && one.ends <= length);
+            for other in &phase.transfers[place + 1..] {
+                let shares_link = one.from == other.from || one.to == other.to;
+                prop_assert!(!shares_link || one.ends <= other.begins);
+            }
+        }
+    }
+}
+
+fn next_timer(decisions: &[NodeDecision]) -> Option<SimTime> {
+    decisions.iter().rev().find_map(|decision| match decision {
+        NodeDecision::SetTimer { at } => Some(*at),
+        _ => None,
+    })
+}
