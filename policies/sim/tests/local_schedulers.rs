@@ -66,8 +66,8 @@ impl<M: Model> Node<M> {
     /// Lets it happen, where it can; the event it came to.
     fn play(&mut self, after_ms: u64, happening: Happening) -> Option<NodeEvent> {
         self.now = self.now.after(Duration::from_millis(after_ms));
-        let event = self.event(happening)?;
         self.decisions.clear();
+        let event = self.event(happening)?;
         self.scheduler.on_event(self.now, event, &mut self.decisions).expect("the history is possible");
         match event {
             NodeEvent::Waits { task } if !self.spins() => self.away.push(task),

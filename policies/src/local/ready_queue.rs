@@ -4,6 +4,9 @@
 //! Invariants: a task is in the queue once; only the top runs; time on the processor is charged when the top leaves it,
 //! once.
 //!
+//! Algorithm 3 charges the whole run of the top to every task it finds in the queue, also to one that came in the middle
+//! of it. Here each is charged from when it reached the queue, as §2.2.1 defines the fields.
+//!
 //! Where the algorithms leave the order open: a preempted top is charged and begins anew first, and only then counts as
 //! overtaken once. And it is `T[0]` while it runs, so it can be overtaken only while its own count is below `MCO`.
 
@@ -52,7 +55,8 @@ impl ReadyQueue {
         let (top, others) = self.tasks.split_first_mut().expect("only a queued task has the processor");
         charge_executed(top, span);
         for other in others {
-            charge_waited(other, top.id, span);
+            let since_queued = now.since(other.queued_at);
+            charge_waited(other, top.id, span.min(since_queued));
         }
         top.begin_anew();
         top.is_potential &= model.is_potential(&top.frequency);
@@ -68,6 +72,7 @@ impl ReadyQueue {
     /// `insert_RQ`: enters at the bottom and goes past whom the model says (Algorithm 4). Where that is everybody, the
     /// running task loses the processor.
     pub(super) fn insert(&mut self, now: SimTime, mut task: Task, model: &impl Model) {
+        task.queued_at = now;
         task.frequency.update(model.past_weight());
         // A task comes here with `pco` cleared or about to be judged anew: Algorithm 3 clears it when the frequency is 0,
         // Algorithm 4 sets it when it is not.

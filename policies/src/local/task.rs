@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{Account, Frequency};
-use crate::JobId;
+use crate::{JobId, SimTime};
 
 id!(
     /// A task: one process of a distributed application, or a local one. Unique on its node.
@@ -26,6 +26,8 @@ pub struct Task {
     pub is_potential: bool,
     /// Whether it was woken and did not leave the processor since.
     pub is_woken: bool,
+    /// When it last reached the ready queue.
+    pub queued_at: SimTime,
     /// Since it last reached the ready queue.
     pub since_queued: Account,
     /// Since it began.
@@ -44,6 +46,7 @@ impl Task {
             frequency: Frequency::default(),
             is_potential: false,
             is_woken: false,
+            queued_at: SimTime(0),
             since_queued: Account::default(),
             total: Account::default(),
             overtaken: 0,
