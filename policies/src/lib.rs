@@ -8,7 +8,7 @@
 //! | [`noun`], [`job`], [`cluster`] | identifiers and units; what a job asks for; what the nodes offer |
 //! | [`limits`] | the policies as limits on one matrix |
 //! | [`placement`], [`packing`] | ranks to nodes; jobs to rows |
-//! | [`matrix`], [`invariant`] | the Ousterhout matrix; what must hold of it |
+//! | [`matrix`], [`invariant`], [`alternate`] | the Ousterhout matrix; what must hold of it; who fills its gaps |
 //! | [`event`], [`decision`], [`scheduler`] | what happened; what follows; how |
 //! | [`allocate`], [`machine`], [`queue`] | space sharing: which nodes; node sets and hours; whose turn it is |
 //! | [`metrics`] | what the numbers at the end mean |
@@ -19,6 +19,7 @@
 pub mod noun;
 
 pub mod allocate;
+pub mod alternate;
 pub mod cluster;
 pub mod decision;
 pub mod event;
@@ -36,6 +37,7 @@ pub mod placement;
 pub mod queue;
 pub mod scheduler;
 
+pub use alternate::Alternate;
 pub use cluster::Cluster;
 pub use decision::{Decision, Incoming, RejectReason, Start, SwitchOrder, SwitchPlan, Turn};
 pub use event::{Astray, Event, Left};

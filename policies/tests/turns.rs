@@ -6,8 +6,8 @@ use std::{
 };
 
 use coswitch_policies::{
-    Bytes, Cluster, Communication, Decision, Event, JobId, JobSpec, Observed, Packing, Policy, Scheduler,
-    SchedulerConfig, SimTime, SwitchId, TimerId,
+    Alternate, Bytes, Cluster, Communication, Decision, Event, JobId, JobSpec, NodeId, Observed, Packing,
+    Policy, Scheduler, SchedulerConfig, SimTime, SwitchId, TimerId,
 };
 use proptest::prelude::*;
 
@@ -29,9 +29,15 @@ fn cases() -> impl Strategy<Value = Case> {
         Just(Packing::BestFit),
         (0u32..300).prop_map(|visits_max| Packing::Exact { visits_max })
     ];
-    let config = (policy, packing, prop::option::of(1u32..4)).prop_map(|(policy, packing, max_per_cell)| {
-        SchedulerConfig { packing, max_per_cell, ..SchedulerConfig::new(policy, Duration::from_secs(1)) }
-    });
+    let alternate = prop_oneof![Just(Alternate::None), Just(Alternate::Whole)];
+    let config = (policy, packing, prop::option::of(1u32..4), alternate).prop_map(
+        |(policy, packing, max_per_cell, alternate)| SchedulerConfig {
+            packing,
+            max_per_cell,
+            alternate,
+            ..SchedulerConfig::new(policy, Duration::from_secs(1))
+        },
+    );
     let jobs = prop::collection::vec((1u32..6, 50u64..250, 0u32..30, 1u32..12), 1..14);
     let news = prop::collection::vec((0u32..60, 0u32..14, 0u16..1000), 0..40);
     (config, 1u32..5, jobs, news).prop_map(|(config, nodes, jobs, news)| Case { config, nodes, jobs, news })
@@ -87,6 +93,26 @@ impl Executor {
     fn answer_switches(&mut self) {
         while let Some(switch) = self.switches.pop() {
             self.tell(Event::SwitchDone { switch });
+        }
+        self.check_memory();
+    }
+
+    /// What is in memory fits, whoever fills whose gaps: asked when no switch is under way.
+    fn check_memory(&self) {
+        let matrix = self.scheduler.matrix();
+        let mut nodes: BTreeMap<NodeId, (Bytes, u32)> = BTreeMap::new();
+        for seat in matrix.rows().iter().flat_map(|row| row.seats.values()) {
+            if self.scheduler.job(seat.spec.id).unwrap().observed == Observed::Active {
+                for node in seat.placement.nodes() {
+                    let (used, jobs) = nodes.entry(node).or_default();
+                    (*used, *jobs) = (used.saturating_add(seat.memory_on(node)), *jobs + 1);
+                }
+            }
+        }
+        let limits = matrix.limits();
+        for (node, (used, jobs)) in nodes {
+            assert!(used <= matrix.cluster().capacity(node), "{node} holds {used}");
+            assert!(limits.max_per_cell.is_none_or(|max| jobs <= max), "{node} runs {jobs} jobs");
         }
     }
 

@@ -62,7 +62,7 @@ pub enum Decision {
 pub struct Turn {
     /// The row.
     pub slot: SlotId,
-    /// Its jobs that run now.
+    /// Its jobs that run now, then those of other rows that go on on its idle nodes.
     pub jobs: Vec<JobId>,
     /// When it ends; `None` where no other row waits.
     pub ends: Option<SimTime>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{Cluster, Limits, Packing, Policy, SwitchOrder};
+use crate::{Alternate, Cluster, Limits, Packing, Policy, SwitchOrder};
 
 /// The settings of a [`Scheduler`](crate::Scheduler).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +19,9 @@ pub struct SchedulerConfig {
     /// How jobs that come together are given their rows.
     #[serde(default)]
     pub packing: Packing,
+    /// Which jobs go on in the slots of other rows where their nodes are idle.
+    #[serde(default)]
+    pub alternate: Alternate,
     /// In which order a switch proceeds.
     pub switching: SwitchOrder,
     /// Consecutive failed switches after which the job that caused them is given up.
@@ -26,11 +29,18 @@ pub struct SchedulerConfig {
 }
 
 impl SchedulerConfig {
-    /// First fit, sequential switching, no bound on jobs per cell, a job given up at its third failed switch.
+    /// First fit, nobody in other rows, sequential switching, no bound on jobs per cell, a job given up at its third failed switch.
     #[must_use]
     pub const fn new(policy: Policy, quantum: Duration) -> Self {
-        let (packing, switching) = (Packing::FirstFit, SwitchOrder::Sequential);
-        Self { policy, quantum, max_per_cell: None, packing, switching, switch_failures_max: 3 }
+        Self {
+            policy,
+            quantum,
+            max_per_cell: None,
+            packing: Packing::FirstFit,
+            alternate: Alternate::None,
+            switching: SwitchOrder::Sequential,
+            switch_failures_max: 3,
+        }
     }
 
     /// The limits that follow.
@@ -49,6 +59,9 @@ impl SchedulerConfig {
         if matches!(self.max_per_cell, Some(0)) {
             return Err(ConfigError::ZeroPerCell);
         }
+        if matches!(self.alternate, Alternate::Partial) {
+            return Err(ConfigError::SplitGang);
+        }
         Ok(())
     }
 }
@@ -65,4 +78,7 @@ pub enum ConfigError {
     /// No job could ever enter a row.
     #[error("`max_per_cell` is zero; a node must take at least one job")]
     ZeroPerCell,
+    /// A gang runs on all of its nodes or on none.
+    #[error("`alternate: partial` would run a gang on some of its nodes only; use `whole`")]
+    SplitGang,
 }

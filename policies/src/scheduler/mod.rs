@@ -15,6 +15,9 @@
 //! jobs end earlier; with one row there is no timer. Jobs move only to rows whose turn comes sooner; `paired` may also put a job
 //! back in an exchange, at the end of a turn, but not again before it has had its own.
 //!
+//! With `alternate: whole` a job whose nodes the row with the turn leaves idle goes on there as a filler: it is in the outgoing and in the
+//! incoming set, and no switch touches it. It makes way, by a switch of its own, when a job comes to the row that wants a node of it.
+//!
 //! What the executor owes: every `Switch` is answered once, every timer fires, an abandoned job is reported `Failed`.
 //! What it may rely on: one switch at a time; no decision names a job that has ended; if it dumps before it restores, the declared
 //! working sets in memory never exceed a node's capacity (`batch`, `gang`, `hybrid`).

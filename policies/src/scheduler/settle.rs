@@ -107,12 +107,13 @@ impl Scheduler {
     /// Begins the turn when a job of the front row runs, keeps its timer, tells what changed.
     fn tend_turn(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
         let Some(front) = self.matrix.front() else { return };
-        let active: Vec<JobId> =
+        let mut active: Vec<JobId> =
             front.jobs().filter(|job| self.jobs[job].observed == Observed::Active).collect();
         let turning = self.under_way.as_ref().is_some_and(|plan| !plan.is_activation());
         if self.running.is_none() && !active.is_empty() && !turning {
             self.running = Some(Running::new(front.slot, now));
         }
+        active.extend(self.fillers().iter().filter(|_| !turning));
         let Some(running) = &mut self.running else { return };
         let set = if self.matrix.rows().len() > 1 {
             running.set_strobe(now, self.config.quantum, &mut self.timers)

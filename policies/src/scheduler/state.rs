@@ -47,7 +47,7 @@ pub enum Wanted {
         /// Its row.
         slot: SlotId,
     },
-    /// Out of memory: another row has the turn.
+    /// Out of memory: another row has the turn; or in memory still, where it goes on on idle nodes.
     Out {
         /// Its row.
         slot: SlotId,

@@ -1,15 +1,26 @@
 //! Planning a switch as the difference between wanted and observed, and taking note of how it went.
 
+use std::collections::BTreeSet;
+
 use super::{Scheduler, state::Observed};
-use crate::{Astray, Decision, Incoming, JobId, Left, Start, SwitchId, SwitchPlan};
+use crate::{Astray, Decision, Incoming, JobId, Left, Start, SwitchId, SwitchPlan, alternate};
 
 impl Scheduler {
-    /// What has to leave and to come so that exactly the front row is in memory; `None` where that is so.
+    /// The jobs of other rows that go on in the turn of the front row: only who is in memory, for no switch is made for them.
+    pub(super) fn fillers(&self) -> BTreeSet<JobId> {
+        let active = |job: JobId| self.jobs[&job].observed == Observed::Active;
+        let fillers = alternate::fillers(&self.matrix, 0, self.config.alternate, active);
+        fillers.into_iter().map(|filler| filler.job).collect()
+    }
+
+    /// What has to leave and to come so that exactly the front row and its fillers are in memory; `None` where that is so.
     pub(super) fn plan_switch(&self) -> Option<SwitchPlan> {
         let front = self.matrix.front()?;
         let observed = |job: JobId| self.jobs[&job].observed;
+        let fillers = self.fillers();
         let others = self.matrix.rows().iter().skip(1).flat_map(|row| row.jobs());
-        let outgoing: Vec<JobId> = others.filter(|job| observed(*job) == Observed::Active).collect();
+        let leaves = |job: &JobId| observed(*job) == Observed::Active && !fillers.contains(job);
+        let outgoing: Vec<JobId> = others.filter(leaves).collect();
         let incoming = front.seats.iter().filter_map(|(job, seat)| {
             let start = match observed(*job) {
                 Observed::Unlaunched => Start::Launch,

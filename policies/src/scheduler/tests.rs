@@ -410,6 +410,35 @@ fn a_job_lost_in_a_switch_has_failed() {
 }
 
 #[test]
+fn a_job_goes_on_in_a_row_that_leaves_its_node_idle_and_makes_way_for_one_that_comes() {
+    let mut desk = Desk::new(Policy::Gang);
+    desk.scheduler.config.alternate = crate::Alternate::Whole;
+    // Slots: job-0 on both nodes; job-1 on node-0 and job-2 on node-1; job-3 on node-0.
+    desk.submit(&[(2, 900), (1, 500), (1, 400), (1, 300)]);
+    assert_snapshot!(desk.grid(), @r"
+             | node-0 1000MiB   | node-1 1000MiB
+    > slot-0 | job-0*1 = 900MiB | job-0*1 = 900MiB
+      slot-1 | job-1*1 = 500MiB | job-2*1 = 400MiB
+      slot-2 | job-3*1 = 300MiB | -
+    ");
+    desk.at(1).done();
+    desk.at(11).fire();
+    desk.at(12).done();
+    assert_snapshot!(desk.at(22).fire(), @r"
+    switch-2 to slot-2: out job-1, in job-3 (new)
+    ");
+    assert_snapshot!(desk.at(23).done(), @r"
+    turn of slot-2 with job-3 job-2 until 33s
+    timer-2 set for 33s
+    ");
+    assert_snapshot!(desk.at(24).submit(&[(1, 100)]), @r"
+    job-4 admitted to slot-2
+    switch-3 to slot-2: out job-2, in job-4 (new)
+    turn goes on of slot-2 with job-3 until 33s
+    ");
+}
+
+#[test]
 fn what_can_never_run_is_rejected_with_the_reason() {
     let mut desk = Desk::new(Policy::Hybrid);
     assert_snapshot!(desk.submit(&[(3, 600), (0, 10), (2, 1000)]), @r"
@@ -448,4 +477,6 @@ fn settings_that_make_no_sense_are_refused() {
     assert_eq!(refused(cluster(), config(0)), ConfigError::ZeroQuantum);
     let none = SchedulerConfig { max_per_cell: Some(0), ..config(1) };
     assert_eq!(refused(cluster(), none), ConfigError::ZeroPerCell);
+    let partial = SchedulerConfig { alternate: crate::Alternate::Partial, ..config(1) };
+    assert_eq!(refused(cluster(), partial), ConfigError::SplitGang);
 }

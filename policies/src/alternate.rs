@@ -1,0 +1,167 @@
+//! Alternate scheduling: a job also runs in the slots of other rows where its nodes are idle (paper 000 §2.1, Fig. 2.1-2.2).
+//!
+//! A *filler* is a job that runs in a row that is not its own. Idle is a node on which no job of the row itself has ranks; fillers
+//! keep the limits of a cell among themselves. Fillers are derived from the matrix and never stored in it: a job still lies in
+//! one row, and every row keeps its turn.
+//!
+//! | rule | a job fills a row where |
+//! | --- | --- |
+//! | `none` | never |
+//! | `whole` | all of its nodes are idle: the rule of RMS (§3.2.1), and the common one, for a job whose ranks do not all run may wait for those that do not |
+//! | `partial` | some of its nodes are idle: its ranks on those run, the others wait |
+//!
+//! The [`Scheduler`](crate::Scheduler) knows `none` and `whole`: a gang is never split, and a switch takes a job out of memory as a
+//! whole. `partial` is for studies of the matrix, such as the figures of the paper.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Bytes, JobId, Matrix, MemoryRule, NodeId, Row};
+
+/// Who may run in the slots of other rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Alternate {
+    /// Nobody.
+    #[default]
+    None,
+    /// Jobs all of whose nodes are idle there.
+    Whole,
+    /// Ranks whose node is idle there.
+    Partial,
+}
+
+/// A job that runs in a row that is not its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filler {
+    /// The job.
+    pub job: JobId,
+    /// Where it runs there: all of its nodes, but for [`Alternate::Partial`].
+    pub nodes: Vec<NodeId>,
+}
+
+/// What is left of a node for fillers; `None` where the row itself uses it.
+type Gap = Option<(u32, Bytes)>;
+
+/// The jobs of other rows that run in the row `index` places from the front, of those that `may`.
+///
+/// Rows that had their turn last come first: who ran just now goes on without a switch. Within a row the order is that of numbers.
+#[must_use]
+pub fn fillers(
+    matrix: &Matrix,
+    index: usize,
+    alternate: Alternate,
+    may: impl Fn(JobId) -> bool,
+) -> Vec<Filler> {
+    if alternate == Alternate::None || index >= matrix.rows().len() {
+        return Vec::new();
+    }
+    let mut gaps = gaps_of(matrix, &matrix.rows()[index]);
+    let rows = matrix.rows().len();
+    let others = (1..rows).map(|back| &matrix.rows()[(index + rows - back) % rows]);
+    let mut fillers = Vec::new();
+    for seat in others.flat_map(|row| row.seats.values()).filter(|seat| may(seat.spec.id)) {
+        let holds = |node: &NodeId| {
+            let memory = seat.memory_on(*node);
+            gaps[node.0 as usize].is_some_and(|gap| holds(matrix, *node, gap, memory))
+        };
+        let nodes: Vec<NodeId> = seat.placement.nodes().filter(holds).collect();
+        let whole = nodes.len() == seat.placement.blocks().len();
+        if nodes.is_empty() || (alternate == Alternate::Whole && !whole) {
+            continue;
+        }
+        for node in &nodes {
+            let (jobs, used) = gaps[node.0 as usize].expect("it is idle");
+            gaps[node.0 as usize] = Some((jobs + 1, used.saturating_add(seat.memory_on(*node))));
+        }
+        fillers.push(Filler { job: seat.spec.id, nodes });
+    }
+    fillers
+}
+
+fn gaps_of(matrix: &Matrix, row: &Row) -> Vec<Gap> {
+    let mut gaps = vec![Some((0, Bytes(0))); matrix.cluster().len()];
+    for node in row.seats.values().flat_map(|seat| seat.placement.nodes()) {
+        gaps[node.0 as usize] = None;
+    }
+    gaps
+}
+
+fn holds(matrix: &Matrix, node: NodeId, (jobs, used): (u32, Bytes), memory: Bytes) -> bool {
+    let limits = matrix.limits();
+    let fits = used.saturating_add(memory) <= matrix.cluster().capacity(node);
+    limits.max_per_cell.is_none_or(|max| jobs < max) && (limits.memory == MemoryRule::Ignored || fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use insta::assert_snapshot;
+
+    use super::*;
+    use crate::{Cluster, Event, JobSpec, Policy, Scheduler, SchedulerConfig, SimTime};
+
+    /// Eight nodes under gang scheduling, as in the figures; jobs of so many nodes, each node taking one rank.
+    fn matrix(widths: &[u32]) -> Matrix {
+        let config = SchedulerConfig::new(Policy::Gang, Duration::from_secs(1));
+        let mut scheduler = Scheduler::new(Cluster::uniform(8, Bytes::mib(100)), config).unwrap();
+        let spec = |(id, ranks): (u32, &u32)| JobSpec {
+            id: JobId(id),
+            name: String::new(),
+            ranks: *ranks,
+            memory_per_rank: Bytes::mib(60),
+            arrival: SimTime(0),
+        };
+        let jobs = (1..).zip(widths).map(spec).collect();
+        scheduler.on_event(SimTime(0), Event::Submitted { jobs });
+        scheduler.matrix().clone()
+    }
+
+    /// A line for each row and a column for each node: own jobs plain, fillers in brackets.
+    fn picture(matrix: &Matrix, alternate: Alternate) -> String {
+        let line = |index: usize| {
+            let fillers = fillers(matrix, index, alternate, |_| true);
+            let cell = |node: NodeId| {
+                let own =
+                    matrix.rows()[index].jobs_on(node).next().map(|seat| format!(" {} ", seat.spec.id.0));
+                let filler = fillers.iter().find(|filler| filler.nodes.contains(&node));
+                own.or(filler.map(|filler| format!("({})", filler.job.0))).unwrap_or(" . ".into())
+            };
+            (0..8).map(|node| cell(NodeId(node))).collect::<String>().trim_end().to_string() + "\n"
+        };
+        (0..matrix.rows().len()).map(line).collect()
+    }
+
+    #[test]
+    fn idle_nodes_are_filled_by_whole_jobs_or_by_parts_as_in_figure_2_2() {
+        let matrix = matrix(&[6, 7, 4, 3, 5]);
+        assert_snapshot!(picture(&matrix, Alternate::None), @r"
+         2  2  2  2  2  2  2  .
+         1  1  1  1  1  1  .  .
+         5  5  5  5  5  4  4  4
+         3  3  3  3  .  .  .  .
+        ");
+        assert_snapshot!(picture(&matrix, Alternate::Whole), @r"
+         2  2  2  2  2  2  2  .
+         1  1  1  1  1  1  .  .
+         5  5  5  5  5  4  4  4
+         3  3  3  3  . (4)(4)(4)
+        ");
+        assert_snapshot!(picture(&matrix, Alternate::Partial), @r"
+         2  2  2  2  2  2  2 (4)
+         1  1  1  1  1  1 (2)(4)
+         5  5  5  5  5  4  4  4
+         3  3  3  3 (5)(4)(4)(4)
+        ");
+    }
+
+    #[test]
+    fn only_who_may_fills_and_nobody_where_no_node_is_idle() {
+        let matrix = matrix(&[8, 2, 8]);
+        assert_eq!(fillers(&matrix, 0, Alternate::Partial, |_| true), []);
+        let six = Filler { job: JobId(1), nodes: (2..8).map(NodeId).collect() };
+        assert_eq!(fillers(&matrix, 2, Alternate::Partial, |job| job == JobId(1)), [six]);
+        assert_eq!(fillers(&matrix, 2, Alternate::Whole, |_| true), []);
+        assert_eq!(fillers(&matrix, 3, Alternate::Whole, |_| true), []);
+    }
+}
