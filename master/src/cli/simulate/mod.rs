@@ -7,6 +7,7 @@
 
 mod answer;
 mod costs;
+mod replay;
 mod space;
 mod turns;
 mod workload;
@@ -29,7 +30,7 @@ use super::{Exit, Failure, Output};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Simulate {
     /// A run file, or a log in the Standard Workload Format (`.swf`, `.swf.gz`), or a testbed workload (`.workload`:
-    /// start, PEs, command).
+    /// start, PEs, command), or the directory of a run, whose decisions are made again and compared.
     #[arg(required_unless_present = "lublin")]
     file: Option<PathBuf>,
     /// Take the jobs from this log, the nodes and the scheduler from the run file.
@@ -92,6 +93,12 @@ fn policy(text: &str) -> Result<Policy, String> {
 impl Simulate {
     /// Simulates.
     pub(crate) fn carry_out(self, output: Output) -> Result<Exit, Failure> {
+        if let Some(run) = self.file.as_ref().filter(|file| file.is_dir()) {
+            let replayed =
+                replay::replay_run(run).with_context(|| format!("failed to replay {}", run.display()));
+            output.print(&replayed.map_err(Failure::Workload)?).context("failed to print")?;
+            return Ok(Exit::Done);
+        }
         let is_run_file = self.file.as_ref().is_some_and(|file| workload::is_run_file(file));
         if is_run_file || self.policy.is_some() {
             output.print(&turns::simulate(&self, is_run_file)?).context("failed to print")?;

@@ -6,7 +6,7 @@ use coswitch_sim::{
     space::{self, Blocks, Cut, Jobs, Lived, LogStart, Summary},
     study::each_seed,
     table,
-    workload::swf::Log,
+    workload::swf::{Log, Record},
 };
 
 use super::{
@@ -65,9 +65,8 @@ pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
 
 fn run(arguments: &Simulate, log: &Log, nodes: u32) -> Result<Run, Failure> {
     let mut machine = space::machine(space::mesh_of(nodes), arguments.allocator);
-    let home = |record: &coswitch_sim::workload::swf::Record| {
-        (QueueId(u16::try_from(record.queue.unwrap_or(0)).unwrap_or(u16::MAX)), GroupId(0))
-    };
+    // One queue: those of the log had priorities that it does not tell.
+    let home = |_: &Record| (QueueId(0), GroupId(0));
     let jobs = Jobs::of_log(log, &machine, home);
     let mut watch = (Cut::default(), Blocks::default());
     let mut order = arguments.queue.order();

@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use coswitch_policies::{
     allocate::{Allocator, Buddy, Buddy2d, Contiguous, FirstFit, M2db, Mesh},
-    machine::Machine,
-    queue::{Fcfs, QueueOrder},
+    machine::{GroupId, Machine},
+    queue::{Aging, AgingConfig, Conservative, Easy, Fcfs, Priority, QueueOrder, QueueSpec, QueueTable},
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -34,6 +34,13 @@ pub enum QueueName {
     /// First come, first served.
     #[default]
     Fcfs,
+    /// Backfilling with a reservation for the head (Lifka 1995).
+    Easy,
+    /// Backfilling with a reservation for everybody.
+    Conservative,
+    /// Aging without queues of different priority, blocking after 24 hours (paper 002, §2.3): everybody may overtake a
+    /// job that does not fit, for a day.
+    Aging,
 }
 
 /// Why a name was not understood.
@@ -84,13 +91,25 @@ pub fn mesh_of(nodes: u32) -> Mesh {
 
 impl QueueName {
     /// Every order, by its name.
-    pub const ALL: [(&'static str, Self); 1] = [("fcfs", Self::Fcfs)];
+    pub const ALL: [(&'static str, Self); 4] = [
+        ("fcfs", Self::Fcfs),
+        ("easy", Self::Easy),
+        ("conservative", Self::Conservative),
+        ("aging", Self::Aging),
+    ];
 
-    /// An empty queue.
+    /// An empty queue, for one node group.
     #[must_use]
     pub fn order(self) -> Box<dyn QueueOrder> {
         match self {
             Self::Fcfs => Box::new(Fcfs::default()),
+            Self::Easy => Box::new(Easy::default()),
+            Self::Conservative => Box::new(Conservative::default()),
+            Self::Aging => Box::new(Aging::new(AgingConfig {
+                queues: QueueTable(vec![QueueSpec::new("all", GroupId(0), Priority::points(0))]),
+                age_factor: Priority::points(1),
+                block_priority: Some(Priority::points(24)),
+            })),
         }
     }
 }

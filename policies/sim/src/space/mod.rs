@@ -12,11 +12,13 @@
 //! | `choice` | policies by the names a user writes |
 //! | `summary` | what the numbers at the end mean |
 //! | `months` | utilisation by calendar month |
+//! | [`paragon`] | the Paragon of paper 002: node sets, groups and queues |
 
 mod choice;
 mod engine;
 mod job;
 mod months;
+pub mod paragon;
 mod summary;
 mod watch;
 

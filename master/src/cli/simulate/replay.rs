@@ -1,0 +1,265 @@
+//! The journal of a live run, fed to the scheduler once more: does it decide the same?
+//!
+//! The journal tells what happened (submissions, ends, finished switches) and what was decided (switches, turns). The first is
+//! fed to a fresh scheduler, the second compared with its decisions, one by one. Two things are not in the journal
+//! and are recovered from it:
+//!
+//! - *The instant* at which the scheduler was asked lies between the line of an event and that of the decision that follows. Where the
+//!   decision begins a turn, its end tells: the instant is that end less a quantum.
+//! - *Timers*: one is fired where a decision follows that no event explains, or at the latest [`LATE`] after it was due.
+//!
+//! A switch is taken to have gone as planned; of a run with failed switches, and of one with `max_per_cell`, the journal says too
+//! little. `coswitch run` counts a quantum from the instant it asks with, so `ends` must agree to the nanosecond.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    io,
+    path::Path,
+    time::Duration,
+};
+
+use coswitch_policies::{
+    Cluster, Decision, Event as Happened, JobId, JobSpec, Scheduler, SchedulerConfig, SimTime, SlotId,
+    SwitchId, TimerId,
+};
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::{
+    cli::Answer,
+    journal::{self, Event, JournalError, RunEvent},
+};
+
+/// A timer fires this late at most, as far as a journal can tell.
+const LATE: Duration = Duration::from_millis(5);
+
+/// A decision, as the journal tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Told {
+    Switch { switch: SwitchId, outgoing: Vec<JobId>, incoming: Vec<JobId> },
+    Turn { slot: SlotId, jobs: Vec<JobId>, ends: Option<SimTime> },
+}
+
+/// A run whose decisions were made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Replayed {
+    /// Events fed.
+    pub(super) events: u32,
+    /// Decisions that agreed: all of them.
+    pub(super) decisions: u32,
+}
+
+impl Answer for Replayed {
+    fn tell(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        let Self { events, decisions } = self;
+        writeln!(out, "{events} events, {decisions} decisions: the scheduler decides the same again")
+    }
+}
+
+/// Why a run could not be replayed.
+#[derive(Debug, Error)]
+pub(super) enum ReplayError {
+    /// There is no journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// It does not begin as a journal does.
+    #[error("the journal does not begin with the start of a run")]
+    NoStart,
+    /// The settings make no sense.
+    #[error(transparent)]
+    Config(#[from] coswitch_policies::ConfigError),
+    /// Not the same.
+    #[error("line {line}: the run decided {run}, the scheduler now decides {now}")]
+    Differs {
+        /// In the journal, counted from 1.
+        line: usize,
+        /// What is written there.
+        run: String,
+        /// What it would be now.
+        now: String,
+    },
+}
+
+/// Replays the run in `directory`.
+pub(super) fn replay_run(directory: &Path) -> Result<Replayed, ReplayError> {
+    replay(&journal::read(&directory.join(journal::FILE_NAME))?)
+}
+
+/// Replays the events of a run.
+fn replay(events: &[RunEvent]) -> Result<Replayed, ReplayError> {
+    let Some(Event::RunStarted { policy, nodes, capacity, quantum, .. }) =
+        events.first().map(|event| &event.kind)
+    else {
+        return Err(ReplayError::NoStart);
+    };
+    let config = SchedulerConfig::new(*policy, *quantum);
+    let mut again = Again {
+        scheduler: Scheduler::new(Cluster::uniform(*nodes, *capacity), config)?,
+        quantum: *quantum,
+        events,
+        timers: BTreeSet::new(),
+        decided: VecDeque::new(),
+        counts: Replayed { events: 0, decisions: 0 },
+    };
+    let mut arrived: Vec<JobSpec> = Vec::new();
+    for (index, event) in events.iter().enumerate() {
+        if let Event::JobSubmitted { job, name, ranks, memory, .. } = &event.kind {
+            let (id, name, ranks) = (*job, name.clone(), *ranks);
+            arrived.push(JobSpec { id, name, ranks, memory_per_rank: *memory, arrival: event.at });
+            continue;
+        }
+        if !arrived.is_empty() {
+            let jobs = std::mem::take(&mut arrived);
+            again.happen(index - 1, Happened::Submitted { jobs })?;
+        }
+        match &event.kind {
+            Event::JobFinished { job, outcome, .. } => {
+                let job = *job;
+                let ended =
+                    if outcome.is_success() { Happened::Finished { job } } else { Happened::Failed { job } };
+                again.happen(index, ended)?;
+            }
+            Event::SwitchEnded { switch, .. } => {
+                again.happen(index, Happened::SwitchDone { switch: *switch })?;
+            }
+            Event::RunEnded { .. } => return Ok(again.counts),
+            other => again.compare(index, other)?,
+        }
+    }
+    Ok(again.counts)
+}
+
+struct Again<'a> {
+    scheduler: Scheduler,
+    quantum: Duration,
+    events: &'a [RunEvent],
+    timers: BTreeSet<(SimTime, TimerId)>,
+    /// Decided, and not yet met in the journal.
+    decided: VecDeque<Told>,
+    counts: Replayed,
+}
+
+impl Again<'_> {
+    /// The event of line `index`, after the timers that were due long before.
+    fn happen(&mut self, index: usize, event: Happened) -> Result<(), ReplayError> {
+        let at = self.events[index].at;
+        while let Some(&(due, timer)) = self.timers.first()
+            && due.after(LATE) <= at
+        {
+            self.timers.pop_first();
+            self.feed(due, Happened::TimerFired { timer });
+        }
+        if let Some(more) = self.decided.front() {
+            return Err(differs(index, &"nothing", more));
+        }
+        self.feed(self.instant(index), event);
+        Ok(())
+    }
+
+    /// A line that may tell a decision.
+    fn compare(&mut self, index: usize, line: &Event) -> Result<(), ReplayError> {
+        let Some(run) = told_by(line) else { return Ok(()) };
+        // Stale ones decide nothing.
+        while self.decided.is_empty()
+            && let Some(&(due, timer)) = self.timers.first()
+            && due <= self.events[index].at
+        {
+            self.timers.pop_first();
+            self.feed(due, Happened::TimerFired { timer });
+        }
+        match self.decided.pop_front() {
+            Some(now) if now == run => {
+                self.counts.decisions += 1;
+                Ok(())
+            }
+            Some(now) => Err(differs(index, &run, &now)),
+            None => Err(differs(index, &run, &"nothing")),
+        }
+    }
+
+    /// When the scheduler was asked about line `index`.
+    fn instant(&self, index: usize) -> SimTime {
+        let at = self.events[index].at;
+        let decided = self.events[index + 1..].iter().take_while(|event| !is_input(&event.kind));
+        let begun = decided.filter_map(|event| match event.kind {
+            Event::SlotStarted { ends: Some(ends), .. } => {
+                let from = SimTime(ends.0.checked_sub(u64::try_from(self.quantum.as_nanos()).ok()?)?);
+                (at <= from && from <= event.at).then_some(from)
+            }
+            _ => None,
+        });
+        begun.last().unwrap_or(at)
+    }
+
+    fn feed(&mut self, now: SimTime, event: Happened) {
+        self.counts.events += 1;
+        for decision in self.scheduler.on_event(now, event) {
+            match decision {
+                Decision::Switch(plan) => self.decided.push_back(Told::Switch {
+                    switch: plan.switch,
+                    outgoing: plan.outgoing,
+                    incoming: plan.incoming.into_iter().map(|incoming| incoming.job).collect(),
+                }),
+                Decision::SlotStarted(turn) | Decision::SlotChanged(turn) => {
+                    self.decided.push_back(Told::Turn { slot: turn.slot, jobs: turn.jobs, ends: turn.ends });
+                }
+                Decision::SetTimer { timer, at } => drop(self.timers.insert((at, timer))),
+                _ => {}
+            }
+        }
+    }
+}
+
+const fn is_input(event: &Event) -> bool {
+    matches!(event, Event::JobSubmitted { .. } | Event::JobFinished { .. } | Event::SwitchEnded { .. })
+}
+
+fn told_by(event: &Event) -> Option<Told> {
+    match event.clone() {
+        Event::SwitchStarted { switch, outgoing, incoming } => {
+            Some(Told::Switch { switch, outgoing, incoming })
+        }
+        Event::SlotStarted { slot, jobs, ends } => Some(Told::Turn { slot, jobs, ends }),
+        _ => None,
+    }
+}
+
+fn differs(index: usize, run: &dyn std::fmt::Debug, now: &dyn std::fmt::Debug) -> ReplayError {
+    ReplayError::Differs { line: index + 1, run: format!("{run:?}"), now: format!("{now:?}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The demo of the first release, recorded on two nodes: eleven jobs in four slots, with restores, jobs that move to
+    /// an earlier slot, and switches during which jobs end. Samples and phases, which are no decisions, are left out.
+    fn recorded() -> Vec<RunEvent> {
+        let lines = include_str!("testdata/hybrid.jsonl").lines();
+        lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_live_run_is_decided_the_same_way_again() {
+        let told = recorded().iter().filter(|event| told_by(&event.kind).is_some()).count();
+        let replayed = replay(&recorded()).unwrap();
+        assert_eq!(replayed.decisions as usize, told);
+        assert!(told > 25, "{told} decisions");
+    }
+
+    #[test]
+    fn a_run_that_was_decided_otherwise_is_found_out() {
+        let mut events = recorded();
+        let swapped = events.iter_mut().find_map(|event| match &mut event.kind {
+            Event::SwitchStarted { incoming, .. } if incoming.len() > 2 => Some(incoming),
+            _ => None,
+        });
+        swapped.unwrap().pop();
+        let error = replay(&events).unwrap_err();
+        assert!(matches!(error, ReplayError::Differs { .. }), "{error}");
+        let missing: Vec<RunEvent> =
+            recorded().into_iter().filter(|event| !matches!(event.kind, Event::JobFinished { .. })).collect();
+        assert!(replay(&missing).is_err());
+        assert!(matches!(replay(&events[1..]), Err(ReplayError::NoStart)));
+    }
+}

@@ -1,0 +1,149 @@
+//! The Paragon of paper 002 on a log: utilisation, expansion factor and wait by queue, and what the allocators make of it.
+//!
+//! `cargo run --release -p coswitch-sim --example paragon -- SDSC-Par-1996-3.1-cln.swf`
+//!
+//! The log is that of the Parallel Workloads Archive and is not part of the repository. It prints what stands in
+//! docs/simulator.md.
+
+use std::{env, error::Error, fs, process::ExitCode, time::Duration};
+
+use coswitch_policies::{
+    machine::GroupId,
+    queue::{Easy, Fcfs, QueueId, QueueOrder},
+};
+use coswitch_sim::{
+    space::{self, AllocatorName, Cut, Jobs, Lived, LogStart, paragon},
+    workload::swf::Log,
+};
+
+/// What the tables by month, queue and size are of.
+const SHOWN: (&str, &str) = ("m2db", "aging, never blocks");
+
+fn main() -> ExitCode {
+    let Some(path) = env::args().nth(1) else {
+        eprintln!("say where the log is: SDSC-Par-1996-3.1-cln.swf of the Parallel Workloads Archive");
+        return ExitCode::from(2);
+    };
+    match fs::read_to_string(&path).map_err(Into::into).and_then(|text| study(&text)) {
+        Ok(text) => {
+            #[allow(clippy::print_stdout, reason = "this is what it is for")]
+            {
+                print!("{text}");
+            }
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("failed to simulate {path}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn study(text: &str) -> Result<String, Box<dyn Error>> {
+    let log: Log = text.parse()?;
+    let start = LogStart::of(&log).ok_or("the log does not say when it began")?;
+    let (interactive, batch) = (paragon::partition(&log, 1), paragon::partition(&log, 2));
+    let queues = paragon::queues(&log);
+    let mut out = String::from(
+        "allocator | order | utilisation % | mean wait h | expansion | scatter % | external % | internal nodes | blocks a job | left out\n",
+    );
+    let mut of_m2db = None;
+    for (name, allocator) in AllocatorName::ALL {
+        let orders: [(&str, Box<dyn QueueOrder>); 5] = [
+            ("fcfs", Box::new(Fcfs::default())),
+            ("aging, blocks above 24", Box::new(queues.order(Some(24)))),
+            ("aging, blocks above 96", Box::new(queues.order(Some(96)))),
+            ("aging, never blocks", Box::new(queues.order(None))),
+            ("easy", Box::new(Easy::default())),
+        ];
+        for (order_name, mut order) in orders {
+            let mut machine = paragon::batch(allocator, start)?;
+            let mut jobs = Jobs::of_log(&batch, &machine, |record| queues.home(record));
+            for job in &mut jobs.jobs {
+                job.queued.limit = queues.limit(job.queued.queue).max(job.run);
+            }
+            let mut cut = Cut::default();
+            let lived = space::run(&jobs.jobs, &mut machine, &mut *order, &mut cut)?;
+            let summary = space::summarise(&jobs.jobs, &lived, paragon::BATCH_NODES);
+            out += &format!(
+                "{name} | {order_name} | {:.1} | {:.2} | {:.2} | {:.1} | {:.1} | {:.1} | {:.2} | {}\n",
+                100.0 * summary.utilisation,
+                summary.wait_mean_s / 3600.0,
+                summary.expansion_factor,
+                100.0 * cut.scatter(),
+                100.0 * cut.external(),
+                cut.internal_nodes(),
+                cut.blocks_per_job(),
+                jobs.skipped.total(),
+            );
+            if (name, order_name) == SHOWN {
+                of_m2db = Some((jobs, lived));
+            }
+        }
+    }
+    let (jobs, lived) = of_m2db.ok_or("what is shown is simulated")?;
+    out += "\nmonth | utilisation of the batch partition %\n";
+    for month in space::by_month(start, &jobs.jobs, &lived, paragon::BATCH_NODES) {
+        out += &format!("{}-{:02} | {:.1}\n", month.year, month.month, 100.0 * month.utilisation);
+    }
+    let name = |job: &space::SpaceJob| Some(queues.table.0[usize::from(job.queued.queue.0)].name.clone());
+    let recorded = recorded(&batch, &jobs);
+    let whole = space::summarise(&jobs.jobs, &recorded, paragon::BATCH_NODES);
+    let (wait, expansion) = (whole.wait_mean_s / 3600.0, whole.expansion_factor);
+    out +=
+        &format!("recorded on the machine itself, all queues: wait {wait:.2} h, expansion {expansion:.2}\n");
+    out += "\nqueue | jobs | usage % | mean wait h | mean execution h | expansion | recorded wait h | recorded expansion\n";
+    let recorded = space::classes(&jobs.jobs, &recorded, name);
+    for (class, recorded) in space::classes(&jobs.jobs, &lived, name).iter().zip(recorded) {
+        let (wait, expansion) = (recorded.wait_mean_s / 3600.0, recorded.expansion_factor);
+        out += &format!("{} | {wait:.2} | {expansion:.1}\n", line(class).trim_end());
+    }
+    out += "\nnodes up to | jobs | usage % | mean wait h | mean execution h | expansion\n";
+    let size = |job: &space::SpaceJob| Some(job.queued.request.nodes.next_power_of_two());
+    let sizes = space::classes(&jobs.jobs, &lived, |job| size(job).map(Size));
+    sizes.iter().for_each(|class| out += &line(class));
+    let mut machine = paragon::interactive(AllocatorName::FirstFit);
+    let jobs = Jobs::of_log(&interactive, &machine, |_| (QueueId(0), GroupId(0)));
+    let lived = space::run(&jobs.jobs, &mut machine, &mut Fcfs::default(), &mut space::Nobody)?;
+    let summary = space::summarise(&jobs.jobs, &lived, paragon::INTERACTIVE_NODES);
+    out += &format!(
+        "\ninteractive partition: {} jobs, {} left out, utilisation {:.1} %, mean wait {:.2} h\n",
+        summary.jobs,
+        jobs.skipped.total(),
+        100.0 * summary.utilisation,
+        summary.wait_mean_s / 3600.0
+    );
+    Ok(out)
+}
+
+/// When the jobs ran on the machine itself.
+fn recorded(log: &Log, jobs: &Jobs) -> Vec<Lived> {
+    let lived = |(job, record): (&space::SpaceJob, &u32)| {
+        let wait = log.records[*record as usize].wait.unwrap_or(0);
+        let started = job.queued.submitted.after(Duration::from_secs(wait));
+        Lived { started, finished: started.after(job.run) }
+    };
+    jobs.jobs.iter().zip(&jobs.records).map(lived).collect()
+}
+
+fn line(class: &space::Class) -> String {
+    format!(
+        "{} | {} | {:.1} | {:.2} | {:.2} | {:.1}\n",
+        class.name,
+        class.jobs,
+        100.0 * class.usage,
+        class.wait_mean_s / 3600.0,
+        class.execution_mean_s / 3600.0,
+        class.expansion_factor
+    )
+}
+
+/// Sorts as a number, prints as one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Size(u32);
+
+impl std::fmt::Display for Size {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
