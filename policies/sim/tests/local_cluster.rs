@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coswitch_policies::local::{
-    explicit::{Filling, Slices},
+    explicit::{Filling, LoadRule, Slices},
     flexible::{FlexibleRule, Thresholds},
 };
 use coswitch_policies::{Bytes, Rate};
@@ -29,8 +29,12 @@ fn every_model(shape: &Shape) -> Vec<LocalModel> {
         slices: Slices { parallel: 20 * UNIT, local: 20 * UNIT },
         filling: Filling::DistributedStopped,
     };
+    let (period, filling) = (20 * UNIT, Filling::Both);
+    let load = LoadRule { sample_every: UNIT, ..LoadRule::over_a_minute() };
     let others = [
         stopped,
+        LocalModel::ExplicitBalanced { period, rule: load, filling },
+        LocalModel::ExplicitDistributed { period, rule: load, filling },
         LocalModel::Implicit { spin: UNIT / 2, first: true },
         LocalModel::Demand { share: UNIT / 4 },
         LocalModel::Flexible { rule, slot },
@@ -155,6 +159,34 @@ fn tasks_that_do_not_fit_in_memory_slow_their_node_down() {
 }
 
 #[test]
+fn a_message_that_is_longer_than_a_slot_arrives_after_several() {
+    // 100 bytes go in a slot, a message has 250.
+    let model = LocalModel::Buffered { slot: UNIT, message: Bytes(250), rate: Rate(800_000) };
+    let report = run(&Shape { stations: 2, grain: 5.0, ..small(100) }, &model, 1);
+    assert!(report.messages > 0);
+    check_conservation(&report);
+}
+
+#[test]
+fn dts_by_load_gives_local_tasks_more_where_there_are_more_of_them() {
+    let load = LoadRule { sample_every: UNIT, ..LoadRule::over_a_minute() };
+    let (period, filling) = (20 * UNIT, Filling::DistributedStopped);
+    for model in [
+        LocalModel::ExplicitBalanced { period, rule: load, filling },
+        LocalModel::ExplicitDistributed { period, rule: load, filling },
+    ] {
+        let idle_slices = LocalModel::Explicit {
+            slices: Slices { parallel: 18 * UNIT, local: 2 * UNIT },
+            filling: Filling::DistributedStopped,
+        };
+        let shape = Shape { distributed: 0.2, ..small(500) };
+        let (by_load, fixed) = (run(&shape, &model, 1), run(&shape, &idle_slices, 1));
+        assert!(by_load.local().returned < fixed.local().returned, "{model:?}");
+        assert!(by_load.distributed().returned > fixed.distributed().returned, "{model:?}");
+    }
+}
+
+#[test]
 fn buffered_messages_wait_for_the_end_of_their_slot() {
     let shape = small(500);
     let buffered = |slot| LocalModel::Buffered { slot, message: Bytes(1000), rate: Rate(1_000_000_000) };
@@ -168,7 +200,7 @@ proptest! {
     #[test]
     fn accounts_hold_for_any_shape(
         stations in 1..6u32, queue in 1..5u8, applications in 1..6u32, distributed in 1..=10u8,
-        turn_local in any::<bool>(), grain in 1..20u8, seed in any::<u64>(), choice in 0..11usize,
+        turn_local in any::<bool>(), grain in 1..20u8, seed in any::<u64>(), choice in 0..13usize,
     ) {
         let shape = Shape {
             stations,

@@ -183,7 +183,7 @@ proptest! {
         processor_is_used(Linux { slice: SLICE }, &history);
         processor_is_used(HighPriority { slice: SLICE }, &history);
         processor_is_used(Predictive { slice: SLICE, overtakes_max: 2, past_weight: 0.0 }, &history);
-        processor_is_used(Explicit::told(SLICE, slices(), Filling::Both), &history);
+        processor_is_used(Explicit::fixed(SLICE, slices(), Filling::Both), &history);
     }
 
     #[test]
@@ -198,7 +198,7 @@ proptest! {
 
     #[test]
     fn under_dts_a_stopped_distributed_task_never_runs_in_the_local_slice(history in history()) {
-        let mut node = Node::new(Explicit::told(SLICE, slices(), Filling::DistributedStopped));
+        let mut node = Node::new(Explicit::fixed(SLICE, slices(), Filling::DistributedStopped));
         let mut timer = None;
         for (after, happening) in history {
             while let Some(at) = timer.filter(|at| *at <= node.now.after(Duration::from_millis(after))) {

@@ -109,6 +109,11 @@ pub enum NodeDecision {
         /// When.
         at: SimTime,
     },
+    /// DTS in balanced mode: the load index that the console should hear of.
+    ReportLoad {
+        /// In tasks.
+        index: f64,
+    },
     /// A task is gone; these are its final accounts.
     Left {
         /// Who.

@@ -39,7 +39,7 @@ pub mod task;
 pub use account::{Account, Degrees};
 pub use event::{NodeDecision, NodeError, NodeEvent};
 pub use frequency::Frequency;
-pub use model::{Model, Wait};
+pub use model::{Model, Observed, Wait};
 pub use ready_queue::ReadyQueue;
 pub use scheduler::{LocalScheduler, NodeScheduler};
 pub use task::{Task, TaskId};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Frequency, NodeEvent, Task, TaskId};
+use super::{Frequency, NodeDecision, NodeEvent, Task};
 use crate::SimTime;
 
 /// How a task that lacks a message waits.
@@ -57,15 +57,15 @@ pub trait Model {
         frequency.waiting > 0 || frequency.sent > 0
     }
 
-    /// Sees each event before it takes effect. `running` has the processor, `local_ready` local tasks are ready. Returns
-    /// the time at which it wants to be woken, if that changed.
-    fn observe(
-        &mut self,
-        _now: SimTime,
-        _event: &NodeEvent,
-        _running: Option<TaskId>,
-        _local_ready: usize,
-    ) -> Option<SimTime> {
-        None
-    }
+    /// Sees each event before it takes effect. May ask for a timer or report a load.
+    fn observe(&mut self, _at: Observed, _event: &NodeEvent, _decisions: &mut Vec<NodeDecision>) {}
+}
+
+/// What a model sees of its node besides the event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// The time.
+    pub now: SimTime,
+    /// Local tasks that are ready, the running one included.
+    pub local_ready: usize,
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Account, Model, NodeDecision, NodeError, NodeEvent, ReadyQueue, Task, TaskId, Wait};
+use super::{Account, Model, NodeDecision, NodeError, NodeEvent, Observed, ReadyQueue, Task, TaskId, Wait};
 use crate::{JobId, SimTime};
 
 /// A scheduler of one node.
@@ -183,9 +183,7 @@ impl<M: Model> NodeScheduler for LocalScheduler<M> {
         self.check(&event)?;
         let ran = self.running();
         let local_ready = self.queue.tasks().iter().filter(|task| !task.is_distributed()).count();
-        if let Some(at) = self.model.observe(now, &event, ran, local_ready) {
-            decisions.push(NodeDecision::SetTimer { at });
-        }
+        self.model.observe(Observed { now, local_ready }, &event, decisions);
         self.apply(now, event, decisions);
         self.settle(now, ran, decisions);
         Ok(())

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use coswitch_policies::local::NodeEvent;
+use coswitch_policies::{Bytes, NodeId};
 
 use super::{
     LocalModel,
@@ -25,8 +26,18 @@ pub(super) enum Message {
 /// What BCS buffers: in the order it was sent.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    pub(super) waiting: VecDeque<(Address, Address, Message)>,
+    pub(super) waiting: VecDeque<Buffered>,
     pub(super) phases: usize,
+}
+
+/// A message that waits for a communication phase, or is in the middle of one of several.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Buffered {
+    pub(super) from: NodeId,
+    pub(super) to: Address,
+    pub(super) message: Message,
+    /// What of it did not go yet.
+    pub(super) left: Bytes,
 }
 
 impl World<'_> {
@@ -56,8 +67,8 @@ impl World<'_> {
 
     fn send(&mut self, from: Address, to: Address, message: Message) {
         self.tell(from.node, NodeEvent::MessageSent { task: from.task });
-        if matches!(self.model, LocalModel::Buffered { .. }) {
-            self.outbox.waiting.push_back((from, to, message));
+        if let LocalModel::Buffered { message: left, .. } = *self.model {
+            self.outbox.waiting.push_back(Buffered { from: from.node, to, message, left });
         } else {
             self.sent.push_back((to, message));
         }

@@ -7,14 +7,14 @@ use coswitch_policies::local::{
     buffered::Buffered,
     demand::Demand,
     dynamic::Dynamic,
-    explicit::{Explicit, Filling, Slices},
+    explicit::{Console, Explicit, Filling, LoadRule, Slices},
     flexible::{Flexible, FlexibleRule},
     high_priority::HighPriority,
     implicit::Implicit,
     linux::Linux,
     predictive::Predictive,
 };
-use coswitch_policies::{Bytes, Rate};
+use coswitch_policies::{Bytes, NodeId, Rate};
 use serde::{Deserialize, Serialize};
 
 use super::{Shape, UNIT};
@@ -35,6 +35,24 @@ pub enum LocalModel {
     Explicit {
         /// *PS* and *LS*.
         slices: Slices,
+        /// Who may use a slice that is not its own.
+        filling: Filling,
+    },
+    /// EXP, balanced mode: one console for all nodes, which are equals.
+    ExplicitBalanced {
+        /// *IP*.
+        period: Duration,
+        /// How load is measured.
+        rule: LoadRule,
+        /// Who may use a slice that is not its own.
+        filling: Filling,
+    },
+    /// EXP, distributed mode.
+    ExplicitDistributed {
+        /// *IP*.
+        period: Duration,
+        /// How load is measured.
+        rule: LoadRule,
         /// Who may use a slice that is not its own.
         filling: Filling,
     },
@@ -135,6 +153,13 @@ impl LocalModel {
         }
     }
 
+    /// The console of DTS, where there is one to talk to.
+    pub(super) fn console(&self, stations: u32) -> Option<Console> {
+        let Self::ExplicitBalanced { period, .. } = *self else { return None };
+        let equals = (0..stations).map(|node| (NodeId(node), 1.0));
+        Some(Console::new(period, equals).expect("1 is a power weight"))
+    }
+
     /// Time between two strobes of the master, where the model wants them.
     #[must_use]
     pub const fn slot(&self) -> Option<Duration> {
@@ -152,7 +177,13 @@ impl LocalModel {
                 Box::new(LocalScheduler::new(Implicit { slice, spin, is_woken_first: first }))
             }
             Self::Explicit { slices, filling } => {
-                Box::new(LocalScheduler::new(Explicit::told(slice, slices, filling)))
+                Box::new(LocalScheduler::new(Explicit::fixed(slice, slices, filling)))
+            }
+            Self::ExplicitBalanced { period, rule, filling } => {
+                Box::new(LocalScheduler::new(Explicit::balanced(slice, period, rule, filling)))
+            }
+            Self::ExplicitDistributed { period, rule, filling } => {
+                Box::new(LocalScheduler::new(Explicit::distributed(slice, period, rule, filling)))
             }
             Self::HighPriority => Box::new(LocalScheduler::new(HighPriority { slice })),
             Self::Dynamic { overtakes_max, past_weight, is_judged_by_sent } => {

@@ -3,7 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use coswitch_policies::local::{NodeDecision, NodeEvent};
+use coswitch_policies::local::{
+    NodeDecision, NodeEvent,
+    explicit::{Console, Slices},
+};
 use coswitch_policies::{JobId, NodeId, SimTime};
 
 use super::{
@@ -57,6 +60,9 @@ pub(super) struct World<'a> {
     pub(super) sent: VecDeque<(Address, Message)>,
     pub(super) waits: VecDeque<Address>,
     pub(super) outbox: Outbox,
+    console: Option<Console>,
+    /// Slices that the console sends to all nodes, once the event at hand is done with.
+    broadcast: Option<Slices>,
     pub(super) now: SimTime,
     ended: u32,
     pub(super) measured: LocalReport,
@@ -79,6 +85,8 @@ impl<'a> World<'a> {
             sent: VecDeque::new(),
             waits: VecDeque::new(),
             outbox: Outbox::default(),
+            console: model.console(shape.stations),
+            broadcast: None,
             now: SimTime(0),
             ended: 0,
             measured: LocalReport::default(),
@@ -86,10 +94,15 @@ impl<'a> World<'a> {
     }
 
     fn begin(&mut self) {
+        let slices = match (self.model, &self.console) {
+            (LocalModel::Explicit { slices, .. }, _) => Some(*slices),
+            (_, Some(console)) => Some(console.slices()),
+            _ => None,
+        };
         for node in (0..self.shape.stations).map(NodeId) {
             self.expect_arrival(node);
-            if let LocalModel::Explicit { slices, .. } = self.model {
-                self.tell(node, NodeEvent::SlicesSet(*slices));
+            if let Some(slices) = slices {
+                self.tell(node, NodeEvent::SlicesSet(slices));
             }
         }
         if self.model.slot().is_some() {
@@ -117,7 +130,10 @@ impl<'a> World<'a> {
 
     fn finish_instant(&mut self) {
         loop {
-            if let Some((to, message)) = self.sent.pop_front() {
+            if let Some(slices) = self.broadcast.take() {
+                (0..self.shape.stations)
+                    .for_each(|node| self.tell(NodeId(node), NodeEvent::SlicesSet(slices)));
+            } else if let Some((to, message)) = self.sent.pop_front() {
                 self.deliver(to, message);
             } else if let Some(task) = self.waits.pop_front() {
                 self.begin_wait(task);
@@ -240,6 +256,11 @@ impl<'a> World<'a> {
                 if let Some(old) = self.timer_keys[index(node)].replace(key) {
                     self.agenda.remove(&old);
                 }
+            }
+            NodeDecision::ReportLoad { index } => {
+                let console = self.console.as_mut().expect("only balanced nodes report their load");
+                let news = console.on_load(node, index).expect("the console knows all nodes");
+                self.broadcast = news.or(self.broadcast);
             }
             NodeDecision::Left { account, .. } => {
                 let record = self.measured.tasks.last_mut().expect("a task that left was recorded");

@@ -7,12 +7,11 @@ use coswitch_policies::local::{
     NodeEvent,
     buffered::{Pending, plan},
 };
-use coswitch_policies::{Bytes, JobId, NodeId};
+use coswitch_policies::{JobId, NodeId};
 
 use super::{
     LocalModel,
-    messages::Message,
-    node::Address,
+    messages::Buffered,
     run::{Scheduled, World},
 };
 
@@ -29,33 +28,33 @@ impl World<'_> {
         self.schedule(self.now.after(slot), Scheduled::Strobe(number.wrapping_add(1)));
     }
 
-    /// Plans what was buffered and delivers each message when its transfer ends. All of a pair's messages in one
-    /// transfer arrive with its end; one that is cut off goes whole in a later phase.
+    /// Plans what was buffered. A pair's messages go in order; each that is complete in this phase is delivered when the
+    /// pair's transfer ends, and the rest of one that is cut off goes first in the next.
     fn begin_communication_phase(&mut self) {
-        let LocalModel::Buffered { slot, message, rate } = *self.model else { return };
+        let LocalModel::Buffered { slot, rate, .. } = *self.model else { return };
         let mut pending = Pending::default();
-        for (from, to, _) in &self.outbox.waiting {
-            pending.add(from.node, to.node, message);
+        for buffered in &self.outbox.waiting {
+            pending.add(buffered.from, buffered.to.node, buffered.left);
         }
         let phase = plan(self.shape.stations, &pending, rate, slot, self.outbox.phases);
         self.outbox.phases += 1;
-        let mut room: BTreeMap<(NodeId, NodeId), (Bytes, _)> = phase
+        let mut served: BTreeMap<_, _> = phase
             .transfers
             .iter()
             .map(|transfer| ((transfer.from, transfer.to), (transfer.bytes, transfer.ends)))
             .collect();
-        let mut left = std::collections::VecDeque::new();
-        let waiting: Vec<(Address, Address, Message)> = self.outbox.waiting.drain(..).collect();
-        for (from, to, content) in waiting {
-            match room.get_mut(&(from.node, to.node)) {
-                Some((bytes, ends)) if *bytes >= message => {
-                    bytes.0 -= message.0;
-                    let at = self.now.after(*ends);
-                    self.schedule(at, Scheduled::Delivery(to, content));
+        for mut buffered in std::mem::take(&mut self.outbox.waiting) {
+            if let Some((bytes, ends)) = served.get_mut(&(buffered.from, buffered.to.node)) {
+                let goes = buffered.left.min(*bytes);
+                bytes.0 -= goes.0;
+                buffered.left.0 -= goes.0;
+                if buffered.left.0 == 0 {
+                    let Buffered { to, message, .. } = buffered;
+                    self.schedule(self.now.after(*ends), Scheduled::Delivery(to, message));
+                    continue;
                 }
-                _ => left.push_back((from, to, content)),
             }
+            self.outbox.waiting.push_back(buffered);
         }
-        self.outbox.waiting = left;
     }
 }

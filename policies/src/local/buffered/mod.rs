@@ -15,8 +15,8 @@ use std::time::Duration;
 pub use exchange::{Pending, Plan, Transfer, plan};
 pub use rounds::odd_even_rounds;
 
-use super::{Model, NodeEvent, Task, TaskId};
-use crate::{JobId, SimTime};
+use super::{Model, NodeDecision, NodeEvent, Observed, Task};
+use crate::JobId;
 
 /// The slot's application first; whoever is ready fills its gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,24 +42,20 @@ impl Model for Buffered {
         u8::from(self.slot.is_some() && task.application == self.slot)
     }
 
-    fn observe(
-        &mut self,
-        _now: SimTime,
-        event: &NodeEvent,
-        _running: Option<TaskId>,
-        _local_ready: usize,
-    ) -> Option<SimTime> {
+    fn observe(&mut self, _at: Observed, event: &NodeEvent, _decisions: &mut Vec<NodeDecision>) {
         if let NodeEvent::Strobe { application } = event {
             self.slot = *application;
         }
-        None
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::local::{LocalScheduler, NodeScheduler};
+    use crate::{
+        SimTime,
+        local::{LocalScheduler, NodeScheduler, TaskId},
+    };
 
     #[test]
     fn a_blocking_call_gives_the_slot_to_the_next_until_the_message_is_there() {

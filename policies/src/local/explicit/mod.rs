@@ -27,7 +27,7 @@ pub use console::Console;
 pub use load::{LoadIndex, LoadRule};
 pub use slices::Slices;
 
-use super::{Model, NodeEvent, Task, TaskId};
+use super::{Model, NodeDecision, NodeEvent, Observed, Task};
 use crate::SimTime;
 
 /// What a node does with a slice whose kind of task is not ready.
@@ -51,10 +51,12 @@ pub enum Phase {
 /// How the node's slices come to be.
 #[derive(Clone, Debug, PartialEq)]
 enum Mode {
-    /// Static and balanced: only the console changes them.
-    Told,
-    /// Distributed: the node's own load does.
-    Measured { index: LoadIndex, period: Duration },
+    /// The console says.
+    Static,
+    /// The console says, after hearing of the nodes' loads.
+    Balanced(LoadIndex),
+    /// The node's own load does.
+    Distributed { index: LoadIndex, period: Duration },
 }
 
 /// The scheduler of DTS on one node.
@@ -69,18 +71,24 @@ pub struct Explicit {
 }
 
 impl Explicit {
-    /// Static or balanced mode: `slices` until the console sends others.
+    /// Static mode: `slices` until the console sends others.
     #[must_use]
-    pub const fn told(slice: Duration, slices: Slices, filling: Filling) -> Self {
-        Self { slice, slices, filling, mode: Mode::Told, phase: Phase::Parallel, phase_ends: None }
+    pub const fn fixed(slice: Duration, slices: Slices, filling: Filling) -> Self {
+        Self { slice, slices, filling, mode: Mode::Static, phase: Phase::Parallel, phase_ends: None }
+    }
+
+    /// Balanced mode: an idle cluster's slices of `period` (*IP*), until the console sends others; the node reports its load.
+    #[must_use]
+    pub fn balanced(slice: Duration, period: Duration, rule: LoadRule, filling: Filling) -> Self {
+        let mode = Mode::Balanced(LoadIndex::new(rule));
+        Self { mode, ..Self::fixed(slice, Slices::for_load(0.0, period), filling) }
     }
 
     /// Distributed mode: `period` (*IP*) divided by the node's own load index, beginning with an idle node's slices.
     #[must_use]
-    pub fn measured(slice: Duration, period: Duration, rule: LoadRule, filling: Filling) -> Self {
-        let mode = Mode::Measured { index: LoadIndex::new(rule), period };
-        let slices = Slices::for_load(0.0, period);
-        Self { slice, slices, filling, mode, phase: Phase::Parallel, phase_ends: None }
+    pub fn distributed(slice: Duration, period: Duration, rule: LoadRule, filling: Filling) -> Self {
+        let mode = Mode::Distributed { index: LoadIndex::new(rule), period };
+        Self { mode, ..Self::fixed(slice, Slices::for_load(0.0, period), filling) }
     }
 
     /// The phase the node is in.
@@ -95,30 +103,38 @@ impl Explicit {
         self.slices
     }
 
-    fn begin(&mut self, now: SimTime, phase: Phase) -> SimTime {
+    fn begin(&mut self, now: SimTime, phase: Phase) -> NodeDecision {
         self.phase = phase;
         let length = match phase {
             Phase::Parallel => self.slices.parallel,
             Phase::Local => self.slices.local,
         };
-        let ends = now.after(length);
-        self.phase_ends = Some(ends);
-        ends
+        let at = now.after(length);
+        self.phase_ends = Some(at);
+        NodeDecision::SetTimer { at }
     }
 
-    fn next_phase(&mut self, now: SimTime) -> SimTime {
+    fn next_phase(&mut self, now: SimTime) -> NodeDecision {
         match self.phase {
             Phase::Parallel => self.begin(now, Phase::Local),
             Phase::Local => self.begin(now, Phase::Parallel),
         }
     }
 
-    fn measure(&mut self, now: SimTime, local_ready: usize) {
-        if let Mode::Measured { index, period } = &mut self.mode
-            && self.phase == Phase::Local
-            && let Some(load) = index.sample(now, local_ready)
-        {
-            self.slices = Slices::for_load(load, *period);
+    /// Looks at the load, which counts in the local slice only. Gives the index that the console should hear of.
+    fn measure(&mut self, at: Observed) -> Option<f64> {
+        if self.phase != Phase::Local {
+            return None;
+        }
+        match &mut self.mode {
+            Mode::Static => None,
+            Mode::Balanced(index) => index.sample(at.now, at.local_ready).and_then(|_| index.tell()),
+            Mode::Distributed { index, period } => {
+                if let Some(load) = index.sample(at.now, at.local_ready) {
+                    self.slices = Slices::for_load(load, *period);
+                }
+                None
+            }
         }
     }
 }
@@ -140,24 +156,19 @@ impl Model for Explicit {
         self.rank(task) > 0
     }
 
-    fn observe(
-        &mut self,
-        now: SimTime,
-        event: &NodeEvent,
-        _running: Option<TaskId>,
-        local_ready: usize,
-    ) -> Option<SimTime> {
-        self.measure(now, local_ready);
+    fn observe(&mut self, at: Observed, event: &NodeEvent, decisions: &mut Vec<NodeDecision>) {
+        decisions.extend(self.measure(at).map(|index| NodeDecision::ReportLoad { index }));
+        let Observed { now, .. } = at;
         match event {
             NodeEvent::SlicesSet(slices) => {
                 self.slices = *slices;
-                Some(self.begin(now, Phase::Parallel))
+                decisions.push(self.begin(now, Phase::Parallel));
             }
             NodeEvent::TimerFired if self.phase_ends.is_none_or(|ends| ends <= now) => {
-                Some(self.next_phase(now))
+                decisions.push(self.next_phase(now));
             }
-            _ if self.phase_ends.is_none() => Some(self.begin(now, Phase::Parallel)),
-            _ => None,
+            _ if self.phase_ends.is_none() => decisions.push(self.begin(now, Phase::Parallel)),
+            _ => {}
         }
     }
 }
@@ -167,7 +178,7 @@ mod tests {
     use super::*;
     use crate::{
         JobId,
-        local::{LocalScheduler, NodeDecision, NodeScheduler},
+        local::{LocalScheduler, NodeScheduler, TaskId},
     };
 
     const MS: Duration = Duration::from_millis(1);
@@ -176,7 +187,7 @@ mod tests {
 
     fn two_tasks(filling: Filling) -> (LocalScheduler<Explicit>, Vec<NodeDecision>) {
         let slices = Slices { parallel: 100 * MS, local: 50 * MS };
-        let mut node = LocalScheduler::new(Explicit::told(10 * MS, slices, filling));
+        let mut node = LocalScheduler::new(Explicit::fixed(10 * MS, slices, filling));
         let mut decisions = Vec::new();
         for (task, application) in [(LOCAL, None), (DISTRIBUTED, Some(JobId(7)))] {
             node.on_event(SimTime(0), NodeEvent::Arrived { task, application }, &mut decisions).unwrap();
@@ -210,9 +221,23 @@ mod tests {
     }
 
     #[test]
+    fn in_balanced_mode_a_node_reports_its_load_and_waits_for_the_console() {
+        let rule = LoadRule { past_weight: 0.0, samples: 1, ..LoadRule::default() };
+        let mut node = LocalScheduler::new(Explicit::balanced(10 * MS, 1000 * MS, rule, Filling::Both));
+        let mut decisions = Vec::new();
+        node.on_event(SimTime(0), NodeEvent::Arrived { task: LOCAL, application: None }, &mut decisions)
+            .unwrap();
+        node.on_event(SimTime(900_000_000), NodeEvent::TimerFired, &mut decisions).unwrap();
+        assert!(!decisions.contains(&NodeDecision::ReportLoad { index: 1.0 }), "not in the parallel slice");
+        node.on_event(SimTime(1_000_000_000), NodeEvent::TimerFired, &mut decisions).unwrap();
+        assert!(decisions.contains(&NodeDecision::ReportLoad { index: 1.0 }));
+        assert_eq!(node.model().slices().local, 100 * MS);
+    }
+
+    #[test]
     fn in_distributed_mode_a_busy_node_gives_more_to_local_tasks() {
         let rule = LoadRule { past_weight: 0.0, ..LoadRule::default() };
-        let model = Explicit::measured(10 * MS, Duration::from_secs(1), rule, Filling::Both);
+        let model = Explicit::distributed(10 * MS, Duration::from_secs(1), rule, Filling::Both);
         let mut node = LocalScheduler::new(model);
         let mut decisions = Vec::new();
         for task in 0..3 {

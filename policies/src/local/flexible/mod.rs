@@ -19,8 +19,8 @@ use std::{collections::BTreeMap, time::Duration};
 pub use class::{Class, Thresholds};
 pub use counters::Counters;
 
-use super::{Model, NodeEvent, Task, TaskId, Wait};
-use crate::{JobId, SimTime};
+use super::{Model, NodeDecision, NodeEvent, Observed, Task, TaskId, Wait};
+use crate::JobId;
 
 /// What FCS is told; the paper leaves the numbers to be found by trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -130,13 +130,7 @@ impl Model for Flexible {
         }
     }
 
-    fn observe(
-        &mut self,
-        now: SimTime,
-        event: &NodeEvent,
-        _running: Option<TaskId>,
-        _local_ready: usize,
-    ) -> Option<SimTime> {
+    fn observe(&mut self, at: Observed, event: &NodeEvent, _decisions: &mut Vec<NodeDecision>) {
         match *event {
             NodeEvent::Arrived { task, application: Some(application) } => {
                 let process = Process {
@@ -153,17 +147,16 @@ impl Model for Flexible {
             NodeEvent::MessageArrived { task } => self.on_communication(task),
             NodeEvent::Waits { task } => {
                 if let Some(process) = self.processes.get_mut(&task) {
-                    process.counters.begin_wait(now);
+                    process.counters.begin_wait(at.now);
                 }
             }
             NodeEvent::WaitOver { task } => {
                 if let Some(process) = self.processes.get_mut(&task) {
-                    process.counters.end_wait(now, process.class);
+                    process.counters.end_wait(at.now, process.class);
                 }
             }
             _ => {}
         }
-        None
     }
 }
 

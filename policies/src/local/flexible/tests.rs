@@ -1,5 +1,8 @@
 use super::*;
-use crate::local::{LocalScheduler, NodeDecision, NodeScheduler};
+use crate::{
+    SimTime,
+    local::{LocalScheduler, NodeScheduler},
+};
 
 const MS: Duration = Duration::from_millis(1);
 const GANG: JobId = JobId(1);
