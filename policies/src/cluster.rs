@@ -1,5 +1,7 @@
 //! The machines: the columns of the matrix and what each may hold.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Bytes, NodeId};
@@ -45,6 +47,15 @@ impl Cluster {
     #[must_use]
     pub fn capacity(&self, node: NodeId) -> Bytes {
         self.capacities.get(node.0 as usize).copied().unwrap_or_default()
+    }
+
+    /// How many nodes there are of each capacity, the smallest first.
+    pub(crate) fn kinds(&self) -> Vec<(Bytes, u32)> {
+        let mut kinds = BTreeMap::new();
+        for capacity in &self.capacities {
+            *kinds.entry(*capacity).or_default() += 1;
+        }
+        kinds.into_iter().collect()
     }
 
     /// What the largest node offers.

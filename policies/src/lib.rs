@@ -28,6 +28,7 @@ mod id;
 pub mod invariant;
 pub mod job;
 pub mod limits;
+mod load;
 pub mod local;
 pub mod machine;
 pub mod matrix;

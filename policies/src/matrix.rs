@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bytes, Cluster, JobId, JobSpec, Limits, MemoryRule, NodeId, SlotId,
-    placement::{Placement, Room, Shape, plan_placement},
+    Bytes, Cluster, JobId, JobSpec, Limits, NodeId, SlotId,
+    load::Load,
+    placement::{Placement, Room, Shape},
 };
 
 /// A job in a row.
@@ -89,25 +90,40 @@ pub struct Matrix {
     // In the order of turns; the front is the active row.
     rows: VecDeque<Row>,
     next_slot: u32,
+    // What follows from the above, kept in step: nodes by capacity, the load of each row, the row of each job.
+    #[serde(skip)]
+    kinds: Vec<(Bytes, u32)>,
+    #[serde(skip)]
+    loads: BTreeMap<SlotId, Load>,
+    #[serde(skip)]
+    homes: BTreeMap<JobId, SlotId>,
 }
 
 impl Matrix {
     /// An empty matrix.
     #[must_use]
-    pub const fn new(cluster: Cluster, limits: Limits) -> Self {
-        Self { cluster, limits, rows: VecDeque::new(), next_slot: 0 }
+    pub fn new(cluster: Cluster, limits: Limits) -> Self {
+        let kinds = cluster.kinds();
+        let (rows, loads, homes) = (VecDeque::new(), BTreeMap::new(), BTreeMap::new());
+        Self { cluster, limits, rows, next_slot: 0, kinds, loads, homes }
     }
 
-    /// A matrix with these rows, legal or not: for tests of the check.
-    #[cfg(test)]
+    /// A matrix with these rows, legal or not.
     pub(crate) fn from_rows(cluster: Cluster, limits: Limits, rows: Vec<Row>) -> Self {
-        Self { rows: rows.into(), ..Self::new(cluster, limits) }
+        let mut matrix = Self { rows: rows.into(), ..Self::new(cluster, limits) };
+        for row in &matrix.rows {
+            let mut load = Load::empty(&matrix.cluster);
+            row.seats.values().for_each(|seat| load.add(&matrix.cluster, seat));
+            matrix.loads.insert(row.slot, load);
+            matrix.homes.extend(row.jobs().map(|job| (job, row.slot)));
+        }
+        matrix
     }
 
     /// A matrix of only the rows at these places, for trials.
     pub(crate) fn with_rows(&self, rows: &[usize]) -> Self {
         let rows = rows.iter().map(|row| self.rows[*row].clone()).collect();
-        Self { rows, ..Self::new(self.cluster.clone(), self.limits) }
+        Self::from_rows(self.cluster.clone(), self.limits, rows)
     }
 
     /// Its columns.
@@ -137,13 +153,14 @@ impl Matrix {
     /// The row that holds `job`.
     #[must_use]
     pub fn row_of(&self, job: JobId) -> Option<&Row> {
-        self.rows.iter().find(|row| row.seats.contains_key(&job))
+        let slot = self.homes.get(&job)?;
+        self.rows.iter().find(|row| row.slot == *slot)
     }
 
     /// How `job` would spread, or `None` where even the empty cluster does not hold it.
     #[must_use]
     pub fn shape_of(&self, job: &JobSpec) -> Option<Shape> {
-        Shape::on_empty(job, &self.cluster, self.limits.memory)
+        Shape::on_kinds(job, &self.kinds, self.limits.memory)
     }
 
     /// Where `job` would go in the row `index` places from the front.
@@ -151,27 +168,24 @@ impl Matrix {
     /// # Errors
     /// What the row lacks.
     pub fn plan_in(&self, index: usize, job: &JobSpec, shape: Shape) -> Result<Placement, Misfit> {
-        let rooms = self.rooms(&self.rows[index]);
-        plan_placement(job, shape, &rooms, self.limits.memory).ok_or_else(|| {
-            let open = || (0..).zip(&rooms).filter(|(_, room)| room.open);
-            let count = u32::try_from(open().count()).unwrap_or(u32::MAX);
-            if count < shape.width {
-                return Misfit::Cells { needs: shape.width, open: count };
-            }
-            let (node, room) = open().min_by_key(|(_, room)| room.free).expect("a gang spans a node");
-            let needs = job.memory_of(job.ranks.div_ceil(shape.width));
-            Misfit::Memory { node: NodeId(node), needs, free: room.free }
-        })
+        let load = self.load(index);
+        load.plan(self.limits, job, shape).ok_or_else(|| load.misfit(self.limits, job, shape))
     }
 
     /// Whether a job that must stay where it is (its image lies on its nodes) could join the row at `index`.
     #[must_use]
     pub fn holds_in_place(&self, index: usize, seat: &Seat) -> bool {
-        let rooms = self.rooms(&self.rows[index]);
-        seat.placement.nodes().all(|node| {
-            let room = rooms[node.0 as usize];
-            room.open && (self.limits.memory == MemoryRule::Ignored || seat.memory_on(node) <= room.free)
-        })
+        self.load(index).holds_in_place(&self.cluster, self.limits, seat)
+    }
+
+    /// What is left of the cell of `node` in the row at `index`.
+    #[must_use]
+    pub fn room(&self, index: usize, node: NodeId) -> Room {
+        self.load(index).room(&self.cluster, self.limits, node)
+    }
+
+    fn load(&self, index: usize) -> &Load {
+        &self.loads[&self.rows[index].slot]
     }
 
     /// Whether one more row is allowed.
@@ -182,7 +196,9 @@ impl Matrix {
 
     /// Adds an empty row at the back; it is the caller's to fill.
     pub(crate) fn open_row(&mut self) -> usize {
-        self.rows.push_back(Row { slot: SlotId(self.next_slot), seats: BTreeMap::new() });
+        let slot = SlotId(self.next_slot);
+        self.rows.push_back(Row { slot, seats: BTreeMap::new() });
+        self.loads.insert(slot, Load::empty(&self.cluster));
         self.next_slot += 1;
         self.rows.len() - 1
     }
@@ -193,19 +209,27 @@ impl Matrix {
     /// Where that breaks an invariant, in debug builds.
     pub(crate) fn seat(&mut self, index: usize, seat: Seat) {
         debug_assert!(self.row_of(seat.spec.id).is_none(), "a job lies in one row only");
-        self.rows[index].seats.insert(seat.spec.id, seat);
+        let row = &mut self.rows[index];
+        self.loads.get_mut(&row.slot).expect("each row has a load").add(&self.cluster, &seat);
+        self.homes.insert(seat.spec.id, row.slot);
+        row.seats.insert(seat.spec.id, seat);
         debug_assert_eq!(self.check(), Ok(()), "each cell keeps the limits");
     }
 
     /// Takes a job out of its row, which may be empty afterwards.
     pub(crate) fn unseat(&mut self, job: JobId) -> Option<Seat> {
-        self.rows.iter_mut().find_map(|row| row.seats.remove(&job))
+        let slot = self.homes.remove(&job)?;
+        let row = self.rows.iter_mut().find(|row| row.slot == slot)?;
+        let seat = row.seats.remove(&job)?;
+        self.loads.get_mut(&slot).expect("each row has a load").remove(&self.cluster, &seat);
+        Some(seat)
     }
 
     /// Forgets the rows without jobs; tells whether the front was one of them.
     pub(crate) fn drop_empty_rows(&mut self) -> bool {
         let front = self.front().map(|row| row.slot);
-        self.rows.retain(|row| !row.seats.is_empty());
+        let (rows, loads) = (&mut self.rows, &mut self.loads);
+        rows.retain(|row| !row.seats.is_empty() || loads.remove(&row.slot).is_none());
         self.front().map(|row| row.slot) != front
     }
 
@@ -226,16 +250,6 @@ impl Matrix {
 
     /// What each cell of the row at `index` has left, by node.
     pub(crate) fn rooms_of(&self, index: usize) -> Vec<Room> {
-        self.rooms(&self.rows[index])
-    }
-
-    /// What each cell of `row` has left, by node.
-    fn rooms(&self, row: &Row) -> Vec<Room> {
-        let room = |(node, capacity): (NodeId, Bytes)| {
-            let jobs = u32::try_from(row.jobs_on(node).count()).unwrap_or(u32::MAX);
-            let free = Bytes(capacity.0.saturating_sub(row.memory_on(node).0));
-            Room { open: self.limits.max_per_cell.is_none_or(|max| jobs < max), jobs, free }
-        };
-        self.cluster.nodes().map(room).collect()
+        self.cluster.nodes().map(|(node, _)| self.room(index, node)).collect()
     }
 }

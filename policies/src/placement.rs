@@ -41,6 +41,17 @@ impl Placement {
         Self { blocks: blocks.collect() }
     }
 
+    /// Gives each of these nodes, in any order, at least one rank.
+    fn from_nodes(mut nodes: Vec<(NodeId, u32)>) -> Self {
+        nodes.sort_unstable();
+        let mut first = 0;
+        let blocks = nodes.into_iter().map(|(node, ranks)| {
+            first += ranks;
+            Block { node, first: Rank(first - ranks), ranks }
+        });
+        Self { blocks: blocks.collect() }
+    }
+
     /// One block for each node of the job.
     #[must_use]
     pub fn blocks(&self) -> &[Block] {
@@ -78,7 +89,8 @@ impl Placement {
     }
 
     fn block_on(&self, node: NodeId) -> Option<&Block> {
-        self.blocks.iter().find(|block| block.node == node)
+        let at = self.blocks.binary_search_by_key(&node, |block| block.node).ok()?;
+        self.blocks.get(at)
     }
 }
 
@@ -95,17 +107,21 @@ impl Shape {
     /// The most even spread of `job` over the empty `cluster`; `None` where it cannot be held even so.
     #[must_use]
     pub fn on_empty(job: &JobSpec, cluster: &Cluster, rule: MemoryRule) -> Option<Self> {
-        let limits: Vec<u32> = cluster
-            .nodes()
-            .map(|(_, capacity)| ranks_that_fit(job, capacity, rule))
-            .filter(|n| *n > 0)
-            .collect();
-        let width = u32::try_from(limits.len()).unwrap_or(u32::MAX).min(job.ranks);
+        Self::on_kinds(job, &cluster.kinds(), rule)
+    }
+
+    /// The same, over so many nodes of each capacity.
+    pub(crate) fn on_kinds(job: &JobSpec, kinds: &[(Bytes, u32)], rule: MemoryRule) -> Option<Self> {
+        let fit = |&(capacity, nodes): &(Bytes, u32)| (ranks_that_fit(job, capacity, rule), nodes);
+        let limits: Vec<(u32, u32)> = kinds.iter().map(fit).filter(|(ranks, _)| *ranks > 0).collect();
+        let width = limits.iter().map(|(_, nodes)| *nodes).sum::<u32>().min(job.ranks);
         if width == 0 {
             return None;
         }
-        let held = |most: u32| limits.iter().map(|limit| u64::from(*limit.min(&most))).sum::<u64>();
-        // Few nodes and a binary-search-worthy range: `held` grows with `most`.
+        let held = |most: u32| -> u64 {
+            limits.iter().map(|(ranks, nodes)| u64::from(*ranks.min(&most)) * u64::from(*nodes)).sum()
+        };
+        // `held` grows with `most`.
         let (mut low, mut high) = (job.ranks.div_ceil(width), job.ranks);
         if held(high) < u64::from(job.ranks) {
             return None;
@@ -144,22 +160,31 @@ pub struct Room {
 /// Spreads `job` over `rooms` (indexed by node) in its `shape`, emptiest nodes first; `None` where it does not fit so.
 #[must_use]
 pub fn plan_placement(job: &JobSpec, shape: Shape, rooms: &[Room], rule: MemoryRule) -> Option<Placement> {
-    let mut nodes: Vec<usize> = (0..rooms.len()).filter(|node| rooms[*node].open).collect();
-    nodes.sort_by_key(|node| (rooms[*node].jobs, std::cmp::Reverse(rooms[*node].free), *node));
-    let mut shares = vec![0; rooms.len()];
+    let open = (0..).map(NodeId).zip(rooms).filter(|(_, room)| room.open);
+    let mut nodes: Vec<(NodeId, &Room)> = open.collect();
+    nodes.sort_by_key(|(node, room)| (room.jobs, std::cmp::Reverse(room.free), *node));
+    let fit = |(node, room): (NodeId, &Room)| (node, ranks_that_fit(job, room.free, rule));
+    let nodes = nodes.into_iter().map(fit).filter(|(_, ranks)| *ranks > 0);
+    spread(job, shape, nodes.take(shape.width as usize).collect())
+}
+
+/// Spreads `job` over `nodes`, the emptiest first, each with the ranks it holds at most; `None` where they are too few.
+pub(crate) fn spread(job: &JobSpec, shape: Shape, mut nodes: Vec<(NodeId, u32)>) -> Option<Placement> {
+    if nodes.len() < shape.width as usize {
+        return None;
+    }
+    let held: Vec<u32> = nodes.iter_mut().map(|(_, ranks)| std::mem::take(ranks)).collect();
     let mut left = job.ranks;
     // Level by level, as water fills a vessel: every node gets its first rank before any gets its second.
     for level in 1..=shape.most {
-        for node in &nodes {
-            if left > 0 && ranks_that_fit(job, rooms[*node].free, rule) >= level {
-                shares[*node] = level;
+        for ((_, ranks), held) in nodes.iter_mut().zip(&held) {
+            if left > 0 && *held >= level {
+                *ranks = level;
                 left -= 1;
             }
         }
     }
-    let placement = Placement::from_shares(&shares);
-    let whole = left == 0 && placement.blocks.len() == shape.width as usize;
-    whole.then_some(placement)
+    (left == 0).then(|| Placement::from_nodes(nodes))
 }
 
 #[cfg(test)]

@@ -162,10 +162,9 @@ fn pack_best(matrix: &mut Matrix, job: &JobSpec, shape: Shape, first: usize) -> 
 
 /// The memory that the nodes of `job` would have left in a row, in all.
 fn left_over(matrix: &Matrix, index: usize, job: &JobSpec, placement: &Placement) -> u64 {
-    let row = &matrix.rows()[index];
     let left = placement.blocks().iter().map(|block| {
-        let used = row.memory_on(block.node).saturating_add(job.memory_of(block.ranks));
-        matrix.cluster().capacity(block.node).0.saturating_sub(used.0)
+        let free = matrix.room(index, block.node).free.0;
+        free.saturating_sub(job.memory_of(block.ranks).0)
     });
     left.fold(0, u64::saturating_add)
 }

@@ -1,0 +1,199 @@
+//! What the cells of one row hold, kept so that the emptiest nodes are found without looking at all of them.
+//!
+//! A part of [`Matrix`](crate::Matrix), which keeps it in step with the seats of the row. Seating a job costs O(log nodes) for each of its
+//! nodes, whatever the cluster and the row hold besides.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use crate::{
+    Bytes, Cluster, JobSpec, Limits, MemoryRule, Misfit, NodeId, Placement,
+    matrix::Seat,
+    placement::{Room, Shape, ranks_that_fit, spread},
+};
+
+/// One cell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Cell {
+    jobs: u32,
+    /// Wider than [`Bytes`], so that what was added can be taken off again where declared memory is not looked at.
+    used: u128,
+}
+
+/// A node by how empty it is: fewest jobs first, then most memory left, then its number.
+type Place = (u32, Reverse<Bytes>, u32);
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Load {
+    cells: Vec<Cell>,
+    emptiest: BTreeSet<Place>,
+    /// How many nodes hold so many jobs; none that is 0.
+    by_jobs: BTreeMap<u32, u32>,
+}
+
+impl Load {
+    /// A row without jobs.
+    pub(crate) fn empty(cluster: &Cluster) -> Self {
+        let cells = vec![Cell::default(); cluster.len()];
+        let emptiest = cluster.nodes().map(|(node, capacity)| (0, Reverse(capacity), node.0)).collect();
+        let nodes = u32::try_from(cluster.len()).unwrap_or(u32::MAX);
+        Self { cells, emptiest, by_jobs: BTreeMap::from([(0, nodes)]) }
+    }
+
+    /// A job entered the row.
+    pub(crate) fn add(&mut self, cluster: &Cluster, seat: &Seat) {
+        self.change(cluster, seat, |cell, memory| Cell { jobs: cell.jobs + 1, used: cell.used + memory });
+    }
+
+    /// A job left the row.
+    pub(crate) fn remove(&mut self, cluster: &Cluster, seat: &Seat) {
+        self.change(cluster, seat, |cell, memory| Cell { jobs: cell.jobs - 1, used: cell.used - memory });
+    }
+
+    fn change(&mut self, cluster: &Cluster, seat: &Seat, change: impl Fn(Cell, u128) -> Cell) {
+        for block in seat.placement.blocks() {
+            let node = block.node;
+            let before = self.cells[node.0 as usize];
+            let after = change(before, u128::from(seat.spec.memory_of(block.ranks).0));
+            self.emptiest.remove(&place(cluster, node, before));
+            self.emptiest.insert(place(cluster, node, after));
+            self.cells[node.0 as usize] = after;
+            let count = self.by_jobs.get_mut(&before.jobs).expect("this node was counted");
+            *count -= 1;
+            if *count == 0 {
+                self.by_jobs.remove(&before.jobs);
+            }
+            *self.by_jobs.entry(after.jobs).or_default() += 1;
+        }
+    }
+
+    /// The cell of `node` as a job that looks for a place sees it.
+    pub(crate) fn room(&self, cluster: &Cluster, limits: Limits, node: NodeId) -> Room {
+        let cell = self.cells[node.0 as usize];
+        let open = limits.max_per_cell.is_none_or(|max| cell.jobs < max);
+        Room { open, jobs: cell.jobs, free: free(cluster, node, cell) }
+    }
+
+    /// Spreads `job` over the emptiest nodes that hold one of its ranks.
+    pub(crate) fn plan(&self, limits: Limits, job: &JobSpec, shape: Shape) -> Option<Placement> {
+        let mut nodes = Vec::with_capacity(shape.width as usize);
+        for jobs in self.open_classes(limits) {
+            let class = (jobs, Reverse(Bytes(u64::MAX)), 0)..=(jobs, Reverse(Bytes(0)), u32::MAX);
+            for (_, Reverse(free), node) in self.emptiest.range(class) {
+                let ranks = ranks_that_fit(job, *free, limits.memory);
+                if ranks == 0 {
+                    break;
+                }
+                nodes.push((NodeId(*node), ranks));
+                if nodes.len() == shape.width as usize {
+                    return spread(job, shape, nodes);
+                }
+            }
+        }
+        None
+    }
+
+    /// Why [`Self::plan`] finds no place.
+    pub(crate) fn misfit(&self, limits: Limits, job: &JobSpec, shape: Shape) -> Misfit {
+        let open = self.open_classes(limits).map(|jobs| self.by_jobs[&jobs]).sum();
+        if open < shape.width {
+            return Misfit::Cells { needs: shape.width, open };
+        }
+        let fullest = self.open_classes(limits).filter_map(|jobs| self.fullest(jobs)).min();
+        let (free, node) = fullest.expect("a gang spans a node");
+        Misfit::Memory { node, needs: job.memory_of(job.ranks.div_ceil(shape.width)), free }
+    }
+
+    /// Of the nodes with so many jobs the one with the least memory left, the first of equals.
+    fn fullest(&self, jobs: u32) -> Option<(Bytes, NodeId)> {
+        let all = (jobs, Reverse(Bytes(u64::MAX)), 0)..=(jobs, Reverse(Bytes(0)), u32::MAX);
+        let (_, least, _) = self.emptiest.range(all).next_back()?;
+        let (_, Reverse(free), node) = self.emptiest.range((jobs, *least, 0)..).next()?;
+        Some((*free, NodeId(*node)))
+    }
+
+    /// The numbers of jobs of cells that take one more, rising.
+    fn open_classes(&self, limits: Limits) -> impl Iterator<Item = u32> + '_ {
+        let open = move |jobs: &u32| limits.max_per_cell.is_none_or(|max| *jobs < max);
+        self.by_jobs.keys().copied().take_while(open)
+    }
+
+    /// Whether a job that must stay on its nodes could join.
+    pub(crate) fn holds_in_place(&self, cluster: &Cluster, limits: Limits, seat: &Seat) -> bool {
+        seat.placement.blocks().iter().all(|block| {
+            let room = self.room(cluster, limits, block.node);
+            let fits = seat.spec.memory_of(block.ranks) <= room.free;
+            room.open && (limits.memory == MemoryRule::Ignored || fits)
+        })
+    }
+}
+
+fn place(cluster: &Cluster, node: NodeId, cell: Cell) -> Place {
+    (cell.jobs, Reverse(free(cluster, node, cell)), node.0)
+}
+
+fn free(cluster: &Cluster, node: NodeId, cell: Cell) -> Bytes {
+    let left = u128::from(cluster.capacity(node).0).saturating_sub(cell.used);
+    Bytes(u64::try_from(left).expect("no more is left than there is"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{JobId, SimTime, placement::plan_placement};
+
+    fn job(id: u32, ranks: u32, mib: u64) -> JobSpec {
+        let memory_per_rank = Bytes::mib(mib);
+        JobSpec { id: JobId(id), name: "j".into(), ranks, memory_per_rank, arrival: SimTime(0) }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_index_finds_the_place_that_looking_at_every_node_finds(
+            capacities in prop::collection::vec(prop_oneof![Just(400u64), Just(900), 100u64..1000], 1..9),
+            wishes in prop::collection::vec((1u32..14, 0u64..400, any::<bool>()), 1..20),
+            max_per_cell in prop::option::of(1u32..4),
+            memory in prop_oneof![Just(MemoryRule::MustFit), Just(MemoryRule::Ignored)],
+        ) {
+            let cluster = Cluster::new(capacities.into_iter().map(Bytes::mib).collect());
+            let limits = Limits { max_rows: None, max_per_cell, memory };
+            let mut load = Load::empty(&cluster);
+            let mut seats: Vec<Seat> = Vec::new();
+            for (id, (ranks, mib, leaves)) in (0..).zip(wishes) {
+                let spec = job(id, ranks, mib);
+                let Some(shape) = Shape::on_empty(&spec, &cluster, memory) else { continue };
+                let rooms: Vec<Room> =
+                    cluster.nodes().map(|(node, _)| load.room(&cluster, limits, node)).collect();
+                let placement = load.plan(limits, &spec, shape);
+                prop_assert_eq!(&placement, &plan_placement(&spec, shape, &rooms, memory));
+                if let Some(placement) = placement {
+                    let seat = Seat { spec, placement };
+                    prop_assert!(load.holds_in_place(&cluster, limits, &seat));
+                    load.add(&cluster, &seat);
+                    seats.push(seat);
+                } else {
+                    let open = u32::try_from(rooms.iter().filter(|room| room.open).count()).unwrap();
+                    match load.misfit(limits, &spec, shape) {
+                        Misfit::Cells { needs, open: told } => prop_assert!(told == open && open < needs),
+                        Misfit::Memory { free, .. } => {
+                            let least = rooms.iter().filter(|room| room.open).map(|room| room.free).min();
+                            prop_assert_eq!(Some(free), least);
+                        }
+                    }
+                }
+                if leaves && !seats.is_empty() {
+                    load.remove(&cluster, &seats.remove(seats.len() / 2));
+                }
+            }
+            seats.iter().for_each(|seat| load.remove(&cluster, seat));
+            prop_assert_eq!(load, Load::empty(&cluster));
+        }
+    }
+}
