@@ -15,14 +15,14 @@ use coswitch_policies::{Epoch, NodeId};
 use coswitch_ring::{Corrupt, DaemonPort, Header, INLINE_MAX, MessagePort, Record, Segment};
 use serde::{Deserialize, Serialize};
 
-use super::{apps::cost, incoming::Incoming, link::Link};
+use super::{apps::cost, incoming::Incoming, link::Link, moved::Moved};
 use crate::cut::{Arrival, Cut, Inbox, Input, Output};
 
 /// What one node may have sent to another for one application without the receiver having passed it on. Large enough
 /// for the bandwidth of a link times its delay, small enough that a cut is quickly flushed.
 const WINDOW_BYTES: u64 = 2 << 20;
 /// Credit goes back in steps of this.
-const CREDIT_STEP: u64 = WINDOW_BYTES / 4;
+const CREDIT_STEP: u64 = WINDOW_BYTES / 2;
 /// Records taken from one ring before the next one has its turn.
 const BATCH: usize = 16;
 
@@ -125,27 +125,28 @@ impl App {
         outputs
     }
 
-    /// Moves what can be moved; true where something moved.
+    /// Moves what can be moved, of chunks one from each ring.
     pub(crate) fn pump(
         &mut self,
         job: coswitch_policies::JobId,
         links: &mut BTreeMap<NodeId, Link>,
         from_launcher: impl FnMut(Vec<u8>),
-    ) -> Result<bool, Fault> {
+    ) -> Result<Moved, Fault> {
         if self.broken || self.cut.epoch().is_some() {
-            return Ok(false);
+            return Ok(Moved::Nothing);
         }
         let out = self.pump_out(job, links)?;
         let inbox = self.pump_inbox()?;
-        Ok(out | inbox | self.pump_launcher(from_launcher)?)
+        let launcher = self.pump_launcher(from_launcher)?;
+        Ok(out.max(Moved::some_if(inbox | launcher)))
     }
 
     fn pump_out(
         &mut self,
         job: coswitch_policies::JobId,
         links: &mut BTreeMap<NodeId, Link>,
-    ) -> Result<bool, Fault> {
-        let mut moved = false;
+    ) -> Result<Moved, Fault> {
+        let mut moved = Moved::Nothing;
         for port in &mut self.ports {
             for _ in 0..BATCH {
                 let Some(Record { header, payload }) = port.peek()? else { break };
@@ -164,7 +165,11 @@ impl App {
                 link.send_record(job, &header, payload).map_err(Fault::Link)?;
                 channel.credit -= cost(&header);
                 port.pop(1)?;
-                moved = true;
+                moved.note(Moved::Something);
+                if header.len as usize > INLINE_MAX {
+                    moved = Moved::Chunk;
+                    break;
+                }
             }
         }
         Ok(moved)

@@ -15,6 +15,7 @@ use super::{
     frame::Frame,
     incoming::Incoming,
     link::Link,
+    moved::Moved,
 };
 use crate::cut::{Input, Output, Report};
 
@@ -49,14 +50,14 @@ impl Apps {
         self.apps.remove(&job);
     }
 
-    /// Moves what can be moved between rings, inboxes and links; true where something moved.
-    pub(crate) fn pump(&mut self, links: &mut BTreeMap<NodeId, Link>) -> io::Result<bool> {
-        let mut moved = false;
+    /// Moves what can be moved between rings, inboxes and links.
+    pub(crate) fn pump(&mut self, links: &mut BTreeMap<NodeId, Link>) -> io::Result<Moved> {
+        let mut moved = Moved::Nothing;
         let mut broken = Vec::new();
         for (job, app) in &mut self.apps {
             let launcher = |message| drop(self.events.send(PlaneEvent::FromLauncher { job: *job, message }));
             match app.pump(*job, links, launcher) {
-                Ok(some) => moved |= some,
+                Ok(some) => moved.note(some),
                 Err(Fault::Link(error)) => return Err(error),
                 Err(Fault::Corrupt(reason)) => broken.push((*job, reason)),
             }

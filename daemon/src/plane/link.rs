@@ -18,6 +18,7 @@ use super::{
     apps::Apps,
     frame::{self, DATA_HEAD_BYTES, Frame, FrameHead, HEAD_BYTES},
     incoming::Incoming,
+    moved::Moved,
 };
 
 const READ_BYTES: usize = 64 << 10;
@@ -111,8 +112,8 @@ impl Link {
         Ok(sent > 0)
     }
 
-    /// Reads once and hands complete records and control frames to `apps`; true where something came.
-    pub(crate) fn receive(&mut self, apps: &mut Apps) -> io::Result<bool> {
+    /// Reads once and hands complete records and control frames to `apps`.
+    pub(crate) fn receive(&mut self, apps: &mut Apps) -> io::Result<Moved> {
         let room = if self.streaming { DATA_HEAD_BYTES } else { READ_BYTES };
         self.make_room();
         let limit = (self.end + room).min(self.buffer.len());
@@ -125,7 +126,7 @@ impl Link {
             }
             None => again(self.stream.read(rest))?,
         };
-        let Some(mut read) = read else { return Ok(false) };
+        let Some(mut read) = read else { return Ok(Moved::Nothing) };
         if read == 0 {
             return Err(ErrorKind::UnexpectedEof.into());
         }
@@ -135,9 +136,11 @@ impl Link {
             read -= direct;
         }
         self.end += read;
+        let was_large = self.large.is_some();
         self.finish_large(apps);
+        let moved = if was_large && self.large.is_none() { Moved::Chunk } else { Moved::Something };
         while self.large.is_none() && self.take_frame(apps)? {}
-        Ok(true)
+        Ok(moved)
     }
 
     fn make_room(&mut self) {

@@ -9,6 +9,7 @@ pub mod connect;
 mod frame;
 mod incoming;
 mod link;
+mod moved;
 mod run;
 mod watch;
 

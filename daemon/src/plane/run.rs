@@ -18,11 +18,15 @@ use coswitch_policies::NodeId;
 use coswitch_ring::{Bell, wait_any};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Command, PlaneEvent, apps::Apps, link::Link, watch::Watch};
+use super::{Command, PlaneEvent, apps::Apps, link::Link, moved::Moved, watch::Watch};
 use crate::cut::Input;
 
 /// Competitive: about what going to sleep and being woken costs.
 const LOOK_ON: Duration = Duration::from_micros(200);
+/// A yield that takes longer has met somebody who computes, and the next ones would: chunks then move without yields for
+/// a while.
+const BUSY: Duration = Duration::from_micros(100);
+const BUSY_FOR: Duration = Duration::from_millis(10);
 const SLEEP_MAX: Duration = Duration::from_millis(250);
 
 pub(crate) struct Loop {
@@ -32,6 +36,8 @@ pub(crate) struct Loop {
     links: BTreeMap<NodeId, Link>,
     apps: Apps,
     events: UnboundedSender<PlaneEvent>,
+    /// Until when somebody computes on this core, as far as is known.
+    busy_until: Instant,
 }
 
 impl Loop {
@@ -43,50 +49,64 @@ impl Loop {
     ) -> io::Result<Self> {
         let watch = Watch::start(Arc::clone(&bell))?;
         let apps = Apps::new(own, events.clone());
-        Ok(Self { commands, bell, watch, links: BTreeMap::new(), apps, events })
+        Ok(Self { commands, bell, watch, links: BTreeMap::new(), apps, events, busy_until: Instant::now() })
     }
 
     pub(crate) fn run(mut self) {
         let mut last_moved = Instant::now();
-        loop {
-            match self.turn() {
-                None => return,
-                Some(true) => last_moved = Instant::now(),
-                Some(false) if last_moved.elapsed() < LOOK_ON => std::thread::yield_now(),
-                Some(false) => {
+        while let Some(moved) = self.turn() {
+            match moved {
+                Moved::Nothing if last_moved.elapsed() < LOOK_ON => std::thread::yield_now(),
+                Moved::Nothing => {
                     if self.sleep().is_none() {
                         return;
                     }
                     last_moved = Instant::now();
                 }
+                Moved::Something => last_moved = Instant::now(),
+                Moved::Chunk => {
+                    last_moved = Instant::now();
+                    self.share_core(last_moved);
+                }
             }
         }
     }
 
-    /// Looks at everything once; says whether something moved, `None` once told to stop.
-    fn turn(&mut self) -> Option<bool> {
-        let mut moved = false;
+    /// Lets a rank on this core fill or empty the next chunk while the peer works on the last one.
+    fn share_core(&mut self, now: Instant) {
+        if now < self.busy_until {
+            return;
+        }
+        std::thread::yield_now();
+        if now.elapsed() > BUSY {
+            self.busy_until = now + BUSY_FOR;
+        }
+    }
+
+    /// Looks at everything once; `None` once told to stop.
+    fn turn(&mut self) -> Option<Moved> {
+        let mut moved = Moved::Nothing;
         loop {
             match self.commands.try_recv() {
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return None,
                 Ok(command) => self.on_command(command),
                 Err(TryRecvError::Empty) => break,
             }
-            moved = true;
+            moved = Moved::Something;
         }
-        moved |= self.links_turn();
+        moved.note(self.links_turn());
         // Only writing to a link fails in here; the next turn's look at the links finds out which.
-        moved |= self.apps.pump(&mut self.links).unwrap_or(true);
+        moved.note(self.apps.pump(&mut self.links).unwrap_or(Moved::Something));
         self.post();
         Some(moved)
     }
 
-    fn links_turn(&mut self) -> bool {
-        let mut moved = false;
+    fn links_turn(&mut self) -> Moved {
+        let mut moved = Moved::Nothing;
         let mut lost = Vec::new();
         for (peer, link) in &mut self.links {
-            match link.flush().and_then(|out| Ok(out | link.receive(&mut self.apps)?)) {
-                Ok(some) => moved |= some,
+            match link.flush().and_then(|out| Ok(Moved::some_if(out).max(link.receive(&mut self.apps)?))) {
+                Ok(some) => moved.note(some),
                 Err(error) => lost.push((*peer, error.to_string())),
             }
         }
@@ -118,7 +138,7 @@ impl Loop {
             // A socket that cannot be armed only costs up to one bounded sleep.
             let _ = self.watch.arm(link.fd(), !link.has_room());
         }
-        if !self.turn()? {
+        if self.turn()? == Moved::Nothing {
             wait_any(&tickets, SLEEP_MAX);
         }
         Some(())
