@@ -14,11 +14,15 @@ mod mpiexec;
 mod pairs;
 mod parts;
 mod pingpong;
+mod sim;
 mod stage;
 mod switch;
 mod tcp;
 
-use std::process::ExitCode;
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
@@ -41,6 +45,9 @@ struct Arguments {
     /// Measure each pair so many times instead of the benchmark's own number.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
+    /// The workload log for `sim`: SDSC-Par-1996-3.1-cln.swf of the Parallel Workloads Archive. One is drawn where none is given.
+    #[arg(long, value_name = "SWF", env = "COSWITCH_SWF")]
+    log: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -57,10 +64,13 @@ enum Name {
     Memory,
     /// A program that does nothing, against mpiexec
     Launch,
+    /// Jobs simulated in a second, against AccaSim; what an event costs as jobs and nodes grow
+    Sim,
 }
 
 impl Name {
-    const SINGLE: [Name; 5] = [Name::PingPong, Name::Flush, Name::Switch, Name::Memory, Name::Launch];
+    const SINGLE: [Name; 6] =
+        [Name::PingPong, Name::Flush, Name::Switch, Name::Memory, Name::Launch, Name::Sim];
 
     fn parts(self) -> Vec<Name> {
         match self {
@@ -69,7 +79,7 @@ impl Name {
         }
     }
 
-    fn measure(self, rounds: Option<u32>) -> Result<Vec<Figure>> {
+    fn measure(self, rounds: Option<u32>, log: Option<&Path>) -> Result<Vec<Figure>> {
         match self {
             Name::Driver => unreachable!("replaced by its parts"),
             Name::PingPong => pingpong::measure(rounds.unwrap_or(7)),
@@ -77,6 +87,7 @@ impl Name {
             Name::Switch => switch::measure(rounds.unwrap_or(7)),
             Name::Memory => memory::measure(),
             Name::Launch => launch::measure(rounds.unwrap_or(15)),
+            Name::Sim => sim::measure(rounds.unwrap_or(3), log),
         }
     }
 }
@@ -105,8 +116,10 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let mut figures = Vec::new();
     for name in names {
         eprintln!("measuring {name:?} ...");
-        figures
-            .extend(name.measure(arguments.rounds).with_context(|| format!("failed to measure {name:?}"))?);
+        figures.extend(
+            name.measure(arguments.rounds, arguments.log.as_deref())
+                .with_context(|| format!("failed to measure {name:?}"))?,
+        );
     }
     figure::print(&figures, &conditions, arguments.json)?;
     Ok(figures.iter().any(Figure::is_missed))

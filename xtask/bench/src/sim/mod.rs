@@ -1,0 +1,77 @@
+//! The simulator: jobs a second on a log, against AccaSim; what an event costs as jobs and nodes grow.
+//!
+//! One core: everything runs on the thread of the benchmark. A job counts from its line of text to its place in the summary.
+//! The log is the SDSC Paragon's of the Parallel Workloads Archive where `--log` (or `COSWITCH_SWF`) says where it
+//! lies; it is not part of the repository, and without it a log of the same size is drawn from the model of Lublin and
+//! Feitelson. AccaSim does the same log in the same minutes, in a Python process of its own whose start does not count.
+
+mod curve;
+mod peer;
+
+use std::{fs, path::Path, time::Instant};
+
+use anyhow::{Context, Result};
+use coswitch_sim::{
+    space::{self, AllocatorName, Jobs, Nobody, QueueName},
+    workload::{lublin, swf::Log},
+};
+
+use crate::{
+    figure::{Bound, Figure},
+    pairs::{median, take_turns},
+};
+
+/// Of the log of the Paragon, and of the one drawn in its place.
+const NODES: u32 = 400;
+const JOBS: u32 = 32_135;
+/// The targets.
+const JOBS_PER_SECOND: f64 = 160_000.0;
+const TIMES_THE_PEER: f64 = 100.0;
+
+/// All of it.
+pub(crate) fn measure(rounds: u32, log: Option<&Path>) -> Result<Vec<Figure>> {
+    let (text, name) = text_of(log)?;
+    let peer = peer::Peer::install()?;
+    let ours = || ours(&text);
+    let pairs = take_turns(rounds, ours, || peer.run(&text, NODES))?;
+    let rate = |(jobs, seconds): (u64, f64)| {
+        #[allow(clippy::cast_precision_loss, reason = "numbers of jobs are far below 2^53")]
+        {
+            jobs as f64 / seconds
+        }
+    };
+    let ours = median(pairs.iter().map(|(ours, _)| rate(*ours)));
+    let theirs = median(pairs.iter().map(|(_, theirs)| rate(*theirs)));
+    let ratio = median(pairs.iter().map(|(ours, theirs)| rate(*ours) / rate(*theirs)));
+    let jobs = pairs.first().map_or((0, 0), |(ours, theirs)| (ours.0, theirs.0));
+    let conditions = format!("{name}, FCFS and first fit on {NODES} nodes, one core, median of {rounds}");
+    let mut figures = vec![
+        Figure::bounded("jobs simulated in a second", ours, "jobs/s", Bound::AtLeast(JOBS_PER_SECOND))
+            .of(conditions),
+        Figure::bounded("times as many as AccaSim 1.1.3 does", ratio, "x", Bound::AtLeast(TIMES_THE_PEER))
+            .of(format!("coswitch {} jobs at {ours:.0}/s, AccaSim {} jobs at {theirs:.0}/s", jobs.0, jobs.1)),
+    ];
+    figures.extend(curve::measure(rounds)?);
+    Ok(figures)
+}
+
+fn text_of(log: Option<&Path>) -> Result<(String, String)> {
+    if let Some(path) = log {
+        let text = fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        return Ok((text, name));
+    }
+    let shape = lublin::Shape { jobs: JOBS, nodes: NODES, interactive: true, load: 1.0 };
+    Ok((lublin::generate(1, &shape).to_string(), format!("Lublin-Feitelson, {JOBS} jobs, seed 1")))
+}
+
+/// Jobs and seconds.
+fn ours(text: &str) -> Result<(u64, f64)> {
+    let began = Instant::now();
+    let log: Log = text.parse()?;
+    let mut machine = space::machine(space::mesh_of(NODES), AllocatorName::FirstFit);
+    let jobs = Jobs::of_log(&log, &machine, |_| Default::default());
+    let lived = space::run(&jobs.jobs, &mut machine, &mut *QueueName::Fcfs.order(), &mut Nobody)?;
+    let summary = space::summarise(&jobs.jobs, &lived, NODES);
+    Ok((summary.jobs, began.elapsed().as_secs_f64()))
+}

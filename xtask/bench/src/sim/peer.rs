@@ -1,0 +1,77 @@
+//! AccaSim (Galleguillos et al.), from the Python package index, in a virtual environment beside the build.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+const PACKAGE: &str = "accasim==1.1.3";
+const PROGRAM: &str = include_str!("peer.py");
+
+/// An installed AccaSim.
+pub(super) struct Peer {
+    python: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct Took {
+    seconds: f64,
+}
+
+impl Peer {
+    /// Installs it where it is not yet.
+    pub(super) fn install() -> Result<Self> {
+        let own = env::current_exe().context("failed to find this program")?;
+        let home = own.with_file_name("accasim-1.1.3");
+        let python = home.join("bin/python");
+        let works = |python: &Path| {
+            let tried = Command::new(python).args(["-c", "import numpy, psutil, sortedcontainers"]).output();
+            tried.is_ok_and(|tried| tried.status.success()) && home.join("complete").exists()
+        };
+        if !works(&python) {
+            eprintln!("installing {PACKAGE} ...");
+            done(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home).output()?)?;
+            let mut pip = Command::new(&python);
+            pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", PACKAGE]);
+            done(pip.output()?)?;
+            fs::write(home.join("complete"), PACKAGE)?;
+        }
+        Ok(Self { python })
+    }
+
+    /// The jobs it did of the log and the seconds it took, without the start of Python.
+    pub(super) fn run(&self, log: &str, nodes: u32) -> Result<(u64, f64)> {
+        let directory = tempfile::tempdir()?;
+        let (file, program) = (directory.path().join("log.swf"), directory.path().join("peer.py"));
+        fs::write(&file, log)?;
+        fs::write(&program, PROGRAM)?;
+        let mut python = Command::new(&self.python);
+        python
+            .arg(&program)
+            .arg(&file)
+            .arg(nodes.to_string())
+            .arg(directory.path())
+            .current_dir(directory.path());
+        let output = done(python.output()?)?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let took: Took = text
+            .lines()
+            .rev()
+            .find_map(|line| serde_json::from_str(line).ok())
+            .context("AccaSim does not say how long it took")?;
+        let told = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
+        let jobs = told.lines().find_map(|line| line.split_once("Total jobs: ")?.1.trim().parse().ok());
+        Ok((jobs.context("AccaSim does not say how many jobs it did")?, took.seconds))
+    }
+}
+
+fn done(output: Output) -> Result<Output> {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().rev().take(3).collect::<Vec<_>>().join(" / ");
+    ensure!(output.status.success(), "a Python program ended with {}: {last}", output.status);
+    Ok(output)
+}
