@@ -157,6 +157,17 @@ impl Matrix {
         self.rows.iter().find(|row| row.slot == *slot)
     }
 
+    /// The place of the row that holds `job`, counted from the front.
+    pub(crate) fn place_of(&self, job: JobId) -> Option<usize> {
+        let slot = self.homes.get(&job)?;
+        self.rows.iter().position(|row| row.slot == *slot)
+    }
+
+    /// How many rows hold a job.
+    pub(crate) fn filled_rows(&self) -> usize {
+        self.rows.iter().filter(|row| !row.seats.is_empty()).count()
+    }
+
     /// How `job` would spread, or `None` where even the empty cluster does not hold it.
     #[must_use]
     pub fn shape_of(&self, job: &JobSpec) -> Option<Shape> {

@@ -202,18 +202,24 @@ fn land(
     landing
 }
 
-/// Slot unification: fills the rows from `first` on with jobs of later rows, in the order of turns.
+/// Slot unification: fills the rows from `first` on with jobs of later rows, in the order of turns. Each move comes with the
+/// placement that was given up, for [`undo`].
 ///
-/// Every move brings a job's turn nearer. A job in `rooted` keeps its nodes; another may be placed anew. Rows that this
+/// Every move brings a job's turn nearer. A job that is `rooted` keeps its nodes; another may be placed anew. Rows that this
 /// empties are left to [`Matrix::drop_empty_rows`].
-pub(crate) fn unify(matrix: &mut Matrix, first: usize, rooted: &BTreeSet<JobId>) -> Vec<Move> {
+pub(crate) fn unify(
+    matrix: &mut Matrix,
+    first: usize,
+    rooted: impl Fn(JobId) -> bool,
+) -> Vec<(Move, Placement)> {
     let mut moves = Vec::new();
     for to in first..matrix.rows().len() {
         for from in to + 1..matrix.rows().len() {
-            let mut jobs: Vec<JobSpec> =
-                matrix.rows()[from].seats.values().map(|seat| seat.spec.clone()).collect();
-            jobs.sort_by_key(|job| (Reverse(size(matrix, job)), job.id));
-            moves.extend(jobs.iter().filter_map(|job| advance(matrix, from, to, job, rooted)));
+            let seats = matrix.rows()[from].seats.values();
+            let mut jobs: Vec<_> =
+                seats.map(|seat| (Reverse(size(matrix, &seat.spec)), seat.spec.id)).collect();
+            jobs.sort_unstable();
+            moves.extend(jobs.iter().filter_map(|(_, job)| advance(matrix, from, to, *job, rooted(*job))));
         }
     }
     moves
@@ -223,17 +229,27 @@ fn advance(
     matrix: &mut Matrix,
     from: usize,
     to: usize,
-    job: &JobSpec,
-    rooted: &BTreeSet<JobId>,
-) -> Option<Move> {
-    let placement = if rooted.contains(&job.id) {
-        let seat = &matrix.rows()[from].seats[&job.id];
+    job: JobId,
+    rooted: bool,
+) -> Option<(Move, Placement)> {
+    let seat = &matrix.rows()[from].seats[&job];
+    let placement = if rooted {
         matrix.holds_in_place(to, seat).then(|| seat.placement.clone())?
     } else {
-        matrix.plan_in(to, job, matrix.shape_of(job)?).ok()?
+        matrix.plan_in(to, &seat.spec, matrix.shape_of(&seat.spec)?).ok()?
     };
     let (from, slot) = (matrix.rows()[from].slot, matrix.rows()[to].slot);
-    let seat = matrix.unseat(job.id).expect("it was in this row");
+    let seat = matrix.unseat(job).expect("it was in this row");
+    let before = seat.placement.clone();
     matrix.seat(to, Seat { placement: placement.clone(), ..seat });
-    Some(Move { job: job.id, from, to: slot, placement })
+    Some((Move { job, from, to: slot, placement }, before))
+}
+
+/// Takes `moves` back, the last one first; no row may have been dropped since.
+pub(crate) fn undo(matrix: &mut Matrix, moves: Vec<(Move, Placement)>) {
+    for (Move { job, from, .. }, placement) in moves.into_iter().rev() {
+        let seat = matrix.unseat(job).expect("it was moved");
+        let row = matrix.rows().iter().position(|row| row.slot == from).expect("its row is still there");
+        matrix.seat(row, Seat { placement, ..seat });
+    }
 }

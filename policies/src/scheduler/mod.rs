@@ -51,6 +51,10 @@ pub struct Scheduler {
     jobs: BTreeMap<JobId, Entry>,
     /// Jobs no row may take yet, first come first served.
     queue: VecDeque<JobId>,
+    /// The jobs in memory and running.
+    active: BTreeSet<JobId>,
+    /// Abandoned jobs whose end the executor still owes.
+    dying: BTreeSet<JobId>,
     /// The one switch being carried out.
     under_way: Option<SwitchPlan>,
     /// The turn of the front row, from when its first job runs.
@@ -80,6 +84,8 @@ impl Scheduler {
             matrix,
             jobs: BTreeMap::new(),
             queue: VecDeque::new(),
+            active: BTreeSet::new(),
+            dying: BTreeSet::new(),
             under_way: None,
             running: None,
             room_appeared: false,
@@ -185,9 +191,15 @@ impl Scheduler {
     fn end(&mut self, job: JobId, how: Observed) {
         let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.observed.is_ended()) else { return };
         entry.observed = how;
-        self.queue.retain(|queued| *queued != job);
+        entry.landing = None;
+        self.active.remove(&job);
+        self.dying.remove(&job);
         self.fractions.forget(job);
-        self.room_appeared |= self.matrix.unseat(job).is_some();
+        if self.matrix.unseat(job).is_some() {
+            self.room_appeared = true;
+        } else {
+            self.queue.retain(|queued| *queued != job);
+        }
     }
 
     fn on_measured(&mut self, job: JobId, communication: Communication) {

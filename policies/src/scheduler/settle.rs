@@ -28,7 +28,7 @@ impl Scheduler {
 
     /// Whether nothing is being carried out that the next plan has to wait for.
     fn may_act(&self) -> bool {
-        self.under_way.is_none() && !self.jobs.values().any(super::state::Entry::is_dying)
+        self.under_way.is_none() && self.dying.is_empty()
     }
 
     /// Passes the turn on where it is over; whether it was.
@@ -79,19 +79,18 @@ impl Scheduler {
         if !self.room_appeared {
             return;
         }
-        let rooted = self.rooted();
-        let mut whole = self.matrix.clone();
-        let mut moves = packing::unify(&mut whole, 0, &rooted);
-        whole.drop_empty_rows();
-        if !self.front_is_late(now) || whole.rows().len() == 1 {
-            self.matrix = whole;
-            self.room_appeared = false;
-        } else {
+        let late = self.front_is_late(now);
+        let rooted = |job: JobId| self.jobs[&job].observed != Observed::Unlaunched;
+        let mut moves = packing::unify(&mut self.matrix, 0, rooted);
+        self.room_appeared = false;
+        if late && self.matrix.filled_rows() > 1 {
+            packing::undo(&mut self.matrix, moves);
+            moves = packing::unify(&mut self.matrix, 1, rooted);
             // The room of the active row is offered again at its end.
-            moves = packing::unify(&mut self.matrix, 1, &rooted);
-            self.matrix.drop_empty_rows();
+            self.room_appeared = true;
         }
-        for step in moves {
+        self.matrix.drop_empty_rows();
+        for (step, _) in moves {
             self.note_move(&step);
             decisions.push(Decision::Moved(step));
         }
@@ -107,8 +106,7 @@ impl Scheduler {
     /// Begins the turn when a job of the front row runs, keeps its timer, tells what changed.
     fn tend_turn(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
         let Some(front) = self.matrix.front() else { return };
-        let mut active: Vec<JobId> =
-            front.jobs().filter(|job| self.jobs[job].observed == Observed::Active).collect();
+        let mut active: Vec<JobId> = front.jobs().filter(|job| self.active.contains(job)).collect();
         let turning = self.under_way.as_ref().is_some_and(|plan| !plan.is_activation());
         if self.running.is_none() && !active.is_empty() && !turning {
             self.running = Some(Running::new(front.slot, now));

@@ -65,7 +65,7 @@ pub struct JobState {
     pub wanted: Wanted,
     /// Where it is.
     pub observed: Observed,
-    /// How it came to its row; `None` while queued.
+    /// How it came to its row; `None` while queued and when it has ended.
     pub landing: Option<Landing>,
 }
 
@@ -86,10 +86,5 @@ impl Entry {
     pub(super) const fn new(spec: JobSpec) -> Self {
         let observed = Observed::Unlaunched;
         Self { spec, observed, failures: 0, abandoned: false, landing: None, put_back: false }
-    }
-
-    /// Whether the executor still owes us its end.
-    pub(super) const fn is_dying(&self) -> bool {
-        self.abandoned && !self.observed.is_ended()
     }
 }

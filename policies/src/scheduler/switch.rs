@@ -8,7 +8,7 @@ use crate::{Astray, Decision, Incoming, JobId, Left, Start, SwitchId, SwitchPlan
 impl Scheduler {
     /// The jobs of other rows that go on in the turn of the front row: only who is in memory, for no switch is made for them.
     pub(super) fn fillers(&self) -> BTreeSet<JobId> {
-        let active = |job: JobId| self.jobs[&job].observed == Observed::Active;
+        let active = |job: JobId| self.active.contains(&job);
         let fillers = alternate::fillers(&self.matrix, 0, self.config.alternate, active);
         fillers.into_iter().map(|filler| filler.job).collect()
     }
@@ -18,9 +18,10 @@ impl Scheduler {
         let front = self.matrix.front()?;
         let observed = |job: JobId| self.jobs[&job].observed;
         let fillers = self.fillers();
-        let others = self.matrix.rows().iter().skip(1).flat_map(|row| row.jobs());
-        let leaves = |job: &JobId| observed(*job) == Observed::Active && !fillers.contains(job);
-        let outgoing: Vec<JobId> = others.filter(leaves).collect();
+        let leaves = |job: &JobId| !front.seats.contains_key(job) && !fillers.contains(job);
+        let mut outgoing: Vec<JobId> = self.active.iter().copied().filter(leaves).collect();
+        // In the order of turns, then of numbers.
+        outgoing.sort_by_cached_key(|job| self.matrix.place_of(*job));
         let incoming = front.seats.iter().filter_map(|(job, seat)| {
             let start = match observed(*job) {
                 Observed::Unlaunched => Start::Launch,
@@ -72,6 +73,11 @@ impl Scheduler {
             Left::Parked => entry.observed = Observed::Parked,
             Left::Lost => return self.end(job, Observed::Failed),
         }
+        if left == Left::Active {
+            self.active.insert(job);
+        } else {
+            self.active.remove(&job);
+        }
         if left == planned {
             entry.failures = 0;
         }
@@ -85,6 +91,7 @@ impl Scheduler {
         entry.failures += 1;
         if entry.failures >= self.config.switch_failures_max && !entry.abandoned {
             entry.abandoned = true;
+            self.dying.insert(job);
             decisions.push(Decision::Abandon { job, failures: entry.failures });
         }
     }
