@@ -16,7 +16,10 @@
 //! | [`study`] | a grid of runs over parameters and seeds, on several threads |
 //! | [`trend`] | the classes C, I, SI, SD, D, and their limits |
 //! | [`table`] | Table 4.1: what a parameter does to the coscheduling degree |
+//! | [`compare`] | all schedulers on one cluster |
+//! | [`show`] | both as Markdown |
 
+pub mod compare;
 pub mod memory;
 mod messages;
 pub mod models;
@@ -25,6 +28,7 @@ pub mod program;
 pub mod report;
 mod run;
 pub mod shape;
+pub mod show;
 mod strobes;
 pub mod study;
 pub mod table;
