@@ -11,7 +11,8 @@
 //! | [`program`] | arrivals; when a task communicates, by seed |
 //! | [`memory`] | what it costs when the tasks of a node do not fit |
 //! | `node` | one node: its tasks, its processor |
-//! | `run`, `messages`, `strobes` | the loop over time; requests and replies; slots and buffered messages |
+//! | `run`, `orders` | the loop over time; what a scheduler is told, and doing what it says |
+//! | `messages`, `strobes` | requests and replies; slots and buffered messages |
 //! | [`report`] | the metrics of the CMC model and the times, per task, node and system |
 //! | [`study`] | a grid of runs over parameters and seeds, on several threads |
 //! | [`trend`] | the classes C, I, SI, SD, D, and their limits |
@@ -24,6 +25,7 @@ pub mod memory;
 mod messages;
 pub mod models;
 mod node;
+mod orders;
 pub mod program;
 pub mod report;
 mod run;

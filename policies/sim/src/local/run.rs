@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use coswitch_policies::local::{
-    NodeDecision, NodeEvent,
+    NodeEvent,
     explicit::{Console, Slices},
 };
 use coswitch_policies::{JobId, NodeId, SimTime};
@@ -12,7 +12,7 @@ use coswitch_policies::{JobId, NodeId, SimTime};
 use super::{
     Crowding, LocalModel, LocalReport, Shape, ShapeError,
     messages::{Message, Outbox},
-    node::{Address, Doing, Due, Node, Place},
+    node::{Address, Due, Node, Place},
     program::{Arrivals, Newcomer},
 };
 
@@ -51,18 +51,18 @@ pub(super) struct World<'a> {
     pub(super) model: &'a LocalModel,
     pub(super) nodes: Vec<Node>,
     pub(super) residents: BTreeMap<JobId, BTreeSet<Address>>,
-    agenda: BTreeMap<Key, Scheduled>,
+    pub(super) agenda: BTreeMap<Key, Scheduled>,
     sequence: u64,
     processor_keys: Vec<Option<Key>>,
-    timer_keys: Vec<Option<Key>>,
-    touched: BTreeSet<NodeId>,
+    pub(super) timer_keys: Vec<Option<Key>>,
+    pub(super) touched: BTreeSet<NodeId>,
     /// Messages of this instant, in order; then who has to wait.
     pub(super) sent: VecDeque<(Address, Message)>,
     pub(super) waits: VecDeque<Address>,
     pub(super) outbox: Outbox,
-    console: Option<Console>,
+    pub(super) console: Option<Console>,
     /// Slices that the console sends to all nodes, once the event at hand is done with.
-    broadcast: Option<Slices>,
+    pub(super) broadcast: Option<Slices>,
     pub(super) now: SimTime,
     ended: u32,
     pub(super) measured: LocalReport,
@@ -209,71 +209,6 @@ impl<'a> World<'a> {
         }
         self.measured.tasks.push(record);
         self.tell(task.node, NodeEvent::Finished { task: task.task });
-    }
-
-    /// The running task leaves the processor.
-    pub(super) fn leave(&mut self, node: NodeId, place: Place) {
-        let state = &mut self.nodes[index(node)];
-        if let Some((task, _)) = state.running.take() {
-            state.set_place(self.now, task, place);
-        }
-    }
-
-    /// Tells a node's scheduler what happened and does what it says.
-    pub(super) fn tell(&mut self, node: NodeId, event: NodeEvent) {
-        self.nodes[index(node)].settle(self.now);
-        self.touched.insert(node);
-        let mut decisions = Vec::new();
-        let told = self.nodes[index(node)].scheduler.on_event(self.now, event, &mut decisions);
-        if let Err(error) = told {
-            panic!("node and scheduler agree on what runs, yet {node} failed to {error}");
-        }
-        for decision in decisions {
-            self.carry_out(node, decision);
-        }
-    }
-
-    fn carry_out(&mut self, node: NodeId, decision: NodeDecision) {
-        match decision {
-            NodeDecision::Run { task, slice } => {
-                self.leave(node, Place::Ready);
-                let state = &mut self.nodes[index(node)];
-                state.set_place(self.now, task, Place::Running);
-                state.running = Some((task, Doing::Computing));
-                state.slice_ends = self.now.after(slice);
-                self.measured.dispatches += 1;
-                self.on_dispatched(Address { node, task });
-            }
-            NodeDecision::Spin { task, at_most } => {
-                let until = at_most.map(|span| self.now.after(span));
-                let state = &mut self.nodes[index(node)];
-                state.set_place(self.now, task, Place::Running);
-                state.running = Some((task, Doing::Spinning { until }));
-            }
-            NodeDecision::Idle => self.leave(node, Place::Ready),
-            NodeDecision::SetTimer { at } => {
-                let key = self.schedule(at, Scheduled::Timer(node));
-                if let Some(old) = self.timer_keys[index(node)].replace(key) {
-                    self.agenda.remove(&old);
-                }
-            }
-            NodeDecision::ReportLoad { index } => {
-                let console = self.console.as_mut().expect("only balanced nodes report their load");
-                let news = console.on_load(node, index).expect("the console knows all nodes");
-                self.broadcast = news.or(self.broadcast);
-            }
-            NodeDecision::Left { account, .. } => {
-                let record = self.measured.tasks.last_mut().expect("a task that left was recorded");
-                record.account = account;
-            }
-        }
-    }
-
-    fn on_dispatched(&mut self, task: Address) {
-        self.take_mail(task);
-        if self.nodes[index(task.node)].tasks[&task.task].lacks > 0 {
-            self.waits.push_back(task);
-        }
     }
 
     pub(super) fn schedule(&mut self, at: SimTime, what: Scheduled) -> Key {

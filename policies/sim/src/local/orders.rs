@@ -1,0 +1,76 @@
+//! Between a node and its scheduler: telling it what happened, and doing what it says.
+
+use coswitch_policies::NodeId;
+use coswitch_policies::local::{NodeDecision, NodeEvent};
+
+use super::{
+    node::{Address, Doing, Place},
+    run::{Scheduled, World, index},
+};
+
+impl World<'_> {
+    /// The running task leaves the processor.
+    pub(super) fn leave(&mut self, node: NodeId, place: Place) {
+        let state = &mut self.nodes[index(node)];
+        if let Some((task, _)) = state.running.take() {
+            state.set_place(self.now, task, place);
+        }
+    }
+
+    /// Tells a node's scheduler what happened and does what it says.
+    pub(super) fn tell(&mut self, node: NodeId, event: NodeEvent) {
+        self.nodes[index(node)].settle(self.now);
+        self.touched.insert(node);
+        let mut decisions = Vec::new();
+        let told = self.nodes[index(node)].scheduler.on_event(self.now, event, &mut decisions);
+        if let Err(error) = told {
+            panic!("node and scheduler agree on what runs, yet {node} failed to {error}");
+        }
+        for decision in decisions {
+            self.carry_out(node, decision);
+        }
+    }
+
+    fn carry_out(&mut self, node: NodeId, decision: NodeDecision) {
+        match decision {
+            NodeDecision::Run { task, slice } => {
+                self.leave(node, Place::Ready);
+                let state = &mut self.nodes[index(node)];
+                state.set_place(self.now, task, Place::Running);
+                state.running = Some((task, Doing::Computing));
+                state.slice_ends = self.now.after(slice);
+                self.measured.dispatches += 1;
+                self.on_dispatched(Address { node, task });
+            }
+            NodeDecision::Spin { task, at_most } => {
+                let until = at_most.map(|span| self.now.after(span));
+                let state = &mut self.nodes[index(node)];
+                state.set_place(self.now, task, Place::Running);
+                state.running = Some((task, Doing::Spinning { until }));
+            }
+            NodeDecision::Idle => self.leave(node, Place::Ready),
+            NodeDecision::SetTimer { at } => {
+                let key = self.schedule(at, Scheduled::Timer(node));
+                if let Some(old) = self.timer_keys[index(node)].replace(key) {
+                    self.agenda.remove(&old);
+                }
+            }
+            NodeDecision::ReportLoad { index } => {
+                let console = self.console.as_mut().expect("only balanced nodes report their load");
+                let news = console.on_load(node, index).expect("the console knows all nodes");
+                self.broadcast = news.or(self.broadcast);
+            }
+            NodeDecision::Left { account, .. } => {
+                let record = self.measured.tasks.last_mut().expect("a task that left was recorded");
+                record.account = account;
+            }
+        }
+    }
+
+    fn on_dispatched(&mut self, task: Address) {
+        self.take_mail(task);
+        if self.nodes[index(task.node)].tasks[&task.task].lacks > 0 {
+            self.waits.push_back(task);
+        }
+    }
+}
