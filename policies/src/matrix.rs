@@ -157,6 +157,11 @@ impl Matrix {
         self.rows.iter().find(|row| row.slot == *slot)
     }
 
+    /// The number of the row that holds `job`.
+    pub(crate) fn slot_of(&self, job: JobId) -> Option<SlotId> {
+        self.homes.get(&job).copied()
+    }
+
     /// The place of the row that holds `job`, counted from the front.
     pub(crate) fn place_of(&self, job: JobId) -> Option<usize> {
         let slot = self.homes.get(&job)?;

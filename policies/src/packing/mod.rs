@@ -52,11 +52,14 @@ pub struct Landing {
     pub slot: SlotId,
     /// Its ranks on the nodes.
     pub placement: Placement,
-    /// Who was in the row already.
+    /// Who was in the row already; of very many the first hundred, for a cluster may run thousands side by side.
     pub beside: Vec<JobId>,
     /// The rows that were asked before, and what they lacked.
     pub refused_by: Vec<(SlotId, Misfit)>,
 }
+
+/// How many jobs a [`Landing`] names.
+const BESIDE_MAX: usize = 100;
 
 /// A job that changed its row: forward where room appeared, or in an exchange that mixes the rows better.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,7 +131,7 @@ fn pack_one(matrix: &mut Matrix, job: &JobSpec, first: usize, packing: Packing) 
 /// Who else is in the row of `job`.
 pub(crate) fn beside(matrix: &Matrix, job: JobId) -> Vec<JobId> {
     let row = matrix.row_of(job).into_iter().flat_map(|row| row.jobs());
-    row.filter(|other| *other != job).collect()
+    row.filter(|other| *other != job).take(BESIDE_MAX).collect()
 }
 
 /// Puts `job` where the search wants it, in a new row where `index` is past the last.
@@ -196,8 +199,12 @@ fn land(
     refused_by: Vec<(SlotId, Misfit)>,
 ) -> Landing {
     let row = &matrix.rows()[index];
-    let landing =
-        Landing { slot: row.slot, placement: placement.clone(), beside: row.jobs().collect(), refused_by };
+    let landing = Landing {
+        slot: row.slot,
+        placement: placement.clone(),
+        beside: row.jobs().take(BESIDE_MAX).collect(),
+        refused_by,
+    };
     matrix.seat(index, Seat { spec: job.clone(), placement });
     landing
 }

@@ -23,6 +23,7 @@
 //! working sets in memory never exceed a node's capacity (`batch`, `gang`, `hybrid`).
 
 mod config;
+mod presence;
 mod settle;
 mod state;
 mod switch;
@@ -40,6 +41,7 @@ use crate::{
     SwitchPlan, TimerId,
     packing::{self, pairing::Fractions},
 };
+use presence::Presence;
 use state::Entry;
 use turn::Running;
 
@@ -51,8 +53,8 @@ pub struct Scheduler {
     jobs: BTreeMap<JobId, Entry>,
     /// Jobs no row may take yet, first come first served.
     queue: VecDeque<JobId>,
-    /// The jobs in memory and running.
-    active: BTreeSet<JobId>,
+    /// Who is in memory, and who should be.
+    presence: Presence,
     /// Abandoned jobs whose end the executor still owes.
     dying: BTreeSet<JobId>,
     /// The one switch being carried out.
@@ -84,7 +86,7 @@ impl Scheduler {
             matrix,
             jobs: BTreeMap::new(),
             queue: VecDeque::new(),
-            active: BTreeSet::new(),
+            presence: Presence::default(),
             dying: BTreeSet::new(),
             under_way: None,
             running: None,
@@ -165,6 +167,7 @@ impl Scheduler {
             let shape = self.matrix.shape_of(&entry.spec).expect("a queued job fits the empty cluster");
             let Some(landing) = packing::pack(&mut self.matrix, &entry.spec, shape, first) else { return };
             entry.landing = Some(landing.clone());
+            self.presence.on_seated(job, landing.slot);
             self.queue.pop_front();
             decisions.push(Decision::Admitted { job, landing });
         }
@@ -177,6 +180,7 @@ impl Scheduler {
             packing::pack_all(&mut self.matrix, &jobs, first, self.config.packing, fractions)
         {
             self.jobs.get_mut(&job).expect("a queued job is known").landing = Some(landing.clone());
+            self.presence.on_seated(job, landing.slot);
             decisions.push(Decision::Admitted { job, landing });
         }
     }
@@ -192,7 +196,7 @@ impl Scheduler {
         let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.observed.is_ended()) else { return };
         entry.observed = how;
         entry.landing = None;
-        self.active.remove(&job);
+        self.presence.on_ended(job);
         self.dying.remove(&job);
         self.fractions.forget(job);
         if self.matrix.unseat(job).is_some() {

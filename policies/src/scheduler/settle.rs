@@ -3,19 +3,21 @@
 use std::collections::BTreeSet;
 
 use super::{Scheduler, state::Observed, turn::Running};
-use crate::{Decision, JobId, Landing, Policy, SimTime, SlotId, packing};
+use crate::{Decision, JobId, Landing, Policy, Row, SimTime, SlotId, packing};
 
 impl Scheduler {
     pub(super) fn settle(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
         if self.matrix.drop_empty_rows() {
             self.running = None;
         }
+        self.presence.follow(&self.matrix);
         if self.may_act() {
             self.admit(now, decisions);
             if self.strobe() {
                 self.mix_rows(decisions);
             }
             self.unify_slots(now, decisions);
+            self.presence.follow(&self.matrix);
             self.under_way = self.plan_switch();
             if let Some(plan) = &self.under_way {
                 self.switches += 1;
@@ -57,7 +59,9 @@ impl Scheduler {
         let place = |scheduler: &Self, slot: SlotId| {
             scheduler.matrix.rows().iter().position(|row| row.slot == slot).expect("no row falls empty")
         };
-        for step in packing::pairing::improve(&mut self.matrix, &movable, &rooted, &self.fractions, 0) {
+        let steps = packing::pairing::improve(&mut self.matrix, &movable, &rooted, &self.fractions, 0);
+        self.presence.refresh(&self.matrix);
+        for step in steps {
             let later = place(self, step.from) < place(self, step.to);
             self.jobs.get_mut(&step.job).expect("a seated job is known").put_back = later;
             self.note_move(&step);
@@ -90,6 +94,9 @@ impl Scheduler {
             self.room_appeared = true;
         }
         self.matrix.drop_empty_rows();
+        if !moves.is_empty() {
+            self.presence.refresh(&self.matrix);
+        }
         for (step, _) in moves {
             self.note_move(&step);
             decisions.push(Decision::Moved(step));
@@ -106,7 +113,7 @@ impl Scheduler {
     /// Begins the turn when a job of the front row runs, keeps its timer, tells what changed.
     fn tend_turn(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
         let Some(front) = self.matrix.front() else { return };
-        let mut active: Vec<JobId> = front.jobs().filter(|job| self.active.contains(job)).collect();
+        let mut active = self.present(front);
         let turning = self.under_way.as_ref().is_some_and(|plan| !plan.is_activation());
         if self.running.is_none() && !active.is_empty() && !turning {
             self.running = Some(Running::new(front.slot, now));
@@ -121,6 +128,16 @@ impl Scheduler {
         };
         decisions.extend(running.tell(active));
         decisions.extend(set);
+    }
+
+    /// The jobs of the front row that run.
+    fn present(&self, front: &Row) -> Vec<JobId> {
+        let absent = self.presence.absent();
+        if absent.is_empty() {
+            front.jobs().collect()
+        } else {
+            front.jobs().filter(|job| !absent.contains(job)).collect()
+        }
     }
 
     fn tell_done(&mut self, decisions: &mut Vec<Decision>) {

@@ -8,7 +8,7 @@ use crate::{Astray, Decision, Incoming, JobId, Left, Start, SwitchId, SwitchPlan
 impl Scheduler {
     /// The jobs of other rows that go on in the turn of the front row: only who is in memory, for no switch is made for them.
     pub(super) fn fillers(&self) -> BTreeSet<JobId> {
-        let active = |job: JobId| self.active.contains(&job);
+        let active = |job: JobId| self.presence.is_active(job);
         let fillers = alternate::fillers(&self.matrix, 0, self.config.alternate, active);
         fillers.into_iter().map(|filler| filler.job).collect()
     }
@@ -16,19 +16,19 @@ impl Scheduler {
     /// What has to leave and to come so that exactly the front row and its fillers are in memory; `None` where that is so.
     pub(super) fn plan_switch(&self) -> Option<SwitchPlan> {
         let front = self.matrix.front()?;
-        let observed = |job: JobId| self.jobs[&job].observed;
+        debug_assert!(self.presence.is_exact(&self.matrix), "the difference is kept as it changes");
         let fillers = self.fillers();
-        let leaves = |job: &JobId| !front.seats.contains_key(job) && !fillers.contains(job);
-        let mut outgoing: Vec<JobId> = self.active.iter().copied().filter(leaves).collect();
+        let leaves = |job: &JobId| !fillers.contains(job);
+        let mut outgoing: Vec<JobId> = self.presence.astray().iter().copied().filter(leaves).collect();
         // In the order of turns, then of numbers.
         outgoing.sort_by_cached_key(|job| self.matrix.place_of(*job));
-        let incoming = front.seats.iter().filter_map(|(job, seat)| {
-            let start = match observed(*job) {
+        let incoming = self.presence.absent().iter().filter_map(|job| {
+            let start = match self.jobs[job].observed {
                 Observed::Unlaunched => Start::Launch,
                 Observed::Parked => Start::Restore,
                 Observed::Active | Observed::Finished | Observed::Failed => return None,
             };
-            Some(Incoming { job: *job, start, placement: seat.placement.clone() })
+            Some(Incoming { job: *job, start, placement: front.seats[job].placement.clone() })
         });
         let incoming: Vec<Incoming> = incoming.collect();
         let (switch, slot, order) = (SwitchId(self.switches), front.slot, self.config.switching);
@@ -73,11 +73,7 @@ impl Scheduler {
             Left::Parked => entry.observed = Observed::Parked,
             Left::Lost => return self.end(job, Observed::Failed),
         }
-        if left == Left::Active {
-            self.active.insert(job);
-        } else {
-            self.active.remove(&job);
-        }
+        self.presence.on_observed(&self.matrix, job, left == Left::Active);
         if left == planned {
             entry.failures = 0;
         }
