@@ -5,8 +5,14 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `workload` | jobs with the work they have to do, also random ones by seed |
-//! | `cost` | how long things take |
+//! | [`workload`] | where jobs come from: logs, models, random ones by seed |
+//! | [`space`] | space sharing: queues and allocators on a log of any length |
+//! | [`local`] | the schedulers of a node, on a simulated cluster |
+//! | [`picture`], [`table`] | runs as SVG and as comma-separated values |
+//! | [`stats`], [`study`] | confidence intervals; many seeds on several threads |
+//! | [`draw`] | distributions by seed |
+//! | `cost` | how long things take, also fitted from measured runs |
+//! | `resident` | in which order jobs leave and come, and who stays in memory |
 //! | `faults` | what goes wrong, by seed |
 //! | `world` | where every job is and how far it got; who uses which memory |
 //! | `run` | the loop over time |
@@ -18,6 +24,7 @@ mod faults;
 pub mod local;
 pub mod picture;
 mod report;
+mod resident;
 mod run;
 mod seed;
 pub mod space;
@@ -30,6 +37,7 @@ mod world;
 pub use cost::{CostFile, CostFileError, CostModel, CostStep, Moving, Sample, Transfer};
 pub use faults::Faults;
 pub use report::{SimReport, Step};
+pub use resident::{Carrying, Order};
 pub use run::{SimError, simulate};
 pub use seed::Seed;
 pub use workload::{SimJob, WorkloadShape, random_workload};

@@ -6,8 +6,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_policies::{
-    Astray, Bytes, Cluster, ConfigError, Decision, Event, JobId, JobSpec, Left, RejectReason, Scheduler,
-    SchedulerConfig, SimTime, Start, SwitchPlan, TimerId,
+    Astray, Bytes, Cluster, ConfigError, Decision, Event, Incoming, JobId, JobSpec, Left, RejectReason,
+    Scheduler, SchedulerConfig, SimTime, Start, SwitchPlan, TimerId,
     metrics::{RunTimes, SLOWDOWN_FLOOR, Span, measure},
 };
 use thiserror::Error;
@@ -15,6 +15,7 @@ use thiserror::Error;
 use crate::{
     CostModel, Faults, SimJob, SimReport, Step,
     faults::{Misfortune, left_by},
+    resident::Order,
     world::{Ending, World},
 };
 
@@ -39,6 +40,10 @@ enum Due {
     Flushed(SwitchPlan),
     Dumped(SwitchPlan),
     Restored(SwitchPlan),
+    /// Prefetched: the incoming jobs run while the outgoing ones are dumped.
+    Early(SwitchPlan),
+    /// Dumped and restored side by side.
+    Swapped(SwitchPlan),
     Ended(JobId),
 }
 
@@ -54,6 +59,11 @@ struct Simulation {
     next_due: u64,
     now: SimTime,
     done: bool,
+    /// Out of their turn and in memory, in the order of suspension; only with residency.
+    suspended: Vec<JobId>,
+    /// Being dumped by the switch under way.
+    leaving: Vec<JobId>,
+    turn_began: SimTime,
     /// When nodes stopped running jobs for the switch under way.
     exposed_since: Option<SimTime>,
     report: SimReport,
@@ -103,6 +113,9 @@ impl Simulation {
             next_due: 0,
             now: SimTime::default(),
             done: true,
+            suspended: Vec::new(),
+            leaving: Vec::new(),
+            turn_began: SimTime::default(),
             exposed_since: None,
             report: SimReport {
                 journal: Vec::new(),
@@ -175,6 +188,8 @@ impl Simulation {
             Due::Flushed(plan) => self.on_flushed(plan),
             Due::Dumped(plan) => self.on_dumped(plan),
             Due::Restored(plan) => self.on_restored(&plan),
+            Due::Early(plan) => self.on_early(&plan),
+            Due::Swapped(plan) => self.on_swapped(&plan),
             Due::Ended(job) if self.world.is_ended(job) => {}
             Due::Ended(job) => {
                 self.world.end(job);
@@ -223,16 +238,63 @@ impl Simulation {
         let out = self.living(&plan.outgoing);
         out.iter().for_each(|job| self.world.freeze(*job));
         self.exposed_since = (!plan.is_activation() || self.world.is_idle()).then_some(self.now);
-        let (most, all) = self.world.bytes_of(out.iter().copied());
+        let incoming = self.coming(&plan);
+        self.choose_who_leaves(out, &incoming);
+        let (most, all) = self.world.bytes_of(self.leaving.iter().copied());
         self.report.switches += u32::from(!plan.is_activation());
         self.report.bytes_out = self.report.bytes_out.saturating_add(all);
-        self.due(self.now.after(self.cost.dump.time(most)), Due::Dumped(plan));
+        let dump = self.cost.dump.time(most);
+        let order = self.cost.carrying.order;
+        if order == Order::Sequential || plan.is_activation() || !self.world.holds_also(&incoming) {
+            return self.due(self.now.after(dump), Due::Dumped(plan));
+        }
+        let restore = self.bring_in(&incoming);
+        let left = order.left_of(restore, self.now.since(self.turn_began));
+        if order == Order::Prefetch {
+            self.due(self.now.after(left), Due::Early(plan.clone()));
+        }
+        self.due(self.now.after(dump.max(left)), Due::Swapped(plan));
     }
 
-    fn on_dumped(&mut self, plan: SwitchPlan) {
-        let out = self.living(&plan.outgoing);
-        let mut astray = self.misfortune.dumps(&out);
-        for job in out {
+    /// Without residency all outgoing jobs leave; with it, those suspended last, as far as the incoming ones need room.
+    fn choose_who_leaves(&mut self, out: Vec<JobId>, incoming: &[Incoming]) {
+        if !self.cost.carrying.resident {
+            self.leaving = out;
+            return;
+        }
+        let comes = |job: &JobId| incoming.iter().any(|incoming| incoming.job == *job);
+        let mut suspended = self.living(&self.suspended);
+        suspended.retain(|job| self.world.is_present(*job) && !comes(job) && !out.contains(job));
+        suspended.extend(out);
+        self.leaving = self.world.evictions(&suspended, incoming);
+        suspended.retain(|job| !self.leaving.contains(job));
+        self.suspended = suspended;
+    }
+
+    /// Those of the plan that have not ended.
+    fn coming(&self, plan: &SwitchPlan) -> Vec<Incoming> {
+        plan.incoming.iter().filter(|incoming| !self.world.is_ended(incoming.job)).cloned().collect()
+    }
+
+    /// Takes memory for those that are not resident; says how long it takes until all could run.
+    fn bring_in(&mut self, incoming: &[Incoming]) -> Duration {
+        let absent: Vec<&Incoming> = incoming.iter().filter(|i| !self.world.is_present(i.job)).collect();
+        absent.iter().for_each(|i| self.world.enter(i.job, &i.placement));
+        let restored = absent.iter().filter(|i| i.start == Start::Restore).map(|i| i.job);
+        let (most, all) = self.world.bytes_of(restored);
+        self.report.bytes_in = self.report.bytes_in.saturating_add(all);
+        let launches = absent.iter().any(|i| i.start == Start::Launch);
+        let launch = if launches { self.cost.launch } else { Duration::ZERO };
+        self.cost.restore.time(most).max(launch)
+    }
+
+    /// The dumps are over. Says who is elsewhere than planned because of a dump that failed.
+    fn end_dumps(&mut self, plan: &SwitchPlan) -> Vec<Astray> {
+        let leaving = std::mem::take(&mut self.leaving);
+        let leaving = self.living(&leaving);
+        let planned: Vec<JobId> = leaving.iter().copied().filter(|job| plan.outgoing.contains(job)).collect();
+        let mut astray = self.misfortune.dumps(&planned);
+        for job in leaving {
             match astray.iter().find(|astray| astray.job == job).map(|astray| astray.left) {
                 None => self.world.leave(job),
                 Some(Left::Lost) => self.lose(job),
@@ -242,17 +304,36 @@ impl Simulation {
         if !astray.is_empty() {
             let not_begun = plan.incoming.iter().map(|i| Astray { job: i.job, left: left_by(i.start) });
             astray.extend(not_begun);
+        }
+        astray
+    }
+
+    fn on_dumped(&mut self, plan: SwitchPlan) {
+        let astray = self.end_dumps(&plan);
+        if !astray.is_empty() {
             return self.end_switch(&plan, astray);
         }
-        let incoming = plan.incoming.iter().filter(|i| !self.world.is_ended(i.job));
-        let incoming: Vec<_> = incoming.cloned().collect();
-        incoming.iter().for_each(|i| self.world.enter(i.job, &i.placement));
-        let restored = incoming.iter().filter(|i| i.start == Start::Restore).map(|i| i.job);
-        let (most, all) = self.world.bytes_of(restored);
-        self.report.bytes_in = self.report.bytes_in.saturating_add(all);
-        let launches = incoming.iter().any(|i| i.start == Start::Launch);
-        let launch = if launches { self.cost.launch } else { Duration::ZERO };
-        self.due(self.now.after(self.cost.restore.time(most).max(launch)), Due::Restored(plan));
+        let restore = self.bring_in(&self.coming(&plan));
+        self.due(self.now.after(restore), Due::Restored(plan));
+    }
+
+    fn on_early(&mut self, plan: &SwitchPlan) {
+        let coming = self.coming(plan);
+        coming.iter().for_each(|incoming| self.world.thaw(incoming.job));
+        if let Some(from) = self.exposed_since.take() {
+            self.report.times.switches.push(Span { from, to: self.now });
+        }
+    }
+
+    fn on_swapped(&mut self, plan: &SwitchPlan) {
+        let astray = self.end_dumps(plan);
+        if astray.is_empty() {
+            return self.on_restored(plan);
+        }
+        for incoming in self.coming(plan) {
+            self.world.leave(incoming.job);
+        }
+        self.end_switch(plan, astray);
     }
 
     fn on_restored(&mut self, plan: &SwitchPlan) {
@@ -261,6 +342,8 @@ impl Simulation {
             let left = astray.iter().find(|astray| astray.job == job).map(|astray| astray.left);
             match left {
                 _ if self.world.is_ended(job) => {}
+                // Prefetched ones run already.
+                None if self.world.is_running(job) => {}
                 None => self.world.thaw(job),
                 Some(Left::Lost) => self.lose(job),
                 Some(_) => self.world.leave(job),
@@ -273,6 +356,7 @@ impl Simulation {
         if let Some(from) = self.exposed_since.take() {
             self.report.times.switches.push(Span { from, to: self.now });
         }
+        self.turn_began = self.now;
         let switch = plan.switch;
         let event = if astray.is_empty() {
             Event::SwitchDone { switch }

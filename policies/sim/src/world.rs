@@ -1,13 +1,20 @@
 //! The simulated cluster: where every job is, how far it got, and who uses which memory.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use coswitch_policies::{
-    Bytes, Cluster, JobId, JobSpec, NodeId, Placement, SimTime,
+    Bytes, Cluster, Incoming, JobId, JobSpec, NodeId, Placement, SimTime,
     metrics::{JobTimes, Span},
 };
 
-use crate::{SimJob, cost::CostModel, cost::Slowdown};
+use crate::{
+    SimJob,
+    cost::{CostModel, Slowdown},
+    resident,
+};
 
 /// Where a job is. Only `Running` progresses; `Running` and `Frozen` take memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +50,8 @@ pub(crate) struct World {
     cluster: Cluster,
     cost: CostModel,
     lives: BTreeMap<JobId, Life>,
+    /// Those that take memory: whatever is looked for at an instant is among them.
+    present: BTreeSet<JobId>,
     now: SimTime,
     pub(crate) memory_peak: Vec<Bytes>,
 }
@@ -50,7 +59,14 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(cluster: Cluster, cost: CostModel) -> Self {
         let memory_peak = vec![Bytes(0); cluster.len()];
-        Self { cluster, cost, lives: BTreeMap::new(), now: SimTime::default(), memory_peak }
+        Self {
+            cluster,
+            cost,
+            lives: BTreeMap::new(),
+            present: BTreeSet::new(),
+            now: SimTime::default(),
+            memory_peak,
+        }
     }
 
     pub(crate) fn add(&mut self, job: &SimJob, crashes: bool) {
@@ -73,11 +89,10 @@ impl World {
 
     /// The job that ends next by itself, and when; the lowest number where several do.
     pub(crate) fn next_end(&self) -> Option<(SimTime, JobId)> {
-        let running = self.lives.iter().filter(|(_, life)| matches!(life.place, Place::Running { .. }));
-        running
+        self.running()
             .map(|(job, life)| {
                 let to_do = life.left.saturating_sub(life.dies_at.unwrap_or_default());
-                (self.now.after(self.pace(life).time_for(to_do)), *job)
+                (self.now.after(self.pace(life).time_for(to_do)), job)
             })
             .min()
     }
@@ -85,13 +100,8 @@ impl World {
     /// Lets time pass in which nothing changes.
     pub(crate) fn advance(&mut self, to: SimTime) {
         let span = to.since(self.now);
-        let running = |life: &Life| matches!(life.place, Place::Running { .. });
-        let done: Vec<(JobId, Duration)> = self
-            .lives
-            .iter()
-            .filter(|(_, life)| running(life))
-            .map(|(job, life)| (*job, self.pace(life).work_in(span)))
-            .collect();
+        let done: Vec<(JobId, Duration)> =
+            self.running().map(|(job, life)| (job, self.pace(life).work_in(span))).collect();
         for (job, work) in done {
             let life = self.life(job);
             life.left = life.left.saturating_sub(work);
@@ -111,6 +121,7 @@ impl World {
         self.stop(job);
         let at = self.now;
         self.life(job).place = Place::Ended { at };
+        self.present.remove(&job);
     }
 
     pub(crate) fn is_ended(&self, job: JobId) -> bool {
@@ -122,6 +133,7 @@ impl World {
         let life = self.life(job);
         life.placement = placement.clone();
         life.place = Place::Frozen;
+        self.present.insert(job);
         self.note_memory();
     }
 
@@ -141,11 +153,17 @@ impl World {
     pub(crate) fn leave(&mut self, job: JobId) {
         self.stop(job);
         self.life(job).place = Place::Outside;
+        self.present.remove(&job);
+    }
+
+    /// Whether the job progresses.
+    pub(crate) fn is_running(&self, job: JobId) -> bool {
+        matches!(self.lives[&job].place, Place::Running { .. })
     }
 
     /// Whether any job runs.
     pub(crate) fn is_idle(&self) -> bool {
-        !self.lives.values().any(|life| matches!(life.place, Place::Running { .. }))
+        self.running().next().is_none()
     }
 
     /// What `jobs` have on the node where they have most, and in all.
@@ -158,6 +176,54 @@ impl World {
     /// What was measured of the jobs that ended.
     pub(crate) fn times(&self) -> Vec<JobTimes> {
         self.lives.values().filter_map(Life::times).collect()
+    }
+
+    /// Of `candidates`, the last first, those that must leave so that `incoming` (where it is not here already) fits beside what
+    /// stays. See [`crate::resident`].
+    pub(crate) fn evictions(&self, candidates: &[JobId], incoming: &[Incoming]) -> Vec<JobId> {
+        let mut excess = self.excess(incoming);
+        let of = |job: JobId| {
+            let life = &self.lives[&job];
+            life.placement
+                .blocks()
+                .iter()
+                .map(|block| (block.node, life.spec.memory_of(block.ranks).0))
+                .collect()
+        };
+        resident::evictions(candidates, &mut excess, of)
+    }
+
+    /// Whether `incoming` fits beside all that is here.
+    pub(crate) fn holds_also(&self, incoming: &[Incoming]) -> bool {
+        self.excess(incoming).iter().all(|excess| *excess <= 0)
+    }
+
+    /// Whether the job takes memory.
+    pub(crate) fn is_present(&self, job: JobId) -> bool {
+        self.present.contains(&job)
+    }
+
+    /// By node, how many bytes too many there were with `incoming` beside all that is here.
+    fn excess(&self, incoming: &[Incoming]) -> Vec<i128> {
+        let mut excess: Vec<i128> = self.cluster.nodes().map(|(_, has)| -i128::from(has.0)).collect();
+        let mut add = |placement: &Placement, spec: &JobSpec| {
+            for block in placement.blocks() {
+                excess[block.node.0 as usize] += i128::from(spec.memory_of(block.ranks).0);
+            }
+        };
+        self.here().for_each(|life| add(&life.placement, &life.spec));
+        let absent = incoming.iter().filter(|incoming| !self.is_present(incoming.job));
+        absent.for_each(|incoming| add(&incoming.placement, &self.lives[&incoming.job].spec));
+        excess
+    }
+
+    fn here(&self) -> impl Iterator<Item = &Life> {
+        self.present.iter().map(|job| &self.lives[job])
+    }
+
+    fn running(&self) -> impl Iterator<Item = (JobId, &Life)> {
+        let all = self.present.iter().map(|job| (*job, &self.lives[job]));
+        all.filter(|(_, life)| matches!(life.place, Place::Running { .. }))
     }
 
     fn life(&mut self, job: JobId) -> &mut Life {
@@ -174,7 +240,7 @@ impl World {
 
     fn pace(&self, life: &Life) -> Slowdown {
         let on = |node: NodeId| {
-            let here = || self.lives.values().filter(|life| life.takes_memory());
+            let here = || self.here();
             let ranks = here()
                 .filter(|life| matches!(life.place, Place::Running { .. }))
                 .map(|life| life.placement.count_on(node))
@@ -187,17 +253,13 @@ impl World {
 
     fn note_memory(&mut self) {
         for (node, peak) in (0..).map(NodeId).zip(&mut self.memory_peak) {
-            let here = self.lives.values().filter(|life| life.takes_memory());
+            let here = self.present.iter().map(|job| &self.lives[job]);
             *peak = (*peak).max(here.map(|life| life.memory_on(node)).sum());
         }
     }
 }
 
 impl Life {
-    const fn takes_memory(&self) -> bool {
-        matches!(self.place, Place::Running { .. } | Place::Frozen)
-    }
-
     fn memory_on(&self, node: NodeId) -> Bytes {
         self.spec.memory_of(self.placement.count_on(node))
     }

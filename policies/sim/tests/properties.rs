@@ -11,7 +11,9 @@ use coswitch_policies::{
     Bytes, Cluster, Decision, Event, JobId, Left, MemoryRule, Observed, Policy, Scheduler, SchedulerConfig,
     SwitchPlan,
 };
-use coswitch_sim::{CostModel, Faults, SimJob, SimReport, Step, WorkloadShape, random_workload, simulate};
+use coswitch_sim::{
+    Carrying, CostModel, Faults, Order, SimJob, SimReport, Step, WorkloadShape, random_workload, simulate,
+};
 use proptest::prelude::*;
 
 const STEPS_MAX: usize = 200_000;
@@ -22,11 +24,12 @@ struct Case {
     config: SchedulerConfig,
     jobs: Vec<SimJob>,
     faults: Faults,
+    carrying: Carrying,
 }
 
 impl Case {
     fn run(&self) -> SimReport {
-        let cost = CostModel::default();
+        let cost = CostModel { carrying: self.carrying, ..CostModel::default() };
         simulate(&self.cluster, &self.config, &self.jobs, &cost, self.faults, STEPS_MAX)
             .unwrap_or_else(|error| panic!("{error}"))
     }
@@ -57,12 +60,19 @@ fn cases(faults: impl Strategy<Value = Faults>) -> impl Strategy<Value = Case> {
                 ..SchedulerConfig::new(policy, Duration::from_millis(quantum))
             }
         });
-    (cluster, config, jobs, faults).prop_map(|(cluster, config, jobs, faults)| Case {
+    (cluster, config, jobs, faults, carrying()).prop_map(|(cluster, config, jobs, faults, carrying)| Case {
         cluster,
         config,
         jobs,
         faults,
+        carrying,
     })
+}
+
+/// However a switch is carried out, the scheduler's rules hold and no node is exceeded.
+fn carrying() -> impl Strategy<Value = Carrying> {
+    let order = prop_oneof![Just(Order::Sequential), Just(Order::Overlapped), Just(Order::Prefetch)];
+    (order, any::<bool>()).prop_map(|(order, resident)| Carrying { order, resident })
 }
 
 fn some_faults() -> impl Strategy<Value = Faults> {

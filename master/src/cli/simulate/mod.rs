@@ -20,6 +20,7 @@ use std::{
 use anyhow::Context;
 use coswitch_policies::{Bytes, Policy, parse_duration};
 use coswitch_sim::{
+    Order,
     space::{AllocatorName, QueueName},
     workload::memory::MemoryModel,
 };
@@ -45,7 +46,7 @@ pub(crate) struct Simulate {
     /// Take only the first so many jobs.
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// Share time under this policy: batch, cosched, gang or hybrid.
+    /// Share time under this policy: batch, cosched, gang, hybrid or paired.
     #[arg(long, value_parser = policy)]
     policy: Option<Policy>,
     /// How long a slot stays active.
@@ -78,6 +79,12 @@ pub(crate) struct Simulate {
     /// How long switches take: a file of costs, or the directory of a run (the costs are fitted from its journal).
     #[arg(long, value_name = "PATH")]
     costs: Option<PathBuf>,
+    /// In which order the jobs of two slots change places: sequential, overlapped or prefetch.
+    #[arg(long, value_parser = order, default_value = "sequential")]
+    switching: Order,
+    /// Let jobs out of their turn stay in memory while there is room.
+    #[arg(long)]
+    residency: bool,
     /// Write every job of the first seed to this file, as comma-separated values.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
@@ -88,6 +95,10 @@ pub(crate) struct Simulate {
 
 fn policy(text: &str) -> Result<Policy, String> {
     serde_json::from_value(text.into()).map_err(|_| format!("there is no policy `{text}`"))
+}
+
+fn order(text: &str) -> Result<Order, String> {
+    serde_json::from_value(text.into()).map_err(|_| format!("there is no order `{text}`"))
 }
 
 impl Simulate {

@@ -107,7 +107,7 @@ fn keep(arguments: &Simulate, answer: &Simulated, log: &Log, run: &Run, nodes: u
 }
 
 /// The name a policy has in files and on the command line.
-fn word(value: &impl serde::Serialize) -> String {
+pub(super) fn word(value: &impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(Into::into)).unwrap_or_default()
 }
 

@@ -2,7 +2,7 @@
 
 use coswitch_policies::{Bytes, Cluster, JobId, JobSpec, Policy, SchedulerConfig, SimTime};
 use coswitch_sim::{
-    CostModel, Faults, SimJob, SimReport, picture,
+    Carrying, CostModel, Faults, SimJob, SimReport, picture,
     space::Skipped,
     study::each_seed,
     table,
@@ -71,7 +71,13 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
     let answer = Simulated {
         workload: source.as_ref().map_or_else(|| stage.name.clone(), Source::name),
         nodes: u32::try_from(stage.cluster.len()).unwrap_or(u32::MAX),
-        policy: format!("policy {}, quantum {:?}", stage.config.policy, stage.config.quantum),
+        policy: format!(
+            "policy {}, quantum {:?}, switching {}{}",
+            stage.config.policy,
+            stage.config.quantum,
+            super::space::word(&arguments.switching),
+            if arguments.residency { ", resident" } else { "" },
+        ),
         seeds,
         skipped: *skipped,
         figures: figures(&all),
@@ -85,7 +91,8 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
 
 /// From the run file, and from the command line, which goes first.
 fn stage(arguments: &Simulate, is_run_file: bool, source: Option<&Source>) -> Result<Stage, Failure> {
-    let cost = super::costs::load(arguments.costs.as_deref())?;
+    let mut cost = super::costs::load(arguments.costs.as_deref())?;
+    cost.carrying = Carrying { order: arguments.switching, resident: arguments.residency };
     let file = arguments.file.as_deref().filter(|_| is_run_file);
     let Some(file) = file else {
         let nodes = arguments.nodes.or_else(|| source.and_then(Source::nodes));

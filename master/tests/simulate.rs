@@ -1,0 +1,112 @@
+//! `coswitch simulate`, from the command line: the same command, the same bytes.
+
+use std::{
+    fs,
+    io::Write as _,
+    path::Path,
+    process::{Command, Output},
+};
+
+use flate2::{Compression, write::GzEncoder};
+
+fn coswitch(directory: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_coswitch"));
+    command.current_dir(directory).arg("simulate").args(arguments).output().unwrap()
+}
+
+/// What it printed, the jobs and the picture.
+fn everything(directory: &Path, arguments: &[&str]) -> (Vec<u8>, String, String) {
+    let mut all = arguments.to_vec();
+    all.extend(["--output", "json", "--csv", "jobs.csv", "--svg", "run.svg"]);
+    let output = coswitch(directory, &all);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let read = |name| fs::read_to_string(directory.join(name)).unwrap();
+    (output.stdout, read("jobs.csv"), read("run.svg"))
+}
+
+const SPACE: [&str; 9] =
+    ["--lublin", "3000", "--nodes", "64", "--load", "2", "--queue", "easy", "--allocator=m2db"];
+const TURNS: [&str; 10] = [
+    "--lublin",
+    "60",
+    "--nodes",
+    "16",
+    "--load",
+    "20",
+    "--policy",
+    "hybrid",
+    "--memory",
+    "log-uniform:64MiB..900MiB",
+];
+
+#[test]
+fn two_runs_and_any_number_of_threads_give_the_same_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    for arguments in [SPACE.as_slice(), TURNS.as_slice()] {
+        let run = |threads| {
+            let seeds = ["--seeds", "4", "--threads", threads];
+            everything(directory.path(), &[arguments, &seeds].concat())
+        };
+        let alone = run("1");
+        assert_eq!(alone, run("1"), "a second run");
+        assert_eq!(alone, run("2"), "two threads");
+        let answer: serde_json::Value = serde_json::from_slice(&alone.0).unwrap();
+        assert_eq!(answer["seeds"], serde_json::json!([1, 2, 3, 4]));
+        assert!(answer["figures"][0]["half_width"].as_f64().unwrap() > 0.0, "seeds differ");
+        assert!(alone.1.lines().count() > 50 && alone.2.starts_with("<svg"));
+    }
+}
+
+const LOG: &str = "; MaxNodes: 8\n1 0 -1 100 8 -1 -1 8 -1 -1 1 1 1 1 1 1 -1 -1\n\
+                   2 10 -1 50 4 -1 -1 4 -1 -1 1 1 1 1 1 1 -1 -1\n3 20 -1 50 4 -1 -1 4 -1 -1 1 1 1 1 1 1 -1 -1\n";
+
+#[test]
+fn a_zipped_log_is_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a.swf"), LOG).unwrap();
+    let mut zip = GzEncoder::new(Vec::new(), Compression::default());
+    zip.write_all(LOG.as_bytes()).unwrap();
+    fs::write(directory.path().join("a.swf.gz"), zip.finish().unwrap()).unwrap();
+    let plain = everything(directory.path(), &["a.swf"]);
+    assert_eq!(plain.1, everything(directory.path(), &["a.swf.gz"]).1);
+    let jobs: Vec<&str> = plain.1.lines().skip(1).collect();
+    assert_eq!(jobs, ["1,0,8,0,0,100,100,1.0000", "2,0,4,10,90,50,140,2.8000", "3,0,4,20,80,50,130,2.6000"]);
+}
+
+#[test]
+fn a_log_under_a_policy_goes_to_the_scheduler_of_a_run() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a.swf"), LOG).unwrap();
+    let hybrid = ["a.swf", "--policy", "hybrid", "--memory", "64MiB", "--quantum", "10s"];
+    let answer: serde_json::Value = serde_json::from_slice(&everything(directory.path(), &hybrid).0).unwrap();
+    let figure = |name: &str| {
+        let figures = answer["figures"].as_array().unwrap().iter();
+        figures.clone().find(|figure| figure["name"] == name).unwrap()["mean"].as_f64().unwrap()
+    };
+    assert!(figure("switches").abs() < f64::EPSILON, "everything fits in memory");
+    assert!(figure("wait_mean_s") < 1.0 && figure("makespan_s") >= 100.0);
+}
+
+#[test]
+fn what_is_wrong_with_a_workload_is_said_and_ends_with_code_2() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    write("bad.swf", &LOG.replace(" 50 4 ", " fifty 4 "));
+    write("nodes.swf", LOG.trim_start_matches("; MaxNodes: 8\n"));
+    write("good.swf", LOG);
+    write("costs.yaml", "dump: {fixed_s: 0.1, bytes_per_s: 0}\n");
+    let cases: [(&[&str], &str); 6] = [
+        (&["bad.swf"], "line 3: field 4 (run time) is `fifty`"),
+        (&["nodes.swf"], "give --nodes"),
+        (&["none.swf"], "failed to read none.swf"),
+        (&["good.swf", "--seeds", "3"], "every seed of this simulation is the same"),
+        (&["good.swf", "--policy", "gang", "--costs", "costs.yaml"], "is not a rate above zero"),
+        (&["good.swf", "--allocator", "tetris"], "there are first-fit, contiguous"),
+    ];
+    for (arguments, said) in cases {
+        let output = coswitch(directory.path(), arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        assert!(error.contains(said), "{arguments:?} says {error}");
+    }
+}
