@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    Bytes, Cluster, JobSpec, Limits, MemoryRule, Misfit, NodeId, Placement,
+    Bytes, Cluster, JobId, JobSpec, Limits, MemoryRule, Misfit, NodeId, Placement,
     matrix::Seat,
     placement::{Room, Shape, ranks_that_fit, spread},
 };
@@ -32,7 +32,14 @@ pub(crate) struct Load {
     emptiest: BTreeSet<Place>,
     /// How many nodes hold so many jobs; none that is 0.
     by_jobs: BTreeMap<u32, u32>,
+    /// The jobs, the largest first.
+    by_size: BTreeSet<(Reverse<Size>, JobId)>,
+    /// Memory and cells that the jobs take in all.
+    taken: (u128, u64),
 }
+
+/// What a job needs of the node it fills most, then in all; bytes.
+pub(crate) type Size = (u64, u64);
 
 impl Load {
     /// A row without jobs.
@@ -40,17 +47,39 @@ impl Load {
         let cells = vec![Cell::default(); cluster.len()];
         let emptiest = cluster.nodes().map(|(node, capacity)| (0, Reverse(capacity), node.0)).collect();
         let nodes = u32::try_from(cluster.len()).unwrap_or(u32::MAX);
-        Self { cells, emptiest, by_jobs: BTreeMap::from([(0, nodes)]) }
+        Self {
+            cells,
+            emptiest,
+            by_jobs: BTreeMap::from([(0, nodes)]),
+            by_size: BTreeSet::new(),
+            taken: (0, 0),
+        }
     }
 
-    /// A job entered the row.
-    pub(crate) fn add(&mut self, cluster: &Cluster, seat: &Seat) {
+    /// A job of this size entered the row.
+    pub(crate) fn add(&mut self, cluster: &Cluster, seat: &Seat, size: Size) {
+        self.by_size.insert((Reverse(size), seat.spec.id));
+        let (memory, cells) = wants(seat);
+        self.taken = (self.taken.0 + memory, self.taken.1 + cells);
         self.change(cluster, seat, |cell, memory| Cell { jobs: cell.jobs + 1, used: cell.used + memory });
     }
 
-    /// A job left the row.
-    pub(crate) fn remove(&mut self, cluster: &Cluster, seat: &Seat) {
+    /// A job of this size left the row.
+    pub(crate) fn remove(&mut self, cluster: &Cluster, seat: &Seat, size: Size) {
+        self.by_size.remove(&(Reverse(size), seat.spec.id));
+        let (memory, cells) = wants(seat);
+        self.taken = (self.taken.0 - memory, self.taken.1 - cells);
         self.change(cluster, seat, |cell, memory| Cell { jobs: cell.jobs - 1, used: cell.used - memory });
+    }
+
+    /// The jobs, the largest first, of equals the lowest number.
+    pub(crate) fn largest_first(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.by_size.iter().map(|(_, job)| *job)
+    }
+
+    /// Memory and cells that the jobs take in all.
+    pub(crate) const fn taken(&self) -> (u128, u64) {
+        self.taken
     }
 
     fn change(&mut self, cluster: &Cluster, seat: &Seat, change: impl Fn(Cell, u128) -> Cell) {
@@ -131,6 +160,12 @@ impl Load {
     }
 }
 
+/// Memory and cells of a job.
+fn wants(seat: &Seat) -> (u128, u64) {
+    let memory = seat.placement.blocks().iter().map(|block| u128::from(seat.spec.memory_of(block.ranks).0));
+    (memory.sum(), seat.placement.blocks().len() as u64)
+}
+
 fn place(cluster: &Cluster, node: NodeId, cell: Cell) -> Place {
     (cell.jobs, Reverse(free(cluster, node, cell)), node.0)
 }
@@ -145,7 +180,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{JobId, SimTime, placement::plan_placement};
+    use crate::{SimTime, placement::plan_placement};
 
     fn job(id: u32, ranks: u32, mib: u64) -> JobSpec {
         let memory_per_rank = Bytes::mib(mib);
@@ -176,7 +211,7 @@ mod tests {
                 if let Some(placement) = placement {
                     let seat = Seat { spec, placement };
                     prop_assert!(load.holds_in_place(&cluster, limits, &seat));
-                    load.add(&cluster, &seat);
+                    load.add(&cluster, &seat, (mib, 0));
                     seats.push(seat);
                 } else {
                     let open = u32::try_from(rooms.iter().filter(|room| room.open).count()).unwrap();
@@ -189,10 +224,11 @@ mod tests {
                     }
                 }
                 if leaves && !seats.is_empty() {
-                    load.remove(&cluster, &seats.remove(seats.len() / 2));
+                    let seat = seats.remove(seats.len() / 2);
+                    load.remove(&cluster, &seat, (seat.spec.memory_per_rank.0 >> 20, 0));
                 }
             }
-            seats.iter().for_each(|seat| load.remove(&cluster, seat));
+            seats.iter().for_each(|seat| load.remove(&cluster, seat, (seat.spec.memory_per_rank.0 >> 20, 0)));
             prop_assert_eq!(load, Load::empty(&cluster));
         }
     }

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bytes, Cluster, JobId, JobSpec, Limits, NodeId, SlotId,
-    load::Load,
+    Bytes, Cluster, JobId, JobSpec, Limits, MemoryRule, NodeId, SlotId,
+    load::{Load, Size},
     placement::{Placement, Room, Shape},
 };
 
@@ -113,7 +113,9 @@ impl Matrix {
         let mut matrix = Self { rows: rows.into(), ..Self::new(cluster, limits) };
         for row in &matrix.rows {
             let mut load = Load::empty(&matrix.cluster);
-            row.seats.values().for_each(|seat| load.add(&matrix.cluster, seat));
+            for seat in row.seats.values() {
+                load.add(&matrix.cluster, seat, matrix.size_of(&seat.spec));
+            }
             matrix.loads.insert(row.slot, load);
             matrix.homes.extend(row.jobs().map(|job| (job, row.slot)));
         }
@@ -184,8 +186,33 @@ impl Matrix {
     /// # Errors
     /// What the row lacks.
     pub fn plan_in(&self, index: usize, job: &JobSpec, shape: Shape) -> Result<Placement, Misfit> {
-        let load = self.load(index);
-        load.plan(self.limits, job, shape).ok_or_else(|| load.misfit(self.limits, job, shape))
+        self.find_in(index, job, shape).ok_or_else(|| self.load(index).misfit(self.limits, job, shape))
+    }
+
+    /// The same, without the reason.
+    pub(crate) fn find_in(&self, index: usize, job: &JobSpec, shape: Shape) -> Option<Placement> {
+        self.load(index).plan(self.limits, job, shape)
+    }
+
+    /// What `job` needs of the node it fills most, then in all.
+    pub(crate) fn size_of(&self, job: &JobSpec) -> Size {
+        let most = self.shape_of(job).map_or(job.ranks, |shape| shape.most);
+        (job.memory_of(most).0, job.memory().0)
+    }
+
+    /// The jobs of the row at `index`, the largest first.
+    pub(crate) fn largest_first(&self, index: usize) -> impl Iterator<Item = JobId> + '_ {
+        self.load(index).largest_first()
+    }
+
+    /// Whether memory and cells in all would do for all jobs in one row; where not, there is no use in trying.
+    pub(crate) fn might_be_one_row(&self) -> bool {
+        let taken = self.loads.values().map(Load::taken);
+        let (memory, cells) = taken.fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
+        let all: u128 =
+            self.kinds.iter().map(|(capacity, nodes)| u128::from(capacity.0) * u128::from(*nodes)).sum();
+        let open = self.limits.max_per_cell.map(|max| u64::from(max) * self.cluster.len() as u64);
+        (self.limits.memory == MemoryRule::Ignored || memory <= all) && open.is_none_or(|open| cells <= open)
     }
 
     /// Whether a job that must stay where it is (its image lies on its nodes) could join the row at `index`.
@@ -225,8 +252,9 @@ impl Matrix {
     /// Where that breaks an invariant, in debug builds.
     pub(crate) fn seat(&mut self, index: usize, seat: Seat) {
         debug_assert!(self.row_of(seat.spec.id).is_none(), "a job lies in one row only");
+        let size = self.size_of(&seat.spec);
         let row = &mut self.rows[index];
-        self.loads.get_mut(&row.slot).expect("each row has a load").add(&self.cluster, &seat);
+        self.loads.get_mut(&row.slot).expect("each row has a load").add(&self.cluster, &seat, size);
         self.homes.insert(seat.spec.id, row.slot);
         row.seats.insert(seat.spec.id, seat);
         debug_assert_eq!(self.check(), Ok(()), "each cell keeps the limits");
@@ -237,7 +265,8 @@ impl Matrix {
         let slot = self.homes.remove(&job)?;
         let row = self.rows.iter_mut().find(|row| row.slot == slot)?;
         let seat = row.seats.remove(&job)?;
-        self.loads.get_mut(&slot).expect("each row has a load").remove(&self.cluster, &seat);
+        let size = self.size_of(&seat.spec);
+        self.loads.get_mut(&slot).expect("each row has a load").remove(&self.cluster, &seat, size);
         Some(seat)
     }
 

@@ -8,12 +8,14 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `mod` | first fit, best fit, slot unification |
+//! | `mod` | first fit, best fit |
+//! | `unify` | slot unification when jobs end |
 //! | `exact` | branch and bound, bounded in visits |
 //! | `pairing` | what mixing computing and communicating jobs is worth (paper 003 §3.3.3) |
 
 mod exact;
 pub mod pairing;
+mod unify;
 
 use std::{
     cmp::Reverse,
@@ -28,6 +30,7 @@ use crate::{
     placement::Shape,
 };
 use pairing::Fractions;
+pub(crate) use unify::{Unsettled, undo, unify};
 
 /// How jobs that come together are given their rows, where the policy has as many rows as needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,15 +82,9 @@ pub fn sort_for_packing(policy: Policy, matrix: &Matrix, jobs: &mut [JobSpec]) {
     match policy {
         Policy::Batch | Policy::Cosched => jobs.sort_by_key(|job| (job.arrival, job.id)),
         Policy::Gang | Policy::Hybrid | Policy::Paired => {
-            jobs.sort_by_key(|job| (Reverse(size(matrix, job)), job.id))
+            jobs.sort_by_key(|job| (Reverse(matrix.size_of(job)), job.id))
         }
     }
-}
-
-/// What `job` needs of the node it fills most, then in all.
-fn size(matrix: &Matrix, job: &JobSpec) -> (u64, u64) {
-    let most = matrix.shape_of(job).map_or(job.ranks, |shape: Shape| shape.most);
-    (job.memory_of(most).0, job.memory().0)
 }
 
 /// Gives every one of `jobs`, which came together, its row; the policy has as many rows as needed. In the order of `jobs`.
@@ -207,56 +204,4 @@ fn land(
     };
     matrix.seat(index, Seat { spec: job.clone(), placement });
     landing
-}
-
-/// Slot unification: fills the rows from `first` on with jobs of later rows, in the order of turns. Each move comes with the
-/// placement that was given up, for [`undo`].
-///
-/// Every move brings a job's turn nearer. A job that is `rooted` keeps its nodes; another may be placed anew. Rows that this
-/// empties are left to [`Matrix::drop_empty_rows`].
-pub(crate) fn unify(
-    matrix: &mut Matrix,
-    first: usize,
-    rooted: impl Fn(JobId) -> bool,
-) -> Vec<(Move, Placement)> {
-    let mut moves = Vec::new();
-    for to in first..matrix.rows().len() {
-        for from in to + 1..matrix.rows().len() {
-            let seats = matrix.rows()[from].seats.values();
-            let mut jobs: Vec<_> =
-                seats.map(|seat| (Reverse(size(matrix, &seat.spec)), seat.spec.id)).collect();
-            jobs.sort_unstable();
-            moves.extend(jobs.iter().filter_map(|(_, job)| advance(matrix, from, to, *job, rooted(*job))));
-        }
-    }
-    moves
-}
-
-fn advance(
-    matrix: &mut Matrix,
-    from: usize,
-    to: usize,
-    job: JobId,
-    rooted: bool,
-) -> Option<(Move, Placement)> {
-    let seat = &matrix.rows()[from].seats[&job];
-    let placement = if rooted {
-        matrix.holds_in_place(to, seat).then(|| seat.placement.clone())?
-    } else {
-        matrix.plan_in(to, &seat.spec, matrix.shape_of(&seat.spec)?).ok()?
-    };
-    let (from, slot) = (matrix.rows()[from].slot, matrix.rows()[to].slot);
-    let seat = matrix.unseat(job).expect("it was in this row");
-    let before = seat.placement.clone();
-    matrix.seat(to, Seat { placement: placement.clone(), ..seat });
-    Some((Move { job, from, to: slot, placement }, before))
-}
-
-/// Takes `moves` back, the last one first; no row may have been dropped since.
-pub(crate) fn undo(matrix: &mut Matrix, moves: Vec<(Move, Placement)>) {
-    for (Move { job, from, .. }, placement) in moves.into_iter().rev() {
-        let seat = matrix.unseat(job).expect("it was moved");
-        let row = matrix.rows().iter().position(|row| row.slot == from).expect("its row is still there");
-        matrix.seat(row, Seat { placement, ..seat });
-    }
 }

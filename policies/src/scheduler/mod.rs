@@ -39,7 +39,7 @@ pub use state::{JobState, Observed, Wanted};
 use crate::{
     Cluster, Communication, Decision, Event, JobId, JobSpec, Matrix, Policy, RejectReason, SimTime,
     SwitchPlan, TimerId,
-    packing::{self, pairing::Fractions},
+    packing::{self, Packing, Unsettled, pairing::Fractions},
 };
 use presence::Presence;
 use state::Entry;
@@ -63,6 +63,8 @@ pub struct Scheduler {
     running: Option<Running>,
     /// A job left a row, and its room was not offered to later rows yet.
     room_appeared: bool,
+    /// The rows that might take a job of a later row, once that is tried.
+    unsettled: Unsettled,
     /// What is known of how much jobs communicate.
     fractions: Fractions,
     /// Something new is known of it, and the rows were not mixed anew since.
@@ -91,6 +93,7 @@ impl Scheduler {
             under_way: None,
             running: None,
             room_appeared: false,
+            unsettled: Unsettled::default(),
             fractions: Fractions::default(),
             mix_due: false,
             done: true,
@@ -174,6 +177,15 @@ impl Scheduler {
     }
 
     fn admit_all(&mut self, first: usize, decisions: &mut Vec<Decision>) {
+        if self.queue.is_empty() {
+            return;
+        }
+        if self.config.packing != Packing::FirstFit || self.config.policy == Policy::Paired {
+            self.unsettled = Unsettled::All;
+        } else if first > 0 {
+            // Only the active row was passed over.
+            self.unsettled.add(self.matrix.rows()[0].slot);
+        }
         let jobs: Vec<JobSpec> = self.queue.drain(..).map(|job| self.jobs[&job].spec.clone()).collect();
         let fractions = (self.config.policy == Policy::Paired).then_some(&self.fractions);
         for (job, landing) in
@@ -199,7 +211,9 @@ impl Scheduler {
         self.presence.on_ended(job);
         self.dying.remove(&job);
         self.fractions.forget(job);
-        if self.matrix.unseat(job).is_some() {
+        if let Some(slot) = self.matrix.slot_of(job) {
+            self.matrix.unseat(job);
+            self.unsettled.add(slot);
             self.room_appeared = true;
         } else {
             self.queue.retain(|queued| *queued != job);

@@ -41,6 +41,7 @@ impl Scheduler {
                 self.jobs.get_mut(&job).expect("a seated job is known").put_back = false;
             }
             self.matrix.rotate();
+            self.unsettled = packing::Unsettled::All;
             self.running = None;
         }
         over
@@ -61,6 +62,7 @@ impl Scheduler {
         };
         let steps = packing::pairing::improve(&mut self.matrix, &movable, &rooted, &self.fractions, 0);
         self.presence.refresh(&self.matrix);
+        self.unsettled = packing::Unsettled::All;
         for step in steps {
             let later = place(self, step.from) < place(self, step.to);
             self.jobs.get_mut(&step.job).expect("a seated job is known").put_back = later;
@@ -83,16 +85,31 @@ impl Scheduler {
         if !self.room_appeared {
             return;
         }
-        let late = self.front_is_late(now);
-        let rooted = |job: JobId| self.jobs[&job].observed != Observed::Unlaunched;
-        let mut moves = packing::unify(&mut self.matrix, 0, rooted);
         self.room_appeared = false;
-        if late && self.matrix.filled_rows() > 1 {
-            packing::undo(&mut self.matrix, moves);
-            moves = packing::unify(&mut self.matrix, 1, rooted);
-            // The room of the active row is offered again at its end.
-            self.room_appeared = true;
-        }
+        let rooted = |job: JobId| self.jobs[&job].observed != Observed::Unlaunched;
+        let unsettled = std::mem::take(&mut self.unsettled);
+        let moves = if !self.front_is_late(now) {
+            packing::unify(&mut self.matrix, 0, unsettled, rooted)
+        } else {
+            let all = packing::Unsettled::All;
+            let whole =
+                self.matrix.might_be_one_row().then(|| packing::unify(&mut self.matrix, 0, all, rooted));
+            match whole {
+                Some(moves) if self.matrix.filled_rows() == 1 => moves,
+                tried => {
+                    packing::undo(&mut self.matrix, tried.unwrap_or_default());
+                    // The room of the active row is offered again at its end.
+                    self.room_appeared = true;
+                    self.unsettled.add(self.matrix.rows()[0].slot);
+                    packing::unify(&mut self.matrix, 1, unsettled, rooted)
+                }
+            }
+        };
+        let first = usize::from(self.room_appeared);
+        debug_assert!(
+            packing::unify(&mut self.matrix.clone(), first, packing::Unsettled::All, rooted).is_empty(),
+            "rows that were not looked at take nobody"
+        );
         self.matrix.drop_empty_rows();
         if !moves.is_empty() {
             self.presence.refresh(&self.matrix);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Scheduler, state::Observed};
-use crate::{Astray, Decision, Incoming, JobId, Left, Start, SwitchId, SwitchPlan, alternate};
+use crate::{Astray, Decision, Incoming, JobId, Left, Start, SwitchId, SwitchPlan, alternate, packing};
 
 impl Scheduler {
     /// The jobs of other rows that go on in the turn of the front row: only who is in memory, for no switch is made for them.
@@ -61,6 +61,7 @@ impl Scheduler {
         let stuck = out.iter().rev().filter(|(job, left)| *left == Left::Active && !self.jobs[job].abandoned);
         for (job, _) in stuck {
             self.matrix.promote(*job);
+            self.unsettled = packing::Unsettled::All;
             self.running = None;
         }
     }
@@ -68,7 +69,11 @@ impl Scheduler {
     fn note(&mut self, job: JobId, left: Left, planned: Left) {
         let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.observed.is_ended()) else { return };
         match left {
-            Left::Unlaunched => entry.observed = Observed::Unlaunched,
+            Left::Unlaunched => {
+                entry.observed = Observed::Unlaunched;
+                // It may be placed anew again.
+                self.unsettled = packing::Unsettled::All;
+            }
             Left::Active => entry.observed = Observed::Active,
             Left::Parked => entry.observed = Observed::Parked,
             Left::Lost => return self.end(job, Observed::Failed),
