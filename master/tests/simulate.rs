@@ -52,7 +52,10 @@ fn two_runs_and_any_number_of_threads_give_the_same_bytes() {
         assert_eq!(alone, run("2"), "two threads");
         let answer: serde_json::Value = serde_json::from_slice(&alone.0).unwrap();
         assert_eq!(answer["seeds"], serde_json::json!([1, 2, 3, 4]));
-        assert!(answer["figures"][0]["half_width"].as_f64().unwrap() > 0.0, "seeds differ");
+        let figures = answer["figures"].as_array().unwrap();
+        let differs =
+            figures.iter().filter_map(|figure| figure["half_width"].as_f64()).any(|width| width > 0.0);
+        assert!(differs, "seeds differ");
         assert!(alone.1.lines().count() > 50 && alone.2.starts_with("<svg"));
     }
 }
