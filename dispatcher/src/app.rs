@@ -14,7 +14,8 @@
 //! ```
 //! A cut is one line through all nodes. A node whose dump fails still has its ranks frozen on that line, and a node
 //! whose dump succeeded can restore its images of the same line: so a failed switch is undone, not lost. A restore
-//! is let run only when it is complete on every node: never a half-restored gang.
+//! is let run only when it is complete on every node: never a half-restored gang. Where the last snapshot cannot be
+//! restored at all, the one before it is, and the work since then is repeated.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -135,7 +136,12 @@ pub struct App {
     nodes: Nodes,
     limits: Limits,
     state: State,
+    /// Of the cut under way, or of the snapshot that the application was parked into or came back from.
     epoch: Epoch,
+    /// Cuts begun so far: each has a number of its own.
+    cuts: u64,
+    /// Snapshots that are sealed on all nodes, without those that turned out not to be restorable.
+    sealed: BTreeSet<Epoch>,
     unsealed: Nodes,
     fences: Fences,
     /// Nodes on which all ranks have ended.
@@ -155,6 +161,8 @@ impl App {
             limits,
             state: State::Idle,
             epoch: Epoch(0),
+            cuts: 0,
+            sealed: BTreeSet::new(),
             unsealed: Nodes::new(),
             exited: Nodes::new(),
             outputs: Vec::new(),
@@ -218,7 +226,8 @@ impl App {
                 self.state = State::Launching { waiting };
             }
             (Order::Park, State::Running) if self.exited.is_empty() => {
-                self.epoch.0 += 1;
+                self.cuts += 1;
+                self.epoch = Epoch(self.cuts);
                 let waiting = self.ask_all(&AppRequest::Cut(self.epoch));
                 self.arm(self.limits.cut);
                 self.state = State::Cutting { waiting };
@@ -271,7 +280,9 @@ impl App {
             }
             AppEvent::Sealed { epoch, seal } if epoch == self.epoch => {
                 self.phase(node, PhaseKind::Seal, seal, 0);
-                self.unsealed.remove(&node);
+                if self.unsealed.remove(&node) && self.unsealed.is_empty() {
+                    self.sealed.insert(epoch);
+                }
                 self.on_sealed();
             }
             AppEvent::Restored { epoch, bytes, restore } if epoch == self.epoch => {
@@ -412,12 +423,28 @@ impl App {
                 self.tell(Report::Mended { what: format!("a restore failed and is tried again: {reason}") });
                 self.restore(attempt + 1);
             }
-            Some(reason) => self.end(Outcome::Lost { reason: format!("it could not be restored: {reason}") }),
+            Some(reason) => self.fall_back(reason),
         }
+    }
+
+    /// The last snapshot is of no use on some node: the whole gang goes back to the one before it.
+    fn fall_back(&mut self, reason: String) {
+        self.sealed.remove(&self.epoch);
+        let Some(older) = self.sealed.last().copied() else {
+            return self.end(Outcome::Lost { reason: format!("it could not be restored: {reason}") });
+        };
+        self.ask_all(&AppRequest::Discard);
+        let what = format!("a snapshot could not be restored, and the one before it is used: {reason}");
+        self.tell(Report::Mended { what });
+        self.epoch = older;
+        self.restore(1);
     }
 
     fn resume(&mut self, undone: Option<String>) {
         let waiting = self.ask_all(&AppRequest::Resume(self.epoch));
+        if self.epoch.0 < self.cuts {
+            self.outputs.extend(self.fences.repeat().map(|(node, request)| Output::Ask(node, request)));
+        }
         self.arm(self.limits.resume);
         self.state = State::Resuming { waiting, undone };
     }

@@ -40,6 +40,16 @@ impl Fences {
         let answer = |node: &NodeId| (*node, AppRequest::FenceDone { sequence, puts: all.clone() });
         self.nodes.iter().map(answer).collect()
     }
+
+    /// The last answer once more, for launchers that were waiting for it in the snapshot they came back from. One that
+    /// was not takes no notice.
+    pub(crate) fn repeat(&self) -> impl Iterator<Item = (NodeId, AppRequest)> {
+        let last = self.done.last_key_value();
+        last.into_iter().flat_map(|(sequence, puts)| {
+            let answer = AppRequest::FenceDone { sequence: *sequence, puts: puts.clone() };
+            self.nodes.iter().map(move |node| (*node, answer.clone()))
+        })
+    }
 }
 
 #[cfg(test)]
@@ -57,5 +67,6 @@ mod tests {
         };
         assert_eq!(puts.len(), 2);
         assert_eq!(fences.on_fence(NodeId(1), 0, Vec::new()).len(), 1);
+        assert_eq!(fences.repeat().count(), 2);
     }
 }

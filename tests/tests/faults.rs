@@ -190,19 +190,48 @@ fn an_image(stage: &Stage, node: NodeId, job: JobId) -> PathBuf {
     images.max_by_key(|path| path.metadata().unwrap().len()).unwrap()
 }
 
+/// Turns one bit of it; says which file it is in.
+fn damage(stage: &Stage, job: JobId) -> PathBuf {
+    let image = an_image(stage, NodeId(1), job);
+    let mut bytes = fs::read(&image).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    fs::write(&image, bytes).unwrap();
+    image
+}
+
+fn wait_for_seals(stage: &mut Stage, job: JobId) {
+    let nodes = [NodeId(0), NodeId(1)];
+    stage.until("the seal", PATIENCE, |stage| nodes.iter().all(|node| stage.is_sealed(*node, job)));
+}
+
+#[test]
+fn a_job_whose_last_snapshot_is_damaged_goes_back_to_the_one_before_it_and_verifies() {
+    play(2, |stage| {
+        let job = launch(stage, Act::program(Program::RingCheck, &["--rounds", "3000"]).on(4, 2));
+        stage.run_for(Duration::from_millis(400));
+        assert!(stage.park(job) && stage.restore(job));
+        stage.run_for(Duration::from_millis(400));
+        assert!(stage.park(job));
+        wait_for_seals(stage, job);
+        damage(stage, job);
+        assert!(stage.restore(job), "the snapshot before the damaged one is restored");
+        stage.run_for(Duration::from_millis(200));
+        assert!(stage.park(job) && stage.restore(job), "and the job can be switched as before");
+        let mended = std::mem::take(&mut stage.actors.get_mut(&job).unwrap().mended);
+        assert!(mended.iter().any(|what| what.contains("the one before it is used")), "{mended:?}");
+        stage.verify(job, RUN_LIMIT);
+    });
+}
+
 #[test]
 fn a_damaged_image_ends_its_job_before_any_rank_runs_and_no_other_job() {
     play(2, |stage| {
         let (victim, other) = (launch(stage, endless()), launch(stage, bystander()));
         stage.run_for(Duration::from_millis(800));
         assert!(stage.park(victim) && stage.park(other));
-        let nodes = [NodeId(0), NodeId(1)];
-        stage.until("the seal", PATIENCE, |stage| nodes.iter().all(|node| stage.is_sealed(*node, victim)));
-        let image = an_image(stage, NodeId(1), victim);
-        let mut bytes = fs::read(&image).unwrap();
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 0x10;
-        fs::write(&image, bytes).unwrap();
+        wait_for_seals(stage, victim);
+        let image = damage(stage, victim);
         let output = stage.actors[&victim].output.join("rank-0.out");
         let said = fs::read(&output).unwrap();
         stage.order(victim, Order::Restore);

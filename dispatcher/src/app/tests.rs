@@ -207,6 +207,34 @@ fn a_restore_that_fails_on_one_node_is_taken_back_on_all_and_tried_once_more() {
 }
 
 #[test]
+fn a_snapshot_that_cannot_be_restored_is_passed_over_for_the_one_before_it() {
+    let mut story = Story::parked(2);
+    story.event(0, AppEvent::Fence { sequence: 1, puts: Vec::new() });
+    story.event(1, AppEvent::Fence { sequence: 1, puts: Vec::new() });
+    (0..2).for_each(|node| story.event(node, sealed(1)));
+    story.order(Order::Restore);
+    (0..2).for_each(|node| story.event(node, restored(1)));
+    (0..2).for_each(|node| story.event(node, resumed(1)));
+    story.order(Order::Park);
+    (0..2).for_each(|node| story.event(node, flushed(2)));
+    (0..2).for_each(|node| story.event(node, dumped(2)));
+    (0..2).for_each(|node| story.event(node, sealed(2)));
+    story.order(Order::Restore);
+    for _ in 0..RESTORE_ATTEMPTS {
+        story.event(0, failed(Step::Restore, false));
+        story.event(1, restored(2));
+    }
+    assert_eq!(story.app.epoch, Epoch(1));
+    story.asked();
+    (0..2).for_each(|node| story.event(node, restored(1)));
+    assert_eq!(story.asked(), ["0 Resume", "1 Resume", "0 FenceDone", "1 FenceDone"]);
+    (0..2).for_each(|node| story.event(node, resumed(1)));
+    assert_eq!(story.told().last(), Some(&Report::Running));
+    story.order(Order::Park);
+    assert_eq!(story.app.epoch, Epoch(3), "the number of a cut is never used again");
+}
+
+#[test]
 fn it_has_succeeded_when_the_ranks_of_all_nodes_have_ended_well() {
     let mut story = Story::running(2);
     story.event(0, exited(0, Exit::Status(0)));
