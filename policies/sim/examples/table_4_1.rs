@@ -6,7 +6,7 @@
 use std::io::Write;
 
 use coswitch_sim::local::{
-    Crowding, Shape,
+    Crowding, Peers, Shape,
     compare::compare,
     show::{comparison_as_markdown, table_as_markdown},
     table::{TableOptions, table_4_1},
@@ -22,15 +22,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut out = std::io::stdout().lock();
     // With the finer grain IMP is overloaded where load is highest and its queues only grow: fewer tasks are served there.
     let variants = [
-        (Crowding::Share, 0.5, served),
-        (Crowding::TurnLocal, 0.5, served),
-        (Crowding::Share, 0.2, served.div_ceil(5)),
+        (Crowding::Share, Peers::Any, 0.5, served),
+        (Crowding::TurnLocal, Peers::Any, 0.5, served),
+        (Crowding::Share, Peers::Any, 0.2, served.div_ceil(5)),
+        (Crowding::Share, Peers::Ring, 0.5, served.div_ceil(5)),
     ];
-    for (crowding, grain, served) in variants {
-        let shape = Shape { crowding, grain, served, ..Shape::default() };
+    for (crowding, peers, grain, served) in variants {
+        let shape = Shape { crowding, peers, grain, served, ..Shape::default() };
         let table = table_4_1(&TableOptions { shape, seeds: seeds.clone(), threads })?;
         let runs = table.runs;
-        writeln!(out, "{crowding:?}, grain {grain}: {runs} runs of {served} distributed tasks\n")?;
+        writeln!(
+            out,
+            "{crowding:?}, peers {peers:?}, grain {grain}: {runs} runs of {served} distributed tasks\n"
+        )?;
         writeln!(out, "{}", table_as_markdown(&table))?;
     }
     for grain in [0.5, 0.2] {

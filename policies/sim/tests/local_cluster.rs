@@ -8,7 +8,7 @@ use coswitch_policies::local::{
 };
 use coswitch_policies::{Bytes, Rate};
 use coswitch_sim::local::{
-    Crowding, LocalModel, LocalReport, MemoryModel, Shape, UNIT,
+    Crowding, LocalModel, LocalReport, MemoryModel, Peers, Shape, UNIT,
     models::Column,
     simulate_local,
     table::{TableOptions, table_4_1},
@@ -200,7 +200,7 @@ proptest! {
     #[test]
     fn accounts_hold_for_any_shape(
         stations in 1..6u32, queue in 1..5u8, applications in 1..6u32, distributed in 1..=10u8,
-        turn_local in any::<bool>(), grain in 1..20u8, seed in any::<u64>(), choice in 0..13usize,
+        turn_local in any::<bool>(), ring in any::<bool>(), grain in 1..20u8, seed in any::<u64>(), choice in 0..13usize,
     ) {
         let shape = Shape {
             stations,
@@ -209,6 +209,7 @@ proptest! {
             distributed: f64::from(distributed) / 10.0,
             applications,
             crowding: if turn_local { Crowding::TurnLocal } else { Crowding::Share },
+            peers: if ring { Peers::Ring } else { Peers::Any },
             grain: f64::from(grain) / 10.0,
             ..Shape::default()
         };

@@ -6,7 +6,7 @@ use coswitch_policies::local::NodeEvent;
 use coswitch_policies::{Bytes, NodeId};
 
 use super::{
-    LocalModel,
+    LocalModel, Peers,
     node::{Address, Doing, Place},
     run::{World, index},
 };
@@ -58,7 +58,12 @@ impl World<'_> {
     fn choose_peer(&mut self, task: Address) -> Option<Address> {
         let application = self.task_mut(task).application?;
         let residents = self.residents.get(&application)?;
-        let peers: Vec<_> = residents.iter().copied().filter(|peer| peer.node != task.node).collect();
+        let may_be_peer = |peer: &Address| match self.shape.peers {
+            Peers::Any => true,
+            Peers::Ring => peer.node.0 == (task.node.0 + 1) % self.shape.stations,
+        };
+        let others = residents.iter().copied().filter(|peer| peer.node != task.node);
+        let peers: Vec<_> = others.filter(may_be_peer).collect();
         if peers.is_empty() {
             return None;
         }

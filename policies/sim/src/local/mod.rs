@@ -40,5 +40,5 @@ pub use memory::MemoryModel;
 pub use models::LocalModel;
 pub use report::{LocalReport, TaskRecord, Times};
 pub use run::simulate_local;
-pub use shape::{Crowding, Shape, ShapeError, UNIT};
+pub use shape::{Crowding, Peers, Shape, ShapeError, UNIT};
 pub use trend::Trend;

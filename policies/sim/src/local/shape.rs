@@ -20,6 +20,15 @@ pub enum Crowding {
     TurnLocal,
 }
 
+/// To whom a distributed task sends. Not in the thesis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Peers {
+    /// To any task of its application on another node, each time another.
+    Any,
+    /// To one on the next node, the last node's next being the first.
+    Ring,
+}
+
 /// A cluster and its load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shape {
@@ -37,6 +46,8 @@ pub struct Shape {
     pub applications: u32,
     /// What a full node does.
     pub crowding: Crowding,
+    /// To whom tasks send.
+    pub peers: Peers,
     /// Mean computation between two communications, in mean service times (exponential). Not in the thesis.
     pub grain: f64,
     /// Slice of every task. Not in the thesis.
@@ -56,6 +67,7 @@ impl Default for Shape {
             distributed: 0.5,
             applications: 3,
             crowding: Crowding::Share,
+            peers: Peers::Any,
             grain: 0.5,
             slice: UNIT,
             memory: None,
