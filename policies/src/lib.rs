@@ -36,6 +36,7 @@ pub mod metrics;
 pub mod packing;
 pub mod placement;
 pub mod queue;
+mod row;
 pub mod scheduler;
 
 pub use alternate::Alternate;

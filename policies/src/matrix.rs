@@ -8,79 +8,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+
+pub use crate::row::{Misfit, Row, Seat};
 
 use crate::{
     Bytes, Cluster, JobId, JobSpec, Limits, MemoryRule, NodeId, SlotId,
     load::{Load, Size},
     placement::{Placement, Room, Shape},
 };
-
-/// A job in a row.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Seat {
-    /// What the job asks for.
-    pub spec: JobSpec,
-    /// Where its ranks run.
-    pub placement: Placement,
-}
-
-impl Seat {
-    /// The working set of the job on `node`.
-    #[must_use]
-    pub fn memory_on(&self, node: NodeId) -> Bytes {
-        self.spec.memory_of(self.placement.count_on(node))
-    }
-}
-
-/// A time slot: the jobs that run together. It keeps its number while it moves in the order of turns.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Row {
-    /// The number of the slot; never used again.
-    pub slot: SlotId,
-    /// Its jobs.
-    pub seats: BTreeMap<JobId, Seat>,
-}
-
-impl Row {
-    /// The working sets in the cell of `node`.
-    #[must_use]
-    pub fn memory_on(&self, node: NodeId) -> Bytes {
-        self.seats.values().map(|seat| seat.memory_on(node)).sum()
-    }
-
-    /// The jobs in the cell of `node`.
-    pub fn jobs_on(&self, node: NodeId) -> impl Iterator<Item = &Seat> + '_ {
-        self.seats.values().filter(move |seat| seat.placement.count_on(node) > 0)
-    }
-
-    /// The jobs of the row.
-    pub fn jobs(&self) -> impl Iterator<Item = JobId> + '_ {
-        self.seats.keys().copied()
-    }
-}
-
-/// Why a job does not fit in a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "lacks", rename_all = "kebab-case")]
-pub enum Misfit {
-    /// Too few cells may take one more job.
-    Cells {
-        /// Nodes the job spans.
-        needs: u32,
-        /// Cells with a place.
-        open: u32,
-    },
-    /// Too little memory is left.
-    Memory {
-        /// The fullest node that could take a job.
-        node: NodeId,
-        /// What the job would put there.
-        needs: Bytes,
-        /// What is left there.
-        free: Bytes,
-    },
-}
 
 /// The matrix of one cluster under one set of limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -7,85 +7,19 @@
 //! request; where none does, in the sets of the group in the order of its definition, as much in each as it grants.
 
 mod calendar;
+mod group;
+mod place;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-use thiserror::Error;
-
 pub use calendar::{Calendar, Period};
+pub use group::{GroupId, MachineError, NodeGroup, NodeSet, SetId};
 
 use crate::{
     JobId, SimTime,
     allocate::{Allocation, Allocator, Request},
 };
-
-/// A node set, by its place in the list given to [`Machine::new`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct SetId(pub u16);
-
-/// A node group, by its place in the list given to [`Machine::new`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct GroupId(pub u16);
-
-/// Equal nodes that are allocated together.
-#[derive(Debug)]
-pub struct NodeSet {
-    /// What it is called.
-    pub name: String,
-    /// Who chooses among its nodes.
-    pub allocator: Box<dyn Allocator>,
-}
-
-/// The sets that the jobs of a queue may use, each list in the order of preference.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeGroup {
-    /// What it is called.
-    pub name: String,
-    /// In prime time.
-    pub prime: Vec<SetId>,
-    /// In non-prime time.
-    pub non_prime: Vec<SetId>,
-}
-
-impl NodeGroup {
-    /// The sets of `period`.
-    #[must_use]
-    pub fn sets(&self, period: Period) -> &[SetId] {
-        match period {
-            Period::Prime => &self.prime,
-            Period::NonPrime => &self.non_prime,
-        }
-    }
-}
-
-/// Why a machine makes no sense.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum MachineError {
-    /// More sets than are told apart.
-    #[error("there are {0} node sets, more than 64")]
-    TooManySets(usize),
-    /// A group names a set that is not there.
-    #[error("node group `{group}` names node set {set}, and there are {sets}")]
-    UnknownSet {
-        /// The group.
-        group: String,
-        /// What it names, counted from 0.
-        set: u16,
-        /// How many there are.
-        sets: usize,
-    },
-    /// A group names a set twice.
-    #[error("node group `{group}` names node set {set} twice")]
-    SetTwice {
-        /// The group.
-        group: String,
-        /// What it names.
-        set: u16,
-    },
-}
+use place::{place_divided, place_whole, release_all};
 
 /// See the module.
 #[derive(Debug)]
@@ -108,7 +42,7 @@ impl Machine {
         }
         for group in &groups {
             for list in [&group.prime, &group.non_prime] {
-                check_sets(&group.name, list, sets.len())?;
+                group::check_sets(&group.name, list, sets.len())?;
             }
         }
         Ok(Self { sets, groups, calendar, homes: BTreeMap::new() })
@@ -225,59 +159,6 @@ impl Machine {
 
     fn set(&self, set: SetId) -> &dyn Allocator {
         &*self.sets[usize::from(set.0)].allocator
-    }
-}
-
-fn check_sets(group: &str, list: &[SetId], sets: usize) -> Result<(), MachineError> {
-    for (index, set) in list.iter().enumerate() {
-        if usize::from(set.0) >= sets {
-            return Err(MachineError::UnknownSet { group: group.into(), set: set.0, sets });
-        }
-        if list[..index].contains(set) {
-            return Err(MachineError::SetTwice { group: group.into(), set: set.0 });
-        }
-    }
-    Ok(())
-}
-
-/// First pass: the set with the fewest free units that grants all of it.
-fn place_whole(sets: &mut [NodeSet], of: &[SetId], job: JobId, request: Request) -> Option<u64> {
-    let index = |set: &SetId| usize::from(set.0);
-    if let [only] = of {
-        return sets[index(only)].allocator.allocate(job, request).map(|_| 1 << only.0);
-    }
-    let mut order: Vec<&SetId> =
-        of.iter().filter(|set| sets[index(set)].allocator.free() >= request.units()).collect();
-    order.sort_by_key(|set| sets[index(set)].allocator.free());
-    order.into_iter().find_map(|set| sets[index(set)].allocator.allocate(job, request).map(|_| 1 << set.0))
-}
-
-/// Second pass: a part in each set, in the order of the group. Boxes of several CPUs are not divided.
-fn place_divided(sets: &mut [NodeSet], of: &[SetId], job: JobId, request: Request) -> Option<u64> {
-    if of.len() < 2 || request.cpus != 1 {
-        return None;
-    }
-    let (mut home, mut left) = (0, request.nodes);
-    for set in of {
-        let allocator = &mut sets[usize::from(set.0)].allocator;
-        let part = allocator.largest_request().min(left);
-        if part > 0 && allocator.allocate(job, Request::nodes(part)).is_some() {
-            home |= 1 << set.0;
-            left -= part;
-        }
-        if left == 0 {
-            return Some(home);
-        }
-    }
-    release_all(sets, home, job);
-    None
-}
-
-fn release_all(sets: &mut [NodeSet], home: u64, job: JobId) {
-    for (bit, set) in sets.iter_mut().enumerate() {
-        if home >> bit & 1 == 1 {
-            set.allocator.release(job).expect("a job holds nodes in the sets it was placed in");
-        }
     }
 }
 
