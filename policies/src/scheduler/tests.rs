@@ -43,6 +43,11 @@ impl Desk {
         self.tell(Event::Finished { job: JobId(job) })
     }
 
+    fn measure(&mut self, job: u32, thousandths: u16) -> String {
+        let communication = crate::Communication::per_mille(thousandths);
+        self.tell(Event::Measured { job: JobId(job), communication })
+    }
+
     fn fire(&mut self) -> String {
         let timer = self.timer.take().expect("a timer was set");
         self.tell(Event::TimerFired { timer })
@@ -435,6 +440,31 @@ fn a_job_goes_on_in_a_row_that_leaves_its_node_idle_and_makes_way_for_one_that_c
     job-4 admitted to slot-2
     switch-3 to slot-2: out job-2, in job-4 (new)
     turn goes on of slot-2 with job-3 until 33s
+    ");
+}
+
+#[test]
+fn what_is_learnt_of_communication_mixes_the_rows_at_the_end_of_the_turn() {
+    let mut desk = Desk::new(Policy::Paired);
+    desk.submit(&[(2, 500), (2, 500), (2, 500), (2, 500)]);
+    desk.at(1).done();
+    assert_eq!(desk.at(9).measure(0, 100) + &desk.measure(1, 100) + &desk.measure(2, 900), "");
+    // Job 0 runs on in the other row; job 2 waits for one turn more.
+    assert_snapshot!(desk.at(11).fire(), @r"
+    job-0 moved from slot-0 to slot-1
+    job-2 moved from slot-1 to slot-0
+    switch-1 to slot-1: out job-1, in job-3 (new)
+    ");
+    desk.at(12).done();
+    // The fourth turns out to compute, too: no exchange is better.
+    desk.at(13).measure(3, 120);
+    assert_snapshot!(desk.at(22).fire(), @r"
+    switch-2 to slot-0: out job-0 job-3, in job-1 job-2 (new)
+    ");
+    assert_snapshot!(desk.grid(), @r"
+             | node-0 1000MiB            | node-1 1000MiB
+    > slot-0 | job-1*1 job-2*1 = 1000MiB | job-1*1 job-2*1 = 1000MiB
+      slot-1 | job-0*1 job-3*1 = 1000MiB | job-0*1 job-3*1 = 1000MiB
     ");
 }
 
