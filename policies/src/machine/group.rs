@@ -6,12 +6,12 @@ use thiserror::Error;
 use super::Period;
 use crate::allocate::Allocator;
 
-/// A node set, by its place in the list given to [`Machine::new`].
+/// A node set, by its place in the list given to [`Machine::new`](super::Machine::new).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SetId(pub u16);
 
-/// A node group, by its place in the list given to [`Machine::new`].
+/// A node group, by its place in the list given to [`Machine::new`](super::Machine::new).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GroupId(pub u16);

@@ -5,7 +5,7 @@
 //! row is the sum over its nodes of max(Σ c, Σ (1 − c)). Two alike jobs cost up to 2 a node, two that complement each other 1.
 //! What was never measured counts as half and half: it neither gains nor loses by an exchange.
 //!
-//! [`improve`] exchanges jobs between rows, or moves one, while that lowers the sum of the costs. Memory and cell limits hold
+//! `improve` exchanges jobs between rows, or moves one, while that lowers the sum of the costs. Memory and cell limits hold
 //! at every step, and the number of rows never grows.
 
 use std::collections::{BTreeMap, BTreeSet};

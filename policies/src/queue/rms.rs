@@ -1,6 +1,6 @@
 //! The scheduler of RMS (paper 000 §3.2.1, Algorithms 2 and 3): gang scheduling without a matrix.
 //!
-//! At every event all CPUs are given out anew for the coming timeslice, job by job in the order of [`Rank`]: root first, then by
+//! At every event all CPUs are given out anew for the coming timeslice, job by job in a fixed order: root first, then by
 //! priority, by the timeslices waited, running and queued before suspended, and by submission. A job that has its CPUs gets those or none, for it
 //! is never moved; one that has none yet gets a box of what is left ([`BoxPacker`]). The turns come about by waiting, and a job
 //! whose CPUs nobody ahead of it wants runs in this timeslice too: alternate scheduling of whole jobs, for free.
