@@ -181,6 +181,11 @@ impl Simulation {
                     let crashes = self.misfortune.crashes();
                     self.world.add(job, crashes);
                 }
+                // As a live run that knows its programs from earlier ones.
+                let known = jobs.iter().filter_map(|job| Some((job.spec.id, job.communication?)));
+                for (job, communication) in known.collect::<Vec<_>>() {
+                    self.feed(Event::Measured { job, communication });
+                }
                 let jobs: Vec<JobSpec> = jobs.into_iter().map(|job| job.spec).collect();
                 self.feed(Event::Submitted { jobs });
             }
@@ -264,9 +269,12 @@ impl Simulation {
         }
         let comes = |job: &JobId| incoming.iter().any(|incoming| incoming.job == *job);
         let mut suspended = self.living(&self.suspended);
-        suspended.retain(|job| self.world.is_present(*job) && !comes(job) && !out.contains(job));
+        suspended
+            .retain(|job| self.world.is_present(*job) && !self.world.is_running(*job) && !out.contains(job));
         suspended.extend(out);
-        self.leaving = self.world.evictions(&suspended, incoming);
+        // Those that come stay on the list until they run: the switch may yet fail.
+        let candidates: Vec<JobId> = suspended.iter().copied().filter(|job| !comes(job)).collect();
+        self.leaving = self.world.evictions(&candidates, incoming);
         suspended.retain(|job| !self.leaving.contains(job));
         self.suspended = suspended;
     }

@@ -6,13 +6,13 @@ use std::{
 };
 
 use coswitch_policies::{
-    Bytes, Cluster, Incoming, JobId, JobSpec, NodeId, Placement, SimTime,
+    Bytes, Cluster, Communication, Incoming, JobId, JobSpec, NodeId, Placement, SimTime,
     metrics::{JobTimes, Span},
 };
 
 use crate::{
     SimJob,
-    cost::{CostModel, Slowdown},
+    cost::{CostModel, Load, Slowdown},
     resident,
 };
 
@@ -30,6 +30,7 @@ pub(crate) enum Place {
 pub(crate) struct Life {
     spec: JobSpec,
     work: Duration,
+    communication: Option<Communication>,
     left: Duration,
     /// Dies when that much work is left.
     dies_at: Option<Duration>,
@@ -73,6 +74,7 @@ impl World {
         let life = Life {
             spec: job.spec.clone(),
             work: job.work,
+            communication: job.communication,
             left: job.work,
             dies_at: crashes.then_some(job.work / 2),
             place: Place::Outside,
@@ -241,12 +243,12 @@ impl World {
     fn pace(&self, life: &Life) -> Slowdown {
         let on = |node: NodeId| {
             let here = || self.here();
-            let ranks = here()
-                .filter(|life| matches!(life.place, Place::Running { .. }))
-                .map(|life| life.placement.count_on(node))
-                .sum();
+            let mut load = Load::default();
+            for life in here().filter(|life| matches!(life.place, Place::Running { .. })) {
+                load.add(life.placement.count_on(node), life.communication);
+            }
             let memory = here().map(|life| life.memory_on(node)).sum();
-            self.cost.slowdown(ranks, memory, self.cluster.capacity(node))
+            self.cost.slowdown(load, memory, self.cluster.capacity(node))
         };
         life.placement.nodes().map(on).fold(Slowdown::NONE, Slowdown::max)
     }

@@ -20,6 +20,7 @@ fn run_so(policy: Policy, carrying: Carrying, mib: u64) -> SimReport {
             arrival: SimTime(0),
         },
         work: Duration::from_secs(10),
+        communication: None,
     };
     let cost = CostModel {
         dump: Transfer::at(Bytes::mib(1000)),

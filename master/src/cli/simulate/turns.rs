@@ -119,7 +119,7 @@ fn stage(arguments: &Simulate, is_run_file: bool, source: Option<&Source>) -> Re
                 format!("job `{}` does not say how long it takes alone: give it a field `alone`", job.name);
             return Err(Failure::Workload(anyhow::anyhow!(text)));
         };
-        jobs.push(SimJob { spec: job.spec(), work });
+        jobs.push(SimJob { spec: job.spec(), work, communication: None });
     }
     Ok(Stage { name: set.name.clone(), cluster: Cluster::uniform(nodes, memory), config, cost, jobs })
 }
@@ -151,7 +151,8 @@ fn job_of(
     let name = format!("job-{}", record.number);
     let arrival = SimTime::from(Duration::from_secs(record.submit));
     let spec = JobSpec { id: JobId(id), name, ranks, memory_per_rank, arrival };
-    Ok(SimJob { spec, work: Duration::from_secs(run).max(Duration::from_millis(1)) })
+    let work = Duration::from_secs(run).max(Duration::from_millis(1));
+    Ok(SimJob { spec, work, communication: None })
 }
 
 fn notes(report: &SimReport) -> Vec<String> {

@@ -8,7 +8,7 @@ pub use fit::{Sample, Step as CostStep};
 
 use std::time::Duration;
 
-use coswitch_policies::Bytes;
+use coswitch_policies::{Bytes, Communication};
 use serde::{Deserialize, Serialize};
 
 use crate::resident::Carrying;
@@ -71,12 +71,29 @@ impl Default for CostModel {
 }
 
 impl CostModel {
-    /// How many times slower than alone a rank runs on a node with `ranks` that run and `memory` of `capacity` used,
-    /// as a fraction.
-    pub(crate) fn slowdown(&self, ranks: u32, memory: Bytes, capacity: Bytes) -> Slowdown {
-        let cores = self.cores.max(1);
+    /// How many times slower than alone a rank runs on a node with that load and `memory` of `capacity` used. Jobs overlap each
+    /// other's waiting perfectly: what is asked for most, the cores or the link, sets the pace.
+    pub(crate) fn slowdown(&self, load: Load, memory: Bytes, capacity: Bytes) -> Slowdown {
+        let cores = u64::from(self.cores.max(1));
         let swap = if memory > capacity { self.swap_slowdown.max(1) } else { 1 };
-        Slowdown { over: u64::from(ranks.max(cores)) * u64::from(swap), under: u64::from(cores) }
+        let busiest = load.compute.max(load.wire * cores).max(1000 * cores);
+        Slowdown { over: busiest * u64::from(swap), under: 1000 * cores }
+    }
+}
+
+/// What the ranks that run on a node ask of it, in thousandths: of a core, and of its link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    compute: u64,
+    wire: u64,
+}
+
+impl Load {
+    /// Adds ranks that communicate for this share of the time they take alone; where it is not known, they compute throughout.
+    pub(crate) fn add(&mut self, ranks: u32, communication: Option<Communication>) {
+        let share = communication.map_or(0, |share| u64::from(share.get()));
+        self.compute += u64::from(ranks) * (1000 - share);
+        self.wire += u64::from(ranks) * share;
     }
 }
 
@@ -127,11 +144,17 @@ mod tests {
     fn ranks_share_cores_and_a_swapping_node_crawls() {
         let cost = CostModel { cores: 2, swap_slowdown: 10, ..CostModel::default() };
         let second = Duration::from_secs(1);
-        let time = |ranks, used| cost.slowdown(ranks, Bytes::mib(used), Bytes::mib(100)).time_for(second);
+        let load = |ranks| {
+            let mut load = Load::default();
+            load.add(ranks, None);
+            load
+        };
+        let time =
+            |ranks, used| cost.slowdown(load(ranks), Bytes::mib(used), Bytes::mib(100)).time_for(second);
         assert_eq!(time(1, 10), second);
         assert_eq!(time(3, 10), Duration::from_millis(1500));
         assert_eq!(time(3, 101), Duration::from_secs(15));
-        assert_eq!(cost.slowdown(4, Bytes(0), Bytes(0)).work_in(second), Duration::from_millis(500));
+        assert_eq!(cost.slowdown(load(4), Bytes(0), Bytes(0)).work_in(second), Duration::from_millis(500));
     }
 
     #[test]
@@ -139,5 +162,20 @@ mod tests {
         let transfer = Transfer { fixed: Duration::from_millis(7), per_second: Bytes::mib(100) };
         assert_eq!(transfer.time(Bytes::mib(250)), Duration::from_millis(2507));
         assert_eq!(transfer.time(Bytes(0)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_job_that_waits_for_the_link_leaves_its_core_to_another() {
+        let cost = CostModel::default();
+        let second = Duration::from_secs(1);
+        let together = |shares: &[u16]| {
+            let mut load = Load::default();
+            shares.iter().for_each(|share| load.add(1, Some(Communication::per_mille(*share))));
+            cost.slowdown(load, Bytes(0), Bytes(0)).time_for(second).as_millis()
+        };
+        assert_eq!(together(&[100]), 1000);
+        assert_eq!(together(&[100, 100]), 1800, "two that compute wait for the core");
+        assert_eq!(together(&[900, 900]), 1800, "two that communicate wait for the link");
+        assert_eq!(together(&[100, 900]), 1000, "one of each hinders nobody");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coswitch_policies::{Bytes, JobId, JobSpec, SimTime};
+use coswitch_policies::{Bytes, Communication, JobId, JobSpec, SimTime};
 use serde::{Deserialize, Serialize};
 
 use crate::Seed;
@@ -14,6 +14,9 @@ pub struct SimJob {
     pub spec: JobSpec,
     /// What it is not told: how long the job runs with the cluster to itself.
     pub work: Duration,
+    /// The share of its time alone in which it communicates, where known: what `paired` mixes by, and what other jobs of
+    /// its set may compute in.
+    pub communication: Option<Communication>,
 }
 
 /// The bounds of a random workload.
@@ -47,5 +50,5 @@ fn random_job(seed: &mut Seed, id: u32, shape: &WorkloadShape) -> SimJob {
     let tenth = if seed.chance(333) { 0 } else { seed.between(0, 10) };
     let arrival = SimTime::default().after(shape.arrivals_within / 10 * u32::try_from(tenth).unwrap_or(0));
     let spec = JobSpec { id: JobId(id), name: format!("random-{id}"), ranks, memory_per_rank, arrival };
-    SimJob { spec, work }
+    SimJob { spec, work, communication: None }
 }
