@@ -7,7 +7,7 @@ use coswitch_policies::local::{
     buffered::{Pending, plan},
     dynamic::Dynamic,
     explicit::{Explicit, Filling, Phase, Slices},
-    flexible::{Class, Counters, Thresholds, counters::Tally},
+    flexible::{Class, Counters, Flexible, FlexibleRule, Thresholds, counters::Tally},
     high_priority::HighPriority,
     implicit::Implicit,
     linux::Linux,
@@ -232,6 +232,32 @@ proptest! {
         prop_assert!(!node.ready().contains(&task));
         let left_idle = node.decisions == [NodeDecision::Idle];
         prop_assert_eq!(left_idle, others == 0);
+    }
+
+    #[test]
+    fn under_fcs_the_slot_of_a_coscheduled_process_is_its_own(history in history(), slots in 1..5usize) {
+        // With so many trial slots every process is CS all the time.
+        let rule = FlexibleRule {
+            slice: SLICE,
+            trial_slots: u32::MAX / 2,
+            forget_after: None,
+            thresholds: Thresholds { rare: 1, long_wait: SLICE, high_ratio: 1.0 },
+            context_switch: Duration::from_millis(1),
+        };
+        let mut node = Node::new(Flexible::new(rule));
+        for (number, (after, happening)) in history.into_iter().enumerate() {
+            let slot = JobId(u32::try_from(number / (10 * slots) % 3 + 1).unwrap());
+            node.decisions.clear();
+            node.scheduler
+                .on_event(node.now, NodeEvent::Strobe { application: Some(slot) }, &mut node.decisions)
+                .unwrap();
+            node.play(after, happening);
+            let ready = node.scheduler.ready();
+            let has_slot = ready.iter().any(|task| task.application == Some(slot));
+            prop_assert!(!has_slot || ready[0].application == Some(slot));
+            let has_local = ready.iter().any(|task| !task.is_distributed());
+            prop_assert!(has_slot || !has_local || !ready[0].is_distributed(), "gaps go to who does not care");
+        }
     }
 
     #[test]
