@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
-use coswitch_daemon::protocol::{Exit, LaunchRequest, Wait as DaemonWait};
+use coswitch_daemon::protocol::{Exit, LaunchRequest, RankTraffic, Wait as DaemonWait};
 use coswitch_dispatcher::{
     Dispatcher,
     app::Limits,
@@ -23,6 +23,7 @@ use tokio::{
 
 use super::{
     EngineOptions, Outcome,
+    measure::Measure,
     switch::{Next, Switching},
 };
 use crate::{
@@ -79,6 +80,7 @@ struct Executor<'a, F> {
     /// For steps that outlast their switch.
     last_switch: SwitchId,
     running: BTreeSet<JobId>,
+    measure: Measure,
     any_failed: bool,
     all_done: bool,
 }
@@ -115,6 +117,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             switching: None,
             last_switch: SwitchId(0),
             running: BTreeSet::new(),
+            measure: Measure::default(),
             any_failed: false,
             all_done: false,
             jobs: BTreeMap::new(),
@@ -206,6 +209,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
                 let mut switching = Switching::new(plan, self.now());
                 for job in &switching.plan.outgoing {
                     self.running.remove(job);
+                    self.measure.pause(*job);
                     if let Some(dispatcher) = self.dispatchers.get(job) {
                         dispatcher.order(Order::Park);
                     }
@@ -297,7 +301,18 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             Report::Progress { node, kind, bytes, total } => {
                 self.tell(Event::Progress { job, node, phase: step_of(kind), bytes, total });
             }
-            Report::Traffic { .. } => {}
+            Report::Traffic { ranks, .. } => self.on_traffic(job, &ranks),
+        }
+    }
+
+    fn on_traffic(&mut self, job: JobId, ranks: &[RankTraffic]) {
+        let now = self.now();
+        if !self.running.contains(&job) {
+            return self.measure.pause(job);
+        }
+        if let Some(communication) = self.measure.on_traffic(now, job, ranks) {
+            self.tell(Event::JobMeasured { job, communication });
+            self.schedule(Happened::Measured { job, communication });
         }
     }
 
@@ -309,6 +324,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
 
     fn on_ended(&mut self, job: JobId, outcome: AppOutcome) {
         self.running.remove(&job);
+        self.measure.forget(job);
         self.dispatchers.remove(&job);
         let (outcome, last_output) = told(outcome);
         let happened =

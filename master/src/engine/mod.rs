@@ -9,6 +9,7 @@
 //! Nothing is decided here. Time, processes and sockets enter through this folder only.
 
 mod execute;
+mod measure;
 mod switch;
 
 use std::{path::PathBuf, time::Duration};

@@ -7,7 +7,9 @@ mod file;
 
 use std::{fmt, time::Duration};
 
-use coswitch_policies::{Bytes, JobId, NodeId, Placement, Policy, SimTime, SlotId, SwitchId};
+use coswitch_policies::{
+    Bytes, JobId, NodeId, Placement, Policy, SimTime, SlotId, SwitchId, packing::pairing::Communication,
+};
 use serde::{Deserialize, Serialize};
 
 pub use file::{FILE_NAME, JournalError, Writer, read};
@@ -70,6 +72,13 @@ pub enum Event {
     JobRunning {
         /// The job.
         job: JobId,
+    },
+    /// What share of its time a running job communicates, as its driver counts it; once a second.
+    JobMeasured {
+        /// The job.
+        job: JobId,
+        /// The share, in thousandths.
+        communication: Communication,
     },
     /// The turn of a slot began, or its set changed.
     SlotStarted {

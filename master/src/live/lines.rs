@@ -45,6 +45,7 @@ pub(crate) fn tell(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<Stri
         Event::RunEnded { .. } => "run ended".into(),
         Event::JobLaunched { .. }
         | Event::JobRunning { .. }
+        | Event::JobMeasured { .. }
         | Event::PhaseDone { .. }
         | Event::Progress { .. }
         | Event::Output { .. }

@@ -149,6 +149,7 @@ impl View {
             Event::PhaseDone { .. }
             | Event::Progress { .. }
             | Event::Warning { .. }
+            | Event::JobMeasured { .. }
             | Event::RunEnded { .. } => {}
         }
     }

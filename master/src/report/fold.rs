@@ -127,7 +127,10 @@ impl Folder {
             }
             Event::Warning { text } => self.warnings.push(text.clone()),
             Event::RunEnded { outcome } => self.outcome = Some(*outcome),
-            Event::SlotStarted { .. } | Event::Progress { .. } | Event::Output { .. } => {}
+            Event::SlotStarted { .. }
+            | Event::JobMeasured { .. }
+            | Event::Progress { .. }
+            | Event::Output { .. } => {}
         }
     }
 

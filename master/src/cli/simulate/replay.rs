@@ -119,6 +119,10 @@ fn replay(events: &[RunEvent]) -> Result<Replayed, ReplayError> {
                     if outcome.is_success() { Happened::Finished { job } } else { Happened::Failed { job } };
                 again.happen(index, ended)?;
             }
+            Event::JobMeasured { job, communication } => {
+                let (job, communication) = (*job, *communication);
+                again.happen(index, Happened::Measured { job, communication })?;
+            }
             Event::SwitchEnded { switch, .. } => {
                 again.happen(index, Happened::SwitchDone { switch: *switch })?;
             }
