@@ -53,6 +53,8 @@ pub(crate) struct World {
     lives: BTreeMap<JobId, Life>,
     /// Those that take memory: whatever is looked for at an instant is among them.
     present: BTreeSet<JobId>,
+    /// How slowly each running job runs; none after a change of who is here, until it is asked for.
+    paces: Option<BTreeMap<JobId, Slowdown>>,
     now: SimTime,
     pub(crate) memory_peak: Vec<Bytes>,
 }
@@ -65,6 +67,7 @@ impl World {
             cost,
             lives: BTreeMap::new(),
             present: BTreeSet::new(),
+            paces: None,
             now: SimTime::default(),
             memory_peak,
         }
@@ -90,24 +93,29 @@ impl World {
     }
 
     /// The job that ends next by itself, and when; the lowest number where several do.
-    pub(crate) fn next_end(&self) -> Option<(SimTime, JobId)> {
-        self.running()
+    pub(crate) fn next_end(&mut self) -> Option<(SimTime, JobId)> {
+        let paces = self.paces();
+        let next = self
+            .running()
             .map(|(job, life)| {
                 let to_do = life.left.saturating_sub(life.dies_at.unwrap_or_default());
-                (self.now.after(self.pace(life).time_for(to_do)), job)
+                (self.now.after(paces[&job].time_for(to_do)), job)
             })
-            .min()
+            .min();
+        self.paces = Some(paces);
+        next
     }
 
     /// Lets time pass in which nothing changes.
     pub(crate) fn advance(&mut self, to: SimTime) {
         let span = to.since(self.now);
-        let done: Vec<(JobId, Duration)> =
-            self.running().map(|(job, life)| (job, self.pace(life).work_in(span))).collect();
-        for (job, work) in done {
-            let life = self.life(job);
+        let paces = self.paces();
+        for (job, pace) in &paces {
+            let work = pace.work_in(span);
+            let life = self.life(*job);
             life.left = life.left.saturating_sub(work);
         }
+        self.paces = Some(paces);
         self.now = self.now.max(to);
     }
 
@@ -135,6 +143,7 @@ impl World {
         let life = self.life(job);
         life.placement = placement.clone();
         life.place = Place::Frozen;
+        self.paces = None;
         self.present.insert(job);
         self.note_memory();
     }
@@ -142,6 +151,7 @@ impl World {
     /// Runs from now on.
     pub(crate) fn thaw(&mut self, job: JobId) {
         let since = self.now;
+        self.paces = None;
         self.life(job).place = Place::Running { since };
     }
 
@@ -169,10 +179,21 @@ impl World {
     }
 
     /// What `jobs` have on the node where they have most, and in all.
-    pub(crate) fn bytes_of(&self, jobs: impl Iterator<Item = JobId> + Clone) -> (Bytes, Bytes) {
-        let on = |node: NodeId| jobs.clone().map(|job| self.lives[&job].memory_on(node)).sum::<Bytes>();
-        let by_node = || self.cluster.nodes().map(|(node, _)| on(node));
-        (by_node().max().unwrap_or_default(), by_node().sum())
+    pub(crate) fn bytes_of(&self, jobs: impl Iterator<Item = JobId>) -> (Bytes, Bytes) {
+        let by_node = self.memory_of(jobs);
+        (by_node.iter().copied().max().unwrap_or_default(), by_node.into_iter().sum())
+    }
+
+    /// What `jobs` have on each node.
+    fn memory_of(&self, jobs: impl Iterator<Item = JobId>) -> Vec<Bytes> {
+        let mut by_node = vec![Bytes(0); self.cluster.len()];
+        for life in jobs.map(|job| &self.lives[&job]) {
+            for block in life.placement.blocks() {
+                let node = &mut by_node[block.node.0 as usize];
+                *node = node.saturating_add(life.spec.memory_of(block.ranks));
+            }
+        }
+        by_node
     }
 
     /// What was measured of the jobs that ended.
@@ -234,38 +255,44 @@ impl World {
 
     fn stop(&mut self, job: JobId) {
         let to = self.now;
+        self.paces = None;
         let life = self.life(job);
         if let Place::Running { since } = life.place {
             life.active.push(Span { from: since, to });
         }
     }
 
-    fn pace(&self, life: &Life) -> Slowdown {
-        let on = |node: NodeId| {
-            let here = || self.here();
-            let mut load = Load::default();
-            for life in here().filter(|life| matches!(life.place, Place::Running { .. })) {
-                load.add(life.placement.count_on(node), life.communication);
+    /// The pace of every running job, from one walk over all that are here. Whoever takes it puts it back.
+    fn paces(&mut self) -> BTreeMap<JobId, Slowdown> {
+        if let Some(paces) = self.paces.take() {
+            return paces;
+        }
+        let mut nodes = vec![(Load::default(), Bytes(0)); self.cluster.len()];
+        for life in self.here() {
+            let runs = matches!(life.place, Place::Running { .. });
+            for block in life.placement.blocks() {
+                let (load, memory) = &mut nodes[block.node.0 as usize];
+                load.add(if runs { block.ranks } else { 0 }, life.communication);
+                *memory = memory.saturating_add(life.spec.memory_of(block.ranks));
             }
-            let memory = here().map(|life| life.memory_on(node)).sum();
+        }
+        let on = |node: NodeId| {
+            let (load, memory) = nodes[node.0 as usize];
             self.cost.slowdown(load, memory, self.cluster.capacity(node))
         };
-        life.placement.nodes().map(on).fold(Slowdown::NONE, Slowdown::max)
+        let pace = |life: &Life| life.placement.nodes().map(on).fold(Slowdown::NONE, Slowdown::max);
+        self.running().map(|(job, life)| (job, pace(life))).collect()
     }
 
     fn note_memory(&mut self) {
-        for (node, peak) in (0..).map(NodeId).zip(&mut self.memory_peak) {
-            let here = self.present.iter().map(|job| &self.lives[job]);
-            *peak = (*peak).max(here.map(|life| life.memory_on(node)).sum());
+        let used = self.memory_of(self.present.iter().copied());
+        for (peak, used) in self.memory_peak.iter_mut().zip(used) {
+            *peak = (*peak).max(used);
         }
     }
 }
 
 impl Life {
-    fn memory_on(&self, node: NodeId) -> Bytes {
-        self.spec.memory_of(self.placement.count_on(node))
-    }
-
     fn times(&self) -> Option<JobTimes> {
         let Place::Ended { at } = self.place else { return None };
         Some(JobTimes {
