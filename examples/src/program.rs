@@ -60,11 +60,14 @@ pub enum JobFile {
     Cosched,
     /// One after the other.
     Batch,
+    /// Sets mixed by what the jobs do.
+    Paired,
 }
 
 impl JobFile {
     /// All of them.
-    pub const ALL: [JobFile; 4] = [JobFile::Hybrid, JobFile::Gang, JobFile::Cosched, JobFile::Batch];
+    pub const ALL: [JobFile; 5] =
+        [JobFile::Hybrid, JobFile::Gang, JobFile::Cosched, JobFile::Batch, JobFile::Paired];
 
     /// Where the file lies.
     pub fn path(self) -> PathBuf {
@@ -73,6 +76,7 @@ impl JobFile {
             JobFile::Gang => "gang.yaml",
             JobFile::Cosched => "cosched.yaml",
             JobFile::Batch => "batch.yaml",
+            JobFile::Paired => "paired.yaml",
         })
     }
 }

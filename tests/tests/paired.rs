@@ -1,0 +1,55 @@
+//! Live measurements reach the scheduler: sets that were packed by memory alone are mixed by what the jobs turn out to do.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use coswitch::journal::{Event, JobOutcome};
+use coswitch_policies::JobId;
+use coswitch_tests::{master::Master, stage::RUN_LIMIT};
+
+/// Jobs 0 and 1 wait for a slow link most of the time, jobs 2 and 3 never; two fit a node, and the file's order puts
+/// like with like.
+const ALIKE: &str = r#"
+cluster: {nodes: 2, memory: 128MiB, network: {rate: 100Mbit}, store: "{store}"}
+scheduler: {policy: paired, quantum: 2500ms}
+jobs:
+  - name: talks
+    command: ["{bin}/cg", --class, A, --repeat, "6"]
+    ranks: 2
+    memory: 60MiB
+    count: 2
+  - name: computes
+    command: ["{bin}/ep", --class, A, --repeat, "8"]
+    ranks: 2
+    memory: 60MiB
+    count: 2
+"#;
+
+#[test]
+fn jobs_that_compute_and_jobs_that_communicate_end_up_together() {
+    let ended = Master::run(ALIKE).end(RUN_LIMIT, Duration::ZERO);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for name in ["talks-1", "talks-2", "computes-1", "computes-2"] {
+        assert_eq!(ended.job(name)["outcome"], serde_json::to_value(JobOutcome::Exit(0)).unwrap());
+    }
+    let shares = |job: u32| {
+        let share = move |kind: &Event| match kind {
+            Event::JobMeasured { job: of, communication } if of.0 == job => Some(communication.get()),
+            _ => None,
+        };
+        ended.events.iter().filter_map(|event| share(&event.kind)).max().unwrap_or_default()
+    };
+    assert!(shares(0) > 600 && shares(2) < 400, "measured {} and {} per mille", shares(0), shares(2));
+    let sets: Vec<BTreeSet<u32>> = ended
+        .events
+        .iter()
+        .filter_map(|event| match &event.kind {
+            Event::SlotStarted { jobs, .. } if jobs.len() == 2 => {
+                Some(jobs.iter().map(|JobId(job)| *job).collect())
+            }
+            _ => None,
+        })
+        .collect();
+    let mixed = |set: &BTreeSet<u32>| set.range(..2).count() == 1;
+    assert!(!mixed(&sets[0]), "packed by memory alone at first: {sets:?}");
+    assert!(sets.iter().any(mixed), "and mixed once they are known: {sets:?}");
+}
