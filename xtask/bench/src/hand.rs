@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Where the daemons have their snapshots as well.
-const STORE: &str = "/var/tmp";
+pub(crate) const STORE: &str = "/var/tmp";
 const OPTIONS: [&str; 3] = ["--manage-cgroups=ignore", "--network-lock", "nftables"];
 
 /// One rank under its PID 1, running or dumped.

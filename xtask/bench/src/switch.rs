@@ -3,13 +3,17 @@
 //!
 //! Only what is being measured is in memory: before and after its turn everything of one side is dumped. Ours
 //! includes what a switch by hand leaves out: the cut, hashes of what comes back, the segment and the cgroup.
+//!
+//! Memory is warm: on a virtual machine the host backs a page when it is first touched, ten times slower than the copy
+//! into it. By hand images are removed at once and their pages used again; ours stay, and would measure the host.
 
 use std::{
+    io::Write,
     mem::swap,
     time::{Duration, Instant},
 };
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use coswitch_daemon::protocol::Wait;
 use coswitch_dispatcher::protocol::{Order, Phase, PhaseKind};
 use coswitch_examples::Program;
@@ -17,13 +21,14 @@ use coswitch_policies::Bytes;
 
 use crate::{
     figure::{Bound, Figure},
-    hand::Tree,
+    hand::{STORE, Tree},
     pairs::{Pairs, median, take_turns},
     parts,
     stage::{self, Job, Stage, apart},
 };
 
 const NODE: Bytes = Bytes::mib(1024);
+const JOB: Bytes = Bytes::mib(512);
 const STARTED: &str = "heat: step";
 /// Between a restore and the dump that is measured, and for disks to become quiet.
 const SETTLING: Duration = Duration::from_millis(1500);
@@ -73,6 +78,7 @@ fn dumped(command: &[&str]) -> Result<Tree> {
 fn ours(stage: &Stage, (out, into): &mut (Job, Job)) -> Result<Switch> {
     stage.obey(out, Order::Restore)?;
     std::thread::sleep(SETTLING);
+    warm_memory()?;
     let began = Instant::now();
     let mut phases = stage.obey(out, Order::Park)?;
     phases.extend(stage.obey(into, Order::Restore)?);
@@ -87,6 +93,7 @@ fn by_hand((out, into): &mut (Tree, Tree)) -> Result<ByHand> {
     out.restore()?;
     out.forget_images();
     std::thread::sleep(SETTLING);
+    warm_memory()?;
     let began = Instant::now();
     out.dump()?;
     let dump = began.elapsed().as_secs_f64();
@@ -97,6 +104,16 @@ fn by_hand((out, into): &mut (Tree, Tree)) -> Result<ByHand> {
     std::thread::sleep(SETTLING);
     swap(out, into);
     Ok(ByHand { dump, restore })
+}
+
+/// Touches the free pages that are handed out next, enough for what is dumped and what is restored.
+fn warm_memory() -> Result<()> {
+    let mut file = tempfile::tempfile_in(STORE).context("failed to make a file")?;
+    let piece = vec![1; 1 << 20];
+    for _ in 0..(3 * JOB.0) >> 20 {
+        file.write_all(&piece).context("failed to fill a file")?;
+    }
+    Ok(())
 }
 
 fn figures(samples: &[(Switch, ByHand)]) -> Vec<Figure> {
