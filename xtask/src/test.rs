@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     command::show(&mut workspace.build(PROFILE), BUILD_LIMIT).context("the build failed")?;
     command::show(&mut workspace.make_programs(), BUILD_LIMIT)
         .context("the example programs do not compile")?;
-    let mut test = workspace.cargo(&["test", "--profile", PROFILE]);
+    let mut test = workspace.cargo(&["test", "--profile", PROFILE, "--no-fail-fast"]);
     match args.rest.is_empty() {
         true => test.arg("--workspace"),
         false => test.args(&args.rest),
