@@ -89,7 +89,6 @@ const CASES: &[Case] = cases![
     "more jobs than anybody has": "count: 2" => "count: 4000000000", line 13, "jobs[0].count", ["more than 1000 jobs"];
     // Words.
     "an unknown policy": "policy: hybrid" => "policy: hibrid", line 6, "scheduler.policy", ["did you mean `hybrid`?"];
-    "a policy of later": "policy: hybrid" => "policy: paired", line 6, "scheduler.policy", ["comes later"];
     "a quantum of later": "quantum: 10s" => "quantum: auto", line 7, "scheduler.quantum", ["comes later"];
     "a way of switching of later": "quantum: 10s" => "switching: prefetch", line 7, "scheduler.switching", ["comes later"];
     "an unknown way of waiting": "count: 2" => "wait: sleep", line 13, "jobs[0].wait", ["known are spin"];

@@ -186,9 +186,12 @@ impl<'a> Audit<'a> {
         for state in self.scheduler.jobs() {
             let rows = self.scheduler.matrix().rows();
             match rows.iter().position(|row| row.seats.contains_key(&state.spec.id)) {
+                Some(0) if state.observed != Observed::Active => {
+                    // Rows that appear before its turn is over come before its next one.
+                    self.patience.insert(state.spec.id, rows.len() - 1);
+                }
                 Some(ahead) if state.observed != Observed::Active => {
-                    let turns = if ahead == 0 { rows.len() - 1 } else { ahead };
-                    self.patience.entry(state.spec.id).or_insert(turns);
+                    self.patience.entry(state.spec.id).or_insert(ahead);
                 }
                 _ => drop(self.patience.remove(&state.spec.id)),
             }
