@@ -33,7 +33,7 @@ fn longer() -> Vec<Act> {
         Act::program(Program::Ep, &["--class", "W", "--repeat", "3"]),
         Act::program(Program::Is, &["--class", "W", "--repeat", "12"]),
         Act::program(Program::Heat, &["--memory", "16MiB", "--steps", "1500"]),
-        Act::program(Program::RingCheck, &["--rounds", "200", "--max-bytes", "1MiB"]),
+        Act::program(Program::RingCheck, &["--rounds", "800", "--max-bytes", "1MiB"]),
         Act::program(Program::Null, &[]),
         Act::python(&["--rounds", "20"]),
     ]
@@ -57,7 +57,7 @@ fn every_program_verifies_on_every_shape_while_it_is_switched() {
     for (ranks, nodes) in SHAPES {
         play(nodes, |stage| {
             let acts = longer().into_iter().map(|act| act.on(ranks, nodes)).collect();
-            Turns::new(stage, &mut seed, Duration::from_millis(500)).play_all(acts);
+            Turns::new(stage, &mut seed, Duration::from_millis(350)).play_all(acts);
             let programs = stage.actors.values().filter(|actor| actor.act.says.is_some());
             programs.for_each(|actor| assert!(actor.parked > 0, "{} was never switched", actor.act.name));
         });
