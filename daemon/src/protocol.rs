@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
 pub const VERSION: u32 = 1;
 
+/// How many sealed snapshots of an application a node keeps: the last, and the one to go back to.
+pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
+
 /// From the head node to a daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {

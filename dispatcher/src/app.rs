@@ -19,7 +19,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use coswitch_daemon::protocol::{AppEvent, AppRequest, Exit, LaunchRequest, Step};
+use coswitch_daemon::protocol::{AppEvent, AppRequest, Exit, LaunchRequest, SNAPSHOTS_KEPT, Step};
 use coswitch_policies::{Epoch, NodeId};
 
 use crate::{
@@ -140,7 +140,7 @@ pub struct App {
     epoch: Epoch,
     /// Cuts begun so far: each has a number of its own.
     cuts: u64,
-    /// Snapshots that are sealed on all nodes, without those that turned out not to be restorable.
+    /// The snapshots that nodes still have, sealed on all of them, without those that turned out not to be restorable.
     sealed: BTreeSet<Epoch>,
     unsealed: Nodes,
     fences: Fences,
@@ -282,6 +282,10 @@ impl App {
                 self.phase(node, PhaseKind::Seal, seal, 0);
                 if self.unsealed.remove(&node) && self.unsealed.is_empty() {
                     self.sealed.insert(epoch);
+                    // The store keeps no more.
+                    while self.sealed.len() > SNAPSHOTS_KEPT {
+                        self.sealed.pop_first();
+                    }
                 }
                 self.on_sealed();
             }

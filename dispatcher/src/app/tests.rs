@@ -235,6 +235,28 @@ fn a_snapshot_that_cannot_be_restored_is_passed_over_for_the_one_before_it() {
 }
 
 #[test]
+fn only_snapshots_that_nodes_still_have_are_gone_back_to() {
+    let mut story = Story::running(1);
+    for epoch in 1..=5 {
+        story.order(Order::Park);
+        story.event(0, flushed(epoch));
+        story.event(0, dumped(epoch));
+        story.event(0, sealed(epoch));
+        story.order(Order::Restore);
+        if epoch < 5 {
+            story.event(0, restored(epoch));
+            story.event(0, resumed(epoch));
+        }
+    }
+    story.asked();
+    for _ in 0..RESTORE_ATTEMPTS * SNAPSHOTS_KEPT as u32 {
+        assert_eq!(story.app.epoch.0 / 4, 1, "epochs 5 and 4, no older one");
+        story.event(0, failed(Step::Restore, false));
+    }
+    assert_eq!(story.asked().last().map(String::as_str), Some("0 Release"));
+}
+
+#[test]
 fn it_has_succeeded_when_the_ranks_of_all_nodes_have_ended_well() {
     let mut story = Story::running(2);
     story.event(0, exited(0, Exit::Status(0)));
