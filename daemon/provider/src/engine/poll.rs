@@ -104,8 +104,9 @@ impl Engine {
     /// Whether the last poll moved a large payload, and the daemon may want this core to move it on.
     fn shall_share(&mut self) -> bool {
         std::mem::take(&mut self.bulk) && {
+            let (policy, _) = self.core.segment.wait_policy();
             let now = self.now_ns();
-            self.waiter.on_bulk(now)
+            self.waiter.on_bulk(policy, now)
         }
     }
 

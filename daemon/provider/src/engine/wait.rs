@@ -107,8 +107,12 @@ impl Waiter {
     }
 
     /// A large payload has moved between rank and daemon, who should work on it side by side with the rank, perhaps on this
-    /// core. True where the core shall be given away once; [`Waiter::on_paused`] follows then.
-    pub(crate) fn on_bulk(&mut self, now_ns: u64) -> bool {
+    /// core. True where the core shall be given away once; [`Waiter::on_paused`] follows then. Who is told to spin does
+    /// not give it away.
+    pub(crate) fn on_bulk(&mut self, policy: WaitPolicy, now_ns: u64) -> bool {
+        if policy == WaitPolicy::Spin {
+            return false;
+        }
         let busy = self.busy_until_ns.checked_sub(now_ns).is_some_and(|left| left > 0 && left <= BUSY_FOR_NS);
         if !busy {
             (self.last_ns, self.yielding) = (now_ns, true);
@@ -219,14 +223,18 @@ mod tests {
     fn large_payloads_give_the_core_away_unless_somebody_computes_there() {
         let (mut waiter, mut now) = (Waiter::default(), 1_000_000);
         for took in [500, 500, BUSY_NS + 1] {
-            assert!(waiter.on_bulk(now));
+            assert!(!waiter.on_bulk(WaitPolicy::Spin, now));
+            assert!(waiter.on_bulk(WaitPolicy::Yield, now));
             now += took;
             assert_eq!(waiter.on_paused(now), took);
             waiter.on_active();
         }
-        assert!(!waiter.on_bulk(now + BUSY_FOR_NS - 1));
-        assert!(waiter.on_bulk(now + BUSY_FOR_NS));
-        assert!(waiter.on_bulk(5), "a clock that jumps back after a restore is no reason to wait");
+        assert!(!waiter.on_bulk(WaitPolicy::Yield, now + BUSY_FOR_NS - 1));
+        assert!(waiter.on_bulk(WaitPolicy::Yield, now + BUSY_FOR_NS));
+        assert!(
+            waiter.on_bulk(WaitPolicy::Yield, 5),
+            "a clock that jumps back after a restore is no reason to wait"
+        );
     }
 
     #[test]
