@@ -17,4 +17,5 @@ pub mod processors;
 pub mod protocol;
 pub mod serve;
 pub mod session;
+pub mod swap;
 pub mod wire;

@@ -10,7 +10,7 @@ use coswitch_policies::{Bytes, Epoch, JobId, NodeId};
 use serde::{Deserialize, Serialize};
 
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// How many sealed snapshots of an application a node keeps: the last, and the one to go back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
@@ -55,7 +55,8 @@ pub enum AppRequest {
     Dump(Epoch),
     /// Bring the processes back, stopped; answered by [`AppEvent::Restored`].
     Restore(Epoch),
-    /// End the processes but keep the snapshots, so that a restore may be tried again; not answered.
+    /// End the processes but keep the snapshots: to try a restore again, or because the snapshot that they came from
+    /// is as good as they are; answered by [`AppEvent::Discarded`].
     Discard,
     /// Let the ranks compute: after a restore, or after a cut that was not followed by a dump; answered by
     /// [`AppEvent::Resumed`].
@@ -88,6 +89,19 @@ pub struct LaunchRequest {
     pub output: PathBuf,
     /// How a rank waits for messages.
     pub wait: Wait,
+    /// How the application leaves memory.
+    pub park: Park,
+}
+
+/// How an application leaves memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Park {
+    /// CRIU writes images and the processes end.
+    #[default]
+    Criu,
+    /// The processes stay, frozen, and their pages go to swap. There is no snapshot then: [`AppEvent::Sealed`] does not
+    /// follow the dump.
+    PageOut,
 }
 
 /// How a rank waits for messages (DESIGN §6).
@@ -213,10 +227,14 @@ pub enum AppEvent {
         /// How long it took.
         restore: Duration,
     },
+    /// The processes are gone, the snapshots are not.
+    Discarded,
     /// The ranks compute again.
     Resumed {
         /// Of the cut or snapshot.
         epoch: Epoch,
+        /// How long letting them go on took; `None` where the cut had been given up.
+        thaw: Option<Duration>,
     },
     /// Everything of the application is gone from this node.
     Released,
@@ -257,6 +275,8 @@ pub enum Step {
     Seal,
     /// Reading images.
     Restore,
+    /// Ending the processes of a restore.
+    Discard,
     /// Letting ranks compute.
     Resume,
     /// Running, outside of any request.

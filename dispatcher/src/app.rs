@@ -293,7 +293,12 @@ impl App {
                 self.phase(node, PhaseKind::Restore, restore, bytes.0);
                 self.on_restore_answer(node, None);
             }
-            AppEvent::Resumed { epoch } if epoch == self.epoch => self.on_resumed(node),
+            AppEvent::Resumed { epoch, thaw } if epoch == self.epoch => {
+                if let Some(thaw) = thaw {
+                    self.phase(node, PhaseKind::Thaw, thaw, 0);
+                }
+                self.on_resumed(node);
+            }
             AppEvent::Released => {
                 if let State::Ending { waiting, .. } = &mut self.state {
                     waiting.remove(&node);
@@ -542,6 +547,7 @@ fn verb(step: Step) -> &'static str {
         Step::Dump => "dump it",
         Step::Seal => "make its snapshot durable",
         Step::Restore => "restore it",
+        Step::Discard => "end what it had restored",
         Step::Resume => "resume it",
         Step::Run => "keep it running",
     }

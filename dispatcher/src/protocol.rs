@@ -10,9 +10,17 @@ use coswitch_policies::{Bytes, NodeId};
 pub enum Order {
     /// Start the ranks; answered by [`Report::Running`].
     Launch,
-    /// Take the application out of memory; answered by [`Report::Parked`], [`Report::StillRunning`] or [`Report::Ended`].
+    /// From running: stop the ranks and empty the network, and leave them in memory; answered by
+    /// [`Report::Suspended`], [`Report::StillRunning`] or [`Report::Ended`].
+    Suspend,
+    /// From running or suspended: take the application out of memory; answered by [`Report::Parked`] or
+    /// [`Report::Ended`], or by [`Report::StillRunning`] or [`Report::StillSuspended`] where it could not be done.
     Park,
-    /// Bring it back and let it compute; answered by [`Report::Running`] or [`Report::Ended`].
+    /// From parked: bring it back into memory, stopped; answered by [`Report::Suspended`] or [`Report::Ended`].
+    Fetch,
+    /// From suspended: let it compute; answered by [`Report::Running`] or [`Report::Ended`].
+    Resume,
+    /// From parked or suspended: bring it back and let it compute; answered by [`Report::Running`] or [`Report::Ended`].
     Restore,
     /// End it; answered by [`Report::Ended`].
     End,
@@ -23,10 +31,17 @@ pub enum Order {
 pub enum Report {
     /// All ranks on all nodes compute.
     Running,
-    /// Images are written on all nodes and the memory is free.
+    /// All ranks on all nodes are in memory and stopped, and the network holds nothing of them.
+    Suspended,
+    /// Images are written on all nodes, or the memory paged out, and the memory is free.
     Parked,
-    /// The application could not be parked and computes on.
+    /// The application could not be suspended or parked and computes on.
     StillRunning {
+        /// Why.
+        reason: String,
+    },
+    /// The application was suspended, could not be parked, and is suspended still.
+    StillSuspended {
         /// Why.
         reason: String,
     },
@@ -110,4 +125,6 @@ pub enum PhaseKind {
     Seal,
     /// Reading images.
     Restore,
+    /// Letting the ranks go on.
+    Thaw,
 }

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use coswitch_daemon::protocol::Wait;
+use coswitch_daemon::protocol::{Park, Wait};
 use coswitch_dispatcher::protocol::Outcome;
 use coswitch_examples::{Program, python_script};
 use coswitch_policies::NodeId;
@@ -22,6 +22,8 @@ pub struct Act {
     pub says: Option<&'static str>,
     /// How its ranks wait.
     pub wait: Wait,
+    /// How it leaves memory.
+    pub park: Park,
 }
 
 const VERIFIED: &str = "VERIFICATION SUCCESSFUL";
@@ -52,6 +54,7 @@ impl Act {
             placement: vec![NodeId(0)],
             says,
             wait: Wait::default(),
+            park: Park::default(),
         }
     }
 
@@ -66,6 +69,12 @@ impl Act {
     #[must_use]
     pub fn waiting(self, wait: Wait) -> Self {
         Self { wait, ..self }
+    }
+
+    /// Leaving memory like that.
+    #[must_use]
+    pub fn parking(self, park: Park) -> Self {
+        Self { park, ..self }
     }
 
     /// Checks how it ended and what it wrote.

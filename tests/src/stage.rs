@@ -50,7 +50,9 @@ pub enum Life {
     Asked(Order),
     /// It computes.
     Running,
-    /// It has images and no processes.
+    /// It is in memory, stopped.
+    Suspended,
+    /// It is out of memory.
     Parked,
     /// It is over.
     Ended(Outcome),
@@ -175,6 +177,7 @@ impl Stage {
             cwd: self.papers.path().to_path_buf(),
             output: output.clone(),
             wait: act.wait,
+            park: act.park,
         };
         let (cluster, reports) = (self.cluster.clone(), self.report_to.clone());
         let _in_runtime = self.runtime.enter();
@@ -290,6 +293,11 @@ impl Stage {
         let actor = self.actors.get_mut(&job).expect("only jobs of this stage report to it");
         match report {
             Report::Running => actor.life = Life::Running,
+            Report::Suspended => actor.life = Life::Suspended,
+            Report::StillSuspended { reason } => {
+                actor.life = Life::Suspended;
+                actor.stayed.push(reason);
+            }
             Report::Parked => {
                 actor.life = Life::Parked;
                 actor.parked += 1;

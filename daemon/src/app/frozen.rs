@@ -54,6 +54,7 @@ impl Part {
 
     /// The gang is complete on all nodes: let its ranks compute.
     pub(super) fn resume(&mut self, epoch: Epoch) -> Result<AppEvent, Failure> {
+        let began = Instant::now();
         // The data plane first: a rank that runs may ring at once.
         self.node.plane.tell(Command::Resume(self.job, epoch));
         match std::mem::replace(&mut self.state, State::Ended) {
@@ -67,6 +68,6 @@ impl Part {
             }
             other => self.state = other,
         }
-        Ok(AppEvent::Resumed { epoch })
+        Ok(AppEvent::Resumed { epoch, thaw: Some(began.elapsed()) })
     }
 }

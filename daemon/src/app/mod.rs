@@ -236,7 +236,10 @@ impl Part {
                 let result = self.restore(epoch).await;
                 self.answer(Step::Restore, result);
             }
-            AppRequest::Discard => self.discard().await,
+            AppRequest::Discard => {
+                let result = self.discard().await;
+                self.answer(Step::Discard, result);
+            }
             AppRequest::Resume(epoch) => {
                 let result = self.resume(epoch);
                 self.answer(Step::Resume, result);
@@ -253,7 +256,7 @@ impl Part {
             PlaneEvent::Freeze { epoch, .. } => self.freeze(epoch).await,
             PlaneEvent::Thaw { .. } => self.thaw(),
             PlaneEvent::Flushed { epoch, drained, .. } => self.on_flushed(epoch, drained),
-            PlaneEvent::Aborted { epoch, .. } => self.tell(AppEvent::Resumed { epoch }),
+            PlaneEvent::Aborted { epoch, .. } => self.tell(AppEvent::Resumed { epoch, thaw: None }),
             PlaneEvent::CutFailed { reason, .. } => self.answer(Step::Cut, Err(Failure::alive(reason))),
             PlaneEvent::Corrupt { reason, .. } => {
                 self.answer(

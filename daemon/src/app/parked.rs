@@ -148,15 +148,13 @@ impl Part {
         }
     }
 
-    /// A restore that is not complete on all nodes is taken back; the snapshots stay.
-    pub(super) async fn discard(&mut self) {
-        if !matches!(self.state, State::Stopped { .. }) {
-            return;
+    /// A restore is taken back; the snapshots stay. Where it had failed there is nothing to take back.
+    pub(super) async fn discard(&mut self) -> Result<AppEvent, Failure> {
+        if matches!(self.state, State::Stopped { .. }) {
+            self.end_processes().await.map_err(Failure::dead)?;
+            self.state = State::Parked;
         }
-        match self.end_processes().await {
-            Ok(()) => self.state = State::Parked,
-            Err(error) => tracing::error!(%error, "a restored gang could not be ended"),
-        }
+        Ok(AppEvent::Discarded)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The life of an application against scripted daemons.
 
-use coswitch_daemon::protocol::Wait;
+use coswitch_daemon::protocol::{Park, Wait};
 use coswitch_policies::Bytes;
 use proptest::prelude::*;
 
@@ -17,6 +17,7 @@ fn launch(nodes: u32) -> LaunchRequest {
         cwd: "/".into(),
         output: "/".into(),
         wait: Wait::default(),
+        park: Park::default(),
     }
 }
 
@@ -105,7 +106,7 @@ fn restored(epoch: u64) -> AppEvent {
 }
 
 fn resumed(epoch: u64) -> AppEvent {
-    AppEvent::Resumed { epoch: Epoch(epoch) }
+    AppEvent::Resumed { epoch: Epoch(epoch), thaw: Some(MS) }
 }
 
 fn failed(during: Step, alive: bool) -> AppEvent {

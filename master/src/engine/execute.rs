@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
-use coswitch_daemon::protocol::{Exit, LaunchRequest, RankTraffic, Wait as DaemonWait};
+use coswitch_daemon::protocol::{Exit, LaunchRequest, Park, RankTraffic, Wait as DaemonWait};
 use coswitch_dispatcher::{
     Dispatcher,
     app::Limits,
@@ -275,6 +275,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             cwd: spec.cwd.clone(),
             output: self.options.out.join(&spec.name),
             wait: wait(spec.wait),
+            park: Park::Criu,
         };
         let dispatcher =
             Dispatcher::start(job, launch, Limits::default(), self.cluster.clone(), self.reports.clone());
@@ -289,10 +290,14 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
                 self.tell(Event::JobRunning { job });
                 self.step(|switching| switching.on_done(job));
             }
-            Report::Parked => self.step(|switching| switching.on_done(job)),
+            Report::Parked | Report::Suspended => self.step(|switching| switching.on_done(job)),
             Report::StillRunning { reason } => {
                 self.running.insert(job);
                 self.warn(format!("{job} was not parked: {reason}"));
+                self.step(|switching| switching.on_stayed(job));
+            }
+            Report::StillSuspended { reason } => {
+                self.warn(format!("{job} was not parked and stays suspended: {reason}"));
                 self.step(|switching| switching.on_stayed(job));
             }
             Report::Ended(outcome) => self.on_ended(job, outcome),
@@ -375,6 +380,7 @@ fn step_of(kind: PhaseKind) -> Phase {
         PhaseKind::Release => Phase::Release,
         PhaseKind::Seal => Phase::Seal,
         PhaseKind::Restore => Phase::Restore,
+        PhaseKind::Thaw => Phase::Thaw,
     }
 }
 

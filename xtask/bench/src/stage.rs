@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use coswitch_daemon::{
     fabric,
-    protocol::{LaunchRequest, Wait},
+    protocol::{LaunchRequest, Park, Wait},
 };
 use coswitch_dispatcher::{
     Dispatcher,
@@ -88,6 +88,7 @@ impl Stage {
             cwd: self.dir.path().to_path_buf(),
             output: output.clone(),
             wait,
+            park: Park::Criu,
         };
         let (reports_to, reports) = unbounded_channel();
         let _in_runtime = self.runtime.enter();
@@ -106,7 +107,8 @@ impl Stage {
         job.dispatcher.order(order);
         match order {
             Order::Park => self.until(job, |report| *report == Report::Parked),
-            Order::Launch | Order::Restore => self.running(job),
+            Order::Suspend | Order::Fetch => self.until(job, |report| *report == Report::Suspended),
+            Order::Launch | Order::Resume | Order::Restore => self.running(job),
             Order::End => self.until(job, |report| *report == Report::Ended(Outcome::Stopped)),
         }
     }
