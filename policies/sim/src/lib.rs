@@ -15,6 +15,7 @@
 //! | `resident` | in which order jobs leave and come, and who stays in memory |
 //! | `faults` | what goes wrong, by seed |
 //! | `world` | where every job is and how far it got; who uses which memory |
+//! | `nodes` | what each node holds and how slowly its jobs run, kept as it changes |
 //! | `run` | the loop over time |
 //! | `report` | the journal and what was measured |
 
@@ -22,6 +23,7 @@ mod cost;
 pub mod draw;
 mod faults;
 pub mod local;
+mod nodes;
 pub mod picture;
 mod report;
 mod resident;
@@ -38,6 +40,6 @@ pub use cost::{CostFile, CostFileError, CostModel, CostStep, Moving, Sample, Tra
 pub use faults::Faults;
 pub use report::{SimReport, Step};
 pub use resident::{Carrying, Order};
-pub use run::{SimError, simulate};
+pub use run::{SimError, simulate, simulate_telling};
 pub use seed::Seed;
 pub use workload::{SimJob, WorkloadShape, random_workload};

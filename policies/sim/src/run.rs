@@ -3,7 +3,10 @@
 //! A switch passes through three stages, as on real nodes: *flush*, in which the outgoing jobs still run and may even
 //! finish; *dump*, at whose end they are out of memory; *restore*, at whose end the incoming ones run, all together.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use coswitch_policies::{
     Astray, Bytes, Cluster, ConfigError, Decision, Event, Incoming, JobId, JobSpec, Left, RejectReason,
@@ -50,7 +53,9 @@ enum Due {
 /// How long the end of an abandoned job takes.
 const ABANDON: Duration = Duration::from_millis(50);
 
-struct Simulation {
+struct Simulation<'a> {
+    tell: &'a mut dyn FnMut(Step),
+    steps: usize,
     scheduler: Scheduler,
     world: World,
     cost: CostModel,
@@ -81,9 +86,28 @@ pub fn simulate(
     faults: Faults,
     steps_max: usize,
 ) -> Result<SimReport, SimError> {
-    let mut simulation = Simulation::new(cluster, config, cost, faults)?;
+    let mut journal = Vec::new();
+    let report =
+        simulate_telling(cluster, config, jobs, cost, faults, steps_max, &mut |step| journal.push(step))?;
+    Ok(SimReport { journal, ..report })
+}
+
+/// The same, for runs whose journal nobody could hold: it is told step by step, and the report has none.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_telling(
+    cluster: &Cluster,
+    config: &SchedulerConfig,
+    jobs: &[SimJob],
+    cost: &CostModel,
+    faults: Faults,
+    steps_max: usize,
+    tell: &mut dyn FnMut(Step),
+) -> Result<SimReport, SimError> {
+    let mut simulation = Simulation::new(cluster, config, cost, faults, tell)?;
     simulation.plan_arrivals(jobs);
-    while simulation.report.journal.len() < steps_max {
+    while simulation.steps < steps_max {
         if !simulation.step() {
             return if simulation.done {
                 Ok(simulation.finish())
@@ -95,16 +119,19 @@ pub fn simulate(
     Err(SimError::TooLong(steps_max))
 }
 
-impl Simulation {
+impl<'a> Simulation<'a> {
     fn new(
         cluster: &Cluster,
         config: &SchedulerConfig,
         cost: &CostModel,
         faults: Faults,
+        tell: &'a mut dyn FnMut(Step),
     ) -> Result<Self, SimError> {
         let nodes = u32::try_from(cluster.len()).unwrap_or(u32::MAX);
         let times = RunTimes { nodes, ..RunTimes::default() };
         Ok(Self {
+            tell,
+            steps: 0,
             scheduler: Scheduler::new(cluster.clone(), config.clone())?,
             world: World::new(cluster.clone(), cost.clone()),
             cost: cost.clone(),
@@ -210,24 +237,23 @@ impl Simulation {
             _ => {}
         }
         let decisions = self.scheduler.on_event(self.now, event.clone());
-        self.report.journal.push(Step { at: self.now, event, decisions: decisions.clone() });
-        for decision in decisions {
-            self.carry_out(decision);
-        }
+        decisions.iter().for_each(|decision| self.carry_out(decision));
+        self.steps += 1;
+        (self.tell)(Step { at: self.now, event, decisions });
     }
 
-    fn carry_out(&mut self, decision: Decision) {
+    fn carry_out(&mut self, decision: &Decision) {
         match decision {
             Decision::Switch(plan) => {
                 let flush = if plan.is_activation() { Duration::ZERO } else { self.cost.flush };
-                self.due(self.now.after(flush), Due::Flushed(plan));
+                self.due(self.now.after(flush), Due::Flushed(plan.clone()));
             }
-            Decision::SetTimer { timer, at } => self.due(at, Due::Timer(timer)),
-            Decision::Abandon { job, .. } => self.due(self.now.after(ABANDON), Due::Ended(job)),
+            Decision::SetTimer { timer, at } => self.due(*at, Due::Timer(*timer)),
+            Decision::Abandon { job, .. } => self.due(self.now.after(ABANDON), Due::Ended(*job)),
             Decision::Rejected { job, reason } => {
-                self.report.rejected.push((job, reason.clone()));
-                if reason != RejectReason::DuplicateId {
-                    self.world.forget(job);
+                self.report.rejected.push((*job, reason.clone()));
+                if *reason != RejectReason::DuplicateId {
+                    self.world.forget(*job);
                 }
             }
             Decision::AllDone => self.done = true,
@@ -300,7 +326,8 @@ impl Simulation {
     fn end_dumps(&mut self, plan: &SwitchPlan) -> Vec<Astray> {
         let leaving = std::mem::take(&mut self.leaving);
         let leaving = self.living(&leaving);
-        let planned: Vec<JobId> = leaving.iter().copied().filter(|job| plan.outgoing.contains(job)).collect();
+        let outgoing: BTreeSet<JobId> = plan.outgoing.iter().copied().collect();
+        let planned: Vec<JobId> = leaving.iter().copied().filter(|job| outgoing.contains(job)).collect();
         let mut astray = self.misfortune.dumps(&planned);
         for job in leaving {
             match astray.iter().find(|astray| astray.job == job).map(|astray| astray.left) {
@@ -386,7 +413,7 @@ impl Simulation {
     fn finish(mut self) -> SimReport {
         self.report.times.jobs = self.world.times();
         self.report.metrics = measure(&self.report.times, SLOWDOWN_FLOOR);
-        self.report.memory_peak.clone_from(&self.world.memory_peak);
+        self.report.memory_peak = self.world.memory_peak();
         self.report
     }
 }

@@ -12,7 +12,8 @@ use coswitch_policies::{
 
 use crate::{
     SimJob,
-    cost::{CostModel, Load, Slowdown},
+    cost::{CostModel, Slowdown},
+    nodes::Nodes,
     resident,
 };
 
@@ -31,7 +32,12 @@ pub(crate) struct Life {
     spec: JobSpec,
     work: Duration,
     communication: Option<Communication>,
+    /// What was left at that time, and how slowly it runs since then.
     left: Duration,
+    left_at: SimTime,
+    pace: Slowdown,
+    /// When it ends at that pace, while it runs.
+    ends: Option<SimTime>,
     /// Dies when that much work is left.
     dies_at: Option<Duration>,
     place: Place,
@@ -49,27 +55,27 @@ pub(crate) enum Ending {
 /// All jobs on the cluster.
 pub(crate) struct World {
     cluster: Cluster,
-    cost: CostModel,
+    nodes: Nodes,
     lives: BTreeMap<JobId, Life>,
-    /// Those that take memory: whatever is looked for at an instant is among them.
+    /// Those that take memory.
     present: BTreeSet<JobId>,
-    /// How slowly each running job runs; none after a change of who is here, until it is asked for.
-    paces: Option<BTreeMap<JobId, Slowdown>>,
+    /// Those that run, by when they end.
+    ends: BTreeSet<(SimTime, JobId)>,
+    /// Those that run since a moment ago: their ends are still to be found.
+    thawed: BTreeSet<JobId>,
     now: SimTime,
-    pub(crate) memory_peak: Vec<Bytes>,
 }
 
 impl World {
     pub(crate) fn new(cluster: Cluster, cost: CostModel) -> Self {
-        let memory_peak = vec![Bytes(0); cluster.len()];
         Self {
+            nodes: Nodes::new(cluster.clone(), cost),
             cluster,
-            cost,
             lives: BTreeMap::new(),
             present: BTreeSet::new(),
-            paces: None,
+            ends: BTreeSet::new(),
+            thawed: BTreeSet::new(),
             now: SimTime::default(),
-            memory_peak,
         }
     }
 
@@ -79,6 +85,9 @@ impl World {
             work: job.work,
             communication: job.communication,
             left: job.work,
+            left_at: SimTime::default(),
+            pace: Slowdown::NONE,
+            ends: None,
             dies_at: crashes.then_some(job.work / 2),
             place: Place::Outside,
             placement: Placement::default(),
@@ -94,29 +103,38 @@ impl World {
 
     /// The job that ends next by itself, and when; the lowest number where several do.
     pub(crate) fn next_end(&mut self) -> Option<(SimTime, JobId)> {
-        let paces = self.paces();
-        let next = self
-            .running()
-            .map(|(job, life)| {
-                let to_do = life.left.saturating_sub(life.dies_at.unwrap_or_default());
-                (self.now.after(paces[&job].time_for(to_do)), job)
-            })
-            .min();
-        self.paces = Some(paces);
-        next
+        let mut affected = self.nodes.affected();
+        affected.append(&mut self.thawed);
+        affected.into_iter().for_each(|job| self.set_pace(job));
+        self.ends.first().copied()
     }
 
     /// Lets time pass in which nothing changes.
     pub(crate) fn advance(&mut self, to: SimTime) {
-        let span = to.since(self.now);
-        let paces = self.paces();
-        for (job, pace) in &paces {
-            let work = pace.work_in(span);
-            let life = self.life(*job);
-            life.left = life.left.saturating_sub(work);
-        }
-        self.paces = Some(paces);
         self.now = self.now.max(to);
+    }
+
+    /// The job goes on at the pace of its nodes.
+    fn set_pace(&mut self, job: JobId) {
+        self.settle(job);
+        let now = self.now;
+        let life = self.lives.get_mut(&job).expect("it runs");
+        life.pace = self.nodes.pace(&life.placement);
+        let to_do = life.left.saturating_sub(life.dies_at.unwrap_or_default());
+        let end = now.after(life.pace.time_for(to_do));
+        life.ends = Some(end);
+        self.ends.insert((end, job));
+    }
+
+    /// Counts what the job has done at the pace it had.
+    fn settle(&mut self, job: JobId) {
+        let now = self.now;
+        let life = self.lives.get_mut(&job).expect("only submitted jobs are decided about");
+        if let Some(end) = life.ends.take() {
+            life.left = life.left.saturating_sub(life.pace.work_in(now.since(life.left_at)));
+            self.ends.remove(&(end, job));
+        }
+        life.left_at = now;
     }
 
     /// The job reached its end, or its crash.
@@ -128,10 +146,9 @@ impl World {
 
     /// The job is over, wherever it was.
     pub(crate) fn end(&mut self, job: JobId) {
-        self.stop(job);
+        self.leave(job);
         let at = self.now;
         self.life(job).place = Place::Ended { at };
-        self.present.remove(&job);
     }
 
     pub(crate) fn is_ended(&self, job: JobId) -> bool {
@@ -140,19 +157,20 @@ impl World {
 
     /// Takes memory, does not run yet.
     pub(crate) fn enter(&mut self, job: JobId, placement: &Placement) {
-        let life = self.life(job);
+        let life = self.lives.get_mut(&job).expect("only submitted jobs are decided about");
         life.placement = placement.clone();
         life.place = Place::Frozen;
-        self.paces = None;
+        self.nodes.enter(&life.spec, placement);
         self.present.insert(job);
-        self.note_memory();
     }
 
     /// Runs from now on.
     pub(crate) fn thaw(&mut self, job: JobId) {
         let since = self.now;
-        self.paces = None;
-        self.life(job).place = Place::Running { since };
+        let life = self.lives.get_mut(&job).expect("only submitted jobs are decided about");
+        life.place = Place::Running { since };
+        self.nodes.run(job, &life.placement, life.communication);
+        self.thawed.insert(job);
     }
 
     /// Stops and keeps its memory.
@@ -164,8 +182,11 @@ impl World {
     /// Gives its memory back.
     pub(crate) fn leave(&mut self, job: JobId) {
         self.stop(job);
-        self.life(job).place = Place::Outside;
-        self.present.remove(&job);
+        let life = self.lives.get_mut(&job).expect("only submitted jobs are decided about");
+        life.place = Place::Outside;
+        if self.present.remove(&job) {
+            self.nodes.leave(&life.spec, &life.placement);
+        }
     }
 
     /// Whether the job progresses.
@@ -175,25 +196,24 @@ impl World {
 
     /// Whether any job runs.
     pub(crate) fn is_idle(&self) -> bool {
-        self.running().next().is_none()
+        self.ends.is_empty() && self.thawed.is_empty()
     }
 
     /// What `jobs` have on the node where they have most, and in all.
     pub(crate) fn bytes_of(&self, jobs: impl Iterator<Item = JobId>) -> (Bytes, Bytes) {
-        let by_node = self.memory_of(jobs);
-        (by_node.iter().copied().max().unwrap_or_default(), by_node.into_iter().sum())
-    }
-
-    /// What `jobs` have on each node.
-    fn memory_of(&self, jobs: impl Iterator<Item = JobId>) -> Vec<Bytes> {
-        let mut by_node = vec![Bytes(0); self.cluster.len()];
+        let mut by_node: BTreeMap<NodeId, Bytes> = BTreeMap::new();
         for life in jobs.map(|job| &self.lives[&job]) {
             for block in life.placement.blocks() {
-                let node = &mut by_node[block.node.0 as usize];
+                let node = by_node.entry(block.node).or_default();
                 *node = node.saturating_add(life.spec.memory_of(block.ranks));
             }
         }
-        by_node
+        (by_node.values().copied().max().unwrap_or_default(), by_node.into_values().sum())
+    }
+
+    /// The most that working sets took at any instant, by node.
+    pub(crate) fn memory_peak(&self) -> Vec<Bytes> {
+        self.nodes.peaks()
     }
 
     /// What was measured of the jobs that ended.
@@ -228,25 +248,16 @@ impl World {
 
     /// By node, how many bytes too many there were with `incoming` beside all that is here.
     fn excess(&self, incoming: &[Incoming]) -> Vec<i128> {
-        let mut excess: Vec<i128> = self.cluster.nodes().map(|(_, has)| -i128::from(has.0)).collect();
-        let mut add = |placement: &Placement, spec: &JobSpec| {
-            for block in placement.blocks() {
+        let both = self.nodes.memory().zip(self.cluster.nodes());
+        let mut excess: Vec<i128> =
+            both.map(|(used, (_, has))| i128::from(used.0) - i128::from(has.0)).collect();
+        for incoming in incoming.iter().filter(|incoming| !self.is_present(incoming.job)) {
+            let spec = &self.lives[&incoming.job].spec;
+            for block in incoming.placement.blocks() {
                 excess[block.node.0 as usize] += i128::from(spec.memory_of(block.ranks).0);
             }
-        };
-        self.here().for_each(|life| add(&life.placement, &life.spec));
-        let absent = incoming.iter().filter(|incoming| !self.is_present(incoming.job));
-        absent.for_each(|incoming| add(&incoming.placement, &self.lives[&incoming.job].spec));
+        }
         excess
-    }
-
-    fn here(&self) -> impl Iterator<Item = &Life> {
-        self.present.iter().map(|job| &self.lives[job])
-    }
-
-    fn running(&self) -> impl Iterator<Item = (JobId, &Life)> {
-        let all = self.present.iter().map(|job| (*job, &self.lives[job]));
-        all.filter(|(_, life)| matches!(life.place, Place::Running { .. }))
     }
 
     fn life(&mut self, job: JobId) -> &mut Life {
@@ -255,39 +266,12 @@ impl World {
 
     fn stop(&mut self, job: JobId) {
         let to = self.now;
-        self.paces = None;
-        let life = self.life(job);
+        self.settle(job);
+        let life = self.lives.get_mut(&job).expect("only submitted jobs are decided about");
         if let Place::Running { since } = life.place {
             life.active.push(Span { from: since, to });
-        }
-    }
-
-    /// The pace of every running job, from one walk over all that are here. Whoever takes it puts it back.
-    fn paces(&mut self) -> BTreeMap<JobId, Slowdown> {
-        if let Some(paces) = self.paces.take() {
-            return paces;
-        }
-        let mut nodes = vec![(Load::default(), Bytes(0)); self.cluster.len()];
-        for life in self.here() {
-            let runs = matches!(life.place, Place::Running { .. });
-            for block in life.placement.blocks() {
-                let (load, memory) = &mut nodes[block.node.0 as usize];
-                load.add(if runs { block.ranks } else { 0 }, life.communication);
-                *memory = memory.saturating_add(life.spec.memory_of(block.ranks));
-            }
-        }
-        let on = |node: NodeId| {
-            let (load, memory) = nodes[node.0 as usize];
-            self.cost.slowdown(load, memory, self.cluster.capacity(node))
-        };
-        let pace = |life: &Life| life.placement.nodes().map(on).fold(Slowdown::NONE, Slowdown::max);
-        self.running().map(|(job, life)| (job, pace(life))).collect()
-    }
-
-    fn note_memory(&mut self) {
-        let used = self.memory_of(self.present.iter().copied());
-        for (peak, used) in self.memory_peak.iter_mut().zip(used) {
-            *peak = (*peak).max(used);
+            self.nodes.stop(job, &life.placement, life.communication);
+            self.thawed.remove(&job);
         }
     }
 }

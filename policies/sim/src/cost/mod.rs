@@ -91,9 +91,21 @@ pub(crate) struct Load {
 impl Load {
     /// Adds ranks that communicate for this share of the time they take alone; where it is not known, they compute throughout.
     pub(crate) fn add(&mut self, ranks: u32, communication: Option<Communication>) {
+        let (compute, wire) = Self::of(ranks, communication);
+        self.compute += compute;
+        self.wire += wire;
+    }
+
+    /// Takes them off again.
+    pub(crate) fn remove(&mut self, ranks: u32, communication: Option<Communication>) {
+        let (compute, wire) = Self::of(ranks, communication);
+        self.compute -= compute;
+        self.wire -= wire;
+    }
+
+    fn of(ranks: u32, communication: Option<Communication>) -> (u64, u64) {
         let share = communication.map_or(0, |share| u64::from(share.get()));
-        self.compute += u64::from(ranks) * (1000 - share);
-        self.wire += u64::from(ranks) * share;
+        (u64::from(ranks) * (1000 - share), u64::from(ranks) * share)
     }
 }
 
