@@ -295,6 +295,8 @@ fn state_after(request: &DumpRequest, ended: Ended) -> JobState {
 /// Makes sure of what CRIU reports, and repairs what it gets wrong.
 fn finish(request: &DumpRequest, pids: &[Pid]) -> Result<usize, DumpError> {
     let repaired = images::repair_timers(&request.images_dir)?;
+    let own: Vec<i32> = pids.iter().map(|pid| pid.as_raw()).collect();
+    images::repair_proc_files(&request.images_dir, &own)?;
     processes::wait_gone(pids, GONE_LIMIT)?;
     Ok(repaired)
 }

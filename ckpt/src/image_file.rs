@@ -3,8 +3,8 @@
 //! ```text
 //! u32 common magic │ u32 magic of the kind │ ( u32 length │ protobuf message )*
 //! ```
-//! Nothing is ever re-encoded: an entry holds fields that we do not know. The one repair made changes a single
-//! byte in place (see [`disarmed_periodic_timers`]).
+//! Nothing is ever re-encoded: an entry holds fields that we do not know. Repairs change bytes in place (see
+//! [`disarmed_periodic_timers`] and [`own_proc_files`]).
 
 use criu_sys::image::{FileEntry, StatsEntry};
 use prost::Message;
@@ -18,6 +18,8 @@ const HEADER_BYTES: usize = 8;
 
 const TYPE_REGULAR: u32 = 1;
 const TYPE_TIMERFD: u32 = 17;
+const FIELD_REGULAR: u32 = 3;
+const FIELD_NAME: u32 = 6;
 const FIELD_TIMERFD: u32 = 12;
 const FIELD_VALUE_NS: u32 = 8;
 
@@ -86,6 +88,38 @@ pub fn disarmed_periodic_timers(image: &[u8]) -> Result<Vec<usize>, ImageError> 
         }
     }
     Ok(offsets)
+}
+
+/// What has to be written where so that files of `/proc` that a process had open about itself are found again.
+///
+/// Their paths name the process by the id that it had outside its namespace, and it comes back with another: MPI libraries
+/// read `/proc/self/mounts` when they start. `self`, padded with slashes to the length of the number, leads to whoever
+/// restores the file, which is its owner.
+pub fn own_proc_files(image: &[u8], pids: &[i32]) -> Result<Vec<(usize, String)>, ImageError> {
+    let mut repairs = Vec::new();
+    for entry in entries(image, COMMON_MAGIC, FILES_MAGIC)? {
+        let file = decode::<FileEntry>(image, &entry)?;
+        let (TYPE_REGULAR, Some(regular)) = (file.r#type, file.reg) else { continue };
+        let Some(digits) =
+            pid_in_proc_path(&regular.name, pids).filter(|digits| digits.len() >= "self".len())
+        else {
+            continue;
+        };
+        let broken = ImageError::Entry { offset: entry.start };
+        let regular = field(image, entry, FIELD_REGULAR).ok_or(broken.clone())?;
+        let name = field(image, regular, FIELD_NAME).ok_or(broken)?;
+        repairs.push((name.start + digits.start, format!("{:/<1$}", "self", digits.len())));
+    }
+    Ok(repairs)
+}
+
+/// Where in `/proc/NUMBER/…` the number of one of these processes stands; CRIU leaves the first slash out.
+fn pid_in_proc_path(path: &str, pids: &[i32]) -> Option<Range<usize>> {
+    let start =
+        path.find("proc/").filter(|at| path[..*at].is_empty() || &path[..*at] == "/")? + "proc/".len();
+    let length = path[start..].find('/')?;
+    let pid: i32 = path[start..start + length].parse().ok()?;
+    pids.contains(&pid).then_some(start..start + length)
 }
 
 /// CRIU's own account of a dump or a restore.
@@ -218,6 +252,21 @@ mod tests {
     #[test]
     fn a_timer_that_is_disarmed_or_fires_once_is_left_alone() {
         assert_eq!(disarmed_periodic_timers(&image(&[timer(1, 0, 0), timer(2, 9, 0)])), Ok(vec![]));
+    }
+
+    #[test]
+    fn a_file_of_proc_about_its_own_process_is_found_by_self_and_no_other_is_touched() {
+        let others =
+            ["/proc/4878", "/proc/cpuinfo", "/tmp/proc/4878/x", "/proc/77777/stat", "/proc/123/stat"];
+        let names = others.iter().chain(&["proc/4878/mounts", "/proc/54321/status"]);
+        let files: Vec<FileEntry> = (0..).zip(names).map(|(id, name)| regular(id, name, 0)).collect();
+        let mut bytes = image(&files);
+        for (offset, text) in own_proc_files(&bytes, &[4878, 54321, 123]).unwrap() {
+            bytes[offset..offset + text.len()].copy_from_slice(text.as_bytes());
+        }
+        let paths: Vec<String> = regular_files(&bytes).unwrap().into_iter().map(|file| file.path).collect();
+        assert_eq!(paths[..5], others);
+        assert_eq!(paths[5..], ["proc/self/mounts", "/proc/self//status"]);
     }
 
     #[test]

@@ -42,19 +42,33 @@ pub(crate) fn holds_pages(name: &str) -> bool {
 
 /// Repairs the periodic timers that a restore would leave disarmed; returns how many there were.
 pub fn repair_timers(images: &Path) -> Result<usize, ImagesError> {
+    repair(images, |image| {
+        let offsets = image_file::disarmed_periodic_timers(image)?;
+        Ok(offsets.into_iter().map(|offset| (offset, "\u{1}".to_owned())).collect())
+    })
+}
+
+/// Repairs the paths of open files in `/proc` that name one of these processes, which will have other ids.
+pub fn repair_proc_files(images: &Path, pids: &[i32]) -> Result<usize, ImagesError> {
+    repair(images, |image| image_file::own_proc_files(image, pids))
+}
+
+/// Overwrites in the list of files what was found to be wrong: offsets and what has to be there.
+fn repair(
+    images: &Path,
+    find: impl FnOnce(&[u8]) -> Result<Vec<(usize, String)>, ImageError>,
+) -> Result<usize, ImagesError> {
     let path = images.join("files.img");
-    let bytes = read(&path)?;
-    let offsets = image_file::disarmed_periodic_timers(&bytes);
-    let offsets = offsets.map_err(|source| ImagesError::Image { path: path.clone(), source })?;
-    if offsets.is_empty() {
+    let repairs = find(&read(&path)?).map_err(|source| ImagesError::Image { path: path.clone(), source })?;
+    if repairs.is_empty() {
         return Ok(0);
     }
     let write = || {
         let file = File::options().write(true).open(&path)?;
-        offsets.iter().try_for_each(|offset| file.write_all_at(&[1], *offset as u64))
+        repairs.iter().try_for_each(|(offset, text)| file.write_all_at(text.as_bytes(), *offset as u64))
     };
     write().map_err(|source| ImagesError::Io { path: path.clone(), source })?;
-    Ok(offsets.len())
+    Ok(repairs.len())
 }
 
 /// CRIU's account of a dump; `None` where it left none, which is no reason to fail.
