@@ -15,9 +15,9 @@ use crate::{
 };
 
 /// One cell.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Cell {
-    jobs: u32,
+    jobs: Vec<JobId>,
     /// Wider than [`Bytes`], so that what was added can be taken off again where declared memory is not looked at.
     used: u128,
 }
@@ -34,6 +34,8 @@ pub(crate) struct Load {
     by_jobs: BTreeMap<u32, u32>,
     /// The jobs, the largest first.
     by_size: BTreeSet<(Reverse<Size>, JobId)>,
+    /// Those that never ran and may be placed anew, by the logarithm of their width, then by the memory of a rank.
+    fresh: BTreeMap<u32, BTreeSet<(Bytes, JobId)>>,
     /// Memory and cells that the jobs take in all.
     taken: (u128, u64),
 }
@@ -52,6 +54,7 @@ impl Load {
             emptiest,
             by_jobs: BTreeMap::from([(0, nodes)]),
             by_size: BTreeSet::new(),
+            fresh: BTreeMap::new(),
             taken: (0, 0),
         }
     }
@@ -61,15 +64,69 @@ impl Load {
         self.by_size.insert((Reverse(size), seat.spec.id));
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 + memory, self.taken.1 + cells);
-        self.change(cluster, seat, |cell, memory| Cell { jobs: cell.jobs + 1, used: cell.used + memory });
+        self.change(cluster, seat, |cell, memory| {
+            cell.jobs.push(seat.spec.id);
+            cell.used += memory;
+        });
     }
 
     /// A job of this size left the row.
     pub(crate) fn remove(&mut self, cluster: &Cluster, seat: &Seat, size: Size) {
         self.by_size.remove(&(Reverse(size), seat.spec.id));
+        self.set_fresh(seat, false);
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 - memory, self.taken.1 - cells);
-        self.change(cluster, seat, |cell, memory| Cell { jobs: cell.jobs - 1, used: cell.used - memory });
+        self.change(cluster, seat, |cell, memory| {
+            cell.jobs.retain(|job| *job != seat.spec.id);
+            cell.used -= memory;
+        });
+    }
+
+    /// Whether a job of the row never ran.
+    pub(crate) fn set_fresh(&mut self, seat: &Seat, fresh: bool) {
+        let (width, key) = (width_class(seat), (seat.spec.memory_per_rank, seat.spec.id));
+        if fresh {
+            self.fresh.entry(width).or_default().insert(key);
+        } else if let Some(class) = self.fresh.get_mut(&width)
+            && class.remove(&key)
+            && class.is_empty()
+        {
+            self.fresh.remove(&width);
+        }
+    }
+
+    /// The jobs that never ran, of each class of widths those that may fit where so much is free on that many nodes: the most
+    /// free memory first.
+    pub(crate) fn fresh_within<'a>(&'a self, free: &'a [Bytes]) -> impl Iterator<Item = JobId> + 'a {
+        let fits = |(class, jobs): (&u32, &'a BTreeSet<(Bytes, JobId)>)| {
+            let least = *free.get((1_usize << class) - 1)?;
+            Some(jobs.range(..=(least, JobId(u32::MAX))).map(|(_, job)| *job))
+        };
+        self.fresh.iter().filter_map(fits).flatten()
+    }
+
+    /// The width that the widest of the jobs that never ran has at least, and the memory of a rank that they have at least.
+    pub(crate) fn fresh_bounds(&self) -> Option<(usize, Bytes)> {
+        let (class, _) = self.fresh.last_key_value()?;
+        let least = self.fresh.values().filter_map(|jobs| jobs.first()).map(|(memory, _)| *memory).min()?;
+        Some((1 << class, least))
+    }
+
+    /// What is free on the nodes that take one more job, the most first: at most so many, and none below `least`.
+    pub(crate) fn most_free(&self, limits: Limits, nodes: usize, least: Bytes) -> Vec<Bytes> {
+        let mut all = Vec::new();
+        for jobs in self.open_classes(limits) {
+            let class = (jobs, Reverse(Bytes(u64::MAX)), 0)..=(jobs, Reverse(least), u32::MAX);
+            all.extend(self.emptiest.range(class).take(nodes).map(|(_, Reverse(free), _)| *free));
+        }
+        all.sort_unstable_by_key(|free| Reverse(*free));
+        all.truncate(nodes);
+        all
+    }
+
+    /// The jobs on a node.
+    pub(crate) fn jobs_on(&self, node: NodeId) -> &[JobId] {
+        &self.cells[node.0 as usize].jobs
     }
 
     /// The jobs, the largest first, of equals the lowest number.
@@ -82,28 +139,30 @@ impl Load {
         self.taken
     }
 
-    fn change(&mut self, cluster: &Cluster, seat: &Seat, change: impl Fn(Cell, u128) -> Cell) {
+    fn change(&mut self, cluster: &Cluster, seat: &Seat, change: impl Fn(&mut Cell, u128)) {
         for block in seat.placement.blocks() {
             let node = block.node;
-            let before = self.cells[node.0 as usize];
-            let after = change(before, u128::from(seat.spec.memory_of(block.ranks).0));
-            self.emptiest.remove(&place(cluster, node, before));
-            self.emptiest.insert(place(cluster, node, after));
-            self.cells[node.0 as usize] = after;
-            let count = self.by_jobs.get_mut(&before.jobs).expect("this node was counted");
-            *count -= 1;
-            if *count == 0 {
-                self.by_jobs.remove(&before.jobs);
+            let cell = &mut self.cells[node.0 as usize];
+            let (before, place_before) = (count(cell), place(cluster, node, cell));
+            change(cell, u128::from(seat.spec.memory_of(block.ranks).0));
+            let after = count(cell);
+            self.emptiest.remove(&place_before);
+            self.emptiest.insert(place(cluster, node, &self.cells[node.0 as usize]));
+            let nodes = self.by_jobs.get_mut(&before).expect("this node was counted");
+            *nodes -= 1;
+            if *nodes == 0 {
+                self.by_jobs.remove(&before);
             }
-            *self.by_jobs.entry(after.jobs).or_default() += 1;
+            *self.by_jobs.entry(after).or_default() += 1;
         }
     }
 
     /// The cell of `node` as a job that looks for a place sees it.
     pub(crate) fn room(&self, cluster: &Cluster, limits: Limits, node: NodeId) -> Room {
-        let cell = self.cells[node.0 as usize];
-        let open = limits.max_per_cell.is_none_or(|max| cell.jobs < max);
-        Room { open, jobs: cell.jobs, free: free(cluster, node, cell) }
+        let cell = &self.cells[node.0 as usize];
+        let jobs = count(cell);
+        let open = limits.max_per_cell.is_none_or(|max| jobs < max);
+        Room { open, jobs, free: free(cluster, node, cell) }
     }
 
     /// Spreads `job` over the emptiest nodes that hold one of its ranks.
@@ -166,11 +225,20 @@ fn wants(seat: &Seat) -> (u128, u64) {
     (memory.sum(), seat.placement.blocks().len() as u64)
 }
 
-fn place(cluster: &Cluster, node: NodeId, cell: Cell) -> Place {
-    (cell.jobs, Reverse(free(cluster, node, cell)), node.0)
+/// The logarithm of the number of nodes, rounded down.
+fn width_class(seat: &Seat) -> u32 {
+    seat.placement.blocks().len().max(1).ilog2()
 }
 
-fn free(cluster: &Cluster, node: NodeId, cell: Cell) -> Bytes {
+fn count(cell: &Cell) -> u32 {
+    u32::try_from(cell.jobs.len()).unwrap_or(u32::MAX)
+}
+
+fn place(cluster: &Cluster, node: NodeId, cell: &Cell) -> Place {
+    (count(cell), Reverse(free(cluster, node, cell)), node.0)
+}
+
+fn free(cluster: &Cluster, node: NodeId, cell: &Cell) -> Bytes {
     let left = u128::from(cluster.capacity(node).0).saturating_sub(cell.used);
     Bytes(u64::try_from(left).expect("no more is left than there is"))
 }

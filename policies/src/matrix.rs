@@ -6,7 +6,7 @@
 //! Invariants, asserted with [`Matrix::check`] after every addition in debug builds: a job is in one row only, whole; each cell
 //! keeps the [`Limits`].
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::Serialize;
 
@@ -33,6 +33,12 @@ pub struct Matrix {
     loads: BTreeMap<SlotId, Load>,
     #[serde(skip)]
     homes: BTreeMap<JobId, SlotId>,
+    // Jobs that keep their nodes, for they ran there.
+    #[serde(skip)]
+    rooted: BTreeSet<JobId>,
+    // The load of a row without jobs: to make one costs as much as there are nodes.
+    #[serde(skip)]
+    spare: Option<Load>,
 }
 
 impl Matrix {
@@ -40,8 +46,17 @@ impl Matrix {
     #[must_use]
     pub fn new(cluster: Cluster, limits: Limits) -> Self {
         let kinds = cluster.kinds();
-        let (rows, loads, homes) = (VecDeque::new(), BTreeMap::new(), BTreeMap::new());
-        Self { cluster, limits, rows, next_slot: 0, kinds, loads, homes }
+        Self {
+            cluster,
+            limits,
+            rows: VecDeque::new(),
+            next_slot: 0,
+            kinds,
+            loads: BTreeMap::new(),
+            homes: BTreeMap::new(),
+            rooted: BTreeSet::new(),
+            spare: None,
+        }
     }
 
     /// A matrix with these rows, legal or not.
@@ -51,6 +66,7 @@ impl Matrix {
             let mut load = Load::empty(&matrix.cluster);
             for seat in row.seats.values() {
                 load.add(&matrix.cluster, seat, matrix.size_of(&seat.spec));
+                load.set_fresh(seat, true);
             }
             matrix.loads.insert(row.slot, load);
             matrix.homes.extend(row.jobs().map(|job| (job, row.slot)));
@@ -106,11 +122,6 @@ impl Matrix {
         self.rows.iter().position(|row| row.slot == *slot)
     }
 
-    /// How many rows hold a job.
-    pub(crate) fn filled_rows(&self) -> usize {
-        self.rows.iter().filter(|row| !row.seats.is_empty()).count()
-    }
-
     /// How `job` would spread, or `None` where even the empty cluster does not hold it.
     #[must_use]
     pub fn shape_of(&self, job: &JobSpec) -> Option<Shape> {
@@ -163,7 +174,7 @@ impl Matrix {
         self.load(index).room(&self.cluster, self.limits, node)
     }
 
-    fn load(&self, index: usize) -> &Load {
+    pub(crate) fn load(&self, index: usize) -> &Load {
         &self.loads[&self.rows[index].slot]
     }
 
@@ -177,7 +188,8 @@ impl Matrix {
     pub(crate) fn open_row(&mut self) -> usize {
         let slot = SlotId(self.next_slot);
         self.rows.push_back(Row { slot, seats: BTreeMap::new() });
-        self.loads.insert(slot, Load::empty(&self.cluster));
+        let load = self.spare.take().unwrap_or_else(|| Load::empty(&self.cluster));
+        self.loads.insert(slot, load);
         self.next_slot += 1;
         self.rows.len() - 1
     }
@@ -190,7 +202,9 @@ impl Matrix {
         debug_assert!(self.row_of(seat.spec.id).is_none(), "a job lies in one row only");
         let size = self.size_of(&seat.spec);
         let row = &mut self.rows[index];
-        self.loads.get_mut(&row.slot).expect("each row has a load").add(&self.cluster, &seat, size);
+        let load = self.loads.get_mut(&row.slot).expect("each row has a load");
+        load.add(&self.cluster, &seat, size);
+        load.set_fresh(&seat, !self.rooted.contains(&seat.spec.id));
         self.homes.insert(seat.spec.id, row.slot);
         row.seats.insert(seat.spec.id, seat);
         debug_assert_eq!(self.check(), Ok(()), "each cell keeps the limits");
@@ -206,11 +220,39 @@ impl Matrix {
         Some(seat)
     }
 
+    /// Whether `job`, which lies in a row, must keep its nodes from now on.
+    pub(crate) fn set_rooted(&mut self, job: JobId, rooted: bool) {
+        let changed = if rooted { self.rooted.insert(job) } else { self.rooted.remove(&job) };
+        if let Some(slot) = self.slot_of(job).filter(|_| changed)
+            && let Some(row) = self.rows.iter().find(|row| row.slot == slot)
+        {
+            self.loads.get_mut(&slot).expect("each row has a load").set_fresh(&row.seats[&job], !rooted);
+        }
+    }
+
+    /// Whether `job` must keep its nodes.
+    pub(crate) fn is_rooted(&self, job: JobId) -> bool {
+        self.rooted.contains(&job)
+    }
+
+    /// `job` is over: it leaves its row, which may be empty afterwards.
+    pub(crate) fn end(&mut self, job: JobId) -> Option<(SlotId, Seat)> {
+        self.rooted.remove(&job);
+        let slot = self.slot_of(job)?;
+        Some((slot, self.unseat(job)?))
+    }
+
     /// Forgets the rows without jobs; tells whether the front was one of them.
     pub(crate) fn drop_empty_rows(&mut self) -> bool {
         let front = self.front().map(|row| row.slot);
-        let (rows, loads) = (&mut self.rows, &mut self.loads);
-        rows.retain(|row| !row.seats.is_empty() || loads.remove(&row.slot).is_none());
+        let (rows, loads, spare) = (&mut self.rows, &mut self.loads, &mut self.spare);
+        rows.retain(|row| {
+            let keep = !row.seats.is_empty();
+            if !keep {
+                *spare = loads.remove(&row.slot);
+            }
+            keep
+        });
         self.front().map(|row| row.slot) != front
     }
 

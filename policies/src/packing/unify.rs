@@ -2,79 +2,166 @@
 //! figures; the name is Feitelson's).
 //!
 //! Every move brings a job's turn nearer, and largest go first. A job that ever ran keeps its nodes, where its image lies; another may be
-//! placed anew. What could be moved was moved, so only rows that have room since, or all after the order of turns has changed, are
-//! looked at again: [`Unsettled`].
+//! placed anew. What could be moved was moved: whoever can be moved now uses room that has appeared since, or lies in a row that
+//! has had its turn since. [`Unsettled`] remembers both, so that an event costs what its nodes hold and not what the matrix does.
 
-use std::collections::BTreeSet;
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use super::Move;
-use crate::{JobId, Matrix, Placement, SlotId, matrix::Seat};
+use crate::{JobId, Matrix, NodeId, Placement, SlotId, load::Size, matrix::Seat};
 
-/// The rows that might take a job of a later row.
+/// Where room appeared in a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Gaps {
+    /// Anywhere.
+    Any,
+    /// Only on these nodes.
+    At(BTreeSet<NodeId>),
+}
+
+impl Gaps {
+    /// Where a job was.
+    pub(crate) fn at(placement: &Placement) -> Self {
+        Self::At(placement.nodes().collect())
+    }
+
+    fn and(&mut self, more: Self) {
+        match (&mut *self, more) {
+            (Self::At(nodes), Self::At(more)) => nodes.extend(more),
+            (Self::Any, _) => {}
+            (_, Self::Any) => *self = Self::Any,
+        }
+    }
+}
+
+/// What has to be looked at before nobody can be moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unsettled {
-    /// Any of them.
+    /// Everything.
     All,
-    /// Only these.
-    Rows(BTreeSet<SlotId>),
+    /// Only a part.
+    Part {
+        /// Rows that might take jobs of any later row.
+        rows: BTreeMap<SlotId, Gaps>,
+        /// Rows whose jobs might go into any earlier row.
+        back: BTreeSet<SlotId>,
+    },
 }
 
 impl Default for Unsettled {
     fn default() -> Self {
-        Self::Rows(BTreeSet::new())
+        Self::Part { rows: BTreeMap::new(), back: BTreeSet::new() }
     }
 }
 
 impl Unsettled {
-    /// This row, too.
-    pub(crate) fn add(&mut self, slot: SlotId) {
-        if let Self::Rows(rows) = self {
-            rows.insert(slot);
-        }
-    }
-
-    fn contains(&self, slot: SlotId) -> bool {
-        match self {
-            Self::All => true,
-            Self::Rows(rows) => rows.contains(&slot),
-        }
-    }
-}
-
-/// Fills the `unsettled` rows from `first` on. Each move comes with the placement that was given up, for [`undo`]. Rows that this empties are
-/// left to [`Matrix::drop_empty_rows`].
-pub(crate) fn unify(
-    matrix: &mut Matrix,
-    first: usize,
-    mut unsettled: Unsettled,
-    rooted: impl Fn(JobId) -> bool,
-) -> Vec<(Move, Placement)> {
-    let mut moves = Vec::new();
-    for to in first..matrix.rows().len() {
-        if !unsettled.contains(matrix.rows()[to].slot) {
-            continue;
-        }
-        for from in to + 1..matrix.rows().len() {
-            let before = moves.len();
-            let jobs: Vec<JobId> = matrix.largest_first(from).collect();
-            moves.extend(jobs.into_iter().filter_map(|job| advance(matrix, from, to, job, rooted(job))));
-            if moves.len() > before {
-                unsettled.add(matrix.rows()[from].slot);
+    /// Room appeared in this row.
+    pub(crate) fn add(&mut self, slot: SlotId, gaps: Gaps) {
+        if let Self::Part { rows, .. } = self {
+            match rows.get_mut(&slot) {
+                Some(known) => known.and(gaps),
+                None => drop(rows.insert(slot, gaps)),
             }
         }
     }
+
+    /// This row went behind others.
+    pub(crate) fn add_back(&mut self, slot: SlotId) {
+        if let Self::Part { back, .. } = self {
+            back.insert(slot);
+        }
+    }
+
+    /// What may have changed between two rows; nothing where there is nothing to look for.
+    fn between(&self, from: SlotId, to: SlotId) -> Option<Gaps> {
+        match self {
+            Self::All => Some(Gaps::Any),
+            Self::Part { back, .. } if back.contains(&from) => Some(Gaps::Any),
+            Self::Part { rows, .. } => rows.get(&to).cloned(),
+        }
+    }
+
+    /// All rows but the front were looked at, and that one too unless `first` is behind it.
+    fn settle(&mut self, front: Option<SlotId>, first: usize) {
+        let before = std::mem::take(self);
+        let Some(front) = front.filter(|_| first > 0) else { return };
+        match before {
+            Self::Part { mut rows, back } if back.is_empty() => {
+                if let Some(gaps) = rows.remove(&front) {
+                    self.add(front, gaps);
+                }
+            }
+            _ => self.add(front, Gaps::Any),
+        }
+    }
+}
+
+/// Fills the `unsettled` rows from `first` (0 or 1) on, and settles them. Rows that this empties are left to
+/// [`Matrix::drop_empty_rows`].
+pub(crate) fn unify(matrix: &mut Matrix, first: usize, unsettled: &mut Unsettled) -> Vec<Move> {
+    let mut moves = Vec::new();
+    for to in first..matrix.rows().len() {
+        for from in to + 1..matrix.rows().len() {
+            let (slot, source) = (matrix.rows()[to].slot, matrix.rows()[from].slot);
+            let Some(gaps) = unsettled.between(source, slot) else { continue };
+            for job in candidates(matrix, from, to, &gaps) {
+                if let Some((step, before)) = advance(matrix, from, to, job) {
+                    unsettled.add(source, Gaps::at(&before));
+                    moves.push(step);
+                }
+            }
+        }
+    }
+    unsettled.settle(matrix.front().map(|row| row.slot), first);
     moves
 }
 
-fn advance(
-    matrix: &mut Matrix,
-    from: usize,
-    to: usize,
-    job: JobId,
-    rooted: bool,
-) -> Option<(Move, Placement)> {
+/// Moves all jobs into the front row, or none where not all fit; what is `unsettled` then stays so.
+pub(crate) fn unify_into_front(matrix: &mut Matrix, unsettled: &mut Unsettled) -> Option<Vec<Move>> {
+    if !matrix.might_be_one_row() {
+        return None;
+    }
+    let mut moves = Vec::new();
+    for from in 1..matrix.rows().len() {
+        let jobs: Vec<JobId> = matrix.largest_first(from).collect();
+        for job in jobs {
+            if let Some(step) = advance(matrix, from, 0, job) {
+                moves.push(step);
+            } else {
+                undo(matrix, moves);
+                return None;
+            }
+        }
+    }
+    *unsettled = Unsettled::default();
+    Some(moves.into_iter().map(|(step, _)| step).collect())
+}
+
+/// The jobs of the row `from` that the row `to` might take by its `gaps`, the largest first.
+fn candidates(matrix: &Matrix, from: usize, to: usize, gaps: &Gaps) -> Vec<JobId> {
+    let (source, target) = (matrix.load(from), matrix.load(to));
+    let Gaps::At(nodes) = gaps else { return matrix.largest_first(from).collect() };
+    let seats = &matrix.rows()[from].seats;
+    let mut found: BTreeSet<(Reverse<Size>, JobId)> = BTreeSet::new();
+    let mut find = |job: JobId| {
+        found.insert((Reverse(matrix.size_of(&seats[&job].spec)), job));
+    };
+    let there = nodes.iter().flat_map(|node| source.jobs_on(*node)).copied();
+    there.filter(|job| matrix.is_rooted(*job) && matrix.holds_in_place(to, &seats[job])).for_each(&mut find);
+    if let Some((widest, least)) = source.fresh_bounds() {
+        let free = target.most_free(matrix.limits(), widest, least);
+        source.fresh_within(&free).for_each(&mut find);
+    }
+    found.into_iter().map(|(_, job)| job).collect()
+}
+
+/// The move, and the placement that was given up.
+fn advance(matrix: &mut Matrix, from: usize, to: usize, job: JobId) -> Option<(Move, Placement)> {
     let seat = &matrix.rows()[from].seats[&job];
-    let placement = if rooted {
+    let placement = if matrix.is_rooted(job) {
         matrix.holds_in_place(to, seat).then(|| seat.placement.clone())?
     } else {
         matrix.find_in(to, &seat.spec, matrix.shape_of(&seat.spec)?)?
@@ -87,7 +174,7 @@ fn advance(
 }
 
 /// Takes `moves` back, the last one first; no row may have been dropped since.
-pub(crate) fn undo(matrix: &mut Matrix, moves: Vec<(Move, Placement)>) {
+fn undo(matrix: &mut Matrix, moves: Vec<(Move, Placement)>) {
     for (Move { job, from, .. }, placement) in moves.into_iter().rev() {
         let seat = matrix.unseat(job).expect("it was moved");
         let row = matrix.rows().iter().position(|row| row.slot == from).expect("its row is still there");

@@ -39,7 +39,7 @@ pub use state::{JobState, Observed, Wanted};
 use crate::{
     Cluster, Communication, Decision, Event, JobId, JobSpec, Matrix, Policy, RejectReason, SimTime,
     SwitchPlan, TimerId,
-    packing::{self, Packing, Unsettled, pairing::Fractions},
+    packing::{self, Gaps, Packing, Unsettled, pairing::Fractions},
 };
 use presence::Presence;
 use state::Entry;
@@ -135,7 +135,9 @@ impl Scheduler {
         let fresh: BTreeSet<JobId> = accepted.iter().map(|job| job.id).collect();
         self.queue.extend(accepted.iter().map(|job| job.id));
         self.admit(now, decisions);
-        let waiting = (0..).zip(&self.queue).filter(|(_, job)| fresh.contains(job));
+        // Those of them that wait are the last of the queue.
+        let before = self.queue.len().saturating_sub(fresh.len());
+        let waiting = (0..).zip(&self.queue).skip(before).filter(|(_, job)| fresh.contains(job));
         decisions.extend(waiting.map(|(ahead, &job)| Decision::Queued { job, ahead }));
     }
 
@@ -184,7 +186,7 @@ impl Scheduler {
             self.unsettled = Unsettled::All;
         } else if first > 0 {
             // Only the active row was passed over.
-            self.unsettled.add(self.matrix.rows()[0].slot);
+            self.unsettled.add(self.matrix.rows()[0].slot, Gaps::Any);
         }
         let jobs: Vec<JobSpec> = self.queue.drain(..).map(|job| self.jobs[&job].spec.clone()).collect();
         let fractions = (self.config.policy == Policy::Paired).then_some(&self.fractions);
@@ -211,9 +213,8 @@ impl Scheduler {
         self.presence.on_ended(job);
         self.dying.remove(&job);
         self.fractions.forget(job);
-        if let Some(slot) = self.matrix.slot_of(job) {
-            self.matrix.unseat(job);
-            self.unsettled.add(slot);
+        if let Some((slot, seat)) = self.matrix.end(job) {
+            self.unsettled.add(slot, Gaps::at(&seat.placement));
             self.room_appeared = true;
         } else {
             self.queue.retain(|queued| *queued != job);

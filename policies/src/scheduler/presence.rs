@@ -58,6 +58,12 @@ impl Presence {
         }
     }
 
+    /// A job changed its row.
+    pub(super) fn on_moved(&mut self, matrix: &Matrix, job: JobId) {
+        self.on_observed(matrix, job, self.is_active(job));
+        if matrix.slot_of(job) == self.front { &mut self.astray } else { &mut self.absent }.remove(&job);
+    }
+
     /// A job is over and has left the matrix.
     pub(super) fn on_ended(&mut self, job: JobId) {
         self.active.remove(&job);

@@ -40,8 +40,9 @@ impl Scheduler {
             for job in self.matrix.front().into_iter().flat_map(|row| row.jobs()) {
                 self.jobs.get_mut(&job).expect("a seated job is known").put_back = false;
             }
+            let slot = self.matrix.rows()[0].slot;
             self.matrix.rotate();
-            self.unsettled = packing::Unsettled::All;
+            self.unsettled.add_back(slot);
             self.running = None;
         }
         over
@@ -86,35 +87,22 @@ impl Scheduler {
             return;
         }
         self.room_appeared = false;
-        let rooted = |job: JobId| self.jobs[&job].observed != Observed::Unlaunched;
-        let unsettled = std::mem::take(&mut self.unsettled);
-        let moves = if !self.front_is_late(now) {
-            packing::unify(&mut self.matrix, 0, unsettled, rooted)
-        } else {
-            let all = packing::Unsettled::All;
-            let whole =
-                self.matrix.might_be_one_row().then(|| packing::unify(&mut self.matrix, 0, all, rooted));
-            match whole {
-                Some(moves) if self.matrix.filled_rows() == 1 => moves,
-                tried => {
-                    packing::undo(&mut self.matrix, tried.unwrap_or_default());
-                    // The room of the active row is offered again at its end.
-                    self.room_appeared = true;
-                    self.unsettled.add(self.matrix.rows()[0].slot);
-                    packing::unify(&mut self.matrix, 1, unsettled, rooted)
-                }
-            }
-        };
-        let first = usize::from(self.room_appeared);
+        let late = self.front_is_late(now);
+        let (matrix, unsettled) = (&mut self.matrix, &mut self.unsettled);
+        let whole = late.then(|| packing::unify_into_front(matrix, unsettled)).flatten();
+        let moves = whole.unwrap_or_else(|| {
+            // The room of the active row is offered again at its end.
+            self.room_appeared = late;
+            packing::unify(matrix, usize::from(late), unsettled)
+        });
         debug_assert!(
-            packing::unify(&mut self.matrix.clone(), first, packing::Unsettled::All, rooted).is_empty(),
+            packing::unify(&mut self.matrix.clone(), usize::from(late), &mut packing::Unsettled::All)
+                .is_empty(),
             "rows that were not looked at take nobody"
         );
         self.matrix.drop_empty_rows();
-        if !moves.is_empty() {
-            self.presence.refresh(&self.matrix);
-        }
-        for (step, _) in moves {
+        for step in moves {
+            self.presence.on_moved(&self.matrix, step.job);
             self.note_move(&step);
             decisions.push(Decision::Moved(step));
         }

@@ -78,6 +78,7 @@ impl Scheduler {
             Left::Parked => entry.observed = Observed::Parked,
             Left::Lost => return self.end(job, Observed::Failed),
         }
+        self.matrix.set_rooted(job, left != Left::Unlaunched);
         self.presence.on_observed(&self.matrix, job, left == Left::Active);
         if left == planned {
             entry.failures = 0;
