@@ -41,7 +41,7 @@ pub mod scheduler;
 
 pub use alternate::Alternate;
 pub use cluster::Cluster;
-pub use decision::{Decision, Incoming, RejectReason, Start, SwitchOrder, SwitchPlan, Turn};
+pub use decision::{Decision, Incoming, RejectReason, Start, SwitchOrder, SwitchPlan, Turn, TurnChange};
 pub use event::{Astray, Event, Left};
 pub use id::{SlotId, SwitchId, TimerId};
 pub use invariant::Violation;

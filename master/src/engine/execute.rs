@@ -13,7 +13,7 @@ use coswitch_dispatcher::{
 };
 use coswitch_policies::{
     Decision, Event as Happened, Incoming, JobId, Rank, Scheduler, SchedulerConfig, SimTime, Start, SwitchId,
-    TimerId,
+    TimerId, Turn,
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -225,8 +225,10 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
                     dispatcher.order(Order::End);
                 }
             }
-            Decision::SlotStarted(turn) | Decision::SlotChanged(turn) => {
-                self.tell(Event::SlotStarted { slot: turn.slot, jobs: turn.jobs, ends: turn.ends });
+            Decision::SlotStarted(_) | Decision::SlotChanged(_) => {
+                if let Some(Turn { slot, jobs, ends }) = self.scheduler.turn() {
+                    self.tell(Event::SlotStarted { slot, jobs, ends });
+                }
             }
             Decision::AllDone => self.all_done = true,
         }

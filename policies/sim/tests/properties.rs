@@ -89,13 +89,16 @@ struct Audit<'a> {
     under_way: Option<SwitchPlan>,
     /// For each seated job that is not active: turns that others may have before it must run.
     patience: BTreeMap<JobId, usize>,
+    /// Who runs in the active row, from what was told.
+    turn: BTreeSet<JobId>,
 }
 
 impl<'a> Audit<'a> {
     fn new(case: &'a Case) -> Self {
         let scheduler = Scheduler::new(case.cluster.clone(), case.config.clone()).unwrap();
         let (submitted, ended) = (BTreeSet::new(), BTreeSet::new());
-        Self { case, scheduler, submitted, ended, under_way: None, patience: BTreeMap::new() }
+        let (patience, turn) = (BTreeMap::new(), BTreeSet::new());
+        Self { case, scheduler, submitted, ended, under_way: None, patience, turn }
     }
 
     fn follow(&mut self, step: &Step) {
@@ -136,7 +139,8 @@ impl<'a> Audit<'a> {
             Decision::Switch(plan) => {
                 plan.outgoing.iter().copied().chain(plan.incoming.iter().map(|i| i.job)).collect()
             }
-            Decision::SlotStarted(turn) | Decision::SlotChanged(turn) => turn.jobs.clone(),
+            Decision::SlotStarted(turn) => turn.jobs.clone(),
+            Decision::SlotChanged(change) => change.came.iter().chain(&change.went).copied().collect(),
             Decision::SetTimer { .. } | Decision::AllDone => vec![],
         };
         for job in named {
@@ -165,6 +169,14 @@ impl<'a> Audit<'a> {
                 assert_eq!(front.slot, turn.slot);
                 let row: Vec<JobId> = front.jobs().collect();
                 self.note_turn(&row);
+                self.turn = turn.jobs.iter().copied().collect();
+            }
+            Decision::SlotChanged(change) => {
+                self.turn.retain(|job| !self.ended.contains(job) && !change.went.contains(job));
+                self.turn.extend(&change.came);
+                let whole = self.scheduler.turn().expect("a turn that changes has been told");
+                let jobs: BTreeSet<JobId> = whole.jobs.iter().copied().collect();
+                assert_eq!((&self.turn, change.ends), (&jobs, whole.ends), "the differences make the whole");
             }
             _ => {}
         }

@@ -51,8 +51,9 @@ pub enum Decision {
     },
     /// The turn of a row began: at least one of its jobs runs.
     SlotStarted(Turn),
-    /// Who runs in the active row, or when its turn ends, is not as last told.
-    SlotChanged(Turn),
+    /// Who runs in the active row, or when its turn ends, is not as last told: the difference.
+    /// [`Scheduler::turn`](crate::Scheduler::turn) has the whole.
+    SlotChanged(TurnChange),
     /// All jobs submitted so far have ended. Told again when that becomes true again.
     AllDone,
 }
@@ -65,6 +66,19 @@ pub struct Turn {
     /// Its jobs that run now, then those of other rows that go on on its idle nodes.
     pub jobs: Vec<JobId>,
     /// When it ends; `None` where no other row waits.
+    pub ends: Option<SimTime>,
+}
+
+/// What changed in the turn of the active row since it was last told. Jobs that have ended are gone without a word.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnChange {
+    /// The row.
+    pub slot: SlotId,
+    /// Who runs there now and did not.
+    pub came: Vec<JobId>,
+    /// Who ran there and does no more.
+    pub went: Vec<JobId>,
+    /// When the turn ends; `None` where no other row waits.
     pub ends: Option<SimTime>,
 }
 

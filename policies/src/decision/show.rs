@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::{Decision, Incoming, RejectReason, Start, SwitchPlan, Turn};
+use super::{Decision, Incoming, RejectReason, Start, SwitchPlan, Turn, TurnChange};
 use crate::SimTime;
 
 impl fmt::Display for Decision {
@@ -24,12 +24,19 @@ impl fmt::Display for Decision {
 
 impl fmt::Display for Turn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} with {}", self.slot, listed(&self.jobs))?;
-        match self.ends {
-            Some(at) => write!(f, " until {:?}", since_begin(at)),
-            None => Ok(()),
-        }
+        write!(f, "{} with {}{}", self.slot, listed(&self.jobs), until(self.ends))
     }
+}
+
+impl fmt::Display for TurnChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { slot, came, went, ends } = self;
+        write!(f, "{slot}: in {}, out {}{}", listed(came), listed(went), until(*ends))
+    }
+}
+
+fn until(ends: Option<SimTime>) -> String {
+    ends.map_or_else(String::new, |at| format!(" until {:?}", since_begin(at)))
 }
 
 impl fmt::Display for SwitchPlan {

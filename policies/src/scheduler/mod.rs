@@ -38,7 +38,7 @@ pub use state::{JobState, Observed, Wanted};
 
 use crate::{
     Cluster, Communication, Decision, Event, JobId, JobSpec, Matrix, Policy, RejectReason, SimTime,
-    SwitchPlan, TimerId,
+    SwitchPlan, TimerId, Turn,
     packing::{self, Gaps, Packing, Unsettled, pairing::Fractions},
 };
 use presence::Presence;
@@ -253,6 +253,12 @@ impl Scheduler {
     #[must_use]
     pub const fn under_way(&self) -> Option<&SwitchPlan> {
         self.under_way.as_ref()
+    }
+
+    /// The turn of the active row, as it was last told.
+    #[must_use]
+    pub fn turn(&self) -> Option<Turn> {
+        self.running.as_ref().and_then(Running::turn)
     }
 
     /// The jobs no row may take yet, the next one first.

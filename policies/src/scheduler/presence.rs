@@ -18,6 +18,8 @@ pub(super) struct Presence {
     absent: BTreeSet<JobId>,
     /// Active jobs of other rows.
     astray: BTreeSet<JobId>,
+    /// Jobs of which something became known since that was last asked.
+    touched: BTreeSet<JobId>,
 }
 
 impl Presence {
@@ -42,8 +44,19 @@ impl Presence {
         }
     }
 
+    /// Whether the job runs in the front row.
+    pub(super) fn is_present(&self, job: JobId) -> bool {
+        self.active.contains(&job) && !self.astray.contains(&job)
+    }
+
+    /// The jobs of which something became known since this was last asked.
+    pub(super) fn take_touched(&mut self) -> BTreeSet<JobId> {
+        std::mem::take(&mut self.touched)
+    }
+
     /// A job became active or ceased to be.
     pub(super) fn on_observed(&mut self, matrix: &Matrix, job: JobId, active: bool) {
+        self.touched.insert(job);
         let in_front = self.front.is_some() && matrix.slot_of(job) == self.front;
         let (here, there) = (&mut self.active, if in_front { &mut self.absent } else { &mut self.astray });
         if active {
@@ -66,6 +79,7 @@ impl Presence {
 
     /// A job is over and has left the matrix.
     pub(super) fn on_ended(&mut self, job: JobId) {
+        self.touched.insert(job);
         self.active.remove(&job);
         self.absent.remove(&job);
         self.astray.remove(&job);

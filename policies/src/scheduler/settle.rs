@@ -117,32 +117,31 @@ impl Scheduler {
 
     /// Begins the turn when a job of the front row runs, keeps its timer, tells what changed.
     fn tend_turn(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
+        let touched = self.presence.take_touched();
         let Some(front) = self.matrix.front() else { return };
-        let mut active = self.present(front);
         let turning = self.under_way.as_ref().is_some_and(|plan| !plan.is_activation());
-        if self.running.is_none() && !active.is_empty() && !turning {
-            self.running = Some(Running::new(front.slot, now));
+        if self.running.is_none() && !turning {
+            let present = self.present(front);
+            self.running = (!present.is_empty()).then(|| Running::new(front.slot, now, present));
         }
-        active.extend(self.fillers().iter().filter(|_| !turning));
+        let fillers = if turning { BTreeSet::new() } else { self.fillers() };
         let Some(running) = &mut self.running else { return };
+        for job in touched {
+            running.note(job, self.presence.is_present(job), self.jobs[&job].observed.is_ended());
+        }
         let set = if self.matrix.rows().len() > 1 {
             running.set_strobe(now, self.config.quantum, &mut self.timers)
         } else {
             running.forget_strobe();
             None
         };
-        decisions.extend(running.tell(active));
+        decisions.extend(running.tell(fillers));
         decisions.extend(set);
     }
 
     /// The jobs of the front row that run.
-    fn present(&self, front: &Row) -> Vec<JobId> {
-        let absent = self.presence.absent();
-        if absent.is_empty() {
-            front.jobs().collect()
-        } else {
-            front.jobs().filter(|job| !absent.contains(job)).collect()
-        }
+    fn present(&self, front: &Row) -> BTreeSet<JobId> {
+        front.jobs().filter(|job| self.presence.is_active(*job)).collect()
     }
 
     fn tell_done(&mut self, decisions: &mut Vec<Decision>) {

@@ -67,7 +67,12 @@ impl Desk {
     fn tell(&mut self, event: Event) -> String {
         let mut lines = String::new();
         for decision in self.scheduler.on_event(self.now, event) {
-            writeln!(lines, "{decision}").unwrap();
+            match &decision {
+                Decision::SlotChanged(_) => {
+                    writeln!(lines, "turn goes on of {}", self.scheduler.turn().unwrap()).unwrap();
+                }
+                decision => writeln!(lines, "{decision}").unwrap(),
+            }
             match decision {
                 Decision::SetTimer { timer, .. } => self.timer = Some(timer),
                 Decision::Switch(plan) => self.switch = Some(plan.switch),

@@ -1,8 +1,8 @@
 //! The turn of the front row: when it began, when it ends, what was told of it.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
-use crate::{Decision, SimTime, SlotId, TimerId, Turn};
+use crate::{Decision, JobId, SimTime, SlotId, TimerId, Turn, TurnChange};
 
 /// Whether and when the turn ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,12 +21,31 @@ pub(super) struct Running {
     slot: SlotId,
     since: SimTime,
     strobe: Strobe,
-    told: Option<Turn>,
+    /// The jobs of the row that run, and those of other rows that go on beside them.
+    jobs: BTreeSet<JobId>,
+    fillers: BTreeSet<JobId>,
+    /// Those of the row that came or went since the turn was last told.
+    changed: BTreeSet<JobId>,
+    /// Whether somebody ended meanwhile.
+    ended: bool,
+    /// What was told of the end of the turn, once it was told at all.
+    told: Option<Option<SimTime>>,
 }
 
 impl Running {
-    pub(super) const fn new(slot: SlotId, since: SimTime) -> Self {
-        Self { slot, since, strobe: Strobe::Never, told: None }
+    pub(super) fn new(slot: SlotId, since: SimTime, jobs: BTreeSet<JobId>) -> Self {
+        let (fillers, changed) = (BTreeSet::new(), BTreeSet::new());
+        Self { slot, since, strobe: Strobe::Never, jobs, fillers, changed, ended: false, told: None }
+    }
+
+    /// Whether a job of the row runs now is known anew.
+    pub(super) fn note(&mut self, job: JobId, present: bool, ended: bool) {
+        let changed = if present { self.jobs.insert(job) } else { self.jobs.remove(&job) };
+        if ended {
+            self.ended |= changed | self.changed.remove(&job) | self.fillers.remove(&job);
+        } else if changed && !self.changed.remove(&job) {
+            self.changed.insert(job);
+        }
     }
 
     pub(super) fn on_timer(&mut self, timer: TimerId) {
@@ -62,18 +81,29 @@ impl Running {
         Some(Decision::SetTimer { timer, at })
     }
 
+    /// The turn as it was last told.
+    pub(super) fn turn(&self) -> Option<Turn> {
+        let jobs = self.jobs.iter().chain(&self.fillers).copied().collect();
+        self.told.map(|ends| Turn { slot: self.slot, jobs, ends })
+    }
+
     /// What is to be told about the turn, if it is not as last told.
-    pub(super) fn tell(&mut self, jobs: Vec<crate::JobId>) -> Option<Decision> {
+    pub(super) fn tell(&mut self, fillers: BTreeSet<JobId>) -> Option<Decision> {
         let ends = match self.strobe {
             Strobe::Never => None,
             Strobe::Set { at, .. } | Strobe::Due { at } => Some(at),
         };
-        let turn = Turn { slot: self.slot, jobs, ends };
-        let first = self.told.is_none();
-        if self.told.as_ref() == Some(&turn) {
+        let before = std::mem::replace(&mut self.fillers, fillers);
+        let changed = std::mem::take(&mut self.changed);
+        let news = std::mem::take(&mut self.ended) || !changed.is_empty() || before != self.fillers;
+        let Some(told) = self.told.replace(ends) else { return self.turn().map(Decision::SlotStarted) };
+        if !news && told == ends {
             return None;
         }
-        self.told = Some(turn.clone());
-        Some(if first { Decision::SlotStarted(turn) } else { Decision::SlotChanged(turn) })
+        let (mut came, mut went): (Vec<JobId>, Vec<JobId>) =
+            changed.into_iter().partition(|job| self.jobs.contains(job));
+        came.extend(self.fillers.difference(&before));
+        went.extend(before.difference(&self.fillers));
+        Some(Decision::SlotChanged(TurnChange { slot: self.slot, came, went, ends }))
     }
 }

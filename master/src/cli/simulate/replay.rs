@@ -20,7 +20,7 @@ use std::{
 
 use coswitch_policies::{
     Cluster, Decision, Event as Happened, JobId, JobSpec, Scheduler, SchedulerConfig, SimTime, SlotId,
-    SwitchId, TimerId,
+    SwitchId, TimerId, Turn,
 };
 use serde::Serialize;
 use thiserror::Error;
@@ -204,8 +204,13 @@ impl Again<'_> {
                     outgoing: plan.outgoing,
                     incoming: plan.incoming.into_iter().map(|incoming| incoming.job).collect(),
                 }),
-                Decision::SlotStarted(turn) | Decision::SlotChanged(turn) => {
-                    self.decided.push_back(Told::Turn { slot: turn.slot, jobs: turn.jobs, ends: turn.ends });
+                Decision::SlotStarted(_) | Decision::SlotChanged(_) => {
+                    let turn = self.scheduler.turn();
+                    self.decided.extend(turn.map(|Turn { slot, jobs, ends }| Told::Turn {
+                        slot,
+                        jobs,
+                        ends,
+                    }));
                 }
                 Decision::SetTimer { timer, at } => drop(self.timers.insert((at, timer))),
                 _ => {}
