@@ -218,6 +218,13 @@ pub enum AppEvent {
         /// How long hashing and syncing took.
         seal: Duration,
     },
+    /// The snapshot could not be made durable, and is removed.
+    SealFailed {
+        /// Of the snapshot.
+        epoch: Epoch,
+        /// Why.
+        reason: String,
+    },
     /// The processes are back, stopped.
     Restored {
         /// Of the snapshot.
@@ -271,8 +278,6 @@ pub enum Step {
     Cut,
     /// Writing images.
     Dump,
-    /// Making a snapshot durable.
-    Seal,
     /// Reading images.
     Restore,
     /// Ending the processes of a restore.

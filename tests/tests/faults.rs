@@ -219,7 +219,7 @@ fn a_job_whose_last_snapshot_is_damaged_goes_back_to_the_one_before_it_and_verif
         stage.run_for(Duration::from_millis(200));
         assert!(stage.park(job) && stage.restore(job), "and the job can be switched as before");
         let mended = std::mem::take(&mut stage.actors.get_mut(&job).unwrap().mended);
-        assert!(mended.iter().any(|what| what.contains("the one before it is used")), "{mended:?}");
+        assert!(mended.iter().any(|what| what.contains("the snapshot before it is used")), "{mended:?}");
         stage.verify(job, RUN_LIMIT);
     });
 }

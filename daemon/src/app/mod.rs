@@ -215,7 +215,7 @@ impl Part {
                 Some(Note::Plane(event)) => self.on_plane(event).await,
                 Some(Note::Sample) => self.tell_traffic(),
                 Some(Note::Sealed(epoch, Ok(seal))) => self.tell(AppEvent::Sealed { epoch, seal }),
-                Some(Note::Sealed(_, Err(reason))) => self.answer(Step::Seal, Err(Failure::dead(reason))),
+                Some(Note::Sealed(epoch, Err(reason))) => self.tell(AppEvent::SealFailed { epoch, reason }),
             }
         }
     }

@@ -1,10 +1,17 @@
 //! The life of an application against scripted daemons.
 
-use coswitch_daemon::protocol::{Park, Wait};
+mod model;
+mod residence;
+
+use coswitch_daemon::protocol::{SNAPSHOTS_KEPT, Wait};
 use coswitch_policies::Bytes;
 use proptest::prelude::*;
 
-use super::*;
+use super::{come_back::RESTORE_ATTEMPTS, *};
+
+fn rests(app: &App) -> bool {
+    matches!(app.state, State::Idle | State::Running | State::Suspended | State::Parked | State::Ended)
+}
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -322,6 +329,9 @@ fn a_daemon_that_does_not_even_release_does_not_hold_up_the_end() {
     assert!(matches!(told[..], [Report::Mended { .. }, Report::Ended(Outcome::Stopped)]), "told {told:?}");
 }
 
+const ORDERS: [Order; 6] =
+    [Order::Launch, Order::Suspend, Order::Park, Order::Fetch, Order::Resume, Order::Restore];
+
 fn any_input() -> impl Strategy<Value = Input> {
     let node = (0..2u32).prop_map(NodeId);
     let step = prop_oneof![Just(Step::Cut), Just(Step::Dump), Just(Step::Restore), Just(Step::Run)];
@@ -330,13 +340,14 @@ fn any_input() -> impl Strategy<Value = Input> {
         8 => (1..4u64).prop_map(flushed),
         8 => (1..4u64).prop_map(dumped),
         8 => (1..4u64).prop_map(sealed),
+        2 => Just(AppEvent::Discarded),
         8 => (1..4u64).prop_map(restored),
         8 => (1..4u64).prop_map(resumed),
         1 => Just(AppEvent::Exited),
         4 => Just(AppEvent::Released),
         1 => (step, any::<bool>()).prop_map(|(step, alive)| failed(step, alive)),
     ];
-    let order = prop_oneof![Just(Order::Launch), Just(Order::Park), Just(Order::Restore)];
+    let order = prop::sample::select(ORDERS.to_vec());
     prop_oneof![
         12 => (node, event).prop_map(|(node, event)| Input::Event(node, event)),
         4 => order.prop_map(Input::Order),
@@ -357,7 +368,7 @@ proptest! {
             prop_assert!(resumes == 0 || resumes == 2, "a gang is resumed on all nodes or on none");
             prop_assert!(ends == 0 || story.told.is_empty(), "nothing is told after the end");
             ends += story.told().iter().filter(|report| matches!(report, Report::Ended(_))).count();
-            let rests = matches!(story.app.state, State::Idle | State::Running | State::Parked | State::Ended);
+            let rests = rests(&story.app);
             prop_assert_eq!(story.armed, !rests, "in {:?}", story.app.state);
         }
         prop_assert!(ends <= 1);

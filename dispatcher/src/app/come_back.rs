@@ -1,0 +1,145 @@
+//! Into memory, and on with computing; the second attempt, and the snapshot before.
+
+use coswitch_daemon::protocol::{AppRequest, Park};
+use coswitch_policies::NodeId;
+
+use super::{App, Back, DumpFailure, Rest, State};
+use crate::protocol::{Outcome, Report};
+
+/// Attempts at a restore before the snapshot is given up.
+pub(super) const RESTORE_ATTEMPTS: u32 = 2;
+
+impl App {
+    /// From parked; only what is sealed is restored.
+    pub(super) fn come_back(&mut self, back: Back) {
+        if self.unsealed.is_empty() {
+            self.restore(1, back);
+        } else {
+            self.arm(self.limits.restore);
+            self.state = State::AwaitingSeal { back };
+        }
+    }
+
+    pub(super) fn on_sealed(&mut self) {
+        if !self.unsealed.is_empty() {
+            return;
+        }
+        match &self.state {
+            State::AwaitingSeal { back } => {
+                let back = back.clone();
+                self.restore(1, back);
+            }
+            _ => self.undo(),
+        }
+    }
+
+    fn restore(&mut self, attempt: u32, back: Back) {
+        let waiting = self.ask_all(&AppRequest::Restore(self.epoch));
+        self.arm(self.limits.restore);
+        self.state = State::Restoring { waiting, attempt, failure: None, back };
+    }
+
+    pub(super) fn on_restore_answer(&mut self, node: NodeId, failed: Option<String>) {
+        let (State::Undoing { restoring: waiting, failure, back }
+        | State::Restoring { waiting, failure, back, .. }) = &mut self.state
+        else {
+            return;
+        };
+        waiting.remove(&node);
+        if let Some(reason) = failed {
+            failure.get_or_insert(reason);
+        }
+        if !waiting.is_empty() {
+            return;
+        }
+        let (failure, back) = (failure.take(), back.clone());
+        match (failure, &self.state) {
+            (None, _) => self.arrive(back),
+            (Some(reason), State::Restoring { attempt, .. })
+                if *attempt < RESTORE_ATTEMPTS && self.launch.park == Park::Criu =>
+            {
+                let attempt = *attempt + 1;
+                self.ask_all(&AppRequest::Discard);
+                self.tell(Report::Mended { what: format!("a restore failed and is tried again: {reason}") });
+                self.restore(attempt, back);
+            }
+            (Some(reason), State::Undoing { .. }) => {
+                let first = back.undone.clone().unwrap_or_default();
+                self.fall_back(format!("{first}; and it could not be undone: {reason}"), back);
+            }
+            (Some(reason), _) => self.fall_back(format!("it could not be restored: {reason}"), back),
+        }
+    }
+
+    /// All ranks are in memory on one line.
+    pub(super) fn arrive(&mut self, Back { to, undone }: Back) {
+        match (to, undone) {
+            (Rest::Running, undone) => self.resume(undone),
+            (Rest::Suspended, None) => self.rest(State::Suspended, Report::Suspended),
+            (Rest::Suspended, Some(reason)) => self.rest(State::Suspended, Report::StillSuspended { reason }),
+        }
+    }
+
+    /// The last line is lost on some node: the whole gang goes back to the last one that all of them still have.
+    pub(super) fn fall_back(&mut self, reason: String, back: Back) {
+        if self.forget_line(reason) {
+            self.ask_all(&AppRequest::Discard);
+            self.restore(1, back);
+        }
+    }
+
+    /// What a node has dumped is not to be had again: the gang comes back from the snapshot before it, sooner or later.
+    pub(super) fn on_seal_failed(&mut self, node: NodeId, reason: String) {
+        if !self.unsealed.remove(&node) {
+            return;
+        }
+        match &mut self.state {
+            State::Parked => drop(self.forget_line(reason)),
+            State::Dumping { failure, .. } => {
+                failure.get_or_insert(DumpFailure { reason, dead: true }).dead = true
+            }
+            State::AwaitingSeal { back } | State::Undoing { back, .. } => {
+                let back = back.clone();
+                self.fall_back(reason, back);
+            }
+            _ => self.end(Outcome::Lost { reason }),
+        }
+    }
+
+    /// Makes the newest snapshot that is left the one to come back from; without any, the application is lost.
+    fn forget_line(&mut self, reason: String) -> bool {
+        self.snapshots.give_up(self.epoch);
+        let Some(older) = self.snapshots.newest() else {
+            self.end(Outcome::Lost { reason });
+            return false;
+        };
+        self.tell(Report::Mended { what: format!("{reason}; the snapshot before it is used") });
+        self.epoch = older;
+        self.imaged = self.nodes.clone();
+        self.unsealed.clear();
+        true
+    }
+
+    pub(super) fn resume(&mut self, undone: Option<String>) {
+        let waiting = self.ask_all(&AppRequest::Resume(self.epoch));
+        // What was answered after the snapshot is asked again, by ranks that wait for it once more.
+        if self.epoch.0 < self.cuts {
+            self.outputs
+                .extend(self.fences.repeat().map(|(node, request)| super::Output::Ask(node, request)));
+        }
+        self.arm(self.limits.resume);
+        self.state = State::Resuming { waiting, undone };
+    }
+
+    pub(super) fn on_resumed(&mut self, node: NodeId) {
+        let State::Resuming { waiting, undone } = &mut self.state else { return };
+        waiting.remove(&node);
+        if waiting.is_empty() {
+            let report = match undone.take() {
+                None => Report::Running,
+                Some(reason) => Report::StillRunning { reason },
+            };
+            self.rest(State::Running, report);
+        }
+    }
+}

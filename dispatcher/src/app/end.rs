@@ -1,0 +1,99 @@
+//! What fails, is late or is lost, and the end.
+
+use coswitch_daemon::protocol::{AppRequest, Step};
+use coswitch_policies::NodeId;
+
+use super::{App, DumpFailure, Nodes, Output, State};
+use crate::protocol::{Outcome, Report};
+
+impl App {
+    pub(super) fn on_failed(&mut self, node: NodeId, during: Step, reason: String, alive: bool) {
+        let reason = format!("{node} failed to {}: {reason}", verb(during));
+        match (during, &self.state) {
+            (_, State::Idle | State::Ending { .. } | State::Ended) => {}
+            (Step::Cut, State::Cutting { .. }) => self.give_cut_up(reason),
+            (Step::Dump, State::Dumping { .. }) => {
+                self.on_dump_answer(node, Some(DumpFailure { reason, dead: !alive }));
+            }
+            (Step::Restore, State::Restoring { .. } | State::Undoing { .. }) => {
+                self.on_restore_answer(node, Some(reason));
+            }
+            _ => self.end(Outcome::Lost { reason }),
+        }
+    }
+
+    pub(super) fn on_node_lost(&mut self, node: NodeId, reason: &str) {
+        if let State::Ending { waiting, .. } = &mut self.state {
+            waiting.remove(&node);
+            self.on_released();
+        } else {
+            self.end(Outcome::Lost { reason: format!("{node} was lost: {reason}") });
+        }
+    }
+
+    pub(super) fn on_time_out(&mut self) {
+        match &mut self.state {
+            // Nothing is waited for.
+            State::Idle | State::Running | State::Suspended | State::Parked | State::Ended => {}
+            State::Cutting { .. } => self.give_cut_up("the network was not flushed in time".into()),
+            State::Ending { waiting, .. } => {
+                // A daemon that does not even release is lost; the master finds out by its heartbeats.
+                let names: Vec<_> = std::mem::take(waiting).iter().map(ToString::to_string).collect();
+                let what = format!("no answer from {} at the end; left to its clean-up", names.join(", "));
+                self.tell(Report::Mended { what });
+                self.on_released();
+            }
+            state => {
+                let reason = format!("no answer in time while {}", doing(state));
+                self.end(Outcome::Lost { reason });
+            }
+        }
+    }
+
+    pub(super) fn end(&mut self, outcome: Outcome) {
+        if matches!(self.state, State::Ending { .. } | State::Ended) {
+            return;
+        }
+        let waiting =
+            if matches!(self.state, State::Idle) { Nodes::new() } else { self.ask_all(&AppRequest::Release) };
+        self.arm(self.limits.release);
+        self.next = None;
+        self.state = State::Ending { waiting, outcome };
+        self.on_released();
+    }
+
+    pub(super) fn on_released(&mut self) {
+        if let State::Ending { waiting, outcome } = &self.state
+            && waiting.is_empty()
+        {
+            let outcome = outcome.clone();
+            self.outputs.push(Output::Arm(None));
+            self.state = State::Ended;
+            self.tell(Report::Ended(outcome));
+        }
+    }
+}
+
+fn verb(step: Step) -> &'static str {
+    match step {
+        Step::Launch => "launch it",
+        Step::Cut => "cut it",
+        Step::Dump => "dump it",
+        Step::Restore => "restore it",
+        Step::Discard => "end what it had restored",
+        Step::Resume => "resume it",
+        Step::Run => "keep it running",
+    }
+}
+
+fn doing(state: &State) -> &'static str {
+    match state {
+        State::Launching { .. } => "launching",
+        State::Dumping { .. } => "dumping",
+        State::Undoing { .. } => "undoing a failed switch",
+        State::AwaitingSeal { .. } => "sealing the snapshot",
+        State::Restoring { .. } => "restoring",
+        State::Resuming { .. } => "resuming",
+        _ => "waiting",
+    }
+}

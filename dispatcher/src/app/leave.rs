@@ -1,0 +1,88 @@
+//! Out of computing, and out of memory: the cut, the dump, and how both are undone.
+
+use coswitch_daemon::protocol::AppRequest;
+use coswitch_policies::{Epoch, NodeId};
+
+use super::{App, Back, DumpFailure, Nodes, Rest, State, Then};
+use crate::protocol::Report;
+
+impl App {
+    pub(super) fn cut(&mut self, then: Then) {
+        self.cuts += 1;
+        self.epoch = Epoch(self.cuts);
+        self.imaged.clear();
+        let waiting = self.ask_all(&AppRequest::Cut(self.epoch));
+        self.arm(self.limits.cut);
+        self.state = State::Cutting { waiting, then };
+    }
+
+    pub(super) fn on_flushed(&mut self, node: NodeId) {
+        let State::Cutting { waiting, then } = &mut self.state else { return };
+        waiting.remove(&node);
+        if !waiting.is_empty() {
+            return;
+        }
+        match *then {
+            // Some ranks ended before the cut reached them: the others are about to, and a gang is never split.
+            _ if !self.exited.is_empty() => self.give_cut_up("its ranks are ending".into()),
+            Then::Stay => self.rest(State::Suspended, Report::Suspended),
+            Then::Leave => self.dump(Rest::Running),
+        }
+    }
+
+    pub(super) fn give_cut_up(&mut self, reason: String) {
+        let waiting = self.ask_all(&AppRequest::AbortCut(self.epoch));
+        self.arm(self.limits.resume);
+        self.state = State::Resuming { waiting, undone: Some(reason) };
+    }
+
+    /// Out of memory, from the line that all ranks stand on. A node that has an image of it only ends its processes.
+    pub(super) fn dump(&mut self, from: Rest) {
+        let (imaged, others): (Nodes, Nodes) = self.nodes.iter().partition(|node| self.imaged.contains(node));
+        self.ask(&imaged, &AppRequest::Discard);
+        self.ask(&others, &AppRequest::Dump(self.epoch));
+        self.arm(self.limits.dump);
+        let waiting = self.nodes.clone();
+        self.state = State::Dumping { waiting, parked: Nodes::new(), from, failure: None };
+    }
+
+    pub(super) fn on_dump_answer(&mut self, node: NodeId, failed: Option<DumpFailure>) {
+        let State::Dumping { waiting, parked, from, failure } = &mut self.state else { return };
+        if !waiting.remove(&node) {
+            return;
+        }
+        match (failed, failure.as_mut()) {
+            (None, _) => drop(parked.insert(node)),
+            (Some(another), Some(first)) => first.dead |= another.dead,
+            (first, None) => *failure = first,
+        }
+        if !waiting.is_empty() {
+            return;
+        }
+        let (to, restoring) = (*from, std::mem::take(parked));
+        match failure.take() {
+            None => self.rest(State::Parked, Report::Parked),
+            Some(DumpFailure { reason, dead: true }) => {
+                self.fall_back(reason.clone(), Back { to, undone: Some(reason) });
+            }
+            Some(DumpFailure { reason, dead: false }) => {
+                self.state =
+                    State::Undoing { restoring, failure: None, back: Back { to, undone: Some(reason) } };
+                self.arm(self.limits.restore);
+                self.undo();
+            }
+        }
+    }
+
+    /// What was dumped is restored once it is sealed.
+    pub(super) fn undo(&mut self) {
+        let State::Undoing { restoring, back, .. } = &self.state else { return };
+        if restoring.is_empty() {
+            let back = back.clone();
+            self.arrive(back);
+        } else if self.unsealed.is_empty() {
+            let nodes = restoring.clone();
+            self.ask(&nodes, &AppRequest::Restore(self.epoch));
+        }
+    }
+}

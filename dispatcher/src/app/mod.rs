@@ -1,0 +1,399 @@
+//! The life of one application, pure: orders, daemons' events and time-outs in; requests, reports and time-outs out.
+//!
+//! ```text
+//!   Idle ─Launch─▶ Launching ─all launched─▶ Running ◀──────────── Resuming ◀── all restored, to run ──┐
+//!                                             │  ▲                   ▲                                 │
+//!                               Suspend, Park │  └ all resumed ┐     │ Resume, Restore                 │
+//!                                             ▼                │     │                                 │
+//!            give up ◀─ failed, late, ──── Cutting ─Suspend─▶ Suspended ◀── all restored, to stay ─────┤
+//!               │       or a rank ended       │ Park             │ Park                               │
+//!               ▼                             └──all flushed──▶ Dumping ─all out─▶ Parked ─Fetch,─▶ Restoring
+//!           Resuming                     failed on some │                          Restore     │   ▲
+//!                                                       ▼                                      └───┘ failed on some:
+//!                        Running or Suspended ◀──── Undoing                         discard, try once more, then the
+//!                        as before, all restored                                    snapshot before it
+//!
+//!   any ─End, a rank failed, or nothing else helps─▶ Ending ─all released─▶ Ended
+//! ```
+//! A cut is one line through all nodes. A node whose dump fails still has its ranks frozen on that line, and a node
+//! whose dump succeeded can restore its images of the same line: so a failed switch is undone, not lost. A restore
+//! is let run only when it is complete on every node: never a half-restored gang. Where the last snapshot cannot be
+//! restored at all, the one before it is, and the work since then is repeated.
+//!
+//! A suspended application is in memory on one line: frozen since the cut, or restored from a snapshot of it and never
+//! run since. Where a node has an image of that line already, parking it again ends the processes and writes nothing.
+//!
+//! An order that does not fit where the application rests is answered by where it rests. One that comes while another
+//! is under way waits for that one's answer, and is replaced by a later one; [`Order::End`] never waits.
+
+mod come_back;
+mod end;
+mod leave;
+mod snapshots;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use coswitch_daemon::protocol::{AppEvent, AppRequest, Exit, LaunchRequest, Park, Step};
+use coswitch_policies::{Epoch, NodeId};
+
+use crate::{
+    fence::Fences,
+    protocol::{Order, Outcome, Phase, PhaseKind, Report},
+};
+use snapshots::Snapshots;
+
+/// What the dispatcher hears.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// From the master.
+    Order(Order),
+    /// From a daemon.
+    Event(NodeId, AppEvent),
+    /// A node can no longer be reached, of this application or not.
+    NodeLost(NodeId, String),
+    /// The time-out armed last has run out.
+    TimedOut,
+}
+
+/// What the dispatcher does.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// Ask a daemon.
+    Ask(NodeId, AppRequest),
+    /// Tell the master.
+    Tell(Report),
+    /// Arm the one time-out, or disarm it. A new one replaces the old.
+    Arm(Option<Duration>),
+}
+
+/// How long each step may take on the slowest node. A daemon has time-outs of its own for what it does; these are
+/// longer and guard against a daemon that does not answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Starting the ranks.
+    pub launch: Duration,
+    /// Freezing and flushing.
+    pub cut: Duration,
+    /// Writing images.
+    pub dump: Duration,
+    /// Reading images, the wait for the snapshot to be sealed included.
+    pub restore: Duration,
+    /// Letting ranks run.
+    pub resume: Duration,
+    /// Removing everything.
+    pub release: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            launch: seconds(30),
+            cut: seconds(30),
+            dump: seconds(330),
+            restore: seconds(330),
+            resume: seconds(20),
+            release: seconds(30),
+        }
+    }
+}
+
+type Nodes = BTreeSet<NodeId>;
+
+/// Where the application stands; `waiting` are the nodes that have not answered yet.
+#[derive(Clone, Debug)]
+enum State {
+    Idle,
+    Launching {
+        waiting: Nodes,
+    },
+    Running,
+    Cutting {
+        waiting: Nodes,
+        then: Then,
+    },
+    Suspended,
+    /// `parked` have answered well.
+    Dumping {
+        waiting: Nodes,
+        parked: Nodes,
+        from: Rest,
+        failure: Option<DumpFailure>,
+    },
+    /// Back to the line of the cut: `restoring` nodes bring their images back.
+    Undoing {
+        restoring: Nodes,
+        failure: Option<String>,
+        back: Back,
+    },
+    Parked,
+    /// Ordered to come back while snapshots were still being sealed.
+    AwaitingSeal {
+        back: Back,
+    },
+    Restoring {
+        waiting: Nodes,
+        attempt: u32,
+        failure: Option<String>,
+        back: Back,
+    },
+    /// `undone`: why it runs although it was to leave.
+    Resuming {
+        waiting: Nodes,
+        undone: Option<String>,
+    },
+    Ending {
+        waiting: Nodes,
+        outcome: Outcome,
+    },
+    Ended,
+}
+
+/// What follows a complete cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    Stay,
+    Leave,
+}
+
+/// Where an application in memory may rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    Running,
+    Suspended,
+}
+
+/// Where an application comes back to; `undone`: why it is there although it was to be parked.
+#[derive(Clone, Debug)]
+struct Back {
+    to: Rest,
+    undone: Option<String>,
+}
+
+/// The first failure of a dump, and whether some node's ranks are gone.
+#[derive(Clone, Debug)]
+struct DumpFailure {
+    reason: String,
+    dead: bool,
+}
+
+/// One application.
+#[derive(Clone, Debug)]
+pub struct App {
+    launch: LaunchRequest,
+    nodes: Nodes,
+    limits: Limits,
+    state: State,
+    /// Waits for the answer to the one before it.
+    next: Option<Order>,
+    /// Of the last cut, or of the snapshot that the application came back from.
+    epoch: Epoch,
+    /// Cuts begun so far: each has a number of its own.
+    cuts: u64,
+    snapshots: Snapshots,
+    /// Nodes that have an image of `epoch`, sealed or not.
+    imaged: Nodes,
+    unsealed: Nodes,
+    fences: Fences,
+    /// Nodes on which all ranks have ended.
+    exited: Nodes,
+    outputs: Vec<Output>,
+}
+
+impl App {
+    /// An application that has not been started.
+    #[must_use]
+    pub fn new(launch: LaunchRequest, limits: Limits) -> Self {
+        let nodes: Nodes = launch.placement.iter().copied().collect();
+        Self {
+            fences: Fences::new(nodes.clone()),
+            snapshots: Snapshots::new(nodes.clone()),
+            launch,
+            nodes,
+            limits,
+            state: State::Idle,
+            next: None,
+            epoch: Epoch(0),
+            cuts: 0,
+            imaged: Nodes::new(),
+            unsealed: Nodes::new(),
+            exited: Nodes::new(),
+            outputs: Vec::new(),
+        }
+    }
+
+    /// Whether nothing more will happen.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, State::Ended)
+    }
+
+    /// Takes what happened and says what to do about it.
+    pub fn on(&mut self, input: Input) -> Vec<Output> {
+        if self.has_ended() {
+            return Vec::new();
+        }
+        match input {
+            Input::Order(order) => self.on_order(order),
+            Input::Event(node, event) => self.on_event(node, event),
+            // The loss of a node is told to all applications; most of them may have nothing there.
+            Input::NodeLost(node, reason) if self.nodes.remove(&node) => self.on_node_lost(node, &reason),
+            Input::NodeLost(..) => {}
+            Input::TimedOut => self.on_time_out(),
+        }
+        std::mem::take(&mut self.outputs)
+    }
+
+    fn ask_all(&mut self, request: &AppRequest) -> Nodes {
+        let nodes = self.nodes.clone();
+        self.ask(&nodes, request);
+        nodes
+    }
+
+    fn ask(&mut self, nodes: &Nodes, request: &AppRequest) {
+        self.outputs.extend(nodes.iter().map(|node| Output::Ask(*node, request.clone())));
+    }
+
+    fn tell(&mut self, report: Report) {
+        self.outputs.push(Output::Tell(report));
+    }
+
+    fn arm(&mut self, limit: Duration) {
+        self.outputs.push(Output::Arm(Some(limit)));
+    }
+
+    fn on_order(&mut self, order: Order) {
+        let ending = || "its ranks are ending".to_string();
+        match (order, &self.state) {
+            // The order was overtaken by an end that the master is being told of.
+            (_, State::Ending { .. } | State::Ended) => {}
+            (Order::End, _) => self.end(Outcome::Stopped),
+            (Order::Launch, State::Idle) => {
+                let waiting = self.ask_all(&AppRequest::Launch(Box::new(self.launch.clone())));
+                self.arm(self.limits.launch);
+                self.state = State::Launching { waiting };
+            }
+            (Order::Suspend | Order::Park, State::Running) if !self.exited.is_empty() => {
+                self.tell(Report::StillRunning { reason: ending() });
+            }
+            (Order::Suspend, State::Running) => self.cut(Then::Stay),
+            (Order::Park, State::Running) => self.cut(Then::Leave),
+            (Order::Park, State::Suspended) if !self.exited.is_empty() => {
+                self.tell(Report::StillSuspended { reason: ending() });
+            }
+            (Order::Park, State::Suspended) => self.dump(Rest::Suspended),
+            (Order::Resume | Order::Restore, State::Suspended) => self.resume(None),
+            (Order::Fetch, State::Parked) => self.come_back(Back { to: Rest::Suspended, undone: None }),
+            (Order::Restore, State::Parked) => self.come_back(Back { to: Rest::Running, undone: None }),
+            (_, State::Running) => self.tell(Report::Running),
+            (_, State::Suspended) => self.tell(Report::Suspended),
+            (_, State::Parked) => self.tell(Report::Parked),
+            _ => self.next = Some(order),
+        }
+    }
+
+    fn on_event(&mut self, node: NodeId, event: AppEvent) {
+        match event {
+            AppEvent::Launched => {
+                if let State::Launching { waiting } = &mut self.state {
+                    waiting.remove(&node);
+                    if waiting.is_empty() {
+                        self.rest(State::Running, Report::Running);
+                    }
+                }
+            }
+            AppEvent::Fence { sequence, puts } => {
+                let answers = self.fences.on_fence(node, sequence, puts);
+                self.outputs.extend(answers.into_iter().map(|(node, request)| Output::Ask(node, request)));
+            }
+            AppEvent::Flushed { epoch, freeze, flush, drained } if epoch == self.epoch => {
+                self.phase(node, PhaseKind::Freeze, freeze, 0);
+                self.phase(node, PhaseKind::Flush, flush, drained.0);
+                self.on_flushed(node);
+            }
+            AppEvent::Dumped { epoch, bytes, dump, release } if epoch == self.epoch => {
+                self.phase(node, PhaseKind::Dump, dump, bytes.0);
+                self.phase(node, PhaseKind::Release, release, 0);
+                if self.launch.park == Park::Criu {
+                    self.imaged.insert(node);
+                    self.unsealed.insert(node);
+                }
+                self.on_dump_answer(node, None);
+            }
+            AppEvent::Discarded => self.on_dump_answer(node, None),
+            AppEvent::Sealed { epoch, seal } => {
+                self.phase(node, PhaseKind::Seal, seal, 0);
+                self.snapshots.on_sealed(node, epoch);
+                if epoch == self.epoch && self.unsealed.remove(&node) {
+                    self.on_sealed();
+                }
+            }
+            AppEvent::SealFailed { epoch, reason } if epoch == self.epoch => {
+                self.on_seal_failed(node, format!("{node} failed to make its snapshot durable: {reason}"));
+            }
+            AppEvent::Restored { epoch, bytes, restore } if epoch == self.epoch => {
+                self.phase(node, PhaseKind::Restore, restore, bytes.0);
+                // Ranks that had ended after the snapshot have not any more.
+                self.exited.remove(&node);
+                self.on_restore_answer(node, None);
+            }
+            AppEvent::Resumed { epoch, thaw } if epoch == self.epoch => {
+                if let Some(thaw) = thaw {
+                    self.phase(node, PhaseKind::Thaw, thaw, 0);
+                }
+                self.on_resumed(node);
+            }
+            AppEvent::Released => {
+                if let State::Ending { waiting, .. } = &mut self.state {
+                    waiting.remove(&node);
+                    self.on_released();
+                }
+            }
+            AppEvent::RankExited { exit: Exit::Status(0), .. } => {}
+            // The first one counts: the others are killed because of it.
+            AppEvent::RankExited { rank, exit, last_output } => {
+                self.end(Outcome::RankFailed { rank, exit, last_output });
+            }
+            AppEvent::Exited => {
+                self.exited.insert(node);
+                self.on_exited();
+            }
+            AppEvent::Progress { step, bytes, total } => {
+                let kind = if step == Step::Restore { PhaseKind::Restore } else { PhaseKind::Dump };
+                self.tell(Report::Progress { node, kind, bytes, total });
+            }
+            AppEvent::Traffic(ranks) => self.tell(Report::Traffic { node, ranks }),
+            AppEvent::Failed { during, reason, alive } => self.on_failed(node, during, reason, alive),
+            // Answers to what has been given up since.
+            _ => {}
+        }
+    }
+
+    fn phase(&mut self, node: NodeId, kind: PhaseKind, took: Duration, bytes: u64) {
+        let bytes = coswitch_policies::Bytes(bytes);
+        self.tell(Report::Phase(Phase { node, kind, took, bytes }));
+    }
+
+    /// Nothing is under way any more; an order that has waited for that is next.
+    fn rest(&mut self, state: State, report: Report) {
+        self.outputs.push(Output::Arm(None));
+        self.state = state;
+        self.tell(report);
+        self.on_exited();
+        if let Some(order) = self.next.take() {
+            self.on_order(order);
+        }
+    }
+
+    /// The application has succeeded when the ranks of all nodes have ended, and none of them badly.
+    fn on_exited(&mut self) {
+        if matches!(self.state, State::Running | State::Cutting { .. }) && self.exited == self.nodes {
+            self.end(Outcome::Succeeded);
+        } else if matches!(self.state, State::Cutting { .. }) && !self.exited.is_empty() {
+            self.give_cut_up("its ranks are ending".into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

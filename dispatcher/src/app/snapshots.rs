@@ -1,0 +1,65 @@
+//! Which snapshots of an application its nodes still have, as far as its dispatcher has heard.
+//!
+//! A node keeps the last [`SNAPSHOTS_KEPT`] that it has sealed, of whatever epochs: one that failed on another node
+//! counts as well. A gang goes back only to an epoch that every node has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use coswitch_daemon::protocol::SNAPSHOTS_KEPT;
+use coswitch_policies::{Epoch, NodeId};
+
+/// See the module's description.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshots {
+    sealed: BTreeMap<NodeId, BTreeSet<Epoch>>,
+    /// Turned out not to be restorable; nodes keep them all the same.
+    bad: BTreeSet<Epoch>,
+}
+
+impl Snapshots {
+    pub(super) fn new(nodes: impl IntoIterator<Item = NodeId>) -> Self {
+        let sealed = nodes.into_iter().map(|node| (node, BTreeSet::new())).collect();
+        Self { sealed, bad: BTreeSet::new() }
+    }
+
+    pub(super) fn on_sealed(&mut self, node: NodeId, epoch: Epoch) {
+        if let Some(epochs) = self.sealed.get_mut(&node) {
+            epochs.insert(epoch);
+            while epochs.len() > SNAPSHOTS_KEPT {
+                epochs.pop_first();
+            }
+        }
+    }
+
+    /// That one is of no use on some node, or was never complete.
+    pub(super) fn give_up(&mut self, epoch: Epoch) {
+        self.bad.insert(epoch);
+    }
+
+    /// The newest that every node has.
+    pub(super) fn newest(&self) -> Option<Epoch> {
+        let mut nodes = self.sealed.values();
+        let first = nodes.next()?;
+        let on_all = |epoch: &&Epoch| nodes.clone().all(|epochs| epochs.contains(epoch));
+        first.iter().rev().filter(|epoch| !self.bad.contains(epoch)).find(on_all).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_that_only_one_node_has_counts_there_and_is_not_gone_back_to() {
+        let [a, b] = [NodeId(0), NodeId(1)];
+        let mut snapshots = Snapshots::new([a, b]);
+        for epoch in [1, 2] {
+            [a, b].iter().for_each(|node| snapshots.on_sealed(*node, Epoch(epoch)));
+        }
+        snapshots.on_sealed(a, Epoch(3));
+        assert_eq!(snapshots.newest(), Some(Epoch(2)));
+        [a, b].iter().for_each(|node| snapshots.on_sealed(*node, Epoch(4)));
+        snapshots.give_up(Epoch(4));
+        assert_eq!(snapshots.newest(), None, "a has removed 2 for 3");
+    }
+}

@@ -1,0 +1,265 @@
+//! Random orders against daemons that do what daemons do, well or not, each in its own time.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::*;
+
+/// The part of the application on one node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Part {
+    Absent,
+    Running,
+    Frozen,
+    Stopped,
+    Parked,
+    /// A dump has ruined it.
+    Ruined,
+    Released,
+}
+
+struct Daemon {
+    part: Part,
+    /// What its ranks have in memory, and where they went on from.
+    line: Epoch,
+    sealing: Option<Epoch>,
+    sealed: BTreeSet<Epoch>,
+    inbox: VecDeque<AppRequest>,
+}
+
+/// How a daemon does what it is asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Luck {
+    Well,
+    FailsAlive,
+    FailsDead,
+    Silent,
+}
+
+struct Cluster {
+    story: Story,
+    daemons: Vec<Daemon>,
+    last: Option<Report>,
+}
+
+impl Cluster {
+    fn new(park: Park) -> Self {
+        let daemon = || Daemon {
+            part: Part::Absent,
+            line: Epoch(0),
+            sealing: None,
+            sealed: BTreeSet::new(),
+            inbox: VecDeque::new(),
+        };
+        let mut story = Story::new(2);
+        story.app.launch.park = park;
+        Self { story, daemons: vec![daemon(), daemon()], last: None }
+    }
+
+    fn feed(&mut self, input: Input) {
+        self.story.feed(input);
+        for (node, request) in std::mem::take(&mut self.story.asked) {
+            self.daemons[node.0 as usize].inbox.push_back(request);
+        }
+        for report in self.story.told() {
+            if !matches!(report, Report::Mended { .. }) {
+                self.last = Some(report);
+            }
+        }
+    }
+
+    /// The daemon takes the next request, if there is one.
+    fn step(&mut self, node: u32, luck: Luck) {
+        let park = self.story.app.launch.park;
+        let lines: Vec<(Part, Epoch)> =
+            self.daemons.iter().map(|daemon| (daemon.part, daemon.line)).collect();
+        let daemon = &mut self.daemons[node as usize];
+        let Some(request) = daemon.inbox.pop_front() else { return };
+        let (well, alive) = (luck == Luck::Well, luck != Luck::FailsDead);
+        let event = match request {
+            _ if luck == Luck::Silent && !matches!(request, AppRequest::Discard) => return,
+            AppRequest::Launch(_) => {
+                daemon.part = Part::Running;
+                AppEvent::Launched
+            }
+            AppRequest::Cut(_) if !well => failed(Step::Cut, true),
+            AppRequest::Cut(epoch) => {
+                assert_eq!(daemon.part, Part::Running);
+                (daemon.part, daemon.line) = (Part::Frozen, epoch);
+                flushed(epoch.0)
+            }
+            AppRequest::AbortCut(epoch) => {
+                daemon.part = Part::Running;
+                AppEvent::Resumed { epoch, thaw: None }
+            }
+            AppRequest::Dump(epoch) => {
+                assert_eq!((daemon.part, daemon.line), (Part::Frozen, epoch));
+                if well {
+                    daemon.part = Part::Parked;
+                    daemon.sealing = (park == Park::Criu).then_some(epoch);
+                    dumped(epoch.0)
+                } else {
+                    daemon.part = if alive { Part::Frozen } else { Part::Ruined };
+                    failed(Step::Dump, alive)
+                }
+            }
+            AppRequest::Restore(epoch) => {
+                assert_eq!(daemon.part, Part::Parked);
+                if well && (park == Park::PageOut || daemon.sealed.contains(&epoch)) {
+                    daemon.part = if park == Park::PageOut { Part::Frozen } else { Part::Stopped };
+                    daemon.line = epoch;
+                    restored(epoch.0)
+                } else {
+                    failed(Step::Restore, false)
+                }
+            }
+            AppRequest::Discard => {
+                assert_eq!(park, Park::Criu, "nothing would be left of it");
+                daemon.part = Part::Parked;
+                AppEvent::Discarded
+            }
+            AppRequest::Resume(epoch) => {
+                let in_memory = |(part, line): &(Part, Epoch)| {
+                    *line == epoch && matches!(part, Part::Running | Part::Frozen | Part::Stopped)
+                };
+                assert!(lines.iter().all(in_memory), "half a gang would run: {lines:?}");
+                daemon.part = Part::Running;
+                resumed(epoch.0)
+            }
+            AppRequest::FenceDone { .. } => return,
+            AppRequest::Release => {
+                daemon.part = Part::Released;
+                AppEvent::Released
+            }
+        };
+        self.feed(Input::Event(NodeId(node), event));
+    }
+
+    fn seal(&mut self, node: u32, well: bool) {
+        let daemon = &mut self.daemons[node as usize];
+        let Some(epoch) = daemon.sealing.take() else { return };
+        let event = if well {
+            daemon.sealed.insert(epoch);
+            sealed(epoch.0)
+        } else {
+            AppEvent::SealFailed { epoch, reason: "no".into() }
+        };
+        while daemon.sealed.len() > SNAPSHOTS_KEPT {
+            daemon.sealed.pop_first();
+        }
+        self.feed(Input::Event(NodeId(node), event));
+    }
+
+    /// Everything that is under way comes to its end.
+    fn drain(&mut self) {
+        for _ in 0..1000 {
+            for node in 0..2 {
+                self.step(node, Luck::Well);
+                self.seal(node, true);
+            }
+            if self.daemons.iter().all(|daemon| daemon.inbox.is_empty() && daemon.sealing.is_none()) {
+                if !self.story.armed {
+                    return;
+                }
+                self.feed(Input::TimedOut);
+            }
+        }
+        panic!("it never comes to rest: {:?}", self.story.app.state);
+    }
+
+    fn assert_told_where_it_rests(&self) {
+        let app = &self.story.app;
+        let parts: Vec<Part> = self.daemons.iter().map(|daemon| daemon.part).collect();
+        let told = |told: bool| assert!(told, "in {:?} the last word was {:?}", app.state, self.last);
+        match app.state {
+            State::Idle => return told(self.last.is_none()),
+            State::Running => told(matches!(self.last, Some(Report::Running | Report::StillRunning { .. }))),
+            State::Suspended => {
+                told(matches!(self.last, Some(Report::Suspended | Report::StillSuspended { .. })));
+            }
+            State::Parked => told(matches!(self.last, Some(Report::Parked))),
+            State::Ended => told(matches!(self.last, Some(Report::Ended(_)))),
+            _ => panic!("it waits without a time-out in {:?}", app.state),
+        }
+        let fits = |part: &Part| match app.state {
+            State::Running => *part == Part::Running,
+            State::Suspended => matches!(part, Part::Frozen | Part::Stopped),
+            State::Parked => *part == Part::Parked,
+            _ => true,
+        };
+        assert!(parts.iter().all(fits), "in {:?} nodes have {parts:?}", app.state);
+        assert_eq!(app.next, None, "an order was forgotten");
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Order(Order),
+    Step(u32, Luck),
+    Seal(u32, bool),
+}
+
+fn act(failures: u32) -> impl Strategy<Value = Act> {
+    let bad = prop::sample::select(vec![Luck::FailsAlive, Luck::FailsDead, Luck::Silent]);
+    let luck = prop_oneof![30 => Just(Luck::Well), failures => bad];
+    let seal = prop_oneof![30 => Just(true), failures => Just(false)];
+    prop_oneof![
+        2 => prop::sample::select(ORDERS.to_vec()).prop_map(Act::Order),
+        8 => (0..2u32, luck).prop_map(|(node, luck)| Act::Step(node, luck)),
+        3 => (0..2u32, seal).prop_map(|(node, well)| Act::Seal(node, well)),
+    ]
+}
+
+fn play(park: Park, acts: Vec<Act>) -> Cluster {
+    let mut cluster = Cluster::new(park);
+    cluster.feed(Input::Order(Order::Launch));
+    for act in acts {
+        match act {
+            Act::Order(order) => cluster.feed(Input::Order(order)),
+            Act::Step(node, luck) => cluster.step(node, luck),
+            Act::Seal(node, well) => cluster.seal(node, well),
+        }
+    }
+    cluster.drain();
+    cluster.assert_told_where_it_rests();
+    cluster
+}
+
+fn parks() -> impl Strategy<Value = Park> {
+    prop::sample::select(vec![Park::Criu, Park::PageOut])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// Whatever is ordered and whatever fails: it never waits for ever, it rests where it has told, all nodes are
+    /// where it rests, and no half of a gang runs.
+    #[test]
+    fn whatever_fails_it_rests_where_it_tells(park in parks(), acts in prop::collection::vec(act(2), 0..150)) {
+        play(park, acts);
+    }
+
+    /// Where nothing fails nothing is lost, and the last order is obeyed.
+    #[test]
+    fn where_nothing_fails_the_last_order_is_obeyed(
+        park in parks(),
+        acts in prop::collection::vec(act(0), 0..150),
+        last in prop::sample::select(ORDERS.to_vec()),
+    ) {
+        let mut cluster = play(park, acts);
+        let before = cluster.story.app.state.clone();
+        cluster.feed(Input::Order(last));
+        cluster.drain();
+        cluster.assert_told_where_it_rests();
+        let state = &cluster.story.app.state;
+        let obeyed = match (last, before) {
+            (Order::Park, _) | (Order::Suspend | Order::Resume | Order::Launch, State::Parked) => {
+                matches!(state, State::Parked)
+            }
+            (Order::Restore | Order::Resume, _) | (Order::Fetch | Order::Launch, State::Running) => {
+                matches!(state, State::Running)
+            }
+            _ => matches!(state, State::Suspended),
+        };
+        prop_assert!(obeyed, "{last:?} led to {state:?}");
+    }
+}
