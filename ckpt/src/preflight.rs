@@ -5,6 +5,7 @@
 //! one, silently cut off from their daemon. So all of it is checked before anything is started.
 
 use crate::image_file::RegularFile;
+use crate::segment;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, Metadata};
 use std::io::{self, Seek, SeekFrom};
@@ -35,6 +36,12 @@ impl SegmentFile {
     /// As the open (and mapped) file is, which should be found at that path.
     pub fn of(file: &File, path: &Path) -> io::Result<SegmentFile> {
         Ok(SegmentFile::new(path, &file.metadata()?))
+    }
+
+    /// Gives back the memory that its contents take, in place: it reads as zeros until it is refilled.
+    pub fn empty(&self) -> io::Result<()> {
+        let file = File::options().write(true).open(&self.path)?;
+        segment::punch(&file, 0, self.bytes)
     }
 
     fn new(path: &Path, metadata: &Metadata) -> SegmentFile {

@@ -239,12 +239,44 @@ impl JobCgroup {
         pids(&self.unified)
     }
 
+    /// The processor time that the group has had, while CRIU is at work in it; `None` where it is not.
+    pub(crate) fn used_by_criu(&self) -> Option<Duration> {
+        let is_criu = |pid: &i32| {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == "criu")
+        };
+        self.pids().ok()?.iter().find(|pid| is_criu(pid))?;
+        let text = fs::read_to_string(self.unified.join("cpu.stat")).ok()?;
+        let used = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
+        used.parse().ok().map(Duration::from_micros)
+    }
+
     /// What is charged to the job on this node at this moment.
     ///
     /// # Errors
     /// [`CgroupError::File`]
     pub fn used(&self) -> Result<Bytes, CgroupError> {
         charged(&self.memory, self.version_1)
+    }
+
+    /// Has the kernel give back what is charged to the group and can be had again: clean pages, and those that are in
+    /// swap already.
+    ///
+    /// # Errors
+    /// [`CgroupError::File`]
+    pub fn reclaim(&self) -> Result<(), CgroupError> {
+        let (file, text) = match self.version_1 {
+            true => ("memory.force_empty", "0".to_string()),
+            false => ("memory.reclaim", self.used()?.0.to_string()),
+        };
+        match write(&self.memory.join(file), &text) {
+            // Not all of it, or a signal came in between.
+            Err(CgroupError::File(_, error))
+                if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
+            {
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     /// Freezes and waits until it is so. Blocks for up to `limit`; on a time-out the group is thawed again.

@@ -4,6 +4,10 @@ use std::fs;
 
 use coswitch_policies::Bytes;
 
+/// How to get some, where there is none.
+pub const ADVICE: &str =
+    "fallocate -l 8G /var/swap && chmod 600 /var/swap && mkswap /var/swap && swapon /var/swap";
+
 /// The size of all swap in use on this machine; 0 where there is none.
 #[must_use]
 pub fn configured() -> Bytes {

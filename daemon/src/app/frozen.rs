@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use coswitch_policies::{Bytes, Epoch};
 
-use super::{Failure, Part, State, blocking};
+use super::{Failure, Ice, Part, State, blocking};
 use crate::{
     plane::Command,
     protocol::{AppEvent, Step},
@@ -22,8 +22,8 @@ impl Part {
             tracing::warn!(%epoch, %error, "ranks did not freeze");
         } else {
             self.state = match std::mem::replace(&mut self.state, State::Ended) {
-                State::Running { root } | State::Frozen { root, .. } => {
-                    State::Frozen { root, since: Instant::now(), freeze: began.elapsed() }
+                State::Running { root } | State::Frozen(Ice { root, .. }) => {
+                    State::Frozen(Ice { root, since: Instant::now(), freeze: began.elapsed() })
                 }
                 // No rank is left; a cut that reaches other nodes in time goes through here as well.
                 other => other,
@@ -35,7 +35,7 @@ impl Part {
     /// The network is empty: report how long that took.
     pub(super) fn on_flushed(&mut self, epoch: Epoch, drained: Bytes) {
         let (freeze, flush) = match &self.state {
-            State::Frozen { since, freeze, .. } => (*freeze, since.elapsed()),
+            State::Frozen(Ice { since, freeze, .. }) => (*freeze, since.elapsed()),
             _ => Default::default(),
         };
         self.tell(AppEvent::Flushed { epoch, freeze, flush, drained });
@@ -47,7 +47,7 @@ impl Part {
             return self.answer(Step::Resume, Err(Failure::dead(error)));
         }
         self.state = match std::mem::replace(&mut self.state, State::Ended) {
-            State::Frozen { root, .. } => State::Running { root },
+            State::Frozen(Ice { root, .. }) => State::Running { root },
             other => other,
         };
     }
@@ -62,7 +62,8 @@ impl Part {
                 restored.resume().map_err(Failure::dead)?;
                 self.state = State::Running { root };
             }
-            State::Frozen { root, .. } => {
+            // What is paged out comes back by page faults.
+            State::Frozen(Ice { root, .. }) | State::PagedOut(Ice { root, .. }) => {
                 self.made().cgroup.thaw().map_err(Failure::dead)?;
                 self.state = State::Running { root };
             }

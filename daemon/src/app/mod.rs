@@ -6,15 +6,19 @@
 //!
 //! ```text
 //!   Absent ─Launch─▶ Running ─(cut) freeze─▶ Frozen ─Dump─▶ Parked ─Restore─▶ Stopped ─Resume─▶ Running
-//!                      ▲                       │              ▲                  │
-//!                      └─────Resume, AbortCut──┘              └─────Discard──────┘
+//!                      ▲                      │ │ ▲           ▲                  │
+//!                      └────Resume, AbortCut──┘ │ │           └─────Discard──────┘
+//!                               Dump, of a job that pages out ▼ │ Restore
+//!                                            PagedOut
 //!   any ─Release─▶ gone
 //! ```
 
 mod frozen;
 mod launch;
+mod paged;
 mod parked;
 mod release;
+mod stall;
 
 use std::{
     sync::Arc,
@@ -34,7 +38,7 @@ use crate::{
     children::Child,
     node::NodeConfig,
     plane::{Command, Plane, PlaneEvent},
-    protocol::{AppEvent, AppRequest, Event, Exit, LaunchRequest, RankTraffic, Step},
+    protocol::{AppEvent, AppRequest, Event, Exit, LaunchRequest, Park, RankTraffic, Step},
 };
 
 /// A step that began just before it was killed has new processes.
@@ -125,14 +129,23 @@ enum State {
     Absent,
     /// Ranks compute, or are ending.
     Running { root: Child },
-    /// Ranks are frozen for this cut.
-    Frozen { root: Child, since: Instant, freeze: Duration },
+    /// Ranks are frozen for a cut, for as long as it is wanted.
+    Frozen(Ice),
+    /// And their pages are in swap.
+    PagedOut(Ice),
     /// No processes; snapshots.
     Parked,
     /// Restored and not yet let run.
     Stopped { root: Child, restored: coswitch_ckpt::Restored },
     /// The launcher has ended, and all ranks with it.
     Ended,
+}
+
+/// Frozen ranks: since when, and how long freezing them took.
+struct Ice {
+    root: Child,
+    since: Instant,
+    freeze: Duration,
 }
 
 /// What exists from the launch to the release.
@@ -197,17 +210,24 @@ impl Part {
         self.made.as_ref().expect("made at the launch, which precedes this state")
     }
 
+    fn park(&self) -> Park {
+        self.made.as_ref().map_or(Park::default(), |made| made.launch.park)
+    }
+
     async fn run(mut self, mut inbox: UnboundedReceiver<Note>) {
         loop {
             let note = match &self.state {
-                State::Running { root } => tokio::select! {
+                State::Running { root }
+                | State::Frozen(Ice { root, .. })
+                | State::PagedOut(Ice { root, .. })
+                | State::Stopped { root, .. } => tokio::select! {
                     note = inbox.recv() => note,
                     status = root.ended() => {
                         self.on_root_ended(status).await;
                         continue;
                     }
                 },
-                _ => inbox.recv().await,
+                State::Absent | State::Parked | State::Ended => inbox.recv().await,
             };
             match note {
                 Some(Note::Request(AppRequest::Release)) | None => break self.release().await,
@@ -229,11 +249,17 @@ impl Part {
             AppRequest::Cut(epoch) => self.node.plane.tell(Command::BeginCut(self.job, epoch)),
             AppRequest::AbortCut(epoch) => self.node.plane.tell(Command::AbortCut(self.job, epoch)),
             AppRequest::Dump(epoch) => {
-                let result = self.dump(epoch).await;
+                let result = match self.park() {
+                    Park::Criu => self.dump(epoch).await,
+                    Park::PageOut => self.page_out(epoch).await,
+                };
                 self.answer(Step::Dump, result);
             }
             AppRequest::Restore(epoch) => {
-                let result = self.restore(epoch).await;
+                let result = match self.park() {
+                    Park::Criu => self.restore(epoch).await,
+                    Park::PageOut => self.page_in(epoch).await,
+                };
                 self.answer(Step::Restore, result);
             }
             AppRequest::Discard => {
@@ -331,6 +357,9 @@ impl Part {
 
     fn tell_traffic(&self) {
         let Some(Made { segment, .. }) = &self.made else { return };
+        if matches!(self.state, State::Parked) {
+            return; // The counters are in the snapshot.
+        }
         let traffic = (0..segment.local_ranks()).map(|local| {
             let counters = segment.counters(local);
             RankTraffic {

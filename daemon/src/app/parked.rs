@@ -17,7 +17,7 @@ use coswitch_policies::{Bytes, Epoch, JobId};
 use nix::unistd::Pid;
 use tokio::time::interval;
 
-use super::{Failure, Node, Note, Part, State, blocking, launch};
+use super::{Failure, Ice, Node, Note, Part, State, blocking, launch, stall::Stall};
 use crate::{
     children::Child,
     plane::Command,
@@ -45,15 +45,8 @@ struct Dump {
 
 impl Part {
     pub(super) async fn dump(&mut self, epoch: Epoch) -> Result<AppEvent, Failure> {
-        let State::Frozen { root, .. } = &self.state else {
-            return Err(Failure::alive("its ranks are not frozen"));
-        };
-        if let Ok(status) = tokio::time::timeout(Duration::ZERO, root.ended()).await {
-            self.on_root_ended(status).await;
-            return Err(Failure::alive("its ranks have ended"));
-        }
+        let root = self.look_whether_frozen().await?;
         let began = Instant::now();
-        let root = root.pid;
         let channels = self.node.plane.ask(|reply| Command::ChannelStates(self.job, epoch, reply)).await;
         let made = self.made();
         let held = made.cgroup.used().map_err(Failure::alive)?;
@@ -80,12 +73,25 @@ impl Part {
         Ok(AppEvent::Dumped { epoch, bytes, dump: dumped - began, release: dumped.elapsed() })
     }
 
+    /// The root of ranks that are frozen, and alive.
+    pub(super) async fn look_whether_frozen(&mut self) -> Result<i32, Failure> {
+        let State::Frozen(Ice { root, .. }) = &self.state else {
+            return Err(Failure::alive("its ranks are not frozen"));
+        };
+        let pid = root.pid;
+        if let Ok(status) = tokio::time::timeout(Duration::ZERO, root.ended()).await {
+            self.on_root_ended(status).await;
+            return Err(Failure::alive("its ranks have ended"));
+        }
+        Ok(pid)
+    }
+
     /// Tells how far `work` is, now and then, until it is done.
-    async fn watched<T>(
+    pub(super) async fn watched<T>(
         &self,
         step: Step,
         total: Bytes,
-        so_far: impl Fn() -> Bytes,
+        mut so_far: impl FnMut() -> Bytes,
         work: impl Future<Output = T>,
     ) -> T {
         let mut ticks = interval(PROGRESS_EVERY);
@@ -101,7 +107,7 @@ impl Part {
 
     /// The processes are dead; now their ids and their group are free as well.
     async fn reap_dumped(&mut self) -> anyhow::Result<()> {
-        if let State::Frozen { root, .. } = std::mem::replace(&mut self.state, State::Parked) {
+        if let State::Frozen(Ice { root, .. }) = std::mem::replace(&mut self.state, State::Parked) {
             tokio::time::timeout(REAP_LIMIT, root.ended()).await??;
         }
         let cgroup = self.made().cgroup.clone();
@@ -132,25 +138,36 @@ impl Part {
         let cgroups: Vec<PathBuf> =
             self.made().cgroup.procs().iter().filter_map(|file| file.parent()).map(Into::into).collect();
         let total = self.image_bytes;
-        let cgroup = self.made().cgroup.clone();
-        let read = move || cgroup.used().unwrap_or_default();
+        let (cgroup, mut stall, mut stalled) = (self.made().cgroup.clone(), Stall::new(began), false);
+        let read = || {
+            if stall.look(Instant::now(), cgroup.used_by_criu()) {
+                // With its processes killed under it, it fails soon.
+                stalled |= cgroup.kill().is_ok();
+            }
+            cgroup.used().unwrap_or_default()
+        };
         let work = blocking(move || bring_back(&node, job, epoch, segment, cgroups));
         let back = self.watched(Step::Restore, total, read, work).await;
-        let Back { restored, channels, bytes } = back.map_err(Failure::dead)?;
+        let Back { restored, channels, bytes } = back.map_err(|error| match stalled {
+            true => Failure::dead(format!("it did not go on and was given up: {error}")),
+            false => Failure::dead(error),
+        })?;
         let root = Child::adopt(restored.root.as_raw()).map_err(Failure::dead)?;
         for foreign in &restored.foreign {
             tracing::warn!(output = %foreign.path.display(), kept_in = %foreign.kept_in.display(), "output that is not the job's was set aside");
         }
         self.state = State::Stopped { root, restored };
+        // Ranks that had ended after the snapshot have not any more.
+        self.all_exited = false;
         match self.node.plane.ask(|reply| Command::Settle(self.job, epoch, channels, reply)).await {
             Some(true) => Ok(AppEvent::Restored { epoch, bytes, restore: began.elapsed() }),
             _ => Err(Failure::dead("its channel states do not decode")),
         }
     }
 
-    /// A restore is taken back; the snapshots stay. Where it had failed there is nothing to take back.
+    /// The processes end and the snapshots stay. Where a restore had failed there are none to end.
     pub(super) async fn discard(&mut self) -> Result<AppEvent, Failure> {
-        if matches!(self.state, State::Stopped { .. }) {
+        if !matches!(self.state, State::Absent | State::Parked) {
             self.end_processes().await.map_err(Failure::dead)?;
             self.state = State::Parked;
         }
@@ -170,7 +187,7 @@ impl Dump {
         let request = DumpRequest {
             root: Pid::from_raw(self.root),
             freeze_cgroup: self.freezer,
-            segment: Some(self.segment),
+            segment: Some(self.segment.clone()),
             images_dir: writer.images_dir(),
             work_dir: writer.work_dir(),
             timeout: DUMP_LIMIT,
@@ -180,7 +197,10 @@ impl Dump {
             alive: matches!(error.job(), JobState::Frozen | JobState::Running),
             reason: error.to_string(),
         })?;
-        // From here on the processes are gone: the images are all there is.
+        // From here on the processes are gone: the images are all there is. The segment is refilled before a restore.
+        if let Err(error) = self.segment.empty() {
+            tracing::warn!(%error, "the segment stays in memory");
+        }
         writer.record_outputs(&self.outputs).map_err(Failure::dead)?;
         Ok((writer, report))
     }

@@ -2,7 +2,7 @@
 
 use std::{fs, io, path::Path, time::Duration};
 
-use super::{Part, State, blocking};
+use super::{Ice, Part, State, blocking};
 use crate::{
     plane::Command,
     protocol::{AppEvent, Step},
@@ -14,7 +14,10 @@ impl Part {
     /// Ends the processes, if any, and reaps the root.
     pub(super) async fn end_processes(&mut self) -> anyhow::Result<()> {
         let root = match std::mem::replace(&mut self.state, State::Ended) {
-            State::Running { root } | State::Frozen { root, .. } | State::Stopped { root, .. } => Some(root),
+            State::Running { root }
+            | State::Frozen(Ice { root, .. })
+            | State::PagedOut(Ice { root, .. })
+            | State::Stopped { root, .. } => Some(root),
             _ => None,
         };
         if let Some(made) = &self.made {

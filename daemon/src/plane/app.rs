@@ -339,6 +339,11 @@ impl App {
         self.ports = ports(&self.segment);
         self.launcher = MessagePort::daemon_side(Arc::clone(&self.segment));
         self.to_launcher = states.to_launcher;
+        if !self.cut.is_flushed(epoch) {
+            // Back to an older cut: whatever waited here since, and its credit, are void on both sides.
+            let anew = || Channel { credit: WINDOW_BYTES, owed: 0 };
+            self.channels.values_mut().for_each(|channel| *channel = anew());
+        }
         self.cut = Cut::restored(self.channels.keys().copied(), epoch);
         for (peer, header, payload) in states.inbox {
             let Ok(header) = <&[u8; coswitch_ring::HEADER_BYTES]>::try_from(header.as_slice()) else {

@@ -35,6 +35,8 @@ pub(crate) struct Facts {
     pub(crate) network: Option<Result<(), String>>,
     /// What `/dev/shm` has left; an error where it is no tmpfs.
     pub(crate) shm: Result<Bytes, String>,
+    /// The size of all swap.
+    pub(crate) swap: Bytes,
     /// coswitch's own parts.
     pub(crate) installation: Result<Installation, PartMissing>,
     /// The MPI library that set-up installs.
@@ -66,6 +68,7 @@ impl Facts {
             cgroups: if root { cgroups(&mounts).probed() } else { cgroups(&mounts) },
             network: root.then(network),
             shm: shm(&mounts),
+            swap: coswitch_daemon::swap::configured(),
             installation: Installation::find(),
             mpi: (library.clone(), mpi::look(&library)),
         }

@@ -44,6 +44,7 @@ pub(crate) fn judge(facts: &Facts) -> Vec<Check> {
         Some(memory_controller(&facts.cgroups)),
         facts.network.as_ref().map(network),
         Some(shared_memory(&facts.shm)),
+        Some(swap(facts.swap)),
     ];
     checks.into_iter().flatten().collect()
 }
@@ -188,6 +189,17 @@ fn shared_memory(shm: &Result<Bytes, String>) -> Check {
     }
 }
 
+/// Only one way of parking needs it, so having none is no fault.
+fn swap(configured: Bytes) -> Check {
+    const NAME: &str = "swap";
+    match configured {
+        Bytes(0) => {
+            Check::ok(NAME, format!("none; `park: pageout` needs it ({})", coswitch_daemon::swap::ADVICE))
+        }
+        size => Check::ok(NAME, size.to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,6 +227,13 @@ mod tests {
         assert_eq!(memory_controller(&v1).state, State::Ok);
         assert_eq!(memory_controller(&Cgroups::default()).state, State::Lacking);
         assert_eq!(freezer(&v1).state, State::Lacking);
+    }
+
+    #[test]
+    fn a_machine_without_swap_is_fit_and_told_what_it_cannot_do() {
+        let none = swap(Bytes(0));
+        assert!(none.state == State::Ok && none.found.contains("pageout") && none.found.contains("swapon"));
+        assert_eq!(swap(Bytes::mib(2048)).found, "2GiB");
     }
 
     #[test]

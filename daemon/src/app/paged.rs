@@ -1,0 +1,195 @@
+//! Out of memory without leaving it: a frozen job's private pages go to swap, and come back from there.
+//!
+//! `process_madvise(MADV_PAGEOUT)` writes pages to swap, but leaves them in the swap cache, charged to the job: a reclaim
+//! of its cgroup gives them back. What the pages of the segment and of program files hold is left to the kernel.
+
+use std::{
+    fs, io,
+    ops::Range,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    thread,
+    time::{Duration, Instant},
+};
+
+use coswitch_policies::{Bytes, Epoch};
+use nix::errno::Errno;
+use thiserror::Error;
+
+use super::{Failure, Part, State, blocking};
+use crate::{
+    cgroup::{CgroupError, JobCgroup},
+    protocol::{AppEvent, Step},
+    swap,
+};
+
+const LIMIT: Duration = Duration::from_secs(240);
+/// Without any memory given back for so long there is none to be had.
+const STALL: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Advised at once: between two pieces the limit is looked at.
+const PIECE: u64 = 64 << 20;
+/// Of the private pages this share may stay: the kernel keeps a few for itself.
+const MAY_STAY: u64 = 16;
+
+/// Why pages did not leave.
+#[derive(Debug, Error)]
+enum PageOutError {
+    #[error("swap is full: {needed} are to go there and {free} are free")]
+    Full { needed: Bytes, free: Bytes },
+    #[error("of {needed} only {gone} left memory: swap is full, or the pages are locked")]
+    Partial { needed: Bytes, gone: Bytes },
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    #[error("the pages of a process could not be named: {0}")]
+    Process(#[from] io::Error),
+}
+
+impl Part {
+    /// Takes the place of a dump: from frozen to paged out.
+    pub(super) async fn page_out(&mut self, epoch: Epoch) -> Result<AppEvent, Failure> {
+        self.look_whether_frozen().await?;
+        let cgroup = self.made().cgroup.clone();
+        let held = cgroup.used().map_err(Failure::alive)?;
+        let (group, began) = (cgroup.clone(), Instant::now());
+        let gone = move || Bytes(held.0.saturating_sub(group.used().unwrap_or(held).0));
+        let work = blocking(move || page_out(&cgroup));
+        let (bytes, dump) = self.watched(Step::Dump, held, gone, work).await.map_err(Failure::alive)?;
+        self.image_bytes = bytes;
+        self.state = match std::mem::replace(&mut self.state, State::Ended) {
+            State::Frozen(ice) => State::PagedOut(ice),
+            other => other,
+        };
+        Ok(AppEvent::Dumped { epoch, bytes, dump, release: began.elapsed().saturating_sub(dump) })
+    }
+
+    /// Takes the place of a restore: from paged out to frozen.
+    pub(super) async fn page_in(&mut self, epoch: Epoch) -> Result<AppEvent, Failure> {
+        if !matches!(self.state, State::PagedOut(_)) {
+            return Err(Failure::dead("it is not paged out"));
+        }
+        let began = Instant::now();
+        let cgroup = self.made().cgroup.clone();
+        let before = cgroup.used().map_err(Failure::dead)?;
+        let (group, total) = (cgroup.clone(), self.image_bytes);
+        let come = move || Bytes(group.used().unwrap_or(before).0.saturating_sub(before.0));
+        let so_far = come.clone();
+        let work = blocking(move || advise_all(&cgroup, libc::MADV_WILLNEED, began + LIMIT));
+        self.watched(Step::Restore, total, so_far, work).await.map_err(Failure::dead)?;
+        self.state = match std::mem::replace(&mut self.state, State::Ended) {
+            State::PagedOut(ice) => State::Frozen(ice),
+            other => other,
+        };
+        Ok(AppEvent::Restored { epoch, bytes: come(), restore: began.elapsed() })
+    }
+}
+
+/// Says how much has left memory and how long writing it took; what remains until the return is giving it back.
+fn page_out(cgroup: &JobCgroup) -> Result<(Bytes, Duration), PageOutError> {
+    let began = Instant::now();
+    let held = cgroup.used()?;
+    let needed = cgroup.pids()?.into_iter().map(private_resident).sum::<io::Result<u64>>().map(Bytes)?;
+    let free = swap::free();
+    if free < needed {
+        return Err(PageOutError::Full { needed, free });
+    }
+    advise_all(cgroup, libc::MADV_PAGEOUT, began + LIMIT)?;
+    let written = began.elapsed();
+    let enough = Bytes(needed.0 - needed.0 / MAY_STAY);
+    let (mut best, mut last) = (held, Instant::now());
+    loop {
+        cgroup.reclaim()?;
+        let used = cgroup.used()?;
+        let gone = Bytes(held.0.saturating_sub(used.0));
+        if gone >= enough {
+            return Ok((gone, written));
+        }
+        if used < best {
+            (best, last) = (used, Instant::now());
+        }
+        if last.elapsed() > STALL || began.elapsed() > LIMIT {
+            advise_all(cgroup, libc::MADV_WILLNEED, Instant::now() + LIMIT)?;
+            return Err(PageOutError::Partial { needed, gone });
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// A process that ends meanwhile is none to advise.
+fn advise_all(cgroup: &JobCgroup, advice: i32, deadline: Instant) -> Result<(), PageOutError> {
+    for pid in cgroup.pids()? {
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+        // SAFETY: pidfd_open takes two plain integers.
+        let fd =
+            Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) }).map_err(io::Error::from)?;
+        // SAFETY: the call has just returned this descriptor, which nobody else owns.
+        let process = unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).expect("a descriptor")) };
+        for piece in maps.lines().filter_map(private_writable).flat_map(pieces) {
+            if Instant::now() > deadline {
+                return Ok(());
+            }
+            // What the kernel cannot page, such as locked pages, stays; what has left is measured, not assumed.
+            let _ = advise(&process, piece, advice);
+        }
+    }
+    Ok(())
+}
+
+fn advise(process: &OwnedFd, piece: Range<u64>, advice: i32) -> nix::Result<()> {
+    let iov = libc::iovec { iov_base: piece.start as *mut _, iov_len: (piece.end - piece.start) as usize };
+    // SAFETY: the vector is valid during the call; its addresses are the other process's, and neither advice changes
+    // what is to be read there.
+    let done = unsafe {
+        libc::syscall(libc::SYS_process_madvise, process.as_raw_fd(), &raw const iov, 1usize, advice, 0u32)
+    };
+    Errno::result(done).map(drop)
+}
+
+/// The range of a line of `/proc/PID/maps`, if it is a private mapping that may be written.
+fn private_writable(line: &str) -> Option<Range<u64>> {
+    let (range, rest) = line.split_once(' ')?;
+    let flags = rest.as_bytes();
+    if flags.get(1) != Some(&b'w') || flags.get(3) != Some(&b'p') {
+        return None;
+    }
+    let (start, end) = range.split_once('-')?;
+    Some(u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?)
+}
+
+fn pieces(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let end = range.end;
+    range.step_by(PIECE as usize).map(move |start| start..(start + PIECE).min(end))
+}
+
+/// A process's share of the private pages in memory.
+fn private_resident(pid: i32) -> io::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss_Anon:")).unwrap_or_default();
+    Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_private_mappings_that_may_be_written_are_paged() {
+        let line = |flags: &str| private_writable(&format!("7f00-7f80 {flags} 00000000 00:00 0 [heap]"));
+        assert_eq!(line("rw-p"), Some(0x7f00..0x7f80));
+        assert_eq!((line("rw-s"), line("r-xp"), private_writable("")), (None, None, None));
+    }
+
+    #[test]
+    fn a_range_is_cut_into_pieces_that_cover_it() {
+        let cut: Vec<_> = pieces(5..2 * PIECE + 6).collect();
+        assert_eq!(cut, [5..PIECE + 5, PIECE + 5..2 * PIECE + 5, 2 * PIECE + 5..2 * PIECE + 6]);
+    }
+
+    #[test]
+    fn this_process_has_private_pages_and_more_once_it_has_touched_more() {
+        let pid = std::process::id().cast_signed();
+        let before = private_resident(pid).unwrap();
+        let more = vec![7_u8; 32 << 20];
+        assert!(private_resident(pid).unwrap() > before + (24 << 20));
+        drop(more);
+    }
+}
