@@ -12,6 +12,7 @@ pub mod master;
 pub mod parts;
 pub mod seed;
 pub mod stage;
+pub mod swap;
 pub mod traces;
 pub mod turns;
 

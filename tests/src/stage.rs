@@ -13,7 +13,11 @@ use std::{
 };
 
 use coswitch::install::Installation;
-use coswitch_daemon::{fabric, protocol::LaunchRequest};
+use coswitch_daemon::{
+    cgroup::{Hierarchies, NodeCgroup},
+    fabric,
+    protocol::LaunchRequest,
+};
 use coswitch_dispatcher::{
     Dispatcher,
     app::Limits,
@@ -39,6 +43,7 @@ use crate::{
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// For a program to run to its end.
 pub const RUN_LIMIT: Duration = Duration::from_secs(180);
+const LOOK_EVERY: Duration = Duration::from_millis(2);
 const LEFT_LIMIT: Duration = Duration::from_secs(10);
 /// Memory is not what these tests are about.
 const NODE_MEMORY: Bytes = Bytes::mib(8192);
@@ -200,14 +205,18 @@ impl Stage {
 
     /// Takes a job out of memory; says whether it is parked now.
     pub fn park(&mut self, job: JobId) -> bool {
-        self.order(job, Order::Park);
-        *self.settle(job) == Life::Parked
+        *self.obey(job, Order::Park) == Life::Parked
     }
 
     /// Brings a job back; says whether it runs now.
     pub fn restore(&mut self, job: JobId) -> bool {
-        self.order(job, Order::Restore);
-        *self.settle(job) == Life::Running
+        *self.obey(job, Order::Restore) == Life::Running
+    }
+
+    /// Gives an order and waits until it has been carried out; says where that has led to.
+    pub fn obey(&mut self, job: JobId, order: Order) -> &Life {
+        self.order(job, order);
+        self.settle(job)
     }
 
     /// Waits until the last order to a job has been carried out, or the job has ended.
@@ -265,6 +274,18 @@ impl Stage {
                 let standing: Vec<_> = standing.collect();
                 panic!("waited {limit:?} for {what}; {standing:?}, lost: {:?}", self.lost);
             }
+        }
+    }
+
+    /// Waits until `done`, which looks at something that tells nobody when it changes.
+    ///
+    /// # Panics
+    /// As [`Stage::until`].
+    pub fn until_some_time(&mut self, what: &str, limit: Duration, done: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + limit;
+        while !done(self) {
+            assert!(Instant::now() < end, "waited {limit:?} for {what}");
+            self.run_for(LOOK_EVERY);
         }
     }
 
@@ -327,6 +348,19 @@ impl Stage {
             |pid: &u32| read(pid, "cgroup").lines().any(|line| line.ends_with(&format!("/{job}")));
         let processes = self.traces.processes().into_iter();
         processes.filter(|pid| is_of_job(pid) && read(pid, "comm").trim() == name).collect()
+    }
+
+    /// What a job holds of a node's memory.
+    ///
+    /// # Panics
+    /// Where it has no cgroup there.
+    #[must_use]
+    pub fn memory(&self, node: NodeId, job: JobId) -> Bytes {
+        let hierarchies = Hierarchies::find().expect("cgroups are mounted");
+        let name = coswitch_daemon::node::node_name(&self.run, node);
+        // Making a group that is there changes nothing.
+        let group = NodeCgroup::create(hierarchies, &name, None).and_then(|node| node.job(&job.to_string()));
+        group.and_then(|group| group.used()).expect("the job has a cgroup there")
     }
 
     /// Whether a job's last snapshot is durable on a node.

@@ -1,7 +1,9 @@
-//! Gang switches at random instants: jobs take turns on the nodes, one computes while the others are parked.
+//! Gang switches at random instants: jobs take turns on the nodes, one computes while the others wait, parked or,
+//! in mixed turns, suspended: then how a job leaves, where it waits and how it comes back is drawn anew each time.
 
 use std::{collections::VecDeque, time::Duration};
 
+use coswitch_dispatcher::protocol::Order;
 use coswitch_policies::JobId;
 
 use crate::{
@@ -16,8 +18,9 @@ pub struct Turns<'a> {
     seed: &'a mut Seed,
     /// Of a turn.
     longest: Duration,
+    mixed: bool,
     computing: Option<JobId>,
-    parked: VecDeque<JobId>,
+    waiting: VecDeque<JobId>,
     /// How often one job left and another one came.
     switches: u32,
 }
@@ -25,7 +28,12 @@ pub struct Turns<'a> {
 impl<'a> Turns<'a> {
     /// Turns of random length up to `longest`.
     pub fn new(stage: &'a mut Stage, seed: &'a mut Seed, longest: Duration) -> Self {
-        Self { stage, seed, longest, computing: None, parked: VecDeque::new(), switches: 0 }
+        Self { stage, seed, longest, mixed: false, computing: None, waiting: VecDeque::new(), switches: 0 }
+    }
+
+    /// Jobs also wait in memory.
+    pub fn mixed(self) -> Self {
+        Self { mixed: true, ..self }
     }
 
     /// Each of the acts plays to its end by turns, and is verified.
@@ -33,7 +41,7 @@ impl<'a> Turns<'a> {
         for act in acts {
             self.switch(Some(act));
         }
-        while !self.parked.is_empty() {
+        while !self.waiting.is_empty() {
             self.switch(None);
         }
         self.finish();
@@ -44,12 +52,12 @@ impl<'a> Turns<'a> {
     pub fn play_until(mut self, switches: u32, mut act: impl FnMut(u32) -> Act) {
         let mut played = 0;
         while self.switches < switches {
-            let next = (self.parked.is_empty()).then(|| act(played));
+            let next = (self.waiting.is_empty()).then(|| act(played));
             played += u32::from(next.is_some());
             self.switch(next);
         }
         self.finish();
-        while !self.parked.is_empty() {
+        while !self.waiting.is_empty() {
             self.enter(None);
             self.finish();
         }
@@ -61,20 +69,43 @@ impl<'a> Turns<'a> {
         self.switches += u32::from(left);
     }
 
-    /// After a turn: says whether the job has been parked; it may have ended instead.
+    /// After a turn: says whether the job has left; it may have ended instead.
     fn leave(&mut self) -> bool {
         let Some(job) = self.computing.take() else { return false };
         loop {
             self.stage.run_for(span(self.seed, self.longest));
-            if self.stage.park(job) {
-                self.parked.push_back(job);
-                return true;
+            let order = if self.mixed && self.seed.chance(400) { Order::Suspend } else { Order::Park };
+            match self.stage.obey(job, order) {
+                // It runs on because its ranks are ending.
+                Life::Running => {}
+                Life::Ended(_) => {
+                    self.stage.verify(job, Duration::ZERO);
+                    return false;
+                }
+                _ => {
+                    self.waiting.push_back(job);
+                    self.rearrange();
+                    return true;
+                }
             }
-            if matches!(self.stage.actors[&job].life, Life::Ended(_)) {
-                self.stage.verify(job, Duration::ZERO);
-                return false;
+        }
+    }
+
+    /// Those that wait may wait elsewhere.
+    fn rearrange(&mut self) {
+        if !self.mixed {
+            return;
+        }
+        for job in self.waiting.clone() {
+            let order = match self.stage.actors[&job].life {
+                Life::Suspended if self.seed.chance(400) => Order::Park,
+                Life::Parked if self.seed.chance(300) => Order::Fetch,
+                _ => continue,
+            };
+            self.stage.obey(job, order);
+            if order == Order::Fetch && self.seed.chance(500) {
+                self.stage.obey(job, Order::Park);
             }
-            // It runs on because its ranks are ending.
         }
     }
 
@@ -86,8 +117,12 @@ impl<'a> Turns<'a> {
                 job
             }
             None => {
-                let job = self.parked.pop_front().expect("somebody is parked");
-                self.stage.restore(job);
+                let job = self.waiting.pop_front().expect("somebody waits");
+                if self.stage.actors[&job].life == Life::Suspended {
+                    self.stage.obey(job, Order::Resume);
+                } else {
+                    self.stage.restore(job);
+                }
                 job
             }
         };

@@ -245,3 +245,26 @@ fn a_damaged_image_ends_its_job_before_any_rank_runs_and_no_other_job() {
         stage.verify(other, RUN_LIMIT);
     });
 }
+
+#[test]
+fn a_restore_in_which_a_rank_is_killed_is_given_up_soon_and_tried_again() {
+    play(2, |stage| {
+        let job = launch(stage, endless());
+        stage.run_for(Duration::from_millis(300));
+        assert!(stage.park(job));
+        wait_for_seals(stage, job);
+        stage.order(job, Order::Fetch);
+        stage.until_some_time("a rank to appear", PATIENCE, |stage| {
+            stage.actors[&job].life == Life::Suspended || !stage.processes(job, "ring-check").is_empty()
+        });
+        let ranks = stage.processes(job, "ring-check");
+        ranks.first().into_iter().for_each(|_| kill_one(&ranks));
+        // One that was killed after its restore is found dead when it is to run.
+        stage.settle(job);
+        stage.obey(job, Order::Resume);
+        let life = &stage.actors[&job].life;
+        let told =
+            matches!(life, Life::Running | Life::Ended(Outcome::RankFailed { exit: Exit::Signal(9), .. }));
+        assert!(told, "{life:?}");
+    });
+}

@@ -1,4 +1,5 @@
 //! Gang switches at random instants, from the first instruction of the ranks on: no failure, no wrong result, nothing left.
+//! They mix suspending, parking from running and from suspended, fetching, parking what was fetched, and restoring.
 //!
 //! `COSWITCH_SWITCHES` says how many in all (45 where it is not set; 300 for the full claim).
 
@@ -25,13 +26,17 @@ fn ring_check(nodes: u32) -> impl FnMut(u32) -> Act {
 #[test]
 fn random_traffic_of_four_ranks_on_two_nodes_survives_switches() {
     let mut seed = seed();
-    play(2, |stage| Turns::new(stage, &mut seed, Duration::from_secs(1)).play_until(share(), ring_check(2)));
+    play(2, |stage| {
+        Turns::new(stage, &mut seed, Duration::from_secs(1)).mixed().play_until(share(), ring_check(2))
+    });
 }
 
 #[test]
 fn random_traffic_of_four_ranks_on_one_node_survives_switches() {
     let mut seed = seed();
-    play(1, |stage| Turns::new(stage, &mut seed, Duration::from_secs(1)).play_until(share(), ring_check(1)));
+    play(1, |stage| {
+        Turns::new(stage, &mut seed, Duration::from_secs(1)).mixed().play_until(share(), ring_check(1))
+    });
 }
 
 #[test]
@@ -41,5 +46,5 @@ fn conjugate_gradients_of_two_and_four_ranks_survive_switches() {
         let ranks = if played.is_multiple_of(2) { 2 } else { 4 };
         Act::program(Program::Cg, &["--class", "A", "--repeat", "3"]).on(ranks, 2)
     };
-    play(2, |stage| Turns::new(stage, &mut seed, Duration::from_secs(1)).play_until(share(), cg));
+    play(2, |stage| Turns::new(stage, &mut seed, Duration::from_secs(1)).mixed().play_until(share(), cg));
 }
