@@ -258,6 +258,17 @@ impl JobCgroup {
         charged(&self.memory, self.version_1)
     }
 
+    /// What of it is shared memory, such as the segment.
+    ///
+    /// # Errors
+    /// [`CgroupError::File`]
+    pub(crate) fn shared(&self) -> Result<Bytes, CgroupError> {
+        let path = self.memory.join("memory.stat");
+        let text = fs::read_to_string(&path).map_err(|error| CgroupError::File(path, error))?;
+        let value = text.lines().find_map(|line| line.strip_prefix("shmem "));
+        Ok(Bytes(value.and_then(|value| value.parse().ok()).unwrap_or(0)))
+    }
+
     /// Has the kernel give back what is charged to the group and can be had again: clean pages, and those that are in
     /// swap already.
     ///

@@ -20,7 +20,7 @@ const MEMORY: Bytes = Bytes::mib(96);
 
 /// One rank on each node, and its memory.
 fn heat() -> Act {
-    Act::program(Program::Heat, &["--memory", "96MiB", "--steps", "400"]).on(2, 2).parking(Park::PageOut)
+    Act::program(Program::Heat, &["--memory", "96MiB", "--steps", "120"]).on(2, 2).parking(Park::PageOut)
 }
 
 fn launch(stage: &mut Stage) -> JobId {

@@ -28,16 +28,17 @@ const STALL: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Advised at once: between two pieces the limit is looked at.
 const PIECE: u64 = 64 << 20;
-/// Of the private pages this share may stay: the kernel keeps a few for itself.
+/// Of the private pages this share may stay, and for each process so much that the kernel keeps for it.
 const MAY_STAY: u64 = 16;
+const OF_A_PROCESS: u64 = 1 << 20;
 
 /// Why pages did not leave.
 #[derive(Debug, Error)]
 enum PageOutError {
     #[error("swap is full: {needed} are to go there and {free} are free")]
     Full { needed: Bytes, free: Bytes },
-    #[error("of {needed} only {gone} left memory: swap is full, or the pages are locked")]
-    Partial { needed: Bytes, gone: Bytes },
+    #[error("{left} stay in memory: swap is full, or the pages are locked")]
+    Partial { left: Bytes },
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
     #[error("the pages of a process could not be named: {0}")]
@@ -87,28 +88,32 @@ impl Part {
 fn page_out(cgroup: &JobCgroup) -> Result<(Bytes, Duration), PageOutError> {
     let began = Instant::now();
     let held = cgroup.used()?;
-    let needed = cgroup.pids()?.into_iter().map(private_resident).sum::<io::Result<u64>>().map(Bytes)?;
+    let processes = cgroup.pids()?;
+    let private = processes.iter().map(|pid| Private::of(*pid)).collect::<io::Result<Vec<_>>>()?;
+    let needed = Bytes(private.iter().map(|private| private.resident).sum());
     let free = swap::free();
     if free < needed {
         return Err(PageOutError::Full { needed, free });
     }
+    // Pages that were fetched and not touched are in memory only as copies of what is in swap.
+    let all: u64 = private.iter().map(|private| private.resident + private.swapped).sum();
+    let may_stay = Bytes(all / MAY_STAY + processes.len() as u64 * OF_A_PROCESS);
     advise_all(cgroup, libc::MADV_PAGEOUT, began + LIMIT)?;
     let written = began.elapsed();
-    let enough = Bytes(needed.0 - needed.0 / MAY_STAY);
     let (mut best, mut last) = (held, Instant::now());
     loop {
         cgroup.reclaim()?;
         let used = cgroup.used()?;
-        let gone = Bytes(held.0.saturating_sub(used.0));
-        if gone >= enough {
-            return Ok((gone, written));
+        let left = Bytes(used.0.saturating_sub(cgroup.shared()?.0));
+        if left <= may_stay {
+            return Ok((Bytes(held.0.saturating_sub(used.0)), written));
         }
         if used < best {
             (best, last) = (used, Instant::now());
         }
         if last.elapsed() > STALL || began.elapsed() > LIMIT {
             advise_all(cgroup, libc::MADV_WILLNEED, Instant::now() + LIMIT)?;
-            return Err(PageOutError::Partial { needed, gone });
+            return Err(PageOutError::Partial { left });
         }
         thread::sleep(LOOK_EVERY);
     }
@@ -160,11 +165,21 @@ fn pieces(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     range.step_by(PIECE as usize).map(move |start| start..(start + PIECE).min(end))
 }
 
-/// A process's share of the private pages in memory.
-fn private_resident(pid: i32) -> io::Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss_Anon:")).unwrap_or_default();
-    Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) << 10)
+/// A process's share of private pages, in memory and in swap.
+struct Private {
+    resident: u64,
+    swapped: u64,
+}
+
+impl Private {
+    fn of(pid: i32) -> io::Result<Self> {
+        let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+        let bytes = |field| -> u64 {
+            let value = text.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
+            value.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) << 10
+        };
+        Ok(Self { resident: bytes("Pss_Anon:"), swapped: bytes("SwapPss:") })
+    }
 }
 
 #[cfg(test)]
@@ -187,9 +202,9 @@ mod tests {
     #[test]
     fn this_process_has_private_pages_and_more_once_it_has_touched_more() {
         let pid = std::process::id().cast_signed();
-        let before = private_resident(pid).unwrap();
+        let before = Private::of(pid).unwrap().resident;
         let more = vec![7_u8; 32 << 20];
-        assert!(private_resident(pid).unwrap() > before + (24 << 20));
+        assert!(Private::of(pid).unwrap().resident > before + (24 << 20));
         drop(more);
     }
 }
