@@ -10,15 +10,17 @@
 
 use crate::images::{self, ImagesError};
 use crate::kerndat::KerndatError;
+use crate::pages::{Memory, Pending, Receiver};
 use crate::preflight::{self, PreflightError, SegmentFile};
 use crate::proc_mount;
 use crate::processes::{self, Standing, StillThere};
-use crate::{Criu, options};
-use criu_sys::rpc::{CriuOpts, CriuReq, CriuReqType, CriuResp};
+use crate::{Arena, Criu, options};
+use criu_sys::rpc::{CriuOpts, CriuPageServerInfo, CriuReq, CriuReqType, CriuResp};
 use criu_sys::{Ended, Swrk, SwrkError};
 use nix::unistd::Pid;
 use std::fs;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -41,17 +43,21 @@ pub struct DumpRequest {
     pub images_dir: PathBuf,
     /// Where CRIU's log and statistics go.
     pub work_dir: PathBuf,
+    /// Takes the pages; without it CRIU writes them to its images itself, which takes longer.
+    pub arena: Option<Arena>,
     /// For all of it.
     pub timeout: Duration,
 }
 
 /// What a dump did.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct DumpReport {
     /// The processes dumped, root first; the root is a zombie for the caller to reap.
     pub pids: Vec<Pid>,
-    /// How much the images hold.
+    /// How much the images and `memory` hold.
     pub image_bytes: u64,
+    /// Where an arena took the pages: the images are nothing without it, and it has to be sealed.
+    pub memory: Option<Memory>,
     /// Periodic timers that would have stayed silent after a restore.
     pub timers_repaired: usize,
     /// How long CRIU held the tree.
@@ -120,6 +126,16 @@ pub enum DumpError {
         /// How the tree stands.
         job: JobState,
     },
+    /// Pages could not be taken, or there is no room for them, and CRIU has rolled back.
+    #[error("dump process {root}: take its pages: {source}")]
+    Pages {
+        /// The root.
+        root: i32,
+        /// What happened.
+        source: io::Error,
+        /// How the tree stands.
+        job: JobState,
+    },
     /// CRIU could not be talked to.
     #[error("dump process {root}: {source}")]
     Swrk {
@@ -154,6 +170,7 @@ impl DumpError {
         match self {
             DumpError::NoRoot { .. } | DumpError::NotGone(_) | DumpError::Images(_) => JobState::Lost,
             DumpError::Refused { job, .. }
+            | DumpError::Pages { job, .. }
             | DumpError::Swrk { job, .. }
             | DumpError::TimedOut { job, .. } => *job,
             // Refused before anything was done: the request says that it is frozen.
@@ -173,50 +190,93 @@ impl Criu {
         let deadline = begun + request.timeout;
         let turn = wait_for_turn(request, deadline)?;
         let done = turn.during(&request.images_dir, || self.take_images(request, deadline));
-        let done = done.and_then(|()| finish(request, &pids));
-        let timers_repaired = done.inspect_err(|error| {
+        let done = done.and_then(|pending| finish(request, &pids, pending));
+        let (timers_repaired, memory) = done.inspect_err(|error| {
             tracing::warn!(%error, "dump failed");
             fs::remove_dir_all(&request.images_dir).ok();
         })?;
         let frozen = images::dump_statistics(&request.work_dir);
         Ok(DumpReport {
             pids,
-            image_bytes: images::bytes(&request.images_dir)?,
+            image_bytes: images::bytes(&request.images_dir)? + memory.as_ref().map_or(0, Memory::bytes),
+            memory,
             timers_repaired,
             frozen: frozen.map(|statistics| Duration::from_micros(statistics.frozen_time.into())),
             took: begun.elapsed(),
         })
     }
 
-    fn take_images(&self, request: &DumpRequest, deadline: Instant) -> Result<(), DumpError> {
-        let root = request.root.as_raw();
+    fn take_images(&self, request: &DumpRequest, deadline: Instant) -> Result<Option<Pending>, DumpError> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |source| DumpError::Io { path, source }
         };
         fs::create_dir_all(&request.images_dir).map_err(at(&request.images_dir))?;
-        let work = options::open_dir(&request.work_dir).map_err(at(&request.work_dir))?;
+        let Some(arena) = &request.arena else {
+            let (response, ended) = self.ask_for_images(request, deadline, None, || {})?;
+            return judge(request, response, ended).map(|()| None);
+        };
+        let receiver = Receiver::new(arena, &request.images_dir, request.timeout + GRACE);
+        let (receiver, theirs) = receiver.map_err(at(&request.images_dir))?;
+        let (asked, received) = std::thread::scope(|scope| {
+            let pages = scope.spawn(|| receiver.receive());
+            let asked = self.ask_for_images(request, deadline, Some(theirs), || receiver.hang_up());
+            // A worker that has ended says no more; nor does one that was never started.
+            receiver.hang_up();
+            (asked, pages.join().expect("receiving does not panic"))
+        });
+        let (response, ended) = asked?;
+        let refused = matches!(&response, Ok(response) if !response.success);
+        match (judge(request, response, ended), received) {
+            (Ok(()), Ok(pending)) => Ok(Some(pending)),
+            // CRIU's own complaint would be that nobody takes its pages.
+            (Err(error), Err(source)) if refused && source.kind() != io::ErrorKind::UnexpectedEof => {
+                Err(DumpError::Pages { root: request.root.as_raw(), source, job: error.job() })
+            }
+            (Err(error), _) => Err(error),
+            (Ok(()), Err(source)) => {
+                Err(DumpError::Pages { root: request.root.as_raw(), source, job: JobState::Lost })
+            }
+        }
+    }
+
+    /// One worker's whole life; `give_up` makes it fail where it sends pages.
+    fn ask_for_images(
+        &self,
+        request: &DumpRequest,
+        deadline: Instant,
+        pages_to: Option<OwnedFd>,
+        give_up: impl FnOnce(),
+    ) -> Result<(Result<CriuResp, SwrkError>, Ended), DumpError> {
+        let root = request.root.as_raw();
+        let work = options::open_dir(&request.work_dir);
+        let work = work.map_err(|source| DumpError::Io { path: request.work_dir.clone(), source })?;
         let message = CriuReq {
             r#type: CriuReqType::Dump as i32,
             opts: Some(CriuOpts {
                 pid: Some(root),
                 freeze_cgroup: Some(request.freeze_cgroup.display().to_string()),
                 timeout: Some(u32::try_from(request.timeout.as_secs()).unwrap_or(u32::MAX).max(1)),
+                ps: pages_to.as_ref().map(|fd| CriuPageServerInfo { fd: Some(fd.as_raw_fd()) }),
                 ..options::common(&request.images_dir, &work, LOG)
             }),
             ..CriuReq::default()
         };
         let untouched = |source| DumpError::Swrk { root, source, job: JobState::Frozen };
-        let mut worker = Swrk::start(self.program()).map_err(untouched)?;
-        let (response, ended) = match worker.call(&message, deadline, &mut |_| true) {
-            Err(SwrkError::TimedOut) => match worker.abort(GRACE) {
-                // It was about to succeed: the tree is in the images and no longer in memory.
-                (ended, Some(late)) if late.success => (Ok(late), ended),
-                (ended, _) => (Err(SwrkError::TimedOut), ended),
-            },
+        let mut worker =
+            Swrk::start_with(self.program(), pages_to.as_ref().map(AsFd::as_fd)).map_err(untouched)?;
+        drop(pages_to);
+        Ok(match worker.call(&message, deadline, &mut |_| true) {
+            Err(SwrkError::TimedOut) => {
+                give_up();
+                match worker.abort(GRACE) {
+                    // It was about to succeed: the tree is in the images and no longer in memory.
+                    (ended, Some(late)) if late.success => (Ok(late), ended),
+                    (ended, _) => (Err(SwrkError::TimedOut), ended),
+                }
+            }
             response => (response, worker.end(GRACE)),
-        };
-        judge(request, response, ended)
+        })
     }
 }
 
@@ -292,11 +352,16 @@ fn state_after(request: &DumpRequest, ended: Ended) -> JobState {
     if frozen.trim() == "1" { JobState::Frozen } else { JobState::Running }
 }
 
-/// Makes sure of what CRIU reports, and repairs what it gets wrong.
-fn finish(request: &DumpRequest, pids: &[Pid]) -> Result<usize, DumpError> {
+/// Makes sure of what CRIU reports, repairs what it gets wrong, and completes its images.
+fn finish(
+    request: &DumpRequest,
+    pids: &[Pid],
+    pending: Option<Pending>,
+) -> Result<(usize, Option<Memory>), DumpError> {
     let repaired = images::repair_timers(&request.images_dir)?;
     let own: Vec<i32> = pids.iter().map(|pid| pid.as_raw()).collect();
     images::repair_proc_files(&request.images_dir, &own)?;
+    let memory = pending.map(|pending| pending.settle(&request.images_dir)).transpose()?;
     processes::wait_gone(pids, GONE_LIMIT)?;
-    Ok(repaired)
+    Ok((repaired, memory))
 }

@@ -4,9 +4,10 @@
 //! u32 common magic │ u32 magic of the kind │ ( u32 length │ protobuf message )*
 //! ```
 //! Nothing is ever re-encoded: an entry holds fields that we do not know. Repairs change bytes in place (see
-//! [`disarmed_periodic_timers`] and [`own_proc_files`]).
+//! [`disarmed_periodic_timers`] and [`own_proc_files`]). Page maps are written anew, where we hold
+//! the pages.
 
-use criu_sys::image::{FileEntry, StatsEntry};
+use criu_sys::image::{CoreEntry, FileEntry, MmEntry, PagemapEntry, PagemapHead, StatsEntry};
 use prost::Message;
 use std::ops::Range;
 
@@ -14,6 +15,12 @@ const COMMON_MAGIC: u32 = 0x5456_4319;
 const SERVICE_MAGIC: u32 = 0x5510_5940;
 const FILES_MAGIC: u32 = 0x5630_3138;
 const STATS_MAGIC: u32 = 0x5709_3306;
+const CORE_MAGIC: u32 = 0x5505_3847;
+const MM_MAGIC: u32 = 0x5749_2820;
+const PAGEMAP_MAGIC: u32 = 0x5608_4025;
+const PAGES_PRESENT: u32 = 4;
+/// The largest frame has 11 KiB, and handlers of several signals may nest.
+const SIGNAL_FRAMES_BYTES_MAX: u64 = 256 << 10;
 const HEADER_BYTES: usize = 8;
 
 const TYPE_REGULAR: u32 = 1;
@@ -120,6 +127,49 @@ fn pid_in_proc_path(path: &str, pids: &[i32]) -> Option<Range<usize>> {
     let length = path[start..].find('/')?;
     let pid: i32 = path[start..start + length].parse().ok()?;
     pids.contains(&pid).then_some(start..start + length)
+}
+
+/// The addresses that a process could write to, of an `mm-N.img`, in order.
+pub fn writable(image: &[u8]) -> Result<Vec<Range<u64>>, ImageError> {
+    let entries = entries(image, COMMON_MAGIC, MM_MAGIC)?;
+    let entry = entries.first().ok_or(ImageError::Truncated { offset: HEADER_BYTES })?;
+    let mut vmas = decode::<MmEntry>(image, entry)?.vmas;
+    vmas.retain(|vma| vma.prot & libc::PROT_WRITE as u32 != 0);
+    vmas.sort_by_key(|vma| vma.start);
+    Ok(vmas.into_iter().map(|vma| vma.start..vma.end).collect())
+}
+
+/// Where the kernel may write to the memory of the thread of a `core-N.img` before the thread itself runs again: its
+/// restartable sequence, and where frames of signals go that were pending, below its stack pointer or on the stack that
+/// it has for signals. `None` where that cannot be told, as on another architecture.
+pub fn written_by_kernel(image: &[u8]) -> Result<Option<Vec<Range<u64>>>, ImageError> {
+    let entries = entries(image, COMMON_MAGIC, CORE_MAGIC)?;
+    let entry = entries.first().ok_or(ImageError::Truncated { offset: HEADER_BYTES })?;
+    let core = decode::<CoreEntry>(image, entry)?;
+    // A zombie has neither.
+    let Some(thread) = core.thread_core else { return Ok(Some(Vec::new())) };
+    let Some(registers) = core.thread_info.map(|info| info.gpregs) else { return Ok(None) };
+    let frames = registers.sp.saturating_sub(SIGNAL_FRAMES_BYTES_MAX)..registers.sp.saturating_add(1);
+    let for_signals = thread.sas.map(|stack| stack.ss_sp..stack.ss_sp.saturating_add(stack.ss_size));
+    let sequence =
+        thread.rseq_entry.map(|entry| entry.rseq_abi_pointer..entry.rseq_abi_pointer.saturating_add(1));
+    let ranges = [Some(frames), for_signals, sequence].into_iter().flatten();
+    Ok(Some(ranges.filter(|range| !range.is_empty()).collect()))
+}
+
+/// A `pagemap-N.img` for runs (address, pages) that lie one after the other in `pages-<pages_id>.img`.
+pub fn page_map(pages_id: u32, runs: impl Iterator<Item = (u64, u64)>) -> Vec<u8> {
+    let mut image = [COMMON_MAGIC.to_le_bytes(), PAGEMAP_MAGIC.to_le_bytes()].concat();
+    let mut push = |message: Vec<u8>| {
+        image.extend((message.len() as u32).to_le_bytes());
+        image.extend(message);
+    };
+    push(PagemapHead { pages_id }.encode_to_vec());
+    for (vaddr, pages) in runs {
+        let flags = Some(PAGES_PRESENT);
+        push(PagemapEntry { vaddr, compat_nr_pages: 0, flags, nr_pages: Some(pages) }.encode_to_vec());
+    }
+    image
 }
 
 /// CRIU's own account of a dump or a restore.

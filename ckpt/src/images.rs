@@ -30,9 +30,7 @@ pub enum ImagesError {
 
 /// The regular files that the dumped processes had open or mapped.
 pub fn regular_files(images: &Path) -> Result<Vec<RegularFile>, ImagesError> {
-    let path = images.join("files.img");
-    let bytes = read(&path)?;
-    image_file::regular_files(&bytes).map_err(|source| ImagesError::Image { path, source })
+    read_as(&images.join("files.img"), image_file::regular_files)
 }
 
 /// Whether the file of that name, relative to its snapshot, holds memory and nothing that CRIU interprets.
@@ -67,7 +65,7 @@ fn repair(
         let file = File::options().write(true).open(&path)?;
         repairs.iter().try_for_each(|(offset, text)| file.write_all_at(text.as_bytes(), *offset as u64))
     };
-    write().map_err(|source| ImagesError::Io { path: path.clone(), source })?;
+    write().map_err(at(&path))?;
     Ok(repairs.len())
 }
 
@@ -83,14 +81,33 @@ pub fn restore_statistics(work_dir: &Path) -> Option<RestoreStatsEntry> {
 
 /// How many bytes the files in a directory hold.
 pub fn bytes(images: &Path) -> Result<u64, ImagesError> {
-    let failed = |source| ImagesError::Io { path: images.to_owned(), source };
-    let mut sum = 0;
-    for entry in fs::read_dir(images).map_err(failed)? {
-        sum += entry.and_then(|entry| entry.metadata()).map_err(failed)?.len();
-    }
-    Ok(sum)
+    let lengths =
+        list(images)?.into_iter().map(|(_, path)| Ok(fs::metadata(&path).map_err(at(&path))?.len()));
+    lengths.sum()
+}
+
+/// Names and paths of the files in a directory.
+pub(crate) fn list(images: &Path) -> Result<Vec<(String, PathBuf)>, ImagesError> {
+    let entries = fs::read_dir(images).map_err(at(images))?;
+    let files = entries.map(|entry| {
+        let entry = entry.map_err(at(images))?;
+        Ok((entry.file_name().to_string_lossy().into_owned(), entry.path()))
+    });
+    files.collect()
+}
+
+/// Reads a file, and what it means.
+pub(crate) fn read_as<T>(
+    path: &Path,
+    meaning: impl FnOnce(&[u8]) -> Result<T, ImageError>,
+) -> Result<T, ImagesError> {
+    meaning(&read(path)?).map_err(|source| ImagesError::Image { path: path.to_owned(), source })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ImagesError> {
-    fs::read(path).map_err(|source| ImagesError::Io { path: path.to_owned(), source })
+    fs::read(path).map_err(at(path))
+}
+
+pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> ImagesError {
+    move |source| ImagesError::Io { path: path.to_owned(), source }
 }

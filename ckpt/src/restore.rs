@@ -10,9 +10,10 @@
 
 use crate::images::{self, ImagesError};
 use crate::kerndat::KerndatError;
+use crate::pages::{FillError, Source};
 use crate::preflight::{self, ForeignOutput, OutputFile, PreflightError, SegmentFile};
 use crate::processes::{self, StillThere};
-use crate::{Criu, options};
+use crate::{Arena, Criu, options};
 use criu_sys::rpc::{CriuOpts, CriuReq, CriuReqType, CriuResp};
 use criu_sys::{Notification, Swrk, SwrkError};
 use nix::sys::signal::{Signal, kill};
@@ -43,7 +44,10 @@ pub struct RestoreRequest {
     pub segment: Option<SegmentFile>,
     /// Output files, to be cut back to where the tree left them.
     pub outputs: Vec<OutputFile>,
-    /// Leave the tree stopped, to be started together with the rest of its gang.
+    /// May still have the pages; see [`crate::DumpRequest::arena`].
+    pub arena: Option<Arena>,
+    /// Leave the tree stopped, to be started together with the rest of its gang. Where its pages went to an arena,
+    /// there is no other way.
     pub leave_stopped: bool,
     /// For all of it.
     pub timeout: Duration,
@@ -129,6 +133,9 @@ pub enum RestoreError {
     /// CRIU could not be talked to.
     #[error("restore: {0}")]
     Swrk(#[from] SwrkError),
+    /// The tree was there, without all of its pages.
+    #[error("restore: {0}")]
+    Pages(#[from] FillError),
     /// CRIU has reported success, and yet processes have not stopped.
     #[error("restore: {0}")]
     NotStopped(#[from] StillThere),
@@ -147,7 +154,9 @@ impl RestoreError {
             RestoreError::TimedOut { .. } | RestoreError::Swrk(_) | RestoreError::Kerndat(_) => {
                 Retry::Worthwhile
             }
-            RestoreError::Images(_) | RestoreError::Refused { .. } => Retry::Pointless,
+            RestoreError::Images(_) | RestoreError::Refused { .. } | RestoreError::Pages(_) => {
+                Retry::Pointless
+            }
             _ => Retry::AfterRemedy,
         }
     }
@@ -157,20 +166,33 @@ impl Criu {
     /// Restores a tree. Blocks; any number of threads may restore different trees at a time.
     pub fn restore(&self, request: &RestoreRequest) -> Result<Restored, RestoreError> {
         let begun = Instant::now();
+        let deadline = begun + request.timeout;
         let _span = tracing::info_span!("restore", images = %request.images_dir.display()).entered();
         request.cgroups.iter().try_for_each(|cgroup| check_cgroup(cgroup))?;
         let foreign = check_files(request)?;
         self.prepare()?;
+        let in_memory = request.arena.as_ref().and_then(|arena| arena.find(&request.images_dir));
+        let pages = match &in_memory {
+            Some(memory) => Some(Source::Memory(memory)),
+            None => Source::among(&request.images_dir)?,
+        };
+        assert!(request.leave_stopped || pages.is_none(), "a tree runs only when it has all of its pages");
         let mut seen_root = None;
-        let root =
-            self.bring_back(request, begun + request.timeout, &mut seen_root).inspect_err(|error| {
-                tracing::warn!(%error, "restore failed");
-                sweep(seen_root, &request.cgroups);
-            })?;
+        let root = self.bring_back(request, deadline, &mut seen_root).inspect_err(|error| {
+            tracing::warn!(%error, "restore failed");
+            sweep(seen_root, &request.cgroups);
+        })?;
         let pids = processes::tree(root);
         if request.leave_stopped {
             // CRIU lets go of them with a stop signal on its way: a SIGCONT that overtook it would be lost.
             processes::wait_stopped(&pids, GRACE).inspect_err(|_| sweep(Some(root), &request.cgroups))?;
+        }
+        if let Some(pages) = pages {
+            let filled = pages.fill(&pids, deadline).map_err(|error| match error {
+                FillError::TimedOut => RestoreError::TimedOut { limit: request.timeout },
+                error => error.into(),
+            });
+            filled.inspect_err(|_| sweep(Some(root), &request.cgroups))?;
         }
         Ok(Restored { root, pids, foreign, took: begun.elapsed() })
     }

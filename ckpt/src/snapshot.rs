@@ -1,7 +1,7 @@
 //! A snapshot in a directory: written in two steps, trusted only whole.
 //!
 //! ```text
-//! epoch-N/images/        CRIU's images        begin ─ images dumped, segment and channels saved ─▶ tree may go
+//! epoch-N/images/        CRIU's, and pages    begin ─ images dumped, segment and channels saved ─▶ tree may go
 //!         segment.zst    the segment file                     │
 //!         channels.bin   messages in flight                   └─ seal: hash, fsync, manifest last, by rename
 //!         log/           CRIU's, not sealed
@@ -13,10 +13,11 @@
 use crate::files;
 use crate::images;
 use crate::manifest::{self, Damage, FileRecord, Identity, Manifest, Origin};
+use crate::pages::{FillError, PAGES, Unusable};
 use crate::preflight::{OutputFile, SegmentFile};
 use crate::restore::{RestoreError, RestoreRequest, Restored};
 use crate::segment::{self, SegmentError};
-use crate::{Criu, DumpReport};
+use crate::{Arena, Criu, DumpReport, Memory};
 use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::io;
@@ -28,6 +29,10 @@ const SEGMENT: &str = "segment.zst";
 const CHANNELS: &str = "channels.bin";
 /// Messages in flight are bounded by the credits of the links, far below this.
 const CHANNELS_BYTES_MAX: u64 = 4 << 30;
+
+fn pages_name() -> String {
+    format!("{IMAGES}/{PAGES}")
+}
 
 /// Why a snapshot could not be written or used.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +88,8 @@ pub struct SnapshotWriter {
     identity: Identity,
     segment: Option<SegmentFile>,
     outputs: Vec<OutputFile>,
+    /// And where it stays when it is sealed.
+    memory: Option<(Memory, Arena)>,
     sealed: bool,
 }
 
@@ -100,6 +107,7 @@ impl SnapshotWriter {
             identity,
             segment: None,
             outputs: Vec::new(),
+            memory: None,
             sealed: false,
         };
         for dir in [writer.images_dir(), writer.work_dir()] {
@@ -153,9 +161,17 @@ impl SnapshotWriter {
         Ok(())
     }
 
-    /// Hashes and syncs all files and then writes the manifest: from its return on, the snapshot is valid.
+    /// Takes what the dump left in memory, to be sealed; it may stay in the arena after that.
+    pub fn take_memory(&mut self, memory: Option<Memory>, arena: &Arena) {
+        self.memory = memory.map(|memory| (memory, arena.clone()));
+    }
+
+    /// Writes the pages, hashes and syncs all files and then writes the manifest: from its return on, the snapshot is
+    /// valid.
     pub fn seal(mut self, origin: Origin) -> Result<Manifest, SnapshotError> {
-        let records = files::seal(&self.dir)?;
+        let images_dir = self.images_dir();
+        let pages = self.memory.as_ref().map(|(memory, _)| memory.write(&images_dir)).transpose()?;
+        let records = files::seal(&self.dir, pages.map(|(record, _)| record).as_slice())?;
         files::sync_dir(&self.images_dir())?;
         let manifest = Manifest {
             identity: self.identity.clone(),
@@ -169,6 +185,11 @@ impl SnapshotWriter {
             files::sync_dir(parent)?;
         }
         self.sealed = true;
+        if let Some((memory, arena)) = self.memory.take()
+            && memory.is_in_arena()
+        {
+            arena.keep(&images_dir, memory);
+        }
         Ok(manifest)
     }
 }
@@ -224,8 +245,9 @@ impl Snapshot {
     /// the pages, nearly all there is, are checked while it copies them, and a tree with a wrong one never runs.
     pub fn restore(&self, criu: &Criu, request: &RestoreRequest) -> Result<Restored, BringBackError> {
         assert!(request.leave_stopped, "a tree runs only after all of it has been checked");
-        let (pages, rest): (Vec<_>, Vec<_>) =
-            self.manifest.files.iter().partition(|file| images::holds_pages(&file.name));
+        // Of the pages that CRIU does not know, each chunk is checked before it is given to the tree.
+        let known = self.manifest.files.iter().filter(|file| file.name != pages_name());
+        let (pages, rest): (Vec<_>, Vec<_>) = known.partition(|file| images::holds_pages(&file.name));
         files::verify(&self.dir, &rest)?;
         std::thread::scope(|scope| {
             let check = scope.spawn(|| files::verify(&self.dir, &pages));
@@ -235,7 +257,13 @@ impl Snapshot {
                 restored.end(&request.cgroups);
             }
             checked?;
-            Ok(restored?)
+            restored.map_err(|error| match error {
+                RestoreError::Pages(FillError::Unusable(Unusable::Chunk { .. })) => {
+                    let damage = Damage::Contents { name: pages_name() };
+                    SnapshotError::Damaged { dir: self.dir.clone(), damage }.into()
+                }
+                error => error.into(),
+            })
         })
     }
 
@@ -279,6 +307,7 @@ impl Snapshot {
             cgroups,
             segment,
             outputs: self.manifest.outputs.clone(),
+            arena: None,
             leave_stopped: true,
             timeout,
         }

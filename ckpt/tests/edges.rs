@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bystander, Shape, Tree, criu, wait_for};
+use common::{Bystander, Shape, Tree, criu, dump_and_seal, wait_for};
 use coswitch_ckpt::kerndat::{self, Kerndat};
 use coswitch_ckpt::preflight::PreflightError;
 use coswitch_ckpt::processes::{self, Standing};
@@ -151,7 +151,7 @@ fn a_tree_can_come_back_while_its_dumped_root_is_still_a_zombie() {
     let mut tree = Tree::start(1);
     tree.freeze();
     let zombie = tree.root;
-    criu().dump(&tree.dump_request()).unwrap();
+    dump_and_seal(&tree.dump_request()).unwrap();
     assert_eq!(processes::standing(zombie), Standing::Zombie);
     tree.come_back();
     tree.assert_working();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Shape, Tree, cgroup_root, criu, wait_for};
+use common::{Shape, Tree, cgroup_root, criu, dump_and_seal, wait_for};
 use coswitch_ckpt::processes::{self, Standing};
 use coswitch_ckpt::{DumpError, JobState, RestoreError, Retry};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -39,7 +39,7 @@ fn a_dump_given_up_at_any_moment_is_rolled_back_or_done_but_the_tree_is_never_lo
         tree.freeze();
         let mut request = tree.dump_request();
         request.timeout = Duration::from_millis(limit_ms);
-        match criu().dump(&request) {
+        match dump_and_seal(&request) {
             Ok(_) => {
                 nix::sys::wait::waitpid(tree.root, None).unwrap();
                 tree.come_back();
@@ -65,9 +65,12 @@ fn a_dump_into_a_full_store_is_refused_and_the_tree_goes_on() {
     tree.freeze();
     let mut request = tree.dump_request();
     request.images_dir = store.0.join("images");
-    let error = criu().dump(&request).unwrap_err();
-    assert!(matches!(error, DumpError::Refused { .. }), "{error}");
-    assert_eq!(error.job(), JobState::Frozen);
+    for arena in [Some(common::arena()), None] {
+        request.arena = arena;
+        let error = criu().dump(&request).unwrap_err();
+        assert!(matches!(error, DumpError::Refused { .. } | DumpError::Pages { .. }), "{error}");
+        assert_eq!(error.job(), JobState::Frozen);
+    }
     assert_eq!(fs::read_dir(&store.0).unwrap().count(), 0);
     tree.thaw();
     tree.assert_working();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Shape, Tree, criu};
+use common::{Shape, Tree, arena, criu};
 use coswitch_ckpt::{
     BringBackError, Damage, Manifest, Origin, OutputFile, Snapshot, SnapshotError, Store, StoreError,
     processes,
@@ -23,7 +23,8 @@ fn take(tree: &mut Tree, store: &Store, epoch: u64) -> Snapshot {
     (request.images_dir, request.work_dir) = (writer.images_dir(), writer.work_dir());
     writer.save_segment(&tree.segment.path).unwrap();
     writer.save_channels(IN_FLIGHT).unwrap();
-    let report = criu().dump(&request).unwrap();
+    let mut report = criu().dump(&request).unwrap();
+    writer.take_memory(report.memory.take(), &arena());
     waitpid(tree.root, None).unwrap();
     let outputs: Vec<PathBuf> = (0..tree.segment.ranks().len()).map(|rank| tree.output(rank)).collect();
     writer.record_outputs(&outputs).unwrap();
@@ -82,8 +83,8 @@ fn a_tree_goes_back_to_an_older_snapshot_and_what_it_wrote_since_is_kept_aside()
     let second = take(&mut tree, &store, 2);
 
     // The newest one turns out damaged: the one before it is what is left.
-    flip(&second.dir().join("images/pages-1.img"), 100);
-    let damaged = Damage::Contents { name: "images/pages-1.img".to_owned() };
+    flip(&second.dir().join("images/pages.cws"), 100);
+    let damaged = Damage::Contents { name: "images/pages.cws".to_owned() };
     let cgroups = vec![tree.cgroup.clone()];
     let request = second.restore_request(cgroups, Some(tree.segment.identity()), Duration::from_secs(60));
     let error = second.restore(&criu(), &request).unwrap_err();

@@ -38,6 +38,9 @@ pub struct NodeConfig {
     pub processors: Vec<usize>,
     /// Where snapshots go; a directory of this node alone.
     pub store: PathBuf,
+    /// How much memory stands ready for the pages of jobs that are being parked; more than that goes to the store at
+    /// once. It is the daemon's, besides `memory`.
+    pub arena: Bytes,
     /// The directory that holds `libcoswitch_fi.so`.
     pub provider: PathBuf,
     /// The program `coswitch-launcher`.

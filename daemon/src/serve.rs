@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::Context;
-use coswitch_ckpt::Criu;
+use coswitch_ckpt::{Arena, Criu};
 use coswitch_policies::{JobId, NodeId};
 use tokio::{
     net::TcpListener,
@@ -105,7 +105,10 @@ async fn set_up_and_serve(config: NodeConfig, hierarchies: Hierarchies) -> anyho
     let plane = Plane::start(config.node, plane_events)?;
     let control = TcpListener::bind(config.control).await.context("failed to listen for the head node")?;
     let data = StdListener::bind(config.data).context("failed to listen for other daemons")?;
-    let node = Arc::new(Node { config, plane, criu, cgroup, events });
+    let arena = Arena::new(config.arena.0).context("failed to map the arena")?;
+    let warmed = arena.clone();
+    tokio::task::spawn_blocking(move || warmed.warm());
+    let node = Arc::new(Node { config, plane, criu, arena, cgroup, events });
     accept_links(Arc::clone(&node), data)?;
     say(READY);
     let (own, identity) = (node.config.node, node.config.identity.clone());

@@ -34,6 +34,8 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 const END_LIMIT: Duration = Duration::from_secs(40);
 const DESTROY_LIMIT: Duration = Duration::from_secs(10);
 const STORE: &str = "/var/tmp";
+/// Memory of a daemon for pages on their way to its store.
+const ARENA_MAX: Bytes = Bytes(256 << 20);
 
 /// Why the nodes could not be started, or not be removed.
 #[derive(Debug, Error)]
@@ -208,6 +210,7 @@ fn configure(spec: &NodesSpec, node: NodeId, identity: Identity, cpus: &[usize])
         memory: Some(spec.memory),
         processors: processors::share(cpus, node.0 as usize, spec.count as usize),
         store: stores.join(format!("coswitch-{}", node_name(&spec.run, node))),
+        arena: spec.memory.min(ARENA_MAX),
         provider: spec.driver.parent().unwrap_or(Path::new("/")).to_path_buf(),
         launcher: spec.launcher.clone(),
         link: Some(VirtualLink { rate: spec.rate }),

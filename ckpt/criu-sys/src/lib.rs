@@ -15,7 +15,7 @@ pub mod rpc {
     include!(concat!(env!("OUT_DIR"), "/criu.rpc.rs"));
 }
 
-/// Entries of image files, for reading only.
+/// Entries of image files; only those of page maps are complete, all others are for reading.
 #[allow(missing_docs, reason = "generated; the definitions are commented in proto/image.proto")]
 pub mod image {
     include!(concat!(env!("OUT_DIR"), "/criu.image.rs"));

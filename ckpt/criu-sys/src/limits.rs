@@ -1,23 +1,33 @@
 //! How a worker is made to give up without being killed.
 //!
 //! CRIU has no request to abort a dump, and killing it leaves the dumped processes with its code inside them.
-//! But a dump whose *write* fails rolls back in good order. So a worker starts with SIGXFSZ ignored, and when it
-//! has to stop, its file size limit is set to zero from outside: its next write fails with EFBIG.
+//! But a dump whose *write* fails rolls back in good order. So a worker starts with SIGXFSZ and SIGPIPE ignored, and
+//! when it has to stop, its file size limit is set to zero from outside: its next write fails with EFBIG. Where its
+//! pages go to a socket, closing that has the same effect.
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::Pid;
 use std::io;
+use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Makes `command` start with SIGXFSZ ignored.
-pub(crate) fn ignore_size_signal(command: &mut Command) {
-    let before_exec = || {
-        // SAFETY: ignoring a signal installs no handler; the call is async-signal-safe, as a forked child needs.
-        unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) }?;
+/// Makes `command` start with the signals of failed writes ignored, and with `inherited` open.
+pub(crate) fn prepare(command: &mut Command, inherited: Option<RawFd>) {
+    let before_exec = move || {
+        for failed_write in [Signal::SIGXFSZ, Signal::SIGPIPE] {
+            // SAFETY: ignoring a signal installs no handler; the call is async-signal-safe, as a forked child needs.
+            unsafe { signal(failed_write, SigHandler::SigIgn) }?;
+        }
+        if let Some(fd) = inherited {
+            // SAFETY: changes one flag of a descriptor of the forked child, which the caller keeps open until then.
+            if unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
         Ok(())
     };
-    // SAFETY: the closure makes one system call, allocates nothing and takes no lock.
+    // SAFETY: the closure makes plain system calls, allocates nothing and takes no lock.
     unsafe { command.pre_exec(before_exec) };
 }
 

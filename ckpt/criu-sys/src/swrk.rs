@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 use prost::Message;
 use std::fs::File;
 use std::io::{self, Read, Seek};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -98,6 +98,11 @@ pub struct Swrk {
 impl Swrk {
     /// Starts a worker; it waits for a request, so there is time to move it into control groups.
     pub fn start(program: &Path) -> Result<Swrk, SwrkError> {
+        Swrk::start_with(program, None)
+    }
+
+    /// Likewise; `inherited` is open in the worker under the same number.
+    pub fn start_with(program: &Path, inherited: Option<BorrowedFd<'_>>) -> Result<Swrk, SwrkError> {
         let flags = SockFlag::SOCK_CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         let failed = |source| SwrkError::Start { program: program.display().to_string(), source };
@@ -106,7 +111,7 @@ impl Swrk {
         command.args(["swrk", "0"]).current_dir("/");
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null());
         command.stderr(stderr.try_clone().map_err(failed)?);
-        limits::ignore_size_signal(&mut command);
+        limits::prepare(&mut command, inherited.map(|fd| fd.as_raw_fd()));
         let child = forker::spawn(command).map_err(failed)?;
         Ok(Swrk { child, socket: ours, stderr, reaped: false })
     }

@@ -3,7 +3,9 @@
 
 pub mod segment;
 
-use coswitch_ckpt::{Criu, DumpError, DumpReport, DumpRequest, RestoreError, RestoreRequest, Restored};
+use coswitch_ckpt::{
+    Arena, Criu, DumpError, DumpReport, DumpRequest, RestoreError, RestoreRequest, Restored,
+};
 use coswitch_ckpt::{forker, processes};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
@@ -28,6 +30,12 @@ pub fn criu() -> Criu {
         criu
     })
     .clone()
+}
+
+/// Less than some trees of the tests hold, so that files take what it does not.
+pub fn arena() -> Arena {
+    static ARENA: OnceLock<Arena> = OnceLock::new();
+    ARENA.get_or_init(|| Arena::new(24 << 20).unwrap()).clone()
 }
 
 /// What may differ between trees.
@@ -108,6 +116,7 @@ impl Tree {
             segment: Some(self.segment.identity()),
             images_dir: self.images(),
             work_dir: self.work_dir(),
+            arena: Some(arena()),
             timeout: LIMIT,
         }
     }
@@ -116,7 +125,7 @@ impl Tree {
     pub fn dump(&mut self) -> Result<DumpReport, DumpError> {
         self.dumps += 1;
         self.freeze();
-        let report = criu().dump(&self.dump_request())?;
+        let report = dump_and_seal(&self.dump_request())?;
         waitpid(self.root, None).expect("the dumped root is our zombie");
         Ok(report)
     }
@@ -128,6 +137,7 @@ impl Tree {
             cgroups: vec![self.cgroup.clone()],
             segment: Some(self.segment.identity()),
             outputs: Vec::new(),
+            arena: None,
             leave_stopped: true,
             timeout: LIMIT,
         }
@@ -178,6 +188,13 @@ impl Drop for Tree {
         fs::remove_dir(&self.cgroup).unwrap();
         fs::remove_file(&self.segment.path).ok();
     }
+}
+
+/// Dumps what is frozen, and writes what the dump has left in memory.
+pub fn dump_and_seal(request: &DumpRequest) -> Result<DumpReport, DumpError> {
+    let report = criu().dump(request)?;
+    report.memory.as_ref().expect("an arena takes all pages").seal(&request.images_dir).unwrap();
+    Ok(report)
 }
 
 /// Starts the program as a launcher stub does: the root is our child, in the cgroup before it does anything.

@@ -190,14 +190,17 @@ impl Dump {
             segment: Some(self.segment.clone()),
             images_dir: writer.images_dir(),
             work_dir: writer.work_dir(),
+            arena: Some(self.node.arena.clone()),
             timeout: DUMP_LIMIT,
         };
         let dumped = self.node.criu.dump(&request);
-        let report = dumped.map_err(|error| Failure {
+        let mut report = dumped.map_err(|error| Failure {
             alive: matches!(error.job(), JobState::Frozen | JobState::Running),
             reason: error.to_string(),
         })?;
-        // From here on the processes are gone: the images are all there is. The segment is refilled before a restore.
+        // From here on the processes are gone: the images, and the memory that belongs to them, are all there is.
+        writer.take_memory(report.memory.take(), &self.node.arena);
+        // It is refilled before a restore.
         if let Err(error) = self.segment.empty() {
             tracing::warn!(%error, "the segment stays in memory");
         }
@@ -223,7 +226,8 @@ fn bring_back(
     let snapshot = Store::open(&node.config.store)?.snapshot(&job.to_string(), epoch.0)?;
     let channels = snapshot.channels()?.unwrap_or_default();
     snapshot.load_segment(&segment.path)?;
-    let request = snapshot.restore_request(cgroups, Some(segment), RESTORE_LIMIT);
+    let mut request = snapshot.restore_request(cgroups, Some(segment), RESTORE_LIMIT);
+    request.arena = Some(node.arena.clone());
     let restored = snapshot.restore(&node.criu, &request)?;
     let images = snapshot.manifest().files.iter().filter(|file| file.name.starts_with("images/"));
     let bytes = images.map(|file| Bytes(file.bytes)).sum();

@@ -62,6 +62,7 @@ fn dump(criu: &Criu, group: &Group, scene: &Scene, node: &mut Node, cycle: usize
         root: Pid::from_raw(node.pid),
         freeze_cgroup: group.0.clone(),
         segment: Some(SegmentFile::at(&scene.path("segment-0")).unwrap()),
+        arena: None,
         images_dir: scene.path(&format!("images-{cycle}")),
         work_dir: scene.path(&format!("work-{cycle}")),
         timeout: PATIENCE,
@@ -77,6 +78,7 @@ fn restore(criu: &Criu, group: &Group, scene: &Scene, node: &mut Node, cycle: us
         cgroups: vec![group.0.clone()],
         segment: None,
         outputs: Vec::new(),
+        arena: None,
         leave_stopped: true,
         timeout: PATIENCE,
     };

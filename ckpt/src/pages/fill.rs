@@ -1,0 +1,161 @@
+//! Giving restored processes the pages that CRIU knew nothing of, while they are stopped.
+//!
+//! The pages are written from outside, by several threads; each chunk from a file is checked before. Weighed against
+//! userfaultfd (docs/decisions/0004): that takes two thirds of the time for each page, but it has the restored
+//! processes wait on whoever serves them, and CRIU's own restorer with them.
+
+use super::index::{self, Chunk, INDEX, PAGES, Unusable};
+use super::memory::{Memory, Piece};
+use crate::processes;
+use nix::sys::uio::{RemoteIoVec, process_vm_writev};
+use nix::unistd::Pid;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+const THREADS_MAX: usize = 4;
+
+/// Why the pages were not all given back.
+#[derive(Debug, thiserror::Error)]
+pub enum FillError {
+    /// They are not what was stored.
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
+    /// They could not be read.
+    #[error("read pages: {0}")]
+    Read(io::Error),
+    /// A process that they belong to was not restored.
+    #[error("pages of process {0}, which is not there")]
+    NoProcess(u32),
+    /// A process did not take them.
+    #[error("write {bytes} bytes at {address:#x} of process {process}: {source}")]
+    Write {
+        /// The process.
+        process: i32,
+        /// The address.
+        address: u64,
+        /// How many.
+        bytes: usize,
+        /// What happened.
+        source: io::Error,
+    },
+    /// It took too long.
+    #[error("the pages were not given back in time")]
+    TimedOut,
+}
+
+/// Where pages come from.
+pub(crate) enum Source<'a> {
+    /// They are still in memory, as they were dumped.
+    Memory(&'a Memory),
+    /// They are in a file.
+    File { pages: File, chunks: Vec<Chunk> },
+}
+
+impl Source<'_> {
+    /// Those among the images; `None` where CRIU has written all pages itself. Reading begins in the background.
+    pub(crate) fn among(images_dir: &Path) -> Result<Option<Source<'static>>, FillError> {
+        let pages = match File::open(images_dir.join(PAGES)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            pages => pages.map_err(FillError::Read)?,
+        };
+        let advice = nix::fcntl::PosixFadviseAdvice::POSIX_FADV_WILLNEED;
+        nix::fcntl::posix_fadvise(&pages, 0, 0, advice).ok();
+        // Pages without an index were never sealed.
+        let index = fs::read(images_dir.join(INDEX)).map_err(FillError::Read)?;
+        Ok(Some(Source::File { pages, chunks: index::decode(&index)? }))
+    }
+
+    fn chunks(&self) -> u64 {
+        match self {
+            Source::Memory(memory) => memory.chunks(),
+            Source::File { chunks, .. } => chunks.len() as u64,
+        }
+    }
+
+    /// Gives a chunk to its processes.
+    fn give(
+        &self,
+        number: u64,
+        to: &BTreeMap<u32, Pid>,
+        scratch: &mut [Vec<u8>; 2],
+    ) -> Result<(), FillError> {
+        let [stored, decoded] = scratch;
+        match self {
+            Source::Memory(memory) => {
+                let (bytes, pieces) = memory.chunk(number, stored).map_err(FillError::Read)?;
+                write(bytes, &pieces, to)
+            }
+            Source::File { pages, chunks } => {
+                let chunk = &chunks[number as usize];
+                stored.resize(chunk.stored as usize, 0);
+                pages.read_exact_at(stored, chunk.offset).map_err(|error| match error.kind() {
+                    io::ErrorKind::UnexpectedEof => Unusable::Chunk { offset: chunk.offset }.into(),
+                    _ => FillError::Read(error),
+                })?;
+                write(chunk.decode(stored, decoded)?, &pieces_of(chunk), to)
+            }
+        }
+    }
+
+    /// Gives all pages to the processes of a restored tree, which must be stopped.
+    pub(crate) fn fill(&self, pids: &[Pid], deadline: Instant) -> Result<(), FillError> {
+        let inside = |pid: Pid| Some((*processes::ids_in_namespaces(pid).last()? as u32, pid));
+        let to: BTreeMap<u32, Pid> = pids.iter().filter_map(|pid| inside(*pid)).collect();
+        let (next, failed) = (AtomicU64::new(0), AtomicBool::new(false));
+        let work = || {
+            let mut scratch = [Vec::new(), Vec::new()];
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= self.chunks() || failed.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                let in_time = if Instant::now() < deadline { Ok(()) } else { Err(FillError::TimedOut) };
+                let given = in_time.and_then(|()| self.give(number, &to, &mut scratch));
+                given.inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            let mut results =
+                workers.into_iter().map(|worker| worker.join().expect("filling does not panic"));
+            results.try_for_each(|result| result)
+        })
+    }
+}
+
+/// The pieces of a stored chunk: its pages lie one after the other.
+fn pieces_of(chunk: &Chunk) -> Vec<Piece> {
+    let mut at = 0;
+    let place = |(process, address, pages): &(u32, u64, u16)| {
+        let piece = Piece { process: *process, address: *address, pages: (*pages).into(), at };
+        at += piece.bytes();
+        piece
+    };
+    chunk.pieces.iter().map(place).collect()
+}
+
+fn write(bytes: &[u8], pieces: &[Piece], to: &BTreeMap<u32, Pid>) -> Result<(), FillError> {
+    for pieces in pieces.chunk_by(|one, next| one.process == next.process) {
+        let process = pieces[0].process;
+        let pid = *to.get(&process).ok_or(FillError::NoProcess(process))?;
+        let local: Vec<_> =
+            pieces.iter().map(|piece| IoSlice::new(&bytes[piece.at..][..piece.bytes()])).collect();
+        let remote = |piece: &Piece| RemoteIoVec { base: piece.address as usize, len: piece.bytes() };
+        let remote: Vec<_> = pieces.iter().map(remote).collect();
+        let wanted = pieces.iter().map(Piece::bytes).sum();
+        let source = match process_vm_writev(pid, &local, &remote) {
+            Ok(wrote) if wrote == wanted => continue,
+            Ok(_) => io::ErrorKind::WriteZero.into(),
+            Err(error) => error.into(),
+        };
+        let process = pid.as_raw();
+        return Err(FillError::Write { process, address: pieces[0].address, bytes: wanted, source });
+    }
+    Ok(())
+}

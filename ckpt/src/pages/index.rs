@@ -1,0 +1,172 @@
+//! What is where in a file of pages. Pure.
+//!
+//! ```text
+//! pages.cws   chunk │ chunk │ …                 without gaps: each byte belongs to the one chunk that vouches for it
+//! pages.idx   "COSWPAGE" │ u32 version │ postcard of the list of chunks
+//! ```
+//! The manifest vouches for the index, and the index for each chunk as it is stored, so that nothing is decoded, let
+//! alone given to a process, before it was checked.
+
+use super::raw::CHUNK;
+use super::wire::PAGE;
+use crate::manifest::Checksum;
+use serde::{Deserialize, Serialize};
+
+/// The name of the file of pages among the images.
+pub(crate) const PAGES: &str = "pages.cws";
+/// The name of its index.
+pub(crate) const INDEX: &str = "pages.idx";
+const MAGIC: &[u8; 8] = b"COSWPAGE";
+const VERSION: u32 = 1;
+
+/// A stored chunk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Chunk {
+    /// Where it lies.
+    pub(super) offset: u64,
+    /// How long it is there.
+    pub(super) stored: u32,
+    /// Compressed by zstd, else as it is.
+    pub(super) is_compressed: bool,
+    /// Of what is stored.
+    checksum: (u64, u64),
+    /// Whose pages they are, in order: process, address, pages.
+    pub(super) pieces: Vec<(u32, u64, u16)>,
+}
+
+/// Why stored pages cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// Not an index, or not one that this program reads.
+    #[error("the index of pages cannot be read")]
+    Index,
+    /// A chunk is not what was written.
+    #[error("the chunk of pages at byte {offset} has other contents than were written")]
+    Chunk {
+        /// Where it lies.
+        offset: u64,
+    },
+}
+
+impl Chunk {
+    /// Encodes `payload`, the pages of the pieces one after the other, at that level (of zstd; `None`: not at all).
+    pub(super) fn encode(
+        offset: u64,
+        payload: &[u8],
+        pieces: Vec<(u32, u64, u16)>,
+        level: Option<i32>,
+    ) -> (Chunk, Option<Vec<u8>>) {
+        let packed = level.and_then(|level| zstd::bulk::compress(payload, level).ok());
+        // What hardly shrinks is read faster as it is.
+        let packed = packed.filter(|packed| packed.len() < payload.len() / 16 * 15);
+        let stored = packed.as_deref().unwrap_or(payload);
+        let Checksum(sum) = Checksum::of(stored);
+        let checksum = ((sum >> 64) as u64, sum as u64);
+        let is_compressed = packed.is_some();
+        (Chunk { offset, stored: stored.len() as u32, is_compressed, checksum, pieces }, packed)
+    }
+
+    /// How long it is decoded.
+    pub(super) fn bytes(&self) -> usize {
+        self.pieces.iter().map(|(_, _, pages)| usize::from(*pages) * PAGE).sum()
+    }
+
+    /// Checks what is stored and decodes it.
+    pub(super) fn decode<'a>(
+        &self,
+        stored: &'a [u8],
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], Unusable> {
+        let damaged = Unusable::Chunk { offset: self.offset };
+        let Checksum(sum) = Checksum::of(stored);
+        if ((sum >> 64) as u64, sum as u64) != self.checksum {
+            return Err(damaged);
+        }
+        let decoded = if self.is_compressed {
+            scratch.resize(CHUNK, 0);
+            let length = zstd::bulk::decompress_to_buffer(stored, &mut scratch[..]).map_err(|_| damaged)?;
+            &scratch[..length]
+        } else {
+            stored
+        };
+        if decoded.len() == self.bytes() { Ok(decoded) } else { Err(damaged) }
+    }
+}
+
+/// The bytes of the index.
+pub(super) fn encode(chunks: &[Chunk]) -> Vec<u8> {
+    let body = postcard::to_stdvec(chunks).expect("a list of plain values can be written to memory");
+    [&MAGIC[..], &VERSION.to_le_bytes(), &body].concat()
+}
+
+/// Reads what [`encode`] wrote; the chunks must follow each other and be no larger than chunks are.
+pub(super) fn decode(bytes: &[u8]) -> Result<Vec<Chunk>, Unusable> {
+    let body = bytes.strip_prefix(MAGIC).and_then(|rest| rest.strip_prefix(&VERSION.to_le_bytes()));
+    let chunks: Vec<Chunk> = body.and_then(|body| postcard::from_bytes(body).ok()).ok_or(Unusable::Index)?;
+    let mut end = 0;
+    for chunk in &chunks {
+        let fits = chunk.bytes() <= CHUNK && chunk.stored as usize <= CHUNK;
+        if chunk.offset != end || !fits {
+            return Err(Unusable::Index);
+        }
+        end += u64::from(chunk.stored);
+    }
+    Ok(chunks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(payload: &[u8], level: Option<i32>) -> (Chunk, Vec<u8>) {
+        let pages = (payload.len() / PAGE) as u16;
+        let (chunk, packed) = Chunk::encode(0, payload, vec![(1, 0x1000, pages)], level);
+        let stored = packed.unwrap_or_else(|| payload.to_vec());
+        (chunk, stored)
+    }
+
+    /// Bytes that no compression shortens.
+    fn noise(length: usize) -> Vec<u8> {
+        let mut state = 7u64;
+        let next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as u8
+        };
+        std::iter::repeat_with(next).take(length).collect()
+    }
+
+    #[test]
+    fn a_chunk_comes_back_as_it_was_and_is_compressed_where_that_helps() {
+        for (payload, level, compressed) in
+            [(vec![3; CHUNK], Some(1), true), (noise(CHUNK), Some(1), false), (vec![3; PAGE], None, false)]
+        {
+            let (chunk, stored) = chunk(&payload, level);
+            assert_eq!(chunk.is_compressed, compressed);
+            assert!(chunk.decode(&stored, &mut Vec::new()).unwrap() == payload);
+        }
+    }
+
+    #[test]
+    fn every_bit_changed_in_a_stored_chunk_and_every_cut_is_noticed() {
+        for level in [None, Some(1)] {
+            let (chunk, mut stored) = chunk(&[9; PAGE], level);
+            for bit in 0..stored.len() * 8 {
+                stored[bit / 8] ^= 1 << (bit % 8);
+                let found = chunk.decode(&stored, &mut Vec::new()).map(<[u8]>::len);
+                assert_eq!(found, Err(Unusable::Chunk { offset: 0 }), "bit {bit}");
+                stored[bit / 8] ^= 1 << (bit % 8);
+            }
+            assert!((0..stored.len()).all(|end| chunk.decode(&stored[..end], &mut Vec::new()).is_err()));
+        }
+    }
+
+    #[test]
+    fn an_index_comes_back_as_it_was_and_one_with_gaps_or_cut_is_refused() {
+        let (first, _) = chunk(&[1; 2 * PAGE], Some(1));
+        let second = Chunk { offset: u64::from(first.stored), ..chunk(&noise(PAGE), None).0 };
+        let bytes = encode(&[first.clone(), second.clone()]);
+        assert_eq!(decode(&bytes), Ok(vec![first.clone(), second.clone()]));
+        assert!((0..bytes.len()).all(|end| decode(&bytes[..end]) == Err(Unusable::Index)));
+        assert_eq!(decode(&encode(&[first, Chunk { offset: 5, ..second }])), Err(Unusable::Index));
+    }
+}
