@@ -34,14 +34,17 @@ pub(crate) struct Load {
     by_jobs: BTreeMap<u32, u32>,
     /// The jobs, the largest first.
     by_size: BTreeSet<(Reverse<Size>, JobId)>,
-    /// Those that never ran and may be placed anew, by the logarithm of their width, then by the memory of a rank.
-    fresh: BTreeMap<u32, BTreeSet<(Bytes, JobId)>>,
+    /// Those that never ran and may be placed anew, by their shape, the largest first.
+    fresh: BTreeMap<Shape, BTreeSet<(Reverse<Bytes>, Reverse<u32>, JobId)>>,
     /// Memory and cells that the jobs take in all.
     taken: (u128, u64),
 }
 
 /// What a job needs of the node it fills most, then in all; bytes.
 pub(crate) type Size = (u64, u64);
+
+/// A job's place in the order in which jobs are looked at.
+pub(crate) type Rank = (Reverse<Size>, JobId);
 
 impl Load {
     /// A row without jobs.
@@ -73,7 +76,7 @@ impl Load {
     /// A job of this size left the row.
     pub(crate) fn remove(&mut self, cluster: &Cluster, seat: &Seat, size: Size) {
         self.by_size.remove(&(Reverse(size), seat.spec.id));
-        self.set_fresh(seat, false);
+        self.set_fresh(seat, size, false);
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 - memory, self.taken.1 - cells);
         self.change(cluster, seat, |cell, memory| {
@@ -82,34 +85,48 @@ impl Load {
         });
     }
 
-    /// Whether a job of the row never ran.
-    pub(crate) fn set_fresh(&mut self, seat: &Seat, fresh: bool) {
-        let (width, key) = (width_class(seat), (seat.spec.memory_per_rank, seat.spec.id));
+    /// Whether a job of the row, of this size, never ran.
+    pub(crate) fn set_fresh(&mut self, seat: &Seat, size: Size, fresh: bool) {
+        let JobSpec { id, ranks, memory_per_rank, .. } = seat.spec;
+        let most = size.0.checked_div(memory_per_rank.0).unwrap_or(1);
+        let shape = Shape {
+            width: wide(seat.placement.blocks().len()),
+            most: u32::try_from(most).unwrap_or(u32::MAX),
+        };
+        let key = (Reverse(memory_per_rank), Reverse(ranks), id);
         if fresh {
-            self.fresh.entry(width).or_default().insert(key);
-        } else if let Some(class) = self.fresh.get_mut(&width)
-            && class.remove(&key)
-            && class.is_empty()
+            self.fresh.entry(shape).or_default().insert(key);
+        } else if let Some(alike) = self.fresh.get_mut(&shape)
+            && alike.remove(&key)
+            && alike.is_empty()
         {
-            self.fresh.remove(&width);
+            self.fresh.remove(&shape);
         }
     }
 
-    /// The jobs that never ran, of each class of widths those that may fit where so much is free on that many nodes: the most
-    /// free memory first.
-    pub(crate) fn fresh_within<'a>(&'a self, free: &'a [Bytes]) -> impl Iterator<Item = JobId> + 'a {
-        let fits = |(class, jobs): (&u32, &'a BTreeSet<(Bytes, JobId)>)| {
-            let least = *free.get((1_usize << class) - 1)?;
-            Some(jobs.range(..=(least, JobId(u32::MAX))).map(|(_, job)| *job))
-        };
-        self.fresh.iter().filter_map(fits).flatten()
+    /// Of the jobs that never ran and whose ranks fit where so much is free (the most first), the largest of those behind `last`.
+    pub(crate) fn next_fresh(&self, free: &[Bytes], last: Option<Rank>) -> Option<Rank> {
+        let fits = self.fresh.iter().take_while(|(shape, _)| shape.width as usize <= free.len());
+        let next = fits.filter_map(|(shape, jobs)| {
+            let most = u64::from(shape.most);
+            let room = free[shape.width as usize - 1];
+            let from = last.map_or(room, |(Reverse(size), _)| room.min(Bytes(size.0 / most.max(1))));
+            let rank = |(Reverse(memory), Reverse(ranks), job): &(Reverse<Bytes>, Reverse<u32>, JobId)| {
+                let times = |ranks: u64| memory.0.saturating_mul(ranks);
+                (Reverse((times(most), times(u64::from(*ranks)))), *job)
+            };
+            let behind = jobs.range((Reverse(from), Reverse(u32::MAX), JobId(0))..).map(rank);
+            behind.into_iter().find(|rank| last.is_none_or(|last| *rank > last))
+        });
+        next.min()
     }
 
-    /// The width that the widest of the jobs that never ran has at least, and the memory of a rank that they have at least.
+    /// The width of the widest of the jobs that never ran, and the least memory that a rank of theirs takes.
     pub(crate) fn fresh_bounds(&self) -> Option<(usize, Bytes)> {
-        let (class, _) = self.fresh.last_key_value()?;
-        let least = self.fresh.values().filter_map(|jobs| jobs.first()).map(|(memory, _)| *memory).min()?;
-        Some((1 << class, least))
+        let (widest, _) = self.fresh.last_key_value()?;
+        let least =
+            self.fresh.values().filter_map(BTreeSet::last).map(|(Reverse(memory), ..)| *memory).min()?;
+        Some((widest.width as usize, least))
     }
 
     /// What is free on the nodes that take one more job, the most first: at most so many, and none below `least`.
@@ -225,13 +242,12 @@ fn wants(seat: &Seat) -> (u128, u64) {
     (memory.sum(), seat.placement.blocks().len() as u64)
 }
 
-/// The logarithm of the number of nodes, rounded down.
-fn width_class(seat: &Seat) -> u32 {
-    seat.placement.blocks().len().max(1).ilog2()
+fn count(cell: &Cell) -> u32 {
+    wide(cell.jobs.len())
 }
 
-fn count(cell: &Cell) -> u32 {
-    u32::try_from(cell.jobs.len()).unwrap_or(u32::MAX)
+fn wide(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 fn place(cluster: &Cluster, node: NodeId, cell: &Cell) -> Place {

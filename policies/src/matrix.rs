@@ -65,8 +65,9 @@ impl Matrix {
         for row in &matrix.rows {
             let mut load = Load::empty(&matrix.cluster);
             for seat in row.seats.values() {
-                load.add(&matrix.cluster, seat, matrix.size_of(&seat.spec));
-                load.set_fresh(seat, true);
+                let size = matrix.size_of(&seat.spec);
+                load.add(&matrix.cluster, seat, size);
+                load.set_fresh(seat, size, true);
             }
             matrix.loads.insert(row.slot, load);
             matrix.homes.extend(row.jobs().map(|job| (job, row.slot)));
@@ -204,7 +205,7 @@ impl Matrix {
         let row = &mut self.rows[index];
         let load = self.loads.get_mut(&row.slot).expect("each row has a load");
         load.add(&self.cluster, &seat, size);
-        load.set_fresh(&seat, !self.rooted.contains(&seat.spec.id));
+        load.set_fresh(&seat, size, !self.rooted.contains(&seat.spec.id));
         self.homes.insert(seat.spec.id, row.slot);
         row.seats.insert(seat.spec.id, seat);
         debug_assert_eq!(self.check(), Ok(()), "each cell keeps the limits");
@@ -223,10 +224,10 @@ impl Matrix {
     /// Whether `job`, which lies in a row, must keep its nodes from now on.
     pub(crate) fn set_rooted(&mut self, job: JobId, rooted: bool) {
         let changed = if rooted { self.rooted.insert(job) } else { self.rooted.remove(&job) };
-        if let Some(slot) = self.slot_of(job).filter(|_| changed)
-            && let Some(row) = self.rows.iter().find(|row| row.slot == slot)
-        {
-            self.loads.get_mut(&slot).expect("each row has a load").set_fresh(&row.seats[&job], !rooted);
+        if let Some(row) = self.row_of(job).filter(|_| changed) {
+            let (slot, seat) = (row.slot, &row.seats[&job].clone());
+            let size = self.size_of(&seat.spec);
+            self.loads.get_mut(&slot).expect("each row has a load").set_fresh(seat, size, !rooted);
         }
     }
 

@@ -95,7 +95,7 @@ impl Placement {
 }
 
 /// How a job spreads: fixed for its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Shape {
     /// Nodes it spans.
     pub width: u32,

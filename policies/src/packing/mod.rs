@@ -30,7 +30,7 @@ use crate::{
     placement::Shape,
 };
 use pairing::Fractions;
-pub(crate) use unify::{Gaps, Unsettled, unify, unify_into_front};
+pub(crate) use unify::{Gaps, Unsettled, is_unified, unify, unify_into_front};
 
 /// How jobs that come together are given their rows, where the policy has as many rows as needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

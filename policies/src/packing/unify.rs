@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::Move;
-use crate::{JobId, Matrix, NodeId, Placement, SlotId, load::Size, matrix::Seat};
+use crate::{Bytes, JobId, Matrix, NodeId, Placement, SlotId, load::Rank, matrix::Seat};
 
 /// Where room appeared in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,11 +104,20 @@ impl Unsettled {
 pub(crate) fn unify(matrix: &mut Matrix, first: usize, unsettled: &mut Unsettled) -> Vec<Move> {
     let mut moves = Vec::new();
     for to in first..matrix.rows().len() {
+        let mut free = None;
         for from in to + 1..matrix.rows().len() {
             let (slot, source) = (matrix.rows()[to].slot, matrix.rows()[from].slot);
             let Some(gaps) = unsettled.between(source, slot) else { continue };
-            for job in candidates(matrix, from, to, &gaps) {
-                if let Some((step, before)) = advance(matrix, from, to, job) {
+            let mut rooted = rooted_candidates(matrix, from, to, &gaps).into_iter().peekable();
+            let mut last = None;
+            loop {
+                let free_now = free.get_or_insert_with(|| free_for_fresh(matrix, to));
+                let fresh = matrix.load(from).next_fresh(free_now, last);
+                let Some(next) = rooted.peek().copied().into_iter().chain(fresh).min() else { break };
+                rooted.next_if_eq(&next);
+                last = Some(next);
+                if let Some((step, before)) = advance(matrix, from, to, next.1) {
+                    free = None;
                     unsettled.add(source, Gaps::at(&before));
                     moves.push(step);
                 }
@@ -119,9 +128,17 @@ pub(crate) fn unify(matrix: &mut Matrix, first: usize, unsettled: &mut Unsettled
     moves
 }
 
-/// Moves all jobs into the front row, or none where not all fit; what is `unsettled` then stays so.
-pub(crate) fn unify_into_front(matrix: &mut Matrix, unsettled: &mut Unsettled) -> Option<Vec<Move>> {
-    if !matrix.might_be_one_row() {
+/// Moves all jobs into the front row, or none where not all fit; what is `unsettled` then stays so. Remembers who did not fit:
+/// most often it is the same job the next time.
+pub(crate) fn unify_into_front(
+    matrix: &mut Matrix,
+    unsettled: &mut Unsettled,
+    misfit: &mut Option<JobId>,
+) -> Option<Vec<Move>> {
+    let still = misfit.and_then(|job| Some((job, matrix.place_of(job).filter(|place| *place > 0)?)));
+    if !matrix.might_be_one_row()
+        || still.is_some_and(|(job, from)| destination(matrix, from, 0, job).is_none())
+    {
         return None;
     }
     let mut moves = Vec::new();
@@ -132,6 +149,7 @@ pub(crate) fn unify_into_front(matrix: &mut Matrix, unsettled: &mut Unsettled) -
                 moves.push(step);
             } else {
                 undo(matrix, moves);
+                *misfit = Some(job);
                 return None;
             }
         }
@@ -140,32 +158,52 @@ pub(crate) fn unify_into_front(matrix: &mut Matrix, unsettled: &mut Unsettled) -
     Some(moves.into_iter().map(|(step, _)| step).collect())
 }
 
-/// The jobs of the row `from` that the row `to` might take by its `gaps`, the largest first.
-fn candidates(matrix: &Matrix, from: usize, to: usize, gaps: &Gaps) -> Vec<JobId> {
-    let (source, target) = (matrix.load(from), matrix.load(to));
-    let Gaps::At(nodes) = gaps else { return matrix.largest_first(from).collect() };
+/// What the row `to` has free for jobs of later rows that never ran: on as many nodes as the widest of them wants.
+fn free_for_fresh(matrix: &Matrix, to: usize) -> Vec<Bytes> {
+    let later = (to + 1..matrix.rows().len()).filter_map(|row| matrix.load(row).fresh_bounds());
+    let bounds = later.reduce(|(wide, least), (width, memory)| (wide.max(width), least.min(memory)));
+    bounds
+        .map(|(widest, least)| matrix.load(to).most_free(matrix.limits(), widest, least))
+        .unwrap_or_default()
+}
+
+/// The jobs of the row `from` that ran and that the row `to` would take by its `gaps`, each by itself, the largest first.
+fn rooted_candidates(matrix: &Matrix, from: usize, to: usize, gaps: &Gaps) -> Vec<Rank> {
     let seats = &matrix.rows()[from].seats;
-    let mut found: BTreeSet<(Reverse<Size>, JobId)> = BTreeSet::new();
-    let mut find = |job: JobId| {
-        found.insert((Reverse(matrix.size_of(&seats[&job].spec)), job));
+    let goes = |seat: &&Seat| matrix.holds_in_place(to, seat) && matrix.is_rooted(seat.spec.id);
+    let found: Vec<&Seat> = match gaps {
+        Gaps::Any => seats.values().filter(goes).collect(),
+        Gaps::At(nodes) => {
+            let there = nodes.iter().flat_map(|node| matrix.load(from).jobs_on(*node));
+            let there: BTreeSet<JobId> = there.copied().collect();
+            there.iter().map(|job| &seats[job]).filter(goes).collect()
+        }
     };
-    let there = nodes.iter().flat_map(|node| source.jobs_on(*node)).copied();
-    there.filter(|job| matrix.is_rooted(*job) && matrix.holds_in_place(to, &seats[job])).for_each(&mut find);
-    if let Some((widest, least)) = source.fresh_bounds() {
-        let free = target.most_free(matrix.limits(), widest, least);
-        source.fresh_within(&free).for_each(&mut find);
+    let rank = |seat: &Seat| (Reverse(matrix.size_of(&seat.spec)), seat.spec.id);
+    let mut ranks: Vec<Rank> = found.into_iter().map(rank).collect();
+    ranks.sort_unstable();
+    ranks
+}
+
+/// Whether no job would go into any earlier row from `first` on: looked for without any memory of what changed.
+pub(crate) fn is_unified(matrix: &Matrix, first: usize) -> bool {
+    let rows = matrix.rows().len();
+    let mut pairs = (first..rows).flat_map(|to| (to + 1..rows).map(move |from| (from, to)));
+    pairs.all(|(from, to)| matrix.rows()[from].jobs().all(|job| destination(matrix, from, to, job).is_none()))
+}
+
+/// Where the job would run in the row `to`.
+fn destination(matrix: &Matrix, from: usize, to: usize, job: JobId) -> Option<Placement> {
+    let seat = &matrix.rows()[from].seats[&job];
+    if matrix.is_rooted(job) {
+        return matrix.holds_in_place(to, seat).then(|| seat.placement.clone());
     }
-    found.into_iter().map(|(_, job)| job).collect()
+    matrix.find_in(to, &seat.spec, matrix.shape_of(&seat.spec)?)
 }
 
 /// The move, and the placement that was given up.
 fn advance(matrix: &mut Matrix, from: usize, to: usize, job: JobId) -> Option<(Move, Placement)> {
-    let seat = &matrix.rows()[from].seats[&job];
-    let placement = if matrix.is_rooted(job) {
-        matrix.holds_in_place(to, seat).then(|| seat.placement.clone())?
-    } else {
-        matrix.find_in(to, &seat.spec, matrix.shape_of(&seat.spec)?)?
-    };
+    let placement = destination(matrix, from, to, job)?;
     let (from, slot) = (matrix.rows()[from].slot, matrix.rows()[to].slot);
     let seat = matrix.unseat(job).expect("it was in this row");
     let before = seat.placement.clone();

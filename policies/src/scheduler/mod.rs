@@ -65,6 +65,8 @@ pub struct Scheduler {
     room_appeared: bool,
     /// The rows that might take a job of a later row, once that is tried.
     unsettled: Unsettled,
+    /// The job that last kept all others from fitting into one row.
+    misfit: Option<JobId>,
     /// What is known of how much jobs communicate.
     fractions: Fractions,
     /// Something new is known of it, and the rows were not mixed anew since.
@@ -94,6 +96,7 @@ impl Scheduler {
             running: None,
             room_appeared: false,
             unsettled: Unsettled::default(),
+            misfit: None,
             fractions: Fractions::default(),
             mix_due: false,
             done: true,

@@ -88,16 +88,15 @@ impl Scheduler {
         }
         self.room_appeared = false;
         let late = self.front_is_late(now);
-        let (matrix, unsettled) = (&mut self.matrix, &mut self.unsettled);
-        let whole = late.then(|| packing::unify_into_front(matrix, unsettled)).flatten();
+        let (matrix, unsettled, misfit) = (&mut self.matrix, &mut self.unsettled, &mut self.misfit);
+        let whole = late.then(|| packing::unify_into_front(matrix, unsettled, misfit)).flatten();
         let moves = whole.unwrap_or_else(|| {
             // The room of the active row is offered again at its end.
             self.room_appeared = late;
             packing::unify(matrix, usize::from(late), unsettled)
         });
         debug_assert!(
-            packing::unify(&mut self.matrix.clone(), usize::from(late), &mut packing::Unsettled::All)
-                .is_empty(),
+            packing::is_unified(&self.matrix, usize::from(late)),
             "rows that were not looked at take nobody"
         );
         self.matrix.drop_empty_rows();

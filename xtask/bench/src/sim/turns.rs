@@ -1,0 +1,171 @@
+//! Time sharing at size: the scheduler of the live master under `hybrid`, on as many nodes as no cluster of ours has.
+//!
+//! Jobs come in waves, each of which fills so many rows, and the next one when the last is about done: the backlog is the same
+//! whatever the number of jobs and nodes. Sizes (up to 128 nodes) and run times (cut at two hours) are those of the
+//! model of Lublin and Feitelson, memory is log-uniform. An event is a job that arrives, ends, changes its row, enters
+//! memory or leaves it; a switch is as many as it moves. No journal is kept.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use coswitch_policies::{Bytes, Cluster, Decision, Event, JobId, JobSpec, Policy, SchedulerConfig, SimTime};
+use coswitch_sim::{
+    CostModel, Faults, SimJob, Step, simulate_telling,
+    workload::{lublin, memory::MemoryModel},
+};
+
+use crate::figure::{Bound, Figure};
+
+const NODE_MEMORY: Bytes = Bytes::mib(1024);
+const MEMORY: MemoryModel = MemoryModel::LogUniform(Bytes::mib(64), Bytes::mib(900));
+const QUANTUM: Duration = Duration::from_secs(900);
+const RUN_MAX: u64 = 7200;
+const GIB: f64 = (1_u64 << 30) as f64;
+/// How much of its own work a wave is given until the next one comes.
+const SLACK: f64 = 1.5;
+
+/// How many jobs, on how many nodes, in waves of how many rows.
+#[derive(Clone, Copy)]
+struct Size {
+    jobs: u32,
+    nodes: u32,
+    rows: u32,
+}
+
+/// What a simulation was and what it took.
+struct Took {
+    seconds: f64,
+    events: u64,
+    rows: usize,
+}
+
+impl Took {
+    fn nanos(&self) -> f64 {
+        #[allow(clippy::cast_precision_loss, reason = "far below 2^53")]
+        {
+            self.seconds * 1e9 / self.events as f64
+        }
+    }
+}
+
+/// The large one, and how the cost of an event grows.
+pub(super) fn measure() -> Result<Vec<Figure>> {
+    let size = |jobs, nodes, rows| Size { jobs, nodes, rows };
+    let mut figures = Vec::new();
+    for (rows, told) in [(1, "one row"), (16, "16 rows")] {
+        let by_jobs = [10_000, 100_000, 400_000].map(|jobs| (jobs, size(jobs, 1_000, rows)));
+        let by_nodes = [1_000, 10_000, 40_000].map(|nodes| (nodes, size(200_000, nodes, rows)));
+        for (of, points) in [("jobs", by_jobs), ("nodes", by_nodes)] {
+            let took = points.map(|(n, size)| run(size).map(|took| (n, took)));
+            let took = took.into_iter().collect::<Result<Vec<_>>>()?;
+            figures.push(growth(&format!("hybrid, {told}, with the {of}"), &took));
+        }
+    }
+    figures.extend(large(size(1_000_000, 100_000, 16))?);
+    Ok(figures)
+}
+
+fn growth(of: &str, points: &[(u32, Took)]) -> Figure {
+    let costs: Vec<(u32, f64)> = points.iter().map(|(n, took)| (*n, took.nanos())).collect();
+    let told = points.iter().map(|(n, took)| {
+        format!("{n}: {:.0} ns, {} events, up to {} rows", took.nanos(), took.events, took.rows)
+    });
+    let name = format!("growth of the cost of an event, {of}, by that of the logarithm");
+    Figure::bounded(name, super::curve::growth(&costs), "x", Bound::AtMost(1.0))
+        .of(told.collect::<Vec<_>>().join("; "))
+}
+
+fn large(size: Size) -> Result<[Figure; 2]> {
+    // Forgets the peak so far.
+    fs::write("/proc/self/clear_refs", "5").context("failed to begin a new peak of memory")?;
+    let took = run(size)?;
+    let status = fs::read_to_string("/proc/self/status")?;
+    let peak = crate::memory::kibibytes(&status, "VmHWM:")? * 1024.0 / GIB;
+    let Size { jobs, nodes, rows } = size;
+    let name = format!("hybrid, {jobs} jobs on {nodes} nodes in waves of {rows} rows");
+    let detail =
+        format!("{} events, {:.0} ns each, up to {} rows, one core", took.events, took.nanos(), took.rows);
+    Ok([
+        Figure::bounded(format!("{name}: peak memory"), peak, "GiB", Bound::AtMost(8.0)),
+        Figure::plain(format!("{name}: time"), took.seconds, "s").of(detail),
+    ])
+}
+
+fn run(size: Size) -> Result<Took> {
+    let jobs = waves(size);
+    let cluster = Cluster::uniform(size.nodes, NODE_MEMORY);
+    let config = SchedulerConfig::new(Policy::Hybrid, QUANTUM);
+    let mut counts = Counts::default();
+    let began = Instant::now();
+    let report = simulate_telling(
+        &cluster,
+        &config,
+        &jobs,
+        &CostModel::default(),
+        Faults::default(),
+        usize::MAX,
+        &mut |step| counts.add(&step),
+    )
+    .context("the simulation did not end")?;
+    let seconds = began.elapsed().as_secs_f64();
+    anyhow::ensure!(report.metrics.jobs.len() == jobs.len(), "jobs were lost");
+    eprintln!("{} jobs, {} nodes: {seconds:.1} s, {} events", size.jobs, size.nodes, counts.events);
+    Ok(Took { seconds, events: counts.events, rows: counts.rows.len() })
+}
+
+#[derive(Default)]
+struct Counts {
+    events: u64,
+    rows: std::collections::BTreeSet<coswitch_policies::SlotId>,
+}
+
+impl Counts {
+    fn add(&mut self, step: &Step) {
+        self.events += match &step.event {
+            Event::Submitted { jobs } => jobs.len() as u64,
+            Event::Finished { .. } => 1,
+            _ => 0,
+        };
+        for decision in &step.decisions {
+            match decision {
+                Decision::Moved(_) => self.events += 1,
+                Decision::Switch(plan) => {
+                    self.events += (plan.outgoing.len() + plan.incoming.len()) as u64;
+                    self.rows.insert(plan.slot);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The jobs, in waves.
+#[allow(clippy::cast_precision_loss, reason = "jobs and seconds are far below 2^53")]
+fn waves(size: Size) -> Vec<SimJob> {
+    let log =
+        lublin::generate(7, &lublin::Shape { jobs: size.jobs, nodes: 128, interactive: true, load: 1.0 });
+    let room = f64::from(size.rows) * f64::from(size.nodes) * NODE_MEMORY.0 as f64;
+    let (mut filled, mut work_s, mut arrival) = (0.0, 0.0, Duration::ZERO);
+    let drawn = log.records.iter().zip(0..).filter_map(|(record, id)| {
+        let (run, ranks) = (record.run?.clamp(1, RUN_MAX), record.size()?);
+        let memory_per_rank = MEMORY.draw(7, record.number);
+        if filled > room {
+            arrival += Duration::from_secs_f64(SLACK * work_s / f64::from(size.nodes));
+            (filled, work_s) = (0.0, 0.0);
+        }
+        filled += f64::from(ranks) * memory_per_rank.0 as f64;
+        work_s += f64::from(ranks) * run as f64;
+        let spec = JobSpec {
+            id: JobId(id),
+            name: String::new(),
+            ranks,
+            memory_per_rank,
+            arrival: SimTime::from(arrival),
+        };
+        Some(SimJob { spec, work: Duration::from_secs(run), communication: None })
+    });
+    drawn.collect()
+}
