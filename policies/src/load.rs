@@ -25,6 +25,9 @@ struct Cell {
 /// A node by how empty it is: fewest jobs first, then most memory left, then its number.
 type Place = (u32, Reverse<Bytes>, u32);
 
+/// A job among those of its shape: the memory of a rank, its ranks, its number.
+type Alike = (Reverse<Bytes>, Reverse<u32>, JobId);
+
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
@@ -35,7 +38,7 @@ pub(crate) struct Load {
     /// The jobs, the largest first.
     by_size: BTreeSet<(Reverse<Size>, JobId)>,
     /// Those that never ran and may be placed anew, by their shape, the largest first.
-    fresh: BTreeMap<Shape, BTreeSet<(Reverse<Bytes>, Reverse<u32>, JobId)>>,
+    fresh: BTreeMap<Shape, BTreeSet<Alike>>,
     /// Memory and cells that the jobs take in all.
     taken: (u128, u64),
 }
@@ -111,7 +114,7 @@ impl Load {
             let most = u64::from(shape.most);
             let room = free[shape.width as usize - 1];
             let from = last.map_or(room, |(Reverse(size), _)| room.min(Bytes(size.0 / most.max(1))));
-            let rank = |(Reverse(memory), Reverse(ranks), job): &(Reverse<Bytes>, Reverse<u32>, JobId)| {
+            let rank = |(Reverse(memory), Reverse(ranks), job): &Alike| {
                 let times = |ranks: u64| memory.0.saturating_mul(ranks);
                 (Reverse((times(most), times(u64::from(*ranks)))), *job)
             };

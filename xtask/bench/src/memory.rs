@@ -43,7 +43,8 @@ fn idle_daemon() -> Result<Figure> {
     Ok(Figure::bounded(name, all, "MiB", Bound::AtMost(50.0)).of(detail))
 }
 
-fn kibibytes(status: &str, name: &str) -> Result<f64> {
+/// A line of `/proc/PID/status`.
+pub(crate) fn kibibytes(status: &str, name: &str) -> Result<f64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
     number.with_context(|| format!("/proc does not say {name}"))

@@ -29,21 +29,23 @@ fn known<const N: usize>(points: [(u32, Result<f64>); N]) -> Result<Vec<(u32, f6
     points.into_iter().map(|(size, cost)| Ok((size, cost?))).collect()
 }
 
-/// The most that any point costs of the first, by what its logarithm is of the first's.
 fn figure(of: &str, points: &[(u32, f64)]) -> Figure {
-    let (first, base) = points[0];
-    let growth = points[1..]
-        .iter()
-        .map(|(size, cost)| (cost / base) / (f64::from(*size).log2() / f64::from(first).log2()))
-        .fold(0.0, f64::max);
     let told: Vec<String> = points.iter().map(|(size, cost)| format!("{size}: {cost:.0} ns")).collect();
     Figure::bounded(
         format!("growth of the cost of an event with the {of}, by that of the logarithm"),
-        growth,
+        growth(points),
         "x",
         Bound::AtMost(1.0),
     )
     .of(told.join(", "))
+}
+
+/// The most that any point costs of the first, by what its logarithm is of the first's.
+pub(super) fn growth(points: &[(u32, f64)]) -> f64 {
+    let (first, base) = points[0];
+    let ratio =
+        |(size, cost): &(u32, f64)| (cost / base) / (f64::from(*size).log2() / f64::from(first).log2());
+    points[1..].iter().map(ratio).fold(0.0, f64::max)
 }
 
 /// Nanoseconds for an event (each job arrives and ends) of a machine about two thirds in use, without the reading of text: the median

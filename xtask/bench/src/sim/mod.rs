@@ -7,6 +7,7 @@
 
 mod curve;
 mod peer;
+mod turns;
 
 use std::{fs, path::Path, time::Instant};
 
@@ -52,6 +53,7 @@ pub(crate) fn measure(rounds: u32, log: Option<&Path>) -> Result<Vec<Figure>> {
             .of(format!("coswitch {} jobs at {ours:.0}/s, AccaSim {} jobs at {theirs:.0}/s", jobs.0, jobs.1)),
     ];
     figures.extend(curve::measure(rounds)?);
+    figures.extend(turns::measure()?);
     Ok(figures)
 }
 
