@@ -5,7 +5,7 @@
 //!         segment.zst    the segment file                     │
 //!         channels.bin   messages in flight                   └─ seal: hash, fsync, manifest last, by rename
 //!         log/           CRIU's, not sealed
-//!         manifest.json  without it, there is no snapshot
+//!         manifest.json  without it, there is no snapshot; renamed where damage was found
 //! ```
 //! [`SnapshotWriter::seal`] reads everything once more and waits for the disk: it can be done while the next job
 //! runs. Until it has returned, the snapshot before it is the last valid one.
@@ -25,6 +25,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const IMAGES: &str = "images";
+/// The manifest of a snapshot that was found damaged.
+const DISTRUSTED: &str = "manifest.damaged";
 const SEGMENT: &str = "segment.zst";
 const CHANNELS: &str = "channels.bin";
 /// Messages in flight are bounded by the credits of the links, far below this.
@@ -54,6 +56,12 @@ pub enum SnapshotError {
     /// It was never sealed.
     #[error("use the snapshot {}: it is not complete", .dir.display())]
     Incomplete {
+        /// Its directory.
+        dir: PathBuf,
+    },
+    /// It was found damaged when it was to be restored.
+    #[error("use the snapshot {}: it was found damaged", .dir.display())]
+    Distrusted {
         /// Its directory.
         dir: PathBuf,
     },
@@ -226,6 +234,9 @@ impl Snapshot {
     /// Reads the manifest and compares it with the names and lengths of the files.
     pub fn open(dir: &Path) -> Result<Snapshot, SnapshotError> {
         let path = dir.join(manifest::FILE_NAME);
+        if dir.join(DISTRUSTED).exists() {
+            return Err(SnapshotError::Distrusted { dir: dir.to_owned() });
+        }
         if !path.exists() {
             return Err(SnapshotError::Incomplete { dir: dir.to_owned() });
         }
@@ -243,7 +254,16 @@ impl Snapshot {
 
     /// Brings the tree back, stopped, if every byte of it is as it was sealed. What CRIU interprets is checked first;
     /// the pages, nearly all there is, are checked while it copies them, and a tree with a wrong one never runs.
+    /// One that is found damaged does not count as sealed any more.
     pub fn restore(&self, criu: &Criu, request: &RestoreRequest) -> Result<Restored, BringBackError> {
+        self.restore_checked(criu, request).inspect_err(|error| {
+            if matches!(error, BringBackError::Snapshot(SnapshotError::Damaged { .. })) {
+                self.distrust();
+            }
+        })
+    }
+
+    fn restore_checked(&self, criu: &Criu, request: &RestoreRequest) -> Result<Restored, BringBackError> {
         assert!(request.leave_stopped, "a tree runs only after all of it has been checked");
         // Of the pages that CRIU does not know, each chunk is checked before it is given to the tree.
         let known = self.manifest.files.iter().filter(|file| file.name != pages_name());
@@ -265,6 +285,20 @@ impl Snapshot {
                 error => error.into(),
             })
         })
+    }
+
+    /// Takes the manifest's name away: what is known to be damaged must not be kept as if it were valid.
+    fn distrust(&self) {
+        let manifest = self.dir.join(manifest::FILE_NAME);
+        if let Err(error) = fs::rename(&manifest, self.dir.join(DISTRUSTED)) {
+            tracing::warn!(dir = %self.dir.display(), %error, "a damaged snapshot keeps its name");
+        }
+    }
+
+    /// Gives it back, to one that was repaired.
+    pub fn trust_again(&self) -> Result<(), SnapshotError> {
+        let distrusted = self.dir.join(DISTRUSTED);
+        fs::rename(&distrusted, self.dir.join(manifest::FILE_NAME)).map_err(files::at(&distrusted))
     }
 
     /// What it consists of.

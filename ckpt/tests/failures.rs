@@ -2,13 +2,12 @@
 
 mod common;
 
-use common::{Shape, Tree, cgroup_root, criu, dump_and_seal, wait_for};
+use common::{Shape, SmallStore, Tree, cgroup_root, criu, dump_and_seal, wait_for};
 use coswitch_ckpt::processes::{self, Standing};
 use coswitch_ckpt::{DumpError, JobState, RestoreError, Retry};
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::unistd::Pid;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -61,7 +60,7 @@ fn a_dump_given_up_at_any_moment_is_rolled_back_or_done_but_the_tree_is_never_lo
 #[test]
 fn a_dump_into_a_full_store_is_refused_and_the_tree_goes_on() {
     let tree = Tree::start(2);
-    let store = SmallStore::mount(tree.dir.path().join("store"));
+    let store = SmallStore::mount(tree.dir.path().join("store"), "1m");
     tree.freeze();
     let mut request = tree.dump_request();
     request.images_dir = store.0.join("images");
@@ -160,21 +159,4 @@ fn assert_swept(cgroup: &Path) {
         let children = processes::tree(Pid::this());
         !children.iter().any(|pid| processes::standing(*pid) != Standing::Gone && is_of_it(pid))
     });
-}
-
-/// A store of one MiB.
-struct SmallStore(PathBuf);
-
-impl SmallStore {
-    fn mount(at: PathBuf) -> SmallStore {
-        fs::create_dir(&at).unwrap();
-        mount(Some("ckpt-test"), &at, Some("tmpfs"), MsFlags::empty(), Some("size=1m")).unwrap();
-        SmallStore(at)
-    }
-}
-
-impl Drop for SmallStore {
-    fn drop(&mut self) {
-        umount2(&self.0, MntFlags::MNT_DETACH).unwrap();
-    }
 }

@@ -106,8 +106,6 @@ async fn set_up_and_serve(config: NodeConfig, hierarchies: Hierarchies) -> anyho
     let control = TcpListener::bind(config.control).await.context("failed to listen for the head node")?;
     let data = StdListener::bind(config.data).context("failed to listen for other daemons")?;
     let arena = Arena::new(config.arena.0).context("failed to map the arena")?;
-    let warmed = arena.clone();
-    tokio::task::spawn_blocking(move || warmed.warm());
     let node = Arc::new(Node { config, plane, criu, arena, cgroup, events });
     accept_links(Arc::clone(&node), data)?;
     say(READY);

@@ -69,7 +69,8 @@ impl Arena {
         Ok(Arena { inner: Arc::new(Inner { base: base.cast(), blocks, free }), sealed: Arc::default() })
     }
 
-    /// Touches all that is free, so that no dump has to. Takes as long as the machine needs to find the memory.
+    /// Touches all that is free, so that the first dump has not to. Takes as long as the machine needs to find the
+    /// memory, and from then on the process holds it.
     pub fn warm(&self) {
         let mut blocks: Vec<Block> = std::iter::from_fn(|| self.take_free()).collect();
         blocks.iter_mut().for_each(|block| block.fill(0));

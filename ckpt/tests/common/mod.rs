@@ -7,6 +7,7 @@ use coswitch_ckpt::{
     Arena, Criu, DumpError, DumpReport, DumpRequest, RestoreError, RestoreRequest, Restored,
 };
 use coswitch_ckpt::{forker, processes};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
@@ -44,13 +45,15 @@ pub struct Shape {
     pub mib: usize,
     /// Each rank has a child, and two zombies that it does not reap.
     pub children: bool,
+    /// Each rank has memory of many kinds, and a child that shares some of it.
+    pub shapes: bool,
     /// Of the launcher, instead of one of its own.
     pub working_dir: Option<PathBuf>,
 }
 
 impl Default for Shape {
     fn default() -> Shape {
-        Shape { mib: 4, children: false, working_dir: None }
+        Shape { mib: 4, children: false, shapes: false, working_dir: None }
     }
 }
 
@@ -174,6 +177,13 @@ impl Tree {
         }
     }
 
+    /// Ends it as a crash would.
+    pub fn kill(&self) {
+        fs::write(self.cgroup.join("cgroup.kill"), "1").unwrap();
+        waitpid(self.root, None).unwrap();
+        processes::wait_cgroup_empty(&self.cgroup, LIMIT).unwrap();
+    }
+
     pub fn pids(&self) -> Vec<Pid> {
         processes::tree(self.root)
     }
@@ -203,6 +213,7 @@ fn launch(dir: &Path, segment: &Segment, cgroup: &Path, shape: &Shape) -> Pid {
     command.arg("start").arg(dir).arg(&segment.path);
     command.args([segment.ranks().len().to_string(), shape.mib.to_string()]);
     command.args(shape.children.then_some("children"));
+    command.args(shape.shapes.then_some("shapes"));
     command.current_dir(shape.working_dir.as_deref().unwrap_or(dir));
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut stub = forker::spawn(command).unwrap();
@@ -245,6 +256,24 @@ pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A file system for a store, with little room.
+pub struct SmallStore(pub PathBuf);
+
+impl SmallStore {
+    pub fn mount(at: PathBuf, size: &str) -> SmallStore {
+        fs::create_dir(&at).unwrap();
+        let size = format!("size={size}");
+        mount(Some("ckpt-test"), &at, Some("tmpfs"), MsFlags::empty(), Some(size.as_str())).unwrap();
+        SmallStore(at)
+    }
+}
+
+impl Drop for SmallStore {
+    fn drop(&mut self) {
+        umount2(&self.0, MntFlags::MNT_DETACH).unwrap();
     }
 }
 

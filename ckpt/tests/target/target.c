@@ -1,5 +1,5 @@
 /*
- * A tree like an application's part on a node: `target start DIR SEGMENT RANKS [MIB [children]]` starts a launcher
+ * A tree like an application's part on a node: `target start DIR SEGMENT RANKS [MIB [children|shapes]]` starts a launcher
  * that is PID 1 of a new PID namespace and RANKS ranks below it, prints the launcher's process id as its parent sees
  * it, waits for a byte on its input (time to move the launcher into its cgroup), lets the launcher begin, and ends.
  *
@@ -48,7 +48,7 @@ struct rank_page {
 
 static volatile struct rank_page *page;
 static uint32_t *memory, words = WORDS_DEFAULT;
-static int event_fd, with_children, mounts_fd;
+static int event_fd, with_children, with_shapes, mounts_fd;
 
 static void die(const char *what)
 {
@@ -140,6 +140,68 @@ static void leave_children(void)
 	}
 }
 
+/* Memory of all kinds; each word that was written holds its own index plus `value`. */
+#define SHAPE_BYTES (3ul << 20)
+enum { HUGE_PAGES, HOLES, READ_ONLY, NO_ACCESS, SHARED, ZEROS, INHERITED, SHAPES };
+static uint32_t *shapes[SHAPES];
+static char for_signals[64 << 10];
+
+static uint32_t shape_value(int shape, uint32_t page_index, uint32_t value)
+{
+	return shape == ZEROS || (shape == HOLES && page_index % 3) ? 0 : page_index + value;
+}
+
+static void make_shapes(void)
+{
+	stack_t stack = { .ss_sp = for_signals, .ss_size = sizeof for_signals };
+	for (int shape = 0; shape < SHAPES; shape++) {
+		int flags = MAP_ANONYMOUS | (shape == SHARED ? MAP_SHARED : MAP_PRIVATE);
+		shapes[shape] = mmap(NULL, SHAPE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
+		if (shapes[shape] == MAP_FAILED)
+			die("a shape");
+		if (shape == HUGE_PAGES)
+			madvise(shapes[shape], SHAPE_BYTES, MADV_HUGEPAGE);
+		for (uint32_t i = 0; i < SHAPE_BYTES / PAGE; i++)
+			if (shape != HOLES || i % 3 == 0)
+				shapes[shape][i * (PAGE / 4)] = shape_value(shape, i, 7);
+	}
+	mprotect(shapes[READ_ONLY], SHAPE_BYTES, PROT_READ);
+	mprotect(shapes[NO_ACCESS], SHAPE_BYTES, PROT_NONE);
+	sigaltstack(&stack, NULL);
+}
+
+static void check_shape(int shape, uint32_t from, uint32_t value)
+{
+	for (uint32_t i = from; i < SHAPE_BYTES / PAGE; i++)
+		if (shapes[shape][i * (PAGE / 4)] != shape_value(shape, i, value))
+			page->errors++;
+}
+
+static void check_shapes(void)
+{
+	mprotect(shapes[NO_ACCESS], SHAPE_BYTES, PROT_READ);
+	for (int shape = 0; shape < SHAPES; shape++)
+		check_shape(shape, 0, 7);
+	mprotect(shapes[NO_ACCESS], SHAPE_BYTES, PROT_NONE);
+}
+
+/* Of what it inherits it changes a half. */
+static void fork_with_shapes(void)
+{
+	uint32_t half = SHAPE_BYTES / PAGE / 2;
+	if (fork())
+		return;
+	for (uint32_t i = half; i < SHAPE_BYTES / PAGE; i++)
+		shapes[INHERITED][i * (PAGE / 4)] = i + 9;
+	for (;;) {
+		usleep(3000);
+		for (uint32_t i = 0; i < half; i++)
+			if (shapes[INHERITED][i * (PAGE / 4)] != i + 7)
+				page->errors++;
+		check_shape(INHERITED, half, 9);
+	}
+}
+
 static void run_rank(int launcher)
 {
 	pthread_t thread;
@@ -155,6 +217,11 @@ static void run_rank(int launcher)
 	page->pid = getpid();
 	if (with_children)
 		leave_children();
+	if (with_shapes) {
+		make_shapes();
+		fork_with_shapes();
+		action.sa_flags |= SA_ONSTACK;
+	}
 	sigaction(SIGALRM, &action, NULL);
 	setitimer(ITIMER_REAL, &every, NULL);
 	if (pthread_create(&thread, NULL, answer_bell, NULL) || pthread_create(&thread, NULL, count_ticks, NULL))
@@ -164,6 +231,8 @@ static void run_rank(int launcher)
 		if (pread(mounts_fd, &first, 1, 0) != 1)
 			page->errors++;
 		compute(round);
+		if (with_shapes)
+			check_shapes();
 		heartbeat(launcher, round);
 		page->rounds++;
 		if (round % 64 == 0) {
@@ -251,7 +320,8 @@ int main(int count, char **arguments)
 		return 64;
 	if (count > 5)
 		words = atoi(arguments[5]) * (1u << 18);
-	with_children = count > 6;
+	with_children = count > 6 && !strcmp(arguments[6], "children");
+	with_shapes = count > 6 && !strcmp(arguments[6], "shapes");
 	int go[2];
 	char byte;
 	if (pipe(go))

@@ -67,6 +67,11 @@ impl Tree {
         Ok(())
     }
 
+    /// Its rank.
+    pub(crate) fn rank(&self) -> Pid {
+        *coswitch_ckpt::processes::tree(self.part.root).last().expect("a tree has a root")
+    }
+
     /// Removes the images of what runs again.
     pub(crate) fn forget_images(&mut self) {
         self.images = None;

@@ -11,6 +11,7 @@ mod hand;
 mod launch;
 mod memory;
 mod mpiexec;
+mod pages;
 mod pairs;
 mod parts;
 mod pingpong;
@@ -60,6 +61,8 @@ enum Name {
     Flush,
     /// Two jobs of 512 MiB change places, against criu called by hand
     Switch,
+    /// A tree of 1 GiB out of memory and back, against criu called by hand and against copying; how contents are stored
+    Pages,
     /// What an idle daemon holds, and what rings take
     Memory,
     /// A program that does nothing, against mpiexec
@@ -69,8 +72,8 @@ enum Name {
 }
 
 impl Name {
-    const SINGLE: [Name; 6] =
-        [Name::PingPong, Name::Flush, Name::Switch, Name::Memory, Name::Launch, Name::Sim];
+    const SINGLE: [Name; 7] =
+        [Name::PingPong, Name::Flush, Name::Switch, Name::Pages, Name::Memory, Name::Launch, Name::Sim];
 
     fn parts(self) -> Vec<Name> {
         match self {
@@ -85,6 +88,7 @@ impl Name {
             Name::PingPong => pingpong::measure(rounds.unwrap_or(7)),
             Name::Flush => flush::measure(rounds.unwrap_or(7)),
             Name::Switch => switch::measure(rounds.unwrap_or(7)),
+            Name::Pages => pages::measure(rounds.unwrap_or(7)),
             Name::Memory => memory::measure(),
             Name::Launch => launch::measure(rounds.unwrap_or(15)),
             Name::Sim => sim::measure(rounds.unwrap_or(3), log),
