@@ -32,6 +32,8 @@ type Alike = (Reverse<Bytes>, Reverse<u32>, JobId);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     cells: Vec<Cell>,
+    /// What is left of each node: looked at far more often than all else.
+    free: Vec<Bytes>,
     emptiest: BTreeSet<Place>,
     /// How many nodes hold so many jobs; none that is 0.
     by_jobs: BTreeMap<u32, u32>,
@@ -57,6 +59,7 @@ impl Load {
         let nodes = u32::try_from(cluster.len()).unwrap_or(u32::MAX);
         Self {
             cells,
+            free: cluster.nodes().map(|(_, capacity)| capacity).collect(),
             emptiest,
             by_jobs: BTreeMap::from([(0, nodes)]),
             by_size: BTreeSet::new(),
@@ -167,7 +170,9 @@ impl Load {
             change(cell, u128::from(seat.spec.memory_of(block.ranks).0));
             let after = count(cell);
             self.emptiest.remove(&place_before);
-            self.emptiest.insert(place(cluster, node, &self.cells[node.0 as usize]));
+            let place = place(cluster, node, cell);
+            self.free[node.0 as usize] = place.1.0;
+            self.emptiest.insert(place);
             let nodes = self.by_jobs.get_mut(&before).expect("this node was counted");
             *nodes -= 1;
             if *nodes == 0 {
@@ -178,11 +183,10 @@ impl Load {
     }
 
     /// The cell of `node` as a job that looks for a place sees it.
-    pub(crate) fn room(&self, cluster: &Cluster, limits: Limits, node: NodeId) -> Room {
-        let cell = &self.cells[node.0 as usize];
-        let jobs = count(cell);
+    pub(crate) fn room(&self, limits: Limits, node: NodeId) -> Room {
+        let jobs = count(&self.cells[node.0 as usize]);
         let open = limits.max_per_cell.is_none_or(|max| jobs < max);
-        Room { open, jobs, free: free(cluster, node, cell) }
+        Room { open, jobs, free: self.free[node.0 as usize] }
     }
 
     /// Spreads `job` over the emptiest nodes that hold one of its ranks.
@@ -230,11 +234,11 @@ impl Load {
     }
 
     /// Whether a job that must stay on its nodes could join.
-    pub(crate) fn holds_in_place(&self, cluster: &Cluster, limits: Limits, seat: &Seat) -> bool {
+    pub(crate) fn holds_in_place(&self, limits: Limits, seat: &Seat) -> bool {
+        let ignored = limits.memory == MemoryRule::Ignored;
         seat.placement.blocks().iter().all(|block| {
-            let room = self.room(cluster, limits, block.node);
-            let fits = seat.spec.memory_of(block.ranks) <= room.free;
-            room.open && (limits.memory == MemoryRule::Ignored || fits)
+            let fits = ignored || seat.spec.memory_of(block.ranks) <= self.free[block.node.0 as usize];
+            fits && limits.max_per_cell.is_none_or(|max| count(&self.cells[block.node.0 as usize]) < max)
         })
     }
 }
@@ -292,12 +296,12 @@ mod tests {
                 let spec = job(id, ranks, mib);
                 let Some(shape) = Shape::on_empty(&spec, &cluster, memory) else { continue };
                 let rooms: Vec<Room> =
-                    cluster.nodes().map(|(node, _)| load.room(&cluster, limits, node)).collect();
+                    cluster.nodes().map(|(node, _)| load.room(limits, node)).collect();
                 let placement = load.plan(limits, &spec, shape);
                 prop_assert_eq!(&placement, &plan_placement(&spec, shape, &rooms, memory));
                 if let Some(placement) = placement {
                     let seat = Seat { spec, placement };
-                    prop_assert!(load.holds_in_place(&cluster, limits, &seat));
+                    prop_assert!(load.holds_in_place(limits, &seat));
                     load.add(&cluster, &seat, (mib, 0));
                     seats.push(seat);
                 } else {

@@ -166,13 +166,13 @@ impl Matrix {
     /// Whether a job that must stay where it is (its image lies on its nodes) could join the row at `index`.
     #[must_use]
     pub fn holds_in_place(&self, index: usize, seat: &Seat) -> bool {
-        self.load(index).holds_in_place(&self.cluster, self.limits, seat)
+        self.load(index).holds_in_place(self.limits, seat)
     }
 
     /// What is left of the cell of `node` in the row at `index`.
     #[must_use]
     pub fn room(&self, index: usize, node: NodeId) -> Room {
-        self.load(index).room(&self.cluster, self.limits, node)
+        self.load(index).room(self.limits, node)
     }
 
     pub(crate) fn load(&self, index: usize) -> &Load {
