@@ -48,6 +48,26 @@ pub struct PassedOver {
     pub reason: SnapshotError,
 }
 
+/// A snapshot as [`Store::list`] finds it.
+#[derive(Debug)]
+pub struct Entry {
+    /// Whose.
+    pub application: String,
+    /// Of which cut.
+    pub epoch: u64,
+    /// What it takes on the disk.
+    pub bytes: u64,
+    /// Why it could not be restored; `None` says nothing of its contents.
+    pub problem: Option<SnapshotError>,
+}
+
+impl Entry {
+    /// It is not what was sealed; one that was never sealed is not damaged.
+    pub fn is_damaged(&self) -> bool {
+        !matches!(self.problem, None | Some(SnapshotError::Incomplete { .. }))
+    }
+}
+
 /// The directory of all snapshots.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -59,6 +79,46 @@ impl Store {
     pub fn open(root: &Path) -> Result<Store, StoreError> {
         fs::create_dir_all(root).map_err(files::at(root))?;
         Ok(Store { root: root.to_owned() })
+    }
+
+    /// Uses that directory as it is.
+    pub fn existing(root: &Path) -> Store {
+        Store { root: root.to_owned() }
+    }
+
+    /// All snapshots, valid or not, by application, each one's newest first; their contents are not looked at.
+    pub fn list(&self) -> Result<Vec<Entry>, StoreError> {
+        let entries = fs::read_dir(&self.root).map_err(files::at(&self.root))?;
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut names: Vec<String> = names.filter(|name| is_plain(name)).collect();
+        names.sort();
+        let mut found = Vec::new();
+        for application in names {
+            for (epoch, dir) in self.epochs(&application)? {
+                // What is being written, or removed, meanwhile is as large as can be seen.
+                let bytes = files::list(&dir).unwrap_or_default().iter().map(|(_, bytes)| bytes).sum();
+                let problem = Snapshot::open(&dir).err();
+                found.push(Entry { application: application.clone(), epoch, bytes, problem });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Reads every byte of one snapshot and compares it with what was sealed.
+    pub fn verify(&self, application: &str, epoch: u64) -> Result<(), StoreError> {
+        Ok(self.snapshot(application, epoch)?.verify()?)
+    }
+
+    /// Removes one snapshot, valid or not.
+    pub fn remove_one(&self, application: &str, epoch: u64) -> Result<(), StoreError> {
+        let dir = self.application_dir(application)?.join(format!("{PREFIX}{epoch}"));
+        match Snapshot::open(&dir) {
+            Ok(snapshot) => snapshot.remove()?,
+            Err(_) => remove_dir(&dir)?,
+        }
+        // It stays where it has others.
+        fs::remove_dir(self.application_dir(application)?).ok();
+        Ok(())
     }
 
     /// Begins the snapshot of an epoch.
@@ -146,9 +206,16 @@ impl Store {
     }
 
     fn application_dir(&self, name: &str) -> Result<PathBuf, StoreError> {
-        let is_plain = !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\0']);
-        if is_plain { Ok(self.root.join(name)) } else { Err(StoreError::Name { name: name.to_owned() }) }
+        if is_plain(name) {
+            Ok(self.root.join(name))
+        } else {
+            Err(StoreError::Name { name: name.to_owned() })
+        }
     }
+}
+
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\0'])
 }
 
 fn is_sealed(dir: &Path) -> bool {

@@ -10,7 +10,7 @@ use crate::{config::ConfigError, doctor::Findings};
 pub(crate) const HELP: &str = "\
 Exit codes:
     0  everything asked for was done; for `run`: every job exited with code 0
-    1  a job failed; the others were run to their end
+    1  a job failed; the others were run to their end; for `images`: one is damaged, or was not removed
     2  the command line or the run file is wrong; nothing was started
     3  this machine lacks something, `coswitch doctor` says what; nothing was started
     4  coswitch itself failed, or lost a daemon
@@ -21,7 +21,7 @@ Exit codes:
 pub enum Exit {
     /// Everything asked for was done.
     Done = 0,
-    /// A job failed.
+    /// A job failed, or an image is not good.
     JobFailed = 1,
     /// The command line or the run file is wrong.
     BadInput = 2,

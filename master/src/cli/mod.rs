@@ -5,6 +5,7 @@ mod clean;
 mod doctor;
 mod exit;
 mod explain;
+mod images;
 mod metrics;
 mod output;
 mod report;
@@ -42,6 +43,7 @@ enum Command {
     Report(report::Report),
     Doctor(doctor::Doctor),
     Clean(clean::Clean),
+    Images(images::Images),
     Schema(schema::Schema),
     Metrics(metrics::Metrics),
 }
@@ -58,6 +60,7 @@ impl Arguments {
             Command::Report(report) => report.carry_out(output),
             Command::Doctor(doctor) => doctor.carry_out(output),
             Command::Clean(clean) => clean.carry_out(output),
+            Command::Images(images) => images.carry_out(output),
             Command::Schema(schema) => schema.carry_out(),
             Command::Metrics(metrics) => metrics.carry_out(),
         };

@@ -3,7 +3,7 @@
 //! Times come from `policies::metrics`, where every number is defined; what was moved and held is summed up here.
 
 mod fold;
-mod table;
+pub(crate) mod table;
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -25,7 +25,9 @@ impl Answer for Report {
 }
 
 const RULE: LineStyle = LineStyle::none().fill('─').junction('─');
-const STYLE: TableStyle = TableStyle::new().top_border(RULE).header_separator(RULE).bottom_border(RULE);
+/// Of all tables for people.
+pub(crate) const STYLE: TableStyle =
+    TableStyle::new().top_border(RULE).header_separator(RULE).bottom_border(RULE);
 
 fn table() -> Table {
     let mut table = Table::new();

@@ -1,0 +1,66 @@
+//! `coswitch images`: what is in the stores is listed, damage is found, and what is removed is gone.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+    time::{Duration, SystemTime},
+};
+
+use coswitch::run_name::RunName;
+use coswitch_ckpt::{Origin, Store};
+
+fn seal(store: &Store, epoch: u64) {
+    let writer = store.begin("job-0", epoch, SystemTime::now()).unwrap();
+    fs::write(writer.images_dir().join("core-1.img"), "contents").unwrap();
+    let origin = Origin { criu: "4.2".into(), kernel: "6.18".into(), root: 1, dump_took: Duration::ZERO };
+    writer.seal(origin).unwrap();
+}
+
+fn images(dir: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_coswitch"));
+    command.args(["--output", "json", "images", "--store"]).arg(dir).args(arguments).output().unwrap()
+}
+
+/// Job, epoch and state of each, and the exit code.
+fn told(output: &Output) -> (Vec<String>, i32) {
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let images = answer["images"].as_array().unwrap().iter();
+    let line = |image: &serde_json::Value| {
+        format!("{} {} {}", image["job"].as_str().unwrap(), image["epoch"], image["state"].as_str().unwrap())
+    };
+    (images.map(line).collect(), output.status.code().unwrap())
+}
+
+#[test]
+fn images_are_listed_verified_and_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("coswitch-rffffff-1-n0")).unwrap();
+    fs::create_dir(dir.path().join("coswitch-of-somebody-else")).unwrap();
+    seal(&store, 1);
+    seal(&store, 2);
+    let path = dir.path().join("coswitch-rffffff-1-n0/job-0/epoch-2/images/core-1.img");
+    fs::write(&path, "contentz").unwrap();
+    let listed = told(&images(dir.path(), &["list"]));
+    assert_eq!(listed, (vec!["job-0 2 sealed".to_owned(), "job-0 1 sealed".to_owned()], 0));
+
+    let (found, code) = told(&images(dir.path(), &["verify"]));
+    assert!(found[0].contains("images/core-1.img has other contents") && code == 1, "{found:?} {code}");
+    assert_eq!(found[1], "job-0 1 intact");
+    assert_eq!(told(&images(dir.path(), &["verify", "--epoch", "1"])).1, 0);
+
+    let removed = told(&images(dir.path(), &["remove", "--job", "job-0", "--epoch", "2"]));
+    assert_eq!(removed, (vec!["job-0 2 removed".to_owned()], 0));
+    assert_eq!(told(&images(dir.path(), &["list"])), (vec!["job-0 1 sealed".to_owned()], 0));
+}
+
+#[test]
+fn images_of_a_run_that_is_alive_are_kept_unless_it_is_insisted() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("coswitch-{}", RunName::of_this_process().with_suffix("-n1"));
+    seal(&Store::open(&dir.path().join(name)).unwrap(), 1);
+    let kept = told(&images(dir.path(), &["remove"]));
+    assert_eq!(kept, (vec!["job-0 1 kept: its run is alive".to_owned()], 1));
+    assert_eq!(told(&images(dir.path(), &["remove", "--force"])).1, 0);
+    assert_eq!(told(&images(dir.path(), &["list"])), (vec![], 0));
+}
