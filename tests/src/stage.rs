@@ -14,7 +14,7 @@ use std::{
 
 use coswitch::install::Installation;
 use coswitch_daemon::{
-    cgroup::{Hierarchies, NodeCgroup},
+    cgroup::{Hierarchies, JobCgroup, NodeCgroup},
     fabric,
     protocol::LaunchRequest,
 };
@@ -356,11 +356,27 @@ impl Stage {
     /// Where it has no cgroup there.
     #[must_use]
     pub fn memory(&self, node: NodeId, job: JobId) -> Bytes {
+        self.cgroup(node, job).used().expect("the job has a cgroup there")
+    }
+
+    /// The cgroup of a job on a node.
+    ///
+    /// # Panics
+    /// Where it cannot be made; making one that is there changes nothing.
+    #[must_use]
+    pub fn cgroup(&self, node: NodeId, job: JobId) -> JobCgroup {
         let hierarchies = Hierarchies::find().expect("cgroups are mounted");
         let name = coswitch_daemon::node::node_name(&self.run, node);
-        // Making a group that is there changes nothing.
         let group = NodeCgroup::create(hierarchies, &name, None).and_then(|node| node.job(&job.to_string()));
-        group.and_then(|group| group.used()).expect("the job has a cgroup there")
+        group.expect("root may make cgroups")
+    }
+
+    /// The processes of the run whose name (`comm`) is that.
+    #[must_use]
+    pub fn processes_of_run(&self, name: &str) -> Vec<u32> {
+        let is_it =
+            |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name);
+        self.traces.processes().into_iter().filter(is_it).collect()
     }
 
     /// Whether a job's last snapshot is durable on a node.

@@ -1,0 +1,138 @@
+//! A daemon is killed at each phase of a dump and of a restore: its job computes no more, and can be brought back from a
+//! valid snapshot; never both, never neither.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use coswitch_ckpt::{Criu, SegmentFile, Store, processes};
+use coswitch_daemon::cgroup::JobCgroup;
+use coswitch_dispatcher::protocol::{Order, Outcome};
+use coswitch_examples::Program;
+use coswitch_policies::{JobId, NodeId};
+use coswitch_tests::{
+    act::Act,
+    seed::{Seed, seed, span},
+    stage::{Life, PATIENCE, Stage, play},
+};
+use nix::{
+    sys::{
+        signal::{Signal, kill},
+        wait::waitpid,
+    },
+    unistd::Pid,
+};
+
+const NODE: NodeId = NodeId(0);
+const RANKS: usize = 2;
+const NAME: &str = "ring-check";
+
+/// Brings a running job to the phase that its daemon is to be killed in.
+type Reach = fn(&mut Stage, JobId, &mut Seed);
+
+fn epochs(stage: &Stage, job: JobId) -> usize {
+    fs::read_dir(stage.snapshots(NODE, job)).map_or(0, Iterator::count)
+}
+
+fn park_sealed(stage: &mut Stage, job: JobId) {
+    assert!(stage.park(job));
+    stage.until_some_time("the seal", PATIENCE, |stage| stage.is_sealed(NODE, job));
+}
+
+/// A job that has one valid snapshot and has run on since.
+fn crash(reach: Reach) {
+    let mut seed = seed();
+    play(1, |stage| {
+        let act = Act::program(Program::RingCheck, &["--rounds", "100000000", "--max-bytes", "256KiB"]);
+        let job = stage.launch(act.on(RANKS as u32, 1));
+        assert_eq!(*stage.settle(job), Life::Running);
+        stage.run_for(Duration::from_millis(300));
+        park_sealed(stage, job);
+        assert!(stage.restore(job));
+        stage.run_for(Duration::from_millis(200));
+        reach(stage, job, &mut seed);
+
+        kill(Pid::from_raw(stage.daemon(NODE).cast_signed()), Signal::SIGKILL).expect("it runs");
+        let outcome = stage.end_of(job, PATIENCE);
+        assert!(matches!(outcome, Outcome::Lost { .. }), "{outcome:?}");
+        stage.until_some_time("the job to compute no more", PATIENCE, |stage| {
+            stage.processes_of_run("criu").is_empty() && !computes(&stage.cgroup(NODE, job))
+        });
+        come_back(stage, job);
+    });
+}
+
+/// What a restore has left stopped has never run.
+fn computes(cgroup: &JobCgroup) -> bool {
+    let pids = cgroup.pids().expect("the group stays");
+    pids.iter().any(|pid| processes::standing(Pid::from_raw(*pid)) == processes::Standing::Alive)
+}
+
+/// What a daemon that takes over would do: the whole tree is there again, stopped.
+fn come_back(stage: &Stage, job: JobId) {
+    let cgroup = stage.cgroup(NODE, job);
+    clear(&cgroup);
+    let path = stage.segment(NODE, job);
+    let store = Store::open(stage.snapshots(NODE, job).parent().unwrap()).unwrap();
+    let (snapshot, passed_over) = store.latest_intact(&job.to_string()).unwrap();
+    let snapshot = snapshot.unwrap_or_else(|| panic!("neither running nor restorable: {passed_over:?}"));
+    snapshot.load_segment(&path).unwrap();
+    let groups: Vec<PathBuf> = cgroup.procs().iter().map(|file| file.parent().unwrap().into()).collect();
+    let request = snapshot.restore_request(groups, Some(SegmentFile::at(&path).unwrap()), PATIENCE);
+    let restored = snapshot.restore(&Criu::locate().unwrap(), &request).unwrap();
+    let ranks = stage.processes(job, NAME);
+    clear(&cgroup);
+    waitpid(restored.root, None).unwrap();
+    assert_eq!((restored.pids.len(), ranks.len()), (1 + RANKS, RANKS));
+}
+
+fn clear(cgroup: &JobCgroup) {
+    cgroup.kill().unwrap();
+    cgroup.thaw().unwrap();
+    cgroup.wait_empty(PATIENCE).unwrap();
+}
+
+#[test]
+fn while_it_freezes() {
+    crash(|stage, job, seed| {
+        stage.order(job, Order::Park);
+        stage.run_for(span(seed, Duration::from_millis(10)));
+    });
+}
+
+#[test]
+fn when_the_network_is_flushed() {
+    crash(|stage, job, _| assert_eq!(*stage.obey(job, Order::Suspend), Life::Suspended));
+}
+
+#[test]
+fn in_the_middle_of_a_dump() {
+    crash(|stage, job, seed| {
+        stage.order(job, Order::Park);
+        stage.until_some_time("the dump to begin", PATIENCE, |stage| epochs(stage, job) == 2);
+        stage.run_for(span(seed, Duration::from_millis(80)));
+    });
+}
+
+#[test]
+fn before_the_snapshot_is_sealed() {
+    crash(|stage, job, _| assert!(stage.park(job)));
+}
+
+#[test]
+fn in_the_middle_of_a_restore() {
+    crash(|stage, job, seed| {
+        park_sealed(stage, job);
+        stage.order(job, Order::Fetch);
+        stage.until_some_time("the restore to begin", PATIENCE, |stage| {
+            !stage.cgroup(NODE, job).pids().expect("the group stays").is_empty()
+        });
+        stage.run_for(span(seed, Duration::from_millis(60)));
+    });
+}
+
+#[test]
+fn when_it_is_restored_and_stopped() {
+    crash(|stage, job, _| {
+        park_sealed(stage, job);
+        assert_eq!(*stage.obey(job, Order::Fetch), Life::Suspended);
+    });
+}
