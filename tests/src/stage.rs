@@ -23,7 +23,7 @@ use coswitch_dispatcher::{
     app::Limits,
     cluster::{Cluster, NodeEvent},
     nodes::{Nodes, NodesSpec},
-    protocol::{Order, Outcome, Report},
+    protocol::{Order, Outcome, Phase, Report},
 };
 use coswitch_policies::{Bytes, JobId, NodeId};
 use tokio::{
@@ -75,6 +75,8 @@ pub struct Actor {
     pub stayed: Vec<String>,
     /// What went wrong and was mended.
     pub mended: Vec<String>,
+    /// What its nodes have done for it.
+    pub phases: Vec<Phase>,
     /// Where its ranks write to.
     pub output: PathBuf,
     dispatcher: Dispatcher,
@@ -188,9 +190,9 @@ impl Stage {
         let _in_runtime = self.runtime.enter();
         let dispatcher = Dispatcher::start(job, request, Limits::default(), cluster, reports);
         let life = Life::Asked(Order::Launch);
-        let (stayed, mended) = (Vec::new(), Vec::new());
+        let (stayed, mended, phases) = (Vec::new(), Vec::new(), Vec::new());
         dispatcher.order(Order::Launch);
-        self.actors.insert(job, Actor { act, life, parked: 0, stayed, mended, output, dispatcher });
+        self.actors.insert(job, Actor { act, life, parked: 0, stayed, mended, phases, output, dispatcher });
         job
     }
 
@@ -329,7 +331,8 @@ impl Stage {
             }
             Report::Ended(outcome) => actor.life = Life::Ended(outcome),
             Report::Mended { what } => actor.mended.push(what),
-            Report::Phase(_) | Report::Progress { .. } | Report::Traffic { .. } => {}
+            Report::Phase(phase) => actor.phases.push(phase),
+            Report::Progress { .. } | Report::Traffic { .. } => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! Who holds how much: jobs of twice the nodes' memory and more stay within it, and coswitch itself is small.
 
-use std::{fs, time::Duration};
+use std::{fs, os::unix::fs::MetadataExt, time::Duration};
 
 use coswitch::journal::Event;
 use coswitch_daemon::protocol::Wait;
@@ -120,6 +120,24 @@ fn a_daemon_with_sixteen_idle_ranks_holds_little_and_so_do_their_rings() {
         let slabs = 16 * 2 * u64::from(spec.chunk_bytes) * u64::from(spec.chunks_per_rank);
         let rings = (segment - slabs) / 16;
         assert!((64 << 10..=8 << 20).contains(&rings), "{rings} bytes of rings a rank");
+        stage.order(job, coswitch_dispatcher::protocol::Order::End);
+        stage.end_of(job, PATIENCE);
+    });
+}
+
+#[test]
+fn the_segment_of_a_parked_job_holds_no_memory() {
+    play(2, |stage| {
+        let job = gathered(stage);
+        let nodes = [NodeId(0), NodeId(1)];
+        let held = |stage: &Stage, node| stage.segment(node, job).metadata().unwrap().blocks() * 512;
+        let before = held(stage, NodeId(0));
+        assert!(stage.park(job));
+        for node in nodes {
+            // The daemon goes on looking at its bell.
+            assert!(held(stage, node) <= 64 << 10, "{} bytes of {before} stay on {node}", held(stage, node));
+        }
+        assert!(stage.restore(job));
         stage.order(job, coswitch_dispatcher::protocol::Order::End);
         stage.end_of(job, PATIENCE);
     });

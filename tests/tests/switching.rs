@@ -5,8 +5,16 @@
 
 use std::{env, time::Duration};
 
+use coswitch_daemon::protocol::HEARTBEAT;
+use coswitch_dispatcher::protocol::{Order, PhaseKind};
 use coswitch_examples::Program;
-use coswitch_tests::{act::Act, seed::seed, stage::play, turns::Turns};
+use coswitch_policies::NodeId;
+use coswitch_tests::{
+    act::Act,
+    seed::seed,
+    stage::{Life, RUN_LIMIT, play},
+    turns::Turns,
+};
 
 /// Each suite's share of the switches.
 fn share() -> u32 {
@@ -47,4 +55,23 @@ fn conjugate_gradients_of_two_and_four_ranks_survive_switches() {
         Act::program(Program::Cg, &["--class", "A", "--repeat", "3"]).on(ranks, 2)
     };
     play(2, |stage| Turns::new(stage, &mut seed, Duration::from_secs(1)).mixed().play_until(share(), cg));
+}
+
+#[test]
+fn a_job_that_is_suspended_for_longer_than_silence_means_death_goes_on_and_verifies() {
+    play(2, |stage| {
+        let job = stage.launch(Act::program(Program::Cg, &["--class", "A", "--repeat", "3"]).on(2, 2));
+        assert_eq!(*stage.settle(job), Life::Running);
+        stage.run_for(Duration::from_millis(300));
+        assert_eq!(*stage.obey(job, Order::Suspend), Life::Suspended);
+        stage.run_for(4 * HEARTBEAT);
+        assert_eq!(stage.actors[&job].life, Life::Suspended);
+        assert_eq!(*stage.obey(job, Order::Resume), Life::Running);
+        let phases = stage.actors[&job].phases.iter();
+        let thawed: Vec<NodeId> =
+            phases.filter(|phase| phase.kind == PhaseKind::Thaw).map(|phase| phase.node).collect();
+        assert_eq!(thawed.len(), 2, "each node tells how long it took: {thawed:?}");
+        stage.verify(job, RUN_LIMIT);
+        assert!(stage.lost.is_empty(), "{:?}", stage.lost);
+    });
 }
