@@ -1,11 +1,16 @@
 //! The snapshots of all applications on a node: `<root>/<application>/epoch-<n>/`.
 //!
+//! A store has tiers, directories in the order in which they are used: a snapshot goes to the first that has room for
+//! it, and is found in whichever it lies.
+//!
 //! Two valid ones of each application are kept: the last, and the one to fall back to where it turns out damaged.
 
 use crate::files;
 use crate::manifest::{self, Identity};
 use crate::snapshot::{Snapshot, SnapshotError, SnapshotWriter};
 use nix::sys::statvfs::statvfs;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -68,30 +73,62 @@ impl Entry {
     }
 }
 
-/// The directory of all snapshots.
+/// A directory of a store.
+#[derive(Clone, Debug)]
+pub struct Tier {
+    /// Where it is.
+    pub root: PathBuf,
+    /// What snapshots may take there; `None`: as much as there is.
+    pub bytes_max: Option<u64>,
+}
+
+impl Tier {
+    /// How much more may go there.
+    fn room(&self) -> Result<u64, StoreError> {
+        let found = statvfs(&self.root).map_err(io::Error::from).map_err(files::at(&self.root))?;
+        let free = found.blocks_available() as u64 * found.fragment_size() as u64;
+        let Some(most) = self.bytes_max else { return Ok(free) };
+        let used: u64 = files::list(&self.root)?.iter().map(|(_, bytes)| bytes).sum();
+        Ok(free.min(most.saturating_sub(used)))
+    }
+}
+
+/// All snapshots of a node.
 #[derive(Clone, Debug)]
 pub struct Store {
-    root: PathBuf,
+    /// At least one.
+    tiers: Vec<Tier>,
 }
 
 impl Store {
     /// Uses that directory, creating it where it is missing.
     pub fn open(root: &Path) -> Result<Store, StoreError> {
-        fs::create_dir_all(root).map_err(files::at(root))?;
-        Ok(Store { root: root.to_owned() })
+        Store::with_tiers(vec![Tier { root: root.to_owned(), bytes_max: None }])
+    }
+
+    /// Uses these directories, the first ones first, creating those that are missing.
+    ///
+    /// # Panics
+    /// Without any.
+    pub fn with_tiers(tiers: Vec<Tier>) -> Result<Store, StoreError> {
+        assert!(!tiers.is_empty(), "a store has a tier at least");
+        tiers.iter().try_for_each(|tier| fs::create_dir_all(&tier.root).map_err(files::at(&tier.root)))?;
+        Ok(Store { tiers })
     }
 
     /// Uses that directory as it is.
     pub fn existing(root: &Path) -> Store {
-        Store { root: root.to_owned() }
+        Store { tiers: vec![Tier { root: root.to_owned(), bytes_max: None }] }
     }
 
     /// All snapshots, valid or not, by application, each one's newest first; their contents are not looked at.
     pub fn list(&self) -> Result<Vec<Entry>, StoreError> {
-        let entries = fs::read_dir(&self.root).map_err(files::at(&self.root))?;
-        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let mut names: Vec<String> = names.filter(|name| is_plain(name)).collect();
-        names.sort();
+        let mut names = BTreeSet::new();
+        for Tier { root, .. } in &self.tiers {
+            let entries = fs::read_dir(root).map_err(files::at(root))?;
+            let found = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+            names.extend(found.filter(|name| is_plain(name)));
+        }
         let mut found = Vec::new();
         for application in names {
             for (epoch, dir) in self.epochs(&application)? {
@@ -111,24 +148,43 @@ impl Store {
 
     /// Removes one snapshot, valid or not.
     pub fn remove_one(&self, application: &str, epoch: u64) -> Result<(), StoreError> {
-        let dir = self.application_dir(application)?.join(format!("{PREFIX}{epoch}"));
-        match Snapshot::open(&dir) {
-            Ok(snapshot) => snapshot.remove()?,
-            Err(_) => remove_dir(&dir)?,
+        for dir in self.dirs(application, epoch)? {
+            match Snapshot::open(&dir) {
+                Ok(snapshot) => snapshot.remove()?,
+                Err(_) => remove_dir(&dir)?,
+            }
+            // It stays where it has others.
+            fs::remove_dir(dir.parent().expect("an epoch belongs to an application")).ok();
         }
-        // It stays where it has others.
-        fs::remove_dir(self.application_dir(application)?).ok();
         Ok(())
     }
 
-    /// Begins the snapshot of an epoch.
+    /// Begins the snapshot of an epoch, which needs no room to speak of.
     pub fn begin(
         &self,
         application: &str,
         epoch: u64,
         now: SystemTime,
     ) -> Result<SnapshotWriter, StoreError> {
-        let dir = self.application_dir(application)?.join(format!("{PREFIX}{epoch}"));
+        self.begin_with(application, epoch, now, 0)
+    }
+
+    /// Begins the snapshot of an epoch where there is room for `needed` bytes.
+    pub fn begin_with(
+        &self,
+        application: &str,
+        epoch: u64,
+        now: SystemTime,
+        needed: u64,
+    ) -> Result<SnapshotWriter, StoreError> {
+        // What was half-written must not be found beside it, and what is valid must not be written again.
+        for dir in self.dirs(application, epoch)? {
+            if is_sealed(&dir) {
+                return Err(SnapshotError::Exists { dir }.into());
+            }
+            remove_dir(&dir)?;
+        }
+        let dir = application_dir(self.admit(needed)?, application)?.join(format!("{PREFIX}{epoch}"));
         let created_unix_ms = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         let identity = Identity { application: application.to_owned(), epoch, created_unix_ms };
         Ok(SnapshotWriter::begin(&dir, identity)?)
@@ -136,9 +192,29 @@ impl Store {
 
     /// Refuses what there is no room for: ask before a job leaves memory.
     pub fn has_room(&self, needed: u64) -> Result<(), StoreError> {
-        let found = statvfs(&self.root).map_err(io::Error::from).map_err(files::at(&self.root))?;
-        let free = found.blocks_available() as u64 * found.fragment_size() as u64;
-        if free >= needed { Ok(()) } else { Err(StoreError::Full { root: self.root.clone(), needed, free }) }
+        self.admit(needed).map(drop)
+    }
+
+    /// The first tier that has room.
+    fn admit(&self, needed: u64) -> Result<&Tier, StoreError> {
+        let mut most = (0, &self.tiers[0]);
+        for tier in &self.tiers {
+            // A directory that has gone away has no room; the others may have.
+            let free = match tier.room() {
+                Err(error) if self.tiers.len() > 1 => {
+                    tracing::warn!(%error, "a tier is passed over");
+                    continue;
+                }
+                room => room?,
+            };
+            if free >= needed {
+                return Ok(tier);
+            }
+            if free >= most.0 {
+                most = (free, tier);
+            }
+        }
+        Err(StoreError::Full { root: most.1.root.clone(), needed, free: most.0 })
     }
 
     /// The newest snapshot of which every byte is as it was sealed, and those passed over on the way to it.
@@ -161,7 +237,11 @@ impl Store {
 
     /// The snapshot of that epoch: the nodes of a gang must all go back to the same one.
     pub fn snapshot(&self, application: &str, epoch: u64) -> Result<Snapshot, StoreError> {
-        Ok(Snapshot::open(&self.application_dir(application)?.join(format!("{PREFIX}{epoch}")))?)
+        let dirs = self.dirs(application, epoch)?;
+        // Where there is none, the first tier is where it would be.
+        let missing = application_dir(&self.tiers[0], application)?.join(format!("{PREFIX}{epoch}"));
+        let dir = dirs.iter().find(|dir| is_sealed(dir)).or(dirs.first()).unwrap_or(&missing);
+        Ok(Snapshot::open(dir)?)
     }
 
     /// The epochs that have a sealed snapshot, newest first; their contents are not looked at.
@@ -187,31 +267,36 @@ impl Store {
 
     /// Removes all of an application's snapshots: it has ended.
     pub fn remove(&self, application: &str) -> Result<(), StoreError> {
-        remove_dir(&self.application_dir(application)?)
+        self.tiers.iter().try_for_each(|tier| remove_dir(&application_dir(tier, application)?))
     }
 
-    /// Directories of epochs, newest first.
+    /// Where that epoch lies; more than one place only where a writer was killed.
+    fn dirs(&self, application: &str, epoch: u64) -> Result<Vec<PathBuf>, StoreError> {
+        let epochs = self.epochs(application)?.into_iter();
+        Ok(epochs.filter(|(found, _)| *found == epoch).map(|(_, dir)| dir).collect())
+    }
+
+    /// Directories of epochs in all tiers, newest first.
     fn epochs(&self, application: &str) -> Result<Vec<(u64, PathBuf)>, StoreError> {
-        let dir = self.application_dir(application)?;
-        let entries = match fs::read_dir(&dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(files::at(&dir))?,
-        };
-        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let epochs =
-            names.filter_map(|name| Some((name.strip_prefix(PREFIX)?.parse().ok()?, dir.join(name))));
-        let mut epochs: Vec<(u64, PathBuf)> = epochs.collect();
-        epochs.sort_by_key(|(epoch, _)| std::cmp::Reverse(*epoch));
+        let mut epochs = Vec::new();
+        for tier in &self.tiers {
+            let dir = application_dir(tier, application)?;
+            let entries = match fs::read_dir(&dir) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                entries => entries.map_err(files::at(&dir))?,
+            };
+            let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+            epochs.extend(
+                names.filter_map(|name| Some((name.strip_prefix(PREFIX)?.parse().ok()?, dir.join(name)))),
+            );
+        }
+        epochs.sort_by_key(|(epoch, _)| Reverse(*epoch));
         Ok(epochs)
     }
+}
 
-    fn application_dir(&self, name: &str) -> Result<PathBuf, StoreError> {
-        if is_plain(name) {
-            Ok(self.root.join(name))
-        } else {
-            Err(StoreError::Name { name: name.to_owned() })
-        }
-    }
+fn application_dir(tier: &Tier, name: &str) -> Result<PathBuf, StoreError> {
+    if is_plain(name) { Ok(tier.root.join(name)) } else { Err(StoreError::Name { name: name.to_owned() }) }
 }
 
 fn is_plain(name: &str) -> bool {

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Shape, Tree, arena, criu};
+use coswitch_ckpt::store::Tier;
 use coswitch_ckpt::{
     BringBackError, Damage, Manifest, Origin, OutputFile, Snapshot, SnapshotError, Store, StoreError,
     processes,
@@ -203,6 +204,35 @@ fn a_name_that_is_a_path_and_more_than_there_is_room_for_are_refused() {
     }
     store.has_room(1).unwrap();
     assert!(matches!(store.has_room(u64::MAX), Err(StoreError::Full { .. })));
+}
+
+#[test]
+fn what_does_not_fit_the_first_tier_goes_to_the_next_and_is_found_there() {
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let tier = |dir: &tempfile::TempDir, bytes_max| Tier { root: dir.path().to_owned(), bytes_max };
+    let store = Store::with_tiers(vec![tier(&first, Some(10_000)), tier(&second, Some(50_000))]).unwrap();
+    for (epoch, needed) in [(1, 9_000), (2, 20_000)] {
+        let writer = store.begin_with("job", epoch, SystemTime::now(), needed).unwrap();
+        fs::write(writer.images_dir().join("core-1.img"), vec![1; needed as usize]).unwrap();
+        let origin = Origin { criu: "4.2".into(), kernel: "6.18".into(), root: 1, dump_took: Duration::ZERO };
+        writer.seal(origin).unwrap();
+    }
+    assert!(first.path().join("job/epoch-1").exists() && second.path().join("job/epoch-2").exists());
+    assert_eq!(store.sealed_epochs("job").unwrap(), [2, 1]);
+    store.verify("job", 2).unwrap();
+    assert!(matches!(store.has_room(40_000), Err(StoreError::Full { free, .. }) if free < 50_000));
+    let again = store.begin_with("job", 2, SystemTime::now(), 0);
+    assert!(matches!(again, Err(StoreError::Snapshot(SnapshotError::Exists { .. }))), "{again:?}");
+    assert_eq!(store.list().unwrap().iter().map(|entry| entry.epoch).collect::<Vec<_>>(), [2, 1]);
+
+    // A half-written one in a tier is not left beside the next attempt in another.
+    std::mem::forget(store.begin_with("job", 3, SystemTime::now(), 20_000).unwrap());
+    drop(store.begin_with("job", 3, SystemTime::now(), 0).unwrap());
+    assert!(!second.path().join("job/epoch-3").exists());
+    store.remove_one("job", 2).unwrap();
+    assert_eq!(store.sealed_epochs("job").unwrap(), [1]);
+    store.remove("job").unwrap();
+    assert!(!first.path().join("job").exists() && !second.path().join("job").exists());
 }
 
 /// Takes a snapshot; the tree goes on from it and needs it no longer.

@@ -179,8 +179,7 @@ impl Dump {
     /// Images, segment and channel states; the writer is what still has to be sealed.
     fn carry_out(self) -> Result<(SnapshotWriter, DumpReport), Failure> {
         let store = Store::open(&self.node.config.store).map_err(Failure::alive)?;
-        store.has_room(self.held.0).map_err(Failure::alive)?;
-        let begun = store.begin(&self.job.to_string(), self.epoch.0, SystemTime::now());
+        let begun = store.begin_with(&self.job.to_string(), self.epoch.0, SystemTime::now(), self.held.0);
         let mut writer = begun.map_err(Failure::alive)?;
         writer.save_channels(&self.channels).map_err(Failure::alive)?;
         writer.save_segment(&self.segment.path).map_err(Failure::alive)?;

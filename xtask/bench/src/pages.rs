@@ -38,7 +38,7 @@ kind, size = sys.argv[1], int(sys.argv[2]) << 20
 memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 block = {
     'random': lambda: os.urandom(4 << 20),
-    'floats': lambda: array.array('d', (round(math.sin(i / 9e4), 3) for i in range(1 << 19))).tobytes(),
+    'floats': lambda: array.array('d', (round(math.sin(i * 0.37), 3) for i in range(1 << 19))).tobytes(),
     'zero': lambda: bytes(4 << 20),
     'nothing': lambda: b'',
 }[kind]()
@@ -261,6 +261,7 @@ fn copy_limit(source: Pid) -> Result<f64> {
     let target = hand::Tree::start(&["python3", "-c", HOLD, "nothing", &size], HELD)?;
     let (from, to) = (largest_mapping(source)?, largest_mapping(target.rank())?);
     let mut memory = vec![1u8; BYTES];
+    warm_memory()?;
     let threads = thread::available_parallelism()?.get();
     let share = BYTES.div_ceil(threads).next_multiple_of(1 << 20);
     let out = |part: usize, bytes: &mut [u8]| {
