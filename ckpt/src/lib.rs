@@ -5,16 +5,17 @@
 //! cgroup, sharing one segment file with a process that is never dumped.
 //!
 //! ```text
-//! Criu ─ dump ──▶ images ─┐
-//!          segment file ──┼─ SnapshotWriter ── seal ──▶ manifest: the snapshot is valid from here on
-//!              channels ──┘
-//! Snapshot ─ verify ─ load_segment ─▶ Criu ─ restore ──▶ Restored, stopped ── resume ──▶ running
+//! Criu ─ dump ─┬▶ images ───┐
+//!              └▶ Memory ───┼─ SnapshotWriter ── seal ──▶ manifest: the snapshot is valid from here on
+//!  segment file, channels ──┘
+//! Snapshot ─ verify ─ load_segment ─▶ Criu ─ restore, pages ──▶ Restored, stopped ── resume ──▶ running
 //! ```
 //!
 //! | module | what it is |
 //! | --- | --- |
 //! | [`criu`], [`kerndat`] | where CRIU is, what it can, and its cache of kernel probes |
 //! | [`dump`], [`restore`], [`processes`] | the two acts, and the processes before and after |
+//! | [`pages`] | the arena; pages from CRIU to it, to a file, and back into a tree |
 //! | [`preflight`] | what must be true of files before a restore |
 //! | [`image_file`], [`images`] | reading CRIU's images: pure, and from a directory |
 //! | [`manifest`] | what a complete snapshot is; pure |

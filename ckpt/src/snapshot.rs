@@ -193,9 +193,7 @@ impl SnapshotWriter {
             files::sync_dir(parent)?;
         }
         self.sealed = true;
-        if let Some((memory, arena)) = self.memory.take()
-            && memory.is_in_arena()
-        {
+        if let Some((memory, arena)) = self.memory.take() {
             arena.keep(&images_dir, memory);
         }
         Ok(manifest)

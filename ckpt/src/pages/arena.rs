@@ -104,10 +104,13 @@ impl Arena {
         Some(Block { arena: Arc::clone(&self.inner), number })
     }
 
-    /// Keeps what has been sealed in that directory for as long as its blocks are not needed.
+    /// Keeps what has been sealed in that directory for as long as its blocks are not needed, instead of what was
+    /// there before; all of it, or nothing.
     pub(crate) fn keep(&self, dir: &Path, memory: Memory) {
         self.forget(dir);
-        locked(&self.sealed).push_back((dir.to_owned(), Arc::new(memory)));
+        if memory.is_in_arena() {
+            locked(&self.sealed).push_back((dir.to_owned(), Arc::new(memory)));
+        }
     }
 
     /// What was sealed in that directory, if it is still here.
@@ -117,7 +120,7 @@ impl Arena {
     }
 
     /// Gives the blocks of that directory's image back.
-    pub(crate) fn forget(&self, dir: &Path) {
+    fn forget(&self, dir: &Path) {
         let mut sealed = locked(&self.sealed);
         let forgotten = sealed.iter().position(|(kept, _)| kept == dir).and_then(|at| sealed.remove(at));
         drop(sealed);

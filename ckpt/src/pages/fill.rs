@@ -1,7 +1,7 @@
 //! Giving restored processes the pages that CRIU knew nothing of, while they are stopped.
 //!
 //! The pages are written from outside, by several threads; each chunk from a file is checked before. Weighed against
-//! userfaultfd (docs/decisions/0004): that takes two thirds of the time for each page, but it has the restored
+//! userfaultfd (docs/decisions/0001): that takes two thirds of the time for each page, but it has the restored
 //! processes wait on whoever serves them, and CRIU's own restorer with them.
 
 use super::index::{self, Chunk, INDEX, PAGES, Unusable};

@@ -46,7 +46,7 @@ impl Memory {
     }
 
     /// All of it is in the arena, and nothing in a file.
-    pub(crate) fn is_in_arena(&self) -> bool {
+    pub(super) fn is_in_arena(&self) -> bool {
         !self.raw.has_overflow()
     }
 
