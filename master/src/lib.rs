@@ -5,6 +5,7 @@
 
 pub mod cli;
 pub mod config;
+mod costs;
 pub mod doctor;
 pub mod engine;
 pub mod install;

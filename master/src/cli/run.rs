@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow};
 use super::{Exit, Failure, Output};
 use crate::{
     config::{self, Job, JobSet},
-    doctor,
+    costs, doctor,
     engine::{self, EngineOptions, Outcome},
     journal::{self, RunEvent, RunOutcome},
     live::Live,
@@ -59,7 +59,7 @@ impl Run {
         let mut journal = journal::Writer::open(&out.join(journal::FILE_NAME))?;
         let mut live = Live::new(self.quiet, &out);
         let (mut events, mut unwritten) = (Vec::new(), None);
-        let options = EngineOptions { run, out };
+        let options = EngineOptions { run, out: out.clone() };
         let outcome = engine::run(job_set, options, |event: RunEvent| {
             live.on_event(&event);
             if !event.kind.is_fleeting() {
@@ -69,6 +69,7 @@ impl Run {
             }
         })?;
         drop(live);
+        costs::keep(&out, &events)?;
         unwritten.map_or(Ok((outcome, events)), |error| Err(error.into()))
     }
 

@@ -1,6 +1,6 @@
 //! The values of a run file that are one word out of a few.
 
-use coswitch_policies::{Policy, SwitchOrder};
+use coswitch_policies::{Alternate, ConfigError, Packing, Policy, SwitchOrder};
 use schemars::{Schema, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +73,34 @@ choice!(Policy, "policy", {
 choice!(SwitchOrder, "way of switching", {
     "sequential" => SwitchOrder::Sequential,
 }, later: { "overlapped" => "`sequential`", "prefetch" => "`sequential`" });
+
+/// Steps of the search for the fewest slots: a second of work at the most.
+const EXACT_VISITS: u32 = 200_000;
+
+choice!(Packing, "way of packing", {
+    "first-fit" => Packing::FirstFit,
+    "best-fit" => Packing::BestFit,
+    "exact" => Packing::Exact { visits_max: EXACT_VISITS },
+}, later: {});
+
+impl Choice for Alternate {
+    const WHAT: &'static str = "way of alternating";
+    const WORDS: &'static [(&'static str, Self)] = &[("none", Self::None), ("whole", Self::Whole)];
+    const LATER: &'static [(&'static str, &'static str)] = &[];
+}
+
+impl Quantity for Alternate {
+    const NAME: &'static str = "Alternate";
+    fn read(text: &str) -> Result<Self, Misread> {
+        if text.trim() == "partial" {
+            return Err(ConfigError::SplitGang.into());
+        }
+        read(text)
+    }
+    fn schema() -> Schema {
+        schema::<Self>()
+    }
+}
 
 /// What a rank does while it waits for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
 
-use coswitch_policies::{Bytes, Policy, Rate, SwitchOrder};
+use coswitch_policies::{Alternate, Bytes, Packing, Policy, Rate, SwitchOrder};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
     Deserialize, Deserializer,
@@ -73,6 +73,12 @@ pub struct SchedulerPart {
     /// The most jobs that may share a node in one slot (policy `hybrid`).
     #[serde(default)]
     pub max_per_cell: Option<Leaf<u32>>,
+    /// How jobs that are submitted together are given their slots.
+    #[serde(default)]
+    pub packing: Option<Leaf<Packing>>,
+    /// Which jobs go on in the slots of others where their nodes are idle.
+    #[serde(default)]
+    pub alternate: Option<Leaf<Alternate>>,
     /// What a rank does while it waits for a message.
     #[serde(default)]
     pub wait: Option<Leaf<Wait>>,

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use coswitch_policies::{Bytes, JobId, JobSpec, Policy, Rate, SchedulerConfig, SimTime, SwitchOrder};
+use coswitch_policies::{
+    Alternate, Bytes, JobId, JobSpec, Packing, Policy, Rate, SchedulerConfig, SimTime, SwitchOrder,
+};
 use serde::{Deserialize, Serialize};
 
 use super::choice::Wait;
@@ -48,6 +50,12 @@ pub struct Settings {
     pub switching: SwitchOrder,
     /// The most jobs in one cell; no limit but memory where none.
     pub max_per_cell: Option<u32>,
+    /// How jobs that come together are given their slots.
+    #[serde(default)]
+    pub packing: Packing,
+    /// Which jobs go on in the slots of others.
+    #[serde(default)]
+    pub alternate: Alternate,
 }
 
 /// One job; `count` alike in the file are so many of these.
@@ -98,8 +106,10 @@ impl JobSet {
 
     /// The settings as the scheduler takes them.
     pub fn scheduler_config(&self) -> SchedulerConfig {
-        let Settings { policy, quantum, switching, max_per_cell, .. } = self.scheduler.clone();
-        SchedulerConfig { max_per_cell, switching, ..SchedulerConfig::new(policy, quantum) }
+        let Settings { policy, quantum, switching, max_per_cell, packing, alternate, .. } =
+            self.scheduler.clone();
+        let config = SchedulerConfig::new(policy, quantum);
+        SchedulerConfig { max_per_cell, switching, packing, alternate, ..config }
     }
 
     /// The jobs as the scheduler sees them.

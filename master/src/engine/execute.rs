@@ -12,8 +12,7 @@ use coswitch_dispatcher::{
     protocol::{Order, Outcome as AppOutcome, PhaseKind, Report},
 };
 use coswitch_policies::{
-    Decision, Event as Happened, Incoming, JobId, Rank, Scheduler, SchedulerConfig, SimTime, Start, SwitchId,
-    TimerId, Turn,
+    Decision, Event as Happened, Incoming, JobId, Rank, Scheduler, SimTime, Start, SwitchId, TimerId, Turn,
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -94,11 +93,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
         events: F,
     ) -> anyhow::Result<Self> {
         let (settings, machines) = (&set.scheduler, &set.cluster);
-        let config = SchedulerConfig {
-            max_per_cell: settings.max_per_cell,
-            switching: settings.switching,
-            ..SchedulerConfig::new(settings.policy, settings.quantum)
-        };
+        let config = set.scheduler_config();
         let capacity = coswitch_policies::Cluster::uniform(machines.nodes, machines.memory);
         let mut arrivals: BTreeMap<SimTime, Vec<JobId>> = BTreeMap::new();
         for job in &set.jobs {
@@ -110,7 +105,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             cluster,
             reports,
             events,
-            scheduler: Scheduler::new(capacity, config).context("failed to set up the scheduler")?,
+            scheduler: Scheduler::new(capacity, config.clone()).context("failed to set up the scheduler")?,
             dispatchers: BTreeMap::new(),
             arrivals,
             timers: BTreeSet::new(),
@@ -130,6 +125,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             nodes: machines.nodes,
             capacity: machines.memory,
             quantum: settings.quantum,
+            scheduler: Some(config),
         });
         executor.jobs = set.jobs.into_iter().map(|job| (job.id, job)).collect();
         Ok(executor)
@@ -247,7 +243,8 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
                 let switch = switching.plan.switch;
                 let exposed = switching.exposed(self.now(), others_run);
                 let (bytes_out, bytes_in) = (switching.bytes_out, switching.bytes_in);
-                self.tell(Event::SwitchEnded { switch, exposed, bytes_out, bytes_in });
+                let told = astray.clone();
+                self.tell(Event::SwitchEnded { switch, exposed, bytes_out, bytes_in, astray: told });
                 self.schedule(if astray.is_empty() {
                     Happened::SwitchDone { switch }
                 } else {

@@ -8,7 +8,8 @@ mod file;
 use std::{fmt, time::Duration};
 
 use coswitch_policies::{
-    Bytes, JobId, NodeId, Placement, Policy, SimTime, SlotId, SwitchId, packing::pairing::Communication,
+    Astray, Bytes, JobId, NodeId, Placement, Policy, SchedulerConfig, SimTime, SlotId, SwitchId,
+    packing::pairing::Communication,
 };
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,9 @@ pub enum Event {
         capacity: Bytes,
         /// How long a slot stays active.
         quantum: Duration,
+        /// All settings of the scheduler, so that its decisions can be made again; not in older journals.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        scheduler: Option<SchedulerConfig>,
     },
     /// A job was submitted.
     JobSubmitted {
@@ -145,6 +149,9 @@ pub enum Event {
         bytes_out: Bytes,
         /// Read by restores.
         bytes_in: Bytes,
+        /// The jobs that are elsewhere than planned.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        astray: Vec<Astray>,
     },
     /// A job ended, one way or the other.
     JobFinished {

@@ -34,7 +34,7 @@ pub(crate) fn tell(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<Stri
             let (name, rate) = (view.name(*job), rate(*bytes, took));
             format!("{} {name} on {node}: {bytes} in {}{rate}", phase.doing(), seconds(took))
         }
-        Event::SwitchEnded { switch, exposed, bytes_out, bytes_in } => {
+        Event::SwitchEnded { switch, exposed, bytes_out, bytes_in, .. } => {
             format!("{switch} done: {bytes_out} out, {bytes_in} in, {} exposed", seconds(*exposed))
         }
         Event::JobFinished { job, .. } => {

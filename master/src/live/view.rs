@@ -238,7 +238,7 @@ mod tests {
         let view = after(vec![leaving(), Event::JobRunning { job: JobId(5) }]);
         assert_eq!(view.headline(), "switching: out job-0; in -");
         let (switch, exposed, bytes) = (SwitchId(1), Duration::ZERO, Bytes(0));
-        let ended = Event::SwitchEnded { switch, exposed, bytes_out: bytes, bytes_in: bytes };
+        let ended = Event::SwitchEnded { switch, exposed, bytes_out: bytes, bytes_in: bytes, astray: vec![] };
         let slot = Event::SlotStarted { slot: SlotId(2), jobs: vec![A], ends: None };
         assert_eq!(after(vec![leaving(), ended, slot]).headline(), "slot-2 runs: job-0");
     }

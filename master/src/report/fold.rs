@@ -104,7 +104,7 @@ impl Folder {
                     self.jobs.entry(*job).or_default().restored_by.insert(*switch);
                 }
             }
-            Event::SwitchEnded { switch, exposed, bytes_out, bytes_in } => {
+            Event::SwitchEnded { switch, exposed, bytes_out, bytes_in, .. } => {
                 self.bytes_out = self.bytes_out.saturating_add(*bytes_out);
                 self.bytes_in = self.bytes_in.saturating_add(*bytes_in);
                 if let Some(SwitchBegan { at: from, takes_out }) = self.began.remove(switch) {
@@ -245,7 +245,13 @@ mod tests {
 
     fn switched(number: u32, exposed: u64, mib: u64) -> Event {
         let (switch, exposed) = (SwitchId(number), Duration::from_secs(exposed));
-        Event::SwitchEnded { switch, exposed, bytes_out: Bytes::mib(mib), bytes_in: Bytes::mib(mib) }
+        Event::SwitchEnded {
+            switch,
+            exposed,
+            bytes_out: Bytes::mib(mib),
+            bytes_in: Bytes::mib(mib),
+            astray: Vec::new(),
+        }
     }
 
     fn finished(job: JobId) -> Event {
@@ -266,6 +272,7 @@ mod tests {
             nodes: 2,
             capacity: Bytes::mib(400),
             quantum: Duration::from_secs(10),
+            scheduler: None,
         };
         vec![
             at(0, started),

@@ -8,8 +8,8 @@
 //!   decision begins a turn, its end tells: the instant is that end less a quantum.
 //! - *Timers*: one is fired where a decision follows that no event explains, or at the latest [`LATE`] after it was due.
 //!
-//! A switch is taken to have gone as planned; of a run with failed switches, and of one with `max_per_cell`, the journal says too
-//! little. `coswitch run` counts a quantum from the instant it asks with, so `ends` must agree to the nanosecond.
+//! A journal of an older version does not say the scheduler's settings beside policy and quantum, nor which jobs a failed switch left
+//! where. `coswitch run` counts a quantum from the instant it asks with, so `ends` must agree to the nanosecond.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -87,12 +87,12 @@ pub(super) fn replay_run(directory: &Path) -> Result<Replayed, ReplayError> {
 
 /// Replays the events of a run.
 fn replay(events: &[RunEvent]) -> Result<Replayed, ReplayError> {
-    let Some(Event::RunStarted { policy, nodes, capacity, quantum, .. }) =
+    let Some(Event::RunStarted { policy, nodes, capacity, quantum, scheduler, .. }) =
         events.first().map(|event| &event.kind)
     else {
         return Err(ReplayError::NoStart);
     };
-    let config = SchedulerConfig::new(*policy, *quantum);
+    let config = scheduler.clone().unwrap_or_else(|| SchedulerConfig::new(*policy, *quantum));
     let mut again = Again {
         scheduler: Scheduler::new(Cluster::uniform(*nodes, *capacity), config)?,
         quantum: *quantum,
@@ -123,8 +123,14 @@ fn replay(events: &[RunEvent]) -> Result<Replayed, ReplayError> {
                 let (job, communication) = (*job, *communication);
                 again.happen(index, Happened::Measured { job, communication })?;
             }
-            Event::SwitchEnded { switch, .. } => {
-                again.happen(index, Happened::SwitchDone { switch: *switch })?;
+            Event::SwitchEnded { switch, astray, .. } => {
+                let (switch, astray) = (*switch, astray.clone());
+                let over = if astray.is_empty() {
+                    Happened::SwitchDone { switch }
+                } else {
+                    Happened::SwitchFailed { switch, astray }
+                };
+                again.happen(index, over)?;
             }
             Event::RunEnded { .. } => return Ok(again.counts),
             other => again.compare(index, other)?,
@@ -239,6 +245,8 @@ fn differs(index: usize, run: &dyn std::fmt::Debug, now: &dyn std::fmt::Debug) -
 
 #[cfg(test)]
 mod tests {
+    use coswitch_policies::{Astray, Left};
+
     use super::*;
 
     /// The demo of the first release, recorded on two nodes: eleven jobs in four slots, with restores, jobs that move to
@@ -254,6 +262,65 @@ mod tests {
         let replayed = replay(&recorded()).unwrap();
         assert_eq!(replayed.decisions as usize, told);
         assert!(told > 25, "{told} decisions");
+    }
+
+    /// Two jobs that fit side by side only where a cell may hold two, and a switch that could not dump one of them at first.
+    #[test]
+    fn settings_and_failed_switches_are_followed() {
+        let (a, b) = (JobId(0), JobId(1));
+        let config = SchedulerConfig {
+            max_per_cell: Some(1),
+            ..SchedulerConfig::new(coswitch_policies::Policy::Hybrid, Duration::from_secs(10))
+        };
+        let mut events = recorded();
+        let Event::RunStarted { scheduler, policy, quantum, nodes, .. } = &mut events[0].kind else {
+            panic!()
+        };
+        (*scheduler, *policy, *quantum, *nodes) = (Some(config.clone()), config.policy, config.quantum, 1);
+        let mut run = vec![events[0].clone()];
+        let mut tell =
+            |seconds: u64, kind| run.push(RunEvent { at: Duration::from_secs(seconds).into(), kind });
+        let submitted = |job, name: &str| Event::JobSubmitted {
+            job,
+            name: name.into(),
+            ranks: 1,
+            memory: coswitch_policies::Bytes(1),
+            alone: None,
+        };
+        let started = |switch, outgoing: &[JobId], incoming: &[JobId]| Event::SwitchStarted {
+            switch: SwitchId(switch),
+            outgoing: outgoing.to_vec(),
+            incoming: incoming.to_vec(),
+        };
+        let ended = |switch, astray| Event::SwitchEnded {
+            switch: SwitchId(switch),
+            exposed: Duration::ZERO,
+            bytes_out: coswitch_policies::Bytes(0),
+            bytes_in: coswitch_policies::Bytes(0),
+            astray,
+        };
+        let turn = |job, slot, ends| Event::SlotStarted {
+            slot: SlotId(slot),
+            jobs: vec![job],
+            ends: Some(Duration::from_secs(ends).into()),
+        };
+        tell(0, submitted(a, "a"));
+        tell(0, submitted(b, "b"));
+        tell(0, started(0, &[], &[a]));
+        tell(1, ended(0, vec![]));
+        tell(1, turn(a, 0, 11));
+        tell(11, started(1, &[a], &[b]));
+        let left = [(a, Left::Active), (b, Left::Unlaunched)].map(|(job, left)| Astray { job, left });
+        tell(12, ended(1, left.to_vec()));
+        tell(12, turn(a, 0, 22));
+        tell(22, started(2, &[a], &[b]));
+        assert_eq!(replay(&run).unwrap().decisions, 5);
+        let ended_well = run.iter_mut().find_map(|event| match &mut event.kind {
+            Event::SwitchEnded { astray, .. } if !astray.is_empty() => Some(astray),
+            _ => None,
+        });
+        ended_well.unwrap().clear();
+        assert!(matches!(replay(&run), Err(ReplayError::Differs { .. })));
     }
 
     #[test]

@@ -132,6 +132,8 @@ impl Reader {
             overhead: setting!(overhead).map_or(0.02, |Percent(share)| share),
             switching: setting!(switching).unwrap_or(SwitchOrder::Sequential),
             max_per_cell: setting!(max_per_cell),
+            packing: setting!(packing).unwrap_or_default(),
+            alternate: setting!(alternate).unwrap_or_default(),
         };
         if settings.max_per_cell == Some(0) {
             let span = part.max_per_cell.as_ref().expect("it was read from there").span();

@@ -1,4 +1,4 @@
-//! Costs as a file: what a measured run may leave behind, and a study may change by hand.
+//! Costs as a file: what a measured run leaves behind, and a study may change by hand.
 //!
 //! ```yaml
 //! dump: {fixed_s: 0.04, bytes_per_s: 1.4e9}
@@ -17,7 +17,7 @@ use coswitch_policies::Bytes;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{CostModel, Transfer};
+use super::{CostModel, Sample, Transfer, fit::Step};
 
 /// The file, in any format that serde reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -68,6 +68,21 @@ pub enum CostFileError {
 }
 
 impl CostFile {
+    /// The steps that were measured, as the samples say; see [`CostModel::fitted`].
+    #[must_use]
+    pub fn fitted(samples: &[Sample]) -> Self {
+        let model = CostModel::default().fitted(samples);
+        let measured = |step: Step| samples.iter().any(|sample| sample.step == step);
+        let moves = |step: Step| samples.iter().any(|sample| sample.step == step && sample.bytes.0 > 0);
+        Self {
+            dump: moves(Step::Dump).then(|| Moving::of(model.dump)),
+            restore: moves(Step::Restore).then(|| Moving::of(model.restore)),
+            flush_s: measured(Step::Flush).then_some(model.flush.as_secs_f64()),
+            launch_s: measured(Step::Launch).then_some(model.launch.as_secs_f64()),
+            ..Self::default()
+        }
+    }
+
     /// The model.
     ///
     /// # Errors
@@ -90,6 +105,11 @@ impl CostFile {
 }
 
 impl Moving {
+    #[allow(clippy::cast_precision_loss, reason = "a rate need not be exact")]
+    fn of(transfer: Transfer) -> Self {
+        Self { fixed_s: transfer.fixed.as_secs_f64(), bytes_per_s: transfer.per_second.0 as f64 }
+    }
+
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate need not be exact")]
     fn transfer(self, name: &'static str) -> Result<Transfer, CostFileError> {
         let rate = self.bytes_per_s;
