@@ -14,6 +14,38 @@ fn coswitch(directory: &Path, arguments: &[&str]) -> Output {
     command.current_dir(directory).arg("simulate").args(arguments).output().unwrap()
 }
 
+#[test]
+fn a_mesh_is_taken_at_its_word_and_the_node_schedulers_have_a_study_of_their_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let on = |mesh| {
+        let arguments = [
+            "--lublin",
+            "300",
+            "--mesh",
+            mesh,
+            "--load",
+            "3",
+            "--allocator",
+            "contiguous",
+            "--output",
+            "json",
+        ];
+        let output = coswitch(directory.path(), &arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()["nodes"].clone()
+    };
+    assert_eq!(on("25x16"), 400);
+    assert_eq!(coswitch(directory.path(), &["--lublin", "9", "--mesh", "25x"]).status.code(), Some(2));
+    let study = |threads| {
+        let output = coswitch(directory.path(), &["local", "--jobs", "10", "--threads", threads]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let alone = study("1");
+    assert!(alone.contains("NSTATIONS") && alone.contains("All node schedulers"), "{alone}");
+    assert_eq!(alone, study("2"));
+}
+
 /// What it printed, the jobs and the picture.
 fn everything(directory: &Path, arguments: &[&str]) -> (Vec<u8>, String, String) {
     let mut all = arguments.to_vec();

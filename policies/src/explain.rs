@@ -4,14 +4,15 @@
 
 use std::{
     cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
     fmt::{self, Write as _},
 };
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Cluster, ConfigError, Decision, Event, JobId, JobSpec, Landing, Matrix, MemoryRule, Misfit, Policy,
-    RejectReason, Row, Scheduler, SchedulerConfig, SimTime,
+    Alternate, Bytes, Cluster, ConfigError, Decision, Event, JobId, JobSpec, Landing, Matrix, MemoryRule,
+    Misfit, NodeId, Policy, RejectReason, Row, Scheduler, SchedulerConfig, SimTime, alternate,
 };
 
 /// Why the matrix looks as it does.
@@ -32,6 +33,12 @@ pub struct Explanation {
 pub struct SetExplanation {
     /// Its jobs.
     pub jobs: Vec<JobId>,
+    /// Jobs of other rows that go on in its turn.
+    pub fillers: Vec<JobId>,
+    /// What leaves the node that most leaves, when the turn passes to this row and nobody may wait in memory.
+    pub out: Bytes,
+    /// What then comes to the node that most comes to.
+    pub into: Bytes,
     /// The row in words.
     pub text: String,
 }
@@ -80,9 +87,27 @@ pub fn explain(scheduler: &Scheduler) -> Explanation {
     let matrix = scheduler.matrix();
     let name = |job: JobId| scheduler.job(job).map_or_else(|| job.to_string(), |state| state.spec.name);
     let queue: Vec<JobId> = scheduler.queue().collect();
-    let set = |(turn, row): (usize, &Row)| SetExplanation {
-        jobs: row.jobs().collect(),
-        text: set_in_words(turn, matrix.rows().len(), row, matrix, &name),
+    let turns = matrix.rows().len();
+    let (fillers, running) = all_turns(matrix, scheduler.config().alternate);
+    let set = |(turn, row): (usize, &Row)| {
+        let last = (turn + turns - 1) % turns;
+        let out = most(matrix, running[last].difference(&running[turn]));
+        let into = most(matrix, running[turn].difference(&running[last]));
+        let mut text = set_in_words(turn, turns, row, matrix, &name);
+        if !fillers[turn].is_empty() {
+            let names: Vec<String> = fillers[turn].iter().map(|job| name(*job)).collect();
+            write!(text, "; on idle nodes {} goes on", names.join(", ")).expect("a string takes all");
+        }
+        if turns > 1 {
+            write!(text, "; its turn moves {out} out and {into} in").expect("a string takes all");
+        }
+        SetExplanation {
+            jobs: row.jobs().collect(),
+            fillers: fillers[turn].iter().copied().collect(),
+            out,
+            into,
+            text,
+        }
     };
     let jobs = scheduler.jobs().filter(|state| !state.observed.is_ended()).map(|state| {
         let text = match (&state.landing, queue.iter().position(|job| *job == state.spec.id)) {
@@ -102,6 +127,32 @@ pub fn explain(scheduler: &Scheduler) -> Explanation {
 
 fn rejection(spec: &JobSpec, reason: &RejectReason) -> JobExplanation {
     JobExplanation { job: spec.id, name: spec.name.clone(), text: format!("can never run: {reason}") }
+}
+
+/// The fillers of every turn, and all who run in it. Only who ran in the turn before goes on, so a round is gone before.
+fn all_turns(matrix: &Matrix, alternate: Alternate) -> (Vec<BTreeSet<JobId>>, Vec<BTreeSet<JobId>>) {
+    let mut running: Vec<BTreeSet<JobId>> = matrix.rows().iter().map(|row| row.jobs().collect()).collect();
+    let mut fillers = vec![BTreeSet::new(); running.len()];
+    let turns = running.len();
+    for turn in (0..turns).chain(0..turns) {
+        let before = &running[(turn + turns - 1) % turns];
+        let fills = alternate::fillers(matrix, turn, alternate, |job| before.contains(&job));
+        fillers[turn] = fills.into_iter().map(|filler| filler.job).collect();
+        running[turn] = matrix.rows()[turn].jobs().chain(fillers[turn].iter().copied()).collect();
+    }
+    (fillers, running)
+}
+
+/// The working sets of `jobs` on the node that has most of them.
+fn most<'a>(matrix: &Matrix, jobs: impl Iterator<Item = &'a JobId>) -> Bytes {
+    let mut by_node: BTreeMap<NodeId, Bytes> = BTreeMap::new();
+    for seat in jobs.filter_map(|job| matrix.row_of(*job)?.seats.get(job)) {
+        for node in seat.placement.nodes() {
+            let used = by_node.entry(node).or_default();
+            *used = used.saturating_add(seat.memory_on(node));
+        }
+    }
+    by_node.into_values().max().unwrap_or_default()
 }
 
 fn set_in_words(
@@ -148,7 +199,12 @@ impl fmt::Display for Misfit {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "policy {}, {}\n", self.policy, count(self.sets.len(), "row"))?;
+        let mixed = if self.policy == Policy::Paired {
+            "; packed by memory, and mixed anew once it is measured how much each job communicates"
+        } else {
+            ""
+        };
+        writeln!(f, "policy {}, {}{mixed}\n", self.policy, count(self.sets.len(), "row"))?;
         writeln!(f, "{}\n", self.grid)?;
         self.sets.iter().try_for_each(|set| writeln!(f, "{}", set.text))?;
         writeln!(f)?;
@@ -206,7 +262,6 @@ mod tests {
     use insta::assert_snapshot;
 
     use super::*;
-    use crate::Bytes;
 
     fn explained(policy: Policy) -> String {
         let job = |(id, (name, ranks, mib)): (u32, (&str, u32, u64))| JobSpec {
@@ -231,14 +286,35 @@ mod tests {
         > slot-0 | cg*1 heat*1 ep*1 = 1020MiB | cg*1 heat*1 = 1000MiB
           slot-1 | is*2 = 500MiB              | is*2 = 500MiB
 
-        turn 1 of 2, slot-0: cg, heat, ep; at most 1020MiB of 1GiB on node-0
-        turn 2 of 2, slot-1: is; at most 500MiB of 1GiB on node-0
+        turn 1 of 2, slot-0: cg, heat, ep; at most 1020MiB of 1GiB on node-0; its turn moves 500MiB out and 1020MiB in
+        turn 2 of 2, slot-1: is; at most 500MiB of 1GiB on node-0; its turn moves 1020MiB out and 500MiB in
 
         cg (job-0): slot-0 on 2 nodes, beside heat
         heat (job-1): slot-0 on 2 nodes, the first there
         ep (job-2): slot-0 on 1 node, beside cg, heat
         is (job-3): slot-1 on 2 nodes, the first there; slot-0 has 324MiB left on node-0, not 500MiB
         huge (job-4): can never run: needs 3.9GiB on one node for 1 of its ranks, the largest node has 1GiB
+        ");
+    }
+
+    #[test]
+    fn a_job_that_goes_on_in_the_turn_of_others_is_not_moved() {
+        let job = |(id, (ranks, name)): (u32, (u32, &str))| JobSpec {
+            id: JobId(id),
+            name: name.into(),
+            ranks,
+            memory_per_rank: Bytes::mib(100),
+            arrival: SimTime(0),
+        };
+        let jobs = (0..).zip([(2, "wide"), (1, "left"), (1, "right"), (1, "late")]).map(job).collect();
+        let config = SchedulerConfig::new(Policy::Gang, Duration::from_secs(10));
+        let config = SchedulerConfig { alternate: Alternate::Whole, ..config };
+        let explained = explain_jobs(Cluster::uniform(2, Bytes::mib(1000)), config, jobs).unwrap();
+        let sets: Vec<&str> = explained.sets.iter().map(|set| set.text.as_str()).collect();
+        assert_snapshot!(sets.join("\n"), @r"
+        turn 1 of 3, slot-0: wide; at most 100MiB of 1000MiB on node-0; its turn moves 100MiB out and 100MiB in
+        turn 2 of 3, slot-1: left, right; at most 100MiB of 1000MiB on node-0; its turn moves 100MiB out and 100MiB in
+        turn 3 of 3, slot-2: late; at most 100MiB of 1000MiB on node-0; on idle nodes right goes on; its turn moves 100MiB out and 100MiB in
         ");
     }
 

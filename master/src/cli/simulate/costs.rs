@@ -8,7 +8,7 @@ use coswitch_sim::{CostFile, CostModel};
 use crate::{cli::Failure, costs, journal};
 
 /// The costs at `path`; about those of CRIU with warm memory where there is none.
-pub(super) fn load(path: Option<&Path>) -> Result<CostModel, Failure> {
+pub(in crate::cli) fn load(path: Option<&Path>) -> Result<CostModel, Failure> {
     let Some(path) = path else { return Ok(CostModel::default()) };
     let failed = || format!("failed to read the costs in {}", path.display());
     read(path).with_context(failed).map_err(Failure::Workload)

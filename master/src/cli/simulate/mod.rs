@@ -7,6 +7,7 @@
 
 mod answer;
 mod costs;
+mod local;
 mod replay;
 mod space;
 mod turns;
@@ -18,20 +19,22 @@ use std::{
 };
 
 use anyhow::Context;
-use coswitch_policies::{Bytes, Policy, parse_duration};
+use coswitch_policies::{Bytes, Policy, allocate::Mesh, parse_duration};
 use coswitch_sim::{
     Order,
-    space::{AllocatorName, QueueName},
+    space::{AllocatorName, QueueName, mesh_of},
     workload::memory::MemoryModel,
 };
 
 use super::{Exit, Failure, Output};
+pub(super) use costs::load as load_costs;
 
 /// Simulate a run file, a workload log or a workload model; start nothing.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Simulate {
     /// A run file, or a log in the Standard Workload Format (`.swf`, `.swf.gz`), or a testbed workload (`.workload`:
-    /// start, PEs, command), or the directory of a run, whose decisions are made again and compared.
+    /// start, PEs, command), or the directory of a run, whose decisions are made again and compared; or the word `local`: the
+    /// node schedulers of local coscheduling beside each other, and Table 4.1 of Solsona's thesis.
     #[arg(required_unless_present = "lublin")]
     file: Option<PathBuf>,
     /// Take the jobs from this log, the nodes and the scheduler from the run file.
@@ -55,6 +58,9 @@ pub(crate) struct Simulate {
     /// So many nodes, instead of what the file says.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     nodes: Option<u32>,
+    /// The nodes are a mesh of this width and height, for allocators that look at it: `25x16`.
+    #[arg(long, value_parser = mesh, value_name = "WxH", conflicts_with = "nodes")]
+    mesh: Option<Mesh>,
     /// What a node holds of jobs, in memory.
     #[arg(long, value_name = "BYTES")]
     node_memory: Option<Bytes>,
@@ -101,9 +107,28 @@ fn order(text: &str) -> Result<Order, String> {
     serde_json::from_value(text.into()).map_err(|_| format!("there is no order `{text}`"))
 }
 
+/// So many nodes in each direction, together no more than `--nodes` takes.
+fn mesh(text: &str) -> Result<Mesh, String> {
+    let sides =
+        text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
+    match sides {
+        Some((width, height))
+            if width > 0 && height > 0 && u64::from(width) * u64::from(height) <= 1 << 24 =>
+        {
+            Ok(Mesh { width, height })
+        }
+        _ => Err(format!("`{text}` is not a width and a height such as `25x16`")),
+    }
+}
+
 impl Simulate {
     /// Simulates.
-    pub(crate) fn carry_out(self, output: Output) -> Result<Exit, Failure> {
+    pub(crate) fn carry_out(mut self, output: Output) -> Result<Exit, Failure> {
+        self.nodes = self.nodes.or_else(|| self.mesh.map(|mesh| mesh.units()));
+        if self.file.as_ref().is_some_and(|file| file == Path::new("local") && !file.exists()) {
+            output.print(&local::simulate(&self)?).context("failed to print")?;
+            return Ok(Exit::Done);
+        }
         if let Some(run) = self.file.as_ref().filter(|file| file.is_dir()) {
             let replayed =
                 replay::replay_run(run).with_context(|| format!("failed to replay {}", run.display()));
@@ -117,6 +142,10 @@ impl Simulate {
             output.print(&space::simulate(&self)?).context("failed to print")?;
         }
         Ok(Exit::Done)
+    }
+
+    fn mesh_of(&self, nodes: u32) -> Mesh {
+        self.mesh.unwrap_or_else(|| mesh_of(nodes))
     }
 
     fn seeds(&self) -> Vec<u64> {

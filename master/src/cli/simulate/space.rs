@@ -64,7 +64,7 @@ pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
 }
 
 fn run(arguments: &Simulate, log: &Log, nodes: u32) -> Result<Run, Failure> {
-    let mut machine = space::machine(space::mesh_of(nodes), arguments.allocator);
+    let mut machine = space::machine(arguments.mesh_of(nodes), arguments.allocator);
     // One queue: those of the log had priorities that it does not tell.
     let home = |_: &Record| (QueueId(0), GroupId(0));
     let jobs = Jobs::of_log(log, &machine, home);
@@ -99,7 +99,7 @@ fn keep(arguments: &Simulate, answer: &Simulated, log: &Log, run: &Run, nodes: u
     if let Some(path) = &arguments.svg {
         let title = format!("{}: {}", answer.workload, answer.policy);
         let (jobs, lived, summary) = (&run.jobs.jobs, &run.lived, &run.summary);
-        let few = picture::gantt(&title, &[space::mesh_of(nodes)], jobs, lived, &run.blocks, summary);
+        let few = picture::gantt(&title, &[arguments.mesh_of(nodes)], jobs, lived, &run.blocks, summary);
         let picture = few.unwrap_or_else(|| picture::load(&title, nodes, jobs, lived, summary));
         super::write(path, &picture)?;
     }
