@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// CRIU's default logs every step (level 4); 2 are warnings and errors.
-const LOG_LEVEL: i32 = 4;
+/// Each step, but not each page: those lines (level 4) take a tenth of a dump; 2 are warnings and errors.
+const LOG_LEVEL: i32 = 3;
 /// Files that were unlinked while open travel inside the image up to this size.
 const GHOST_BYTES_MAX: u32 = 64 << 20;
 /// Enough of the log to understand a failure.

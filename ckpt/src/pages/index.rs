@@ -58,7 +58,7 @@ impl Chunk {
     ) -> (Chunk, Option<Vec<u8>>) {
         let packed = level.and_then(|level| zstd::bulk::compress(payload, level).ok());
         // What hardly shrinks is read faster as it is.
-        let packed = packed.filter(|packed| packed.len() < payload.len() / 16 * 15);
+        let packed = packed.filter(|packed| packed.len() < payload.len() / 8 * 7);
         let stored = packed.as_deref().unwrap_or(payload);
         let Checksum(sum) = Checksum::of(stored);
         let checksum = ((sum >> 64) as u64, sum as u64);

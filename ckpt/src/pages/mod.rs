@@ -36,8 +36,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// So much may be under way between CRIU and us.
-const SOCKET_BYTES: usize = 8 << 20;
+/// So much may be under way between CRIU and us, so that neither waits for the other; it is memory of the tree, not ours.
+const SOCKET_BYTES: usize = 256 << 20;
 
 /// Stacks, the index, what else is written after the last page.
 const IMAGES_BYTES: u64 = 2 << 20;

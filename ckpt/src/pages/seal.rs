@@ -3,6 +3,7 @@
 //! ```text
 //! this thread: chunk ─ zero filter ─ zstd ─▶ batch ══ at most two wait ══▶ writer: one large write, fsync at the end
 //! ```
+//! Where pages did not shrink, those after them are mostly left as they are: that costs the jobs beside it nothing.
 //! Where a batch has to wait for the writer, the disk is slower than compressing: the next one is compressed harder.
 //! Where the writer waits, the next one is compressed less hard.
 
@@ -23,8 +24,11 @@ use xxhash_rust::xxh3::Xxh3;
 /// Written at once.
 const BATCH: usize = 16 * CHUNK;
 /// From hardly to hard, all of them fast.
-const LEVELS: [i32; 5] = [-7, -3, -1, 1, 3];
+const LEVELS: [i32; 4] = [-7, -3, -1, 1];
 const LEVEL_FIRST: usize = 2;
+
+/// Of so many chunks after one that did not shrink, one is tried.
+const TRY_EVERY: u32 = 8;
 
 /// What sealing did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +89,7 @@ impl Memory {
     /// Encodes all chunks in order; `hand_over` takes batches and says whether it had to wait, or that it is over.
     fn encode<E>(&self, mut hand_over: impl FnMut(Vec<u8>) -> Result<bool, E>) -> io::Result<Vec<Chunk>> {
         let (mut pace, mut offset, mut chunks, mut batch) = (Pace(LEVEL_FIRST), 0, Vec::new(), Vec::new());
-        let (mut scratch, mut payload) = (Vec::new(), Vec::new());
+        let (mut scratch, mut payload, mut in_vain) = (Vec::new(), Vec::new(), 0u32);
         let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
         for number in 0..self.chunks() {
             let (bytes, pieces) = self.chunk(number, &mut scratch)?;
@@ -95,7 +99,9 @@ impl Memory {
             payload.clear();
             pieces.iter().for_each(|piece| payload.extend_from_slice(&bytes[piece.at..][..piece.bytes()]));
             let pieces = pieces.iter().map(|piece| (piece.process, piece.address, piece.pages as u16));
-            let (chunk, packed) = Chunk::encode(offset, &payload, pieces.collect(), Some(pace.level()));
+            let level = in_vain.is_multiple_of(TRY_EVERY).then_some(pace.level());
+            let (chunk, packed) = Chunk::encode(offset, &payload, pieces.collect(), level);
+            in_vain = if packed.is_some() { 0 } else { in_vain + 1 };
             batch.extend_from_slice(packed.as_deref().unwrap_or(&payload));
             offset += u64::from(chunk.stored);
             chunks.push(chunk);
@@ -149,6 +155,6 @@ mod tests {
     fn compression_follows_the_disk_within_bounds() {
         let slow = (0..9).fold(Pace(LEVEL_FIRST), |pace, _| pace.after(true));
         let fast = (0..9).fold(slow, |pace, _| pace.after(false));
-        assert_eq!((slow.level(), fast.level()), (LEVELS[4], LEVELS[0]));
+        assert_eq!((slow.level(), fast.level()), (LEVELS[3], LEVELS[0]));
     }
 }
