@@ -13,6 +13,8 @@
 //! The [`Scheduler`](crate::Scheduler) knows `none` and `whole`: a gang is never split, and a switch takes a job out of memory as a
 //! whole. `partial` is for studies of the matrix, such as the figures of the paper.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Bytes, JobId, Matrix, MemoryRule, NodeId, Row};
@@ -76,6 +78,20 @@ pub fn fillers(
         fillers.push(Filler { job: seat.spec.id, nodes });
     }
     fillers
+}
+
+/// The fillers of every turn, and all who run in it. Only who ran in the turn before goes on, so a round is gone before.
+pub(crate) fn round(matrix: &Matrix, alternate: Alternate) -> (Vec<BTreeSet<JobId>>, Vec<BTreeSet<JobId>>) {
+    let mut running: Vec<BTreeSet<JobId>> = matrix.rows().iter().map(|row| row.jobs().collect()).collect();
+    let mut filling = vec![BTreeSet::new(); running.len()];
+    let turns = running.len();
+    for turn in (0..turns).chain(0..turns) {
+        let before = &running[(turn + turns - 1) % turns];
+        let fills = fillers(matrix, turn, alternate, |job| before.contains(&job));
+        filling[turn] = fills.into_iter().map(|filler| filler.job).collect();
+        running[turn] = matrix.rows()[turn].jobs().chain(filling[turn].iter().copied()).collect();
+    }
+    (filling, running)
 }
 
 fn gaps_of(matrix: &Matrix, row: &Row) -> Vec<Gap> {

@@ -4,15 +4,15 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fmt::{self, Write as _},
 };
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Alternate, Bytes, Cluster, ConfigError, Decision, Event, JobId, JobSpec, Landing, Matrix, MemoryRule,
-    Misfit, NodeId, Policy, RejectReason, Row, Scheduler, SchedulerConfig, SimTime, alternate,
+    Bytes, Cluster, ConfigError, Decision, Event, JobId, JobSpec, Landing, Matrix, MemoryRule, Misfit,
+    NodeId, Policy, RejectReason, Row, Scheduler, SchedulerConfig, SimTime, alternate,
 };
 
 /// Why the matrix looks as it does.
@@ -88,7 +88,7 @@ pub fn explain(scheduler: &Scheduler) -> Explanation {
     let name = |job: JobId| scheduler.job(job).map_or_else(|| job.to_string(), |state| state.spec.name);
     let queue: Vec<JobId> = scheduler.queue().collect();
     let turns = matrix.rows().len();
-    let (fillers, running) = all_turns(matrix, scheduler.config().alternate);
+    let (fillers, running) = alternate::round(matrix, scheduler.config().alternate);
     let set = |(turn, row): (usize, &Row)| {
         let last = (turn + turns - 1) % turns;
         let out = most(matrix, running[last].difference(&running[turn]));
@@ -127,20 +127,6 @@ pub fn explain(scheduler: &Scheduler) -> Explanation {
 
 fn rejection(spec: &JobSpec, reason: &RejectReason) -> JobExplanation {
     JobExplanation { job: spec.id, name: spec.name.clone(), text: format!("can never run: {reason}") }
-}
-
-/// The fillers of every turn, and all who run in it. Only who ran in the turn before goes on, so a round is gone before.
-fn all_turns(matrix: &Matrix, alternate: Alternate) -> (Vec<BTreeSet<JobId>>, Vec<BTreeSet<JobId>>) {
-    let mut running: Vec<BTreeSet<JobId>> = matrix.rows().iter().map(|row| row.jobs().collect()).collect();
-    let mut fillers = vec![BTreeSet::new(); running.len()];
-    let turns = running.len();
-    for turn in (0..turns).chain(0..turns) {
-        let before = &running[(turn + turns - 1) % turns];
-        let fills = alternate::fillers(matrix, turn, alternate, |job| before.contains(&job));
-        fillers[turn] = fills.into_iter().map(|filler| filler.job).collect();
-        running[turn] = matrix.rows()[turn].jobs().chain(fillers[turn].iter().copied()).collect();
-    }
-    (fillers, running)
 }
 
 /// The working sets of `jobs` on the node that has most of them.
@@ -262,6 +248,7 @@ mod tests {
     use insta::assert_snapshot;
 
     use super::*;
+    use crate::Alternate;
 
     fn explained(policy: Policy) -> String {
         let job = |(id, (name, ranks, mib)): (u32, (&str, u32, u64))| JobSpec {
