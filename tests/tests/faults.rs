@@ -268,3 +268,54 @@ fn a_restore_in_which_a_rank_is_killed_is_given_up_soon_and_tried_again() {
         assert!(told, "{life:?}");
     });
 }
+
+#[test]
+fn a_dump_that_fails_on_one_node_leaves_a_suspended_job_suspended_and_is_completed_later() {
+    play(2, |stage| {
+        let job = launch(stage, Act::program(Program::RingCheck, &["--rounds", "2000"]).on(4, 2));
+        stage.run_for(Duration::from_millis(300));
+        // Where the images are to go, there is a file.
+        let in_the_way = stage.snapshots(NodeId(1), job).join("epoch-1");
+        fs::create_dir_all(in_the_way.parent().unwrap()).unwrap();
+        fs::write(&in_the_way, "").unwrap();
+        assert_eq!(*stage.obey(job, Order::Suspend), Life::Suspended);
+        assert_eq!(*stage.obey(job, Order::Park), Life::Suspended);
+        let stayed = std::mem::take(&mut stage.actors.get_mut(&job).unwrap().stayed);
+        assert!(stayed.len() == 1 && stayed[0].contains("node-1"), "{stayed:?}");
+        fs::remove_file(&in_the_way).unwrap();
+        assert!(stage.park(job), "node 0 has an image of this line already, node 1 writes one");
+        assert!(stage.restore(job));
+        stage.verify(job, RUN_LIMIT);
+    });
+}
+
+#[test]
+fn a_job_whose_dump_is_killed_goes_back_to_the_snapshot_before_and_verifies() {
+    play(2, |stage| {
+        let job = launch(stage, Act::program(Program::RingCheck, &["--rounds", "3000"]).on(4, 2));
+        stage.run_for(Duration::from_millis(300));
+        assert!(stage.park(job));
+        wait_for_seals(stage, job);
+        assert!(stage.restore(job));
+        stage.run_for(Duration::from_millis(200));
+        stage.order(job, Order::Park);
+        stage.until_some_time("the dump to begin", PATIENCE, |stage| {
+            !stage.processes_of_run("criu").is_empty() || !matches!(stage.actors[&job].life, Life::Asked(_))
+        });
+        for criu in stage.processes_of_run("criu").into_iter().take(1) {
+            // It may have ended meanwhile; then nothing has to be mended.
+            let _ = kill(Pid::from_raw(criu.cast_signed()), Signal::SIGKILL);
+        }
+        let life = stage.settle(job).clone();
+        let mended = std::mem::take(&mut stage.actors.get_mut(&job).unwrap().mended);
+        stage.actors.get_mut(&job).unwrap().stayed.clear();
+        match life {
+            Life::Running => {
+                assert!(mended.iter().all(|what| what.contains("the snapshot before")), "{mended:?}")
+            }
+            Life::Parked => assert!(stage.restore(job)),
+            life => panic!("{life:?}"),
+        }
+        stage.verify(job, RUN_LIMIT);
+    });
+}

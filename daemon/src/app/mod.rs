@@ -255,6 +255,10 @@ impl Part {
                     Park::Criu => self.dump(epoch).await,
                     Park::PageOut => self.page_out(epoch).await,
                 };
+                let is_lost = matches!(&result, Err(failure) if !failure.alive);
+                if is_lost && let Err(Failure { reason, .. }) = self.discard().await {
+                    warn!(reason, "what a failed dump has left could not be ended");
+                }
                 self.answer(Step::Dump, result);
             }
             AppRequest::Restore(epoch) => {

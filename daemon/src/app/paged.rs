@@ -112,7 +112,7 @@ fn page_out(cgroup: &JobCgroup) -> Result<(Bytes, Duration), PageOutError> {
             (best, last) = (used, Instant::now());
         }
         if last.elapsed() > STALL || began.elapsed() > LIMIT {
-            advise_all(cgroup, libc::MADV_WILLNEED, Instant::now() + LIMIT)?;
+            advise_all(cgroup, libc::MADV_WILLNEED, Instant::now() + STALL)?;
             return Err(PageOutError::Partial { left });
         }
         thread::sleep(LOOK_EVERY);
