@@ -6,14 +6,11 @@ use coswitch_policies::NodeId;
 use super::{App, Back, DumpFailure, Rest, State};
 use crate::protocol::{Outcome, Report};
 
-/// Attempts at a restore before the snapshot is given up.
-pub(super) const RESTORE_ATTEMPTS: u32 = 2;
-
 impl App {
     /// From parked; only what is sealed is restored.
     pub(super) fn come_back(&mut self, back: Back) {
         if self.unsealed.is_empty() {
-            self.restore(1, back);
+            self.restore(None, back);
         } else {
             self.arm(self.limits.restore);
             self.state = State::AwaitingSeal { back };
@@ -27,16 +24,16 @@ impl App {
         match &self.state {
             State::AwaitingSeal { back } => {
                 let back = back.clone();
-                self.restore(1, back);
+                self.restore(None, back);
             }
             _ => self.undo(),
         }
     }
 
-    fn restore(&mut self, attempt: u32, back: Back) {
+    fn restore(&mut self, before: Option<String>, back: Back) {
         let waiting = self.ask_all(&AppRequest::Restore(self.epoch));
         self.arm(self.limits.restore);
-        self.state = State::Restoring { waiting, attempt, failure: None, back };
+        self.state = State::Restoring { waiting, before, failure: None, back };
     }
 
     pub(super) fn on_restore_answer(&mut self, node: NodeId, failed: Option<String>) {
@@ -55,13 +52,16 @@ impl App {
         let (failure, back) = (failure.take(), back.clone());
         match (failure, &self.state) {
             (None, _) => self.arrive(back),
-            (Some(reason), State::Restoring { attempt, .. })
-                if *attempt < RESTORE_ATTEMPTS && self.launch.park == Park::Criu =>
-            {
-                let attempt = *attempt + 1;
+            // A second attempt, and no third one.
+            (Some(reason), State::Restoring { before: None, .. }) if self.launch.park == Park::Criu => {
                 self.ask_all(&AppRequest::Discard);
                 self.tell(Report::Mended { what: format!("a restore failed and is tried again: {reason}") });
-                self.restore(attempt, back);
+                self.restore(Some(reason), back);
+            }
+            (Some(reason), State::Restoring { before: Some(first), .. }) => {
+                let reason =
+                    format!("it could not be restored: {first}; nor at the second attempt: {reason}");
+                self.fall_back(reason, back);
             }
             (Some(reason), State::Undoing { .. }) => {
                 let first = back.undone.clone().unwrap_or_default();
@@ -84,7 +84,7 @@ impl App {
     pub(super) fn fall_back(&mut self, reason: String, back: Back) {
         if self.forget_line(reason) {
             self.ask_all(&AppRequest::Discard);
-            self.restore(1, back);
+            self.restore(None, back);
         }
     }
 

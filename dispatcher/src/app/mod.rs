@@ -131,9 +131,10 @@ enum State {
     AwaitingSeal {
         back: Back,
     },
+    /// `before`: why the attempt before this one failed.
     Restoring {
         waiting: Nodes,
-        attempt: u32,
+        before: Option<String>,
         failure: Option<String>,
         back: Back,
     },

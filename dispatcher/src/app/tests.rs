@@ -7,12 +7,13 @@ use coswitch_daemon::protocol::{SNAPSHOTS_KEPT, Wait};
 use coswitch_policies::Bytes;
 use proptest::prelude::*;
 
-use super::{come_back::RESTORE_ATTEMPTS, *};
+use super::*;
 
 fn rests(app: &App) -> bool {
     matches!(app.state, State::Idle | State::Running | State::Suspended | State::Parked | State::Ended)
 }
 
+const RESTORE_ATTEMPTS: u32 = 2;
 const MS: Duration = Duration::from_millis(1);
 
 fn launch(nodes: u32) -> LaunchRequest {
