@@ -89,10 +89,14 @@ const CASES: &[Case] = cases![
     "more jobs than anybody has": "count: 2" => "count: 4000000000", line 13, "jobs[0].count", ["more than 1000 jobs"];
     // Words.
     "an unknown policy": "policy: hybrid" => "policy: hibrid", line 6, "scheduler.policy", ["did you mean `hybrid`?"];
-    "a quantum of later": "quantum: 10s" => "quantum: auto", line 7, "scheduler.quantum", ["comes later"];
-    "a way of switching of later": "quantum: 10s" => "switching: prefetch", line 7, "scheduler.switching", ["comes later"];
     "an unknown way of packing": "quantum: 10s" => "packing: tight", line 7, "scheduler.packing", ["known are first-fit, best-fit, exact"];
     "a gang that would be split": "quantum: 10s" => "alternate: partial", line 7, "scheduler.alternate", ["on some of its nodes only; use `whole`"];
+    "a way of switching that is none": "quantum: 10s" => "switching: prefetched", line 7, "scheduler.switching", ["`prefetch`"];
+    "an oracle that is none": "quantum: 10s" => "oracle: delphi", line 7, "scheduler.oracle", ["exact, greedy"];
+    "a residency that is none": "quantum: 10s" => "residency: all", line 7, "scheduler.residency", ["planned, none"];
+    "a way of parking that is none": "quantum: 10s" => "park: valet", line 7, "scheduler.park", ["criu, pageout, suspend"];
+    "a longest quantum without unit": "quantum: 10s" => "quantum_max: 10", line 7, "scheduler.quantum_max", ["unit"];
+    "jobs that do not fit together and may not leave": "memory: 1GiB\n  network: {rate: 100Mbit}\nscheduler:\n  policy: hybrid" => "memory: 400MiB\nscheduler:\n  park: suspend", line 5, "scheduler.park", ["node-0", "criu"];
     "an unknown way of waiting": "count: 2" => "wait: sleep", line 13, "jobs[0].wait", ["known are spin"];
     "a list of hosts": "nodes: 2" => "nodes: [alpha, beta]", line 2, "cluster.nodes", ["comes later"];
     "nodes from slurm": "nodes: 2" => "nodes: slurm", line 2, "cluster.nodes", ["come later"];

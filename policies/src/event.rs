@@ -1,5 +1,7 @@
 //! What the executor tells the [`Scheduler`](crate::Scheduler): things that happened.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{JobId, JobSpec, SwitchId, TimerId, packing::pairing::Communication};
@@ -36,6 +38,15 @@ pub enum Event {
         /// The timer.
         timer: TimerId,
     },
+    /// What the switch under way has cost; told before it is over, so that the next ones are planned by it.
+    SwitchTimed {
+        /// The switch.
+        switch: SwitchId,
+        /// From the first order to restore to the last job being back; `None` where none was restored, or not all.
+        restore: Option<Duration>,
+        /// How long nobody computed because of it.
+        exposed: Duration,
+    },
     /// Every job of the plan is where the plan wanted it, or ended on the way and was reported so.
     SwitchDone {
         /// The switch.
@@ -66,8 +77,10 @@ pub struct Astray {
 pub enum Left {
     /// Never launched, and may be.
     Unlaunched,
-    /// In memory and running: its dump was aborted and it was thawed.
+    /// In memory and running: it could not be stopped, or its dump was aborted and it was thawed.
     Active,
+    /// In memory and stopped: it could not be dumped, or was not let run.
+    Suspended,
     /// Out of memory with a valid snapshot: it was not restored.
     Parked,
     /// Gone for good. The scheduler treats it as failed; no further event is needed.

@@ -41,7 +41,10 @@ pub mod scheduler;
 
 pub use alternate::Alternate;
 pub use cluster::Cluster;
-pub use decision::{Decision, Incoming, RejectReason, Start, SwitchOrder, SwitchPlan, Turn, TurnChange};
+pub use decision::{
+    Decision, Incoming, Outgoing, Purpose, RejectReason, Rest, Start, SwitchOrder, SwitchPlan, Turn,
+    TurnChange,
+};
 pub use event::{Astray, Event, Left};
 pub use id::{SlotId, SwitchId, TimerId};
 pub use invariant::Violation;
@@ -51,4 +54,6 @@ pub use matrix::{Matrix, Misfit, Row, Seat};
 pub use noun::{Bytes, Epoch, JobId, NodeId, Rank, Rate, SimTime, UnitError, parse_duration};
 pub use packing::{Landing, Move, Packing, pairing::Communication};
 pub use placement::{Block, Placement};
-pub use scheduler::{ConfigError, JobState, Observed, Scheduler, SchedulerConfig, Wanted};
+pub use scheduler::{
+    AutoQuantum, ConfigError, JobState, Observed, Oracle, Residency, Scheduler, SchedulerConfig, Wanted,
+};

@@ -257,10 +257,10 @@ impl Matrix {
         self.front().map(|row| row.slot) != front
     }
 
-    /// Ends the turn of the front row.
-    pub(crate) fn rotate(&mut self) {
-        if !self.rows.is_empty() {
-            self.rows.rotate_left(1);
+    /// Ends the turn of the front row: it goes behind the other rows that take turns.
+    pub(crate) fn rotate(&mut self, rows_in_turn: usize) {
+        if let Some(row) = self.rows.pop_front() {
+            self.rows.insert(rows_in_turn.saturating_sub(1).min(self.rows.len()), row);
         }
     }
 

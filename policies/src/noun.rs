@@ -205,6 +205,12 @@ impl SimTime {
         Self(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
     }
 
+    /// The time `span` earlier, not before the begin.
+    #[must_use]
+    pub fn before(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
     /// The span since `earlier`; zero where `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {

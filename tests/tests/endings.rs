@@ -17,7 +17,7 @@ use nix::{
 /// Two gangs that never end and take turns: there is a switch about every second.
 const ENDLESS: &str = r#"
 cluster: {nodes: 2, memory: 192MiB, store: "{store}"}
-scheduler: {policy: gang, quantum: 700ms, switching: sequential}
+scheduler: {policy: gang, quantum: 700ms, switching: sequential, residency: none}
 jobs:
   - name: traffic
     command: ["{bin}/ring-check", --rounds, "100000000", --max-bytes, 256KiB]
@@ -119,7 +119,7 @@ fn a_job_whose_rank_is_killed_fails_with_the_signal_and_the_others_succeed() {
     let mut master = Master::run(
         r#"
 cluster: {nodes: 2, memory: 256MiB}
-scheduler: {policy: gang, quantum: 1s}
+scheduler: {policy: gang, quantum: 1s, switching: sequential, residency: none}
 jobs:
   - name: victim
     command: ["{bin}/ring-check", --rounds, "100000000"]
@@ -163,7 +163,7 @@ fn damage_to_a_parked_jobs_image_fails_that_job_clearly_and_no_other() {
     let mut master = Master::run(
         r#"
 cluster: {nodes: 2, memory: 192MiB, store: "{store}"}
-scheduler: {policy: gang, quantum: 2s}
+scheduler: {policy: gang, quantum: 2s, switching: sequential, residency: none}
 jobs:
   - name: victim
     command: ["{bin}/ring-check", --rounds, "100000000"]

@@ -16,7 +16,7 @@ use coswitch_tests::{
 /// Five jobs of which no more than two fit together; `policy` is put in.
 const OVERSIZED: &str = r#"
 cluster: {nodes: 2, memory: 256MiB}
-scheduler: {policy: "{policy}", quantum: 500ms, switching: sequential}
+scheduler: {policy: "{policy}", quantum: 500ms, switching: sequential, residency: none}
 jobs:
   - name: heat
     command: ["{bin}/heat", --memory, 72MiB, --steps, "150"]

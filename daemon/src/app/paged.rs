@@ -200,11 +200,9 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_private_pages_and_more_once_it_has_touched_more() {
-        let pid = std::process::id().cast_signed();
-        let before = Private::of(pid).unwrap().resident;
-        let more = vec![7_u8; 32 << 20];
-        assert!(Private::of(pid).unwrap().resident > before + (24 << 20));
-        drop(more);
+    fn what_this_process_has_touched_is_resident() {
+        let touched = std::hint::black_box(vec![7_u8; 32 << 20]);
+        let held = Private::of(std::process::id().cast_signed()).unwrap();
+        assert!(held.resident >= touched.len() as u64);
     }
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow};
 
 use super::{Exit, Failure, Output};
 use crate::{
-    config::{self, Job, JobSet},
+    config::{self, Job, JobSet, Park},
     costs, doctor,
     engine::{self, EngineOptions, Outcome},
     journal::{self, RunEvent, RunOutcome},
@@ -39,7 +39,7 @@ impl Run {
     /// Runs the set.
     pub(crate) fn carry_out(self, output: Output) -> Result<Exit, Failure> {
         let mut job_set = config::load(&self.file)?;
-        let findings = doctor::examine(&job_set.jobs);
+        let findings = doctor::examine(&job_set.jobs, job_set.scheduler.park == Park::PageOut);
         if !findings.is_fit() {
             return Err(Failure::Lacking(findings));
         }

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
 
-use coswitch_policies::{Alternate, Bytes, Packing, Policy, Rate, SwitchOrder};
+use coswitch_policies::{Alternate, Bytes, Oracle, Packing, Policy, Rate, Residency, SwitchOrder};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
     Deserialize, Deserializer,
@@ -11,7 +11,7 @@ use serde::{
 use serde_yaml::Spanned;
 
 use super::{
-    choice::Wait,
+    choice::{Park, Wait},
     leaf::{Leaf, Percent},
 };
 
@@ -61,15 +61,27 @@ pub struct SchedulerPart {
     /// The limits under which the matrix is filled.
     #[serde(default)]
     pub policy: Option<Leaf<Policy>>,
-    /// How long a slot stays active.
+    /// How long a slot stays active: a length of time, or `auto`, the shortest that keeps switching within `overhead`.
     #[serde(default)]
     pub quantum: Option<Leaf<Duration>>,
-    /// The share of time that switching may cost; used by the quantum `auto`, which comes later.
+    /// The share of time that switching may cost, with the quantum `auto`.
     #[serde(default)]
     pub overhead: Option<Leaf<Percent>>,
-    /// The order of the steps of a switch.
+    /// The longest slice that `auto` may choose; where even that does not do, fewer slots take turns.
+    #[serde(default)]
+    pub quantum_max: Option<Leaf<Duration>>,
+    /// The order of the steps of a switch. Where memory does not hold what it needs, a switch is sequential.
     #[serde(default)]
     pub switching: Option<Leaf<SwitchOrder>>,
+    /// How early `prefetch` begins: by the mean of the measured restores, or earlier by their deviation.
+    #[serde(default)]
+    pub oracle: Option<Leaf<Oracle>>,
+    /// Where jobs wait for their turns: in memory while there is room, or never there.
+    #[serde(default)]
+    pub residency: Option<Leaf<Residency>>,
+    /// How a job leaves memory: into images, into swap space, or not at all.
+    #[serde(default)]
+    pub park: Option<Leaf<Park>>,
     /// The most jobs that may share a node in one slot (policy `hybrid`).
     #[serde(default)]
     pub max_per_cell: Option<Leaf<u32>>,

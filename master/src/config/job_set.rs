@@ -3,11 +3,12 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use coswitch_policies::{
-    Alternate, Bytes, JobId, JobSpec, Packing, Policy, Rate, SchedulerConfig, SimTime, SwitchOrder,
+    Alternate, AutoQuantum, Bytes, JobId, JobSpec, Oracle, Packing, Policy, Rate, Residency, SchedulerConfig,
+    SimTime, SwitchOrder,
 };
 use serde::{Deserialize, Serialize};
 
-use super::choice::Wait;
+use super::choice::{Park, Wait};
 
 /// A run file, understood and checked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,12 +43,18 @@ pub struct Cluster {
 pub struct Settings {
     /// The limits under which the matrix is filled.
     pub policy: Policy,
-    /// How long a slot stays active.
+    /// How long a slot stays active; with `auto` at least.
     pub quantum: Duration,
-    /// The share of time that switching may cost.
-    pub overhead: f64,
+    /// Where coswitch chooses the quantum: within which bounds.
+    pub auto: Option<AutoQuantum>,
     /// The order of the steps of a switch.
     pub switching: SwitchOrder,
+    /// How early a prefetch begins.
+    pub oracle: Oracle,
+    /// Where jobs wait for their turns.
+    pub residency: Residency,
+    /// How a job leaves memory.
+    pub park: Park,
     /// The most jobs in one cell; no limit but memory where none.
     pub max_per_cell: Option<u32>,
     /// How jobs that come together are given their slots.
@@ -106,10 +113,28 @@ impl JobSet {
 
     /// The settings as the scheduler takes them.
     pub fn scheduler_config(&self) -> SchedulerConfig {
-        let Settings { policy, quantum, switching, max_per_cell, packing, alternate, .. } =
-            self.scheduler.clone();
-        let config = SchedulerConfig::new(policy, quantum);
-        SchedulerConfig { max_per_cell, switching, packing, alternate, ..config }
+        let Settings {
+            policy,
+            quantum,
+            auto,
+            switching,
+            oracle,
+            residency,
+            max_per_cell,
+            packing,
+            alternate,
+            ..
+        } = self.scheduler.clone();
+        SchedulerConfig {
+            max_per_cell,
+            switching,
+            oracle,
+            residency,
+            auto,
+            packing,
+            alternate,
+            ..SchedulerConfig::new(policy, quantum)
+        }
     }
 
     /// The jobs as the scheduler sees them.

@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 use serde_yaml::{Location, Options, Spanned};
 use thiserror::Error;
 
-pub use choice::Wait;
+pub use choice::{Park, Wait};
 pub use job_set::{Cluster, Job, JobSet, Settings};
 pub use problem::{Located, Problem, Refused};
 pub use schema::schema_text;

@@ -102,8 +102,8 @@ impl Answer for Findings {
 }
 
 /// Looks at this machine, and at the programs of `jobs`.
-pub fn examine(jobs: &[Job]) -> Findings {
-    let mut checks = verdict::judge(&facts::Facts::gather());
+pub fn examine(jobs: &[Job], pages_out: bool) -> Findings {
+    let mut checks = verdict::judge(&facts::Facts::gather(), pages_out);
     checks.extend(mpi::judge_programs(jobs));
     Findings::new(checks)
 }

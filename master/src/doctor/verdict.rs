@@ -32,7 +32,7 @@ const CAPABILITIES: [(u32, &str); 7] = [
 ];
 
 /// All verdicts about the machine, in the order in which lacks are best repaired.
-pub(crate) fn judge(facts: &Facts) -> Vec<Check> {
+pub(crate) fn judge(facts: &Facts, pages_out: bool) -> Vec<Check> {
     let checks = [
         Some(kernel(&facts.kernel)),
         Some(privileges(facts.root, facts.capabilities)),
@@ -44,7 +44,7 @@ pub(crate) fn judge(facts: &Facts) -> Vec<Check> {
         Some(memory_controller(&facts.cgroups)),
         facts.network.as_ref().map(network),
         Some(shared_memory(&facts.shm)),
-        Some(swap(facts.swap)),
+        Some(swap(facts.swap, pages_out)),
     ];
     checks.into_iter().flatten().collect()
 }
@@ -190,9 +190,12 @@ fn shared_memory(shm: &Result<Bytes, String>) -> Check {
 }
 
 /// Only one way of parking needs it, so having none is no fault.
-fn swap(configured: Bytes) -> Check {
+fn swap(configured: Bytes, pages_out: bool) -> Check {
     const NAME: &str = "swap";
     match configured {
+        Bytes(0) if pages_out => {
+            Check::lacking(NAME, "none, and `park: pageout` needs it", coswitch_daemon::swap::ADVICE)
+        }
         Bytes(0) => {
             Check::ok(NAME, format!("none; `park: pageout` needs it ({})", coswitch_daemon::swap::ADVICE))
         }
@@ -231,9 +234,10 @@ mod tests {
 
     #[test]
     fn a_machine_without_swap_is_fit_and_told_what_it_cannot_do() {
-        let none = swap(Bytes(0));
+        let none = swap(Bytes(0), false);
         assert!(none.state == State::Ok && none.found.contains("pageout") && none.found.contains("swapon"));
-        assert_eq!(swap(Bytes::mib(2048)).found, "2GiB");
+        assert_eq!(swap(Bytes::mib(2048), false).found, "2GiB");
+        assert_ne!(swap(Bytes(0), true).state, State::Ok, "a run that needs it is refused");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
-use coswitch_daemon::protocol::{Exit, LaunchRequest, Park, RankTraffic, Wait as DaemonWait};
+use coswitch_daemon::protocol::{Exit, LaunchRequest, Park as DaemonPark, RankTraffic, Wait as DaemonWait};
 use coswitch_dispatcher::{
     Dispatcher,
     app::Limits,
@@ -12,7 +12,8 @@ use coswitch_dispatcher::{
     protocol::{Order, Outcome as AppOutcome, PhaseKind, Report},
 };
 use coswitch_policies::{
-    Decision, Event as Happened, Incoming, JobId, Rank, Scheduler, SimTime, Start, SwitchId, TimerId, Turn,
+    Decision, Event as Happened, Incoming, JobId, Left, Rank, Rest, Scheduler, SimTime, SwitchId, TimerId,
+    Turn,
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -26,7 +27,7 @@ use super::{
     switch::{Next, Switching},
 };
 use crate::{
-    config::{Job, JobSet, Wait},
+    config::{Job, JobSet, Park, Wait},
     journal::{Event, JobMemory, JobOutcome, Phase, RunEvent, RunOutcome, VERSION},
 };
 
@@ -80,6 +81,7 @@ struct Executor<'a, F> {
     last_switch: SwitchId,
     running: BTreeSet<JobId>,
     measure: Measure,
+    park: DaemonPark,
     any_failed: bool,
     all_done: bool,
 }
@@ -93,8 +95,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
         events: F,
     ) -> anyhow::Result<Self> {
         let (settings, machines) = (&set.scheduler, &set.cluster);
-        let config = set.scheduler_config();
-        let capacity = coswitch_policies::Cluster::uniform(machines.nodes, machines.memory);
+        let (config, capacity) = (set.scheduler_config(), set.cluster());
         let mut arrivals: BTreeMap<SimTime, Vec<JobId>> = BTreeMap::new();
         for job in &set.jobs {
             arrivals.entry(job.arrival).or_default().push(job.id);
@@ -113,6 +114,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             last_switch: SwitchId(0),
             running: BTreeSet::new(),
             measure: Measure::default(),
+            park: if settings.park == Park::PageOut { DaemonPark::PageOut } else { DaemonPark::Criu },
             any_failed: false,
             all_done: false,
             jobs: BTreeMap::new(),
@@ -125,7 +127,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             nodes: machines.nodes,
             capacity: machines.memory,
             quantum: settings.quantum,
-            scheduler: Some(config),
+            scheduler: Some(executor.scheduler.config().clone()),
         });
         executor.jobs = set.jobs.into_iter().map(|job| (job.id, job)).collect();
         Ok(executor)
@@ -197,23 +199,30 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             }
             Decision::Switch(plan) => {
                 self.last_switch = plan.switch;
+                let parked = plan.outgoing.iter().filter(|outgoing| outgoing.rest == Rest::Parked);
                 self.tell(Event::SwitchStarted {
                     switch: plan.switch,
-                    outgoing: plan.outgoing.clone(),
+                    purpose: plan.purpose,
+                    order: plan.order,
+                    outgoing: plan.outgoing.iter().map(|outgoing| outgoing.job).collect(),
+                    parked: Some(parked.map(|outgoing| outgoing.job).collect()),
                     incoming: plan.incoming.iter().map(|incoming| incoming.job).collect(),
                 });
-                let mut switching = Switching::new(plan, self.now());
-                for job in &switching.plan.outgoing {
-                    self.running.remove(job);
-                    self.measure.pause(*job);
-                    if let Some(dispatcher) = self.dispatchers.get(job) {
-                        dispatcher.order(Order::Park);
-                    }
+                for outgoing in &plan.outgoing {
+                    self.running.remove(&outgoing.job);
+                    self.measure.pause(outgoing.job);
                 }
-                let next = switching.begin();
+                let mut switching = Switching::new(plan, self.now());
+                let (orders, next) = switching.begin(self.now());
                 self.switching = Some(switching);
+                self.give(orders);
                 self.go_on(next);
             }
+            Decision::Narrowed { rows, needed } => self.warn(format!(
+                "switching all sets would need slices of {:.0} s to stay within its share: only {rows} take turns until jobs end",
+                needed.as_secs_f64()
+            )),
+            Decision::Widened => self.warn("all sets take turns again".into()),
             Decision::SetTimer { timer, at } => drop(self.timers.insert((at, timer))),
             Decision::Abandon { job, failures } => {
                 self.warn(format!("{job} is given up: {failures} switches in a row failed because of it"));
@@ -234,17 +243,27 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
     fn go_on(&mut self, next: Next) {
         match next {
             Next::Wait => {}
-            Next::BringIn(incoming) => incoming.into_iter().for_each(|incoming| self.bring_in(incoming)),
+            Next::Go(orders, incoming) => {
+                self.give(orders);
+                incoming.into_iter().for_each(|incoming| self.bring_in(incoming));
+            }
             Next::Over(astray) => {
                 let Some(switching) = self.switching.take() else { return };
                 let moved: BTreeSet<JobId> =
                     switching.plan.incoming.iter().map(|incoming| incoming.job).collect();
                 let others_run = self.running.iter().any(|job| !moved.contains(job));
-                let switch = switching.plan.switch;
+                let (switch, restore) = (switching.plan.switch, switching.restore());
                 let exposed = switching.exposed(self.now(), others_run);
                 let (bytes_out, bytes_in) = (switching.bytes_out, switching.bytes_in);
-                let told = astray.clone();
-                self.tell(Event::SwitchEnded { switch, exposed, bytes_out, bytes_in, astray: told });
+                self.tell(Event::SwitchEnded {
+                    switch,
+                    restore,
+                    exposed,
+                    bytes_out,
+                    bytes_in,
+                    astray: astray.clone(),
+                });
+                self.schedule(Happened::SwitchTimed { switch, restore, exposed });
                 self.schedule(if astray.is_empty() {
                     Happened::SwitchDone { switch }
                 } else {
@@ -254,12 +273,18 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
         }
     }
 
-    fn bring_in(&mut self, Incoming { job, start, placement }: Incoming) {
-        if start == Start::Restore {
+    fn give(&self, orders: Vec<(JobId, Order)>) {
+        for (job, order) in orders {
             if let Some(dispatcher) = self.dispatchers.get(&job) {
-                dispatcher.order(Order::Restore);
+                dispatcher.order(order);
             }
-            return;
+        }
+    }
+
+    fn bring_in(&mut self, Incoming { job, start, placement }: Incoming) {
+        let order = self.switching.as_ref().map_or(Order::Restore, |switching| switching.call(start));
+        if order != Order::Launch {
+            return self.give(vec![(job, order)]);
         }
         self.tell(Event::JobLaunched { job, placement: placement.clone() });
         let spec = &self.jobs[&job];
@@ -274,7 +299,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             cwd: spec.cwd.clone(),
             output: self.options.out.join(&spec.name),
             wait: wait(spec.wait),
-            park: Park::Criu,
+            park: self.park,
         };
         let dispatcher =
             Dispatcher::start(job, launch, Limits::default(), self.cluster.clone(), self.reports.clone());
@@ -287,17 +312,18 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             Report::Running => {
                 self.running.insert(job);
                 self.tell(Event::JobRunning { job });
-                self.step(|switching| switching.on_done(job));
+                self.step(|switching, now| switching.on_done(now, job));
             }
-            Report::Parked | Report::Suspended => self.step(|switching| switching.on_done(job)),
+            Report::Parked | Report::Suspended => self.step(|switching, now| switching.on_done(now, job)),
             Report::StillRunning { reason } => {
                 self.running.insert(job);
-                self.warn(format!("{job} was not parked: {reason}"));
-                self.step(|switching| switching.on_stayed(job));
+                self.tell(Event::JobRunning { job });
+                self.warn(format!("{job} could not leave and runs on: {reason}"));
+                self.step(|switching, now| switching.on_stayed(now, job, Left::Active));
             }
             Report::StillSuspended { reason } => {
-                self.warn(format!("{job} was not parked and stays suspended: {reason}"));
-                self.step(|switching| switching.on_stayed(job));
+                self.warn(format!("{job} could not leave memory and is suspended: {reason}"));
+                self.step(|switching, now| switching.on_stayed(now, job, Left::Suspended));
             }
             Report::Ended(outcome) => self.on_ended(job, outcome),
             Report::Phase(phase) => self.on_phase(job, phase),
@@ -320,8 +346,9 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
         }
     }
 
-    fn step(&mut self, advance: impl FnOnce(&mut Switching) -> Next) {
-        if let Some(next) = self.switching.as_mut().map(advance) {
+    fn step(&mut self, advance: impl FnOnce(&mut Switching, SimTime) -> Next) {
+        let now = self.now();
+        if let Some(next) = self.switching.as_mut().map(|switching| advance(switching, now)) {
             self.go_on(next);
         }
     }
@@ -336,7 +363,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
         self.any_failed |= !outcome.is_success();
         self.tell(Event::JobFinished { job, outcome, last_output });
         self.schedule(happened);
-        self.step(|switching| switching.on_done(job));
+        self.step(|switching, now| switching.on_ended(now, job));
     }
 
     fn on_phase(&mut self, job: JobId, phase: coswitch_dispatcher::protocol::Phase) {

@@ -1,25 +1,40 @@
 //! One switch under way: which jobs have done their part, and how it ended. Bookkeeping only; the orders are given by
 //! [`super::execute`].
+//!
+//! ```text
+//!   Stop: all outgoing stop; those that leave memory at once are dumped ─▶ In: incoming come ─▶ over
+//!           │                         overlapped: the outgoing are dumped meanwhile ──┘
+//!           └ a job stayed: nobody comes in ─▶ over
+//! ```
 
 use std::{collections::BTreeSet, time::Duration};
 
-use coswitch_policies::{Astray, Bytes, Incoming, JobId, Left, SimTime, Start, SwitchPlan};
+use coswitch_dispatcher::protocol::Order;
+use coswitch_policies::{
+    Astray, Bytes, Incoming, JobId, Left, Outgoing, Purpose, Rest, SimTime, Start, SwitchOrder, SwitchPlan,
+};
 
 /// See the module's description.
 #[derive(Debug)]
 pub(super) struct Switching {
     pub(super) plan: SwitchPlan,
-    pub(super) began: SimTime,
+    began: SimTime,
     waiting: BTreeSet<JobId>,
+    /// Whoever has ended does nothing any more.
+    ended: BTreeSet<JobId>,
     stage: Stage,
     astray: Vec<Astray>,
+    /// When the incoming were ordered to come.
+    called: Option<SimTime>,
+    /// When the last of them was there.
+    came: Option<SimTime>,
     pub(super) bytes_out: Bytes,
     pub(super) bytes_in: Bytes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    Out,
+    Stop,
     In,
 }
 
@@ -28,111 +43,240 @@ enum Stage {
 pub(super) enum Next {
     /// Others are still at it.
     Wait,
-    /// Everything that had to leave has left: bring these in.
-    BringIn(Vec<Incoming>),
+    /// The outgoing have stopped: give these orders, and bring these in.
+    Go(Vec<(JobId, Order)>, Vec<Incoming>),
     /// The switch is over; these jobs are elsewhere than planned.
     Over(Vec<Astray>),
 }
 
 impl Switching {
     pub(super) fn new(plan: SwitchPlan, began: SimTime) -> Self {
-        let waiting = plan.outgoing.iter().copied().collect();
-        let (bytes_out, bytes_in) = (Bytes(0), Bytes(0));
-        Self { plan, began, waiting, stage: Stage::Out, astray: Vec::new(), bytes_out, bytes_in }
+        Self {
+            waiting: plan.outgoing.iter().map(|outgoing| outgoing.job).collect(),
+            plan,
+            began,
+            ended: BTreeSet::new(),
+            stage: Stage::Stop,
+            astray: Vec::new(),
+            called: None,
+            came: None,
+            bytes_out: Bytes(0),
+            bytes_in: Bytes(0),
+        }
     }
 
-    /// What is to be done at once: nothing may have to leave.
-    pub(super) fn begin(&mut self) -> Next {
-        self.next()
+    /// The first orders, and what is to be done at once where nobody has to stop.
+    pub(super) fn begin(&mut self, now: SimTime) -> (Vec<(JobId, Order)>, Next) {
+        let order = |outgoing: &Outgoing| {
+            let parks = outgoing.rest == Rest::Parked && !self.parks_meanwhile(outgoing);
+            (outgoing.job, if parks { Order::Park } else { Order::Suspend })
+        };
+        let orders = self.plan.outgoing.iter().map(order).collect();
+        (orders, self.next(now))
     }
 
-    /// The job is parked, or runs, as planned; or it has ended.
-    pub(super) fn on_done(&mut self, job: JobId) -> Next {
-        if self.waiting.remove(&job) { self.next() } else { Next::Wait }
+    /// Whether the job is dumped while others come in.
+    fn parks_meanwhile(&self, outgoing: &Outgoing) -> bool {
+        self.plan.order == SwitchOrder::Overlapped && outgoing.running && outgoing.rest == Rest::Parked
     }
 
-    /// The job could not be parked and runs on.
-    pub(super) fn on_stayed(&mut self, job: JobId) -> Next {
+    /// How an incoming job is to come; one that never ran is launched instead.
+    pub(super) fn call(&self, start: Start) -> Order {
+        match (start, self.plan.purpose) {
+            (Start::Launch, _) => Order::Launch,
+            (Start::Restore, Purpose::Turn) => Order::Restore,
+            (Start::Restore, Purpose::Ahead) => Order::Fetch,
+            (Start::Resume, _) => Order::Resume,
+        }
+    }
+
+    /// The job is over, wherever it was.
+    pub(super) fn on_ended(&mut self, now: SimTime, job: JobId) -> Next {
+        self.ended.insert(job);
+        self.on_done(now, job)
+    }
+
+    /// The job is suspended, parked, or runs, as planned.
+    pub(super) fn on_done(&mut self, now: SimTime, job: JobId) -> Next {
+        if self.waiting.remove(&job) { self.next(now) } else { Next::Wait }
+    }
+
+    /// The job could not leave.
+    pub(super) fn on_stayed(&mut self, now: SimTime, job: JobId, left: Left) -> Next {
         if !self.waiting.remove(&job) {
             return Next::Wait;
         }
-        self.astray.push(Astray { job, left: Left::Active });
-        self.next()
+        self.astray.push(Astray { job, left });
+        self.next(now)
     }
 
-    fn next(&mut self) -> Next {
-        if !self.waiting.is_empty() {
-            return Next::Wait;
+    fn next(&mut self, now: SimTime) -> Next {
+        let incoming = &self.plan.incoming;
+        if self.stage == Stage::In && !incoming.iter().any(|incoming| self.waiting.contains(&incoming.job)) {
+            self.came.get_or_insert(now);
         }
         match self.stage {
+            _ if !self.waiting.is_empty() => Next::Wait,
             Stage::In => Next::Over(std::mem::take(&mut self.astray)),
             // A job that did not leave still holds its memory: nobody may come in.
-            Stage::Out if !self.astray.is_empty() => {
-                self.astray.extend(self.plan.incoming.iter().map(|incoming| Astray {
-                    job: incoming.job,
-                    left: if incoming.start == Start::Launch { Left::Unlaunched } else { Left::Parked },
-                }));
-                Next::Over(std::mem::take(&mut self.astray))
+            Stage::Stop if !self.astray.is_empty() => {
+                let stay = incoming
+                    .iter()
+                    .map(|incoming| Astray { job: incoming.job, left: left_by(incoming.start) });
+                let meanwhile = self.plan.outgoing.iter().filter(|outgoing| self.parks_meanwhile(outgoing));
+                let stopped = meanwhile.map(|outgoing| Astray { job: outgoing.job, left: Left::Suspended });
+                let named: BTreeSet<JobId> = self.astray.iter().map(|astray| astray.job).collect();
+                let others: Vec<Astray> =
+                    stay.chain(stopped).filter(|astray| !named.contains(&astray.job)).collect();
+                Next::Over([std::mem::take(&mut self.astray), others].concat())
             }
-            Stage::Out => {
+            Stage::Stop => {
                 self.stage = Stage::In;
-                self.waiting = self.plan.incoming.iter().map(|incoming| incoming.job).collect();
-                if self.waiting.is_empty() { self.next() } else { Next::BringIn(self.plan.incoming.clone()) }
+                self.called = Some(now);
+                let lives = |job: &JobId| !self.ended.contains(job);
+                let meanwhile = self.plan.outgoing.iter().filter(|outgoing| self.parks_meanwhile(outgoing));
+                let parked: Vec<JobId> = meanwhile.map(|outgoing| outgoing.job).filter(lives).collect();
+                let mut incoming = incoming.clone();
+                incoming.retain(|incoming| lives(&incoming.job));
+                self.waiting =
+                    incoming.iter().map(|incoming| incoming.job).chain(parked.iter().copied()).collect();
+                if self.waiting.is_empty() {
+                    return self.next(now);
+                }
+                Next::Go(parked.into_iter().map(|job| (job, Order::Park)).collect(), incoming)
             }
         }
     }
 
     /// How long nobody computed because of the switch; nothing where others ran on meanwhile.
     pub(super) fn exposed(&self, now: SimTime, others_run: bool) -> Duration {
-        if others_run { Duration::ZERO } else { now.since(self.began) }
+        if others_run || self.plan.purpose == Purpose::Ahead {
+            return Duration::ZERO;
+        }
+        self.came.unwrap_or(now).since(self.began)
+    }
+
+    /// How long the restores took.
+    pub(super) fn restore(&self) -> Option<Duration> {
+        let restores = self.plan.incoming.iter().any(|incoming| incoming.start == Start::Restore);
+        let (called, came) = (self.called?, self.came?);
+        (restores && self.astray.is_empty()).then(|| came.since(called))
+    }
+}
+
+/// Where a job is that was to come in so and did not.
+fn left_by(start: Start) -> Left {
+    match start {
+        Start::Launch => Left::Unlaunched,
+        Start::Restore => Left::Parked,
+        Start::Resume => Left::Suspended,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use coswitch_policies::{Placement, SlotId, SwitchId, SwitchOrder};
+    use coswitch_policies::{Placement, SlotId, SwitchId};
 
     use super::*;
 
-    fn switching(outgoing: &[u32], incoming: &[(u32, Start)]) -> Switching {
+    const NOW: SimTime = SimTime(0);
+
+    fn out(job: u32, running: bool, rest: Rest) -> Outgoing {
+        Outgoing { job: JobId(job), running, rest }
+    }
+
+    fn switching(outgoing: &[Outgoing], incoming: &[(u32, Start)], order: SwitchOrder) -> Switching {
+        let comes = |(job, start): &(u32, Start)| Incoming {
+            job: JobId(*job),
+            start: *start,
+            placement: Placement::default(),
+        };
         let plan = SwitchPlan {
             switch: SwitchId(0),
             slot: SlotId(0),
-            outgoing: outgoing.iter().copied().map(JobId).collect(),
-            incoming: incoming
-                .iter()
-                .map(|(job, start)| Incoming {
-                    job: JobId(*job),
-                    start: *start,
-                    placement: Placement::default(),
-                })
-                .collect(),
-            order: SwitchOrder::Sequential,
+            purpose: Purpose::Turn,
+            outgoing: outgoing.to_vec(),
+            incoming: incoming.iter().map(comes).collect(),
+            order,
         };
-        Switching::new(plan, SimTime(0))
+        Switching::new(plan, NOW)
     }
 
     #[test]
     fn nobody_comes_in_before_everybody_has_left() {
-        let mut switch = switching(&[1, 2], &[(3, Start::Restore)]);
-        assert_eq!(switch.begin(), Next::Wait);
-        assert_eq!(switch.on_done(JobId(1)), Next::Wait);
-        assert!(matches!(switch.on_done(JobId(2)), Next::BringIn(jobs) if jobs.len() == 1));
-        assert_eq!(switch.on_done(JobId(3)), Next::Over(vec![]));
+        let outgoing = [out(1, true, Rest::Parked), out(2, false, Rest::Parked)];
+        let mut switch = switching(&outgoing, &[(3, Start::Restore)], SwitchOrder::Sequential);
+        let (orders, next) = switch.begin(NOW);
+        assert_eq!(orders, [(JobId(1), Order::Park), (JobId(2), Order::Park)]);
+        assert_eq!((next, switch.on_done(NOW, JobId(1))), (Next::Wait, Next::Wait));
+        assert!(matches!(switch.on_done(NOW, JobId(2)), Next::Go(_, jobs) if jobs.len() == 1));
+        assert_eq!(switch.on_done(NOW, JobId(3)), Next::Over(vec![]));
+    }
+
+    #[test]
+    fn overlapped_jobs_stop_first_and_are_dumped_while_others_come() {
+        let mut switch =
+            switching(&[out(1, true, Rest::Parked)], &[(3, Start::Restore)], SwitchOrder::Overlapped);
+        assert_eq!(switch.begin(NOW), (vec![(JobId(1), Order::Suspend)], Next::Wait));
+        let Next::Go(orders, incoming) = switch.on_done(NOW, JobId(1)) else { panic!("it goes on") };
+        assert_eq!((orders, incoming.len()), (vec![(JobId(1), Order::Park)], 1));
+        let second = Duration::from_secs(1);
+        assert_eq!(switch.on_done(SimTime::from(second), JobId(3)), Next::Wait);
+        assert_eq!(
+            switch.exposed(SimTime::from(2 * second), false),
+            second,
+            "what is dumped later is hidden"
+        );
+        let stuck = Astray { job: JobId(1), left: Left::Suspended };
+        assert_eq!(
+            switch.on_stayed(SimTime::from(2 * second), JobId(1), Left::Suspended),
+            Next::Over(vec![stuck])
+        );
+    }
+
+    #[test]
+    fn jobs_that_end_at_any_time_are_not_waited_for() {
+        for order in [SwitchOrder::Sequential, SwitchOrder::Overlapped] {
+            for ends in 0..3 {
+                for early in [false, true] {
+                    let outgoing = [out(0, true, Rest::Parked), out(1, true, Rest::Parked)];
+                    let mut switch = switching(&outgoing, &[(2, Start::Restore)], order);
+                    let mut nexts = vec![switch.begin(NOW).1];
+                    nexts.extend(early.then(|| switch.on_ended(NOW, JobId(ends))));
+                    // Whoever was given an order and lives carries it out.
+                    for _ in 0..2 {
+                        for job in (0..3).map(JobId).filter(|job| !early || job.0 != ends) {
+                            nexts.push(switch.on_done(NOW, job));
+                        }
+                        nexts.push(switch.on_ended(NOW, JobId(ends)));
+                    }
+                    assert!(nexts.contains(&Next::Over(vec![])), "{order:?} {ends} {early}: {nexts:?}");
+                }
+            }
+        }
     }
 
     #[test]
     fn a_job_that_stays_keeps_the_others_out() {
-        let mut switch = switching(&[1], &[(3, Start::Restore), (4, Start::Launch)]);
+        let incoming = [(3, Start::Restore), (4, Start::Launch), (5, Start::Resume)];
+        let mut switch = switching(&[out(1, true, Rest::Parked)], &incoming, SwitchOrder::Sequential);
         let astray = |job, left| Astray { job: JobId(job), left };
-        let expected = vec![astray(1, Left::Active), astray(3, Left::Parked), astray(4, Left::Unlaunched)];
-        assert_eq!(switch.on_stayed(JobId(1)), Next::Over(expected));
+        let expected = vec![
+            astray(1, Left::Active),
+            astray(3, Left::Parked),
+            astray(4, Left::Unlaunched),
+            astray(5, Left::Suspended),
+        ];
+        assert_eq!(switch.on_stayed(NOW, JobId(1), Left::Active), Next::Over(expected));
     }
 
     #[test]
     fn an_activation_begins_with_bringing_in_and_an_empty_switch_is_over_at_once() {
-        assert!(matches!(switching(&[], &[(3, Start::Launch)]).begin(), Next::BringIn(_)));
-        assert_eq!(switching(&[], &[]).begin(), Next::Over(vec![]));
-        assert_eq!(switching(&[1], &[]).on_done(JobId(1)), Next::Over(vec![]));
+        let order = SwitchOrder::Sequential;
+        assert!(matches!(switching(&[], &[(3, Start::Launch)], order).begin(NOW).1, Next::Go(..)));
+        assert_eq!(switching(&[], &[], order).begin(NOW).1, Next::Over(vec![]));
+        let mut stops = switching(&[out(1, true, Rest::Suspended)], &[], order);
+        assert_eq!(stops.begin(NOW).0, [(JobId(1), Order::Suspend)]);
+        assert_eq!(stops.on_done(NOW, JobId(1)), Next::Over(vec![]));
     }
 }

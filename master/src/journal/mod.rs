@@ -8,8 +8,8 @@ mod file;
 use std::{fmt, time::Duration};
 
 use coswitch_policies::{
-    Astray, Bytes, JobId, NodeId, Placement, Policy, SchedulerConfig, SimTime, SlotId, SwitchId,
-    packing::pairing::Communication,
+    Astray, Bytes, JobId, NodeId, Placement, Policy, Purpose, SchedulerConfig, SimTime, SlotId, SwitchId,
+    SwitchOrder, packing::pairing::Communication,
 };
 use serde::{Deserialize, Serialize};
 
@@ -93,12 +93,21 @@ pub enum Event {
         /// When the turn ends; open where no other slot waits.
         ends: Option<SimTime>,
     },
-    /// A switch began. Until it ends the jobs of both sets do not run.
+    /// A switch began. Until it ends the jobs of both sets do not run, unless it is carried out beside a turn.
     SwitchStarted {
         /// The switch.
         switch: SwitchId,
-        /// The jobs that leave memory.
+        /// What it is for.
+        #[serde(default)]
+        purpose: Purpose,
+        /// In which order its steps are done.
+        #[serde(default)]
+        order: SwitchOrder,
+        /// The jobs that stop, or were suspended and leave memory.
         outgoing: Vec<JobId>,
+        /// Those of them that leave memory; all, where it is not told.
+        #[serde(default)]
+        parked: Option<Vec<JobId>>,
         /// The jobs that come in.
         incoming: Vec<JobId>,
     },
@@ -143,6 +152,9 @@ pub enum Event {
     SwitchEnded {
         /// The switch.
         switch: SwitchId,
+        /// How long its restores took, where all went well.
+        #[serde(default)]
+        restore: Option<Duration>,
         /// How long no job of the run could compute because of it.
         exposed: Duration,
         /// Written by dumps.

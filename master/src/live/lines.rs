@@ -18,7 +18,7 @@ pub(crate) fn tell(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<Stri
             let until = ends.map_or_else(String::new, |ends| format!(", {} to go", seconds(ends.since(*at))));
             format!("{slot} runs: {}{until}", view.names(jobs))
         }
-        Event::SwitchStarted { switch, outgoing, incoming } => {
+        Event::SwitchStarted { switch, outgoing, incoming, .. } => {
             format!("{switch}: out {}; in {}", view.names(outgoing), view.names(incoming))
         }
         Event::PhaseDone {

@@ -87,6 +87,8 @@ pub(crate) enum JobState {
     Running,
     /// It is on its way out of memory.
     Leaving,
+    /// It is in memory and waits for its turn.
+    Suspended,
     /// It has images and no processes.
     Parked,
     /// It ended.
@@ -101,6 +103,7 @@ impl JobState {
             Self::Entering => "entering",
             Self::Running => "running",
             Self::Leaving => "leaving",
+            Self::Suspended => "suspended",
             Self::Parked => "parked",
             Self::Ended(JobOutcome::Exit(0)) => "done",
             Self::Ended(_) => "FAILED",
@@ -122,13 +125,23 @@ impl View {
             Event::SlotStarted { slot, jobs, .. } => {
                 self.slot = Some(SlotView { slot: *slot, jobs: jobs.clone() });
             }
-            Event::SwitchStarted { outgoing, incoming, .. } => {
-                outgoing.iter().for_each(|job| self.moves(*job, JobState::Leaving));
+            Event::SwitchStarted { outgoing, parked, incoming, .. } => {
+                let parks = |job: &JobId| parked.as_ref().is_none_or(|parked| parked.contains(job));
+                let state = |job| if parks(job) { JobState::Leaving } else { JobState::Suspended };
+                outgoing.iter().for_each(|job| self.moves(*job, state(job)));
                 incoming.iter().for_each(|job| self.moves(*job, JobState::Entering));
                 outgoing.iter().chain(incoming).for_each(|job| self.job(*job).moved = Moved::default());
                 self.switch = Some([outgoing.clone(), incoming.clone()]);
             }
-            Event::SwitchEnded { .. } => self.switch = None,
+            Event::SwitchEnded { .. } => {
+                let [_, incoming] = self.switch.take().unwrap_or_default();
+                // Brought in ahead of its turn.
+                for job in incoming {
+                    if self.job(job).state == JobState::Entering {
+                        self.moves(job, JobState::Suspended);
+                    }
+                }
+            }
             Event::PhaseDone { job, phase: Phase::Dump | Phase::Restore, began, ended, bytes, .. } => {
                 let job = self.job(*job);
                 job.moved = job.moved.and(*bytes, ended.since(*began));
@@ -204,6 +217,8 @@ impl JobView {
 
 #[cfg(test)]
 mod tests {
+    use coswitch_policies::{Purpose, SwitchOrder};
+
     use super::*;
     use coswitch_policies::{SimTime, SwitchId};
 
@@ -216,7 +231,14 @@ mod tests {
     }
 
     fn leaving() -> Event {
-        Event::SwitchStarted { switch: SwitchId(1), outgoing: vec![A], incoming: vec![] }
+        Event::SwitchStarted {
+            switch: SwitchId(1),
+            purpose: Purpose::Turn,
+            order: SwitchOrder::Sequential,
+            outgoing: vec![A],
+            parked: Some(vec![A]),
+            incoming: vec![],
+        }
     }
 
     fn released() -> Event {
@@ -237,8 +259,9 @@ mod tests {
     fn a_switch_under_way_is_told_until_it_ends() {
         let view = after(vec![leaving(), Event::JobRunning { job: JobId(5) }]);
         assert_eq!(view.headline(), "switching: out job-0; in -");
-        let (switch, exposed, bytes) = (SwitchId(1), Duration::ZERO, Bytes(0));
-        let ended = Event::SwitchEnded { switch, exposed, bytes_out: bytes, bytes_in: bytes, astray: vec![] };
+        let (switch, exposed, bytes_out, bytes_in) = (SwitchId(1), Duration::ZERO, Bytes(0), Bytes(0));
+        let (restore, astray) = (None, vec![]);
+        let ended = Event::SwitchEnded { switch, restore, exposed, bytes_out, bytes_in, astray };
         let slot = Event::SlotStarted { slot: SlotId(2), jobs: vec![A], ends: None };
         assert_eq!(after(vec![leaving(), ended, slot]).headline(), "slot-2 runs: job-0");
     }

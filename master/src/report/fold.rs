@@ -6,7 +6,7 @@ use std::{
 };
 
 use coswitch_policies::{
-    Bytes, JobId, NodeId, Policy, SimTime, SwitchId,
+    Bytes, JobId, NodeId, Policy, Purpose, SimTime, SwitchId, SwitchOrder,
     metrics::{self, Metrics, RunTimes, Span},
 };
 
@@ -34,10 +34,14 @@ struct Folder {
     began: BTreeMap<SwitchId, SwitchBegan>,
     exposed: Vec<Span>,
     switches: u32,
+    /// What the scheduler was asked for.
+    asked: SwitchOrder,
+    fallbacks: u32,
     bytes_out: Bytes,
     bytes_in: Bytes,
     memory: BTreeMap<NodeId, (Bytes, u32)>,
     phases: BTreeMap<Phase, PhaseTotal>,
+    steps: Vec<(Phase, Span)>,
     warnings: Vec<String>,
 }
 
@@ -72,7 +76,8 @@ impl JobSoFar {
 impl Folder {
     fn on_event(&mut self, at: SimTime, event: &Event) {
         match event {
-            Event::RunStarted { run, name, policy, nodes, capacity, .. } => {
+            Event::RunStarted { run, name, policy, nodes, capacity, scheduler, .. } => {
+                self.asked = scheduler.as_ref().map(|config| config.switching).unwrap_or_default();
                 (self.run, self.name) = (run.clone(), name.clone());
                 (self.policy, self.nodes, self.capacity) = (Some(*policy), *nodes, *capacity);
             }
@@ -87,8 +92,11 @@ impl Folder {
             Event::JobRunning { job } => {
                 self.jobs.entry(*job).or_default().running_since.get_or_insert(at);
             }
-            Event::SwitchStarted { switch, outgoing, .. } => {
-                self.began.insert(*switch, SwitchBegan { at, takes_out: !outgoing.is_empty() });
+            Event::SwitchStarted { switch, purpose, order, outgoing, parked, incoming } => {
+                let takes_out = *purpose == Purpose::Turn && outgoing.iter().any(|job| self.runs(*job));
+                let moves = parked.as_ref().is_some_and(|parked| !parked.is_empty()) && !incoming.is_empty();
+                self.fallbacks += u32::from(takes_out && moves && *order != self.asked);
+                self.began.insert(*switch, SwitchBegan { at, takes_out });
                 for job in outgoing {
                     self.jobs.entry(*job).or_default().stops(at);
                 }
@@ -100,6 +108,7 @@ impl Folder {
                 total.total += span;
                 total.longest = total.longest.max(span);
                 total.bytes = total.bytes.saturating_add(*bytes);
+                self.steps.push((*phase, Span { from: *began, to: *ended }));
                 if *phase == Phase::Restore {
                     self.jobs.entry(*job).or_default().restored_by.insert(*switch);
                 }
@@ -134,7 +143,31 @@ impl Folder {
         }
     }
 
-    fn finish(self) -> Report {
+    /// A step is hidden while some job computes.
+    fn tell_hidden_from_exposed(&mut self) {
+        let mut busy: Vec<Span> = self.jobs.values().flat_map(|job| job.active.iter().copied()).collect();
+        busy.sort_by_key(|span| span.from);
+        let mut merged: Vec<Span> = Vec::new();
+        for span in busy {
+            match merged.last_mut().filter(|last| span.from <= last.to) {
+                Some(last) => last.to = last.to.max(span.to),
+                None => merged.push(span),
+            }
+        }
+        for (phase, step) in &self.steps {
+            let first = merged.partition_point(|span| span.to <= step.from);
+            let during = merged[first..].iter().take_while(|span| span.from < step.to);
+            let hidden = during.map(|span| span.to.min(step.to).since(span.from.max(step.from)));
+            self.phases.get_mut(phase).expect("it has steps").hidden += hidden.sum::<Duration>();
+        }
+    }
+
+    fn runs(&self, job: JobId) -> bool {
+        self.jobs.get(&job).is_some_and(|job| job.running_since.is_some())
+    }
+
+    fn finish(mut self) -> Report {
+        self.tell_hidden_from_exposed();
         let metrics = metrics::measure(&self.times(), metrics::SLOWDOWN_FLOOR);
         Report {
             set: self.set(&metrics),
@@ -172,6 +205,7 @@ impl Folder {
             makespan: metrics.makespan,
             utilisation: metrics.utilisation,
             switches: self.switches,
+            fallbacks: self.fallbacks,
             exposed: metrics.exposed,
             overhead: metrics.overhead,
             bytes_out: self.bytes_out,
@@ -238,20 +272,19 @@ mod tests {
     fn switch(number: u32, outgoing: &[JobId], incoming: &[JobId]) -> Event {
         Event::SwitchStarted {
             switch: SwitchId(number),
+            purpose: Purpose::Turn,
+            order: SwitchOrder::Sequential,
             outgoing: outgoing.into(),
+            parked: None,
             incoming: incoming.into(),
         }
     }
 
     fn switched(number: u32, exposed: u64, mib: u64) -> Event {
         let (switch, exposed) = (SwitchId(number), Duration::from_secs(exposed));
-        Event::SwitchEnded {
-            switch,
-            exposed,
-            bytes_out: Bytes::mib(mib),
-            bytes_in: Bytes::mib(mib),
-            astray: Vec::new(),
-        }
+        let bytes = Bytes::mib(mib);
+        let (restore, astray) = (None, Vec::new());
+        Event::SwitchEnded { switch, restore, exposed, bytes_out: bytes, bytes_in: bytes, astray }
     }
 
     fn finished(job: JobId) -> Event {
@@ -314,6 +347,17 @@ mod tests {
         assert_eq!((set.switches, set.exposed.as_secs(), set.makespan.as_secs()), (2, 4, 30));
         assert!((set.relative_makespan.unwrap() - 30.0 / 25.0).abs() < 1e-12);
         assert_eq!(set.memory_total, Bytes::mib(1200));
+    }
+
+    #[test]
+    fn a_step_is_hidden_while_somebody_computes() {
+        let (switch, job, node, bytes) = (SwitchId(0), A, NodeId(0), Bytes(0));
+        let seconds = |n| SimTime::from(Duration::from_secs(n));
+        let (began, ended, phase) = (seconds(8), seconds(24), Phase::Seal);
+        let mut events = two_jobs_in_turn();
+        events.insert(15, at(24, Event::PhaseDone { switch, job, node, phase, began, ended, bytes }));
+        let seal = fold(&events).phases[&Phase::Seal].clone();
+        assert_eq!((seal.total.as_secs(), seal.hidden.as_secs()), (16, 2 + 11));
     }
 
     #[test]

@@ -92,8 +92,10 @@ pub struct SetReport {
     pub makespan: Duration,
     /// Node time with a job running.
     pub utilisation: f64,
-    /// Switches that took a set out of memory.
+    /// Switches that stopped a set.
     pub switches: u32,
+    /// Those of them that were sequential because memory did not hold both sets.
+    pub fallbacks: u32,
     /// Time exposed by them.
     #[serde(rename = "exposed_s", serialize_with = "seconds")]
     pub exposed: Duration,
@@ -144,6 +146,9 @@ pub struct PhaseTotal {
     /// The longest.
     #[serde(rename = "longest_s", serialize_with = "seconds")]
     pub longest: Duration,
+    /// How much of it was hidden: some job computed meanwhile.
+    #[serde(rename = "hidden_s", serialize_with = "seconds")]
+    pub hidden: Duration,
     /// What was moved.
     pub bytes: Bytes,
 }

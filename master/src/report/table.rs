@@ -16,6 +16,9 @@ impl Answer for Report {
         writeln!(out, "{}: policy {policy}, {} nodes of {}", self.name, self.nodes, self.capacity)?;
         writeln!(out, "{}\n", jobs_table(&self.jobs))?;
         writeln!(out, "{}", set_table(self))?;
+        if !self.phases.is_empty() {
+            writeln!(out, "\n{}", steps_table(self))?;
+        }
         for job in self.jobs.iter().filter(|job| !job.last_output.is_empty()) {
             writeln!(out, "\nlast output of {}:\n{}", job.name, indented(&job.last_output))?;
         }
@@ -87,7 +90,11 @@ fn set_table(report: &Report) -> Table {
     let of_ended = |text: String| if has_ended { text } else { none() };
     row("makespan", of_ended(seconds(set.makespan)));
     row("utilisation", of_ended(percent(set.utilisation)));
-    row("switches", set.switches.to_string());
+    let fallbacks = match set.fallbacks {
+        0 => String::new(),
+        n => format!(", {n} of them sequential: memory did not hold both sets"),
+    };
+    row("switches", format!("{}{fallbacks}", set.switches));
     row("moved", format!("{} out, {} in", set.bytes_out, set.bytes_in));
     row("exposed", format!("{} ({} of the makespan)", seconds(set.exposed), of_ended(percent(set.overhead))));
     row("relative makespan", optional(set.relative_makespan));
@@ -96,6 +103,26 @@ fn set_table(report: &Report) -> Table {
     row("job memory", format!("{} on nodes of {}", set.memory_total, report.capacity));
     for memory in &report.memory {
         row(&format!("memory peak {}", memory.node), peak(memory));
+    }
+    table
+}
+
+/// What switches did, each step on each node counted by itself.
+fn steps_table(report: &Report) -> Table {
+    let mut table = table();
+    let titles = ["times", "in all", "longest", "hidden", "moved"].into_iter().map(right);
+    table.set_header(std::iter::once(Cell::new("step")).chain(titles));
+    for (phase, total) in &report.phases {
+        let share = total.hidden.as_secs_f64() / total.total.as_secs_f64().max(f64::MIN_POSITIVE);
+        let moved = if total.bytes.0 > 0 { total.bytes.to_string() } else { none() };
+        table.add_row([
+            Cell::new(phase.doing()),
+            right(total.count),
+            right(seconds(total.total)),
+            right(seconds(total.longest)),
+            right(percent(share)),
+            right(moved),
+        ]);
     }
     table
 }

@@ -35,12 +35,13 @@ impl Misfortune {
         self.seed.chance(self.faults.crash)
     }
 
-    /// Those of `outgoing` that could not be dumped.
-    pub(crate) fn dumps(&mut self, outgoing: &[JobId]) -> Vec<Astray> {
+    /// Those of `leaving` that could not be dumped; some of them run on.
+    pub(crate) fn dumps(&mut self, leaving: &[JobId], runs_on: impl Fn(JobId) -> bool) -> Vec<Astray> {
         let mut astray = Vec::new();
-        for &job in outgoing {
+        for &job in leaving {
             if self.seed.chance(self.faults.dump) {
-                let left = if self.seed.chance(self.faults.lost) { Left::Lost } else { Left::Active };
+                let stays = if runs_on(job) { Left::Active } else { Left::Suspended };
+                let left = if self.seed.chance(self.faults.lost) { Left::Lost } else { stays };
                 astray.push(Astray { job, left });
             }
         }
@@ -50,7 +51,7 @@ impl Misfortune {
     /// Those that could not be brought in.
     pub(crate) fn restores(&mut self, plan: &SwitchPlan) -> Vec<Astray> {
         let mut astray = Vec::new();
-        for incoming in &plan.incoming {
+        for incoming in plan.incoming.iter().filter(|incoming| incoming.start != Start::Resume) {
             if self.seed.chance(self.faults.restore) {
                 let left =
                     if self.seed.chance(self.faults.lost) { Left::Lost } else { left_by(incoming.start) };
@@ -66,5 +67,6 @@ pub(crate) const fn left_by(start: Start) -> Left {
     match start {
         Start::Launch => Left::Unlaunched,
         Start::Restore => Left::Parked,
+        Start::Resume => Left::Suspended,
     }
 }

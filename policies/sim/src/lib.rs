@@ -12,7 +12,6 @@
 //! | [`stats`], [`study`] | confidence intervals; many seeds on several threads |
 //! | [`draw`] | distributions by seed |
 //! | `cost` | how long things take, also fitted from measured runs |
-//! | `resident` | in which order jobs leave and come, and who stays in memory |
 //! | `faults` | what goes wrong, by seed |
 //! | `world` | where every job is and how far it got; who uses which memory |
 //! | `nodes` | what each node holds and how slowly its jobs run, kept as it changes |
@@ -26,7 +25,6 @@ pub mod local;
 mod nodes;
 pub mod picture;
 mod report;
-mod resident;
 mod run;
 mod seed;
 pub mod space;
@@ -39,7 +37,6 @@ mod world;
 pub use cost::{CostFile, CostFileError, CostModel, CostStep, Moving, Sample, Transfer};
 pub use faults::Faults;
 pub use report::{SimReport, Step};
-pub use resident::{Carrying, Order};
 pub use run::{SimError, simulate, simulate_telling};
 pub use seed::Seed;
 pub use workload::{SimJob, WorkloadShape, random_workload};

@@ -103,11 +103,6 @@ impl Nodes {
         paces.fold(Slowdown::NONE, Slowdown::max)
     }
 
-    /// What working sets take of a node now.
-    pub(crate) fn memory(&self) -> impl Iterator<Item = Bytes> + '_ {
-        self.nodes.iter().map(|node| node.memory)
-    }
-
     /// The most they took at any instant, by node.
     pub(crate) fn peaks(&self) -> Vec<Bytes> {
         self.nodes.iter().map(|node| node.peak).collect()

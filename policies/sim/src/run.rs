@@ -1,16 +1,15 @@
 //! The loop over time: feeds the scheduler what happens, carries out what it decides.
 //!
 //! A switch passes through three stages, as on real nodes: *flush*, in which the outgoing jobs still run and may even
-//! finish; *dump*, at whose end they are out of memory; *restore*, at whose end the incoming ones run, all together.
+//! finish; *dump*, at whose end those that leave memory are out of it; *restore*, at whose end the incoming ones run, all
+//! together. Overlapped, the last two are one. What happens beside a turn has no flush, and nobody runs at its end. What it costs
+//! the running jobs is not modelled.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_policies::{
-    Astray, Bytes, Cluster, ConfigError, Decision, Event, Incoming, JobId, JobSpec, Left, RejectReason,
-    Scheduler, SchedulerConfig, SimTime, Start, SwitchPlan, TimerId,
+    Astray, Bytes, Cluster, ConfigError, Decision, Event, Incoming, JobId, JobSpec, Left, Purpose,
+    RejectReason, Rest, Scheduler, SchedulerConfig, SimTime, Start, SwitchOrder, SwitchPlan, TimerId,
     metrics::{RunTimes, SLOWDOWN_FLOOR, Span, measure},
 };
 use thiserror::Error;
@@ -18,7 +17,6 @@ use thiserror::Error;
 use crate::{
     CostModel, Faults, SimJob, SimReport, Step,
     faults::{Misfortune, left_by},
-    resident::Order,
     world::{Ending, World},
 };
 
@@ -43,11 +41,16 @@ enum Due {
     Flushed(SwitchPlan),
     Dumped(SwitchPlan),
     Restored(SwitchPlan),
-    /// Prefetched: the incoming jobs run while the outgoing ones are dumped.
-    Early(SwitchPlan),
-    /// Dumped and restored side by side.
-    Swapped(SwitchPlan),
+    /// Overlapped: one of the two is over.
+    Half(SwitchPlan, Half),
     Ended(JobId),
+}
+
+/// Which half of an overlapped switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Half {
+    Dumps,
+    Restores,
 }
 
 /// How long the end of an abandoned job takes.
@@ -64,11 +67,10 @@ struct Simulation<'a> {
     next_due: u64,
     now: SimTime,
     done: bool,
-    /// Out of their turn and in memory, in the order of suspension; only with residency.
-    suspended: Vec<JobId>,
-    /// Being dumped by the switch under way.
-    leaving: Vec<JobId>,
-    turn_began: SimTime,
+    /// Of the overlapped switch under way: which half is over, and who is elsewhere than planned because of it.
+    half: Option<Vec<Astray>>,
+    /// How long the restores of the switch under way take.
+    restore: Option<Duration>,
     /// When nodes stopped running jobs for the switch under way.
     exposed_since: Option<SimTime>,
     report: SimReport,
@@ -140,9 +142,8 @@ impl<'a> Simulation<'a> {
             next_due: 0,
             now: SimTime::default(),
             done: true,
-            suspended: Vec::new(),
-            leaving: Vec::new(),
-            turn_began: SimTime::default(),
+            half: None,
+            restore: None,
             exposed_since: None,
             report: SimReport {
                 journal: Vec::new(),
@@ -220,8 +221,7 @@ impl<'a> Simulation<'a> {
             Due::Flushed(plan) => self.on_flushed(plan),
             Due::Dumped(plan) => self.on_dumped(plan),
             Due::Restored(plan) => self.on_restored(&plan),
-            Due::Early(plan) => self.on_early(&plan),
-            Due::Swapped(plan) => self.on_swapped(&plan),
+            Due::Half(plan, half) => self.on_half(&plan, half),
             Due::Ended(job) if self.world.is_ended(job) => {}
             Due::Ended(job) => {
                 self.world.end(job);
@@ -261,48 +261,35 @@ impl<'a> Simulation<'a> {
             | Decision::Queued { .. }
             | Decision::Moved(_)
             | Decision::SlotStarted(_)
-            | Decision::SlotChanged(_) => {}
+            | Decision::SlotChanged(_)
+            | Decision::Narrowed { .. }
+            | Decision::Widened => {}
         }
     }
 
     fn on_flushed(&mut self, plan: SwitchPlan) {
-        let out = self.living(&plan.outgoing);
-        out.iter().for_each(|job| self.world.freeze(*job));
-        self.exposed_since = (!plan.is_activation() || self.world.is_idle()).then_some(self.now);
-        let incoming = self.coming(&plan);
-        self.choose_who_leaves(out, &incoming);
-        let (most, all) = self.world.bytes_of(self.leaving.iter().copied());
+        let running = plan.outgoing.iter().filter(|outgoing| outgoing.running).map(|outgoing| outgoing.job);
+        for job in self.living(running) {
+            self.world.freeze(job);
+        }
+        let begins = plan.purpose == Purpose::Turn && (!plan.is_activation() || self.world.is_idle());
+        self.exposed_since = begins.then_some(self.now);
+        let (most, all) = self.world.bytes_of(self.leaving(&plan).into_iter());
         self.report.switches += u32::from(!plan.is_activation());
         self.report.bytes_out = self.report.bytes_out.saturating_add(all);
-        let dump = self.cost.dump.time(most);
-        let order = self.cost.carrying.order;
-        if order == Order::Sequential || plan.is_activation() || !self.world.holds_also(&incoming) {
-            return self.due(self.now.after(dump), Due::Dumped(plan));
+        let dumped = self.now.after(self.cost.dump.time(most));
+        if plan.order == SwitchOrder::Overlapped {
+            let restored = self.now.after(self.bring_in(&plan));
+            self.due(dumped, Due::Half(plan.clone(), Half::Dumps));
+            return self.due(restored, Due::Half(plan, Half::Restores));
         }
-        let restore = self.bring_in(&incoming);
-        let left = order.left_of(restore, self.now.since(self.turn_began));
-        if order == Order::Prefetch {
-            self.due(self.now.after(left), Due::Early(plan.clone()));
-        }
-        self.due(self.now.after(dump.max(left)), Due::Swapped(plan));
+        self.due(dumped, Due::Dumped(plan));
     }
 
-    /// Without residency all outgoing jobs leave; with it, those suspended last, as far as the incoming ones need room.
-    fn choose_who_leaves(&mut self, out: Vec<JobId>, incoming: &[Incoming]) {
-        if !self.cost.carrying.resident {
-            self.leaving = out;
-            return;
-        }
-        let comes = |job: &JobId| incoming.iter().any(|incoming| incoming.job == *job);
-        let mut suspended = self.living(&self.suspended);
-        suspended
-            .retain(|job| self.world.is_present(*job) && !self.world.is_running(*job) && !out.contains(job));
-        suspended.extend(out);
-        // Those that come stay on the list until they run: the switch may yet fail.
-        let candidates: Vec<JobId> = suspended.iter().copied().filter(|job| !comes(job)).collect();
-        self.leaving = self.world.evictions(&candidates, incoming);
-        suspended.retain(|job| !self.leaving.contains(job));
-        self.suspended = suspended;
+    /// Those that leave memory.
+    fn leaving(&self, plan: &SwitchPlan) -> Vec<JobId> {
+        let parked = plan.outgoing.iter().filter(|outgoing| outgoing.rest == Rest::Parked);
+        self.living(parked.map(|outgoing| outgoing.job))
     }
 
     /// Those of the plan that have not ended.
@@ -311,87 +298,98 @@ impl<'a> Simulation<'a> {
     }
 
     /// Takes memory for those that are not resident; says how long it takes until all could run.
-    fn bring_in(&mut self, incoming: &[Incoming]) -> Duration {
-        let absent: Vec<&Incoming> = incoming.iter().filter(|i| !self.world.is_present(i.job)).collect();
-        absent.iter().for_each(|i| self.world.enter(i.job, &i.placement));
-        let restored = absent.iter().filter(|i| i.start == Start::Restore).map(|i| i.job);
+    fn bring_in(&mut self, plan: &SwitchPlan) -> Duration {
+        let mut coming = self.coming(plan);
+        coming.retain(|incoming| incoming.start != Start::Resume);
+        coming.iter().for_each(|incoming| self.world.enter(incoming.job, &incoming.placement));
+        let restored = coming.iter().filter(|incoming| incoming.start == Start::Restore).map(|i| i.job);
         let (most, all) = self.world.bytes_of(restored);
         self.report.bytes_in = self.report.bytes_in.saturating_add(all);
-        let launches = absent.iter().any(|i| i.start == Start::Launch);
+        let launches = coming.iter().any(|incoming| incoming.start == Start::Launch);
         let launch = if launches { self.cost.launch } else { Duration::ZERO };
-        self.cost.restore.time(most).max(launch)
+        let restore = self.cost.restore.time(most);
+        self.restore = (most.0 > 0).then_some(restore);
+        restore.max(launch)
     }
 
     /// The dumps are over. Says who is elsewhere than planned because of a dump that failed.
     fn end_dumps(&mut self, plan: &SwitchPlan) -> Vec<Astray> {
-        let leaving = std::mem::take(&mut self.leaving);
-        let leaving = self.living(&leaving);
-        let outgoing: BTreeSet<JobId> = plan.outgoing.iter().copied().collect();
-        let planned: Vec<JobId> = leaving.iter().copied().filter(|job| outgoing.contains(job)).collect();
-        let mut astray = self.misfortune.dumps(&planned);
+        let leaving = self.leaving(plan);
+        let runs_on = |job: JobId| {
+            let ran = plan.outgoing.iter().any(|outgoing| outgoing.job == job && outgoing.running);
+            ran && plan.order == SwitchOrder::Sequential
+        };
+        let astray = self.misfortune.dumps(&leaving, runs_on);
         for job in leaving {
             match astray.iter().find(|astray| astray.job == job).map(|astray| astray.left) {
                 None => self.world.leave(job),
                 Some(Left::Lost) => self.lose(job),
-                Some(_) => self.world.thaw(job),
+                Some(Left::Active) => self.world.thaw(job),
+                Some(_) => {}
             }
-        }
-        if !astray.is_empty() {
-            let not_begun = plan.incoming.iter().map(|i| Astray { job: i.job, left: left_by(i.start) });
-            astray.extend(not_begun);
         }
         astray
     }
 
     fn on_dumped(&mut self, plan: SwitchPlan) {
-        let astray = self.end_dumps(&plan);
-        if !astray.is_empty() {
-            return self.end_switch(&plan, astray);
-        }
-        let restore = self.bring_in(&self.coming(&plan));
-        self.due(self.now.after(restore), Due::Restored(plan));
-    }
-
-    fn on_early(&mut self, plan: &SwitchPlan) {
-        let coming = self.coming(plan);
-        coming.iter().for_each(|incoming| self.world.thaw(incoming.job));
-        if let Some(from) = self.exposed_since.take() {
-            self.report.times.switches.push(Span { from, to: self.now });
-        }
-    }
-
-    fn on_swapped(&mut self, plan: &SwitchPlan) {
-        let astray = self.end_dumps(plan);
+        let mut astray = self.end_dumps(&plan);
         if astray.is_empty() {
-            return self.on_restored(plan);
+            let restore = self.bring_in(&plan);
+            return self.due(self.now.after(restore), Due::Restored(plan));
         }
-        for incoming in self.coming(plan) {
-            self.world.leave(incoming.job);
+        astray.extend(plan.incoming.iter().map(|i| Astray { job: i.job, left: left_by(i.start) }));
+        self.end_switch(&plan, astray);
+    }
+
+    fn on_half(&mut self, plan: &SwitchPlan, half: Half) {
+        let mut astray = match half {
+            Half::Dumps => self.end_dumps(plan),
+            Half::Restores => self.end_restores(plan),
+        };
+        match self.half.take() {
+            None => self.half = Some(astray),
+            Some(others) => {
+                astray.extend(others);
+                self.end_switch(plan, astray);
+            }
         }
-        self.end_switch(plan, astray);
     }
 
     fn on_restored(&mut self, plan: &SwitchPlan) {
+        let astray = self.end_restores(plan);
+        self.end_switch(plan, astray);
+    }
+
+    /// Who came runs, unless it came ahead of its turn. Says who is elsewhere than planned.
+    fn end_restores(&mut self, plan: &SwitchPlan) -> Vec<Astray> {
         let astray = self.misfortune.restores(plan);
         for job in plan.incoming.iter().map(|i| i.job) {
             let left = astray.iter().find(|astray| astray.job == job).map(|astray| astray.left);
             match left {
                 _ if self.world.is_ended(job) => {}
-                // Prefetched ones run already.
-                None if self.world.is_running(job) => {}
+                None if plan.purpose == Purpose::Ahead => {}
                 None => self.world.thaw(job),
                 Some(Left::Lost) => self.lose(job),
                 Some(_) => self.world.leave(job),
             }
         }
-        self.end_switch(plan, astray);
+        self.end_exposed(plan, astray.is_empty());
+        astray
+    }
+
+    /// The jobs that came run.
+    fn end_exposed(&mut self, plan: &SwitchPlan, all_came: bool) {
+        let exposed = self.exposed_since.take().map(|from| Span { from, to: self.now });
+        self.report.times.switches.extend(exposed);
+        let exposed = exposed.map_or(Duration::ZERO, |span| span.to.since(span.from));
+        let restore = self.restore.take().filter(|_| all_came);
+        self.feed(Event::SwitchTimed { switch: plan.switch, restore, exposed });
     }
 
     fn end_switch(&mut self, plan: &SwitchPlan, astray: Vec<Astray>) {
-        if let Some(from) = self.exposed_since.take() {
-            self.report.times.switches.push(Span { from, to: self.now });
+        if self.exposed_since.is_some() {
+            self.end_exposed(plan, false);
         }
-        self.turn_began = self.now;
         let switch = plan.switch;
         let event = if astray.is_empty() {
             Event::SwitchDone { switch }
@@ -406,8 +404,8 @@ impl<'a> Simulation<'a> {
         self.report.failed.push(job);
     }
 
-    fn living(&self, jobs: &[JobId]) -> Vec<JobId> {
-        jobs.iter().copied().filter(|job| !self.world.is_ended(*job)).collect()
+    fn living(&self, jobs: impl Iterator<Item = JobId>) -> Vec<JobId> {
+        jobs.filter(|job| !self.world.is_ended(*job)).collect()
     }
 
     fn finish(mut self) -> SimReport {

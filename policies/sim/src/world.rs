@@ -6,7 +6,7 @@ use std::{
 };
 
 use coswitch_policies::{
-    Bytes, Cluster, Communication, Incoming, JobId, JobSpec, NodeId, Placement, SimTime,
+    Bytes, Cluster, Communication, JobId, JobSpec, NodeId, Placement, SimTime,
     metrics::{JobTimes, Span},
 };
 
@@ -14,7 +14,6 @@ use crate::{
     SimJob,
     cost::{CostModel, Slowdown},
     nodes::Nodes,
-    resident,
 };
 
 /// Where a job is. Only `Running` progresses; `Running` and `Frozen` take memory.
@@ -54,7 +53,6 @@ pub(crate) enum Ending {
 
 /// All jobs on the cluster.
 pub(crate) struct World {
-    cluster: Cluster,
     nodes: Nodes,
     lives: BTreeMap<JobId, Life>,
     /// Those that take memory.
@@ -69,8 +67,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(cluster: Cluster, cost: CostModel) -> Self {
         Self {
-            nodes: Nodes::new(cluster.clone(), cost),
-            cluster,
+            nodes: Nodes::new(cluster, cost),
             lives: BTreeMap::new(),
             present: BTreeSet::new(),
             ends: BTreeSet::new(),
@@ -189,11 +186,6 @@ impl World {
         }
     }
 
-    /// Whether the job progresses.
-    pub(crate) fn is_running(&self, job: JobId) -> bool {
-        matches!(self.lives[&job].place, Place::Running { .. })
-    }
-
     /// Whether any job runs.
     pub(crate) fn is_idle(&self) -> bool {
         self.ends.is_empty() && self.thawed.is_empty()
@@ -219,45 +211,6 @@ impl World {
     /// What was measured of the jobs that ended.
     pub(crate) fn times(&self) -> Vec<JobTimes> {
         self.lives.values().filter_map(Life::times).collect()
-    }
-
-    /// Of `candidates`, the last first, those that must leave so that `incoming` (where it is not here already) fits beside what
-    /// stays. See [`crate::resident`].
-    pub(crate) fn evictions(&self, candidates: &[JobId], incoming: &[Incoming]) -> Vec<JobId> {
-        let mut excess = self.excess(incoming);
-        let of = |job: JobId| {
-            let life = &self.lives[&job];
-            life.placement
-                .blocks()
-                .iter()
-                .map(|block| (block.node, life.spec.memory_of(block.ranks).0))
-                .collect()
-        };
-        resident::evictions(candidates, &mut excess, of)
-    }
-
-    /// Whether `incoming` fits beside all that is here.
-    pub(crate) fn holds_also(&self, incoming: &[Incoming]) -> bool {
-        self.excess(incoming).iter().all(|excess| *excess <= 0)
-    }
-
-    /// Whether the job takes memory.
-    pub(crate) fn is_present(&self, job: JobId) -> bool {
-        self.present.contains(&job)
-    }
-
-    /// By node, how many bytes too many there were with `incoming` beside all that is here.
-    fn excess(&self, incoming: &[Incoming]) -> Vec<i128> {
-        let both = self.nodes.memory().zip(self.cluster.nodes());
-        let mut excess: Vec<i128> =
-            both.map(|(used, (_, has))| i128::from(used.0) - i128::from(has.0)).collect();
-        for incoming in incoming.iter().filter(|incoming| !self.is_present(incoming.job)) {
-            let spec = &self.lives[&incoming.job].spec;
-            for block in incoming.placement.blocks() {
-                excess[block.node.0 as usize] += i128::from(spec.memory_of(block.ranks).0);
-            }
-        }
-        excess
     }
 
     fn life(&mut self, job: JobId) -> &mut Life {

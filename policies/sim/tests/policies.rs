@@ -2,15 +2,17 @@
 
 use std::{fmt::Write, time::Duration};
 
-use coswitch_policies::{Bytes, Cluster, JobId, JobSpec, Policy, SchedulerConfig, SimTime};
-use coswitch_sim::{Carrying, CostModel, Faults, Order, SimJob, SimReport, Transfer, simulate};
+use coswitch_policies::{
+    Bytes, Cluster, JobId, JobSpec, Policy, Residency, SchedulerConfig, SimTime, SwitchOrder,
+};
+use coswitch_sim::{CostModel, Faults, SimJob, SimReport, Transfer, simulate};
 
 /// Four jobs of 10 s, two of which fit together, on two nodes of 1000 MiB with two cores; 100 MiB/s both ways.
 fn run(policy: Policy) -> SimReport {
-    run_so(policy, Carrying::default(), 1000)
+    run_so(policy, SwitchOrder::Sequential, Residency::None, 1000)
 }
 
-fn run_so(policy: Policy, carrying: Carrying, mib: u64) -> SimReport {
+fn run_so(policy: Policy, switching: SwitchOrder, residency: Residency, mib: u64) -> SimReport {
     let job = |id: u32| SimJob {
         spec: JobSpec {
             id: JobId(id),
@@ -29,9 +31,9 @@ fn run_so(policy: Policy, carrying: Carrying, mib: u64) -> SimReport {
         launch: Duration::ZERO,
         cores: 2,
         swap_slowdown: 10,
-        carrying,
     };
-    let config = SchedulerConfig::new(policy, Duration::from_secs(4));
+    let config =
+        SchedulerConfig { switching, residency, ..SchedulerConfig::new(policy, Duration::from_secs(4)) };
     let jobs: Vec<SimJob> = (0..4).map(job).collect();
     simulate(&Cluster::uniform(2, Bytes::mib(mib)), &config, &jobs, &cost, Faults::default(), 1000).unwrap()
 }
@@ -97,7 +99,7 @@ fn cosched_swaps_until_the_jobs_fit() {
 fn the_journal_of_a_switch_reads_like_a_story() {
     let report = run(Policy::Hybrid);
     let mut story = String::new();
-    for step in report.journal.iter().take(5) {
+    for step in report.journal.iter().take(7) {
         for decision in &step.decisions {
             writeln!(story, "{:>6?} {decision}", step.at.since(SimTime(0))).unwrap();
         }
@@ -121,24 +123,34 @@ fn the_journal_of_a_switch_reads_like_a_story() {
 fn the_more_a_switch_overlaps_the_less_it_exposes_where_memory_holds_both_sets() {
     // Gang: four rows of 500 MiB a node. With 1000 MiB both sets of a switch fit, with 600 they do not.
     let exposed = |order, mib| {
-        let report = run_so(Policy::Gang, Carrying { order, resident: false }, mib);
+        let report = run_so(Policy::Gang, order, Residency::None, mib);
         report.metrics.exposed.as_millis()
     };
-    let (sequential, overlapped, prefetch) =
-        (exposed(Order::Sequential, 1000), exposed(Order::Overlapped, 1000), exposed(Order::Prefetch, 1000));
+    let (sequential, overlapped, prefetch) = (
+        exposed(SwitchOrder::Sequential, 1000),
+        exposed(SwitchOrder::Overlapped, 1000),
+        exposed(SwitchOrder::Prefetch, 1000),
+    );
     assert!(prefetch < overlapped && overlapped < sequential, "{prefetch} {overlapped} {sequential}");
-    for order in [Order::Overlapped, Order::Prefetch] {
-        assert_eq!(exposed(order, 600), exposed(Order::Sequential, 600), "it falls back to the cheaper one");
+    for order in [SwitchOrder::Overlapped, SwitchOrder::Prefetch] {
+        assert_eq!(
+            exposed(order, 600),
+            exposed(SwitchOrder::Sequential, 600),
+            "it falls back to the cheaper one"
+        );
     }
 }
 
 #[test]
 fn residency_moves_fewer_bytes_and_none_where_everything_fits() {
-    let moved = |resident, mib| {
-        let report = run_so(Policy::Gang, Carrying { order: Order::Sequential, resident }, mib);
+    let moved = |residency, mib| {
+        let report = run_so(Policy::Gang, SwitchOrder::Sequential, residency, mib);
         assert!(report.memory_peak.iter().all(|peak| *peak <= Bytes::mib(mib)));
         report.bytes_out.0 + report.bytes_in.0
     };
-    assert_eq!(moved(true, 2000), 0);
-    assert!(moved(true, 1500) < moved(true, 1000) && moved(true, 1000) < moved(false, 1000));
+    assert_eq!(moved(Residency::Planned, 2000), 0);
+    assert!(
+        moved(Residency::Planned, 1500) < moved(Residency::Planned, 1000)
+            && moved(Residency::Planned, 1000) < moved(Residency::None, 1000)
+    );
 }

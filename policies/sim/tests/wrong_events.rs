@@ -71,7 +71,7 @@ proptest! {
             });
             prop_assert!(plans.clone().count() <= 1);
             for plan in plans {
-                let named = plan.outgoing.iter().copied().chain(plan.incoming.iter().map(|i| i.job));
+                let named = plan.outgoing.iter().map(|o| o.job).chain(plan.incoming.iter().map(|i| i.job));
                 prop_assert!(named.collect::<BTreeSet<_>>().is_disjoint(&ended));
             }
         }

@@ -2,6 +2,8 @@
 
 mod show;
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Bytes, JobId, Landing, Move, Placement, SimTime, SlotId, SwitchId, TimerId};
@@ -54,6 +56,15 @@ pub enum Decision {
     /// Who runs in the active row, or when its turn ends, is not as last told: the difference.
     /// [`Scheduler::turn`](crate::Scheduler::turn) has the whole.
     SlotChanged(TurnChange),
+    /// Switching costs more than it may even with the longest slices: only so many rows take turns, the others wait for their jobs to end.
+    Narrowed {
+        /// Rows that take turns, the active one included.
+        rows: u32,
+        /// The slice that all rows would need.
+        needed: Duration,
+    },
+    /// Memory and costs allow all rows to take turns again.
+    Widened,
     /// All jobs submitted so far have ended. Told again when that becomes true again.
     AllDone,
 }
@@ -82,28 +93,64 @@ pub struct TurnChange {
     pub ends: Option<SimTime>,
 }
 
-/// What to bring in and what to take out. On every node: `outgoing` first, and only when all of it is out of memory
-/// everywhere, `incoming`; then the capacity of no node is exceeded at any instant. Jobs in neither list are not touched.
+/// Who leaves and who comes. Jobs in neither list are not touched.
+///
+/// On every node the capacity is kept at any instant if the executor keeps to `order`, and if with [`Purpose::Ahead`] what has to
+/// leave has left before anybody comes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchPlan {
     /// Its number, for the answer.
     pub switch: SwitchId,
-    /// The row it turns to.
+    /// The row that has the turn, or whose turn it begins.
     pub slot: SlotId,
-    /// Jobs to freeze, flush and dump.
-    pub outgoing: Vec<JobId>,
-    /// Jobs to launch or restore, to be released together.
+    /// What it is for.
+    pub purpose: Purpose,
+    /// Jobs that leave.
+    pub outgoing: Vec<Outgoing>,
+    /// Jobs that come, to be released together.
     pub incoming: Vec<Incoming>,
     /// The order of the two.
     pub order: SwitchOrder,
 }
 
 impl SwitchPlan {
-    /// Whether nothing has to leave: jobs only join the running ones.
+    /// Whether nobody has to stop: jobs only join the running ones.
     #[must_use]
-    pub const fn is_activation(&self) -> bool {
-        self.outgoing.is_empty()
+    pub fn is_activation(&self) -> bool {
+        self.outgoing.iter().all(|outgoing| !outgoing.running)
     }
+}
+
+/// What a switch is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Purpose {
+    /// The row gets its turn, or a job joins it: who comes runs.
+    #[default]
+    Turn,
+    /// Beside a turn: who comes is restored and stays suspended, who leaves was suspended.
+    Ahead,
+}
+
+/// A job that leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outgoing {
+    /// The job.
+    pub job: JobId,
+    /// Whether it runs and has to be frozen and flushed first; else it was suspended before.
+    pub running: bool,
+    /// Where it goes.
+    pub rest: Rest,
+}
+
+/// Where a job waits for its turn (DESIGN §3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rest {
+    /// In memory: frozen, and the network holds nothing of it.
+    Suspended,
+    /// In the store.
+    Parked,
 }
 
 /// A job to bring in.
@@ -117,7 +164,7 @@ pub struct Incoming {
     pub placement: Placement,
 }
 
-/// How a job comes into memory.
+/// How a job comes to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Start {
@@ -125,15 +172,21 @@ pub enum Start {
     Launch,
     /// From its last snapshot.
     Restore,
+    /// From memory, where it was suspended.
+    Resume,
 }
 
-/// The switching policy (DESIGN §4). Overlapped and prefetch come with their own planning.
+/// The switching policy (DESIGN §4; paper 003, §3.3.2.2 and Fig. 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SwitchOrder {
     /// Stop and flush out, dump out, restore in, run in. Needs the memory of the larger set.
     #[default]
     Sequential,
+    /// Stop and flush out, then dump out while in is restored, run in. Needs the memory of both.
+    Overlapped,
+    /// Restore in while out still runs, stop and flush out, run in; out is dumped beside the new turn. Needs the memory of both.
+    Prefetch,
 }
 
 /// Why a job can never run.

@@ -2,7 +2,10 @@
 
 use std::{fmt, time::Duration};
 
-use super::{Decision, Incoming, RejectReason, Start, SwitchPlan, Turn, TurnChange};
+use super::{
+    Decision, Incoming, Outgoing, Purpose, RejectReason, Rest, Start, SwitchOrder, SwitchPlan, Turn,
+    TurnChange,
+};
 use crate::SimTime;
 
 impl fmt::Display for Decision {
@@ -17,6 +20,10 @@ impl fmt::Display for Decision {
             Self::Abandon { job, failures } => write!(f, "{job} abandoned after {failures} failed switches"),
             Self::SlotStarted(turn) => write!(f, "turn of {turn}"),
             Self::SlotChanged(turn) => write!(f, "turn goes on of {turn}"),
+            Self::Narrowed { rows, needed } => {
+                write!(f, "only {rows} rows take turns: all would need slices of {needed:?}")
+            }
+            Self::Widened => f.write_str("all rows take turns again"),
             Self::AllDone => f.write_str("all done"),
         }
     }
@@ -41,14 +48,23 @@ fn until(ends: Option<SimTime>) -> String {
 
 impl fmt::Display for SwitchPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} to {}: out {}, in {}",
-            self.switch,
-            self.slot,
-            listed(&self.outgoing),
-            listed(&self.incoming)
-        )
+        let Self { switch, slot, purpose, outgoing, incoming, order } = self;
+        match (purpose, order) {
+            (Purpose::Ahead, _) => write!(f, "{switch} beside {slot}")?,
+            (Purpose::Turn, SwitchOrder::Sequential) => write!(f, "{switch} to {slot}")?,
+            (Purpose::Turn, SwitchOrder::Overlapped) => write!(f, "{switch} to {slot}, overlapped")?,
+            (Purpose::Turn, SwitchOrder::Prefetch) => write!(f, "{switch} to {slot}, prefetched")?,
+        }
+        write!(f, ": out {}, in {}", listed(outgoing), listed(incoming))
+    }
+}
+
+impl fmt::Display for Outgoing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.rest {
+            Rest::Parked => write!(f, "{}", self.job),
+            Rest::Suspended => write!(f, "{} (suspended)", self.job),
+        }
     }
 }
 
@@ -57,6 +73,7 @@ impl fmt::Display for Incoming {
         match self.start {
             Start::Launch => write!(f, "{} (new)", self.job),
             Start::Restore => write!(f, "{}", self.job),
+            Start::Resume => write!(f, "{} (resumed)", self.job),
         }
     }
 }

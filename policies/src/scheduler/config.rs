@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::{oracle::AutoQuantum, oracle::Oracle, residency::Residency};
 use crate::{Alternate, Cluster, Limits, Packing, Policy, SwitchOrder};
 
 /// The settings of a [`Scheduler`](crate::Scheduler).
@@ -22,14 +23,23 @@ pub struct SchedulerConfig {
     /// Which jobs go on in the slots of other rows where their nodes are idle.
     #[serde(default)]
     pub alternate: Alternate,
-    /// In which order a switch proceeds.
+    /// In which order a switch proceeds, where memory allows.
     pub switching: SwitchOrder,
+    /// How early a prefetch begins.
+    #[serde(default)]
+    pub oracle: Oracle,
+    /// Where jobs wait for their turns.
+    #[serde(default)]
+    pub residency: Residency,
+    /// The slice follows from what switching costs; `quantum` is the shortest then.
+    #[serde(default)]
+    pub auto: Option<AutoQuantum>,
     /// Consecutive failed switches after which the job that caused them is given up.
     pub switch_failures_max: u32,
 }
 
 impl SchedulerConfig {
-    /// First fit, nobody in other rows, sequential switching, no bound on jobs per cell, a job given up at its third failed switch.
+    /// First fit, nobody in other rows, sequential switching that leaves nobody in memory, no bound on jobs per cell, a job given up at its third failed switch.
     #[must_use]
     pub const fn new(policy: Policy, quantum: Duration) -> Self {
         Self {
@@ -39,6 +49,9 @@ impl SchedulerConfig {
             packing: Packing::FirstFit,
             alternate: Alternate::None,
             switching: SwitchOrder::Sequential,
+            oracle: Oracle::Greedy,
+            residency: Residency::None,
+            auto: None,
             switch_failures_max: 3,
         }
     }
@@ -55,6 +68,11 @@ impl SchedulerConfig {
         }
         if self.quantum.is_zero() {
             return Err(ConfigError::ZeroQuantum);
+        }
+        if let Some(auto) = &self.auto
+            && (auto.overhead == 0 || auto.longest.as_nanos() < self.quantum.as_nanos())
+        {
+            return Err(ConfigError::NoOverhead);
         }
         if matches!(self.max_per_cell, Some(0)) {
             return Err(ConfigError::ZeroPerCell);
@@ -75,6 +93,9 @@ pub enum ConfigError {
     /// Rows would turn without ever running.
     #[error("the quantum is zero; give a length of time such as `10s`")]
     ZeroQuantum,
+    /// No slice would be long enough.
+    #[error("`quantum: auto` needs an `overhead` above zero and a longest slice not below the shortest")]
+    NoOverhead,
     /// No job could ever enter a row.
     #[error("`max_per_cell` is zero; a node must take at least one job")]
     ZeroPerCell,

@@ -18,12 +18,20 @@
 //! With `alternate: whole` a job whose nodes the row with the turn leaves idle goes on there as a filler: it is in the outgoing and in the
 //! incoming set, and no switch touches it. It makes way, by a switch of its own, when a job comes to the row that wants a node of it.
 //!
+//! Whoever has no turn waits in memory or in the store, as [`residency`](Residency) says. With [`Prefetch`](crate::SwitchOrder::Prefetch) the next row is
+//! brought in beside the turn that ends, by a switch of its own that touches nobody who runs; where memory does not hold what an order
+//! needs, a switch is sequential. Costs are learned from `SwitchTimed`; with [`AutoQuantum`] they set the slice, and where no slice
+//! would do, fewer rows take turns.
+//!
 //! What the executor owes: every `Switch` is answered once, every timer fires, an abandoned job is reported `Failed`.
-//! What it may rely on: one switch at a time; no decision names a job that has ended; if it dumps before it restores, the declared
+//! What it may rely on: one switch at a time; no decision names a job that has ended; if it keeps to the plan's order, the declared
 //! working sets in memory never exceed a node's capacity (`batch`, `gang`, `hybrid`).
 
+mod ahead;
 mod config;
+mod oracle;
 mod presence;
+mod residency;
 mod settle;
 mod state;
 mod switch;
@@ -31,9 +39,14 @@ mod switch;
 mod tests;
 mod turn;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
 
 pub use config::{ConfigError, SchedulerConfig};
+pub use oracle::{AutoQuantum, Oracle};
+pub use residency::Residency;
 pub use state::{JobState, Observed, Wanted};
 
 use crate::{
@@ -41,6 +54,7 @@ use crate::{
     SwitchPlan, TimerId, Turn,
     packing::{self, Gaps, Packing, Unsettled, pairing::Fractions},
 };
+use oracle::Costs;
 use presence::Presence;
 use state::Entry;
 use turn::Running;
@@ -71,6 +85,12 @@ pub struct Scheduler {
     fractions: Fractions,
     /// Something new is known of it, and the rows were not mixed anew since.
     mix_due: bool,
+    /// What switching has cost so far.
+    costs: Costs,
+    /// How long the turn under way lasts.
+    slice: Duration,
+    /// How many rows take turns, where not all do.
+    narrowed: Option<usize>,
     /// Whether `AllDone` was told, and nothing was submitted since.
     done: bool,
     switches: u32,
@@ -85,6 +105,7 @@ impl Scheduler {
     pub fn new(cluster: Cluster, config: SchedulerConfig) -> Result<Self, ConfigError> {
         config.check(&cluster)?;
         let matrix = Matrix::new(cluster, config.limits());
+        let slice = config.quantum;
         Ok(Self {
             config,
             matrix,
@@ -99,6 +120,9 @@ impl Scheduler {
             misfit: None,
             fractions: Fractions::default(),
             mix_due: false,
+            costs: Costs::default(),
+            slice,
+            narrowed: None,
             done: true,
             switches: 0,
             timers: 0,
@@ -115,6 +139,7 @@ impl Scheduler {
             Event::Failed { job } => self.end(job, Observed::Failed),
             Event::Measured { job, communication } => self.on_measured(job, communication),
             Event::TimerFired { timer } => self.on_timer(timer),
+            Event::SwitchTimed { switch, restore, exposed } => self.on_timed(switch, restore, exposed),
             Event::SwitchDone { switch } => self.on_switch_over(switch, &[], &mut decisions),
             Event::SwitchFailed { switch, astray } => self.on_switch_over(switch, &astray, &mut decisions),
         }
@@ -205,7 +230,7 @@ impl Scheduler {
     /// Whether a job that joined the active row now would have less than half a quantum there.
     fn front_is_late(&self, now: SimTime) -> bool {
         let waited_for = self.matrix.rows().len() > 1;
-        waited_for && self.running.as_ref().is_some_and(|turn| turn.is_late(now, self.config.quantum))
+        waited_for && self.running.as_ref().is_some_and(|turn| turn.is_late(now, self.slice))
     }
 
     /// The job is over: it leaves queue and matrix at once, even while a switch with it is under way.

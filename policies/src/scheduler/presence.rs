@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use super::{residency::Memory, state::Observed};
 use crate::{JobId, Matrix, SlotId};
 
 /// See the module.
@@ -12,6 +13,11 @@ use crate::{JobId, Matrix, SlotId};
 pub(super) struct Presence {
     /// In memory and running.
     active: BTreeSet<JobId>,
+    /// In memory and stopped.
+    suspended: BTreeSet<JobId>,
+    /// Those of them that were brought in ahead of their turn.
+    fetched: BTreeSet<JobId>,
+    memory: Memory,
     /// The row with the turn, when the difference was last taken.
     front: Option<SlotId>,
     /// Jobs of the front row that are not active.
@@ -37,6 +43,21 @@ impl Presence {
         &self.astray
     }
 
+    /// Who waits in memory.
+    pub(super) const fn suspended(&self) -> &BTreeSet<JobId> {
+        &self.suspended
+    }
+
+    /// Whether the job was brought in ahead of its turn.
+    pub(super) fn is_fetched(&self, job: JobId) -> bool {
+        self.fetched.contains(&job)
+    }
+
+    /// Who holds how much.
+    pub(super) const fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
     /// A job was given its row; it is not active.
     pub(super) fn on_seated(&mut self, job: JobId, slot: SlotId) {
         if self.front == Some(slot) {
@@ -54,35 +75,50 @@ impl Presence {
         std::mem::take(&mut self.touched)
     }
 
-    /// A job became active or ceased to be.
-    pub(super) fn on_observed(&mut self, matrix: &Matrix, job: JobId, active: bool) {
+    /// A job was seen to be there. It has not ended.
+    pub(super) fn on_observed(&mut self, matrix: &Matrix, job: JobId, observed: Observed) {
         self.touched.insert(job);
+        let active = observed == Observed::Active;
+        let in_memory = active || observed == Observed::Suspended;
+        if in_memory && !self.memory.holds(job) {
+            let seat = matrix.row_of(job).map(|row| &row.seats[&job]);
+            self.memory.enter(seat.expect("whoever is in memory has a row"));
+            if !active {
+                self.fetched.insert(job);
+            }
+        } else if !in_memory {
+            self.memory.leave(job);
+        }
+        if observed != Observed::Suspended {
+            self.fetched.remove(&job);
+        }
+        set(&mut self.suspended, job, observed == Observed::Suspended);
+        set(&mut self.active, job, active);
+        self.compare(matrix, job);
+    }
+
+    fn compare(&mut self, matrix: &Matrix, job: JobId) {
         let in_front = self.front.is_some() && matrix.slot_of(job) == self.front;
-        let (here, there) = (&mut self.active, if in_front { &mut self.absent } else { &mut self.astray });
-        if active {
-            here.insert(job);
-        } else {
-            here.remove(&job);
-        }
-        if active == in_front {
-            there.remove(&job);
-        } else {
-            there.insert(job);
-        }
+        let active = self.active.contains(&job);
+        set(&mut self.absent, job, in_front && !active);
+        set(&mut self.astray, job, !in_front && active);
     }
 
     /// A job changed its row.
     pub(super) fn on_moved(&mut self, matrix: &Matrix, job: JobId) {
-        self.on_observed(matrix, job, self.is_active(job));
-        if matrix.slot_of(job) == self.front { &mut self.astray } else { &mut self.absent }.remove(&job);
+        self.touched.insert(job);
+        self.compare(matrix, job);
     }
 
     /// A job is over and has left the matrix.
     pub(super) fn on_ended(&mut self, job: JobId) {
         self.touched.insert(job);
-        self.active.remove(&job);
-        self.absent.remove(&job);
-        self.astray.remove(&job);
+        self.memory.leave(job);
+        for set in
+            [&mut self.active, &mut self.suspended, &mut self.fetched, &mut self.absent, &mut self.astray]
+        {
+            set.remove(&job);
+        }
     }
 
     /// Takes the difference anew where another row has the turn.
@@ -107,5 +143,13 @@ impl Presence {
         let mut anew = self.clone();
         anew.refresh(matrix);
         anew == *self
+    }
+}
+
+fn set(set: &mut BTreeSet<JobId>, job: JobId, is_in: bool) {
+    if is_in {
+        set.insert(job);
+    } else {
+        set.remove(&job);
     }
 }

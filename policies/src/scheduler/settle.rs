@@ -2,7 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::{Scheduler, state::Observed, turn::Running};
+use super::{
+    Scheduler,
+    residency::{Need, Residency, need_of},
+    state::Observed,
+    turn::Running,
+};
 use crate::{Decision, JobId, Landing, Policy, Row, SimTime, SlotId, packing};
 
 impl Scheduler {
@@ -19,13 +24,21 @@ impl Scheduler {
             self.unify_slots(now, decisions);
             self.presence.follow(&self.matrix);
             self.under_way = self.plan_switch();
-            if let Some(plan) = &self.under_way {
-                self.switches += 1;
-                decisions.push(Decision::Switch(plan.clone()));
-            }
+            self.tell_switch(decisions);
         }
         self.tend_turn(now, decisions);
+        if self.may_act() {
+            self.under_way = self.plan_ahead();
+            self.tell_switch(decisions);
+        }
         self.tell_done(decisions);
+    }
+
+    fn tell_switch(&mut self, decisions: &mut Vec<Decision>) {
+        if let Some(plan) = &self.under_way {
+            self.switches += 1;
+            decisions.push(Decision::Switch(plan.clone()));
+        }
     }
 
     /// Whether nothing is being carried out that the next plan has to wait for.
@@ -35,13 +48,13 @@ impl Scheduler {
 
     /// Passes the turn on where it is over; whether it was.
     fn strobe(&mut self) -> bool {
-        let over = self.matrix.rows().len() > 1 && self.running.as_ref().is_some_and(Running::is_over);
+        let over = self.rows_in_turn() > 1 && self.running.as_ref().is_some_and(Running::is_over);
         if over {
             for job in self.matrix.front().into_iter().flat_map(|row| row.jobs()) {
                 self.jobs.get_mut(&job).expect("a seated job is known").put_back = false;
             }
             let slot = self.matrix.rows()[0].slot;
-            self.matrix.rotate();
+            self.matrix.rotate(self.rows_in_turn());
             self.unsettled.add_back(slot);
             self.running = None;
         }
@@ -121,21 +134,65 @@ impl Scheduler {
         let turning = self.under_way.as_ref().is_some_and(|plan| !plan.is_activation());
         if self.running.is_none() && !turning {
             let present = self.present(front);
-            self.running = (!present.is_empty()).then(|| Running::new(front.slot, now, present));
+            if !present.is_empty() {
+                self.running = Some(Running::new(front.slot, now, present));
+                self.set_slice(decisions);
+            }
         }
         let fillers = if turning { BTreeSet::new() } else { self.fillers() };
+        let rows = self.rows_in_turn();
         let Some(running) = &mut self.running else { return };
         for job in touched {
             running.note(job, self.presence.is_present(job), self.jobs[&job].observed.is_ended());
         }
-        let set = if self.matrix.rows().len() > 1 {
-            running.set_strobe(now, self.config.quantum, &mut self.timers)
+        let set = if rows > 1 {
+            running.set_strobe(now, self.slice, &mut self.timers)
         } else {
             running.forget_strobe();
             None
         };
         decisions.extend(running.tell(fillers));
         decisions.extend(set);
+        decisions.extend(self.time_ahead(now));
+    }
+
+    /// How many rows take turns, from the front on.
+    fn rows_in_turn(&self) -> usize {
+        let rows = self.matrix.rows().len();
+        self.narrowed.map_or(rows, |narrowed| narrowed.min(rows))
+    }
+
+    /// At the begin of a turn: how long it lasts and how many rows take turns, by what switching has cost.
+    fn set_slice(&mut self, decisions: &mut Vec<Decision>) {
+        let Some(auto) = self.config.auto else { return };
+        let rows = self.matrix.rows().len();
+        let held = self.rows_held();
+        let needed = |moving| self.costs.slice(auto, moving).unwrap_or(self.config.quantum);
+        let too_long = held < rows && needed(true) > auto.longest;
+        let narrowed = too_long.then_some(held.max(1));
+        self.slice = needed(held < rows && narrowed.is_none()).clamp(self.config.quantum, auto.longest);
+        if narrowed != std::mem::replace(&mut self.narrowed, narrowed) {
+            let count = |rows| u32::try_from(rows).unwrap_or(u32::MAX);
+            decisions.push(narrowed.map_or(Decision::Widened, |rows| Decision::Narrowed {
+                rows: count(rows),
+                needed: needed(true),
+            }));
+        }
+    }
+
+    /// How many rows, from the front on, fit memory together, where jobs may wait there.
+    fn rows_held(&self) -> usize {
+        if self.config.residency == Residency::None {
+            return 1;
+        }
+        let mut need = Need::new();
+        let fits = |row: &&Row| {
+            for (node, bytes) in need_of(row.seats.values()) {
+                *need.entry(node).or_default() += bytes;
+            }
+            need.iter().all(|(node, bytes)| *bytes <= self.matrix.cluster().capacity(*node).0)
+        };
+        self.matrix.rows().iter().take_while(fits).count()
     }
 
     /// The jobs of the front row that run.

@@ -1,11 +1,11 @@
 //! What the scheduler knows of one job. Wanted and observed are kept apart: a plan is their difference, and planning
-//! again after a failure needs no thought.
+//! again after a failure needs no thought. A step that fails leaves the job where it was, and it is wanted again.
 //!
 //! ```text
-//!                    ┌───────────── dump aborted ────────────┐
-//!   Unlaunched ──launch──▶ Active ──dump──▶ Parked ──restore──▶ Active ──▶ Ended
-//!        └── launch failed ──┘▲                └── restore failed ──┘▲
-//!                             └ stays where it was, is wanted again  ┘
+//!   Unlaunched ──launch──▶ Active ──suspend──▶ Suspended ──dump──▶ Parked        any ──▶ Ended
+//!                            ▲  └────────────────── dump ──────────▲  │
+//!                            └─────resume────────┘   ◀───restore───│──┤
+//!                            └──────────────────── restore ───────────┘
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,8 @@ pub enum Observed {
     Unlaunched,
     /// In memory and running.
     Active,
+    /// In memory and stopped.
+    Suspended,
     /// Out of memory, with a snapshot.
     Parked,
     /// Ended well.

@@ -1,9 +1,16 @@
 //! Planning a switch as the difference between wanted and observed, and taking note of how it went.
 
-use std::collections::BTreeSet;
+use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
-use super::{Scheduler, state::Observed};
-use crate::{Astray, Decision, Incoming, JobId, Left, Start, SwitchId, SwitchPlan, alternate, packing};
+use super::{
+    Scheduler,
+    residency::{Need, Residency, need_of},
+    state::Observed,
+};
+use crate::{
+    Astray, Decision, Incoming, JobId, Left, MemoryRule, Outgoing, Purpose, Rest, Row, Seat, Start, SwitchId,
+    SwitchOrder, SwitchPlan, alternate, packing,
+};
 
 impl Scheduler {
     /// The jobs of other rows that go on in the turn of the front row: only who is in memory, for no switch is made for them.
@@ -13,27 +20,96 @@ impl Scheduler {
         fillers.into_iter().map(|filler| filler.job).collect()
     }
 
-    /// What has to leave and to come so that exactly the front row and its fillers are in memory; `None` where that is so.
+    /// What has to leave and to come so that exactly the front row and its fillers run; `None` where that is so.
     pub(super) fn plan_switch(&self) -> Option<SwitchPlan> {
         let front = self.matrix.front()?;
         debug_assert!(self.presence.is_exact(&self.matrix), "the difference is kept as it changes");
         let fillers = self.fillers();
         let leaves = |job: &JobId| !fillers.contains(job);
-        let mut outgoing: Vec<JobId> = self.presence.astray().iter().copied().filter(leaves).collect();
+        let mut stopping: Vec<JobId> = self.presence.astray().iter().copied().filter(leaves).collect();
         // In the order of turns, then of numbers.
-        outgoing.sort_by_cached_key(|job| self.matrix.place_of(*job));
+        stopping.sort_by_cached_key(|job| self.matrix.place_of(*job));
         let incoming = self.presence.absent().iter().filter_map(|job| {
             let start = match self.jobs[job].observed {
                 Observed::Unlaunched => Start::Launch,
                 Observed::Parked => Start::Restore,
+                Observed::Suspended => Start::Resume,
                 Observed::Active | Observed::Finished | Observed::Failed => return None,
             };
             Some(Incoming { job: *job, start, placement: front.seats[job].placement.clone() })
         });
         let incoming: Vec<Incoming> = incoming.collect();
-        let (switch, slot, order) = (SwitchId(self.switches), front.slot, self.config.switching);
-        let needed = !outgoing.is_empty() || !incoming.is_empty();
-        needed.then_some(SwitchPlan { switch, slot, outgoing, incoming, order })
+        if stopping.is_empty() && incoming.is_empty() {
+            return None;
+        }
+        let (order, parked) = self.who_parks(front, &stopping, &incoming);
+        let outgoing =
+            stopping.iter().map(|job| Outgoing { job: *job, running: true, rest: rest(&parked, *job) });
+        let evicted = parked.iter().filter(|job| !stopping.contains(job));
+        let evicted = evicted.map(|job| Outgoing { job: *job, running: false, rest: Rest::Parked });
+        let (switch, slot, purpose) = (SwitchId(self.switches), front.slot, Purpose::Turn);
+        Some(SwitchPlan {
+            switch,
+            slot,
+            purpose,
+            outgoing: outgoing.chain(evicted).collect(),
+            incoming,
+            order,
+        })
+    }
+
+    /// In which order the switch can be carried out, and who leaves memory. Where memory does not hold what the order that
+    /// was asked for needs, the sequential one is taken.
+    fn who_parks(
+        &self,
+        front: &Row,
+        stopping: &[JobId],
+        incoming: &[Incoming],
+    ) -> (SwitchOrder, BTreeSet<JobId>) {
+        let (memory, cluster) = (self.presence.memory(), self.matrix.cluster());
+        let coming: BTreeSet<JobId> = incoming.iter().map(|incoming| incoming.job).collect();
+        let to_enter = coming.iter().filter(|job| !memory.holds(**job)).map(|job| &front.seats[job]);
+        let need = match self.matrix.limits().memory {
+            MemoryRule::MustFit => need_of(to_enter),
+            MemoryRule::Ignored => Need::new(),
+        };
+        let suspended = self.presence.suspended().difference(&coming).copied().collect();
+        let suspended = self.farthest_first(suspended);
+        let none = self.config.residency == Residency::None;
+        let all = || stopping.iter().copied().collect();
+        match self.config.switching {
+            _ if stopping.is_empty() => {}
+            SwitchOrder::Sequential => {}
+            SwitchOrder::Overlapped => {
+                if memory.evictions(cluster, &need, [], &[]).is_some() {
+                    return (SwitchOrder::Overlapped, if none { all() } else { BTreeSet::new() });
+                }
+            }
+            // Those that stop are parked beside the new turn, where they have to be.
+            SwitchOrder::Prefetch => {
+                if let Some(parked) = memory.evictions(cluster, &need, [], &suspended) {
+                    return (SwitchOrder::Prefetch, parked);
+                }
+            }
+        }
+        let go: BTreeSet<JobId> = if none { all() } else { BTreeSet::new() };
+        let may_go = if none {
+            suspended
+        } else {
+            self.farthest_first(suspended.into_iter().chain(stopping.iter().copied()).collect())
+        };
+        let evicted = memory.evictions(cluster, &need, go.iter().copied(), &may_go);
+        debug_assert!(evicted.is_some(), "a row fits the empty cluster");
+        let evicted = evicted.unwrap_or_else(|| may_go.into_iter().collect());
+        (SwitchOrder::Sequential, &go | &evicted)
+    }
+
+    /// Jobs in the order in which they are evicted.
+    pub(super) fn farthest_first(&self, mut jobs: Vec<JobId>) -> Vec<JobId> {
+        if jobs.len() > 1 {
+            jobs.sort_by_cached_key(|job| Reverse((self.matrix.place_of(*job), *job)));
+        }
+        jobs
     }
 
     /// The executor answered. Jobs not `astray` went as planned; those that ended meanwhile are left alone.
@@ -44,45 +120,78 @@ impl Scheduler {
         decisions: &mut Vec<Decision>,
     ) {
         let Some(plan) = self.under_way.take_if(|plan| plan.switch == switch) else { return };
-        let left = |job: JobId, planned: Left| {
-            astray.iter().find(|astray| astray.job == job).map_or(planned, |astray| astray.left)
+        let went = |job: JobId, planned: Left| {
+            let left = astray.iter().find(|astray| astray.job == job).map_or(planned, |astray| astray.left);
+            Went { job, planned, left }
         };
-        let out: Vec<_> = plan.outgoing.iter().map(|job| (*job, left(*job, Left::Parked))).collect();
-        let into: Vec<_> = plan.incoming.iter().map(|i| (i.job, left(i.job, Left::Active))).collect();
-        out.iter().for_each(|(job, left)| self.note(*job, *left, Left::Parked));
-        into.iter().for_each(|(job, left)| self.note(*job, *left, Left::Active));
+        let came = if plan.purpose == Purpose::Turn { Left::Active } else { Left::Suspended };
+        let rests = |outgoing: &Outgoing| match outgoing.rest {
+            Rest::Suspended => Left::Suspended,
+            Rest::Parked => Left::Parked,
+        };
+        let out: Vec<Went> =
+            plan.outgoing.iter().map(|outgoing| went(outgoing.job, rests(outgoing))).collect();
+        let into: Vec<Went> = plan.incoming.iter().map(|incoming| went(incoming.job, came)).collect();
+        out.iter().chain(&into).for_each(|went| self.note(*went));
         // Where a dump failed, what should have come in had no chance: only the dumps are to blame.
-        let unparked = jobs_not(&out, Left::Parked);
-        let blamed = if unparked.is_empty() { jobs_not(&into, Left::Active) } else { unparked };
-        for job in blamed {
-            self.blame(job, decisions);
+        let stayed: Vec<Went> = out.iter().copied().filter(Went::failed).collect();
+        let blamed = if stayed.is_empty() { &into } else { &stayed };
+        for went in blamed.iter().filter(|went| went.failed()) {
+            self.blame(went.job, decisions);
+        }
+        if plan.purpose == Purpose::Ahead {
+            if let Some(running) = &mut self.running {
+                running.end_ahead(!astray.is_empty());
+            }
+            return;
         }
         // A job that could not leave keeps its turn, with its whole row; the strobe will try again.
-        let stuck = out.iter().rev().filter(|(job, left)| *left == Left::Active && !self.jobs[job].abandoned);
-        for (job, _) in stuck {
-            self.matrix.promote(*job);
+        let stuck = stayed.iter().rev().filter(|went| {
+            matches!(went.left, Left::Active | Left::Suspended) && !self.jobs[&went.job].abandoned
+        });
+        for went in stuck {
+            self.matrix.promote(went.job);
             self.unsettled = packing::Unsettled::All;
             self.running = None;
         }
     }
 
-    fn note(&mut self, job: JobId, left: Left, planned: Left) {
+    /// What the switch under way has cost.
+    pub(super) fn on_timed(&mut self, switch: SwitchId, restore: Option<Duration>, exposed: Duration) {
+        let Some(plan) = self.under_way.as_ref().filter(|plan| plan.switch == switch) else { return };
+        let of = |start: Start| plan.incoming.iter().filter(move |incoming| incoming.start == start);
+        if let Some(took) = restore {
+            let seats = of(Start::Restore).filter_map(|incoming| self.seat(incoming.job));
+            self.costs.restored(need_of(seats).into_values().max().unwrap_or_default(), took);
+        }
+        if plan.purpose == Purpose::Turn && !plan.is_activation() && of(Start::Launch).next().is_none() {
+            let parked = plan.outgoing.iter().any(|outgoing| outgoing.rest == Rest::Parked);
+            self.costs.exposed(parked || of(Start::Restore).next().is_some(), exposed);
+        }
+    }
+
+    pub(super) fn seat(&self, job: JobId) -> Option<&Seat> {
+        self.matrix.row_of(job).map(|row| &row.seats[&job])
+    }
+
+    fn note(&mut self, Went { job, planned, left }: Went) {
         let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.observed.is_ended()) else { return };
-        match left {
+        entry.observed = match left {
             Left::Unlaunched => {
-                entry.observed = Observed::Unlaunched;
                 // It may be placed anew again.
                 self.unsettled = packing::Unsettled::All;
+                Observed::Unlaunched
             }
-            Left::Active => entry.observed = Observed::Active,
-            Left::Parked => entry.observed = Observed::Parked,
+            Left::Active => Observed::Active,
+            Left::Suspended => Observed::Suspended,
+            Left::Parked => Observed::Parked,
             Left::Lost => return self.end(job, Observed::Failed),
-        }
+        };
         self.matrix.set_rooted(job, left != Left::Unlaunched);
-        self.presence.on_observed(&self.matrix, job, left == Left::Active);
         if left == planned {
             entry.failures = 0;
         }
+        self.presence.on_observed(&self.matrix, job, entry.observed);
     }
 
     fn blame(&mut self, job: JobId, decisions: &mut Vec<Decision>) {
@@ -99,6 +208,20 @@ impl Scheduler {
     }
 }
 
-fn jobs_not(jobs: &[(JobId, Left)], planned: Left) -> Vec<JobId> {
-    jobs.iter().filter(|(_, left)| *left != planned).map(|(job, _)| *job).collect()
+/// A job of a plan: where it should have gone, and where it is.
+#[derive(Clone, Copy)]
+struct Went {
+    job: JobId,
+    planned: Left,
+    left: Left,
+}
+
+impl Went {
+    fn failed(&self) -> bool {
+        self.left != self.planned
+    }
+}
+
+fn rest(parked: &BTreeSet<JobId>, job: JobId) -> Rest {
+    if parked.contains(&job) { Rest::Parked } else { Rest::Suspended }
 }

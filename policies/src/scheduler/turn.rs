@@ -15,12 +15,28 @@ enum Strobe {
     Due { at: SimTime },
 }
 
+/// What is done beside the turn for the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ahead {
+    /// Nothing was planned yet.
+    Open,
+    /// The next row is to come when this fires.
+    Set { timer: TimerId },
+    /// It fired.
+    Due,
+    /// It is coming, or has come.
+    Begun,
+    /// Something failed: nothing more in this turn.
+    GivenUp,
+}
+
 /// A turn that began.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     slot: SlotId,
     since: SimTime,
     strobe: Strobe,
+    ahead: Ahead,
     /// The jobs of the row that run, and those of other rows that go on beside them.
     jobs: BTreeSet<JobId>,
     fillers: BTreeSet<JobId>,
@@ -35,7 +51,17 @@ pub(super) struct Running {
 impl Running {
     pub(super) fn new(slot: SlotId, since: SimTime, jobs: BTreeSet<JobId>) -> Self {
         let (fillers, changed) = (BTreeSet::new(), BTreeSet::new());
-        Self { slot, since, strobe: Strobe::Never, jobs, fillers, changed, ended: false, told: None }
+        Self {
+            slot,
+            since,
+            strobe: Strobe::Never,
+            ahead: Ahead::Open,
+            jobs,
+            fillers,
+            changed,
+            ended: false,
+            told: None,
+        }
     }
 
     /// Whether a job of the row runs now is known anew.
@@ -53,6 +79,48 @@ impl Running {
             && set == timer
         {
             self.strobe = Strobe::Due { at };
+        }
+        if self.ahead == (Ahead::Set { timer }) {
+            self.ahead = Ahead::Due;
+        }
+    }
+
+    pub(super) const fn slot(&self) -> SlotId {
+        self.slot
+    }
+
+    pub(super) fn may_work_ahead(&self) -> bool {
+        self.ahead != Ahead::GivenUp && !self.is_over()
+    }
+
+    /// Whether it is time for the next row to come; said once.
+    pub(super) fn take_due_ahead(&mut self) -> bool {
+        let due = self.ahead == Ahead::Due;
+        if due {
+            self.ahead = Ahead::Begun;
+        }
+        due
+    }
+
+    /// When the turn ends, where that is known and nothing was planned ahead.
+    pub(super) const fn ends_without_ahead(&self) -> Option<SimTime> {
+        match (self.ahead, self.strobe) {
+            (Ahead::Open, Strobe::Set { at, .. }) => Some(at),
+            _ => None,
+        }
+    }
+
+    pub(super) fn set_ahead(&mut self, at: SimTime, next: &mut u32) -> Option<Decision> {
+        let timer = TimerId(*next);
+        *next += 1;
+        self.ahead = Ahead::Set { timer };
+        Some(Decision::SetTimer { timer, at })
+    }
+
+    /// What was done ahead is over.
+    pub(super) fn end_ahead(&mut self, failed: bool) {
+        if failed {
+            self.ahead = Ahead::GivenUp;
         }
     }
 

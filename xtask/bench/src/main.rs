@@ -11,6 +11,7 @@ mod hand;
 mod launch;
 mod memory;
 mod mpiexec;
+mod orders;
 mod pages;
 mod pairs;
 mod parts;
@@ -63,6 +64,8 @@ enum Name {
     Switch,
     /// A tree of 1 GiB out of memory and back, against criu called by hand and against copying; how contents are stored
     Pages,
+    /// Whole runs: the orders of a switch, who stays in memory, ways of parking
+    Orders,
     /// What an idle daemon holds, and what rings take
     Memory,
     /// A program that does nothing, against mpiexec
@@ -72,8 +75,16 @@ enum Name {
 }
 
 impl Name {
-    const SINGLE: [Name; 7] =
-        [Name::PingPong, Name::Flush, Name::Switch, Name::Pages, Name::Memory, Name::Launch, Name::Sim];
+    const SINGLE: [Name; 8] = [
+        Name::PingPong,
+        Name::Flush,
+        Name::Switch,
+        Name::Pages,
+        Name::Orders,
+        Name::Memory,
+        Name::Launch,
+        Name::Sim,
+    ];
 
     fn parts(self) -> Vec<Name> {
         match self {
@@ -89,6 +100,7 @@ impl Name {
             Name::Flush => flush::measure(rounds.unwrap_or(7)),
             Name::Switch => switch::measure(rounds.unwrap_or(7)),
             Name::Pages => pages::measure(rounds.unwrap_or(7)),
+            Name::Orders => orders::measure(rounds.unwrap_or(3)),
             Name::Memory => memory::measure(),
             Name::Launch => launch::measure(rounds.unwrap_or(15)),
             Name::Sim => sim::measure(rounds.unwrap_or(3), log),

@@ -19,9 +19,10 @@ use std::{
 };
 
 use anyhow::Context;
-use coswitch_policies::{Bytes, Policy, allocate::Mesh, parse_duration};
+use coswitch_policies::{
+    Bytes, Policy, Residency, SchedulerConfig, SwitchOrder, allocate::Mesh, parse_duration,
+};
 use coswitch_sim::{
-    Order,
     space::{AllocatorName, QueueName, mesh_of},
     workload::memory::MemoryModel,
 };
@@ -86,8 +87,8 @@ pub(crate) struct Simulate {
     #[arg(long, value_name = "PATH")]
     costs: Option<PathBuf>,
     /// In which order the jobs of two slots change places: sequential, overlapped or prefetch.
-    #[arg(long, value_parser = order, default_value = "sequential")]
-    switching: Order,
+    #[arg(long, value_parser = order)]
+    switching: Option<SwitchOrder>,
     /// Let jobs out of their turn stay in memory while there is room.
     #[arg(long)]
     residency: bool,
@@ -103,7 +104,7 @@ fn policy(text: &str) -> Result<Policy, String> {
     serde_json::from_value(text.into()).map_err(|_| format!("there is no policy `{text}`"))
 }
 
-fn order(text: &str) -> Result<Order, String> {
+fn order(text: &str) -> Result<SwitchOrder, String> {
     serde_json::from_value(text.into()).map_err(|_| format!("there is no order `{text}`"))
 }
 
@@ -122,6 +123,15 @@ fn mesh(text: &str) -> Result<Mesh, String> {
 }
 
 impl Simulate {
+    /// The settings with what the command line says of switching.
+    fn switched(&self, mut config: SchedulerConfig) -> SchedulerConfig {
+        config.switching = self.switching.unwrap_or(config.switching);
+        if self.residency {
+            config.residency = Residency::Planned;
+        }
+        config
+    }
+
     /// Simulates.
     pub(crate) fn carry_out(mut self, output: Output) -> Result<Exit, Failure> {
         self.nodes = self.nodes.or_else(|| self.mesh.map(|mesh| mesh.units()));

@@ -123,14 +123,18 @@ fn replay(events: &[RunEvent]) -> Result<Replayed, ReplayError> {
                 let (job, communication) = (*job, *communication);
                 again.happen(index, Happened::Measured { job, communication })?;
             }
-            Event::SwitchEnded { switch, astray, .. } => {
+            Event::SwitchEnded { switch, restore, exposed, astray, .. } => {
                 let (switch, astray) = (*switch, astray.clone());
-                let over = if astray.is_empty() {
-                    Happened::SwitchDone { switch }
-                } else {
-                    Happened::SwitchFailed { switch, astray }
-                };
-                again.happen(index, over)?;
+                let timed = Happened::SwitchTimed { switch, restore: *restore, exposed: *exposed };
+                again.happen(index, timed)?;
+                again.happen(
+                    index,
+                    if astray.is_empty() {
+                        Happened::SwitchDone { switch }
+                    } else {
+                        Happened::SwitchFailed { switch, astray }
+                    },
+                )?;
             }
             Event::RunEnded { .. } => return Ok(again.counts),
             other => again.compare(index, other)?,
@@ -207,7 +211,7 @@ impl Again<'_> {
             match decision {
                 Decision::Switch(plan) => self.decided.push_back(Told::Switch {
                     switch: plan.switch,
-                    outgoing: plan.outgoing,
+                    outgoing: plan.outgoing.into_iter().map(|outgoing| outgoing.job).collect(),
                     incoming: plan.incoming.into_iter().map(|incoming| incoming.job).collect(),
                 }),
                 Decision::SlotStarted(_) | Decision::SlotChanged(_) => {
@@ -231,7 +235,7 @@ const fn is_input(event: &Event) -> bool {
 
 fn told_by(event: &Event) -> Option<Told> {
     match event.clone() {
-        Event::SwitchStarted { switch, outgoing, incoming } => {
+        Event::SwitchStarted { switch, outgoing, incoming, .. } => {
             Some(Told::Switch { switch, outgoing, incoming })
         }
         Event::SlotStarted { slot, jobs, ends } => Some(Told::Turn { slot, jobs, ends }),
@@ -246,6 +250,8 @@ fn differs(index: usize, run: &dyn std::fmt::Debug, now: &dyn std::fmt::Debug) -
 #[cfg(test)]
 mod tests {
     use coswitch_policies::{Astray, Left};
+
+    use coswitch_policies::{Purpose, SwitchOrder};
 
     use super::*;
 
@@ -288,11 +294,15 @@ mod tests {
             alone: None,
         };
         let started = |switch, outgoing: &[JobId], incoming: &[JobId]| Event::SwitchStarted {
+            purpose: Purpose::Turn,
+            order: SwitchOrder::Sequential,
+            parked: None,
             switch: SwitchId(switch),
             outgoing: outgoing.to_vec(),
             incoming: incoming.to_vec(),
         };
         let ended = |switch, astray| Event::SwitchEnded {
+            restore: None,
             switch: SwitchId(switch),
             exposed: Duration::ZERO,
             bytes_out: coswitch_policies::Bytes(0),

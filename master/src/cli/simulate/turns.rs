@@ -1,8 +1,8 @@
 //! Time sharing: the scheduler of `coswitch run` against a cost model.
 
-use coswitch_policies::{Bytes, Cluster, JobId, JobSpec, Policy, SchedulerConfig, SimTime};
+use coswitch_policies::{Bytes, Cluster, JobId, JobSpec, Policy, Residency, SchedulerConfig, SimTime};
 use coswitch_sim::{
-    Carrying, CostModel, Faults, SimJob, SimReport, picture,
+    CostModel, Faults, SimJob, SimReport, picture,
     space::Skipped,
     study::each_seed,
     table,
@@ -75,8 +75,8 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
             "policy {}, quantum {:?}, switching {}{}",
             stage.config.policy,
             stage.config.quantum,
-            super::space::word(&arguments.switching),
-            if arguments.residency { ", resident" } else { "" },
+            super::space::word(&stage.config.switching),
+            if stage.config.residency == Residency::Planned { ", resident" } else { "" },
         ),
         seeds,
         skipped: *skipped,
@@ -91,8 +91,7 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
 
 /// From the run file, and from the command line, which goes first.
 fn stage(arguments: &Simulate, is_run_file: bool, source: Option<&Source>) -> Result<Stage, Failure> {
-    let mut cost = super::costs::load(arguments.costs.as_deref())?;
-    cost.carrying = Carrying { order: arguments.switching, resident: arguments.residency };
+    let cost = super::costs::load(arguments.costs.as_deref())?;
     let file = arguments.file.as_deref().filter(|_| is_run_file);
     let Some(file) = file else {
         let nodes = arguments.nodes.or_else(|| source.and_then(Source::nodes));
@@ -101,7 +100,7 @@ fn stage(arguments: &Simulate, is_run_file: bool, source: Option<&Source>) -> Re
         return Ok(Stage {
             name: String::new(),
             cluster: Cluster::uniform(nodes, arguments.node_memory.unwrap_or(NODE_MEMORY)),
-            config: SchedulerConfig::new(policy, arguments.quantum.unwrap_or(QUANTUM)),
+            config: arguments.switched(SchedulerConfig::new(policy, arguments.quantum.unwrap_or(QUANTUM))),
             cost,
             jobs: Vec::new(),
         });
@@ -112,6 +111,7 @@ fn stage(arguments: &Simulate, is_run_file: bool, source: Option<&Source>) -> Re
     let mut config = set.scheduler_config();
     config.policy = arguments.policy.unwrap_or(config.policy);
     config.quantum = arguments.quantum.unwrap_or(config.quantum);
+    let config = arguments.switched(config);
     let mut jobs = Vec::new();
     for job in &set.jobs {
         let Some(work) = job.alone.filter(|_| source.is_none()).or(source.map(|_| Duration::ZERO)) else {

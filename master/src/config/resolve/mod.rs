@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 
-use coswitch_policies::{Bytes, Policy, SwitchOrder};
+use coswitch_policies::{AutoQuantum, Bytes, Event, Policy, Residency, Scheduler, SimTime};
 use serde_yaml::Spanned;
 
 use super::{
-    choice::Wait,
+    choice::{Park, Wait},
     file::{ClusterPart, Nodes, RunFile, SchedulerPart},
     job_set::{Cluster, JobSet, Settings},
     leaf::{Leaf, Percent, Quantity},
@@ -29,6 +29,11 @@ pub const NODES_MAX: u32 = 64;
 pub const JOBS_MAX: u32 = 1000;
 /// The most ranks of one job.
 pub const RANKS_MAX: u32 = 1024;
+
+/// What the quantum `auto` begins with, and does not fall below.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// What it does not exceed, where nothing is said.
+const LONGEST: Duration = Duration::from_secs(600);
 
 /// Where a run file lies and how its programs are found.
 pub struct Surroundings<'a> {
@@ -50,11 +55,12 @@ pub fn resolve(
     let cluster = reader.cluster(&file.cluster, around.base);
     let (scheduler, wait) = reader.scheduler(file.scheduler.as_ref(), defaults);
     let jobs = reader.jobs(&file.jobs, &cluster, scheduler.policy, wait, around);
-    if !reader.problems.is_empty() {
-        return Err(reader.problems);
-    }
     let name = around.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(JobSet { name, file: around.file.into(), cluster, scheduler, jobs })
+    let set = JobSet { name, file: around.file.into(), cluster, scheduler, jobs };
+    if let Some(park) = file.scheduler.as_ref().and_then(|part| part.park.as_ref()) {
+        reader.must_hold_all(&set, park);
+    }
+    if reader.problems.is_empty() { Ok(set) } else { Err(reader.problems) }
 }
 
 struct Reader {
@@ -125,12 +131,23 @@ impl Reader {
                 )
             };
         }
-        let quantum = self.quantum(part, defaults);
+        let (quantum, is_auto) = self.quantum(part, defaults);
+        let Percent(overhead) = setting!(overhead).unwrap_or(Percent(0.02));
+        let longest = setting!(quantum_max).unwrap_or(LONGEST).max(quantum);
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share is between 0 and 1"
+        )]
+        let overhead = (overhead * 1e6).round() as u32;
         let settings = Settings {
             policy: setting!(policy).unwrap_or(Policy::Hybrid),
             quantum,
-            overhead: setting!(overhead).map_or(0.02, |Percent(share)| share),
-            switching: setting!(switching).unwrap_or(SwitchOrder::Sequential),
+            auto: is_auto.then_some(AutoQuantum { overhead: overhead.max(1), longest }),
+            switching: setting!(switching).unwrap_or_default(),
+            oracle: setting!(oracle).unwrap_or_default(),
+            residency: setting!(residency).unwrap_or(Residency::Planned),
+            park: setting!(park).unwrap_or(Park::Criu),
             max_per_cell: setting!(max_per_cell),
             packing: setting!(packing).unwrap_or_default(),
             alternate: setting!(alternate).unwrap_or_default(),
@@ -142,19 +159,38 @@ impl Reader {
         (settings, setting!(wait).unwrap_or(Wait::SpinBlock))
     }
 
-    fn quantum(&mut self, part: &SchedulerPart, defaults: &SchedulerPart) -> Duration {
+    /// Jobs that never leave memory have to fit there together, as they would lie if they came at once.
+    fn must_hold_all(&mut self, set: &JobSet, park: &Leaf<Park>) {
+        if set.scheduler.park != Park::Suspend || !self.problems.is_empty() {
+            return;
+        }
+        let Ok(mut scheduler) = Scheduler::new(set.cluster(), set.scheduler_config()) else { return };
+        scheduler.on_event(SimTime(0), Event::Submitted { jobs: set.specs() });
+        let rows = scheduler.matrix().rows();
+        for (node, has) in set.cluster().nodes() {
+            let needed: Bytes = rows.iter().map(|row| row.memory_on(node)).sum();
+            if needed > has {
+                let message = format!("all jobs together need {needed} on {node}, which has {has}");
+                let problem = Problem::new("scheduler.park", park.span(), message);
+                return self.refuse(problem.help("write `criu`, so that jobs may leave memory"));
+            }
+        }
+    }
+
+    /// The quantum, or the shortest one where it is to be chosen.
+    fn quantum(&mut self, part: &SchedulerPart, defaults: &SchedulerPart) -> (Duration, bool) {
         const FIELD: &str = "scheduler.quantum";
-        let Some(leaf) = part.quantum.as_ref().or(defaults.quantum.as_ref()) else { return Duration::MAX };
+        let Some(leaf) = part.quantum.as_ref().or(defaults.quantum.as_ref()) else {
+            return (Duration::MAX, false);
+        };
         if leaf.text().trim() == "auto" {
-            let problem = Problem::new(FIELD, leaf.span(), "the quantum `auto` comes later");
-            self.refuse(problem.help("write a length of time, for example `10s`"));
-            return Duration::MAX;
+            return (SHORTEST, true);
         }
         let quantum = self.read(FIELD, leaf).unwrap_or(Duration::MAX);
         if quantum < Duration::from_millis(10) {
             let problem = Problem::new(FIELD, leaf.span(), "the quantum is shorter than any switch");
             self.refuse(problem.help("write at least `10ms`; a few seconds are usual"));
         }
-        quantum
+        (quantum, false)
     }
 }

@@ -11,8 +11,6 @@ use std::time::Duration;
 use coswitch_policies::{Bytes, Communication};
 use serde::{Deserialize, Serialize};
 
-use crate::resident::Carrying;
-
 /// What moves between the memory of a node and its store: `fixed + bytes ÷ rate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfer {
@@ -51,8 +49,6 @@ pub struct CostModel {
     pub cores: u32,
     /// How many times slower jobs run on a node whose memory is exceeded (`cosched`). Measured: about 35.
     pub swap_slowdown: u32,
-    /// How switches are carried out.
-    pub carrying: Carrying,
 }
 
 impl Default for CostModel {
@@ -65,7 +61,6 @@ impl Default for CostModel {
             launch: Duration::from_millis(300),
             cores: 1,
             swap_slowdown: 35,
-            carrying: Carrying::default(),
         }
     }
 }

@@ -1,0 +1,85 @@
+//! What is done beside a turn, while its jobs compute (DESIGN §4, `prefetch`): the next row is restored, stopped; who should not
+//! wait in memory is dumped.
+
+use std::collections::BTreeSet;
+
+use super::{
+    Scheduler,
+    residency::{Residency, need_of},
+    state::Observed,
+};
+use crate::{
+    Decision, Incoming, JobId, Outgoing, Purpose, Rest, Seat, SimTime, Start, SwitchId, SwitchOrder,
+    SwitchPlan,
+};
+
+impl Scheduler {
+    /// Who can leave or come now without anybody having to wait for it.
+    pub(super) fn plan_ahead(&mut self) -> Option<SwitchPlan> {
+        if self.config.switching != SwitchOrder::Prefetch {
+            return None;
+        }
+        let running = self.running.as_mut().filter(|running| running.may_work_ahead())?;
+        let fetches = running.take_due_ahead();
+        let slot = running.slot();
+        let (outgoing, incoming) = if fetches { self.fetch()? } else { (self.left_over()?, Vec::new()) };
+        let outgoing = outgoing.into_iter().map(|job| Outgoing { job, running: false, rest: Rest::Parked });
+        let (switch, order) = (SwitchId(self.switches), SwitchOrder::Sequential);
+        Some(SwitchPlan {
+            switch,
+            slot,
+            purpose: Purpose::Ahead,
+            outgoing: outgoing.collect(),
+            incoming,
+            order,
+        })
+    }
+
+    /// Those of the last turn, where nobody is to wait in memory.
+    fn left_over(&self) -> Option<Vec<JobId>> {
+        let front = self.matrix.front()?;
+        let over = |job: &JobId| !self.presence.is_fetched(*job) && !front.seats.contains_key(job);
+        let over: Vec<JobId> = self.presence.suspended().iter().copied().filter(over).collect();
+        (self.config.residency == Residency::None && !over.is_empty()).then_some(over)
+    }
+
+    /// Who of the next row can come, and who makes room for all of it; nothing where it does not fit beside the row that has the
+    /// turn. Jobs that never ran are launched at their turn, into room that was made before.
+    fn fetch(&self) -> Option<(Vec<JobId>, Vec<Incoming>)> {
+        let row = self.matrix.rows().get(1)?;
+        let absent = |seat: &&Seat| !self.presence.memory().holds(seat.spec.id);
+        let absent: Vec<&Seat> = row.seats.values().filter(absent).collect();
+        if absent.is_empty() {
+            return None;
+        }
+        let idle = self.presence.suspended().iter().copied().filter(|job| !row.seats.contains_key(job));
+        let idle = self.farthest_first(idle.collect());
+        let need = need_of(absent.iter().copied());
+        let leaving = self.presence.memory().evictions(self.matrix.cluster(), &need, [], &idle)?;
+        let parked = absent.iter().filter(|seat| self.jobs[&seat.spec.id].observed == Observed::Parked);
+        let incoming: Vec<Incoming> = parked
+            .map(|seat| Incoming {
+                job: seat.spec.id,
+                start: Start::Restore,
+                placement: seat.placement.clone(),
+            })
+            .collect();
+        let any = !leaving.is_empty() || !incoming.is_empty();
+        any.then(|| (leaving.into_iter().collect(), incoming))
+    }
+
+    /// Sets the time at which the next row should begin to come, so that it is there when the turn ends.
+    pub(super) fn time_ahead(&mut self, now: SimTime) -> Option<Decision> {
+        if self.config.switching != SwitchOrder::Prefetch {
+            return None;
+        }
+        let ends = self.running.as_ref()?.ends_without_ahead()?;
+        let (leaving, incoming) = self.fetch()?;
+        let coming: BTreeSet<JobId> = incoming.into_iter().map(|incoming| incoming.job).collect();
+        let need = need_of(coming.iter().filter_map(|job| self.seat(*job)));
+        // To leave takes about as long as to come.
+        let moved = need.into_values().max().unwrap_or_default() + self.presence.memory().most(leaving);
+        let at = ends.before(self.costs.lead(self.config.oracle, moved)).max(now);
+        self.running.as_mut()?.set_ahead(at, &mut self.timers)
+    }
+}

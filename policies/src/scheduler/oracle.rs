@@ -1,0 +1,125 @@
+//! What switching costs, learned from the switches so far: when to begin a prefetch, how long a slice must be.
+//!
+//! Means and deviations are smoothed as a round-trip time is in TCP (RFC 6298, §2): integers, the same on every machine.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How early a prefetch begins (paper 003, §3.3.2.2 and §5.2: "better to use a greedy prefetch than an exact one").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Oracle {
+    /// By the mean of the measured restores.
+    Exact,
+    /// By the mean and four deviations.
+    #[default]
+    Greedy,
+}
+
+/// The slice is chosen so that switching costs at most a share of the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AutoQuantum {
+    /// The share, in millionths of the time computed.
+    pub overhead: u32,
+    /// No slice is longer; where even that does not do, fewer rows take turns.
+    pub longest: Duration,
+}
+
+/// A smoothed mean and mean deviation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Smoothed {
+    mean: u64,
+    deviation: u64,
+    known: bool,
+}
+
+impl Smoothed {
+    fn learn(&mut self, value: u64) {
+        if !self.known {
+            *self = Self { mean: value, deviation: value / 2, known: true };
+            return;
+        }
+        self.deviation = (3 * self.deviation + self.mean.abs_diff(value)) / 4;
+        self.mean = (7 * self.mean + value) / 8;
+    }
+}
+
+/// Before anything was measured: a second for a GiB, as a slow disk gives.
+const PER_MIB_AT_FIRST: u64 = 1_000_000;
+
+/// What was learned.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Costs {
+    /// Nanoseconds to restore a MiB on the node that restores most.
+    restore: Smoothed,
+    /// Nanoseconds that a switch was exposed: where jobs left memory or came back to it, and where all stayed in it.
+    moving: Smoothed,
+    staying: Smoothed,
+}
+
+impl Costs {
+    /// So many bytes, on the node that restored most, took that long.
+    pub(super) fn restored(&mut self, bytes: u64, took: Duration) {
+        self.restore.learn(nanos(took) / mib(bytes));
+    }
+
+    /// A switch between rows was exposed that long.
+    pub(super) fn exposed(&mut self, moved: bool, time: Duration) {
+        let costs = if moved { &mut self.moving } else { &mut self.staying };
+        costs.learn(nanos(time));
+    }
+
+    /// How long before it is needed a restore should begin.
+    pub(super) fn lead(&self, oracle: Oracle, bytes: u64) -> Duration {
+        let Smoothed { mean, deviation, known } = self.restore;
+        let mean = if known { mean } else { PER_MIB_AT_FIRST };
+        let margin = if oracle == Oracle::Greedy { 4 * deviation } else { 0 };
+        Duration::from_nanos((mean + margin).saturating_mul(mib(bytes)))
+    }
+
+    /// The shortest slice that keeps the share, when switches do or do not move jobs; `None` before any was measured.
+    pub(super) fn slice(&self, auto: AutoQuantum, moving: bool) -> Option<Duration> {
+        let costs = if moving { self.moving } else { self.staying };
+        let slice = u128::from(costs.mean) * 1_000_000 / u128::from(auto.overhead.max(1));
+        costs.known.then(|| Duration::from_nanos(u64::try_from(slice).unwrap_or(u64::MAX)))
+    }
+}
+
+const fn mib(bytes: u64) -> u64 {
+    let mib = bytes >> 20;
+    if mib == 0 { 1 } else { mib }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn a_prefetch_begins_by_the_mean_or_earlier_by_deviations() {
+        let mut costs = Costs::default();
+        assert_eq!(costs.lead(Oracle::Exact, GIB).as_millis(), 1024);
+        (0..40).for_each(|_| costs.restored(GIB, Duration::from_millis(512)));
+        assert_eq!(costs.lead(Oracle::Exact, 2 * GIB).as_millis(), 1024);
+        assert!(costs.lead(Oracle::Greedy, GIB).as_millis() < 520, "all restores took the same");
+        (0..20).for_each(|i| costs.restored(GIB, Duration::from_millis(if i % 2 == 0 { 256 } else { 768 })));
+        assert!(costs.lead(Oracle::Exact, GIB) < costs.lead(Oracle::Greedy, GIB) / 2);
+    }
+
+    #[test]
+    fn a_slice_is_as_long_as_the_share_demands() {
+        let auto = AutoQuantum { overhead: 20_000, longest: Duration::from_secs(100) };
+        let mut costs = Costs::default();
+        assert_eq!(costs.slice(auto, true), None);
+        costs.exposed(true, Duration::from_millis(200));
+        costs.exposed(false, Duration::from_millis(2));
+        assert_eq!(costs.slice(auto, true), Some(Duration::from_secs(10)));
+        assert_eq!(costs.slice(auto, false), Some(Duration::from_millis(100)));
+    }
+}
