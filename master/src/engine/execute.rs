@@ -312,18 +312,19 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             Report::Running => {
                 self.running.insert(job);
                 self.tell(Event::JobRunning { job });
-                self.step(|switching, now| switching.on_done(now, job));
+                self.step(|switching, now| switching.on_at(now, job, Left::Active));
             }
-            Report::Parked | Report::Suspended => self.step(|switching, now| switching.on_done(now, job)),
+            Report::Suspended => self.step(|switching, now| switching.on_at(now, job, Left::Suspended)),
+            Report::Parked => self.step(|switching, now| switching.on_at(now, job, Left::Parked)),
             Report::StillRunning { reason } => {
                 self.running.insert(job);
                 self.tell(Event::JobRunning { job });
                 self.warn(format!("{job} could not leave and runs on: {reason}"));
-                self.step(|switching, now| switching.on_stayed(now, job, Left::Active));
+                self.step(|switching, now| switching.on_at(now, job, Left::Active));
             }
             Report::StillSuspended { reason } => {
                 self.warn(format!("{job} could not leave memory and is suspended: {reason}"));
-                self.step(|switching, now| switching.on_stayed(now, job, Left::Suspended));
+                self.step(|switching, now| switching.on_at(now, job, Left::Suspended));
             }
             Report::Ended(outcome) => self.on_ended(job, outcome),
             Report::Phase(phase) => self.on_phase(job, phase),

@@ -93,21 +93,36 @@ impl Switching {
     /// The job is over, wherever it was.
     pub(super) fn on_ended(&mut self, now: SimTime, job: JobId) -> Next {
         self.ended.insert(job);
-        self.on_done(now, job)
-    }
-
-    /// The job is suspended, parked, or runs, as planned.
-    pub(super) fn on_done(&mut self, now: SimTime, job: JobId) -> Next {
         if self.waiting.remove(&job) { self.next(now) } else { Next::Wait }
     }
 
-    /// The job could not leave.
-    pub(super) fn on_stayed(&mut self, now: SimTime, job: JobId, left: Left) -> Next {
-        if !self.waiting.remove(&job) {
+    /// The job rests there, as planned or not.
+    pub(super) fn on_at(&mut self, now: SimTime, job: JobId, left: Left) -> Next {
+        if !self.waiting.contains(&job) {
             return Next::Wait;
         }
-        self.astray.push(Astray { job, left });
+        if self.goes_to(job) != Some(left) {
+            self.astray.push(Astray { job, left });
+        }
+        self.waiting.remove(&job);
         self.next(now)
+    }
+
+    /// Where the last order takes the job.
+    fn goes_to(&self, job: JobId) -> Option<Left> {
+        match self.plan.outgoing.iter().find(|outgoing| outgoing.job == job) {
+            Some(outgoing) if outgoing.rest == Rest::Suspended => Some(Left::Suspended),
+            Some(outgoing) if self.stage == Stage::Stop && self.parks_meanwhile(outgoing) => {
+                Some(Left::Suspended)
+            }
+            Some(_) => Some(Left::Parked),
+            None => self
+                .plan
+                .incoming
+                .iter()
+                .find(|incoming| incoming.job == job)
+                .map(|_| if self.plan.purpose == Purpose::Turn { Left::Active } else { Left::Suspended }),
+        }
     }
 
     fn next(&mut self, now: SimTime) -> Next {
@@ -208,9 +223,9 @@ mod tests {
         let mut switch = switching(&outgoing, &[(3, Start::Restore)], SwitchOrder::Sequential);
         let (orders, next) = switch.begin(NOW);
         assert_eq!(orders, [(JobId(1), Order::Park), (JobId(2), Order::Park)]);
-        assert_eq!((next, switch.on_done(NOW, JobId(1))), (Next::Wait, Next::Wait));
-        assert!(matches!(switch.on_done(NOW, JobId(2)), Next::Go(_, jobs) if jobs.len() == 1));
-        assert_eq!(switch.on_done(NOW, JobId(3)), Next::Over(vec![]));
+        assert_eq!((next, switch.on_at(NOW, JobId(1), Left::Parked)), (Next::Wait, Next::Wait));
+        assert!(matches!(switch.on_at(NOW, JobId(2), Left::Parked), Next::Go(_, jobs) if jobs.len() == 1));
+        assert_eq!(switch.on_at(NOW, JobId(3), Left::Active), Next::Over(vec![]));
     }
 
     #[test]
@@ -218,10 +233,12 @@ mod tests {
         let mut switch =
             switching(&[out(1, true, Rest::Parked)], &[(3, Start::Restore)], SwitchOrder::Overlapped);
         assert_eq!(switch.begin(NOW), (vec![(JobId(1), Order::Suspend)], Next::Wait));
-        let Next::Go(orders, incoming) = switch.on_done(NOW, JobId(1)) else { panic!("it goes on") };
+        let Next::Go(orders, incoming) = switch.on_at(NOW, JobId(1), Left::Suspended) else {
+            panic!("it goes on")
+        };
         assert_eq!((orders, incoming.len()), (vec![(JobId(1), Order::Park)], 1));
         let second = Duration::from_secs(1);
-        assert_eq!(switch.on_done(SimTime::from(second), JobId(3)), Next::Wait);
+        assert_eq!(switch.on_at(SimTime::from(second), JobId(3), Left::Active), Next::Wait);
         assert_eq!(
             switch.exposed(SimTime::from(2 * second), false),
             second,
@@ -229,7 +246,7 @@ mod tests {
         );
         let stuck = Astray { job: JobId(1), left: Left::Suspended };
         assert_eq!(
-            switch.on_stayed(SimTime::from(2 * second), JobId(1), Left::Suspended),
+            switch.on_at(SimTime::from(2 * second), JobId(1), Left::Suspended),
             Next::Over(vec![stuck])
         );
     }
@@ -246,7 +263,8 @@ mod tests {
                     // Whoever was given an order and lives carries it out.
                     for _ in 0..2 {
                         for job in (0..3).map(JobId).filter(|job| !early || job.0 != ends) {
-                            nexts.push(switch.on_done(NOW, job));
+                            let goes = switch.goes_to(job).unwrap();
+                            nexts.push(switch.on_at(NOW, job, goes));
                         }
                         nexts.push(switch.on_ended(NOW, JobId(ends)));
                     }
@@ -267,7 +285,7 @@ mod tests {
             astray(4, Left::Unlaunched),
             astray(5, Left::Suspended),
         ];
-        assert_eq!(switch.on_stayed(NOW, JobId(1), Left::Active), Next::Over(expected));
+        assert_eq!(switch.on_at(NOW, JobId(1), Left::Active), Next::Over(expected));
     }
 
     #[test]
@@ -277,6 +295,6 @@ mod tests {
         assert_eq!(switching(&[], &[], order).begin(NOW).1, Next::Over(vec![]));
         let mut stops = switching(&[out(1, true, Rest::Suspended)], &[], order);
         assert_eq!(stops.begin(NOW).0, [(JobId(1), Order::Suspend)]);
-        assert_eq!(stops.on_done(NOW, JobId(1)), Next::Over(vec![]));
+        assert_eq!(stops.on_at(NOW, JobId(1), Left::Suspended), Next::Over(vec![]));
     }
 }
