@@ -56,14 +56,15 @@ struct Arguments {
 enum Name {
     /// ping-pong, flush and switch
     Driver,
+    // First: its trees are born where this process is, and the others make it move into networks of their own.
+    /// A tree of 1 GiB out of memory and back, against criu called by hand and against copying; how contents are stored
+    Pages,
     /// Latency and bandwidth between two nodes, against libfabric's tcp; within a node, against MPICH's shared memory
     PingPong,
     /// How long the network takes to empty, by what is in flight
     Flush,
     /// Two jobs of 512 MiB change places, against criu called by hand
     Switch,
-    /// A tree of 1 GiB out of memory and back, against criu called by hand and against copying; how contents are stored
-    Pages,
     /// Whole runs: the orders of a switch, who stays in memory, ways of parking
     Orders,
     /// What an idle daemon holds, and what rings take
