@@ -10,7 +10,7 @@
 
 use crate::images::{self, ImagesError};
 use crate::kerndat::KerndatError;
-use crate::pages::{Memory, Pending, Receiver};
+use crate::pages::{Borrowed, Memory, Pending, Receiver};
 use crate::preflight::{self, PreflightError, SegmentFile};
 use crate::proc_mount;
 use crate::processes::{self, Standing, StillThere};
@@ -189,7 +189,7 @@ impl Criu {
         self.prepare()?;
         let deadline = begun + request.timeout;
         let turn = wait_for_turn(request, deadline)?;
-        let done = turn.during(&request.images_dir, || self.take_images(request, deadline));
+        let done = turn.during(&request.images_dir, || self.take_images(request, &pids, deadline));
         let done = done.and_then(|pending| finish(request, &pids, pending));
         let (timers_repaired, memory) = done.inspect_err(|error| {
             tracing::warn!(%error, "dump failed");
@@ -206,7 +206,12 @@ impl Criu {
         })
     }
 
-    fn take_images(&self, request: &DumpRequest, deadline: Instant) -> Result<Option<Pending>, DumpError> {
+    fn take_images(
+        &self,
+        request: &DumpRequest,
+        pids: &[Pid],
+        deadline: Instant,
+    ) -> Result<Option<Pending>, DumpError> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |source| DumpError::Io { path, source }
@@ -216,10 +221,11 @@ impl Criu {
             let (response, ended) = self.ask_for_images(request, deadline, None, || {})?;
             return judge(request, response, ended).map(|()| None);
         };
+        let borrowed = Borrowed::of(pids).map_err(at(Path::new("/proc")))?;
         let receiver = Receiver::new(arena, &request.images_dir, request.timeout + GRACE);
         let (receiver, theirs) = receiver.map_err(at(&request.images_dir))?;
         let (asked, received) = std::thread::scope(|scope| {
-            let pages = scope.spawn(|| receiver.receive());
+            let pages = scope.spawn(|| receiver.receive(&borrowed));
             let asked = self.ask_for_images(request, deadline, Some(theirs), || receiver.hang_up());
             // A worker that has ended says no more; nor does one that was never started.
             receiver.hang_up();

@@ -10,6 +10,7 @@
 //! memory. It can also send them away ([`wire`]), which costs one copy into memory that is there already.
 
 mod arena;
+mod borrowed;
 mod fill;
 mod index;
 mod memory;
@@ -25,6 +26,7 @@ pub use index::Unusable;
 pub use memory::Memory;
 pub use seal::Sealed;
 
+pub(crate) use borrowed::Borrowed;
 pub(crate) use fill::Source;
 pub(crate) use index::PAGES;
 
@@ -65,13 +67,14 @@ impl<'a> Receiver<'a> {
         Ok((Receiver { socket, arena, images_dir }, theirs.into()))
     }
 
-    /// Until CRIU has sent all; the room for it on the disk is taken then.
-    pub(crate) fn receive(&self) -> io::Result<Pending> {
-        let reserve = |received: &receive::Received| {
+    /// Until CRIU has sent all; the room for it on the disk is taken then. `borrowed` was read before CRIU began.
+    pub(crate) fn receive(&self, borrowed: &Borrowed) -> io::Result<Pending> {
+        let complete = |received: &mut receive::Received| {
+            borrowed.put_back(received)?;
             let (lazy, others) = received.bytes();
             seal::reserve(self.images_dir, lazy, others + IMAGES_BYTES)
         };
-        receive::receive(&self.socket, self.arena, self.images_dir, reserve).map(Pending)
+        receive::receive(&self.socket, self.arena, self.images_dir, complete).map(Pending)
     }
 
     /// Has CRIU, and ourselves, give up.

@@ -11,7 +11,7 @@ use std::path::Path;
 pub(super) const CHUNK: usize = 256 << 10;
 pub(super) const CHUNK_PAGES: u64 = (CHUNK / PAGE) as u64;
 
-/// A sequence of pages; filled once, then only read.
+/// A sequence of pages; filled once, mended where [`super::borrowed`] says so, then only read.
 #[derive(Default)]
 pub(super) struct Raw {
     blocks: Vec<Block>,
@@ -67,6 +67,18 @@ impl Raw {
                 (None, None) => unreachable!("without a file, there is a block"),
             };
             self.length += took as u64;
+        }
+        Ok(())
+    }
+
+    /// Replaces bytes that came before, all in one chunk.
+    pub(super) fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let (block, at) = ((offset / BLOCK as u64) as usize, (offset % BLOCK as u64) as usize);
+        let before = (self.blocks.len() * BLOCK) as u64;
+        match (self.blocks.get_mut(block), &self.overflow) {
+            (Some(block), _) => block[at..at + bytes.len()].copy_from_slice(bytes),
+            (None, Some(file)) => file.write_all_at(bytes, offset - before)?,
+            (None, None) => return Err(io::ErrorKind::UnexpectedEof.into()),
         }
         Ok(())
     }

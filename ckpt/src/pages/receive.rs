@@ -27,16 +27,16 @@ impl Received {
     }
 }
 
-/// Serves one dump until CRIU closes; `reserve` may refuse what has come.
+/// Serves one dump until CRIU closes; `complete` may mend what has come, or refuse it.
 pub(super) fn receive(
     mut socket: &UnixStream,
     arena: &Arena,
     dir: &Path,
-    reserve: impl FnOnce(&Received) -> io::Result<()>,
+    complete: impl FnOnce(&mut Received) -> io::Result<()>,
 ) -> io::Result<Received> {
     let mut received = Received { images: Vec::new(), runs: Vec::new(), raw: Raw::default() };
     let done = serve(&mut socket, &mut received, arena, dir)
-        .and_then(|()| reserve(&received))
+        .and_then(|()| complete(&mut received))
         .and_then(|()| socket.write_all(&0u32.to_le_bytes()));
     if done.is_err() {
         socket.shutdown(Shutdown::Both).ok();
