@@ -189,9 +189,7 @@ impl Dump {
             segment: Some(self.segment.clone()),
             images_dir: writer.images_dir(),
             work_dir: writer.work_dir(),
-            // Not the node's arena yet: after switches through it a rank was once seen to die of SIGTRAP, see
-            // docs/decisions/0001. CRIU writes its own files.
-            arena: None,
+            arena: Some(self.node.arena.clone()),
             timeout: DUMP_LIMIT,
         };
         let dumped = self.node.criu.dump(&request);
