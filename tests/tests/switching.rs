@@ -1,7 +1,7 @@
 //! Gang switches at random instants, from the first instruction of the ranks on: no failure, no wrong result, nothing left.
 //! They mix suspending, parking from running and from suspended, fetching, parking what was fetched, and restoring.
 //!
-//! `COSWITCH_SWITCHES` says how many in all (36 where it is not set; 300 for the full claim).
+//! `COSWITCH_SWITCHES` says how many in all (48 where it is not set; 300 for the full claim).
 
 use std::{env, time::Duration};
 
@@ -19,7 +19,7 @@ use coswitch_tests::{
 /// Each suite's share of the switches.
 fn share() -> u32 {
     let total: u32 =
-        env::var("COSWITCH_SWITCHES").map_or(36, |text| text.parse().expect("COSWITCH_SWITCHES is a number"));
+        env::var("COSWITCH_SWITCHES").map_or(48, |text| text.parse().expect("COSWITCH_SWITCHES is a number"));
     total.div_ceil(3)
 }
 
