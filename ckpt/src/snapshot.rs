@@ -17,6 +17,7 @@ use crate::pages::{FillError, PAGES, Unusable};
 use crate::preflight::{OutputFile, SegmentFile};
 use crate::restore::{RestoreError, RestoreRequest, Restored};
 use crate::segment::{self, SegmentError};
+use crate::store::Claim;
 use crate::{Arena, Criu, DumpReport, Memory};
 use nix::unistd::Pid;
 use std::fs::{self, File};
@@ -98,6 +99,8 @@ pub struct SnapshotWriter {
     outputs: Vec<OutputFile>,
     /// And where it stays when it is sealed.
     memory: Option<(Memory, Arena)>,
+    /// Its room in the store.
+    claim: Option<Claim>,
     sealed: bool,
 }
 
@@ -116,12 +119,19 @@ impl SnapshotWriter {
             segment: None,
             outputs: Vec::new(),
             memory: None,
+            claim: None,
             sealed: false,
         };
         for dir in [writer.images_dir(), writer.work_dir()] {
             fs::create_dir_all(&dir).map_err(files::at(&dir))?;
         }
         Ok(writer)
+    }
+
+    /// Holds its room until it is sealed or dropped.
+    pub(crate) fn holding(mut self, claim: Claim) -> SnapshotWriter {
+        self.claim = Some(claim);
+        self
     }
 
     /// Where CRIU's images go.

@@ -9,11 +9,13 @@ use crate::files;
 use crate::manifest::{self, Identity};
 use crate::snapshot::{Snapshot, SnapshotError, SnapshotWriter};
 use nix::sys::statvfs::statvfs;
+use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How many valid snapshots of an application are kept.
@@ -33,9 +35,9 @@ pub enum StoreError {
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
     /// There is not enough room.
-    #[error("store {needed} bytes in {}: only {free} are free", .root.display())]
+    #[error("the store is full: {needed} bytes are needed, and the most that {} takes is {free}", .root.display())]
     Full {
-        /// The store.
+        /// The tier that has most.
         root: PathBuf,
         /// What was asked for.
         needed: u64,
@@ -60,6 +62,8 @@ pub struct Entry {
     pub application: String,
     /// Of which cut.
     pub epoch: u64,
+    /// In which tier.
+    pub root: PathBuf,
     /// What it takes on the disk.
     pub bytes: u64,
     /// Why it could not be restored; `None` says nothing of its contents.
@@ -74,7 +78,7 @@ impl Entry {
 }
 
 /// A directory of a store.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tier {
     /// Where it is.
     pub root: PathBuf,
@@ -83,27 +87,65 @@ pub struct Tier {
 }
 
 impl Tier {
-    /// How much more may go there.
-    fn room(&self) -> Result<u64, StoreError> {
+    /// As much as there is.
+    pub fn unbounded(root: PathBuf) -> Tier {
+        Tier { root, bytes_max: None }
+    }
+
+    /// How much more may go there, beside what is being written.
+    fn room(&self, claims: &Claims) -> Result<u64, StoreError> {
         let found = statvfs(&self.root).map_err(io::Error::from).map_err(files::at(&self.root))?;
         let free = found.blocks_available() as u64 * found.fragment_size() as u64;
         let Some(most) = self.bytes_max else { return Ok(free) };
-        let used: u64 = files::list(&self.root)?.iter().map(|(_, bytes)| bytes).sum();
+        // What is removed meanwhile is room.
+        let sealed = self.snapshots()?.into_iter().filter(|dir| !claims.contains_key(dir));
+        let sealed: u64 = sealed.map(|dir| size(&dir)).sum();
+        let claimed = claims.iter().filter(|(dir, _)| dir.starts_with(&self.root));
+        let used = claimed.map(|(_, bytes)| *bytes).fold(sealed, u64::saturating_add);
         Ok(free.min(most.saturating_sub(used)))
+    }
+
+    /// The directories of all snapshots here.
+    fn snapshots(&self) -> Result<Vec<PathBuf>, StoreError> {
+        let applications = fs::read_dir(&self.root).map_err(files::at(&self.root))?.flatten();
+        let epochs = applications.filter_map(|entry| fs::read_dir(entry.path()).ok()).flatten().flatten();
+        Ok(epochs.map(|entry| entry.path()).collect())
     }
 }
 
-/// All snapshots of a node.
+/// What was admitted and is not sealed yet, by directory: two jobs that leave together must not be promised the same
+/// room.
+type Claims = BTreeMap<PathBuf, u64>;
+
+/// The room of one snapshot, until it is sealed or given up.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    claims: Arc<Mutex<Claims>>,
+    dir: PathBuf,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        locked(&self.claims).remove(&self.dir);
+    }
+}
+
+fn locked(claims: &Mutex<Claims>) -> MutexGuard<'_, Claims> {
+    claims.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All snapshots of a node. Clones know of each other's claims, so a node has one store and its clones.
 #[derive(Clone, Debug)]
 pub struct Store {
     /// At least one.
     tiers: Vec<Tier>,
+    claims: Arc<Mutex<Claims>>,
 }
 
 impl Store {
     /// Uses that directory, creating it where it is missing.
     pub fn open(root: &Path) -> Result<Store, StoreError> {
-        Store::with_tiers(vec![Tier { root: root.to_owned(), bytes_max: None }])
+        Store::with_tiers(vec![Tier::unbounded(root.to_owned())])
     }
 
     /// Uses these directories, the first ones first, creating those that are missing.
@@ -111,14 +153,17 @@ impl Store {
     /// # Panics
     /// Without any.
     pub fn with_tiers(tiers: Vec<Tier>) -> Result<Store, StoreError> {
-        assert!(!tiers.is_empty(), "a store has a tier at least");
         tiers.iter().try_for_each(|tier| fs::create_dir_all(&tier.root).map_err(files::at(&tier.root)))?;
-        Ok(Store { tiers })
+        Ok(Store::existing(tiers))
     }
 
-    /// Uses that directory as it is.
-    pub fn existing(root: &Path) -> Store {
-        Store { tiers: vec![Tier { root: root.to_owned(), bytes_max: None }] }
+    /// Uses these directories as they are.
+    ///
+    /// # Panics
+    /// Without any.
+    pub fn existing(tiers: Vec<Tier>) -> Store {
+        assert!(!tiers.is_empty(), "a store has a tier at least");
+        Store { tiers, claims: Arc::default() }
     }
 
     /// All snapshots, valid or not, by application, each one's newest first; their contents are not looked at.
@@ -132,10 +177,9 @@ impl Store {
         let mut found = Vec::new();
         for application in names {
             for (epoch, dir) in self.epochs(&application)? {
-                // What is being written, or removed, meanwhile is as large as can be seen.
-                let bytes = files::list(&dir).unwrap_or_default().iter().map(|(_, bytes)| bytes).sum();
-                let problem = Snapshot::open(&dir).err();
-                found.push(Entry { application: application.clone(), epoch, bytes, problem });
+                let (bytes, problem) = (size(&dir), Snapshot::open(&dir).err());
+                let root = dir.ancestors().nth(2).expect("a tier, an application, an epoch").to_owned();
+                found.push(Entry { application: application.clone(), epoch, root, bytes, problem });
             }
         }
         Ok(found)
@@ -184,23 +228,28 @@ impl Store {
             }
             remove_dir(&dir)?;
         }
-        let dir = application_dir(self.admit(needed)?, application)?.join(format!("{PREFIX}{epoch}"));
+        let mut claims = locked(&self.claims);
+        let tier = self.admit(needed, &claims)?;
+        let dir = application_dir(tier, application)?.join(format!("{PREFIX}{epoch}"));
+        claims.insert(dir.clone(), needed);
+        drop(claims);
+        let claim = Claim { claims: Arc::clone(&self.claims), dir: dir.clone() };
         let created_unix_ms = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         let identity = Identity { application: application.to_owned(), epoch, created_unix_ms };
-        Ok(SnapshotWriter::begin(&dir, identity)?)
+        Ok(SnapshotWriter::begin(&dir, identity)?.holding(claim))
     }
 
     /// Refuses what there is no room for: ask before a job leaves memory.
     pub fn has_room(&self, needed: u64) -> Result<(), StoreError> {
-        self.admit(needed).map(drop)
+        self.admit(needed, &locked(&self.claims)).map(drop)
     }
 
     /// The first tier that has room.
-    fn admit(&self, needed: u64) -> Result<&Tier, StoreError> {
+    fn admit(&self, needed: u64, claims: &Claims) -> Result<&Tier, StoreError> {
         let mut most = (0, &self.tiers[0]);
         for tier in &self.tiers {
             // A directory that has gone away has no room; the others may have.
-            let free = match tier.room() {
+            let free = match tier.room(claims) {
                 Err(error) if self.tiers.len() > 1 => {
                     tracing::warn!(%error, "a tier is passed over");
                     continue;
@@ -215,6 +264,11 @@ impl Store {
             }
         }
         Err(StoreError::Full { root: most.1.root.clone(), needed, free: most.0 })
+    }
+
+    /// What an epoch takes so far, wherever it lies, in bytes.
+    pub fn bytes(&self, application: &str, epoch: u64) -> u64 {
+        self.dirs(application, epoch).unwrap_or_default().iter().map(|dir| size(dir)).sum()
     }
 
     /// The newest snapshot of which every byte is as it was sealed, and those passed over on the way to it.
@@ -301,6 +355,11 @@ fn application_dir(tier: &Tier, name: &str) -> Result<PathBuf, StoreError> {
 
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\0'])
+}
+
+/// What its files hold; of those that are being written, or removed, what can be seen.
+fn size(dir: &Path) -> u64 {
+    files::list(dir).unwrap_or_default().iter().map(|(_, bytes)| bytes).sum()
 }
 
 fn is_sealed(dir: &Path) -> bool {

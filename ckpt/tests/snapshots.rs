@@ -235,6 +235,26 @@ fn what_does_not_fit_the_first_tier_goes_to_the_next_and_is_found_there() {
     assert!(!first.path().join("job").exists() && !second.path().join("job").exists());
 }
 
+#[test]
+fn two_that_leave_together_are_not_promised_the_same_room() {
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let tier = |dir: &tempfile::TempDir| Tier { root: dir.path().to_owned(), bytes_max: Some(10_000) };
+    let store = Store::with_tiers(vec![tier(&first), tier(&second)]).unwrap();
+    let begin = |application: &str| store.clone().begin_with(application, 1, SystemTime::now(), 6_000);
+    let writers = [begin("a").unwrap(), begin("b").unwrap()];
+    assert!(writers[0].images_dir().starts_with(first.path()));
+    assert!(writers[1].images_dir().starts_with(second.path()));
+    assert!(matches!(begin("c"), Err(StoreError::Full { needed: 6_000, free: 4_000, .. })));
+    // A claim is no longer than it takes: what is sealed counts as what it is, what is given up as nothing.
+    let [a, b] = writers;
+    fs::write(a.images_dir().join("core-1.img"), [1; 3_000]).unwrap();
+    let origin = Origin { criu: "4.2".into(), kernel: "6.18".into(), root: 1, dump_took: Duration::ZERO };
+    a.seal(origin).unwrap();
+    drop(b);
+    assert!(begin("c").unwrap().images_dir().starts_with(first.path()));
+    store.has_room(10_000).unwrap();
+}
+
 /// Takes a snapshot; the tree goes on from it and needs it no longer.
 fn take_and_go_on(tree: &mut Tree, store: &Store) -> Snapshot {
     let snapshot = take(tree, store, 1);

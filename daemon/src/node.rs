@@ -3,10 +3,13 @@
 use std::{
     fs, io,
     net::SocketAddr,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use coswitch_ckpt::Store;
+pub use coswitch_ckpt::store::Tier;
 use coswitch_policies::{Bytes, JobId, NodeId, Rate};
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +18,10 @@ use crate::{
     pki::Identity,
 };
 
-/// Every file in `/dev/shm` of every daemon on this machine lies in a directory that begins so.
+/// Every file in `/dev/shm` of every daemon on this machine lies in a directory that begins so, and every snapshot.
 const SHM_PREFIX: &str = "coswitch-";
+/// In there: where the node's snapshots lie.
+const NOTE: &str = "store.json";
 const SHM: &str = "/dev/shm";
 
 /// The one line that a daemon reads from its standard input at its start.
@@ -36,8 +41,8 @@ pub struct NodeConfig {
     pub memory: Option<Bytes>,
     /// The processors of this node and its ranks; empty: whatever the daemon may use.
     pub processors: Vec<usize>,
-    /// Where snapshots go; a directory of this node alone.
-    pub store: PathBuf,
+    /// Where snapshots go, in the order of use; a directory of this node alone in each.
+    pub store: Vec<Tier>,
     /// How much memory stands ready for the pages of jobs that are being parked; more than that goes to the store at
     /// once. It is the daemon's, besides `memory`.
     pub arena: Bytes,
@@ -69,11 +74,36 @@ impl NodeConfig {
         shm_dir(&self.name()).join(job.to_string())
     }
 
-    /// The directory of a job's snapshots.
-    #[must_use]
-    pub fn snapshots(&self, job: JobId) -> PathBuf {
-        self.store.join(job.to_string())
+    /// The store, its directories made. They are noted first, so that whoever cleans up finds them.
+    ///
+    /// # Errors
+    /// Where one cannot be made.
+    pub fn open_store(&self) -> anyhow::Result<Store> {
+        let shm = shm_dir(&self.name());
+        let roots: Vec<&Path> = self.store.iter().map(|tier| tier.root.as_path()).collect();
+        fs::create_dir_all(&shm)?;
+        fs::write(shm.join(NOTE), serde_json::to_vec(&roots)?)?;
+        Ok(Store::with_tiers(self.store.clone())?)
     }
+}
+
+/// The directories in which a node keeps its snapshots, as its daemon has noted them.
+#[must_use]
+pub fn noted_stores(name: &str) -> Vec<PathBuf> {
+    let note = shm_dir(name).join(NOTE);
+    // Anybody may write to /dev/shm: only the daemon's own note counts, and only directories that belong to the node.
+    let is_own = fs::symlink_metadata(&note)
+        .is_ok_and(|found| found.is_file() && found.uid() == nix::unistd::geteuid().as_raw());
+    let noted = is_own.then(|| fs::read(&note).ok()).flatten();
+    let roots: Vec<PathBuf> = noted.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+    let own = store_dir(name);
+    roots.into_iter().filter(|root| root.file_name() == Some(own.as_ref())).collect()
+}
+
+/// What the directory of a node's snapshots is called, wherever it lies.
+#[must_use]
+pub fn store_dir(name: &str) -> String {
+    format!("{SHM_PREFIX}{name}")
 }
 
 /// See [`NodeConfig::name`].
@@ -91,17 +121,11 @@ fn shm_dir(name: &str) -> PathBuf {
 ///
 /// # Errors
 /// Where something would not go.
-pub fn destroy(
-    hierarchies: &Hierarchies,
-    name: &str,
-    store: Option<&Path>,
-    limit: Duration,
-) -> Result<(), CgroupError> {
+pub fn destroy(hierarchies: &Hierarchies, name: &str, limit: Duration) -> Result<(), CgroupError> {
     NodeCgroup::destroy(hierarchies, name, limit)?;
-    for dir in [Some(shm_dir(name).as_path()), store].into_iter().flatten() {
-        remove_tree(dir).map_err(|error| CgroupError::File(dir.to_path_buf(), error))?;
-    }
-    Ok(())
+    // What tells of the others goes last.
+    let dirs = noted_stores(name).into_iter().chain([shm_dir(name)]);
+    dirs.into_iter().try_for_each(|dir| remove_tree(&dir).map_err(|error| CgroupError::File(dir, error)))
 }
 
 /// The names of all nodes of which something is left on this machine, alive or not.

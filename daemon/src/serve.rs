@@ -80,7 +80,7 @@ fn say(word: &str) {
 
 async fn serve(config: NodeConfig) -> anyhow::Result<()> {
     let hierarchies = Hierarchies::find()?;
-    let (name, store) = (config.name(), config.store.clone());
+    let name = config.name();
     if let Err(error) = cpu_group::enter(&hierarchies) {
         warn!(%error, "ranks and data plane are in different scheduling groups: messages will be slow");
     }
@@ -89,8 +89,7 @@ async fn serve(config: NodeConfig) -> anyhow::Result<()> {
         warn!(%error, "the daemons' scheduling group stays behind");
     }
     // Also what a failed set-up has left, and what a failed release could not remove.
-    node::destroy(&hierarchies, &name, Some(&store), DESTROY_LIMIT)
-        .context("failed to remove what is left")?;
+    node::destroy(&hierarchies, &name, DESTROY_LIMIT).context("failed to remove what is left")?;
     result
 }
 
@@ -99,14 +98,13 @@ async fn set_up_and_serve(config: NodeConfig, hierarchies: Hierarchies) -> anyho
     let (plane_events, from_plane) = unbounded_channel();
     let criu = Criu::locate()?;
     criu.prepare()?;
-    std::fs::create_dir_all(&config.store)
-        .with_context(|| format!("failed to make the store {}", config.store.display()))?;
+    let store = config.open_store().context("failed to make the store")?;
     let cgroup = NodeCgroup::create(hierarchies, &config.name(), config.memory)?;
     let plane = Plane::start(config.node, plane_events)?;
     let control = TcpListener::bind(config.control).await.context("failed to listen for the head node")?;
     let data = StdListener::bind(config.data).context("failed to listen for other daemons")?;
     let arena = Arena::new(config.arena.0).context("failed to map the arena")?;
-    let node = Arc::new(Node { config, plane, criu, arena, cgroup, events });
+    let node = Arc::new(Node { config, plane, criu, store, arena, cgroup, events });
     accept_links(Arc::clone(&node), data)?;
     say(READY);
     let (own, identity) = (node.config.node, node.config.identity.clone());

@@ -17,7 +17,7 @@ use std::{
 use coswitch_daemon::{
     cgroup::{CgroupError, Hierarchies},
     fabric::{self, FabricError},
-    node::{self, NodeConfig, VirtualLink, node_name},
+    node::{self, NodeConfig, Tier, VirtualLink, node_name, store_dir},
     pki::{Authority, Identity, PkiError},
     processors,
     serve::{NAMESPACE, READY},
@@ -33,7 +33,8 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 /// A daemon that has been told to end releases its applications first.
 const END_LIMIT: Duration = Duration::from_secs(40);
 const DESTROY_LIMIT: Duration = Duration::from_secs(10);
-const STORE: &str = "/var/tmp";
+/// Where images go if nothing is said.
+pub const STORE: &str = "/var/tmp";
 /// Memory of a daemon for pages on their way to its store.
 const ARENA_MAX: Bytes = Bytes(256 << 20);
 
@@ -85,8 +86,11 @@ pub struct NodesSpec {
     pub memory: Bytes,
     /// Of each link; `None`: as fast as the machine can.
     pub rate: Option<Rate>,
-    /// Snapshots go to a directory in here; `None`: on disk, because memory is what there is too little of.
-    pub store: Option<PathBuf>,
+    /// Snapshots go to a directory of each node in these, in the order of use; none: on disk, because memory is what
+    /// there is too little of.
+    pub store: Vec<Tier>,
+    /// Memory of each daemon for pages on their way there; `None`: 256 MiB, and no more than the jobs have.
+    pub arena: Option<Bytes>,
     /// Where the daemons' logs go.
     pub logs: PathBuf,
     /// The program `coswitchd`.
@@ -106,7 +110,6 @@ pub struct Nodes {
 struct Daemon {
     node: NodeId,
     name: String,
-    store: PathBuf,
     process: Child,
     /// Held open: its end tells the daemon that this process has died.
     input: ChildStdin,
@@ -178,7 +181,7 @@ impl Nodes {
             }
             daemon.process.kill().map_err(io("kill a daemon"))?;
             daemon.process.wait().map_err(io("reap a daemon"))?;
-            node::destroy(&hierarchies, &daemon.name, Some(&daemon.store), DESTROY_LIMIT)?;
+            node::destroy(&hierarchies, &daemon.name, DESTROY_LIMIT)?;
         }
         Ok(())
     }
@@ -200,7 +203,9 @@ fn listen(node: NodeId, port: u16) -> SocketAddr {
 }
 
 fn configure(spec: &NodesSpec, node: NodeId, identity: Identity, cpus: &[usize]) -> NodeConfig {
-    let stores = spec.store.as_deref().unwrap_or(Path::new(STORE));
+    let everywhere = [Tier::unbounded(STORE.into())];
+    let tiers = if spec.store.is_empty() { &everywhere } else { spec.store.as_slice() };
+    let own = store_dir(&node_name(&spec.run, node));
     NodeConfig {
         run: spec.run.clone(),
         node,
@@ -209,8 +214,8 @@ fn configure(spec: &NodesSpec, node: NodeId, identity: Identity, cpus: &[usize])
         data: listen(node, DATA_PORT),
         memory: Some(spec.memory),
         processors: processors::share(cpus, node.0 as usize, spec.count as usize),
-        store: stores.join(format!("coswitch-{}", node_name(&spec.run, node))),
-        arena: spec.memory.min(ARENA_MAX),
+        store: tiers.iter().map(|tier| Tier { root: tier.root.join(&own), ..tier.clone() }).collect(),
+        arena: spec.arena.unwrap_or(spec.memory.min(ARENA_MAX)),
         provider: spec.driver.parent().unwrap_or(Path::new("/")).to_path_buf(),
         launcher: spec.launcher.clone(),
         link: Some(VirtualLink { rate: spec.rate }),
@@ -232,7 +237,7 @@ fn spawn(config: NodeConfig, spec: &NodesSpec) -> Result<Starting, NodesError> {
     let output = lines(process.stdout.take().expect("piped"));
     let line = serde_json::to_string(&config).expect("a configuration is plain data");
     let configured = writeln!(input, "{line}").map_err(io("configure a daemon"));
-    let daemon = Daemon { node: config.node, name: config.name(), store: config.store, process, input };
+    let daemon = Daemon { node: config.node, name: config.name(), process, input };
     configured.map(|()| Starting { daemon, output, log })
 }
 

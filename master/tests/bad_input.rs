@@ -100,6 +100,18 @@ const CASES: &[Case] = cases![
     "an unknown way of waiting": "count: 2" => "wait: sleep", line 13, "jobs[0].wait", ["known are spin"];
     "a list of hosts": "nodes: 2" => "nodes: [alpha, beta]", line 2, "cluster.nodes", ["comes later"];
     "nodes from slurm": "nodes: 2" => "nodes: slurm", line 2, "cluster.nodes", ["come later"];
+    // Where images go.
+    "an arena without unit": "memory: 1GiB" => "memory: 1GiB\n  arena: 64", line 4, "cluster.arena", ["has no unit"];
+    "an arena larger than its node": "memory: 1GiB" => "memory: 1GiB\n  arena: 2GiB", line 4, "cluster.arena", ["larger than a node, which has 1GiB"];
+    "a store that is nowhere": "memory: 1GiB" => "memory: 1GiB\n  store: nowhere", line 4, "cluster.store", ["there is no directory", "nowhere"];
+    "a mapping for a store": "memory: 1GiB" => "memory: 1GiB\n  store: {directory: .}", line 4, "cluster.store", ["a mapping", "stands where a single value belongs"];
+    "a store without directories": "memory: 1GiB" => "memory: 1GiB\n  store: []", line 4, "cluster.store", ["without directories"];
+    "a tier without directory": "memory: 1GiB" => "memory: 1GiB\n  store: [{size: 9GiB}]", line 4, "cluster.store[0].directory", ["the field `directory` is missing"];
+    "a tier that is nowhere": "memory: 1GiB" => "memory: 1GiB\n  store:\n    - directory: .\n    - directory: nowhere", line 6, "cluster.store[1].directory", ["there is no directory"];
+    "a tier twice": "memory: 1GiB" => "memory: 1GiB\n  store:\n    - {directory: ., size: 9GiB}\n    - directory: ./.", line 6, "cluster.store[1].directory", ["of cluster.store[0] as well"];
+    "a tier for nothing": "memory: 1GiB" => "memory: 1GiB\n  store: [{directory: ., size: 0B}]", line 4, "cluster.store[0].size", ["may hold nothing"];
+    "an unknown word for a tier": "memory: 1GiB" => "memory: 1GiB\n  store: [{directory: ., sise: 9GiB}]", line 4, "cluster.store[0].sise", ["did you mean `size`?"];
+    "tiers that are too small for a job": "memory: 1GiB" => "memory: 1GiB\n  store: [{directory: ., size: 200MiB}]", line 4, "cluster.store", ["no directory takes `cg-", "which needs 300MiB", "takes 200MiB"];
     // What one field says against another, and against the machine.
     "a job larger than a node": "memory: 300MiB" => "memory: 1.5GiB", line 12, "jobs[0].memory", ["larger than a node", "1.5GiB", "1GiB", "raise `cluster.memory`"];
     "a job larger than a node by its ranks": "ranks: 4" => "ranks: 400", line 17, "jobs[1].memory", ["200 rank(s) of 20MiB"];

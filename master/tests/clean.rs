@@ -9,15 +9,20 @@ use std::{
 };
 
 use coswitch::run_name::RunName;
-use coswitch_daemon::cgroup::{Hierarchies, NodeCgroup};
+use coswitch_daemon::{
+    cgroup::{Hierarchies, NodeCgroup},
+    node::store_dir,
+};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A node of a run with a process in one job's group and a file in its shared memory; removed however the test ends.
+/// A node of a run with a process in one job's group, a file in its shared memory and an image in each of two
+/// directories; removed however the test ends.
 struct Left {
     hierarchies: Hierarchies,
     name: String,
     process: Child,
+    stores: [tempfile::TempDir; 2],
 }
 
 impl Left {
@@ -28,7 +33,19 @@ impl Left {
         let process = Command::new("sleep").arg("600").spawn().unwrap();
         job.procs().iter().for_each(|procs| fs::write(procs, process.id().to_string()).unwrap());
         fs::create_dir_all(shm(&name).join("job-0")).unwrap();
-        Self { hierarchies, name, process }
+        let stores = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let roots = stores.each_ref().map(|dir| dir.path().join(store_dir(&name)));
+        roots.iter().for_each(|root| fs::create_dir_all(root.join("job-0/epoch-1")).unwrap());
+        // A note may be wrong, and nothing but what belongs to the node goes.
+        let noted = [roots[0].as_path(), &roots[1], stores[0].path()];
+        fs::write(shm(&name).join("store.json"), serde_json::to_vec(&noted).unwrap()).unwrap();
+        Self { hierarchies, name, process, stores }
+    }
+
+    /// How many of its directories for images are there.
+    fn images(&self) -> usize {
+        assert!(self.stores.iter().all(|dir| dir.path().exists()));
+        self.stores.iter().filter(|dir| dir.path().join(store_dir(&self.name)).exists()).count()
     }
 
     fn groups(&self) -> Vec<String> {
@@ -80,6 +97,7 @@ fn what_a_dead_run_left_is_removed_and_a_living_run_is_left_alone() {
     assert!(named("removed", &dead.name) && named("alive", &alive.name), "{answer}");
     assert!(dead.ends(), "the process of the dead run lives");
     assert!(dead.groups().is_empty() && !shm(&dead.name).exists());
+    assert_eq!((dead.images(), alive.images()), (0, 2));
     assert!(alive.process.try_wait().unwrap().is_none() && shm(&alive.name).exists());
     assert_eq!(alive.groups(), [alive.name.clone()]);
 }

@@ -64,3 +64,21 @@ fn images_of_a_run_that_is_alive_are_kept_unless_it_is_insisted() {
     assert_eq!(told(&images(dir.path(), &["remove", "--force"])).1, 0);
     assert_eq!(told(&images(dir.path(), &["list"])), (vec![], 0));
 }
+
+#[test]
+fn images_in_several_directories_are_found_together() {
+    let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    for (epoch, dir) in (1..).zip(&dirs) {
+        seal(&Store::open(&dir.path().join("coswitch-rffffff-1-n0")).unwrap(), epoch);
+    }
+    let other = dirs[1].path().to_str().unwrap();
+    let output = images(dirs[0].path(), &["--store", other, "list"]);
+    assert_eq!(told(&output), (vec!["job-0 2 sealed".to_owned(), "job-0 1 sealed".to_owned()], 0));
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["images"][0]["store"], other);
+    assert_eq!(told(&images(dirs[0].path(), &["--store", other, "remove"])).1, 0);
+    assert!(
+        dirs.iter()
+            .all(|dir| fs::read_dir(dir.path().join("coswitch-rffffff-1-n0")).unwrap().next().is_none())
+    );
+}

@@ -45,7 +45,7 @@ impl Drop for Papers {
     }
 }
 
-/// The directory of snapshots among them: CRIU's logs in it have thousands of lines each, and are not told.
+/// Directories of snapshots among them begin so: CRIU's logs in it have thousands of lines each, and are not told.
 const STORE: &str = "store";
 
 fn tell_files(dir: &std::path::Path) {
@@ -53,7 +53,7 @@ fn tell_files(dir: &std::path::Path) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if path.is_dir() && name != STORE {
+        if path.is_dir() && !name.starts_with(STORE) {
             tell_files(&path);
         } else if [".out", ".err", ".log"].iter().any(|end| name.ends_with(end)) {
             let bytes = std::fs::read(&path).unwrap_or_default();

@@ -67,6 +67,7 @@ impl Master {
         let papers = Papers::new(&mark);
         let dir = papers.path();
         let (file, store) = (dir.join("jobs.yaml"), dir.join(STORE));
+        fs::create_dir(&store).expect("a directory for snapshots");
         let null = parts::programs().path(coswitch_examples::Program::Null);
         let bin = null.parent().expect("programs lie in a directory").display().to_string();
         let text = run_file.replace("{bin}", &bin).replace("{store}", &store.display().to_string());
@@ -86,7 +87,7 @@ impl Master {
             .expect("coswitch starts");
         // The run is named after the process as long as that lives. One that has refused its run file by now has none.
         let name = RunName::of(process.0.id()).map_or_else(|| mark.clone(), |name| name.to_string());
-        let traces = Traces::of(&name, &mark, &store);
+        let traces = Traces::of(&name, &mark, &[store]);
         Self { papers, process, traces, mark, _turn: turn }
     }
 

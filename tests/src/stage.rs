@@ -13,9 +13,11 @@ use std::{
 };
 
 use coswitch::install::Installation;
+use coswitch_ckpt::{Store, store::Entry};
 use coswitch_daemon::{
     cgroup::{Hierarchies, JobCgroup, NodeCgroup},
     fabric,
+    node::{Tier, node_name, store_dir},
     protocol::LaunchRequest,
 };
 use coswitch_dispatcher::{
@@ -82,10 +84,25 @@ pub struct Actor {
     dispatcher: Dispatcher,
 }
 
+/// What the nodes are like.
+#[derive(Clone, Debug, Default)]
+pub struct Scenery {
+    /// How many there are.
+    pub nodes: u32,
+    /// For pages on their way out; `None`: as a run without a word about it has.
+    pub arena: Option<Bytes>,
+    /// Whether there is a second directory for what finds no room in the first, which [`Stage::fill`] then fills.
+    pub two_tiers: bool,
+}
+
+/// What the first of two directories takes.
+const FIRST_TIER: Bytes = Bytes::mib(8192);
+
 /// See the module's description.
 pub struct Stage {
     run: String,
     papers: Papers,
+    stores: Vec<Tier>,
     cluster: Cluster,
     nodes: Nodes,
     traces: Traces,
@@ -102,13 +119,21 @@ pub struct Stage {
 /// Plays a test on so many virtual nodes; nothing may be left afterwards.
 ///
 /// # Panics
-/// Where the test does, where the nodes do not come up, and where something is left.
+/// As [`play_in`].
 pub fn play(nodes: u32, test: impl FnOnce(&mut Stage) + Send) {
+    play_in(Scenery { nodes, ..Scenery::default() }, test);
+}
+
+/// Plays a test on nodes like that; nothing may be left afterwards.
+///
+/// # Panics
+/// Where the test does, where the nodes do not come up, and where something is left.
+pub fn play_in(scenery: Scenery, test: impl FnOnce(&mut Stage) + Send) {
     let _turn = crate::turn();
     // The thread leaves the network namespace of the process, so it is not one of the test harness.
     let outcome = thread::scope(|scope| {
         let act = || {
-            let mut stage = Stage::set(nodes);
+            let mut stage = Stage::set(&scenery);
             test(&mut stage);
             stage.strike();
         };
@@ -118,12 +143,18 @@ pub fn play(nodes: u32, test: impl FnOnce(&mut Stage) + Send) {
 }
 
 impl Stage {
-    fn set(count: u32) -> Self {
+    fn set(scenery: &Scenery) -> Self {
         static STAGES: AtomicU32 = AtomicU32::new(0);
         let run = format!("test-{}-{:03}", std::process::id(), STAGES.fetch_add(1, Ordering::Relaxed));
         let papers = Papers::new(&run);
-        let store = papers.path().join(STORE);
-        let mut traces = Traces::of(&run, &run, &store);
+        let dirs = [STORE.into(), format!("{STORE}-2")].map(|name| papers.path().join(name));
+        let mut stores = dirs.clone().map(Tier::unbounded).to_vec();
+        if scenery.two_tiers {
+            stores[0].bytes_max = Some(FIRST_TIER.0);
+        } else {
+            stores.truncate(1);
+        }
+        let mut traces = Traces::of(&run, &run, &dirs);
         fabric::enter_head().expect("root may make network namespaces");
         traces.note_namespace("thread-self");
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -131,10 +162,11 @@ impl Stage {
         let Installation { daemon, launcher, driver } = parts::installation();
         let spec = NodesSpec {
             run: run.clone(),
-            count,
+            count: scenery.nodes,
             memory: NODE_MEMORY,
             rate: None,
-            store: Some(store),
+            store: stores.clone(),
+            arena: scenery.arena,
             logs: papers.path().to_path_buf(),
             daemon,
             launcher,
@@ -148,6 +180,7 @@ impl Stage {
         Self {
             run,
             papers,
+            stores,
             cluster: connected.expect("the daemons answer"),
             nodes,
             traces,
@@ -369,7 +402,7 @@ impl Stage {
     #[must_use]
     pub fn cgroup(&self, node: NodeId, job: JobId) -> JobCgroup {
         let hierarchies = Hierarchies::find().expect("cgroups are mounted");
-        let name = coswitch_daemon::node::node_name(&self.run, node);
+        let name = node_name(&self.run, node);
         let group = NodeCgroup::create(hierarchies, &name, None).and_then(|node| node.job(&job.to_string()));
         group.expect("root may make cgroups")
     }
@@ -382,26 +415,71 @@ impl Stage {
         self.traces.processes().into_iter().filter(is_it).collect()
     }
 
-    /// Whether a job's last snapshot is durable on a node.
+    /// Whether all snapshots of a job are durable on a node, and there is one.
     #[must_use]
     pub fn is_sealed(&self, node: NodeId, job: JobId) -> bool {
-        let epochs = fs::read_dir(self.snapshots(node, job)).into_iter().flatten().flatten();
-        let mut epochs = epochs.map(|entry| entry.path().join("manifest.json").exists()).peekable();
-        epochs.peek().is_some() && epochs.all(|sealed| sealed)
+        let images = self.images(node, job);
+        !images.is_empty() && images.iter().all(|image| image.problem.is_none())
+    }
+
+    /// A job's snapshots on a node, newest first.
+    #[must_use]
+    pub fn images(&self, node: NodeId, job: JobId) -> Vec<Entry> {
+        let entries = self.store(node).list().unwrap_or_default().into_iter();
+        entries.filter(|entry| entry.application == job.to_string()).collect()
+    }
+
+    /// A node's snapshots, as another process than its daemon sees them.
+    #[must_use]
+    pub fn store(&self, node: NodeId) -> Store {
+        Store::existing(self.tiers(node).into_iter().map(Tier::unbounded).collect())
+    }
+
+    /// The directories that a node keeps its snapshots in.
+    #[must_use]
+    pub fn tiers(&self, node: NodeId) -> Vec<PathBuf> {
+        let own = store_dir(&node_name(&self.run, node));
+        self.stores.iter().map(|tier| tier.root.join(&own)).collect()
+    }
+
+    /// How many nodes there are.
+    #[must_use]
+    pub fn nodes(&self) -> u32 {
+        u32::try_from(self.nodes.pids().count()).expect("few nodes")
+    }
+
+    /// Whether snapshots can go to another directory than the first.
+    #[must_use]
+    pub fn has_two_tiers(&self) -> bool {
+        self.stores.len() == 2
+    }
+
+    /// Leaves no room in the first directory of a node, or all.
+    ///
+    /// # Panics
+    /// Where that cannot be done.
+    pub fn fill(&self, node: NodeId, full: bool) {
+        let foreign = self.tiers(node)[0].join("filler");
+        if full {
+            fs::create_dir_all(foreign.join("epoch-0")).expect("a directory in the store");
+            let file = fs::File::create(foreign.join("epoch-0/hole")).expect("a file in the store");
+            file.set_len(FIRST_TIER.0).expect("a hole takes no room on the disk");
+        } else if foreign.exists() {
+            fs::remove_dir_all(foreign).expect("it is removed");
+        }
     }
 
     /// The file that a job's ranks on a node share with its daemon.
     #[must_use]
     pub fn segment(&self, node: NodeId, job: JobId) -> PathBuf {
-        let name = coswitch_daemon::node::node_name(&self.run, node);
+        let name = node_name(&self.run, node);
         Path::new("/dev/shm").join(format!("coswitch-{name}")).join(job.to_string()).join("segment")
     }
 
-    /// Where a node keeps the snapshots of a job.
+    /// Where a node keeps the snapshots of a job, if there is room.
     #[must_use]
     pub fn snapshots(&self, node: NodeId, job: JobId) -> PathBuf {
-        let name = coswitch_daemon::node::node_name(&self.run, node);
-        self.papers.path().join(STORE).join(format!("coswitch-{name}")).join(job.to_string())
+        self.tiers(node)[0].join(job.to_string())
     }
 
     /// The directory of logs and outputs.

@@ -32,8 +32,8 @@ pub struct Traces {
 impl Traces {
     /// Of the run of that name; `mark` is the value of [`MARK`] in its processes' environment.
     #[must_use]
-    pub fn of(run: &str, mark: &str, store: &Path) -> Self {
-        let stores = vec![store.to_path_buf()];
+    pub fn of(run: &str, mark: &str, stores: &[PathBuf]) -> Self {
+        let stores = stores.to_vec();
         Self { run: run.into(), mark: format!("{MARK}={mark}"), namespaces: BTreeSet::new(), stores }
     }
 
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn a_process_with_the_mark_is_found_until_it_has_gone() {
         let _turn = crate::turn();
-        let traces = Traces::of("no-such-run", "a-mark", Path::new("/nowhere"));
+        let traces = Traces::of("no-such-run", "a-mark", &[]);
         assert_eq!(traces.left(), Vec::<String>::new());
         let mut child = std::process::Command::new("sleep").arg("60").env(MARK, "a-mark").spawn().unwrap();
         // Its environment can be read only some time after it began to run its program.

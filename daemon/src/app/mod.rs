@@ -25,7 +25,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coswitch_ckpt::{Arena, Criu, SegmentFile};
+use coswitch_ckpt::{Arena, Criu, SegmentFile, Store};
 use coswitch_launcher::protocol::{Assembler, ExitStatus, LauncherCommand, LauncherEvent, encode};
 use coswitch_policies::{Bytes, Epoch, JobId};
 use coswitch_ring::Segment;
@@ -52,6 +52,8 @@ pub struct Node {
     pub plane: Plane,
     /// Dumps and restores.
     pub criu: Criu,
+    /// Keeps their snapshots.
+    pub store: Store,
     /// Takes their pages.
     pub arena: Arena,
     /// Holds the groups of all jobs.

@@ -4,15 +4,12 @@
 //! on in the background, because the next set needs the memory and not the disk. Only a sealed snapshot is restored.
 
 use std::{
-    fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
-use coswitch_ckpt::{
-    DumpReport, DumpRequest, JobState, Origin, Restored, SegmentFile, SnapshotWriter, Store,
-};
+use coswitch_ckpt::{DumpReport, DumpRequest, JobState, Origin, Restored, SegmentFile, SnapshotWriter};
 use coswitch_policies::{Bytes, Epoch, JobId};
 use nix::unistd::Pid;
 use tokio::time::interval;
@@ -61,8 +58,8 @@ impl Part {
             outputs: outputs(&self.node, &made.launch),
             channels: channels.ok_or_else(|| Failure::alive("the data plane has ended"))?,
         };
-        let images = self.node.config.snapshots(self.job).join(format!("epoch-{}", epoch.0)).join("images");
-        let written = move || size_of_files(&images);
+        let (store, job) = (self.node.store.clone(), self.job.to_string());
+        let written = move || Bytes(store.bytes(&job, epoch.0));
         let work = blocking(move || dump.carry_out());
         let (writer, report) = self.watched(Step::Dump, held, written, work).await?;
         let dumped = Instant::now();
@@ -120,8 +117,7 @@ impl Part {
             let began = Instant::now();
             let origin = Origin::of(&node.criu, Pid::from_raw(root), &report);
             let sealed = writer.seal(origin).map_err(|error| error.to_string()).map(|_| began.elapsed());
-            let pruned = Store::open(&node.config.store).and_then(|store| store.prune(&job.to_string()));
-            if let Err(error) = pruned {
+            if let Err(error) = node.store.prune(&job.to_string()) {
                 tracing::warn!(%job, %error, "an old snapshot could not be removed");
             }
             // The task may have ended meanwhile; then its snapshots go as well.
@@ -178,8 +174,8 @@ impl Part {
 impl Dump {
     /// Images, segment and channel states; the writer is what still has to be sealed.
     fn carry_out(self) -> Result<(SnapshotWriter, DumpReport), Failure> {
-        let store = Store::open(&self.node.config.store).map_err(Failure::alive)?;
-        let begun = store.begin_with(&self.job.to_string(), self.epoch.0, SystemTime::now(), self.held.0);
+        let (store, job) = (&self.node.store, self.job.to_string());
+        let begun = store.begin_with(&job, self.epoch.0, SystemTime::now(), self.held.0);
         let mut writer = begun.map_err(Failure::alive)?;
         writer.save_channels(&self.channels).map_err(Failure::alive)?;
         writer.save_segment(&self.segment.path).map_err(Failure::alive)?;
@@ -222,7 +218,7 @@ fn bring_back(
     segment: SegmentFile,
     cgroups: Vec<PathBuf>,
 ) -> anyhow::Result<Back> {
-    let snapshot = Store::open(&node.config.store)?.snapshot(&job.to_string(), epoch.0)?;
+    let snapshot = node.store.snapshot(&job.to_string(), epoch.0)?;
     let channels = snapshot.channels()?.unwrap_or_default();
     snapshot.load_segment(&segment.path)?;
     let mut request = snapshot.restore_request(cgroups, Some(segment), RESTORE_LIMIT);
@@ -237,10 +233,4 @@ fn bring_back(
 fn outputs(node: &Node, launch: &LaunchRequest) -> Vec<PathBuf> {
     let here = (0..).zip(&launch.placement).filter(|(_, place)| **place == node.config.node);
     here.flat_map(|(rank, _)| ["out", "err"].map(|kind| launch::output(&launch.output, rank, kind))).collect()
-}
-
-/// What the files in a directory hold so far.
-fn size_of_files(dir: &Path) -> Bytes {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.metadata().ok()).map(|metadata| Bytes(metadata.len())).sum()
 }

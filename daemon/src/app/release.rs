@@ -1,6 +1,6 @@
 //! The end of an application here: nothing of it is left.
 
-use std::{fs, io, path::Path, time::Duration};
+use std::{fs, io, path::Path, sync::Arc, time::Duration};
 
 use super::{Ice, Part, State, blocking};
 use crate::{
@@ -44,9 +44,12 @@ impl Part {
         if let Some(made) = self.made.take() {
             made.cgroup.remove()?;
         }
-        let dirs = [self.node.config.shm(self.job), self.node.config.snapshots(self.job)];
-        blocking(move || dirs.iter().try_for_each(|dir| remove_tree(dir))).await?;
-        Ok(())
+        let (node, job) = (Arc::clone(&self.node), self.job);
+        blocking(move || {
+            remove_tree(&node.config.shm(job))?;
+            Ok(node.store.remove(&job.to_string())?)
+        })
+        .await
     }
 }
 

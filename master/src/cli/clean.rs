@@ -12,7 +12,7 @@ use crate::run_name::RunName;
 /// How long the killed processes of one node may take to be gone.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// End and remove what dead runs left behind: processes, cgroups, shared memory.
+/// End and remove what dead runs left behind: processes, cgroups, shared memory, images.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Clean;
 
@@ -44,7 +44,7 @@ impl Clean {
             match name.parse::<RunName>() {
                 Err(_) => cleaned.foreign.push(name),
                 Ok(run) if run.is_alive() => cleaned.alive.push(name),
-                Ok(_) => match node::destroy(&hierarchies, &name, None, LIMIT) {
+                Ok(_) => match node::destroy(&hierarchies, &name, LIMIT) {
                     Ok(()) => cleaned.removed.push(name),
                     Err(error) => {
                         let why = format!("{:#}", anyhow::Error::new(error));

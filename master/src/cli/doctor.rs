@@ -12,7 +12,7 @@ pub(crate) struct Doctor;
 impl Doctor {
     /// Looks at everything; ends with exit code 3 where something needed is not there.
     pub(crate) fn carry_out(self, output: Output) -> Result<Exit, Failure> {
-        let findings = doctor::examine(&[], false);
+        let findings = doctor::examine(&[], false, &[]);
         output.print(&findings).context("failed to print")?;
         Ok(if findings.is_fit() { Exit::Done } else { Exit::Lacking })
     }

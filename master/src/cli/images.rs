@@ -1,13 +1,19 @@
 //! `coswitch images`: what is in the stores of nodes, whether it is good, and away with it.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs, io,
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use anyhow::Context;
 use comfy_table::{Cell, CellAlignment, Table};
 use coswitch_ckpt::{Store, store::Entry};
+use coswitch_daemon::{
+    cgroup::Hierarchies,
+    node::{self, Tier},
+};
+use coswitch_dispatcher::nodes::STORE;
 use serde::Serialize;
 
 use super::{Answer, Exit, Failure, Output, check::plural};
@@ -19,9 +25,10 @@ const PREFIX: &str = "coswitch-";
 /// List, verify or remove the images of parked jobs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Images {
-    /// The directory that holds the stores, `cluster.store` in the run file.
-    #[arg(long, global = true, value_name = "DIR", default_value = "/var/tmp")]
-    store: PathBuf,
+    /// A directory that holds images, as `cluster.store` in the run file; may be given again. Without any: /var/tmp, and
+    /// wherever nodes that are on this machine have theirs.
+    #[arg(long, global = true, value_name = "DIR")]
+    store: Vec<PathBuf>,
     #[command(subcommand)]
     act: Act,
 }
@@ -66,6 +73,8 @@ struct Image {
     node: String,
     job: String,
     epoch: u64,
+    /// The directory that `cluster.store` names.
+    store: PathBuf,
     bytes: u64,
     /// `sealed`, or why it cannot be restored; after `remove`: `removed`, or why not.
     state: String,
@@ -81,8 +90,9 @@ impl Images {
             for entry in entries.into_iter().filter(|entry| self.act.means(&node, entry)) {
                 let (state, good) = self.act.carry_out(&node, &store, &entry);
                 is_good &= good;
-                let Entry { application: job, epoch, bytes, .. } = entry;
-                found.images.push(Image { node: node.clone(), job, epoch, bytes, state });
+                let Entry { application: job, epoch, root, bytes, .. } = entry;
+                let store = root.parent().unwrap_or(&root).to_owned();
+                found.images.push(Image { node: node.clone(), job, epoch, store, bytes, state });
             }
         }
         output.print(&found).context("failed to print")?;
@@ -121,19 +131,30 @@ fn is_alive(node: &str) -> bool {
     node.parse::<RunName>().is_ok_and(|run| run.is_alive())
 }
 
-/// The stores below that directory, by the names of their nodes.
-fn stores(dir: &Path) -> Result<Vec<(String, Store)>, anyhow::Error> {
-    let entries = fs::read_dir(dir).with_context(|| format!("failed to list {}", dir.display()))?;
-    let named = entries.filter_map(|entry| {
-        let entry = entry.ok()?;
-        let node = entry.file_name().to_str()?.strip_prefix(PREFIX)?.to_owned();
-        // Others than nodes may use the prefix.
-        node.parse::<RunName>().ok()?;
-        Some((node, Store::existing(&entry.path())))
-    });
-    let mut stores: Vec<_> = named.collect();
-    stores.sort_by(|one, other| one.0.cmp(&other.0));
-    Ok(stores)
+/// The stores below those directories, by the names of their nodes.
+fn stores(dirs: &[PathBuf]) -> Result<BTreeMap<String, Store>, anyhow::Error> {
+    let mut tiers: BTreeMap<String, Vec<Tier>> = BTreeMap::new();
+    let usual = if dirs.is_empty() { usual() } else { BTreeSet::new() };
+    for dir in dirs.iter().chain(&usual) {
+        let entries = fs::read_dir(dir).with_context(|| format!("failed to list {}", dir.display()))?;
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let node = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+            // Others than nodes may use the prefix.
+            if let Some(node) = node.filter(|node| node.parse::<RunName>().is_ok()) {
+                tiers.entry(node.into()).or_default().push(Tier::unbounded(entry.path()));
+            }
+        }
+    }
+    Ok(tiers.into_iter().map(|(node, tiers)| (node, Store::existing(tiers))).collect())
+}
+
+/// Where there may be images, as far as can be known.
+fn usual() -> BTreeSet<PathBuf> {
+    let nodes = Hierarchies::find().map(|hierarchies| node::leftovers(&hierarchies)).unwrap_or_default();
+    let noted = nodes.iter().flat_map(|name| node::noted_stores(name));
+    let dirs = noted.filter_map(|root| root.parent().map(Into::into)).chain([STORE.into()]);
+    dirs.filter(|dir: &PathBuf| dir.is_dir()).collect()
 }
 
 impl Answer for Found {
@@ -141,12 +162,13 @@ impl Answer for Found {
         if !self.images.is_empty() {
             let mut table = Table::new();
             table.load_style(crate::report::table::STYLE);
-            table.set_header(["node", "job", "epoch", "MiB", "state"]);
+            table.set_header(["node", "job", "epoch", "MiB", "store", "state"]);
             for image in &self.images {
                 let right = |number: u64| Cell::new(number).set_alignment(CellAlignment::Right);
                 let names = [&image.node, &image.job].map(Cell::new);
                 let numbers = [right(image.epoch), right(image.bytes.div_ceil(1 << 20))];
-                table.add_row(names.into_iter().chain(numbers).chain([Cell::new(&image.state)]));
+                let last = [Cell::new(image.store.display()), Cell::new(&image.state)];
+                table.add_row(names.into_iter().chain(numbers).chain(last));
             }
             writeln!(out, "{table}")?;
         }

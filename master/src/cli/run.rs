@@ -39,7 +39,8 @@ impl Run {
     /// Runs the set.
     pub(crate) fn carry_out(self, output: Output) -> Result<Exit, Failure> {
         let mut job_set = config::load(&self.file)?;
-        let findings = doctor::examine(&job_set.jobs, job_set.scheduler.park == Park::PageOut);
+        let pages_out = job_set.scheduler.park == Park::PageOut;
+        let findings = doctor::examine(&job_set.jobs, pages_out, &job_set.cluster.store);
         if !findings.is_fit() {
             return Err(Failure::Lacking(findings));
         }

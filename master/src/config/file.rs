@@ -41,9 +41,34 @@ pub struct ClusterPart {
     /// The links between the nodes; full speed where left out.
     #[serde(default)]
     pub network: Option<NetworkPart>,
-    /// The directory that holds the images of parked jobs; `/var/tmp` where left out.
+    /// Memory of each node, besides `memory`, for the pages of jobs on their way out; 256MiB or `memory`, the lesser,
+    /// where left out.
     #[serde(default)]
-    pub store: Option<Leaf<String>>,
+    pub arena: Option<Leaf<Bytes>>,
+    /// Where the images of parked jobs go; `/var/tmp` where left out.
+    #[serde(default)]
+    #[schemars(with = "Option<StorePart>")]
+    pub store: Option<Spanned<StorePart>>,
+}
+
+/// Where images go: a directory, or several, used in their order.
+#[derive(Debug)]
+pub enum StorePart {
+    /// As much as there is.
+    Directory(String),
+    /// What does not fit the first goes to the next.
+    Tiers(Vec<TierPart>),
+}
+
+/// A directory for images.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct TierPart {
+    /// The directory.
+    pub directory: Leaf<String>,
+    /// What the images of one node may take there; as much as there is where left out.
+    #[serde(default)]
+    pub size: Option<Leaf<Bytes>>,
 }
 
 /// The links between nodes.
@@ -190,5 +215,48 @@ impl<'de> Deserialize<'de> for Nodes {
         }
 
         deserializer.deserialize_any(NodesVisitor)
+    }
+}
+
+impl JsonSchema for StorePart {
+    fn schema_name() -> Cow<'static, str> {
+        "Store".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let tiers = generator.subschema_for::<Vec<TierPart>>();
+        json_schema!({ "anyOf": [{ "type": "string" }, tiers] })
+    }
+}
+
+impl<'de> Deserialize<'de> for StorePart {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct StoreVisitor;
+
+        impl<'de> Visitor<'de> for StoreVisitor {
+            type Value = StorePart;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a directory or a list of directories")
+            }
+
+            fn visit_str<E>(self, directory: &str) -> Result<StorePart, E> {
+                Ok(StorePart::Directory(directory.into()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut tiers: A) -> Result<StorePart, A::Error> {
+                let mut parts = Vec::new();
+                while let Some(part) = tiers.next_element()? {
+                    parts.push(part);
+                }
+                Ok(StorePart::Tiers(parts))
+            }
+        }
+
+        deserializer.deserialize_any(StoreVisitor)
     }
 }

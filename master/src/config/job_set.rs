@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
+use coswitch_daemon::node::Tier;
 use coswitch_policies::{
     Alternate, AutoQuantum, Bytes, JobId, JobSpec, Oracle, Packing, Policy, Rate, Residency, SchedulerConfig,
     SimTime, SwitchOrder,
@@ -34,8 +35,10 @@ pub struct Cluster {
     pub memory: Bytes,
     /// The rate of a node's link; full speed where none.
     pub rate: Option<Rate>,
-    /// The directory for images; `/var/tmp` where none.
-    pub store: Option<PathBuf>,
+    /// What stands ready on a node for pages on their way to its store; the nodes choose where none.
+    pub arena: Option<Bytes>,
+    /// The directories for images, in the order of use; `/var/tmp` where none.
+    pub store: Vec<Tier>,
 }
 
 /// How the machines are shared.

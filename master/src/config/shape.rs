@@ -19,7 +19,7 @@ pub fn check(root: &Spanned<Node>, schema: &Value) -> Vec<Problem> {
 }
 
 fn visit(path: &str, span: SourceSpan, node: &Node, schema: Option<&Value>, problems: &mut Vec<Problem>) {
-    let Some(schema) = schema.map(settled) else { return };
+    let Some(schema) = schema.map(|schema| settled(schema, node)) else { return };
     match (node, expected(schema)) {
         (Node::Map(entries), Expected::Map) => visit_map(path, span, entries, schema, problems),
         (Node::List(items), Expected::List) => {
@@ -112,10 +112,17 @@ fn first_type(kind: &Value) -> Option<&str> {
     kind.as_str().or_else(|| kind.as_array()?.first()?.as_str())
 }
 
-/// The schema itself where it is one of `anyOf: [schema, null]`, as optional fields are written.
-fn settled(schema: &Value) -> &Value {
-    let alternatives = schema.get("anyOf").and_then(Value::as_array);
-    alternatives
-        .and_then(|all| all.iter().find(|one| one.get("type") != Some(&"null".into())))
-        .unwrap_or(schema)
+/// Of `anyOf: [schema, …, null]`, as optional fields and choices of shapes are written, the one that the node could be;
+/// else the first.
+fn settled<'a>(schema: &'a Value, node: &Node) -> &'a Value {
+    let Some(all) = schema.get("anyOf").and_then(Value::as_array) else { return schema };
+    let some = all.iter().filter(|one| one.get("type") != Some(&"null".into()));
+    let mut some = some.map(|one| settled(one, node)).peekable();
+    let first = some.peek().copied().unwrap_or(schema);
+    let could_be = |one: &&Value| match (node, expected(one)) {
+        (Node::Map(_), kind) => matches!(kind, Expected::Map),
+        (Node::List(_), kind) => matches!(kind, Expected::List),
+        (_, kind) => matches!(kind, Expected::Value),
+    };
+    some.find(could_be).unwrap_or(first)
 }

@@ -1,6 +1,10 @@
 //! Looks at the machine. Decides nothing; leaves nothing behind.
 
-use std::{fs, io, path::PathBuf, process::Command};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use coswitch_ckpt::{
     Criu, LocateError,
@@ -8,8 +12,12 @@ use coswitch_ckpt::{
 };
 use coswitch_policies::Bytes;
 use nix::{
-    sys::{statvfs::statvfs, utsname::uname},
-    unistd::geteuid,
+    sys::{
+        statfs::{TMPFS_MAGIC, statfs},
+        statvfs::statvfs,
+        utsname::uname,
+    },
+    unistd::{AccessFlags, access, geteuid},
 };
 
 use super::{
@@ -37,10 +45,21 @@ pub(crate) struct Facts {
     pub(crate) shm: Result<Bytes, String>,
     /// The size of all swap.
     pub(crate) swap: Bytes,
+    /// The directories for images.
+    pub(crate) stores: Vec<(PathBuf, Result<Place, String>)>,
     /// coswitch's own parts.
     pub(crate) installation: Result<Installation, PartMissing>,
     /// The MPI library that set-up installs.
     pub(crate) mpi: (PathBuf, io::Result<Library>),
+}
+
+/// A directory that can be written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// What it has left.
+    pub(crate) free: Bytes,
+    /// What is written there stays in memory.
+    pub(crate) is_memory: bool,
 }
 
 /// The mounted hierarchies.
@@ -56,7 +75,7 @@ pub(crate) struct Cgroups {
 
 impl Facts {
     /// Looks at everything.
-    pub(crate) fn gather() -> Self {
+    pub(crate) fn gather(stores: &[PathBuf]) -> Self {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let root = geteuid().is_root();
         let library = install::prefix().join("mpi/lib/libmpi.so.12");
@@ -69,6 +88,7 @@ impl Facts {
             network: root.then(network),
             shm: shm(&mounts),
             swap: coswitch_daemon::swap::configured(),
+            stores: stores.iter().map(|dir| (dir.clone(), place(dir))).collect(),
             installation: Installation::find(),
             mpi: (library.clone(), mpi::look(&library)),
         }
@@ -131,6 +151,13 @@ fn shm(mounts: &str) -> Result<Bytes, String> {
     }
     let found = statvfs("/dev/shm").map_err(|error| format!("/dev/shm cannot be looked at: {error}"))?;
     Ok(Bytes(found.blocks_available().saturating_mul(found.fragment_size())))
+}
+
+fn place(dir: &Path) -> Result<Place, String> {
+    access(dir, AccessFlags::W_OK).map_err(|error| format!("cannot be written to: {error}"))?;
+    let found = statfs(dir).map_err(|error| format!("cannot be looked at: {error}"))?;
+    let free = Bytes(found.blocks_available().saturating_mul(u64::try_from(found.block_size()).unwrap_or(0)));
+    Ok(Place { free, is_memory: found.filesystem_type() == TMPFS_MAGIC })
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ use std::{fmt, io};
 
 use serde::Serialize;
 
+use coswitch_daemon::node::Tier;
+
 use crate::{cli::Answer, config::Job};
 
 /// One judgement about the machine.
@@ -101,9 +103,13 @@ impl Answer for Findings {
     }
 }
 
-/// Looks at this machine, and at the programs of `jobs`.
-pub fn examine(jobs: &[Job], pages_out: bool) -> Findings {
-    let mut checks = verdict::judge(&facts::Facts::gather(), pages_out);
+/// Looks at this machine, at the directories for images (none: the usual one), and at the programs of `jobs`.
+pub fn examine(jobs: &[Job], pages_out: bool, stores: &[Tier]) -> Findings {
+    let mut stores: Vec<_> = stores.iter().map(|tier| tier.root.clone()).collect();
+    if stores.is_empty() {
+        stores.push(coswitch_dispatcher::nodes::STORE.into());
+    }
+    let mut checks = verdict::judge(&facts::Facts::gather(&stores), pages_out);
     checks.extend(mpi::judge_programs(jobs));
     Findings::new(checks)
 }

@@ -1,5 +1,7 @@
 //! Judges what was found. Pure: the same facts give the same verdict.
 
+use std::path::Path;
+
 use coswitch_ckpt::{
     Criu, LocateError,
     criu::{CheckError, Health},
@@ -9,7 +11,7 @@ use coswitch_policies::Bytes;
 
 use super::{
     Check,
-    facts::{Cgroups, Facts},
+    facts::{Cgroups, Facts, Place},
     mpi,
 };
 use crate::install::{Installation, PartMissing};
@@ -46,7 +48,8 @@ pub(crate) fn judge(facts: &Facts, pages_out: bool) -> Vec<Check> {
         Some(shared_memory(&facts.shm)),
         Some(swap(facts.swap, pages_out)),
     ];
-    checks.into_iter().flatten().collect()
+    let stores = facts.stores.iter().map(|(dir, found)| store(dir, found));
+    checks.into_iter().flatten().chain(stores).collect()
 }
 
 fn kernel(release: &str) -> Check {
@@ -189,6 +192,21 @@ fn shared_memory(shm: &Result<Bytes, String>) -> Check {
     }
 }
 
+/// That there is enough room is found out when a job is to leave memory.
+fn store(dir: &Path, found: &Result<Place, String>) -> Check {
+    const NAME: &str = "store";
+    let dir = dir.display();
+    match found {
+        Err(why) => Check::lacking(NAME, format!("{dir} {why}"), "name another directory in `cluster.store`"),
+        Ok(Place { free, is_memory: true }) => Check::warning(
+            NAME,
+            format!("{dir} has {free} left, of memory"),
+            "name a directory on a disk in `cluster.store`: what leaves memory would stay there",
+        ),
+        Ok(Place { free, .. }) => Check::ok(NAME, format!("{dir} has {free} left")),
+    }
+}
+
 /// Only one way of parking needs it, so having none is no fault.
 fn swap(configured: Bytes, pages_out: bool) -> Check {
     const NAME: &str = "swap";
@@ -241,6 +259,12 @@ mod tests {
     }
 
     #[test]
+    fn a_store_in_memory_is_warned_of() {
+        let on = |is_memory| store(Path::new("/x"), &Ok(Place { free: Bytes::mib(1), is_memory })).state;
+        assert_eq!((on(false), on(true)), (State::Ok, State::Warning));
+    }
+
+    #[test]
     fn every_lack_says_what_to_do() {
         let lacks = [
             kernel("3.2.1"),
@@ -250,6 +274,7 @@ mod tests {
             memory_controller(&Cgroups::default()),
             network(&Err("no".into())),
             shared_memory(&Err("no".into())),
+            store(Path::new("/gone"), &Err("cannot be written to".into())),
         ];
         for check in lacks {
             assert!(check.state == State::Lacking && check.remedy.is_some(), "{check}");

@@ -63,6 +63,7 @@ fn spec(jobs: &JobSet, options: &EngineOptions) -> anyhow::Result<NodesSpec> {
         memory: jobs.cluster.memory,
         rate: jobs.cluster.rate,
         store: jobs.cluster.store.clone(),
+        arena: jobs.cluster.arena,
         logs: options.out.clone(),
         daemon,
         launcher,

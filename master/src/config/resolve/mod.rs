@@ -4,6 +4,7 @@
 //! goes on; the result is used only where nothing was noted.
 
 mod jobs;
+mod store;
 
 use std::{
     path::{Path, PathBuf},
@@ -57,6 +58,9 @@ pub fn resolve(
     let jobs = reader.jobs(&file.jobs, &cluster, scheduler.policy, wait, around);
     let name = around.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let set = JobSet { name, file: around.file.into(), cluster, scheduler, jobs };
+    if let Some(store) = &file.cluster.store {
+        reader.must_take_each(&set, store);
+    }
     if let Some(park) = file.scheduler.as_ref().and_then(|part| part.park.as_ref()) {
         reader.must_hold_all(&set, park);
     }
@@ -100,7 +104,8 @@ impl Reader {
             // Where it could not be read, no job must look too large for it.
             memory: memory.unwrap_or(Bytes(u64::MAX)),
             rate,
-            store: self.optional("cluster.store", part.store.as_ref()).map(|path| base.join(path)),
+            arena: self.arena(part, memory),
+            store: part.store.as_ref().map(|store| self.store(store, base)).unwrap_or_default(),
         }
     }
 
