@@ -1,10 +1,11 @@
 //! Gang switches at random instants: jobs take turns on the nodes, one computes while the others wait, parked or,
-//! in mixed turns, suspended: then how a job leaves, where it waits and how it comes back is drawn anew each time.
+//! in mixed turns, suspended: then the order of the switch, how a job leaves, where it waits, how it comes back and
+//! which directories have room is drawn anew each time.
 
 use std::{collections::VecDeque, time::Duration};
 
 use coswitch_dispatcher::protocol::Order;
-use coswitch_policies::JobId;
+use coswitch_policies::{JobId, NodeId, SwitchOrder};
 
 use crate::{
     act::Act,
@@ -23,12 +24,15 @@ pub struct Turns<'a> {
     waiting: VecDeque<JobId>,
     /// How often one job left and another one came.
     switches: u32,
+    /// In which order: sequential, overlapped, prefetch.
+    orders: [u32; 3],
 }
 
 impl<'a> Turns<'a> {
     /// Turns of random length up to `longest`.
     pub fn new(stage: &'a mut Stage, seed: &'a mut Seed, longest: Duration) -> Self {
-        Self { stage, seed, longest, mixed: false, computing: None, waiting: VecDeque::new(), switches: 0 }
+        let waiting = VecDeque::new();
+        Self { stage, seed, longest, mixed: false, computing: None, waiting, switches: 0, orders: [0; 3] }
     }
 
     /// Jobs also wait in memory.
@@ -61,26 +65,62 @@ impl<'a> Turns<'a> {
             self.enter(None);
             self.finish();
         }
+        let Self { switches, orders: [sequential, overlapped, prefetch], .. } = self;
+        eprintln!(
+            "{switches} switches: {sequential} sequential, {overlapped} overlapped, {prefetch} prefetched"
+        );
     }
 
     fn switch(&mut self, next: Option<Act>) {
-        let left = self.leave();
+        let order = self.draw();
+        if let (SwitchOrder::Prefetch, None, Some(job)) = (order, &next, self.waiting.front())
+            && self.stage.actors[job].life == Life::Parked
+        {
+            // It comes while the other one still computes.
+            self.stage.order(*job, Order::Fetch);
+        }
+        let left = self.leave(order);
         self.enter(next);
+        for job in &self.waiting {
+            self.stage.settle(*job);
+        }
         self.switches += u32::from(left);
+        self.orders[order as usize] += u32::from(left);
+    }
+
+    fn draw(&mut self) -> SwitchOrder {
+        if !self.mixed {
+            return SwitchOrder::Sequential;
+        }
+        if self.stage.has_two_tiers() {
+            for node in (0..self.stage.nodes()).map(NodeId) {
+                self.stage.fill(node, self.seed.chance(500));
+            }
+        }
+        let orders = [SwitchOrder::Sequential, SwitchOrder::Overlapped, SwitchOrder::Prefetch];
+        orders[self.seed.between(0, 2) as usize]
     }
 
     /// After a turn: says whether the job has left; it may have ended instead.
-    fn leave(&mut self) -> bool {
+    fn leave(&mut self, switch: SwitchOrder) -> bool {
         let Some(job) = self.computing.take() else { return false };
+        let in_order = switch == SwitchOrder::Sequential;
         loop {
             self.stage.run_for(span(self.seed, self.longest));
-            let order = if self.mixed && self.seed.chance(400) { Order::Suspend } else { Order::Park };
+            let stays = !in_order || self.mixed && self.seed.chance(400);
+            let order = if stays { Order::Suspend } else { Order::Park };
             match self.stage.obey(job, order) {
                 // It runs on because its ranks are ending.
                 Life::Running => {}
                 Life::Ended(_) => {
                     self.stage.verify(job, Duration::ZERO);
                     return false;
+                }
+                Life::Suspended if !in_order && self.seed.chance(700) => {
+                    // It leaves while the other one comes.
+                    self.stage.order(job, Order::Park);
+                    self.waiting.push_back(job);
+                    return true;
                 }
                 _ => {
                     self.waiting.push_back(job);
@@ -118,6 +158,7 @@ impl<'a> Turns<'a> {
             }
             None => {
                 let job = self.waiting.pop_front().expect("somebody waits");
+                self.stage.settle(job);
                 if self.stage.actors[&job].life == Life::Suspended {
                     self.stage.obey(job, Order::Resume);
                 } else {

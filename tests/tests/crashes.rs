@@ -1,17 +1,17 @@
 //! A daemon is killed at each phase of a dump and of a restore: its job computes no more, and can be brought back from a
 //! valid snapshot; never both, never neither.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
-use coswitch_ckpt::{Criu, SegmentFile, Store, processes};
+use coswitch_ckpt::{Criu, SegmentFile, processes};
 use coswitch_daemon::cgroup::JobCgroup;
 use coswitch_dispatcher::protocol::{Order, Outcome};
 use coswitch_examples::Program;
-use coswitch_policies::{JobId, NodeId};
+use coswitch_policies::{Bytes, JobId, NodeId};
 use coswitch_tests::{
     act::Act,
     seed::{Seed, seed, span},
-    stage::{Life, PATIENCE, Stage, play},
+    stage::{Life, PATIENCE, Scenery, Stage, play_in},
 };
 use nix::{
     sys::{
@@ -29,7 +29,7 @@ const NAME: &str = "ring-check";
 type Reach = fn(&mut Stage, JobId, &mut Seed);
 
 fn epochs(stage: &Stage, job: JobId) -> usize {
-    fs::read_dir(stage.snapshots(NODE, job)).map_or(0, Iterator::count)
+    stage.images(NODE, job).len()
 }
 
 fn park_sealed(stage: &mut Stage, job: JobId) {
@@ -39,8 +39,18 @@ fn park_sealed(stage: &mut Stage, job: JobId) {
 
 /// A job that has one valid snapshot and has run on since.
 fn crash(reach: Reach) {
+    crash_in(Scenery { nodes: 1, ..Scenery::default() }, reach);
+}
+
+/// Its valid snapshot is in the first directory, which has no room for another.
+fn crash_on_the_way_to_the_second_tier(arena: Bytes, reach: Reach) {
+    crash_in(Scenery { nodes: 1, arena: Some(arena), two_tiers: true }, reach);
+}
+
+fn crash_in(scenery: Scenery, reach: Reach) {
     let mut seed = seed();
-    play(1, |stage| {
+    let two_tiers = scenery.two_tiers;
+    play_in(scenery, |stage| {
         let act = Act::program(Program::RingCheck, &["--rounds", "100000000", "--max-bytes", "256KiB"]);
         let job = stage.launch(act.on(RANKS as u32, 1));
         assert_eq!(*stage.settle(job), Life::Running);
@@ -48,6 +58,7 @@ fn crash(reach: Reach) {
         park_sealed(stage, job);
         assert!(stage.restore(job));
         stage.run_for(Duration::from_millis(200));
+        stage.fill(NODE, two_tiers);
         reach(stage, job, &mut seed);
 
         kill(Pid::from_raw(stage.daemon(NODE).cast_signed()), Signal::SIGKILL).expect("it runs");
@@ -71,8 +82,7 @@ fn come_back(stage: &Stage, job: JobId) {
     let cgroup = stage.cgroup(NODE, job);
     clear(&cgroup);
     let path = stage.segment(NODE, job);
-    let store = Store::open(stage.snapshots(NODE, job).parent().unwrap()).unwrap();
-    let (snapshot, passed_over) = store.latest_intact(&job.to_string()).unwrap();
+    let (snapshot, passed_over) = stage.store(NODE).latest_intact(&job.to_string()).unwrap();
     let snapshot = snapshot.unwrap_or_else(|| panic!("neither running nor restorable: {passed_over:?}"));
     snapshot.load_segment(&path).unwrap();
     let groups: Vec<PathBuf> = cgroup.procs().iter().map(|file| file.parent().unwrap().into()).collect();
@@ -134,5 +144,47 @@ fn when_it_is_restored_and_stopped() {
     crash(|stage, job, _| {
         park_sealed(stage, job);
         assert_eq!(*stage.obey(job, Order::Fetch), Life::Suspended);
+    });
+}
+
+/// Where the newest snapshot lies, or is being written: 0 for the first directory.
+fn tier(stage: &Stage, job: JobId) -> usize {
+    let newest = stage.images(NODE, job).remove(0).root;
+    stage.tiers(NODE).iter().position(|tier| *tier == newest).expect("it is in one of them")
+}
+
+fn dump_to_the_second(stage: &mut Stage, job: JobId, seed: &mut Seed) {
+    stage.order(job, Order::Park);
+    stage.until_some_time("the dump to begin", PATIENCE, |stage| epochs(stage, job) == 2);
+    assert_eq!(tier(stage, job), 1);
+    stage.run_for(span(seed, Duration::from_millis(80)));
+}
+
+#[test]
+fn in_the_middle_of_a_dump_to_the_second_tier_through_the_arena_and_without() {
+    crash_on_the_way_to_the_second_tier(Bytes::mib(256), dump_to_the_second);
+    crash_on_the_way_to_the_second_tier(Bytes(0), dump_to_the_second);
+}
+
+#[test]
+fn before_the_snapshot_in_the_second_tier_is_sealed() {
+    for arena in [Bytes::mib(256), Bytes(0)] {
+        crash_on_the_way_to_the_second_tier(arena, |stage, job, _| {
+            assert!(stage.park(job));
+            assert_eq!(tier(stage, job), 1);
+        });
+    }
+}
+
+#[test]
+fn in_the_middle_of_a_restore_from_the_second_tier() {
+    crash_on_the_way_to_the_second_tier(Bytes(0), |stage, job, seed| {
+        park_sealed(stage, job);
+        assert_eq!(tier(stage, job), 1);
+        stage.order(job, Order::Fetch);
+        stage.until_some_time("the restore to begin", PATIENCE, |stage| {
+            !stage.cgroup(NODE, job).pids().expect("the group stays").is_empty()
+        });
+        stage.run_for(span(seed, Duration::from_millis(60)));
     });
 }

@@ -1,18 +1,21 @@
 //! Gang switches at random instants, from the first instruction of the ranks on: no failure, no wrong result, nothing left.
-//! They mix suspending, parking from running and from suspended, fetching, parking what was fetched, and restoring.
+//! They mix the orders of switching; suspending, parking from running and from suspended, fetching, parking what was
+//! fetched, and restoring; an arena that holds a job, half of one, or nothing; a first directory that has room or has none;
+//! and, in the last one, jobs that leave by images with jobs that leave by page-out.
 //!
-//! `COSWITCH_SWITCHES` says how many in all (48 where it is not set; 300 for the full claim).
+//! `COSWITCH_SWITCHES` says how many in all (48 where it is not set; 500 for the full claim).
 
-use std::{env, time::Duration};
+use std::{env, fs, time::Duration};
 
-use coswitch_daemon::protocol::HEARTBEAT;
+use coswitch_daemon::protocol::{HEARTBEAT, Park};
 use coswitch_dispatcher::protocol::{Order, PhaseKind};
 use coswitch_examples::Program;
-use coswitch_policies::NodeId;
+use coswitch_policies::{Bytes, NodeId};
 use coswitch_tests::{
     act::Act,
     seed::seed,
-    stage::{Life, RUN_LIMIT, play},
+    stage::{Life, RUN_LIMIT, Scenery, Stage, play, play_in},
+    swap::SwapFile,
     turns::Turns,
 };
 
@@ -20,7 +23,7 @@ use coswitch_tests::{
 fn share() -> u32 {
     let total: u32 =
         env::var("COSWITCH_SWITCHES").map_or(48, |text| text.parse().expect("COSWITCH_SWITCHES is a number"));
-    total.div_ceil(3)
+    total.div_ceil(4)
 }
 
 fn ring_check(nodes: u32) -> impl FnMut(u32) -> Act {
@@ -31,10 +34,15 @@ fn ring_check(nodes: u32) -> impl FnMut(u32) -> Act {
     }
 }
 
+/// Nodes with an arena of that size and two directories.
+fn nodes(nodes: u32, arena: Bytes) -> Scenery {
+    Scenery { nodes, arena: Some(arena), two_tiers: true }
+}
+
 #[test]
 fn random_traffic_of_four_ranks_on_two_nodes_survives_switches() {
     let mut seed = seed();
-    play(2, |stage| {
+    play_in(nodes(2, Bytes::mib(256)), |stage| {
         Turns::new(stage, &mut seed, Duration::from_secs(1)).mixed().play_until(share(), ring_check(2))
     });
 }
@@ -42,7 +50,7 @@ fn random_traffic_of_four_ranks_on_two_nodes_survives_switches() {
 #[test]
 fn random_traffic_of_four_ranks_on_one_node_survives_switches() {
     let mut seed = seed();
-    play(1, |stage| {
+    play_in(nodes(1, Bytes(0)), |stage| {
         Turns::new(stage, &mut seed, Duration::from_secs(1)).mixed().play_until(share(), ring_check(1))
     });
 }
@@ -54,7 +62,52 @@ fn conjugate_gradients_of_two_and_four_ranks_survive_switches() {
         let ranks = if played.is_multiple_of(2) { 2 } else { 4 };
         Act::program(Program::Cg, &["--class", "A", "--repeat", "3"]).on(ranks, 2)
     };
-    play(2, |stage| Turns::new(stage, &mut seed, Duration::from_secs(1)).mixed().play_until(share(), cg));
+    play_in(nodes(2, Bytes::mib(32)), |stage| {
+        Turns::new(stage, &mut seed, Duration::from_secs(1)).mixed().play_until(share(), cg);
+    });
+}
+
+#[test]
+fn jobs_that_leave_by_images_and_by_page_out_survive_switches_with_each_other() {
+    let mut seed = seed();
+    let _swap = SwapFile::of(Bytes::mib(512));
+    let mut traffic = ring_check(2);
+    let act = |played: u32| {
+        traffic(played).parking(if played.is_multiple_of(2) { Park::Criu } else { Park::PageOut })
+    };
+    play_in(nodes(2, Bytes::mib(64)), |stage| {
+        Turns::new(stage, &mut seed, Duration::from_secs(1)).mixed().play_until(share(), act);
+    });
+}
+
+#[test]
+fn a_job_leaves_for_the_second_directory_where_the_first_is_full_and_stays_where_both_are() {
+    const NODES: [NodeId; 2] = [NodeId(0), NodeId(1)];
+    for arena in [Bytes::mib(256), Bytes(0)] {
+        play_in(nodes(2, arena), |stage| {
+            let job = stage.launch(ring_check(2)(0));
+            assert_eq!(*stage.settle(job), Life::Running);
+            let newest = |stage: &Stage, node| stage.images(node, job).remove(0).root;
+            for full in [false, true] {
+                NODES.iter().for_each(|node| stage.fill(*node, full));
+                stage.run_for(Duration::from_millis(100));
+                assert!(stage.park(job), "{:?}", stage.actors[&job].stayed);
+                for node in NODES {
+                    assert_eq!(newest(stage, node), stage.tiers(node)[usize::from(full)]);
+                }
+                assert!(stage.restore(job));
+            }
+            // A directory that has gone away has no room either.
+            let (second, aside) = (stage.tiers(NODES[1])[1].clone(), stage.dir().join("aside"));
+            fs::rename(&second, &aside).unwrap();
+            assert_eq!(*stage.obey(job, Order::Park), Life::Running);
+            fs::rename(&aside, &second).unwrap();
+            let stayed = std::mem::take(&mut stage.actors.get_mut(&job).unwrap().stayed);
+            assert!(stayed[0].contains("node-1") && stayed[0].contains("the store is full"), "{stayed:?}");
+            assert!(stage.park(job) && stage.restore(job));
+            stage.verify(job, RUN_LIMIT);
+        });
+    }
 }
 
 #[test]
