@@ -6,7 +6,7 @@ use anyhow::Context;
 
 use super::{Exit, Failure};
 
-const TEXT: &str = include_str!("metrics.txt");
+pub(crate) const TEXT: &str = include_str!("metrics.txt");
 
 /// Say what every number of a report means
 #[derive(Debug, clap::Args)]

@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub use exit::{Exit, Failure};
+pub(crate) use metrics::TEXT as METRICS;
 pub use output::{Answer, Output};
 
 /// Time-shares a cluster between MPI jobs that do not fit in its memory together.

@@ -1,25 +1,110 @@
-//! `coswitch report`: the report of an earlier run, from its journal.
+//! `coswitch report`: the report of earlier runs, from their journals; as tables, or as files that others read.
 
-use std::path::PathBuf;
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context;
+use serde::{Serialize, Serializer};
 
-use super::{Exit, Failure, Output};
+use super::{Answer, Exit, Failure, Output};
 use crate::{journal, report};
 
-/// Show the report of an earlier run again, from its journal.
+/// Show the report of earlier runs again, from their journals.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Report {
-    /// The run's directory, or its journal.
-    run: PathBuf,
+    /// The run's directory, or its journal; several are compared.
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// Write a page with pictures, tables and words: one file that needs no network.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write what happened as a trace that ui.perfetto.dev and Chrome's tracing show.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Write the table of jobs as comma-separated values, times in seconds.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
 }
 
 impl Report {
-    /// Folds the journal.
+    /// Folds the journals; prints the reports, or writes the files that are asked for.
     pub(crate) fn carry_out(self, output: Output) -> Result<Exit, Failure> {
-        let path = if self.run.is_dir() { self.run.join(journal::FILE_NAME) } else { self.run };
-        let events = journal::read(&path).context("failed to make the report")?;
-        output.print(&report::fold(&events)).context("failed to print")?;
+        let journals: Vec<_> = self.runs.iter().map(|run| read(run)).collect::<Result<_, _>>()?;
+        let reports: Vec<report::Report> = journals.iter().map(report::fold).collect();
+        let mut written = Written { files: Vec::new() };
+        if let Some(path) = self.html {
+            written.write(path, report::page::page(&journals).as_bytes())?;
+        }
+        if let Some(path) = self.trace {
+            written.write(path, report::trace::trace(&journals).as_bytes())?;
+        }
+        if let Some(path) = self.csv {
+            written.write(path, &report::csv::csv(&reports))?;
+        }
+        let printed = match written.files.is_empty() {
+            true => output.print(&Reports(reports)),
+            false => output.print(&written),
+        };
+        printed.context("failed to print")?;
         Ok(Exit::Done)
+    }
+}
+
+fn read(run: &Path) -> anyhow::Result<Vec<journal::RunEvent>> {
+    let path = if run.is_dir() { run.join(journal::FILE_NAME) } else { run.into() };
+    journal::read(&path).context("failed to make the report")
+}
+
+/// One is told as it is, several one after the other.
+struct Reports(Vec<report::Report>);
+
+impl Serialize for Reports {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.as_slice() {
+            [one] => one.serialize(serializer),
+            several => several.serialize(serializer),
+        }
+    }
+}
+
+impl Answer for Reports {
+    fn tell(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        for (number, report) in self.0.iter().enumerate() {
+            if number > 0 {
+                writeln!(out)?;
+            }
+            report.tell(out)?;
+        }
+        Ok(())
+    }
+}
+
+/// The files that were written.
+#[derive(Serialize)]
+struct Written {
+    files: Vec<File>,
+}
+
+#[derive(Serialize)]
+struct File {
+    path: PathBuf,
+    bytes: usize,
+}
+
+impl Written {
+    fn write(&mut self, path: PathBuf, bytes: &[u8]) -> anyhow::Result<()> {
+        fs::write(&path, bytes).with_context(|| format!("failed to write {}", path.display()))?;
+        self.files.push(File { path, bytes: bytes.len() });
+        Ok(())
+    }
+}
+
+impl Answer for Written {
+    fn tell(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        let line =
+            |file: &File| (file.path.display().to_string(), coswitch_policies::Bytes(file.bytes as u64));
+        self.files.iter().map(line).try_for_each(|(path, bytes)| writeln!(out, "wrote {path}: {bytes}"))
     }
 }

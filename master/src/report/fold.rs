@@ -10,7 +10,10 @@ use coswitch_policies::{
     metrics::{self, Metrics, RunTimes, Span},
 };
 
-use super::{JobReport, JobTimes, NodeMemory, PhaseTotal, Report, SetReport};
+use super::{
+    JobReport, JobTimes, NodeMemory, PhaseTotal, Report, SetReport,
+    lives::{Life, Lives, State, within},
+};
 use crate::journal::{Event, JobOutcome, Phase, RunEvent, RunOutcome};
 
 /// The report of the run that `events` tell of.
@@ -31,6 +34,7 @@ struct Folder {
     capacity: Bytes,
     outcome: Option<RunOutcome>,
     jobs: BTreeMap<JobId, JobSoFar>,
+    lives: Lives,
     began: BTreeMap<SwitchId, SwitchBegan>,
     exposed: Vec<Span>,
     switches: u32,
@@ -52,9 +56,6 @@ struct JobSoFar {
     memory: Bytes,
     submitted: SimTime,
     alone: Option<Duration>,
-    nodes: Vec<NodeId>,
-    running_since: Option<SimTime>,
-    active: Vec<Span>,
     finished: Option<(SimTime, JobOutcome)>,
     restored_by: BTreeSet<SwitchId>,
     last_output: String,
@@ -63,14 +64,6 @@ struct JobSoFar {
 struct SwitchBegan {
     at: SimTime,
     takes_out: bool,
-}
-
-impl JobSoFar {
-    fn stops(&mut self, at: SimTime) {
-        if let Some(from) = self.running_since.take() {
-            self.active.push(Span { from, to: at.max(from) });
-        }
-    }
 }
 
 impl Folder {
@@ -86,20 +79,11 @@ impl Folder {
                 (job.name, job.ranks, job.memory) = (name.clone(), *ranks, *memory);
                 (job.submitted, job.alone) = (at, *alone);
             }
-            Event::JobLaunched { job, placement } => {
-                self.jobs.entry(*job).or_default().nodes = placement.nodes().collect();
-            }
-            Event::JobRunning { job } => {
-                self.jobs.entry(*job).or_default().running_since.get_or_insert(at);
-            }
             Event::SwitchStarted { switch, purpose, order, outgoing, parked, incoming } => {
-                let takes_out = *purpose == Purpose::Turn && outgoing.iter().any(|job| self.runs(*job));
+                let takes_out = *purpose == Purpose::Turn && outgoing.iter().any(|job| self.lives.runs(*job));
                 let moves = parked.as_ref().is_some_and(|parked| !parked.is_empty()) && !incoming.is_empty();
                 self.fallbacks += u32::from(takes_out && moves && *order != self.asked);
                 self.began.insert(*switch, SwitchBegan { at, takes_out });
-                for job in outgoing {
-                    self.jobs.entry(*job).or_default().stops(at);
-                }
             }
             Event::PhaseDone { switch, job, phase, began, ended, bytes, .. } => {
                 let total = self.phases.entry(*phase).or_default();
@@ -126,7 +110,6 @@ impl Folder {
             }
             Event::JobFinished { job, outcome, last_output } => {
                 let job = self.jobs.entry(*job).or_default();
-                job.stops(at);
                 job.finished = Some((at, outcome.clone()));
                 job.last_output.clone_from(last_output);
             }
@@ -136,34 +119,23 @@ impl Folder {
             }
             Event::Warning { text } => self.warnings.push(text.clone()),
             Event::RunEnded { outcome } => self.outcome = Some(*outcome),
-            Event::SlotStarted { .. }
+            Event::JobLaunched { .. }
+            | Event::JobRunning { .. }
+            | Event::SlotStarted { .. }
             | Event::JobMeasured { .. }
             | Event::Progress { .. }
             | Event::Output { .. } => {}
         }
+        self.lives.on_event(at, event);
     }
 
     /// A step is hidden while some job computes.
     fn tell_hidden_from_exposed(&mut self) {
-        let mut busy: Vec<Span> = self.jobs.values().flat_map(|job| job.active.iter().copied()).collect();
-        busy.sort_by_key(|span| span.from);
-        let mut merged: Vec<Span> = Vec::new();
-        for span in busy {
-            match merged.last_mut().filter(|last| span.from <= last.to) {
-                Some(last) => last.to = last.to.max(span.to),
-                None => merged.push(span),
-            }
-        }
+        let computing = self.lives.computing();
         for (phase, step) in &self.steps {
-            let first = merged.partition_point(|span| span.to <= step.from);
-            let during = merged[first..].iter().take_while(|span| span.from < step.to);
-            let hidden = during.map(|span| span.to.min(step.to).since(span.from.max(step.from)));
-            self.phases.get_mut(phase).expect("it has steps").hidden += hidden.sum::<Duration>();
+            let hidden: Duration = within(*step, &computing).map(|part| part.length()).sum();
+            self.phases.get_mut(phase).expect("it has steps").hidden += hidden;
         }
-    }
-
-    fn runs(&self, job: JobId) -> bool {
-        self.jobs.get(&job).is_some_and(|job| job.running_since.is_some())
     }
 
     fn finish(mut self) -> Report {
@@ -171,7 +143,7 @@ impl Folder {
         let metrics = metrics::measure(&self.times(), metrics::SLOWDOWN_FLOOR);
         Report {
             set: self.set(&metrics),
-            jobs: self.jobs.iter().map(|(id, job)| job_report(*id, job, &metrics)).collect(),
+            jobs: self.jobs.iter().map(|(id, job)| self.job_report(*id, job, &metrics)).collect(),
             memory: self.node_memory(),
             run: self.run,
             name: self.name,
@@ -191,8 +163,8 @@ impl Folder {
                 job: *id,
                 submitted: job.submitted,
                 finished: *finished,
-                active: job.active.clone(),
-                nodes: job.nodes.clone(),
+                active: self.lives.jobs[id].spans(State::Running).collect(),
+                nodes: self.lives.jobs[id].placement.nodes().collect(),
                 alone: job.alone,
             })
         });
@@ -226,30 +198,36 @@ impl Folder {
         };
         self.memory.iter().map(of).collect()
     }
-}
 
-fn job_report(id: JobId, job: &JobSoFar, metrics: &Metrics) -> JobReport {
-    let times = metrics.jobs.iter().find(|times| times.job == id);
-    JobReport {
-        job: id,
-        name: job.name.clone(),
-        ranks: job.ranks,
-        outcome: job.finished.as_ref().map(|(_, outcome)| outcome.clone()),
-        times: times.map(|times| JobTimes {
-            wait: times.wait,
-            run: times.run,
-            parked: times.parked,
-            turnaround: times.turnaround,
-            alone: times.alone,
-            slowdown: times.slowdown,
-        }),
-        restores: u32::try_from(job.restored_by.len()).unwrap_or(u32::MAX),
-        last_output: job.last_output.clone(),
+    fn job_report(&self, id: JobId, job: &JobSoFar, metrics: &Metrics) -> JobReport {
+        let times = metrics.jobs.iter().find(|times| times.job == id);
+        let parked = self.lives.jobs.get(&id).map(out_of_memory).unwrap_or_default();
+        JobReport {
+            job: id,
+            name: job.name.clone(),
+            ranks: job.ranks,
+            outcome: job.finished.as_ref().map(|(_, outcome)| outcome.clone()),
+            times: times.map(|times| JobTimes {
+                wait: times.wait,
+                run: times.run,
+                suspended: times.parked.saturating_sub(parked),
+                parked: times.parked.min(parked),
+                turnaround: times.turnaround,
+                alone: times.alone,
+                slowdown: times.slowdown,
+            }),
+            restores: u32::try_from(job.restored_by.len()).unwrap_or(u32::MAX),
+            last_output: job.last_output.clone(),
+        }
     }
 }
 
+fn out_of_memory(life: &Life) -> Duration {
+    life.spans(State::Parked).map(|span| span.length()).sum()
+}
+
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use coswitch_policies::Placement;
 
@@ -296,7 +274,7 @@ mod tests {
     }
 
     /// A runs 0-10 and 25-30, B runs 12-23; each switch exposes two seconds.
-    fn two_jobs_in_turn() -> Vec<RunEvent> {
+    pub(crate) fn two_jobs_in_turn() -> Vec<RunEvent> {
         let started = Event::RunStarted {
             version: crate::journal::VERSION,
             run: "r".into(),
@@ -334,8 +312,8 @@ mod tests {
     fn the_times_of_a_switched_job_are_those_of_its_turns() {
         let report = fold(&two_jobs_in_turn());
         let a = report.jobs[0].times.as_ref().unwrap();
-        let seconds = [a.wait, a.run, a.parked, a.turnaround].map(|span| span.as_secs());
-        assert_eq!(seconds, [0, 15, 15, 30]);
+        let seconds = [a.wait, a.run, a.suspended, a.parked, a.turnaround].map(|span| span.as_secs());
+        assert_eq!(seconds, [0, 15, 2, 13, 30]);
         assert_eq!(a.slowdown, Some(2.0));
         let b = report.jobs[1].times.as_ref().unwrap();
         assert_eq!([b.wait, b.run].map(|span| span.as_secs()), [12, 11]);

@@ -2,8 +2,14 @@
 //!
 //! Times come from `policies::metrics`, where every number is defined; what was moved and held is summed up here.
 
+mod causes;
+pub mod csv;
 mod fold;
+mod history;
+mod lives;
+pub mod page;
 pub(crate) mod table;
+pub mod trace;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -71,7 +77,10 @@ pub struct JobTimes {
     /// In memory and running.
     #[serde(rename = "run_s", serialize_with = "seconds")]
     pub run: Duration,
-    /// Neither waiting nor running.
+    /// Out of its turn in memory, or on its way.
+    #[serde(rename = "suspended_s", serialize_with = "seconds")]
+    pub suspended: Duration,
+    /// Out of memory.
     #[serde(rename = "parked_s", serialize_with = "seconds")]
     pub parked: Duration,
     /// From submission to end.

@@ -44,7 +44,8 @@ fn right(text: impl ToString) -> Cell {
 
 fn jobs_table(jobs: &[JobReport]) -> Table {
     let mut table = table();
-    let titles = ["ranks", "wait", "run", "parked", "turnaround", "alone", "slowdown", "restores"];
+    let titles =
+        ["ranks", "wait", "run", "suspended", "parked", "turnaround", "alone", "slowdown", "restores"];
     let titles = titles.into_iter().map(right);
     table.set_header(std::iter::once(Cell::new("job")).chain(titles).chain([Cell::new("outcome")]));
     for job in jobs {
@@ -65,6 +66,7 @@ fn job_row(job: &JobReport) -> Vec<Cell> {
         right(job.ranks),
         span(|times| times.wait),
         span(|times| times.run),
+        span(|times| times.suspended),
         span(|times| times.parked),
         span(|times| times.turnaround),
         right(alone.map_or_else(none, seconds)),

@@ -1,0 +1,151 @@
+//! The report as a page: one HTML file that needs no network, with pictures, tables and words.
+//!
+//! ```text
+//!   journal ─▶ Report (numbers) ──▶ sections: tables and tiles, as HTML
+//!         └──▶ History ──▶ story: the run in words        ─┘
+//!                     └──▶ charts: JSON ─▶ page.js, Observable Plot ─▶ SVG
+//! ```
+//!
+//! Tables and words are there without the script. Why these libraries: docs/decisions/0003.
+
+mod blocks;
+mod charts;
+mod palette;
+mod sections;
+mod story;
+mod words;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde::Serialize;
+
+use super::{Report, fold, history::History};
+use crate::journal::RunEvent;
+use charts::{Bar, Charts};
+use palette::Palette;
+
+const D3: &str = include_str!("vendor/d3.min.js");
+const PLOT: &str = include_str!("vendor/plot.umd.min.js");
+const SCRIPT: &str = include_str!("page.js");
+const STYLE: &str = include_str!("page.css");
+/// Nothing is loaded from anywhere.
+const POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
+
+/// A run, as the page shows it.
+struct Run {
+    label: String,
+    report: Report,
+    history: History,
+}
+
+/// What the script is given.
+#[derive(Serialize)]
+struct Data<'a> {
+    names: Vec<&'a str>,
+    runs: Vec<Charts>,
+    bars: Vec<Bar>,
+}
+
+/// The page of these runs, each told by its journal.
+#[must_use]
+pub fn page(journals: &[Vec<RunEvent>]) -> String {
+    let reports: Vec<Report> = journals.iter().map(fold).collect();
+    let labels = labels(&reports);
+    let runs: Vec<Run> = std::iter::zip(journals, std::iter::zip(reports, labels))
+        .map(|(events, (report, label))| Run { label, report, history: History::of(events) })
+        .collect();
+    let names = runs.iter().flat_map(|run| run.history.jobs.keys().map(|job| run.history.name(*job)));
+    let palette = Palette::of(names);
+    let data = Data {
+        names: palette.names(),
+        runs: runs.iter().map(|run| charts::charts(&run.history, &palette)).collect(),
+        bars: runs.iter().flat_map(|run| charts::bars(&run.label, &run.report)).collect(),
+    };
+    document(&runs, &palette, &data).into_string()
+}
+
+/// What tells the runs apart: their names, else name and policy, else a number as well.
+fn labels(reports: &[Report]) -> Vec<String> {
+    let names: Vec<String> = reports.iter().map(named).collect();
+    let policy = |report: &Report| report.policy.map_or_else(String::new, |policy| format!(" ({policy})"));
+    let longers: Vec<String> = reports.iter().map(|report| named(report) + &policy(report)).collect();
+    let once = |labels: &[String], label: &String| labels.iter().filter(|other| *other == label).count() == 1;
+    let label = |(number, (name, longer)): (usize, (&String, &String))| match () {
+        () if once(&names, name) => name.clone(),
+        () if once(&longers, longer) => longer.clone(),
+        () => format!("{longer} #{}", number + 1),
+    };
+    names.iter().zip(&longers).enumerate().map(label).collect()
+}
+
+fn named(report: &Report) -> String {
+    if report.name.is_empty() { "run".into() } else { report.name.clone() }
+}
+
+fn document(runs: &[Run], palette: &Palette, data: &Data<'_>) -> Markup {
+    let title = runs.iter().map(|run| run.label.as_str()).collect::<Vec<_>>().join(", ");
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                title { "coswitch report: " (title) }
+                style { (PreEscaped(STYLE)) (PreEscaped(palette.css())) }
+            }
+            body {
+                a.skip href="#main" { "Skip to the report" }
+                (head(runs))
+                main #main tabindex="-1" {
+                    @if runs.len() > 1 { (sections::comparison(runs)) }
+                    @for (number, run) in runs.iter().enumerate() {
+                        (sections::run(number, run, palette, data.runs[number].column, runs.len() == 1))
+                    }
+                    (sections::definitions())
+                }
+                footer {
+                    p {
+                        "Made by " code { "coswitch report" } " from the journal of the run and nothing else; needs no network. Charts: "
+                        "Observable Plot and D3, ISC licence."
+                    }
+                }
+                div #tip role="presentation" hidden {}
+                script type="application/json" id="data" { (PreEscaped(embedded(data))) }
+                script { (PreEscaped(D3)) }
+                script { (PreEscaped(PLOT)) }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    }
+}
+
+fn head(runs: &[Run]) -> Markup {
+    html! {
+        header {
+            h1 { "coswitch " span { "report" } }
+            @if runs.len() > 1 {
+                nav aria-label="Runs" {
+                    a href="#comparison" { "Comparison" }
+                    @for (number, run) in runs.iter().enumerate() {
+                        a href={ "#run-" (number) } { (run.label) }
+                    }
+                }
+            }
+            fieldset.theme hidden {
+                legend.hidden { "Colours" }
+                @for (value, text) in [("auto", "Auto"), ("light", "Light"), ("dark", "Dark")] {
+                    label { input type="radio" name="theme" value=(value) checked[value == "auto"]; span { (text) } }
+                }
+            }
+        }
+    }
+}
+
+/// JSON that no text in it can break out of.
+fn embedded(data: &Data<'_>) -> String {
+    serde_json::to_string(data).expect("what is drawn can be written as JSON").replace('<', "\\u003c")
+}
+
+#[cfg(test)]
+mod tests;

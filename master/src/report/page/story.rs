@@ -1,0 +1,241 @@
+//! The run in words: what a newcomer wants to know first, computed from the journal.
+
+use std::time::Duration;
+
+use coswitch_policies::{JobId, Policy};
+
+use super::{
+    super::{
+        JobReport, JobTimes, Report,
+        causes::{Cause, Why, causes},
+        history::History,
+    },
+    words::{bytes, count, list, percent, seconds},
+};
+use crate::journal::RunOutcome;
+
+/// A sentence or two, and what they are about.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Point {
+    pub(super) about: &'static str,
+    pub(super) text: String,
+}
+
+/// What each job stood still for, what lasted longest first; and the points.
+pub(super) struct Story {
+    pub(super) points: Vec<Point>,
+    pub(super) causes: Vec<(JobId, Vec<Cause>)>,
+}
+
+/// The story of a run.
+pub(super) fn story(history: &History, report: &Report) -> Story {
+    let sets = history.sets();
+    let causes: Vec<(JobId, Vec<Cause>)> =
+        history.jobs.keys().map(|job| (*job, causes(history, &sets, *job))).collect();
+    let mut points = vec![Point { about: "The run", text: run_in_words(history, report) }];
+    if let Some((job, times)) = stood_still_most(report) {
+        points.push(Point { about: "Who waited most", text: most_in_words(report, job, times) });
+        let of = causes.iter().find(|(of, _)| *of == job.job).map_or(&[][..], |(_, causes)| causes);
+        points.push(Point { about: "Why", text: why_in_words(history, job, of) });
+    }
+    if report.set.switches > 0 {
+        points.push(Point { about: "What switching cost", text: switching_in_words(report) });
+    }
+    if let Some(text) = memory_in_words(report) {
+        points.push(Point { about: "Memory", text });
+    }
+    Story { points, causes }
+}
+
+/// How long a job was there and did not run.
+pub(super) fn stood_still(times: &JobTimes) -> Duration {
+    times.turnaround.saturating_sub(times.run)
+}
+
+fn stood_still_most(report: &Report) -> Option<(&JobReport, &JobTimes)> {
+    let ended = report.jobs.iter().filter_map(|job| Some((job, job.times.as_ref()?)));
+    ended.rev().max_by_key(|(_, times)| stood_still(times)).filter(|(_, times)| !stood_still(times).is_zero())
+}
+
+fn run_in_words(history: &History, report: &Report) -> String {
+    let (jobs, nodes) = (report.jobs.len(), report.nodes);
+    let shared = match report.policy {
+        Some(Policy::Batch) => "ran in the order of their arrival, a node to one job at a time",
+        Some(Policy::Cosched) => "ran all at once, whether memory held them or not",
+        Some(Policy::Gang) => "took turns, a node to one job at a time",
+        Some(Policy::Hybrid) => "shared nodes in sets that fit into memory, and the sets took turns",
+        Some(Policy::Paired) => {
+            "shared nodes in sets that fit into memory and mix what they do, and the sets took turns"
+        }
+        None => "ran",
+    };
+    #[allow(clippy::cast_precision_loss, reason = "one decimal is shown")]
+    let times =
+        report.set.memory_total.0 as f64 / (report.capacity.0.saturating_mul(nodes.into())).max(1) as f64;
+    let of = format!(
+        "{} on {} of {} {shared}. Together they declare {}, {times:.1} times what the nodes hold.",
+        count(jobs, "job"),
+        count(nodes as usize, "node"),
+        bytes(report.capacity),
+        bytes(report.set.memory_total),
+    );
+    let failed: Vec<String> = report
+        .jobs
+        .iter()
+        .filter(|job| job.outcome.as_ref().is_some_and(|outcome| !outcome.is_success()))
+        .map(|job| job.name.clone())
+        .collect();
+    let end = match report.outcome {
+        Some(RunOutcome::Done) => format!("All ended well, after {}.", seconds(report.set.makespan)),
+        Some(RunOutcome::JobsFailed) => {
+            format!("It ended after {}; {} failed.", seconds(report.set.makespan), list(&failed))
+        }
+        Some(RunOutcome::Interrupted) => "It was interrupted: numbers are of the jobs that had ended.".into(),
+        Some(RunOutcome::Aborted) | None => {
+            format!(
+                "It did not come to its end; the journal stops after {:.1} s.",
+                super::words::clock(history.end)
+            )
+        }
+    };
+    format!("{of} {end}")
+}
+
+fn most_in_words(report: &Report, job: &JobReport, times: &JobTimes) -> String {
+    let between = times.suspended + times.parked;
+    let mut parts = Vec::new();
+    if !times.wait.is_zero() {
+        parts.push(format!("{} before its first turn", seconds(times.wait)));
+    }
+    if !between.is_zero() {
+        parts.push(format!("{} between its turns", seconds(between)));
+    }
+    let mut text = format!(
+        "{} stood still for {} of the {} from its submission to its end: {}. It ran for {}.",
+        job.name,
+        seconds(stood_still(times)),
+        seconds(times.turnaround),
+        list(&parts),
+        seconds(times.run),
+    );
+    let ended = report.jobs.iter().filter_map(|job| Some((job, job.times.as_ref()?)));
+    if let Some((first, longest)) = ended.rev().max_by_key(|(_, times)| times.wait)
+        && first.job != job.job
+        && longest.wait > times.wait
+    {
+        text.push_str(&format!(
+            " {} waited longest for its first turn: {}.",
+            first.name,
+            seconds(longest.wait)
+        ));
+    }
+    text
+}
+
+fn why_in_words(history: &History, job: &JobReport, causes: &[Cause]) -> String {
+    let total = |is: fn(&Why) -> bool| -> Duration {
+        causes.iter().filter(|cause| is(&cause.why)).map(|cause| cause.time).sum()
+    };
+    let mut parts: Vec<(Duration, String)> = Vec::new();
+    if let Some(cause) = causes.iter().find(|cause| matches!(cause.why, Why::Memory { .. }))
+        && let Why::Memory { node, needs, left } = cause.why
+    {
+        let time = total(|why| matches!(why, Why::Memory { .. }));
+        parts.push((
+            time,
+            format!(
+                "For {} it did not fit into memory beside those that ran: it needs {} on {node}, and {} for example left {} of {} there ({}).",
+                seconds(time), bytes(needs), names(history, &cause.beside), bytes(left), bytes(history.capacity), seconds(cause.time)
+            ),
+        ));
+    }
+    if let Some(cause) = causes.iter().find(|cause| matches!(cause.why, Why::Cell { .. }))
+        && let Why::Cell { most } = cause.why
+    {
+        let time = total(|why| matches!(why, Why::Cell { .. }));
+        let policy = history.policy.map_or_else(String::new, |policy| policy.to_string());
+        let most = count(most as usize, "job");
+        parts.push((
+            time,
+            format!(
+                "For {} others had its nodes, and {policy} gives a node to {most} at a time; {} had them longest ({}).",
+                seconds(time), names(history, &cause.beside), seconds(cause.time)
+            ),
+        ));
+    }
+    let turn = total(|why| matches!(why, Why::Turn));
+    parts.push((
+        turn,
+        format!(
+            "For {} memory would have held it beside those that ran, but another slot had its turn.",
+            seconds(turn)
+        ),
+    ));
+    let nobody = total(|why| matches!(why, Why::Nobody));
+    parts.push((
+        nobody,
+        format!("For {} nobody ran, because jobs were being started or switched.", seconds(nobody)),
+    ));
+    parts.retain(|(time, _)| !time.is_zero());
+    parts.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
+    if parts.is_empty() {
+        return format!("The journal does not tell what {} stood still for.", job.name);
+    }
+    parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(" ")
+}
+
+/// The longest cause in a few words, for a table.
+pub(super) fn in_short(history: &History, causes: &[Cause]) -> String {
+    let Some(cause) = causes.first() else { return "–".into() };
+    let beside = names(history, &cause.beside);
+    let why = match cause.why {
+        Why::Memory { node, left, .. } => format!("{beside} left only {} on {node}", bytes(left)),
+        Why::Cell { .. } => format!("{beside} had its nodes"),
+        Why::Turn => format!("{beside} had the turn"),
+        Why::Nobody => "nobody ran: start or switch".into(),
+    };
+    format!("{why} ({})", seconds(cause.time))
+}
+
+fn names(history: &History, jobs: &[JobId]) -> String {
+    list(&jobs.iter().map(|job| history.name(*job)).collect::<Vec<_>>())
+}
+
+fn switching_in_words(report: &Report) -> String {
+    let set = &report.set;
+    let (total, hidden) =
+        report.phases.values().fold((Duration::ZERO, Duration::ZERO), |(total, hidden), phase| {
+            (total + phase.total, hidden + phase.hidden)
+        });
+    let share = if total.is_zero() { 0.0 } else { hidden.as_secs_f64() / total.as_secs_f64() };
+    format!(
+        "{} moved {} out of memory and {} in. For {} ({} of the makespan) they kept the nodes from running anything; {} of the work on them was hidden behind jobs that computed.",
+        count(set.switches as usize, "switch"),
+        bytes(set.bytes_out),
+        bytes(set.bytes_in),
+        seconds(set.exposed),
+        percent(set.overhead),
+        percent(share),
+    )
+}
+
+fn memory_in_words(report: &Report) -> Option<String> {
+    let fullest = report.memory.iter().max_by_key(|memory| memory.peak)?;
+    let over: Vec<String> = report
+        .memory
+        .iter()
+        .filter(|memory| !memory.is_within())
+        .map(|memory| memory.node.to_string())
+        .collect();
+    let within = if over.is_empty() {
+        "No node was ever above it.".to_string()
+    } else {
+        format!("{} went above the limit.", list(&over))
+    };
+    Some(format!(
+        "The fullest node, {}, held at most {} of its {}. {within}",
+        fullest.node,
+        bytes(fullest.peak),
+        bytes(fullest.capacity),
+    ))
+}
