@@ -23,8 +23,9 @@ pub(crate) fn common(images: &Path, work: &File, log: &str) -> CriuOpts {
         log_file: Some(log.to_owned()),
         // The daemon places the processes; CRIU must not look for the groups they were in.
         manage_cgroups_mode: Some(CriuCgMode::Ignore as i32),
-        // Built in, while the default needs an iptables program that small systems lack.
-        network_lock: Some(CriuNetworkLockMethod::Nftables as i32),
+        // A tree with an open connection is refused, so there is nothing to keep silent; a table of nftables, made and
+        // removed for nothing, waits for grace periods of the kernel: a fifth of a dump and of a restore of 1 GiB.
+        network_lock: Some(CriuNetworkLockMethod::Skip as i32),
         // All users of a lock are in the tree: an application is dumped whole or not at all.
         file_locks: Some(true),
         ghost_limit: Some(GHOST_BYTES_MAX),
