@@ -278,6 +278,8 @@ pub enum Step {
     Cut,
     /// Writing images.
     Dump,
+    /// Finding room for them: nothing has happened to the job.
+    Admit,
     /// Reading images.
     Restore,
     /// Ending the processes of a restore.

@@ -67,6 +67,9 @@ pub enum Report {
         /// One entry per rank there.
         ranks: Vec<RankTraffic>,
     },
+    /// A node has no room for what is to leave its memory, which is no fault of the application;
+    /// [`Report::StillRunning`] or [`Report::StillSuspended`] follows.
+    NoRoom,
     /// Something went wrong and was mended.
     Mended {
         /// What, and how.

@@ -69,6 +69,17 @@ pub struct Astray {
     pub job: JobId,
     /// Where it is.
     pub left: Left,
+    /// There was no room to put it, which is no fault of its own: it is tried again as long as it runs.
+    #[serde(default)]
+    pub had_no_room: bool,
+}
+
+impl Astray {
+    /// A job that is there for reasons of its own.
+    #[must_use]
+    pub const fn new(job: JobId, left: Left) -> Self {
+        Self { job, left, had_no_room: false }
+    }
 }
 
 /// Where a failed switch left a job.

@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use coswitch::journal::{Event, JobOutcome, RunOutcome};
+use coswitch::journal::{Event, JobOutcome, RunEvent, RunOutcome};
 use coswitch_policies::JobId;
 use coswitch_tests::{
     master::Master,
@@ -57,6 +57,32 @@ fn computes(master: &Master, job: u32) -> bool {
 fn kill_one(master: &Master, name: &str) {
     let victim = *master.processes(name).last().expect("there is one");
     kill(Pid::from_raw(victim.cast_signed()), Signal::SIGKILL).expect("it runs");
+}
+
+/// Two jobs that hold more than they say, and more than the store takes of a node.
+const NOWHERE_TO_GO: &str = r#"
+cluster: {nodes: 2, memory: 192MiB, store: [{directory: "{store}", size: 40MiB}]}
+scheduler: {policy: gang, quantum: 200ms, switching: sequential, residency: none}
+jobs:
+  - name: heat
+    command: ["{bin}/heat", --memory, 72MiB, --steps, "250"]
+    ranks: 2
+    memory: 40MiB
+    count: 2
+"#;
+
+#[test]
+fn jobs_that_find_no_room_in_the_store_run_to_their_ends_one_after_the_other() {
+    let ended = Master::run(NOWHERE_TO_GO).end(RUN_LIMIT, Duration::ZERO);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let refused = ended.events.iter().filter(|event| {
+        matches!(&event.kind, Event::SwitchEnded { astray, .. } if astray.iter().any(|job| job.had_no_room))
+    });
+    assert!(refused.count() > 3, "three failures of its own would have ended it: {ended:?}");
+    let said = |event: &RunEvent| matches!(&event.kind, Event::Warning { text } if text.contains("the store is full"));
+    assert!(ended.events.iter().any(said), "{ended:?}");
+    let parked = |kind: &Event| matches!(kind, Event::SwitchEnded { bytes_out, .. } if bytes_out.0 > 0);
+    assert!(!ended.events.iter().any(|event| parked(&event.kind)), "{ended:?}");
 }
 
 #[test]

@@ -180,15 +180,21 @@ struct Part {
 struct Failure {
     reason: String,
     alive: bool,
+    /// There was no room for what it takes out of memory.
+    had_no_room: bool,
 }
 
 impl Failure {
     fn alive(reason: impl ToString) -> Self {
-        Self { reason: reason.to_string(), alive: true }
+        Self { reason: reason.to_string(), alive: true, had_no_room: false }
+    }
+
+    fn no_room(reason: impl ToString) -> Self {
+        Self { had_no_room: true, ..Self::alive(reason) }
     }
 
     fn dead(reason: impl ToString) -> Self {
-        Self { reason: reason.to_string(), alive: false }
+        Self { alive: false, ..Self::alive(reason) }
     }
 }
 
@@ -203,8 +209,8 @@ impl Part {
     }
 
     fn answer(&self, during: Step, result: Result<AppEvent, Failure>) {
-        self.tell(result.unwrap_or_else(|Failure { reason, alive }| AppEvent::Failed {
-            during,
+        self.tell(result.unwrap_or_else(|Failure { reason, alive, had_no_room }| AppEvent::Failed {
+            during: if had_no_room { Step::Admit } else { during },
             reason,
             alive,
         }));

@@ -54,7 +54,11 @@ impl Part {
         let (group, began) = (cgroup.clone(), Instant::now());
         let gone = move || Bytes(held.0.saturating_sub(group.used().unwrap_or(held).0));
         let work = blocking(move || page_out(&cgroup));
-        let (bytes, dump) = self.watched(Step::Dump, held, gone, work).await.map_err(Failure::alive)?;
+        let paged_out = self.watched(Step::Dump, held, gone, work).await;
+        let (bytes, dump) = paged_out.map_err(|error| match error {
+            PageOutError::Full { .. } => Failure::no_room(error),
+            error => Failure::alive(error),
+        })?;
         self.image_bytes = bytes;
         self.state = match std::mem::replace(&mut self.state, State::Ended) {
             State::Frozen(ice) => State::PagedOut(ice),

@@ -9,7 +9,9 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use coswitch_ckpt::{DumpReport, DumpRequest, JobState, Origin, Restored, SegmentFile, SnapshotWriter};
+use coswitch_ckpt::{
+    DumpReport, DumpRequest, JobState, Origin, Restored, SegmentFile, SnapshotWriter, StoreError,
+};
 use coswitch_policies::{Bytes, Epoch, JobId};
 use nix::unistd::Pid;
 use tokio::time::interval;
@@ -176,7 +178,10 @@ impl Dump {
     fn carry_out(self) -> Result<(SnapshotWriter, DumpReport), Failure> {
         let (store, job) = (&self.node.store, self.job.to_string());
         let begun = store.begin_with(&job, self.epoch.0, SystemTime::now(), self.held.0);
-        let mut writer = begun.map_err(Failure::alive)?;
+        let mut writer = begun.map_err(|error| match error {
+            StoreError::Full { .. } => Failure::no_room(error),
+            error => Failure::alive(error),
+        })?;
         writer.save_channels(&self.channels).map_err(Failure::alive)?;
         writer.save_segment(&self.segment.path).map_err(Failure::alive)?;
         let request = DumpRequest {
@@ -191,7 +196,7 @@ impl Dump {
         let dumped = self.node.criu.dump(&request);
         let mut report = dumped.map_err(|error| Failure {
             alive: matches!(error.job(), JobState::Frozen | JobState::Running),
-            reason: error.to_string(),
+            ..Failure::alive(error)
         })?;
         // From here on the processes are gone: the images, and the memory that belongs to them, are all there is.
         writer.take_memory(report.memory.take(), &self.node.arena);

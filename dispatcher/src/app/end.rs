@@ -12,7 +12,10 @@ impl App {
         match (during, &self.state) {
             (_, State::Idle | State::Ending { .. } | State::Ended) => {}
             (Step::Cut, State::Cutting { .. }) => self.give_cut_up(reason),
-            (Step::Dump, State::Dumping { .. }) => {
+            (Step::Dump | Step::Admit, State::Dumping { .. }) => {
+                if during == Step::Admit {
+                    self.tell(Report::NoRoom);
+                }
                 self.on_dump_answer(node, Some(DumpFailure { reason, dead: !alive }));
             }
             (Step::Restore, State::Restoring { .. } | State::Undoing { .. }) => {
@@ -79,6 +82,7 @@ fn verb(step: Step) -> &'static str {
         Step::Launch => "launch it",
         Step::Cut => "cut it",
         Step::Dump => "dump it",
+        Step::Admit => "find room for it",
         Step::Restore => "restore it",
         Step::Discard => "end what it had restored",
         Step::Resume => "resume it",

@@ -328,6 +328,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             }
             Report::Ended(outcome) => self.on_ended(job, outcome),
             Report::Phase(phase) => self.on_phase(job, phase),
+            Report::NoRoom => self.switching.iter_mut().for_each(|switching| switching.on_no_room(job)),
             Report::Mended { what } => self.warn(format!("{job}: {what}")),
             Report::Progress { node, kind, bytes, total } => {
                 self.tell(Event::Progress { job, node, phase: step_of(kind), bytes, total });

@@ -23,6 +23,8 @@ pub(super) struct Switching {
     /// Whoever has ended does nothing any more.
     ended: BTreeSet<JobId>,
     stage: Stage,
+    /// Whoever did not find room.
+    no_room: BTreeSet<JobId>,
     astray: Vec<Astray>,
     /// When the incoming were ordered to come.
     called: Option<SimTime>,
@@ -57,6 +59,7 @@ impl Switching {
             began,
             ended: BTreeSet::new(),
             stage: Stage::Stop,
+            no_room: BTreeSet::new(),
             astray: Vec::new(),
             called: None,
             came: None,
@@ -96,13 +99,19 @@ impl Switching {
         if self.waiting.remove(&job) { self.next(now) } else { Next::Wait }
     }
 
+    /// A node has no room for what the job holds: it will be at rest where it was.
+    pub(super) fn on_no_room(&mut self, job: JobId) {
+        self.no_room.insert(job);
+    }
+
     /// The job rests there, as planned or not.
     pub(super) fn on_at(&mut self, now: SimTime, job: JobId, left: Left) -> Next {
         if !self.waiting.contains(&job) {
             return Next::Wait;
         }
         if self.goes_to(job) != Some(left) {
-            self.astray.push(Astray { job, left });
+            let had_no_room = self.no_room.contains(&job);
+            self.astray.push(Astray { had_no_room, ..Astray::new(job, left) });
         }
         self.waiting.remove(&job);
         self.next(now)
@@ -135,11 +144,9 @@ impl Switching {
             Stage::In => Next::Over(std::mem::take(&mut self.astray)),
             // A job that did not leave still holds its memory: nobody may come in.
             Stage::Stop if !self.astray.is_empty() => {
-                let stay = incoming
-                    .iter()
-                    .map(|incoming| Astray { job: incoming.job, left: left_by(incoming.start) });
+                let stay = incoming.iter().map(|incoming| Astray::new(incoming.job, left_by(incoming.start)));
                 let meanwhile = self.plan.outgoing.iter().filter(|outgoing| self.parks_meanwhile(outgoing));
-                let stopped = meanwhile.map(|outgoing| Astray { job: outgoing.job, left: Left::Suspended });
+                let stopped = meanwhile.map(|outgoing| Astray::new(outgoing.job, Left::Suspended));
                 let named: BTreeSet<JobId> = self.astray.iter().map(|astray| astray.job).collect();
                 let others: Vec<Astray> =
                     stay.chain(stopped).filter(|astray| !named.contains(&astray.job)).collect();
@@ -244,11 +251,23 @@ mod tests {
             second,
             "what is dumped later is hidden"
         );
-        let stuck = Astray { job: JobId(1), left: Left::Suspended };
+        let stuck = Astray::new(JobId(1), Left::Suspended);
         assert_eq!(
             switch.on_at(SimTime::from(2 * second), JobId(1), Left::Suspended),
             Next::Over(vec![stuck])
         );
+    }
+
+    #[test]
+    fn whoever_found_no_room_is_told_from_whoever_failed() {
+        let outgoing = [out(1, true, Rest::Parked), out(2, true, Rest::Parked)];
+        let mut switch = switching(&outgoing, &[], SwitchOrder::Sequential);
+        switch.begin(NOW);
+        switch.on_no_room(JobId(1));
+        switch.on_at(NOW, JobId(1), Left::Active);
+        let failed = Astray::new(JobId(2), Left::Active);
+        let full = Astray { had_no_room: true, ..Astray::new(JobId(1), Left::Active) };
+        assert_eq!(switch.on_at(NOW, JobId(2), Left::Active), Next::Over(vec![full, failed]));
     }
 
     #[test]
@@ -278,7 +297,7 @@ mod tests {
     fn a_job_that_stays_keeps_the_others_out() {
         let incoming = [(3, Start::Restore), (4, Start::Launch), (5, Start::Resume)];
         let mut switch = switching(&[out(1, true, Rest::Parked)], &incoming, SwitchOrder::Sequential);
-        let astray = |job, left| Astray { job: JobId(job), left };
+        let astray = |job, left| Astray::new(JobId(job), left);
         let expected = vec![
             astray(1, Left::Active),
             astray(3, Left::Parked),

@@ -42,7 +42,7 @@ impl Misfortune {
             if self.seed.chance(self.faults.dump) {
                 let stays = if runs_on(job) { Left::Active } else { Left::Suspended };
                 let left = if self.seed.chance(self.faults.lost) { Left::Lost } else { stays };
-                astray.push(Astray { job, left });
+                astray.push(Astray::new(job, left));
             }
         }
         astray
@@ -55,7 +55,7 @@ impl Misfortune {
             if self.seed.chance(self.faults.restore) {
                 let left =
                     if self.seed.chance(self.faults.lost) { Left::Lost } else { left_by(incoming.start) };
-                astray.push(Astray { job: incoming.job, left });
+                astray.push(Astray::new(incoming.job, left));
             }
         }
         astray

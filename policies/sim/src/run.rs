@@ -337,7 +337,7 @@ impl<'a> Simulation<'a> {
             let restore = self.bring_in(&plan);
             return self.due(self.now.after(restore), Due::Restored(plan));
         }
-        astray.extend(plan.incoming.iter().map(|i| Astray { job: i.job, left: left_by(i.start) }));
+        astray.extend(plan.incoming.iter().map(|i| Astray::new(i.job, left_by(i.start))));
         self.end_switch(&plan, astray);
     }
 

@@ -25,7 +25,7 @@ fn specs() -> impl Strategy<Value = JobSpec> {
 
 fn astray() -> impl Strategy<Value = Astray> {
     let left = prop_oneof![Just(Left::Unlaunched), Just(Left::Active), Just(Left::Parked), Just(Left::Lost)];
-    (jobs(), left).prop_map(|(job, left)| Astray { job, left })
+    (jobs(), left).prop_map(|(job, left)| Astray::new(job, left))
 }
 
 fn events() -> impl Strategy<Value = Event> {

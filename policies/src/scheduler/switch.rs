@@ -121,8 +121,9 @@ impl Scheduler {
     ) {
         let Some(plan) = self.under_way.take_if(|plan| plan.switch == switch) else { return };
         let went = |job: JobId, planned: Left| {
-            let left = astray.iter().find(|astray| astray.job == job).map_or(planned, |astray| astray.left);
-            Went { job, planned, left }
+            let astray = astray.iter().find(|astray| astray.job == job);
+            let left = astray.map_or(planned, |astray| astray.left);
+            Went { job, planned, left, had_no_room: astray.is_some_and(|astray| astray.had_no_room) }
         };
         let came = if plan.purpose == Purpose::Turn { Left::Active } else { Left::Suspended };
         let rests = |outgoing: &Outgoing| match outgoing.rest {
@@ -136,7 +137,7 @@ impl Scheduler {
         // Where a dump failed, what should have come in had no chance: only the dumps are to blame.
         let stayed: Vec<Went> = out.iter().copied().filter(Went::failed).collect();
         let blamed = if stayed.is_empty() { &into } else { &stayed };
-        for went in blamed.iter().filter(|went| went.failed()) {
+        for went in blamed.iter().filter(|went| went.failed() && !went.had_no_room) {
             self.blame(went.job, decisions);
         }
         if plan.purpose == Purpose::Ahead {
@@ -174,7 +175,7 @@ impl Scheduler {
         self.matrix.row_of(job).map(|row| &row.seats[&job])
     }
 
-    fn note(&mut self, Went { job, planned, left }: Went) {
+    fn note(&mut self, Went { job, planned, left, .. }: Went) {
         let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.observed.is_ended()) else { return };
         entry.observed = match left {
             Left::Unlaunched => {
@@ -214,6 +215,7 @@ struct Went {
     job: JobId,
     planned: Left,
     left: Left,
+    had_no_room: bool,
 }
 
 impl Went {

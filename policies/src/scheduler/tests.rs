@@ -59,8 +59,11 @@ impl Desk {
     }
 
     fn fail(&mut self, astray: &[(u32, Left)]) -> String {
+        self.fail_with(astray.iter().map(|&(job, left)| Astray::new(JobId(job), left)).collect())
+    }
+
+    fn fail_with(&mut self, astray: Vec<Astray>) -> String {
         let switch = self.switch.take().expect("a switch is under way");
-        let astray = astray.iter().map(|&(job, left)| Astray { job: JobId(job), left }).collect();
         self.tell(Event::SwitchFailed { switch, astray })
     }
 
@@ -369,6 +372,24 @@ fn a_strobe_during_an_activation_waits_for_its_end() {
     assert_snapshot!(desk.at(12).done(), @r"
     switch-2 to slot-1: out job-0 job-2, in job-1 (new)
     ");
+}
+
+#[test]
+fn a_job_that_finds_no_room_keeps_its_turn_for_as_long_as_it_takes() {
+    let mut desk = Desk::new(Policy::Gang);
+    desk.submit(&[(2, 500), (2, 600)]);
+    desk.at(1).done();
+    let stuck = || {
+        let full = Astray { had_no_room: true, ..Astray::new(JobId(1), Left::Active) };
+        vec![full, Astray::new(JobId(0), Left::Unlaunched)]
+    };
+    for turn in 1..9 {
+        desk.at(11 * turn).fire();
+        let told = desk.at(11 * turn + 1).fail_with(stuck());
+        assert!(told.contains("turn of slot-0 with job-1") && !told.contains("abandoned"), "{told}");
+    }
+    desk.at(99).fire();
+    assert!(desk.at(100).done().contains("job-0"), "and it leaves when there is room");
 }
 
 #[test]

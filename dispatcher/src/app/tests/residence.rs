@@ -65,6 +65,17 @@ fn a_job_that_was_fetched_and_has_run_is_parked_by_a_new_cut() {
 }
 
 #[test]
+fn a_node_without_room_leaves_the_job_where_it_was_and_says_that_it_is_not_to_blame() {
+    let mut story = suspended(2);
+    story.order(Order::Park);
+    story.event(0, dumped(1));
+    story.event(1, failed(Step::Admit, true));
+    story.event(0, sealed(1));
+    story.event(0, restored(1));
+    assert!(matches!(story.told()[..], [Report::NoRoom, Report::StillSuspended { .. }]));
+}
+
+#[test]
 fn a_dump_that_fails_leaves_a_suspended_job_suspended_and_the_next_one_writes_only_what_is_missing() {
     let mut story = suspended(2);
     story.order(Order::Park);

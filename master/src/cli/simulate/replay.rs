@@ -320,7 +320,7 @@ mod tests {
         tell(1, ended(0, vec![]));
         tell(1, turn(a, 0, 11));
         tell(11, started(1, &[a], &[b]));
-        let left = [(a, Left::Active), (b, Left::Unlaunched)].map(|(job, left)| Astray { job, left });
+        let left = [(a, Left::Active), (b, Left::Unlaunched)].map(|(job, left)| Astray::new(job, left));
         tell(12, ended(1, left.to_vec()));
         tell(12, turn(a, 0, 22));
         tell(22, started(2, &[a], &[b]));
