@@ -139,7 +139,7 @@ impl Lives {
         for job in std::mem::take(&mut self.incoming).into_iter().filter(as_planned) {
             self.moves(at, job, State::Coming, State::Suspended);
         }
-        for Astray { job, left } in astray {
+        for Astray { job, left, .. } in astray {
             let life = self.job(*job);
             let state = match left {
                 Left::Unlaunched => State::Waiting,
@@ -243,7 +243,7 @@ mod tests {
             exposed: Duration::ZERO,
             bytes_out: Bytes(0),
             bytes_in: Bytes(0),
-            astray: left.map(|left| Astray { job: A, left }).into_iter().collect(),
+            astray: left.map(|left| Astray::new(A, left)).into_iter().collect(),
         }
     }
 
