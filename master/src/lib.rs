@@ -4,6 +4,7 @@
 //! [`journal`] events; the [`live`] view and the [`report`] are made from those events and from nothing else.
 
 pub mod cli;
+pub mod compare;
 pub mod config;
 mod costs;
 pub mod doctor;

@@ -61,6 +61,15 @@ impl Master {
     /// Where it cannot be started.
     #[must_use]
     pub fn run(run_file: &str) -> Self {
+        Self::told(&["run"], run_file)
+    }
+
+    /// The same with other arguments: `run` and its options, or another command that runs a job set.
+    ///
+    /// # Panics
+    /// Where it cannot be started.
+    #[must_use]
+    pub fn told(arguments: &[&str], run_file: &str) -> Self {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let turn = crate::turn();
         let mark = format!("master-{}-{:03}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
@@ -74,7 +83,8 @@ impl Master {
         fs::write(&file, text).expect("a run file");
         let create = |name| File::create(dir.join(name)).expect("a file");
         let process = Command::new(parts::coswitch())
-            .args(["run", "--quiet", "--output", "json", "--out"])
+            .args(arguments)
+            .args(["--quiet", "--output", "json", "--out"])
             .arg(dir.join("out"))
             .arg(&file)
             .env(MARK, &mark)

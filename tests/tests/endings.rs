@@ -86,6 +86,15 @@ fn jobs_that_find_no_room_in_the_store_run_to_their_ends_one_after_the_other() {
 }
 
 #[test]
+fn a_run_that_takes_longer_than_its_limit_is_ended_and_says_so() {
+    let master = Master::told(&["run", "--limit", "3s"], ENDLESS);
+    let ended = master.end(RUN_LIMIT, Duration::ZERO);
+    assert_eq!(ended.code, Some(5), "{ended:?}");
+    let last = ended.events.last().map(|event| &event.kind);
+    assert_eq!(last, Some(&Event::RunEnded { outcome: RunOutcome::TimedOut }));
+}
+
+#[test]
 fn an_interrupted_run_ends_everything_and_says_so() {
     let mut master = Master::run(ENDLESS);
     wait_for_switches(&mut master, 2);

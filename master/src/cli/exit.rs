@@ -14,6 +14,7 @@ Exit codes:
     2  the command line or the run file is wrong; nothing was started
     3  this machine lacks something, `coswitch doctor` says what; nothing was started
     4  coswitch itself failed, or lost a daemon
+    5  `run --limit` was reached; everything that was started has been ended
   130  interrupted; everything that was started has been ended";
 
 /// How a command ended.
@@ -29,6 +30,8 @@ pub enum Exit {
     Lacking = 3,
     /// coswitch itself failed.
     Internal = 4,
+    /// It took longer than it was given.
+    TimedOut = 5,
     /// The user stopped it.
     Interrupted = 130,
 }

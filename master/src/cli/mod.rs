@@ -2,6 +2,7 @@
 
 mod check;
 mod clean;
+mod compare;
 mod doctor;
 mod exit;
 mod explain;
@@ -10,6 +11,7 @@ mod metrics;
 mod output;
 mod report;
 mod run;
+mod runs;
 mod schema;
 mod simulate;
 
@@ -39,6 +41,7 @@ pub struct Arguments {
 enum Command {
     Run(run::Run),
     Check(check::Check),
+    Compare(compare::Compare),
     Explain(explain::Explain),
     Simulate(Box<simulate::Simulate>),
     Report(report::Report),
@@ -56,6 +59,7 @@ impl Arguments {
         let done = match self.command {
             Command::Run(run) => run.carry_out(output),
             Command::Check(check) => check.carry_out(output),
+            Command::Compare(compare) => compare.carry_out(output),
             Command::Explain(explain) => explain.carry_out(output),
             Command::Simulate(simulate) => simulate.carry_out(output),
             Command::Report(report) => report.carry_out(output),

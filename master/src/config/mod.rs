@@ -19,6 +19,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use coswitch_policies::Policy;
 use miette::{Diagnostic, SourceSpan};
 use serde::de::DeserializeOwned;
 use serde_yaml::{Location, Options, Spanned};
@@ -68,11 +69,19 @@ pub enum ConfigError {
 /// # Errors
 /// With every problem of the file that can be told.
 pub fn load(path: &Path) -> Result<JobSet, ConfigError> {
+    load_under(path, None)
+}
+
+/// Likewise, with `policy` in the place of what the file says.
+///
+/// # Errors
+/// Likewise.
+pub fn load_under(path: &Path, policy: Option<Policy>) -> Result<JobSet, ConfigError> {
     let text = read_text(path)?;
     let search = std::env::var_os("PATH");
     let base = base_of(path)?;
     let find = |name: &str| program::find(name, &base, search.as_deref());
-    let around = resolve::Surroundings { file: path, base: &base, find: &find };
+    let around = resolve::Surroundings { file: path, base: &base, find: &find, policy };
     understand(&text, &around).map_err(|problems| Box::new(Refused::new(path, &text, problems)).into())
 }
 

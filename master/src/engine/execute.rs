@@ -23,6 +23,7 @@ use tokio::{
 
 use super::{
     EngineOptions, Outcome,
+    machine::Machine,
     measure::Measure,
     switch::{Next, Switching},
 };
@@ -42,6 +43,7 @@ pub(super) async fn execute(
     let (reports, mut from_jobs) = unbounded_channel();
     let cluster = Cluster::connect(&nodes.addresses(), nodes.identity(), node_events).await?;
     let mut executor = Executor::new(jobs, options, cluster, reports, events)?;
+    let machine = Machine::now();
     executor.start();
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -50,14 +52,17 @@ pub(super) async fn execute(
             break outcome;
         }
         let due = executor.due();
+        let deadline = options.limit.map(|limit| executor.began + limit);
         tokio::select! {
             Some((job, report)) = from_jobs.recv() => executor.on_report(job, report),
             Some(event) = from_nodes.recv() => if let Some(lost) = executor.on_node(event) { break lost },
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => executor.on_due(),
+            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => break RunOutcome::TimedOut,
             _ = interrupt.recv() => break RunOutcome::Interrupted,
             _ = terminate.recv() => break RunOutcome::Interrupted,
         }
     };
+    executor.tell(Event::MachineUsed(machine.since()));
     executor.tell(Event::RunEnded { outcome: run });
     executor.cluster.shut_down();
     Ok(Outcome { run })
@@ -195,7 +200,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             Decision::Rejected { job, reason } => {
                 self.any_failed = true;
                 let outcome = JobOutcome::Failed(reason.to_string());
-                self.tell(Event::JobFinished { job, outcome, last_output: String::new() });
+        self.tell(Event::JobFinished { job, outcome, last_output: String::new() });
             }
             Decision::Switch(plan) => {
                 self.last_switch = plan.switch;
@@ -339,6 +344,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
 
     fn on_traffic(&mut self, job: JobId, ranks: &[RankTraffic]) {
         let now = self.now();
+        self.measure.count(job, ranks);
         if !self.running.contains(&job) {
             return self.measure.pause(job);
         }
@@ -357,12 +363,13 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
 
     fn on_ended(&mut self, job: JobId, outcome: AppOutcome) {
         self.running.remove(&job);
-        self.measure.forget(job);
+        let counted = self.measure.forget(job);
         self.dispatchers.remove(&job);
         let (outcome, last_output) = told(outcome);
         let happened =
             if outcome.is_success() { Happened::Finished { job } } else { Happened::Failed { job } };
         self.any_failed |= !outcome.is_success();
+        self.tell(counted);
         self.tell(Event::JobFinished { job, outcome, last_output });
         self.schedule(happened);
         self.step(|switching, now| switching.on_ended(now, job));

@@ -7,7 +7,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_daemon::protocol::RankTraffic;
-use coswitch_policies::{JobId, SimTime, packing::pairing::Communication};
+use coswitch_policies::{Bytes, JobId, SimTime, packing::pairing::Communication};
+
+use crate::journal::Event;
 
 /// Two reports closer than this say little.
 const INTERVAL_MIN: Duration = Duration::from_millis(200);
@@ -20,9 +22,15 @@ const PARTS: u32 = 4;
 pub(super) struct Measure {
     last: BTreeMap<(JobId, u32), (SimTime, Duration)>,
     shares: BTreeMap<JobId, u32>,
+    counted: BTreeMap<(JobId, u32), RankTraffic>,
 }
 
 impl Measure {
+    /// Keeps what the ranks have counted so far.
+    pub(super) fn count(&mut self, job: JobId, ranks: &[RankTraffic]) {
+        self.counted.extend(ranks.iter().map(|rank| ((job, rank.rank), *rank)));
+    }
+
     /// The counters of a job's ranks on one node; says the job's share where there is one now.
     pub(super) fn on_traffic(
         &mut self,
@@ -53,10 +61,20 @@ impl Measure {
         self.last.retain(|(of, _), _| *of != job);
     }
 
-    /// The job has ended.
-    pub(super) fn forget(&mut self, job: JobId) {
+    /// The job has ended: what its ranks have counted.
+    pub(super) fn forget(&mut self, job: JobId) -> Event {
         self.pause(job);
         self.shares.remove(&job);
+        let (mut messages, mut bytes, mut waiting) = (0, 0, Duration::ZERO);
+        self.counted.retain(|(of, _), rank| {
+            if *of == job {
+                messages += rank.messages;
+                bytes += rank.bytes;
+                waiting += rank.waiting;
+            }
+            *of != job
+        });
+        Event::JobCommunicated { job, messages, bytes: Bytes(bytes), waiting }
     }
 }
 
@@ -91,6 +109,20 @@ mod tests {
         after(0, &[0], &mut measure);
         let shares: Vec<_> = [(1, 0), (2, 1000), (3, 2000)].map(|(s, w)| after(s, &[w], &mut measure)).into();
         assert_eq!(shares, [Some(0), Some(250), Some(437)]);
+    }
+
+    #[test]
+    fn a_job_that_ends_is_told_with_what_its_ranks_counted_last() {
+        let mut measure = Measure::default();
+        let rank =
+            |rank, messages| RankTraffic { rank, messages, bytes: 10, waiting: Duration::from_secs(1) };
+        measure.count(JOB, &[rank(0, 1), rank(1, 2)]);
+        measure.count(JOB, &[rank(1, 5)]);
+        measure.count(JobId(4), &[rank(0, 7)]);
+        let waiting = Duration::from_secs(2);
+        let told = Event::JobCommunicated { job: JOB, messages: 6, bytes: Bytes(20), waiting };
+        assert_eq!(measure.forget(JOB), told);
+        assert_eq!(measure.counted.len(), 1);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! Nothing is decided here. Time, processes and sockets enter through this folder only.
 
 mod execute;
+mod machine;
 mod measure;
 mod switch;
 
@@ -31,6 +32,8 @@ pub struct EngineOptions {
     pub run: String,
     /// The run's directory: journal, outputs of the ranks, logs. It exists.
     pub out: PathBuf,
+    /// How long it may take; it is ended then.
+    pub limit: Option<Duration>,
 }
 
 /// How a run ended.

@@ -165,6 +165,17 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         astray: Vec<Astray>,
     },
+    /// What the ranks of a job that ends have sent and waited, as their drivers had counted last.
+    JobCommunicated {
+        /// The job.
+        job: JobId,
+        /// Messages sent.
+        messages: u64,
+        /// Payload sent.
+        bytes: Bytes,
+        /// Time waited for messages, of all ranks together.
+        waiting: Duration,
+    },
     /// A job ended, one way or the other.
     JobFinished {
         /// The job.
@@ -188,6 +199,8 @@ pub enum Event {
         /// What.
         text: String,
     },
+    /// What the whole machine did during the run, other programs included.
+    MachineUsed(MachineUse),
     /// The last event of a run that was not cut off.
     RunEnded {
         /// How.
@@ -242,6 +255,20 @@ pub struct JobMemory {
     pub used: Bytes,
 }
 
+/// What a machine has done, from one moment to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineUse {
+    /// Page faults that had to wait for a disk.
+    pub major_faults: u64,
+    /// Read from swap.
+    pub swapped_in: Bytes,
+    /// Written to swap.
+    pub swapped_out: Bytes,
+    /// Time some process was held up for want of memory (pressure stall information); `None` where the kernel does not
+    /// tell.
+    pub memory_stall: Option<Duration>,
+}
+
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -282,6 +309,8 @@ pub enum RunOutcome {
     JobsFailed,
     /// The user stopped it.
     Interrupted,
+    /// It took longer than it was given.
+    TimedOut,
     /// coswitch itself failed.
     Aborted,
 }

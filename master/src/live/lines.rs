@@ -46,6 +46,8 @@ pub(crate) fn tell(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<Stri
         Event::JobLaunched { .. }
         | Event::JobRunning { .. }
         | Event::JobMeasured { .. }
+        | Event::JobCommunicated { .. }
+        | Event::MachineUsed(_)
         | Event::PhaseDone { .. }
         | Event::Progress { .. }
         | Event::Output { .. }

@@ -163,6 +163,8 @@ impl View {
             | Event::Progress { .. }
             | Event::Warning { .. }
             | Event::JobMeasured { .. }
+            | Event::JobCommunicated { .. }
+            | Event::MachineUsed(_)
             | Event::RunEnded { .. } => {}
         }
     }

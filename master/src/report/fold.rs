@@ -14,7 +14,7 @@ use super::{
     JobReport, JobTimes, NodeMemory, PhaseTotal, Report, SetReport,
     lives::{Life, Lives, State, within},
 };
-use crate::journal::{Event, JobOutcome, Phase, RunEvent, RunOutcome};
+use crate::journal::{Event, JobOutcome, MachineUse, Phase, RunEvent, RunOutcome};
 
 /// The report of the run that `events` tell of.
 pub fn fold<'a>(events: impl IntoIterator<Item = &'a RunEvent>) -> Report {
@@ -47,6 +47,7 @@ struct Folder {
     phases: BTreeMap<Phase, PhaseTotal>,
     steps: Vec<(Phase, Span)>,
     warnings: Vec<String>,
+    machine: Option<MachineUse>,
 }
 
 #[derive(Default)]
@@ -59,6 +60,8 @@ struct JobSoFar {
     finished: Option<(SimTime, JobOutcome)>,
     restored_by: BTreeSet<SwitchId>,
     last_output: String,
+    waiting: Duration,
+    sent: Bytes,
 }
 
 struct SwitchBegan {
@@ -108,6 +111,10 @@ impl Folder {
                     }
                 }
             }
+            Event::JobCommunicated { job, bytes, waiting, .. } => {
+                let job = self.jobs.entry(*job).or_default();
+                (job.waiting, job.sent) = (*waiting, *bytes);
+            }
             Event::JobFinished { job, outcome, last_output } => {
                 let job = self.jobs.entry(*job).or_default();
                 job.finished = Some((at, outcome.clone()));
@@ -118,6 +125,7 @@ impl Folder {
                 (*peak, *samples) = ((*peak).max(*used), *samples + 1);
             }
             Event::Warning { text } => self.warnings.push(text.clone()),
+            Event::MachineUsed(used) => self.machine = Some(*used),
             Event::RunEnded { outcome } => self.outcome = Some(*outcome),
             Event::JobLaunched { .. }
             | Event::JobRunning { .. }
@@ -153,6 +161,7 @@ impl Folder {
             outcome: self.outcome,
             phases: self.phases,
             warnings: self.warnings,
+            machine: self.machine,
         }
     }
 
@@ -217,6 +226,8 @@ impl Folder {
                 slowdown: times.slowdown,
             }),
             restores: u32::try_from(job.restored_by.len()).unwrap_or(u32::MAX),
+            waiting: job.waiting,
+            sent: job.sent,
             last_output: job.last_output.clone(),
         }
     }

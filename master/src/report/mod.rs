@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, time::Duration};
 use coswitch_policies::{Bytes, JobId, NodeId, Policy};
 use serde::{Serialize, Serializer};
 
-use crate::journal::{JobOutcome, Phase, RunOutcome};
+use crate::journal::{JobOutcome, MachineUse, Phase, RunOutcome};
 
 pub use fold::fold;
 
@@ -41,6 +41,8 @@ pub struct Report {
     pub set: SetReport,
     /// Each node's memory.
     pub memory: Vec<NodeMemory>,
+    /// What the machine did meanwhile, other programs included; `None` where it is not told.
+    pub machine: Option<MachineUse>,
     /// What the switches did, by step.
     pub phases: BTreeMap<Phase, PhaseTotal>,
     /// What the user should know.
@@ -63,6 +65,11 @@ pub struct JobReport {
     pub times: Option<JobTimes>,
     /// How often it was restored.
     pub restores: u32,
+    /// What its ranks have waited for messages, together.
+    #[serde(rename = "waiting_s", serialize_with = "seconds")]
+    pub waiting: Duration,
+    /// What they have sent.
+    pub sent: Bytes,
     /// The last lines it wrote, where it failed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub last_output: String,

@@ -32,13 +32,13 @@ const RULE: LineStyle = LineStyle::none().fill('─').junction('─');
 pub(crate) const STYLE: TableStyle =
     TableStyle::new().top_border(RULE).header_separator(RULE).bottom_border(RULE);
 
-fn table() -> Table {
+pub(crate) fn table() -> Table {
     let mut table = Table::new();
     table.load_style(STYLE);
     table
 }
 
-fn right(text: impl ToString) -> Cell {
+pub(crate) fn right(text: impl ToString) -> Cell {
     Cell::new(text.to_string()).set_alignment(CellAlignment::Right)
 }
 
@@ -145,6 +145,7 @@ fn notes(report: &Report) -> Vec<&'static str> {
     }
     match report.outcome {
         Some(RunOutcome::Interrupted) => notes.push("interrupted: numbers are of the jobs that had ended"),
+        Some(RunOutcome::TimedOut) => notes.push("not done in time: numbers are of the jobs that had ended"),
         Some(RunOutcome::Aborted) | None => notes.push("the run did not come to its end"),
         Some(RunOutcome::Done | RunOutcome::JobsFailed) => {}
     }
@@ -155,15 +156,15 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
 }
 
-fn none() -> String {
+pub(crate) fn none() -> String {
     "-".into()
 }
 
-fn seconds(span: Duration) -> String {
+pub(crate) fn seconds(span: Duration) -> String {
     format!("{:.1}s", span.as_secs_f64())
 }
 
-fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     format!("{:.1}%", share * 100.0)
 }
 

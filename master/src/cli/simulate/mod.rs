@@ -27,7 +27,10 @@ use coswitch_sim::{
     workload::memory::MemoryModel,
 };
 
-use super::{Exit, Failure, Output};
+use super::{
+    Exit, Failure, Output,
+    compare::{order, policy},
+};
 pub(super) use costs::load as load_costs;
 
 /// Simulate a run file, a workload log or a workload model; start nothing.
@@ -98,14 +101,6 @@ pub(crate) struct Simulate {
     /// Write a picture of the first seed to this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-}
-
-fn policy(text: &str) -> Result<Policy, String> {
-    serde_json::from_value(text.into()).map_err(|_| format!("there is no policy `{text}`"))
-}
-
-fn order(text: &str) -> Result<SwitchOrder, String> {
-    serde_json::from_value(text.into()).map_err(|_| format!("there is no order `{text}`"))
 }
 
 /// So many nodes in each direction, together no more than `--nodes` takes.

@@ -44,6 +44,8 @@ pub struct Surroundings<'a> {
     pub base: &'a Path,
     /// Looks a program up.
     pub find: &'a dyn Fn(&str) -> Result<PathBuf, ProgramError>,
+    /// In the place of what the file says.
+    pub policy: Option<Policy>,
 }
 
 /// What `file` means, or everything that is wrong with its values.
@@ -54,7 +56,8 @@ pub fn resolve(
 ) -> Result<JobSet, Vec<Problem>> {
     let mut reader = Reader { problems: Vec::new() };
     let cluster = reader.cluster(&file.cluster, around.base);
-    let (scheduler, wait) = reader.scheduler(file.scheduler.as_ref(), defaults);
+    let (mut scheduler, wait) = reader.scheduler(file.scheduler.as_ref(), defaults);
+    scheduler.policy = around.policy.unwrap_or(scheduler.policy);
     let jobs = reader.jobs(&file.jobs, &cluster, scheduler.policy, wait, around);
     let name = around.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let set = JobSet { name, file: around.file.into(), cluster, scheduler, jobs };

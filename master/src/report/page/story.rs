@@ -91,6 +91,9 @@ fn run_in_words(history: &History, report: &Report) -> String {
             format!("It ended after {}; {} failed.", seconds(report.set.makespan), list(&failed))
         }
         Some(RunOutcome::Interrupted) => "It was interrupted: numbers are of the jobs that had ended.".into(),
+        Some(RunOutcome::TimedOut) => {
+            "It took longer than it was given: numbers are of the jobs that had ended.".into()
+        }
         Some(RunOutcome::Aborted) | None => {
             format!(
                 "It did not come to its end; the journal stops after {:.1} s.",

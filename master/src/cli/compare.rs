@@ -1,0 +1,119 @@
+//! `coswitch compare`: the same jobs under several policies, on this machine, in turns.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::Context;
+use coswitch_policies::{Bytes, Policy, SwitchOrder, parse_duration};
+
+use super::{
+    Exit, Failure, Output,
+    runs::{self, Runs},
+};
+use crate::{
+    compare::{self, Arm},
+    config::{self, JobSet, Park},
+    doctor,
+    journal::RunOutcome,
+    report,
+};
+
+/// Run a job set under several policies, in turns, and compare them: what would I gain?
+#[derive(Debug, clap::Args)]
+pub(crate) struct Compare {
+    /// The run file; its `policy` is not used.
+    file: PathBuf,
+    /// The policies.
+    #[arg(long, value_delimiter = ',', value_parser = policy, default_value = "batch,cosched,gang,hybrid,paired", value_name = "LIST")]
+    policies: Vec<Policy>,
+    /// The ways of switching, for policies that switch [default: that of the run file].
+    #[arg(long, value_delimiter = ',', value_parser = order, value_name = "LIST")]
+    switching: Vec<SwitchOrder>,
+    /// How often each of them runs.
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeat: u32,
+    /// A run that takes longer is ended, and said to be too slow.
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = parse_duration)]
+    limit: Duration,
+    /// The directory for the runs [default: coswitch-runs/RUN].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Show nothing while they run.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+type Sets = Vec<(Arm, JobSet)>;
+
+pub(super) fn policy(text: &str) -> Result<Policy, String> {
+    serde_json::from_value(text.into()).map_err(|_| format!("there is no policy `{text}`"))
+}
+
+pub(super) fn order(text: &str) -> Result<SwitchOrder, String> {
+    serde_json::from_value(text.into()).map_err(|_| format!("there is no order `{text}`"))
+}
+
+impl Compare {
+    /// Checks everything first, measures the times alone, then runs them all.
+    pub(crate) fn carry_out(self, output: Output) -> Result<Exit, Failure> {
+        let (mut sets, left_out) = self.sets()?;
+        let Some((_, first)) = sets.first_mut() else {
+            return Err(anyhow::anyhow!("nothing is left to compare: {}", left_out.join("; ")).into());
+        };
+        let findings =
+            doctor::examine(&first.jobs, first.scheduler.park == Park::PageOut, &first.cluster.store);
+        if !findings.is_fit() {
+            return Err(Failure::Lacking(findings));
+        }
+        let runs = Runs::new(self.quiet, Some(self.limit));
+        let out = runs::directory(self.out.as_deref(), &runs.name);
+        runs.measure_alone(first, &out.join("alone"))?;
+        let (name, jobs) = (first.name.clone(), first.jobs.clone());
+        for (_, set) in &mut sets {
+            set.jobs.clone_from(&jobs);
+        }
+        let mut reports: Vec<_> = sets.iter().map(|(arm, _)| (*arm, Vec::new())).collect();
+        let mut all = RunOutcome::Done;
+        for turn in 0..self.repeat as usize {
+            for at in compare::order_of_turn(sets.len(), turn) {
+                let (arm, set) = &sets[at];
+                let dir = out.join(arm.to_string().replace(", ", "-")).join(format!("turn-{}", turn + 1));
+                let (outcome, events) = runs.run(set.clone(), &dir, &format!("-t{turn}-{at}"))?;
+                reports[at].1.push(report::fold(&events));
+                match outcome {
+                    RunOutcome::Done | RunOutcome::TimedOut => {}
+                    RunOutcome::JobsFailed => all = outcome,
+                    RunOutcome::Interrupted | RunOutcome::Aborted => return Ok(super::run::exit_of(outcome)),
+                }
+            }
+        }
+        output
+            .print(&compare::compare(name, &reports, left_out))
+            .context("failed to print the comparison")?;
+        Ok(super::run::exit_of(all))
+    }
+
+    /// The job set under each of the policies, and what is left out, and why.
+    fn sets(&self) -> Result<(Sets, Vec<String>), Failure> {
+        let of_file = config::load_under(&self.file, self.policies.first().copied())?.scheduler.switching;
+        let orders = if self.switching.is_empty() { vec![of_file] } else { self.switching.clone() };
+        let (mut sets, mut left_out) = (Vec::new(), Vec::new());
+        for arm in compare::arms(&self.policies, &orders) {
+            let mut set = config::load_under(&self.file, Some(arm.policy))?;
+            set.scheduler.switching = arm.switching.unwrap_or(of_file);
+            match why_not(&set) {
+                Some(why) => left_out.push(format!("{arm}: {why}")),
+                None => sets.push((arm, set)),
+            }
+        }
+        Ok((sets, left_out))
+    }
+}
+
+/// Without swap, jobs that do not fit together would be killed and not compared.
+fn why_not(set: &JobSet) -> Option<String> {
+    let (needed, has) = (set.memory_total(), set.capacity_total());
+    let swaps = coswitch_daemon::swap::configured() > Bytes(0);
+    (set.scheduler.policy == Policy::Cosched && needed > has && !swaps).then(|| {
+        format!("all jobs at once need {needed}, the nodes have {has}, and this machine has no swap")
+    })
+}

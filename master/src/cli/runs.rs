@@ -1,0 +1,107 @@
+//! Runs of one process: each in a directory of its own, with its journal there.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, anyhow};
+
+use crate::{
+    config::{Job, JobSet},
+    costs,
+    engine::{self, EngineOptions},
+    journal::{self, JobOutcome, RunEvent, RunOutcome},
+    live::Live,
+    report,
+    run_name::RunName,
+};
+
+/// How runs are carried out.
+pub(super) struct Runs {
+    pub(super) name: RunName,
+    pub(super) quiet: bool,
+    pub(super) limit: Option<Duration>,
+}
+
+impl Runs {
+    /// Of this process.
+    pub(super) fn new(quiet: bool, limit: Option<Duration>) -> Self {
+        Self { name: RunName::of_this_process(), quiet, limit }
+    }
+
+    /// Runs `job_set` in the directory `out` and keeps its journal there. `suffix` tells the runs of a process apart.
+    pub(super) fn run(
+        &self,
+        job_set: JobSet,
+        out: &Path,
+        suffix: &str,
+    ) -> anyhow::Result<(RunOutcome, Vec<RunEvent>)> {
+        let out = new_directory(out)?;
+        let mut journal = journal::Writer::open(&out.join(journal::FILE_NAME))?;
+        let mut live = Live::new(self.quiet, &out);
+        let (mut events, mut unwritten) = (Vec::new(), None);
+        let options =
+            EngineOptions { run: self.name.with_suffix(suffix), out: out.clone(), limit: self.limit };
+        let outcome = engine::run(job_set, options, |event: RunEvent| {
+            live.on_event(&event);
+            if !event.kind.is_fleeting() {
+                // The jobs must not die of a full disk under the journal; the run fails at its end instead.
+                unwritten = unwritten.take().or(journal.append(&event).err());
+                events.push(event);
+            }
+        })?;
+        drop(live);
+        costs::keep(&out, &events)?;
+        unwritten.map_or(Ok((outcome.run, events)), |error| Err(error.into()))
+    }
+
+    /// Runs one of each kind of job by itself, in directories below `out`, and notes how long it ran.
+    pub(super) fn measure_alone(&self, job_set: &mut JobSet, out: &Path) -> anyhow::Result<()> {
+        for index in 0..job_set.jobs.len() {
+            if job_set.jobs[index].alone.is_some() {
+                continue;
+            }
+            let job = job_set.jobs[index].clone();
+            let alone = self.time_alone(&job, job_set, &out.join(&job.name))?;
+            for like in job_set.jobs.iter_mut().filter(|other| is_alike(&job, other)) {
+                like.alone.get_or_insert(alone);
+            }
+        }
+        Ok(())
+    }
+
+    fn time_alone(&self, job: &Job, job_set: &JobSet, out: &Path) -> anyhow::Result<Duration> {
+        let mut only = job_set.clone();
+        only.jobs = vec![Job { arrival: Duration::ZERO.into(), ..job.clone() }];
+        let (_, events) = self
+            .run(only, out, &format!("-a{}", job.id.0))
+            .with_context(|| format!("failed to run {} alone", job.name))?;
+        let report = report::fold(&events);
+        let ended_well = |job: &&report::JobReport| job.outcome.as_ref().is_some_and(JobOutcome::is_success);
+        let times = report.jobs.iter().find(ended_well).and_then(|job| job.times.as_ref());
+        times.map(|times| times.run).ok_or_else(|| anyhow!("{} did not end well alone", job.name))
+    }
+}
+
+/// Where a run goes that is not told: `coswitch-runs/RUN`.
+pub(super) fn directory(out: Option<&Path>, name: &RunName) -> PathBuf {
+    out.map_or_else(|| Path::new("coswitch-runs").join(name.to_string()), Path::to_path_buf)
+}
+
+/// Whether two jobs do the same work.
+fn is_alike(a: &Job, b: &Job) -> bool {
+    (&a.program, &a.arguments, a.ranks, &a.env, &a.cwd, a.wait)
+        == (&b.program, &b.arguments, b.ranks, &b.env, &b.cwd, b.wait)
+}
+
+/// A directory for a run. One that holds a journal belongs to another run.
+fn new_directory(path: &Path) -> anyhow::Result<PathBuf> {
+    fs::create_dir_all(path).with_context(|| format!("failed to make {}", path.display()))?;
+    let path = path.canonicalize().with_context(|| format!("failed to find {}", path.display()))?;
+    if path.join(journal::FILE_NAME).exists() {
+        return Err(anyhow!("{} holds another run; name a new directory", path.display()));
+    }
+    Ok(path)
+}

@@ -1,0 +1,67 @@
+//! `coswitch compare` on real programs: every policy runs as often as asked for, and its numbers are those of its runs.
+
+use std::{fs, time::Duration};
+
+use coswitch::journal;
+use coswitch_tests::{master::Master, stage::RUN_LIMIT};
+use serde_json::Value;
+
+/// Either fits alone, both do not fit together.
+const TWO: &str = r#"
+cluster: {nodes: 2, memory: 128MiB}
+scheduler: {policy: cosched, quantum: 700ms}
+jobs:
+  - {name: heat, command: ["{bin}/heat", --memory, 40MiB, --steps, "60"], ranks: 2, memory: 70MiB}
+  - {name: cg, command: ["{bin}/cg", --class, W, --repeat, "12"], ranks: 2, memory: 70MiB}
+"#;
+
+#[test]
+fn policies_take_turns_and_each_is_told_with_its_own_runs() {
+    let arguments =
+        ["compare", "--policies", "batch,gang", "--switching", "sequential,prefetch", "--repeat", "2"];
+    let master = Master::told(&arguments, TWO);
+    let out = master.out();
+    let mut switched = Vec::new();
+    let ended = master.end_with(2 * RUN_LIMIT, Duration::ZERO, || {
+        for run in ["batch/turn-1", "batch/turn-2", "gang-sequential/turn-1", "gang-prefetch/turn-2"] {
+            let events =
+                journal::read(&out.join(run).join(journal::FILE_NAME)).expect("a journal of each run");
+            switched.push(coswitch::report::fold(&events).set.switches);
+            let said = fs::read_to_string(out.join(run).join("heat/rank-0.out")).unwrap();
+            assert!(said.contains("VERIFICATION SUCCESSFUL"), "{run}: {said}");
+        }
+        assert!(out.join("alone/cg").join(journal::FILE_NAME).exists(), "times alone are measured");
+    });
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(switched[..2], [0, 0], "batch does not switch");
+    let report = ended.report.expect("a comparison");
+    let arms = report["arms"].as_array().unwrap();
+    let told = |arm: &Value| {
+        (arm["policy"].as_str().map(str::to_owned), arm["switching"].as_str().map(str::to_owned))
+    };
+    let names: Vec<_> = arms.iter().map(told).collect();
+    let gang = |order: &str| (Some("gang".to_owned()), Some(order.to_owned()));
+    assert_eq!(names, [(Some("batch".into()), None), gang("sequential"), gang("prefetch")]);
+    for arm in arms {
+        assert_eq!(
+            (arm["done"].as_u64(), arm["failed"].as_u64(), arm["timed_out"].as_u64()),
+            (Some(2), Some(0), Some(0))
+        );
+        let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("no number in {arm}"));
+        let [median, min, max] = ["median", "min", "max"].map(|of| number(&arm["makespan"][of]));
+        assert!(0.0 < min && min <= median && median <= max, "{arm}");
+        assert!(number(&arm["by_best"]) >= 1.0 && number(&arm["by_batch"]) > 0.0, "{arm}");
+        assert!((0.0..=1.0).contains(&number(&arm["waiting"])), "{arm}");
+        assert!(number(&arm["tradeoff"]) > 0.0, "the times alone are known: {arm}");
+    }
+    assert_eq!(arms[0]["by_batch"].as_f64(), Some(1.0));
+}
+
+#[test]
+fn a_policy_under_which_a_job_is_too_large_is_refused_before_anything_runs() {
+    let too_large = TWO.replace("memory: 128MiB", "memory: 64MiB");
+    let ended =
+        Master::told(&["compare", "--policies", "cosched,hybrid"], &too_large).end(RUN_LIMIT, Duration::ZERO);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.complaints.contains("larger than a node"), "{}", ended.complaints);
+}
