@@ -65,8 +65,14 @@ enum Name {
     Flush,
     /// Two jobs of 512 MiB change places, against criu called by hand
     Switch,
-    /// Whole runs: the orders of a switch, who stays in memory, ways of parking
+    /// Whole runs: the orders of a switch where memory holds both sets
     Orders,
+    /// Whole runs: the order that is chosen where memory does not hold both, against the other forced
+    NearOutOfCore,
+    /// Whole runs: what is moved, by who stays in memory
+    Residency,
+    /// Whole runs: parking by criu, by page-out, by suspending, and leaving it to swap
+    Parks,
     /// What an idle daemon holds, and what rings take
     Memory,
     /// A program that does nothing, against mpiexec
@@ -76,12 +82,15 @@ enum Name {
 }
 
 impl Name {
-    const SINGLE: [Name; 8] = [
+    const SINGLE: [Name; 11] = [
         Name::PingPong,
         Name::Flush,
         Name::Switch,
         Name::Pages,
         Name::Orders,
+        Name::NearOutOfCore,
+        Name::Residency,
+        Name::Parks,
         Name::Memory,
         Name::Launch,
         Name::Sim,
@@ -101,7 +110,10 @@ impl Name {
             Name::Flush => flush::measure(rounds.unwrap_or(7)),
             Name::Switch => switch::measure(rounds.unwrap_or(7)),
             Name::Pages => pages::measure(rounds.unwrap_or(7)),
-            Name::Orders => orders::measure(rounds.unwrap_or(3)),
+            Name::Orders => orders::orders(rounds.unwrap_or(3)),
+            Name::NearOutOfCore => orders::near_out_of_core(rounds.unwrap_or(1)),
+            Name::Residency => orders::rotations(),
+            Name::Parks => orders::parks(rounds.unwrap_or(1)),
             Name::Memory => memory::measure(),
             Name::Launch => launch::measure(rounds.unwrap_or(15)),
             Name::Sim => sim::measure(rounds.unwrap_or(3), log),
@@ -133,10 +145,11 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let mut figures = Vec::new();
     for name in names {
         eprintln!("measuring {name:?} ...");
-        figures.extend(
-            name.measure(arguments.rounds, arguments.log.as_deref())
-                .with_context(|| format!("failed to measure {name:?}"))?,
-        );
+        let measured = name.measure(arguments.rounds, arguments.log.as_deref());
+        let measured = measured.with_context(|| format!("failed to measure {name:?}"))?;
+        // Minutes pass between them.
+        measured.iter().for_each(|figure| eprint!("{figure}"));
+        figures.extend(measured);
     }
     figure::print(&figures, &conditions, arguments.json)?;
     Ok(figures.iter().any(Figure::is_missed))

@@ -24,7 +24,9 @@ use crate::{
 const SWAP: Bytes = Bytes::mib(4096);
 
 /// A run that takes longer is given up, in seconds.
-const LIMIT: u32 = 240;
+const LIMIT: u32 = 150;
+/// The exit code of `coswitch run` that was given up.
+const GIVEN_UP: i32 = 5;
 
 /// A job set of `heat` on one rank a node, and how it is scheduled.
 struct Set<'a> {
@@ -52,19 +54,8 @@ struct Ran {
     given_up: bool,
 }
 
-pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
-    let mut figures = Vec::new();
-    for part in [orders, near_out_of_core, rotations, parks] {
-        let measured = part(rounds)?;
-        // Minutes pass between them.
-        measured.iter().for_each(|figure| eprint!("{figure}"));
-        figures.extend(measured);
-    }
-    Ok(figures)
-}
-
 /// 2 nodes, 1 GiB out and 1 GiB in on each, both in memory at once.
-fn orders(rounds: u32) -> Result<Vec<Figure>> {
+pub(crate) fn orders(rounds: u32) -> Result<Vec<Figure>> {
     let run = |order| {
         let scheduler = format!("policy: gang, quantum: 5s, residency: none, switching: {order}");
         Set { nodes: 2, memory: 2400, jobs: 2, takes: 1024, says: 1100, steps: 80, scheduler: &scheduler }
@@ -100,7 +91,7 @@ fn orders(rounds: u32) -> Result<Vec<Figure>> {
 }
 
 /// No room for both sets: what is asked for is prefetch; it is forced on a run whose file says that jobs are half as large.
-fn near_out_of_core(rounds: u32) -> Result<Vec<Figure>> {
+pub(crate) fn near_out_of_core(rounds: u32) -> Result<Vec<Figure>> {
     let _swap = SwapFile::of(SWAP);
     let run = |says| {
         let scheduler = "policy: gang, quantum: 5s, residency: none, switching: prefetch";
@@ -125,7 +116,7 @@ fn near_out_of_core(rounds: u32) -> Result<Vec<Figure>> {
 }
 
 /// 5 jobs of 1 GiB on a node of 3.
-fn rotations(_rounds: u32) -> Result<Vec<Figure>> {
+pub(crate) fn rotations() -> Result<Vec<Figure>> {
     let run = |residency| {
         let scheduler = format!("policy: gang, quantum: 2s, switching: sequential, residency: {residency}");
         Set { nodes: 1, memory: 3 << 10, jobs: 5, takes: 1000, says: 1024, steps: 40, scheduler: &scheduler }
@@ -146,7 +137,7 @@ fn rotations(_rounds: u32) -> Result<Vec<Figure>> {
 }
 
 /// The same three jobs of 600 MiB under every way of parking, on nodes of 1400 MiB; never leaving memory they need more.
-fn parks(rounds: u32) -> Result<Vec<Figure>> {
+pub(crate) fn parks(rounds: u32) -> Result<Vec<Figure>> {
     let _swap = SwapFile::of(SWAP);
     let run = |memory, scheduler| {
         Set { nodes: 1, memory, jobs: 3, takes: 560, says: 600, steps: 40, scheduler }.run()
@@ -189,12 +180,11 @@ impl Set<'_> {
         );
         let (file, out) = (dir.path().join("set.yaml"), dir.path().join("run"));
         fs::write(&file, text).context("failed to write a run file")?;
-        let mut command = Command::new("timeout");
-        command.arg("--signal=INT").arg(LIMIT.to_string()).arg(parts::built("coswitch")?);
-        command.args(["run", "--quiet", "--output", "json", "--out"]).arg(&out).arg(&file);
-        let output = command.stderr(Stdio::inherit()).output().context("failed to start coswitch")?;
-        // Of `timeout`.
-        let given_up = output.status.code() == Some(124);
+        let mut command = Command::new(parts::built("coswitch")?);
+        command.args(["run", "--quiet", "--output", "json", "--limit", &format!("{LIMIT}s"), "--out"]);
+        let output = command.arg(&out).arg(&file).stderr(Stdio::inherit()).output();
+        let output = output.context("failed to start coswitch")?;
+        let given_up = output.status.code() == Some(GIVEN_UP);
         ensure!(given_up || output.status.success(), "coswitch run ended with {}", output.status);
         let report: Value = serde_json::from_slice(&output.stdout).context("the report is no JSON")?;
         let number =
