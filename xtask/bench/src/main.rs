@@ -18,6 +18,7 @@ mod parts;
 mod pingpong;
 mod sim;
 mod stage;
+mod store;
 mod switch;
 mod tcp;
 
@@ -73,6 +74,8 @@ enum Name {
     Residency,
     /// Whole runs: parking by criu, by page-out, by suspending, and leaving it to swap
     Parks,
+    /// Pages that a job has not changed between two cuts; writing with and without the page cache
+    Store,
     /// What an idle daemon holds, and what rings take
     Memory,
     /// A program that does nothing, against mpiexec
@@ -82,7 +85,7 @@ enum Name {
 }
 
 impl Name {
-    const SINGLE: [Name; 11] = [
+    const SINGLE: [Name; 12] = [
         Name::PingPong,
         Name::Flush,
         Name::Switch,
@@ -91,6 +94,7 @@ impl Name {
         Name::NearOutOfCore,
         Name::Residency,
         Name::Parks,
+        Name::Store,
         Name::Memory,
         Name::Launch,
         Name::Sim,
@@ -114,6 +118,7 @@ impl Name {
             Name::NearOutOfCore => orders::near_out_of_core(rounds.unwrap_or(1)),
             Name::Residency => orders::rotations(),
             Name::Parks => orders::parks(rounds.unwrap_or(1)),
+            Name::Store => store::measure(rounds.unwrap_or(5)),
             Name::Memory => memory::measure(),
             Name::Launch => launch::measure(rounds.unwrap_or(15)),
             Name::Sim => sim::measure(rounds.unwrap_or(3), log),
