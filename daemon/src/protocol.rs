@@ -165,7 +165,8 @@ pub enum Event {
     Alive,
 }
 
-/// How often each side says something, and so how soon silence is noticed (thrice this).
+/// How often each side says something. Silence of five times this means death: on a machine that is busy to the brim a
+/// living daemon was once silent for three.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// What a daemon reports of one application's part.

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// How long silence may last.
-pub const SILENCE_LIMIT: Duration = Duration::from_secs(3 * HEARTBEAT.as_secs());
+pub const SILENCE_LIMIT: Duration = Duration::from_secs(5 * HEARTBEAT.as_secs());
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Why a session did not begin, or how it ended.

@@ -117,7 +117,7 @@ fn a_job_that_is_suspended_for_longer_than_silence_means_death_goes_on_and_verif
         assert_eq!(*stage.settle(job), Life::Running);
         stage.run_for(Duration::from_millis(300));
         assert_eq!(*stage.obey(job, Order::Suspend), Life::Suspended);
-        stage.run_for(4 * HEARTBEAT);
+        stage.run_for(6 * HEARTBEAT);
         assert_eq!(stage.actors[&job].life, Life::Suspended);
         assert_eq!(*stage.obey(job, Order::Resume), Life::Running);
         let phases = stage.actors[&job].phases.iter();
