@@ -101,21 +101,22 @@ pub fn disarmed_periodic_timers(image: &[u8]) -> Result<Vec<usize>, ImageError> 
 ///
 /// Their paths name the process by the id that it had outside its namespace, and it comes back with another: MPI libraries
 /// read `/proc/self/mounts` when they start. `self`, padded with slashes to the length of the number, leads to whoever
-/// restores the file, which is its owner.
+/// restores the file, which is its owner. A shorter number has no room for that; but `/proc/mounts` leads there as well.
 pub fn own_proc_files(image: &[u8], pids: &[i32]) -> Result<Vec<(usize, String)>, ImageError> {
     let mut repairs = Vec::new();
     for entry in entries(image, COMMON_MAGIC, FILES_MAGIC)? {
         let file = decode::<FileEntry>(image, &entry)?;
         let (TYPE_REGULAR, Some(regular)) = (file.r#type, file.reg) else { continue };
-        let Some(digits) =
-            pid_in_proc_path(&regular.name, pids).filter(|digits| digits.len() >= "self".len())
-        else {
-            continue;
+        let Some(digits) = pid_in_proc_path(&regular.name, pids) else { continue };
+        let text = match (digits.len(), &regular.name[digits.end..]) {
+            (length @ 4.., _) => format!("{:/<length$}", "self"),
+            (length, "/mounts") => "./."[..length].to_owned(),
+            _ => continue,
         };
         let broken = ImageError::Entry { offset: entry.start };
         let regular = field(image, entry, FIELD_REGULAR).ok_or(broken.clone())?;
         let name = field(image, regular, FIELD_NAME).ok_or(broken)?;
-        repairs.push((name.start + digits.start, format!("{:/<1$}", "self", digits.len())));
+        repairs.push((name.start + digits.start, text));
     }
     Ok(repairs)
 }
@@ -308,7 +309,7 @@ mod tests {
     fn a_file_of_proc_about_its_own_process_is_found_by_self_and_no_other_is_touched() {
         let others =
             ["/proc/4878", "/proc/cpuinfo", "/tmp/proc/4878/x", "/proc/77777/stat", "/proc/123/stat"];
-        let names = others.iter().chain(&["proc/4878/mounts", "/proc/54321/status"]);
+        let names = others.iter().chain(&["proc/4878/mounts", "/proc/54321/status", "proc/123/mounts"]);
         let files: Vec<FileEntry> = (0..).zip(names).map(|(id, name)| regular(id, name, 0)).collect();
         let mut bytes = image(&files);
         for (offset, text) in own_proc_files(&bytes, &[4878, 54321, 123]).unwrap() {
@@ -316,7 +317,7 @@ mod tests {
         }
         let paths: Vec<String> = regular_files(&bytes).unwrap().into_iter().map(|file| file.path).collect();
         assert_eq!(paths[..5], others);
-        assert_eq!(paths[5..], ["proc/self/mounts", "/proc/self//status"]);
+        assert_eq!(paths[5..], ["proc/self/mounts", "/proc/self//status", "proc/././mounts"]);
     }
 
     #[test]
