@@ -8,6 +8,7 @@ mod bench;
 mod check;
 mod command;
 mod demo;
+mod paper;
 mod setup;
 mod test;
 mod workspace;
@@ -32,6 +33,8 @@ enum Act {
     Check(setup::Args),
     /// Measure, and say for each target what it is, what is allowed, and whether it is met.
     Bench(bench::Args),
+    /// Repeat the experiments of paper 003 and write docs/paper-results.md.
+    Paper(paper::Args),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Act::Test(args) => test::run(&args),
         Act::Check(args) => check::run(&args),
         Act::Bench(args) => bench::run(&args),
+        Act::Paper(args) => paper::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
