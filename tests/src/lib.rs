@@ -7,6 +7,7 @@
 //! `cargo xtask test` builds the programs that the suites start, and runs them.
 
 pub mod act;
+pub mod browser;
 pub mod master;
 
 pub mod parts;

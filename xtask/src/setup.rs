@@ -48,6 +48,12 @@ pub(crate) fn cargo_deny(args: &Args) -> Result<PathBuf> {
     cargo_deny::ensure(&Prefix::new(&args.prefix)?)
 }
 
+/// The browser of the test that looks at the report's page: installed by the one act that needs it.
+pub(crate) fn browser() -> Result<()> {
+    report("browser", &apt::ensure_tools(apt::BROWSER)?);
+    Ok(())
+}
+
 fn report(what: &str, state: &str) {
     eprintln!("{what:>6}  {state}");
 }

@@ -27,6 +27,7 @@ pub(crate) struct Args {
 /// Runs it all; cargo's own output is the output.
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::run(&args.setup)?;
+    setup::browser()?;
     let workspace = Workspace::new(&args.setup)?;
     command::show(&mut workspace.build(PROFILE), BUILD_LIMIT).context("the build failed")?;
     command::show(&mut workspace.make_programs(), BUILD_LIMIT)

@@ -75,3 +75,40 @@ fn why(history: &History, beside: &[JobId], job: JobId) -> Why {
 fn has_ranks(history: &History, job: JobId, node: NodeId) -> bool {
     history.lives.jobs.get(&job).is_some_and(|life| life.placement.count_on(node) > 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        journal::{Event, RunEvent},
+        report::fold::tests::two_jobs_in_turn,
+    };
+    use coswitch_policies::Policy;
+
+    fn causes_of(policy: Policy, memory: u64, job: u32) -> Vec<(Why, u64)> {
+        let mut events: Vec<RunEvent> = two_jobs_in_turn();
+        for event in &mut events {
+            match &mut event.kind {
+                Event::RunStarted { policy: of, .. } => *of = policy,
+                Event::JobSubmitted { memory: of, .. } => *of = Bytes::mib(memory),
+                _ => {}
+            }
+        }
+        let history = History::of(&events);
+        let causes = causes(&history, &history.sets(), JobId(job));
+        causes.into_iter().map(|cause| (cause.why, cause.time.as_secs())).collect()
+    }
+
+    #[test]
+    fn a_job_that_does_not_fit_stands_still_for_want_of_memory() {
+        let (node, needs, left) = (NodeId(0), Bytes::mib(300), Bytes::mib(100));
+        let memory = Why::Memory { node, needs, left };
+        assert_eq!(causes_of(Policy::Hybrid, 300, 1), [(memory, 15), (Why::Nobody, 4)]);
+    }
+
+    #[test]
+    fn a_job_that_would_fit_stands_still_for_another_slot_or_by_the_policy() {
+        assert_eq!(causes_of(Policy::Hybrid, 100, 1)[0], (Why::Turn, 15));
+        assert_eq!(causes_of(Policy::Gang, 100, 1)[0], (Why::Cell { most: 1 }, 15));
+    }
+}

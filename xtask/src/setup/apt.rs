@@ -32,6 +32,10 @@ pub(super) const TOOLS: &[Tool] = &[
     Tool { probe: Probe::File("/etc/ssl/certs/ca-certificates.crt"), package: "ca-certificates" },
 ];
 
+/// Needed only by the test that looks at the report's page.
+pub(super) const BROWSER: &[Tool] =
+    &[Tool { probe: Probe::Program("chromium-headless-shell"), package: "chromium-headless-shell" }];
+
 /// Needed only to give a private CRIU its own loader.
 pub(super) const PATCHELF: &[Tool] = &[Tool { probe: Probe::Program("patchelf"), package: "patchelf" }];
 

@@ -3,6 +3,8 @@
 //! A job keeps its height in the band while it is there. Where those that stay have left gaps between them and a job that comes
 //! fits into none, they move together, so that a band is only ever as high as what was declared. Pure.
 
+use std::time::Duration;
+
 use coswitch_policies::{Bytes, JobId, NodeId, SimTime, metrics::Span};
 
 use super::super::{
@@ -10,7 +12,7 @@ use super::super::{
     lives::{State, Stay},
 };
 
-/// More than so many blocks are drawn in columns of equal length.
+/// Where there would be more, short stays are not drawn.
 const BLOCKS_MAX: usize = 6000;
 
 /// A job on a node for a while, in one state, and the share of memory it declared.
@@ -25,28 +27,46 @@ pub(super) struct Block {
     pub(super) high: Bytes,
 }
 
-/// All blocks, by node and time; and the length of a column, where not every stay is drawn.
-pub(super) fn blocks(history: &History) -> (Vec<Block>, Option<u64>) {
-    let lives = &history.lives.jobs;
-    let stays: usize = lives.values().map(|life| life.stays.len() * life.placement.blocks().len()).sum();
-    let lines: usize = lives.values().map(|life| life.placement.blocks().len()).sum();
-    let columns = (BLOCKS_MAX / lines.max(1)).clamp(60, 600) as u64;
-    let column = (stays > BLOCKS_MAX).then(|| history.end.0.div_ceil(columns).max(1));
+/// All blocks, by node and time; and how short the stays are that are not drawn.
+pub(super) fn blocks(history: &History) -> (Vec<Block>, Duration) {
+    let mut shortest = 0;
+    let mut stays = drawn(history, shortest);
+    while count(history, &stays) > BLOCKS_MAX {
+        shortest = (2 * shortest).max(history.end.0 / 4000).max(1);
+        stays = drawn(history, shortest);
+    }
     let mut blocks = Vec::new();
     for node in (0..history.nodes).map(NodeId) {
-        let here = lives.iter().filter(|(_, life)| life.placement.count_on(node) > 0);
-        let presences = here.flat_map(|(job, life)| {
-            let stays = column.map_or_else(|| life.stays.clone(), |column| coarse(&life.stays, column));
-            presences(*job, history.declared_on(*job, node), &stays)
-        });
-        let mut band: Vec<Block> = pack(history.capacity, presences.collect())
-            .into_iter()
-            .flat_map(|piece| piece.blocks(node))
-            .collect();
+        let here = stays.iter().filter(|(job, _)| history.lives.jobs[job].placement.count_on(node) > 0);
+        let presences = here.flat_map(|(job, stays)| presences(*job, history.declared_on(*job, node), stays));
+        let pieces = pack(history.capacity, presences.collect());
+        let mut band: Vec<Block> = pieces.into_iter().flat_map(|piece| piece.blocks(node)).collect();
         band.sort_by_key(|block| (block.span.from, block.job));
         blocks.extend(band);
     }
-    (blocks, column)
+    (blocks, Duration::from_nanos(shortest))
+}
+
+fn drawn(history: &History, shortest: u64) -> Vec<(JobId, Vec<Stay>)> {
+    history.lives.jobs.iter().map(|(job, life)| (*job, smooth(&life.stays, shortest))).collect()
+}
+
+fn count(history: &History, stays: &[(JobId, Vec<Stay>)]) -> usize {
+    let there = |stays: &[Stay]| stays.iter().filter(|stay| stay.state.is_in_memory()).count();
+    stays.iter().map(|(job, stays)| there(stays) * history.lives.jobs[job].placement.blocks().len()).sum()
+}
+
+/// Stays shorter than that go to the stay before.
+fn smooth(stays: &[Stay], shortest: u64) -> Vec<Stay> {
+    let mut smooth: Vec<Stay> = Vec::new();
+    for stay in stays {
+        let is_short = stay.span.to.0 - stay.span.from.0 < shortest;
+        match smooth.last_mut() {
+            Some(last) if is_short || last.state == stay.state => last.span.to = stay.span.to,
+            _ => smooth.push(*stay),
+        }
+    }
+    smooth
 }
 
 /// A job that is in memory without a break.
@@ -133,30 +153,6 @@ fn move_to(piece: &mut Piece, now: SimTime, low: u64, done: &mut Vec<Piece>) {
     }
 }
 
-/// For each column the state that lasted longest in it.
-fn coarse(stays: &[Stay], column: u64) -> Vec<Stay> {
-    let Some((first, last)) = stays.first().zip(stays.last()) else { return Vec::new() };
-    let (begin, end) = (first.span.from.0, last.span.to.0);
-    let mut drawn: Vec<Stay> = Vec::new();
-    let mut from = begin;
-    let mut next = 0;
-    while from < end {
-        let to = ((from / column + 1) * column).min(end);
-        while stays[next].span.to.0 <= from && next + 1 < stays.len() {
-            next += 1;
-        }
-        let met = stays[next..].iter().take_while(|stay| stay.span.from.0 < to);
-        let longest = met.max_by_key(|stay| stay.span.to.0.min(to) - stay.span.from.0.max(from));
-        let state = longest.map_or(State::Waiting, |stay| stay.state);
-        match drawn.last_mut().filter(|last| last.state == state) {
-            Some(last) => last.span.to = SimTime(to),
-            None => drawn.push(Stay { state, span: Span { from: SimTime(from), to: SimTime(to) } }),
-        }
-        from = to;
-    }
-    drawn
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,11 +194,17 @@ mod tests {
     }
 
     #[test]
-    fn a_column_shows_what_lasted_longest_in_it() {
-        let stays = [stay(State::Running, 0, 7), stay(State::Parked, 7, 16), stay(State::Running, 16, 22)];
-        assert_eq!(
-            coarse(&stays, 10),
-            [stay(State::Running, 0, 10), stay(State::Parked, 10, 20), stay(State::Running, 20, 22)]
-        );
+    fn a_short_stay_goes_to_the_one_before() {
+        let stays = [
+            (State::Running, 0, 7),
+            (State::Leaving, 7, 8),
+            (State::Parked, 8, 16),
+            (State::Coming, 16, 17),
+            (State::Running, 17, 22),
+        ]
+        .map(|(state, from, to)| stay(state, from, to));
+        let drawn = [stay(State::Running, 0, 8), stay(State::Parked, 8, 17), stay(State::Running, 17, 22)];
+        assert_eq!(smooth(&stays, 2), drawn);
+        assert_eq!(smooth(&stays, 0), stays);
     }
 }

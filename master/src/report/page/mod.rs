@@ -12,6 +12,7 @@ mod blocks;
 mod charts;
 mod palette;
 mod sections;
+mod steps;
 mod story;
 mod words;
 
@@ -25,6 +26,8 @@ use palette::Palette;
 
 const D3: &str = include_str!("vendor/d3.min.js");
 const PLOT: &str = include_str!("vendor/plot.umd.min.js");
+const D3_LICENCE: &str = include_str!("vendor/d3.LICENSE");
+const PLOT_LICENCE: &str = include_str!("vendor/plot.LICENSE");
 const SCRIPT: &str = include_str!("page.js");
 const STYLE: &str = include_str!("page.css");
 /// Nothing is loaded from anywhere.
@@ -100,14 +103,18 @@ fn document(runs: &[Run], palette: &Palette, data: &Data<'_>) -> Markup {
                 main #main tabindex="-1" {
                     @if runs.len() > 1 { (sections::comparison(runs)) }
                     @for (number, run) in runs.iter().enumerate() {
-                        (sections::run(number, run, palette, data.runs[number].column, runs.len() == 1))
+                        (sections::run(number, run, palette, &data.runs[number], runs.len() == 1))
                     }
                     (sections::definitions())
                 }
                 footer {
                     p {
                         "Made by " code { "coswitch report" } " from the journal of the run and nothing else; needs no network. Charts: "
-                        "Observable Plot and D3, ISC licence."
+                        "Observable Plot and D3."
+                    }
+                    details {
+                        summary { "Licences of the charts" }
+                        pre { (PLOT_LICENCE) "\n" (D3_LICENCE) }
                     }
                 }
                 div #tip role="presentation" hidden {}

@@ -8,8 +8,9 @@
   const PARTS = ["running", "waiting", "suspended", "parked"];
   const mib = (value) => (value >= 1024 ? `${(value / 1024).toFixed(value % 1024 ? 1 : 0)} GiB` : `${Math.round(value)}${value ? " MiB" : ""}`);
   const seconds = (value) => `${value} s`;
+  const DOES = { coming: "is brought in", running: "runs", suspended: "is suspended in memory", leaving: "leaves memory" };
   const identity = { color: { type: "identity" }, opacity: { type: "identity" } };
-  const margins = { marginLeft: 84, marginRight: 10 };
+  const margins = { marginLeft: 84, marginRight: 22 };
 
   // Each chart: where it is, what it is called, and a function from width and stretch of time to a plot and its marks.
   const charts = [];
@@ -22,6 +23,10 @@
     const unit = top / band;
     const y = (index) => -(gap + index * (lane + 4)) * unit;
     const bottom = y(LANES.length);
+    for (const block of run.blocks) {
+      const declared = mib(Math.round((block.high - block.low) * run.capacity));
+      block.says = `${data.names[block.job]} ${DOES[block.state]} on ${run.nodes[block.node]}, from ${block.from.toFixed(2)} s for ${(block.to - block.from).toFixed(2)} s; declared ${declared}`;
+    }
     const lanes = run.nodes.flatMap((_, node) => LANES.map((name, index) => ({ node, name, y: y(index) - (lane / 2) * unit })));
     return (width, [from, to]) => {
       const shown = (mark) => mark.to > from && mark.from < to;
@@ -35,10 +40,11 @@
           (block.x2 - block.x1) * pixels > 6.6 * data.names[block.job].length + 5 &&
           (block.high - block.low) / unit > 14,
       );
+      const inset = blocks.length > 1500 ? 0 : 0.4;
       const stopped = (block) => block.state !== "running";
       const moving = (block) => block.state === "coming" || block.state === "leaving";
       const fill = (block) => `var(--j${block.job})`;
-      const edges = { x1: "x1", x2: "x2", y1: "low", y2: "high", fy: "node", insetLeft: 0.4, insetRight: 0.4, insetTop: 0.5, insetBottom: 0.5 };
+      const edges = { x1: "x1", x2: "x2", y1: "low", y2: "high", fy: "node", insetLeft: inset, insetRight: inset, insetTop: 0.5, insetBottom: 0.5 };
       const place = { x1: "x1", x2: "x2", y1: (step) => y(LANES.indexOf(step.lane)), y2: (step) => y(LANES.indexOf(step.lane)) - lane * unit, fy: "node" };
       const svg = Plot.plot({
         ...identity, ...margins, width,
@@ -147,53 +153,53 @@
     tip.hidden = true;
   }
 
-  // One stop of the tab key for each chart; arrow keys go on from there.
-  function makeReachable(chart, { svg, marks }) {
-    const items = [];
-    for (const [name, rows] of Object.entries(marks)) {
-      for (const group of svg.querySelectorAll(`g.${name}`)) {
-        for (const element of group.querySelectorAll("rect, path")) {
-          const row = rows[element.__data__];
-          element.classList.add("mark-item");
-          element.setAttribute("role", "img");
-          element.setAttribute("aria-label", row.says);
-          element.setAttribute("tabindex", "-1");
-          if (row.job !== undefined) element.dataset.job = row.job;
-          items.push({ element, row });
-        }
+  // Names the marks of a chart. One of them is a stop of the tab key; arrow keys go on from there.
+  function name(chart, { svg, marks }) {
+    chart.items = [];
+    for (const [group, rows] of Object.entries(marks)) {
+      for (const element of svg.querySelectorAll(`g.${group} rect, g.${group} path`)) {
+        const row = rows[element.__data__];
+        element.classList.add("mark-item");
+        element.setAttribute("role", "img");
+        element.setAttribute("aria-label", row.says);
+        element.setAttribute("tabindex", "-1");
+        if (row.job !== undefined) element.dataset.job = row.job;
+        chart.items.push({ element, order: [row.node ?? 0, row.lane ? 1 : 0, row.from ?? 0] });
       }
     }
-    if (items.length === 0) return;
-    const order = (item) => [item.row.node ?? 0, item.row.lane ? 1 : 0, item.row.from ?? 0];
-    items.sort((a, b) => d3.ascending(order(a)[0], order(b)[0]) || d3.ascending(order(a)[1], order(b)[1]) || d3.ascending(order(a)[2], order(b)[2]));
-    let current = 0;
-    items[0].element.setAttribute("tabindex", "0");
-    const places = new Map(items.map((item, index) => [item.element, index]));
+    const by = (index) => (a, b) => d3.ascending(a.order[index], b.order[index]);
+    chart.items.sort((a, b) => by(0)(a, b) || by(1)(a, b) || by(2)(a, b));
+    chart.current = 0;
+    chart.items[0]?.element.setAttribute("tabindex", "0");
+  }
+
+  // On the place and not on the picture: Chromium gives the focus to an SVG that listens to it.
+  function listen(chart) {
+    const { place } = chart;
     const go = (index) => {
-      items[current].element.setAttribute("tabindex", "-1");
-      current = Math.max(0, Math.min(items.length - 1, index));
-      items[current].element.setAttribute("tabindex", "0");
-      items[current].element.focus({ preventScroll: false });
+      chart.items[chart.current].element.setAttribute("tabindex", "-1");
+      chart.current = Math.max(0, Math.min(chart.items.length - 1, index));
+      chart.items[chart.current].element.setAttribute("tabindex", "0");
+      chart.items[chart.current].element.focus();
     };
-    svg.addEventListener("keydown", (event) => {
-      const steps = { ArrowRight: current + 1, ArrowDown: current + 1, ArrowLeft: current - 1, ArrowUp: current - 1, Home: 0, End: items.length - 1 };
+    place.addEventListener("keydown", (event) => {
+      const { current, items } = chart;
+      const next = { ArrowRight: current + 1, ArrowDown: current + 1, ArrowLeft: current - 1, ArrowUp: current - 1, Home: 0, End: items.length - 1 }[event.key];
       if (event.key === "Escape") hush();
-      if (steps[event.key] === undefined) return;
+      if (next === undefined || items.length === 0) return;
       event.preventDefault();
-      go(steps[event.key]);
+      go(next);
     });
-    svg.addEventListener("focusin", (event) => {
-      current = places.get(event.target) ?? current;
-      const box = event.target.getBoundingClientRect();
-      tell(event.target.getAttribute("aria-label"), box.left + Math.min(box.width / 2, 200), box.bottom - 8);
+    place.addEventListener("focusin", ({ target }) => {
+      const box = target.getBoundingClientRect();
+      tell(target.getAttribute("aria-label"), box.left + Math.min(box.width / 2, 200), box.bottom - 8);
     });
-    svg.addEventListener("focusout", hush);
-    svg.addEventListener("pointermove", (event) => {
-      const says = event.target.getAttribute("aria-label");
-      if (event.target.classList.contains("mark-item")) tell(says, event.clientX, event.clientY);
-      else hush();
+    place.addEventListener("focusout", hush);
+    place.addEventListener("pointermove", ({ target, clientX, clientY }) => {
+      if (target.classList.contains("mark-item")) tell(target.getAttribute("aria-label"), clientX, clientY);
+      else if (chart.items.length > 0) hush();
     });
-    svg.addEventListener("pointerleave", hush);
+    place.addEventListener("pointerleave", hush);
   }
 
   // --- drawing, again where the width, the stretch of time or the chosen job changes
@@ -203,7 +209,7 @@
     const drawn = chart.plot(width, chart.view.stretch);
     drawn.svg.setAttribute("role", "group");
     drawn.svg.setAttribute("aria-label", chart.label);
-    makeReachable(chart, drawn);
+    name(chart, drawn);
     drawn.svg.querySelectorAll("g.areas path").forEach((area, index) => (area.dataset.job = drawn.areas[index]));
     dim(drawn.svg, chart.view.only);
     chart.place.replaceChildren(drawn.svg);
@@ -267,7 +273,10 @@
     charts.push({ place: compared.querySelector(".chart"), label: compared.dataset.label, plot: bars(runs), view: { stretch: [0, 1], only: null } });
   }
 
-  charts.forEach(draw);
+  for (const chart of charts) {
+    listen(chart);
+    draw(chart);
+  }
   let resized;
   addEventListener("resize", () => {
     cancelAnimationFrame(resized);

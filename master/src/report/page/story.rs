@@ -1,6 +1,6 @@
 //! The run in words: what a newcomer wants to know first, computed from the journal.
 
-use std::time::Duration;
+use std::{mem, time::Duration};
 
 use coswitch_policies::{JobId, Policy};
 
@@ -24,7 +24,18 @@ pub(super) struct Point {
 /// What each job stood still for, what lasted longest first; and the points.
 pub(super) struct Story {
     pub(super) points: Vec<Point>,
-    pub(super) causes: Vec<(JobId, Vec<Cause>)>,
+    causes: Vec<(JobId, Vec<Cause>)>,
+}
+
+impl Story {
+    /// What a job stood still for.
+    pub(super) fn causes_of(&self, job: JobId) -> &[Cause] {
+        causes_of(&self.causes, job)
+    }
+}
+
+fn causes_of(causes: &[(JobId, Vec<Cause>)], job: JobId) -> &[Cause] {
+    causes.iter().find(|(of, _)| *of == job).map_or(&[], |(_, causes)| causes)
 }
 
 /// The story of a run.
@@ -35,8 +46,7 @@ pub(super) fn story(history: &History, report: &Report) -> Story {
     let mut points = vec![Point { about: "The run", text: run_in_words(history, report) }];
     if let Some((job, times)) = stood_still_most(report) {
         points.push(Point { about: "Who waited most", text: most_in_words(report, job, times) });
-        let of = causes.iter().find(|(of, _)| *of == job.job).map_or(&[][..], |(_, causes)| causes);
-        points.push(Point { about: "Why", text: why_in_words(history, job, of) });
+        points.push(Point { about: "Why", text: why_in_words(history, job, causes_of(&causes, job.job)) });
     }
     if report.set.switches > 0 {
         points.push(Point { about: "What switching cost", text: switching_in_words(report) });
@@ -136,68 +146,69 @@ fn most_in_words(report: &Report, job: &JobReport, times: &JobTimes) -> String {
 }
 
 fn why_in_words(history: &History, job: &JobReport, causes: &[Cause]) -> String {
-    let total = |is: fn(&Why) -> bool| -> Duration {
-        causes.iter().filter(|cause| is(&cause.why)).map(|cause| cause.time).sum()
-    };
-    let mut parts: Vec<(Duration, String)> = Vec::new();
-    if let Some(cause) = causes.iter().find(|cause| matches!(cause.why, Why::Memory { .. }))
-        && let Why::Memory { node, needs, left } = cause.why
-    {
-        let time = total(|why| matches!(why, Why::Memory { .. }));
-        parts.push((
-            time,
-            format!(
-                "For {} it did not fit into memory beside those that ran: it needs {} on {node}, and {} for example left {} of {} there ({}).",
-                seconds(time), bytes(needs), names(history, &cause.beside), bytes(left), bytes(history.capacity), seconds(cause.time)
-            ),
-        ));
+    let mut kinds: Vec<(Duration, &Cause)> = Vec::new();
+    for cause in causes {
+        match kinds.iter_mut().find(|(_, first)| alike(&first.why, &cause.why)) {
+            Some((time, _)) => *time += cause.time,
+            None => kinds.push((cause.time, cause)),
+        }
     }
-    if let Some(cause) = causes.iter().find(|cause| matches!(cause.why, Why::Cell { .. }))
-        && let Why::Cell { most } = cause.why
-    {
-        let time = total(|why| matches!(why, Why::Cell { .. }));
-        let policy = history.policy.map_or_else(String::new, |policy| policy.to_string());
-        let most = count(most as usize, "job");
-        parts.push((
-            time,
-            format!(
-                "For {} others had its nodes, and {policy} gives a node to {most} at a time; {} had them longest ({}).",
-                seconds(time), names(history, &cause.beside), seconds(cause.time)
-            ),
-        ));
-    }
-    let turn = total(|why| matches!(why, Why::Turn));
-    parts.push((
-        turn,
-        format!(
-            "For {} memory would have held it beside those that ran, but another slot had its turn.",
-            seconds(turn)
-        ),
-    ));
-    let nobody = total(|why| matches!(why, Why::Nobody));
-    parts.push((
-        nobody,
-        format!("For {} nobody ran, because jobs were being started or switched.", seconds(nobody)),
-    ));
-    parts.retain(|(time, _)| !time.is_zero());
-    parts.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
-    if parts.is_empty() {
+    kinds.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
+    if kinds.is_empty() {
         return format!("The journal does not tell what {} stood still for.", job.name);
     }
-    parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(" ")
+    kinds.iter().map(|(time, longest)| kind_in_words(history, *time, longest)).collect::<Vec<_>>().join(" ")
 }
 
-/// The longest cause in a few words, for a table.
+fn alike(a: &Why, b: &Why) -> bool {
+    mem::discriminant(a) == mem::discriminant(b)
+}
+
+/// All causes of one kind, of which that one lasted longest.
+fn kind_in_words(history: &History, time: Duration, longest: &Cause) -> String {
+    let (time, beside, most) = (seconds(time), names(history, &longest.beside), seconds(longest.time));
+    match longest.why {
+        Why::Memory { node, needs, left } => format!(
+            "For {time} it did not fit into memory beside those that ran: it needs {} on {node}, and {beside} \
+             for example left {} of {} there ({most}).",
+            bytes(needs),
+            bytes(left),
+            bytes(history.capacity),
+        ),
+        Why::Cell { most: jobs } => {
+            let policy = history.policy.map_or_else(|| "the policy".into(), |policy| policy.to_string());
+            let jobs = count(jobs as usize, "job");
+            format!(
+                "For {time} others had its nodes, and {policy} gives a node to {jobs} at a time; {beside} had them \
+                 longest ({most})."
+            )
+        }
+        Why::Turn => {
+            format!(
+                "For {time} memory would have held it beside those that ran, but another slot had its turn."
+            )
+        }
+        Why::Nobody => format!("For {time} nobody ran, because jobs were being started or switched."),
+    }
+}
+
+/// What a job stood still for longest, in a few words for a table.
 pub(super) fn in_short(history: &History, causes: &[Cause]) -> String {
-    let Some(cause) = causes.first() else { return "–".into() };
+    let total = |why: &Why| -> Duration {
+        causes.iter().filter(|cause| alike(&cause.why, why)).map(|cause| cause.time).sum()
+    };
+    // Of those of one kind, the longest comes first.
+    let Some(cause) = causes.iter().rev().max_by_key(|cause| total(&cause.why)) else { return "–".into() };
+    let time = total(&cause.why);
+    let others = if time > cause.time { " and others" } else { "" };
     let beside = names(history, &cause.beside);
     let why = match cause.why {
-        Why::Memory { node, left, .. } => format!("{beside} left only {} on {node}", bytes(left)),
-        Why::Cell { .. } => format!("{beside} had its nodes"),
-        Why::Turn => format!("{beside} had the turn"),
+        Why::Memory { .. } => format!("no room beside {beside}{others}"),
+        Why::Cell { .. } => format!("{beside}{others} had its nodes"),
+        Why::Turn => format!("{beside}{others} had the turn"),
         Why::Nobody => "nobody ran: start or switch".into(),
     };
-    format!("{why} ({})", seconds(cause.time))
+    format!("{why} ({})", seconds(time))
 }
 
 fn names(history: &History, jobs: &[JobId]) -> String {
@@ -212,7 +223,8 @@ fn switching_in_words(report: &Report) -> String {
         });
     let share = if total.is_zero() { 0.0 } else { hidden.as_secs_f64() / total.as_secs_f64() };
     format!(
-        "{} moved {} out of memory and {} in. For {} ({} of the makespan) they kept the nodes from running anything; {} of the work on them was hidden behind jobs that computed.",
+        "{} moved {} out of memory and {} in. For {} ({} of the makespan) switching kept the nodes from running \
+         anything; {} of the time its steps took was hidden behind jobs that computed.",
         count(set.switches as usize, "switch"),
         bytes(set.bytes_out),
         bytes(set.bytes_in),

@@ -1,0 +1,95 @@
+//! The jobs: where the time of each went, and why it stood still.
+
+use std::time::Duration;
+
+use maud::{Markup, html};
+
+use super::{
+    super::{
+        super::JobTimes,
+        Run,
+        story::{Story, in_short},
+        words::{bytes, seconds},
+    },
+    figure, number, th,
+};
+
+pub(super) fn jobs(run: &Run, story: &Story, alone: bool) -> Markup {
+    let alone_known =
+        run.report.jobs.iter().any(|job| job.times.as_ref().is_some_and(|times| times.alone.is_some()));
+    let span = |times: Option<&JobTimes>, of: fn(&JobTimes) -> Duration| {
+        known(times.map(|times| seconds(of(times))))
+    };
+    html! {
+        section {
+            h3 { "Jobs" }
+            @if alone {
+                (figure(
+                    "bars",
+                    "Where each job's time went",
+                    "Seconds from submission to end, of the jobs that ended."
+                ))
+            }
+            div.scroll tabindex="0" role="region" aria-label="Table of jobs" {
+                table {
+                    thead { tr {
+                        (th("job", ""))
+                        (number("ranks", "and what each declares"))
+                        (number("wait", "first run − submission"))
+                        (number("run", "time running"))
+                        (number("suspended", "stopped in memory, or on its way"))
+                        (number("parked", "out of memory"))
+                        (number("turnaround", "end − submission"))
+                        @if alone_known { (number("alone", "with the cluster to itself")) }
+                        (number("slowdown", "turnaround ÷ alone; * ÷ run"))
+                        (number("restores", ""))
+                        (number("communicates", "mean share of running"))
+                        (th("outcome", ""))
+                        (th("longest stood still because", ""))
+                    } }
+                    tbody {
+                        @for job in &run.report.jobs {
+                            @let times = job.times.as_ref();
+                            @let told = run.history.jobs.get(&job.job);
+                            tr {
+                                th scope="row" { (job.name) }
+                                td.number { (job.ranks) @if let Some(told) = told { " × " (bytes(told.memory)) } }
+                                td.number { (span(times, |times| times.wait)) }
+                                td.number { (span(times, |times| times.run)) }
+                                td.number { (span(times, |times| times.suspended)) }
+                                td.number { (span(times, |times| times.parked)) }
+                                td.number { (span(times, |times| times.turnaround)) }
+                                @if alone_known { td.number { (known(times.and_then(|times| times.alone).map(seconds))) } }
+                                td.number { (slowdown(times)) }
+                                td.number { (job.restores) }
+                                td.number { (known(told.and_then(|job| communicates(&job.communication)))) }
+                                td { @match &job.outcome { Some(outcome) => (outcome.to_string()), None => "not ended" } }
+                                td.why { (in_short(&run.history, story.causes_of(job.job))) }
+                            }
+                        }
+                    }
+                }
+            }
+            @for job in run.report.jobs.iter().filter(|job| !job.last_output.is_empty()) {
+                details { summary { "Last output of " (job.name) } pre { (job.last_output) } }
+            }
+        }
+    }
+}
+
+fn known(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "–".into())
+}
+
+fn slowdown(times: Option<&JobTimes>) -> String {
+    let Some((times, slowdown)) = times.and_then(|times| Some((times, times.slowdown?))) else {
+        return "–".into();
+    };
+    format!("{slowdown:.2}{}", if times.alone.is_none() { "*" } else { "" })
+}
+
+fn communicates(shares: &[u16]) -> Option<String> {
+    let sum: f64 = shares.iter().map(|share| f64::from(*share)).sum();
+    #[allow(clippy::cast_precision_loss, reason = "a mean of a few thousand")]
+    (!shares.is_empty()).then(|| format!("{:.0} %", sum / shares.len() as f64 / 10.0))
+}

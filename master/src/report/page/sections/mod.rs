@@ -1,0 +1,169 @@
+//! The page's sections: words and tiles here, tables and places for the script to draw in below.
+
+mod comparison;
+mod jobs;
+mod switching;
+mod timeline;
+
+use coswitch_policies::Policy;
+use maud::{Markup, html};
+
+use super::{
+    Run,
+    charts::Charts,
+    palette::Palette,
+    story::{Story, story},
+    words::{bytes, percent, seconds},
+};
+pub(super) use comparison::comparison;
+
+/// One run.
+pub(super) fn run(number: usize, run: &Run, palette: &Palette, charts: &Charts, alone: bool) -> Markup {
+    let story = story(&run.history, &run.report);
+    html! {
+        article #{ "run-" (number) } data-run=(number) aria-labelledby={ "run-" (number) "-title" } {
+            h2 #{ "run-" (number) "-title" } { (run.label) }
+            (facts(run))
+            (points(&story))
+            (tiles(run))
+            (timeline::matrix(run, palette, charts))
+            (timeline::memory(run))
+            (jobs::jobs(run, &story, alone))
+            (switching::steps(run))
+            (warnings(run))
+        }
+    }
+}
+
+fn facts(run: &Run) -> Markup {
+    let (report, history) = (&run.report, &run.history);
+    let switching = history.config.as_ref().map(|config| format!("{:?}", config.switching).to_lowercase());
+    html! {
+        p.facts {
+            span { "policy " b { (policy(report.policy)) } }
+            span { (report.nodes) " nodes of " (bytes(report.capacity)) }
+            @if report.policy != Some(Policy::Batch) && report.policy != Some(Policy::Cosched) {
+                span { "quantum " (seconds(history.quantum)) }
+                @if let Some(switching) = switching { span { "switching " (switching) } }
+            }
+            @if !report.run.is_empty() { span { "run " code { (report.run) } } }
+        }
+    }
+}
+
+fn points(story: &Story) -> Markup {
+    html! {
+        dl.story aria-label="In short" {
+            @for point in &story.points {
+                div { dt { (point.about) } dd { (point.text) } }
+            }
+        }
+    }
+}
+
+fn tiles(run: &Run) -> Markup {
+    let set = &run.report.set;
+    let number = |number: Option<f64>| number.map(|number| format!("{number:.3}"));
+    let peak = run.report.memory.iter().max_by_key(|memory| memory.peak);
+    let limit = bytes(run.report.capacity);
+    let switches = match set.fallbacks {
+        0 => set.switches.to_string(),
+        n => format!("{} ({n} sequential)", set.switches),
+    };
+    let tiles = [
+        ("Makespan", Some(seconds(set.makespan)), "last end − first submission"),
+        ("Utilisation", Some(percent(set.utilisation)), "node time with a job running ÷ (nodes × makespan)"),
+        ("Switches", Some(switches), "a set was stopped to let another run"),
+        (
+            "Exposed",
+            Some(format!("{} ({})", seconds(set.exposed), percent(set.overhead))),
+            "no job ran because of a switch; share of the makespan",
+        ),
+        ("Moved out", Some(bytes(set.bytes_out)), "written by dumps"),
+        ("Moved in", Some(bytes(set.bytes_in)), "read by restores"),
+        (
+            "Memory peak",
+            peak.map(|memory| format!("{} of {limit}", bytes(memory.peak))),
+            "highest sample of the fullest node",
+        ),
+        ("Spread", number(Some(set.spread)), "standard deviation ÷ mean of the turnarounds"),
+        ("Relative makespan", number(set.relative_makespan), "makespan ÷ sum of the times alone"),
+        ("Trade-off metric", number(set.tradeoff), "relative makespan + spread; lower is better"),
+    ];
+    html! {
+        dl.tiles aria-label="The set in numbers" {
+            @for (name, value, how) in tiles {
+                @if let Some(value) = value {
+                    div { dt { (name) } dd { b { (value) } small { (how) } } }
+                }
+            }
+        }
+    }
+}
+
+fn warnings(run: &Run) -> Markup {
+    html! {
+        @if !run.report.warnings.is_empty() {
+            section {
+                h3 { "Warnings" }
+                ul.warnings { @for text in &run.report.warnings { li { (text) } } }
+            }
+        }
+    }
+}
+
+/// What each number means, as `coswitch metrics` says it.
+pub(super) fn definitions() -> Markup {
+    html! {
+        section aria-labelledby="definitions" {
+            details {
+                summary #definitions { "How every number is computed" }
+                pre { (crate::cli::METRICS) }
+            }
+        }
+    }
+}
+
+fn policy(policy: Option<Policy>) -> String {
+    policy.map_or_else(|| "?".into(), |policy| policy.to_string())
+}
+
+/// A place for the script to draw in.
+fn figure(chart: &str, label: &str, note: &str) -> Markup {
+    html! {
+        figure data-chart=(chart) data-label=(label) {
+            @if chart == "bars" {
+                ul.key aria-label="Key" {
+                    @for part in ["running", "waiting", "suspended", "parked"] {
+                        li { i style={ "background:var(--" (part) ")" } {} (part) }
+                    }
+                }
+            } @else if chart == "matrix" {
+                ul.key aria-label="Key" {
+                    li { i.solid {} "runs" }
+                    li { i.pale {} "in memory, stopped" }
+                    li { i.moving {} "comes or leaves" }
+                    li { i.exposed {} "step exposed: nobody computed" }
+                    li { i.hidden-step {} "step hidden: somebody computed" }
+                }
+            }
+            div.chart {}
+            noscript { "The chart needs JavaScript; the tables do not." }
+            figcaption { (note) }
+        }
+    }
+}
+
+/// A number with a bar as long as that share of its cell.
+fn bar(share: f64, number: &str) -> Markup {
+    html! { td.number.bar style={ "--w:" (format!("{:.1}%", share * 100.0)) } { span { (number) } } }
+}
+
+/// The head of a column of numbers.
+fn number(name: &str, how: &str) -> Markup {
+    html! { th.number scope="col" { (name) @if !how.is_empty() { small { (how) } } } }
+}
+
+fn th(name: &str, how: &str) -> Markup {
+    html! { th scope="col" { (name) @if !how.is_empty() { small { (how) } } } }
+}

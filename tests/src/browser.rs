@@ -1,0 +1,195 @@
+//! A headless Chromium, driven over the DevTools protocol: what a page looks like to those who open it.
+//!
+//! The protocol goes through a pair of pipes (`--remote-debugging-pipe`): JSON values, each ended by a zero byte.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// The machine may be busy with other suites.
+const LIMIT: Duration = Duration::from_secs(120);
+const PROGRAMS: [&str; 4] = ["chromium-headless-shell", "chromium", "google-chrome", "chrome-headless-shell"];
+
+/// A browser with one page.
+#[derive(Debug)]
+pub struct Browser {
+    process: Child,
+    to: ChildStdin,
+    from: Receiver<Value>,
+    session: Option<String>,
+    calls: u64,
+    /// What it told without being asked.
+    told: Vec<Value>,
+    _profile: TempDir,
+}
+
+impl Browser {
+    /// Starts it.
+    ///
+    /// # Panics
+    /// Where there is none, or it does not answer.
+    #[must_use]
+    pub fn start() -> Self {
+        let profile = tempfile::tempdir().expect("a temporary directory");
+        // The shell moves its own pipes to where the browser looks for them.
+        let mut process = Command::new("sh")
+            .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1"])
+            .arg(program())
+            .args(["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"])
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a shell starts");
+        let to = process.stdin.take().expect("it was piped");
+        let mut out = BufReader::new(process.stdout.take().expect("it was piped"));
+        let (tell, from) = channel();
+        thread::spawn(move || {
+            let mut message = Vec::new();
+            while matches!(out.read_until(0, &mut message), Ok(length) if length > 0) {
+                let value = serde_json::from_slice(message.strip_suffix(&[0]).unwrap_or(&message));
+                if value.is_ok_and(|value| tell.send(value).is_err()) {
+                    break;
+                }
+                message.clear();
+            }
+        });
+        let mut browser =
+            Self { process, to, from, session: None, calls: 0, told: Vec::new(), _profile: profile };
+        let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
+        let attached =
+            browser.call("Target.attachToTarget", json!({"targetId": target["targetId"], "flatten": true}));
+        browser.session = attached["sessionId"].as_str().map(String::from);
+        for domain in ["Page", "Runtime", "Log", "Network", "Accessibility"] {
+            browser.call(&format!("{domain}.enable"), json!({}));
+        }
+        browser
+    }
+
+    /// Calls a method and waits for its result.
+    ///
+    /// # Panics
+    /// Where the browser says no, or nothing.
+    pub fn call(&mut self, method: &str, parameters: Value) -> Value {
+        self.calls += 1;
+        let mut message = json!({"id": self.calls, "method": method, "params": parameters});
+        if let Some(session) = &self.session {
+            message["sessionId"] = json!(session);
+        }
+        let text = message.to_string() + "\0";
+        self.to.write_all(text.as_bytes()).expect("the browser listens");
+        let id = self.calls;
+        let answer = self.hear(method, |message| message["id"] == id);
+        assert!(answer.get("error").is_none(), "{method}: {}", answer["error"]);
+        answer["result"].clone()
+    }
+
+    /// Waits for a message; keeps the others.
+    fn hear(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+        let began = Instant::now();
+        loop {
+            let left = LIMIT.saturating_sub(began.elapsed());
+            let message = self.from.recv_timeout(left).unwrap_or_else(|error| panic!("{what}: {error}"));
+            if is_it(&message) {
+                return message;
+            }
+            self.told.push(message);
+        }
+    }
+
+    /// Opens a file in colours that suit a light or a dark system; says how long it took until it had loaded.
+    pub fn open(&mut self, file: &Path, scheme: &str) -> Duration {
+        self.told.clear();
+        let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.call("Emulation.setEmulatedMedia", features);
+        let began = Instant::now();
+        self.call("Page.navigate", json!({"url": format!("file://{}", file.display())}));
+        if !self.told.iter().any(is_loaded) {
+            let loaded = self.hear("loading", is_loaded);
+            self.told.push(loaded);
+        }
+        began.elapsed()
+    }
+
+    /// The value of an expression on the page.
+    ///
+    /// # Panics
+    /// Where it throws.
+    pub fn evaluate(&mut self, expression: &str) -> Value {
+        let parameters = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
+        let answer = self.call("Runtime.evaluate", parameters);
+        assert!(answer.get("exceptionDetails").is_none(), "{expression}: {}", answer["exceptionDetails"]);
+        answer["result"]["value"].clone()
+    }
+
+    /// Presses and releases a key, by its DOM name and its old number.
+    pub fn press(&mut self, key: &str, code: u32) {
+        for kind in ["rawKeyDown", "keyUp"] {
+            let event = json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code});
+            self.call("Input.dispatchKeyEvent", event);
+        }
+    }
+
+    /// What screen readers are told: role and name of each node, in order.
+    pub fn accessible(&mut self) -> Vec<(String, String)> {
+        let tree = self.call("Accessibility.getFullAXTree", json!({}));
+        let text = |node: &Value, field: &str| node[field]["value"].as_str().unwrap_or_default().to_string();
+        let nodes = tree["nodes"].as_array().cloned().unwrap_or_default();
+        nodes
+            .iter()
+            .filter(|node| node["ignored"] != true)
+            .map(|node| (text(node, "role"), text(node, "name")))
+            .collect()
+    }
+
+    /// Exceptions, errors and warnings since the page was opened.
+    #[must_use]
+    pub fn complaints(&self) -> Vec<String> {
+        let is_one = |message: &&Value| match message["method"].as_str() {
+            Some("Runtime.exceptionThrown" | "Log.entryAdded") => true,
+            Some("Runtime.consoleAPICalled") => {
+                matches!(message["params"]["type"].as_str(), Some("error" | "warning" | "assert"))
+            }
+            _ => false,
+        };
+        self.told.iter().filter(is_one).map(Value::to_string).collect()
+    }
+
+    /// What the page asked for since it was opened.
+    #[must_use]
+    pub fn requests(&self) -> Vec<String> {
+        let requests = self.told.iter().filter(|message| message["method"] == "Network.requestWillBeSent");
+        requests
+            .filter_map(|message| message["params"]["request"]["url"].as_str().map(String::from))
+            .collect()
+    }
+}
+
+fn is_loaded(message: &Value) -> bool {
+    message["method"] == "Page.loadEventFired"
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn program() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let found = PROGRAMS.iter().flat_map(|name| places.iter().map(move |place| place.join(name)));
+    found
+        .into_iter()
+        .find(|file| file.is_file())
+        .unwrap_or_else(|| panic!("none of {PROGRAMS:?} is there; `cargo xtask test` installs one"))
+}
