@@ -149,6 +149,10 @@
     tip.style.left = `${Math.max(4, Math.min(x + 12, innerWidth - width - 8))}px`;
     tip.style.top = `${y + 14 + height > innerHeight ? Math.max(4, y - height - 10) : y + 14}px`;
   }
+  function tellOf(mark) {
+    const box = mark.getBoundingClientRect();
+    tell(mark.getAttribute("aria-label"), box.left + Math.min(box.width / 2, 200), box.bottom - 8);
+  }
   function hush() {
     tip.hidden = true;
   }
@@ -190,10 +194,7 @@
       event.preventDefault();
       go(next);
     });
-    place.addEventListener("focusin", ({ target }) => {
-      const box = target.getBoundingClientRect();
-      tell(target.getAttribute("aria-label"), box.left + Math.min(box.width / 2, 200), box.bottom - 8);
-    });
+    place.addEventListener("focusin", ({ target }) => tellOf(target));
     place.addEventListener("focusout", hush);
     place.addEventListener("pointermove", ({ target, clientX, clientY }) => {
       if (target.classList.contains("mark-item")) tell(target.getAttribute("aria-label"), clientX, clientY);
@@ -282,7 +283,9 @@
     cancelAnimationFrame(resized);
     resized = requestAnimationFrame(() => charts.filter((chart) => Math.max(480, chart.place.clientWidth) !== chart.width).forEach(draw));
   });
-  addEventListener("scroll", hush, { passive: true });
+  // A mark that gets the focus may be scrolled to: what is said of it goes with it.
+  const focused = () => document.activeElement?.classList.contains("mark-item");
+  addEventListener("scroll", () => (focused() && !tip.hidden ? tellOf(document.activeElement) : hush()), { passive: true });
 
   // --- colours
 
