@@ -66,6 +66,17 @@ fn memory_of_all_kinds_comes_back_from_the_arena_and_from_files_again_and_again(
 }
 
 #[test]
+fn memory_that_fills_huge_pages_comes_back_right_whatever_the_kernel_made_of_it() {
+    let mut tree = Tree::with(2, &Shape { mib: 40, ..Shape::default() });
+    let store = Store::open(&tree.dir.path().join("store")).unwrap();
+    let arena = Arena::new(96 << 20).unwrap();
+    for epoch in 0..4 {
+        let snapshot = take(&tree, &store, epoch, &arena);
+        bring_back(&mut tree, &snapshot, (epoch % 2 == 0).then_some(&arena));
+    }
+}
+
+#[test]
 fn a_snapshot_is_restored_again_and_again_as_it_was() {
     let mut tree = Tree::with(1, &Shape { shapes: true, ..Shape::default() });
     let store = Store::open(&tree.dir.path().join("store")).unwrap();

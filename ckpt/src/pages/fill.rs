@@ -4,6 +4,7 @@
 //! userfaultfd (docs/decisions/0001): that takes two thirds of the time for each page, but it has the restored
 //! processes wait on whoever serves them, and CRIU's own restorer with them.
 
+use super::huge::Huge;
 use super::index::{self, Chunk, INDEX, PAGES, Unusable};
 use super::memory::{Memory, Piece};
 use crate::processes;
@@ -12,12 +13,15 @@ use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 const THREADS_MAX: usize = 4;
+/// Chunks that a thread takes at a time, if there are so many: huge pages are asked for in few calls then.
+const GROUP: u64 = 64;
 
 /// Why the pages were not all given back.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +81,18 @@ impl Source<'_> {
         }
     }
 
+    /// Whose pages are in these chunks: process, address, how many.
+    fn pages(&self, chunks: Range<u64>) -> Vec<(u32, u64, u64)> {
+        match self {
+            Source::Memory(memory) => memory.pages(chunks),
+            Source::File { chunks: all, .. } => {
+                let pieces =
+                    all[chunks.start as usize..chunks.end as usize].iter().flat_map(|chunk| &chunk.pieces);
+                pieces.map(|(process, address, pages)| (*process, *address, u64::from(*pages))).collect()
+            }
+        }
+    }
+
     /// Gives a chunk to its processes.
     fn give(
         &self,
@@ -106,20 +122,29 @@ impl Source<'_> {
     pub(crate) fn fill(&self, pids: &[Pid], deadline: Instant) -> Result<(), FillError> {
         let inside = |pid: Pid| Some((*processes::ids_in_namespaces(pid).last()? as u32, pid));
         let to: BTreeMap<u32, Pid> = pids.iter().filter_map(|pid| inside(*pid)).collect();
+        let huge = Huge::of(self.pages(0..self.chunks()).into_iter());
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let group = self.chunks().div_ceil(threads as u64).clamp(1, GROUP);
         let (next, failed) = (AtomicU64::new(0), AtomicBool::new(false));
-        let work = || {
+        let give = |chunks: Range<u64>| {
             let mut scratch = [Vec::new(), Vec::new()];
+            huge.make(self.pages(chunks.clone()).into_iter(), &to);
+            chunks.into_iter().try_for_each(|number| match Instant::now() < deadline {
+                _ if failed.load(Ordering::Relaxed) => Ok(()),
+                true => self.give(number, &to, &mut scratch),
+                false => Err(FillError::TimedOut),
+            })
+        };
+        let work = || {
             loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= self.chunks() || failed.load(Ordering::Relaxed) {
+                let first = next.fetch_add(group, Ordering::Relaxed);
+                if first >= self.chunks() || failed.load(Ordering::Relaxed) {
                     return Ok(());
                 }
-                let in_time = if Instant::now() < deadline { Ok(()) } else { Err(FillError::TimedOut) };
-                let given = in_time.and_then(|()| self.give(number, &to, &mut scratch));
+                let given = give(first..self.chunks().min(first + group));
                 given.inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
             }
         };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
             let mut results =

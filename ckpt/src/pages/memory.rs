@@ -4,6 +4,7 @@ use super::raw::{CHUNK, CHUNK_PAGES, Raw};
 use super::split::Stretch;
 use super::wire::PAGE;
 use std::io;
+use std::ops::Range;
 
 static ZEROS: [u8; PAGE] = [0; PAGE];
 
@@ -52,6 +53,18 @@ impl Memory {
 
     pub(super) fn chunks(&self) -> u64 {
         self.raw.length().div_ceil(CHUNK as u64)
+    }
+
+    /// What is deferred in these chunks, zero or not: process, address, how many pages.
+    pub(super) fn pages(&self, chunks: Range<u64>) -> Vec<(u32, u64, u64)> {
+        let (begin, end) = (chunks.start * CHUNK as u64, chunks.end * CHUNK as u64);
+        let first = self.deferred.partition_point(|stretch| end_of(stretch) <= begin);
+        let inside = self.deferred[first..].iter().take_while(|stretch| stretch.offset < end);
+        let part = |stretch: &Stretch| {
+            let (from, to) = (stretch.offset.max(begin), end_of(stretch).min(end));
+            (stretch.process, stretch.address + (from - stretch.offset), (to - from) / PAGE as u64)
+        };
+        inside.map(part).collect()
     }
 
     /// The bytes of a chunk, and which of them are worth keeping: those that are deferred and not zero.
@@ -117,6 +130,10 @@ mod tests {
         let pieces = |number| memory.chunk(number, &mut Vec::new()).unwrap().1;
         let piece = |process, address, pages, at: usize| Piece { process, address, pages, at: at * PAGE };
         assert_eq!(memory.chunks(), 2);
+        let (whole, part) = ((1, 0x10000, 4), |address, pages| (2, address, pages));
+        assert_eq!(memory.pages(0..1), [whole, part(0x50000, 1)]);
+        assert_eq!(memory.pages(1..2), [part(0x51000, 2)]);
+        assert_eq!(memory.pages(0..2), [whole, part(0x50000, 3)]);
         let last = CHUNK / PAGE - 1;
         assert_eq!(pieces(0), [piece(1, 0x10000, 1, 1), piece(1, 0x12000, 2, 3), piece(2, 0x50000, 1, last)]);
         assert_eq!(pieces(1), [piece(2, 0x51000, 2, 0)]);

@@ -12,6 +12,7 @@
 mod arena;
 mod borrowed;
 mod fill;
+mod huge;
 mod index;
 mod memory;
 mod raw;
