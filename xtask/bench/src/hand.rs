@@ -17,13 +17,19 @@ use crate::{
 
 /// Where the daemons have their snapshots as well.
 pub(crate) const STORE: &str = "/var/tmp";
-const OPTIONS: [&str; 3] = ["--manage-cgroups=ignore", "--network-lock", "nftables"];
+const OPTIONS: [&str; 1] = ["--manage-cgroups=ignore"];
+/// The one of the two that lock something that needs no further program.
+pub(crate) const LOCK: &str = "nftables";
+/// For trees without connections.
+pub(crate) const NO_LOCK: &str = "skip";
 
 /// One rank under its PID 1, running or dumped.
 pub(crate) struct Tree {
     criu: PathBuf,
     dir: TempDir,
     part: Part,
+    /// How the network is locked.
+    pub(crate) lock: &'static str,
     /// The images, while it is dumped.
     images: Option<TempDir>,
 }
@@ -43,7 +49,8 @@ impl Tree {
             cgroup_procs: vec![],
         };
         let (segment, spec) = plan.prepare()?;
-        let tree = Self { criu, part: Part::new(bare::start(&spec)?, segment), dir, images: None };
+        let tree =
+            Self { criu, part: Part::new(bare::start(&spec)?, segment), lock: LOCK, dir, images: None };
         stage::until_said(tree.dir.path(), words)?;
         Ok(tree)
     }
@@ -81,7 +88,14 @@ impl Tree {
     fn criu(&self, act: &str, images: &TempDir, arguments: &[&str]) -> Result<()> {
         let mut command = Command::new(&self.criu);
         command.arg(act).args(arguments).args(OPTIONS).arg("--images-dir").arg(images.path());
-        command.args(["--log-file", &format!("{act}.log"), "--timeout", &PATIENCE.as_secs().to_string()]);
+        command.args([
+            "--network-lock",
+            self.lock,
+            "--log-file",
+            &format!("{act}.log"),
+            "--timeout",
+            &PATIENCE.as_secs().to_string(),
+        ]);
         let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let status = quiet.status().context("failed to start criu")?;
         if !status.success() {

@@ -59,6 +59,9 @@ struct Round {
     stored: u64,
 }
 
+/// Of a tree that was never restored before; of one that was, brought back from memory and from a file; copying alone.
+type OfOurs = (Round, Round, Round, f64);
+
 impl Round {
     fn took(&self) -> f64 {
         self.dump + self.restore
@@ -83,6 +86,13 @@ fn speed(rounds: u32, arena: &Arena) -> Result<Vec<Figure>> {
     let command = ["python3", "-c", HOLD, "random", &size];
     let mut ours = Tree::start(&command, arena)?;
     let mut theirs = hand::Tree::start(&command, HELD)?;
+    // What it started with are small pages; those that come back are huge ones.
+    ours.round(false)?;
+    let first_round = || {
+        let mut tree = Tree::start(&command, arena)?;
+        warm_memory()?;
+        tree.round(false)
+    };
     let by_hand = |tree: &mut hand::Tree| {
         let began = Instant::now();
         tree.dump()?;
@@ -98,41 +108,61 @@ fn speed(rounds: u32, arena: &Arena) -> Result<Vec<Figure>> {
                 warm_memory()?;
                 ours.round(from_file)
             };
-            Ok((of_ours(false)?, of_ours(true)?, copy_limit(ours.rank())?))
+            Ok((first_round()?, of_ours(false)?, of_ours(true)?, copy_limit(ours.rank())?))
         },
         || {
-            warm_memory()?;
-            by_hand(&mut theirs)
+            let mut locking = |lock| {
+                warm_memory()?;
+                theirs.lock = lock;
+                by_hand(&mut theirs)
+            };
+            Ok((locking(hand::LOCK)?, locking(hand::NO_LOCK)?))
         },
     )?;
+    theirs.lock = hand::LOCK;
     thread::sleep(COLD_AFTER);
     let cold = ours.round(false)?.took();
     thread::sleep(COLD_AFTER);
     let cold_by_hand = by_hand(&mut theirs)?;
-    let pairs = |ours: fn(&Round, &Round) -> f64| {
+    let part = |part: fn(&OfOurs) -> f64| median(both.iter().map(|(ours, _)| part(ours)));
+    let pairs = |ours: fn(&OfOurs) -> f64| {
         Pairs::new(
-            both.iter().map(|((memory, file, _), _)| ours(memory, file)).collect(),
-            both.iter().map(|(_, by_hand)| *by_hand).collect(),
+            both.iter().map(|(of_ours, _)| ours(of_ours)).collect(),
+            both.iter().map(|(_, (by_hand, _))| *by_hand).collect(),
         )
     };
-    let part = |part: fn(&(Round, Round, f64)) -> f64| median(both.iter().map(|(ours, _)| part(ours)));
-    let (memory, file) = (pairs(|memory, _| memory.took()), pairs(|_, file| file.took()));
+    let first = pairs(|(first, ..)| first.took());
+    let memory = pairs(|(_, memory, ..)| memory.took());
+    let file = pairs(|(_, _, file, _)| file.took());
+    let unlocked = Pairs::new(
+        both.iter().map(|((_, memory, ..), _)| memory.took()).collect(),
+        both.iter().map(|(_, (_, unlocked))| *unlocked).collect(),
+    );
     let limits = Pairs::new(
-        both.iter().map(|((_, _, limit), _)| *limit).collect(),
-        both.iter().map(|((memory, _, _), _)| memory.took()).collect(),
+        both.iter().map(|((.., limit), _)| *limit).collect(),
+        both.iter().map(|((_, memory, ..), _)| memory.took()).collect(),
     );
     let parts = format!(
-        "dump {:.2} s, restore {:.2} s, of a file {:.2} s; sealed in {:.2} s",
-        part(|(memory, _, _)| memory.dump),
-        part(|(memory, _, _)| memory.restore),
-        part(|(_, file, _)| file.restore),
-        part(|(memory, _, _)| memory.seal),
+        "dump {:.2} s, restore {:.2} s; sealed in {:.2} s",
+        part(|(_, memory, ..)| memory.dump),
+        part(|(_, memory, ..)| memory.restore),
+        part(|(_, memory, ..)| memory.seal),
     );
+    let first_parts = format!(
+        "dump {:.2} s, restore {:.2} s",
+        part(|(first, ..)| first.dump),
+        part(|(first, ..)| first.restore)
+    );
+    let file_parts = format!("restore {:.2} s", part(|(_, _, file, _)| file.restore));
     Ok(vec![
         Figure::bounded("dump + restore of 1 GiB, by criu by hand", memory.ratio(), "x", Bound::AtMost(0.5))
             .of(format!("{}; {parts}", memory.detail("coswitch", "by hand", 1.0, "s"))),
+        Figure::plain("the same, by criu by hand without a network lock", unlocked.ratio(), "x")
+            .of(unlocked.detail("coswitch", "by hand", 1.0, "s")),
+        Figure::plain("the same, of a tree that was never restored before", first.ratio(), "x")
+            .of(format!("{}; {first_parts}", first.detail("coswitch", "by hand", 1.0, "s"))),
         Figure::plain("the same, restored from a file in the page cache", file.ratio(), "x")
-            .of(file.detail("coswitch", "by hand", 1.0, "s")),
+            .of(format!("{}; {file_parts}", file.detail("coswitch", "by hand", 1.0, "s"))),
         Figure::bounded("copy limit, by dump + restore of 1 GiB", limits.ratio(), "x", Bound::AtLeast(0.5))
             .of(limits.detail("limit", "coswitch", 1.0, "s")),
         Figure::plain("dump + restore of 1 GiB on cold memory, by criu by hand", cold / cold_by_hand, "x")
