@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Shape, Tree, arena, criu};
+use common::{Shape, SmallStore, Tree, arena, criu};
 use coswitch_ckpt::store::Tier;
 use coswitch_ckpt::{
     BringBackError, Damage, Manifest, Origin, OutputFile, Snapshot, SnapshotError, Store, StoreError,
@@ -225,6 +225,14 @@ fn what_does_not_fit_the_first_tier_goes_to_the_next_and_is_found_there() {
     assert!(matches!(again, Err(StoreError::Snapshot(SnapshotError::Exists { .. }))), "{again:?}");
     assert_eq!(store.list().unwrap().iter().map(|entry| entry.epoch).collect::<Vec<_>>(), [2, 1]);
 
+    // One that is damaged in a tier is passed over for the one before it in another.
+    let image = second.path().join("job/epoch-2/images/core-1.img");
+    flip(&image, 700);
+    let (found, passed_over) = store.latest_intact("job").unwrap();
+    assert_eq!((found.unwrap().manifest().identity.epoch, passed_over.len()), (1, 1));
+    flip(&image, 700);
+    store.verify("job", 2).unwrap();
+
     // A half-written one in a tier is not left beside the next attempt in another.
     std::mem::forget(store.begin_with("job", 3, SystemTime::now(), 20_000).unwrap());
     drop(store.begin_with("job", 3, SystemTime::now(), 0).unwrap());
@@ -253,6 +261,18 @@ fn two_that_leave_together_are_not_promised_the_same_room() {
     drop(b);
     assert!(begin("c").unwrap().images_dir().starts_with(first.path()));
     store.has_room(10_000).unwrap();
+}
+
+#[test]
+fn a_disk_that_is_full_has_no_room_whatever_it_may_hold() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = SmallStore::mount(dir.path().join("small"), "1m");
+    let tier = |root: PathBuf| Tier { root, bytes_max: Some(1 << 30) };
+    let store = Store::with_tiers(vec![tier(small.0.clone()), tier(dir.path().join("large"))]).unwrap();
+    for (needed, root) in [(500_000, "small"), (2_000_000, "large")] {
+        let writer = store.begin_with("job", 1, SystemTime::now(), needed).unwrap();
+        assert!(writer.images_dir().starts_with(dir.path().join(root)));
+    }
 }
 
 /// Takes a snapshot; the tree goes on from it and needs it no longer.

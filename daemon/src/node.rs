@@ -20,6 +20,8 @@ use crate::{
 
 /// Every file in `/dev/shm` of every daemon on this machine lies in a directory that begins so, and every snapshot.
 const SHM_PREFIX: &str = "coswitch-";
+/// What CRIU's images, the index of pages and the segment may take in the store besides what the ranks hold.
+pub const ADMITTED_BESIDES: Bytes = Bytes::mib(16);
 /// In there: where the node's snapshots lie.
 const NOTE: &str = "store.json";
 const SHM: &str = "/dev/shm";

@@ -111,7 +111,7 @@ const CASES: &[Case] = cases![
     "a tier twice": "memory: 1GiB" => "memory: 1GiB\n  store:\n    - {directory: ., size: 9GiB}\n    - directory: ./.", line 6, "cluster.store[1].directory", ["of cluster.store[0] as well"];
     "a tier for nothing": "memory: 1GiB" => "memory: 1GiB\n  store: [{directory: ., size: 0B}]", line 4, "cluster.store[0].size", ["may hold nothing"];
     "an unknown word for a tier": "memory: 1GiB" => "memory: 1GiB\n  store: [{directory: ., sise: 9GiB}]", line 4, "cluster.store[0].sise", ["did you mean `size`?"];
-    "tiers that are too small for a job": "memory: 1GiB" => "memory: 1GiB\n  store: [{directory: ., size: 200MiB}]", line 4, "cluster.store", ["no directory takes `cg-", "which needs 300MiB", "takes 200MiB"];
+    "tiers that are too small for a job": "memory: 1GiB" => "memory: 1GiB\n  store: [{directory: ., size: 310MiB}]", line 4, "cluster.store", ["no directory takes `cg-", "which needs 316MiB", "takes 310MiB"];
     // What one field says against another, and against the machine.
     "a job larger than a node": "memory: 300MiB" => "memory: 1.5GiB", line 12, "jobs[0].memory", ["larger than a node", "1.5GiB", "1GiB", "raise `cluster.memory`"];
     "a job larger than a node by its ranks": "ranks: 4" => "ranks: 400", line 17, "jobs[1].memory", ["200 rank(s) of 20MiB"];

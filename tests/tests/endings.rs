@@ -59,7 +59,7 @@ fn kill_one(master: &Master, name: &str) {
     kill(Pid::from_raw(victim.cast_signed()), Signal::SIGKILL).expect("it runs");
 }
 
-/// Two jobs that hold more than they say, and more than the store takes of a node.
+/// Two jobs that soon hold more than they say, and more than the store takes of a node.
 const NOWHERE_TO_GO: &str = r#"
 cluster: {nodes: 2, memory: 192MiB, store: [{directory: "{store}", size: 40MiB}]}
 scheduler: {policy: gang, quantum: 200ms, switching: sequential, residency: none}
@@ -67,12 +67,12 @@ jobs:
   - name: heat
     command: ["{bin}/heat", --memory, 72MiB, --steps, "250"]
     ranks: 2
-    memory: 40MiB
+    memory: 24MiB
     count: 2
 "#;
 
 #[test]
-fn jobs_that_find_no_room_in_the_store_run_to_their_ends_one_after_the_other() {
+fn jobs_that_find_no_room_in_the_store_run_on_to_their_ends() {
     let ended = Master::run(NOWHERE_TO_GO).end(RUN_LIMIT, Duration::ZERO);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let refused = ended.events.iter().filter(|event| {
@@ -81,8 +81,6 @@ fn jobs_that_find_no_room_in_the_store_run_to_their_ends_one_after_the_other() {
     assert!(refused.count() > 3, "three failures of its own would have ended it: {ended:?}");
     let said = |event: &RunEvent| matches!(&event.kind, Event::Warning { text } if text.contains("the store is full"));
     assert!(ended.events.iter().any(said), "{ended:?}");
-    let parked = |kind: &Event| matches!(kind, Event::SwitchEnded { bytes_out, .. } if bytes_out.0 > 0);
-    assert!(!ended.events.iter().any(|event| parked(&event.kind)), "{ended:?}");
 }
 
 #[test]

@@ -19,6 +19,7 @@ use tokio::time::interval;
 use super::{Failure, Ice, Node, Note, Part, State, blocking, launch, stall::Stall};
 use crate::{
     children::Child,
+    node::ADMITTED_BESIDES,
     plane::Command,
     protocol::{AppEvent, LaunchRequest, Step},
 };
@@ -177,7 +178,8 @@ impl Dump {
     /// Images, segment and channel states; the writer is what still has to be sealed.
     fn carry_out(self) -> Result<(SnapshotWriter, DumpReport), Failure> {
         let (store, job) = (&self.node.store, self.job.to_string());
-        let begun = store.begin_with(&job, self.epoch.0, SystemTime::now(), self.held.0);
+        let needed = self.held.saturating_add(ADMITTED_BESIDES).0;
+        let begun = store.begin_with(&job, self.epoch.0, SystemTime::now(), needed);
         let mut writer = begun.map_err(|error| match error {
             StoreError::Full { .. } => Failure::no_room(error),
             error => Failure::alive(error),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use coswitch_daemon::node::Tier;
+use coswitch_daemon::node::{ADMITTED_BESIDES, Tier};
 use coswitch_policies::{Bytes, Policy};
 use serde_yaml::Spanned;
 
@@ -85,13 +85,13 @@ impl Reader {
             && !matches!(set.scheduler.policy, Policy::Batch | Policy::Cosched);
         let sizes = set.cluster.store.iter().map(|tier| tier.bytes_max.unwrap_or(u64::MAX));
         let (Some(most), true) = (sizes.max(), is_parked) else { return };
-        let part = |job: &Job| job.memory.0.saturating_mul(job.ranks.div_ceil(set.cluster.nodes).into());
-        let Some(largest) = set.jobs.iter().max_by_key(|job| part(job)) else { return };
-        if part(largest) > most {
+        let held = |job: &Job| job.memory.0.saturating_mul(job.ranks.div_ceil(set.cluster.nodes).into());
+        let Some(largest) = set.jobs.iter().max_by_key(|job| held(job)) else { return };
+        let needed = Bytes(held(largest)).saturating_add(ADMITTED_BESIDES);
+        if needed.0 > most {
             let message = format!(
-                "no directory takes `{}`, which needs {} on a node; the largest takes {}",
+                "no directory takes `{}`, which needs {needed} on a node; the largest takes {}",
                 largest.name,
-                Bytes(part(largest)),
                 Bytes(most)
             );
             let problem = Problem::new(FIELD, span_at(&store.referenced), message);
