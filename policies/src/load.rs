@@ -6,7 +6,10 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
 };
+
+use smallvec::SmallVec;
 
 use crate::{
     Bytes, Cluster, JobId, JobSpec, Limits, MemoryRule, Misfit, NodeId, Placement,
@@ -14,16 +17,52 @@ use crate::{
     placement::{Room, Shape, ranks_that_fit, spread},
 };
 
-/// One cell.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// One cell. The nodes of a job lie anywhere, so that looking at one costs as much as all else: it is one place in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Cell {
-    jobs: Vec<JobId>,
-    /// Wider than [`Bytes`], so that what was added can be taken off again where declared memory is not looked at.
-    used: u128,
+    jobs: SmallVec<[JobId; 5]>,
+    /// Wider than [`Bytes`] and below zero where declared memory is not looked at, so that what was taken can be given back.
+    left: i128,
 }
 
-/// A node by how empty it is: fewest jobs first, then most memory left, then its number.
-type Place = (u32, Reverse<Bytes>, u32);
+impl Cell {
+    fn count(&self) -> u32 {
+        wide(self.jobs.len())
+    }
+
+    fn free(&self) -> Bytes {
+        Bytes(u64::try_from(self.left.max(0)).expect("no more is left than there is"))
+    }
+
+    fn place(&self, node: NodeId) -> Place {
+        Place::new(self.count(), self.free(), node.0)
+    }
+}
+
+/// A node by how empty it is: fewest jobs first, then most memory left, then its number. In one word, for there are as many as nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place(u128);
+
+impl Place {
+    const fn new(jobs: u32, free: Bytes, node: u32) -> Self {
+        Self((jobs as u128) << 96 | (!free.0 as u128) << 32 | node as u128)
+    }
+
+    /// All nodes with so many jobs and at least so much memory left.
+    const fn class(jobs: u32, least: Bytes) -> RangeInclusive<Self> {
+        Self::new(jobs, Bytes(u64::MAX), 0)..=Self::new(jobs, least, u32::MAX)
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "the part is taken")]
+    const fn free(self) -> Bytes {
+        Bytes(!((self.0 >> 32) as u64))
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "the part is taken")]
+    const fn node(self) -> NodeId {
+        NodeId(self.0 as u32)
+    }
+}
 
 /// A job among those of its shape: the memory of a rank, its ranks, its number.
 type Alike = (Reverse<Bytes>, Reverse<u32>, JobId);
@@ -32,8 +71,6 @@ type Alike = (Reverse<Bytes>, Reverse<u32>, JobId);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     cells: Vec<Cell>,
-    /// What is left of each node: looked at far more often than all else.
-    free: Vec<Bytes>,
     emptiest: BTreeSet<Place>,
     /// How many nodes hold so many jobs; none that is 0.
     by_jobs: BTreeMap<u32, u32>,
@@ -54,12 +91,11 @@ pub(crate) type Rank = (Reverse<Size>, JobId);
 impl Load {
     /// A row without jobs.
     pub(crate) fn empty(cluster: &Cluster) -> Self {
-        let cells = vec![Cell::default(); cluster.len()];
-        let emptiest = cluster.nodes().map(|(node, capacity)| (0, Reverse(capacity), node.0)).collect();
+        let cell = |(_, capacity): (_, Bytes)| Cell { jobs: SmallVec::new(), left: capacity.0.into() };
+        let emptiest = cluster.nodes().map(|(node, capacity)| Place::new(0, capacity, node.0)).collect();
         let nodes = u32::try_from(cluster.len()).unwrap_or(u32::MAX);
         Self {
-            cells,
-            free: cluster.nodes().map(|(_, capacity)| capacity).collect(),
+            cells: cluster.nodes().map(cell).collect(),
             emptiest,
             by_jobs: BTreeMap::from([(0, nodes)]),
             by_size: BTreeSet::new(),
@@ -69,25 +105,25 @@ impl Load {
     }
 
     /// A job of this size entered the row.
-    pub(crate) fn add(&mut self, cluster: &Cluster, seat: &Seat, size: Size) {
+    pub(crate) fn add(&mut self, seat: &Seat, size: Size) {
         self.by_size.insert((Reverse(size), seat.spec.id));
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 + memory, self.taken.1 + cells);
-        self.change(cluster, seat, |cell, memory| {
+        self.change(seat, |cell, memory| {
             cell.jobs.push(seat.spec.id);
-            cell.used += memory;
+            cell.left -= memory;
         });
     }
 
     /// A job of this size left the row.
-    pub(crate) fn remove(&mut self, cluster: &Cluster, seat: &Seat, size: Size) {
+    pub(crate) fn remove(&mut self, seat: &Seat, size: Size) {
         self.by_size.remove(&(Reverse(size), seat.spec.id));
         self.set_fresh(seat, size, false);
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 - memory, self.taken.1 - cells);
-        self.change(cluster, seat, |cell, memory| {
+        self.change(seat, |cell, memory| {
             cell.jobs.retain(|job| *job != seat.spec.id);
-            cell.used -= memory;
+            cell.left += memory;
         });
     }
 
@@ -139,8 +175,8 @@ impl Load {
     pub(crate) fn most_free(&self, limits: Limits, nodes: usize, least: Bytes) -> Vec<Bytes> {
         let mut all = Vec::new();
         for jobs in self.open_classes(limits) {
-            let class = (jobs, Reverse(Bytes(u64::MAX)), 0)..=(jobs, Reverse(least), u32::MAX);
-            all.extend(self.emptiest.range(class).take(nodes).map(|(_, Reverse(free), _)| *free));
+            let class = self.emptiest.range(Place::class(jobs, least));
+            all.extend(class.take(nodes).map(|place| place.free()));
         }
         all.sort_unstable_by_key(|free| Reverse(*free));
         all.truncate(nodes);
@@ -162,17 +198,15 @@ impl Load {
         self.taken
     }
 
-    fn change(&mut self, cluster: &Cluster, seat: &Seat, change: impl Fn(&mut Cell, u128)) {
+    fn change(&mut self, seat: &Seat, change: impl Fn(&mut Cell, i128)) {
         for block in seat.placement.blocks() {
             let node = block.node;
             let cell = &mut self.cells[node.0 as usize];
-            let (before, place_before) = (count(cell), place(cluster, node, cell));
-            change(cell, u128::from(seat.spec.memory_of(block.ranks).0));
-            let after = count(cell);
+            let (before, place_before) = (cell.count(), cell.place(node));
+            change(cell, i128::from(seat.spec.memory_of(block.ranks).0));
+            let after = cell.count();
             self.emptiest.remove(&place_before);
-            let place = place(cluster, node, cell);
-            self.free[node.0 as usize] = place.1.0;
-            self.emptiest.insert(place);
+            self.emptiest.insert(cell.place(node));
             let nodes = self.by_jobs.get_mut(&before).expect("this node was counted");
             *nodes -= 1;
             if *nodes == 0 {
@@ -184,22 +218,21 @@ impl Load {
 
     /// The cell of `node` as a job that looks for a place sees it.
     pub(crate) fn room(&self, limits: Limits, node: NodeId) -> Room {
-        let jobs = count(&self.cells[node.0 as usize]);
-        let open = limits.max_per_cell.is_none_or(|max| jobs < max);
-        Room { open, jobs, free: self.free[node.0 as usize] }
+        let cell = &self.cells[node.0 as usize];
+        let open = limits.max_per_cell.is_none_or(|max| cell.count() < max);
+        Room { open, jobs: cell.count(), free: cell.free() }
     }
 
     /// Spreads `job` over the emptiest nodes that hold one of its ranks.
     pub(crate) fn plan(&self, limits: Limits, job: &JobSpec, shape: Shape) -> Option<Placement> {
         let mut nodes = Vec::with_capacity(shape.width as usize);
         for jobs in self.open_classes(limits) {
-            let class = (jobs, Reverse(Bytes(u64::MAX)), 0)..=(jobs, Reverse(Bytes(0)), u32::MAX);
-            for (_, Reverse(free), node) in self.emptiest.range(class) {
-                let ranks = ranks_that_fit(job, *free, limits.memory);
+            for place in self.emptiest.range(Place::class(jobs, Bytes(0))) {
+                let ranks = ranks_that_fit(job, place.free(), limits.memory);
                 if ranks == 0 {
                     break;
                 }
-                nodes.push((NodeId(*node), ranks));
+                nodes.push((place.node(), ranks));
                 if nodes.len() == shape.width as usize {
                     return spread(job, shape, nodes);
                 }
@@ -221,10 +254,9 @@ impl Load {
 
     /// Of the nodes with so many jobs the one with the least memory left, the first of equals.
     fn fullest(&self, jobs: u32) -> Option<(Bytes, NodeId)> {
-        let all = (jobs, Reverse(Bytes(u64::MAX)), 0)..=(jobs, Reverse(Bytes(0)), u32::MAX);
-        let (_, least, _) = self.emptiest.range(all).next_back()?;
-        let (_, Reverse(free), node) = self.emptiest.range((jobs, *least, 0)..).next()?;
-        Some((*free, NodeId(*node)))
+        let least = self.emptiest.range(Place::class(jobs, Bytes(0))).next_back()?.free();
+        let first = self.emptiest.range(Place::new(jobs, least, 0)..).next()?;
+        Some((least, first.node()))
     }
 
     /// The numbers of jobs of cells that take one more, rising.
@@ -237,8 +269,9 @@ impl Load {
     pub(crate) fn holds_in_place(&self, limits: Limits, seat: &Seat) -> bool {
         let ignored = limits.memory == MemoryRule::Ignored;
         seat.placement.blocks().iter().all(|block| {
-            let fits = ignored || seat.spec.memory_of(block.ranks) <= self.free[block.node.0 as usize];
-            fits && limits.max_per_cell.is_none_or(|max| count(&self.cells[block.node.0 as usize]) < max)
+            let cell = &self.cells[block.node.0 as usize];
+            let fits = ignored || seat.spec.memory_of(block.ranks) <= cell.free();
+            fits && limits.max_per_cell.is_none_or(|max| cell.count() < max)
         })
     }
 }
@@ -249,21 +282,8 @@ fn wants(seat: &Seat) -> (u128, u64) {
     (memory.sum(), seat.placement.blocks().len() as u64)
 }
 
-fn count(cell: &Cell) -> u32 {
-    wide(cell.jobs.len())
-}
-
 fn wide(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
-}
-
-fn place(cluster: &Cluster, node: NodeId, cell: &Cell) -> Place {
-    (count(cell), Reverse(free(cluster, node, cell)), node.0)
-}
-
-fn free(cluster: &Cluster, node: NodeId, cell: &Cell) -> Bytes {
-    let left = u128::from(cluster.capacity(node).0).saturating_sub(cell.used);
-    Bytes(u64::try_from(left).expect("no more is left than there is"))
 }
 
 #[cfg(test)]
@@ -302,7 +322,7 @@ mod tests {
                 if let Some(placement) = placement {
                     let seat = Seat { spec, placement };
                     prop_assert!(load.holds_in_place(limits, &seat));
-                    load.add(&cluster, &seat, (mib, 0));
+                    load.add(&seat, (mib, 0));
                     seats.push(seat);
                 } else {
                     let open = u32::try_from(rooms.iter().filter(|room| room.open).count()).unwrap();
@@ -316,10 +336,10 @@ mod tests {
                 }
                 if leaves && !seats.is_empty() {
                     let seat = seats.remove(seats.len() / 2);
-                    load.remove(&cluster, &seat, (seat.spec.memory_per_rank.0 >> 20, 0));
+                    load.remove(&seat, (seat.spec.memory_per_rank.0 >> 20, 0));
                 }
             }
-            seats.iter().for_each(|seat| load.remove(&cluster, seat, (seat.spec.memory_per_rank.0 >> 20, 0)));
+            seats.iter().for_each(|seat| load.remove(seat, (seat.spec.memory_per_rank.0 >> 20, 0)));
             prop_assert_eq!(load, Load::empty(&cluster));
         }
     }

@@ -66,7 +66,7 @@ impl Matrix {
             let mut load = Load::empty(&matrix.cluster);
             for seat in row.seats.values() {
                 let size = matrix.size_of(&seat.spec);
-                load.add(&matrix.cluster, seat, size);
+                load.add(seat, size);
                 load.set_fresh(seat, size, true);
             }
             matrix.loads.insert(row.slot, load);
@@ -204,7 +204,7 @@ impl Matrix {
         let size = self.size_of(&seat.spec);
         let row = &mut self.rows[index];
         let load = self.loads.get_mut(&row.slot).expect("each row has a load");
-        load.add(&self.cluster, &seat, size);
+        load.add(&seat, size);
         load.set_fresh(&seat, size, !self.rooted.contains(&seat.spec.id));
         self.homes.insert(seat.spec.id, row.slot);
         row.seats.insert(seat.spec.id, seat);
@@ -217,7 +217,7 @@ impl Matrix {
         let row = self.rows.iter_mut().find(|row| row.slot == slot)?;
         let seat = row.seats.remove(&job)?;
         let size = self.size_of(&seat.spec);
-        self.loads.get_mut(&slot).expect("each row has a load").remove(&self.cluster, &seat, size);
+        self.loads.get_mut(&slot).expect("each row has a load").remove(&seat, size);
         Some(seat)
     }
 

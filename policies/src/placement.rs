@@ -5,7 +5,7 @@
 //! ranks one of them may get. *Which* nodes is found per row, the emptiest first. A gang is therefore never squeezed on to
 //! fewer nodes because a row happens to be half full.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -22,11 +22,23 @@ pub struct Block {
     pub ranks: u32,
 }
 
-/// Where each rank of one job runs. Blocks are in the order of both ranks and nodes, and leave no gap.
+/// Where each rank of one job runs. Blocks are in the order of both ranks and nodes, and leave no gap. A copy is cheap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(from = "Vec<Block>", into = "Vec<Block>")]
 pub struct Placement {
-    blocks: Vec<Block>,
+    blocks: Arc<[Block]>,
+}
+
+impl From<Vec<Block>> for Placement {
+    fn from(blocks: Vec<Block>) -> Self {
+        Self { blocks: blocks.into() }
+    }
+}
+
+impl From<Placement> for Vec<Block> {
+    fn from(placement: Placement) -> Self {
+        placement.blocks.to_vec()
+    }
 }
 
 impl Placement {

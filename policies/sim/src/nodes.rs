@@ -1,9 +1,9 @@
 //! What the nodes hold, and how slowly the jobs on them run, kept as it changes: an event costs what the nodes of its
 //! jobs are, whatever the cluster has besides.
 
-use std::collections::BTreeSet;
-
 use coswitch_policies::{Bytes, Cluster, Communication, JobId, JobSpec, NodeId, Placement};
+
+use smallvec::SmallVec;
 
 use crate::cost::{CostModel, Load, Slowdown};
 
@@ -13,8 +13,8 @@ struct Node {
     load: Load,
     memory: Bytes,
     peak: Bytes,
-    /// Who runs here.
-    running: BTreeSet<JobId>,
+    /// Who runs here, in any order.
+    running: SmallVec<[JobId; 5]>,
     pace: Slowdown,
     /// Whether its pace is to be looked at again.
     stale: bool,
@@ -34,7 +34,7 @@ impl Nodes {
             load: Load::default(),
             memory: Bytes(0),
             peak: Bytes(0),
-            running: BTreeSet::new(),
+            running: SmallVec::new(),
             pace: Slowdown::NONE,
             stale: false,
         };
@@ -61,7 +61,7 @@ impl Nodes {
     pub(crate) fn run(&mut self, job: JobId, placement: &Placement, communication: Option<Communication>) {
         self.change(placement, |node, ranks| {
             node.load.add(ranks, communication);
-            node.running.insert(job);
+            node.running.push(job);
         });
     }
 
@@ -69,7 +69,7 @@ impl Nodes {
     pub(crate) fn stop(&mut self, job: JobId, placement: &Placement, communication: Option<Communication>) {
         self.change(placement, |node, ranks| {
             node.load.remove(ranks, communication);
-            node.running.remove(&job);
+            node.running.retain(|other| *other != job);
         });
     }
 
@@ -83,15 +83,15 @@ impl Nodes {
         }
     }
 
-    /// The jobs that run on a node whose pace has changed since this was asked last.
-    pub(crate) fn affected(&mut self) -> BTreeSet<JobId> {
-        let mut affected = BTreeSet::new();
+    /// The jobs that run on a node whose pace has changed since this was asked last; in any order, some more than once.
+    pub(crate) fn affected(&mut self) -> Vec<JobId> {
+        let mut affected = Vec::new();
         for at in self.stale.drain(..) {
             let node = &mut self.nodes[at.0 as usize];
             let pace = self.cost.slowdown(node.load, node.memory, self.cluster.capacity(at));
             node.stale = false;
             if std::mem::replace(&mut node.pace, pace) != pace {
-                affected.extend(&node.running);
+                affected.extend_from_slice(&node.running);
             }
         }
         affected

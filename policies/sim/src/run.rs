@@ -409,7 +409,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn finish(mut self) -> SimReport {
-        self.report.times.jobs = self.world.times();
+        self.report.times.jobs = self.world.take_times();
         self.report.metrics = measure(&self.report.times, SLOWDOWN_FLOOR);
         self.report.memory_peak = self.world.memory_peak();
         self.report

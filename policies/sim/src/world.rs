@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem,
     time::Duration,
 };
 
@@ -16,13 +17,12 @@ use crate::{
     nodes::Nodes,
 };
 
-/// Where a job is. Only `Running` progresses; `Running` and `Frozen` take memory.
+/// Where a job that lives is. Only `Running` progresses; `Running` and `Frozen` take memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Outside,
     Running { since: SimTime },
     Frozen,
-    Ended { at: SimTime },
 }
 
 /// One job.
@@ -54,7 +54,9 @@ pub(crate) enum Ending {
 /// All jobs on the cluster.
 pub(crate) struct World {
     nodes: Nodes,
+    /// Those that have not ended.
     lives: BTreeMap<JobId, Life>,
+    ended: Vec<JobTimes>,
     /// Those that take memory.
     present: BTreeSet<JobId>,
     /// Those that run, by when they end.
@@ -69,6 +71,7 @@ impl World {
         Self {
             nodes: Nodes::new(cluster, cost),
             lives: BTreeMap::new(),
+            ended: Vec::new(),
             present: BTreeSet::new(),
             ends: BTreeSet::new(),
             thawed: BTreeSet::new(),
@@ -101,7 +104,9 @@ impl World {
     /// The job that ends next by itself, and when; the lowest number where several do.
     pub(crate) fn next_end(&mut self) -> Option<(SimTime, JobId)> {
         let mut affected = self.nodes.affected();
-        affected.append(&mut self.thawed);
+        affected.extend(mem::take(&mut self.thawed));
+        affected.sort_unstable();
+        affected.dedup();
         affected.into_iter().for_each(|job| self.set_pace(job));
         self.ends.first().copied()
     }
@@ -144,12 +149,12 @@ impl World {
     /// The job is over, wherever it was.
     pub(crate) fn end(&mut self, job: JobId) {
         self.leave(job);
-        let at = self.now;
-        self.life(job).place = Place::Ended { at };
+        let life = self.lives.remove(&job).expect("it just left");
+        self.ended.push(life.times(self.now));
     }
 
     pub(crate) fn is_ended(&self, job: JobId) -> bool {
-        matches!(self.lives[&job].place, Place::Ended { .. })
+        !self.lives.contains_key(&job)
     }
 
     /// Takes memory, does not run yet.
@@ -193,14 +198,14 @@ impl World {
 
     /// What `jobs` have on the node where they have most, and in all.
     pub(crate) fn bytes_of(&self, jobs: impl Iterator<Item = JobId>) -> (Bytes, Bytes) {
-        let mut by_node: BTreeMap<NodeId, Bytes> = BTreeMap::new();
-        for life in jobs.map(|job| &self.lives[&job]) {
-            for block in life.placement.blocks() {
-                let node = by_node.entry(block.node).or_default();
-                *node = node.saturating_add(life.spec.memory_of(block.ranks));
-            }
-        }
-        (by_node.values().copied().max().unwrap_or_default(), by_node.into_values().sum())
+        let lives = jobs.map(|job| &self.lives[&job]);
+        let blocks = lives.flat_map(|life| life.placement.blocks().iter().map(move |block| (life, block)));
+        let mut bytes: Vec<(NodeId, Bytes)> =
+            blocks.map(|(life, block)| (block.node, life.spec.memory_of(block.ranks))).collect();
+        bytes.sort_unstable();
+        let by_node = bytes.chunk_by(|a, b| a.0 == b.0);
+        let by_node = by_node.map(|parts| parts.iter().map(|(_, bytes)| *bytes).sum());
+        (by_node.max().unwrap_or_default(), bytes.iter().map(|(_, bytes)| *bytes).sum())
     }
 
     /// The most that working sets took at any instant, by node.
@@ -209,8 +214,10 @@ impl World {
     }
 
     /// What was measured of the jobs that ended.
-    pub(crate) fn times(&self) -> Vec<JobTimes> {
-        self.lives.values().filter_map(Life::times).collect()
+    pub(crate) fn take_times(&mut self) -> Vec<JobTimes> {
+        let mut times = mem::take(&mut self.ended);
+        times.sort_unstable_by_key(|times| times.job);
+        times
     }
 
     fn life(&mut self, job: JobId) -> &mut Life {
@@ -230,15 +237,14 @@ impl World {
 }
 
 impl Life {
-    fn times(&self) -> Option<JobTimes> {
-        let Place::Ended { at } = self.place else { return None };
-        Some(JobTimes {
+    fn times(self, finished: SimTime) -> JobTimes {
+        JobTimes {
             job: self.spec.id,
             submitted: self.spec.arrival,
-            finished: at,
-            active: self.active.clone(),
+            finished,
+            active: self.active,
             nodes: self.placement.nodes().collect(),
             alone: Some(self.work),
-        })
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::{
     Scheduler,
-    residency::{Residency, need_of},
+    residency::{Residency, most_of, need_of},
     state::Observed,
 };
 use crate::{
@@ -78,7 +78,7 @@ impl Scheduler {
         let coming: BTreeSet<JobId> = incoming.into_iter().map(|incoming| incoming.job).collect();
         let need = need_of(coming.iter().filter_map(|job| self.seat(*job)));
         // To leave takes about as long as to come.
-        let moved = need.into_values().max().unwrap_or_default() + self.presence.memory().most(leaving);
+        let moved = most_of(&need) + self.presence.memory().most(leaving);
         let at = ends.before(self.costs.lead(self.config.oracle, moved)).max(now);
         self.running.as_mut()?.set_ahead(at, &mut self.timers)
     }

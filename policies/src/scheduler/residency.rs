@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Cluster, JobId, NodeId, Seat};
+use crate::{Bytes, Cluster, JobId, NodeId, Placement, Seat};
 
 /// Where jobs wait for their turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,28 +21,50 @@ pub enum Residency {
     Planned,
 }
 
-/// Bytes of jobs by node.
-pub(super) type Need = BTreeMap<NodeId, u64>;
+/// Bytes of jobs by node, in the order of nodes.
+pub(super) type Need = Vec<(NodeId, u64)>;
+
+/// What a job holds: so much for each rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Held(Placement, Bytes);
+
+impl Held {
+    fn by_node(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
+        self.0.blocks().iter().map(|block| (block.node, self.1.0.saturating_mul(u64::from(block.ranks))))
+    }
+}
+
+impl From<&Seat> for Held {
+    fn from(seat: &Seat) -> Self {
+        Self(seat.placement.clone(), seat.spec.memory_per_rank)
+    }
+}
 
 /// Which job holds how much on which node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Memory {
-    used: Need,
-    held: BTreeMap<JobId, Vec<(NodeId, u64)>>,
+    /// By node; nodes that nobody was on may be missing.
+    used: Vec<u64>,
+    held: BTreeMap<JobId, Held>,
 }
 
 impl Memory {
     pub(super) fn enter(&mut self, seat: &Seat) {
-        let holds = holdings(seat);
-        for (node, bytes) in &holds {
-            *self.used.entry(*node).or_default() += bytes;
+        let held = Held::from(seat);
+        for (node, bytes) in held.by_node() {
+            let node = node.0 as usize;
+            if node >= self.used.len() {
+                self.used.resize(node + 1, 0);
+            }
+            self.used[node] += bytes;
         }
-        self.held.insert(seat.spec.id, holds);
+        self.held.insert(seat.spec.id, held);
     }
 
     pub(super) fn leave(&mut self, job: JobId) {
-        for (node, bytes) in self.held.remove(&job).unwrap_or_default() {
-            *self.used.get_mut(&node).expect("whoever leaves has entered") -= bytes;
+        let held = self.held.remove(&job);
+        for (node, bytes) in held.iter().flat_map(Held::by_node) {
+            self.used[node.0 as usize] -= bytes;
         }
     }
 
@@ -52,10 +74,7 @@ impl Memory {
 
     /// What these hold on the node where they hold most.
     pub(super) fn most(&self, jobs: impl IntoIterator<Item = JobId>) -> u64 {
-        let all = jobs.into_iter().filter_map(|job| self.held.get(&job)).flatten();
-        let mut sum = Need::new();
-        all.for_each(|(node, bytes)| *sum.entry(*node).or_default() += bytes);
-        sum.into_values().max().unwrap_or_default()
+        most_of(&summed(jobs.into_iter().filter_map(|job| self.held.get(&job)).flat_map(Held::by_node)))
     }
 
     /// Who of the candidates leaves, those farthest from their turn first, so that `need` fits beside the others once those
@@ -67,34 +86,34 @@ impl Memory {
         go: impl IntoIterator<Item = JobId>,
         candidates: &[JobId],
     ) -> Option<BTreeSet<JobId>> {
-        let over = |(node, bytes): (&NodeId, &u64)| {
-            let used = self.used.get(node).copied().unwrap_or_default();
+        let over = |(node, bytes): &(NodeId, u64)| {
+            let used = self.used.get(node.0 as usize).copied().unwrap_or_default();
             (*node, i128::from(used) + i128::from(*bytes) - i128::from(cluster.capacity(*node).0))
         };
-        let mut excess: BTreeMap<NodeId, i128> = need.iter().map(over).collect();
+        let mut excess = Excess(need.iter().map(over).collect());
         for job in go {
-            shift(&mut excess, &self.held[&job], -1);
+            excess.shift(&self.held[&job], -1);
         }
         let mut leaving = Vec::new();
         for job in candidates {
             let holds = &self.held[job];
-            if holds.iter().any(|(node, _)| excess.get(node).is_some_and(|excess| *excess > 0)) {
-                shift(&mut excess, holds, -1);
+            if holds.by_node().any(|(node, _)| excess.of(node).is_some_and(|excess| *excess > 0)) {
+                excess.shift(holds, -1);
                 leaving.push(*job);
             }
         }
-        if excess.values().any(|excess| *excess > 0) {
+        if excess.0.iter().any(|(_, excess)| *excess > 0) {
             return None;
         }
         // A larger one that left later may have made room for a smaller one that left before.
         let mut stay = BTreeSet::new();
         for job in leaving.iter().rev() {
             let holds = &self.held[job];
-            let room = |(node, bytes): &(NodeId, u64)| {
-                excess.get(node).is_none_or(|excess| excess + i128::from(*bytes) <= 0)
+            let room = |(node, bytes): (NodeId, u64)| {
+                excess.of(node).is_none_or(|excess| *excess + i128::from(bytes) <= 0)
             };
-            if holds.iter().all(room) {
-                shift(&mut excess, holds, 1);
+            if holds.by_node().all(room) {
+                excess.shift(holds, 1);
                 stay.insert(*job);
             }
         }
@@ -105,21 +124,39 @@ impl Memory {
 
 /// What a set of seats takes, by node.
 pub(super) fn need_of<'a>(seats: impl IntoIterator<Item = &'a Seat>) -> Need {
-    let mut need = Need::new();
-    for (node, bytes) in seats.into_iter().flat_map(holdings) {
-        *need.entry(node).or_default() += bytes;
-    }
+    summed(seats.into_iter().flat_map(|seat| Held::from(seat).by_node().collect::<Vec<_>>()))
+}
+
+/// What the node that takes most takes.
+pub(super) fn most_of(need: &Need) -> u64 {
+    need.iter().map(|(_, bytes)| *bytes).max().unwrap_or_default()
+}
+
+fn summed(parts: impl Iterator<Item = (NodeId, u64)>) -> Need {
+    let mut need: Need = parts.collect();
+    need.sort_unstable();
+    need.dedup_by(|(node, bytes), (kept, sum)| {
+        let same = node == kept;
+        *sum += if same { *bytes } else { 0 };
+        same
+    });
     need
 }
 
-fn holdings(seat: &Seat) -> Vec<(NodeId, u64)> {
-    seat.placement.blocks().iter().map(|block| (block.node, seat.spec.memory_of(block.ranks).0)).collect()
-}
+/// By how much nodes are too full, or not full yet; in the order of nodes.
+struct Excess(Vec<(NodeId, i128)>);
 
-fn shift(excess: &mut BTreeMap<NodeId, i128>, holds: &[(NodeId, u64)], sign: i128) {
-    for (node, bytes) in holds {
-        if let Some(excess) = excess.get_mut(node) {
-            *excess += sign * i128::from(*bytes);
+impl Excess {
+    fn of(&mut self, node: NodeId) -> Option<&mut i128> {
+        let at = self.0.binary_search_by_key(&node, |(node, _)| *node).ok()?;
+        Some(&mut self.0[at].1)
+    }
+
+    fn shift(&mut self, held: &Held, sign: i128) {
+        for (node, bytes) in held.by_node() {
+            if let Some(excess) = self.of(node) {
+                *excess += sign * i128::from(bytes);
+            }
         }
     }
 }

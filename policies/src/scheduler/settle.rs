@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     Scheduler,
-    residency::{Need, Residency, need_of},
+    residency::{Residency, need_of},
     state::Observed,
     turn::Running,
 };
@@ -185,12 +185,13 @@ impl Scheduler {
         if self.config.residency == Residency::None {
             return 1;
         }
-        let mut need = Need::new();
+        let cluster = self.matrix.cluster();
+        let mut left: Vec<u64> = cluster.nodes().map(|(_, capacity)| capacity.0).collect();
         let fits = |row: &&Row| {
-            for (node, bytes) in need_of(row.seats.values()) {
-                *need.entry(node).or_default() += bytes;
-            }
-            need.iter().all(|(node, bytes)| *bytes <= self.matrix.cluster().capacity(*node).0)
+            need_of(row.seats.values()).into_iter().all(|(node, bytes)| {
+                let rest = left[node.0 as usize].checked_sub(bytes);
+                rest.inspect(|rest| left[node.0 as usize] = *rest).is_some()
+            })
         };
         self.matrix.rows().iter().take_while(fits).count()
     }

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
 use super::{
     Scheduler,
-    residency::{Need, Residency, need_of},
+    residency::{Need, Residency, most_of, need_of},
     state::Observed,
 };
 use crate::{
@@ -163,7 +163,7 @@ impl Scheduler {
         let of = |start: Start| plan.incoming.iter().filter(move |incoming| incoming.start == start);
         if let Some(took) = restore {
             let seats = of(Start::Restore).filter_map(|incoming| self.seat(incoming.job));
-            self.costs.restored(need_of(seats).into_values().max().unwrap_or_default(), took);
+            self.costs.restored(most_of(&need_of(seats)), took);
         }
         if plan.purpose == Purpose::Turn && !plan.is_activation() && of(Start::Launch).next().is_none() {
             let parked = plan.outgoing.iter().any(|outgoing| outgoing.rest == Rest::Parked);
