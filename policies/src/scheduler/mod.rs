@@ -210,10 +210,9 @@ impl Scheduler {
         if self.queue.is_empty() {
             return;
         }
-        if self.config.packing != Packing::FirstFit || self.config.policy == Policy::Paired {
-            self.unsettled = Unsettled::All;
-        } else if first > 0 {
-            // Only the active row was passed over.
+        // Who lands behind a row that would take it is of the jobs that land now; first fit passes over the active row only.
+        let skips_rows = self.config.packing != Packing::FirstFit || self.config.policy == Policy::Paired;
+        if first > 0 && !skips_rows {
             self.unsettled.add(self.matrix.rows()[0].slot, Gaps::Any);
         }
         let jobs: Vec<JobSpec> = self.queue.drain(..).map(|job| self.jobs[&job].spec.clone()).collect();
@@ -221,6 +220,9 @@ impl Scheduler {
         for (job, landing) in
             packing::pack_all(&mut self.matrix, &jobs, first, self.config.packing, fractions)
         {
+            if skips_rows {
+                self.unsettled.add_back(landing.slot);
+            }
             self.jobs.get_mut(&job).expect("a queued job is known").landing = Some(landing.clone());
             self.presence.on_seated(job, landing.slot);
             decisions.push(Decision::Admitted { job, landing });
