@@ -229,6 +229,24 @@ proptest! {
         play(&mut Conservative::default(), &mut Machine::single(Box::new(Contiguous::new(16))), &lying, |_, _, _, _| {});
     }
 
+    /// A job that needs all of one set, against small ones that keep coming to it: by the count of the whole machine there is room.
+    #[test]
+    fn conservative_backfilling_over_node_groups_starves_nobody(
+        jobs in workload(3, 8),
+        contiguous in any::<bool>(),
+        takes in 10u64..20,
+    ) {
+        let small = |id: u32| job(id, 0, 1, u64::from(id - 1000), takes, takes);
+        let wide = job(999, 0, 8, 5, 30, 30);
+        let all: Vec<Job> = jobs.iter().copied().chain((1000..1300).map(small)).chain([wide]).collect();
+        let starts = play(&mut Conservative::default(), &mut paragon(contiguous), &all, |_, _, _, _| {});
+        // Who came before it, one after the other, and once it is due those that run then.
+        let before: u64 = all.iter().filter(|job| job.waits.submitted <= wide.waits.submitted)
+            .map(|job| job.takes.as_secs() / 60).sum();
+        let longest = all.iter().map(|job| job.takes.as_secs() / 60).max().unwrap_or_default();
+        prop_assert!(starts[&wide.waits.job].0 / (HOUR / 60) <= 5 + before + 2 * longest);
+    }
+
     #[test]
     fn aging_does_what_the_paper_says_by_the_letter(
         jobs in workload(3, 8),

@@ -152,6 +152,12 @@ impl Machine {
         changes.then(|| self.calendar.next_change(now)).flatten()
     }
 
+    /// Whether two groups may use the same set at `now`.
+    #[must_use]
+    pub fn share_sets(&self, now: SimTime, a: GroupId, b: GroupId) -> bool {
+        a == b || self.sets_of(now, a).iter().any(|set| self.sets_of(now, b).contains(set))
+    }
+
     fn sets_of(&self, now: SimTime, group: GroupId) -> &[SetId] {
         let period = self.calendar.period(now);
         self.groups.get(usize::from(group.0)).map_or(&[], |group| group.sets(period))

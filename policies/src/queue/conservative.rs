@@ -3,9 +3,10 @@
 //!
 //! When a job ends before its limit, each waiting job in the order of reservations moves forward as far as it can. While limits are kept, no
 //! job starts later than it was promised. Where a job runs past its limit, or the allocator refuses though enough is free, all
-//! promises are made anew, in the order of coming.
+//! promises are made anew, in the order of coming, and nobody behind it starts in the sets of its group until it has: so
+//! it waits for those that run there, and not for ever for those that come.
 //!
-//! Like [`super::Easy`] it counts free units of the whole machine. Planning costs the waiting jobs times the steps of the profile.
+//! Like [`super::Easy`] it counts free units of the whole machine: with several node groups a promise may be missed. Planning costs the waiting jobs times the steps of the profile.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +14,10 @@ use std::{
 };
 
 use super::{QueueOrder, QueuedJob, profile::Profile};
-use crate::{JobId, SimTime, machine::Machine};
+use crate::{
+    JobId, SimTime,
+    machine::{GroupId, Machine},
+};
 
 /// How much longer a job past its limit is taken to run.
 const OVERRUN: Duration = Duration::from_secs(60);
@@ -142,8 +146,12 @@ impl QueueOrder for Conservative {
     fn start(&mut self, now: SimTime, machine: &mut Machine, started: &mut Vec<QueuedJob>) {
         self.plan(now, machine);
         let due: Vec<u64> = self.by_start.range(..=(now, u64::MAX)).map(|(_, number)| *number).collect();
+        let mut refused: Vec<GroupId> = Vec::new();
         for number in due {
             let Promise { job, start } = self.waiting[&number];
+            if refused.iter().any(|group| machine.share_sets(now, *group, job.group)) {
+                continue;
+            }
             // Another end may be about to be told for this very moment: then it is asked again.
             if machine.place(now, job.job, job.group, job.request) {
                 self.by_start.remove(&(start.expect("it is due"), number));
@@ -153,6 +161,8 @@ impl QueueOrder for Conservative {
                 self.running.insert(job.job, (end, job.request.units()));
                 self.by_end.insert((end, job.job));
                 started.push(job);
+            } else if machine.can_hold_at(now, job.group, job.request) {
+                refused.push(job.group);
             }
         }
     }
