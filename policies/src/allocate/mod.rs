@@ -5,8 +5,7 @@
 //!
 //! | file | allocator | follows |
 //! | --- | --- | --- |
-//! | `first_fit` | the lowest free nodes, wherever they lie | the usual baseline |
-//! | `contiguous` | the first run of neighbours that is long enough | the usual baseline |
+//! | `line` | the lowest free nodes, wherever they lie; the first run of neighbours that is long enough | the usual baselines |
 //! | `buddy` | aligned blocks of a power of two | ParPar, DHC: paper 000 §4.3.1 |
 //! | `buddy_2d` | squares of a power of two | Li and Cheng: paper 002 §2.4 |
 //! | `m2db` | rectangles around an anchor block | paper 002 §2.4.1-2.4.2 |
@@ -18,9 +17,8 @@
 mod boxes;
 mod buddy;
 mod buddy_2d;
-mod contiguous;
-mod first_fit;
 mod ledger;
+mod line;
 mod m2db;
 mod rect;
 mod runs;
@@ -32,8 +30,7 @@ use serde::{Deserialize, Serialize};
 pub use boxes::BoxPacker;
 pub use buddy::Buddy;
 pub use buddy_2d::Buddy2d;
-pub use contiguous::Contiguous;
-pub use first_fit::FirstFit;
+pub use line::{Contiguous, FirstFit, Line};
 pub use m2db::M2db;
 pub use rect::{Mesh, Rect};
 

@@ -1,0 +1,128 @@
+//! The two usual baselines, over a line of nodes.
+//!
+//! [`FirstFit`] gives the lowest free nodes, wherever they lie. It refuses only where too few are free, so it bounds from above what any
+//! allocator can use; what it costs is scatter: [`Fragmentation::scatter_share`] and the number of blocks tell.
+//!
+//! [`Contiguous`] gives the leftmost run of neighbours that is long enough, as RMS prefers it for the broadcast of its network (paper 000
+//! §3.2.1). A job waits though enough nodes are free where they do not lie together: external fragmentation.
+
+use super::{Allocation, Allocator, Fragmentation, Rect, Request, ledger::Ledger, runs::Runs};
+use crate::JobId;
+
+/// First fit without contiguity.
+pub type FirstFit = Line<false>;
+/// First fit with contiguity.
+pub type Contiguous = Line<true>;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Line<const CONTIGUOUS: bool> {
+    nodes: u32,
+    runs: Runs,
+    held: Ledger,
+}
+
+impl<const CONTIGUOUS: bool> Line<CONTIGUOUS> {
+    /// `nodes` free nodes side by side.
+    #[must_use]
+    pub fn new(nodes: u32) -> Self {
+        Self { nodes, runs: Runs::all(nodes), held: Ledger::default() }
+    }
+
+    fn take(&mut self, first: u32, count: u32) -> Rect {
+        self.runs.take(first, count);
+        Rect::run(first, count)
+    }
+}
+
+impl<const CONTIGUOUS: bool> Allocator for Line<CONTIGUOUS> {
+    fn allocate(&mut self, job: JobId, request: Request) -> Option<&Allocation> {
+        if request.cpus != 1 || request.nodes == 0 || request.nodes > self.largest_request() {
+            return None;
+        }
+        let mut blocks = Vec::with_capacity(1);
+        if CONTIGUOUS {
+            let first = self.runs.leftmost(request.nodes)?;
+            blocks.push(self.take(first, request.nodes));
+        } else {
+            let mut left = request.nodes;
+            while left > 0 {
+                let (first, count) = self.runs.first().expect("enough nodes are free");
+                blocks.push(self.take(first, count.min(left)));
+                left -= count.min(left);
+            }
+        }
+        Some(self.held.enter(job, request, blocks))
+    }
+
+    fn release(&mut self, job: JobId) -> Option<Allocation> {
+        let allocation = self.held.strike(job)?;
+        allocation.blocks.iter().for_each(|block| self.runs.give(block.x, block.width));
+        Some(allocation)
+    }
+
+    fn allocation(&self, job: JobId) -> Option<&Allocation> {
+        self.held.get(job)
+    }
+
+    fn total(&self) -> u32 {
+        self.nodes
+    }
+
+    fn free(&self) -> u32 {
+        self.runs.free()
+    }
+
+    fn can_ever_hold(&self, request: Request) -> bool {
+        request.cpus == 1 && (1..=self.nodes).contains(&request.nodes)
+    }
+
+    fn largest_request(&self) -> u32 {
+        if CONTIGUOUS { self.runs.longest() } else { self.runs.free() }
+    }
+
+    fn fragmentation(&self) -> Fragmentation {
+        Fragmentation {
+            total: self.nodes,
+            free: self.runs.free(),
+            internal: 0,
+            largest_block: self.runs.longest(),
+            largest_request: self.largest_request(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Eight nodes, of which 2 and 3, 6 and 7 are free.
+    fn holed<const CONTIGUOUS: bool>() -> Line<CONTIGUOUS> {
+        let mut nodes = Line::new(8);
+        for (job, count) in [(0, 2), (1, 2), (2, 2)] {
+            nodes.allocate(JobId(job), Request::nodes(count)).unwrap();
+        }
+        nodes.release(JobId(1)).unwrap();
+        nodes
+    }
+
+    #[test]
+    fn a_job_gets_the_lowest_free_nodes_however_scattered() {
+        let mut nodes: FirstFit = holed();
+        let got = nodes.allocate(JobId(3), Request::nodes(3)).unwrap();
+        assert_eq!(got.blocks, [Rect::run(2, 2), Rect::run(6, 1)]);
+        assert_eq!(nodes.allocate(JobId(4), Request::nodes(2)), None);
+        assert_eq!((nodes.free(), nodes.release(JobId(1))), (1, None));
+    }
+
+    #[test]
+    fn enough_free_nodes_do_not_help_where_they_do_not_lie_together() {
+        let mut nodes: Contiguous = holed();
+        assert_eq!(nodes.allocate(JobId(3), Request::nodes(3)), None);
+        let cut = nodes.fragmentation();
+        assert_eq!((cut.free, cut.largest_request), (4, 2));
+        assert!((cut.external_share() - 0.5).abs() < 1e-12);
+        let got = nodes.allocate(JobId(3), Request::nodes(2)).unwrap();
+        assert_eq!(got.blocks, [Rect::run(2, 2)]);
+    }
+}
