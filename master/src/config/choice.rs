@@ -15,18 +15,12 @@ trait Choice: Copy + 'static {
     const WHAT: &'static str;
     /// The words that can be written now.
     const WORDS: &'static [(&'static str, Self)];
-    /// Words of the design that this version does not carry out, and what to write in their place.
-    const LATER: &'static [(&'static str, &'static str)];
 }
 
 fn read<T: Choice>(text: &str) -> Result<T, Misread> {
     let text = text.trim();
     if let Some((_, value)) = T::WORDS.iter().find(|(word, _)| *word == text) {
         return Ok(*value);
-    }
-    if let Some((_, instead)) = T::LATER.iter().find(|(word, _)| *word == text) {
-        let message = format!("the {} `{text}` comes later: this version does not have it yet", T::WHAT);
-        return Err(Misread { message, help: Some(format!("write {instead}")) });
     }
     let words: Vec<_> = T::WORDS.iter().map(|(word, _)| *word).collect();
     let known = format!("known are {}", words.join(", "));
@@ -43,11 +37,10 @@ fn schema<T: Choice>() -> Schema {
 }
 
 macro_rules! choice {
-    ($name:ident, $what:literal, { $($word:literal => $value:expr),* $(,)? }, later: { $($later:literal => $instead:literal),* }) => {
+    ($name:ident, $what:literal, { $($word:literal => $value:expr),* $(,)? }) => {
         impl Choice for $name {
             const WHAT: &'static str = $what;
             const WORDS: &'static [(&'static str, Self)] = &[$(($word, $value)),*];
-            const LATER: &'static [(&'static str, &'static str)] = &[$(($later, $instead)),*];
         }
 
         impl Quantity for $name {
@@ -68,23 +61,23 @@ choice!(Policy, "policy", {
     "gang" => Policy::Gang,
     "hybrid" => Policy::Hybrid,
     "paired" => Policy::Paired,
-}, later: {});
+});
 
 choice!(SwitchOrder, "way of switching", {
     "sequential" => SwitchOrder::Sequential,
     "overlapped" => SwitchOrder::Overlapped,
     "prefetch" => SwitchOrder::Prefetch,
-}, later: {});
+});
 
 choice!(Oracle, "oracle", {
     "exact" => Oracle::Exact,
     "greedy" => Oracle::Greedy,
-}, later: {});
+});
 
 choice!(Residency, "residency", {
     "planned" => Residency::Planned,
     "none" => Residency::None,
-}, later: {});
+});
 
 /// How a job leaves memory where it has to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,7 +95,7 @@ choice!(Park, "way of parking", {
     "criu" => Park::Criu,
     "pageout" => Park::PageOut,
     "suspend" => Park::Suspend,
-}, later: {});
+});
 
 /// Steps of the search for the fewest slots: a second of work at the most.
 const EXACT_VISITS: u32 = 200_000;
@@ -111,12 +104,11 @@ choice!(Packing, "way of packing", {
     "first-fit" => Packing::FirstFit,
     "best-fit" => Packing::BestFit,
     "exact" => Packing::Exact { visits_max: EXACT_VISITS },
-}, later: {});
+});
 
 impl Choice for Alternate {
     const WHAT: &'static str = "way of alternating";
     const WORDS: &'static [(&'static str, Self)] = &[("none", Self::None), ("whole", Self::Whole)];
-    const LATER: &'static [(&'static str, &'static str)] = &[];
 }
 
 impl Quantity for Alternate {
@@ -151,7 +143,7 @@ choice!(Wait, "way of waiting", {
     "yield" => Wait::Yield,
     "block" => Wait::Block,
     "spin-block" => Wait::SpinBlock,
-}, later: {});
+});
 
 #[cfg(test)]
 mod tests {
@@ -166,7 +158,4 @@ mod tests {
             "did you mean `hybrid`? known are batch, cosched, gang, hybrid, paired"
         );
     }
-
-    #[test]
-    fn what_comes_later_is_not_called_a_mistake() {}
 }
