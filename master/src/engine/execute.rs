@@ -142,9 +142,11 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
         SimTime::from(self.began.elapsed())
     }
 
-    fn tell(&mut self, kind: Event) {
+    /// Says when.
+    fn tell(&mut self, kind: Event) -> SimTime {
         let at = self.now();
         (self.events)(RunEvent { at, kind });
+        at
     }
 
     fn warn(&mut self, text: String) {
@@ -174,22 +176,27 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
         while let Some(entry) = self.arrivals.first_entry().filter(|entry| *entry.key() <= now) {
             let ids = entry.remove();
             let jobs: Vec<Job> = ids.iter().map(|id| self.jobs[id].clone()).collect();
+            let at = self.now();
             for job in &jobs {
                 let Job { id, name, ranks, memory, alone, .. } = job.clone();
-                self.tell(Event::JobSubmitted { job: id, name, ranks, memory, alone });
+                (self.events)(RunEvent {
+                    at,
+                    kind: Event::JobSubmitted { job: id, name, ranks, memory, alone },
+                });
             }
-            self.schedule(Happened::Submitted { jobs: jobs.iter().map(Job::spec).collect() });
+            self.schedule(at, Happened::Submitted { jobs: jobs.iter().map(Job::spec).collect() });
         }
         while let Some((_, timer)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.pop_first();
-            self.schedule(Happened::TimerFired { timer });
+            let at = self.tell(Event::TimerFired { timer });
+            self.schedule(at, Happened::TimerFired { timer });
         }
     }
 
-    fn schedule(&mut self, happened: Happened) {
-        let now = self.now();
+    /// Asks the scheduler about what the journal tells at `at`: so the same can be asked again.
+    fn schedule(&mut self, at: SimTime, happened: Happened) {
         self.all_done = false;
-        for decision in self.scheduler.on_event(now, happened) {
+        for decision in self.scheduler.on_event(at, happened) {
             self.carry_out(decision);
         }
     }
@@ -260,7 +267,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
                 let (switch, restore) = (switching.plan.switch, switching.restore());
                 let exposed = switching.exposed(self.now(), others_run);
                 let (bytes_out, bytes_in) = (switching.bytes_out, switching.bytes_in);
-                self.tell(Event::SwitchEnded {
+                let at = self.tell(Event::SwitchEnded {
                     switch,
                     restore,
                     exposed,
@@ -268,12 +275,13 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
                     bytes_in,
                     astray: astray.clone(),
                 });
-                self.schedule(Happened::SwitchTimed { switch, restore, exposed });
-                self.schedule(if astray.is_empty() {
+                self.schedule(at, Happened::SwitchTimed { switch, restore, exposed });
+                let over = if astray.is_empty() {
                     Happened::SwitchDone { switch }
                 } else {
                     Happened::SwitchFailed { switch, astray }
-                });
+                };
+                self.schedule(at, over);
             }
         }
     }
@@ -349,8 +357,8 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             return self.measure.pause(job);
         }
         if let Some(communication) = self.measure.on_traffic(now, job, ranks) {
-            self.tell(Event::JobMeasured { job, communication });
-            self.schedule(Happened::Measured { job, communication });
+            let at = self.tell(Event::JobMeasured { job, communication });
+            self.schedule(at, Happened::Measured { job, communication });
         }
     }
 
@@ -370,8 +378,8 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             if outcome.is_success() { Happened::Finished { job } } else { Happened::Failed { job } };
         self.any_failed |= !outcome.is_success();
         self.tell(counted);
-        self.tell(Event::JobFinished { job, outcome, last_output });
-        self.schedule(happened);
+        let at = self.tell(Event::JobFinished { job, outcome, last_output });
+        self.schedule(at, happened);
         self.step(|switching, now| switching.on_ended(now, job));
     }
 

@@ -9,14 +9,15 @@ use std::{fmt, time::Duration};
 
 use coswitch_policies::{
     Astray, Bytes, JobId, NodeId, Placement, Policy, Purpose, SchedulerConfig, SimTime, SlotId, SwitchId,
-    SwitchOrder, packing::pairing::Communication,
+    SwitchOrder, TimerId, packing::pairing::Communication,
 };
 use serde::{Deserialize, Serialize};
 
 pub use file::{FILE_NAME, JournalError, Writer, read};
 
-/// The version of the journal's format, in its first line.
-pub const VERSION: u32 = 1;
+/// The version of the journal's format, in its first line. Since 2 it tells timers, and everything the scheduler was asked about stands at
+/// the instant at which it was asked.
+pub const VERSION: u32 = 2;
 
 /// One line of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +53,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         scheduler: Option<SchedulerConfig>,
     },
-    /// A job was submitted.
+    /// A job was submitted. Those that came together stand together, at one instant.
     JobSubmitted {
         /// The job.
         job: JobId,
@@ -64,6 +65,11 @@ pub enum Event {
         memory: Bytes,
         /// How long it takes alone, where known.
         alone: Option<Duration>,
+    },
+    /// A timer of the scheduler fired.
+    TimerFired {
+        /// Which.
+        timer: TimerId,
     },
     /// A job has its place, and its processes are being started.
     JobLaunched {

@@ -49,6 +49,7 @@ pub(crate) fn tell(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<Stri
         | Event::JobCommunicated { .. }
         | Event::MachineUsed(_)
         | Event::PhaseDone { .. }
+        | Event::TimerFired { .. }
         | Event::Progress { .. }
         | Event::Output { .. }
         | Event::MemorySample { .. } => return None,

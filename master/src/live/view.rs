@@ -160,6 +160,7 @@ impl View {
             }
             Event::Output { job, line } => self.job(*job).line.clone_from(line),
             Event::PhaseDone { .. }
+            | Event::TimerFired { .. }
             | Event::Progress { .. }
             | Event::Warning { .. }
             | Event::JobMeasured { .. }

@@ -131,6 +131,7 @@ impl Folder {
             | Event::JobRunning { .. }
             | Event::SlotStarted { .. }
             | Event::JobMeasured { .. }
+            | Event::TimerFired { .. }
             | Event::Progress { .. }
             | Event::Output { .. } => {}
         }

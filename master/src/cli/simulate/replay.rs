@@ -1,26 +1,14 @@
 //! The journal of a live run, fed to the scheduler once more: does it decide the same?
 //!
-//! The journal tells what happened (submissions, ends, finished switches) and what was decided (switches, turns). The first is
-//! fed to a fresh scheduler, the second compared with its decisions, one by one. Two things are not in the journal
-//! and are recovered from it:
-//!
-//! - *The instant* at which the scheduler was asked lies between the line of an event and that of the decision that follows. Where the
-//!   decision begins a turn, its end tells: the instant is that end less a quantum.
-//! - *Timers*: one is fired where a decision follows that no event explains, or at the latest [`LATE`] after it was due.
-//!
-//! A journal of an older version does not say the scheduler's settings beside policy and quantum, nor which jobs a failed switch left
-//! where. `coswitch run` counts a quantum from the instant it asks with, so `ends` must agree to the nanosecond.
+//! The journal tells what happened (submissions, ends, timers, finished switches), at the very instant at which the scheduler was asked
+//! about it, and what was decided (switches, turns). The first is fed to a fresh scheduler, the second compared with its
+//! decisions, one by one; ends of turns must agree to the nanosecond. Journals before version 2 do not tell timers.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    io,
-    path::Path,
-    time::Duration,
-};
+use std::{collections::VecDeque, io, path::Path};
 
 use coswitch_policies::{
     Cluster, Decision, Event as Happened, JobId, JobSpec, Scheduler, SchedulerConfig, SimTime, SlotId,
-    SwitchId, TimerId, Turn,
+    SwitchId, Turn,
 };
 use serde::Serialize;
 use thiserror::Error;
@@ -29,9 +17,6 @@ use crate::{
     cli::Answer,
     journal::{self, Event, JournalError, RunEvent},
 };
-
-/// A timer fires this late at most, as far as a journal can tell.
-const LATE: Duration = Duration::from_millis(5);
 
 /// A decision, as the journal tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +50,9 @@ pub(super) enum ReplayError {
     /// It does not begin as a journal does.
     #[error("the journal does not begin with the start of a run")]
     NoStart,
+    /// Older journals tell too little.
+    #[error("the journal is of version {0}; runs can be replayed since version 2")]
+    Old(u32),
     /// The settings make no sense.
     #[error(transparent)]
     Config(#[from] coswitch_policies::ConfigError),
@@ -87,127 +75,42 @@ pub(super) fn replay_run(directory: &Path) -> Result<Replayed, ReplayError> {
 
 /// Replays the events of a run.
 fn replay(events: &[RunEvent]) -> Result<Replayed, ReplayError> {
-    let Some(Event::RunStarted { policy, nodes, capacity, quantum, scheduler, .. }) =
-        events.first().map(|event| &event.kind)
-    else {
+    let first = events.first().map(|event| &event.kind);
+    let Some(Event::RunStarted { version, policy, nodes, capacity, quantum, scheduler, .. }) = first else {
         return Err(ReplayError::NoStart);
     };
+    if *version < 2 {
+        return Err(ReplayError::Old(*version));
+    }
     let config = scheduler.clone().unwrap_or_else(|| SchedulerConfig::new(*policy, *quantum));
     let mut again = Again {
         scheduler: Scheduler::new(Cluster::uniform(*nodes, *capacity), config)?,
-        quantum: *quantum,
-        events,
-        timers: BTreeSet::new(),
         decided: VecDeque::new(),
         counts: Replayed { events: 0, decisions: 0 },
     };
-    let mut arrived: Vec<JobSpec> = Vec::new();
     for (index, event) in events.iter().enumerate() {
-        if let Event::JobSubmitted { job, name, ranks, memory, .. } = &event.kind {
-            let (id, name, ranks) = (*job, name.clone(), *ranks);
-            arrived.push(JobSpec { id, name, ranks, memory_per_rank: *memory, arrival: event.at });
-            continue;
+        for happened in inputs(events, index) {
+            again.happen(index, event.at, happened)?;
         }
-        if !arrived.is_empty() {
-            let jobs = std::mem::take(&mut arrived);
-            again.happen(index - 1, Happened::Submitted { jobs })?;
-        }
-        match &event.kind {
-            Event::JobFinished { job, outcome, .. } => {
-                let job = *job;
-                let ended =
-                    if outcome.is_success() { Happened::Finished { job } } else { Happened::Failed { job } };
-                again.happen(index, ended)?;
-            }
-            Event::JobMeasured { job, communication } => {
-                let (job, communication) = (*job, *communication);
-                again.happen(index, Happened::Measured { job, communication })?;
-            }
-            Event::SwitchEnded { switch, restore, exposed, astray, .. } => {
-                let (switch, astray) = (*switch, astray.clone());
-                let timed = Happened::SwitchTimed { switch, restore: *restore, exposed: *exposed };
-                again.happen(index, timed)?;
-                again.happen(
-                    index,
-                    if astray.is_empty() {
-                        Happened::SwitchDone { switch }
-                    } else {
-                        Happened::SwitchFailed { switch, astray }
-                    },
-                )?;
-            }
-            Event::RunEnded { .. } => return Ok(again.counts),
-            other => again.compare(index, other)?,
-        }
+        again.compare(index, &event.kind)?;
     }
     Ok(again.counts)
 }
 
-struct Again<'a> {
+struct Again {
     scheduler: Scheduler,
-    quantum: Duration,
-    events: &'a [RunEvent],
-    timers: BTreeSet<(SimTime, TimerId)>,
     /// Decided, and not yet met in the journal.
     decided: VecDeque<Told>,
     counts: Replayed,
 }
 
-impl Again<'_> {
-    /// The event of line `index`, after the timers that were due long before.
-    fn happen(&mut self, index: usize, event: Happened) -> Result<(), ReplayError> {
-        let at = self.events[index].at;
-        while let Some(&(due, timer)) = self.timers.first()
-            && due.after(LATE) <= at
-        {
-            self.timers.pop_first();
-            self.feed(due, Happened::TimerFired { timer });
-        }
+impl Again {
+    fn happen(&mut self, index: usize, at: SimTime, event: Happened) -> Result<(), ReplayError> {
         if let Some(more) = self.decided.front() {
             return Err(differs(index, &"nothing", more));
         }
-        self.feed(self.instant(index), event);
-        Ok(())
-    }
-
-    /// A line that may tell a decision.
-    fn compare(&mut self, index: usize, line: &Event) -> Result<(), ReplayError> {
-        let Some(run) = told_by(line) else { return Ok(()) };
-        // Stale ones decide nothing.
-        while self.decided.is_empty()
-            && let Some(&(due, timer)) = self.timers.first()
-            && due <= self.events[index].at
-        {
-            self.timers.pop_first();
-            self.feed(due, Happened::TimerFired { timer });
-        }
-        match self.decided.pop_front() {
-            Some(now) if now == run => {
-                self.counts.decisions += 1;
-                Ok(())
-            }
-            Some(now) => Err(differs(index, &run, &now)),
-            None => Err(differs(index, &run, &"nothing")),
-        }
-    }
-
-    /// When the scheduler was asked about line `index`.
-    fn instant(&self, index: usize) -> SimTime {
-        let at = self.events[index].at;
-        let decided = self.events[index + 1..].iter().take_while(|event| !is_input(&event.kind));
-        let begun = decided.filter_map(|event| match event.kind {
-            Event::SlotStarted { ends: Some(ends), .. } => {
-                let from = SimTime(ends.0.checked_sub(u64::try_from(self.quantum.as_nanos()).ok()?)?);
-                (at <= from && from <= event.at).then_some(from)
-            }
-            _ => None,
-        });
-        begun.last().unwrap_or(at)
-    }
-
-    fn feed(&mut self, now: SimTime, event: Happened) {
         self.counts.events += 1;
-        for decision in self.scheduler.on_event(now, event) {
+        for decision in self.scheduler.on_event(at, event) {
             match decision {
                 Decision::Switch(plan) => self.decided.push_back(Told::Switch {
                     switch: plan.switch,
@@ -222,15 +125,61 @@ impl Again<'_> {
                         ends,
                     }));
                 }
-                Decision::SetTimer { timer, at } => drop(self.timers.insert((at, timer))),
                 _ => {}
             }
+        }
+        Ok(())
+    }
+
+    /// A line that may tell a decision.
+    fn compare(&mut self, index: usize, line: &Event) -> Result<(), ReplayError> {
+        let Some(run) = told_by(line) else { return Ok(()) };
+        match self.decided.pop_front() {
+            Some(now) if now == run => {
+                self.counts.decisions += 1;
+                Ok(())
+            }
+            Some(now) => Err(differs(index, &run, &now)),
+            None => Err(differs(index, &run, &"nothing")),
         }
     }
 }
 
-const fn is_input(event: &Event) -> bool {
-    matches!(event, Event::JobSubmitted { .. } | Event::JobFinished { .. } | Event::SwitchEnded { .. })
+/// What the scheduler was asked about in the line `index`: jobs that came together in the last line of them.
+fn inputs(events: &[RunEvent], index: usize) -> Vec<Happened> {
+    let submitted = |event: &RunEvent| match &event.kind {
+        Event::JobSubmitted { job, name, ranks, memory, .. } => {
+            let (id, name, ranks) = (*job, name.clone(), *ranks);
+            Some(JobSpec { id, name, ranks, memory_per_rank: *memory, arrival: event.at })
+        }
+        _ => None,
+    };
+    let at = events[index].at;
+    match events[index].kind.clone() {
+        Event::JobSubmitted { .. } => {
+            let together = |event: &&RunEvent| event.at == at && submitted(event).is_some();
+            if events.get(index + 1).filter(together).is_some() {
+                return Vec::new();
+            }
+            let mut jobs: Vec<JobSpec> =
+                events[..=index].iter().rev().take_while(together).filter_map(submitted).collect();
+            jobs.reverse();
+            vec![Happened::Submitted { jobs }]
+        }
+        Event::TimerFired { timer } => vec![Happened::TimerFired { timer }],
+        Event::JobFinished { job, outcome, .. } if outcome.is_success() => vec![Happened::Finished { job }],
+        Event::JobFinished { job, .. } => vec![Happened::Failed { job }],
+        Event::JobMeasured { job, communication } => vec![Happened::Measured { job, communication }],
+        Event::SwitchEnded { switch, restore, exposed, astray, .. } => {
+            let over = if astray.is_empty() {
+                Happened::SwitchDone { switch }
+            } else {
+                Happened::SwitchFailed { switch, astray }
+            };
+            vec![Happened::SwitchTimed { switch, restore, exposed }, over]
+        }
+        _ => Vec::new(),
+    }
 }
 
 fn told_by(event: &Event) -> Option<Told> {
@@ -249,13 +198,13 @@ fn differs(index: usize, run: &dyn std::fmt::Debug, now: &dyn std::fmt::Debug) -
 
 #[cfg(test)]
 mod tests {
-    use coswitch_policies::{Astray, Left};
+    use std::time::Duration;
 
-    use coswitch_policies::{Purpose, SwitchOrder};
+    use coswitch_policies::{Astray, Left, Purpose, SwitchOrder, TimerId};
 
     use super::*;
 
-    /// The demo of the first release, recorded on two nodes: eleven jobs in four slots, with restores, jobs that move to
+    /// The demo, recorded on two nodes: eleven jobs in four slots, with restores, jobs that move to
     /// an earlier slot, and switches during which jobs end. Samples and phases, which are no decisions, are left out.
     fn recorded() -> Vec<RunEvent> {
         let lines = include_str!("testdata/hybrid.jsonl").lines();
@@ -286,6 +235,7 @@ mod tests {
         let mut run = vec![events[0].clone()];
         let mut tell =
             |seconds: u64, kind| run.push(RunEvent { at: Duration::from_secs(seconds).into(), kind });
+        let fired = |timer| Event::TimerFired { timer: TimerId(timer) };
         let submitted = |job, name: &str| Event::JobSubmitted {
             job,
             name: name.into(),
@@ -319,10 +269,12 @@ mod tests {
         tell(0, started(0, &[], &[a]));
         tell(1, ended(0, vec![]));
         tell(1, turn(a, 0, 11));
+        tell(11, fired(0));
         tell(11, started(1, &[a], &[b]));
         let left = [(a, Left::Active), (b, Left::Unlaunched)].map(|(job, left)| Astray::new(job, left));
         tell(12, ended(1, left.to_vec()));
         tell(12, turn(a, 0, 22));
+        tell(22, fired(1));
         tell(22, started(2, &[a], &[b]));
         assert_eq!(replay(&run).unwrap().decisions, 5);
         let ended_well = run.iter_mut().find_map(|event| match &mut event.kind {
@@ -347,5 +299,9 @@ mod tests {
             recorded().into_iter().filter(|event| !matches!(event.kind, Event::JobFinished { .. })).collect();
         assert!(replay(&missing).is_err());
         assert!(matches!(replay(&events[1..]), Err(ReplayError::NoStart)));
+        if let Event::RunStarted { version, .. } = &mut events[0].kind {
+            *version = 1;
+        }
+        assert!(matches!(replay(&events), Err(ReplayError::Old(1))));
     }
 }

@@ -1,0 +1,76 @@
+//! What the master decided in a live run, the simulator's scheduler decides again from its journal: the same code, asked the same.
+
+use std::{process::Command, time::Duration};
+
+use coswitch::journal::Event;
+use coswitch_tests::{master::Master, parts, stage::RUN_LIMIT};
+use serde_json::Value;
+
+/// Gangs that take turns, by the plainest switches; one comes while others run.
+const PLAIN: &str = r#"
+cluster: {nodes: 2, memory: 128MiB, store: "{store}"}
+scheduler: {policy: hybrid, quantum: 500ms, switching: sequential, residency: none}
+jobs:
+  - name: computes
+    command: ["{bin}/ep", --class, A]
+    ranks: 2
+    memory: 70MiB
+  - name: other
+    command: ["{bin}/ring-check", --rounds, "2000", --max-bytes, 64KiB]
+    ranks: 2
+    memory: 70MiB
+  - name: late
+    command: ["{bin}/ep", --class, S]
+    ranks: 2
+    memory: 50MiB
+    arrival: 1s
+"#;
+
+/// Decisions that depend on what was measured: who is paired with whom, and when the next row is brought in.
+const MEASURED: &str = r#"
+cluster: {nodes: 2, memory: 160MiB, network: {rate: 100Mbit}, store: "{store}"}
+scheduler: {policy: paired, quantum: 1200ms, switching: prefetch, residency: planned}
+jobs:
+  - name: talks
+    command: ["{bin}/cg", --class, W, --repeat, "4"]
+    ranks: 2
+    memory: 75MiB
+    count: 2
+  - name: computes
+    command: ["{bin}/ep", --class, A]
+    ranks: 2
+    memory: 75MiB
+"#;
+
+fn decided_again(run_file: &str) -> Vec<Event> {
+    let master = Master::run(run_file);
+    let out = master.out();
+    let mut replayed = None;
+    let ended = master.end_with(RUN_LIMIT, Duration::ZERO, || {
+        replayed =
+            Command::new(parts::coswitch()).args(["simulate", "--output", "json"]).arg(&out).output().ok();
+    });
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let replayed = replayed.expect("coswitch starts");
+    let complaints = String::from_utf8_lossy(&replayed.stderr);
+    assert!(replayed.status.success(), "{complaints}\n{:#?}", ended.events);
+    let counts: Value = serde_json::from_slice(&replayed.stdout).expect("it answers in JSON");
+    let is_decision = |kind: &&Event| matches!(kind, Event::SwitchStarted { .. } | Event::SlotStarted { .. });
+    let kinds: Vec<Event> = ended.events.into_iter().map(|event| event.kind).collect();
+    let told = kinds.iter().filter(is_decision).count();
+    assert_eq!(counts["decisions"], told, "each decision was compared");
+    kinds
+}
+
+#[test]
+fn a_live_run_is_decided_the_same_way_again() {
+    let told = decided_again(PLAIN);
+    let restored = |kind: &&Event| matches!(kind, Event::SwitchEnded { bytes_in, .. } if bytes_in.0 > 0);
+    assert!(told.iter().filter(restored).count() >= 2, "there is something to decide: {told:#?}");
+}
+
+#[test]
+fn a_live_run_that_learns_as_it_goes_is_decided_the_same_way_again() {
+    let told = decided_again(MEASURED);
+    assert!(told.iter().any(|kind| matches!(kind, Event::JobMeasured { .. })), "{told:#?}");
+}
