@@ -1,13 +1,12 @@
 //! What an event costs as the number of jobs and the number of nodes grow, each by itself: no faster than its logarithm.
 
-use std::time::Instant;
-
 use anyhow::Result;
 use coswitch_sim::{
     space::{self, AllocatorName, Jobs, Nobody, QueueName},
     workload::lublin,
 };
 
+use super::processor_time;
 use crate::{
     figure::{Bound, Figure},
     pairs::median,
@@ -58,10 +57,10 @@ fn cost(rounds: u32, jobs: u32, nodes: u32) -> Result<f64> {
     });
     let once = || -> Result<f64> {
         let mut machine = space::machine(space::mesh_of(nodes), AllocatorName::FirstFit);
-        let began = Instant::now();
+        let began = processor_time()?;
         let lived = space::run(&all.jobs, &mut machine, &mut *QueueName::Fcfs.order(), &mut Nobody)?;
         let events = 2.0 * f64::from(u32::try_from(lived.len()).unwrap_or(u32::MAX));
-        Ok(began.elapsed().as_secs_f64() * 1e9 / events)
+        Ok((processor_time()? - began).as_secs_f64() * 1e9 / events)
     };
     let costs = (0..rounds.clamp(1, 5)).map(|_| once()).collect::<Result<Vec<f64>>>()?;
     Ok(median(costs))

@@ -43,7 +43,7 @@ impl Peer {
         Ok(Self { python })
     }
 
-    /// The jobs it did of the log and the seconds it took, without the start of Python.
+    /// The jobs it did of the log and the seconds of processor time it took, without the start of Python.
     pub(super) fn run(&self, log: &str, nodes: u32) -> Result<(u64, f64)> {
         let directory = tempfile::tempdir()?;
         let (file, program) = (directory.path().join("log.swf"), directory.path().join("peer.py"));

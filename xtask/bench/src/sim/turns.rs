@@ -3,11 +3,12 @@
 //! Jobs come in waves, each of which fills so many rows, and the next one when the last is about done: the backlog is the same
 //! whatever the number of jobs and nodes. Sizes (up to 128 nodes) and run times (cut at two hours) are those of the
 //! model of Lublin and Feitelson, memory is log-uniform. An event is a job that arrives, ends, changes its row, enters
-//! memory or leaves it; a switch is as many as it moves. No journal is kept. Times are
-//! processor times.
+//! memory or leaves it; a switch is as many as it moves. No journal is kept.
 
 use std::{collections::BTreeSet, fs, time::Duration};
 
+use super::processor_time;
+use crate::figure::{Bound, Figure};
 use anyhow::{Context, Result};
 use coswitch_policies::{
     Bytes, Cluster, Decision, Event, JobId, JobSpec, Policy, SchedulerConfig, SimTime, SlotId,
@@ -16,9 +17,6 @@ use coswitch_sim::{
     CostModel, Faults, SimJob, Step, simulate_telling,
     workload::{lublin, memory::MemoryModel},
 };
-use nix::time::ClockId;
-
-use crate::figure::{Bound, Figure};
 
 const NODE_MEMORY: Bytes = Bytes::mib(1024);
 const MEMORY: MemoryModel = MemoryModel::LogUniform(Bytes::mib(64), Bytes::mib(900));
@@ -115,12 +113,6 @@ fn run(size: Size) -> Result<Took> {
     anyhow::ensure!(report.metrics.jobs.len() == jobs.len(), "jobs were lost");
     eprintln!("{} jobs, {} nodes: {seconds:.1} s, {} events", size.jobs, size.nodes, counts.events);
     Ok(Took { seconds, events: counts.events, rows: counts.rows.len() })
-}
-
-/// Of this thread: others on the machine do not count.
-fn processor_time() -> Result<Duration> {
-    let now = ClockId::CLOCK_THREAD_CPUTIME_ID.now().context("failed to ask for the processor time")?;
-    Ok(Duration::from(now))
 }
 
 #[derive(Default)]
