@@ -145,3 +145,60 @@ fn what_is_wrong_with_a_workload_is_said_and_ends_with_code_2() {
         assert!(error.contains(said), "{arguments:?} says {error}");
     }
 }
+
+/// Two queues on two node sets; the second is closed by day.
+const MACHINE: &str = "sets: [{name: thin, width: 8}, {name: fat, width: 8, height: 2}]
+groups: [{name: all, sets: [thin, fat]}, {name: night, prime: [], sets: [fat]}]
+queues: [{name: small, group: all, priority: 3}, {name: \"2\", group: night, hours: 2}]
+";
+
+#[test]
+fn node_sets_divided_nodes_and_rms_are_reached_from_the_command_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    write("machine.yaml", MACHINE);
+    // From nine in the morning: a small one, one of the night, and one too large for both sets together.
+    let record = |number, submit, nodes, queue| {
+        format!("{number} {submit} -1 600 {nodes} -1 -1 {nodes} -1 -1 1 1 1 1 {queue} 1 -1 -1\n")
+    };
+    let log = format!(
+        "; StartTime: Wed Dec 27 09:00:00 PST 1995\n; Queue: 1 small\n{}{}{}",
+        record(1, 0, 8, 1),
+        record(2, 10, 16, 2),
+        record(3, 20, 25, 1),
+    );
+    write("log.swf", &log);
+    let told = |arguments: &[&str]| {
+        let output = coswitch(directory.path(), arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let figure = |csv: &str, name: &str| -> f64 {
+        let line = csv.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split(',').nth(1).unwrap().parse().unwrap()
+    };
+    for queue in ["fcfs", "easy", "conservative", "aging"] {
+        let csv = told(&["log.swf", "--machine", "machine.yaml", "--queue", queue, "--output", "csv"]);
+        assert_eq!(csv.lines().next(), Some("metric,mean,half_width_95,seeds"));
+        // The second waits from ten seconds past nine until five in the afternoon.
+        assert!((figure(&csv, "wait_max_s") - (8.0 * 3600.0 - 10.0)).abs() < 1.0, "{queue}: {csv}");
+    }
+    let lublin = ["--lublin", "400", "--nodes", "16", "--cpus", "4", "--load", "3", "--output", "csv"];
+    let boxes = told(&[&lublin[..], &["--allocator", "boxes", "--queue", "easy"]].concat());
+    assert!(figure(&boxes, "utilisation") > 0.1, "{boxes}");
+    let rms = |limit| {
+        told(&[&lublin[..], &["--queue", "rms", "--usage-limit", limit, "--quantum", "10min"]].concat())
+    };
+    let [alone, shared] = ["64", "256"].map(|limit| figure(&rms(limit), "bounded_slowdown_mean"));
+    assert!(shared < alone, "short jobs need not wait for long ones: {shared} and {alone}");
+    let refused: [&[&str]; 5] = [
+        &["--lublin", "9", "--cpus", "4"],
+        &["--lublin", "9", "--queue", "easy", "--usage-limit", "4"],
+        &["log.swf", "--queue", "rms", "--machine", "machine.yaml"],
+        &["log.swf", "--machine", "log.swf"],
+        &["log.swf", "--queue", "lifo"],
+    ];
+    for arguments in refused {
+        assert_eq!(coswitch(directory.path(), arguments).status.code(), Some(2), "{arguments:?}");
+    }
+}

@@ -12,6 +12,8 @@ pub enum Output {
     Human,
     /// One JSON value.
     Json,
+    /// Comma-separated values, where the answer is a table: of `simulate`.
+    Csv,
 }
 
 /// What a command answers: serialised as it is for programs, told for people.
@@ -21,6 +23,11 @@ pub trait Answer: Serialize {
     /// # Errors
     /// Where `out` takes no more.
     fn tell(&self, out: &mut dyn Write) -> io::Result<()>;
+
+    /// As comma-separated values, where that makes sense.
+    fn csv(&self) -> Option<String> {
+        None
+    }
 }
 
 impl Output {
@@ -32,6 +39,13 @@ impl Output {
         let mut out = io::stdout().lock();
         let printed = match self {
             Self::Human => answer.tell(&mut out),
+            Self::Csv => match answer.csv() {
+                Some(csv) => out.write_all(csv.as_bytes()),
+                None => Err(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    "this answer is no table: use `--output json`",
+                )),
+            },
             Self::Json => serde_json::to_writer_pretty(&mut out, answer).map_err(io::Error::from),
         };
         match printed.and_then(|()| if self == Self::Json { writeln!(out) } else { Ok(()) }) {

@@ -48,7 +48,8 @@ fn study(text: &str) -> Result<String, Box<dyn Error>> {
         "allocator | order | utilisation % | mean wait h | expansion | scatter % | external % | internal nodes | blocks a job | left out\n",
     );
     let mut of_m2db = None;
-    for (name, allocator) in AllocatorName::ALL {
+    // The Paragon's nodes are not divided.
+    for (name, allocator) in AllocatorName::ALL.into_iter().filter(|(name, _)| *name != "boxes") {
         let orders: [(&str, Box<dyn QueueOrder>); 5] = [
             ("fcfs", Box::new(Fcfs::default())),
             ("aging, blocks above 24", Box::new(queues.order(Some(24)))),

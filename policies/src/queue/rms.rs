@@ -139,23 +139,29 @@ impl Rms {
         let mut order: Vec<JobId> = self.resources.keys().copied().collect();
         order.sort_by_key(|job| self.resources[job].rank());
         let (mut packer, mut acts) = (BoxPacker::new(self.nodes, self.cpus), Vec::new());
+        let ordinary = self.resources.values().filter(|resource| !resource.job.root);
+        let mut used = ordinary.filter_map(|resource| resource.cpus.as_ref()).map(Allocation::units).sum();
         for job in order {
-            acts.extend(self.give(job, &mut packer));
+            acts.extend(self.give(job, &mut packer, &mut used));
         }
         acts
     }
 
     /// Finds the place of one job in the timeslice.
-    fn give(&mut self, job: JobId, packer: &mut BoxPacker) -> Option<RmsAct> {
-        let over_limit = self.is_over_limit(job);
+    fn give(&mut self, job: JobId, packer: &mut BoxPacker, used: &mut u32) -> Option<RmsAct> {
         let resource = self.resources.get_mut(&job).expect("it was just listed");
         let before = resource.state;
         resource.state = match &resource.cpus {
             Some(cpus) if packer.claim(job, cpus) => RmsState::Running,
             Some(_) => RmsState::Suspended,
-            None if over_limit => RmsState::Blocked,
+            // It would bring the CPUs of ordinary users above their limit.
+            None if !resource.job.root && *used + resource.job.request.units() > self.usage_limit => {
+                RmsState::Blocked
+            }
             None => {
                 resource.cpus = packer.allocate(job, resource.job.request).cloned();
+                let ordinary = resource.cpus.as_ref().filter(|_| !resource.job.root);
+                *used += ordinary.map_or(0, Allocation::units);
                 if resource.cpus.is_some() { RmsState::Running } else { RmsState::Queued }
             }
         };
@@ -168,17 +174,6 @@ impl Rms {
             (RmsState::Running, RmsState::Suspended) => Some(RmsAct::Suspend(job)),
             _ => None,
         }
-    }
-
-    /// Whether `job`, which has no CPUs, would bring those of ordinary users above the limit.
-    fn is_over_limit(&self, job: JobId) -> bool {
-        let resource = &self.resources[&job];
-        if resource.job.root || resource.cpus.is_some() {
-            return false;
-        }
-        let ordinary = self.resources.values().filter(|other| !other.job.root);
-        let used: u32 = ordinary.filter_map(|other| other.cpus.as_ref()).map(Allocation::units).sum();
-        used + resource.job.request.units() > self.usage_limit
     }
 }
 

@@ -67,6 +67,16 @@ impl Answer for Simulated {
         }
         self.notes.iter().try_for_each(|note| writeln!(out, "{note}"))
     }
+
+    /// A line a figure: what the table says, with all digits.
+    fn csv(&self) -> Option<String> {
+        let line = |Figure { name, estimate }: &Figure| {
+            let half = estimate.half_width.map(|half| half.to_string()).unwrap_or_default();
+            format!("{name},{},{half},{}\n", estimate.mean, self.seeds.len())
+        };
+        let header = "metric,mean,half_width_95,seeds\n".to_owned();
+        Some(header + &self.figures.iter().map(line).collect::<String>())
+    }
 }
 
 const RULE: LineStyle = LineStyle::none().fill('─').junction('─');

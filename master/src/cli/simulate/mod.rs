@@ -16,6 +16,7 @@ mod workload;
 use std::{
     fs,
     path::{Path, PathBuf},
+    str::FromStr,
 };
 
 use anyhow::Context;
@@ -23,7 +24,7 @@ use coswitch_policies::{
     Bytes, Policy, Residency, SchedulerConfig, SwitchOrder, allocate::Mesh, parse_duration,
 };
 use coswitch_sim::{
-    space::{AllocatorName, QueueName, mesh_of},
+    space::{AllocatorName, ChoiceError, QueueName, mesh_of},
     workload::memory::MemoryModel,
 };
 
@@ -74,9 +75,18 @@ pub(crate) struct Simulate {
     /// Who chooses nodes for jobs that have them to themselves.
     #[arg(long, default_value = "first-fit")]
     allocator: AllocatorName,
-    /// Which of the waiting jobs starts.
+    /// Which of the waiting jobs starts: fcfs, easy, conservative or aging; or `rms`, which suspends jobs as well, in slices of `--quantum`.
     #[arg(long, default_value = "fcfs")]
-    queue: QueueName,
+    queue: Queue,
+    /// A machine of several node sets: a file with its sets, groups and queues.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "mesh", "cpus"])]
+    machine: Option<PathBuf>,
+    /// A node has so many CPUs, and jobs get boxes of nodes × CPUs: for the allocator `boxes` and the queue `rms`.
+    #[arg(long, value_name = "N", conflicts_with = "mesh", value_parser = clap::value_parser!(u32).range(1..=64))]
+    cpus: Option<u32>,
+    /// Under `rms`: CPUs that jobs may have in all timeslices together [default: all CPUs once].
+    #[arg(long, value_name = "CPUS")]
+    usage_limit: Option<u32>,
     /// Simulate so many seeds, and tell means with their confidence intervals.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     seeds: u32,
@@ -101,6 +111,26 @@ pub(crate) struct Simulate {
     /// Write a picture of the first seed to this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+}
+
+/// Who says which job has nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queue {
+    /// Until its end.
+    Order(QueueName),
+    /// For a timeslice.
+    Rms,
+}
+
+impl FromStr for Queue {
+    type Err = ChoiceError;
+    fn from_str(text: &str) -> Result<Self, ChoiceError> {
+        if text == "rms" {
+            return Ok(Self::Rms);
+        }
+        let add = |error: ChoiceError| ChoiceError { known: error.known + ", rms", ..error };
+        text.parse().map(Self::Order).map_err(add)
+    }
 }
 
 /// So many nodes in each direction, together no more than `--nodes` takes.
@@ -149,8 +179,17 @@ impl Simulate {
         Ok(Exit::Done)
     }
 
+    /// The mesh of so many nodes: nodes × CPUs, where nodes are divided.
     fn mesh_of(&self, nodes: u32) -> Mesh {
-        self.mesh.unwrap_or_else(|| mesh_of(nodes))
+        match (self.mesh, self.allocator) {
+            (Some(mesh), _) => mesh,
+            (None, AllocatorName::Boxes) => Mesh { width: nodes, height: self.cpus() },
+            (None, _) => mesh_of(nodes),
+        }
+    }
+
+    fn cpus(&self) -> u32 {
+        self.cpus.unwrap_or(1)
     }
 
     fn seeds(&self) -> Vec<u64> {

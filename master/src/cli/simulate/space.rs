@@ -1,28 +1,40 @@
 //! Space sharing: a log or the model under a queue and an allocator.
 
-use coswitch_policies::{machine::GroupId, queue::QueueId};
+use std::{borrow::Cow, fs, path::Path, time::Duration};
+
+use anyhow::Context;
+use coswitch_policies::{
+    allocate::Request,
+    machine::GroupId,
+    queue::{QueueId, rms::Rms},
+};
 use coswitch_sim::{
     picture,
-    space::{self, Blocks, Cut, Jobs, Lived, LogStart, Summary},
+    space::{
+        self, AllocatorName, Blocks, Cut, Jobs, Layout, Lived, LogStart, QueueName, SpaceError, Summary,
+    },
     study::each_seed,
     table,
     workload::swf::{Log, Record},
 };
 
 use super::{
-    Simulate,
+    Queue, Simulate,
     answer::{Simulated, figures},
     workload::Source,
 };
 use crate::cli::Failure;
 
+/// A timeslice of RMS, where the command line does not say.
+const TIMESLICE: Duration = Duration::from_secs(60);
+
 /// One seed.
 struct Run {
     summary: Summary,
-    cut: Cut,
     jobs: Jobs,
     lived: Vec<Lived>,
-    blocks: Blocks,
+    /// Not of RMS, whose jobs come and go.
+    watched: Option<(Cut, Blocks)>,
 }
 
 pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
@@ -32,74 +44,160 @@ pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
         let text = "every seed of this simulation is the same: the log says everything; leave --seeds out";
         return Err(Failure::Workload(anyhow::anyhow!(text)));
     }
-    let Some(nodes) = arguments.nodes.or_else(|| source.nodes()) else {
+    check(arguments)?;
+    let layout = arguments.machine.as_deref().map(read_layout).transpose().map_err(Failure::Workload)?;
+    let given = layout.as_ref().map(Layout::nodes).or(arguments.nodes);
+    let Some(nodes) = given.or_else(|| source.nodes()) else {
         return Err(Failure::Workload(anyhow::anyhow!(
             "the log does not say how many nodes there are: give --nodes"
         )));
     };
+    let units = nodes.saturating_mul(arguments.cpus());
+    let log_of = |seed| match &layout {
+        Some(layout) => Cow::Owned(layout.records(&source.log(seed))),
+        None => source.log(seed),
+    };
     let seeds = arguments.seeds();
-    let runs = each_seed(&seeds, arguments.threads(), |seed| run(arguments, &source.log(seed), nodes));
+    let one = |seed| run(arguments, layout.as_ref(), &log_of(seed), nodes, units);
+    let runs = each_seed(&seeds, arguments.threads(), one);
     let runs = runs.into_iter().collect::<Result<Vec<Run>, Failure>>()?;
     let all: Vec<_> = runs.iter().map(Run::figures).collect();
     let first = &runs[0];
-    let log = source.log(seeds[0]);
+    let log = log_of(seeds[0]);
     let months = LogStart::of(&log)
-        .map(|start| space::by_month(start, &first.jobs.jobs, &first.lived, nodes))
+        .map(|start| space::by_month(start, &first.jobs.jobs, &first.lived, units))
         .unwrap_or_default();
+    let policy = match arguments.queue {
+        Queue::Order(queue) => {
+            format!("queue {}, allocator {}", word(&queue), word(&arguments.allocator))
+        }
+        Queue::Rms => format!("rms, timeslices of {:?}", arguments.quantum.unwrap_or(TIMESLICE)),
+    };
     let answer = Simulated {
         workload: source.name(),
         nodes,
-        policy: format!("queue {}, allocator {}", word(&arguments.queue), word(&arguments.allocator)),
+        policy,
         skipped: first.jobs.skipped,
         figures: figures(&all),
         classes: space::classes(&first.jobs.jobs, &first.lived, |job| {
-            Some(SizeClass::of(job.queued.request.nodes))
+            Some(SizeClass::of(job.queued.request.units()))
         }),
-        months,
+        // Who is suspended uses nothing, and a month does not know.
+        months: if first.watched.is_some() { months } else { Vec::new() },
         seeds,
         notes: Vec::new(),
     };
-    keep(arguments, &answer, &log, first, nodes)?;
+    keep(arguments, layout.as_ref(), &answer, &log, first, nodes)?;
     Ok(answer)
 }
 
-fn run(arguments: &Simulate, log: &Log, nodes: u32) -> Result<Run, Failure> {
-    let mut machine = space::machine(arguments.mesh_of(nodes), arguments.allocator);
+fn check(arguments: &Simulate) -> Result<(), Failure> {
+    let rms = arguments.queue == Queue::Rms;
+    let boxes = arguments.allocator == AllocatorName::Boxes;
+    let wrong = match () {
+        () if arguments.cpus.is_some() && !rms && !boxes => {
+            "only the allocator `boxes` and the queue `rms` divide nodes: leave --cpus out"
+        }
+        () if rms && arguments.machine.is_some() => "`rms` knows one node set: leave --machine out",
+        () if rms && arguments.svg.is_some() => {
+            "there is no picture of jobs that are suspended: leave --svg out"
+        }
+        () if !rms && arguments.usage_limit.is_some() => "only `--queue rms` has a usage limit",
+        () => return Ok(()),
+    };
+    Err(Failure::Workload(anyhow::anyhow!(wrong)))
+}
+
+fn read_layout(path: &Path) -> anyhow::Result<Layout> {
+    let failed = || format!("failed to read {}", path.display());
+    let text = fs::read_to_string(path).with_context(failed)?;
+    serde_yaml::from_str(&text).with_context(failed)
+}
+
+fn run(
+    arguments: &Simulate,
+    layout: Option<&Layout>,
+    log: &Log,
+    nodes: u32,
+    units: u32,
+) -> Result<Run, Failure> {
+    let internal =
+        |error: SpaceError| Failure::Internal(anyhow::Error::new(error).context("failed to simulate"));
+    let cpus = arguments.cpus();
     // One queue: those of the log had priorities that it does not tell.
     let home = |_: &Record| (QueueId(0), GroupId(0));
-    let jobs = Jobs::of_log(log, &machine, home);
+    let (jobs, lived, watched) = match (arguments.queue, layout) {
+        (Queue::Rms, _) => {
+            let holds = |_, request: Request| request.nodes <= nodes && request.cpus <= cpus;
+            let jobs = Jobs::in_boxes(log, cpus, holds, home);
+            let rms = Rms::new(nodes, cpus, arguments.usage_limit.unwrap_or(units));
+            let timeslice = arguments.quantum.unwrap_or(TIMESLICE);
+            let lived = space::run_rms(&jobs.jobs, rms, timeslice).map_err(internal)?;
+            (jobs, lived, None)
+        }
+        (Queue::Order(queue), None) => {
+            let mut machine = space::machine(arguments.mesh_of(nodes), arguments.allocator);
+            let holds = |group, request| machine.can_ever_hold(group, request);
+            let jobs = Jobs::in_boxes(log, cpus, holds, home);
+            let mut watch = (Cut::default(), Blocks::default());
+            let lived = space::run(&jobs.jobs, &mut machine, &mut *queue.order(), &mut watch);
+            (jobs, lived.map_err(internal)?, Some(watch))
+        }
+        (Queue::Order(queue), Some(layout)) => in_sets(arguments.allocator, queue, layout, log)?,
+    };
+    let summary = space::summarise(&jobs.jobs, &lived, units);
+    Ok(Run { summary, jobs, lived, watched })
+}
+
+type Ran = (Jobs, Vec<Lived>, Option<(Cut, Blocks)>);
+
+/// On a machine of several node sets.
+fn in_sets(allocator: AllocatorName, queue: QueueName, layout: &Layout, log: &Log) -> Result<Ran, Failure> {
+    let wrong = |error: space::LayoutError| Failure::Workload(error.into());
+    let start = LogStart::of(log).unwrap_or(LogStart { day: 0, second: 0 });
+    let mut machine = layout.machine(allocator, start).map_err(wrong)?;
+    let mut order = layout.order(queue).map_err(wrong)?;
+    let mut jobs = Jobs::of_log(log, &machine, layout.homes(log).map_err(wrong)?);
+    layout.limit(&mut jobs);
     let mut watch = (Cut::default(), Blocks::default());
-    let mut order = arguments.queue.order();
     let lived = space::run(&jobs.jobs, &mut machine, &mut *order, &mut watch)
         .map_err(|error| Failure::Internal(anyhow::Error::new(error).context("failed to simulate")))?;
-    let summary = space::summarise(&jobs.jobs, &lived, nodes);
-    let (cut, blocks) = watch;
-    Ok(Run { summary, cut, jobs, lived, blocks })
+    Ok((jobs, lived, Some(watch)))
 }
 
 impl Run {
     fn figures(&self) -> Vec<(&'static str, f64)> {
         let mut all = self.summary.figures().to_vec();
-        all.extend([
-            ("external_fragmentation", self.cut.external()),
-            ("internal_fragmentation_nodes", self.cut.internal_nodes()),
-            ("scatter", self.cut.scatter()),
-            ("idle_while_waiting_nodes", self.cut.idle_while_waiting()),
-            ("blocks_per_job", self.cut.blocks_per_job()),
-        ]);
+        if let Some((cut, _)) = &self.watched {
+            all.extend([
+                ("external_fragmentation", cut.external()),
+                ("internal_fragmentation_nodes", cut.internal_nodes()),
+                ("scatter", cut.scatter()),
+                ("idle_while_waiting_nodes", cut.idle_while_waiting()),
+                ("blocks_per_job", cut.blocks_per_job()),
+            ]);
+        }
         all
     }
 }
 
 /// Writes the files that were asked for, of the first seed.
-fn keep(arguments: &Simulate, answer: &Simulated, log: &Log, run: &Run, nodes: u32) -> Result<(), Failure> {
+fn keep(
+    arguments: &Simulate,
+    layout: Option<&Layout>,
+    answer: &Simulated,
+    log: &Log,
+    run: &Run,
+    nodes: u32,
+) -> Result<(), Failure> {
     if let Some(path) = &arguments.csv {
         super::write(path, &table::space_csv(log, &run.jobs, &run.lived))?;
     }
-    if let Some(path) = &arguments.svg {
+    if let (Some(path), Some((_, blocks))) = (&arguments.svg, &run.watched) {
         let title = format!("{}: {}", answer.workload, answer.policy);
         let (jobs, lived, summary) = (&run.jobs.jobs, &run.lived, &run.summary);
-        let few = picture::gantt(&title, &[arguments.mesh_of(nodes)], jobs, lived, &run.blocks, summary);
+        let meshes = layout.map_or_else(|| vec![arguments.mesh_of(nodes)], Layout::meshes);
+        let few = picture::gantt(&title, &meshes, jobs, lived, blocks, summary);
         let picture = few.unwrap_or_else(|| picture::load(&title, nodes, jobs, lived, summary));
         super::write(path, &picture)?;
     }

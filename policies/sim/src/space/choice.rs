@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use coswitch_policies::{
-    allocate::{Allocator, Buddy, Buddy2d, Contiguous, FirstFit, M2db, Mesh},
+    allocate::{Allocator, BoxPacker, Buddy, Buddy2d, Contiguous, FirstFit, M2db, Mesh},
     machine::{GroupId, Machine},
     queue::{Aging, AgingConfig, Conservative, Easy, Fcfs, Priority, QueueOrder, QueueSpec, QueueTable},
 };
@@ -25,6 +25,8 @@ pub enum AllocatorName {
     Buddy2d,
     /// The modified 2-D buddy system of paper 002, §2.4.
     M2db,
+    /// Boxes of nodes × CPUs: the mesh is so many nodes wide, and as high as a node has CPUs (RMS: paper 000, §3.2.1).
+    Boxes,
 }
 
 /// Who says which job starts.
@@ -57,12 +59,13 @@ pub struct ChoiceError {
 
 impl AllocatorName {
     /// Every allocator, by its name.
-    pub const ALL: [(&'static str, Self); 5] = [
+    pub const ALL: [(&'static str, Self); 6] = [
         ("first-fit", Self::FirstFit),
         ("contiguous", Self::Contiguous),
         ("buddy", Self::Buddy),
         ("buddy-2d", Self::Buddy2d),
         ("m2db", Self::M2db),
+        ("boxes", Self::Boxes),
     ];
 
     /// The allocator of a machine. Those that know only a line number the nodes of the mesh row by row.
@@ -74,6 +77,7 @@ impl AllocatorName {
             Self::Buddy => Box::new(Buddy::new(mesh.units())),
             Self::Buddy2d => Box::new(Buddy2d::new(mesh)),
             Self::M2db => Box::new(M2db::new(mesh)),
+            Self::Boxes => Box::new(BoxPacker::new(mesh.width, mesh.height)),
         }
     }
 }

@@ -76,7 +76,7 @@ pub fn run(
     if order.waiting() > 0 { Err(SpaceError::Stuck(order.waiting())) } else { Ok(lived) }
 }
 
-fn check(jobs: &[SpaceJob]) -> Result<(), SpaceError> {
+pub(super) fn check(jobs: &[SpaceJob]) -> Result<(), SpaceError> {
     let numbered = |(place, job): (usize, &SpaceJob)| job.queued.job.0 as usize != place;
     let out = jobs.iter().enumerate().position(numbered);
     let early = jobs.windows(2).position(|two| two[1].queued.submitted < two[0].queued.submitted);

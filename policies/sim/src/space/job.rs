@@ -56,13 +56,24 @@ impl Jobs {
     /// group a record belongs to. A job without a requested time is believed to run as long as it does.
     #[must_use]
     pub fn of_log(log: &Log, machine: &Machine, home: impl Fn(&Record) -> (QueueId, GroupId)) -> Self {
+        Self::in_boxes(log, 1, |group, request| machine.can_ever_hold(group, request), home)
+    }
+
+    /// The same on nodes of so many CPUs each: a job of more processors gets whole nodes, and with them perhaps some too many.
+    #[must_use]
+    pub fn in_boxes(
+        log: &Log,
+        cpus: u32,
+        holds: impl Fn(GroupId, Request) -> bool,
+        home: impl Fn(&Record) -> (QueueId, GroupId),
+    ) -> Self {
         let mut order: Vec<u32> = (0..u32::try_from(log.records.len()).unwrap_or(u32::MAX)).collect();
         order.sort_by_key(|index| log.records[*index as usize].submit);
         let mut all = Self::default();
         for index in order {
             let record = &log.records[index as usize];
             let (queue, group) = home(record);
-            match all.job_of(record, queue, group, machine) {
+            match all.job_of(record, queue, group, cpus, &holds) {
                 Ok(job) => {
                     all.jobs.push(job);
                     all.records.push(index);
@@ -78,12 +89,13 @@ impl Jobs {
         record: &Record,
         queue: QueueId,
         group: GroupId,
-        machine: &Machine,
+        cpus: u32,
+        holds: &impl Fn(GroupId, Request) -> bool,
     ) -> Result<SpaceJob, fn(&mut Skipped) -> &mut u32> {
         let run = record.run.ok_or((|s| &mut s.no_run_time) as fn(&mut Skipped) -> &mut u32)?;
         let size = record.size().ok_or((|s| &mut s.no_size) as fn(&mut Skipped) -> &mut u32)?;
-        let request = Request::nodes(size);
-        if !machine.can_ever_hold(group, request) {
+        let request = Request { nodes: size.div_ceil(cpus), cpus: size.min(cpus) };
+        if !holds(group, request) {
             return Err(|s| &mut s.too_large);
         }
         let job = JobId(u32::try_from(self.jobs.len()).expect("a log has fewer than 2^32 jobs"));

@@ -10,6 +10,8 @@
 //! | `engine` | the loop |
 //! | `watch` | who looks on while it runs: node use over time, fragmentation |
 //! | `choice` | policies by the names a user writes |
+//! | `layout` | machines of several node sets, as a user writes them |
+//! | `rms` | the time-sharing scheduler of RMS, on the same jobs |
 //! | `summary` | what the numbers at the end mean |
 //! | `months` | utilisation by calendar month |
 //! | [`paragon`] | the Paragon of paper 002: node sets, groups and queues |
@@ -17,14 +19,18 @@
 mod choice;
 mod engine;
 mod job;
+mod layout;
 mod months;
 pub mod paragon;
+mod rms;
 mod summary;
 mod watch;
 
 pub use choice::{AllocatorName, ChoiceError, QueueName, machine, mesh_of};
 pub use engine::{Lived, SpaceError, run};
 pub use job::{Jobs, Skipped, SpaceJob};
+pub use layout::{GroupLayout, Layout, LayoutError, QueueLayout, SetLayout};
 pub use months::{LogStart, Month, by_month};
+pub use rms::run_rms;
 pub use summary::{Class, Summary, classes, jain, summarise};
 pub use watch::{Blocks, Cut, Nobody, Watch};

@@ -2,9 +2,9 @@
 //!
 //! | metric | definition |
 //! | --- | --- |
-//! | wait | started − submitted |
-//! | execution | finished − started |
-//! | turnaround | wait + execution |
+//! | execution | how long it ran |
+//! | turnaround | finished − submitted |
+//! | wait | turnaround − execution: also of a job that was suspended |
 //! | slowdown | turnaround ÷ execution; jobs that took no time have none |
 //! | bounded slowdown | turnaround ÷ max(execution, 10 s), at least 1 |
 //! | expansion factor | (Σ execution + Σ wait) ÷ Σ execution: the column of paper 002, Table 5, which divides means (2.3 h and 0.3 h give its 8.6) and not job by job |
@@ -162,9 +162,10 @@ struct Times {
 
 impl Times {
     fn of(job: &SpaceJob, lived: &Lived) -> Self {
+        let turnaround = lived.finished.since(job.queued.submitted);
         Self {
-            wait: lived.started.since(job.queued.submitted).as_secs_f64(),
-            run: lived.finished.since(lived.started).as_secs_f64(),
+            wait: turnaround.saturating_sub(job.run).as_secs_f64(),
+            run: job.run.as_secs_f64(),
             nodes: f64::from(job.queued.request.units()),
         }
     }
