@@ -3,7 +3,9 @@
 //!
 //! Every move brings a job's turn nearer, and largest go first. A job that ever ran keeps its nodes, where its image lies; another may be
 //! placed anew. What could be moved was moved: whoever can be moved now uses room that has appeared since, or lies in a row that
-//! has had its turn since. [`Unsettled`] remembers both, so that an event costs what its nodes hold and not what the matrix does.
+//! has had its turn since, or was given jobs by a packing that passes rows over. [`Unsettled`] remembers these, so that an event costs what its
+//! nodes hold and not what the matrix does. Only an exchange of jobs that are known by now (`paired`, at the end of a turn) and a switch
+//! that failed have every pair of rows looked at: rows squared times the jobs of a row.
 
 use std::{
     cmp::Reverse,

@@ -1,6 +1,7 @@
 //! The simulator: jobs a second on a log, against AccaSim; what an event costs as jobs and nodes grow.
 //!
-//! One core: everything runs on the thread of the benchmark, and times are processor times, so that others on the machine disturb little. A job counts from its line of text to its place in the summary.
+//! One core: everything runs on the thread of the benchmark, and times are processor times, so that others on the machine
+//! disturb little. A job counts from its line of text to its place in the summary.
 //! The log is the SDSC Paragon's of the Parallel Workloads Archive where `--log` (or `COSWITCH_SWF`) says where it
 //! lies; it is not part of the repository, and without it a log of the same size is drawn from the model of Lublin and
 //! Feitelson. AccaSim does the same log in the same minutes, in a Python process of its own whose start does not count.
