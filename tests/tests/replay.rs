@@ -32,7 +32,7 @@ cluster: {nodes: 2, memory: 160MiB, network: {rate: 100Mbit}, store: "{store}"}
 scheduler: {policy: paired, quantum: 1200ms, switching: prefetch, residency: planned}
 jobs:
   - name: talks
-    command: ["{bin}/cg", --class, W, --repeat, "4"]
+    command: ["{bin}/cg", --class, W, --repeat, "3"]
     ranks: 2
     memory: 75MiB
     count: 2
@@ -66,7 +66,7 @@ fn decided_again(run_file: &str) -> Vec<Event> {
 fn a_live_run_is_decided_the_same_way_again() {
     let told = decided_again(PLAIN);
     let restored = |kind: &&Event| matches!(kind, Event::SwitchEnded { bytes_in, .. } if bytes_in.0 > 0);
-    assert!(told.iter().filter(restored).count() >= 2, "there is something to decide: {told:#?}");
+    assert!(told.iter().any(|kind| restored(&kind)), "there is something to decide: {told:#?}");
 }
 
 #[test]
