@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    io::{self, BufRead},
+    io::{self, BufRead, Write},
     net::TcpListener as StdListener,
     sync::Arc,
     time::Duration,
@@ -67,15 +67,15 @@ pub fn run() -> anyhow::Result<()> {
 /// Before any thread is started: namespaces belong to threads.
 fn join_fabric(node: NodeId, link: VirtualLink) -> anyhow::Result<()> {
     fabric::enter_namespace()?;
-    say(NAMESPACE);
+    say(NAMESPACE)?;
     let mut plugged = String::new();
     io::stdin().lock().read_line(&mut plugged).context("failed to be plugged in")?;
     Ok(fabric::configure_link(node, link.rate)?)
 }
 
-#[allow(clippy::print_stdout, reason = "the parent reads these words")]
-fn say(word: &str) {
-    println!("{word}");
+/// To the parent; one that has died meanwhile is a failure like any other, after which what was made is removed.
+fn say(word: &str) -> anyhow::Result<()> {
+    writeln!(io::stdout(), "{word}").context("nobody listens")
 }
 
 async fn serve(config: NodeConfig) -> anyhow::Result<()> {
@@ -106,7 +106,7 @@ async fn set_up_and_serve(config: NodeConfig, hierarchies: Hierarchies) -> anyho
     let arena = Arena::new(config.arena.0).context("failed to map the arena")?;
     let node = Arc::new(Node { config, plane, criu, store, arena, cgroup, events });
     accept_links(Arc::clone(&node), data)?;
-    say(READY);
+    say(READY)?;
     let (own, identity) = (node.config.node, node.config.identity.clone());
     let mut starter = tokio::task::spawn_blocking(wait_for_end_of_input);
     let contact = timeout(FIRST_CONTACT_LIMIT, session::accept(&control, &identity, own));
