@@ -1,7 +1,7 @@
 //! A daemon is killed at each phase of a dump and of a restore: its job computes no more, and can be brought back from a
 //! valid snapshot; never both, never neither.
 
-use std::{path::PathBuf, time::Duration};
+use std::{fs, path::PathBuf, time::Duration};
 
 use coswitch_ckpt::{Criu, SegmentFile, processes};
 use coswitch_daemon::cgroup::JobCgroup;
@@ -65,16 +65,20 @@ fn crash_in(scenery: Scenery, reach: Reach) {
         let outcome = stage.end_of(job, PATIENCE);
         assert!(matches!(outcome, Outcome::Lost { .. }), "{outcome:?}");
         stage.until_some_time("the job to compute no more", PATIENCE, |stage| {
-            stage.processes_of_run("criu").is_empty() && !computes(&stage.cgroup(NODE, job))
+            let cgroup = stage.cgroup(NODE, job);
+            let inside = cgroup.pids().expect("the group stays");
+            let is_inside = |criu: &u32| inside.contains(&criu.cast_signed());
+            stage.processes_of_run("criu").iter().all(is_inside) && !inside.iter().any(|pid| computes(*pid))
         });
         come_back(stage, job);
     });
 }
 
-/// What a restore has left stopped has never run.
-fn computes(cgroup: &JobCgroup) -> bool {
-    let pids = cgroup.pids().expect("the group stays");
-    pids.iter().any(|pid| processes::standing(Pid::from_raw(*pid)) == processes::Standing::Alive)
+/// What a restore has left stopped has never run; nor has what still is CRIU, which may wait for ever for dead tracees
+/// and goes with the group.
+fn computes(pid: i32) -> bool {
+    let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    comm.trim() != "criu" && processes::standing(Pid::from_raw(pid)) == processes::Standing::Alive
 }
 
 /// What a daemon that takes over would do: the whole tree is there again, stopped.
