@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: builds, and hands over to the benchmarks, which are a program of their own.
+//! `cargo xtask bench` and `cargo xtask paper`: build, and hand over to what measures, which are programs of their own.
 
 use crate::command;
 use crate::setup;
@@ -7,25 +7,25 @@ use anyhow::{Context, Result};
 use std::time::Duration;
 
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
-const LIMIT: Duration = Duration::from_secs(7200);
+const LIMIT: Duration = Duration::from_secs(4 * 3600);
 
-/// Options of `cargo xtask bench`.
+/// Options of both.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     setup: setup::Args,
-    /// Passed on; `--help` lists the benchmarks, `--check` fails where a target is missed, `--json` is for programs.
+    /// Passed on: `--help` lists what can be measured.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
 
 /// Everything but the answer goes to standard error, so that `--json` is JSON.
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args, program: &str) -> Result<()> {
     setup::run(&args.setup)?;
     let workspace = Workspace::new(&args.setup)?;
     command::show(&mut workspace.build("release"), BUILD_LIMIT).context("the release build failed")?;
     command::show(&mut workspace.make_programs(), BUILD_LIMIT)
         .context("the example programs do not compile")?;
-    command::show(workspace.program("coswitch-bench").args(&args.rest), LIMIT)
-        .context("benchmarks failed or missed their targets")
+    command::show(workspace.program(program).args(&args.rest), LIMIT)
+        .with_context(|| format!("{program} failed, or targets were missed"))
 }

@@ -8,7 +8,6 @@ mod bench;
 mod check;
 mod command;
 mod demo;
-mod paper;
 mod setup;
 mod test;
 mod workspace;
@@ -34,7 +33,7 @@ enum Act {
     /// Measure, and say for each target what it is, what is allowed, and whether it is met.
     Bench(bench::Args),
     /// Repeat the experiments of paper 003 and write docs/paper-results.md.
-    Paper(paper::Args),
+    Paper(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -43,8 +42,8 @@ fn main() -> ExitCode {
         Act::Demo(args) => demo::run(&args),
         Act::Test(args) => test::run(&args),
         Act::Check(args) => check::run(&args),
-        Act::Bench(args) => bench::run(&args),
-        Act::Paper(args) => paper::run(&args),
+        Act::Bench(args) => bench::run(&args, "coswitch-bench"),
+        Act::Paper(args) => bench::run(&args, "coswitch-paper"),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
