@@ -22,6 +22,7 @@ pub mod allocate;
 pub mod alternate;
 pub mod cluster;
 pub mod decision;
+mod emptiest;
 pub mod event;
 pub mod explain;
 mod id;

@@ -6,23 +6,23 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
-    ops::RangeInclusive,
 };
 
 use smallvec::SmallVec;
 
 use crate::{
     Bytes, Cluster, JobId, JobSpec, Limits, MemoryRule, Misfit, NodeId, Placement,
+    emptiest::{Emptiest, Place, bit},
     matrix::Seat,
     placement::{Room, Shape, ranks_that_fit, spread},
 };
 
-/// One cell. The nodes of a job lie anywhere, so that looking at one costs as much as all else: it is one place in memory.
+/// One cell. The nodes of a job lie anywhere, so that looking at one costs as much as all else: it is half a line of the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Cell {
-    jobs: SmallVec<[JobId; 5]>,
-    /// Wider than [`Bytes`] and below zero where declared memory is not looked at, so that what was taken can be given back.
-    left: i128,
+    jobs: SmallVec<[JobId; 4]>,
+    /// Below zero where declared memory is not looked at; it wraps, so that what was taken can be given back.
+    left: i64,
 }
 
 impl Cell {
@@ -31,36 +31,11 @@ impl Cell {
     }
 
     fn free(&self) -> Bytes {
-        Bytes(u64::try_from(self.left.max(0)).expect("no more is left than there is"))
+        Bytes(self.left.max(0).cast_unsigned())
     }
 
     fn place(&self, node: NodeId) -> Place {
-        Place::new(self.count(), self.free(), node.0)
-    }
-}
-
-/// A node by how empty it is: fewest jobs first, then most memory left, then its number. In one word, for there are as many as nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place(u128);
-
-impl Place {
-    const fn new(jobs: u32, free: Bytes, node: u32) -> Self {
-        Self((jobs as u128) << 96 | (!free.0 as u128) << 32 | node as u128)
-    }
-
-    /// All nodes with so many jobs and at least so much memory left.
-    const fn class(jobs: u32, least: Bytes) -> RangeInclusive<Self> {
-        Self::new(jobs, Bytes(u64::MAX), 0)..=Self::new(jobs, least, u32::MAX)
-    }
-
-    #[allow(clippy::cast_possible_truncation, reason = "the part is taken")]
-    const fn free(self) -> Bytes {
-        Bytes(!((self.0 >> 32) as u64))
-    }
-
-    #[allow(clippy::cast_possible_truncation, reason = "the part is taken")]
-    const fn node(self) -> NodeId {
-        NodeId(self.0 as u32)
+        Place::new(self.count(), self.free(), node)
     }
 }
 
@@ -71,9 +46,7 @@ type Alike = (Reverse<Bytes>, Reverse<u32>, JobId);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     cells: Vec<Cell>,
-    emptiest: BTreeSet<Place>,
-    /// How many nodes hold so many jobs; none that is 0.
-    by_jobs: BTreeMap<u32, u32>,
+    emptiest: Emptiest,
     /// The jobs, the largest first.
     by_size: BTreeSet<(Reverse<Size>, JobId)>,
     /// Those that never ran and may be placed anew, by their shape, the largest first.
@@ -91,13 +64,14 @@ pub(crate) type Rank = (Reverse<Size>, JobId);
 impl Load {
     /// A row without jobs.
     pub(crate) fn empty(cluster: &Cluster) -> Self {
-        let cell = |(_, capacity): (_, Bytes)| Cell { jobs: SmallVec::new(), left: capacity.0.into() };
-        let emptiest = cluster.nodes().map(|(node, capacity)| Place::new(0, capacity, node.0)).collect();
-        let nodes = u32::try_from(cluster.len()).unwrap_or(u32::MAX);
+        let cell = |(_, capacity): (_, Bytes)| Cell { jobs: SmallVec::new(), left: signed(capacity) };
+        let mut emptiest = Emptiest::default();
+        for (node, capacity) in cluster.nodes() {
+            emptiest.enter(Place::new(0, capacity, node), bit(node));
+        }
         Self {
             cells: cluster.nodes().map(cell).collect(),
             emptiest,
-            by_jobs: BTreeMap::from([(0, nodes)]),
             by_size: BTreeSet::new(),
             fresh: BTreeMap::new(),
             taken: (0, 0),
@@ -111,7 +85,7 @@ impl Load {
         self.taken = (self.taken.0 + memory, self.taken.1 + cells);
         self.change(seat, |cell, memory| {
             cell.jobs.push(seat.spec.id);
-            cell.left -= memory;
+            cell.left = cell.left.wrapping_sub(memory);
         });
     }
 
@@ -123,7 +97,7 @@ impl Load {
         self.taken = (self.taken.0 - memory, self.taken.1 - cells);
         self.change(seat, |cell, memory| {
             cell.jobs.retain(|job| *job != seat.spec.id);
-            cell.left += memory;
+            cell.left = cell.left.wrapping_add(memory);
         });
     }
 
@@ -174,9 +148,8 @@ impl Load {
     /// What is free on the nodes that take one more job, the most first: at most so many, and none below `least`.
     pub(crate) fn most_free(&self, limits: Limits, nodes: usize, least: Bytes) -> Vec<Bytes> {
         let mut all = Vec::new();
-        for jobs in self.open_classes(limits) {
-            let class = self.emptiest.range(Place::class(jobs, least));
-            all.extend(class.take(nodes).map(|place| place.free()));
+        for jobs in self.emptiest.open_classes(limits) {
+            all.extend(self.emptiest.class(jobs, least).take(nodes).map(|(_, free)| free));
         }
         all.sort_unstable_by_key(|free| Reverse(*free));
         all.truncate(nodes);
@@ -198,22 +171,22 @@ impl Load {
         self.taken
     }
 
-    fn change(&mut self, seat: &Seat, change: impl Fn(&mut Cell, i128)) {
+    fn change(&mut self, seat: &Seat, change: impl Fn(&mut Cell, i64)) {
+        let mut alike: Option<(Place, Place, u64)> = None;
         for block in seat.placement.blocks() {
             let node = block.node;
             let cell = &mut self.cells[node.0 as usize];
-            let (before, place_before) = (cell.count(), cell.place(node));
-            change(cell, i128::from(seat.spec.memory_of(block.ranks).0));
-            let after = cell.count();
-            self.emptiest.remove(&place_before);
-            self.emptiest.insert(cell.place(node));
-            let nodes = self.by_jobs.get_mut(&before).expect("this node was counted");
-            *nodes -= 1;
-            if *nodes == 0 {
-                self.by_jobs.remove(&before);
+            let before = cell.place(node);
+            change(cell, signed(seat.spec.memory_of(block.ranks)));
+            let after = cell.place(node);
+            match &mut alike {
+                Some((from, to, bits)) if (*from, *to) == (before, after) => *bits |= bit(node),
+                _ => {
+                    self.emptiest.shift(alike.replace((before, after, bit(node))));
+                }
             }
-            *self.by_jobs.entry(after).or_default() += 1;
         }
+        self.emptiest.shift(alike);
     }
 
     /// The cell of `node` as a job that looks for a place sees it.
@@ -226,13 +199,13 @@ impl Load {
     /// Spreads `job` over the emptiest nodes that hold one of its ranks.
     pub(crate) fn plan(&self, limits: Limits, job: &JobSpec, shape: Shape) -> Option<Placement> {
         let mut nodes = Vec::with_capacity(shape.width as usize);
-        for jobs in self.open_classes(limits) {
-            for place in self.emptiest.range(Place::class(jobs, Bytes(0))) {
-                let ranks = ranks_that_fit(job, place.free(), limits.memory);
+        for jobs in self.emptiest.open_classes(limits) {
+            for (node, free) in self.emptiest.class(jobs, Bytes(0)) {
+                let ranks = ranks_that_fit(job, free, limits.memory);
                 if ranks == 0 {
                     break;
                 }
-                nodes.push((place.node(), ranks));
+                nodes.push((node, ranks));
                 if nodes.len() == shape.width as usize {
                     return spread(job, shape, nodes);
                 }
@@ -243,26 +216,14 @@ impl Load {
 
     /// Why [`Self::plan`] finds no place.
     pub(crate) fn misfit(&self, limits: Limits, job: &JobSpec, shape: Shape) -> Misfit {
-        let open = self.open_classes(limits).map(|jobs| self.by_jobs[&jobs]).sum();
+        let classes = || self.emptiest.open_classes(limits);
+        let open = classes().map(|jobs| self.emptiest.count(jobs)).sum();
         if open < shape.width {
             return Misfit::Cells { needs: shape.width, open };
         }
-        let fullest = self.open_classes(limits).filter_map(|jobs| self.fullest(jobs)).min();
+        let fullest = classes().filter_map(|jobs| self.emptiest.fullest(jobs)).min();
         let (free, node) = fullest.expect("a gang spans a node");
         Misfit::Memory { node, needs: job.memory_of(job.ranks.div_ceil(shape.width)), free }
-    }
-
-    /// Of the nodes with so many jobs the one with the least memory left, the first of equals.
-    fn fullest(&self, jobs: u32) -> Option<(Bytes, NodeId)> {
-        let least = self.emptiest.range(Place::class(jobs, Bytes(0))).next_back()?.free();
-        let first = self.emptiest.range(Place::new(jobs, least, 0)..).next()?;
-        Some((least, first.node()))
-    }
-
-    /// The numbers of jobs of cells that take one more, rising.
-    fn open_classes(&self, limits: Limits) -> impl Iterator<Item = u32> + '_ {
-        let open = move |jobs: &u32| limits.max_per_cell.is_none_or(|max| *jobs < max);
-        self.by_jobs.keys().copied().take_while(open)
     }
 
     /// Whether a job that must stay on its nodes could join.
@@ -280,6 +241,10 @@ impl Load {
 fn wants(seat: &Seat) -> (u128, u64) {
     let memory = seat.placement.blocks().iter().map(|block| u128::from(seat.spec.memory_of(block.ranks).0));
     (memory.sum(), seat.placement.blocks().len() as u64)
+}
+
+fn signed(memory: Bytes) -> i64 {
+    i64::try_from(memory.0).unwrap_or(i64::MAX)
 }
 
 fn wide(count: usize) -> u32 {

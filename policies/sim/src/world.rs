@@ -54,8 +54,8 @@ pub(crate) enum Ending {
 /// All jobs on the cluster.
 pub(crate) struct World {
     nodes: Nodes,
-    /// Those that have not ended.
-    lives: BTreeMap<JobId, Life>,
+    /// Those that have not ended. Boxed: looking for one passes over its neighbours.
+    lives: BTreeMap<JobId, Box<Life>>,
     ended: Vec<JobTimes>,
     /// Those that take memory.
     present: BTreeSet<JobId>,
@@ -93,7 +93,7 @@ impl World {
             placement: Placement::default(),
             active: Vec::new(),
         };
-        self.lives.insert(job.spec.id, life);
+        self.lives.insert(job.spec.id, Box::new(life));
     }
 
     /// The job was refused.

@@ -13,26 +13,26 @@ use std::{
 };
 
 use super::Move;
-use crate::{Bytes, JobId, Matrix, NodeId, Placement, SlotId, load::Rank, matrix::Seat};
+use crate::{Bytes, JobId, Matrix, Placement, SlotId, load::Rank, matrix::Seat};
 
 /// Where room appeared in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Gaps {
     /// Anywhere.
     Any,
-    /// Only on these nodes.
-    At(BTreeSet<NodeId>),
+    /// Only where these jobs were.
+    At(Vec<Placement>),
 }
 
 impl Gaps {
     /// Where a job was.
     pub(crate) fn at(placement: &Placement) -> Self {
-        Self::At(placement.nodes().collect())
+        Self::At(vec![placement.clone()])
     }
 
     fn and(&mut self, more: Self) {
         match (&mut *self, more) {
-            (Self::At(nodes), Self::At(more)) => nodes.extend(more),
+            (Self::At(known), Self::At(more)) => known.extend(more),
             (Self::Any, _) => {}
             (_, Self::Any) => *self = Self::Any,
         }
@@ -78,11 +78,11 @@ impl Unsettled {
     }
 
     /// What may have changed between two rows; nothing where there is nothing to look for.
-    fn between(&self, from: SlotId, to: SlotId) -> Option<Gaps> {
+    fn between(&self, from: SlotId, to: SlotId) -> Option<&Gaps> {
         match self {
-            Self::All => Some(Gaps::Any),
-            Self::Part { back, .. } if back.contains(&from) => Some(Gaps::Any),
-            Self::Part { rows, .. } => rows.get(&to).cloned(),
+            Self::All => Some(&Gaps::Any),
+            Self::Part { back, .. } if back.contains(&from) => Some(&Gaps::Any),
+            Self::Part { rows, .. } => rows.get(&to),
         }
     }
 
@@ -110,7 +110,7 @@ pub(crate) fn unify(matrix: &mut Matrix, first: usize, unsettled: &mut Unsettled
         for from in to + 1..matrix.rows().len() {
             let (slot, source) = (matrix.rows()[to].slot, matrix.rows()[from].slot);
             let Some(gaps) = unsettled.between(source, slot) else { continue };
-            let mut rooted = rooted_candidates(matrix, from, to, &gaps).into_iter().peekable();
+            let mut rooted = rooted_candidates(matrix, from, to, gaps).into_iter().peekable();
             let mut last = None;
             loop {
                 let free_now = free.get_or_insert_with(|| free_for_fresh(matrix, to));
@@ -175,9 +175,12 @@ fn rooted_candidates(matrix: &Matrix, from: usize, to: usize, gaps: &Gaps) -> Ve
     let goes = |seat: &&Seat| matrix.holds_in_place(to, seat) && matrix.is_rooted(seat.spec.id);
     let found: Vec<&Seat> = match gaps {
         Gaps::Any => seats.values().filter(goes).collect(),
-        Gaps::At(nodes) => {
-            let there = nodes.iter().flat_map(|node| matrix.load(from).jobs_on(*node));
-            let there: BTreeSet<JobId> = there.copied().collect();
+        Gaps::At(placements) => {
+            let nodes = placements.iter().flat_map(Placement::nodes);
+            let mut there: Vec<JobId> =
+                nodes.flat_map(|node| matrix.load(from).jobs_on(node)).copied().collect();
+            there.sort_unstable();
+            there.dedup();
             there.iter().map(|job| &seats[job]).filter(goes).collect()
         }
     };

@@ -1,0 +1,117 @@
+//! The nodes of a row by how empty they are: fewest jobs first, then most memory left, then by number.
+//!
+//! Of 64 neighbours, those that are equally empty are one entry, a bit each. A job lies on neighbours where it can, so it is few
+//! entries wherever it goes, and the whole is small: on many nodes the wait for memory is what an event costs.
+
+use std::{collections::BTreeMap, ops::RangeInclusive};
+
+use crate::{Bytes, Limits, NodeId};
+
+const NEIGHBOURS: u32 = u64::BITS;
+
+/// How empty a node is, and the first of its neighbours; in one word, for it is compared more than anything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place(u128);
+
+impl Place {
+    /// Of a node with so many jobs and so much memory left.
+    pub(crate) const fn new(jobs: u32, free: Bytes, node: NodeId) -> Self {
+        Self((jobs as u128) << 96 | (!free.0 as u128) << 32 | (node.0 / NEIGHBOURS) as u128)
+    }
+
+    /// All nodes with so many jobs and at least so much memory left.
+    const fn class(jobs: u32, least: Bytes) -> RangeInclusive<Self> {
+        Self::new(jobs, Bytes(u64::MAX), NodeId(0))..=Self::new(jobs, least, NodeId(u32::MAX))
+    }
+
+    const fn jobs(self) -> u32 {
+        (self.0 >> 96) as u32
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "the part is taken")]
+    const fn free(self) -> Bytes {
+        Bytes(!((self.0 >> 32) as u64))
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "the part is taken")]
+    const fn node(self, bit: u32) -> NodeId {
+        NodeId(self.0 as u32 * NEIGHBOURS + bit)
+    }
+}
+
+/// The bit of a node among its neighbours.
+pub(crate) const fn bit(node: NodeId) -> u64 {
+    1 << (node.0 % NEIGHBOURS)
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Emptiest {
+    nodes: BTreeMap<Place, u64>,
+    /// How many nodes hold so many jobs; none that is 0.
+    by_jobs: BTreeMap<u32, u32>,
+}
+
+impl Emptiest {
+    /// These neighbours have come to `place`.
+    pub(crate) fn enter(&mut self, place: Place, bits: u64) {
+        *self.nodes.entry(place).or_default() |= bits;
+        *self.by_jobs.entry(place.jobs()).or_default() += bits.count_ones();
+    }
+
+    /// Neighbours, where there are any, go from the first place to the second.
+    pub(crate) fn shift(&mut self, neighbours: Option<(Place, Place, u64)>) {
+        if let Some((from, to, bits)) = neighbours.filter(|(from, to, _)| from != to) {
+            self.leave(from, bits);
+            self.enter(to, bits);
+        }
+    }
+
+    fn leave(&mut self, place: Place, bits: u64) {
+        let left = self.nodes.get_mut(&place).expect("they are there");
+        debug_assert_eq!(*left & bits, bits, "they are there");
+        *left &= !bits;
+        if *left == 0 {
+            self.nodes.remove(&place);
+        }
+        let nodes = self.by_jobs.get_mut(&place.jobs()).expect("they were counted");
+        *nodes -= bits.count_ones();
+        if *nodes == 0 {
+            self.by_jobs.remove(&place.jobs());
+        }
+    }
+
+    /// The numbers of jobs of cells that take one more, rising.
+    pub(crate) fn open_classes(&self, limits: Limits) -> impl Iterator<Item = u32> + '_ {
+        let open = move |jobs: &u32| limits.max_per_cell.is_none_or(|max| *jobs < max);
+        self.by_jobs.keys().copied().take_while(open)
+    }
+
+    /// How many nodes hold so many jobs.
+    pub(crate) fn count(&self, jobs: u32) -> u32 {
+        self.by_jobs.get(&jobs).copied().unwrap_or_default()
+    }
+
+    /// The nodes with so many jobs and at least so much memory left, the emptiest first.
+    pub(crate) fn class(&self, jobs: u32, least: Bytes) -> impl Iterator<Item = (NodeId, Bytes)> + '_ {
+        self.nodes
+            .range(Place::class(jobs, least))
+            .flat_map(|(place, bits)| ones(*bits).map(|bit| (place.node(bit), place.free())))
+    }
+
+    /// Of the nodes with so many jobs the one with the least memory left, the first of equals.
+    pub(crate) fn fullest(&self, jobs: u32) -> Option<(Bytes, NodeId)> {
+        let (last, _) = self.nodes.range(Place::class(jobs, Bytes(0))).next_back()?;
+        let (first, bits) = self.nodes.range(Place::new(jobs, last.free(), NodeId(0))..).next()?;
+        Some((first.free(), first.node(bits.trailing_zeros())))
+    }
+}
+
+/// Which bits are set, from the lowest on.
+fn ones(mut bits: u64) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let lowest = (bits != 0).then(|| bits.trailing_zeros())?;
+        bits &= bits - 1;
+        Some(lowest)
+    })
+}
