@@ -1,6 +1,9 @@
 //! `coswitch compare`: the same jobs under several policies, on this machine, in turns.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use anyhow::Context;
 use coswitch_policies::{Bytes, Policy, SwitchOrder, parse_duration};
@@ -34,6 +37,9 @@ pub(crate) struct Compare {
     /// A run that takes longer is ended, and said to be too slow.
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = parse_duration)]
     limit: Duration,
+    /// Begin no further turn that would not end in this time, as the longest so far tells; and run nothing again that was too slow.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    within: Option<Duration>,
     /// The directory for the runs [default: coswitch-runs/RUN].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -64,6 +70,7 @@ impl Compare {
         if !findings.is_fit() {
             return Err(Failure::Lacking(findings));
         }
+        let began = Instant::now();
         let runs = Runs::new(self.quiet, Some(self.limit));
         let out = runs::directory(self.out.as_deref(), &runs.name);
         runs.measure_alone(first, &out.join("alone"))?;
@@ -73,18 +80,28 @@ impl Compare {
         }
         let mut reports: Vec<_> = sets.iter().map(|(arm, _)| (*arm, Vec::new())).collect();
         let mut all = RunOutcome::Done;
+        let (mut longest, mut too_slow) = (Duration::ZERO, vec![false; sets.len()]);
         for turn in 0..self.repeat as usize {
+            let turn_began = Instant::now();
+            if turn > 0 && self.within.is_some_and(|within| began.elapsed() + longest > within) {
+                break;
+            }
             for at in compare::order_of_turn(sets.len(), turn) {
                 let (arm, set) = &sets[at];
+                if too_slow[at] && self.within.is_some() {
+                    continue;
+                }
                 let dir = out.join(arm.to_string().replace(", ", "-")).join(format!("turn-{}", turn + 1));
                 let (outcome, events) = runs.run(set.clone(), &dir, &format!("-t{turn}-{at}"))?;
                 reports[at].1.push(report::fold(&events));
                 match outcome {
-                    RunOutcome::Done | RunOutcome::TimedOut => {}
+                    RunOutcome::Done => {}
+                    RunOutcome::TimedOut => too_slow[at] = true,
                     RunOutcome::JobsFailed => all = outcome,
                     RunOutcome::Interrupted | RunOutcome::Aborted => return Ok(super::run::exit_of(outcome)),
                 }
             }
+            longest = longest.max(turn_began.elapsed());
         }
         output
             .print(&compare::compare(name, &reports, left_out))

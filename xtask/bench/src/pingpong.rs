@@ -6,7 +6,7 @@
 use anyhow::{Context, Result};
 use coswitch_daemon::protocol::Wait;
 use coswitch_examples::Program;
-use coswitch_policies::Bytes;
+use coswitch_policies::{Bytes, Rate};
 
 use crate::{
     figure::{Bound, Figure},
@@ -28,59 +28,81 @@ struct Sample {
 /// All four figures.
 pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
     let program = parts::example(Program::Pingpong)?;
-    let mut figures = apart(|| between_nodes(&program, rounds))?;
+    let mut figures = apart(|| between_nodes(&[&program], rounds, None, parse))
+        .map(|samples| compare(&samples, "two nodes", "tcp", 2.5, 0.9))?;
     figures.extend(apart(|| within_a_node(&program, rounds))?);
     Ok(figures)
 }
 
-fn between_nodes(program: &str, rounds: u32) -> Result<Vec<Figure>> {
+/// One-way times of messages of that size between two nodes, over our driver and over tcp, in microseconds.
+pub(crate) fn times(bytes: u32, rate: Option<Rate>, rounds: u32) -> Result<Vec<(f64, f64)>> {
+    let (program, size) = (parts::example(Program::Pingpong)?, bytes.to_string());
+    let count = if bytes > 64 << 10 { "20" } else { "300" };
+    let command = [&program, "--size", &size, "--iterations", count];
+    apart(|| between_nodes(&command, rounds, rate, |line| number(line, "transfer", "median_us")))
+}
+
+fn between_nodes<T: Send>(
+    command: &[&str],
+    rounds: u32,
+    rate: Option<Rate>,
+    parse: impl Fn(&str) -> Result<T> + Copy + Send,
+) -> Result<Vec<(T, T)>> {
     // The nodes of tcp have a fabric of their own: a second one, so a second thread.
     let (theirs_to, theirs) = std::sync::mpsc::channel();
     let (go, turns) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            let nodes = TcpNodes::set(None);
+            let nodes = TcpNodes::set(rate, false);
             for () in turns {
                 let sample = match &nodes {
-                    Ok(nodes) => nodes.run(&[program]).and_then(|dir| parse(&stage::said(dir.path())?)),
+                    Ok(nodes) => nodes.run(command).and_then(|dir| parse(&stage::said(dir.path())?)),
                     Err(error) => Err(anyhow::anyhow!("{error:#}")),
                 };
                 theirs_to.send(sample).ok();
             }
         });
-        let stage = Stage::set(2, MEMORY, None)?;
+        let stage = Stage::set(2, MEMORY, rate)?;
         let tcp = || {
             go.send(()).context("the thread of the tcp nodes has ended")?;
             theirs.recv().context("the thread of the tcp nodes has ended")?
         };
-        let samples = take_turns(rounds, || ours(&stage, program, &[0, 1]), tcp)?;
+        let samples = take_turns(rounds, || ours(&stage, command, &[0, 1], parse), tcp)?;
         drop(go);
         stage.strike()?;
-        Ok(compare(&samples, "two nodes", "tcp", 2.5, 0.9))
+        Ok(samples)
     })
 }
 
 fn within_a_node(program: &str, rounds: u32) -> Result<Vec<Figure>> {
     let stage = Stage::set(1, MEMORY, None)?;
     let theirs = || parse(&mpiexec::run(2, &[program])?.0);
-    let samples = take_turns(rounds, || ours(&stage, program, &[0, 0]), theirs)?;
+    let samples = take_turns(rounds, || ours(&stage, &[program], &[0, 0], parse), theirs)?;
     stage.strike()?;
     Ok(compare(&samples, "one node", "MPICH's shared memory", 1.5, 1.0 / 1.5))
 }
 
-fn ours(stage: &Stage, program: &str, placement: &[u32]) -> Result<Sample> {
-    let mut job = stage.launch(&[program], placement, Wait::default());
+fn ours<T>(
+    stage: &Stage,
+    command: &[&str],
+    placement: &[u32],
+    parse: impl Fn(&str) -> Result<T>,
+) -> Result<T> {
+    let mut job = stage.launch(command, placement, Wait::default());
     stage.end_of(&mut job)?;
     parse(&stage::said(&job.output)?)
 }
 
 fn parse(line: &str) -> Result<Sample> {
-    let value: serde_json::Value = serde_json::from_str(line).context("failed to read pingpong's answer")?;
-    let number = |part: &str, name: &str| value[part][name].as_f64().context("pingpong leaves a number out");
     Ok(Sample {
-        latency_us: number("latency", "median_us")?,
-        megabytes_per_s: number("bandwidth", "mb_per_s")?,
+        latency_us: number(line, "latency", "median_us")?,
+        megabytes_per_s: number(line, "bandwidth", "mb_per_s")?,
     })
+}
+
+fn number(line: &str, part: &str, name: &str) -> Result<f64> {
+    let value: serde_json::Value = serde_json::from_str(line).context("failed to read pingpong's answer")?;
+    value[part][name].as_f64().context("pingpong leaves a number out")
 }
 
 fn compare(

@@ -3,14 +3,16 @@
 use std::{
     path::PathBuf,
     sync::mpsc::{Receiver, Sender, channel},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result};
-use coswitch_daemon::fabric;
+use coswitch_daemon::{fabric, processors};
 use coswitch_launcher::LaunchSpec;
 use coswitch_policies::{NodeId, Rate};
 use nix::unistd::{Pid, gettid};
+use tempfile::TempDir;
 
 use crate::{
     bare::{self, Part, Plan},
@@ -29,14 +31,39 @@ struct Node {
 pub(crate) struct TcpNodes(Vec<Node>);
 
 impl TcpNodes {
-    /// Makes them; the calling thread enters the namespace that joins them.
-    pub(crate) fn set(rate: Option<Rate>) -> Result<Self> {
+    /// Makes them; the calling thread enters the namespace that joins them. `apart`: each keeps to its share of the processors.
+    pub(crate) fn set(rate: Option<Rate>, apart: bool) -> Result<Self> {
         fabric::enter_head()?;
-        (0..NODES).map(|node| Node::set(NodeId(node), rate)).collect::<Result<_>>().map(Self)
+        let cpus = processors::allowed().context("failed to learn the processors")?;
+        let share = |node| match apart {
+            true => processors::share(&cpus, node as usize, NODES as usize),
+            false => cpus.clone(),
+        };
+        (0..NODES).map(|node| Node::set(NodeId(node), rate, share(node))).collect::<Result<_>>().map(Self)
     }
 
     /// Runs a program with one rank on each node to its end; says where its outputs are.
-    pub(crate) fn run(&self, command: &[&str]) -> Result<tempfile::TempDir> {
+    pub(crate) fn run(&self, command: &[&str]) -> Result<TempDir> {
+        let (dir, mut parts) = self.start(command)?;
+        ended(&mut parts).map(|()| dir)
+    }
+
+    /// The same of so many at once; says how long all of them took.
+    pub(crate) fn run_together(&self, command: &[&str], count: usize) -> Result<Duration> {
+        let began = Instant::now();
+        let mut programs = Vec::new();
+        for _ in 0..count {
+            programs.push(self.start(command)?);
+        }
+        thread::scope(|scope| {
+            let waits: Vec<_> =
+                programs.iter_mut().map(|(_, parts)| scope.spawn(move || ended(parts))).collect();
+            waits.into_iter().try_for_each(|wait| wait.join().expect("it returns its errors"))
+        })?;
+        Ok(began.elapsed())
+    }
+
+    fn start(&self, command: &[&str]) -> Result<(TempDir, Vec<Part>)> {
         let dir = tempfile::tempdir()?;
         let env = [("FI_PROVIDER", "tcp"), ("FI_TCP_IFACE", "eth0")];
         let mut parts = Vec::new();
@@ -54,23 +81,27 @@ impl TcpNodes {
             node.launches.send(spec).context("a node has ended")?;
             parts.push(Part::new(node.launched.recv_timeout(PATIENCE)??, segment));
         }
-        let ended = bare::to_the_end(&mut parts);
-        if ended.is_err() {
-            parts.iter().for_each(|part| bare::end(part.root));
-        }
-        ended.map(|()| dir)
+        Ok((dir, parts))
     }
 }
 
+fn ended(parts: &mut [Part]) -> Result<()> {
+    let ended = bare::to_the_end(parts);
+    if ended.is_err() {
+        parts.iter().for_each(|part| bare::end(part.root));
+    }
+    ended
+}
+
 impl Node {
-    fn set(node: NodeId, rate: Option<Rate>) -> Result<Self> {
+    fn set(node: NodeId, rate: Option<Rate>, cpus: Vec<usize>) -> Result<Self> {
         let (launches, orders) = channel::<LaunchSpec>();
         let (started, launched) = channel();
-        let (own_id, thread) = channel();
+        let (own_id, own) = channel();
         let (plugged, is_plugged) = channel();
-        std::thread::spawn(move || {
-            let entered = fabric::enter_namespace().map(|()| gettid());
-            own_id.send(entered).ok();
+        thread::spawn(move || {
+            processors::keep_to(&cpus).expect("this process may use them");
+            own_id.send(fabric::enter_namespace().map(|()| gettid())).ok();
             let limit: Duration = PATIENCE;
             if is_plugged.recv_timeout(limit).is_err() {
                 return;
@@ -80,10 +111,10 @@ impl Node {
                 started.send(bare::start(&spec)).ok();
             }
         });
-        let id = thread.recv_timeout(PATIENCE)??;
+        let id = own.recv_timeout(PATIENCE)??;
         fabric::plug(node, u32::try_from(id.as_raw())?, rate)?;
         plugged.send(()).context("a node has ended")?;
-        thread.recv_timeout(PATIENCE)??;
+        own.recv_timeout(PATIENCE)??;
         Ok(Self { launches, launched })
     }
 }

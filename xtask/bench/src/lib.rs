@@ -14,6 +14,7 @@ mod mpiexec;
 mod orders;
 mod pages;
 mod pairs;
+pub mod paper;
 mod parts;
 mod pingpong;
 mod sim;
@@ -21,6 +22,7 @@ mod stage;
 mod store;
 mod switch;
 mod tcp;
+mod together;
 
 use std::{
     path::{Path, PathBuf},
@@ -126,7 +128,9 @@ impl Name {
     }
 }
 
-fn main() -> ExitCode {
+/// `cargo xtask bench`.
+#[must_use]
+pub fn bench() -> ExitCode {
     let arguments = Arguments::parse();
     match run(&arguments) {
         Ok(missed) if missed && arguments.check => ExitCode::FAILURE,

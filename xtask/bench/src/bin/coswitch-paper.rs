@@ -1,0 +1,5 @@
+//! See [`coswitch_bench::paper`].
+
+fn main() -> std::process::ExitCode {
+    coswitch_bench::paper::main()
+}

@@ -1,0 +1,79 @@
+//! What a policy came to, as `coswitch compare --output json` tells it.
+
+use serde::{Deserialize, Serialize};
+
+/// See the module's description.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Arm {
+    pub(super) policy: String,
+    pub(super) switching: Option<String>,
+    pub(super) done: u32,
+    pub(super) timed_out: u32,
+    pub(super) failed: u32,
+    pub(super) makespan: Option<Spread>,
+    /// By the sum of the times alone: the paper's slowdown by ideal sequential batch scheduling.
+    pub(super) relative_makespan: Option<f64>,
+    pub(super) spread: Option<f64>,
+    pub(super) tradeoff: Option<f64>,
+    pub(super) exposed_s: Option<f64>,
+    pub(super) moved: Option<f64>,
+    pub(super) waiting: Option<f64>,
+    pub(super) major_faults: Option<f64>,
+    pub(super) swapped: Option<f64>,
+}
+
+/// A median, and between what it lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Spread {
+    pub(super) median: f64,
+    pub(super) min: f64,
+    pub(super) max: f64,
+}
+
+impl Spread {
+    /// Of some numbers; `None` of none.
+    pub(super) fn of(values: &[f64]) -> Option<Self> {
+        let (min, max) = (values.iter().copied().reduce(f64::min)?, values.iter().copied().reduce(f64::max)?);
+        Some(Self { median: crate::pairs::median(values.iter().copied()), min, max })
+    }
+
+    pub(super) fn times(self, factor: f64) -> Self {
+        Self { median: self.median * factor, min: self.min * factor, max: self.max * factor }
+    }
+}
+
+impl Arm {
+    pub(super) fn name(&self) -> String {
+        match &self.switching {
+            Some(order) => format!("{}, {order}", self.policy),
+            None => self.policy.clone(),
+        }
+    }
+
+    /// Whether it was never done, and once because of the time.
+    pub(super) fn is_too_slow(&self) -> bool {
+        self.makespan.is_none() && self.timed_out > 0
+    }
+
+    /// Whether it was never done because the kernel, which could not evict fast enough, killed jobs at their node's limit.
+    pub(super) fn is_killed(&self) -> bool {
+        self.policy == "cosched" && self.makespan.is_none() && self.failed > 0
+    }
+
+    /// Seconds: without end where it was too slow or killed, and not a number where nothing is known.
+    pub(super) fn makespan(&self) -> f64 {
+        let none = if self.is_too_slow() || self.is_killed() { f64::INFINITY } else { f64::NAN };
+        self.makespan.map_or(none, |makespan| makespan.median)
+    }
+
+    /// Makespan by the sum of the times alone, from the fastest run to the slowest.
+    pub(super) fn slowdown(&self) -> Option<Spread> {
+        let makespan = self.makespan?;
+        Some(makespan.times(self.relative_makespan? / makespan.median))
+    }
+
+    /// Table 1's number, for the whole machine.
+    pub(super) fn faults_a_minute(&self) -> Option<f64> {
+        Some(self.major_faults? * 60.0 / self.makespan?.median)
+    }
+}

@@ -1,0 +1,166 @@
+//! Child processes that do the work: bounded in time, and ended together with this one.
+
+use std::{
+    fs::{self, File},
+    io::{Read, Seek},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde::Deserialize;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{arm::Arm, parts::Call};
+
+/// What `coswitch` is given to end a run in good order.
+const TO_END: Duration = Duration::from_secs(60);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+
+/// Whether somebody wants this to stop (Ctrl-C, SIGTERM, SIGHUP).
+#[derive(Clone)]
+pub(super) struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// From now on these signals do not end this process.
+    pub(super) fn listen() -> Result<Self> {
+        let stop = Self(Arc::default());
+        let asked = stop.0.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let in_runtime = runtime.enter();
+        let [mut interrupt, mut terminate, mut hang_up] = [
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        ];
+        drop(in_runtime);
+        thread::spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                    _ = hang_up.recv() => {}
+                }
+            });
+            asked.store(true, Ordering::Relaxed);
+        });
+        Ok(stop)
+    }
+
+    pub(super) fn is_asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Where the run files are.
+pub(super) fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/paper")
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    arms: Vec<Arm>,
+}
+
+/// `coswitch compare`; everything is in a directory that is gone afterwards.
+pub(super) fn compare(
+    call: &Call,
+    repeat: u32,
+    within: Duration,
+    limit: Duration,
+    stop: &Stop,
+) -> Result<Vec<Arm>> {
+    let path = examples().join(call.file);
+    let mut text = fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
+    for (word, instead) in &call.replaced {
+        ensure!(text.contains(word), "{} does not say `{word}`", path.display());
+        text = text.replace(word, instead);
+    }
+    let programs =
+        examples().join("../mpi/bin").canonicalize().context("failed to find the example programs")?;
+    let dir = tempfile::tempdir_in("/var/tmp").context("failed to make a directory")?;
+    let file = dir.path().join(call.file);
+    fs::write(&file, text.replace("../mpi/bin", &programs.display().to_string()))?;
+    let mut command = Command::new(crate::parts::built("coswitch")?);
+    command.args(["compare", "--quiet", "--output", "json", "--policies", call.policies]);
+    command.args(["--repeat", &repeat.to_string(), "--limit", &format!("{}s", limit.as_secs())]);
+    command
+        .args(["--within", &format!("{}s", within.as_secs().max(1)), "--out"])
+        .arg(dir.path().join("runs"));
+    if !call.switching.is_empty() {
+        command.args(["--switching", call.switching]);
+    }
+    command.arg(&file);
+    // Each arm may take its limit, once, and what is about a run.
+    let arms = call.policies.split(',').count() * call.switching.split(',').count() + 1;
+    let most = within + (limit + TO_END) * u32::try_from(arms)?;
+    // 1: a job failed, which the arms tell.
+    let text = output(command, most, &[0, 1], stop)?;
+    let answer: Answer = serde_json::from_str(&text).context("the comparison is no JSON")?;
+    Ok(answer.arms)
+}
+
+/// What a program writes, which ends with one of these codes and in time.
+pub(super) fn output(mut command: Command, most: Duration, codes: &[i32], stop: &Stop) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let mut errors = tempfile::tempfile()?;
+    let mut said = tempfile::tempfile()?;
+    command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(errors.try_clone()?);
+    // Ctrl-C is for us; who is asked to end twice does not clean up.
+    command.process_group(0);
+    let mut child = command.spawn().with_context(|| format!("failed to start {name}"))?;
+    let deadline = Instant::now() + most;
+    let status = loop {
+        match child.try_wait()? {
+            Some(status) => break status,
+            None if stop.is_asked() || Instant::now() > deadline => {
+                end(&mut child)?;
+                bail!(if stop.is_asked() {
+                    "stopped".into()
+                } else {
+                    format!("{name} took more than {most:?}")
+                });
+            }
+            None => thread::sleep(BETWEEN_LOOKS),
+        }
+    };
+    let told = read(&mut errors)?;
+    let last =
+        told.lines().rev().take(4).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("; ");
+    ensure!(status.code().is_some_and(|code| codes.contains(&code)), "{name} ended with {status}: {last}");
+    read(&mut said)
+}
+
+/// It is asked, and given time to leave nothing behind.
+fn end(child: &mut Child) -> Result<()> {
+    let pid = Pid::from_raw(i32::try_from(child.id())?);
+    kill(pid, Signal::SIGINT).ok();
+    let deadline = Instant::now() + TO_END;
+    while child.try_wait()?.is_none() {
+        if Instant::now() > deadline {
+            child.kill()?;
+            child.wait()?;
+            return Ok(());
+        }
+        thread::sleep(BETWEEN_LOOKS);
+    }
+    Ok(())
+}
+
+fn read(file: &mut File) -> Result<String> {
+    let mut text = String::new();
+    file.rewind()?;
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
