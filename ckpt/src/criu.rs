@@ -4,6 +4,8 @@ use crate::kerndat::{self, Kerndat, KerndatError};
 use criu_sys::rpc::{CriuFeatures, CriuReq, CriuReqType, CriuResp};
 use criu_sys::{Swrk, SwrkError};
 use std::fmt;
+use std::fs;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -103,6 +105,7 @@ pub struct Health {
 pub struct Criu {
     program: PathBuf,
     version: Version,
+    workers: Option<PathBuf>,
 }
 
 impl Criu {
@@ -128,7 +131,23 @@ impl Criu {
         if version < VERSION_MIN {
             return Err(LocateError::TooOld { program: program.to_owned(), found: version });
         }
-        Ok(Criu { program: program.to_owned(), version })
+        Ok(Criu { program: program.to_owned(), version, workers: None })
+    }
+
+    /// Has those that dump work in this cgroup, where whoever cleans up after us finds them and their children. Those
+    /// that restore are where the tree will be.
+    pub fn with_workers_in(self, cgroup: &Path) -> Criu {
+        Criu { workers: Some(cgroup.to_owned()), ..self }
+    }
+
+    /// Starts a worker as [`Swrk::start_to_dump`], where it is to work.
+    pub(crate) fn start_to_dump(&self, inherited: Option<BorrowedFd<'_>>) -> Result<Swrk, SwrkError> {
+        let worker = Swrk::start_to_dump(&self.program, inherited)?;
+        // It has no child before its first request.
+        let enter = |cgroup: &PathBuf| fs::write(cgroup.join("cgroup.procs"), worker.pid().to_string());
+        let failed = |source| SwrkError::Start { program: self.program.display().to_string(), source };
+        self.workers.iter().try_for_each(enter).map_err(failed)?;
+        Ok(worker)
     }
 
     /// The program.

@@ -16,7 +16,7 @@ use crate::proc_mount;
 use crate::processes::{self, Standing, StillThere};
 use crate::{Arena, Criu, options};
 use criu_sys::rpc::{CriuOpts, CriuPageServerInfo, CriuReq, CriuReqType, CriuResp};
-use criu_sys::{Ended, Swrk, SwrkError};
+use criu_sys::{Ended, SwrkError};
 use nix::unistd::Pid;
 use std::fs;
 use std::io;
@@ -269,8 +269,7 @@ impl Criu {
             ..CriuReq::default()
         };
         let untouched = |source| DumpError::Swrk { root, source, job: JobState::Frozen };
-        let mut worker =
-            Swrk::start_with(self.program(), pages_to.as_ref().map(AsFd::as_fd)).map_err(untouched)?;
+        let mut worker = self.start_to_dump(pages_to.as_ref().map(AsFd::as_fd)).map_err(untouched)?;
         drop(pages_to);
         Ok(match worker.call(&message, deadline, &mut |_| true) {
             Err(SwrkError::TimedOut) => {

@@ -2,7 +2,8 @@
 //!
 //! Freezing is always version 2 (`cgroup.freeze`). Memory comes from version 2 where its controller is there, else
 //! from version 1: many machines mount both, and the controller is in only one of them. In every hierarchy used, the
-//! path is `coswitch/<node>/<job>`; the node's group carries the limit, the job's group the account.
+//! path is `coswitch/<node>/<job>`; the node's group carries the limit, the job's group the account. What dumps the jobs
+//! of a node, and must neither be frozen nor charged with them, is in `coswitch-criu/<node>`.
 
 use std::{
     fs,
@@ -19,6 +20,7 @@ use thiserror::Error;
 use crate::cpu_group::{self, CpuController};
 
 pub(crate) const PARENT: &str = "coswitch";
+const CHECKPOINTERS: &str = "coswitch-criu";
 
 /// Why a cgroup could not be used.
 #[derive(Debug, Error)]
@@ -100,6 +102,7 @@ impl Hierarchies {
 pub struct NodeCgroup {
     hierarchies: Hierarchies,
     name: String,
+    checkpointers: PathBuf,
 }
 
 impl NodeCgroup {
@@ -108,7 +111,9 @@ impl NodeCgroup {
     /// # Errors
     /// [`CgroupError`]
     pub fn create(hierarchies: Hierarchies, name: &str, memory: Option<Bytes>) -> Result<Self, CgroupError> {
-        let node = Self { hierarchies, name: name.to_string() };
+        let checkpointers = hierarchies.unified.join(CHECKPOINTERS).join(name);
+        let node = Self { hierarchies, name: name.to_string(), checkpointers };
+        make_dir(&node.checkpointers)?;
         for root in node.hierarchies.roots() {
             make_dir(&root.join(PARENT).join(name))?;
         }
@@ -125,6 +130,12 @@ impl NodeCgroup {
             write(&node.memory().join(file), &limit.0.to_string())?;
         }
         Ok(node)
+    }
+
+    /// The group of those that dump the node's jobs.
+    #[must_use]
+    pub fn checkpointers(&self) -> &Path {
+        &self.checkpointers
     }
 
     fn unified(&self) -> PathBuf {
@@ -180,6 +191,10 @@ impl NodeCgroup {
     /// [`CgroupError`]
     pub fn destroy(hierarchies: &Hierarchies, name: &str, limit: Duration) -> Result<(), CgroupError> {
         cpu_group::remove(hierarchies);
+        let checkpointers = hierarchies.unified.join(CHECKPOINTERS);
+        kill_and_remove(&checkpointers.join(name), limit)?;
+        // As the parents below.
+        let _ = fs::remove_dir(checkpointers);
         for root in hierarchies.roots() {
             let node = root.join(PARENT).join(name);
             for job in sub_groups(&node) {
@@ -197,7 +212,9 @@ impl NodeCgroup {
     pub fn list(hierarchies: &Hierarchies) -> Vec<String> {
         let mut names: Vec<String> = hierarchies
             .roots()
-            .flat_map(|root| sub_groups(&root.join(PARENT)))
+            .map(|root| root.join(PARENT))
+            .chain([hierarchies.unified.join(CHECKPOINTERS)])
+            .flat_map(|parent| sub_groups(&parent))
             .filter_map(|dir| Some(dir.file_name()?.to_str()?.to_string()))
             .collect();
         names.sort();
@@ -381,7 +398,11 @@ fn sub_groups(dir: &Path) -> Vec<PathBuf> {
 }
 
 pub(crate) fn make_dir(dir: &Path) -> Result<(), CgroupError> {
-    fs::create_dir_all(dir).map_err(|error| CgroupError::File(dir.to_path_buf(), error))
+    // Another node may remove the parent, empty until then, at the same time.
+    let once = || fs::create_dir_all(dir);
+    let result =
+        once().or_else(|error| if error.kind() == io::ErrorKind::NotFound { once() } else { Err(error) });
+    result.map_err(|error| CgroupError::File(dir.to_path_buf(), error))
 }
 
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), CgroupError> {

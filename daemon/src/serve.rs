@@ -100,6 +100,7 @@ async fn set_up_and_serve(config: NodeConfig, hierarchies: Hierarchies) -> anyho
     criu.prepare()?;
     let store = config.open_store().context("failed to make the store")?;
     let cgroup = NodeCgroup::create(hierarchies, &config.name(), config.memory)?;
+    let criu = criu.with_workers_in(cgroup.checkpointers());
     let plane = Plane::start(config.node, plane_events)?;
     let control = TcpListener::bind(config.control).await.context("failed to listen for the head node")?;
     let data = StdListener::bind(config.data).context("failed to listen for other daemons")?;

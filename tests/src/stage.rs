@@ -319,7 +319,7 @@ impl Stage {
     pub fn until_some_time(&mut self, what: &str, limit: Duration, done: impl Fn(&Self) -> bool) {
         let end = Instant::now() + limit;
         while !done(self) {
-            assert!(Instant::now() < end, "waited {limit:?} for {what}");
+            assert!(Instant::now() < end, "waited {limit:?} for {what}; there are {:#?}", self.traces.left());
             self.run_for(LOOK_EVERY);
         }
     }

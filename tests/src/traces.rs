@@ -56,7 +56,7 @@ impl Traces {
         let has = |file, what: &str| text(file).is_ok_and(|text| text.contains(what));
         has("environ", &self.mark)
             || has("cmdline", &self.run)
-            || has("cgroup", &format!("coswitch/{}-n", self.run))
+            || has("cgroup", &format!("/{}-n", self.run))
             || namespace(&dir).is_some_and(|inode| self.namespaces.contains(&inode))
     }
 

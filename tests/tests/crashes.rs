@@ -65,10 +65,7 @@ fn crash_in(scenery: Scenery, reach: Reach) {
         let outcome = stage.end_of(job, PATIENCE);
         assert!(matches!(outcome, Outcome::Lost { .. }), "{outcome:?}");
         stage.until_some_time("the job to compute no more", PATIENCE, |stage| {
-            let cgroup = stage.cgroup(NODE, job);
-            let inside = cgroup.pids().expect("the group stays");
-            let is_inside = |criu: &u32| inside.contains(&criu.cast_signed());
-            stage.processes_of_run("criu").iter().all(is_inside) && !inside.iter().any(|pid| computes(*pid))
+            !stage.cgroup(NODE, job).pids().expect("the group stays").into_iter().any(computes)
         });
         come_back(stage, job);
     });

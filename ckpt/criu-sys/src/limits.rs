@@ -4,7 +4,11 @@
 //! But a dump whose *write* fails rolls back in good order. So a worker starts with SIGXFSZ and SIGPIPE ignored, and
 //! when it has to stop, its file size limit is set to zero from outside: its next write fails with EFBIG. Where its
 //! pages go to a socket, closing that has the same effect.
+//!
+//! One that dumps is killed where its caller dies: what it traces dies with the caller too, and CRIU would wait for the
+//! dead for ever. One that restores is not: what it has half restored stays stopped only if it goes on to the end.
 
+use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::Pid;
 use std::io;
@@ -12,12 +16,16 @@ use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Makes `command` start with the signals of failed writes ignored, and with `inherited` open.
-pub(crate) fn prepare(command: &mut Command, inherited: Option<RawFd>) {
+/// Makes `command` start with the signals of failed writes ignored and with `inherited` open; if `mortal`, it dies with
+/// the thread that forks it.
+pub(crate) fn prepare(command: &mut Command, inherited: Option<RawFd>, mortal: bool) {
     let before_exec = move || {
         for failed_write in [Signal::SIGXFSZ, Signal::SIGPIPE] {
             // SAFETY: ignoring a signal installs no handler; the call is async-signal-safe, as a forked child needs.
             unsafe { signal(failed_write, SigHandler::SigIgn) }?;
+        }
+        if mortal {
+            prctl::set_pdeathsig(Signal::SIGKILL)?;
         }
         if let Some(fd) = inherited {
             // SAFETY: changes one flag of a descriptor of the forked child, which the caller keeps open until then.

@@ -98,11 +98,15 @@ pub struct Swrk {
 impl Swrk {
     /// Starts a worker; it waits for a request, so there is time to move it into control groups.
     pub fn start(program: &Path) -> Result<Swrk, SwrkError> {
-        Swrk::start_with(program, None)
+        Swrk::start_as(program, None, false)
     }
 
-    /// Likewise; `inherited` is open in the worker under the same number.
-    pub fn start_with(program: &Path, inherited: Option<BorrowedFd<'_>>) -> Result<Swrk, SwrkError> {
+    /// Starts one that will dump and dies with this process; `inherited` is open in it under the same number.
+    pub fn start_to_dump(program: &Path, inherited: Option<BorrowedFd<'_>>) -> Result<Swrk, SwrkError> {
+        Swrk::start_as(program, inherited, true)
+    }
+
+    fn start_as(program: &Path, inherited: Option<BorrowedFd<'_>>, mortal: bool) -> Result<Swrk, SwrkError> {
         let flags = SockFlag::SOCK_CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         let failed = |source| SwrkError::Start { program: program.display().to_string(), source };
@@ -111,7 +115,7 @@ impl Swrk {
         command.args(["swrk", "0"]).current_dir("/");
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null());
         command.stderr(stderr.try_clone().map_err(failed)?);
-        limits::prepare(&mut command, inherited.map(|fd| fd.as_raw_fd()));
+        limits::prepare(&mut command, inherited.map(|fd| fd.as_raw_fd()), mortal);
         let child = forker::spawn(command).map_err(failed)?;
         Ok(Swrk { child, socket: ours, stderr, reaped: false })
     }
