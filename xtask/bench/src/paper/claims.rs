@@ -73,16 +73,22 @@ pub(super) fn of(part: Part, measured: &Measured) -> Vec<Claim> {
     }
 }
 
-/// A makespan by another; of two that were too slow nothing is known.
+/// A makespan by another; nothing is known where the other was never done.
 fn ratio(measured: &Measured, group: &str, one: &str, other: &str) -> f64 {
     let of = |name| measured.arm(group, name).map_or(f64::NAN, Arm::makespan);
-    of(one) / of(other)
+    let by = of(one) / of(other);
+    if by == 0.0 { f64::NAN } else { by }
 }
 
 fn slowdown(measured: &Measured, group: &str, name: &str) -> f64 {
     let Some(arm) = measured.arm(group, name) else { return f64::NAN };
     let unknown = if arm.is_too_slow() || arm.is_killed() { f64::INFINITY } else { f64::NAN };
     arm.slowdown().map_or(unknown, |slowdown| slowdown.median)
+}
+
+/// A number in words.
+fn known(value: f64) -> String {
+    if value.is_nan() { "–".into() } else { short(value) }
 }
 
 /// What an arm spent, in words.
@@ -110,18 +116,18 @@ fn driver(measured: &Measured) -> Vec<Claim> {
     let rate = |micros: f64| 1_048_576.0 / micros;
     vec![
         Claim::new(
-            "a daemon between program and network costs latency: 1 B by MPICH over tcp (the paper: more than P4's, by about as much as Vdummy's and Vcl's differ from it)",
+            "a message that goes through a daemon, as in MPICH-V, takes a few times as long: 1 B by MPICH over tcp",
             a / b,
             AtMost,
             2.5,
-            format!("{} µs, MPICH {} µs", short(a), short(b)),
+            format!("{} µs, MPICH {} µs", known(a), known(b)),
         ),
         Claim::new(
-            "and next to nothing of the bandwidth of Ethernet: 1 MiB by MPICH over tcp",
+            "and has the bandwidth of Ethernet all the same: 1 MiB by MPICH over tcp",
             d / c,
             AtLeast,
             0.9,
-            format!("{} MB/s, MPICH {} MB/s", short(rate(c)), short(rate(d))),
+            format!("{} MB/s, MPICH {} MB/s", known(rate(c)), known(rate(d))),
         ),
     ]
 }
@@ -129,7 +135,7 @@ fn driver(measured: &Measured) -> Vec<Claim> {
 fn orders(measured: &Measured) -> Vec<Claim> {
     let exposed = |order| measured.arm(ROOMY, order).and_then(|arm| arm.exposed_s).unwrap_or(f64::NAN);
     let [sequential, overlapped, prefetch] = ["sequential", "overlapped", "prefetch"].map(exposed);
-    let told = format!("exposed {} s, {} s, {} s", short(sequential), short(overlapped), short(prefetch));
+    let told = format!("exposed {} s, {} s, {} s", known(sequential), known(overlapped), known(prefetch));
     vec![
         Claim::new(
             "in core, overlapped exposes less than sequential",
@@ -198,10 +204,10 @@ fn compute(measured: &Measured) -> Vec<Claim> {
             spent(measured, IN_CORE, "batch"),
         ),
         Claim::new(
-            "in core, gang by batch (the paper: 1.02)",
+            "in core, gang costs little: by batch (the paper: 1.02)",
             ratio(measured, IN_CORE, "gang", "batch"),
-            AtLeast,
-            1.0,
+            AtMost,
+            1.1,
             spent(measured, IN_CORE, "gang"),
         ),
         Claim::new(
@@ -299,7 +305,7 @@ fn waiting(measured: &Measured) -> Vec<Claim> {
     };
     let [tcp, spin, block, both] = ["tcp", "spin: ", "block: ", "spin-block"].map(seconds);
     let against =
-        |one: f64, other: f64| format!("{} s and {} s for {TOGETHER} at once", short(one), short(other));
+        |one: f64, other: f64| format!("{} s and {} s for {TOGETHER} at once", known(one), known(other));
     vec![
         Claim::new(
             "sleeping while waiting, by stock MPICH's polling over tcp: block",

@@ -3,7 +3,7 @@
 use super::{
     arm::{Arm, Spread},
     claims,
-    parts::{IN_CORE, OUT_OF_CORE, Part},
+    parts::{FIT, IN_CORE, OUT_OF_CORE, Part, TOO_MANY},
     plot::{self, Bar, Bars, Line, Lines},
     results::{Measured, Results},
 };
@@ -94,10 +94,14 @@ fn makespans(part: Part, measured: &Measured, name: impl Fn(&Arm) -> String) -> 
 
 /// Slowdowns as in Table 2; of the paper: in core and out of core.
 fn table(part: Part, measured: &Measured, paper: &[(&str, f64, f64)]) -> String {
-    // The sum of the times alone, by any arm that was done.
-    let alone = |group: &str| {
+    // The sum of the times alone: by any arm that was done, or by those of the other group.
+    let sum_alone = |group: &str| {
         let sum = |arm: &Arm| Some(arm.makespan?.median / arm.relative_makespan?);
         measured.arms(group).iter().find_map(sum)
+    };
+    let alone = |group: &str| {
+        let of_others = || Some(sum_alone(IN_CORE)? * f64::from(TOO_MANY) / f64::from(FIT));
+        sum_alone(group).or_else(of_others)
     };
     let bars = |group: &'static str, of_paper: fn(&(&str, f64, f64)) -> f64| {
         let bar = |arm: &Arm| Bar {

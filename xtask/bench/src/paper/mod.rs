@@ -58,7 +58,7 @@ struct Arguments {
     #[arg(long, default_value = "30m", value_name = "TIME", value_parser = parse_duration)]
     within: Duration,
     /// A run that takes longer is ended, counts as slower than all others, and is not repeated.
-    #[arg(long, default_value = "45s", value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = parse_duration)]
     limit: Duration,
     /// Where `paper-results.md` and `paper/` with its pictures go.
     #[arg(long, default_value = "docs", value_name = "DIR")]

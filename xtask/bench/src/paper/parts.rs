@@ -87,8 +87,8 @@ impl Part {
         match self {
             Part::Fig7 | Part::Waiting => Vec::new(),
             Part::Fig8 => vec![
-                Call { switching: orders, ..call(ROOMY, "switching.yaml", "gang", 42) },
-                Call { switching: orders, ..call(NEAR, "switching.yaml", "gang", 42) }
+                Call { switching: orders, ..call(ROOMY, "switching.yaml", "gang", 38) },
+                Call { switching: orders, ..call(NEAR, "switching.yaml", "gang", 38) }
                     .with("memory: 640MiB", "memory: 360MiB"),
             ],
             Part::Fig9 => (1..=TOO_MANY)
@@ -97,13 +97,13 @@ impl Part {
                         format!("n = {count}"),
                         "compute.yaml",
                         "cosched",
-                        if count > FIT { 45 } else { 4 * count },
+                        if count > FIT { 25 } else { 2 + 3 * count },
                     )
                     .with("count: 6", format!("count: {count}"))
                 })
                 .collect(),
-            Part::Fig10a => table_2("communication.yaml", 50, 115),
-            Part::Fig10b => table_2("compute.yaml", 50, 120),
+            Part::Fig10a => table_2("communication.yaml", 48, 90),
+            Part::Fig10b => table_2("compute.yaml", 46, 95),
             Part::Fig11 => vec![call(MIXED, "pairs.yaml", "hybrid,paired", 75)],
         }
     }
@@ -112,7 +112,7 @@ impl Part {
     fn turn_s(self) -> u32 {
         match self {
             Part::Fig7 => 20,
-            Part::Waiting => 40,
+            Part::Waiting => 38,
             compared => compared.calls().iter().map(|call| call.turn_s).sum(),
         }
     }

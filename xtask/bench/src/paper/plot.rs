@@ -197,7 +197,7 @@ pub(super) fn lines(of: &Lines<'_>) -> String {
                     .x_desc(of.across)
                     .y_desc(of.unit)
                     .x_label_formatter(&$x)
-                    .y_label_formatter(&|value| short(*value))
+                    .y_label_formatter(&|value| tick(*value))
                     .label_style(font(13))
                     .axis_desc_style(font(13))
                     .light_line_style(WHITE)
@@ -218,7 +218,7 @@ pub(super) fn lines(of: &Lines<'_>) -> String {
         match of.log_across {
             true => draw!(builder.build_cartesian_2d((first..last).log_scale(), y)?, |x: &f64| bytes(*x)),
             false => {
-                draw!(builder.build_cartesian_2d(first - 0.3..last + 0.3, y)?, |x: &f64| format!("{x:.0}"))
+                draw!(builder.build_cartesian_2d(first - 0.3..last + 0.3, y)?, |x: &f64| whole(*x))
             }
         }
         Ok(())
@@ -234,11 +234,26 @@ pub(super) fn short(value: f64) -> String {
     }
 }
 
+/// Of a logarithmic axis, on which there is room for 1, 2 and 5.
+fn tick(value: f64) -> String {
+    let digit = (value / 10f64.powf(value.log10().floor() + 1e-9)).round();
+    if [1.0, 2.0, 5.0, 10.0].contains(&digit) {
+        format!("{}", (value * 100.0).round() / 100.0)
+    } else {
+        String::new()
+    }
+}
+
+/// Of an axis of numbers of jobs.
+fn whole(value: f64) -> String {
+    if (value - value.round()).abs() < 0.01 { format!("{value:.0}") } else { String::new() }
+}
+
 fn bytes(value: f64) -> String {
     match value {
-        value if value >= 1_048_576.0 => format!("{:.0} MiB", value / 1_048_576.0),
-        value if value >= 1024.0 => format!("{:.0} KiB", value / 1024.0),
-        value => format!("{value:.0} B"),
+        value if value >= 1e6 => format!("{} MB", value / 1e6),
+        value if value >= 1e3 => format!("{} kB", value / 1e3),
+        value => format!("{value} B"),
     }
 }
 
