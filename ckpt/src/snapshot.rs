@@ -134,6 +134,11 @@ impl SnapshotWriter {
         self
     }
 
+    /// The directory of the store that it is in.
+    pub fn tier(&self) -> &Path {
+        self.dir.ancestors().nth(2).unwrap_or(&self.dir)
+    }
+
     /// Where CRIU's images go.
     pub fn images_dir(&self) -> PathBuf {
         self.dir.join(IMAGES)

@@ -218,6 +218,10 @@ pub enum AppEvent {
         epoch: Epoch,
         /// How long hashing and syncing took.
         seal: Duration,
+        /// The directory of the store that took it, as the node was given it.
+        tier: PathBuf,
+        /// What it takes there.
+        bytes: Bytes,
     },
     /// The snapshot could not be made durable, and is removed.
     SealFailed {

@@ -1,6 +1,6 @@
 //! What the master may say to a dispatcher, and what a dispatcher reports.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use coswitch_daemon::protocol::{Exit, RankTraffic};
 use coswitch_policies::{Bytes, NodeId};
@@ -59,6 +59,15 @@ pub enum Report {
         bytes: Bytes,
         /// To be moved in all, as far as known.
         total: Bytes,
+    },
+    /// A node has sealed a snapshot.
+    Stored {
+        /// Which node.
+        node: NodeId,
+        /// The directory of `cluster.store` that took it.
+        root: PathBuf,
+        /// What it takes there.
+        bytes: Bytes,
     },
     /// The driver's counters of the ranks on one node.
     Traffic {

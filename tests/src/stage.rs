@@ -365,7 +365,7 @@ impl Stage {
             Report::Ended(outcome) => actor.life = Life::Ended(outcome),
             Report::Mended { what } => actor.mended.push(what),
             Report::Phase(phase) => actor.phases.push(phase),
-            Report::NoRoom | Report::Progress { .. } | Report::Traffic { .. } => {}
+            Report::NoRoom | Report::Stored { .. } | Report::Progress { .. } | Report::Traffic { .. } => {}
         }
     }
 

@@ -66,6 +66,9 @@ fn page_of_a_run(scratch: &Path) -> std::path::PathBuf {
         fs::copy(&from, &journal).unwrap();
     });
     assert_eq!(ended.code, Some(0), "{ended:?}");
+    let stored = ended.report.as_ref().and_then(|report| report["stored"].as_object()).unwrap();
+    assert_eq!(stored.len(), 1, "one directory was named: {stored:?}");
+    assert!(stored.values().all(|bytes| bytes.as_u64() > Some(0)), "{stored:?}");
     let [page, trace, table] = ["page.html", "trace.json", "jobs.csv"].map(|name| scratch.join(name));
     let made = Command::new(parts::coswitch())
         .arg("report")
@@ -86,6 +89,46 @@ fn page_of_a_run(scratch: &Path) -> std::path::PathBuf {
     page
 }
 
+/// Two jobs that fit together.
+const COMPARED: &str = r#"
+cluster: {nodes: 2, memory: 200MiB, store: "{store}"}
+scheduler: {policy: hybrid, quantum: 1s}
+jobs:
+  - {name: heat, command: ["{bin}/heat", --memory, 30MiB, --steps, "60"], ranks: 2, memory: 60MiB}
+  - {name: cg, command: ["{bin}/cg", --class, W, --repeat, "4"], ranks: 2, memory: 60MiB}
+"#;
+
+#[test]
+fn the_page_of_a_real_comparison_is_drawn_and_read() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("compared.html");
+    let path = file.display().to_string();
+    let arguments = ["compare", "--policies", "batch,cosched,gang", "--repeat", "2", "--html", &path];
+    let ended = Master::told(&arguments, COMPARED).end(2 * RUN_LIMIT, Duration::ZERO);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(fs::metadata(&file).unwrap().len() < PAGE_BYTES_MAX);
+    let mut browser = Browser::start();
+    for scheme in ["light", "dark"] {
+        browser.open(&file, scheme);
+        assert_eq!(browser.complaints(), [""; 0]);
+        assert_eq!(browser.requests(), [format!("file://{path}")], "it loads nothing");
+        assert_eq!(count(&mut browser, "[data-chart=arms] .arms rect"), 3);
+        assert_eq!(count(&mut browser, "table tbody tr"), 6, "times and costs of three policies");
+        everything_can_be_read(&mut browser, scheme);
+    }
+    let told = browser.accessible();
+    let has = |role: &str, part: &str| told.iter().any(|(of, name)| of == role && name.contains(part));
+    for (role, part) in
+        [("heading", "coswitch comparison"), ("image", "batch: "), ("StaticText", " of batch.")]
+    {
+        assert!(has(role, part), "{role} {part}: {told:?}");
+    }
+    browser.evaluate("document.querySelector('[data-chart=arms] .mark-item').focus()");
+    let first = browser.evaluate(FOCUSED);
+    browser.press("ArrowDown", 40);
+    assert_ne!(browser.evaluate(FOCUSED), first, "bars are reached by keyboard");
+}
+
 const DRAWN: &str = "document.documentElement.dataset.drawn";
 const PAPER: &str = "getComputedStyle(document.body).backgroundColor";
 
@@ -101,7 +144,7 @@ fn everything_is_drawn(browser: &mut Browser) {
         ("[data-chart=memory] .areas path", 8),
         ("[data-chart=bars] .bars rect", 8),
         (".story dd", 5),
-        (".tiles dd", 7),
+        (".tiles dd", 12),
         ("table tbody tr", 10),
     ];
     for (selector, least) in least {

@@ -78,7 +78,7 @@ pub enum Note {
     /// Counters are due.
     Sample,
     /// A background task of its own has sealed a snapshot, or could not.
-    Sealed(Epoch, Result<Duration, String>),
+    Sealed(Epoch, Result<AppEvent, String>),
 }
 
 /// A handle on the task of an application.
@@ -244,7 +244,7 @@ impl Part {
                 Some(Note::Request(request)) => self.on_request(request).await,
                 Some(Note::Plane(event)) => self.on_plane(event).await,
                 Some(Note::Sample) => self.tell_traffic(),
-                Some(Note::Sealed(epoch, Ok(seal))) => self.tell(AppEvent::Sealed { epoch, seal }),
+                Some(Note::Sealed(_, Ok(sealed))) => self.tell(sealed),
                 Some(Note::Sealed(epoch, Err(reason))) => self.tell(AppEvent::SealFailed { epoch, reason }),
             }
         }

@@ -119,7 +119,11 @@ impl Part {
         tokio::task::spawn_blocking(move || {
             let began = Instant::now();
             let origin = Origin::of(&node.criu, Pid::from_raw(root), &report);
-            let sealed = writer.seal(origin).map_err(|error| error.to_string()).map(|_| began.elapsed());
+            let tier = writer.tier().to_owned();
+            let sealed = writer.seal(origin).map_err(|error| error.to_string()).map(|manifest| {
+                let bytes = Bytes(manifest.files.iter().map(|file| file.bytes).sum());
+                AppEvent::Sealed { epoch, seal: began.elapsed(), tier, bytes }
+            });
             if let Err(error) = node.store.prune(&job.to_string()) {
                 tracing::warn!(%job, %error, "an old snapshot could not be removed");
             }

@@ -322,8 +322,11 @@ impl App {
                 self.on_dump_answer(node, None);
             }
             AppEvent::Discarded => self.on_dump_answer(node, None),
-            AppEvent::Sealed { epoch, seal } => {
+            AppEvent::Sealed { epoch, seal, tier, bytes } => {
                 self.phase(node, PhaseKind::Seal, seal, 0);
+                // Below what the user has named each node has a directory of its own.
+                let root = tier.parent().map_or_else(|| tier.clone(), Into::into);
+                self.tell(Report::Stored { node, root, bytes });
                 self.snapshots.on_sealed(node, epoch);
                 if epoch == self.epoch && self.unsealed.remove(&node) {
                     self.on_sealed();

@@ -74,7 +74,9 @@ impl Story {
     /// What was told, without the timings, and forgets it.
     fn told(&mut self) -> Vec<Report> {
         let told = std::mem::take(&mut self.told);
-        told.into_iter().filter(|report| !matches!(report, Report::Phase(_))).collect()
+        told.into_iter()
+            .filter(|report| !matches!(report, Report::Phase(_) | Report::Stored { .. }))
+            .collect()
     }
 
     fn running(nodes: u32) -> Self {
@@ -106,7 +108,7 @@ fn dumped(epoch: u64) -> AppEvent {
 }
 
 fn sealed(epoch: u64) -> AppEvent {
-    AppEvent::Sealed { epoch: Epoch(epoch), seal: MS }
+    AppEvent::Sealed { epoch: Epoch(epoch), seal: MS, tier: "/store/node".into(), bytes: Bytes(1) }
 }
 
 fn restored(epoch: u64) -> AppEvent {

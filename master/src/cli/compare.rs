@@ -1,6 +1,7 @@
 //! `coswitch compare`: the same jobs under several policies, on this machine, in turns.
 
 use std::{
+    fs,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -43,6 +44,9 @@ pub(crate) struct Compare {
     /// The directory for the runs [default: coswitch-runs/RUN].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Write a page with the comparison: one file that needs no network.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Show nothing while they run.
     #[arg(short, long)]
     quiet: bool,
@@ -103,9 +107,12 @@ impl Compare {
             }
             longest = longest.max(turn_began.elapsed());
         }
-        output
-            .print(&compare::compare(name, &reports, left_out))
-            .context("failed to print the comparison")?;
+        let comparison = compare::compare(name, &reports, left_out);
+        if let Some(path) = &self.html {
+            fs::write(path, compare::page(&comparison))
+                .with_context(|| format!("failed to write {}", path.display()))?;
+        }
+        output.print(&comparison).context("failed to print the comparison")?;
         Ok(super::run::exit_of(all))
     }
 

@@ -3,6 +3,7 @@
 //! Runs of the policies take turns, so that whatever changes on the machine meanwhile meets all of them. A ratio is the
 //! median of the ratios within a turn; everything else is the median over the turns.
 
+mod page;
 mod table;
 
 use std::{fmt, time::Duration};
@@ -12,8 +13,10 @@ use serde::Serialize;
 
 use crate::{
     journal::{MachineUse, RunOutcome},
-    report::{JobReport, JobTimes, Report},
+    report::{JobTimes, Report},
 };
+
+pub use page::page;
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -189,7 +192,7 @@ fn medians_of(reports: &[Report]) -> Option<Medians> {
         tradeoff: optional(&|report| report.set.tradeoff),
         exposed_s: median(&|report| report.set.exposed.as_secs_f64())?,
         moved: median(&|report| (report.set.bytes_out.0 + report.set.bytes_in.0) as f64)?,
-        waiting: median(&waiting)?,
+        waiting: median(&Report::waiting)?,
         major_faults: machine(|used| used.major_faults as f64)?,
         swapped: machine(|used| (used.swapped_in.0 + used.swapped_out.0) as f64)?,
         memory_stall_s: optional(&|report| Some(report.machine?.memory_stall?.as_secs_f64())),
@@ -204,15 +207,6 @@ fn mean(report: &Report, of: fn(&JobTimes) -> Duration) -> f64 {
         .map(|times| of(times).as_secs_f64())
         .collect();
     times.iter().sum::<f64>() / times.len().max(1) as f64
-}
-
-/// The share of the ranks' running time that they waited.
-fn waiting(report: &Report) -> f64 {
-    let ran = |job: &JobReport| {
-        job.times.as_ref().map_or(0.0, |times| times.run.as_secs_f64() * f64::from(job.ranks))
-    };
-    let waited: f64 = report.jobs.iter().map(|job| job.waiting.as_secs_f64()).sum();
-    waited / report.jobs.iter().map(ran).sum::<f64>().max(f64::MIN_POSITIVE)
 }
 
 fn spread(values: impl Iterator<Item = f64>) -> Option<Spread> {

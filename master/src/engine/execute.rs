@@ -346,6 +346,9 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             Report::Progress { node, kind, bytes, total } => {
                 self.tell(Event::Progress { job, node, phase: step_of(kind), bytes, total });
             }
+            Report::Stored { node, root, bytes } => {
+                self.tell(Event::SnapshotStored { job, node, root, bytes });
+            }
             Report::Traffic { ranks, .. } => self.on_traffic(job, &ranks),
         }
     }

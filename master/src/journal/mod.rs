@@ -5,7 +5,7 @@
 
 mod file;
 
-use std::{fmt, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use coswitch_policies::{
     Astray, Bytes, JobId, NodeId, Placement, Policy, Purpose, SchedulerConfig, SimTime, SlotId, SwitchId,
@@ -132,6 +132,17 @@ pub enum Event {
         /// When it ended.
         ended: SimTime,
         /// What it moved.
+        bytes: Bytes,
+    },
+    /// A snapshot of a job is whole on a node; not in older journals.
+    SnapshotStored {
+        /// The job.
+        job: JobId,
+        /// The node.
+        node: NodeId,
+        /// The directory of `cluster.store` that took it.
+        root: PathBuf,
+        /// What it takes there.
         bytes: Bytes,
     },
     /// A step of a switch is under way. For the live view; left out of the journal.

@@ -47,6 +47,7 @@ pub(crate) fn tell(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<Stri
         | Event::JobRunning { .. }
         | Event::JobMeasured { .. }
         | Event::JobCommunicated { .. }
+        | Event::SnapshotStored { .. }
         | Event::MachineUsed(_)
         | Event::PhaseDone { .. }
         | Event::TimerFired { .. }

@@ -165,6 +165,7 @@ impl View {
             | Event::Warning { .. }
             | Event::JobMeasured { .. }
             | Event::JobCommunicated { .. }
+            | Event::SnapshotStored { .. }
             | Event::MachineUsed(_)
             | Event::RunEnded { .. } => {}
         }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -45,6 +46,7 @@ struct Folder {
     bytes_in: Bytes,
     memory: BTreeMap<NodeId, (Bytes, u32)>,
     phases: BTreeMap<Phase, PhaseTotal>,
+    stored: BTreeMap<PathBuf, Bytes>,
     steps: Vec<(Phase, Span)>,
     warnings: Vec<String>,
     machine: Option<MachineUse>,
@@ -124,6 +126,10 @@ impl Folder {
                 let (peak, samples) = self.memory.entry(*node).or_default();
                 (*peak, *samples) = ((*peak).max(*used), *samples + 1);
             }
+            Event::SnapshotStored { root, bytes, .. } => {
+                let stored = self.stored.entry(root.clone()).or_default();
+                *stored = stored.saturating_add(*bytes);
+            }
             Event::Warning { text } => self.warnings.push(text.clone()),
             Event::MachineUsed(used) => self.machine = Some(*used),
             Event::RunEnded { outcome } => self.outcome = Some(*outcome),
@@ -161,6 +167,7 @@ impl Folder {
             capacity: self.capacity,
             outcome: self.outcome,
             phases: self.phases,
+            stored: self.stored,
             warnings: self.warnings,
             machine: self.machine,
         }
@@ -348,6 +355,17 @@ pub(super) mod tests {
         events.insert(15, at(24, Event::PhaseDone { switch, job, node, phase, began, ended, bytes }));
         let seal = fold(&events).phases[&Phase::Seal].clone();
         assert_eq!((seal.total.as_secs(), seal.hidden.as_secs()), (16, 2 + 11));
+    }
+
+    #[test]
+    fn what_each_directory_of_the_store_took_is_summed_up() {
+        let stored = |root: &str, mib| {
+            let (job, node) = (A, NodeId(0));
+            at(26, Event::SnapshotStored { job, node, root: root.into(), bytes: Bytes::mib(mib) })
+        };
+        let events = [stored("/dev/shm", 10), stored("/var/tmp", 30), stored("/dev/shm", 5)];
+        let stored: Vec<_> = fold(&events).stored.into_values().collect();
+        assert_eq!(stored, [Bytes::mib(15), Bytes::mib(30)]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub mod page;
 pub(crate) mod table;
 pub mod trace;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use coswitch_policies::{Bytes, JobId, NodeId, Policy};
 use serde::{Serialize, Serializer};
@@ -45,8 +45,30 @@ pub struct Report {
     pub machine: Option<MachineUse>,
     /// What the switches did, by step.
     pub phases: BTreeMap<Phase, PhaseTotal>,
+    /// What each directory of the store took, each snapshot on each node counted.
+    pub stored: BTreeMap<PathBuf, Bytes>,
     /// What the user should know.
     pub warnings: Vec<String>,
+}
+
+impl Report {
+    /// The share of the ranks' running time that they waited for messages.
+    pub fn waiting(&self) -> f64 {
+        let waited: Duration = self.jobs.iter().map(|job| job.waiting).sum();
+        waited.as_secs_f64() / self.jobs.iter().map(JobReport::ran).sum::<f64>().max(f64::MIN_POSITIVE)
+    }
+}
+
+impl JobReport {
+    /// Seconds that its ranks ran, together.
+    fn ran(&self) -> f64 {
+        self.times.as_ref().map_or(0.0, |times| times.run.as_secs_f64() * f64::from(self.ranks))
+    }
+
+    /// The share of that in which they waited for messages; `None` where it did not run to its end.
+    pub fn waiting_share(&self) -> Option<f64> {
+        Some(self.ran()).filter(|ran| *ran > 0.0).map(|ran| self.waiting.as_secs_f64() / ran)
+    }
 }
 
 /// One job.

@@ -98,6 +98,9 @@ fn set_table(report: &Report) -> Table {
     };
     row("switches", format!("{}{fallbacks}", set.switches));
     row("moved", format!("{} out, {} in", set.bytes_out, set.bytes_in));
+    for (root, bytes) in &report.stored {
+        row(&format!("stored in {}", root.display()), bytes.to_string());
+    }
     row("exposed", format!("{} ({} of the makespan)", seconds(set.exposed), of_ended(percent(set.overhead))));
     row("relative makespan", optional(set.relative_makespan));
     row("spread", of_ended(format!("{:.3}", set.spread)));

@@ -11,10 +11,10 @@
 mod blocks;
 mod charts;
 mod palette;
-mod sections;
+pub(crate) mod sections;
 mod steps;
 mod story;
-mod words;
+pub(crate) mod words;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::Serialize;
@@ -87,6 +87,34 @@ fn named(report: &Report) -> String {
 
 fn document(runs: &[Run], palette: &Palette, data: &Data<'_>) -> Markup {
     let title = runs.iter().map(|run| run.label.as_str()).collect::<Vec<_>>().join(", ");
+    let nav = html! {
+        @if runs.len() > 1 {
+            nav aria-label="Runs" {
+                a href="#comparison" { "Comparison" }
+                @for (number, run) in runs.iter().enumerate() {
+                    a href={ "#run-" (number) } { (run.label) }
+                }
+            }
+        }
+    };
+    let main = html! {
+        @if runs.len() > 1 { (sections::comparison(runs)) }
+        @for (number, run) in runs.iter().enumerate() {
+            (sections::run(number, run, palette, &data.runs[number], runs.len() == 1))
+        }
+    };
+    shell("report", &title, &palette.css(), &nav, &main, data)
+}
+
+/// What all pages have around what they are about: `main`, and what the script draws in it.
+pub(crate) fn shell(
+    kind: &str,
+    title: &str,
+    css: &str,
+    nav: &Markup,
+    main: &Markup,
+    data: &impl Serialize,
+) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -94,22 +122,28 @@ fn document(runs: &[Run], palette: &Palette, data: &Data<'_>) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta http-equiv="Content-Security-Policy" content=(POLICY);
-                title { "coswitch report: " (title) }
-                style { (PreEscaped(STYLE)) (PreEscaped(palette.css())) }
+                title { "coswitch " (kind) ": " (title) }
+                style { (PreEscaped(STYLE)) (PreEscaped(css)) }
             }
             body {
-                a.skip href="#main" { "Skip to the report" }
-                (head(runs))
-                main #main tabindex="-1" {
-                    @if runs.len() > 1 { (sections::comparison(runs)) }
-                    @for (number, run) in runs.iter().enumerate() {
-                        (sections::run(number, run, palette, &data.runs[number], runs.len() == 1))
+                a.skip href="#main" { "Skip to the " (kind) }
+                header {
+                    h1 { "coswitch " span { (kind) } }
+                    (nav)
+                    fieldset.theme hidden {
+                        legend.hidden { "Colours" }
+                        @for (value, text) in [("auto", "Auto"), ("light", "Light"), ("dark", "Dark")] {
+                            label { input type="radio" name="theme" value=(value) checked[value == "auto"]; span { (text) } }
+                        }
                     }
+                }
+                main #main tabindex="-1" {
+                    (main)
                     (sections::definitions())
                 }
                 footer {
                     p {
-                        "Made by " code { "coswitch report" } " from the journal of the run and nothing else; needs no network. Charts: "
+                        "Made by " code { "coswitch" } " from the journals of runs and nothing else; needs no network. Charts: "
                         "Observable Plot and D3."
                     }
                     details {
@@ -127,30 +161,8 @@ fn document(runs: &[Run], palette: &Palette, data: &Data<'_>) -> Markup {
     }
 }
 
-fn head(runs: &[Run]) -> Markup {
-    html! {
-        header {
-            h1 { "coswitch " span { "report" } }
-            @if runs.len() > 1 {
-                nav aria-label="Runs" {
-                    a href="#comparison" { "Comparison" }
-                    @for (number, run) in runs.iter().enumerate() {
-                        a href={ "#run-" (number) } { (run.label) }
-                    }
-                }
-            }
-            fieldset.theme hidden {
-                legend.hidden { "Colours" }
-                @for (value, text) in [("auto", "Auto"), ("light", "Light"), ("dark", "Dark")] {
-                    label { input type="radio" name="theme" value=(value) checked[value == "auto"]; span { (text) } }
-                }
-            }
-        }
-    }
-}
-
 /// JSON that no text in it can break out of.
-fn embedded(data: &Data<'_>) -> String {
+fn embedded(data: &impl Serialize) -> String {
     serde_json::to_string(data).expect("what is drawn can be written as JSON").replace('<', "\\u003c")
 }
 

@@ -139,6 +139,31 @@
     };
   }
 
+  // Makespans of policies: medians, from the fastest run to the slowest.
+  function arms(rows) {
+    const left = 20 + 7.2 * Math.max(...rows.map((row) => row.name.length));
+    const end = (row) => row.max ?? row.median;
+    return (width) => {
+      const svg = Plot.plot({
+        ...identity, width,
+        marginLeft: left, marginRight: 64, marginTop: 6, marginBottom: 26,
+        height: 34 + rows.length * 30,
+        x: { label: null },
+        y: { domain: rows.map((row) => row.name), label: null, padding: 0.24 },
+        marks: [
+          Plot.axisX({ anchor: "bottom", tickFormat: seconds, tickSize: 0, ariaHidden: true }),
+          Plot.gridX({ strokeOpacity: 0.12 }),
+          Plot.axisY({ tickSize: 0, label: null, ariaHidden: true }),
+          Plot.barX(rows, { x: "median", y: "name", fill: (row) => (row.best ? "var(--running)" : "var(--suspended)"), rx: 2, className: "arms" }),
+          Plot.ruleY(rows, { x1: "min", x2: "max", y: "name", stroke: "var(--ink)", strokeWidth: 2, ariaHidden: true }),
+          Plot.text(rows, { x: end, y: "name", text: (row) => `${row.median.toFixed(1)} s`, textAnchor: "start", dx: 8, ariaHidden: true }),
+          Plot.ruleX([0]),
+        ],
+      });
+      return { svg, marks: { arms: rows } };
+    };
+  }
+
   // --- what is said of a mark, to pointer and keyboard alike
 
   const tip = document.getElementById("tip");
@@ -273,6 +298,9 @@
     const runs = [...new Set(data.bars.map((bar) => bar.run))];
     charts.push({ place: compared.querySelector(".chart"), label: compared.dataset.label, plot: bars(runs), view: { stretch: [0, 1], only: null } });
   }
+
+  const policies = document.querySelector('figure[data-chart="arms"]');
+  if (policies && data.arms?.length) charts.push({ place: policies.querySelector(".chart"), label: policies.dataset.label, plot: arms(data.arms), view: { stretch: [0, 1], only: null } });
 
   for (const chart of charts) {
     listen(chart);

@@ -16,14 +16,14 @@ pub(super) fn seconds(span: Duration) -> String {
 }
 
 /// `448 MiB`.
-pub(super) fn bytes(bytes: Bytes) -> String {
+pub(crate) fn bytes(bytes: Bytes) -> String {
     let text = bytes.to_string();
     let unit = text.find(|c: char| c.is_alphabetic()).unwrap_or(text.len());
     format!("{} {}", &text[..unit], &text[unit..])
 }
 
 /// `9.6 %`.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 

@@ -6,10 +6,10 @@ use maud::{Markup, html};
 
 use super::{
     super::{
-        super::JobTimes,
+        super::{JobReport, JobTimes},
         Run,
         story::{Story, in_short},
-        words::{bytes, seconds},
+        words::{bytes, percent, seconds},
     },
     figure, number, th,
 };
@@ -44,6 +44,8 @@ pub(super) fn jobs(run: &Run, story: &Story, alone: bool) -> Markup {
                         (number("slowdown", "turnaround ÷ alone; * ÷ run"))
                         (number("restores", ""))
                         (number("communicates", "mean share of running"))
+                        (number("waited", "for messages, all ranks; of the time they ran"))
+                        (number("sent", "payload of messages"))
                         (th("outcome", ""))
                         (th("longest stood still because", ""))
                     } }
@@ -63,6 +65,8 @@ pub(super) fn jobs(run: &Run, story: &Story, alone: bool) -> Markup {
                                 td.number { (slowdown(times)) }
                                 td.number { (job.restores) }
                                 td.number { (known(told.and_then(|job| communicates(&job.communication)))) }
+                                td.number { (waited(job)) }
+                                td.number { (bytes(job.sent)) }
                                 td { @match &job.outcome { Some(outcome) => (outcome.to_string()), None => "not ended" } }
                                 td.why { (in_short(&run.history, story.causes_of(job.job))) }
                             }
@@ -86,6 +90,11 @@ fn slowdown(times: Option<&JobTimes>) -> String {
         return "–".into();
     };
     format!("{slowdown:.2}{}", if times.alone.is_none() { "*" } else { "" })
+}
+
+fn waited(job: &JobReport) -> String {
+    let share = job.waiting_share().map_or_else(String::new, |share| format!(" ({})", percent(share)));
+    seconds(job.waiting) + &share
 }
 
 fn communicates(shares: &[u16]) -> Option<String> {

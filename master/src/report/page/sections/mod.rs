@@ -5,7 +5,9 @@ mod jobs;
 mod switching;
 mod timeline;
 
-use coswitch_policies::Policy;
+use std::path::PathBuf;
+
+use coswitch_policies::{Bytes, Policy};
 use maud::{Markup, html};
 
 use super::{
@@ -13,8 +15,9 @@ use super::{
     charts::Charts,
     palette::Palette,
     story::{Story, story},
-    words::{bytes, percent, seconds},
+    words::{bytes, list, percent, seconds},
 };
+use crate::journal::MachineUse;
 pub(super) use comparison::comparison;
 
 /// One run.
@@ -66,6 +69,10 @@ fn tiles(run: &Run) -> Markup {
     let number = |number: Option<f64>| number.map(|number| format!("{number:.3}"));
     let peak = run.report.memory.iter().max_by_key(|memory| memory.peak);
     let limit = bytes(run.report.capacity);
+    let (waiting, sent) = (run.report.waiting(), run.report.jobs.iter().map(|job| job.sent).sum());
+    let machine = run.report.machine.as_ref();
+    let stored = |(root, of): (&PathBuf, &Bytes)| format!("{} in {}", bytes(*of), root.display());
+    let used = |of: fn(&MachineUse) -> String| machine.map(of);
     let switches = match set.fallbacks {
         0 => set.switches.to_string(),
         n => format!("{} ({n} sequential)", set.switches),
@@ -82,9 +89,32 @@ fn tiles(run: &Run) -> Markup {
         ("Moved out", Some(bytes(set.bytes_out)), "written by dumps"),
         ("Moved in", Some(bytes(set.bytes_in)), "read by restores"),
         (
+            "Stored",
+            Some(list(&run.report.stored.iter().map(stored).collect::<Vec<_>>()))
+                .filter(|_| !run.report.stored.is_empty()),
+            "what each directory of the store took, compressed where it pays",
+        ),
+        (
             "Memory peak",
             peak.map(|memory| format!("{} of {limit}", bytes(memory.peak))),
             "highest sample of the fullest node",
+        ),
+        ("Waited for messages", Some(percent(waiting)), "time ranks waited for messages ÷ time they ran"),
+        ("Sent", Some(bytes(sent)), "payload of messages, by the drivers' count"),
+        (
+            "Major faults",
+            used(|used| used.major_faults.to_string()),
+            "of the whole machine: page faults that waited for a disk",
+        ),
+        (
+            "Swap in, out",
+            used(|used| format!("{}, {}", bytes(used.swapped_in), bytes(used.swapped_out))),
+            "read from and written to swap by the whole machine",
+        ),
+        (
+            "Memory stall",
+            machine.and_then(|used| used.memory_stall).map(seconds),
+            "some process of the machine was held up for want of memory (PSI, some)",
         ),
         ("Spread", number(Some(set.spread)), "standard deviation ÷ mean of the turnarounds"),
         ("Relative makespan", number(set.relative_makespan), "makespan ÷ sum of the times alone"),
@@ -129,7 +159,7 @@ fn policy(policy: Option<Policy>) -> String {
 }
 
 /// A place for the script to draw in.
-fn figure(chart: &str, label: &str, note: &str) -> Markup {
+pub(crate) fn figure(chart: &str, label: &str, note: &str) -> Markup {
     html! {
         figure data-chart=(chart) data-label=(label) {
             @if chart == "bars" {
@@ -155,15 +185,15 @@ fn figure(chart: &str, label: &str, note: &str) -> Markup {
 }
 
 /// A number with a bar as long as that share of its cell.
-fn bar(share: f64, number: &str) -> Markup {
+pub(crate) fn bar(share: f64, number: &str) -> Markup {
     html! { td.number.bar style={ "--w:" (format!("{:.1}%", share * 100.0)) } { span { (number) } } }
 }
 
 /// The head of a column of numbers.
-fn number(name: &str, how: &str) -> Markup {
+pub(crate) fn number(name: &str, how: &str) -> Markup {
     html! { th.number scope="col" { (name) @if !how.is_empty() { small { (how) } } } }
 }
 
-fn th(name: &str, how: &str) -> Markup {
+pub(crate) fn th(name: &str, how: &str) -> Markup {
     html! { th scope="col" { (name) @if !how.is_empty() { small { (how) } } } }
 }
