@@ -28,7 +28,7 @@
 //! *Slowdown* by `run` tells only what waiting and parking cost, not what sharing a node cost: [`JobMetrics::alone`] says
 //! which it is. A job that never ran has no slowdown.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -183,13 +183,19 @@ fn spread(jobs: &[JobMetrics]) -> f64 {
 
 /// Node time with at least one job active.
 fn busy(run: &RunTimes) -> Duration {
-    let mut by_node: BTreeMap<NodeId, Vec<Span>> = BTreeMap::new();
-    for job in &run.jobs {
+    let mut spans: Vec<(Span, &JobTimes)> =
+        run.jobs.iter().flat_map(|job| job.active.iter().map(move |span| (*span, job))).collect();
+    spans.sort_unstable_by_key(|(span, _)| *span);
+    // A list of spans for each node would be as long as all jobs are wide.
+    let last = run.jobs.iter().flat_map(|job| &job.nodes).max();
+    let mut covered = vec![SimTime::default(); last.map_or(0, |last| last.0 as usize + 1)];
+    let mut busy = Duration::ZERO;
+    for (span, job) in spans {
         for node in &job.nodes {
-            by_node.entry(*node).or_default().extend(&job.active);
+            busy += extend(&mut covered[node.0 as usize], span);
         }
     }
-    by_node.into_values().map(union).sum()
+    busy
 }
 
 /// The length of what `spans` cover together.
@@ -198,10 +204,16 @@ fn union(mut spans: Vec<Span>) -> Duration {
     let mut covered = SimTime::default();
     let mut length = Duration::ZERO;
     for span in spans {
-        length += span.to.since(span.from.max(covered));
-        covered = covered.max(span.to);
+        length += extend(&mut covered, span);
     }
     length
+}
+
+/// What `span` adds to what is covered up to some time, by spans that begin no later.
+fn extend(covered: &mut SimTime, span: Span) -> Duration {
+    let more = span.to.since(span.from.max(*covered));
+    *covered = span.to.max(*covered);
+    more
 }
 
 fn ratio(part: Duration, whole: Duration) -> f64 {
