@@ -133,15 +133,18 @@ impl Rms {
     /// Algorithm 3: gives out the CPUs of the coming timeslice; what changes. Call it at every event.
     pub fn schedule(&mut self, timeslice_expired: bool) -> Vec<RmsAct> {
         if timeslice_expired {
-            let waiting = self.resources.values_mut().filter(|resource| resource.state != RmsState::Running);
+            // Who is blocked does not wait for a timeslice. Else it would be the first to get CPUs once it may: the leftmost, where
+            // others have theirs, while the right half of the machine stays idle.
+            let waits = |state| matches!(state, RmsState::Queued | RmsState::Suspended);
+            let waiting = self.resources.values_mut().filter(|resource| waits(resource.state));
             waiting.for_each(|resource| resource.waited += 1);
         }
-        let mut order: Vec<JobId> = self.resources.keys().copied().collect();
-        order.sort_by_key(|job| self.resources[job].rank());
+        let mut order: Vec<Rank> = self.resources.values().map(Resource::rank).collect();
+        order.sort_unstable();
         let (mut packer, mut acts) = (BoxPacker::new(self.nodes, self.cpus), Vec::new());
         let ordinary = self.resources.values().filter(|resource| !resource.job.root);
         let mut used = ordinary.filter_map(|resource| resource.cpus.as_ref()).map(Allocation::units).sum();
-        for job in order {
+        for (.., job) in order {
             acts.extend(self.give(job, &mut packer, &mut used));
         }
         acts
@@ -244,5 +247,16 @@ mod tests {
         rms.on_end(JobId(1));
         assert_eq!(rms.schedule(false), [RmsAct::Start(JobId(2))]);
         assert!(!rms.submit(job(3, 3, 1)));
+    }
+
+    #[test]
+    fn who_was_blocked_for_long_is_put_beside_those_that_run_and_not_in_their_place() {
+        let mut rms = Rms::new(4, 1, 4);
+        [job(0, 2, 1), job(1, 2, 1), job(2, 2, 1)].into_iter().for_each(|job| assert!(rms.submit(job)));
+        rms.schedule(false);
+        (0..5).for_each(|_| assert_eq!(rms.schedule(true), []));
+        rms.on_end(JobId(1));
+        assert_eq!(rms.schedule(false), [RmsAct::Start(JobId(2))]);
+        assert_eq!(running(&rms), [0, 2]);
     }
 }
