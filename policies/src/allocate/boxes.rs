@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Allocation, Allocator, Fragmentation, Mesh, Rect, Request, ledger::Ledger};
+use super::{Allocation, Allocator, Mesh, Rect, Request, ledger::Ledger};
 use crate::JobId;
 
 /// Neighbouring nodes with the same free CPUs.
@@ -234,15 +234,8 @@ impl Allocator for BoxPacker {
         self.nodes_with(1).0
     }
 
-    fn fragmentation(&self) -> Fragmentation {
-        let largest = (1..=self.extent.height).map(|cpus| cpus * self.nodes_with(cpus).1).max();
-        Fragmentation {
-            total: self.extent.units(),
-            free: self.free,
-            internal: 0,
-            largest_block: largest.unwrap_or(0),
-            largest_request: self.largest_request(),
-        }
+    fn largest_block(&self) -> u32 {
+        (1..=self.extent.height).map(|cpus| cpus * self.nodes_with(cpus).1).max().unwrap_or(0)
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Allocation, Allocator, Fragmentation, Rect, Request, ledger::Ledger};
+use super::{Allocation, Allocator, Rect, Request, ledger::Ledger};
 use crate::JobId;
 
 /// See the module.
@@ -55,10 +55,6 @@ impl Buddy {
         }
         self.free_blocks[order].insert(first);
     }
-
-    fn largest(&self) -> u32 {
-        self.free_blocks.iter().rposition(|blocks| !blocks.is_empty()).map_or(0, |order| 1 << order)
-    }
 }
 
 /// The order of the block that holds `nodes`.
@@ -100,18 +96,11 @@ impl Allocator for Buddy {
     }
 
     fn largest_request(&self) -> u32 {
-        self.largest()
+        self.free_blocks.iter().rposition(|blocks| !blocks.is_empty()).map_or(0, |order| 1 << order)
     }
 
-    fn fragmentation(&self) -> Fragmentation {
-        let largest = self.largest();
-        Fragmentation {
-            total: self.nodes,
-            free: self.free,
-            internal: self.held.excess(),
-            largest_block: largest,
-            largest_request: largest,
-        }
+    fn internal(&self) -> u32 {
+        self.held.excess()
     }
 }
 

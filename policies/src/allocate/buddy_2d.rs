@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Allocation, Allocator, Fragmentation, Mesh, Rect, Request, ledger::Ledger};
+use super::{Allocation, Allocator, Mesh, Rect, Request, ledger::Ledger};
 use crate::JobId;
 
 /// See the module.
@@ -73,10 +73,6 @@ impl Buddy2d {
             self.free_squares[order].insert((y, x));
         }
     }
-
-    fn largest(&self) -> u32 {
-        self.free_squares.iter().rposition(|squares| !squares.is_empty()).map_or(0, |order| 1 << (2 * order))
-    }
 }
 
 /// The upper left corners of the four squares of side `side` from (x, y) on.
@@ -126,18 +122,11 @@ impl Allocator for Buddy2d {
     }
 
     fn largest_request(&self) -> u32 {
-        self.largest()
+        self.free_squares.iter().rposition(|squares| !squares.is_empty()).map_or(0, |order| 1 << (2 * order))
     }
 
-    fn fragmentation(&self) -> Fragmentation {
-        let largest = self.largest();
-        Fragmentation {
-            total: self.mesh.units(),
-            free: self.free,
-            internal: self.held.excess(),
-            largest_block: largest,
-            largest_request: largest,
-        }
+    fn internal(&self) -> u32 {
+        self.held.excess()
     }
 }
 

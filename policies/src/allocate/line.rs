@@ -1,12 +1,12 @@
 //! The two usual baselines, over a line of nodes.
 //!
 //! [`FirstFit`] gives the lowest free nodes, wherever they lie. It refuses only where too few are free, so it bounds from above what any
-//! allocator can use; what it costs is scatter: [`Fragmentation::scatter_share`] and the number of blocks tell.
+//! allocator can use; what it costs is scatter: [`scatter_share`](super::Fragmentation::scatter_share) and the number of blocks tell.
 //!
 //! [`Contiguous`] gives the leftmost run of neighbours that is long enough, as RMS prefers it for the broadcast of its network (paper 000
 //! §3.2.1). A job waits though enough nodes are free where they do not lie together: external fragmentation.
 
-use super::{Allocation, Allocator, Fragmentation, Rect, Request, ledger::Ledger, runs::Runs};
+use super::{Allocation, Allocator, Rect, Request, ledger::Ledger, runs::Runs};
 use crate::JobId;
 
 /// First fit without contiguity.
@@ -81,14 +81,8 @@ impl<const CONTIGUOUS: bool> Allocator for Line<CONTIGUOUS> {
         if CONTIGUOUS { self.runs.longest() } else { self.runs.free() }
     }
 
-    fn fragmentation(&self) -> Fragmentation {
-        Fragmentation {
-            total: self.nodes,
-            free: self.runs.free(),
-            internal: 0,
-            largest_block: self.runs.longest(),
-            largest_request: self.largest_request(),
-        }
+    fn largest_block(&self) -> u32 {
+        self.runs.longest()
     }
 }
 

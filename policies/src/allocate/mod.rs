@@ -157,6 +157,24 @@ pub trait Allocator: fmt::Debug + Send {
     /// The largest request (of one CPU a node) that would be granted now.
     fn largest_request(&self) -> u32;
 
+    /// The largest free block.
+    fn largest_block(&self) -> u32 {
+        self.largest_request()
+    }
+
+    /// Units held that nobody asked for.
+    fn internal(&self) -> u32 {
+        0
+    }
+
     /// How badly the machine is cut up now.
-    fn fragmentation(&self) -> Fragmentation;
+    fn fragmentation(&self) -> Fragmentation {
+        Fragmentation {
+            total: self.total(),
+            free: self.free(),
+            internal: self.internal(),
+            largest_block: self.largest_block(),
+            largest_request: self.largest_request(),
+        }
+    }
 }

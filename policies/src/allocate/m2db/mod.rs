@@ -15,7 +15,7 @@ mod tree;
 
 use std::collections::BTreeMap;
 
-use super::{Allocation, Allocator, Fragmentation, Mesh, Rect, Request, ledger::Ledger};
+use super::{Allocation, Allocator, Mesh, Rect, Request, ledger::Ledger};
 use crate::JobId;
 use tree::{BlockId, BlockTree};
 
@@ -123,10 +123,8 @@ impl Allocator for M2db {
         self.tree.free()
     }
 
-    fn fragmentation(&self) -> Fragmentation {
-        let largest_block = self.tree.largest().map_or(0, |block| self.tree.rect(block).area());
-        let free = self.tree.free();
-        Fragmentation { total: self.mesh.units(), free, internal: 0, largest_block, largest_request: free }
+    fn largest_block(&self) -> u32 {
+        self.tree.largest().map_or(0, |block| self.tree.rect(block).area())
     }
 }
 
