@@ -67,6 +67,8 @@ const CASES: &[Case] = cases![
     "an unknown field": "ranks: 2" => "rank: 2", line 11, "jobs[0].rank", ["did you mean `ranks`?"];
     "an unknown part": "scheduler:" => "schedular:", line 5, "schedular", ["did you mean `scheduler`?"];
     "an unknown field without a likeness": "count: 2" => "zebra: 2", line 13, "jobs[0].zebra", ["known here are"];
+    "node sets": "memory: 1GiB" => "memory: 1GiB\n  partitions: []", line 4, "cluster.partitions", ["coswitch simulate --machine"];
+    "divided nodes": "memory: 1GiB" => "memory: 1GiB\n  cpus: 4", line 4, "cluster.cpus", ["coswitch simulate --cpus"];
     "a missing field": "    memory: 20MiB\n" => "", line 14, "jobs[1].memory", ["the field `memory` is missing"];
     "a list for a value": "memory: 1GiB" => "memory: [1GiB]", line 3, "cluster.memory", ["a list stands where a single value belongs"];
     "a value for a list": "command: [sh, -c, exit]" => "command: sh", line 15, "jobs[1].command", ["a list (", "belongs"];
@@ -89,6 +91,7 @@ const CASES: &[Case] = cases![
     "more jobs than anybody has": "count: 2" => "count: 4000000000", line 13, "jobs[0].count", ["more than 1000 jobs"];
     // Words.
     "an unknown policy": "policy: hybrid" => "policy: hibrid", line 6, "scheduler.policy", ["did you mean `hybrid`?"];
+    "a policy that is only simulated": "policy: hybrid" => "policy: rms", line 6, "scheduler.policy", ["coswitch simulate --queue rms"];
     "an unknown way of packing": "quantum: 10s" => "packing: tight", line 7, "scheduler.packing", ["known are first-fit, best-fit, exact"];
     "a gang that would be split": "quantum: 10s" => "alternate: partial", line 7, "scheduler.alternate", ["on some of its nodes only; use `whole`"];
     "a way of switching that is none": "quantum: 10s" => "switching: prefetched", line 7, "scheduler.switching", ["`prefetch`"];

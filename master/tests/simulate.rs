@@ -191,7 +191,8 @@ fn node_sets_divided_nodes_and_rms_are_reached_from_the_command_line() {
     };
     let [alone, shared] = ["64", "256"].map(|limit| figure(&rms(limit), "bounded_slowdown_mean"));
     assert!(shared < alone, "short jobs need not wait for long ones: {shared} and {alone}");
-    let refused: [&[&str]; 5] = [
+    let refused: [&[&str]; 6] = [
+        &["local", "--output", "csv"],
         &["--lublin", "9", "--cpus", "4"],
         &["--lublin", "9", "--queue", "easy", "--usage-limit", "4"],
         &["log.swf", "--queue", "rms", "--machine", "machine.yaml"],

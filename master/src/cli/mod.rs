@@ -17,7 +17,7 @@ mod simulate;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 
 pub use exit::{Exit, Failure};
 pub(crate) use metrics::TEXT as METRICS;
@@ -52,10 +52,20 @@ enum Command {
     Metrics(metrics::Metrics),
 }
 
+impl Command {
+    fn answers_with_a_table(&self) -> bool {
+        matches!(self, Self::Simulate(simulate) if simulate.answers_with_a_table())
+    }
+}
+
 impl Arguments {
     /// Carries the command out, and says what went wrong where it could not be.
     pub fn carry_out(self) -> ExitCode {
         let output = self.output;
+        if output == Output::Csv && !self.command.answers_with_a_table() {
+            let text = "only `simulate` of jobs answers with a table: use `--output json`";
+            Self::command().error(ErrorKind::ArgumentConflict, text).exit();
+        }
         let done = match self.command {
             Command::Run(run) => run.carry_out(output),
             Command::Check(check) => check.carry_out(output),

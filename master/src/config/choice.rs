@@ -55,13 +55,32 @@ macro_rules! choice {
     };
 }
 
-choice!(Policy, "policy", {
-    "batch" => Policy::Batch,
-    "cosched" => Policy::Cosched,
-    "gang" => Policy::Gang,
-    "hybrid" => Policy::Hybrid,
-    "paired" => Policy::Paired,
-});
+impl Choice for Policy {
+    const WHAT: &'static str = "policy";
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("batch", Self::Batch),
+        ("cosched", Self::Cosched),
+        ("gang", Self::Gang),
+        ("hybrid", Self::Hybrid),
+        ("paired", Self::Paired),
+    ];
+}
+
+impl Quantity for Policy {
+    const NAME: &'static str = "Policy";
+    fn read(text: &str) -> Result<Self, Misread> {
+        read(text).map_err(|misread| match text.trim() {
+            "rms" => Misread {
+                message: "`rms` is only simulated".into(),
+                help: Some("use `coswitch simulate --queue rms`, or here `gang`".into()),
+            },
+            _ => misread,
+        })
+    }
+    fn schema() -> Schema {
+        schema::<Self>()
+    }
+}
 
 choice!(SwitchOrder, "way of switching", {
     "sequential" => SwitchOrder::Sequential,
@@ -157,5 +176,6 @@ mod tests {
             misread.help.unwrap(),
             "did you mean `hybrid`? known are batch, cosched, gang, hybrid, paired"
         );
+        assert_eq!(Policy::read("rms").unwrap_err().message, "`rms` is only simulated");
     }
 }

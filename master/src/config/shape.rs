@@ -74,10 +74,25 @@ fn unknown(path: &str, key: &Spanned<String>, fields: &Map<String, Value>) -> Pr
     let list = format!("known here are {}", known.clone().collect::<Vec<_>>().join(", "));
     let help = match nearest(&key.value, known) {
         Some(name) => format!("did you mean `{name}`? {list}"),
-        None => list,
+        None => simulated(&key.value).map_or(list, Into::into),
     };
     let message = format!("there is no field `{}`", key.value);
     Problem::new(path, span_at(&key.referenced), message).help(help)
+}
+
+/// Where a word of the machines of `simulate` belongs.
+fn simulated(word: &str) -> Option<&'static str> {
+    match word {
+        "sets" | "groups" | "partitions" | "prime" => Some(
+            "a live run has one set of nodes, all alike; node sets, groups and hours are only simulated: \
+             `coswitch simulate --machine FILE`",
+        ),
+        "cpus" | "boxes" | "usage_limit" => Some(
+            "a live run does not divide nodes by CPUs; boxes and `rms` are only simulated: \
+             `coswitch simulate --cpus N`",
+        ),
+        _ => None,
+    }
 }
 
 fn mismatch(path: &str, span: SourceSpan, found: &Node, expected: &Expected) -> Problem {

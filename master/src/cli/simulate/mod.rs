@@ -157,10 +157,20 @@ impl Simulate {
         config
     }
 
+    /// Whether node schedulers are asked for.
+    fn is_local(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file == Path::new("local") && !file.exists())
+    }
+
+    /// Whether the answer can be had as comma-separated values.
+    pub(crate) fn answers_with_a_table(&self) -> bool {
+        !self.is_local() && !self.file.as_ref().is_some_and(|file| file.is_dir())
+    }
+
     /// Simulates.
     pub(crate) fn carry_out(mut self, output: Output) -> Result<Exit, Failure> {
         self.nodes = self.nodes.or_else(|| self.mesh.map(|mesh| mesh.units()));
-        if self.file.as_ref().is_some_and(|file| file == Path::new("local") && !file.exists()) {
+        if self.is_local() {
             output.print(&local::simulate(&self)?).context("failed to print")?;
             return Ok(Exit::Done);
         }
