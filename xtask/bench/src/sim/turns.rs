@@ -54,9 +54,14 @@ impl Took {
 pub(super) fn measure() -> Result<Vec<Figure>> {
     let size = |jobs, nodes, rows| Size { jobs, nodes, rows };
     let mut figures = Vec::new();
-    for (rows, told) in [(1, "one row"), (16, "16 rows")] {
-        let by_jobs = [10_000, 40_000, 160_000].map(|jobs| (jobs, size(jobs, 1_000, rows)));
-        let by_nodes = [1_000, 10_000, 50_000].map(|nodes| (nodes, size(100_000, nodes, rows)));
+    // A wave of 16 rows has six jobs a node, and every size has one wave at least.
+    let sizes = [
+        (1, "one row", [10_000, 40_000, 160_000], [1_000, 10_000, 50_000], 100_000),
+        (16, "16 rows", [10_000, 20_000, 80_000], [500, 2_000, 8_000], 60_000),
+    ];
+    for (rows, told, jobs, nodes, jobs_of_all) in sizes {
+        let by_jobs = jobs.map(|jobs| (jobs, size(jobs, 1_000, rows)));
+        let by_nodes = nodes.map(|nodes| (nodes, size(jobs_of_all, nodes, rows)));
         for (of, points) in [("jobs", by_jobs), ("nodes", by_nodes)] {
             let took = points.map(|(n, size)| run(size).map(|took| (n, took)));
             let took = took.into_iter().collect::<Result<Vec<_>>>()?;
