@@ -17,7 +17,11 @@ use coswitch_policies::{Bytes, JobId};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use thiserror::Error;
 
-use crate::cpu_group::{self, CpuController};
+use crate::{
+    cpu_group::{self, CpuController},
+    protocol::MemoryUse,
+    working_set,
+};
 
 pub(crate) const PARENT: &str = "coswitch";
 const CHECKPOINTERS: &str = "coswitch-criu";
@@ -154,19 +158,19 @@ impl NodeCgroup {
         charged(&self.memory(), self.hierarchies.memory_v1.is_some())
     }
 
-    /// As [`NodeCgroup::used`], and what each job that has a group is charged with.
+    /// As [`NodeCgroup::used`], with what each job that has a group holds, and how long they have stalled.
     ///
     /// # Errors
     /// [`CgroupError::File`]
-    pub fn used_by_job(&self) -> Result<(Bytes, Vec<(JobId, Bytes)>), CgroupError> {
+    pub fn memory_use(&self) -> Result<MemoryUse, CgroupError> {
         let version_1 = self.hierarchies.memory_v1.is_some();
         let job_of = |dir: &Path| dir.file_name()?.to_str()?.strip_prefix("job-")?.parse().ok().map(JobId);
         let groups = sub_groups(&self.memory());
         // A group that goes away meanwhile holds nothing.
-        let used = groups.iter().filter_map(|dir| Some((job_of(dir)?, charged(dir, version_1).ok()?)));
-        let mut by_job: Vec<_> = used.collect();
-        by_job.sort_unstable();
-        Ok((self.used()?, by_job))
+        let held = groups.iter().filter_map(|dir| working_set::of(job_of(dir)?, dir, version_1));
+        let mut jobs: Vec<_> = held.collect();
+        jobs.sort_unstable_by_key(|held| held.job);
+        Ok(MemoryUse { used: self.used()?, stall: working_set::stall(&self.unified()), jobs })
     }
 
     /// Makes the group of one job.
@@ -383,7 +387,7 @@ fn pids(dir: &Path) -> Result<Vec<i32>, CgroupError> {
     Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
 }
 
-fn charged(dir: &Path, version_1: bool) -> Result<Bytes, CgroupError> {
+pub(crate) fn charged(dir: &Path, version_1: bool) -> Result<Bytes, CgroupError> {
     let path = dir.join(if version_1 { "memory.usage_in_bytes" } else { "memory.current" });
     let text = fs::read_to_string(&path).map_err(|error| CgroupError::File(path.clone(), error))?;
     let value = text.trim().parse();

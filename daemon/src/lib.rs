@@ -19,3 +19,4 @@ pub mod serve;
 pub mod session;
 pub mod swap;
 pub mod wire;
+mod working_set;

@@ -154,13 +154,8 @@ pub enum Event {
         /// What.
         event: AppEvent,
     },
-    /// Memory charged to the node's jobs at one moment, from its cgroup.
-    Memory {
-        /// All jobs together.
-        used: Bytes,
-        /// Each job that has processes here.
-        by_job: Vec<(JobId, Bytes)>,
-    },
+    /// Memory of the node's jobs at one moment, from its cgroup.
+    Memory(MemoryUse),
     /// Said at least every [`HEARTBEAT`], so that silence means death.
     Alive,
 }
@@ -168,6 +163,30 @@ pub enum Event {
 /// How often each side says something. Silence of five times this means death: on a machine that is busy to the brim a
 /// living daemon was once silent for three.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// Memory of a node's jobs at one moment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MemoryUse {
+    /// Charged to all jobs together.
+    pub used: Bytes,
+    /// How long some process of theirs has stalled for memory so far; `None` where the kernel does not tell.
+    pub stall: Option<Duration>,
+    /// Each job that has a group here.
+    pub jobs: Vec<JobMemory>,
+}
+
+/// What one job holds of a node's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobMemory {
+    /// The job.
+    pub job: JobId,
+    /// Charged to its group.
+    pub used: Bytes,
+    /// Of that what is no cache of files, and what it has in swap: its working set.
+    pub held: Bytes,
+    /// Page faults so far that had to wait for a disk.
+    pub major_faults: u64,
+}
 
 /// What a daemon reports of one application's part.
 #[derive(Clone, Debug, Serialize, Deserialize)]

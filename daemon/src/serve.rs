@@ -226,8 +226,8 @@ impl Serving {
     }
 
     fn sample(&self, traffic: bool) {
-        if let Ok((used, by_job)) = self.node.cgroup.used_by_job() {
-            self.node.tell(Event::Memory { used, by_job });
+        if let Ok(memory) = self.node.cgroup.memory_use() {
+            self.node.tell(Event::Memory(memory));
         }
         if traffic {
             self.apps.values().for_each(|(app, _)| app.note(Note::Sample));

@@ -9,10 +9,10 @@ use std::{
 
 use coswitch_daemon::{
     pki::Identity,
-    protocol::{AppRequest, Event, Member, Request},
+    protocol::{AppRequest, Event, Member, MemoryUse, Request},
     session::{self, SessionError},
 };
-use coswitch_policies::{Bytes, JobId, NodeId};
+use coswitch_policies::{JobId, NodeId};
 use thiserror::Error;
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -53,10 +53,8 @@ pub enum NodeEvent {
     Memory {
         /// Which node.
         node: NodeId,
-        /// Together.
-        used: Bytes,
-        /// Each.
-        by_job: Vec<(JobId, Bytes)>,
+        /// Together, and each.
+        memory: MemoryUse,
     },
     /// It cannot be reached any more.
     Lost {
@@ -187,7 +185,7 @@ async fn route(
             Event::Joined => drop(joined.send(Ok(()))),
             Event::JoinFailed { reason } => drop(joined.send(Err(reason))),
             Event::LinkLost { peer } => lose(peer, &format!("{node} lost its link to it"), inboxes, events),
-            Event::Memory { used, by_job } => drop(events.send(NodeEvent::Memory { node, used, by_job })),
+            Event::Memory(memory) => drop(events.send(NodeEvent::Memory { node, memory })),
             Event::App { job, event } => {
                 let inboxes = inboxes.lock().expect("no panic while holding it");
                 if let Some(inbox) = inboxes.apps.get(&job) {

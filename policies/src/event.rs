@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{JobId, JobSpec, SwitchId, TimerId, packing::pairing::Communication};
+use crate::{Bytes, JobId, JobSpec, NodeId, SwitchId, TimerId, packing::pairing::Communication};
 
 /// Something that happened. Serialises with a `kind` field, for the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +32,21 @@ pub enum Event {
         job: JobId,
         /// The share.
         communication: Communication,
+    },
+    /// The job was seen to hold so much of the node's memory, which is not what is assumed: more, or for long less (see [`watch`](crate::watch)).
+    /// `cosched` and its like, where memory is not looked at, do not listen.
+    Held {
+        /// The job.
+        job: JobId,
+        /// Where.
+        node: NodeId,
+        /// How much.
+        held: Bytes,
+    },
+    /// The jobs in the node's memory are about to exceed it, or do: sets that no longer fit are to be split now, not when their turn ends.
+    Pressed {
+        /// Which node.
+        node: NodeId,
     },
     /// A timer of [`Decision::SetTimer`](crate::Decision::SetTimer) fired. Stale ones are ignored, so none need be cancelled.
     TimerFired {

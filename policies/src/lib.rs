@@ -12,6 +12,7 @@
 //! | [`event`], [`decision`], [`scheduler`] | what happened; what follows; how |
 //! | [`allocate`], [`machine`], [`queue`] | space sharing: which nodes; node sets and hours; whose turn it is |
 //! | [`metrics`] | what the numbers at the end mean |
+//! | [`watch`] | what jobs hold of their nodes' memory, and when the scheduler has to hear of it |
 //! | [`explain`] | the matrix as a grid and in words |
 
 // First and `macro_use`: it defines `id!`.
@@ -39,11 +40,12 @@ pub mod placement;
 pub mod queue;
 mod row;
 pub mod scheduler;
+pub mod watch;
 
 pub use alternate::Alternate;
 pub use cluster::Cluster;
 pub use decision::{
-    Decision, Incoming, Outgoing, Purpose, RejectReason, Rest, Start, SwitchOrder, SwitchPlan, Turn,
+    Decision, Incoming, Outgoing, Purpose, RejectReason, Rest, Split, Start, SwitchOrder, SwitchPlan, Turn,
     TurnChange,
 };
 pub use event::{Astray, Event, Left};
@@ -53,7 +55,7 @@ pub use job::JobSpec;
 pub use limits::{Limits, MemoryRule, Policy};
 pub use matrix::{Matrix, Misfit, Row, Seat};
 pub use noun::{Bytes, Epoch, JobId, NodeId, Rank, Rate, SimTime, UnitError, parse_duration};
-pub use packing::{Landing, Move, Packing, pairing::Communication};
+pub use packing::{Landing, Move, Packing, class::Class, pairing::Communication};
 pub use placement::{Block, Placement};
 pub use scheduler::{
     AutoQuantum, ConfigError, JobState, Observed, Oracle, Residency, Scheduler, SchedulerConfig, Wanted,

@@ -211,6 +211,17 @@ impl Matrix {
         debug_assert_eq!(self.check(), Ok(()), "each cell keeps the limits");
     }
 
+    /// What is assumed of a job that lies in a row changes, if its cells hold it so; tells whether they do.
+    pub(crate) fn resize(&mut self, job: JobId, memory_per_rank: Bytes) -> bool {
+        let Some(index) = self.place_of(job) else { return false };
+        let seat = self.unseat(job).expect("it lies in a row");
+        let mut resized = seat.clone();
+        resized.spec.memory_per_rank = memory_per_rank;
+        let fits = self.holds_in_place(index, &resized);
+        self.seat(index, if fits { resized } else { seat });
+        fits
+    }
+
     /// Takes a job out of its row, which may be empty afterwards.
     pub(crate) fn unseat(&mut self, job: JobId) -> Option<Seat> {
         let slot = self.homes.remove(&job)?;

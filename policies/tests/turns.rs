@@ -7,7 +7,7 @@ use std::{
 
 use coswitch_policies::{
     Alternate, Bytes, Cluster, Communication, Decision, Event, JobId, JobSpec, NodeId, Observed, Packing,
-    Policy, Scheduler, SchedulerConfig, SimTime, SwitchId, TimerId,
+    Policy, Residency, Scheduler, SchedulerConfig, SimTime, SwitchId, TimerId,
 };
 use proptest::prelude::*;
 
@@ -19,6 +19,8 @@ struct Case {
     jobs: Vec<(u32, u64, u32, u32)>,
     /// In which turn which job is measured, and what.
     news: Vec<(u32, u32, u16)>,
+    /// In which turn which job holds how many MiB of which node, and whether that is pressed.
+    held: Vec<(u32, u32, u32, u64, bool)>,
 }
 
 fn cases() -> impl Strategy<Value = Case> {
@@ -30,17 +32,26 @@ fn cases() -> impl Strategy<Value = Case> {
         (0u32..300).prop_map(|visits_max| Packing::Exact { visits_max })
     ];
     let alternate = prop_oneof![Just(Alternate::None), Just(Alternate::Whole)];
-    let config = (policy, packing, prop::option::of(1u32..4), alternate).prop_map(
-        |(policy, packing, max_per_cell, alternate)| SchedulerConfig {
+    let residency = prop_oneof![Just(Residency::None), Just(Residency::Planned)];
+    let config = (policy, packing, prop::option::of(1u32..4), alternate, residency).prop_map(
+        |(policy, packing, max_per_cell, alternate, residency)| SchedulerConfig {
             packing,
             max_per_cell,
             alternate,
+            residency,
             ..SchedulerConfig::new(policy, Duration::from_secs(1))
         },
     );
     let jobs = prop::collection::vec((1u32..6, 50u64..250, 0u32..30, 1u32..12), 1..14);
     let news = prop::collection::vec((0u32..60, 0u32..14, 0u16..1000), 0..40);
-    (config, 1u32..5, jobs, news).prop_map(|(config, nodes, jobs, news)| Case { config, nodes, jobs, news })
+    let held = prop::collection::vec((0u32..60, 0u32..14, 0u32..5, 10u64..2000, any::<bool>()), 0..40);
+    (config, 1u32..5, jobs, news, held).prop_map(|(config, nodes, jobs, news, held)| Case {
+        config,
+        nodes,
+        jobs,
+        news,
+        held,
+    })
 }
 
 /// Answers every decision at once; time passes only between strobes.
@@ -84,6 +95,10 @@ impl Executor {
                     }
                     self.switches.push(plan.switch);
                 }
+                Decision::Split(split) => {
+                    assert_ne!(split.moved.from, split.moved.to);
+                    self.waits.remove(&split.moved.job);
+                }
                 Decision::Rejected { job, .. } => drop(self.needs.remove(&job)),
                 _ => {}
             }
@@ -102,10 +117,12 @@ impl Executor {
         let matrix = self.scheduler.matrix();
         let mut nodes: BTreeMap<NodeId, (Bytes, u32)> = BTreeMap::new();
         for seat in matrix.rows().iter().flat_map(|row| row.seats.values()) {
-            if self.scheduler.job(seat.spec.id).unwrap().observed == Observed::Active {
+            let observed = self.scheduler.job(seat.spec.id).unwrap().observed;
+            if matches!(observed, Observed::Active | Observed::Suspended) {
                 for node in seat.placement.nodes() {
                     let (used, jobs) = nodes.entry(node).or_default();
-                    (*used, *jobs) = (used.saturating_add(seat.memory_on(node)), *jobs + 1);
+                    let runs = u32::from(observed == Observed::Active);
+                    (*used, *jobs) = (used.saturating_add(seat.memory_on(node)), *jobs + runs);
                 }
             }
         }
@@ -154,6 +171,14 @@ fn play(case: &Case) {
             let communication = Communication::per_mille(*thousandths);
             executor.tell(Event::Measured { job: JobId(*job), communication });
         }
+        for (_, job, node, mib, pressed) in case.held.iter().filter(|(at, ..)| u64::from(*at) == turn) {
+            let node = NodeId(*node);
+            executor.tell(Event::Held { job: JobId(*job), node, held: Bytes::mib(*mib) });
+            if *pressed {
+                executor.tell(Event::Pressed { node });
+            }
+        }
+        executor.answer_switches();
         let mut jobs = Vec::new();
         for (id, (ranks, mib, at, needs)) in (0..).map(JobId).zip(&case.jobs) {
             if u64::from(*at) == turn {

@@ -33,7 +33,7 @@ fn jobs_that_compute_and_jobs_that_communicate_end_up_together() {
     }
     let shares = |job: u32| {
         let share = move |kind: &Event| match kind {
-            Event::JobMeasured { job: of, communication } if of.0 == job => Some(communication.get()),
+            Event::JobMeasured { job: of, communication, .. } if of.0 == job => Some(communication.get()),
             _ => None,
         };
         ended.events.iter().filter_map(|event| share(&event.kind)).max().unwrap_or_default()

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
-use coswitch_daemon::protocol::{Exit, LaunchRequest, Park as DaemonPark, RankTraffic, Wait as DaemonWait};
+use coswitch_daemon::protocol::{
+    self as daemon, Exit, LaunchRequest, MemoryUse, Park as DaemonPark, RankTraffic, Wait as DaemonWait,
+};
 use coswitch_dispatcher::{
     Dispatcher,
     app::Limits,
@@ -12,8 +14,9 @@ use coswitch_dispatcher::{
     protocol::{Order, Outcome as AppOutcome, PhaseKind, Report},
 };
 use coswitch_policies::{
-    Decision, Event as Happened, Incoming, JobId, Left, Rank, Rest, Scheduler, SimTime, SwitchId, TimerId,
-    Turn,
+    Decision, Event as Happened, Incoming, JobId, Left, NodeId, Rank, Rest, Scheduler, SimTime, SwitchId,
+    TimerId, Turn,
+    watch::{Finding, JobSample, Watch},
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -24,7 +27,7 @@ use tokio::{
 use super::{
     EngineOptions, Outcome,
     machine::Machine,
-    measure::Measure,
+    measure::{Measure, Measured},
     switch::{Next, Switching},
 };
 use crate::{
@@ -86,6 +89,7 @@ struct Executor<'a, F> {
     last_switch: SwitchId,
     running: BTreeSet<JobId>,
     measure: Measure,
+    watch: Watch,
     park: DaemonPark,
     any_failed: bool,
     all_done: bool,
@@ -101,6 +105,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
     ) -> anyhow::Result<Self> {
         let (settings, machines) = (&set.scheduler, &set.cluster);
         let (config, capacity) = (set.scheduler_config(), set.cluster());
+        let watch = Watch::new(capacity.clone());
         let mut arrivals: BTreeMap<SimTime, Vec<JobId>> = BTreeMap::new();
         for job in &set.jobs {
             arrivals.entry(job.arrival).or_default().push(job.id);
@@ -119,6 +124,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             last_switch: SwitchId(0),
             running: BTreeSet::new(),
             measure: Measure::default(),
+            watch,
             park: if settings.park == Park::PageOut { DaemonPark::PageOut } else { DaemonPark::Criu },
             any_failed: false,
             all_done: false,
@@ -204,6 +210,10 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
     fn carry_out(&mut self, decision: Decision) {
         match decision {
             Decision::Admitted { .. } | Decision::Queued { .. } | Decision::Moved(_) => {}
+            Decision::Split(split) => drop(self.tell(Event::SetSplit(split))),
+            Decision::Outgrew { job, node, held, capacity } => {
+                self.tell(Event::JobOutgrew { job, node, held, capacity });
+            }
             Decision::Rejected { job, reason } => {
                 self.any_failed = true;
                 let outcome = JobOutcome::Failed(reason.to_string());
@@ -301,6 +311,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
         }
         self.tell(Event::JobLaunched { job, placement: placement.clone() });
         let spec = &self.jobs[&job];
+        self.watch.on_launched(job, &placement, spec.memory);
         let node_of = |rank| placement.node_of(Rank(rank)).expect("a placement names a node for every rank");
         let mut command = vec![spec.program.display().to_string()];
         command.extend(spec.arguments.iter().cloned());
@@ -359,8 +370,9 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
         if !self.running.contains(&job) {
             return self.measure.pause(job);
         }
-        if let Some(communication) = self.measure.on_traffic(now, job, ranks) {
-            let at = self.tell(Event::JobMeasured { job, communication });
+        if let Some(measured) = self.measure.on_traffic(now, job, ranks) {
+            let Measured { communication, bytes_per_second, ranks } = measured;
+            let at = self.tell(Event::JobMeasured { job, communication, bytes_per_second, ranks });
             self.schedule(at, Happened::Measured { job, communication });
         }
     }
@@ -375,6 +387,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
     fn on_ended(&mut self, job: JobId, outcome: AppOutcome) {
         self.running.remove(&job);
         let counted = self.measure.forget(job);
+        self.watch.on_ended(job);
         self.dispatchers.remove(&job);
         let (outcome, last_output) = told(outcome);
         let happened =
@@ -401,12 +414,35 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
         self.tell(Event::PhaseDone { switch, job, node, phase, began, ended, bytes });
     }
 
+    fn on_memory(&mut self, node: NodeId, MemoryUse { used, stall, jobs }: &MemoryUse) {
+        let by_job = jobs.iter().map(|held| JobMemory { job: held.job, used: held.used }).collect();
+        let at = self.tell(Event::MemorySample { node, used: *used, by_job });
+        let sample = |memory: &daemon::JobMemory| JobSample {
+            job: memory.job,
+            held: memory.held,
+            major_faults: memory.major_faults,
+            runs: self.running.contains(&memory.job),
+        };
+        let samples: Vec<JobSample> = jobs.iter().map(sample).collect();
+        for finding in self.watch.on_sample(at, node, *used, *stall, &samples) {
+            match finding {
+                Finding::Held { job, node, held } => {
+                    let at = self.tell(Event::JobHeld { job, node, held });
+                    self.schedule(at, Happened::Held { job, node, held });
+                }
+                Finding::Pressed { node, pressure } => {
+                    let at = self.tell(Event::NodePressed { node, pressure });
+                    self.schedule(at, Happened::Pressed { node });
+                }
+            }
+        }
+    }
+
     /// Losing a node ends the run: what ran there cannot be taken up elsewhere yet.
     fn on_node(&mut self, event: NodeEvent) -> Option<RunOutcome> {
         match event {
-            NodeEvent::Memory { node, used, by_job } => {
-                let by_job = by_job.into_iter().map(|(job, used)| JobMemory { job, used }).collect();
-                self.tell(Event::MemorySample { node, used, by_job });
+            NodeEvent::Memory { node, memory } => {
+                self.on_memory(node, &memory);
                 None
             }
             NodeEvent::Lost { node, reason } => {

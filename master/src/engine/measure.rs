@@ -1,28 +1,72 @@
-//! What share of its time a job communicates, from its driver's counters. Pure: time comes in.
+//! What share of its time a job communicates and how much it sends, from its driver's counters. Pure: time comes in.
 //!
-//! A rank that waits for a message counts the time ([`RankTraffic::waiting`]). Between two reports the share is what the
-//! ranks there have waited by what has passed; it is smoothed, because reports come every second and programs
-//! alternate. What passes while a job is not in memory does not count.
+//! A rank that waits for a message counts the time ([`RankTraffic::waiting`]). Between two reports its share is what it has waited by
+//! what has passed, its rate what it has sent by the same. Both are smoothed, because reports come every second and programs
+//! alternate: a quarter of each report is taken in (EWMA, a time constant of 3.5 s). The share of a job is the mean over its ranks, its rate the sum.
+//! What passes while a job is not in memory does not count.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_daemon::protocol::RankTraffic;
 use coswitch_policies::{Bytes, JobId, SimTime, packing::pairing::Communication};
 
-use crate::journal::Event;
+use crate::journal::{Event, RankMeasured};
 
 /// Two reports closer than this say little.
 const INTERVAL_MIN: Duration = Duration::from_millis(200);
 /// How much of the news is taken in, of four parts.
-const NEWS: u32 = 1;
-const PARTS: u32 = 4;
+const NEWS: u64 = 1;
+const PARTS: u64 = 4;
 
 /// See the module's description.
 #[derive(Debug, Default)]
 pub(super) struct Measure {
-    last: BTreeMap<(JobId, u32), (SimTime, Duration)>,
-    shares: BTreeMap<JobId, u32>,
+    last: BTreeMap<(JobId, u32), (SimTime, RankTraffic)>,
+    smoothed: BTreeMap<(JobId, u32), Smoothed>,
     counted: BTreeMap<(JobId, u32), RankTraffic>,
+}
+
+/// Of one rank.
+#[derive(Clone, Copy, Debug)]
+struct Smoothed {
+    /// Thousandths of its time.
+    share: u64,
+    /// Bytes per second.
+    rate: u64,
+}
+
+impl Smoothed {
+    /// Between two counts of a rank.
+    fn between(before: RankTraffic, now: RankTraffic, passed: Duration) -> Self {
+        let by =
+            |amount: u128, unit: u128| u64::try_from(amount * unit / passed.as_nanos()).unwrap_or(u64::MAX);
+        let waited = now.waiting.saturating_sub(before.waiting).as_nanos();
+        let sent = u128::from(now.bytes.saturating_sub(before.bytes));
+        Self { share: by(waited, 1000).min(1000), rate: by(sent, 1_000_000_000) }
+    }
+
+    fn take_in(&mut self, news: Self) {
+        let smooth =
+            |old: u64, new: u64| (old.saturating_mul(PARTS - NEWS).saturating_add(new * NEWS)) / PARTS;
+        (self.share, self.rate) = (smooth(self.share, news.share), smooth(self.rate, news.rate));
+    }
+
+    fn told(self, rank: u32) -> RankMeasured {
+        let communication = share(self.share);
+        RankMeasured { rank, communication, bytes_per_second: Bytes(self.rate) }
+    }
+}
+
+fn share(thousandths: u64) -> Communication {
+    Communication::per_mille(u16::try_from(thousandths).expect("at most a thousand"))
+}
+
+/// What is known of a job after news.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Measured {
+    pub(super) communication: Communication,
+    pub(super) bytes_per_second: Bytes,
+    pub(super) ranks: Vec<RankMeasured>,
 }
 
 impl Measure {
@@ -31,29 +75,31 @@ impl Measure {
         self.counted.extend(ranks.iter().map(|rank| ((job, rank.rank), *rank)));
     }
 
-    /// The counters of a job's ranks on one node; says the job's share where there is one now.
-    pub(super) fn on_traffic(
-        &mut self,
-        now: SimTime,
-        job: JobId,
-        ranks: &[RankTraffic],
-    ) -> Option<Communication> {
-        let mut shares = Vec::new();
+    /// The counters of a job's ranks on one node; what is known of the job, where there is news.
+    pub(super) fn on_traffic(&mut self, now: SimTime, job: JobId, ranks: &[RankTraffic]) -> Option<Measured> {
+        let mut news = Vec::new();
         for rank in ranks {
-            let (at, waited) = *self.last.entry((job, rank.rank)).or_insert((now, rank.waiting));
+            let key = (job, rank.rank);
+            let (at, before) = *self.last.entry(key).or_insert((now, *rank));
             let passed = now.since(at);
             if passed < INTERVAL_MIN {
                 continue;
             }
-            self.last.insert((job, rank.rank), (now, rank.waiting));
-            let share = rank.waiting.saturating_sub(waited).as_nanos() * 1000 / passed.as_nanos();
-            shares.push(u32::try_from(share.min(1000)).expect("at most a thousand"));
+            self.last.insert(key, (now, *rank));
+            let measured = Smoothed::between(before, *rank, passed);
+            let smoothed = self.smoothed.entry(key).or_insert(measured);
+            smoothed.take_in(measured);
+            news.push(smoothed.told(rank.rank));
         }
-        let count = u32::try_from(shares.len()).ok().filter(|count| *count > 0)?;
-        let news = shares.iter().sum::<u32>() / count;
-        let share = self.shares.entry(job).or_insert(news);
-        *share = (*share * (PARTS - NEWS) + news * NEWS) / PARTS;
-        Some(Communication::per_mille(u16::try_from(*share).expect("at most a thousand")))
+        if news.is_empty() {
+            return None;
+        }
+        let known = self.smoothed.range((job, 0)..=(job, u32::MAX)).map(|(_, rank)| rank);
+        let (shares, rate, count) = known.fold((0, 0_u64, 0), |(shares, rate, count), rank| {
+            (shares + rank.share, rate.saturating_add(rank.rate), count + 1)
+        });
+        let (communication, bytes_per_second) = (share(shares / count), Bytes(rate));
+        Some(Measured { communication, bytes_per_second, ranks: news })
     }
 
     /// The job leaves memory: its clock stands still.
@@ -64,7 +110,7 @@ impl Measure {
     /// The job has ended: what its ranks have counted.
     pub(super) fn forget(&mut self, job: JobId) -> Event {
         self.pause(job);
-        self.shares.remove(&job);
+        self.smoothed.retain(|(of, _), _| *of != job);
         let (mut messages, mut bytes, mut waiting) = (0, 0, Duration::ZERO);
         self.counted.retain(|(of, _), rank| {
             if *of == job {
@@ -88,12 +134,12 @@ mod tests {
         let rank = |(rank, waited): (u32, &u64)| RankTraffic {
             rank,
             messages: 0,
-            bytes: 0,
+            bytes: waited * 1000,
             waiting: Duration::from_millis(*waited),
         };
         let ranks: Vec<_> = (0..).zip(waited).map(rank).collect();
         let now = SimTime::from(Duration::from_secs(seconds));
-        measure.on_traffic(now, JOB, &ranks).map(Communication::get)
+        measure.on_traffic(now, JOB, &ranks).map(|measured| measured.communication.get())
     }
 
     #[test]
@@ -109,6 +155,21 @@ mod tests {
         after(0, &[0], &mut measure);
         let shares: Vec<_> = [(1, 0), (2, 1000), (3, 2000)].map(|(s, w)| after(s, &[w], &mut measure)).into();
         assert_eq!(shares, [Some(0), Some(250), Some(437)]);
+    }
+
+    #[test]
+    fn ranks_on_other_nodes_count_with_what_they_were_last_seen_to_do() {
+        let mut measure = Measure::default();
+        let at = |seconds| SimTime::from(Duration::from_secs(seconds));
+        let rank = |rank, ms: u64| {
+            [RankTraffic { rank, messages: 0, bytes: ms * 1000, waiting: Duration::from_millis(ms) }]
+        };
+        for (seconds, rank) in [(0, rank(0, 0)), (0, rank(1, 0)), (1, rank(0, 200))] {
+            measure.on_traffic(at(seconds), JOB, &rank);
+        }
+        let known = measure.on_traffic(at(1), JOB, &rank(1, 600)).unwrap();
+        assert_eq!((known.communication.get(), known.bytes_per_second), (400, Bytes(800_000)));
+        assert_eq!(known.ranks.len(), 1, "only one has news");
     }
 
     #[test]

@@ -8,16 +8,16 @@ mod file;
 use std::{fmt, path::PathBuf, time::Duration};
 
 use coswitch_policies::{
-    Astray, Bytes, JobId, NodeId, Placement, Policy, Purpose, SchedulerConfig, SimTime, SlotId, SwitchId,
-    SwitchOrder, TimerId, packing::pairing::Communication,
+    Astray, Bytes, JobId, NodeId, Placement, Policy, Purpose, SchedulerConfig, SimTime, SlotId, Split,
+    SwitchId, SwitchOrder, TimerId, packing::pairing::Communication, watch::Pressure,
 };
 use serde::{Deserialize, Serialize};
 
 pub use file::{FILE_NAME, JournalError, Writer, read};
 
 /// The version of the journal's format, in its first line. Since 2 it tells timers, and everything the scheduler was asked about stands at
-/// the instant at which it was asked.
-pub const VERSION: u32 = 2;
+/// the instant at which it was asked. Since 3 it tells what jobs turn out to hold, and classes of communication decide what is news.
+pub const VERSION: u32 = 3;
 
 /// One line of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,12 +83,18 @@ pub enum Event {
         /// The job.
         job: JobId,
     },
-    /// What share of its time a running job communicates, as its driver counts it; once a second.
+    /// What share of its time a running job communicates, as its driver counts it; once a second for each of its nodes. All smoothed.
     JobMeasured {
         /// The job.
         job: JobId,
-        /// The share, in thousandths.
+        /// The share, in thousandths: the mean over its ranks.
         communication: Communication,
+        /// Payload that it sends in a second.
+        #[serde(default)]
+        bytes_per_second: Bytes,
+        /// The ranks of which there is news.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        ranks: Vec<RankMeasured>,
     },
     /// The turn of a slot began, or its set changed.
     SlotStarted {
@@ -202,6 +208,35 @@ pub enum Event {
         /// The last lines it wrote, told where it failed.
         last_output: String,
     },
+    /// A job holds other than what is assumed of it: more, or for long less.
+    JobHeld {
+        /// The job.
+        job: JobId,
+        /// Where.
+        node: NodeId,
+        /// How much, caches of files not counted.
+        held: Bytes,
+    },
+    /// The jobs of a node are about to exceed its memory, or do.
+    NodePressed {
+        /// Which.
+        node: NodeId,
+        /// By what it shows.
+        pressure: Pressure,
+    },
+    /// A set no longer fitted a node, and a job left it.
+    SetSplit(Split),
+    /// A job alone takes all that a node offers. It is let run.
+    JobOutgrew {
+        /// The job.
+        job: JobId,
+        /// Where.
+        node: NodeId,
+        /// How much it holds there.
+        held: Bytes,
+        /// What the node offers.
+        capacity: Bytes,
+    },
     /// What a node's jobs hold of its memory.
     MemorySample {
         /// The node.
@@ -261,6 +296,17 @@ impl Phase {
             Self::Thaw => "thawing",
         }
     }
+}
+
+/// How much one rank communicates, smoothed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankMeasured {
+    /// The rank.
+    pub rank: u32,
+    /// The share of its time that it waits for messages, in thousandths.
+    pub communication: Communication,
+    /// Payload that it sends in a second.
+    pub bytes_per_second: Bytes,
 }
 
 /// What one job holds of one node's memory.

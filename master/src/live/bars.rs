@@ -36,7 +36,10 @@ impl Bars {
     /// Draws what `view` knows after `event`.
     pub(crate) fn on_event(&mut self, view: &View, event: &RunEvent) {
         match &event.kind {
-            Event::Warning { .. } | Event::JobFinished { .. } => {
+            Event::Warning { .. }
+            | Event::SetSplit(_)
+            | Event::JobOutgrew { .. }
+            | Event::JobFinished { .. } => {
                 lines::tell(view, event).iter().for_each(|line| drop(self.all.println(line)));
             }
             Event::SlotStarted { ends, .. } => {

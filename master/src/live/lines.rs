@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::view::{JobState, View, rate};
-use crate::journal::{Event, Phase, RunEvent};
+use crate::{
+    journal::{Event, Phase, RunEvent},
+    report::memory,
+};
 
 /// The line for what happened, where it deserves one; `view` has taken it in already.
 pub(crate) fn tell(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<String> {
@@ -41,6 +44,10 @@ pub(crate) fn tell(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<Stri
             let state = view.jobs.get(job).map_or(&JobState::Waiting, |job| &job.state);
             format!("{} ended: {}", view.name(*job), in_words(state))
         }
+        Event::SetSplit(split) => memory::split_in_words(split, |job| view.name(job)),
+        Event::JobOutgrew { job, node, held, capacity } => {
+            memory::outgrew_in_words(&view.name(*job), *node, *held, *capacity)
+        }
         Event::Warning { text } => format!("warning: {text}"),
         Event::RunEnded { .. } => "run ended".into(),
         Event::JobLaunched { .. }
@@ -48,6 +55,8 @@ pub(crate) fn tell(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<Stri
         | Event::JobMeasured { .. }
         | Event::JobCommunicated { .. }
         | Event::SnapshotStored { .. }
+        | Event::JobHeld { .. }
+        | Event::NodePressed { .. }
         | Event::MachineUsed(_)
         | Event::PhaseDone { .. }
         | Event::TimerFired { .. }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use coswitch_policies::{Bytes, JobId, NodeId, SlotId};
+use coswitch_policies::{Bytes, Class, JobId, NodeId, SlotId};
 
 use crate::journal::{Event, JobOutcome, Phase, RunEvent};
 
@@ -32,6 +32,8 @@ pub(crate) struct JobView {
     pub(crate) moved: Moved,
     /// The last line it wrote.
     pub(crate) line: String,
+    /// What it was seen to do, once it was.
+    pub(crate) class: Option<Class>,
 }
 
 /// The slot that has its turn.
@@ -158,12 +160,19 @@ impl View {
                     self.job(held.job).memory.insert(*node, held.used);
                 }
             }
+            Event::JobMeasured { job, communication, .. } => {
+                let class = &mut self.job(*job).class;
+                *class = Some(class.unwrap_or_default().after(*communication));
+            }
             Event::Output { job, line } => self.job(*job).line.clone_from(line),
             Event::PhaseDone { .. }
             | Event::TimerFired { .. }
             | Event::Progress { .. }
             | Event::Warning { .. }
-            | Event::JobMeasured { .. }
+            | Event::JobHeld { .. }
+            | Event::NodePressed { .. }
+            | Event::SetSplit(_)
+            | Event::JobOutgrew { .. }
             | Event::JobCommunicated { .. }
             | Event::SnapshotStored { .. }
             | Event::MachineUsed(_)
@@ -215,13 +224,14 @@ impl JobView {
         let held: Bytes = self.memory.values().copied().sum();
         let held = if held.0 == 0 { String::new() } else { held.to_string() };
         let says = self.moved.in_words().unwrap_or_else(|| self.line.trim().into());
-        format!("{:8} {held:>9}  {says}", self.state.word())
+        let class = self.class.map_or("", Class::word);
+        format!("{:8} {held:>9}  {class:13}  {says}", self.state.word())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use coswitch_policies::{Purpose, SwitchOrder};
+    use coswitch_policies::{Communication, Purpose, SwitchOrder};
 
     use super::*;
     use coswitch_policies::{SimTime, SwitchId};
@@ -282,7 +292,19 @@ mod tests {
             bytes: Bytes::mib(50),
         };
         let view = after(vec![leaving(), dump(0), dump(1)]);
-        assert_eq!(view.jobs[&A].in_words(), "leaving             moved 100MiB at 200MiB/s");
+        assert_eq!(view.jobs[&A].in_words(), "leaving                            moved 100MiB at 200MiB/s");
+    }
+
+    #[test]
+    fn a_job_shows_what_it_was_seen_to_do() {
+        let measured = |thousandths| Event::JobMeasured {
+            job: A,
+            communication: Communication::per_mille(thousandths),
+            bytes_per_second: Bytes(0),
+            ranks: vec![],
+        };
+        assert_eq!(after(vec![measured(900), measured(550)]).jobs[&A].class, Some(Class::Communication));
+        assert_eq!(after(vec![measured(550)]).jobs[&A].class, Some(Class::Mixed));
     }
 
     #[test]

@@ -20,6 +20,7 @@ struct Row<'a> {
     alone_s: Option<f64>,
     slowdown: Option<f64>,
     restores: u32,
+    class: Option<&'static str>,
 }
 
 /// The rows, under a line of names; what is not known is empty.
@@ -54,6 +55,7 @@ fn rows(report: &Report) -> impl Iterator<Item = Row<'_>> {
             alone_s: job.times.as_ref().and_then(|times| times.alone).map(|alone| alone.as_secs_f64()),
             slowdown: job.times.as_ref().and_then(|times| times.slowdown),
             restores: job.restores,
+            class: job.communication.as_ref().map(|communication| communication.class.word()),
         }
     })
 }
@@ -69,7 +71,7 @@ mod tests {
         let text = String::from_utf8(csv(&[report])).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("run,name,policy,job,ranks,outcome,wait_s,run_s,suspended_s,parked_s"));
-        assert_eq!(lines[1], "r,two,gang,job-0,2,ok,0.0,15.0,2.0,13.0,30.0,15.0,2.0,0");
+        assert_eq!(lines[1], "r,two,gang,job-0,2,ok,0.0,15.0,2.0,13.0,30.0,15.0,2.0,0,");
         assert_eq!(lines.len(), 3);
     }
 
@@ -77,6 +79,6 @@ mod tests {
     fn what_is_not_known_is_empty() {
         let report = crate::report::fold(&two_jobs_in_turn()[..9]);
         let text = String::from_utf8(csv(&[report])).unwrap();
-        assert_eq!(text.lines().nth(1), Some("r,two,gang,job-0,2,not ended,,,,,,,,0"));
+        assert_eq!(text.lines().nth(1), Some("r,two,gang,job-0,2,not ended,,,,,,,,0,"));
     }
 }

@@ -12,8 +12,9 @@ use coswitch_policies::{
 };
 
 use super::{
-    JobReport, JobTimes, NodeMemory, PhaseTotal, Report, SetReport,
+    JobCommunication, JobReport, JobTimes, NodeMemory, PhaseTotal, Report, SetReport,
     lives::{Life, Lives, State, within},
+    memory::{outgrew_in_words, split_in_words},
 };
 use crate::journal::{Event, JobOutcome, MachineUse, Phase, RunEvent, RunOutcome};
 
@@ -48,6 +49,7 @@ struct Folder {
     phases: BTreeMap<Phase, PhaseTotal>,
     stored: BTreeMap<PathBuf, Bytes>,
     steps: Vec<(Phase, Span)>,
+    outgrown: Vec<String>,
     warnings: Vec<String>,
     machine: Option<MachineUse>,
 }
@@ -64,6 +66,8 @@ struct JobSoFar {
     last_output: String,
     waiting: Duration,
     sent: Bytes,
+    communication: Option<JobCommunication>,
+    held: Option<Bytes>,
 }
 
 struct SwitchBegan {
@@ -117,6 +121,10 @@ impl Folder {
                 let job = self.jobs.entry(*job).or_default();
                 (job.waiting, job.sent) = (*waiting, *bytes);
             }
+            Event::JobMeasured { job, communication, bytes_per_second, ranks } => {
+                let known = &mut self.jobs.entry(*job).or_default().communication;
+                known.get_or_insert_default().learn(*communication, *bytes_per_second, ranks);
+            }
             Event::JobFinished { job, outcome, last_output } => {
                 let job = self.jobs.entry(*job).or_default();
                 job.finished = Some((at, outcome.clone()));
@@ -130,18 +138,30 @@ impl Folder {
                 let stored = self.stored.entry(root.clone()).or_default();
                 *stored = stored.saturating_add(*bytes);
             }
+            Event::JobHeld { job, held, .. } => {
+                let job = self.jobs.entry(*job).or_default();
+                job.held = job.held.max(Some(*held));
+            }
+            Event::SetSplit(split) => self.outgrown.push(split_in_words(split, |job| self.name(job))),
+            Event::JobOutgrew { job, node, held, capacity } => {
+                self.outgrown.push(outgrew_in_words(&self.name(*job), *node, *held, *capacity));
+            }
             Event::Warning { text } => self.warnings.push(text.clone()),
             Event::MachineUsed(used) => self.machine = Some(*used),
             Event::RunEnded { outcome } => self.outcome = Some(*outcome),
             Event::JobLaunched { .. }
             | Event::JobRunning { .. }
             | Event::SlotStarted { .. }
-            | Event::JobMeasured { .. }
             | Event::TimerFired { .. }
+            | Event::NodePressed { .. }
             | Event::Progress { .. }
             | Event::Output { .. } => {}
         }
         self.lives.on_event(at, event);
+    }
+
+    fn name(&self, job: JobId) -> String {
+        self.jobs.get(&job).map_or_else(|| job.to_string(), |job| job.name.clone())
     }
 
     /// A step is hidden while some job computes.
@@ -168,6 +188,7 @@ impl Folder {
             outcome: self.outcome,
             phases: self.phases,
             stored: self.stored,
+            outgrown: self.outgrown,
             warnings: self.warnings,
             machine: self.machine,
         }
@@ -235,6 +256,9 @@ impl Folder {
             }),
             restores: u32::try_from(job.restored_by.len()).unwrap_or(u32::MAX),
             waiting: job.waiting,
+            declared: job.memory,
+            held: job.held,
+            communication: job.communication.clone(),
             sent: job.sent,
             last_output: job.last_output.clone(),
         }
@@ -248,7 +272,8 @@ fn out_of_memory(life: &Life) -> Duration {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use coswitch_policies::Placement;
+    use crate::journal::RankMeasured;
+    use coswitch_policies::{Class, Communication, Placement};
 
     const A: JobId = JobId(0);
     const B: JobId = JobId(1);
@@ -366,6 +391,23 @@ pub(super) mod tests {
         let events = [stored("/dev/shm", 10), stored("/var/tmp", 30), stored("/dev/shm", 5)];
         let stored: Vec<_> = fold(&events).stored.into_values().collect();
         assert_eq!(stored, [Bytes::mib(15), Bytes::mib(30)]);
+    }
+
+    #[test]
+    fn the_class_of_a_job_is_told_with_what_its_ranks_were_last_seen_to_do() {
+        let measured = |seconds, rank, thousandths| {
+            let (communication, bytes_per_second) = (Communication::per_mille(thousandths), Bytes(7));
+            let ranks = vec![RankMeasured { rank, communication, bytes_per_second }];
+            at(seconds, Event::JobMeasured { job: A, communication, bytes_per_second, ranks })
+        };
+        let mut events = two_jobs_in_turn();
+        events.splice(9..9, [measured(6, 1, 900), measured(7, 0, 520), measured(8, 1, 100)]);
+        let report = fold(&events);
+        let known = report.jobs[0].communication.as_ref().unwrap();
+        assert_eq!((known.class, known.changes, known.share), (Class::Compute, 2, 100));
+        let ranks: Vec<_> = known.ranks.iter().map(|rank| (rank.rank, rank.communication.get())).collect();
+        assert_eq!(ranks, [(0, 520), (1, 100)]);
+        assert_eq!(report.jobs[1].communication, None);
     }
 
     #[test]

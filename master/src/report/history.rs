@@ -90,7 +90,7 @@ impl History {
                 let job = self.jobs.entry(*job).or_default();
                 (job.name, job.memory) = (name.clone(), *memory);
             }
-            Event::JobMeasured { job, communication } => {
+            Event::JobMeasured { job, communication, .. } => {
                 self.jobs.entry(*job).or_default().communication.push(communication.get());
             }
             Event::SwitchStarted { switch, order, outgoing, incoming, .. } => self.switches.push(Switched {

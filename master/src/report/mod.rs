@@ -7,16 +7,17 @@ pub mod csv;
 mod fold;
 mod history;
 mod lives;
+pub(crate) mod memory;
 pub mod page;
 pub(crate) mod table;
 pub mod trace;
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use coswitch_policies::{Bytes, JobId, NodeId, Policy};
+use coswitch_policies::{Bytes, Class, Communication, JobId, NodeId, Policy};
 use serde::{Serialize, Serializer};
 
-use crate::journal::{JobOutcome, MachineUse, Phase, RunOutcome};
+use crate::journal::{JobOutcome, MachineUse, Phase, RankMeasured, RunOutcome};
 
 pub use fold::fold;
 
@@ -47,6 +48,8 @@ pub struct Report {
     pub phases: BTreeMap<Phase, PhaseTotal>,
     /// What each directory of the store took, each snapshot on each node counted.
     pub stored: BTreeMap<PathBuf, Bytes>,
+    /// How sets and jobs outgrew what was declared, in words.
+    pub outgrown: Vec<String>,
     /// What the user should know.
     pub warnings: Vec<String>,
 }
@@ -92,9 +95,41 @@ pub struct JobReport {
     pub waiting: Duration,
     /// What they have sent.
     pub sent: Bytes,
+    /// The working set of one rank, as declared.
+    pub declared: Bytes,
+    /// The most that it was seen to hold on one node, where that was not what was declared.
+    pub held: Option<Bytes>,
+    /// How much it communicates, as last measured; `None` where it never was.
+    pub communication: Option<JobCommunication>,
     /// The last lines it wrote, where it failed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub last_output: String,
+}
+
+/// How much a job communicates, smoothed, as it was last measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct JobCommunication {
+    /// What kind of job it is.
+    pub class: Class,
+    /// How often it became one of another kind, the first time included.
+    pub changes: u32,
+    /// The share of its time that it waits for messages, in thousandths.
+    pub share: u16,
+    /// What it sends in a second.
+    pub bytes_per_second: Bytes,
+    /// The same of each rank.
+    pub ranks: Vec<RankMeasured>,
+}
+
+impl JobCommunication {
+    fn learn(&mut self, share: Communication, bytes_per_second: Bytes, ranks: &[RankMeasured]) {
+        let class = self.class.after(share);
+        self.changes += u32::from(class != self.class);
+        (self.class, self.share, self.bytes_per_second) = (class, share.get(), bytes_per_second);
+        self.ranks.retain(|known| ranks.iter().all(|rank| rank.rank != known.rank));
+        self.ranks.extend(ranks);
+        self.ranks.sort_by_key(|rank| rank.rank);
+    }
 }
 
 /// The times of a job, in seconds where they are serialised.

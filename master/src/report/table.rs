@@ -22,6 +22,7 @@ impl Answer for Report {
         for job in self.jobs.iter().filter(|job| !job.last_output.is_empty()) {
             writeln!(out, "\nlast output of {}:\n{}", job.name, indented(&job.last_output))?;
         }
+        self.outgrown.iter().try_for_each(|text| writeln!(out, "{text}"))?;
         self.warnings.iter().try_for_each(|text| writeln!(out, "warning: {text}"))?;
         notes(self).iter().try_for_each(|note| writeln!(out, "{note}"))
     }
@@ -47,7 +48,8 @@ fn jobs_table(jobs: &[JobReport]) -> Table {
     let titles =
         ["ranks", "wait", "run", "suspended", "parked", "turnaround", "alone", "slowdown", "restores"];
     let titles = titles.into_iter().map(right);
-    table.set_header(std::iter::once(Cell::new("job")).chain(titles).chain([Cell::new("outcome")]));
+    let words = ["class", "outcome"].map(Cell::new);
+    table.set_header(std::iter::once(Cell::new("job")).chain(titles).chain(words));
     for job in jobs {
         table.add_row(job_row(job));
     }
@@ -72,6 +74,7 @@ fn job_row(job: &JobReport) -> Vec<Cell> {
         right(alone.map_or_else(none, seconds)),
         right(slowdown.map_or_else(none, |slowdown| format!("{slowdown:.2}{by_run}"))),
         right(job.restores),
+        Cell::new(job.communication.as_ref().map_or("-", |communication| communication.class.word())),
         Cell::new(outcome(job.outcome.as_ref())),
     ]
 }

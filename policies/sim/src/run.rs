@@ -263,7 +263,9 @@ impl<'a> Simulation<'a> {
             | Decision::SlotStarted(_)
             | Decision::SlotChanged(_)
             | Decision::Narrowed { .. }
-            | Decision::Widened => {}
+            | Decision::Widened
+            | Decision::Split(_)
+            | Decision::Outgrew { .. } => {}
         }
     }
 

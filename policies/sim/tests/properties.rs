@@ -123,7 +123,11 @@ impl<'a> Audit<'a> {
                 let lost = astray.iter().filter(|astray| astray.left == Left::Lost);
                 self.ended.extend(lost.map(|astray| astray.job));
             }
-            Event::TimerFired { .. } | Event::Measured { .. } | Event::SwitchTimed { .. } => {}
+            Event::TimerFired { .. }
+            | Event::Measured { .. }
+            | Event::Held { .. }
+            | Event::Pressed { .. }
+            | Event::SwitchTimed { .. } => {}
         }
     }
 
@@ -134,6 +138,8 @@ impl<'a> Audit<'a> {
             | Decision::Rejected { job, .. }
             | Decision::Abandon { job, .. } => vec![*job],
             Decision::Moved(step) => vec![step.job],
+            Decision::Split(split) => vec![split.job, split.moved.job],
+            Decision::Outgrew { job, .. } => vec![*job],
             Decision::Switch(plan) => {
                 plan.outgoing.iter().map(|o| o.job).chain(plan.incoming.iter().map(|i| i.job)).collect()
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, JobId, Landing, Move, Placement, SimTime, SlotId, SwitchId, TimerId};
+use crate::{Bytes, JobId, Landing, Move, NodeId, Placement, SimTime, SlotId, SwitchId, TimerId};
 
 /// One decision. `Switch`, `SetTimer` and `Abandon` ask for an act; the others only tell. Serialises with a `kind` field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +35,19 @@ pub enum Decision {
     },
     /// The job was moved: to a row whose turn comes sooner, because room appeared there, or in an exchange that mixes the rows better.
     Moved(Move),
+    /// The set of a row no longer fitted its node: a job left it.
+    Split(Split),
+    /// The job alone takes all that the node offers, or more. It is let run, with nobody beside it there.
+    Outgrew {
+        /// The job.
+        job: JobId,
+        /// Where.
+        node: NodeId,
+        /// What it holds there.
+        held: Bytes,
+        /// What the node offers.
+        capacity: Bytes,
+    },
     /// Carry this out, then answer with `SwitchDone` or `SwitchFailed`. There is never more than one under way.
     Switch(SwitchPlan),
     /// Answer with `TimerFired` at this time.
@@ -67,6 +80,23 @@ pub enum Decision {
     Widened,
     /// All jobs submitted so far have ended. Told again when that becomes true again.
     AllDone,
+}
+
+/// A row that was split because a job turned out to hold more than it declared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Split {
+    /// Who grew.
+    pub job: JobId,
+    /// Where,
+    pub node: NodeId,
+    /// to so much,
+    pub held: Bytes,
+    /// of this.
+    pub capacity: Bytes,
+    /// Whether at once, in the turn of the row: the node was pressed.
+    pub at_once: bool,
+    /// Who left the row: the one that grew, or another whose memory was enough.
+    pub moved: Move,
 }
 
 /// The turn of the active row.

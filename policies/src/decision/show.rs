@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    Decision, Incoming, Outgoing, Purpose, RejectReason, Rest, Start, SwitchOrder, SwitchPlan, Turn,
+    Decision, Incoming, Outgoing, Purpose, RejectReason, Rest, Split, Start, SwitchOrder, SwitchPlan, Turn,
     TurnChange,
 };
 use crate::SimTime;
@@ -15,6 +15,10 @@ impl fmt::Display for Decision {
             Self::Queued { job, ahead } => write!(f, "{job} queued behind {ahead}"),
             Self::Rejected { job, reason } => write!(f, "{job} rejected: {reason}"),
             Self::Moved(step) => write!(f, "{} moved from {} to {}", step.job, step.from, step.to),
+            Self::Split(split) => write!(f, "{split}"),
+            Self::Outgrew { job, node, held, capacity } => {
+                write!(f, "{job} holds {held} on {node}, limit {capacity}: it runs there by itself")
+            }
             Self::Switch(plan) => write!(f, "{plan}"),
             Self::SetTimer { timer, at } => write!(f, "{timer} set for {:?}", since_begin(*at)),
             Self::Abandon { job, failures } => write!(f, "{job} abandoned after {failures} failed switches"),
@@ -26,6 +30,15 @@ impl fmt::Display for Decision {
             Self::Widened => f.write_str("all rows take turns again"),
             Self::AllDone => f.write_str("all done"),
         }
+    }
+}
+
+impl fmt::Display for Split {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { job, node, held, capacity, at_once, moved } = self;
+        let when = if *at_once { " at once" } else { "" };
+        write!(f, "{} was split{when}: {job} grew to {held} on {node}, limit {capacity}; ", moved.from)?;
+        write!(f, "{} goes to {}", moved.job, moved.to)
     }
 }
 

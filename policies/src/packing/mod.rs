@@ -11,8 +11,10 @@
 //! | `mod` | first fit, best fit |
 //! | `unify` | slot unification when jobs end |
 //! | `exact` | branch and bound, bounded in visits |
+//! | `class` | jobs that compute, jobs that communicate, jobs that do both |
 //! | `pairing` | what mixing computing and communicating jobs is worth (paper 003 §3.3.3) |
 
+pub mod class;
 mod exact;
 pub mod pairing;
 mod unify;
@@ -107,7 +109,7 @@ pub(crate) fn pack_all(
     };
     if let Some(fractions) = fractions {
         let fresh = landings.keys().copied().collect();
-        for step in pairing::improve(matrix, &fresh, &BTreeSet::new(), fractions, first) {
+        for step in pairing::improve(matrix, &fresh, &BTreeSet::new(), fractions, first, 0) {
             let beside = beside(matrix, step.job);
             let landing = landings.get_mut(&step.job).expect("only fresh jobs are exchanged");
             *landing = Landing { slot: step.to, placement: step.placement, beside, refused_by: Vec::new() };

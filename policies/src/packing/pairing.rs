@@ -5,14 +5,14 @@
 //! row is the sum over its nodes of max(Σ c, Σ (1 − c)). Two alike jobs cost up to 2 a node, two that complement each other 1.
 //! What was never measured counts as half and half: it neither gains nor loses by an exchange.
 //!
-//! `improve` exchanges jobs between rows, or moves one, while that lowers the sum of the costs. Memory and cell limits hold
-//! at every step, and the number of rows never grows.
+//! `improve` exchanges jobs between rows, or moves one, while that lowers the sum of the costs by more than a margin. Memory
+//! and cell limits hold at every step, and the number of rows never grows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::Move;
+use super::{Move, class::Class};
 use crate::{JobId, Matrix, NodeId, Placement, Row, matrix::Seat};
 
 /// The share of its time that a job communicates, in thousandths.
@@ -39,19 +39,15 @@ impl Communication {
 
 /// What is known of the jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fractions(BTreeMap<JobId, Communication>);
-
-/// A newer measurement that differs by no more changes nothing: rows are not mixed anew for noise.
-const NOISE: u16 = 50;
+pub struct Fractions(BTreeMap<JobId, (Communication, Class)>);
 
 impl Fractions {
-    /// Takes note of a measurement; whether it says anything new.
+    /// Takes note of a measurement; whether it puts the job into another class.
     pub fn learn(&mut self, job: JobId, communication: Communication) -> bool {
-        let known = self.of(job);
-        let news = known.get().abs_diff(communication.get()) > NOISE;
-        if news || !self.0.contains_key(&job) {
-            self.0.insert(job, communication);
-        }
+        let known = self.0.entry(job).or_insert((communication, Class::default()));
+        let class = known.1.after(communication);
+        let news = known.1 != class;
+        *known = (communication, class);
         news
     }
 
@@ -63,7 +59,7 @@ impl Fractions {
     /// What is known, or half and half.
     #[must_use]
     pub fn of(&self, job: JobId) -> Communication {
-        self.0.get(&job).copied().unwrap_or(Communication::UNKNOWN)
+        self.0.get(&job).map_or(Communication::UNKNOWN, |(communication, _)| *communication)
     }
 }
 
@@ -112,6 +108,7 @@ pub fn cost(row: &Row, fractions: &Fractions) -> u64 {
 }
 
 /// Exchanges and moves jobs of `movable` between the rows from `first` on while that lowers the cost; who changed rows in the end.
+/// A step must gain more than `margin`, in thousandths of each node of each job that changes its row.
 ///
 /// A job in `rooted` keeps its nodes. Of all steps the best is taken, the first of equals; the cost falls with each, so it ends.
 pub(crate) fn improve(
@@ -120,12 +117,13 @@ pub(crate) fn improve(
     rooted: &BTreeSet<JobId>,
     fractions: &Fractions,
     first: usize,
+    margin: u64,
 ) -> Vec<Move> {
     let mut before = BTreeMap::new();
     for row in matrix.rows() {
         before.extend(row.jobs().filter(|job| movable.contains(job)).map(|job| (job, row.slot)));
     }
-    while let Some(step) = best_step(matrix, movable, rooted, fractions, first) {
+    while let Some(step) = best_step(matrix, movable, rooted, fractions, (first, margin)) {
         step.take(matrix);
     }
     let moved = before.into_iter().filter_map(|(job, from)| {
@@ -140,6 +138,11 @@ pub(crate) fn improve(
 struct Step(Vec<(JobId, usize, Placement)>);
 
 impl Step {
+    /// Of all jobs.
+    fn nodes(&self) -> u64 {
+        self.0.iter().map(|(_, _, placement)| placement.blocks().len() as u64).sum()
+    }
+
     fn take(self, matrix: &mut Matrix) {
         let seats: Vec<(usize, Seat)> = self
             .0
@@ -158,7 +161,7 @@ fn best_step(
     movable: &BTreeSet<JobId>,
     rooted: &BTreeSet<JobId>,
     fractions: &Fractions,
-    first: usize,
+    (first, margin): (usize, u64),
 ) -> Option<Step> {
     let rows: Vec<usize> = (first..matrix.rows().len()).collect();
     let jobs = |row: usize| matrix.rows()[row].jobs().filter(|job| movable.contains(job));
@@ -170,7 +173,7 @@ fn best_step(
         let moves = jobs(a).map(|x| lone(x, b)).chain(jobs(b).map(|y| lone(y, a)));
         for who in pairs.chain(moves) {
             if let Some((then, step)) = try_step(matrix, (a, b), &who, rooted, fractions)
-                && then < now
+                && now > then + margin * step.nodes()
                 && best.as_ref().is_none_or(|(gain, _)| now - then > *gain)
             {
                 best = Some((now - then, step));
@@ -223,13 +226,13 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_no_news() {
+    fn only_another_class_is_news() {
         let mut fractions = Fractions::default();
         let c = Communication::per_mille;
         assert!(!fractions.learn(JobId(0), c(520)));
         assert!(fractions.learn(JobId(0), c(900)));
-        assert!(!fractions.learn(JobId(0), c(880)));
-        assert_eq!((fractions.of(JobId(0)), fractions.of(JobId(1))), (c(900), Communication::UNKNOWN));
+        assert!(!fractions.learn(JobId(0), c(580)));
+        assert_eq!((fractions.of(JobId(0)), fractions.of(JobId(1))), (c(580), Communication::UNKNOWN));
         assert_eq!(c(2000), c(1000));
     }
 }

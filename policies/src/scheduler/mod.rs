@@ -23,12 +23,17 @@
 //! needs, a switch is sequential. Costs are learned from `SwitchTimed`; with [`AutoQuantum`] they set the slice, and where no slice
 //! would do, fewer rows take turns.
 //!
+//! What a job declares is the first guess of what it needs. Where it was seen to hold more the guess is corrected, and a row that
+//! no longer fits is split ([`Decision::Split`](crate::Decision::Split)): at once where the node is pressed, else at the end of its turn.
+//!
 //! What the executor owes: every `Switch` is answered once, every timer fires, an abandoned job is reported `Failed`.
-//! What it may rely on: one switch at a time; no decision names a job that has ended; if it keeps to the plan's order, the declared
+//! What it may rely on: one switch at a time; no decision names a job that has ended; if it keeps to the plan's order, the assumed
 //! working sets in memory never exceed a node's capacity (`batch`, `gang`, `hybrid`).
 
 mod ahead;
 mod config;
+mod correct;
+mod mix;
 mod oracle;
 mod presence;
 mod residency;
@@ -54,6 +59,8 @@ use crate::{
     SwitchPlan, TimerId, Turn,
     packing::{self, Gaps, Packing, Unsettled, pairing::Fractions},
 };
+use correct::Corrections;
+use mix::Mixing;
 use oracle::Costs;
 use presence::Presence;
 use state::Entry;
@@ -83,8 +90,8 @@ pub struct Scheduler {
     misfit: Option<JobId>,
     /// What is known of how much jobs communicate.
     fractions: Fractions,
-    /// Something new is known of it, and the rows were not mixed anew since.
-    mix_due: bool,
+    mixing: Mixing,
+    corrections: Corrections,
     /// What switching has cost so far.
     costs: Costs,
     /// How long the turn under way lasts.
@@ -119,7 +126,8 @@ impl Scheduler {
             unsettled: Unsettled::default(),
             misfit: None,
             fractions: Fractions::default(),
-            mix_due: false,
+            mixing: Mixing::default(),
+            corrections: Corrections::default(),
             costs: Costs::default(),
             slice,
             narrowed: None,
@@ -138,6 +146,8 @@ impl Scheduler {
             Event::Finished { job } => self.end(job, Observed::Finished),
             Event::Failed { job } => self.end(job, Observed::Failed),
             Event::Measured { job, communication } => self.on_measured(job, communication),
+            Event::Held { job, node, held } => self.on_held(job, node, held),
+            Event::Pressed { node } => self.corrections.on_pressed(node),
             Event::TimerFired { timer } => self.on_timer(timer),
             Event::SwitchTimed { switch, restore, exposed } => self.on_timed(switch, restore, exposed),
             Event::SwitchDone { switch } => self.on_switch_over(switch, &[], &mut decisions),
@@ -149,6 +159,7 @@ impl Scheduler {
 
     fn on_submitted(&mut self, now: SimTime, jobs: Vec<JobSpec>, decisions: &mut Vec<Decision>) {
         self.done = false;
+        self.mixing.on_set_changed();
         let mut accepted = Vec::new();
         for job in jobs {
             match self.refuse(&job) {
@@ -243,6 +254,7 @@ impl Scheduler {
         self.presence.on_ended(job);
         self.dying.remove(&job);
         self.fractions.forget(job);
+        self.mixing.on_set_changed();
         if let Some((slot, seat)) = self.matrix.end(job) {
             self.unsettled.add(slot, Gaps::at(&seat.placement));
             self.room_appeared = true;
@@ -253,8 +265,8 @@ impl Scheduler {
 
     fn on_measured(&mut self, job: JobId, communication: Communication) {
         let ended = self.jobs.get(&job).is_some_and(|entry| entry.observed.is_ended());
-        if !ended {
-            self.mix_due |= self.fractions.learn(job, communication);
+        if !ended && self.fractions.learn(job, communication) {
+            self.mixing.on_news();
         }
     }
 
@@ -317,6 +329,8 @@ impl Scheduler {
         };
         JobState {
             spec: entry.spec.clone(),
+            declared: entry.declared,
+            held: entry.held.clone(),
             wanted,
             observed: entry.observed,
             landing: entry.landing.clone(),

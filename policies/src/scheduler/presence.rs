@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::{residency::Memory, state::Observed};
-use crate::{JobId, Matrix, SlotId};
+use crate::{JobId, Matrix, Seat, SlotId};
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,6 +102,11 @@ impl Presence {
         let active = self.active.contains(&job);
         set(&mut self.absent, job, in_front && !active);
         set(&mut self.astray, job, !in_front && active);
+    }
+
+    /// What is assumed of a job is as its seat says now.
+    pub(super) fn on_resized(&mut self, seat: &Seat) {
+        self.memory.resize(seat);
     }
 
     /// A job changed its row.

@@ -68,6 +68,20 @@ impl Memory {
         }
     }
 
+    /// A job, in memory or not, is as large as its seat says now.
+    pub(super) fn resize(&mut self, seat: &Seat) {
+        if self.holds(seat.spec.id) {
+            self.leave(seat.spec.id);
+            self.enter(seat);
+        }
+    }
+
+    /// The nodes that hold more than they offer, each with nothing more to come: what has to leave makes room there, too.
+    pub(super) fn overfull(&self, cluster: &Cluster) -> Need {
+        let over = cluster.nodes().zip(&self.used).filter(|((_, capacity), used)| **used > capacity.0);
+        over.map(|((node, _), _)| (node, 0)).collect()
+    }
+
     pub(super) fn holds(&self, job: JobId) -> bool {
         self.held.contains_key(&job)
     }
@@ -132,7 +146,7 @@ pub(super) fn most_of(need: &Need) -> u64 {
     need.iter().map(|(_, bytes)| *bytes).max().unwrap_or_default()
 }
 
-fn summed(parts: impl Iterator<Item = (NodeId, u64)>) -> Need {
+pub(super) fn summed(parts: impl Iterator<Item = (NodeId, u64)>) -> Need {
     let mut need: Need = parts.collect();
     need.sort_unstable();
     need.dedup_by(|(node, bytes), (kept, sum)| {

@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use super::{
     Scheduler,
     residency::{Residency, need_of},
-    state::Observed,
     turn::Running,
 };
-use crate::{Decision, JobId, Landing, Policy, Row, SimTime, SlotId, packing};
+use crate::{Decision, JobId, Landing, Row, SimTime, packing};
 
 impl Scheduler {
     pub(super) fn settle(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
@@ -21,9 +20,11 @@ impl Scheduler {
             if self.strobe() {
                 self.mix_rows(decisions);
             }
+            self.correct_needs(decisions);
             self.unify_slots(now, decisions);
             self.presence.follow(&self.matrix);
             self.under_way = self.plan_switch();
+            self.corrections.relieve = false;
             self.tell_switch(decisions);
         }
         self.tend_turn(now, decisions);
@@ -57,38 +58,9 @@ impl Scheduler {
             self.matrix.rotate(self.rows_in_turn());
             self.unsettled.add_back(slot);
             self.running = None;
+            self.mixing.on_turn();
         }
         over
-    }
-
-    /// Exchanges jobs between rows where the news about them makes for a better mix.
-    ///
-    /// Only at the end of a turn, when nobody loses time by it, and so that whoever is put back keeps the place until the turn has come.
-    fn mix_rows(&mut self, decisions: &mut Vec<Decision>) {
-        if self.config.policy != Policy::Paired || !std::mem::take(&mut self.mix_due) {
-            return;
-        }
-        let seated: Vec<JobId> = self.matrix.rows().iter().flat_map(|row| row.jobs()).collect();
-        let movable = seated.iter().copied().filter(|job| !self.jobs[job].put_back).collect();
-        let rooted = self.rooted();
-        let place = |scheduler: &Self, slot: SlotId| {
-            scheduler.matrix.rows().iter().position(|row| row.slot == slot).expect("no row falls empty")
-        };
-        let steps = packing::pairing::improve(&mut self.matrix, &movable, &rooted, &self.fractions, 0);
-        self.presence.refresh(&self.matrix);
-        self.unsettled = packing::Unsettled::All;
-        for step in steps {
-            let later = place(self, step.from) < place(self, step.to);
-            self.jobs.get_mut(&step.job).expect("a seated job is known").put_back = later;
-            self.note_move(&step);
-            decisions.push(Decision::Moved(step));
-        }
-    }
-
-    /// The jobs that must stay on their nodes: those that ever ran.
-    fn rooted(&self) -> BTreeSet<JobId> {
-        let seated = self.matrix.rows().iter().flat_map(|row| row.jobs());
-        seated.filter(|job| self.jobs[job].observed != Observed::Unlaunched).collect()
     }
 
     /// Offers room that appeared to later rows.
@@ -120,7 +92,7 @@ impl Scheduler {
         }
     }
 
-    fn note_move(&mut self, step: &packing::Move) {
+    pub(super) fn note_move(&mut self, step: &packing::Move) {
         let beside = packing::beside(&self.matrix, step.job);
         let landing =
             Landing { slot: step.to, placement: step.placement.clone(), beside, refused_by: Vec::new() };

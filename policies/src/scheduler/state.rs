@@ -8,9 +8,11 @@
 //!                            └──────────────────── restore ───────────┘
 //! ```
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{JobSpec, Landing, SlotId};
+use crate::{Bytes, JobSpec, Landing, NodeId, SlotId};
 
 /// Where a job is, as far as the executor has told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,8 +63,13 @@ pub enum Wanted {
 /// Everything known of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobState {
-    /// What it asks for.
+    /// What it asks for; its memory is what is assumed by now.
     pub spec: JobSpec,
+    /// The working set of a rank that it declared.
+    pub declared: Bytes,
+    /// What it was seen to hold where that differs.
+    #[serde(default)]
+    pub held: BTreeMap<NodeId, Bytes>,
     /// Where it should be.
     pub wanted: Wanted,
     /// Where it is.
@@ -82,11 +89,28 @@ pub(super) struct Entry {
     pub(super) landing: Option<Landing>,
     /// An exchange put it into a later row, and it had no turn since.
     pub(super) put_back: bool,
+    /// The working set of a rank, as declared; that of `spec` is what is assumed.
+    pub(super) declared: Bytes,
+    /// What it was seen to hold where that differs.
+    pub(super) held: BTreeMap<NodeId, Bytes>,
+    /// It was told that it takes a node for itself.
+    pub(super) outgrew: bool,
 }
 
 impl Entry {
     pub(super) const fn new(spec: JobSpec) -> Self {
         let observed = Observed::Unlaunched;
-        Self { spec, observed, failures: 0, abandoned: false, landing: None, put_back: false }
+        let declared = spec.memory_per_rank;
+        Self {
+            spec,
+            observed,
+            failures: 0,
+            abandoned: false,
+            landing: None,
+            put_back: false,
+            declared,
+            held: BTreeMap::new(),
+            outgrew: false,
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
 use super::{
     Scheduler,
-    residency::{Need, Residency, most_of, need_of},
+    residency::{Need, Residency, most_of, need_of, summed},
     state::Observed,
 };
 use crate::{
@@ -39,10 +39,14 @@ impl Scheduler {
             Some(Incoming { job: *job, start, placement: front.seats[job].placement.clone() })
         });
         let incoming: Vec<Incoming> = incoming.collect();
-        if stopping.is_empty() && incoming.is_empty() {
+        let crowded = self.corrections.relieve && !self.overfull().is_empty();
+        if stopping.is_empty() && incoming.is_empty() && !crowded {
             return None;
         }
         let (order, parked) = self.who_parks(front, &stopping, &incoming);
+        if stopping.is_empty() && incoming.is_empty() && parked.is_empty() {
+            return None;
+        }
         let outgoing =
             stopping.iter().map(|job| Outgoing { job: *job, running: true, rest: rest(&parked, *job) });
         let evicted = parked.iter().filter(|job| !stopping.contains(job));
@@ -70,7 +74,7 @@ impl Scheduler {
         let coming: BTreeSet<JobId> = incoming.iter().map(|incoming| incoming.job).collect();
         let to_enter = coming.iter().filter(|job| !memory.holds(**job)).map(|job| &front.seats[job]);
         let need = match self.matrix.limits().memory {
-            MemoryRule::MustFit => need_of(to_enter),
+            MemoryRule::MustFit => summed(need_of(to_enter).into_iter().chain(self.overfull())),
             MemoryRule::Ignored => Need::new(),
         };
         let suspended = self.presence.suspended().difference(&coming).copied().collect();
@@ -102,6 +106,12 @@ impl Scheduler {
         debug_assert!(evicted.is_some(), "a row fits the empty cluster");
         let evicted = evicted.unwrap_or_else(|| may_go.into_iter().collect());
         (SwitchOrder::Sequential, &go | &evicted)
+    }
+
+    /// The nodes that jobs have outgrown together: those that wait in memory, and those that run.
+    fn overfull(&self) -> Need {
+        let memory = self.corrections.grew.then(|| self.presence.memory().overfull(self.matrix.cluster()));
+        memory.unwrap_or_default()
     }
 
     /// Jobs in the order in which they are evicted.

@@ -1,11 +1,13 @@
 //! Stories: a hand-driven executor, and what the scheduler tells it, line by line.
 
+mod correct;
+
 use std::{fmt::Write, time::Duration};
 
 use insta::assert_snapshot;
 
 use super::*;
-use crate::{Astray, Bytes, Decision, Left, Policy, SwitchId, Wanted};
+use crate::{Astray, Bytes, Decision, Left, NodeId, Policy, SwitchId, Wanted};
 
 /// Plays the executor by hand: one virtual cluster of two nodes of 1000 MiB, quantum 10 s.
 struct Desk {
@@ -18,7 +20,10 @@ struct Desk {
 
 impl Desk {
     fn new(policy: Policy) -> Self {
-        let config = SchedulerConfig::new(policy, Duration::from_secs(10));
+        Self::with(SchedulerConfig::new(policy, Duration::from_secs(10)))
+    }
+
+    fn with(config: SchedulerConfig) -> Self {
         let scheduler = Scheduler::new(Cluster::uniform(2, Bytes::mib(1000)), config).unwrap();
         Self { scheduler, now: SimTime::default(), jobs: 0, timer: None, switch: None }
     }
@@ -46,6 +51,10 @@ impl Desk {
     fn measure(&mut self, job: u32, thousandths: u16) -> String {
         let communication = crate::Communication::per_mille(thousandths);
         self.tell(Event::Measured { job: JobId(job), communication })
+    }
+
+    fn hold(&mut self, job: u32, node: u32, mib: u64) -> String {
+        self.tell(Event::Held { job: JobId(job), node: NodeId(node), held: Bytes::mib(mib) })
     }
 
     fn fire(&mut self) -> String {

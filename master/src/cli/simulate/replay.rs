@@ -2,13 +2,14 @@
 //!
 //! The journal tells what happened (submissions, ends, timers, finished switches), at the very instant at which the scheduler was asked
 //! about it, and what was decided (switches, turns). The first is fed to a fresh scheduler, the second compared with its
-//! decisions, one by one; ends of turns must agree to the nanosecond. Journals before version 2 do not tell timers.
+//! decisions, one by one; ends of turns must agree to the nanosecond. Journals before version 2 do not tell timers;
+//! since version 3 `paired` listens to classes.
 
 use std::{collections::VecDeque, io, path::Path};
 
 use coswitch_policies::{
-    Cluster, Decision, Event as Happened, JobId, JobSpec, Scheduler, SchedulerConfig, SimTime, SlotId,
-    SwitchId, Turn,
+    Cluster, Decision, Event as Happened, JobId, JobSpec, Policy, Scheduler, SchedulerConfig, SimTime,
+    SlotId, Split, SwitchId, Turn,
 };
 use serde::Serialize;
 use thiserror::Error;
@@ -23,6 +24,7 @@ use crate::{
 enum Told {
     Switch { switch: SwitchId, outgoing: Vec<JobId>, incoming: Vec<JobId> },
     Turn { slot: SlotId, jobs: Vec<JobId>, ends: Option<SimTime> },
+    Split(Split),
 }
 
 /// A run whose decisions were made again.
@@ -51,7 +53,7 @@ pub(super) enum ReplayError {
     #[error("the journal does not begin with the start of a run")]
     NoStart,
     /// Older journals tell too little.
-    #[error("the journal is of version {0}; runs can be replayed since version 2")]
+    #[error("the journal is of version {0}; runs can be replayed since version 2, under `paired` since 3")]
     Old(u32),
     /// The settings make no sense.
     #[error(transparent)]
@@ -79,7 +81,7 @@ fn replay(events: &[RunEvent]) -> Result<Replayed, ReplayError> {
     let Some(Event::RunStarted { version, policy, nodes, capacity, quantum, scheduler, .. }) = first else {
         return Err(ReplayError::NoStart);
     };
-    if *version < 2 {
+    if *version < 2 || (*version < 3 && *policy == Policy::Paired) {
         return Err(ReplayError::Old(*version));
     }
     let config = scheduler.clone().unwrap_or_else(|| SchedulerConfig::new(*policy, *quantum));
@@ -125,6 +127,7 @@ impl Again {
                         ends,
                     }));
                 }
+                Decision::Split(split) => self.decided.push_back(Told::Split(split)),
                 _ => {}
             }
         }
@@ -169,7 +172,9 @@ fn inputs(events: &[RunEvent], index: usize) -> Vec<Happened> {
         Event::TimerFired { timer } => vec![Happened::TimerFired { timer }],
         Event::JobFinished { job, outcome, .. } if outcome.is_success() => vec![Happened::Finished { job }],
         Event::JobFinished { job, .. } => vec![Happened::Failed { job }],
-        Event::JobMeasured { job, communication } => vec![Happened::Measured { job, communication }],
+        Event::JobMeasured { job, communication, .. } => vec![Happened::Measured { job, communication }],
+        Event::JobHeld { job, node, held } => vec![Happened::Held { job, node, held }],
+        Event::NodePressed { node, .. } => vec![Happened::Pressed { node }],
         Event::SwitchEnded { switch, restore, exposed, astray, .. } => {
             let over = if astray.is_empty() {
                 Happened::SwitchDone { switch }
@@ -188,6 +193,7 @@ fn told_by(event: &Event) -> Option<Told> {
             Some(Told::Switch { switch, outgoing, incoming })
         }
         Event::SlotStarted { slot, jobs, ends } => Some(Told::Turn { slot, jobs, ends }),
+        Event::SetSplit(split) => Some(Told::Split(split)),
         _ => None,
     }
 }

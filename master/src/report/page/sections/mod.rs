@@ -133,10 +133,10 @@ fn tiles(run: &Run) -> Markup {
 
 fn warnings(run: &Run) -> Markup {
     html! {
-        @if !run.report.warnings.is_empty() {
+        @if !run.report.warnings.is_empty() || !run.report.outgrown.is_empty() {
             section {
                 h3 { "Warnings" }
-                ul.warnings { @for text in &run.report.warnings { li { (text) } } }
+                ul.warnings { @for text in run.report.outgrown.iter().chain(&run.report.warnings) { li { (text) } } }
             }
         }
     }
