@@ -4,11 +4,13 @@
 //! next dump. So one page of every 2 MiB is touched, the kernel makes a huge page of it (`MADV_COLLAPSE`), and all is
 //! written to that. Only what was there as a whole when it was dumped is touched: the process holds no more than it
 //! did. That the kernel declines, where the process or the system wants none or there is none to be had, changes nothing
-//! but the time it takes; where it is slow, because it has to search or its other work waits, it is not asked again.
+//! but the time it takes; where it has to work long for one, because it searches, it is not asked again. What it waits for
+//! others on a busy machine does not count: huge pages are worth that there too.
 
 use super::wire::PAGE;
 use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_writev};
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -16,10 +18,10 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const HUGE: u64 = 2 << 20;
-/// For each: what the faults that it saves now and the dump that it speeds up later are worth.
+/// Of a processor, for each: what the faults that it saves now and the dump that it speeds up later are worth.
 const WORTHWHILE: Duration = Duration::from_millis(1);
 const SETTING: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
@@ -57,9 +59,9 @@ impl Huge {
                 if self.given_up.load(Ordering::Relaxed) {
                     return;
                 }
-                let (begun, count) = (Instant::now(), (range.end - range.start) / HUGE);
+                let (before, count) = (worked(), (range.end - range.start) / HUGE);
                 let is_declined = collapse(*pid, &range).is_err_and(|error| error != Errno::EAGAIN);
-                let is_slow = begun.elapsed() > WORTHWHILE * count as u32;
+                let is_slow = worked().saturating_sub(before) > WORTHWHILE * count as u32;
                 self.given_up.store(is_declined || is_slow, Ordering::Relaxed);
             }
         }
@@ -85,6 +87,11 @@ fn joined(pages: impl Iterator<Item = (u32, u64, u64)>) -> Vec<(u32, Range<u64>)
         }
     }
     runs
+}
+
+/// How long this thread has had a processor.
+fn worked() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a thread can read its own clock").into()
 }
 
 fn collapse(pid: Pid, range: &Range<u64>) -> nix::Result<()> {
