@@ -24,6 +24,8 @@ const BUSY_FOR_NS: u64 = 10_000_000;
 /// Bounds of a sleep. It grows while nothing comes; the bell ends it anyway.
 const SLEEP_MIN: Duration = Duration::from_millis(1);
 const SLEEP_MAX: Duration = Duration::from_millis(64);
+/// A pause that seems to have taken longer was stretched by a stop of the whole job, in which nobody waits.
+const COUNTED_MAX: Duration = Duration::from_millis(100);
 
 /// What to do after a poll that found nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +122,7 @@ impl Waiter {
         !busy
     }
 
-    /// A pause is over; returns the nanoseconds it took.
+    /// A pause is over; returns the nanoseconds of it that were waiting.
     pub(crate) fn on_paused(&mut self, now_ns: u64) -> u64 {
         let took = now_ns.saturating_sub(self.last_ns);
         self.last_ns = now_ns;
@@ -134,7 +136,7 @@ impl Waiter {
                 (true, _) => {}
             }
         }
-        took
+        took.min(COUNTED_MAX.as_nanos() as u64)
     }
 }
 
@@ -164,6 +166,15 @@ mod tests {
             }
         }
         (pauses, waited)
+    }
+
+    #[test]
+    fn a_job_that_is_stopped_does_not_wait() {
+        let mut waiter = Waiter::default();
+        let (mut now, stopped) = (0, 5_000_000_000);
+        poll(&mut waiter, WaitPolicy::Block, &mut now, 200, 1_000);
+        assert!(waiter.on_paused(now + stopped) <= COUNTED_MAX.as_nanos() as u64);
+        assert_eq!(waiter.on_paused(now + stopped + 7), 7, "and waits again afterwards");
     }
 
     #[test]
