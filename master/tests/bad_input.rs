@@ -97,6 +97,7 @@ const CASES: &[Case] = cases![
     "a way of switching that is none": "quantum: 10s" => "switching: prefetched", line 7, "scheduler.switching", ["`prefetch`"];
     "an oracle that is none": "quantum: 10s" => "oracle: delphi", line 7, "scheduler.oracle", ["exact, greedy"];
     "a residency that is none": "quantum: 10s" => "residency: all", line 7, "scheduler.residency", ["planned, none"];
+    "a word for needs that is none": "quantum: 10s" => "needs: guessed", line 7, "scheduler.needs", ["measured, declared"];
     "a way of parking that is none": "quantum: 10s" => "park: valet", line 7, "scheduler.park", ["criu, pageout, suspend"];
     "a longest quantum without unit": "quantum: 10s" => "quantum_max: 10", line 7, "scheduler.quantum_max", ["unit"];
     "jobs that do not fit together and may not leave": "memory: 1GiB\n  network: {rate: 100Mbit}\nscheduler:\n  policy: hybrid" => "memory: 400MiB\nscheduler:\n  park: suspend", line 5, "scheduler.park", ["node-0", "criu"];

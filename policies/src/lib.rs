@@ -58,5 +58,6 @@ pub use noun::{Bytes, Epoch, JobId, NodeId, Rank, Rate, SimTime, UnitError, pars
 pub use packing::{Landing, Move, Packing, class::Class, pairing::Communication};
 pub use placement::{Block, Placement};
 pub use scheduler::{
-    AutoQuantum, ConfigError, JobState, Observed, Oracle, Residency, Scheduler, SchedulerConfig, Wanted,
+    AutoQuantum, ConfigError, JobState, Needs, Observed, Oracle, Residency, Scheduler, SchedulerConfig,
+    Wanted,
 };

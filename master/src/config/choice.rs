@@ -1,6 +1,6 @@
 //! The values of a run file that are one word out of a few.
 
-use coswitch_policies::{Alternate, ConfigError, Oracle, Packing, Policy, Residency, SwitchOrder};
+use coswitch_policies::{Alternate, ConfigError, Needs, Oracle, Packing, Policy, Residency, SwitchOrder};
 use schemars::{Schema, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -96,6 +96,11 @@ choice!(Oracle, "oracle", {
 choice!(Residency, "residency", {
     "planned" => Residency::Planned,
     "none" => Residency::None,
+});
+
+choice!(Needs, "way to know what a job needs", {
+    "measured" => Needs::Measured,
+    "declared" => Needs::Declared,
 });
 
 /// How a job leaves memory where it has to.

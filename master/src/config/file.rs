@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
 
-use coswitch_policies::{Alternate, Bytes, Oracle, Packing, Policy, Rate, Residency, SwitchOrder};
+use coswitch_policies::{Alternate, Bytes, Needs, Oracle, Packing, Policy, Rate, Residency, SwitchOrder};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
     Deserialize, Deserializer,
@@ -104,6 +104,9 @@ pub struct SchedulerPart {
     /// Where jobs wait for their turns: in memory while there is room, or never there.
     #[serde(default)]
     pub residency: Option<Leaf<Residency>>,
+    /// What is assumed of a job's memory: what it declares until it is seen to hold something else, or that in any case.
+    #[serde(default)]
+    pub needs: Option<Leaf<Needs>>,
     /// How a job leaves memory: into images, into swap space, or not at all.
     #[serde(default)]
     pub park: Option<Leaf<Park>>,

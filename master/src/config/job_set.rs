@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use coswitch_daemon::node::Tier;
 use coswitch_policies::{
-    Alternate, AutoQuantum, Bytes, JobId, JobSpec, Oracle, Packing, Policy, Rate, Residency, SchedulerConfig,
-    SimTime, SwitchOrder,
+    Alternate, AutoQuantum, Bytes, JobId, JobSpec, Needs, Oracle, Packing, Policy, Rate, Residency,
+    SchedulerConfig, SimTime, SwitchOrder,
 };
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +56,9 @@ pub struct Settings {
     pub oracle: Oracle,
     /// Where jobs wait for their turns.
     pub residency: Residency,
+    /// What is assumed of the jobs' memory.
+    #[serde(default)]
+    pub needs: Needs,
     /// How a job leaves memory.
     pub park: Park,
     /// The most jobs in one cell; no limit but memory where none.
@@ -123,6 +126,7 @@ impl JobSet {
             switching,
             oracle,
             residency,
+            needs,
             max_per_cell,
             packing,
             alternate,
@@ -133,6 +137,7 @@ impl JobSet {
             switching,
             oracle,
             residency,
+            needs,
             auto,
             packing,
             alternate,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{oracle::AutoQuantum, oracle::Oracle, residency::Residency};
+use super::{correct::Needs, oracle::AutoQuantum, oracle::Oracle, residency::Residency};
 use crate::{Alternate, Cluster, Limits, Packing, Policy, SwitchOrder};
 
 /// The settings of a [`Scheduler`](crate::Scheduler).
@@ -31,6 +31,9 @@ pub struct SchedulerConfig {
     /// Where jobs wait for their turns.
     #[serde(default)]
     pub residency: Residency,
+    /// What is assumed of the jobs' memory.
+    #[serde(default)]
+    pub needs: Needs,
     /// The slice follows from what switching costs; `quantum` is the shortest then.
     #[serde(default)]
     pub auto: Option<AutoQuantum>,
@@ -51,6 +54,7 @@ impl SchedulerConfig {
             switching: SwitchOrder::Sequential,
             oracle: Oracle::Greedy,
             residency: Residency::None,
+            needs: Needs::Measured,
             auto: None,
             switch_failures_max: 3,
         }

@@ -11,12 +11,25 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use super::Scheduler;
 use crate::{
     Bytes, Decision, JobId, Landing, MemoryRule, Misfit, Move, NodeId, Seat, SlotId, Split,
     packing::{self, Gaps},
     watch::with_margin,
 };
+
+/// What is assumed of a job's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Needs {
+    /// What it declares, until it is seen to hold something else.
+    #[default]
+    Measured,
+    /// What it declares, whatever it turns out to hold.
+    Declared,
+}
 
 /// What was learned and did not come to effect yet.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +52,8 @@ impl Corrections {
 
 impl Scheduler {
     pub(super) fn on_held(&mut self, job: JobId, node: NodeId, held: Bytes) {
-        let looked_at = self.matrix.limits().memory == MemoryRule::MustFit;
+        let must_fit = self.matrix.limits().memory == MemoryRule::MustFit;
+        let looked_at = must_fit && self.config.needs == Needs::Measured;
         let Some(entry) = self.jobs.get_mut(&job).filter(|entry| looked_at && !entry.observed.is_ended())
         else {
             return;

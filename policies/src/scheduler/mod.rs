@@ -50,6 +50,7 @@ use std::{
 };
 
 pub use config::{ConfigError, SchedulerConfig};
+pub use correct::Needs;
 pub use oracle::{AutoQuantum, Oracle};
 pub use residency::Residency;
 pub use state::{JobState, Observed, Wanted};

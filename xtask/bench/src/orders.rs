@@ -96,7 +96,7 @@ pub(crate) fn orders(rounds: u32) -> Result<Vec<Figure>> {
 pub(crate) fn near_out_of_core(rounds: u32) -> Result<Vec<Figure>> {
     let _swap = SwapFile::of(SWAP);
     let with = |says| {
-        let scheduler = "policy: gang, quantum: 5s, residency: none, switching: prefetch";
+        let scheduler = "policy: gang, quantum: 5s, residency: none, switching: prefetch, needs: declared";
         Set { nodes: 2, memory: 1400, jobs: 2, takes: 1024, says, steps: 80, scheduler }
     };
     let (mut chosen, mut forced) = (Vec::new(), Vec::new());

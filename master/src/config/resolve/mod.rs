@@ -155,6 +155,7 @@ impl Reader {
             switching: setting!(switching).unwrap_or_default(),
             oracle: setting!(oracle).unwrap_or_default(),
             residency: setting!(residency).unwrap_or(Residency::Planned),
+            needs: setting!(needs).unwrap_or_default(),
             park: setting!(park).unwrap_or(Park::Criu),
             max_per_cell: setting!(max_per_cell),
             packing: setting!(packing).unwrap_or_default(),

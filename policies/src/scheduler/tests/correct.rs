@@ -99,3 +99,16 @@ fn where_memory_is_not_looked_at_nothing_is_corrected() {
     assert_eq!(desk.hold(1, 0, 990) + &desk.tell(Event::Pressed { node: NodeId(0) }), "");
     assert_eq!(desk.scheduler.job(JobId(1)).unwrap().spec.memory_per_rank, Bytes::mib(500));
 }
+
+#[test]
+fn where_needs_are_as_declared_nothing_is_corrected() {
+    let config = SchedulerConfig {
+        needs: Needs::Declared,
+        ..SchedulerConfig::new(Policy::Hybrid, Duration::from_secs(10))
+    };
+    let mut desk = Desk::with(config);
+    desk.submit(&[(2, 400), (2, 500)]);
+    desk.at(1).done();
+    assert_eq!(desk.at(3).hold(1, 0, 900), "");
+    assert_eq!(desk.at(4).tell(Event::Pressed { node: NodeId(0) }), "");
+}
