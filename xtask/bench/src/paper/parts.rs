@@ -103,7 +103,10 @@ impl Part {
                 })
                 .collect(),
             Part::Fig10a => table_2("communication.yaml", 48, 90),
-            Part::Fig10b => table_2("compute.yaml", 46, 95),
+            Part::Fig10b => {
+                let longer = |call: Call| call.with("\"260\"", "\"520\"").with("quantum: 4s", "quantum: 8s");
+                table_2("compute.yaml", 70, 180).into_iter().map(longer).collect()
+            }
             Part::Fig11 => vec![call(MIXED, "pairs.yaml", "hybrid,paired", 75)],
         }
     }
