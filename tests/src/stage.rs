@@ -401,10 +401,21 @@ impl Stage {
     /// Where it cannot be made; making one that is there changes nothing.
     #[must_use]
     pub fn cgroup(&self, node: NodeId, job: JobId) -> JobCgroup {
+        self.groups(node).job(&job.to_string()).expect("root may make cgroups")
+    }
+
+    /// What a dump of that node has left running.
+    #[must_use]
+    pub fn checkpointers(&self, node: NodeId) -> Vec<u32> {
+        let procs = self.groups(node).checkpointers().join("cgroup.procs");
+        let pids = fs::read_to_string(procs).expect("the group stays");
+        pids.lines().map(|pid| pid.parse().expect("a process id")).collect()
+    }
+
+    /// Making those that are there changes nothing.
+    fn groups(&self, node: NodeId) -> NodeCgroup {
         let hierarchies = Hierarchies::find().expect("cgroups are mounted");
-        let name = node_name(&self.run, node);
-        let group = NodeCgroup::create(hierarchies, &name, None).and_then(|node| node.job(&job.to_string()));
-        group.expect("root may make cgroups")
+        NodeCgroup::create(hierarchies, &node_name(&self.run, node), None).expect("root may make cgroups")
     }
 
     /// The processes of the run whose name (`comm`) is that.

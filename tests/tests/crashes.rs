@@ -65,7 +65,14 @@ fn crash_in(scenery: Scenery, reach: Reach) {
         let outcome = stage.end_of(job, PATIENCE);
         assert!(matches!(outcome, Outcome::Lost { .. }), "{outcome:?}");
         stage.until_some_time("the job to compute no more", PATIENCE, |stage| {
-            !stage.cgroup(NODE, job).pids().expect("the group stays").into_iter().any(computes)
+            let inside = stage.cgroup(NODE, job).pids().expect("the group stays");
+            let strays = stage.checkpointers(NODE);
+            let is_placed = |criu: &u32| strays.contains(criu) || inside.contains(&criu.cast_signed());
+            // CRIU's probes of the kernel may outlive it, but they trace nobody.
+            let is_held = |pid: &i32| strays.contains(&tracer(*pid));
+            stage.processes_of_run("criu").iter().all(is_placed)
+                && !inside.iter().any(is_held)
+                && !inside.into_iter().any(computes)
         });
         come_back(stage, job);
     });
@@ -76,6 +83,13 @@ fn crash_in(scenery: Scenery, reach: Reach) {
 fn computes(pid: i32) -> bool {
     let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     comm.trim() != "criu" && processes::standing(Pid::from_raw(pid)) == processes::Standing::Alive
+}
+
+/// 0 for none.
+fn tracer(pid: i32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.map_or(0, |tracer| tracer.trim().parse().expect("a process id"))
 }
 
 /// What a daemon that takes over would do: the whole tree is there again, stopped.
