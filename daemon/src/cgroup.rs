@@ -290,6 +290,14 @@ impl JobCgroup {
         Ok(Bytes(value.and_then(|value| value.parse().ok()).unwrap_or(0)))
     }
 
+    /// Whether the kernel has killed a process of the job for want of memory.
+    pub(crate) fn was_out_of_memory(&self) -> bool {
+        let file = if self.version_1 { "memory.oom_control" } else { "memory.events" };
+        let text = fs::read_to_string(self.memory.join(file)).unwrap_or_default();
+        let killed = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        killed.is_some_and(|count| count.trim() != "0")
+    }
+
     /// Has the kernel give back what is charged to the group and can be had again: clean pages, and those that are in
     /// swap already.
     ///

@@ -321,6 +321,8 @@ pub enum Exit {
     Status(i32),
     /// By this signal.
     Signal(i32),
+    /// By the kernel: there was no memory left on its node.
+    OutOfMemory,
     /// It never began.
     NotStarted(String),
     /// It called `MPI_Abort` with this code.

@@ -88,6 +88,27 @@ fn a_set_that_outgrows_its_node_is_split_before_it_runs_out_of_memory() {
     assert!(again.status.success(), "decided otherwise: {}", String::from_utf8_lossy(&again.stderr));
 }
 
+#[test]
+fn a_job_too_large_for_its_node_is_told_so_and_the_others_go_on() {
+    let master = Master::run(
+        r#"
+cluster: {nodes: 1, memory: 128MiB, store: "{store}"}
+scheduler: {policy: hybrid, quantum: 2s}
+jobs:
+  - {name: glutton, command: [python3, -c, "kept = [b'a' * (1 << 20) for _ in range(300)]"], ranks: 1, memory: 40MiB}
+  - {name: modest, command: ["{bin}/ep", --class, S], ranks: 1, memory: 40MiB}
+"#,
+    );
+    let ended = master.end(RUN_LIMIT, Duration::ZERO);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let outcome = ended.job("glutton")["outcome"].to_string();
+    assert!(
+        outcome.contains("rank 0 was killed by the kernel: the memory of its node was used up"),
+        "{outcome}"
+    );
+    assert_eq!(ended.job("modest")["outcome"], serde_json::to_value(JobOutcome::Exit(0)).unwrap());
+}
+
 fn switch_ended(event: &coswitch::journal::RunEvent) -> bool {
     matches!(event.kind, Event::SwitchEnded { .. })
 }

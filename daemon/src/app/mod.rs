@@ -331,6 +331,9 @@ impl Part {
             LauncherEvent::RankExited { rank, status } => {
                 let exit = match status {
                     ExitStatus::Exited(status) => Exit::Status(status),
+                    ExitStatus::Signaled(libc::SIGKILL) if self.made().cgroup.was_out_of_memory() => {
+                        Exit::OutOfMemory
+                    }
                     ExitStatus::Signaled(signal) => Exit::Signal(signal),
                     ExitStatus::ExecFailed(reason) => Exit::NotStarted(reason),
                 };

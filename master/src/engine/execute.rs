@@ -474,6 +474,9 @@ fn told(outcome: AppOutcome) -> (JobOutcome, String) {
             let outcome = match exit {
                 Exit::Status(status) => JobOutcome::Exit(status),
                 Exit::Signal(signal) => JobOutcome::Signal(signal),
+                Exit::OutOfMemory => JobOutcome::Failed(format!(
+                    "rank {rank} was killed by the kernel: the memory of its node was used up"
+                )),
                 Exit::NotStarted(reason) => {
                     JobOutcome::Failed(format!("rank {rank} did not start: {reason}"))
                 }
