@@ -49,6 +49,8 @@ pub enum Failure {
     Input(ConfigError),
     /// A workload, costs or what is wanted of them is wrong.
     Workload(anyhow::Error),
+    /// What should be an earlier run is none.
+    Run(anyhow::Error),
     /// The machine lacks something.
     Lacking(Findings),
     /// coswitch itself failed.
@@ -71,7 +73,7 @@ impl Failure {
     /// The code it ends with.
     pub const fn exit(&self) -> Exit {
         match self {
-            Self::Input(_) | Self::Workload(_) => Exit::BadInput,
+            Self::Input(_) | Self::Workload(_) | Self::Run(_) => Exit::BadInput,
             Self::Lacking(_) => Exit::Lacking,
             Self::Internal(_) => Exit::Internal,
         }
@@ -86,6 +88,7 @@ impl Failure {
                 findings.lacks().for_each(|check| eprintln!("{check}"));
             }
             Self::Workload(error) => eprintln!("nothing was simulated: {error:#}"),
+            Self::Run(error) => eprintln!("nothing is reported: {error:#}"),
             Self::Internal(error) => eprintln!("coswitch failed: {error:#}"),
         }
     }
@@ -95,7 +98,7 @@ impl Failure {
         let message = match self {
             Self::Input(error) => error.to_string(),
             Self::Lacking(_) => "this machine lacks something".into(),
-            Self::Workload(error) | Self::Internal(error) => format!("{error:#}"),
+            Self::Workload(error) | Self::Run(error) | Self::Internal(error) => format!("{error:#}"),
         };
         let mut value = serde_json::json!({ "error": message, "exit": self.exit() as u8 });
         match self {
@@ -108,7 +111,7 @@ impl Failure {
             Self::Lacking(findings) => {
                 value["lacks"] = serde_json::json!(findings.lacks().collect::<Vec<_>>())
             }
-            Self::Workload(_) | Self::Internal(_) => {}
+            Self::Workload(_) | Self::Run(_) | Self::Internal(_) => {}
         }
         value
     }

@@ -5,11 +5,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use serde::{Serialize, Serializer};
 
 use super::{Answer, Exit, Failure, Output};
-use crate::{journal, report};
+use crate::{
+    journal::{self, Event, RunEvent},
+    report,
+};
 
 /// Show the report of earlier runs again, from their journals.
 #[derive(Debug, clap::Args)]
@@ -52,9 +55,13 @@ impl Report {
     }
 }
 
-fn read(run: &Path) -> anyhow::Result<Vec<journal::RunEvent>> {
+fn read(run: &Path) -> Result<Vec<RunEvent>, Failure> {
     let path = if run.is_dir() { run.join(journal::FILE_NAME) } else { run.into() };
-    journal::read(&path).context("failed to make the report")
+    let events = journal::read(&path).map_err(|error| Failure::Run(error.into()))?;
+    match events.first() {
+        Some(RunEvent { kind: Event::RunStarted { .. }, .. }) => Ok(events),
+        _ => Err(Failure::Run(anyhow!("{} does not begin as the journal of a run", path.display()))),
+    }
 }
 
 /// One is told as it is, several one after the other.
