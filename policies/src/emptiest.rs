@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
-use crate::{Bytes, Limits, NodeId};
+use crate::{Bytes, Limits, NodeId, job_map::ones};
 
 const NEIGHBOURS: u32 = u64::BITS;
 
@@ -105,13 +105,4 @@ impl Emptiest {
         let (first, bits) = self.nodes.range(Place::new(jobs, last.free(), NodeId(0))..).next()?;
         Some((first.free(), first.node(bits.trailing_zeros())))
     }
-}
-
-/// Which bits are set, from the lowest on.
-fn ones(mut bits: u64) -> impl Iterator<Item = u32> {
-    std::iter::from_fn(move || {
-        let lowest = (bits != 0).then(|| bits.trailing_zeros())?;
-        bits &= bits - 1;
-        Some(lowest)
-    })
 }

@@ -6,7 +6,7 @@
 //! Invariants, asserted with [`Matrix::check`] after every addition in debug builds: a job is in one row only, whole; each cell
 //! keeps the [`Limits`].
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 
@@ -14,6 +14,7 @@ pub use crate::row::{Misfit, Row, Seat};
 
 use crate::{
     Bytes, Cluster, JobId, JobSpec, Limits, MemoryRule, NodeId, SlotId,
+    job_map::{JobMap, JobSet},
     load::{Load, Size},
     placement::{Placement, Room, Shape},
 };
@@ -32,10 +33,10 @@ pub struct Matrix {
     #[serde(skip)]
     loads: BTreeMap<SlotId, Load>,
     #[serde(skip)]
-    homes: BTreeMap<JobId, SlotId>,
+    homes: JobMap<SlotId>,
     // Jobs that keep their nodes, for they ran there.
     #[serde(skip)]
-    rooted: BTreeSet<JobId>,
+    rooted: JobSet,
     // The load of a row without jobs: to make one costs as much as there are nodes.
     #[serde(skip)]
     spare: Option<Load>,
@@ -53,8 +54,8 @@ impl Matrix {
             next_slot: 0,
             kinds,
             loads: BTreeMap::new(),
-            homes: BTreeMap::new(),
-            rooted: BTreeSet::new(),
+            homes: JobMap::default(),
+            rooted: JobSet::default(),
             spare: None,
         }
     }
@@ -70,7 +71,9 @@ impl Matrix {
                 load.set_fresh(seat, size, true);
             }
             matrix.loads.insert(row.slot, load);
-            matrix.homes.extend(row.jobs().map(|job| (job, row.slot)));
+            for job in row.jobs() {
+                matrix.homes.insert(job, row.slot);
+            }
         }
         matrix
     }
@@ -108,18 +111,18 @@ impl Matrix {
     /// The row that holds `job`.
     #[must_use]
     pub fn row_of(&self, job: JobId) -> Option<&Row> {
-        let slot = self.homes.get(&job)?;
+        let slot = self.homes.get(job)?;
         self.rows.iter().find(|row| row.slot == *slot)
     }
 
     /// The number of the row that holds `job`.
     pub(crate) fn slot_of(&self, job: JobId) -> Option<SlotId> {
-        self.homes.get(&job).copied()
+        self.homes.get(job).copied()
     }
 
     /// The place of the row that holds `job`, counted from the front.
     pub(crate) fn place_of(&self, job: JobId) -> Option<usize> {
-        let slot = self.homes.get(&job)?;
+        let slot = self.homes.get(job)?;
         self.rows.iter().position(|row| row.slot == *slot)
     }
 
@@ -205,7 +208,7 @@ impl Matrix {
         let row = &mut self.rows[index];
         let load = self.loads.get_mut(&row.slot).expect("each row has a load");
         load.add(&seat, size);
-        load.set_fresh(&seat, size, !self.rooted.contains(&seat.spec.id));
+        load.set_fresh(&seat, size, !self.rooted.contains(seat.spec.id));
         self.homes.insert(seat.spec.id, row.slot);
         row.seats.insert(seat.spec.id, seat);
         debug_assert_eq!(self.check(), Ok(()), "each cell keeps the limits");
@@ -224,7 +227,7 @@ impl Matrix {
 
     /// Takes a job out of its row, which may be empty afterwards.
     pub(crate) fn unseat(&mut self, job: JobId) -> Option<Seat> {
-        let slot = self.homes.remove(&job)?;
+        let slot = self.homes.remove(job)?;
         let row = self.rows.iter_mut().find(|row| row.slot == slot)?;
         let seat = row.seats.remove(&job)?;
         let size = self.size_of(&seat.spec);
@@ -234,7 +237,7 @@ impl Matrix {
 
     /// Whether `job`, which lies in a row, must keep its nodes from now on.
     pub(crate) fn set_rooted(&mut self, job: JobId, rooted: bool) {
-        let changed = if rooted { self.rooted.insert(job) } else { self.rooted.remove(&job) };
+        let changed = if rooted { self.rooted.insert(job) } else { self.rooted.remove(job) };
         if let Some(row) = self.row_of(job).filter(|_| changed) {
             let (slot, seat) = (row.slot, &row.seats[&job].clone());
             let size = self.size_of(&seat.spec);
@@ -244,12 +247,12 @@ impl Matrix {
 
     /// Whether `job` must keep its nodes.
     pub(crate) fn is_rooted(&self, job: JobId) -> bool {
-        self.rooted.contains(&job)
+        self.rooted.contains(job)
     }
 
     /// `job` is over: it leaves its row, which may be empty afterwards.
     pub(crate) fn end(&mut self, job: JobId) -> Option<(SlotId, Seat)> {
-        self.rooted.remove(&job);
+        self.rooted.remove(job);
         let slot = self.slot_of(job)?;
         Some((slot, self.unseat(job)?))
     }

@@ -1,5 +1,8 @@
 //! What the nodes hold, and how slowly the jobs on them run, kept as it changes: an event costs what the nodes of its
 //! jobs are, whatever the cluster has besides.
+//!
+//! A table for each question: the nodes of a job are neighbours where they can be, so that an answer is few lines of the cache,
+//! and on a large cluster to wait for these is most of what an event costs.
 
 use coswitch_policies::{Bytes, Cluster, Communication, JobId, JobSpec, NodeId, Placement};
 
@@ -7,78 +10,89 @@ use smallvec::SmallVec;
 
 use crate::cost::{CostModel, Load, Slowdown};
 
-/// One node.
-#[derive(Clone, Debug)]
-struct Node {
+/// Who runs on a node, in any order, and what they ask of it.
+#[derive(Clone, Debug, Default)]
+struct Running {
     load: Load,
-    memory: Bytes,
-    peak: Bytes,
-    /// Who runs here, in any order.
-    running: SmallVec<[JobId; 5]>,
-    pace: Slowdown,
-    /// Whether its pace is to be looked at again.
-    stale: bool,
+    jobs: SmallVec<[JobId; 4]>,
 }
 
-/// See the module.
+/// What working sets take, and the most they ever took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Memory {
+    used: Bytes,
+    peak: Bytes,
+}
+
+/// See the module. All tables are by node.
 pub(crate) struct Nodes {
     cluster: Cluster,
     cost: CostModel,
-    nodes: Vec<Node>,
+    running: Vec<Running>,
+    memory: Vec<Memory>,
+    paces: Vec<Slowdown>,
+    /// The nodes whose pace is to be looked at again, and whether a node is one of them.
     stale: Vec<NodeId>,
+    is_stale: Vec<bool>,
 }
 
 impl Nodes {
     pub(crate) fn new(cluster: Cluster, cost: CostModel) -> Self {
-        let idle = Node {
-            load: Load::default(),
-            memory: Bytes(0),
-            peak: Bytes(0),
-            running: SmallVec::new(),
-            pace: Slowdown::NONE,
-            stale: false,
-        };
-        let nodes = vec![idle; cluster.len()];
-        Self { cluster, cost, nodes, stale: Vec::new() }
+        let nodes = cluster.len();
+        Self {
+            cluster,
+            cost,
+            running: vec![Running::default(); nodes],
+            memory: vec![Memory::default(); nodes],
+            paces: vec![Slowdown::NONE; nodes],
+            stale: Vec::new(),
+            is_stale: vec![false; nodes],
+        }
     }
 
     /// The job takes its memory.
     pub(crate) fn enter(&mut self, spec: &JobSpec, placement: &Placement) {
-        self.change(placement, |node, ranks| {
-            node.memory = node.memory.saturating_add(spec.memory_of(ranks));
-            node.peak = node.peak.max(node.memory);
-        });
+        for block in placement.blocks() {
+            let memory = &mut self.memory[block.node.0 as usize];
+            memory.used = memory.used.saturating_add(spec.memory_of(block.ranks));
+            memory.peak = memory.peak.max(memory.used);
+        }
+        self.look_again(placement);
     }
 
     /// The job gives its memory back.
     pub(crate) fn leave(&mut self, spec: &JobSpec, placement: &Placement) {
-        self.change(placement, |node, ranks| {
-            node.memory = Bytes(node.memory.0.saturating_sub(spec.memory_of(ranks).0));
-        });
+        for block in placement.blocks() {
+            let memory = &mut self.memory[block.node.0 as usize];
+            memory.used = Bytes(memory.used.0.saturating_sub(spec.memory_of(block.ranks).0));
+        }
+        self.look_again(placement);
     }
 
     /// The ranks of the job run from now on.
     pub(crate) fn run(&mut self, job: JobId, placement: &Placement, communication: Option<Communication>) {
-        self.change(placement, |node, ranks| {
-            node.load.add(ranks, communication);
-            node.running.push(job);
-        });
+        for block in placement.blocks() {
+            let running = &mut self.running[block.node.0 as usize];
+            running.load.add(block.ranks, communication);
+            running.jobs.push(job);
+        }
+        self.look_again(placement);
     }
 
     /// They stop.
     pub(crate) fn stop(&mut self, job: JobId, placement: &Placement, communication: Option<Communication>) {
-        self.change(placement, |node, ranks| {
-            node.load.remove(ranks, communication);
-            node.running.retain(|other| *other != job);
-        });
+        for block in placement.blocks() {
+            let running = &mut self.running[block.node.0 as usize];
+            running.load.remove(block.ranks, communication);
+            running.jobs.retain(|other| *other != job);
+        }
+        self.look_again(placement);
     }
 
-    fn change(&mut self, placement: &Placement, mut change: impl FnMut(&mut Node, u32)) {
-        for block in placement.blocks() {
-            let node = &mut self.nodes[block.node.0 as usize];
-            change(node, block.ranks);
-            if !std::mem::replace(&mut node.stale, true) {
-                self.stale.push(block.node);
+    fn look_again(&mut self, placement: &Placement) {
+        for node in placement.nodes() {
+            if !std::mem::replace(&mut self.is_stale[node.0 as usize], true) {
+                self.stale.push(node);
             }
         }
     }
@@ -86,12 +100,13 @@ impl Nodes {
     /// The jobs that run on a node whose pace has changed since this was asked last; in any order, some more than once.
     pub(crate) fn affected(&mut self) -> Vec<JobId> {
         let mut affected = Vec::new();
-        for at in self.stale.drain(..) {
-            let node = &mut self.nodes[at.0 as usize];
-            let pace = self.cost.slowdown(node.load, node.memory, self.cluster.capacity(at));
-            node.stale = false;
-            if std::mem::replace(&mut node.pace, pace) != pace {
-                affected.extend_from_slice(&node.running);
+        for node in self.stale.drain(..) {
+            let at = node.0 as usize;
+            let (running, used) = (&self.running[at], self.memory[at].used);
+            let pace = self.cost.slowdown(running.load, used, self.cluster.capacity(node));
+            self.is_stale[at] = false;
+            if std::mem::replace(&mut self.paces[at], pace) != pace {
+                affected.extend_from_slice(&running.jobs);
             }
         }
         affected
@@ -99,12 +114,12 @@ impl Nodes {
 
     /// How slowly a job runs there: at the pace of its slowest node.
     pub(crate) fn pace(&self, placement: &Placement) -> Slowdown {
-        let paces = placement.nodes().map(|node| self.nodes[node.0 as usize].pace);
+        let paces = placement.nodes().map(|node| self.paces[node.0 as usize]);
         paces.fold(Slowdown::NONE, Slowdown::max)
     }
 
     /// The most they took at any instant, by node.
     pub(crate) fn peaks(&self) -> Vec<Bytes> {
-        self.nodes.iter().map(|node| node.peak).collect()
+        self.memory.iter().map(|memory| memory.peak).collect()
     }
 }

@@ -1,13 +1,9 @@
 //! The simulated cluster: where every job is, how far it got, and who uses which memory.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    mem,
-    time::Duration,
-};
+use std::{collections::BTreeSet, mem, time::Duration};
 
 use coswitch_policies::{
-    Bytes, Cluster, Communication, JobId, JobSpec, NodeId, Placement, SimTime,
+    Bytes, Cluster, Communication, JobId, JobMap, JobSpec, NodeId, Placement, SimTime,
     metrics::{JobTimes, Span},
 };
 
@@ -54,15 +50,13 @@ pub(crate) enum Ending {
 /// All jobs on the cluster.
 pub(crate) struct World {
     nodes: Nodes,
-    /// Those that have not ended. Boxed: looking for one passes over its neighbours.
-    lives: BTreeMap<JobId, Box<Life>>,
+    /// Those that have not ended.
+    lives: JobMap<Box<Life>>,
     ended: Vec<JobTimes>,
-    /// Those that take memory.
-    present: BTreeSet<JobId>,
     /// Those that run, by when they end.
     ends: BTreeSet<(SimTime, JobId)>,
     /// Those that run since a moment ago: their ends are still to be found.
-    thawed: BTreeSet<JobId>,
+    thawed: Vec<JobId>,
     now: SimTime,
 }
 
@@ -70,11 +64,10 @@ impl World {
     pub(crate) fn new(cluster: Cluster, cost: CostModel) -> Self {
         Self {
             nodes: Nodes::new(cluster, cost),
-            lives: BTreeMap::new(),
+            lives: JobMap::default(),
             ended: Vec::new(),
-            present: BTreeSet::new(),
             ends: BTreeSet::new(),
-            thawed: BTreeSet::new(),
+            thawed: Vec::new(),
             now: SimTime::default(),
         }
     }
@@ -98,7 +91,7 @@ impl World {
 
     /// The job was refused.
     pub(crate) fn forget(&mut self, job: JobId) {
-        self.lives.remove(&job);
+        self.lives.remove(job);
     }
 
     /// The job that ends next by itself, and when; the lowest number where several do.
@@ -120,7 +113,7 @@ impl World {
     fn set_pace(&mut self, job: JobId) {
         self.settle(job);
         let now = self.now;
-        let life = self.lives.get_mut(&job).expect("it runs");
+        let life = self.lives.get_mut(job).expect("it runs");
         life.pace = self.nodes.pace(&life.placement);
         let to_do = life.left.saturating_sub(life.dies_at.unwrap_or_default());
         let end = now.after(life.pace.time_for(to_do));
@@ -131,7 +124,7 @@ impl World {
     /// Counts what the job has done at the pace it had.
     fn settle(&mut self, job: JobId) {
         let now = self.now;
-        let life = self.lives.get_mut(&job).expect("only submitted jobs are decided about");
+        let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
         if let Some(end) = life.ends.take() {
             life.left = life.left.saturating_sub(life.pace.work_in(now.since(life.left_at)));
             self.ends.remove(&(end, job));
@@ -149,30 +142,29 @@ impl World {
     /// The job is over, wherever it was.
     pub(crate) fn end(&mut self, job: JobId) {
         self.leave(job);
-        let life = self.lives.remove(&job).expect("it just left");
+        let life = self.lives.remove(job).expect("it just left");
         self.ended.push(life.times(self.now));
     }
 
     pub(crate) fn is_ended(&self, job: JobId) -> bool {
-        !self.lives.contains_key(&job)
+        !self.lives.contains(job)
     }
 
     /// Takes memory, does not run yet.
     pub(crate) fn enter(&mut self, job: JobId, placement: &Placement) {
-        let life = self.lives.get_mut(&job).expect("only submitted jobs are decided about");
+        let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
         life.placement = placement.clone();
         life.place = Place::Frozen;
         self.nodes.enter(&life.spec, placement);
-        self.present.insert(job);
     }
 
     /// Runs from now on.
     pub(crate) fn thaw(&mut self, job: JobId) {
         let since = self.now;
-        let life = self.lives.get_mut(&job).expect("only submitted jobs are decided about");
+        let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
         life.place = Place::Running { since };
         self.nodes.run(job, &life.placement, life.communication);
-        self.thawed.insert(job);
+        self.thawed.push(job);
     }
 
     /// Stops and keeps its memory.
@@ -184,9 +176,8 @@ impl World {
     /// Gives its memory back.
     pub(crate) fn leave(&mut self, job: JobId) {
         self.stop(job);
-        let life = self.lives.get_mut(&job).expect("only submitted jobs are decided about");
-        life.place = Place::Outside;
-        if self.present.remove(&job) {
+        let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
+        if std::mem::replace(&mut life.place, Place::Outside) != Place::Outside {
             self.nodes.leave(&life.spec, &life.placement);
         }
     }
@@ -198,7 +189,7 @@ impl World {
 
     /// What `jobs` have on the node where they have most, and in all.
     pub(crate) fn bytes_of(&self, jobs: impl Iterator<Item = JobId>) -> (Bytes, Bytes) {
-        let lives = jobs.map(|job| &self.lives[&job]);
+        let lives = jobs.map(|job| &self.lives[job]);
         let blocks = lives.flat_map(|life| life.placement.blocks().iter().map(move |block| (life, block)));
         let mut bytes: Vec<(NodeId, Bytes)> =
             blocks.map(|(life, block)| (block.node, life.spec.memory_of(block.ranks))).collect();
@@ -221,17 +212,17 @@ impl World {
     }
 
     fn life(&mut self, job: JobId) -> &mut Life {
-        self.lives.get_mut(&job).expect("only submitted jobs are decided about")
+        self.lives.get_mut(job).expect("only submitted jobs are decided about")
     }
 
     fn stop(&mut self, job: JobId) {
         let to = self.now;
         self.settle(job);
-        let life = self.lives.get_mut(&job).expect("only submitted jobs are decided about");
+        let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
         if let Place::Running { since } = life.place {
             life.active.push(Span { from: since, to });
             self.nodes.stop(job, &life.placement, life.communication);
-            self.thawed.remove(&job);
+            self.thawed.retain(|thawed| *thawed != job);
         }
     }
 }

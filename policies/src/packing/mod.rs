@@ -57,14 +57,14 @@ pub struct Landing {
     pub slot: SlotId,
     /// Its ranks on the nodes.
     pub placement: Placement,
-    /// Who was in the row already; of very many the first hundred, for a cluster may run thousands side by side.
+    /// Who was in the row already; of many the first sixteen, for a cluster may run thousands side by side.
     pub beside: Vec<JobId>,
     /// The rows that were asked before, and what they lacked.
     pub refused_by: Vec<(SlotId, Misfit)>,
 }
 
 /// How many jobs a [`Landing`] names.
-const BESIDE_MAX: usize = 100;
+const BESIDE_MAX: usize = 16;
 
 /// A job that changed its row: forward where room appeared, or in an exchange that mixes the rows better.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

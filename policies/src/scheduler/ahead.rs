@@ -39,7 +39,7 @@ impl Scheduler {
     fn left_over(&self) -> Option<Vec<JobId>> {
         let front = self.matrix.front()?;
         let over = |job: &JobId| !self.presence.is_fetched(*job) && !front.seats.contains_key(job);
-        let over: Vec<JobId> = self.presence.suspended().iter().copied().filter(over).collect();
+        let over: Vec<JobId> = self.presence.suspended().iter().filter(over).collect();
         (self.config.residency == Residency::None && !over.is_empty()).then_some(over)
     }
 
@@ -52,11 +52,11 @@ impl Scheduler {
         if absent.is_empty() {
             return None;
         }
-        let idle = self.presence.suspended().iter().copied().filter(|job| !row.seats.contains_key(job));
+        let idle = self.presence.suspended().iter().filter(|job| !row.seats.contains_key(job));
         let idle = self.farthest_first(idle.collect());
         let need = need_of(absent.iter().copied());
         let leaving = self.presence.memory().evictions(self.matrix.cluster(), &need, [], &idle)?;
-        let parked = absent.iter().filter(|seat| self.jobs[&seat.spec.id].observed == Observed::Parked);
+        let parked = absent.iter().filter(|seat| self.jobs[seat.spec.id].observed == Observed::Parked);
         let incoming: Vec<Incoming> = parked
             .map(|seat| Incoming {
                 job: seat.spec.id,

@@ -54,7 +54,7 @@ impl Scheduler {
     pub(super) fn on_held(&mut self, job: JobId, node: NodeId, held: Bytes) {
         let must_fit = self.matrix.limits().memory == MemoryRule::MustFit;
         let looked_at = must_fit && self.config.needs == Needs::Measured;
-        let Some(entry) = self.jobs.get_mut(&job).filter(|entry| looked_at && !entry.observed.is_ended())
+        let Some(entry) = self.jobs.get_mut(job).filter(|entry| looked_at && !entry.observed.is_ended())
         else {
             return;
         };
@@ -84,7 +84,7 @@ impl Scheduler {
     /// What is to be assumed of each rank; says it, once, where that is all that a node offers.
     fn need_of_rank(&mut self, seat: &Seat, decisions: &mut Vec<Decision>) -> Bytes {
         let (job, cluster) = (seat.spec.id, self.matrix.cluster());
-        let entry = self.jobs.get_mut(&job).expect("a seated job is known");
+        let entry = self.jobs.get_mut(job).expect("a seated job is known");
         let (mut need, mut most) = (Bytes(0), Bytes(u64::MAX));
         for block in seat.placement.blocks() {
             let (ranks, capacity) = (u64::from(block.ranks), cluster.capacity(block.node));
@@ -114,7 +114,7 @@ impl Scheduler {
     }
 
     fn assume(&mut self, job: JobId, need: Bytes) {
-        let entry = self.jobs.get_mut(&job).expect("a seated job is known");
+        let entry = self.jobs.get_mut(job).expect("a seated job is known");
         let grew = need > entry.spec.memory_per_rank;
         self.corrections.relieve |= grew;
         self.corrections.grew |= grew;
@@ -150,7 +150,7 @@ impl Scheduler {
         let (leaving, to) = (moved.job, moved.to);
         let later = self.matrix.place_of(leaving) > Some(index);
         let beside = packing::beside(&self.matrix, leaving);
-        let entry = self.jobs.get_mut(&leaving).expect("a seated job is known");
+        let entry = self.jobs.get_mut(leaving).expect("a seated job is known");
         entry.put_back = later;
         let (slot, placement) = (to, moved.placement.clone());
         entry.landing = Some(Landing { slot, placement, beside, refused_by: vec![(from, refused)] });
@@ -199,7 +199,7 @@ impl Scheduler {
 
     /// Where a job was seen to hold most.
     fn most_held(&self, job: JobId) -> (NodeId, Bytes) {
-        let held = self.jobs[&job].held.iter().max_by_key(|(_, held)| **held);
+        let held = self.jobs[job].held.iter().max_by_key(|(_, held)| **held);
         held.map(|(node, held)| (*node, *held)).expect("it was measured")
     }
 }

@@ -57,7 +57,7 @@ impl Scheduler {
             return;
         }
         let seated: Vec<JobId> = self.matrix.rows().iter().flat_map(|row| row.jobs()).collect();
-        let movable = seated.iter().copied().filter(|job| !self.jobs[job].put_back).collect();
+        let movable = seated.iter().copied().filter(|job| !self.jobs[*job].put_back).collect();
         let rooted = self.rooted();
         let place = |scheduler: &Self, slot: SlotId| {
             scheduler.matrix.rows().iter().position(|row| row.slot == slot).expect("no row falls empty")
@@ -71,7 +71,7 @@ impl Scheduler {
         self.unsettled = packing::Unsettled::All;
         for step in steps {
             let later = place(self, step.from) < place(self, step.to);
-            self.jobs.get_mut(&step.job).expect("a seated job is known").put_back = later;
+            self.jobs.get_mut(step.job).expect("a seated job is known").put_back = later;
             self.note_move(&step);
             decisions.push(Decision::Moved(step));
         }
@@ -80,7 +80,7 @@ impl Scheduler {
     /// The jobs that must stay on their nodes: those that ever ran.
     fn rooted(&self) -> BTreeSet<JobId> {
         let seated = self.matrix.rows().iter().flat_map(|row| row.jobs());
-        seated.filter(|job| self.jobs[job].observed != Observed::Unlaunched).collect()
+        seated.filter(|job| self.jobs[*job].observed != Observed::Unlaunched).collect()
     }
 }
 

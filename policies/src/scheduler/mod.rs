@@ -45,7 +45,7 @@ mod tests;
 mod turn;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeSet, VecDeque},
     time::Duration,
 };
 
@@ -56,7 +56,7 @@ pub use residency::Residency;
 pub use state::{JobState, Observed, Wanted};
 
 use crate::{
-    Cluster, Communication, Decision, Event, JobId, JobSpec, Matrix, Policy, RejectReason, SimTime,
+    Cluster, Communication, Decision, Event, JobId, JobMap, JobSpec, Matrix, Policy, RejectReason, SimTime,
     SwitchPlan, TimerId, Turn,
     packing::{self, Gaps, Packing, Unsettled, pairing::Fractions},
 };
@@ -72,7 +72,7 @@ use turn::Running;
 pub struct Scheduler {
     config: SchedulerConfig,
     matrix: Matrix,
-    jobs: BTreeMap<JobId, Entry>,
+    jobs: JobMap<Entry>,
     /// Jobs no row may take yet, first come first served.
     queue: VecDeque<JobId>,
     /// Who is in memory, and who should be.
@@ -117,7 +117,7 @@ impl Scheduler {
         Ok(Self {
             config,
             matrix,
-            jobs: BTreeMap::new(),
+            jobs: JobMap::default(),
             queue: VecDeque::new(),
             presence: Presence::default(),
             dying: BTreeSet::new(),
@@ -183,7 +183,7 @@ impl Scheduler {
 
     /// Why `job` can never run, if so.
     fn refuse(&self, job: &JobSpec) -> Option<RejectReason> {
-        if self.jobs.contains_key(&job.id) {
+        if self.jobs.contains(job.id) {
             return Some(RejectReason::DuplicateId);
         }
         if job.ranks == 0 {
@@ -208,7 +208,7 @@ impl Scheduler {
             return self.admit_all(first, decisions);
         }
         while let Some(&job) = self.queue.front() {
-            let entry = self.jobs.get_mut(&job).expect("a queued job is known");
+            let entry = self.jobs.get_mut(job).expect("a queued job is known");
             let shape = self.matrix.shape_of(&entry.spec).expect("a queued job fits the empty cluster");
             let Some(landing) = packing::pack(&mut self.matrix, &entry.spec, shape, first) else { return };
             entry.landing = Some(landing.clone());
@@ -227,7 +227,7 @@ impl Scheduler {
         if first > 0 && !skips_rows {
             self.unsettled.add(self.matrix.rows()[0].slot, Gaps::Any);
         }
-        let jobs: Vec<JobSpec> = self.queue.drain(..).map(|job| self.jobs[&job].spec.clone()).collect();
+        let jobs: Vec<JobSpec> = self.queue.drain(..).map(|job| self.jobs[job].spec.clone()).collect();
         let fractions = (self.config.policy == Policy::Paired).then_some(&self.fractions);
         for (job, landing) in
             packing::pack_all(&mut self.matrix, &jobs, first, self.config.packing, fractions)
@@ -235,7 +235,7 @@ impl Scheduler {
             if skips_rows {
                 self.unsettled.add_back(landing.slot);
             }
-            self.jobs.get_mut(&job).expect("a queued job is known").landing = Some(landing.clone());
+            self.jobs.get_mut(job).expect("a queued job is known").landing = Some(landing.clone());
             self.presence.on_seated(job, landing.slot);
             decisions.push(Decision::Admitted { job, landing });
         }
@@ -249,7 +249,7 @@ impl Scheduler {
 
     /// The job is over: it leaves queue and matrix at once, even while a switch with it is under way.
     fn end(&mut self, job: JobId, how: Observed) {
-        let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.observed.is_ended()) else { return };
+        let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.observed.is_ended()) else { return };
         entry.observed = how;
         entry.landing = None;
         self.presence.on_ended(job);
@@ -265,7 +265,7 @@ impl Scheduler {
     }
 
     fn on_measured(&mut self, job: JobId, communication: Communication) {
-        let ended = self.jobs.get(&job).is_some_and(|entry| entry.observed.is_ended());
+        let ended = self.jobs.get(job).is_some_and(|entry| entry.observed.is_ended());
         if !ended && self.fractions.learn(job, communication) {
             self.mixing.on_news();
         }
@@ -317,7 +317,7 @@ impl Scheduler {
     /// What is known of `job`.
     #[must_use]
     pub fn job(&self, job: JobId) -> Option<JobState> {
-        self.jobs.get(&job).map(|entry| self.state_of(entry))
+        self.jobs.get(job).map(|entry| self.state_of(entry))
     }
 
     fn state_of(&self, entry: &Entry) -> JobState {

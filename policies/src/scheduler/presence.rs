@@ -3,54 +3,52 @@
 //! A row of a large cluster holds thousands of jobs, and an event concerns one: planning must not look at all. Only when
 //! the front row is another one, or jobs changed rows, is the difference taken anew.
 
-use std::collections::BTreeSet;
-
 use super::{residency::Memory, state::Observed};
-use crate::{JobId, Matrix, Seat, SlotId};
+use crate::{JobId, Matrix, Seat, SlotId, job_map::JobSet};
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Presence {
     /// In memory and running.
-    active: BTreeSet<JobId>,
+    active: JobSet,
     /// In memory and stopped.
-    suspended: BTreeSet<JobId>,
+    suspended: JobSet,
     /// Those of them that were brought in ahead of their turn.
-    fetched: BTreeSet<JobId>,
+    fetched: JobSet,
     memory: Memory,
     /// The row with the turn, when the difference was last taken.
     front: Option<SlotId>,
     /// Jobs of the front row that are not active.
-    absent: BTreeSet<JobId>,
+    absent: JobSet,
     /// Active jobs of other rows.
-    astray: BTreeSet<JobId>,
+    astray: JobSet,
     /// Jobs of which something became known since that was last asked.
-    touched: BTreeSet<JobId>,
+    touched: JobSet,
 }
 
 impl Presence {
     pub(super) fn is_active(&self, job: JobId) -> bool {
-        self.active.contains(&job)
+        self.active.contains(job)
     }
 
     /// Who has to come in.
-    pub(super) const fn absent(&self) -> &BTreeSet<JobId> {
+    pub(super) const fn absent(&self) -> &JobSet {
         &self.absent
     }
 
     /// Who has to leave, unless it fills a gap.
-    pub(super) const fn astray(&self) -> &BTreeSet<JobId> {
+    pub(super) const fn astray(&self) -> &JobSet {
         &self.astray
     }
 
     /// Who waits in memory.
-    pub(super) const fn suspended(&self) -> &BTreeSet<JobId> {
+    pub(super) const fn suspended(&self) -> &JobSet {
         &self.suspended
     }
 
     /// Whether the job was brought in ahead of its turn.
     pub(super) fn is_fetched(&self, job: JobId) -> bool {
-        self.fetched.contains(&job)
+        self.fetched.contains(job)
     }
 
     /// Who holds how much.
@@ -67,11 +65,11 @@ impl Presence {
 
     /// Whether the job runs in the front row.
     pub(super) fn is_present(&self, job: JobId) -> bool {
-        self.active.contains(&job) && !self.astray.contains(&job)
+        self.active.contains(job) && !self.astray.contains(job)
     }
 
     /// The jobs of which something became known since this was last asked.
-    pub(super) fn take_touched(&mut self) -> BTreeSet<JobId> {
+    pub(super) fn take_touched(&mut self) -> JobSet {
         std::mem::take(&mut self.touched)
     }
 
@@ -90,7 +88,7 @@ impl Presence {
             self.memory.leave(job);
         }
         if observed != Observed::Suspended {
-            self.fetched.remove(&job);
+            self.fetched.remove(job);
         }
         set(&mut self.suspended, job, observed == Observed::Suspended);
         set(&mut self.active, job, active);
@@ -99,7 +97,7 @@ impl Presence {
 
     fn compare(&mut self, matrix: &Matrix, job: JobId) {
         let in_front = self.front.is_some() && matrix.slot_of(job) == self.front;
-        let active = self.active.contains(&job);
+        let active = self.active.contains(job);
         set(&mut self.absent, job, in_front && !active);
         set(&mut self.astray, job, !in_front && active);
     }
@@ -122,7 +120,7 @@ impl Presence {
         for set in
             [&mut self.active, &mut self.suspended, &mut self.fetched, &mut self.absent, &mut self.astray]
         {
-            set.remove(&job);
+            set.remove(job);
         }
     }
 
@@ -136,11 +134,11 @@ impl Presence {
     /// Takes the difference anew.
     pub(super) fn refresh(&mut self, matrix: &Matrix) {
         let front = matrix.front();
-        let in_front = |job: &JobId| front.is_some_and(|row| row.seats.contains_key(job));
+        let in_front = |job: JobId| front.is_some_and(|row| row.seats.contains_key(&job));
         self.front = front.map(|row| row.slot);
-        self.astray = self.active.iter().copied().filter(|job| !in_front(job)).collect();
+        self.astray = self.active.iter().filter(|job| !in_front(*job)).collect();
         let jobs = front.into_iter().flat_map(|row| row.jobs());
-        self.absent = jobs.filter(|job| !self.active.contains(job)).collect();
+        self.absent = jobs.filter(|job| !self.active.contains(*job)).collect();
     }
 
     /// Whether the difference is what taking it anew would give.
@@ -151,10 +149,10 @@ impl Presence {
     }
 }
 
-fn set(set: &mut BTreeSet<JobId>, job: JobId, is_in: bool) {
+fn set(set: &mut JobSet, job: JobId, is_in: bool) {
     if is_in {
         set.insert(job);
     } else {
-        set.remove(&job);
+        set.remove(job);
     }
 }

@@ -4,11 +4,11 @@
 //! Rows take turns in a fixed cycle, so it is known whose next turn is farthest away: evicting that job moves the fewest bytes
 //! possible (Belady's rule) where jobs are of one size, and where not, whoever turns out to fit after all stays.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, Cluster, JobId, NodeId, Placement, Seat};
+use crate::{Bytes, Cluster, JobId, JobMap, NodeId, Placement, Seat};
 
 /// Where jobs wait for their turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ impl From<&Seat> for Held {
 pub(super) struct Memory {
     /// By node; nodes that nobody was on may be missing.
     used: Vec<u64>,
-    held: BTreeMap<JobId, Held>,
+    held: JobMap<Held>,
 }
 
 impl Memory {
@@ -62,7 +62,7 @@ impl Memory {
     }
 
     pub(super) fn leave(&mut self, job: JobId) {
-        let held = self.held.remove(&job);
+        let held = self.held.remove(job);
         for (node, bytes) in held.iter().flat_map(Held::by_node) {
             self.used[node.0 as usize] -= bytes;
         }
@@ -83,12 +83,12 @@ impl Memory {
     }
 
     pub(super) fn holds(&self, job: JobId) -> bool {
-        self.held.contains_key(&job)
+        self.held.contains(job)
     }
 
     /// What these hold on the node where they hold most.
     pub(super) fn most(&self, jobs: impl IntoIterator<Item = JobId>) -> u64 {
-        most_of(&summed(jobs.into_iter().filter_map(|job| self.held.get(&job)).flat_map(Held::by_node)))
+        most_of(&summed(jobs.into_iter().filter_map(|job| self.held.get(job)).flat_map(Held::by_node)))
     }
 
     /// Who of the candidates leaves, those farthest from their turn first, so that `need` fits beside the others once those
@@ -106,11 +106,11 @@ impl Memory {
         };
         let mut excess = Excess(need.iter().map(over).collect());
         for job in go {
-            excess.shift(&self.held[&job], -1);
+            excess.shift(&self.held[job], -1);
         }
         let mut leaving = Vec::new();
         for job in candidates {
-            let holds = &self.held[job];
+            let holds = &self.held[*job];
             if holds.by_node().any(|(node, _)| excess.of(node).is_some_and(|excess| *excess > 0)) {
                 excess.shift(holds, -1);
                 leaving.push(*job);
@@ -122,7 +122,7 @@ impl Memory {
         // A larger one that left later may have made room for a smaller one that left before.
         let mut stay = BTreeSet::new();
         for job in leaving.iter().rev() {
-            let holds = &self.held[job];
+            let holds = &self.held[*job];
             let room = |(node, bytes): (NodeId, u64)| {
                 excess.of(node).is_none_or(|excess| *excess + i128::from(bytes) <= 0)
             };

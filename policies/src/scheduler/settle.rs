@@ -7,7 +7,7 @@ use super::{
     residency::{Residency, need_of},
     turn::Running,
 };
-use crate::{Decision, JobId, Landing, Row, SimTime, packing};
+use crate::{Decision, Landing, Row, SimTime, job_map::JobSet, packing};
 
 impl Scheduler {
     pub(super) fn settle(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
@@ -52,7 +52,7 @@ impl Scheduler {
         let over = self.rows_in_turn() > 1 && self.running.as_ref().is_some_and(Running::is_over);
         if over {
             for job in self.matrix.front().into_iter().flat_map(|row| row.jobs()) {
-                self.jobs.get_mut(&job).expect("a seated job is known").put_back = false;
+                self.jobs.get_mut(job).expect("a seated job is known").put_back = false;
             }
             let slot = self.matrix.rows()[0].slot;
             self.matrix.rotate(self.rows_in_turn());
@@ -96,7 +96,7 @@ impl Scheduler {
         let beside = packing::beside(&self.matrix, step.job);
         let landing =
             Landing { slot: step.to, placement: step.placement.clone(), beside, refused_by: Vec::new() };
-        self.jobs.get_mut(&step.job).expect("a seated job is known").landing = Some(landing);
+        self.jobs.get_mut(step.job).expect("a seated job is known").landing = Some(landing);
     }
 
     /// Begins the turn when a job of the front row runs, keeps its timer, tells what changed.
@@ -114,8 +114,8 @@ impl Scheduler {
         let fillers = if turning { BTreeSet::new() } else { self.fillers() };
         let rows = self.rows_in_turn();
         let Some(running) = &mut self.running else { return };
-        for job in touched {
-            running.note(job, self.presence.is_present(job), self.jobs[&job].observed.is_ended());
+        for job in touched.iter() {
+            running.note(job, self.presence.is_present(job), self.jobs[job].observed.is_ended());
         }
         let set = if rows > 1 {
             running.set_strobe(now, self.slice, &mut self.timers)
@@ -169,7 +169,7 @@ impl Scheduler {
     }
 
     /// The jobs of the front row that run.
-    fn present(&self, front: &Row) -> BTreeSet<JobId> {
+    fn present(&self, front: &Row) -> JobSet {
         front.jobs().filter(|job| self.presence.is_active(*job)).collect()
     }
 

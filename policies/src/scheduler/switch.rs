@@ -26,7 +26,7 @@ impl Scheduler {
         debug_assert!(self.presence.is_exact(&self.matrix), "the difference is kept as it changes");
         let fillers = self.fillers();
         let leaves = |job: &JobId| !fillers.contains(job);
-        let mut stopping: Vec<JobId> = self.presence.astray().iter().copied().filter(leaves).collect();
+        let mut stopping: Vec<JobId> = self.presence.astray().iter().filter(leaves).collect();
         // In the order of turns, then of numbers.
         stopping.sort_by_cached_key(|job| self.matrix.place_of(*job));
         let incoming = self.presence.absent().iter().filter_map(|job| {
@@ -36,7 +36,7 @@ impl Scheduler {
                 Observed::Suspended => Start::Resume,
                 Observed::Active | Observed::Finished | Observed::Failed => return None,
             };
-            Some(Incoming { job: *job, start, placement: front.seats[job].placement.clone() })
+            Some(Incoming { job, start, placement: front.seats[&job].placement.clone() })
         });
         let incoming: Vec<Incoming> = incoming.collect();
         let crowded = self.corrections.relieve && !self.overfull().is_empty();
@@ -77,7 +77,7 @@ impl Scheduler {
             MemoryRule::MustFit => summed(need_of(to_enter).into_iter().chain(self.overfull())),
             MemoryRule::Ignored => Need::new(),
         };
-        let suspended = self.presence.suspended().difference(&coming).copied().collect();
+        let suspended = self.presence.suspended().iter().filter(|job| !coming.contains(job)).collect();
         let suspended = self.farthest_first(suspended);
         let none = self.config.residency == Residency::None;
         let all = || stopping.iter().copied().collect();
@@ -158,7 +158,7 @@ impl Scheduler {
         }
         // A job that could not leave keeps its turn, with its whole row; the strobe will try again.
         let stuck = stayed.iter().rev().filter(|went| {
-            matches!(went.left, Left::Active | Left::Suspended) && !self.jobs[&went.job].abandoned
+            matches!(went.left, Left::Active | Left::Suspended) && !self.jobs[went.job].abandoned
         });
         for went in stuck {
             self.matrix.promote(went.job);
@@ -186,7 +186,7 @@ impl Scheduler {
     }
 
     fn note(&mut self, Went { job, planned, left, .. }: Went) {
-        let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.observed.is_ended()) else { return };
+        let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.observed.is_ended()) else { return };
         entry.observed = match left {
             Left::Unlaunched => {
                 // It may be placed anew again.
@@ -206,7 +206,7 @@ impl Scheduler {
     }
 
     fn blame(&mut self, job: JobId, decisions: &mut Vec<Decision>) {
-        let entry = self.jobs.get_mut(&job).expect("a planned job is known");
+        let entry = self.jobs.get_mut(job).expect("a planned job is known");
         if entry.observed.is_ended() {
             return;
         }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use crate::{Decision, JobId, SimTime, SlotId, TimerId, Turn, TurnChange};
+use crate::{Decision, JobId, SimTime, SlotId, TimerId, Turn, TurnChange, job_map::JobSet};
 
 /// Whether and when the turn ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) struct Running {
     strobe: Strobe,
     ahead: Ahead,
     /// The jobs of the row that run, and those of other rows that go on beside them.
-    jobs: BTreeSet<JobId>,
+    jobs: JobSet,
     fillers: BTreeSet<JobId>,
     /// Those of the row that came or went since the turn was last told.
     changed: BTreeSet<JobId>,
@@ -49,7 +49,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) fn new(slot: SlotId, since: SimTime, jobs: BTreeSet<JobId>) -> Self {
+    pub(super) fn new(slot: SlotId, since: SimTime, jobs: JobSet) -> Self {
         let (fillers, changed) = (BTreeSet::new(), BTreeSet::new());
         Self {
             slot,
@@ -66,7 +66,7 @@ impl Running {
 
     /// Whether a job of the row runs now is known anew.
     pub(super) fn note(&mut self, job: JobId, present: bool, ended: bool) {
-        let changed = if present { self.jobs.insert(job) } else { self.jobs.remove(&job) };
+        let changed = if present { self.jobs.insert(job) } else { self.jobs.remove(job) };
         if ended {
             self.ended |= changed | self.changed.remove(&job) | self.fillers.remove(&job);
         } else if changed && !self.changed.remove(&job) {
@@ -151,7 +151,7 @@ impl Running {
 
     /// The turn as it was last told.
     pub(super) fn turn(&self) -> Option<Turn> {
-        let jobs = self.jobs.iter().chain(&self.fillers).copied().collect();
+        let jobs = self.jobs.iter().chain(self.fillers.iter().copied()).collect();
         self.told.map(|ends| Turn { slot: self.slot, jobs, ends })
     }
 
@@ -169,7 +169,7 @@ impl Running {
             return None;
         }
         let (mut came, mut went): (Vec<JobId>, Vec<JobId>) =
-            changed.into_iter().partition(|job| self.jobs.contains(job));
+            changed.into_iter().partition(|job| self.jobs.contains(*job));
         came.extend(self.fillers.difference(&before));
         went.extend(before.difference(&self.fillers));
         Some(Decision::SlotChanged(TurnChange { slot: self.slot, came, went, ends }))
