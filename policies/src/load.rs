@@ -17,35 +17,17 @@ use crate::{
     placement::{Room, Shape, ranks_that_fit, spread},
 };
 
-/// One cell. The nodes of a job lie anywhere, so that looking at one costs as much as all else: it is half a line of the cache.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Cell {
-    jobs: SmallVec<[JobId; 4]>,
-    /// Below zero where declared memory is not looked at; it wraps, so that what was taken can be given back.
-    left: i64,
-}
-
-impl Cell {
-    fn count(&self) -> u32 {
-        wide(self.jobs.len())
-    }
-
-    fn free(&self) -> Bytes {
-        Bytes(self.left.max(0).cast_unsigned())
-    }
-
-    fn place(&self, node: NodeId) -> Place {
-        Place::new(self.count(), self.free(), node)
-    }
-}
-
 /// A job among those of its shape: the memory of a rank, its ranks, its number.
 type Alike = (Reverse<Bytes>, Reverse<u32>, JobId);
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
-    cells: Vec<Cell>,
+    /// By node.
+    on_node: Vec<SmallVec<[JobId; 4]>>,
+    /// The same of the memory left. A table of its own: whether a job fits where it is asks for nothing else, and most often.
+    /// Below zero where declared memory is not looked at; it wraps, so that what was taken can be given back.
+    left: Vec<i64>,
     emptiest: Emptiest,
     /// The jobs, the largest first.
     by_size: BTreeSet<(Reverse<Size>, JobId)>,
@@ -64,13 +46,13 @@ pub(crate) type Rank = (Reverse<Size>, JobId);
 impl Load {
     /// A row without jobs.
     pub(crate) fn empty(cluster: &Cluster) -> Self {
-        let cell = |(_, capacity): (_, Bytes)| Cell { jobs: SmallVec::new(), left: signed(capacity) };
         let mut emptiest = Emptiest::default();
         for (node, capacity) in cluster.nodes() {
             emptiest.enter(Place::new(0, capacity, node), bit(node));
         }
         Self {
-            cells: cluster.nodes().map(cell).collect(),
+            on_node: vec![SmallVec::new(); cluster.len()],
+            left: cluster.nodes().map(|(_, capacity)| signed(capacity)).collect(),
             emptiest,
             by_size: BTreeSet::new(),
             fresh: BTreeMap::new(),
@@ -83,9 +65,9 @@ impl Load {
         self.by_size.insert((Reverse(size), seat.spec.id));
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 + memory, self.taken.1 + cells);
-        self.change(seat, |cell, memory| {
-            cell.jobs.push(seat.spec.id);
-            cell.left = cell.left.wrapping_sub(memory);
+        self.change(seat, |jobs, left, memory| {
+            jobs.push(seat.spec.id);
+            *left = left.wrapping_sub(memory);
         });
     }
 
@@ -95,9 +77,9 @@ impl Load {
         self.set_fresh(seat, size, false);
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 - memory, self.taken.1 - cells);
-        self.change(seat, |cell, memory| {
-            cell.jobs.retain(|job| *job != seat.spec.id);
-            cell.left = cell.left.wrapping_add(memory);
+        self.change(seat, |jobs, left, memory| {
+            jobs.retain(|job| *job != seat.spec.id);
+            *left = left.wrapping_add(memory);
         });
     }
 
@@ -158,7 +140,7 @@ impl Load {
 
     /// The jobs on a node.
     pub(crate) fn jobs_on(&self, node: NodeId) -> &[JobId] {
-        &self.cells[node.0 as usize].jobs
+        &self.on_node[node.0 as usize]
     }
 
     /// The jobs, the largest first, of equals the lowest number.
@@ -171,14 +153,14 @@ impl Load {
         self.taken
     }
 
-    fn change(&mut self, seat: &Seat, change: impl Fn(&mut Cell, i64)) {
+    fn change(&mut self, seat: &Seat, change: impl Fn(&mut SmallVec<[JobId; 4]>, &mut i64, i64)) {
         let mut alike: Option<(Place, Place, u64)> = None;
         for block in seat.placement.blocks() {
             let node = block.node;
-            let cell = &mut self.cells[node.0 as usize];
-            let before = cell.place(node);
-            change(cell, signed(seat.spec.memory_of(block.ranks)));
-            let after = cell.place(node);
+            let before = self.place(node);
+            let (jobs, left) = (&mut self.on_node[node.0 as usize], &mut self.left[node.0 as usize]);
+            change(jobs, left, signed(seat.spec.memory_of(block.ranks)));
+            let after = self.place(node);
             match &mut alike {
                 Some((from, to, bits)) if (*from, *to) == (before, after) => *bits |= bit(node),
                 _ => {
@@ -189,11 +171,25 @@ impl Load {
         self.emptiest.shift(alike);
     }
 
+    fn count(&self, node: NodeId) -> u32 {
+        wide(self.on_node[node.0 as usize].len())
+    }
+
+    fn free(&self, node: NodeId) -> Bytes {
+        Bytes(self.left[node.0 as usize].max(0).cast_unsigned())
+    }
+
+    fn place(&self, node: NodeId) -> Place {
+        Place::new(self.count(node), self.free(node), node)
+    }
+
+    fn is_open(&self, limits: Limits, node: NodeId) -> bool {
+        limits.max_per_cell.is_none_or(|max| self.count(node) < max)
+    }
+
     /// The cell of `node` as a job that looks for a place sees it.
     pub(crate) fn room(&self, limits: Limits, node: NodeId) -> Room {
-        let cell = &self.cells[node.0 as usize];
-        let open = limits.max_per_cell.is_none_or(|max| cell.count() < max);
-        Room { open, jobs: cell.count(), free: cell.free() }
+        Room { open: self.is_open(limits, node), jobs: self.count(node), free: self.free(node) }
     }
 
     /// Spreads `job` over the emptiest nodes that hold one of its ranks.
@@ -230,9 +226,8 @@ impl Load {
     pub(crate) fn holds_in_place(&self, limits: Limits, seat: &Seat) -> bool {
         let ignored = limits.memory == MemoryRule::Ignored;
         seat.placement.blocks().iter().all(|block| {
-            let cell = &self.cells[block.node.0 as usize];
-            let fits = ignored || seat.spec.memory_of(block.ranks) <= cell.free();
-            fits && limits.max_per_cell.is_none_or(|max| cell.count() < max)
+            let fits = ignored || seat.spec.memory_of(block.ranks) <= self.free(block.node);
+            fits && self.is_open(limits, block.node)
         })
     }
 }

@@ -30,7 +30,8 @@ pub(crate) struct Nodes {
     cost: CostModel,
     running: Vec<Running>,
     memory: Vec<Memory>,
-    paces: Vec<Slowdown>,
+    /// What is asked of them, in thousandths of a core: the pace.
+    asked: Vec<u64>,
     /// The nodes whose pace is to be looked at again, and whether a node is one of them.
     stale: Vec<NodeId>,
     is_stale: Vec<bool>,
@@ -44,7 +45,7 @@ impl Nodes {
             cost,
             running: vec![Running::default(); nodes],
             memory: vec![Memory::default(); nodes],
-            paces: vec![Slowdown::NONE; nodes],
+            asked: vec![0; nodes],
             stale: Vec::new(),
             is_stale: vec![false; nodes],
         }
@@ -103,9 +104,9 @@ impl Nodes {
         for node in self.stale.drain(..) {
             let at = node.0 as usize;
             let (running, used) = (&self.running[at], self.memory[at].used);
-            let pace = self.cost.slowdown(running.load, used, self.cluster.capacity(node));
+            let asked = self.cost.asked(running.load, used, self.cluster.capacity(node));
             self.is_stale[at] = false;
-            if std::mem::replace(&mut self.paces[at], pace) != pace {
+            if std::mem::replace(&mut self.asked[at], asked) != asked {
                 affected.extend_from_slice(&running.jobs);
             }
         }
@@ -114,8 +115,8 @@ impl Nodes {
 
     /// How slowly a job runs there: at the pace of its slowest node.
     pub(crate) fn pace(&self, placement: &Placement) -> Slowdown {
-        let paces = placement.nodes().map(|node| self.paces[node.0 as usize]);
-        paces.fold(Slowdown::NONE, Slowdown::max)
+        let asked = placement.nodes().map(|node| self.asked[node.0 as usize]).max();
+        self.cost.slowdown(asked.unwrap_or_default())
     }
 
     /// The most they took at any instant, by node.

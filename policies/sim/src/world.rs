@@ -1,6 +1,6 @@
 //! The simulated cluster: where every job is, how far it got, and who uses which memory.
 
-use std::{collections::BTreeSet, mem, time::Duration};
+use std::{cmp::Reverse, collections::BinaryHeap, mem, time::Duration};
 
 use coswitch_policies::{
     Bytes, Cluster, Communication, JobId, JobMap, JobSpec, NodeId, Placement, SimTime,
@@ -21,22 +21,31 @@ pub(crate) enum Place {
     Frozen,
 }
 
-/// One job.
+/// Where a job is and how far it got. Most events ask for nothing else of most jobs: two lines of the cache that come together.
 #[derive(Clone, Debug)]
-pub(crate) struct Life {
-    spec: JobSpec,
-    work: Duration,
-    communication: Option<Communication>,
-    /// What was left at that time, and how slowly it runs since then.
+#[repr(align(128))]
+struct Progress {
+    place: Place,
+    placement: Placement,
+    /// What was left at that time until it ends, or dies, and how slowly it runs since then.
     left: Duration,
     left_at: SimTime,
     pace: Slowdown,
     /// When it ends at that pace, while it runs.
     ends: Option<SimTime>,
-    /// Dies when that much work is left.
-    dies_at: Option<Duration>,
-    place: Place,
-    placement: Placement,
+    /// When to look whether it does; not later.
+    looked_at: Option<SimTime>,
+}
+
+/// One job.
+#[derive(Clone, Debug)]
+pub(crate) struct Life {
+    progress: Progress,
+    spec: JobSpec,
+    work: Duration,
+    communication: Option<Communication>,
+    /// Half-way.
+    crashes: bool,
     active: Vec<Span>,
 }
 
@@ -51,10 +60,12 @@ pub(crate) enum Ending {
 pub(crate) struct World {
     nodes: Nodes,
     /// Those that have not ended.
-    lives: JobMap<Box<Life>>,
+    lives: JobMap<Life>,
     ended: Vec<JobTimes>,
-    /// Those that run, by when they end.
-    ends: BTreeSet<(SimTime, JobId)>,
+    /// Whom to look at when. A pace that changes moves an end; where it is later then, it is found to be when it was expected.
+    ends: BinaryHeap<Reverse<(SimTime, JobId)>>,
+    /// How many jobs run whose ends are known.
+    ending: usize,
     /// Those that run since a moment ago: their ends are still to be found.
     thawed: Vec<JobId>,
     now: SimTime,
@@ -66,27 +77,33 @@ impl World {
             nodes: Nodes::new(cluster, cost),
             lives: JobMap::default(),
             ended: Vec::new(),
-            ends: BTreeSet::new(),
+            ends: BinaryHeap::new(),
+            ending: 0,
             thawed: Vec::new(),
             now: SimTime::default(),
         }
     }
 
     pub(crate) fn add(&mut self, job: &SimJob, crashes: bool) {
-        let life = Life {
-            spec: job.spec.clone(),
-            work: job.work,
-            communication: job.communication,
-            left: job.work,
+        let left = if crashes { job.work - job.work / 2 } else { job.work };
+        let progress = Progress {
+            place: Place::Outside,
+            placement: Placement::default(),
+            left,
             left_at: SimTime::default(),
             pace: Slowdown::NONE,
             ends: None,
-            dies_at: crashes.then_some(job.work / 2),
-            place: Place::Outside,
-            placement: Placement::default(),
+            looked_at: None,
+        };
+        let life = Life {
+            progress,
+            spec: job.spec.clone(),
+            work: job.work,
+            communication: job.communication,
+            crashes,
             active: Vec::new(),
         };
-        self.lives.insert(job.spec.id, Box::new(life));
+        self.lives.insert(job.spec.id, life);
     }
 
     /// The job was refused.
@@ -101,7 +118,19 @@ impl World {
         affected.sort_unstable();
         affected.dedup();
         affected.into_iter().for_each(|job| self.set_pace(job));
-        self.ends.first().copied()
+        loop {
+            let Reverse((at, job)) = *self.ends.peek()?;
+            let life = self.lives.get_mut(job).filter(|life| life.progress.looked_at == Some(at));
+            let ends = life.as_ref().and_then(|life| life.progress.ends);
+            if ends == Some(at) {
+                return Some((at, job));
+            }
+            self.ends.pop();
+            if let Some(life) = life {
+                life.progress.looked_at = ends;
+                self.ends.extend(ends.map(|end| Reverse((end, job))));
+            }
+        }
     }
 
     /// Lets time pass in which nothing changes.
@@ -114,27 +143,33 @@ impl World {
         self.settle(job);
         let now = self.now;
         let life = self.lives.get_mut(job).expect("it runs");
-        life.pace = self.nodes.pace(&life.placement);
-        let to_do = life.left.saturating_sub(life.dies_at.unwrap_or_default());
-        let end = now.after(life.pace.time_for(to_do));
-        life.ends = Some(end);
-        self.ends.insert((end, job));
+        let progress = &mut life.progress;
+        progress.pace = self.nodes.pace(&progress.placement);
+        let end = now.after(progress.pace.time_for(progress.left));
+        progress.ends = Some(end);
+        self.ending += 1;
+        if progress.looked_at.is_none_or(|at| end < at) {
+            progress.looked_at = Some(end);
+            self.ends.push(Reverse((end, job)));
+        }
     }
 
     /// Counts what the job has done at the pace it had.
     fn settle(&mut self, job: JobId) {
         let now = self.now;
         let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
-        if let Some(end) = life.ends.take() {
-            life.left = life.left.saturating_sub(life.pace.work_in(now.since(life.left_at)));
-            self.ends.remove(&(end, job));
+        let progress = &mut life.progress;
+        if progress.ends.take().is_some() {
+            let done = progress.pace.work_in(now.since(progress.left_at));
+            progress.left = progress.left.saturating_sub(done);
+            self.ending -= 1;
         }
-        life.left_at = now;
+        progress.left_at = now;
     }
 
     /// The job reached its end, or its crash.
     pub(crate) fn end_by_itself(&mut self, job: JobId) -> Ending {
-        let crashed = self.life(job).dies_at.is_some();
+        let crashed = self.life(job).crashes;
         self.end(job);
         if crashed { Ending::Crashed(job) } else { Ending::Finished(job) }
     }
@@ -153,8 +188,8 @@ impl World {
     /// Takes memory, does not run yet.
     pub(crate) fn enter(&mut self, job: JobId, placement: &Placement) {
         let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
-        life.placement = placement.clone();
-        life.place = Place::Frozen;
+        life.progress.placement = placement.clone();
+        life.progress.place = Place::Frozen;
         self.nodes.enter(&life.spec, placement);
     }
 
@@ -162,35 +197,36 @@ impl World {
     pub(crate) fn thaw(&mut self, job: JobId) {
         let since = self.now;
         let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
-        life.place = Place::Running { since };
-        self.nodes.run(job, &life.placement, life.communication);
+        life.progress.place = Place::Running { since };
+        self.nodes.run(job, &life.progress.placement, life.communication);
         self.thawed.push(job);
     }
 
     /// Stops and keeps its memory.
     pub(crate) fn freeze(&mut self, job: JobId) {
         self.stop(job);
-        self.life(job).place = Place::Frozen;
+        self.life(job).progress.place = Place::Frozen;
     }
 
     /// Gives its memory back.
     pub(crate) fn leave(&mut self, job: JobId) {
         self.stop(job);
         let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
-        if std::mem::replace(&mut life.place, Place::Outside) != Place::Outside {
-            self.nodes.leave(&life.spec, &life.placement);
+        if std::mem::replace(&mut life.progress.place, Place::Outside) != Place::Outside {
+            self.nodes.leave(&life.spec, &life.progress.placement);
         }
     }
 
     /// Whether any job runs.
     pub(crate) fn is_idle(&self) -> bool {
-        self.ends.is_empty() && self.thawed.is_empty()
+        self.ending == 0 && self.thawed.is_empty()
     }
 
     /// What `jobs` have on the node where they have most, and in all.
     pub(crate) fn bytes_of(&self, jobs: impl Iterator<Item = JobId>) -> (Bytes, Bytes) {
         let lives = jobs.map(|job| &self.lives[job]);
-        let blocks = lives.flat_map(|life| life.placement.blocks().iter().map(move |block| (life, block)));
+        let blocks =
+            lives.flat_map(|life| life.progress.placement.blocks().iter().map(move |block| (life, block)));
         let mut bytes: Vec<(NodeId, Bytes)> =
             blocks.map(|(life, block)| (block.node, life.spec.memory_of(block.ranks))).collect();
         bytes.sort_unstable();
@@ -219,9 +255,9 @@ impl World {
         let to = self.now;
         self.settle(job);
         let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
-        if let Place::Running { since } = life.place {
+        if let Place::Running { since } = life.progress.place {
             life.active.push(Span { from: since, to });
-            self.nodes.stop(job, &life.placement, life.communication);
+            self.nodes.stop(job, &life.progress.placement, life.communication);
             self.thawed.retain(|thawed| *thawed != job);
         }
     }
@@ -234,7 +270,7 @@ impl Life {
             submitted: self.spec.arrival,
             finished,
             active: self.active,
-            nodes: self.placement.nodes().collect(),
+            nodes: self.progress.placement.nodes().collect(),
             alone: Some(self.work),
         }
     }

@@ -99,6 +99,9 @@ pub(crate) fn pack_all(
 ) -> Vec<(JobId, Landing)> {
     let none = Fractions::default();
     let known = fractions.unwrap_or(&none);
+    if fractions.is_none() && !matches!(packing, Packing::Exact { .. }) {
+        return jobs.iter().map(|job| (job.id, pack_one(matrix, job, first, packing))).collect();
+    }
     let found = match packing {
         Packing::Exact { visits_max } => exact::search(matrix, jobs, first, known, visits_max),
         Packing::FirstFit | Packing::BestFit => None,
@@ -130,7 +133,13 @@ fn pack_one(matrix: &mut Matrix, job: &JobSpec, first: usize, packing: Packing) 
 /// Who else is in the row of `job`.
 pub(crate) fn beside(matrix: &Matrix, job: JobId) -> Vec<JobId> {
     let row = matrix.row_of(job).into_iter().flat_map(|row| row.jobs());
-    row.filter(|other| *other != job).take(BESIDE_MAX).collect()
+    first_of(row.filter(|other| *other != job))
+}
+
+fn first_of(jobs: impl Iterator<Item = JobId>) -> Vec<JobId> {
+    let mut first = Vec::with_capacity(BESIDE_MAX);
+    first.extend(jobs.take(BESIDE_MAX));
+    first
 }
 
 /// Puts `job` where the search wants it, in a new row where `index` is past the last.
@@ -198,12 +207,8 @@ fn land(
     refused_by: Vec<(SlotId, Misfit)>,
 ) -> Landing {
     let row = &matrix.rows()[index];
-    let landing = Landing {
-        slot: row.slot,
-        placement: placement.clone(),
-        beside: row.jobs().take(BESIDE_MAX).collect(),
-        refused_by,
-    };
+    let landing =
+        Landing { slot: row.slot, placement: placement.clone(), beside: first_of(row.jobs()), refused_by };
     matrix.seat(index, Seat { spec: job.clone(), placement });
     landing
 }

@@ -66,13 +66,18 @@ impl Default for CostModel {
 }
 
 impl CostModel {
-    /// How many times slower than alone a rank runs on a node with that load and `memory` of `capacity` used. Jobs overlap each
-    /// other's waiting perfectly: what is asked for most, the cores or the link, sets the pace.
-    pub(crate) fn slowdown(&self, load: Load, memory: Bytes, capacity: Bytes) -> Slowdown {
+    /// What is asked of a node with that load and `memory` of `capacity` used, in thousandths of a core. Jobs overlap each other's
+    /// waiting perfectly: what is asked for most, the cores or the link, sets the pace.
+    pub(crate) fn asked(&self, load: Load, memory: Bytes, capacity: Bytes) -> u64 {
         let cores = u64::from(self.cores.max(1));
         let swap = if memory > capacity { self.swap_slowdown.max(1) } else { 1 };
-        let busiest = load.compute.max(load.wire * cores).max(1000 * cores);
-        Slowdown { over: busiest * u64::from(swap), under: 1000 * cores }
+        load.compute.max(load.wire * cores).max(1000 * cores) * u64::from(swap)
+    }
+
+    /// How many times slower than alone a rank runs on a node that is asked for so much.
+    pub(crate) fn slowdown(&self, asked: u64) -> Slowdown {
+        let has = 1000 * u64::from(self.cores.max(1));
+        Slowdown { over: asked.max(has), under: has }
     }
 }
 
@@ -123,16 +128,6 @@ impl Slowdown {
     pub(crate) fn time_for(self, work: Duration) -> Duration {
         nanos((work.as_nanos() * u128::from(self.over)).div_ceil(u128::from(self.under)))
     }
-
-    /// The worse of the two: a gang runs at the pace of its slowest rank. Both are of one cost model.
-    pub(crate) fn max(self, other: Self) -> Self {
-        if u128::from(self.over) * u128::from(other.under) >= u128::from(other.over) * u128::from(self.under)
-        {
-            self
-        } else {
-            other
-        }
-    }
 }
 
 fn at_rate(bytes: Bytes, per_second: Bytes) -> Duration {
@@ -156,12 +151,12 @@ mod tests {
             load.add(ranks, None);
             load
         };
-        let time =
-            |ranks, used| cost.slowdown(load(ranks), Bytes::mib(used), Bytes::mib(100)).time_for(second);
+        let pace = |ranks, used| cost.slowdown(cost.asked(load(ranks), Bytes::mib(used), Bytes::mib(100)));
+        let time = |ranks, used| pace(ranks, used).time_for(second);
         assert_eq!(time(1, 10), second);
         assert_eq!(time(3, 10), Duration::from_millis(1500));
         assert_eq!(time(3, 101), Duration::from_secs(15));
-        assert_eq!(cost.slowdown(load(4), Bytes(0), Bytes(0)).work_in(second), Duration::from_millis(500));
+        assert_eq!(pace(4, 10).work_in(second), Duration::from_millis(500));
     }
 
     #[test]
@@ -178,7 +173,7 @@ mod tests {
         let together = |shares: &[u16]| {
             let mut load = Load::default();
             shares.iter().for_each(|share| load.add(1, Some(Communication::per_mille(*share))));
-            cost.slowdown(load, Bytes(0), Bytes(0)).time_for(second).as_millis()
+            cost.slowdown(cost.asked(load, Bytes(0), Bytes(0))).time_for(second).as_millis()
         };
         assert_eq!(together(&[100]), 1000);
         assert_eq!(together(&[100, 100]), 1800, "two that compute wait for the core");
