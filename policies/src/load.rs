@@ -225,10 +225,12 @@ impl Load {
     /// Whether a job that must stay on its nodes could join.
     pub(crate) fn holds_in_place(&self, limits: Limits, seat: &Seat) -> bool {
         let ignored = limits.memory == MemoryRule::Ignored;
-        seat.placement.blocks().iter().all(|block| {
-            let fits = ignored || seat.spec.memory_of(block.ranks) <= self.free(block.node);
-            fits && self.is_open(limits, block.node)
-        })
+        let holds = |node: NodeId, ranks: u32| {
+            let fits = ignored || seat.spec.memory_of(ranks) <= self.free(node);
+            fits && self.is_open(limits, node)
+        };
+        let first = seat.placement.first().is_none_or(|(node, ranks)| holds(node, ranks));
+        first && seat.placement.blocks().iter().all(|block| holds(block.node, block.ranks))
     }
 }
 

@@ -26,12 +26,21 @@ pub struct Block {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<Block>", into = "Vec<Block>")]
 pub struct Placement {
+    /// Beside the pointer: where many jobs are asked whether a row holds them, most fail on their first node.
+    first: Option<(NodeId, u32)>,
     blocks: Arc<[Block]>,
 }
 
 impl From<Vec<Block>> for Placement {
     fn from(blocks: Vec<Block>) -> Self {
-        Self { blocks: blocks.into() }
+        blocks.into_iter().collect()
+    }
+}
+
+impl FromIterator<Block> for Placement {
+    fn from_iter<I: IntoIterator<Item = Block>>(blocks: I) -> Self {
+        let blocks: Arc<[Block]> = blocks.into_iter().collect();
+        Self { first: blocks.first().map(|block| (block.node, block.ranks)), blocks }
     }
 }
 
@@ -50,7 +59,7 @@ impl Placement {
             first += ranks;
             Block { node: NodeId(node), first: Rank(first - ranks), ranks }
         });
-        Self { blocks: blocks.collect() }
+        blocks.collect()
     }
 
     /// Gives each of these nodes, in any order, at least one rank.
@@ -61,13 +70,18 @@ impl Placement {
             first += ranks;
             Block { node, first: Rank(first - ranks), ranks }
         });
-        Self { blocks: blocks.collect() }
+        blocks.collect()
     }
 
     /// One block for each node of the job.
     #[must_use]
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
+    }
+
+    /// The first node, and its ranks.
+    pub(crate) const fn first(&self) -> Option<(NodeId, u32)> {
+        self.first
     }
 
     /// The nodes of the job, in order.

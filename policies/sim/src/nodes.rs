@@ -113,10 +113,15 @@ impl Nodes {
         affected
     }
 
-    /// How slowly a job runs there: at the pace of its slowest node.
-    pub(crate) fn pace(&self, placement: &Placement) -> Slowdown {
+    /// What is asked of the slowest node of a job: it sets the pace of all.
+    pub(crate) fn asked(&self, placement: &Placement) -> u64 {
         let asked = placement.nodes().map(|node| self.asked[node.0 as usize]).max();
-        self.cost.slowdown(asked.unwrap_or_default())
+        asked.unwrap_or_default()
+    }
+
+    /// How slowly a job runs where so much is asked.
+    pub(crate) fn slowdown(&self, asked: u64) -> Slowdown {
+        self.cost.slowdown(asked)
     }
 
     /// The most they took at any instant, by node.

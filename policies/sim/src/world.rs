@@ -7,11 +7,7 @@ use coswitch_policies::{
     metrics::{JobTimes, Span},
 };
 
-use crate::{
-    SimJob,
-    cost::{CostModel, Slowdown},
-    nodes::Nodes,
-};
+use crate::{SimJob, cost::CostModel, nodes::Nodes};
 
 /// Where a job that lives is. Only `Running` progresses; `Running` and `Frozen` take memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,16 +17,16 @@ pub(crate) enum Place {
     Frozen,
 }
 
-/// Where a job is and how far it got. Most events ask for nothing else of most jobs: two lines of the cache that come together.
+/// Where a job is and how far it got. Most events ask for nothing else of most jobs: so it is kept together.
 #[derive(Clone, Debug)]
-#[repr(align(128))]
+#[repr(align(64))]
 struct Progress {
     place: Place,
     placement: Placement,
-    /// What was left at that time until it ends, or dies, and how slowly it runs since then.
+    /// What was left at that time until it ends, or dies, and what is asked of its nodes since then.
     left: Duration,
     left_at: SimTime,
-    pace: Slowdown,
+    asked: u64,
     /// When it ends at that pace, while it runs.
     ends: Option<SimTime>,
     /// When to look whether it does; not later.
@@ -91,7 +87,7 @@ impl World {
             placement: Placement::default(),
             left,
             left_at: SimTime::default(),
-            pace: Slowdown::NONE,
+            asked: 0,
             ends: None,
             looked_at: None,
         };
@@ -144,8 +140,8 @@ impl World {
         let now = self.now;
         let life = self.lives.get_mut(job).expect("it runs");
         let progress = &mut life.progress;
-        progress.pace = self.nodes.pace(&progress.placement);
-        let end = now.after(progress.pace.time_for(progress.left));
+        progress.asked = self.nodes.asked(&progress.placement);
+        let end = now.after(self.nodes.slowdown(progress.asked).time_for(progress.left));
         progress.ends = Some(end);
         self.ending += 1;
         if progress.looked_at.is_none_or(|at| end < at) {
@@ -160,7 +156,8 @@ impl World {
         let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
         let progress = &mut life.progress;
         if progress.ends.take().is_some() {
-            let done = progress.pace.work_in(now.since(progress.left_at));
+            let pace = self.nodes.slowdown(progress.asked);
+            let done = pace.work_in(now.since(progress.left_at));
             progress.left = progress.left.saturating_sub(done);
             self.ending -= 1;
         }

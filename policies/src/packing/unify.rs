@@ -172,13 +172,14 @@ fn free_for_fresh(matrix: &Matrix, to: usize) -> Vec<Bytes> {
 /// The jobs of the row `from` that ran and that the row `to` would take by its `gaps`, each by itself, the largest first.
 fn rooted_candidates(matrix: &Matrix, from: usize, to: usize, gaps: &Gaps) -> Vec<Rank> {
     let seats = &matrix.rows()[from].seats;
-    let goes = |seat: &&Seat| matrix.holds_in_place(to, seat) && matrix.is_rooted(seat.spec.id);
+    let goes = |seat: &&Seat| matrix.holds_in_place(to, seat);
     let found: Vec<&Seat> = match gaps {
-        Gaps::Any => seats.values().filter(goes).collect(),
+        Gaps::Any => seats.values().filter(|seat| matrix.is_rooted(seat.spec.id)).filter(goes).collect(),
         Gaps::At(placements) => {
             let nodes = placements.iter().flat_map(Placement::nodes);
             let mut there: Vec<JobId> =
                 nodes.flat_map(|node| matrix.load(from).jobs_on(node)).copied().collect();
+            there.retain(|job| matrix.is_rooted(*job));
             there.sort_unstable();
             there.dedup();
             there.iter().map(|job| &seats[job]).filter(goes).collect()

@@ -117,8 +117,6 @@ pub(crate) struct Slowdown {
 }
 
 impl Slowdown {
-    pub(crate) const NONE: Self = Self { over: 1, under: 1 };
-
     /// The work done in `span`, rounded down.
     pub(crate) fn work_in(self, span: Duration) -> Duration {
         nanos(span.as_nanos() * u128::from(self.under) / u128::from(self.over))
