@@ -36,18 +36,17 @@ const TIMES_THE_PEER: f64 = 100.0;
 /// All of it.
 pub(crate) fn measure(rounds: u32, log: Option<&Path>) -> Result<Vec<Figure>> {
     let (text, name) = text_of(log)?;
-    let mut figures = jobs_a_second(rounds, &text, &name)?;
+    let mut figures = Vec::from(jobs_a_second(rounds, &text, &name)?);
     figures.extend(curve::measure(rounds)?);
-    figures.extend(turns::measure()?);
+    figures.extend(turns::measure(rounds)?);
     figures.push(wait::measure()?);
     Ok(figures)
 }
 
-/// Beside AccaSim, where it can be had: it comes from a registry.
-fn jobs_a_second(rounds: u32, text: &str, name: &str) -> Result<Vec<Figure>> {
-    let peer = peer::Peer::install().inspect_err(|error| eprintln!("no AccaSim to compare with: {error:#}"));
-    let theirs = || peer.as_ref().ok().map(|peer| peer.run(text, NODES)).transpose();
-    let pairs = take_turns(rounds, || ours(text), theirs)?;
+/// Beside AccaSim, which comes from a registry.
+fn jobs_a_second(rounds: u32, text: &str, name: &str) -> Result<[Figure; 2]> {
+    let peer = peer::Peer::install().context("there is no AccaSim to compare with")?;
+    let pairs = take_turns(rounds, || ours(text), || peer.run(text, NODES))?;
     let rate = |(jobs, seconds): (u64, f64)| {
         #[allow(clippy::cast_precision_loss, reason = "numbers of jobs are far below 2^53")]
         {
@@ -56,19 +55,14 @@ fn jobs_a_second(rounds: u32, text: &str, name: &str) -> Result<Vec<Figure>> {
     };
     let ours = median(pairs.iter().map(|(ours, _)| rate(*ours)));
     let conditions = format!("{name}, FCFS and first fit on {NODES} nodes, one core, median of {rounds}");
-    let mut figures = vec![
-        Figure::bounded("jobs simulated in a second", ours, "jobs/s", Bound::AtLeast(JOBS_PER_SECOND))
-            .of(conditions),
-    ];
-    let both: Vec<_> = pairs.into_iter().filter_map(|(ours, theirs)| Some((ours, theirs?))).collect();
-    if let Some(&((jobs, _), (their_jobs, _))) = both.first() {
-        let theirs = median(both.iter().map(|(_, theirs)| rate(*theirs)));
-        let ratio = median(both.iter().map(|(ours, theirs)| rate(*ours) / rate(*theirs)));
-        let told = format!("coswitch {jobs} jobs at {ours:.0}/s, AccaSim {their_jobs} jobs at {theirs:.0}/s");
-        let name = "times as many as AccaSim 1.1.3 does";
-        figures.push(Figure::bounded(name, ratio, "x", Bound::AtLeast(TIMES_THE_PEER)).of(told));
-    }
-    Ok(figures)
+    let theirs = median(pairs.iter().map(|(_, theirs)| rate(*theirs)));
+    let ratio = median(pairs.iter().map(|(ours, theirs)| rate(*ours) / rate(*theirs)));
+    let ((jobs, _), (their_jobs, _)) = pairs[0];
+    let told = format!("coswitch {jobs} jobs at {ours:.0}/s, AccaSim {their_jobs} jobs at {theirs:.0}/s");
+    let rates =
+        Figure::bounded("jobs simulated in a second", ours, "jobs/s", Bound::AtLeast(JOBS_PER_SECOND));
+    let name = "times as many as AccaSim 1.1.3 does";
+    Ok([rates.of(conditions), Figure::bounded(name, ratio, "x", Bound::AtLeast(TIMES_THE_PEER)).of(told)])
 }
 
 fn text_of(log: Option<&Path>) -> Result<(String, String)> {

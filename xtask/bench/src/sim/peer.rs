@@ -11,6 +11,9 @@ use serde::Deserialize;
 
 const PACKAGE: &str = "accasim==1.1.3";
 const PROGRAM: &str = include_str!("peer.py");
+/// Seconds that one step of its installation, and one log, may take. The Paragon's takes it some 14.
+const INSTALL_MAX: u32 = 120;
+const RUN_MAX: u32 = 180;
 
 /// An installed AccaSim.
 pub(super) struct Peer {
@@ -34,10 +37,11 @@ impl Peer {
         };
         if !works(&python) {
             eprintln!("installing {PACKAGE} ...");
-            done(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home).output()?)?;
-            let mut pip = Command::new(&python);
+            let mut venv = bounded(INSTALL_MAX, Path::new("python3"));
+            done(venv.args(["-m", "venv", "--clear"]).arg(&home).output()?, INSTALL_MAX)?;
+            let mut pip = bounded(INSTALL_MAX, &python);
             pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", PACKAGE]);
-            done(pip.output()?)?;
+            done(pip.output()?, INSTALL_MAX)?;
             fs::write(home.join("complete"), PACKAGE)?;
         }
         Ok(Self { python })
@@ -49,14 +53,14 @@ impl Peer {
         let (file, program) = (directory.path().join("log.swf"), directory.path().join("peer.py"));
         fs::write(&file, log)?;
         fs::write(&program, PROGRAM)?;
-        let mut python = Command::new(&self.python);
+        let mut python = bounded(RUN_MAX, &self.python);
         python
             .arg(&program)
             .arg(&file)
             .arg(nodes.to_string())
             .arg(directory.path())
             .current_dir(directory.path());
-        let output = done(python.output()?)?;
+        let output = done(python.output()?, RUN_MAX)?;
         let text = String::from_utf8_lossy(&output.stdout);
         let took: Took = text
             .lines()
@@ -69,7 +73,17 @@ impl Peer {
     }
 }
 
-fn done(output: Output) -> Result<Output> {
+/// The program, ended by `timeout` where it takes longer.
+fn bounded(seconds: u32, program: &Path) -> Command {
+    let mut command = Command::new("timeout");
+    command.arg("--kill-after=5").arg(seconds.to_string()).arg(program);
+    command
+}
+
+fn done(output: Output, seconds: u32) -> Result<Output> {
+    // What `timeout` says of a program that it ended, and where that had to be by force.
+    let late = matches!(output.status.code(), Some(124 | 137));
+    ensure!(!late, "a Python program was not done after {seconds} s");
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.lines().rev().take(3).collect::<Vec<_>>().join(" / ");
     ensure!(output.status.success(), "a Python program ended with {}: {last}", output.status);

@@ -3,12 +3,16 @@
 //! Jobs come in waves, each of which fills so many rows, and the next one when the last is about done: the backlog is the same
 //! whatever the number of jobs and nodes. Sizes (up to 128 nodes) and run times (cut at two hours) are those of the
 //! model of Lublin and Feitelson, memory is log-uniform. An event is a job that arrives, ends, changes its row, enters
-//! memory or leaves it; a switch is as many as it moves. No journal is kept.
+//! memory or leaves it; a switch is as many as it moves. No journal is kept. The sizes of a curve are measured in turns, and the
+//! median of each counts: the first time also finds memory that the machine has not given out yet.
 
 use std::{collections::BTreeSet, fs, time::Duration};
 
 use super::processor_time;
-use crate::figure::{Bound, Figure};
+use crate::{
+    figure::{Bound, Figure},
+    pairs::median,
+};
 use anyhow::{Context, Result};
 use coswitch_policies::{
     Bytes, Cluster, Decision, Event, JobId, JobSpec, Policy, SchedulerConfig, SimTime, SlotId,
@@ -38,6 +42,7 @@ struct Size {
 struct Took {
     seconds: f64,
     events: u64,
+    /// That had turns, in all.
     rows: usize,
 }
 
@@ -51,35 +56,33 @@ impl Took {
 }
 
 /// The large one, and how the cost of an event grows.
-pub(super) fn measure() -> Result<Vec<Figure>> {
+pub(super) fn measure(rounds: u32) -> Result<Vec<Figure>> {
     let size = |jobs, nodes, rows| Size { jobs, nodes, rows };
-    let mut figures = Vec::new();
-    // A wave of 16 rows has six jobs a node, and every size has one wave at least.
-    let sizes = [
-        (1, "one row", [10_000, 40_000, 160_000], [1_000, 10_000, 50_000], 100_000),
-        (16, "16 rows", [10_000, 20_000, 80_000], [500, 2_000, 8_000], 60_000),
+    let by_jobs = |jobs: [u32; 3], nodes, rows| jobs.map(|jobs| (jobs, size(jobs, nodes, rows)));
+    let by_nodes = |jobs, nodes: [u32; 3], rows| nodes.map(|nodes| (nodes, size(jobs, nodes, rows)));
+    let few = [10_000, 40_000, 160_000];
+    let mut figures = vec![
+        growth("one row, with the jobs", by_jobs(few, 1_000, 1), rounds)?,
+        growth("one row, with the nodes", by_nodes(100_000, [1_000, 10_000, 50_000], 1), rounds)?,
+        // A wave of 16 rows has six jobs a node: 5, 20 and 80 waves; then 20, five, and little more than one.
+        growth("16 rows, with the jobs", by_jobs([7_500, 30_000, 120_000], 250, 16), 1)?,
+        growth("16 rows, with the nodes", by_nodes(60_000, [500, 2_000, 8_000], 16), 1)?,
     ];
-    for (rows, told, jobs, nodes, jobs_of_all) in sizes {
-        let by_jobs = jobs.map(|jobs| (jobs, size(jobs, 1_000, rows)));
-        let by_nodes = nodes.map(|nodes| (nodes, size(jobs_of_all, nodes, rows)));
-        for (of, points) in [("jobs", by_jobs), ("nodes", by_nodes)] {
-            let took = points.map(|(n, size)| run(size).map(|took| (n, took)));
-            let took = took.into_iter().collect::<Result<Vec<_>>>()?;
-            figures.push(growth(&format!("hybrid, {told}, with the {of}"), &took));
-        }
-    }
     figures.extend(large(size(1_000_000, 100_000, 4))?);
     Ok(figures)
 }
 
-fn growth(of: &str, points: &[(u32, Took)]) -> Figure {
-    let costs: Vec<(u32, f64)> = points.iter().map(|(n, took)| (*n, took.nanos())).collect();
-    let told = points.iter().map(|(n, took)| {
-        format!("{n}: {:.0} ns, {} events, up to {} rows", took.nanos(), took.events, took.rows)
+fn growth(of: &str, points: [(u32, Size); 3], rounds: u32) -> Result<Figure> {
+    let once = || points.iter().map(|(_, size)| run(*size)).collect::<Result<Vec<_>>>();
+    let rounds = (0..rounds).map(|_| once()).collect::<Result<Vec<_>>>()?;
+    let cost = |at: usize| median(rounds.iter().map(|round| round[at].nanos()));
+    let costs: Vec<(u32, f64)> = points.iter().enumerate().map(|(at, (n, _))| (*n, cost(at))).collect();
+    let told = costs.iter().zip(&rounds[0]).map(|((n, cost), took)| {
+        format!("{n}: {cost:.0} ns, {} events, {} rows one after the other", took.events, took.rows)
     });
-    let name = format!("growth of the cost of an event, {of}, by that of the logarithm");
-    Figure::bounded(name, super::curve::growth(&costs), "x", Bound::AtMost(1.0))
-        .of(told.collect::<Vec<_>>().join("; "))
+    let name = format!("growth of the cost of an event, hybrid, {of}, by that of the logarithm");
+    let figure = Figure::bounded(name, super::curve::growth(&costs), "x", Bound::AtMost(1.0));
+    Ok(figure.of(format!("{}; median of {}", told.collect::<Vec<_>>().join("; "), rounds.len())))
 }
 
 fn large(size: Size) -> Result<[Figure; 2]> {
@@ -90,8 +93,12 @@ fn large(size: Size) -> Result<[Figure; 2]> {
     let peak = crate::memory::kibibytes(&status, "VmHWM:")? * 1024.0 / GIB;
     let Size { jobs, nodes, rows } = size;
     let name = format!("hybrid, {jobs} jobs on {nodes} nodes in waves of {rows} rows");
-    let detail =
-        format!("{} events, {:.0} ns each, up to {} rows, one core", took.events, took.nanos(), took.rows);
+    let detail = format!(
+        "{} events, {:.0} ns each, {} rows one after the other, one core",
+        took.events,
+        took.nanos(),
+        took.rows
+    );
     Ok([
         Figure::bounded(format!("{name}: peak memory"), peak, "GiB", Bound::AtMost(8.0)),
         Figure::plain(format!("{name}: time"), took.seconds, "s").of(detail),
