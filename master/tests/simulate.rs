@@ -130,13 +130,22 @@ fn what_is_wrong_with_a_workload_is_said_and_ends_with_code_2() {
     write("nodes.swf", LOG.trim_start_matches("; MaxNodes: 8\n"));
     write("good.swf", LOG);
     write("costs.yaml", "dump: {fixed_s: 0.1, bytes_per_s: 0}\n");
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["bad.swf"], "line 3: field 4 (run time) is `fifty`"),
         (&["nodes.swf"], "give --nodes"),
         (&["none.swf"], "failed to read none.swf"),
         (&["good.swf", "--seeds", "3"], "every seed of this simulation is the same"),
         (&["good.swf", "--policy", "gang", "--costs", "costs.yaml"], "is not a rate above zero"),
         (&["good.swf", "--allocator", "tetris"], "there are first-fit, contiguous"),
+        (
+            &["good.swf", "--policy", "gang", "--queue", "fcfs"],
+            "--queue is about jobs that have their nodes to",
+        ),
+        (
+            &["good.swf", "--switching", "prefetch"],
+            "--switching is about jobs that share time: give --policy",
+        ),
+        (&["good.swf", "--policy", "gang", "--quantum", "0s"], "the quantum is zero"),
     ];
     for (arguments, said) in cases {
         let output = coswitch(directory.path(), arguments);

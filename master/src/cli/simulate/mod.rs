@@ -19,7 +19,7 @@ use std::{
     str::FromStr,
 };
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use coswitch_policies::{
     Bytes, Policy, Residency, SchedulerConfig, SwitchOrder, allocate::Mesh, parse_duration,
 };
@@ -72,12 +72,13 @@ pub(crate) struct Simulate {
     /// Where the log does not say it, draw the memory of a job on a node: `64MiB`, `uniform:LOW..HIGH`, `log-uniform:LOW..HIGH`.
     #[arg(long, value_name = "DISTRIBUTION", default_value = "64MiB")]
     memory: MemoryModel,
-    /// Who chooses nodes for jobs that have them to themselves.
-    #[arg(long, default_value = "first-fit")]
-    allocator: AllocatorName,
-    /// Which of the waiting jobs starts: fcfs, easy, conservative or aging; or `rms`, which suspends jobs as well, in slices of `--quantum`.
-    #[arg(long, default_value = "fcfs")]
-    queue: Queue,
+    /// Who chooses nodes for jobs that have them to themselves [default: first-fit].
+    #[arg(long)]
+    allocator: Option<AllocatorName>,
+    /// Which of the waiting jobs starts: fcfs, easy, conservative or aging; or `rms`, which suspends jobs as well, in slices of
+    /// `--quantum` [default: fcfs].
+    #[arg(long)]
+    queue: Option<Queue>,
     /// A machine of several node sets: a file with its sets, groups and queues.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "mesh", "cpus"])]
     machine: Option<PathBuf>,
@@ -181,7 +182,11 @@ impl Simulate {
             return Ok(Exit::Done);
         }
         let is_run_file = self.file.as_ref().is_some_and(|file| workload::is_run_file(file));
-        if is_run_file || self.policy.is_some() {
+        let shares_time = is_run_file || self.policy.is_some();
+        if let Some(wrong) = self.misplaced(shares_time) {
+            return Err(Failure::Workload(anyhow!(wrong)));
+        }
+        if shares_time {
             output.print(&turns::simulate(&self, is_run_file)?).context("failed to print")?;
         } else {
             output.print(&space::simulate(&self)?).context("failed to print")?;
@@ -189,9 +194,42 @@ impl Simulate {
         Ok(Exit::Done)
     }
 
+    /// What is said about the other way of sharing the machine, and would not be heeded.
+    fn misplaced(&self, shares_time: bool) -> Option<String> {
+        let is_rms = self.queue == Some(Queue::Rms);
+        let of_space = [
+            ("--allocator", self.allocator.is_some()),
+            ("--queue", self.queue.is_some()),
+            ("--machine", self.machine.is_some()),
+            ("--cpus", self.cpus.is_some()),
+            ("--usage-limit", self.usage_limit.is_some()),
+        ];
+        let of_time = [
+            ("--quantum", self.quantum.is_some() && !is_rms),
+            ("--node-memory", self.node_memory.is_some()),
+            ("--costs", self.costs.is_some()),
+            ("--switching", self.switching.is_some()),
+            ("--residency", self.residency),
+        ];
+        let (others, why) = match shares_time {
+            true => (of_space, "is about jobs that have their nodes to themselves, and these share time"),
+            false => (of_time, "is about jobs that share time: give --policy or a run file as well"),
+        };
+        let (option, _) = others.into_iter().find(|(_, is_given)| *is_given)?;
+        Some(format!("{option} {why}"))
+    }
+
+    fn allocator(&self) -> AllocatorName {
+        self.allocator.unwrap_or_default()
+    }
+
+    fn queue(&self) -> Queue {
+        self.queue.unwrap_or(Queue::Order(QueueName::default()))
+    }
+
     /// The mesh of so many nodes: nodes × CPUs, where nodes are divided.
     fn mesh_of(&self, nodes: u32) -> Mesh {
-        match (self.mesh, self.allocator) {
+        match (self.mesh, self.allocator()) {
             (Some(mesh), _) => mesh,
             (None, AllocatorName::Boxes) => Mesh { width: nodes, height: self.cpus() },
             (None, _) => mesh_of(nodes),

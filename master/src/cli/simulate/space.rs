@@ -67,9 +67,9 @@ pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
     let months = LogStart::of(&log)
         .map(|start| space::by_month(start, &first.jobs.jobs, &first.lived, units))
         .unwrap_or_default();
-    let policy = match arguments.queue {
+    let policy = match arguments.queue() {
         Queue::Order(queue) => {
-            format!("queue {}, allocator {}", word(&queue), word(&arguments.allocator))
+            format!("queue {}, allocator {}", word(&queue), word(&arguments.allocator()))
         }
         Queue::Rms => format!("rms, timeslices of {:?}", arguments.quantum.unwrap_or(TIMESLICE)),
     };
@@ -92,8 +92,8 @@ pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
 }
 
 fn check(arguments: &Simulate) -> Result<(), Failure> {
-    let rms = arguments.queue == Queue::Rms;
-    let boxes = arguments.allocator == AllocatorName::Boxes;
+    let rms = arguments.queue() == Queue::Rms;
+    let boxes = arguments.allocator() == AllocatorName::Boxes;
     let wrong = match () {
         () if arguments.cpus.is_some() && !rms && !boxes => {
             "only the allocator `boxes` and the queue `rms` divide nodes: leave --cpus out"
@@ -126,7 +126,7 @@ fn run(
     let cpus = arguments.cpus();
     // One queue: those of the log had priorities that it does not tell.
     let home = |_: &Record| (QueueId(0), GroupId(0));
-    let (jobs, lived, watched) = match (arguments.queue, layout) {
+    let (jobs, lived, watched) = match (arguments.queue(), layout) {
         (Queue::Rms, _) => {
             let holds = |_, request: Request| request.nodes <= nodes && request.cpus <= cpus;
             let jobs = Jobs::in_boxes(log, cpus, holds, home);
@@ -136,14 +136,14 @@ fn run(
             (jobs, lived, None)
         }
         (Queue::Order(queue), None) => {
-            let mut machine = space::machine(arguments.mesh_of(nodes), arguments.allocator);
+            let mut machine = space::machine(arguments.mesh_of(nodes), arguments.allocator());
             let holds = |group, request| machine.can_ever_hold(group, request);
             let jobs = Jobs::in_boxes(log, cpus, holds, home);
             let mut watch = (Cut::default(), Blocks::default());
             let lived = space::run(&jobs.jobs, &mut machine, &mut *queue.order(), &mut watch);
             (jobs, lived.map_err(internal)?, Some(watch))
         }
-        (Queue::Order(queue), Some(layout)) => in_sets(arguments.allocator, queue, layout, log)?,
+        (Queue::Order(queue), Some(layout)) => in_sets(arguments.allocator(), queue, layout, log)?,
     };
     let summary = space::summarise(&jobs.jobs, &lived, units);
     Ok(Run { summary, jobs, lived, watched })

@@ -2,7 +2,7 @@
 
 use coswitch_policies::{Bytes, Cluster, JobId, JobSpec, Policy, Residency, SchedulerConfig, SimTime};
 use coswitch_sim::{
-    CostModel, Faults, SimJob, SimReport, picture,
+    CostModel, Faults, SimError, SimJob, SimReport, picture,
     space::Skipped,
     study::each_seed,
     table,
@@ -64,8 +64,10 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
         report.map(|report| (jobs, skipped, report))
     });
     let runs = runs.into_iter().collect::<Result<Vec<_>, _>>();
-    let runs =
-        runs.map_err(|error| Failure::Internal(anyhow::Error::new(error).context("failed to simulate")))?;
+    let runs = runs.map_err(|error| match error {
+        SimError::Config(error) => Failure::Workload(error.into()),
+        error => Failure::Internal(anyhow::Error::new(error).context("failed to simulate")),
+    })?;
     let all: Vec<_> = runs.iter().map(|(_, _, report)| report.figures()).collect();
     let (jobs, skipped, report) = &runs[0];
     let answer = Simulated {
