@@ -84,7 +84,7 @@ pub fn sort_for_packing(policy: Policy, matrix: &Matrix, jobs: &mut [JobSpec]) {
     match policy {
         Policy::Batch | Policy::Cosched => jobs.sort_by_key(|job| (job.arrival, job.id)),
         Policy::Gang | Policy::Hybrid | Policy::Paired => {
-            jobs.sort_by_key(|job| (Reverse(matrix.size_of(job)), job.id))
+            jobs.sort_by_cached_key(|job| (Reverse(matrix.size_of(job)), job.id))
         }
     }
 }
