@@ -29,8 +29,8 @@ pub(super) fn of(part: Part, measured: &Measured) -> Vec<(&'static str, String)>
         Part::Fig11 => vec![(
             "fig11.svg",
             makespans(part, measured, |arm| match arm.policy.as_str() {
-                "paired" => "paired".into(),
-                _ => "homogeneous (hybrid)".into(),
+                "hybrid" => "homogeneous (hybrid)".into(),
+                policy => policy.into(),
             }),
         )],
         Part::Waiting => vec![("waiting.svg", waiting(measured))],

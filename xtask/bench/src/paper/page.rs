@@ -43,7 +43,7 @@ fn about(part: Part) -> &'static str {
         Part::Fig11 => {
             "Two jobs run at a time on links of 100 Mbit/s: hybrid takes two alike, paired one that computes (EP) and one \
              that communicates (CG), as measured while they run; until all have been measured, in its first turns, it \
-             takes them as they come."
+             takes them as they come. Memory as declared holds four of the eight."
         }
         Part::Waiting => {
             "Three co-scheduled jobs that compute and communicate on the same cores, by how their ranks wait. Stock MPICH \

@@ -107,7 +107,7 @@ impl Part {
                 let longer = |call: Call| call.with("\"260\"", "\"520\"").with("quantum: 4s", "quantum: 8s");
                 table_2("compute.yaml", 70, 180).into_iter().map(longer).collect()
             }
-            Part::Fig11 => vec![call(MIXED, "pairs.yaml", "hybrid,paired", 75)],
+            Part::Fig11 => vec![call(MIXED, "pairs.yaml", "batch,gang,hybrid,paired", 135)],
         }
     }
 
