@@ -19,6 +19,8 @@ use nix::sched::{CloneFlags, unshare};
 use thiserror::Error;
 
 const HEAD: Ipv4Addr = Ipv4Addr::new(10, 83, 255, 254);
+/// Bytes that pass at once on a slow link.
+const SMALL_BURST: u64 = 20 << 10;
 
 /// Why the virtual network could not be built.
 #[derive(Debug, Error)]
@@ -104,8 +106,11 @@ fn mtu(rate: Option<Rate>) -> u32 {
 
 fn shape(device: &str, rate: Option<Rate>) -> Result<(), FabricError> {
     let Some(rate) = rate else { return Ok(()) };
-    // The bucket holds 4 ms at the rate (tbf needs a tick's worth), and never less than one offloaded packet.
-    let burst = (rate.0 / 8 / 250).max(70_000);
+    // What the bucket saves up while nobody sends passes at once afterwards, as on no real link. So it holds a
+    // millisecond, or where that is less, little more than one packet; and packets are small there.
+    let burst = (rate.0 / 8 / 1000).max(SMALL_BURST);
+    let packet = (burst / 5 * 4).min(1 << 16);
+    run("ip", &format!("link set {device} gso_max_size {packet}\n"))?;
     run("tc", &format!("qdisc add dev {device} root tbf rate {}bit burst {burst}b latency 50ms\n", rate.0))
 }
 

@@ -141,7 +141,8 @@ fn is_tmpfs(mounts: &str, place: &str) -> bool {
 /// A namespace dies with the only process in it, and all its links with it.
 fn network() -> Result<(), String> {
     let script = "ip link add name cs0 type veth peer name cs1 && ip link add name br0 type bridge \
-                  && ip link set cs0 master br0 && tc qdisc add dev cs1 root tbf rate 100mbit burst 70000b latency 50ms";
+                  && ip link set cs0 master br0 && ip link set cs1 gso_max_size 16384 \
+                  && tc qdisc add dev cs1 root tbf rate 100mbit burst 20480b latency 50ms";
     command::text(Command::new("unshare").args(["--net", "sh", "-c", script])).map(|_| ())
 }
 

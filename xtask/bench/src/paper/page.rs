@@ -30,15 +30,15 @@ fn about(part: Part) -> &'static str {
              are, so that one job already waits for the network most of its time."
         }
         Part::Fig10b => {
-            "`heat`, which exchanges large messages after each sweep over its memory, on links of 200 Mbit/s: at the \
-             paper's 100 it would, on our processors, communicate half of its time, which BT did not. Jobs and slots are \
-             twice as long as in Fig. 9: with those of seconds, switches exposed an eighth of the makespan, of the paper's a \
-             few hundredths. A job alone is done within a slot, so that gang out of core pays for no switch, where the \
-             paper's paid 7 %: hybrid is compared with the better gang. How much better it is depends on how fast the \
-             processors are: three at once fill the link, and take the same time on fast ones, but a job alone does not: of each \
-             message 4 ms pass at once, which the token bucket of the link has saved while the job computed. In November \
-             2026 hybrid was 0.82 of gang on a day when three jobs one after the other took 16.8 s, and 0.88 when they took \
-             14.9 s."
+            "`heat`, which exchanges large messages after each sweep over its memory, on links of 250 Mbit/s, where a job \
+             alone computes half of its time and a little more: at the paper's 100 it would, on our processors, mostly \
+             communicate, which BT did not. Jobs and slots are twice as long as in Fig. 9: with those of seconds, switches \
+             exposed an eighth of the makespan, of the paper's a few hundredths. A job alone is done within a slot, so that \
+             gang out of core pays for no switch, where the paper's paid 7 %: hybrid is compared with the better gang. How \
+             much better it is depends on how much a job waits: once each, in core, hybrid was 0.76 of batch here, 0.83 at \
+             300 Mbit/s (43 % waiting) and 0.86 at 400 (33 %). Until November 2026 the link let 4 ms of each message \
+             pass at once, which its token bucket had saved while the job computed, as no real link does: a job alone was \
+             too fast, and hybrid 0.82 to 0.88 of gang."
         }
         Part::Fig11 => {
             "Two jobs run at a time on links of 100 Mbit/s: hybrid takes two alike, paired one that computes (EP) and one \
