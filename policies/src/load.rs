@@ -20,11 +20,20 @@ use crate::{
 /// A job among those of its shape: the memory of a rank, its ranks, its number.
 type Alike = (Reverse<Bytes>, Reverse<u32>, JobId);
 
+/// A job on a node, and how many whole KiB it takes there: most that cannot go elsewhere are known by that alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tenant {
+    job: JobId,
+    kib: u32,
+}
+
+type Tenants = SmallVec<[Tenant; 4]>;
+
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     /// By node.
-    on_node: Vec<SmallVec<[JobId; 4]>>,
+    on_node: Vec<Tenants>,
     /// The same of the memory left. A table of its own: whether a job fits where it is asks for nothing else, and most often.
     /// Below zero where declared memory is not looked at; it wraps, so that what was taken can be given back.
     left: Vec<i64>,
@@ -33,6 +42,8 @@ pub(crate) struct Load {
     by_size: BTreeSet<(Reverse<Size>, JobId)>,
     /// Those that never ran and may be placed anew, by their shape, the largest first.
     fresh: BTreeMap<Shape, BTreeSet<Alike>>,
+    /// The width of the widest of these, and the least memory that a rank of theirs takes.
+    fresh_bounds: Option<(usize, Bytes)>,
     /// Memory and cells that the jobs take in all.
     taken: (u128, u64),
 }
@@ -56,6 +67,7 @@ impl Load {
             emptiest,
             by_size: BTreeSet::new(),
             fresh: BTreeMap::new(),
+            fresh_bounds: None,
             taken: (0, 0),
         }
     }
@@ -66,7 +78,7 @@ impl Load {
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 + memory, self.taken.1 + cells);
         self.change(seat, |jobs, left, memory| {
-            jobs.push(seat.spec.id);
+            jobs.push(Tenant { job: seat.spec.id, kib: kib(Bytes(memory.cast_unsigned())) });
             *left = left.wrapping_sub(memory);
         });
     }
@@ -78,7 +90,7 @@ impl Load {
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 - memory, self.taken.1 - cells);
         self.change(seat, |jobs, left, memory| {
-            jobs.retain(|job| *job != seat.spec.id);
+            jobs.retain(|tenant| tenant.job != seat.spec.id);
             *left = left.wrapping_add(memory);
         });
     }
@@ -94,12 +106,22 @@ impl Load {
         let key = (Reverse(memory_per_rank), Reverse(ranks), id);
         if fresh {
             self.fresh.entry(shape).or_default().insert(key);
+            let more = (shape.width as usize, memory_per_rank);
+            self.fresh_bounds = Some(
+                self.fresh_bounds.map_or(more, |(widest, least)| (widest.max(more.0), least.min(more.1))),
+            );
         } else if let Some(alike) = self.fresh.get_mut(&shape)
             && alike.remove(&key)
-            && alike.is_empty()
         {
-            self.fresh.remove(&shape);
+            if alike.is_empty() {
+                self.fresh.remove(&shape);
+            }
+            let sets_bounds = |(widest, least)| widest == shape.width as usize || least == memory_per_rank;
+            if self.fresh_bounds.is_some_and(sets_bounds) {
+                self.fresh_bounds = self.find_fresh_bounds();
+            }
         }
+        debug_assert_eq!(self.fresh_bounds, self.find_fresh_bounds(), "kept as jobs come and go");
     }
 
     /// Of the jobs that never ran and whose ranks fit where so much is free (the most first), the largest of those behind `last`.
@@ -120,7 +142,11 @@ impl Load {
     }
 
     /// The width of the widest of the jobs that never ran, and the least memory that a rank of theirs takes.
-    pub(crate) fn fresh_bounds(&self) -> Option<(usize, Bytes)> {
+    pub(crate) const fn fresh_bounds(&self) -> Option<(usize, Bytes)> {
+        self.fresh_bounds
+    }
+
+    fn find_fresh_bounds(&self) -> Option<(usize, Bytes)> {
         let (widest, _) = self.fresh.last_key_value()?;
         let least =
             self.fresh.values().filter_map(BTreeSet::last).map(|(Reverse(memory), ..)| *memory).min()?;
@@ -138,9 +164,20 @@ impl Load {
         all
     }
 
-    /// The jobs on a node.
-    pub(crate) fn jobs_on(&self, node: NodeId) -> &[JobId] {
-        &self.on_node[node.0 as usize]
+    /// The jobs on these nodes that `to` may have the memory for, as far as the whole KiB of a node tell; each once.
+    pub(crate) fn might_go(&self, nodes: &[NodeId], to: &Self, limits: Limits) -> Vec<JobId> {
+        let (mut found, mut before): (Vec<JobId>, &[Tenant]) = (Vec::new(), &[]);
+        for node in nodes {
+            let there: &[Tenant] = &self.on_node[node.0 as usize];
+            let free = if limits.memory == MemoryRule::Ignored { u32::MAX } else { kib(to.free(*node)) };
+            // A job lies on neighbours most often, and was looked at on the first of them.
+            let new = there.iter().filter(|tenant| tenant.kib <= free && !before.contains(tenant));
+            found.extend(new.map(|tenant| tenant.job));
+            before = there;
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
     }
 
     /// The jobs, the largest first, of equals the lowest number.
@@ -153,7 +190,7 @@ impl Load {
         self.taken
     }
 
-    fn change(&mut self, seat: &Seat, change: impl Fn(&mut SmallVec<[JobId; 4]>, &mut i64, i64)) {
+    fn change(&mut self, seat: &Seat, change: impl Fn(&mut Tenants, &mut i64, i64)) {
         let mut alike: Option<(Place, Place, u64)> = None;
         for block in seat.placement.blocks() {
             let node = block.node;
@@ -238,6 +275,10 @@ impl Load {
 fn wants(seat: &Seat) -> (u128, u64) {
     let memory = seat.placement.blocks().iter().map(|block| u128::from(seat.spec.memory_of(block.ranks).0));
     (memory.sum(), seat.placement.blocks().len() as u64)
+}
+
+fn kib(memory: Bytes) -> u32 {
+    u32::try_from(memory.0 >> 10).unwrap_or(u32::MAX)
 }
 
 fn signed(memory: Bytes) -> i64 {

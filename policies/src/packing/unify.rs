@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::Move;
-use crate::{Bytes, JobId, Matrix, Placement, SlotId, load::Rank, matrix::Seat};
+use crate::{Bytes, JobId, Matrix, NodeId, Placement, SlotId, load::Rank, matrix::Seat};
 
 /// Where room appeared in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,11 +106,20 @@ impl Unsettled {
 pub(crate) fn unify(matrix: &mut Matrix, first: usize, unsettled: &mut Unsettled) -> Vec<Move> {
     let mut moves = Vec::new();
     for to in first..matrix.rows().len() {
-        let mut free = None;
+        let (mut free, mut gap_nodes) = (None, None);
         for from in to + 1..matrix.rows().len() {
             let (slot, source) = (matrix.rows()[to].slot, matrix.rows()[from].slot);
             let Some(gaps) = unsettled.between(source, slot) else { continue };
-            let mut rooted = rooted_candidates(matrix, from, to, gaps).into_iter().peekable();
+            let found = match gaps {
+                Gaps::Any => rooted(matrix, from),
+                Gaps::At(placements) => {
+                    let nodes = gap_nodes.get_or_insert_with(|| nodes_of(placements));
+                    let mut jobs = matrix.load(from).might_go(nodes, matrix.load(to), matrix.limits());
+                    jobs.retain(|job| matrix.is_rooted(*job));
+                    jobs
+                }
+            };
+            let mut rooted = fitting(matrix, from, to, found).into_iter().peekable();
             let mut last = None;
             loop {
                 let free_now = free.get_or_insert_with(|| free_for_fresh(matrix, to));
@@ -169,24 +178,25 @@ fn free_for_fresh(matrix: &Matrix, to: usize) -> Vec<Bytes> {
         .unwrap_or_default()
 }
 
-/// The jobs of the row `from` that ran and that the row `to` would take by its `gaps`, each by itself, the largest first.
-fn rooted_candidates(matrix: &Matrix, from: usize, to: usize, gaps: &Gaps) -> Vec<Rank> {
+/// The nodes of these, each once.
+fn nodes_of(placements: &[Placement]) -> Vec<NodeId> {
+    let mut nodes: Vec<NodeId> = placements.iter().flat_map(Placement::nodes).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
+}
+
+/// The jobs of the row that ran.
+fn rooted(matrix: &Matrix, row: usize) -> Vec<JobId> {
+    matrix.rows()[row].jobs().filter(|job| matrix.is_rooted(*job)).collect()
+}
+
+/// Those of the row `from` that the row `to` would take where they are, each by itself, the largest first.
+fn fitting(matrix: &Matrix, from: usize, to: usize, jobs: Vec<JobId>) -> Vec<Rank> {
     let seats = &matrix.rows()[from].seats;
-    let goes = |seat: &&Seat| matrix.holds_in_place(to, seat);
-    let found: Vec<&Seat> = match gaps {
-        Gaps::Any => seats.values().filter(|seat| matrix.is_rooted(seat.spec.id)).filter(goes).collect(),
-        Gaps::At(placements) => {
-            let nodes = placements.iter().flat_map(Placement::nodes);
-            let mut there: Vec<JobId> =
-                nodes.flat_map(|node| matrix.load(from).jobs_on(node)).copied().collect();
-            there.retain(|job| matrix.is_rooted(*job));
-            there.sort_unstable();
-            there.dedup();
-            there.iter().map(|job| &seats[job]).filter(goes).collect()
-        }
-    };
-    let rank = |seat: &Seat| (Reverse(matrix.size_of(&seat.spec)), seat.spec.id);
-    let mut ranks: Vec<Rank> = found.into_iter().map(rank).collect();
+    let found = jobs.into_iter().map(|job| &seats[&job]).filter(|seat| matrix.holds_in_place(to, seat));
+    let mut ranks: Vec<Rank> =
+        found.map(|seat| (Reverse(matrix.size_of(&seat.spec)), seat.spec.id)).collect();
     ranks.sort_unstable();
     ranks
 }
