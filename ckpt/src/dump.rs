@@ -225,7 +225,7 @@ impl Criu {
         let receiver = Receiver::new(arena, &request.images_dir, request.timeout + GRACE);
         let (receiver, theirs) = receiver.map_err(at(&request.images_dir))?;
         let (asked, received) = std::thread::scope(|scope| {
-            let pages = scope.spawn(|| receiver.receive(&borrowed));
+            let pages = scope.spawn(|| receiver.receive(pids, &borrowed));
             let asked = self.ask_for_images(request, deadline, Some(theirs), || receiver.hang_up());
             // A worker that has ended says no more; nor does one that was never started.
             receiver.hang_up();

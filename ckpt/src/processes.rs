@@ -5,6 +5,7 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -70,6 +71,12 @@ pub fn ids_in_namespaces(pid: Pid) -> Vec<i32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
     line.split_whitespace().filter_map(|id| id.parse().ok()).collect()
+}
+
+/// These processes by the id that each has in its own PID namespace.
+pub(crate) fn by_own_id(pids: &[Pid]) -> BTreeMap<u32, Pid> {
+    let own = |pid: &Pid| Some((u32::try_from(*ids_in_namespaces(*pid).last()?).ok()?, *pid));
+    pids.iter().filter_map(own).collect()
 }
 
 /// Lets stopped processes go on, those below before the root that watches them.

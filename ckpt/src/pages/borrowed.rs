@@ -67,7 +67,7 @@ fn executable(line: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::super::arena::Arena;
-    use super::super::raw::Raw;
+    use super::super::intake;
     use super::super::wire::Run;
     use super::*;
 
@@ -78,8 +78,7 @@ mod tests {
             let run =
                 |process, address| Run { image: Image::Process(process), address, pages: 3, lazy: false };
             let runs = vec![run(7, 0x1000), run(7, 0x8000), run(8, 0x8000)];
-            let mut raw = Raw::default();
-            raw.append(&mut &vec![1; 9 * PAGE][..], 9 * PAGE as u64, &arena, dir.path()).unwrap();
+            let raw = intake::tests::raw(&[1; 9 * PAGE], &arena, dir.path());
             let mut received = Received { images: Vec::new(), runs, raw };
             let page = |process, address, byte| Page { process, address, bytes: [byte; PAGE] };
             let borrowed = Borrowed(vec![page(7, 0x9000, 2), page(8, 0x5000, 3), page(9, 0x1000, 4)]);

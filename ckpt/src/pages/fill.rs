@@ -120,8 +120,7 @@ impl Source<'_> {
 
     /// Gives all pages to the processes of a restored tree, which must be stopped.
     pub(crate) fn fill(&self, pids: &[Pid], deadline: Instant) -> Result<(), FillError> {
-        let inside = |pid: Pid| Some((*processes::ids_in_namespaces(pid).last()? as u32, pid));
-        let to: BTreeMap<u32, Pid> = pids.iter().filter_map(|pid| inside(*pid)).collect();
+        let to = processes::by_own_id(pids);
         let huge = Huge::of(self.pages(0..self.chunks()).into_iter());
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         let group = self.chunks().div_ceil(threads as u64).clamp(1, GROUP);

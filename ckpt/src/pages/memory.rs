@@ -58,10 +58,10 @@ impl Memory {
     /// What is deferred in these chunks, zero or not: process, address, how many pages.
     pub(super) fn pages(&self, chunks: Range<u64>) -> Vec<(u32, u64, u64)> {
         let (begin, end) = (chunks.start * CHUNK as u64, chunks.end * CHUNK as u64);
-        let first = self.deferred.partition_point(|stretch| end_of(stretch) <= begin);
+        let first = self.deferred.partition_point(|stretch| stretch.end() <= begin);
         let inside = self.deferred[first..].iter().take_while(|stretch| stretch.offset < end);
         let part = |stretch: &Stretch| {
-            let (from, to) = (stretch.offset.max(begin), end_of(stretch).min(end));
+            let (from, to) = (stretch.offset.max(begin), stretch.end().min(end));
             (stretch.process, stretch.address + (from - stretch.offset), (to - from) / PAGE as u64)
         };
         inside.map(part).collect()
@@ -78,10 +78,10 @@ impl Memory {
         let bytes = self.raw.get(begin, (end - begin) as usize, scratch)?;
         let is_zero = |page: u64| bytes[page as usize * PAGE..][..PAGE] == ZEROS;
         let mut pieces: Vec<Piece> = Vec::new();
-        let first = self.deferred.partition_point(|stretch| end_of(stretch) <= begin);
+        let first = self.deferred.partition_point(|stretch| stretch.end() <= begin);
         for stretch in self.deferred[first..].iter().take_while(|stretch| stretch.offset < end) {
             let from = stretch.offset.max(begin);
-            let pages = (from - begin) / PAGE as u64..(end_of(stretch).min(end) - begin) / PAGE as u64;
+            let pages = (from - begin) / PAGE as u64..(stretch.end().min(end) - begin) / PAGE as u64;
             for page in pages.filter(|page| !is_zero(*page)) {
                 let at = page as usize * PAGE;
                 let address = stretch.address + (begin + at as u64 - stretch.offset);
@@ -102,10 +102,6 @@ impl Memory {
     }
 }
 
-fn end_of(stretch: &Stretch) -> u64 {
-    stretch.offset + stretch.pages * PAGE as u64
-}
-
 impl std::fmt::Debug for Memory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Memory({} bytes)", self.bytes())
@@ -114,16 +110,16 @@ impl std::fmt::Debug for Memory {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Arena;
+    use super::super::{Arena, intake};
     use super::*;
 
     #[test]
     fn pieces_are_what_is_deferred_and_not_zero_and_chunks_know_no_gaps() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut raw, arena) = (Raw::default(), Arena::new(0).unwrap());
+        let arena = Arena::new(0).unwrap();
         let mut bytes = vec![1; CHUNK + 4 * PAGE];
         bytes[2 * PAGE..3 * PAGE].fill(0);
-        raw.append(&mut bytes.as_slice(), bytes.len() as u64, &arena, dir.path()).unwrap();
+        let raw = intake::tests::raw(&bytes, &arena, dir.path());
         let stretch = |process, address, pages, at| Stretch { process, address, pages, offset: at * 4096 };
         let memory =
             Memory::new(raw, vec![stretch(1, 0x10000, 4, 1), stretch(2, 0x50000, 3, CHUNK_PAGES - 1)]);

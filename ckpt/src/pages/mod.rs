@@ -1,19 +1,21 @@
 //! The pages of a tree: from CRIU into memory, from memory to a file, and from either back into the tree.
 //!
 //! ```text
-//!          ┌── receive ──▶ raw (arena, else a file) ── split ──▶ images: the few that CRIU needs
-//! CRIU ────┘                                             └─────▶ Memory: all others
+//! CRIU ──▶ receive ──▶ raw (arena, else a file) ── split ──▶ images: the few that CRIU needs
+//! tree ──▶ copy ────────┘                             └─────▶ Memory: all others
 //! Memory ── seal ──▶ pages.cws, pages.idx                      tree is gone; done in the background
 //! CRIU restores, the tree is stopped ── fill, from Memory or pages.cws ──▶ whole
 //! ```
 //! CRIU writes pages into fresh memory of a file system and reads them from there, and what that costs is the fresh
-//! memory. It can also send them away ([`wire`]), which costs one copy into memory that is there already.
+//! memory. It can also send them away ([`wire`]), and then one copy into memory that is there already is enough.
 
 mod arena;
 mod borrowed;
+mod copy;
 mod fill;
 mod huge;
 mod index;
+mod intake;
 mod memory;
 mod raw;
 mod receive;
@@ -32,6 +34,8 @@ pub(crate) use fill::Source;
 pub(crate) use index::PAGES;
 
 use crate::images::ImagesError;
+use crate::processes;
+use nix::unistd::Pid;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
@@ -68,14 +72,16 @@ impl<'a> Receiver<'a> {
         Ok((Receiver { socket, arena, images_dir }, theirs.into()))
     }
 
-    /// Until CRIU has sent all; the room for it on the disk is taken then. `borrowed` was read before CRIU began.
-    pub(crate) fn receive(&self, borrowed: &Borrowed) -> io::Result<Pending> {
+    /// Until CRIU has sent all of these processes; the room for it on the disk is taken then. `borrowed` was read
+    /// before CRIU began.
+    pub(crate) fn receive(&self, pids: &[Pid], borrowed: &Borrowed) -> io::Result<Pending> {
         let complete = |received: &mut receive::Received| {
             borrowed.put_back(received)?;
             let (lazy, others) = received.bytes();
             seal::reserve(self.images_dir, lazy, others + IMAGES_BYTES)
         };
-        receive::receive(&self.socket, self.arena, self.images_dir, complete).map(Pending)
+        let tree = processes::by_own_id(pids);
+        receive::receive(&self.socket, &tree, self.arena, self.images_dir, complete).map(Pending)
     }
 
     /// Has CRIU, and ourselves, give up.

@@ -1,12 +1,16 @@
 //! The other end of CRIU's page transfer, during a dump.
 //!
 //! CRIU ends with a handshake, and until it is answered the tree can still go on. So what could fail later is tried
-//! before: the disk's room for what has come is taken. Where anything fails the socket is shut, CRIU notices, and
-//! rolls back.
+//! before: pages are copied, and the disk's room for what has come is taken. Where anything fails the socket is shut,
+//! CRIU notices, and rolls back.
 
 use super::arena::Arena;
+use super::copy::Drain;
+use super::intake::{self, Intake};
 use super::raw::Raw;
-use super::wire::{self, Command, HEADER, Image, Run};
+use super::wire::{self, Command, HEADER, Image, PAGE, Run};
+use nix::unistd::Pid;
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -22,47 +26,56 @@ pub(super) struct Received {
 impl Received {
     /// How many bytes are lazy, and how many are not.
     pub(super) fn bytes(&self) -> (u64, u64) {
-        let lazy = self.runs.iter().filter(|run| run.lazy).map(|run| run.pages * wire::PAGE as u64).sum();
+        let lazy = self.runs.iter().filter(|run| run.lazy).map(|run| run.pages * PAGE as u64).sum();
         (lazy, self.raw.length() - lazy)
     }
 }
 
-/// Serves one dump until CRIU closes; `complete` may mend what has come, or refuse it.
+/// Serves one dump of these processes, which are stopped, until CRIU closes; `complete` may mend what has come, or refuse
+/// it.
 pub(super) fn receive(
     mut socket: &UnixStream,
+    tree: &BTreeMap<u32, Pid>,
     arena: &Arena,
     dir: &Path,
     complete: impl FnOnce(&mut Received) -> io::Result<()>,
 ) -> io::Result<Received> {
-    let mut received = Received { images: Vec::new(), runs: Vec::new(), raw: Raw::default() };
-    let done = serve(&mut socket, &mut received, arena, dir)
-        .and_then(|()| complete(&mut received))
-        .and_then(|()| socket.write_all(&0u32.to_le_bytes()));
+    let done = intake::take_in(tree, arena, dir, |intake| serve(&mut socket, intake, tree))
+        .map(|((images, runs), raw)| Received { images, runs, raw })
+        .and_then(|mut received| complete(&mut received).map(|()| received))
+        .and_then(|received| socket.write_all(&0u32.to_le_bytes()).map(|()| received));
     if done.is_err() {
         socket.shutdown(Shutdown::Both).ok();
     }
-    done.map(|()| received)
+    done
 }
 
 fn serve(
-    socket: &mut (impl Read + Write),
-    received: &mut Received,
-    arena: &Arena,
-    dir: &Path,
-) -> io::Result<()> {
-    let mut header = [0; HEADER];
+    socket: &mut &UnixStream,
+    intake: &mut Intake,
+    tree: &BTreeMap<u32, Pid>,
+) -> io::Result<(Vec<Image>, Vec<Run>)> {
+    let (mut header, drain) = ([0; HEADER], Drain::new()?);
+    let (mut images, mut runs) = (Vec::new(), Vec::new());
     loop {
         socket.read_exact(&mut header)?;
         match wire::decode(&header) {
             Some(Command::Open(image)) => {
-                received.images.push(image);
+                images.push(image);
                 socket.write_all(&[0])?;
             }
             Some(Command::Add(run)) => {
-                received.raw.append(socket, run.pages * wire::PAGE as u64, arena, dir)?;
-                received.runs.push(run);
+                let copied = match run.image {
+                    Image::Process(process) if run.lazy && tree.contains_key(&process) => {
+                        intake.expect(process, run.address, run.pages)?
+                    }
+                    _ => 0,
+                };
+                drain.discard(socket, copied * PAGE as u64)?;
+                intake.append(socket, (run.pages - copied) * PAGE as u64)?;
+                runs.push(run);
             }
-            Some(Command::Close) => return Ok(()),
+            Some(Command::Close) => return Ok((images, runs)),
             None => {
                 let said = format!("criu sends pages in a way that is not known: {header:02x?}");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, said));

@@ -30,6 +30,13 @@ pub(super) struct Stretch {
     pub(super) offset: u64,
 }
 
+impl Stretch {
+    /// Where the next one's pages may begin, in bytes.
+    pub(super) fn end(&self) -> u64 {
+        self.offset + self.pages * PAGE as u64
+    }
+}
+
 /// What the images say of memory.
 struct Maps {
     writable: BTreeMap<u32, Vec<Range<u64>>>,
