@@ -33,6 +33,10 @@ impl Place {
         Bytes(!((self.0 >> 32) as u64))
     }
 
+    const fn page(self) -> usize {
+        (self.0 & u32::MAX as u128) as usize
+    }
+
     #[allow(clippy::cast_possible_truncation, reason = "the part is taken")]
     const fn node(self, bit: u32) -> NodeId {
         NodeId(self.0 as u32 * NEIGHBOURS + bit)
@@ -59,9 +63,9 @@ impl Emptiest {
         *self.by_jobs.entry(place.jobs()).or_default() += bits.count_ones();
     }
 
-    /// Neighbours, where there are any, go from the first place to the second.
-    pub(crate) fn shift(&mut self, neighbours: Option<(Place, Place, u64)>) {
-        if let Some((from, to, bits)) = neighbours.filter(|(from, to, _)| from != to) {
+    /// These neighbours go from one place to another.
+    fn shift(&mut self, from: Place, to: Place, bits: u64) {
+        if from != to && bits != 0 {
             self.leave(from, bits);
             self.enter(to, bits);
         }
@@ -104,5 +108,65 @@ impl Emptiest {
         let (last, _) = self.nodes.range(Place::class(jobs, Bytes(0))).next_back()?;
         let (first, bits) = self.nodes.range(Place::new(jobs, last.free(), NodeId(0))..).next()?;
         Some((first.free(), first.node(bits.trailing_zeros())))
+    }
+}
+
+/// The index, and who has gone elsewhere since it was asked: jobs that end one after the other on a node are one change.
+#[derive(Clone, Debug)]
+pub(crate) struct Lagging {
+    index: Emptiest,
+    /// Neighbours, and where the index has them.
+    gone: Vec<(Place, u64)>,
+    /// All of these, by the page of neighbours.
+    is_gone: Vec<u64>,
+}
+
+/// It follows from what the nodes hold; two of them may lag behind the same differently.
+impl PartialEq for Lagging {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Lagging {}
+
+impl Lagging {
+    /// Of so many nodes.
+    pub(crate) fn new(index: Emptiest, nodes: usize) -> Self {
+        Self { index, gone: Vec::new(), is_gone: vec![0; nodes.div_ceil(NEIGHBOURS as usize)] }
+    }
+
+    /// The node, which is at this place still, is about to leave it.
+    pub(crate) fn note(&mut self, node: NodeId, place: Place) {
+        let (bit, is_gone) = (bit(node), &mut self.is_gone[(node.0 / NEIGHBOURS) as usize]);
+        if *is_gone & bit == 0 {
+            *is_gone |= bit;
+            match self.gone.last_mut() {
+                Some((last, bits)) if *last == place => *bits |= bit,
+                _ => self.gone.push((place, bit)),
+            }
+        }
+    }
+
+    /// Puts those that have gone where they are now.
+    pub(crate) fn catch_up(&mut self, place: impl Fn(NodeId) -> Place) {
+        for (from, bits) in self.gone.drain(..) {
+            self.is_gone[from.page()] &= !bits;
+            let (mut to, mut alike) = (from, 0);
+            for bit in ones(bits) {
+                let there = place(from.node(bit));
+                if there != to {
+                    self.index.shift(from, to, alike);
+                    (to, alike) = (there, 0);
+                }
+                alike |= 1 << bit;
+            }
+            self.index.shift(from, to, alike);
+        }
+    }
+
+    /// The index as it was left.
+    pub(crate) const fn get(&self) -> &Emptiest {
+        &self.index
     }
 }

@@ -4,6 +4,7 @@
 //! nodes, whatever the cluster and the row hold besides.
 
 use std::{
+    cell::{Ref, RefCell},
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
 };
@@ -12,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::{
     Bytes, Cluster, JobId, JobSpec, Limits, MemoryRule, Misfit, NodeId, Placement,
-    emptiest::{Emptiest, Place, bit},
+    emptiest::{Emptiest, Lagging, Place, bit},
     matrix::Seat,
     placement::{Room, Shape, ranks_that_fit, spread},
 };
@@ -20,24 +21,22 @@ use crate::{
 /// A job among those of its shape: the memory of a rank, its ranks, its number.
 type Alike = (Reverse<Bytes>, Reverse<u32>, JobId);
 
-/// A job on a node, and how many whole KiB it takes there: most that cannot go elsewhere are known by that alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tenant {
-    job: JobId,
-    kib: u32,
-}
+type Jobs = SmallVec<[JobId; 4]>;
 
-type Tenants = SmallVec<[Tenant; 4]>;
+/// What the first jobs of a node take there, [roughly](rough): most that cannot go elsewhere are known by that alone. 0 where unknown.
+type Sizes = [u16; 4];
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     /// By node.
-    on_node: Vec<Tenants>,
+    on_node: Vec<Jobs>,
+    /// In the same order; a table of its own, for only unification asks for it.
+    sizes: Vec<Sizes>,
     /// The same of the memory left. A table of its own: whether a job fits where it is asks for nothing else, and most often.
     /// Below zero where declared memory is not looked at; it wraps, so that what was taken can be given back.
     left: Vec<i64>,
-    emptiest: Emptiest,
+    emptiest: RefCell<Lagging>,
     /// The jobs, the largest first.
     by_size: BTreeSet<(Reverse<Size>, JobId)>,
     /// Those that never ran and may be placed anew, by their shape, the largest first.
@@ -63,8 +62,9 @@ impl Load {
         }
         Self {
             on_node: vec![SmallVec::new(); cluster.len()],
+            sizes: vec![Sizes::default(); cluster.len()],
             left: cluster.nodes().map(|(_, capacity)| signed(capacity)).collect(),
-            emptiest,
+            emptiest: RefCell::new(Lagging::new(emptiest, cluster.len())),
             by_size: BTreeSet::new(),
             fresh: BTreeMap::new(),
             fresh_bounds: None,
@@ -77,8 +77,11 @@ impl Load {
         self.by_size.insert((Reverse(size), seat.spec.id));
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 + memory, self.taken.1 + cells);
-        self.change(seat, |jobs, left, memory| {
-            jobs.push(Tenant { job: seat.spec.id, kib: kib(Bytes(memory.cast_unsigned())) });
+        self.change(seat, |jobs, sizes, left, memory| {
+            if let Some(size) = sizes.get_mut(jobs.len()) {
+                *size = rough(memory.cast_unsigned());
+            }
+            jobs.push(seat.spec.id);
             *left = left.wrapping_sub(memory);
         });
     }
@@ -89,8 +92,15 @@ impl Load {
         self.set_fresh(seat, size, false);
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 - memory, self.taken.1 - cells);
-        self.change(seat, |jobs, left, memory| {
-            jobs.retain(|tenant| tenant.job != seat.spec.id);
+        self.change(seat, |jobs, sizes, left, memory| {
+            let at = jobs.iter().position(|job| *job == seat.spec.id).expect("it is there");
+            jobs.swap_remove(at);
+            let last = sizes.get_mut(jobs.len()).map_or(0, std::mem::take);
+            if at < jobs.len()
+                && let Some(size) = sizes.get_mut(at)
+            {
+                *size = last;
+            }
             *left = left.wrapping_add(memory);
         });
     }
@@ -155,24 +165,27 @@ impl Load {
 
     /// What is free on the nodes that take one more job, the most first: at most so many, and none below `least`.
     pub(crate) fn most_free(&self, limits: Limits, nodes: usize, least: Bytes) -> Vec<Bytes> {
-        let mut all = Vec::new();
-        for jobs in self.emptiest.open_classes(limits) {
-            all.extend(self.emptiest.class(jobs, least).take(nodes).map(|(_, free)| free));
+        let (mut all, emptiest) = (Vec::new(), self.emptiest());
+        for jobs in emptiest.open_classes(limits) {
+            all.extend(emptiest.class(jobs, least).take(nodes).map(|(_, free)| free));
         }
         all.sort_unstable_by_key(|free| Reverse(*free));
         all.truncate(nodes);
         all
     }
 
-    /// The jobs on these nodes that `to` may have the memory for, as far as the whole KiB of a node tell; each once.
+    /// The jobs on these nodes that `to` may have the memory for, as far as their rough sizes tell; each once.
     pub(crate) fn might_go(&self, nodes: &[NodeId], to: &Self, limits: Limits) -> Vec<JobId> {
-        let (mut found, mut before): (Vec<JobId>, &[Tenant]) = (Vec::new(), &[]);
+        let (mut found, mut before): (Vec<JobId>, &[JobId]) = (Vec::new(), &[]);
         for node in nodes {
-            let there: &[Tenant] = &self.on_node[node.0 as usize];
-            let free = if limits.memory == MemoryRule::Ignored { u32::MAX } else { kib(to.free(*node)) };
+            let at = node.0 as usize;
+            let there: &[JobId] = &self.on_node[at];
+            let ignored = limits.memory == MemoryRule::Ignored;
+            let free = if ignored { u16::MAX } else { rough(to.free(*node).0) };
+            let sizes = self.sizes[at].into_iter().chain(std::iter::repeat(0));
             // A job lies on neighbours most often, and was looked at on the first of them.
-            let new = there.iter().filter(|tenant| tenant.kib <= free && !before.contains(tenant));
-            found.extend(new.map(|tenant| tenant.job));
+            let new = there.iter().zip(sizes).filter(|(job, size)| *size <= free && !before.contains(job));
+            found.extend(new.map(|(job, _)| *job));
             before = there;
         }
         found.sort_unstable();
@@ -190,22 +203,20 @@ impl Load {
         self.taken
     }
 
-    fn change(&mut self, seat: &Seat, change: impl Fn(&mut Tenants, &mut i64, i64)) {
-        let mut alike: Option<(Place, Place, u64)> = None;
+    fn change(&mut self, seat: &Seat, change: impl Fn(&mut Jobs, &mut Sizes, &mut i64, i64)) {
         for block in seat.placement.blocks() {
-            let node = block.node;
-            let before = self.place(node);
-            let (jobs, left) = (&mut self.on_node[node.0 as usize], &mut self.left[node.0 as usize]);
-            change(jobs, left, signed(seat.spec.memory_of(block.ranks)));
-            let after = self.place(node);
-            match &mut alike {
-                Some((from, to, bits)) if (*from, *to) == (before, after) => *bits |= bit(node),
-                _ => {
-                    self.emptiest.shift(alike.replace((before, after, bit(node))));
-                }
-            }
+            let (node, at) = (block.node, block.node.0 as usize);
+            let before = Place::new(self.count(node), self.free(node), node);
+            self.emptiest.get_mut().note(node, before);
+            let memory = signed(seat.spec.memory_of(block.ranks));
+            change(&mut self.on_node[at], &mut self.sizes[at], &mut self.left[at], memory);
         }
-        self.emptiest.shift(alike);
+    }
+
+    /// The index as it is by now.
+    fn emptiest(&self) -> Ref<'_, Emptiest> {
+        self.emptiest.borrow_mut().catch_up(|node| Place::new(self.count(node), self.free(node), node));
+        Ref::map(self.emptiest.borrow(), Lagging::get)
     }
 
     fn count(&self, node: NodeId) -> u32 {
@@ -214,10 +225,6 @@ impl Load {
 
     fn free(&self, node: NodeId) -> Bytes {
         Bytes(self.left[node.0 as usize].max(0).cast_unsigned())
-    }
-
-    fn place(&self, node: NodeId) -> Place {
-        Place::new(self.count(node), self.free(node), node)
     }
 
     fn is_open(&self, limits: Limits, node: NodeId) -> bool {
@@ -231,9 +238,9 @@ impl Load {
 
     /// Spreads `job` over the emptiest nodes that hold one of its ranks.
     pub(crate) fn plan(&self, limits: Limits, job: &JobSpec, shape: Shape) -> Option<Placement> {
-        let mut nodes = Vec::with_capacity(shape.width as usize);
-        for jobs in self.emptiest.open_classes(limits) {
-            for (node, free) in self.emptiest.class(jobs, Bytes(0)) {
+        let (mut nodes, emptiest) = (Vec::with_capacity(shape.width as usize), self.emptiest());
+        for jobs in emptiest.open_classes(limits) {
+            for (node, free) in emptiest.class(jobs, Bytes(0)) {
                 let ranks = ranks_that_fit(job, free, limits.memory);
                 if ranks == 0 {
                     break;
@@ -249,12 +256,13 @@ impl Load {
 
     /// Why [`Self::plan`] finds no place.
     pub(crate) fn misfit(&self, limits: Limits, job: &JobSpec, shape: Shape) -> Misfit {
-        let classes = || self.emptiest.open_classes(limits);
-        let open = classes().map(|jobs| self.emptiest.count(jobs)).sum();
+        let emptiest = self.emptiest();
+        let classes = || emptiest.open_classes(limits);
+        let open = classes().map(|jobs| emptiest.count(jobs)).sum();
         if open < shape.width {
             return Misfit::Cells { needs: shape.width, open };
         }
-        let fullest = classes().filter_map(|jobs| self.emptiest.fullest(jobs)).min();
+        let fullest = classes().filter_map(|jobs| emptiest.fullest(jobs)).min();
         let (free, node) = fullest.expect("a gang spans a node");
         Misfit::Memory { node, needs: job.memory_of(job.ranks.div_ceil(shape.width)), free }
     }
@@ -277,8 +285,12 @@ fn wants(seat: &Seat) -> (u128, u64) {
     (memory.sum(), seat.placement.blocks().len() as u64)
 }
 
-fn kib(memory: Bytes) -> u32 {
-    u32::try_from(memory.0 >> 10).unwrap_or(u32::MAX)
+/// No less for more: the place of the highest bit, and the ten bits behind it.
+#[allow(clippy::cast_possible_truncation, reason = "six bits and ten")]
+const fn rough(bytes: u64) -> u16 {
+    let high = (bytes | 1).ilog2();
+    let behind = if high < 10 { bytes << (10 - high) } else { bytes >> (high - 10) };
+    (high << 10) as u16 | (behind as u16 & 0x3ff)
 }
 
 fn signed(memory: Bytes) -> i64 {
@@ -343,7 +355,9 @@ mod tests {
                 }
             }
             seats.iter().for_each(|seat| load.remove(seat, (seat.spec.memory_per_rank.0 >> 20, 0)));
-            prop_assert_eq!(load, Load::empty(&cluster));
+            let empty = Load::empty(&cluster);
+            prop_assert_eq!(&*load.emptiest(), &*empty.emptiest());
+            prop_assert_eq!(&load, &empty);
         }
     }
 }
