@@ -4,6 +4,7 @@ use std::{io, process::ExitCode};
 
 use clap::Parser;
 use coswitch::cli::Arguments;
+use coswitch_heap as _;
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 fn main() -> ExitCode {

@@ -1,5 +1,7 @@
 //! See [`coswitch_bench`].
 
+use coswitch_heap as _;
+
 fn main() -> std::process::ExitCode {
     coswitch_bench::bench()
 }
