@@ -39,6 +39,18 @@ pub fn share(all: &[usize], number: usize, count: usize) -> Vec<usize> {
     }
 }
 
+/// Asks the kernel to let this thread have a processor as soon as it wakes, in turns of a tenth of a millisecond: it needs
+/// less, and whoever computes on the same processor would finish a turn of milliseconds first. Kernels before 6.12 change
+/// nothing.
+pub fn ask_for_short_turns() {
+    // SAFETY: of numbers only, for each of which 0 is a value.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    attributes.size = u32::try_from(size_of_val(&attributes)).expect("a structure of some bytes");
+    attributes.sched_runtime = 100_000;
+    // SAFETY: reads one structure, which says how large it is. Where it is refused, turns are as long as they were.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0u32) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
