@@ -72,12 +72,14 @@ impl Model<'_> {
         let job = JobId(self.next);
         self.next += 1;
         let (free, largest) = (self.allocator.free(), self.allocator.largest_request());
+        let most = self.allocator.largest_units();
         let name = self.kind.name;
         match self.allocator.allocate(job, request).cloned() {
             Some(got) => {
                 prop_assert!(got.units() >= request.units(), "{name} gives at least what was asked");
                 prop_assert_eq!(self.allocator.free(), free - got.units());
                 prop_assert!(request.cpus > 1 || request.nodes <= largest);
+                prop_assert!(request.units() <= most, "{name} gives more than it says it could");
                 self.held.insert(job, got.blocks);
             }
             None => {
@@ -111,6 +113,7 @@ impl Model<'_> {
         let cut = self.allocator.fragmentation();
         prop_assert_eq!((cut.free, cut.total), (self.allocator.free(), self.allocator.total()));
         prop_assert!(cut.largest_block <= cut.free && cut.largest_request <= cut.free);
+        prop_assert!(self.allocator.largest_request() <= cut.largest_request);
         prop_assert!(
             (0.0..=1.0).contains(&cut.external_share()) && (0.0..=1.0).contains(&cut.scatter_share())
         );

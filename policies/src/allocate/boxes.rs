@@ -234,6 +234,10 @@ impl Allocator for BoxPacker {
         self.nodes_with(1).0
     }
 
+    fn largest_units(&self) -> u32 {
+        (1..=self.extent.height).map(|cpus| cpus * self.nodes_with(cpus).0).max().unwrap_or(0)
+    }
+
     fn largest_block(&self) -> u32 {
         (1..=self.extent.height).map(|cpus| cpus * self.nodes_with(cpus).1).max().unwrap_or(0)
     }
@@ -265,7 +269,9 @@ mod tests {
         packer.release(JobId(0));
         packer.release(JobId(2));
         assert_eq!(place(&mut packer, 3, 3, 1), [(0, 0, 2, 1), (4, 0, 1, 1)]);
-        assert_eq!(packer.fragmentation().largest_block, 2);
+        // Of the five free CPUs four are one CPU of each node, and two are a node.
+        let cut = packer.fragmentation();
+        assert_eq!((cut.free, cut.largest_block, cut.largest_request), (5, 2, 4));
         packer.release(JobId(1));
         packer.release(JobId(3));
         assert_eq!(packer.runs.len(), 1);

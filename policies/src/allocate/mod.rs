@@ -93,7 +93,7 @@ pub struct Fragmentation {
     pub internal: u32,
     /// The largest free block.
     pub largest_block: u32,
-    /// The largest request (of one CPU a node) that would be granted now.
+    /// The most units that a single request would be granted now.
     pub largest_request: u32,
 }
 
@@ -157,6 +157,11 @@ pub trait Allocator: fmt::Debug + Send {
     /// The largest request (of one CPU a node) that would be granted now.
     fn largest_request(&self) -> u32;
 
+    /// The most units that a single request would be granted now.
+    fn largest_units(&self) -> u32 {
+        self.largest_request()
+    }
+
     /// The largest free block.
     fn largest_block(&self) -> u32 {
         self.largest_request()
@@ -174,7 +179,7 @@ pub trait Allocator: fmt::Debug + Send {
             free: self.free(),
             internal: self.internal(),
             largest_block: self.largest_block(),
-            largest_request: self.largest_request(),
+            largest_request: self.largest_units(),
         }
     }
 }
