@@ -92,7 +92,7 @@ const CASES: &[Case] = cases![
     // Words.
     "an unknown policy": "policy: hybrid" => "policy: hibrid", line 6, "scheduler.policy", ["did you mean `hybrid`?"];
     "a policy that is only simulated": "policy: hybrid" => "policy: rms", line 6, "scheduler.policy", ["coswitch simulate --queue rms"];
-    "an unknown way of packing": "quantum: 10s" => "packing: tight", line 7, "scheduler.packing", ["known are first-fit, best-fit, exact"];
+    "an unknown way of packing": "quantum: 10s" => "packing: tight", line 7, "scheduler.packing", ["known are first-fit, best-fit, buddy, exact"];
     "a gang that would be split": "quantum: 10s" => "alternate: partial", line 7, "scheduler.alternate", ["on some of its nodes only; use `whole`"];
     "a way of switching that is none": "quantum: 10s" => "switching: prefetched", line 7, "scheduler.switching", ["`prefetch`"];
     "an oracle that is none": "quantum: 10s" => "oracle: delphi", line 7, "scheduler.oracle", ["exact, greedy"];

@@ -1,9 +1,9 @@
 //! Packing of jobs that come together: first fit, best fit and exact beside every possible assignment, and pairing.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_policies::{
-    Bytes, Cluster, Communication, Event, JobId, JobSpec, MemoryRule, Packing, Policy, Scheduler,
+    Bytes, Cluster, Communication, Event, JobId, JobSpec, MemoryRule, NodeId, Packing, Policy, Scheduler,
     SchedulerConfig, SimTime,
     packing::pairing::{self, Fractions},
     placement::Shape,
@@ -153,9 +153,33 @@ proptest! {
     }
 
     #[test]
+    fn a_job_lies_in_one_block_of_the_buddy_tree_and_stays_there(
+        wishes in wishes(8, 24), nodes in 1u32..12, max in prop::option::of(1u32..4), gone in prop::collection::vec(0u32..24, 0..12),
+    ) {
+        let cluster = Cluster::uniform(nodes, Bytes::mib(1000));
+        let mut scheduler = packed(&cluster, Policy::Hybrid, Packing::Buddy, max, &wishes);
+        let lies = |scheduler: &Scheduler| -> BTreeMap<JobId, Vec<u32>> {
+            let seats = scheduler.matrix().rows().iter().flat_map(|row| row.seats.values());
+            seats.map(|seat| (seat.spec.id, seat.placement.nodes().map(|node| node.0).collect())).collect()
+        };
+        let before = lies(&scheduler);
+        for held in before.values() {
+            let size = (held.len() as u32).next_power_of_two();
+            prop_assert!(size > nodes || held.iter().all(|node| node / size == held[0] / size), "{held:?}");
+        }
+        // Rows are unified as jobs end, and nobody leaves the nodes.
+        for job in gone.into_iter().map(JobId) {
+            scheduler.on_event(SimTime(0), Event::Finished { job });
+            prop_assert_eq!(scheduler.matrix().check(), Ok(()));
+        }
+        let after = lies(&scheduler);
+        prop_assert!(after.iter().all(|(job, nodes)| before[job] == *nodes));
+    }
+
+    #[test]
     fn every_packing_seats_every_job_whole(wishes in wishes(5, 20), max in prop::option::of(1u32..5), mib in 1000u64..3000) {
         let cluster = Cluster::new((0..5).map(|node| Bytes::mib(mib + 200 * node)).collect());
-        for packing in [Packing::FirstFit, Packing::BestFit, Packing::Exact { visits_max: 2000 }] {
+        for packing in [Packing::FirstFit, Packing::BestFit, Packing::Buddy, Packing::Exact { visits_max: 2000 }] {
             let scheduler = packed(&cluster, Policy::Paired, packing, max, &wishes);
             let seated: usize = scheduler.matrix().rows().iter().map(|row| row.seats.len()).sum();
             prop_assert_eq!(seated, wishes.len());
@@ -191,6 +215,23 @@ fn best_fit_fills_the_row_that_is_left_the_fullest() {
              | node-0 1000MiB
     > slot-0 | job-1*1 job-2*1 = 1000MiB
       slot-1 | job-0*1 job-3*1 = 950MiB
+    ");
+}
+
+#[test]
+fn the_least_loaded_block_of_all_rows_takes_the_job() {
+    let cluster = Cluster::uniform(8, Bytes::mib(100));
+    let wishes: Vec<Wish> = [8, 4, 3, 2, 2, 1].map(|ranks| (ranks, 100, 500)).to_vec();
+    let scheduler = packed(&cluster, Policy::Gang, Packing::Buddy, None, &wishes);
+    let rows = scheduler.matrix().rows().iter().map(|row| {
+        let cell =
+            |node| row.jobs_on(NodeId(node)).next().map_or(".".to_owned(), |seat| seat.spec.id.0.to_string());
+        (0..8).map(cell).collect::<String>() + "\n"
+    });
+    assert_snapshot!(rows.collect::<String>(), @r"
+    00000000
+    1111222.
+    445...33
     ");
 }
 

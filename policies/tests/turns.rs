@@ -29,6 +29,7 @@ fn cases() -> impl Strategy<Value = Case> {
     let packing = prop_oneof![
         Just(Packing::FirstFit),
         Just(Packing::BestFit),
+        Just(Packing::Buddy),
         (0u32..300).prop_map(|visits_max| Packing::Exact { visits_max })
     ];
     let alternate = prop_oneof![Just(Alternate::None), Just(Alternate::Whole)];

@@ -127,6 +127,7 @@ const EXACT_VISITS: u32 = 200_000;
 choice!(Packing, "way of packing", {
     "first-fit" => Packing::FirstFit,
     "best-fit" => Packing::BestFit,
+    "buddy" => Packing::Buddy,
     "exact" => Packing::Exact { visits_max: EXACT_VISITS },
 });
 

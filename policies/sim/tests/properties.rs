@@ -8,8 +8,8 @@ use std::{
 };
 
 use coswitch_policies::{
-    AutoQuantum, Bytes, Cluster, Decision, Event, JobId, Left, MemoryRule, Observed, Policy, Residency,
-    Scheduler, SchedulerConfig, SwitchOrder, SwitchPlan,
+    Alternate, AutoQuantum, Bytes, Cluster, Communication, Decision, Event, JobId, Left, MemoryRule,
+    Observed, Packing, Policy, Residency, Scheduler, SchedulerConfig, SwitchOrder, SwitchPlan,
 };
 use coswitch_sim::{CostModel, Faults, SimJob, SimReport, Step, WorkloadShape, random_workload, simulate};
 use proptest::prelude::*;
@@ -32,31 +32,46 @@ impl Case {
 }
 
 fn policies() -> impl Strategy<Value = Policy> {
-    prop_oneof![Just(Policy::Batch), Just(Policy::Cosched), Just(Policy::Gang), Just(Policy::Hybrid)]
+    use Policy::{Batch, Cosched, Gang, Hybrid, Paired};
+    prop_oneof![Just(Batch), Just(Cosched), Just(Gang), Just(Hybrid), Just(Paired)]
+}
+
+fn packings() -> impl Strategy<Value = Packing> {
+    let exact = (0_u32..300).prop_map(|visits_max| Packing::Exact { visits_max });
+    prop_oneof![Just(Packing::FirstFit), Just(Packing::BestFit), Just(Packing::Buddy), exact]
 }
 
 fn cases(faults: impl Strategy<Value = Faults>) -> impl Strategy<Value = Case> {
     let cluster = prop::collection::vec(200_u64..1000, 1..5)
         .prop_map(|mib| Cluster::new(mib.into_iter().map(Bytes::mib).collect()));
     let workload = (any::<u64>(), 1_u32..16, 1_u32..7, 10_u64..600, 100_u64..20_000, 0_u64..20_000);
-    let jobs = workload.prop_map(|(seed, jobs, ranks_max, memory_max, work_max, within)| {
-        let shape = WorkloadShape {
-            jobs,
-            ranks_max,
-            memory_max: Bytes::mib(memory_max),
-            work_max: Duration::from_millis(work_max),
-            arrivals_within: Duration::from_millis(within),
-        };
-        random_workload(seed, &shape)
-    });
-    let config =
-        (policies(), 200_u64..5000, prop::option::of(1_u32..4), orders(), any::<bool>(), any::<bool>());
-    let config = config.prop_map(|(policy, quantum, cell, switching, planned, auto)| SchedulerConfig {
-        max_per_cell: cell,
-        switching,
-        residency: if planned { Residency::Planned } else { Residency::None },
-        auto: auto.then_some(AutoQuantum { overhead: 50_000, longest: Duration::from_secs(30) }),
-        ..SchedulerConfig::new(policy, Duration::from_millis(quantum))
+    let shares = prop::collection::vec(prop::option::of(0_u16..1000), 16);
+    let jobs =
+        (workload, shares).prop_map(|((seed, jobs, ranks_max, memory_max, work_max, within), shares)| {
+            let shape = WorkloadShape {
+                jobs,
+                ranks_max,
+                memory_max: Bytes::mib(memory_max),
+                work_max: Duration::from_millis(work_max),
+                arrivals_within: Duration::from_millis(within),
+            };
+            let share = |share: Option<u16>| share.map(Communication::per_mille);
+            let jobs = random_workload(seed, &shape).into_iter().zip(shares);
+            jobs.map(|(job, known)| SimJob { communication: share(known), ..job }).collect()
+        });
+    let matrix = (policies(), packings(), prop::option::of(1_u32..4), any::<bool>());
+    let config = (matrix, 200_u64..5000, orders(), any::<bool>(), any::<bool>());
+    let config = config.prop_map(|(matrix, quantum, switching, planned, auto)| {
+        let (policy, packing, max_per_cell, whole) = matrix;
+        SchedulerConfig {
+            max_per_cell,
+            packing,
+            alternate: if whole { Alternate::Whole } else { Alternate::None },
+            switching,
+            residency: if planned { Residency::Planned } else { Residency::None },
+            auto: auto.then_some(AutoQuantum { overhead: 50_000, longest: Duration::from_secs(30) }),
+            ..SchedulerConfig::new(policy, Duration::from_millis(quantum))
+        }
     });
     (cluster, config, jobs, faults).prop_map(|(cluster, config, jobs, faults)| Case {
         cluster,
@@ -172,6 +187,10 @@ impl<'a> Audit<'a> {
                 assert!(*at >= step.at && *at <= step.at.after(longest));
             }
             Decision::Narrowed { .. } => self.narrowed = true,
+            // An exchange may put a job back: it waits anew, from where it then is (bounded in `policies/tests/turns.rs`).
+            Decision::Moved(step) if self.case.config.policy == Policy::Paired => {
+                self.patience.remove(&step.job);
+            }
             Decision::SlotStarted(turn) => {
                 let front = self.scheduler.matrix().front().expect("a row has the turn");
                 assert_eq!(front.slot, turn.slot);

@@ -9,20 +9,19 @@
 //! | file | what |
 //! | --- | --- |
 //! | `mod` | first fit, best fit |
+//! | `buddy` | the least loaded block of a buddy tree over all rows |
 //! | `unify` | slot unification when jobs end |
 //! | `exact` | branch and bound, bounded in visits |
 //! | `class` | jobs that compute, jobs that communicate, jobs that do both |
 //! | `pairing` | what mixing computing and communicating jobs is worth (paper 003 §3.3.3) |
 
+mod buddy;
 pub mod class;
 mod exact;
 pub mod pairing;
 mod unify;
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +42,8 @@ pub enum Packing {
     FirstFit,
     /// The row that has the least memory left on the nodes of the job afterwards.
     BestFit,
+    /// The least loaded block of the buddy tree over all rows, and in it the first row that holds it: DHC, ParPar.
+    Buddy,
     /// The fewest rows, then the best mix, as far as found in so many steps of the search; at least as good as first fit.
     Exact {
         /// Steps; never a time, or the simulator and the cluster would decide differently.
@@ -104,7 +105,7 @@ pub(crate) fn pack_all(
     }
     let found = match packing {
         Packing::Exact { visits_max } => exact::search(matrix, jobs, first, known, visits_max),
-        Packing::FirstFit | Packing::BestFit => None,
+        Packing::FirstFit | Packing::BestFit | Packing::Buddy => None,
     };
     let mut landings: BTreeMap<JobId, Landing> = match found {
         Some(found) => found.into_iter().map(|(job, row, nodes)| seat_at(matrix, job, row, nodes)).collect(),
@@ -112,7 +113,8 @@ pub(crate) fn pack_all(
     };
     if let Some(fractions) = fractions {
         let fresh = landings.keys().copied().collect();
-        for step in pairing::improve(matrix, &fresh, &BTreeSet::new(), fractions, first, 0) {
+        let rooted = landings.keys().copied().filter(|job| matrix.is_rooted(*job)).collect();
+        for step in pairing::improve(matrix, &fresh, &rooted, fractions, first, 0) {
             let beside = beside(matrix, step.job);
             let landing = landings.get_mut(&step.job).expect("only fresh jobs are exchanged");
             *landing = Landing { slot: step.to, placement: step.placement, beside, refused_by: Vec::new() };
@@ -125,8 +127,15 @@ fn pack_one(matrix: &mut Matrix, job: &JobSpec, first: usize, packing: Packing) 
     let shape = matrix.shape_of(job).expect("a job that cannot run is refused");
     let landing = match packing {
         Packing::BestFit => pack_best(matrix, job, shape, first),
+        Packing::Buddy => {
+            let landing = buddy::pack(matrix, job, shape, first);
+            landing.or_else(|| pack(matrix, job, shape, first))
+        }
         Packing::FirstFit | Packing::Exact { .. } => pack(matrix, job, shape, first),
     };
+    if packing == Packing::Buddy {
+        matrix.set_rooted(job.id, true);
+    }
     landing.expect("one more row is always allowed")
 }
 

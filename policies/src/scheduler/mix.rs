@@ -77,10 +77,11 @@ impl Scheduler {
         }
     }
 
-    /// The jobs that must stay on their nodes: those that ever ran.
+    /// The jobs that must stay on their nodes: those that ever ran, or were given a block of the buddy tree.
     fn rooted(&self) -> BTreeSet<JobId> {
         let seated = self.matrix.rows().iter().flat_map(|row| row.jobs());
-        seated.filter(|job| self.jobs[*job].observed != Observed::Unlaunched).collect()
+        let ran = |job: &JobId| self.jobs[*job].observed != Observed::Unlaunched;
+        seated.filter(|job| ran(job) || self.matrix.is_rooted(*job)).collect()
     }
 }
 

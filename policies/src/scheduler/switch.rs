@@ -8,8 +8,8 @@ use super::{
     state::Observed,
 };
 use crate::{
-    Astray, Decision, Incoming, JobId, Left, MemoryRule, Outgoing, Purpose, Rest, Row, Seat, Start, SwitchId,
-    SwitchOrder, SwitchPlan, alternate, packing,
+    Astray, Decision, Incoming, JobId, Left, MemoryRule, Outgoing, Packing, Purpose, Rest, Row, Seat, Start,
+    SwitchId, SwitchOrder, SwitchPlan, alternate, packing,
 };
 
 impl Scheduler {
@@ -198,7 +198,8 @@ impl Scheduler {
             Left::Parked => Observed::Parked,
             Left::Lost => return self.end(job, Observed::Failed),
         };
-        self.matrix.set_rooted(job, left != Left::Unlaunched);
+        let keeps = left != Left::Unlaunched || self.config.packing == Packing::Buddy;
+        self.matrix.set_rooted(job, keeps);
         if left == planned {
             entry.failures = 0;
         }
