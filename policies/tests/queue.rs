@@ -291,6 +291,22 @@ proptest! {
         // While one of them waits in front, at least 13 nodes are busy.
         prop_assert!(minutes(start(Some(block))) <= ages + ahead / 13 + 2 * takes);
     }
+
+    /// The same of one that needs both node sets, where small ones of two groups come to them, and others only by night.
+    #[test]
+    fn blocking_never_starves_over_node_groups(
+        nodes in 9u32..=16, block in 1i64..10, head_start in 0i64..10, takes in 10u64..60, contiguous in any::<bool>(),
+    ) {
+        let small = |id: u32| job(id, [0, 1, 0, 1, 2][id as usize % 5], 1 + id % 4, 10 * u64::from(id), takes, 60);
+        let mut jobs: Vec<Job> = (1..500).map(small).collect();
+        jobs.push(job(0, 1, nodes, 60, 30, 60));
+        let config = aging(&[head_start, 0, head_start], Some(block), None);
+        let start = play(&mut Aging::new(config), &mut paragon(contiguous), &jobs, |_, _, _, _| {})[&JobId(0)];
+        let ages = 60 + 30 * u64::try_from(block.max(head_start)).unwrap() + 60;
+        // Whoever is ahead may hold up the others by itself.
+        let ahead = jobs.iter().filter(|job| job.waits.submitted.0 / (HOUR / 60) <= ages).count() as u64;
+        prop_assert!(start.0 / (HOUR / 60) <= ages + (ahead + 2) * takes);
+    }
 }
 
 #[test]
