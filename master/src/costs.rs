@@ -14,7 +14,25 @@ pub(crate) const FILE_NAME: &str = "costs.yaml";
 
 /// The costs of a run; nothing of the steps that it never made.
 pub(crate) fn measured(events: &[RunEvent]) -> CostFile {
-    CostFile::fitted(&samples(events))
+    CostFile { communication: communication(events), ..CostFile::fitted(&samples(events)) }
+}
+
+/// The share of its time in which each job communicated, by its name: the mean of what was measured, second by second.
+fn communication(events: &[RunEvent]) -> BTreeMap<String, f64> {
+    let mut seen: BTreeMap<JobId, (u32, u32)> = BTreeMap::new();
+    let mut names = BTreeMap::new();
+    for event in events {
+        match &event.kind {
+            Event::JobSubmitted { job, name, .. } => drop(names.insert(*job, name.clone())),
+            Event::JobMeasured { job, communication, .. } => {
+                let (sum, count) = seen.entry(*job).or_default();
+                (*sum, *count) = (*sum + u32::from(communication.get()), *count + 1);
+            }
+            _ => {}
+        }
+    }
+    let mean = |(sum, count): (u32, u32)| (f64::from(sum) / f64::from(count)).round() / 1000.0;
+    seen.into_iter().filter_map(|(job, seen)| Some((names.remove(&job)?, mean(seen)))).collect()
 }
 
 /// Writes what a run has cost into its directory; nothing where it neither launched nor moved anybody.
@@ -69,6 +87,8 @@ const fn step_of(phase: Phase) -> Option<CostStep> {
 
 #[cfg(test)]
 mod tests {
+    use coswitch_policies::Communication;
+
     use super::*;
 
     #[test]
@@ -87,13 +107,27 @@ mod tests {
         };
         let steps =
             [phase(Phase::Flush, 0, 4), phase(Phase::Dump, 100, 250), phase(Phase::Restore, 100, 200)];
-        let events: Vec<RunEvent> = steps.map(|kind| RunEvent { at: SimTime(0), kind }).into();
+        let (job, ranks, memory) = (JobId(0), 2, Bytes::mib(1));
+        let share = |share| Event::JobMeasured {
+            job,
+            communication: Communication::per_mille(share),
+            bytes_per_second: Bytes(0),
+            ranks: vec![],
+        };
+        let told = [
+            Event::JobSubmitted { job, name: "cg-1".into(), ranks, memory, alone: None },
+            share(800),
+            share(901),
+        ];
+        let kinds = steps.into_iter().chain(told);
+        let events: Vec<RunEvent> = kinds.map(|kind| RunEvent { at: SimTime(0), kind }).collect();
         keep(directory.path(), &events).unwrap();
         let text = std::fs::read_to_string(directory.path().join(FILE_NAME)).unwrap();
         let read: CostFile = serde_yaml::from_str(&text).unwrap();
         assert_eq!(read, measured(&events));
         let model = read.model().unwrap();
         assert_eq!(model.dump.per_second, Bytes::mib(400));
+        assert!((read.communication["cg-1"] - 0.851).abs() < 1e-9);
         assert_eq!((model.restore.per_second, model.flush), (Bytes::mib(500), Duration::from_millis(4)));
     }
 }

@@ -14,6 +14,42 @@ fn coswitch(directory: &Path, arguments: &[&str]) -> Output {
     command.current_dir(directory).arg("simulate").args(arguments).output().unwrap()
 }
 
+/// Programs that are not on this machine.
+const RUN: &str = "cluster: {nodes: 2, memory: 1000MiB}
+scheduler: {policy: hybrid, quantum: 10s}
+jobs:
+  - {name: cg, command: [./nowhere/cg], ranks: 2, memory: 400MiB, count: 2, alone: 60s}
+  - {name: ep, command: [nowhere-ep], ranks: 2, memory: 400MiB, count: 2, alone: 60s}
+";
+
+#[test]
+fn how_much_jobs_communicate_makes_the_rows_of_paired_in_the_simulator_and_in_explain() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("run.yaml"), RUN).unwrap();
+    fs::write(directory.path().join("costs.yaml"), "communication: {cg: 0.9, ep: 0.05}\n").unwrap();
+    let makespan = |arguments: &[&str]| -> f64 {
+        let output = coswitch(directory.path(), &[&["run.yaml", "--output", "csv"], arguments].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let line = text.lines().find(|line| line.starts_with("makespan_s")).unwrap();
+        line.split(',').nth(1).unwrap().parse().unwrap()
+    };
+    let [unknown, alike, mixed] = [
+        makespan(&["--policy", "paired"]),
+        makespan(&["--costs", "costs.yaml"]),
+        makespan(&["--policy", "paired", "--costs", "costs.yaml"]),
+    ];
+    assert!(mixed < 0.7 * alike && alike < unknown, "{mixed}, {alike} and {unknown} s");
+    let run = fs::read_to_string(directory.path().join("run.yaml")).unwrap().replace("hybrid", "paired");
+    fs::write(directory.path().join("paired.yaml"), run).unwrap();
+    let mut explain = Command::new(env!("CARGO_BIN_EXE_coswitch"));
+    explain.current_dir(directory.path()).args(["explain", "paired.yaml", "--costs", "costs.yaml"]);
+    let told = String::from_utf8(explain.output().unwrap().stdout).unwrap();
+    assert!(told.contains("> slot-0 | cg-2*1 ep-1*1 = 800MiB"), "{told}");
+    assert!(told.contains("exchanged, so that") && told.contains("communicates 90 % of its time"), "{told}");
+    assert!(told.contains("all turns once: "), "{told}");
+}
+
 #[test]
 fn a_mesh_is_taken_at_its_word_and_the_node_schedulers_have_a_study_of_their_own() {
     let directory = tempfile::tempdir().unwrap();
@@ -130,7 +166,18 @@ fn what_is_wrong_with_a_workload_is_said_and_ends_with_code_2() {
     write("nodes.swf", LOG.trim_start_matches("; MaxNodes: 8\n"));
     write("good.swf", LOG);
     write("costs.yaml", "dump: {fixed_s: 0.1, bytes_per_s: 0}\n");
-    let cases: [(&[&str], &str); 9] = [
+    write("run.yaml", RUN);
+    write("old.yaml", &(MACHINE.to_owned() + "age_factor: -1\n"));
+    write("part.yaml", &(MACHINE.to_owned() + "partition: 7\n"));
+    let cases: [(&[&str], &str); 17] = [
+        (&["--lublin", "9", "--machine", "part.yaml"], "no job is in partition 7"),
+        (&["good.swf", "--lublin", "9"], "the jobs are those of good.swf: leave --lublin out"),
+        (&["good.swf", "--workload", "good.swf"], "leave --workload out"),
+        (&["run.yaml", "--jobs", "2"], "the jobs are those of run.yaml: leave --jobs out"),
+        (&["local", "--policy", "gang"], "`local` is a study of its own: leave --policy out"),
+        (&[".", "--quantum", "1s"], "is decided again as it was: leave --quantum out"),
+        (&["good.swf", "--machine", "old.yaml"], "`age_factor` is -1; it is from 0 to 1000000"),
+        (&["--lublin", "9", "--load", "0"], "`0` is not a number from 0.001 to 1000"),
         (&["bad.swf"], "line 3: field 4 (run time) is `fifty`"),
         (&["nodes.swf"], "give --nodes"),
         (&["none.swf"], "failed to read none.swf"),
@@ -192,6 +239,17 @@ fn node_sets_divided_nodes_and_rms_are_reached_from_the_command_line() {
         // The second waits from ten seconds past nine until five in the afternoon.
         assert!((figure(&csv, "wait_max_s") - (8.0 * 3600.0 - 10.0)).abs() < 1.0, "{queue}: {csv}");
     }
+    // Limits of a queue: one node more than allowed is left out, and the model draws for the nodes there are.
+    write("limits.yaml", &MACHINE.replace("priority: 3", "priority: 3, nodes: 7, running: 1"));
+    let limited = |order| {
+        let arguments = ["log.swf", "--machine", "limits.yaml", "--queue", order, "--output", "json"];
+        coswitch(directory.path(), &arguments)
+    };
+    assert_eq!(limited("easy").status.code(), Some(2), "a limit that EASY would not heed");
+    let answer: serde_json::Value = serde_json::from_slice(&limited("aging").stdout).unwrap();
+    assert_eq!(answer["skipped"]["too_large"], 2);
+    let model = told(&["--lublin", "50", "--machine", "machine.yaml"]);
+    assert!(model.starts_with("Lublin-Feitelson, 50 jobs for 24 nodes"), "{model}");
     let lublin = ["--lublin", "400", "--nodes", "16", "--cpus", "4", "--load", "3", "--output", "csv"];
     let boxes = told(&[&lublin[..], &["--allocator", "boxes", "--queue", "easy"]].concat());
     assert!(figure(&boxes, "utilisation") > 0.1, "{boxes}");

@@ -72,6 +72,21 @@ pub fn load(path: &Path) -> Result<JobSet, ConfigError> {
     load_under(path, None)
 }
 
+/// Likewise, to think about it and not to run it: its programs and directories need not be on this machine.
+///
+/// # Errors
+/// Likewise.
+pub fn load_to_plan(path: &Path) -> Result<JobSet, ConfigError> {
+    let (text, base) = (read_text(path)?, base_of(path)?);
+    let find =
+        |name: &str| if name.is_empty() { Err(program::ProgramError::Empty) } else { Ok(base.join(name)) };
+    read(
+        path,
+        &text,
+        &resolve::Surroundings { file: path, base: &base, here: false, find: &find, policy: None },
+    )
+}
+
 /// Likewise, with `policy` in the place of what the file says.
 ///
 /// # Errors
@@ -81,8 +96,11 @@ pub fn load_under(path: &Path, policy: Option<Policy>) -> Result<JobSet, ConfigE
     let search = std::env::var_os("PATH");
     let base = base_of(path)?;
     let find = |name: &str| program::find(name, &base, search.as_deref());
-    let around = resolve::Surroundings { file: path, base: &base, find: &find, policy };
-    understand(&text, &around).map_err(|problems| Box::new(Refused::new(path, &text, problems)).into())
+    read(path, &text, &resolve::Surroundings { file: path, base: &base, here: true, find: &find, policy })
+}
+
+fn read(path: &Path, text: &str, around: &resolve::Surroundings<'_>) -> Result<JobSet, ConfigError> {
+    understand(text, around).map_err(|problems| Box::new(Refused::new(path, text, problems)).into())
 }
 
 fn read_text(path: &Path) -> Result<String, ConfigError> {

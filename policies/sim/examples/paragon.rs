@@ -99,10 +99,7 @@ fn study(text: &str) -> Result<String, Box<dyn Error>> {
         let (wait, expansion) = (recorded.wait_mean_s / 3600.0, recorded.expansion_factor);
         out += &format!("{} | {wait:.2} | {expansion:.1}\n", line(class).trim_end());
     }
-    out += "\nnodes up to | jobs | usage % | mean wait h | mean execution h | expansion\n";
-    let size = |job: &space::SpaceJob| Some(job.queued.request.nodes.next_power_of_two());
-    let sizes = space::classes(&jobs.jobs, &lived, |job| size(job).map(Size));
-    sizes.iter().for_each(|class| out += &line(class));
+    out += &distributions(&jobs, &lived);
     let mut machine = paragon::interactive(AllocatorName::FirstFit);
     let jobs = Jobs::of_log(&interactive, &machine, |_| (QueueId(0), GroupId(0)));
     let lived = space::run(&jobs.jobs, &mut machine, &mut Fcfs::default(), &mut space::Nobody)?;
@@ -114,7 +111,22 @@ fn study(text: &str) -> Result<String, Box<dyn Error>> {
         100.0 * summary.utilisation,
         summary.wait_mean_s / 3600.0
     );
+    out += &distributions(&jobs, &lived);
     Ok(out)
+}
+
+/// Tables 3 and 4 of the paper: by request size and by execution time, and the jobs that run at a time (Table 1).
+fn distributions(jobs: &Jobs, lived: &[Lived]) -> String {
+    let mut out =
+        String::from("\nnodes up to | jobs | usage % | mean wait h | mean execution h | expansion\n");
+    let size = |job: &space::SpaceJob| Some(Size(job.queued.request.nodes.next_power_of_two()));
+    space::classes(&jobs.jobs, lived, size).iter().for_each(|class| out += &line(class));
+    out += "\nexecution up to h | jobs | usage % | mean wait h | mean execution h | expansion\n";
+    let hours = |job: &space::SpaceJob| u32::try_from(job.run.as_secs().div_ceil(3600)).ok();
+    let hours = |job: &space::SpaceJob| hours(job).map(|hours| Size(hours.clamp(1, 12)));
+    space::classes(&jobs.jobs, lived, hours).iter().for_each(|class| out += &line(class));
+    let summary = space::summarise(&jobs.jobs, lived, 1);
+    out + &format!("jobs that run at a time, in the mean: {:.1}\n", summary.relative_makespan.recip())
 }
 
 /// When the jobs ran on the machine itself.

@@ -44,7 +44,17 @@ impl Calendar {
     /// Prime from 9:00 to 17:00 on each day (paper 002 §3.0); time 0 is a Monday's midnight.
     #[must_use]
     pub const fn nine_to_five() -> Self {
-        Self { midnight: 0, weekday: 0, from: 9 * HOUR, to: 17 * HOUR, weekends: true }
+        Self::between(9, 17)
+    }
+
+    /// Prime between two hours of each day.
+    ///
+    /// # Panics
+    /// Where they are no hours of one day, in their order.
+    #[must_use]
+    pub const fn between(from: u8, to: u8) -> Self {
+        assert!(from <= to && to <= 24, "prime time begins before it ends, on the same day");
+        Self { midnight: 0, weekday: 0, from: from as u64 * HOUR, to: to as u64 * HOUR, weekends: true }
     }
 
     /// The same hours, where time 0 lies `since_midnight` into the day `weekday` (0 is Monday).

@@ -7,14 +7,14 @@ use coswitch_sim::{CostFile, CostModel};
 
 use crate::{cli::Failure, costs, journal};
 
-/// The costs at `path`; about those of CRIU with warm memory where there is none.
-pub(in crate::cli) fn load(path: Option<&Path>) -> Result<CostModel, Failure> {
-    let Some(path) = path else { return Ok(CostModel::default()) };
+/// The costs at `path`, and what is told there of jobs; about those of CRIU with warm memory where there is none.
+pub(in crate::cli) fn load(path: Option<&Path>) -> Result<(CostModel, CostFile), Failure> {
+    let Some(path) = path else { return Ok(Default::default()) };
     let failed = || format!("failed to read the costs in {}", path.display());
     read(path).with_context(failed).map_err(Failure::Workload)
 }
 
-fn read(path: &Path) -> anyhow::Result<CostModel> {
+fn read(path: &Path) -> anyhow::Result<(CostModel, CostFile)> {
     let kept = path.join(costs::FILE_NAME);
     let file = match path.is_dir() {
         true if !kept.exists() => {
@@ -27,5 +27,5 @@ fn read(path: &Path) -> anyhow::Result<CostModel> {
             serde_yaml::from_str(&std::fs::read_to_string(path)?)?
         }
     };
-    Ok(file.model()?)
+    Ok((file.model()?, file))
 }

@@ -7,6 +7,7 @@
 
 mod answer;
 mod costs;
+mod heed;
 mod local;
 mod replay;
 mod space;
@@ -45,11 +46,11 @@ pub(crate) struct Simulate {
     /// Take the jobs from this log, the nodes and the scheduler from the run file.
     #[arg(long, value_name = "LOG")]
     workload: Option<PathBuf>,
-    /// Draw so many jobs from the model of Lublin and Feitelson instead of reading a log.
-    #[arg(long, value_name = "JOBS", conflicts_with = "workload")]
+    /// Draw so many jobs from the model of Lublin and Feitelson instead of reading a log, for as many processors as there are.
+    #[arg(long, value_name = "JOBS", conflicts_with = "workload", value_parser = clap::value_parser!(u32).range(1..=20_000_000))]
     lublin: Option<u32>,
     /// How many times as often as published the model's jobs come.
-    #[arg(long, default_value_t = 1.0, requires = "lublin")]
+    #[arg(long, default_value_t = 1.0, requires = "lublin", value_parser = load)]
     load: f64,
     /// Take only the first so many jobs.
     #[arg(long, value_name = "N")]
@@ -69,9 +70,10 @@ pub(crate) struct Simulate {
     /// What a node holds of jobs, in memory.
     #[arg(long, value_name = "BYTES")]
     node_memory: Option<Bytes>,
-    /// Where the log does not say it, draw the memory of a job on a node: `64MiB`, `uniform:LOW..HIGH`, `log-uniform:LOW..HIGH`.
-    #[arg(long, value_name = "DISTRIBUTION", default_value = "64MiB")]
-    memory: MemoryModel,
+    /// Where the log does not say it, draw the memory of a job on a node: `64MiB`, `uniform:LOW..HIGH`, `log-uniform:LOW..HIGH`
+    /// [default: 64MiB].
+    #[arg(long, value_name = "DISTRIBUTION")]
+    memory: Option<MemoryModel>,
     /// Who chooses nodes for jobs that have them to themselves [default: first-fit].
     #[arg(long)]
     allocator: Option<AllocatorName>,
@@ -134,6 +136,12 @@ impl FromStr for Queue {
     }
 }
 
+/// Within a thousand times of what was published: beyond, the arrivals leave the calendar.
+fn load(text: &str) -> Result<f64, String> {
+    let load = text.parse().ok().filter(|load| (0.001..=1000.0).contains(load));
+    load.ok_or_else(|| format!("`{text}` is not a number from 0.001 to 1000"))
+}
+
 /// So many nodes in each direction, together no more than `--nodes` takes.
 fn mesh(text: &str) -> Result<Mesh, String> {
     let sides =
@@ -170,6 +178,9 @@ impl Simulate {
 
     /// Simulates.
     pub(crate) fn carry_out(mut self, output: Output) -> Result<Exit, Failure> {
+        if let Some(wrong) = self.unheeded() {
+            return Err(Failure::Workload(anyhow!(wrong)));
+        }
         self.nodes = self.nodes.or_else(|| self.mesh.map(|mesh| mesh.units()));
         if self.is_local() {
             output.print(&local::simulate(&self)?).context("failed to print")?;
@@ -192,31 +203,6 @@ impl Simulate {
             output.print(&space::simulate(&self)?).context("failed to print")?;
         }
         Ok(Exit::Done)
-    }
-
-    /// What is said about the other way of sharing the machine, and would not be heeded.
-    fn misplaced(&self, shares_time: bool) -> Option<String> {
-        let is_rms = self.queue == Some(Queue::Rms);
-        let of_space = [
-            ("--allocator", self.allocator.is_some()),
-            ("--queue", self.queue.is_some()),
-            ("--machine", self.machine.is_some()),
-            ("--cpus", self.cpus.is_some()),
-            ("--usage-limit", self.usage_limit.is_some()),
-        ];
-        let of_time = [
-            ("--quantum", self.quantum.is_some() && !is_rms),
-            ("--node-memory", self.node_memory.is_some()),
-            ("--costs", self.costs.is_some()),
-            ("--switching", self.switching.is_some()),
-            ("--residency", self.residency),
-        ];
-        let (others, why) = match shares_time {
-            true => (of_space, "is about jobs that have their nodes to themselves, and these share time"),
-            false => (of_time, "is about jobs that share time: give --policy or a run file as well"),
-        };
-        let (option, _) = others.into_iter().find(|(_, is_given)| *is_given)?;
-        Some(format!("{option} {why}"))
     }
 
     fn allocator(&self) -> AllocatorName {

@@ -38,21 +38,30 @@ struct Run {
 }
 
 pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
-    let source = Source::of(arguments)?.expect("a run file is simulated by turns");
+    check(arguments)?;
+    let layout = arguments.machine.as_deref().map(read_layout).transpose().map_err(Failure::Workload)?;
+    let given = layout.as_ref().map(Layout::nodes).or(arguments.nodes);
+    let processors = given.map(|nodes| nodes.saturating_mul(arguments.cpus()));
+    let source = Source::of(arguments, processors)?.expect("a run file is simulated by turns");
     let random = matches!(source, Source::Lublin(_));
     if arguments.seeds > 1 && !random {
         let text = "every seed of this simulation is the same: the log says everything; leave --seeds out";
         return Err(Failure::Workload(anyhow::anyhow!(text)));
     }
-    check(arguments)?;
-    let layout = arguments.machine.as_deref().map(read_layout).transpose().map_err(Failure::Workload)?;
-    let given = layout.as_ref().map(Layout::nodes).or(arguments.nodes);
     let Some(nodes) = given.or_else(|| source.nodes()) else {
         return Err(Failure::Workload(anyhow::anyhow!(
             "the log does not say how many nodes there are: give --nodes"
         )));
     };
     let units = nodes.saturating_mul(arguments.cpus());
+    let begin = source.log(arguments.seed);
+    if let Some(number) = layout.as_ref().and_then(|layout| layout.partition)
+        && !begin.records.is_empty()
+        && begin.records.iter().all(|record| record.partition != Some(number))
+    {
+        let text = format!("no job is in partition {number}, the only one that the machine takes");
+        return Err(Failure::Workload(anyhow::anyhow!(text)));
+    }
     let log_of = |seed| match &layout {
         Some(layout) => Cow::Owned(layout.records(&source.log(seed))),
         None => source.log(seed),
@@ -111,7 +120,9 @@ fn check(arguments: &Simulate) -> Result<(), Failure> {
 fn read_layout(path: &Path) -> anyhow::Result<Layout> {
     let failed = || format!("failed to read {}", path.display());
     let text = fs::read_to_string(path).with_context(failed)?;
-    serde_yaml::from_str(&text).with_context(failed)
+    let layout: Layout = serde_yaml::from_str(&text).with_context(failed)?;
+    layout.check().with_context(failed)?;
+    Ok(layout)
 }
 
 fn run(
@@ -128,7 +139,7 @@ fn run(
     let home = |_: &Record| (QueueId(0), GroupId(0));
     let (jobs, lived, watched) = match (arguments.queue(), layout) {
         (Queue::Rms, _) => {
-            let holds = |_, request: Request| request.nodes <= nodes && request.cpus <= cpus;
+            let holds = |_, _, request: Request| request.nodes <= nodes && request.cpus <= cpus;
             let jobs = Jobs::in_boxes(log, cpus, holds, home);
             let rms = Rms::new(nodes, cpus, arguments.usage_limit.unwrap_or(units));
             let timeslice = arguments.quantum.unwrap_or(TIMESLICE);
@@ -137,7 +148,7 @@ fn run(
         }
         (Queue::Order(queue), None) => {
             let mut machine = space::machine(arguments.mesh_of(nodes), arguments.allocator());
-            let holds = |group, request| machine.can_ever_hold(group, request);
+            let holds = |_, group, request| machine.can_ever_hold(group, request);
             let jobs = Jobs::in_boxes(log, cpus, holds, home);
             let mut watch = (Cut::default(), Blocks::default());
             let lived = space::run(&jobs.jobs, &mut machine, &mut *queue.order(), &mut watch);
@@ -157,7 +168,10 @@ fn in_sets(allocator: AllocatorName, queue: QueueName, layout: &Layout, log: &Lo
     let start = LogStart::of(log).unwrap_or(LogStart { day: 0, second: 0 });
     let mut machine = layout.machine(allocator, start).map_err(wrong)?;
     let mut order = layout.order(queue).map_err(wrong)?;
-    let mut jobs = Jobs::of_log(log, &machine, layout.homes(log).map_err(wrong)?);
+    let holds = |queue, group, request: Request| {
+        layout.admits(queue, request.nodes) && machine.can_ever_hold(group, request)
+    };
+    let mut jobs = Jobs::in_boxes(log, 1, holds, layout.homes(log).map_err(wrong)?);
     layout.limit(&mut jobs);
     let mut watch = (Cut::default(), Blocks::default());
     let lived = space::run(&jobs.jobs, &mut machine, &mut *order, &mut watch)

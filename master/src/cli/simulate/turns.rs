@@ -2,11 +2,14 @@
 
 use coswitch_policies::{Bytes, Cluster, JobId, JobSpec, Policy, Residency, SchedulerConfig, SimTime};
 use coswitch_sim::{
-    CostModel, Faults, SimError, SimJob, SimReport, picture,
+    CostFile, CostModel, Faults, SimError, SimJob, SimReport, picture,
     space::Skipped,
     study::each_seed,
     table,
-    workload::swf::{Log, Record},
+    workload::{
+        memory::MemoryModel,
+        swf::{Log, Record},
+    },
 };
 use std::time::Duration;
 
@@ -15,7 +18,10 @@ use super::{
     answer::{Simulated, figures},
     workload::Source,
 };
-use crate::{cli::Failure, config};
+use crate::{
+    cli::Failure,
+    config::{self, JobSet},
+};
 
 /// Events after which a simulation is given up: the scheduler would be at fault.
 const STEPS_MAX: usize = 50_000_000;
@@ -24,23 +30,33 @@ const QUANTUM: Duration = Duration::from_secs(900);
 /// Of a node, where nothing says another: that of the paper's machines.
 const NODE_MEMORY: Bytes = Bytes::mib(1024);
 
+/// Of a job on a node, where nothing says another.
+const MEMORY: MemoryModel = MemoryModel::Constant(Bytes::mib(64));
+
 /// The machine and the policy.
 struct Stage {
     name: String,
     cluster: Cluster,
     config: SchedulerConfig,
     cost: CostModel,
+    /// What is known of jobs.
+    known: CostFile,
     /// Of the run file.
     jobs: Vec<SimJob>,
 }
 
 pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simulated, Failure> {
-    let source = Source::of(arguments)?;
-    let stage = stage(arguments, is_run_file, source.as_ref())?;
+    let set = arguments.file.as_deref().filter(|_| is_run_file).map(config::load_to_plan).transpose()?;
+    let nodes = arguments.nodes.or(set.as_ref().map(|set| set.cluster.nodes));
+    let source = Source::of(arguments, nodes)?;
+    let stage = stage(arguments, set, source.as_ref())?;
     let random = match &source {
         None => false,
         Some(Source::Lublin(_)) => true,
-        Some(Source::Log { log, .. }) => log.records.iter().any(|record| record.memory().is_none()),
+        Some(Source::Log { log, .. }) => {
+            let is_drawn = !matches!(arguments.memory, None | Some(MemoryModel::Constant(_)));
+            is_drawn && log.records.iter().any(|record| record.memory().is_none())
+        }
     };
     if arguments.seeds > 1 && !random {
         let text = "every seed of this simulation is the same: nothing in it is random; leave --seeds out";
@@ -48,7 +64,7 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
     }
     let workload = |seed: u64| match &source {
         None => (stage.jobs.clone(), Skipped::default()),
-        Some(source) => jobs_of(arguments, &source.log(seed), seed, &stage.cluster),
+        Some(source) => jobs_of(arguments, &source.log(seed), seed, &stage),
     };
     let seeds = arguments.seeds();
     let runs = each_seed(&seeds, arguments.threads(), |seed| {
@@ -92,10 +108,9 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
 }
 
 /// From the run file, and from the command line, which goes first.
-fn stage(arguments: &Simulate, is_run_file: bool, source: Option<&Source>) -> Result<Stage, Failure> {
-    let cost = super::costs::load(arguments.costs.as_deref())?;
-    let file = arguments.file.as_deref().filter(|_| is_run_file);
-    let Some(file) = file else {
+fn stage(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> Result<Stage, Failure> {
+    let (cost, known) = super::costs::load(arguments.costs.as_deref())?;
+    let Some(set) = set else {
         let nodes = arguments.nodes.or_else(|| source.and_then(Source::nodes));
         let nodes = nodes.ok_or_else(|| Failure::Workload(anyhow::anyhow!("give --nodes")))?;
         let policy = arguments.policy.unwrap_or(Policy::Hybrid);
@@ -104,10 +119,10 @@ fn stage(arguments: &Simulate, is_run_file: bool, source: Option<&Source>) -> Re
             cluster: Cluster::uniform(nodes, arguments.node_memory.unwrap_or(NODE_MEMORY)),
             config: arguments.switched(SchedulerConfig::new(policy, arguments.quantum.unwrap_or(QUANTUM))),
             cost,
+            known,
             jobs: Vec::new(),
         });
     };
-    let set = config::load(file)?;
     let nodes = arguments.nodes.unwrap_or(set.cluster.nodes);
     let memory = arguments.node_memory.unwrap_or(set.cluster.memory);
     let mut config = set.scheduler_config();
@@ -121,20 +136,23 @@ fn stage(arguments: &Simulate, is_run_file: bool, source: Option<&Source>) -> Re
                 format!("job `{}` does not say how long it takes alone: give it a field `alone`", job.name);
             return Err(Failure::Workload(anyhow::anyhow!(text)));
         };
-        jobs.push(SimJob { spec: job.spec(), work, communication: None });
+        jobs.push(SimJob { spec: job.spec(), work, communication: known.communication_of(&job.name) });
     }
-    Ok(Stage { name: set.name.clone(), cluster: Cluster::uniform(nodes, memory), config, cost, jobs })
+    Ok(Stage { name: set.name.clone(), cluster: Cluster::uniform(nodes, memory), config, cost, known, jobs })
 }
 
 /// The jobs of a log: a rank for each processor, its memory as the log says or drawn.
-fn jobs_of(arguments: &Simulate, log: &Log, seed: u64, cluster: &Cluster) -> (Vec<SimJob>, Skipped) {
+fn jobs_of(arguments: &Simulate, log: &Log, seed: u64, stage: &Stage) -> (Vec<SimJob>, Skipped) {
     let (mut jobs, mut skipped) = (Vec::new(), Skipped::default());
     for record in &log.records {
         let id = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
         match job_of(arguments, record, seed, id) {
             Err(reason) => *reason(&mut skipped) += 1,
-            Ok(job) if job.spec.ranks as usize > cluster.len() => skipped.too_large += 1,
-            Ok(job) => jobs.push(job),
+            Ok(job) if job.spec.ranks as usize > stage.cluster.len() => skipped.too_large += 1,
+            Ok(job) => {
+                let communication = stage.known.communication_of(&job.spec.name);
+                jobs.push(SimJob { communication, ..job });
+            }
         }
     }
     (jobs, skipped)
@@ -148,8 +166,9 @@ fn job_of(
 ) -> Result<SimJob, fn(&mut Skipped) -> &mut u32> {
     let run = record.run.ok_or((|s| &mut s.no_run_time) as fn(&mut Skipped) -> &mut u32)?;
     let ranks = record.size().ok_or((|s| &mut s.no_size) as fn(&mut Skipped) -> &mut u32)?;
+    let memory = arguments.memory.as_ref().unwrap_or(&MEMORY);
     let logged = record.memory().map(|kib| Bytes(kib.saturating_mul(1024)));
-    let memory_per_rank = logged.unwrap_or_else(|| arguments.memory.draw(seed, record.number));
+    let memory_per_rank = logged.unwrap_or_else(|| memory.draw(seed, record.number));
     let name = format!("job-{}", record.number);
     let arrival = SimTime::from(Duration::from_secs(record.submit));
     let spec = JobSpec { id: JobId(id), name, ranks, memory_per_rank, arrival };

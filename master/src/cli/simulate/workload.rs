@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use coswitch_sim::workload::{
     lublin,
     swf::{Comment, Log, Record, Status},
@@ -20,6 +20,8 @@ use crate::cli::Failure;
 
 /// The largest workload file, unzipped: fifty million jobs.
 const BYTES_MAX: u64 = 4 << 30;
+/// What the model draws for, where nothing says another number.
+const PROCESSORS: u32 = 128;
 /// How long a job of a testbed file runs, which its format leaves open.
 const TESTBED_RUN: u64 = 60;
 
@@ -36,14 +38,11 @@ pub(super) fn is_run_file(path: &Path) -> bool {
 }
 
 impl Source {
-    /// What the command line asks for; `None` where that is the jobs of the run file.
-    pub(super) fn of(arguments: &Simulate) -> Result<Option<Self>, Failure> {
+    /// What the command line asks for; `None` where that is the jobs of the run file. The model draws for so many `processors`.
+    pub(super) fn of(arguments: &Simulate, processors: Option<u32>) -> Result<Option<Self>, Failure> {
         if let Some(jobs) = arguments.lublin {
-            let nodes = arguments.nodes.unwrap_or(128);
+            let nodes = processors.unwrap_or(PROCESSORS);
             let (load, interactive) = (arguments.load, true);
-            if !(load.is_finite() && load > 0.0) {
-                return Err(Failure::Workload(anyhow!("--load {load} is not a number above zero")));
-            }
             return Ok(Some(Self::Lublin(lublin::Shape { jobs, nodes, interactive, load })));
         }
         let file = arguments.file.as_ref().filter(|file| !is_run_file(file));

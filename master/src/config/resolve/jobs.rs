@@ -165,7 +165,7 @@ impl Reader {
     fn cwd(&mut self, field: &str, part: &JobPart, base: &Path) -> PathBuf {
         let Some(leaf) = &part.cwd else { return base.into() };
         let path = base.join(leaf.text());
-        if !path.is_dir() {
+        if self.here && !path.is_dir() {
             let message = format!("there is no directory {}", path.display());
             self.refuse(
                 Problem::new(field, leaf.span(), message).help("it counts from the run file's directory"),

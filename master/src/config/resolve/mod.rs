@@ -42,6 +42,8 @@ pub struct Surroundings<'a> {
     pub file: &'a Path,
     /// Its directory, absolute.
     pub base: &'a Path,
+    /// Whether it is to be run here: then programs and directories have to be there.
+    pub here: bool,
     /// Looks a program up.
     pub find: &'a dyn Fn(&str) -> Result<PathBuf, ProgramError>,
     /// In the place of what the file says.
@@ -54,7 +56,7 @@ pub fn resolve(
     defaults: &SchedulerPart,
     around: &Surroundings<'_>,
 ) -> Result<JobSet, Vec<Problem>> {
-    let mut reader = Reader { problems: Vec::new() };
+    let mut reader = Reader { problems: Vec::new(), here: around.here };
     let cluster = reader.cluster(&file.cluster, around.base);
     let (mut scheduler, wait) = reader.scheduler(file.scheduler.as_ref(), defaults);
     scheduler.policy = around.policy.unwrap_or(scheduler.policy);
@@ -72,6 +74,7 @@ pub fn resolve(
 
 struct Reader {
     problems: Vec<Problem>,
+    here: bool,
 }
 
 impl Reader {

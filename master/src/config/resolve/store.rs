@@ -71,7 +71,7 @@ impl Reader {
 
     /// `problem` has its place and lacks words.
     fn must_be_there(&mut self, tier: &Tier, problem: Problem) {
-        if !tier.root.is_dir() {
+        if self.here && !tier.root.is_dir() {
             let message = format!("there is no directory {}", tier.root.display());
             self.refuse(
                 Problem { message, ..problem }.help("make it; it counts from the run file's directory"),

@@ -7,20 +7,21 @@
 //! launch_s: 0.05
 //! cores: 1
 //! swap_slowdown: 35
+//! communication: {cg: 0.82, ep: 0.01}
 //! ```
 //!
 //! What is left out is as in [`CostModel::default`]; a field that is not known is an error.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use coswitch_policies::Bytes;
+use coswitch_policies::{Bytes, Communication};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{CostModel, Sample, Transfer, fit::Step};
 
 /// The file, in any format that serde reads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CostFile {
     /// A node's jobs out of memory.
@@ -41,6 +42,9 @@ pub struct CostFile {
     /// How many times slower jobs run on a node whose memory is exceeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swap_slowdown: Option<u32>,
+    /// The share of its time in which a job communicates, by its name; `cg` is of `cg-1` and `cg-2` as well.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub communication: BTreeMap<String, f64>,
 }
 
 /// `fixed + bytes ÷ rate`.
@@ -54,7 +58,7 @@ pub struct Moving {
 }
 
 /// Why costs make no sense.
-#[derive(Clone, Copy, Debug, PartialEq, Error)]
+#[derive(Clone, Debug, PartialEq, Error)]
 pub enum CostFileError {
     /// Negative, or not a number.
     #[error("`{0}` is {1}, which is not a length of time")]
@@ -65,6 +69,9 @@ pub enum CostFileError {
     /// Nothing would ever run.
     #[error("`{0}` is zero; it is at least one")]
     Zero(&'static str),
+    /// Not a part of anything.
+    #[error("`communication.{0}` is {1}, which is not a share from 0 to 1")]
+    Share(String, f64),
 }
 
 impl CostFile {
@@ -87,8 +94,12 @@ impl CostFile {
     ///
     /// # Errors
     /// Where a number is out of its range.
-    pub fn model(self) -> Result<CostModel, CostFileError> {
+    pub fn model(&self) -> Result<CostModel, CostFileError> {
         let mut model = CostModel::default();
+        let mut shares = self.communication.iter();
+        if let Some((job, share)) = shares.find(|(_, share)| !(0.0..=1.0).contains(*share)) {
+            return Err(CostFileError::Share(job.clone(), *share));
+        }
         if let Some(dump) = self.dump {
             model.dump = dump.transfer("dump")?;
         }
@@ -101,6 +112,15 @@ impl CostFile {
         model.swap_slowdown =
             at_least_one("swap_slowdown", self.swap_slowdown.unwrap_or(model.swap_slowdown))?;
         Ok(model)
+    }
+
+    /// What is known of the job called `name`.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share is between 0 and 1")]
+    pub fn communication_of(&self, name: &str) -> Option<Communication> {
+        let kind = || name.rsplit_once('-').filter(|(_, n)| n.bytes().all(|digit| digit.is_ascii_digit()));
+        let share = self.communication.get(name).or_else(|| self.communication.get(kind()?.0))?;
+        Some(Communication::per_mille((share * 1000.0).round() as u16))
     }
 }
 
@@ -142,6 +162,7 @@ impl From<&CostModel> for CostFile {
             launch_s: Some(model.launch.as_secs_f64()),
             cores: Some(model.cores),
             swap_slowdown: Some(model.swap_slowdown),
+            communication: BTreeMap::new(),
         }
     }
 }
@@ -155,6 +176,17 @@ mod tests {
         let model = CostModel { cores: 3, ..CostModel::default() };
         assert_eq!(CostFile::from(&model).model(), Ok(model));
         assert_eq!(CostFile::default().model(), Ok(CostModel::default()));
+    }
+
+    #[test]
+    fn what_is_said_of_a_kind_of_job_is_said_of_each() {
+        let communication = [("cg".to_owned(), 0.9), ("cg-2".to_owned(), 0.7)].into();
+        let file = CostFile { communication, ..CostFile::default() };
+        let of = |name| file.communication_of(name).map(Communication::get);
+        assert_eq!(
+            ["cg", "cg-1", "cg-2", "cg-x", "ep"].map(of),
+            [Some(900), Some(900), Some(700), None, None]
+        );
     }
 
     #[test]
@@ -172,6 +204,11 @@ mod tests {
         assert_eq!(
             say(CostFile { cores: Some(0), ..CostFile::default() }),
             "`cores` is zero; it is at least one"
+        );
+        let communication = [("cg".to_owned(), 1.5)].into();
+        assert_eq!(
+            say(CostFile { communication, ..CostFile::default() }),
+            "`communication.cg` is 1.5, which is not a share from 0 to 1"
         );
     }
 }

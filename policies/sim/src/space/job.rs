@@ -28,7 +28,7 @@ pub struct Skipped {
     pub no_run_time: u32,
     /// The log does not say on how many processors.
     pub no_size: u32,
-    /// They ask for more than the machine, or their group of it, has.
+    /// They ask for more than the machine, or their group of it, has, or than their queue allows.
     pub too_large: u32,
 }
 
@@ -56,7 +56,7 @@ impl Jobs {
     /// group a record belongs to. A job without a requested time is believed to run as long as it does.
     #[must_use]
     pub fn of_log(log: &Log, machine: &Machine, home: impl Fn(&Record) -> (QueueId, GroupId)) -> Self {
-        Self::in_boxes(log, 1, |group, request| machine.can_ever_hold(group, request), home)
+        Self::in_boxes(log, 1, |_, group, request| machine.can_ever_hold(group, request), home)
     }
 
     /// The same on nodes of so many CPUs each: a job of more processors gets whole nodes, and with them perhaps some too many.
@@ -64,7 +64,7 @@ impl Jobs {
     pub fn in_boxes(
         log: &Log,
         cpus: u32,
-        holds: impl Fn(GroupId, Request) -> bool,
+        holds: impl Fn(QueueId, GroupId, Request) -> bool,
         home: impl Fn(&Record) -> (QueueId, GroupId),
     ) -> Self {
         let mut order: Vec<u32> = (0..u32::try_from(log.records.len()).unwrap_or(u32::MAX)).collect();
@@ -90,12 +90,12 @@ impl Jobs {
         queue: QueueId,
         group: GroupId,
         cpus: u32,
-        holds: &impl Fn(GroupId, Request) -> bool,
+        holds: &impl Fn(QueueId, GroupId, Request) -> bool,
     ) -> Result<SpaceJob, fn(&mut Skipped) -> &mut u32> {
         let run = record.run.ok_or((|s| &mut s.no_run_time) as fn(&mut Skipped) -> &mut u32)?;
         let size = record.size().ok_or((|s| &mut s.no_size) as fn(&mut Skipped) -> &mut u32)?;
         let request = Request { nodes: size.div_ceil(cpus), cpus: size.min(cpus) };
-        if !holds(group, request) {
+        if !holds(queue, group, request) {
             return Err(|s| &mut s.too_large);
         }
         let job = JobId(u32::try_from(self.jobs.len()).expect("a log has fewer than 2^32 jobs"));

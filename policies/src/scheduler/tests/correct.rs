@@ -45,7 +45,7 @@ fn on_a_pressed_node_it_is_split_at_once() {
     ");
     let explained = explain(&desk.scheduler).jobs;
     assert_snapshot!(explained[0].text, @r"
-    slot-1 on 2 nodes, beside j2; slot-0 has 325MiB left on node-1, not 400MiB
+    slot-1 on 2 nodes, the first there; slot-0 has 325MiB left on node-1, not 400MiB
     ");
 }
 

@@ -11,8 +11,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bytes, Cluster, ConfigError, Decision, Event, JobId, JobSpec, Landing, Matrix, MemoryRule, Misfit,
-    NodeId, Policy, RejectReason, Row, Scheduler, SchedulerConfig, SimTime, alternate,
+    Bytes, Cluster, Communication, ConfigError, Decision, Event, JobId, JobSpec, Landing, Matrix, MemoryRule,
+    Misfit, NodeId, Packing, Policy, RejectReason, Residency, Row, Scheduler, SchedulerConfig, SimTime,
+    alternate,
 };
 
 /// Why the matrix looks as it does.
@@ -22,6 +23,9 @@ pub struct Explanation {
     pub policy: Policy,
     /// The matrix as a picture.
     pub grid: String,
+    /// Whether it was known how much jobs communicate.
+    #[serde(default)]
+    pub measured: bool,
     /// One for each row, in the order of turns.
     pub sets: Vec<SetExplanation>,
     /// One for each job, in the order of numbers.
@@ -54,7 +58,8 @@ pub struct JobExplanation {
     pub text: String,
 }
 
-/// The matrix that `jobs` would get, all of them being there, packed in the order in which they arrive.
+/// The matrix that `jobs` would get, all of them being there, packed in the order in which they arrive; of some it is `known` how much
+/// they communicate.
 ///
 /// # Errors
 /// Where the settings make no sense.
@@ -62,8 +67,12 @@ pub fn explain_jobs(
     cluster: Cluster,
     config: SchedulerConfig,
     mut jobs: Vec<JobSpec>,
+    known: &BTreeMap<JobId, Communication>,
 ) -> Result<Explanation, ConfigError> {
     let mut scheduler = Scheduler::new(cluster, config)?;
+    for (&job, &communication) in known {
+        scheduler.on_event(SimTime::default(), Event::Measured { job, communication });
+    }
     let mut rejected = Vec::new();
     jobs.sort_by_key(|job| job.arrival);
     for together in jobs.chunk_by(|a, b| a.arrival == b.arrival) {
@@ -75,7 +84,13 @@ pub fn explain_jobs(
             }
         }
     }
-    let mut explanation = explain(&scheduler);
+    let mut explanation = Explanation { measured: !known.is_empty(), ..explain(&scheduler) };
+    for job in &mut explanation.jobs {
+        if let Some(share) = known.get(&job.job) {
+            let percent = f64::from(share.get()) / 10.0;
+            write!(job.text, "; communicates {percent} % of its time").expect("a string takes all");
+        }
+    }
     explanation.jobs.extend(rejected);
     explanation.jobs.sort_by_key(|job| job.job);
     Ok(explanation)
@@ -99,7 +114,8 @@ pub fn explain(scheduler: &Scheduler) -> Explanation {
             write!(text, "; on idle nodes {} goes on", names.join(", ")).expect("a string takes all");
         }
         if turns > 1 {
-            write!(text, "; its turn moves {out} out and {into} in").expect("a string takes all");
+            let most = if scheduler.config().residency == Residency::Planned { "at most " } else { "" };
+            write!(text, "; its turn moves {most}{out} out and {into} in").expect("a string takes all");
         }
         SetExplanation {
             jobs: row.jobs().collect(),
@@ -112,13 +128,14 @@ pub fn explain(scheduler: &Scheduler) -> Explanation {
     let jobs = scheduler.jobs().filter(|state| !state.observed.is_ended()).map(|state| {
         let text = match (&state.landing, queue.iter().position(|job| *job == state.spec.id)) {
             (_, Some(ahead)) => format!("queues, with {} ahead", count(ahead, "job")),
-            (Some(landing), None) => landing_in_words(landing, &name),
+            (Some(landing), None) => landing_in_words(landing, scheduler, &name),
             (None, None) => unreachable!("a job that has not ended is queued or has landed"),
         };
         JobExplanation { job: state.spec.id, name: state.spec.name, text }
     });
     Explanation {
         policy: scheduler.config().policy,
+        measured: false,
         grid: grid(matrix, name),
         sets: matrix.rows().iter().enumerate().map(set).collect(),
         jobs: jobs.collect(),
@@ -160,18 +177,36 @@ fn set_in_words(
     format!("turn {} of {turns}, {}: {members}; {fits} {used} of {capacity} on {node}", turn + 1, row.slot)
 }
 
-fn landing_in_words(landing: &Landing, name: &impl Fn(JobId) -> String) -> String {
+fn landing_in_words(landing: &Landing, scheduler: &Scheduler, name: &impl Fn(JobId) -> String) -> String {
     let mut text = format!("{} on {}", landing.slot, count(landing.placement.blocks().len(), "node"));
-    if landing.beside.is_empty() {
+    // Who has left the row since says nothing of it.
+    let is_there =
+        |job: &&JobId| scheduler.matrix().row_of(**job).is_some_and(|row| row.slot == landing.slot);
+    let names: Vec<String> = landing.beside.iter().filter(is_there).map(|job| name(*job)).collect();
+    if names.is_empty() {
         text.push_str(", the first there");
     } else {
-        let names: Vec<String> = landing.beside.iter().map(|job| name(*job)).collect();
         write!(text, ", beside {}", names.join(", ")).expect("a string takes all");
     }
     for (slot, misfit) in &landing.refused_by {
         write!(text, "; {slot} {misfit}").expect("a string takes all");
     }
+    text.push_str(preference(landing, scheduler));
     text
+}
+
+/// Why it did not take a row before, where none of those refused it.
+fn preference(landing: &Landing, scheduler: &Scheduler) -> &'static str {
+    let config = scheduler.config();
+    let asked = scheduler.matrix().rows().iter().take_while(|row| row.slot != landing.slot).count();
+    match (config.packing, config.policy) {
+        _ if asked <= landing.refused_by.len() => "",
+        (Packing::Exact { .. }, _) => "; the search for the fewest rows put it there",
+        (_, Policy::Paired) => "; exchanged, so that jobs that compute and jobs that communicate share nodes",
+        (Packing::BestFit, _) => "; it fills this row best",
+        (Packing::Buddy, _) => "; its block is the least loaded of all rows",
+        (Packing::FirstFit, _) => "",
+    }
 }
 
 impl fmt::Display for Misfit {
@@ -185,10 +220,12 @@ impl fmt::Display for Misfit {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mixed = if self.policy == Policy::Paired {
-            "; packed by memory, and mixed anew once it is measured how much each job communicates"
-        } else {
-            ""
+        let mixed = match (self.policy, self.measured) {
+            (Policy::Paired, true) => "; packed by memory, and mixed by how much each job communicates",
+            (Policy::Paired, false) => {
+                "; packed by memory, and mixed anew once it is measured how much each job communicates"
+            }
+            _ => "",
         };
         writeln!(f, "policy {}, {}{mixed}\n", self.policy, count(self.sets.len(), "row"))?;
         writeln!(f, "{}\n", self.grid)?;
@@ -242,102 +279,4 @@ fn count(n: usize, noun: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use insta::assert_snapshot;
-
-    use super::*;
-    use crate::Alternate;
-
-    fn explained(policy: Policy) -> String {
-        let job = |(id, (name, ranks, mib)): (u32, (&str, u32, u64))| JobSpec {
-            id: JobId(id),
-            name: name.into(),
-            ranks,
-            memory_per_rank: Bytes::mib(mib),
-            arrival: SimTime(0),
-        };
-        let jobs = [("cg", 2, 300), ("heat", 2, 700), ("ep", 1, 20), ("is", 4, 250), ("huge", 2, 4000)];
-        let jobs = (0..).zip(jobs).map(job).collect();
-        let config = SchedulerConfig::new(policy, Duration::from_secs(10));
-        explain_jobs(Cluster::uniform(2, Bytes::mib(1024)), config, jobs).unwrap().to_string()
-    }
-
-    #[test]
-    fn hybrid_is_explained_by_what_fits_beside_what() {
-        assert_snapshot!(explained(Policy::Hybrid), @r"
-        policy hybrid, 2 rows
-
-                 | node-0 1GiB                | node-1 1GiB
-        > slot-0 | cg*1 heat*1 ep*1 = 1020MiB | cg*1 heat*1 = 1000MiB
-          slot-1 | is*2 = 500MiB              | is*2 = 500MiB
-
-        turn 1 of 2, slot-0: cg, heat, ep; at most 1020MiB of 1GiB on node-0; its turn moves 500MiB out and 1020MiB in
-        turn 2 of 2, slot-1: is; at most 500MiB of 1GiB on node-0; its turn moves 1020MiB out and 500MiB in
-
-        cg (job-0): slot-0 on 2 nodes, beside heat
-        heat (job-1): slot-0 on 2 nodes, the first there
-        ep (job-2): slot-0 on 1 node, beside cg, heat
-        is (job-3): slot-1 on 2 nodes, the first there; slot-0 has 324MiB left on node-0, not 500MiB
-        huge (job-4): can never run: needs 3.9GiB on one node for 1 of its ranks, the largest node has 1GiB
-        ");
-    }
-
-    #[test]
-    fn a_job_that_goes_on_in_the_turn_of_others_is_not_moved() {
-        let job = |(id, (ranks, name)): (u32, (u32, &str))| JobSpec {
-            id: JobId(id),
-            name: name.into(),
-            ranks,
-            memory_per_rank: Bytes::mib(100),
-            arrival: SimTime(0),
-        };
-        let jobs = (0..).zip([(2, "wide"), (1, "left"), (1, "right"), (1, "late")]).map(job).collect();
-        let config = SchedulerConfig::new(Policy::Gang, Duration::from_secs(10));
-        let config = SchedulerConfig { alternate: Alternate::Whole, ..config };
-        let explained = explain_jobs(Cluster::uniform(2, Bytes::mib(1000)), config, jobs).unwrap();
-        let sets: Vec<&str> = explained.sets.iter().map(|set| set.text.as_str()).collect();
-        assert_snapshot!(sets.join("\n"), @r"
-        turn 1 of 3, slot-0: wide; at most 100MiB of 1000MiB on node-0; its turn moves 100MiB out and 100MiB in
-        turn 2 of 3, slot-1: left, right; at most 100MiB of 1000MiB on node-0; its turn moves 100MiB out and 100MiB in
-        turn 3 of 3, slot-2: late; at most 100MiB of 1000MiB on node-0; on idle nodes right goes on; its turn moves 100MiB out and 100MiB in
-        ");
-    }
-
-    #[test]
-    fn batch_is_explained_by_its_queue() {
-        assert_snapshot!(explained(Policy::Batch), @r"
-        policy batch, 1 row
-
-                 | node-0 1GiB   | node-1 1GiB
-        > slot-0 | cg*1 = 300MiB | cg*1 = 300MiB
-
-        turn 1 of 1, slot-0: cg; at most 300MiB of 1GiB on node-0
-
-        cg (job-0): slot-0 on 2 nodes, the first there
-        heat (job-1): queues, with 0 jobs ahead
-        ep (job-2): queues, with 1 job ahead
-        is (job-3): queues, with 2 jobs ahead
-        huge (job-4): can never run: needs 3.9GiB on one node for 1 of its ranks, the largest node has 1GiB
-        ");
-    }
-
-    #[test]
-    fn cosched_says_where_the_system_will_swap() {
-        assert_snapshot!(explained(Policy::Cosched), @r"
-        policy cosched, 1 row
-
-                 | node-0 1GiB                           | node-1 1GiB
-        > slot-0 | cg*1 heat*1 ep*1 is*2 huge*1 = 5.4GiB | cg*1 heat*1 is*2 huge*1 = 5.4GiB
-
-        turn 1 of 1, slot-0: cg, heat, ep, is, huge; more than fits, the system swaps: 5.4GiB of 1GiB on node-0
-
-        cg (job-0): slot-0 on 2 nodes, the first there
-        heat (job-1): slot-0 on 2 nodes, beside cg
-        ep (job-2): slot-0 on 1 node, beside cg, heat
-        is (job-3): slot-0 on 2 nodes, beside cg, heat, ep
-        huge (job-4): slot-0 on 2 nodes, beside cg, heat, ep, is
-        ");
-    }
-}
+mod tests;

@@ -1,16 +1,18 @@
 //! A machine of several node sets, as a user writes it: sets, the groups over them, the queues and their groups (paper 002 §2.2-2.3).
 
+mod check;
+
 use std::time::Duration;
 
+pub use check::LayoutError;
 use coswitch_policies::{
     allocate::Mesh,
-    machine::{Calendar, GroupId, Machine, MachineError, NodeGroup, NodeSet, SetId},
+    machine::{Calendar, GroupId, Machine, NodeGroup, NodeSet, SetId},
     queue::{
         Aging, AgingConfig, Conservative, Easy, Fcfs, Priority, QueueId, QueueOrder, QueueSpec, QueueTable,
     },
 };
 use serde::Deserialize;
-use thiserror::Error;
 
 use super::{AllocatorName, Jobs, LogStart, QueueName};
 use crate::workload::swf::{Log, Record};
@@ -26,14 +28,35 @@ pub struct Layout {
     pub sets: Vec<SetLayout>,
     /// Who may use which sets.
     pub groups: Vec<GroupLayout>,
+    /// The hours in which groups use their prime sets.
+    #[serde(default)]
+    pub prime_time: PrimeTime,
     /// The queues; a job in a queue that is not among them goes to the first.
     pub queues: Vec<QueueLayout>,
     /// Points a waiting job gains in an hour; for the queue `aging`.
     #[serde(default = "one")]
     pub age_factor: i64,
-    /// From how many points on a job lets nobody overtake it; never where none.
+    /// Above so many points a job that does not fit lets nobody overtake it; never where none or zero.
     #[serde(default)]
     pub block_priority: Option<i64>,
+}
+
+/// Hours of the day, from nine to five where nothing is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PrimeTime {
+    /// It begins at this hour,
+    pub from: u8,
+    /// and ends at this one of the same day.
+    pub to: u8,
+    /// On Saturday and Sunday too.
+    pub weekends: bool,
+}
+
+impl Default for PrimeTime {
+    fn default() -> Self {
+        Self { from: 9, to: 17, weekends: true }
+    }
 }
 
 const fn one() -> i64 {
@@ -63,7 +86,7 @@ const fn a_line() -> u32 {
 pub struct GroupLayout {
     /// What it is called.
     pub name: String,
-    /// From nine to five on weekdays; as otherwise, where it is not told.
+    /// In prime time; as otherwise, where it is not told.
     #[serde(default)]
     pub prime: Option<Vec<String>>,
     /// Otherwise.
@@ -81,36 +104,19 @@ pub struct QueueLayout {
     /// In points; for the queue `aging`.
     #[serde(default)]
     pub priority: i64,
+    /// The most nodes a job may ask for; who asks for more is left out. As many as the group has, where none.
+    #[serde(default)]
+    pub nodes: Option<u32>,
+    /// How many of its jobs run at once at most; only the queue `aging` heeds it.
+    #[serde(default)]
+    pub running: Option<u32>,
     /// The longest a job may run, which is what backfilling believes of it; what the log says, where none.
     #[serde(default)]
     pub hours: Option<u32>,
 }
 
-/// Why a layout makes no sense.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum LayoutError {
-    /// A name leads nowhere.
-    #[error("`{from}` names the {what} `{name}`, and there is none")]
-    Unknown {
-        /// Who names it.
-        from: String,
-        /// What it should be.
-        what: &'static str,
-        /// The name.
-        name: String,
-    },
-    /// There is nothing to run on, or no way to it.
-    #[error(
-        "a machine has at least one node set, one group and one queue, and no set without nodes or with more than 2^24"
-    )]
-    Empty,
-    /// The groups make no sense.
-    #[error(transparent)]
-    Machine(#[from] MachineError),
-}
-
 impl Layout {
-    /// Nodes in all sets.
+    /// Nodes in all sets, of a machine that was [checked](Self::check).
     #[must_use]
     pub fn nodes(&self) -> u32 {
         self.sets.iter().map(|set| set.width * set.height).sum()
@@ -125,16 +131,9 @@ impl Layout {
     /// The machine; `start` says what hour of which day it is when the log begins.
     ///
     /// # Errors
-    /// Where names lead nowhere.
+    /// Where names lead nowhere, or it makes no sense.
     pub fn machine(&self, allocator: AllocatorName, start: LogStart) -> Result<Machine, LayoutError> {
-        let nodes = |set: &SetLayout| u64::from(set.width) * u64::from(set.height);
-        let all: u64 = self.sets.iter().map(nodes).sum();
-        if self.queues.is_empty()
-            || self.sets.iter().any(|set| nodes(set) == 0)
-            || !(1..=1 << 24).contains(&all)
-        {
-            return Err(LayoutError::Empty);
-        }
+        self.check()?;
         let sets = self.sets.iter().zip(self.meshes());
         let sets =
             sets.map(|(set, mesh)| NodeSet { name: set.name.clone(), allocator: allocator.allocator(mesh) });
@@ -147,15 +146,22 @@ impl Layout {
         let groups = self.groups.iter().map(group).collect::<Result<Vec<_>, LayoutError>>()?;
         self.table()?;
         let begin = Duration::from_secs(start.second);
-        let calendar = Calendar::nine_to_five().starting(begin, start.weekday());
+        let PrimeTime { from, to, weekends } = self.prime_time;
+        let hours = Calendar::between(from, to).starting(begin, start.weekday());
+        let calendar = if weekends { hours } else { hours.on_workdays() };
         Ok(Machine::new(sets.collect(), groups, calendar)?)
     }
 
     /// An empty queue of this order.
     ///
     /// # Errors
-    /// Where names lead nowhere.
+    /// Where names lead nowhere, it makes no sense, or this order would not heed a limit.
     pub fn order(&self, name: QueueName) -> Result<Box<dyn QueueOrder>, LayoutError> {
+        self.check()?;
+        let limited = self.queues.iter().find(|queue| queue.running.is_some());
+        if let (Some(queue), true) = (limited, name != QueueName::Aging) {
+            return Err(LayoutError::Unheeded(queue.name.clone()));
+        }
         Ok(match name {
             QueueName::Fcfs => Box::new(Fcfs::default()),
             QueueName::Easy => Box::new(Easy::default()),
@@ -163,7 +169,7 @@ impl Layout {
             QueueName::Aging => Box::new(Aging::new(AgingConfig {
                 queues: self.table()?,
                 age_factor: Priority::points(self.age_factor),
-                block_priority: self.block_priority.map(Priority::points),
+                block_priority: self.block_priority.filter(|points| *points > 0).map(Priority::points),
             })),
         })
     }
@@ -189,6 +195,13 @@ impl Layout {
         })
     }
 
+    /// Whether `queue` takes jobs of so many nodes.
+    #[must_use]
+    pub fn admits(&self, queue: QueueId, nodes: u32) -> bool {
+        let most = self.queues.get(usize::from(queue.0)).and_then(|queue| queue.nodes);
+        most.is_none_or(|most| nodes <= most)
+    }
+
     /// Has the jobs believed to run as long as their queues allow.
     pub fn limit(&self, jobs: &mut Jobs) {
         for job in &mut jobs.jobs {
@@ -203,7 +216,8 @@ impl Layout {
         let spec = |queue: &QueueLayout| {
             let group =
                 place("group", &queue.name, &queue.group, self.groups.iter().map(|group| &group.name))?;
-            Ok(QueueSpec::new(&queue.name, GroupId(group), Priority::points(queue.priority)))
+            let spec = QueueSpec::new(&queue.name, GroupId(group), Priority::points(queue.priority));
+            Ok(QueueSpec { running_max: queue.running, ..spec })
         };
         Ok(QueueTable(self.queues.iter().map(spec).collect::<Result<_, LayoutError>>()?))
     }
@@ -224,60 +238,4 @@ fn place<'a>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn example() -> Layout {
-        let set = |name: &str, width| SetLayout { name: name.into(), width, height: 1 };
-        let group = |name: &str, prime: Option<&[&str]>, sets: &[&str]| GroupLayout {
-            name: name.into(),
-            prime: prime.map(|sets| sets.iter().map(ToString::to_string).collect()),
-            sets: sets.iter().map(ToString::to_string).collect(),
-        };
-        let queue = |name: &str, group: &str| QueueLayout {
-            name: name.into(),
-            group: group.into(),
-            priority: 0,
-            hours: None,
-        };
-        Layout {
-            partition: None,
-            sets: vec![set("thin", 8), set("fat", 16)],
-            groups: vec![group("all", None, &["thin", "fat"]), group("night", Some(&[]), &["fat"])],
-            queues: vec![queue("small", "all"), queue("3", "night")],
-            age_factor: 1,
-            block_priority: None,
-        }
-    }
-
-    #[test]
-    fn sets_groups_and_queues_become_a_machine() {
-        let midnight = LogStart { day: 0, second: 0 };
-        let machine = example().machine(AllocatorName::FirstFit, midnight).unwrap();
-        let at = |hour: u64| Duration::from_secs(3600 * hour).into();
-        assert_eq!((machine.total(), example().nodes()), (24, 24));
-        assert_eq!([12, 20].map(|hour| machine.free_in(at(hour), GroupId(1))), [0, 16]);
-        let log: Log = "; Queue: 1 small\n".parse().unwrap();
-        let layout = example();
-        let home = layout.homes(&log).unwrap();
-        let of = |queue| home(&Record { queue: Some(queue), ..Record::default() });
-        assert_eq!(of(1), (QueueId(0), GroupId(0)));
-        assert_eq!(of(3), (QueueId(1), GroupId(1)));
-        assert_eq!(of(7), of(1), "a queue that is not known is the first");
-    }
-
-    #[test]
-    fn a_name_that_leads_nowhere_is_told() {
-        let mut wrong = example();
-        wrong.queues[1].group = "day".into();
-        let error = wrong.order(QueueName::Aging).unwrap_err().to_string();
-        assert_eq!(error, "`3` names the group `day`, and there is none");
-        let mut wrong = example();
-        wrong.groups[0].sets.push("huge".into());
-        let midnight = LogStart { day: 0, second: 0 };
-        let error = wrong.machine(AllocatorName::FirstFit, midnight).unwrap_err().to_string();
-        assert_eq!(error, "`all` names the set `huge`, and there is none");
-        let empty = Layout { sets: vec![], ..example() };
-        assert_eq!(empty.machine(AllocatorName::FirstFit, midnight).unwrap_err(), LayoutError::Empty);
-    }
-}
+mod tests;

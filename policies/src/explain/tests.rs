@@ -1,0 +1,130 @@
+//! Explanations, as people read them.
+
+use std::time::Duration;
+
+use insta::assert_snapshot;
+
+use super::*;
+use crate::Alternate;
+
+fn explained(policy: Policy) -> String {
+    let job = |(id, (name, ranks, mib)): (u32, (&str, u32, u64))| JobSpec {
+        id: JobId(id),
+        name: name.into(),
+        ranks,
+        memory_per_rank: Bytes::mib(mib),
+        arrival: SimTime(0),
+    };
+    let jobs = [("cg", 2, 300), ("heat", 2, 700), ("ep", 1, 20), ("is", 4, 250), ("huge", 2, 4000)];
+    let jobs = (0..).zip(jobs).map(job).collect();
+    let config = SchedulerConfig::new(policy, Duration::from_secs(10));
+    explain_jobs(Cluster::uniform(2, Bytes::mib(1024)), config, jobs, &BTreeMap::new()).unwrap().to_string()
+}
+
+#[test]
+fn hybrid_is_explained_by_what_fits_beside_what() {
+    assert_snapshot!(explained(Policy::Hybrid), @r"
+    policy hybrid, 2 rows
+
+             | node-0 1GiB                | node-1 1GiB
+    > slot-0 | cg*1 heat*1 ep*1 = 1020MiB | cg*1 heat*1 = 1000MiB
+      slot-1 | is*2 = 500MiB              | is*2 = 500MiB
+
+    turn 1 of 2, slot-0: cg, heat, ep; at most 1020MiB of 1GiB on node-0; its turn moves 500MiB out and 1020MiB in
+    turn 2 of 2, slot-1: is; at most 500MiB of 1GiB on node-0; its turn moves 1020MiB out and 500MiB in
+
+    cg (job-0): slot-0 on 2 nodes, beside heat
+    heat (job-1): slot-0 on 2 nodes, the first there
+    ep (job-2): slot-0 on 1 node, beside cg, heat
+    is (job-3): slot-1 on 2 nodes, the first there; slot-0 has 324MiB left on node-0, not 500MiB
+    huge (job-4): can never run: needs 3.9GiB on one node for 1 of its ranks, the largest node has 1GiB
+    ");
+}
+
+#[test]
+fn a_job_that_goes_on_in_the_turn_of_others_is_not_moved() {
+    let job = |(id, (ranks, name)): (u32, (u32, &str))| JobSpec {
+        id: JobId(id),
+        name: name.into(),
+        ranks,
+        memory_per_rank: Bytes::mib(100),
+        arrival: SimTime(0),
+    };
+    let jobs = (0..).zip([(2, "wide"), (1, "left"), (1, "right"), (1, "late")]).map(job).collect();
+    let config = SchedulerConfig::new(Policy::Gang, Duration::from_secs(10));
+    let config = SchedulerConfig { alternate: Alternate::Whole, ..config };
+    let explained =
+        explain_jobs(Cluster::uniform(2, Bytes::mib(1000)), config, jobs, &BTreeMap::new()).unwrap();
+    let sets: Vec<&str> = explained.sets.iter().map(|set| set.text.as_str()).collect();
+    assert_snapshot!(sets.join("\n"), @r"
+    turn 1 of 3, slot-0: wide; at most 100MiB of 1000MiB on node-0; its turn moves 100MiB out and 100MiB in
+    turn 2 of 3, slot-1: left, right; at most 100MiB of 1000MiB on node-0; its turn moves 100MiB out and 100MiB in
+    turn 3 of 3, slot-2: late; at most 100MiB of 1000MiB on node-0; on idle nodes right goes on; its turn moves 100MiB out and 100MiB in
+    ");
+}
+
+#[test]
+fn what_is_known_of_communication_is_said_and_mixed_by() {
+    let job = |id| JobSpec {
+        id: JobId(id),
+        name: ["cg", "is", "ep", "mg"][id as usize].into(),
+        ranks: 2,
+        memory_per_rank: Bytes::mib(400),
+        arrival: SimTime(0),
+    };
+    let known = (0..).map(JobId).zip([900, 850, 10, 100].map(Communication::per_mille)).collect();
+    let config = SchedulerConfig::new(Policy::Paired, Duration::from_secs(10));
+    let jobs = (0..4).map(job).collect();
+    let explained = explain_jobs(Cluster::uniform(2, Bytes::mib(1024)), config, jobs, &known).unwrap();
+    assert_snapshot!(explained.to_string(), @r"
+    policy paired, 2 rows; packed by memory, and mixed by how much each job communicates
+
+             | node-0 1GiB        | node-1 1GiB
+    > slot-0 | is*1 ep*1 = 800MiB | is*1 ep*1 = 800MiB
+      slot-1 | cg*1 mg*1 = 800MiB | cg*1 mg*1 = 800MiB
+
+    turn 1 of 2, slot-0: is, ep; at most 800MiB of 1GiB on node-0; its turn moves 800MiB out and 800MiB in
+    turn 2 of 2, slot-1: cg, mg; at most 800MiB of 1GiB on node-0; its turn moves 800MiB out and 800MiB in
+
+    cg (job-0): slot-1 on 2 nodes, beside mg; exchanged, so that jobs that compute and jobs that communicate share nodes; communicates 90 % of its time
+    is (job-1): slot-0 on 2 nodes, the first there; communicates 85 % of its time
+    ep (job-2): slot-0 on 2 nodes, beside is; communicates 1 % of its time
+    mg (job-3): slot-1 on 2 nodes, the first there; slot-0 has 224MiB left on node-0, not 400MiB; communicates 10 % of its time
+    ");
+}
+
+#[test]
+fn batch_is_explained_by_its_queue() {
+    assert_snapshot!(explained(Policy::Batch), @r"
+    policy batch, 1 row
+
+             | node-0 1GiB   | node-1 1GiB
+    > slot-0 | cg*1 = 300MiB | cg*1 = 300MiB
+
+    turn 1 of 1, slot-0: cg; at most 300MiB of 1GiB on node-0
+
+    cg (job-0): slot-0 on 2 nodes, the first there
+    heat (job-1): queues, with 0 jobs ahead
+    ep (job-2): queues, with 1 job ahead
+    is (job-3): queues, with 2 jobs ahead
+    huge (job-4): can never run: needs 3.9GiB on one node for 1 of its ranks, the largest node has 1GiB
+    ");
+}
+
+#[test]
+fn cosched_says_where_the_system_will_swap() {
+    assert_snapshot!(explained(Policy::Cosched), @r"
+    policy cosched, 1 row
+
+             | node-0 1GiB                           | node-1 1GiB
+    > slot-0 | cg*1 heat*1 ep*1 is*2 huge*1 = 5.4GiB | cg*1 heat*1 is*2 huge*1 = 5.4GiB
+
+    turn 1 of 1, slot-0: cg, heat, ep, is, huge; more than fits, the system swaps: 5.4GiB of 1GiB on node-0
+
+    cg (job-0): slot-0 on 2 nodes, the first there
+    heat (job-1): slot-0 on 2 nodes, beside cg
+    ep (job-2): slot-0 on 1 node, beside cg, heat
+    is (job-3): slot-0 on 2 nodes, beside cg, heat, ep
+    huge (job-4): slot-0 on 2 nodes, beside cg, heat, ep, is
+    ");
+}
