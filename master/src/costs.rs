@@ -35,12 +35,13 @@ fn communication(events: &[RunEvent]) -> BTreeMap<String, f64> {
     seen.into_iter().filter_map(|(job, seen)| Some((names.remove(&job)?, mean(seen)))).collect()
 }
 
-/// Writes what a run has cost into its directory; nothing where it neither launched nor moved anybody.
-pub(crate) fn keep(directory: &Path, events: &[RunEvent]) -> anyhow::Result<()> {
+/// Writes what a run has cost, on nodes of so many cores, into its directory; nothing where it neither launched nor moved anybody.
+pub(crate) fn keep(directory: &Path, events: &[RunEvent], cores: Option<u32>) -> anyhow::Result<()> {
     let costs = measured(events);
     if costs == CostFile::default() {
         return Ok(());
     }
+    let costs = CostFile { cores, ..costs };
     let path = directory.join(FILE_NAME);
     let text = serde_yaml::to_string(&costs).context("failed to write costs")?;
     std::fs::write(&path, text).with_context(|| format!("failed to write {}", path.display()))
@@ -94,7 +95,7 @@ mod tests {
     #[test]
     fn what_a_run_has_cost_is_kept_and_read_back() {
         let directory = tempfile::tempdir().unwrap();
-        keep(directory.path(), &[]).unwrap();
+        keep(directory.path(), &[], Some(2)).unwrap();
         assert!(!directory.path().join(FILE_NAME).exists(), "there is nothing to tell");
         let phase = |phase, bytes, millis: u64| Event::PhaseDone {
             switch: SwitchId(0),
@@ -121,10 +122,10 @@ mod tests {
         ];
         let kinds = steps.into_iter().chain(told);
         let events: Vec<RunEvent> = kinds.map(|kind| RunEvent { at: SimTime(0), kind }).collect();
-        keep(directory.path(), &events).unwrap();
+        keep(directory.path(), &events, Some(2)).unwrap();
         let text = std::fs::read_to_string(directory.path().join(FILE_NAME)).unwrap();
         let read: CostFile = serde_yaml::from_str(&text).unwrap();
-        assert_eq!(read, measured(&events));
+        assert_eq!(read, CostFile { cores: Some(2), ..measured(&events) });
         let model = read.model().unwrap();
         assert_eq!(model.dump.per_second, Bytes::mib(400));
         assert!((read.communication["cg-1"] - 0.851).abs() < 1e-9);

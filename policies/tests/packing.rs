@@ -1,6 +1,9 @@
 //! Packing of jobs that come together: first fit, best fit and exact beside every possible assignment, and pairing.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use coswitch_policies::{
     Bytes, Cluster, Communication, Event, JobId, JobSpec, MemoryRule, NodeId, Packing, Policy, Scheduler,
@@ -153,8 +156,11 @@ proptest! {
     }
 
     #[test]
-    fn a_job_lies_in_one_block_of_the_buddy_tree_and_stays_there(
-        wishes in wishes(8, 24), nodes in 1u32..12, max in prop::option::of(1u32..4), gone in prop::collection::vec(0u32..24, 0..12),
+    fn the_least_loaded_block_of_the_buddy_tree_takes_a_job_and_keeps_it(
+        wishes in wishes(8, 24),
+        nodes in 1u32..12,
+        max in prop::option::of(1u32..4),
+        gone in prop::collection::vec(0u32..24, 0..12),
     ) {
         let cluster = Cluster::uniform(nodes, Bytes::mib(1000));
         let mut scheduler = packed(&cluster, Policy::Hybrid, Packing::Buddy, max, &wishes);
@@ -166,6 +172,27 @@ proptest! {
         for held in before.values() {
             let size = (held.len() as u32).next_power_of_two();
             prop_assert!(size > nodes || held.iter().all(|node| node / size == held[0] / size), "{held:?}");
+        }
+        // Each took the block that was in use in the fewest rows when it came, the largest first.
+        let mut order: Vec<_> = scheduler.jobs().collect();
+        let size = |job: &JobSpec| (job.memory_of(job.ranks.div_ceil(nodes)), job.memory());
+        order.sort_by_key(|job| (std::cmp::Reverse(size(&job.spec)), job.spec.id));
+        let mut used: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+        for job in &order {
+            let landing = job.landing.as_ref().unwrap();
+            let held: Vec<u32> = landing.placement.nodes().map(|node| node.0).collect();
+            let size = (held.len() as u32).next_power_of_two().min(nodes);
+            let load = |block: u32| {
+                let here = used.iter().filter(|((_, node), _)| node / size == block);
+                let rows: BTreeSet<u32> = here.clone().map(|((row, _), _)| *row).collect();
+                (rows.len(), here.map(|(_, memory)| memory).sum::<u64>(), block)
+            };
+            let least = (0..nodes / size).map(load).min().unwrap();
+            prop_assert_eq!(held[0] / size, least.2);
+            for node in held {
+                let memory = job.spec.memory_of(landing.placement.count_on(NodeId(node)));
+                *used.entry((landing.slot.0, node)).or_default() += memory.0;
+            }
         }
         // Rows are unified as jobs end, and nobody leaves the nodes.
         for job in gone.into_iter().map(JobId) {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
+use coswitch_daemon::processors;
 
 use crate::{
     config::{Job, JobSet},
@@ -25,6 +26,12 @@ pub(super) struct Runs {
     pub(super) limit: Option<Duration>,
 }
 
+/// What the smallest share of the machine's processors is, where the kernel tells it.
+fn cores_of_a_node(nodes: u32) -> Option<u32> {
+    let all = u32::try_from(processors::allowed().ok()?.len()).ok()?;
+    Some((all / nodes.max(1)).max(1))
+}
+
 impl Runs {
     /// Of this process.
     pub(super) fn new(quiet: bool, limit: Option<Duration>) -> Self {
@@ -39,6 +46,7 @@ impl Runs {
         suffix: &str,
     ) -> anyhow::Result<(RunOutcome, Vec<RunEvent>)> {
         let out = new_directory(out)?;
+        let cores = cores_of_a_node(job_set.cluster.nodes);
         let mut journal = journal::Writer::open(&out.join(journal::FILE_NAME))?;
         let mut live = Live::new(self.quiet, &out);
         let (mut events, mut unwritten) = (Vec::new(), None);
@@ -53,7 +61,7 @@ impl Runs {
             }
         })?;
         drop(live);
-        costs::keep(&out, &events)?;
+        costs::keep(&out, &events, cores)?;
         unwritten.map_or(Ok((outcome.run, events)), |error| Err(error.into()))
     }
 
