@@ -2,6 +2,8 @@
 //!
 //! Called by `coswitch explain`, by reports, and by tests, which compare the grid with a picture.
 
+mod grid;
+
 use std::{
     cmp::Reverse,
     collections::BTreeMap,
@@ -13,8 +15,10 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Bytes, Cluster, Communication, ConfigError, Decision, Event, JobId, JobSpec, Landing, Matrix, MemoryRule,
     Misfit, NodeId, Packing, Policy, RejectReason, Residency, Row, Scheduler, SchedulerConfig, SimTime,
-    alternate,
+    alternate::{self, Alternate, Filler},
 };
+
+pub use grid::grid;
 
 /// Why the matrix looks as it does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +63,7 @@ pub struct JobExplanation {
 }
 
 /// The matrix that `jobs` would get, all of them being there, packed in the order in which they arrive; of some it is `known` how much
-/// they communicate.
+/// they communicate. `alternate: partial`, which no scheduler carries out, is drawn into the matrix that it has without.
 ///
 /// # Errors
 /// Where the settings make no sense.
@@ -69,7 +73,9 @@ pub fn explain_jobs(
     mut jobs: Vec<JobSpec>,
     known: &BTreeMap<JobId, Communication>,
 ) -> Result<Explanation, ConfigError> {
-    let mut scheduler = Scheduler::new(cluster, config)?;
+    let alternate = config.alternate;
+    let carried_out = if alternate == Alternate::Partial { Alternate::None } else { alternate };
+    let mut scheduler = Scheduler::new(cluster, SchedulerConfig { alternate: carried_out, ..config })?;
     for (&job, &communication) in known {
         scheduler.on_event(SimTime::default(), Event::Measured { job, communication });
     }
@@ -84,7 +90,7 @@ pub fn explain_jobs(
             }
         }
     }
-    let mut explanation = Explanation { measured: !known.is_empty(), ..explain(&scheduler) };
+    let mut explanation = Explanation { measured: !known.is_empty(), ..drawn(&scheduler, alternate) };
     for job in &mut explanation.jobs {
         if let Some(share) = known.get(&job.job) {
             let percent = f64::from(share.get()) / 10.0;
@@ -99,19 +105,25 @@ pub fn explain_jobs(
 /// The matrix as it is now.
 #[must_use]
 pub fn explain(scheduler: &Scheduler) -> Explanation {
+    drawn(scheduler, scheduler.config().alternate)
+}
+
+fn drawn(scheduler: &Scheduler, alternate: Alternate) -> Explanation {
     let matrix = scheduler.matrix();
     let name = |job: JobId| scheduler.job(job).map_or_else(|| job.to_string(), |state| state.spec.name);
     let queue: Vec<JobId> = scheduler.queue().collect();
     let turns = matrix.rows().len();
-    let (fillers, running) = alternate::round(matrix, scheduler.config().alternate);
+    let (_, running) = alternate::round(matrix, scheduler.config().alternate);
+    let fillers = fillers_of(matrix, alternate);
     let set = |(turn, row): (usize, &Row)| {
         let last = (turn + turns - 1) % turns;
         let out = most(matrix, running[last].difference(&running[turn]));
         let into = most(matrix, running[turn].difference(&running[last]));
         let mut text = set_in_words(turn, turns, row, matrix, &name);
         if !fillers[turn].is_empty() {
-            let names: Vec<String> = fillers[turn].iter().map(|job| name(*job)).collect();
-            write!(text, "; on idle nodes {} goes on", names.join(", ")).expect("a string takes all");
+            let names: Vec<String> = fillers[turn].iter().map(|filler| name(filler.job)).collect();
+            let part = if alternate == Alternate::Partial { "all or a part of " } else { "" };
+            write!(text, "; on idle nodes {part}{} goes on", names.join(", ")).expect("a string takes all");
         }
         if turns > 1 {
             let most = if scheduler.config().residency == Residency::Planned { "at most " } else { "" };
@@ -119,7 +131,7 @@ pub fn explain(scheduler: &Scheduler) -> Explanation {
         }
         SetExplanation {
             jobs: row.jobs().collect(),
-            fillers: fillers[turn].iter().copied().collect(),
+            fillers: fillers[turn].iter().map(|filler| filler.job).collect(),
             out,
             into,
             text,
@@ -136,10 +148,24 @@ pub fn explain(scheduler: &Scheduler) -> Explanation {
     Explanation {
         policy: scheduler.config().policy,
         measured: false,
-        grid: grid(matrix, name),
+        grid: grid::filled(matrix, &fillers, name),
         sets: matrix.rows().iter().enumerate().map(set).collect(),
         jobs: jobs.collect(),
     }
+}
+
+/// Who goes on on the idle nodes of each row, and on which.
+fn fillers_of(matrix: &Matrix, alternate: Alternate) -> Vec<Vec<Filler>> {
+    let turns = 0..matrix.rows().len();
+    if alternate == Alternate::Partial {
+        return turns.map(|turn| alternate::fillers(matrix, turn, alternate, |_| true)).collect();
+    }
+    let whole = |job: JobId| {
+        let nodes = matrix.row_of(job)?.seats.get(&job)?.placement.nodes().collect();
+        Some(Filler { job, nodes })
+    };
+    let (filling, _) = alternate::round(matrix, alternate);
+    filling.into_iter().map(|jobs| jobs.into_iter().filter_map(whole).collect()).collect()
 }
 
 fn rejection(spec: &JobSpec, reason: &RejectReason) -> JobExplanation {
@@ -239,39 +265,6 @@ impl fmt::Display for Matrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&grid(self, |job| job.to_string()))
     }
-}
-
-/// The matrix as a picture: rows in the order of turns, `>` before the one that has it; in a cell its jobs, each with its
-/// number of ranks there, and their memory.
-#[must_use]
-pub fn grid(matrix: &Matrix, name: impl Fn(JobId) -> String) -> String {
-    let nodes: Vec<_> = matrix.cluster().nodes().collect();
-    let head = nodes.iter().map(|(node, capacity)| format!("{node} {capacity}"));
-    let mut lines = vec![std::iter::once(String::new()).chain(head).collect::<Vec<_>>()];
-    for (turn, row) in matrix.rows().iter().enumerate() {
-        let mark = if turn == 0 { '>' } else { ' ' };
-        let cells = nodes.iter().map(|(node, _)| {
-            let jobs = row.jobs_on(*node);
-            let jobs: Vec<String> = jobs
-                .map(|seat| format!("{}*{}", name(seat.spec.id), seat.placement.count_on(*node)))
-                .collect();
-            if jobs.is_empty() {
-                "-".into()
-            } else {
-                format!("{} = {}", jobs.join(" "), row.memory_on(*node))
-            }
-        });
-        lines.push(std::iter::once(format!("{mark} {}", row.slot)).chain(cells).collect());
-    }
-    let widths: Vec<usize> = (0..=nodes.len())
-        .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
-        .collect();
-    let print = |line: &Vec<String>| {
-        let cells: Vec<String> =
-            line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        cells.join(" | ").trim_end().to_string()
-    };
-    lines.iter().map(print).collect::<Vec<_>>().join("\n")
 }
 
 fn count(n: usize, noun: &str) -> String {

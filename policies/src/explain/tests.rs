@@ -55,11 +55,41 @@ fn a_job_that_goes_on_in_the_turn_of_others_is_not_moved() {
     let config = SchedulerConfig { alternate: Alternate::Whole, ..config };
     let explained =
         explain_jobs(Cluster::uniform(2, Bytes::mib(1000)), config, jobs, &BTreeMap::new()).unwrap();
+    assert_snapshot!(explained.grid, @r"
+             | node-0 1000MiB  | node-1 1000MiB
+    > slot-0 | wide*1 = 100MiB | wide*1 = 100MiB
+      slot-1 | left*1 = 100MiB | right*1 = 100MiB
+      slot-2 | late*1 = 100MiB | (right*1)
+    ");
     let sets: Vec<&str> = explained.sets.iter().map(|set| set.text.as_str()).collect();
     assert_snapshot!(sets.join("\n"), @r"
     turn 1 of 3, slot-0: wide; at most 100MiB of 1000MiB on node-0; its turn moves 100MiB out and 100MiB in
     turn 2 of 3, slot-1: left, right; at most 100MiB of 1000MiB on node-0; its turn moves 100MiB out and 100MiB in
     turn 3 of 3, slot-2: late; at most 100MiB of 1000MiB on node-0; on idle nodes right goes on; its turn moves 100MiB out and 100MiB in
+    ");
+}
+
+#[test]
+fn ranks_whose_nodes_are_idle_are_drawn_too_where_that_is_asked() {
+    let job = |(id, ranks): (u32, u32)| JobSpec {
+        id: JobId(id),
+        name: ["three", "two", "too"][id as usize].into(),
+        ranks,
+        memory_per_rank: Bytes::mib(100),
+        arrival: SimTime(0),
+    };
+    let config = SchedulerConfig::new(Policy::Gang, Duration::from_secs(10));
+    let drawn = |alternate| {
+        let jobs = (0..).zip([3, 2, 2]).map(job).collect();
+        let config = SchedulerConfig { alternate, ..config.clone() };
+        explain_jobs(Cluster::uniform(3, Bytes::mib(100)), config, jobs, &BTreeMap::new()).unwrap().grid
+    };
+    assert_eq!(drawn(Alternate::None), drawn(Alternate::Whole));
+    assert_snapshot!(drawn(Alternate::Partial), @r"
+             | node-0 100MiB    | node-1 100MiB    | node-2 100MiB
+    > slot-0 | three*1 = 100MiB | three*1 = 100MiB | three*1 = 100MiB
+      slot-1 | two*1 = 100MiB   | two*1 = 100MiB   | (three*1)
+      slot-2 | too*1 = 100MiB   | too*1 = 100MiB   | (three*1)
     ");
 }
 
