@@ -1,9 +1,12 @@
 //! The matrix as a grid: what `explain` shows, and what tests compare with a picture.
 
-use crate::{JobId, Matrix, Seat, alternate::Filler};
+use crate::{Bytes, JobId, Matrix, NodeId, Seat, alternate::Filler};
+
+/// Up to so many nodes each has a column of its own.
+const COLUMNS: usize = 8;
 
 /// The matrix as a picture: rows in the order of turns, `>` before the one that has it; in a cell its jobs, each with its
-/// number of ranks there, and their memory.
+/// number of ranks there, and their memory. Of many nodes neighbours that hold the same share a column.
 #[must_use]
 pub fn grid(matrix: &Matrix, name: impl Fn(JobId) -> String) -> String {
     filled(matrix, &[], name)
@@ -11,31 +14,48 @@ pub fn grid(matrix: &Matrix, name: impl Fn(JobId) -> String) -> String {
 
 /// The same, with those who go on on the idle nodes of each row, in brackets.
 pub(super) fn filled(matrix: &Matrix, fillers: &[Vec<Filler>], name: impl Fn(JobId) -> String) -> String {
-    let nodes: Vec<_> = matrix.cluster().nodes().collect();
-    let head = nodes.iter().map(|(node, capacity)| format!("{node} {capacity}"));
-    let mut lines = vec![std::iter::once(String::new()).chain(head).collect::<Vec<_>>()];
-    for (turn, row) in matrix.rows().iter().enumerate() {
-        let mark = if turn == 0 { '>' } else { ' ' };
-        let cells = nodes.iter().map(|(node, _)| {
-            let ranks = |seat: &Seat| format!("{}*{}", name(seat.spec.id), seat.placement.count_on(*node));
-            let jobs: Vec<String> = row.jobs_on(*node).map(ranks).collect();
-            if !jobs.is_empty() {
-                return format!("{} = {}", jobs.join(" "), row.memory_on(*node));
-            }
-            let here = fillers.get(turn).into_iter().flatten().filter(|filler| filler.nodes.contains(node));
-            let seats = here.filter_map(|filler| matrix.row_of(filler.job)?.seats.get(&filler.job));
-            let others: Vec<String> = seats.map(ranks).collect();
-            if others.is_empty() { "-".into() } else { format!("({})", others.join(" ")) }
-        });
-        lines.push(std::iter::once(format!("{mark} {}", row.slot)).chain(cells).collect());
-    }
-    let widths: Vec<usize> = (0..=nodes.len())
-        .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
-        .collect();
-    let print = |line: &Vec<String>| {
-        let cells: Vec<String> =
-            line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        cells.join(" | ").trim_end().to_string()
+    let slots = matrix.rows().iter().enumerate();
+    let slots = slots.map(|(turn, row)| format!("{} {}", if turn == 0 { '>' } else { ' ' }, row.slot));
+    let mut columns = vec![std::iter::once(String::new()).chain(slots).collect::<Vec<_>>()];
+    let cells =
+        |node| (0..matrix.rows().len()).map(|turn| cell(matrix, fillers, turn, node, &name)).collect();
+    let nodes: Vec<_> =
+        matrix.cluster().nodes().map(|(node, capacity)| (node, capacity, cells(node))).collect();
+    let alike = |a: &(NodeId, Bytes, Vec<String>), b: &(NodeId, Bytes, Vec<String>)| {
+        nodes.len() > COLUMNS && a.1 == b.1 && a.2 == b.2
     };
-    lines.iter().map(print).collect::<Vec<_>>().join("\n")
+    for group in nodes.chunk_by(alike) {
+        let (first, capacity, cells) = &group[0];
+        let head = match group {
+            [_, .., (last, ..)] => format!("{first} to {last}, {capacity} each"),
+            _ => format!("{first} {capacity}"),
+        };
+        columns.push(std::iter::once(head).chain(cells.iter().cloned()).collect());
+    }
+    let width = |column: &Vec<String>| column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = columns.iter().map(width).collect();
+    let print = |line: usize| {
+        let cells = columns.iter().zip(&widths).map(|(column, width)| format!("{:width$}", column[line]));
+        cells.collect::<Vec<_>>().join(" | ").trim_end().to_string()
+    };
+    (0..=matrix.rows().len()).map(print).collect::<Vec<_>>().join("\n")
+}
+
+fn cell(
+    matrix: &Matrix,
+    fillers: &[Vec<Filler>],
+    turn: usize,
+    node: NodeId,
+    name: &impl Fn(JobId) -> String,
+) -> String {
+    let row = &matrix.rows()[turn];
+    let ranks = |seat: &Seat| format!("{}*{}", name(seat.spec.id), seat.placement.count_on(node));
+    let jobs: Vec<String> = row.jobs_on(node).map(ranks).collect();
+    if !jobs.is_empty() {
+        return format!("{} = {}", jobs.join(" "), row.memory_on(node));
+    }
+    let here = fillers.get(turn).into_iter().flatten().filter(|filler| filler.nodes.contains(&node));
+    let seats = here.filter_map(|filler| matrix.row_of(filler.job)?.seats.get(&filler.job));
+    let others: Vec<String> = seats.map(ranks).collect();
+    if others.is_empty() { "-".into() } else { format!("({})", others.join(" ")) }
 }

@@ -158,3 +158,23 @@ fn cosched_says_where_the_system_will_swap() {
     huge (job-4): slot-0 on 2 nodes, beside cg, heat, ep, is
     ");
 }
+
+#[test]
+fn of_many_nodes_those_that_hold_the_same_share_a_column() {
+    let job = |(id, ranks): (u32, u32)| JobSpec {
+        id: JobId(id),
+        name: format!("j{id}"),
+        ranks,
+        memory_per_rank: Bytes::mib(600),
+        arrival: SimTime(0),
+    };
+    let jobs = (0..).zip([100, 60, 39]).map(job).collect();
+    let config = SchedulerConfig::new(Policy::Gang, Duration::from_secs(10));
+    let explained =
+        explain_jobs(Cluster::uniform(100, Bytes::mib(1024)), config, jobs, &BTreeMap::new()).unwrap();
+    assert_snapshot!(explained.grid, @r"
+             | node-0 to node-59, 1GiB each | node-60 to node-98, 1GiB each | node-99 1GiB
+    > slot-0 | j0*1 = 600MiB                | j0*1 = 600MiB                 | j0*1 = 600MiB
+      slot-1 | j1*1 = 600MiB                | j2*1 = 600MiB                 | -
+    ");
+}
