@@ -238,6 +238,11 @@ fn node_sets_divided_nodes_and_rms_are_reached_from_the_command_line() {
         assert_eq!(csv.lines().next(), Some("metric,mean,half_width_95,seeds"));
         // The second waits from ten seconds past nine until five in the afternoon.
         assert!((figure(&csv, "wait_max_s") - (8.0 * 3600.0 - 10.0)).abs() < 1.0, "{queue}: {csv}");
+        let [thin, fat, all] =
+            ["utilisation_thin", "utilisation_fat", "utilisation,"].map(|name| figure(&csv, name));
+        assert!(thin > 0.0 && fat > 0.0 && (thin * 8.0 + fat * 16.0 - all * 24.0).abs() < 1e-9, "{csv}");
+        assert!((figure(&csv, "wait_mean_s_queue_2") - (8.0 * 3600.0 - 10.0)).abs() < 1.0, "{csv}");
+        assert!(figure(&csv, "utilisation_1995-12") > 0.0, "{csv}");
     }
     // Limits of a queue: one node more than allowed is left out, and the model draws for the nodes there are.
     write("limits.yaml", &MACHINE.replace("priority: 3", "priority: 3, nodes: 7, running: 1"));

@@ -19,6 +19,7 @@
 //! | utilisation | node time with a job active ÷ (nodes × makespan) |
 //! | exposed | time during which a switch kept the nodes from running jobs; switches that overlap count once |
 //! | overhead | exposed ÷ makespan |
+//! | expansion factor | Σ turnaround ÷ Σ of the divisors of slowdown, over the jobs that ran (paper 002, Table 5) |
 //! | relative makespan | makespan ÷ Σ time alone: the first term of the trade-off metric |
 //! | spread | √(Σ(tᵢ − t̄)²/n) ÷ t̄ over the turnarounds tᵢ: its second term |
 //! | trade-off | their sum; lower is better |
@@ -109,6 +110,16 @@ impl Tradeoff {
     #[must_use]
     pub fn sum(&self) -> Option<f64> {
         self.relative_makespan.map(|first| first + self.spread)
+    }
+}
+
+impl Metrics {
+    /// See the module; none where no job ran.
+    #[must_use]
+    pub fn expansion_factor(&self) -> Option<f64> {
+        let ran = || self.jobs.iter().filter(|job| job.slowdown.is_some());
+        let bases: Duration = ran().map(|job| job.alone.unwrap_or(job.run)).sum();
+        (!bases.is_zero()).then(|| ratio(ran().map(|job| job.turnaround).sum(), bases))
     }
 }
 
@@ -265,6 +276,15 @@ mod tests {
         assert_eq!(tradeoff.relative_makespan, Some(1.0));
         assert!((tradeoff.spread - 5.0 / 15.0).abs() < 1e-12);
         assert!((tradeoff.sum().unwrap() - (1.0 + 5.0 / 15.0)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_expansion_factor_divides_sums_and_leaves_out_who_never_ran() {
+        let never = JobTimes { active: vec![], ..job(2, 0, &[(3, 4)], 1) };
+        let jobs = vec![job(0, 0, &[(0, 10)], 10), job(1, 0, &[(10, 20)], 5), never];
+        let metrics = measure(&RunTimes { nodes: 1, jobs, switches: vec![] }, SLOWDOWN_FLOOR);
+        assert_eq!(metrics.expansion_factor(), Some(2.0));
+        assert_eq!(measure(&RunTimes::default(), SLOWDOWN_FLOOR).expansion_factor(), None);
     }
 
     #[test]

@@ -67,6 +67,7 @@ impl SimReport {
             ("turnaround_mean_s", times(|job| job.turnaround)),
             ("slowdown_mean", mean(jobs.iter().filter_map(|job| job.slowdown).collect())),
             ("bounded_slowdown_mean", mean(bounded.clone())),
+            ("expansion_factor", self.metrics.expansion_factor().unwrap_or(f64::NAN)),
             ("relative_makespan", self.metrics.tradeoff.relative_makespan.unwrap_or(f64::NAN)),
             ("spread", self.metrics.tradeoff.spread),
             ("jain", jain(&bounded)),

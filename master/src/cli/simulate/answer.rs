@@ -3,6 +3,7 @@
 use std::io;
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
+use coswitch_policies::Bytes;
 use coswitch_sim::{
     space::{Class, Month, Skipped},
     stats::Estimate,
@@ -14,17 +15,17 @@ use crate::cli::Answer;
 /// One metric over all seeds.
 #[derive(Debug, Serialize)]
 pub(super) struct Figure {
-    pub(super) name: &'static str,
+    pub(super) name: String,
     #[serde(flatten)]
     pub(super) estimate: Estimate,
 }
 
 /// The metrics of several runs, each under its name.
-pub(super) fn figures(runs: &[Vec<(&'static str, f64)>]) -> Vec<Figure> {
+pub(super) fn figures<N: ToString>(runs: &[Vec<(N, f64)>]) -> Vec<Figure> {
     let Some(first) = runs.first() else { return Vec::new() };
-    let figure = |(index, (name, _)): (usize, &(&'static str, f64))| {
+    let figure = |(index, (name, _)): (usize, &(N, f64))| {
         let samples: Vec<f64> = runs.iter().map(|run| run[index].1).collect();
-        Figure { name, estimate: Estimate::of(&samples) }
+        Figure { name: name.to_string(), estimate: Estimate::of(&samples) }
     };
     first.iter().enumerate().map(figure).collect()
 }
@@ -43,6 +44,8 @@ pub(super) struct Simulated {
     pub(super) figures: Vec<Figure>,
     /// By job size, of the first seed.
     pub(super) classes: Vec<Class>,
+    /// By queue, of the first seed, on a machine that has several.
+    pub(super) queues: Vec<Class>,
     /// Of the first seed, where the log says when it began.
     pub(super) months: Vec<Month>,
     pub(super) notes: Vec<String>,
@@ -52,15 +55,15 @@ impl Answer for Simulated {
     fn tell(&self, out: &mut dyn io::Write) -> io::Result<()> {
         writeln!(out, "{} on {} nodes: {}", self.workload, self.nodes, self.policy)?;
         if self.skipped.total() > 0 {
-            let Skipped { no_run_time, no_size, too_large } = self.skipped;
-            writeln!(
-                out,
-                "left out: {no_run_time} without a run time, {no_size} without a size, {too_large} too large"
-            )?;
+            writeln!(out, "left out: {}", self.skipped)?;
         }
         writeln!(out, "{}", figure_table(&self.figures, self.seeds.len()))?;
-        if !self.classes.is_empty() {
-            writeln!(out, "{}", class_table(&self.classes))?;
+        for (by, classes) in [("job size", &self.classes), ("queue", &self.queues)] {
+            if !classes.is_empty() {
+                let first =
+                    if self.seeds.len() > 1 { format!("{by}, seed {}", self.seeds[0]) } else { by.into() };
+                writeln!(out, "{}", class_table(&first, classes))?;
+            }
         }
         if !self.months.is_empty() {
             writeln!(out, "{}", month_table(&self.months))?;
@@ -68,47 +71,66 @@ impl Answer for Simulated {
         self.notes.iter().try_for_each(|note| writeln!(out, "{note}"))
     }
 
-    /// A line a figure: what the table says, with all digits.
+    /// A line a figure: what the tables say, with all digits.
     fn csv(&self) -> Option<String> {
-        let line = |Figure { name, estimate }: &Figure| {
-            let half = estimate.half_width.map(|half| half.to_string()).unwrap_or_default();
-            format!("{name},{},{half},{}\n", estimate.mean, self.seeds.len())
+        let month = |month: &Month| format!("utilisation_{},{},,1\n", month_name(month), month.utilisation);
+        let class = |by: &'static str| {
+            move |class: &Class| {
+                let Class { name, jobs, usage, wait_mean_s, execution_mean_s, expansion_factor } = class;
+                let of = format!("{by}_{}", name.replace([',', '"', '\n'], "_"));
+                format!(
+                    "jobs_{of},{jobs},,1\nusage_{of},{usage},,1\nwait_mean_s_{of},{wait_mean_s},,1\n\
+                     execution_mean_s_{of},{execution_mean_s},,1\nexpansion_factor_{of},{expansion_factor},,1\n"
+                )
+            }
         };
-        let header = "metric,mean,half_width_95,seeds\n".to_owned();
-        Some(header + &self.figures.iter().map(line).collect::<String>())
+        let parts = self.classes.iter().map(class("size")).chain(self.queues.iter().map(class("queue")));
+        let parts = parts.chain(self.months.iter().map(month));
+        Some(figure_csv(&self.figures, self.seeds.len()) + &parts.collect::<String>())
     }
+}
+
+pub(super) fn figure_csv(figures: &[Figure], seeds: usize) -> String {
+    let line = |Figure { name, estimate }: &Figure| {
+        let half = estimate.half_width.map(|half| half.to_string()).unwrap_or_default();
+        format!("{name},{},{half},{seeds}\n", estimate.mean)
+    };
+    let header = "metric,mean,half_width_95,seeds\n".to_owned();
+    header + &figures.iter().map(line).collect::<String>()
 }
 
 const RULE: LineStyle = LineStyle::none().fill('─').junction('─');
 const STYLE: TableStyle = TableStyle::new().top_border(RULE).header_separator(RULE).bottom_border(RULE);
 
-fn table(first: &str, others: &[&str]) -> Table {
+pub(super) fn table(first: &str, others: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(STYLE);
     table.set_header(std::iter::once(Cell::new(first)).chain(others.iter().map(|title| right(*title))));
     table
 }
 
-fn right(text: impl ToString) -> Cell {
+pub(super) fn right(text: impl ToString) -> Cell {
     Cell::new(text.to_string()).set_alignment(CellAlignment::Right)
 }
 
-fn figure_table(figures: &[Figure], seeds: usize) -> Table {
+pub(super) fn figure_table(figures: &[Figure], seeds: usize) -> Table {
     let many = format!("95 % of {seeds} seeds");
     let mut table = if seeds > 1 { table("metric", &["mean", &many]) } else { table("metric", &["value"]) };
     for figure in figures {
-        let mut row = vec![Cell::new(figure.name), right(number(figure.estimate.mean))];
+        let mut row = vec![Cell::new(&figure.name), right(said(&figure.name, figure.estimate.mean))];
         if seeds > 1 {
-            row.push(right(format!("± {}", number(figure.estimate.half_width.unwrap_or_default()))));
+            row.push(right(format!(
+                "± {}",
+                said(&figure.name, figure.estimate.half_width.unwrap_or_default())
+            )));
         }
         table.add_row(row);
     }
     table
 }
 
-fn class_table(classes: &[Class]) -> Table {
-    let mut table =
-        table("job size", &["jobs", "usage %", "mean wait h", "mean execution h", "expansion factor"]);
+fn class_table(first: &str, classes: &[Class]) -> Table {
+    let mut table = table(first, &["jobs", "usage %", "mean wait h", "mean execution h", "expansion factor"]);
     for class in classes {
         table.add_row(vec![
             Cell::new(&class.name),
@@ -125,14 +147,23 @@ fn class_table(classes: &[Class]) -> Table {
 fn month_table(months: &[Month]) -> Table {
     let mut table = table("month", &["jobs", "utilisation %"]);
     for month in months {
-        let name = format!("{}-{:02}", month.year, month.month);
         table.add_row(vec![
-            Cell::new(name),
+            Cell::new(month_name(month)),
             right(month.jobs),
             right(format!("{:.1}", 100.0 * month.utilisation)),
         ]);
     }
     table
+}
+
+fn month_name(month: &Month) -> String {
+    format!("{}-{:02}", month.year, month.month)
+}
+
+/// As people read it: sizes in their unit, other numbers with four digits.
+fn said(name: &str, value: f64) -> String {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size")]
+    if name.starts_with("bytes_") { Bytes(value as u64).to_string() } else { number(value) }
 }
 
 /// Four digits that count, and no more noughts than needed.

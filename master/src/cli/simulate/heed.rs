@@ -7,19 +7,24 @@ impl Simulate {
     pub(super) fn unheeded(&self) -> Option<String> {
         let file = self.file.as_deref()?;
         let of_jobs = [("--workload", self.workload.is_some()), ("--lublin", self.lublin.is_some())];
-        let of_logs = [("--memory", self.memory.is_some()), ("--jobs", self.jobs.is_some())];
-        let seeds = ("--seeds", self.seeds > 1);
+        let of_logs = [
+            ("--memory", self.memory.is_some()),
+            ("--run-time", self.run_time.is_some()),
+            ("--jobs", self.jobs.is_some()),
+        ];
         let files = [
             ("--policy", self.policy.is_some()),
-            ("--nodes", self.nodes.is_some()),
-            ("--csv", self.csv.is_some()),
             ("--svg", self.svg.is_some()),
+            ("--swf", self.swf.is_some()),
         ];
+        // These `local` heeds.
+        let of_all =
+            [("--seeds", self.seeds > 1), ("--nodes", self.nodes.is_some()), ("--csv", self.csv.is_some())];
         let of_machines = || [&files[..], &self.of_space(), &self.of_time()].concat();
         let (others, why) = if self.is_local() {
-            ([&of_jobs[..], &of_logs[..1], &of_machines()].concat(), "`local` is a study of its own".into())
+            ([&of_jobs[..], &of_logs[..2], &of_machines()].concat(), "`local` is a study of its own".into())
         } else if file.is_dir() {
-            let all = [&of_jobs[..], &of_logs, &[seeds], &of_machines()].concat();
+            let all = [&of_jobs[..], &of_logs, &of_all, &of_machines(), &self.local.given()].concat();
             (all, format!("the run in {} is decided again as it was", file.display()))
         } else {
             let is_run_file = workload::is_run_file(file);
@@ -36,6 +41,9 @@ impl Simulate {
 
     /// What is said about the other way of sharing the machine, and would not be heeded.
     pub(super) fn misplaced(&self, shares_time: bool) -> Option<String> {
+        if let Some(option) = first_given(&self.local.given()) {
+            return Some(format!("{option} is about node schedulers: `simulate local`"));
+        }
         let is_slice = |option: &&(&str, bool)| option.0 == "--quantum" && self.queue == Some(Queue::Rms);
         let (others, why) = match shares_time {
             true => (
@@ -63,10 +71,11 @@ impl Simulate {
     }
 
     /// Options about jobs that share time.
-    fn of_time(&self) -> [(&'static str, bool); 5] {
+    fn of_time(&self) -> [(&'static str, bool); 6] {
         [
             ("--quantum", self.quantum.is_some()),
             ("--node-memory", self.node_memory.is_some()),
+            ("--memory", self.memory.is_some()),
             ("--costs", self.costs.is_some()),
             ("--switching", self.switching.is_some()),
             ("--residency", self.residency),

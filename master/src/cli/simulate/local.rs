@@ -1,60 +1,236 @@
-//! Local coscheduling: who has a node's processor, Table 4.1 of paper 001 and all node schedulers beside each other.
+//! Local coscheduling: who has a node's processor. All node schedulers beside each other, Table 4.1 of paper 001, or one
+//! scheduler with its metrics of system, nodes and tasks.
 
 use std::io;
 
-use coswitch_sim::local::{
-    Shape,
-    compare::compare,
-    show::{comparison_as_markdown, table_as_markdown},
-    table::{TableOptions, table_4_1},
+use anyhow::anyhow;
+use comfy_table::Cell;
+use coswitch_sim::{
+    local::{
+        Crowding, Peers, Shape, ShapeError,
+        compare::{Compared, Contestant, compare, contestants},
+        measures::{NodeMeasures, of_nodes, of_system, tasks_csv},
+        show::{comparison_as_markdown, table_as_markdown},
+        simulate_local,
+        table::{Table, TableOptions, table_4_1},
+    },
+    study::each_seed,
 };
 use serde::Serialize;
 
-use super::Simulate;
-use crate::cli::{Answer, Failure};
+use super::{
+    Simulate,
+    answer::{Figure, figure_csv, figure_table, figures, right, table},
+};
+use crate::cli::{Answer, Exit, Failure, Output};
 
 /// Distributed tasks that a run serves, where `--jobs` does not say another number.
 const SERVED: u32 = 1000;
 
-/// Both tables, as Markdown.
-#[derive(Serialize)]
-pub(super) struct Studied {
-    /// Distributed tasks that each run serves.
-    served: u32,
-    seeds: Vec<u64>,
-    /// Runs behind Table 4.1.
-    runs: usize,
-    table_4_1: String,
-    schedulers: String,
+/// What `local` takes besides `--nodes`, `--jobs` (distributed tasks a run serves), the seeds and `--csv`.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Of `local`")]
+pub(super) struct Local {
+    /// Only this node scheduler, with its metrics of each node, and of each task with --csv: lin, imp, ics, exp,
+    /// exp-balanced, exp-distributed, hpdt, dyn, dyn-as-pre, pre, dcs, fcs or bcs.
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// Tasks in the ready queue of a node on average, if each only computed [default: 2].
+    #[arg(long, value_name = "TASKS")]
+    mrql: Option<f64>,
+    /// Probability that a task which arrives is distributed [default: 0.5].
+    #[arg(long, value_name = "P")]
+    pdt: Option<f64>,
+    /// Distributed applications [default: 3].
+    #[arg(long, value_name = "N")]
+    maxm: Option<u32>,
+    /// Requests that a task sends at a time: 0 to this many [default: 0 to the number of its application].
+    #[arg(long, value_name = "N")]
+    cf: Option<u32>,
+    /// How often a task may be overtaken, under `dyn` and `pre` [default: as mrql].
+    #[arg(long, value_name = "N", requires = "model")]
+    mco: Option<u32>,
+    /// Mean computation between two communications, in mean service times [default: 0.5].
+    #[arg(long, value_name = "TIMES")]
+    grain: Option<f64>,
+    /// A node has one place for each application, and who finds none comes as a local task.
+    #[arg(long)]
+    turn_local: bool,
+    /// Tasks send to the next node only.
+    #[arg(long)]
+    ring: bool,
 }
 
-pub(super) fn simulate(arguments: &Simulate) -> Result<Studied, Failure> {
-    let served = arguments.jobs.map_or(SERVED, |jobs| u32::try_from(jobs).unwrap_or(u32::MAX));
-    let shape = Shape { served, ..Shape::default() };
+impl Local {
+    /// Which of them are given.
+    pub(super) const fn given(&self) -> [(&'static str, bool); 9] {
+        [
+            ("--model", self.model.is_some()),
+            ("--mrql", self.mrql.is_some()),
+            ("--pdt", self.pdt.is_some()),
+            ("--maxm", self.maxm.is_some()),
+            ("--cf", self.cf.is_some()),
+            ("--mco", self.mco.is_some()),
+            ("--grain", self.grain.is_some()),
+            ("--turn-local", self.turn_local),
+            ("--ring", self.ring),
+        ]
+    }
+}
+
+/// What Table 4.1 varies by itself: whoever says it wants one cluster looked at.
+const fn names_a_cluster(arguments: &Simulate) -> bool {
+    let Local { mrql, pdt, maxm, .. } = &arguments.local;
+    arguments.nodes.is_some() || mrql.is_some() || pdt.is_some() || maxm.is_some()
+}
+
+/// Whether the answer can be had as comma-separated values.
+pub(super) const fn answers_with_a_table(arguments: &Simulate) -> bool {
+    arguments.local.model.is_some() || names_a_cluster(arguments)
+}
+
+fn shape(arguments: &Simulate) -> Shape {
+    let (local, shape) = (&arguments.local, Shape::default());
+    Shape {
+        served: arguments.jobs.map_or(SERVED, |jobs| u32::try_from(jobs).unwrap_or(u32::MAX)),
+        stations: arguments.nodes.unwrap_or(shape.stations),
+        queue_length: local.mrql.unwrap_or(shape.queue_length),
+        distributed: local.pdt.unwrap_or(shape.distributed),
+        applications: local.maxm.unwrap_or(shape.applications),
+        frequency: local.cf,
+        grain: local.grain.unwrap_or(shape.grain),
+        crowding: if local.turn_local { Crowding::TurnLocal } else { Crowding::Share },
+        peers: if local.ring { Peers::Ring } else { Peers::Any },
+        ..shape
+    }
+}
+
+pub(super) fn simulate(arguments: &Simulate, output: Output) -> Result<Exit, Failure> {
+    let shape = shape(arguments);
+    shape.check().map_err(failed)?;
+    let printed = if let Some(name) = &arguments.local.model {
+        output.print(&one(arguments, shape, name)?)
+    } else if arguments.csv.is_some() {
+        return Err(Failure::Workload(anyhow!("--csv is of the tasks of one node scheduler: give --model")));
+    } else {
+        output.print(&all(arguments, shape)?)
+    };
+    printed.map_err(|error| Failure::Internal(anyhow::Error::new(error).context("failed to print")))?;
+    Ok(Exit::Done)
+}
+
+fn failed(error: ShapeError) -> Failure {
+    Failure::Workload(anyhow::Error::new(error).context("failed to simulate"))
+}
+
+/// All node schedulers beside each other, and Table 4.1, which has clusters of its own.
+#[derive(Serialize)]
+struct Studied {
+    shape: Shape,
+    seeds: Vec<u64>,
+    table_4_1: Option<Table>,
+    schedulers: Vec<Compared>,
+}
+
+fn all(arguments: &Simulate, shape: Shape) -> Result<Studied, Failure> {
     let (seeds, threads) = (arguments.seeds(), arguments.threads());
-    let failed = |error| Failure::Workload(anyhow::Error::new(error).context("failed to simulate"));
     let options = TableOptions { shape: shape.clone(), seeds: seeds.clone(), threads };
-    let table = table_4_1(&options).map_err(failed)?;
-    let compared = compare(&shape, &seeds, threads).map_err(failed)?;
-    Ok(Studied {
-        served,
-        runs: table.runs,
-        table_4_1: table_as_markdown(&table),
-        schedulers: comparison_as_markdown(&compared),
-        seeds,
-    })
+    let table_4_1 = (!names_a_cluster(arguments)).then(|| table_4_1(&options));
+    let table_4_1 = table_4_1.transpose().map_err(failed)?;
+    let schedulers = compare(&shape, &seeds, threads).map_err(failed)?;
+    Ok(Studied { shape, seeds, table_4_1, schedulers })
 }
 
 impl Answer for Studied {
     fn tell(&self, out: &mut dyn io::Write) -> io::Result<()> {
-        writeln!(
-            out,
-            "Table 4.1 of paper 001, {} runs of {} distributed tasks, {} seed(s)\n\n{}",
-            self.runs,
-            self.served,
-            self.seeds.len(),
-            self.table_4_1
-        )?;
-        writeln!(out, "All node schedulers\n\n{}", self.schedulers)
+        let (served, seeds) = (self.shape.served, self.seeds.len());
+        if let Some(table) = &self.table_4_1 {
+            let text = table_as_markdown(table);
+            writeln!(
+                out,
+                "Table 4.1 of paper 001, {} runs of {served} distributed tasks, {seeds} seed(s)\n\n{text}",
+                table.runs
+            )?;
+        }
+        writeln!(out, "All node schedulers: {}\n", in_words(&self.shape))?;
+        writeln!(out, "{}", comparison_as_markdown(&self.schedulers))
+    }
+
+    fn csv(&self) -> Option<String> {
+        let mut csv = String::from("scheduler,metric,mean,half_width_95,seeds\n");
+        for row in &self.schedulers {
+            for (metric, estimate) in row.figures() {
+                let half = estimate.half_width.map(|half| half.to_string()).unwrap_or_default();
+                csv += &format!("\"{}\",{metric},{},{half},{}\n", row.name, estimate.mean, self.seeds.len());
+            }
+        }
+        Some(csv)
+    }
+}
+
+fn in_words(shape: &Shape) -> String {
+    let Shape { stations, queue_length, distributed, applications, grain, .. } = shape;
+    format!("{stations} nodes, MRQL {queue_length}, pdt {distributed}, maxm {applications}, grain {grain}")
+}
+
+/// One node scheduler.
+#[derive(Serialize)]
+struct One {
+    model: &'static str,
+    shape: Shape,
+    seeds: Vec<u64>,
+    /// Times in time units.
+    figures: Vec<Figure>,
+    /// Of the first seed.
+    nodes: Vec<NodeMeasures>,
+}
+
+fn one(arguments: &Simulate, shape: Shape, name: &str) -> Result<One, Failure> {
+    let known = contestants(&shape);
+    let Some(Contestant { name: called, model, .. }) = known.iter().find(|one| one.key == name).copied()
+    else {
+        let keys: Vec<_> = known.iter().map(|one| one.key).collect();
+        return Err(Failure::Workload(anyhow!(
+            "there is no node scheduler `{name}`; there are {}",
+            keys.join(", ")
+        )));
+    };
+    let model = match arguments.local.mco {
+        None => model,
+        Some(mco) => model.overtaking_at_most(mco).ok_or_else(|| {
+            Failure::Workload(anyhow!("--mco bounds `dyn` and `pre`; under `{name}` nobody is overtaken so"))
+        })?,
+    };
+    let seeds = arguments.seeds();
+    let runs = each_seed(&seeds, arguments.threads(), |seed| simulate_local(&shape, &model, seed));
+    let runs = runs.into_iter().collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    if let Some(path) = &arguments.csv {
+        super::write(path, &tasks_csv(&runs[0]))?;
+    }
+    let all: Vec<_> = runs.iter().map(of_system).collect();
+    Ok(One { model: called, figures: figures(&all), nodes: of_nodes(&runs[0]), shape, seeds })
+}
+
+impl Answer for One {
+    fn tell(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        writeln!(out, "{} on {}; times in time units", self.model, in_words(&self.shape))?;
+        writeln!(out, "{}", figure_table(&self.figures, self.seeds.len()))?;
+        let first = format!("node, seed {}", self.seeds[0]);
+        let mut nodes = table(&first, &["tasks ended", "NodeCoDe", "NodeThDe", "NodeD"]);
+        for node in &self.nodes {
+            let degree = |degree: Option<f64>| degree.map_or_else(|| "-".into(), |x| format!("{x:.4}"));
+            nodes.add_row(vec![
+                Cell::new(node.node),
+                right(node.tasks),
+                right(degree(node.coscheduling)),
+                right(degree(node.thrashing)),
+                right(format!("{:.1}", node.delay)),
+            ]);
+        }
+        writeln!(out, "{nodes}")
+    }
+
+    fn csv(&self) -> Option<String> {
+        Some(figure_csv(&self.figures, self.seeds.len()))
     }
 }

@@ -25,7 +25,7 @@ use coswitch_policies::{
     Bytes, Policy, Residency, SchedulerConfig, SwitchOrder, allocate::Mesh, parse_duration,
 };
 use coswitch_sim::{
-    space::{AllocatorName, ChoiceError, QueueName, mesh_of},
+    space::{AllocatorName, ChoiceError, QueueName, Skipped, mesh_of},
     workload::memory::MemoryModel,
 };
 
@@ -47,7 +47,7 @@ pub(crate) struct Simulate {
     #[arg(long, value_name = "LOG")]
     workload: Option<PathBuf>,
     /// Draw so many jobs from the model of Lublin and Feitelson instead of reading a log, for as many processors as there are.
-    #[arg(long, value_name = "JOBS", conflicts_with = "workload", value_parser = clap::value_parser!(u32).range(1..=20_000_000))]
+    #[arg(long, value_name = "JOBS", conflicts_with_all = ["workload", "jobs"], value_parser = clap::value_parser!(u32).range(1..=20_000_000))]
     lublin: Option<u32>,
     /// How many times as often as published the model's jobs come.
     #[arg(long, default_value_t = 1.0, requires = "lublin", value_parser = load)]
@@ -55,6 +55,9 @@ pub(crate) struct Simulate {
     /// Take only the first so many jobs.
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
+    /// How long each job of a testbed workload runs, which its format leaves open [default: 60s].
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    run_time: Option<std::time::Duration>,
     /// Share time under this policy: batch, cosched, gang, hybrid or paired.
     #[arg(long, value_parser = policy)]
     policy: Option<Policy>,
@@ -70,7 +73,7 @@ pub(crate) struct Simulate {
     /// What a node holds of jobs, in memory.
     #[arg(long, value_name = "BYTES")]
     node_memory: Option<Bytes>,
-    /// Where the log does not say it, draw the memory of a job on a node: `64MiB`, `uniform:LOW..HIGH`, `log-uniform:LOW..HIGH`
+    /// Where the log does not say it, draw the memory of a rank: `64MiB`, `uniform:LOW..HIGH`, `log-uniform:LOW..HIGH`
     /// [default: 64MiB].
     #[arg(long, value_name = "DISTRIBUTION")]
     memory: Option<MemoryModel>,
@@ -114,6 +117,12 @@ pub(crate) struct Simulate {
     /// Write a picture of the first seed to this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Write the jobs of the first seed to this file in the Standard Workload Format (`.swf`, `.swf.gz`), each with the wait
+    /// and the memory it had.
+    #[arg(long, value_name = "FILE")]
+    swf: Option<PathBuf>,
+    #[command(flatten)]
+    local: local::Local,
 }
 
 /// Who says which job has nodes.
@@ -173,7 +182,10 @@ impl Simulate {
 
     /// Whether the answer can be had as comma-separated values.
     pub(crate) fn answers_with_a_table(&self) -> bool {
-        !self.is_local() && !self.file.as_ref().is_some_and(|file| file.is_dir())
+        if self.is_local() {
+            return local::answers_with_a_table(self);
+        }
+        !self.file.as_ref().is_some_and(|file| file.is_dir())
     }
 
     /// Simulates.
@@ -183,8 +195,7 @@ impl Simulate {
         }
         self.nodes = self.nodes.or_else(|| self.mesh.map(|mesh| mesh.units()));
         if self.is_local() {
-            output.print(&local::simulate(&self)?).context("failed to print")?;
-            return Ok(Exit::Done);
+            return local::simulate(&self, output);
         }
         if let Some(run) = self.file.as_ref().filter(|file| file.is_dir()) {
             let replayed =
@@ -233,6 +244,15 @@ impl Simulate {
     fn threads(&self) -> usize {
         self.threads as usize
     }
+}
+
+/// Nothing could be told of no job at all.
+fn some_jobs(any: bool, skipped: Skipped) -> Result<(), Failure> {
+    if any {
+        return Ok(());
+    }
+    let why = if skipped.total() > 0 { format!(": left out are {skipped}") } else { String::new() };
+    Err(Failure::Workload(anyhow!("there is no job to simulate{why}")))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {

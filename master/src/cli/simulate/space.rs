@@ -11,7 +11,8 @@ use coswitch_policies::{
 use coswitch_sim::{
     picture,
     space::{
-        self, AllocatorName, Blocks, Cut, Jobs, Layout, Lived, LogStart, QueueName, SpaceError, Summary,
+        self, AllocatorName, Blocks, Class, Cut, Jobs, Layout, Lived, LogStart, QueueName, Skipped,
+        SpaceError, Summary,
     },
     study::each_seed,
     table,
@@ -21,7 +22,7 @@ use coswitch_sim::{
 use super::{
     Queue, Simulate,
     answer::{Simulated, figures},
-    workload::Source,
+    workload::{self, Source},
 };
 use crate::cli::Failure;
 
@@ -66,13 +67,19 @@ pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
         Some(layout) => Cow::Owned(layout.records(&source.log(seed))),
         None => source.log(seed),
     };
+    let left_out = |seed| source.log(seed).records.len() - log_of(seed).records.len();
     let seeds = arguments.seeds();
     let one = |seed| run(arguments, layout.as_ref(), &log_of(seed), nodes, units);
     let runs = each_seed(&seeds, arguments.threads(), one);
     let runs = runs.into_iter().collect::<Result<Vec<Run>, Failure>>()?;
-    let all: Vec<_> = runs.iter().map(Run::figures).collect();
+    let all: Vec<_> = runs.iter().map(|run| run.figures(layout.as_ref())).collect();
     let first = &runs[0];
     let log = log_of(seeds[0]);
+    let skipped = Skipped {
+        other_partition: u32::try_from(left_out(seeds[0])).unwrap_or(u32::MAX),
+        ..first.jobs.skipped
+    };
+    super::some_jobs(!first.jobs.jobs.is_empty(), skipped)?;
     let months = LogStart::of(&log)
         .map(|start| space::by_month(start, &first.jobs.jobs, &first.lived, units))
         .unwrap_or_default();
@@ -86,15 +93,16 @@ pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
         workload: source.name(),
         nodes,
         policy,
-        skipped: first.jobs.skipped,
+        skipped,
         figures: figures(&all),
         classes: space::classes(&first.jobs.jobs, &first.lived, |job| {
             Some(SizeClass::of(job.queued.request.units()))
         }),
+        queues: layout.as_ref().map(|layout| of_queues(layout, first)).unwrap_or_default(),
         // Who is suspended uses nothing, and a month does not know.
         months: if first.watched.is_some() { months } else { Vec::new() },
         seeds,
-        notes: Vec::new(),
+        notes: source.note().into_iter().collect(),
     };
     keep(arguments, layout.as_ref(), &answer, &log, first, nodes)?;
     Ok(answer)
@@ -180,8 +188,8 @@ fn in_sets(allocator: AllocatorName, queue: QueueName, layout: &Layout, log: &Lo
 }
 
 impl Run {
-    fn figures(&self) -> Vec<(&'static str, f64)> {
-        let mut all = self.summary.figures().to_vec();
+    fn figures(&self, layout: Option<&Layout>) -> Vec<(Cow<'static, str>, f64)> {
+        let mut all: Vec<_> = self.summary.figures().into();
         if let Some((cut, _)) = &self.watched {
             all.extend([
                 ("external_fragmentation", cut.external()),
@@ -191,8 +199,22 @@ impl Run {
                 ("blocks_per_job", cut.blocks_per_job()),
             ]);
         }
+        let mut all: Vec<_> = all.into_iter().map(|(name, value)| (name.into(), value)).collect();
+        if let (Some(layout), Some((_, blocks))) = (layout, &self.watched) {
+            let by_set = layout.utilisation(&self.jobs, &self.lived, blocks, self.summary.makespan_s);
+            let names = layout.sets.iter().map(|set| format!("utilisation_{}", set.name).into());
+            all.splice(2..2, names.zip(by_set));
+        }
         all
     }
+}
+
+/// By queue, in the order of the file.
+fn of_queues(layout: &Layout, run: &Run) -> Vec<Class> {
+    space::classes(&run.jobs.jobs, &run.lived, |job| {
+        let number = job.queued.queue.0;
+        Some(QueueClass(number, layout.queues.get(usize::from(number))?.name.clone()))
+    })
 }
 
 /// Writes the files that were asked for, of the first seed.
@@ -211,9 +233,18 @@ fn keep(
         let title = format!("{}: {}", answer.workload, answer.policy);
         let (jobs, lived, summary) = (&run.jobs.jobs, &run.lived, &run.summary);
         let meshes = layout.map_or_else(|| vec![arguments.mesh_of(nodes)], Layout::meshes);
-        let few = picture::gantt(&title, &meshes, jobs, lived, blocks, summary);
+        let number = |job: usize| log.records[run.jobs.records[job] as usize].number;
+        let few = picture::gantt(&title, &meshes, jobs, lived, blocks, summary, number);
         let picture = few.unwrap_or_else(|| picture::load(&title, nodes, jobs, lived, summary));
         super::write(path, &picture)?;
+    }
+    if let Some(path) = &arguments.swf {
+        let mut done = log.clone();
+        for ((job, record), lived) in run.jobs.jobs.iter().zip(&run.jobs.records).zip(&run.lived) {
+            let wait = lived.started.since(job.queued.submitted).as_secs();
+            done.records[*record as usize].wait = Some(wait);
+        }
+        workload::write(path, &done)?;
     }
     Ok(())
 }
@@ -239,5 +270,15 @@ impl std::fmt::Display for SizeClass {
             0..=2 => write!(f, "{}", self.0),
             most => write!(f, "{}-{most}", most / 2 + 1),
         }
+    }
+}
+
+/// A queue by its number, told by its name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct QueueClass(u16, String);
+
+impl std::fmt::Display for QueueClass {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.1)
     }
 }

@@ -8,15 +8,15 @@ use coswitch_sim::{
     table,
     workload::{
         memory::MemoryModel,
-        swf::{Log, Record},
+        swf::{Comment, Log, Record},
     },
 };
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     Simulate,
     answer::{Simulated, figures},
-    workload::Source,
+    workload::{self, Source},
 };
 use crate::{
     cli::Failure,
@@ -86,6 +86,7 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
     })?;
     let all: Vec<_> = runs.iter().map(|(_, _, report)| report.figures()).collect();
     let (jobs, skipped, report) = &runs[0];
+    super::some_jobs(!jobs.is_empty(), *skipped)?;
     let answer = Simulated {
         workload: source.as_ref().map_or_else(|| stage.name.clone(), Source::name),
         nodes: u32::try_from(stage.cluster.len()).unwrap_or(u32::MAX),
@@ -100,10 +101,11 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
         skipped: *skipped,
         figures: figures(&all),
         classes: Vec::new(),
+        queues: Vec::new(),
         months: Vec::new(),
-        notes: notes(report),
+        notes: source.as_ref().and_then(Source::note).into_iter().chain(notes(report)).collect(),
     };
-    keep(arguments, &answer, &stage, jobs, report)?;
+    keep(arguments, &answer, &stage, source.as_ref(), jobs, report)?;
     Ok(answer)
 }
 
@@ -169,7 +171,7 @@ fn job_of(
     let memory = arguments.memory.as_ref().unwrap_or(&MEMORY);
     let logged = record.memory().map(|kib| Bytes(kib.saturating_mul(1024)));
     let memory_per_rank = logged.unwrap_or_else(|| memory.draw(seed, record.number));
-    let name = format!("job-{}", record.number);
+    let name = name_of(record);
     let arrival = SimTime::from(Duration::from_secs(record.submit));
     let spec = JobSpec { id: JobId(id), name, ranks, memory_per_rank, arrival };
     let work = Duration::from_secs(run).max(Duration::from_millis(1));
@@ -192,6 +194,7 @@ fn keep(
     arguments: &Simulate,
     answer: &Simulated,
     stage: &Stage,
+    source: Option<&Source>,
     jobs: &[SimJob],
     report: &SimReport,
 ) -> Result<(), Failure> {
@@ -202,5 +205,41 @@ fn keep(
         let title = format!("{}: {}", answer.workload, answer.policy);
         super::write(path, &picture::turns(&title, &stage.cluster, jobs, report))?;
     }
+    if let Some(path) = &arguments.swf {
+        let log = source.map(|source| source.log(arguments.seed));
+        workload::write(path, &as_log(stage, log.as_deref(), jobs, report))?;
+    }
     Ok(())
+}
+
+/// The jobs as a log: with what the log they came from said of them, the memory they were given and the wait they had.
+fn as_log(stage: &Stage, of: Option<&Log>, jobs: &[SimJob], report: &SimReport) -> Log {
+    let mut came_from = of.into_iter().flat_map(|log| &log.records);
+    let waits: BTreeMap<JobId, u64> =
+        report.metrics.jobs.iter().map(|job| (job.job, job.wait.as_secs())).collect();
+    let record = |job: &SimJob| {
+        let SimJob { spec, work, .. } = job;
+        // Jobs are in the order of their records; some records are no jobs.
+        let came_from = came_from.find(|record| spec.name == name_of(record));
+        Record {
+            wait: waits.get(&spec.id).copied(),
+            memory_kib: Some(spec.memory_per_rank.0.div_ceil(1024)),
+            ..came_from.cloned().unwrap_or_else(|| Record {
+                number: u64::from(spec.id.0) + 1,
+                submit: spec.arrival.0 / 1_000_000_000,
+                run: Some(work.as_secs()),
+                processors: Some(spec.ranks),
+                requested_processors: Some(spec.ranks),
+                ..Record::default()
+            })
+        }
+    };
+    let records = jobs.iter().map(record).collect();
+    let header = [format!("; Computer: {}", stage.name), format!("; MaxNodes: {}", stage.cluster.len())];
+    let comments = header.map(|text| Comment { before: 0, text }).into();
+    Log { comments: of.map_or(comments, |log| log.comments.clone()), records }
+}
+
+fn name_of(record: &Record) -> String {
+    format!("job-{}", record.number)
 }

@@ -2,18 +2,18 @@
 
 use std::{
     fs::File,
-    io::Read,
+    io::{self, BufWriter, Read, Write},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use coswitch_sim::workload::{
     lublin,
     swf::{Comment, Log, Record, Status},
     testbed,
 };
-use flate2::read::MultiGzDecoder;
+use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
 
 use super::Simulate;
 use crate::cli::Failure;
@@ -23,12 +23,12 @@ const BYTES_MAX: u64 = 4 << 30;
 /// What the model draws for, where nothing says another number.
 const PROCESSORS: u32 = 128;
 /// How long a job of a testbed file runs, which its format leaves open.
-const TESTBED_RUN: u64 = 60;
+const TESTBED_RUN: Duration = Duration::from_secs(60);
 
 /// A workload that may differ from seed to seed.
 pub(super) enum Source {
     /// A log, the same for every seed.
-    Log { name: String, log: Log },
+    Log { name: String, log: Log, note: Option<String> },
     /// The model.
     Lublin(lublin::Shape),
 }
@@ -47,10 +47,20 @@ impl Source {
         }
         let file = arguments.file.as_ref().filter(|file| !is_run_file(file));
         let Some(path) = arguments.workload.as_ref().or(file) else { return Ok(None) };
-        let mut log = read(path).map_err(Failure::Workload)?;
+        let is_testbed = path.extension().is_some_and(|end| end == "workload");
+        if arguments.run_time.is_some() && !is_testbed {
+            return Err(Failure::Workload(anyhow!(
+                "--run-time is for testbed workloads: a log says how long jobs run"
+            )));
+        }
+        let run = arguments.run_time.unwrap_or(TESTBED_RUN);
+        let mut log = read(path, is_testbed.then_some(run)).map_err(Failure::Workload)?;
         log.records.truncate(arguments.jobs.unwrap_or(usize::MAX));
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Some(Self::Log { name, log }))
+        let note = is_testbed.then(|| {
+            format!("a testbed workload does not say how long a job runs: {run:?} each (--run-time)")
+        });
+        Ok(Some(Self::Log { name, log, note }))
     }
 
     /// What it is called.
@@ -63,6 +73,14 @@ impl Source {
                     shape.jobs, shape.nodes, shape.load
                 )
             }
+        }
+    }
+
+    /// What people should know of it.
+    pub(super) fn note(&self) -> Option<String> {
+        match self {
+            Self::Log { note, .. } => note.clone(),
+            Self::Lublin(_) => None,
         }
     }
 
@@ -83,7 +101,21 @@ impl Source {
     }
 }
 
-fn read(path: &PathBuf) -> anyhow::Result<Log> {
+/// Writes a log, zipped where its name says so.
+pub(super) fn write(path: &Path, log: &Log) -> Result<(), Failure> {
+    let written = || -> io::Result<()> {
+        let file = BufWriter::new(File::create(path)?);
+        let zipped = path.extension().is_some_and(|end| end == "gz");
+        let mut out: Box<dyn Write> =
+            if zipped { Box::new(GzEncoder::new(file, Compression::default())) } else { Box::new(file) };
+        write!(out, "{log}")?;
+        out.flush()
+    };
+    written().with_context(|| format!("failed to write {}", path.display())).map_err(Failure::Workload)
+}
+
+/// A testbed workload's jobs run for `testbed`.
+fn read(path: &PathBuf, testbed: Option<Duration>) -> anyhow::Result<Log> {
     let failed = || format!("failed to read {}", path.display());
     let file = File::open(path).with_context(failed)?;
     let zipped = path.extension().is_some_and(|end| end == "gz");
@@ -91,26 +123,25 @@ fn read(path: &PathBuf) -> anyhow::Result<Log> {
     let mut source: Box<dyn Read> = if zipped { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
     source.by_ref().take(BYTES_MAX).read_to_string(&mut text).with_context(failed)?;
     anyhow::ensure!((text.len() as u64) < BYTES_MAX, "{} has more than {BYTES_MAX} bytes", path.display());
-    if path.extension().is_some_and(|end| end == "workload") {
+    if let Some(run) = testbed {
         let starts = testbed::parse(&text, Duration::from_secs(1)).with_context(failed)?;
-        return Ok(of_testbed(&starts));
+        return Ok(of_testbed(&starts, run));
     }
     text.parse().with_context(failed)
 }
 
 /// A testbed file says when and how many, not for how long.
-fn of_testbed(starts: &[testbed::Start]) -> Log {
+fn of_testbed(starts: &[testbed::Start], run: Duration) -> Log {
     let record = |(number, start): (u64, &testbed::Start)| Record {
         number,
         submit: start.at.0 / 1_000_000_000,
-        run: Some(TESTBED_RUN),
+        run: Some(run.as_secs()),
         processors: Some(start.elements),
         requested_processors: Some(start.elements),
         status: Some(Status::Completed),
         ..Record::default()
     };
-    let note =
-        format!("; Note: a testbed workload does not say how long a job runs; {TESTBED_RUN} s are assumed");
+    let note = format!("; Note: a testbed workload does not say how long a job runs; {run:?} are assumed");
     Log {
         comments: vec![Comment { before: 0, text: note }],
         records: (1..).zip(starts).map(record).collect(),

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     LocalModel, Shape, ShapeError, UNIT,
+    measures::units,
     models::Column,
     study::{Outcome, Run, make_all},
 };
@@ -30,15 +31,44 @@ pub struct Compared {
     pub distributed_wait: Estimate,
     /// *Lret*.
     pub local_return: Estimate,
+    /// *Lwait*.
+    pub local_wait: Estimate,
     /// *SystemD* per task that ended.
     pub delay: Estimate,
     /// Percentage of processor time spent spinning.
     pub spun: Estimate,
 }
 
+impl Compared {
+    /// Every number by its name.
+    #[must_use]
+    pub const fn figures(&self) -> [(&'static str, Estimate); 7] {
+        [
+            ("SystemCoDe", self.coscheduling),
+            ("Dret", self.distributed_return),
+            ("Dwait", self.distributed_wait),
+            ("Lret", self.local_return),
+            ("Lwait", self.local_wait),
+            ("SystemD_per_task", self.delay),
+            ("spinning_percent", self.spun),
+        ]
+    }
+}
+
+/// A scheduler that is compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Contestant {
+    /// How a command line names it.
+    pub key: &'static str,
+    /// How a table does.
+    pub name: &'static str,
+    /// It, with its numbers.
+    pub model: LocalModel,
+}
+
 /// The schedulers that are compared, with the numbers chosen here where the papers leave them open.
 #[must_use]
-pub fn contestants(shape: &Shape) -> Vec<(&'static str, LocalModel)> {
+pub fn contestants(shape: &Shape) -> Vec<Contestant> {
     let thesis = |column| LocalModel::of_thesis(column, shape, 0);
     let filling = Filling::Both;
     let load = LoadRule { sample_every: UNIT, ..LoadRule::over_a_minute() };
@@ -56,24 +86,30 @@ pub fn contestants(shape: &Shape) -> Vec<(&'static str, LocalModel)> {
     if let LocalModel::Dynamic { is_judged_by_sent, .. } = &mut dynamic {
         *is_judged_by_sent = true;
     }
-    vec![
-        ("LIN", thesis(Column::Lin)),
-        ("IMP, spin mst/10", thesis(Column::Imp)),
-        ("ICS: IMP, woken first", LocalModel::Implicit { spin: shape.service() / 10, first: true }),
-        ("EXP static", thesis(Column::Exp)),
-        ("EXP balanced", LocalModel::ExplicitBalanced { period, rule: load, filling }),
-        ("EXP distributed", LocalModel::ExplicitDistributed { period, rule: load, filling }),
-        ("HPDT", thesis(Column::Hpdt)),
-        ("DYN", thesis(Column::Dyn)),
-        ("DYN, counted as PRE", dynamic),
-        ("PRE", thesis(Column::Pre)),
-        ("DCS", LocalModel::Demand { share: shape.slice / 4 }),
-        ("FCS, slots of 5", LocalModel::Flexible { rule, slot }),
+    let all = [
+        ("lin", "LIN", thesis(Column::Lin)),
+        ("imp", "IMP, spin mst/10", thesis(Column::Imp)),
+        ("ics", "ICS: IMP, woken first", LocalModel::Implicit { spin: shape.service() / 10, first: true }),
+        ("exp", "EXP static", thesis(Column::Exp)),
+        ("exp-balanced", "EXP balanced", LocalModel::ExplicitBalanced { period, rule: load, filling }),
         (
+            "exp-distributed",
+            "EXP distributed",
+            LocalModel::ExplicitDistributed { period, rule: load, filling },
+        ),
+        ("hpdt", "HPDT", thesis(Column::Hpdt)),
+        ("dyn", "DYN", thesis(Column::Dyn)),
+        ("dyn-as-pre", "DYN, counted as PRE", dynamic),
+        ("pre", "PRE", thesis(Column::Pre)),
+        ("dcs", "DCS", LocalModel::Demand { share: shape.slice / 4 }),
+        ("fcs", "FCS, slots of 5", LocalModel::Flexible { rule, slot }),
+        (
+            "bcs",
             "BCS, slots of 1",
             LocalModel::Buffered { slot: UNIT, message: Bytes(1000), rate: Rate(1_000_000_000) },
         ),
-    ]
+    ];
+    all.map(|(key, name, model)| Contestant { key, name, model }).into()
 }
 
 /// Runs all [`contestants`] on `shape` with each seed.
@@ -85,10 +121,10 @@ pub fn compare(shape: &Shape, seeds: &[u64], threads: usize) -> Result<Vec<Compa
     let contestants = contestants(shape);
     let run = |model: LocalModel, seed: u64| Run { shape: shape.clone(), model, seed };
     let runs: Vec<_> =
-        contestants.iter().flat_map(|(_, model)| seeds.iter().map(|seed| run(*model, *seed))).collect();
+        contestants.iter().flat_map(|one| seeds.iter().map(|seed| run(one.model, *seed))).collect();
     let outcomes = make_all(&runs, threads)?;
     let of_each = outcomes.chunks(seeds.len().max(1));
-    Ok(contestants.iter().zip(of_each).map(|((name, _), outcomes)| compared(name, outcomes)).collect())
+    Ok(contestants.iter().zip(of_each).map(|(one, outcomes)| compared(one.name, outcomes)).collect())
 }
 
 fn compared(name: &str, outcomes: &[Outcome]) -> Compared {
@@ -99,11 +135,8 @@ fn compared(name: &str, outcomes: &[Outcome]) -> Compared {
         distributed_return: over(|outcome| units(outcome.distributed.returned)),
         distributed_wait: over(|outcome| units(outcome.distributed.waited)),
         local_return: over(|outcome| units(outcome.local.returned)),
+        local_wait: over(|outcome| units(outcome.local.waited)),
         delay: over(|outcome| units(Duration::from_secs_f64(outcome.delay_per_task))),
         spun: over(|outcome| 100.0 * outcome.spun),
     }
-}
-
-fn units(span: Duration) -> f64 {
-    span.as_secs_f64() / UNIT.as_secs_f64()
 }

@@ -14,6 +14,7 @@
 //! | `run`, `orders` | the loop over time; what a scheduler is told, and doing what it says |
 //! | `messages`, `strobes` | requests and replies; slots and buffered messages |
 //! | [`report`] | the metrics of the CMC model and the times, per task, node and system |
+//! | [`measures`] | those by name, for tables |
 //! | [`study`] | a grid of runs over parameters and seeds, on several threads |
 //! | [`trend`] | the classes C, I, SI, SD, D, and their limits |
 //! | [`table`] | Table 4.1: what a parameter does to the coscheduling degree |
@@ -21,6 +22,7 @@
 //! | [`show`] | both as Markdown |
 
 pub mod compare;
+pub mod measures;
 pub mod memory;
 mod messages;
 pub mod models;

@@ -153,6 +153,16 @@ impl LocalModel {
         }
     }
 
+    /// The same with another *MCO*; none where it has none.
+    #[must_use]
+    pub const fn overtaking_at_most(mut self, mco: u32) -> Option<Self> {
+        let (Self::Dynamic { overtakes_max, .. } | Self::Predictive { overtakes_max, .. }) = &mut self else {
+            return None;
+        };
+        *overtakes_max = mco;
+        Some(self)
+    }
+
     /// The console of DTS, where there is one to talk to.
     pub(super) fn console(&self, stations: u32) -> Option<Console> {
         let Self::ExplicitBalanced { period, .. } = *self else { return None };

@@ -72,8 +72,9 @@ pub struct Program {
 
 impl Program {
     /// The sending frequency of a task of `application`: uniform in `0..=cf`.
-    pub fn frequency(&mut self, application: JobId) -> u32 {
-        u32::try_from(self.seed.between(0, u64::from(application.0))).expect("at most the bound, a u32")
+    pub fn frequency(&mut self, application: JobId, shape: &Shape) -> u32 {
+        let most = shape.frequency.unwrap_or(application.0);
+        u32::try_from(self.seed.between(0, u64::from(most))).expect("at most the bound, a u32")
     }
 
     /// How long it computes before it communicates next.

@@ -152,7 +152,7 @@ impl<'a> World<'a> {
     fn on_arrival(&mut self, node: NodeId, mut newcomer: Newcomer) {
         newcomer.application = newcomer.application.and_then(|wanted| self.application_on(node, wanted));
         let application = newcomer.application;
-        let frequency = application.map_or(0, |job| newcomer.program.frequency(job));
+        let frequency = application.map_or(0, |job| newcomer.program.frequency(job, self.shape));
         let burst = match application {
             Some(_) => newcomer.program.burst(self.shape),
             None => newcomer.work,

@@ -42,8 +42,10 @@ pub struct Shape {
     pub served: u32,
     /// *pdt*: probability that an arriving task is distributed, above 0.
     pub distributed: f64,
-    /// *maxm*: distributed applications; number `a` of them has the communication frequency `cf = a`.
+    /// *maxm*: distributed applications.
     pub applications: u32,
+    /// *cf* of all applications; none: number `a` of them has `cf = a`, so that all of `1..=maxm` occur.
+    pub frequency: Option<u32>,
     /// What a full node does.
     pub crowding: Crowding,
     /// To whom tasks send.
@@ -66,6 +68,7 @@ impl Default for Shape {
             served: 10_000,
             distributed: 0.5,
             applications: 3,
+            frequency: None,
             crowding: Crowding::Share,
             peers: Peers::Any,
             grain: 0.5,

@@ -66,12 +66,13 @@ fn levels(cell: &Cell) -> String {
 #[must_use]
 pub fn comparison_as_markdown(rows: &[Compared]) -> String {
     let mut out = String::from(
-        "| scheduler | SystemCoDe | Dret | Dwait | Lret | SystemD per task | spinning |\n\
-         | --- | --- | --- | --- | --- | --- | --- |\n",
+        "| scheduler | SystemCoDe | Dret | Dwait | Lret | Lwait | SystemD per task | spinning |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- |\n",
     );
     for row in rows {
-        let numbers =
-            [row.distributed_return, row.distributed_wait, row.local_return, row.delay].map(|x| plain(x, 1));
+        let Compared { distributed_return, distributed_wait, local_return, local_wait, delay, .. } = *row;
+        let times = [distributed_return, distributed_wait, local_return, local_wait, delay];
+        let numbers = times.map(|time| plain(time, 1));
         let degree = plain(row.coscheduling, 3);
         let line =
             format!("| {} | {degree} | {} | {} % |\n", row.name, numbers.join(" | "), plain(row.spun, 1));

@@ -12,7 +12,7 @@ pub const BLOCKS_MAX: usize = 4000;
 const TOP: f64 = 60.0;
 const HEIGHT: f64 = 360.0;
 
-/// The picture of a run; `meshes` are the node sets, in their order. `None` where there are more than [`BLOCKS_MAX`] blocks.
+/// The picture of a run; `meshes` are the node sets, in their order, and `number` says what the log calls a job. `None` where there are more than [`BLOCKS_MAX`] blocks.
 #[must_use]
 pub fn gantt(
     title: &str,
@@ -21,6 +21,7 @@ pub fn gantt(
     lived: &[Lived],
     blocks: &Blocks,
     summary: &Summary,
+    number: impl Fn(usize) -> u64,
 ) -> Option<String> {
     let strips: usize = blocks.held.iter().map(|(.., rect)| rect.height as usize).sum();
     if strips > BLOCKS_MAX {
@@ -49,12 +50,10 @@ pub fn gantt(
             let (y, height) = (TOP + f64::from(node) * unit, f64::from(rect.width) * unit);
             let inset = 0.4_f64.min(height / 6.0);
             let size = ((width - 0.4).max(0.3), height - inset);
-            svg.block(
-                (x, y),
-                size,
-                colour(job.0),
-                &format!("{job}: {} nodes", jobs.get(job.0 as usize)?.queued.request.nodes),
-            );
+            let name = format!("job-{}", number(job.0 as usize));
+            let tip = format!("{name}: {} nodes", jobs.get(job.0 as usize)?.queued.request.nodes);
+            svg.block((x, y), size, colour(job.0), &tip);
+            svg.name_block((x, y), size, &name);
         }
     }
     svg.line((LEFT, TOP + HEIGHT), (RIGHT, TOP + HEIGHT), 0.5);

@@ -91,7 +91,8 @@ fn draw_use(svg: &mut Svg, nodes: u32, used: &[[f64; CLASSES.len()]]) {
     svg.text((LEFT - 8.0, TOP + USE_HEIGHT * 0.25 + 4.0), "end", GREY, "nodes");
     let mut x = LEFT;
     for (name, _, fill) in CLASSES {
-        x = svg.key(x, TOP + USE_HEIGHT + 22.0, fill, name);
+        svg.key(x, TOP + USE_HEIGHT + 22.0, fill, name);
+        x += Svg::key_width(name);
     }
 }
 

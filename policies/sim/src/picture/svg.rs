@@ -58,6 +58,15 @@ impl Svg {
         );
     }
 
+    /// The name of a block, where it has room for it.
+    pub(super) fn name_block(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), name: &str) {
+        #[allow(clippy::cast_precision_loss, reason = "a few letters")]
+        let letters = name.chars().count() as f64;
+        if width > 7.0 * letters + 6.0 && height > 13.0 {
+            self.text((x + width / 2.0, y + height / 2.0 + 4.0), "middle", "#fff", name);
+        }
+    }
+
     /// A line of text; `anchor` is `start`, `middle` or `end`.
     pub(super) fn text(&mut self, at: (f64, f64), anchor: &str, fill: &str, text: &str) {
         let ((x, y), text) = (at, escape(text));
@@ -77,13 +86,17 @@ impl Svg {
         );
     }
 
-    /// A colour and what it means; the place of the next.
-    pub(super) fn key(&mut self, x: f64, y: f64, fill: &str, text: &str) -> f64 {
+    /// A colour and what it means.
+    pub(super) fn key(&mut self, x: f64, y: f64, fill: &str, text: &str) {
         self.block((x, y - 10.0), (11.0, 11.0), fill, "");
         self.text((x + 16.0, y), "start", GREY, text);
+    }
+
+    /// As wide is a key, with the gap to the next.
+    pub(super) fn key_width(text: &str) -> f64 {
         #[allow(clippy::cast_precision_loss, reason = "a few letters")]
         let letters = text.chars().count() as f64;
-        x + 30.0 + 6.4 * letters
+        30.0 + 6.4 * letters
     }
 
     pub(super) fn end(mut self) -> String {

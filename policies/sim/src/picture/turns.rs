@@ -3,24 +3,50 @@
 
 use std::collections::BTreeMap;
 
-use coswitch_policies::{Bytes, Cluster, JobId, NodeId};
+use coswitch_policies::{Bytes, Cluster, NodeId};
 
-use super::svg::{Axis, GREY, LEFT, RIGHT, Svg, colour};
+use super::{
+    keys::Keys,
+    stays::{Stay, lanes, seconds},
+    svg::{Axis, GREY, LEFT, RIGHT, Svg},
+};
 use crate::{SimJob, SimReport};
 
-/// More nodes than this are not drawn: they would be lines.
-const NODES_MAX: usize = 16;
-/// Two turns of a job closer together than this are drawn as one.
-const JOIN: f64 = 0.4;
+/// Up to so many nodes each has a band with its name; beyond, bands are as thin as need be.
+const NAMED_MAX: usize = 16;
+/// Beyond so many nodes, or blocks, a picture is a smear and a file of megabytes: the first nodes are drawn.
+const NODES_MAX: usize = 4096;
+const BLOCKS_MAX: usize = 20_000;
 const TOP: f64 = 64.0;
 const GAP: f64 = 8.0;
+/// Of all bands, where they are thin.
+const THIN_HEIGHT: f64 = 400.0;
 
-/// A job on a node for a while: where, from when to when in seconds, and how much of the memory.
-struct Stay {
-    job: JobId,
-    from: f64,
-    to: f64,
-    memory: u64,
+/// A stay as it is drawn: how far down and how high.
+struct Block(Stay, f64, f64);
+
+/// The bands of the nodes that are drawn.
+#[derive(Clone, Copy)]
+struct Bands {
+    height: f64,
+    gap: f64,
+}
+
+impl Bands {
+    #[allow(clippy::cast_precision_loss, reason = "a few hundred")]
+    fn of(nodes: usize) -> Self {
+        let nodes_f = nodes.max(1) as f64;
+        if nodes > NAMED_MAX {
+            Self { height: THIN_HEIGHT / nodes_f, gap: 0.0 }
+        } else {
+            Self { height: (300.0 / nodes_f).clamp(24.0, 110.0), gap: GAP }
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a few hundred")]
+    fn top(self, node: usize) -> f64 {
+        TOP + (self.height + self.gap) * node as f64
+    }
 }
 
 /// The picture of a simulated run.
@@ -29,14 +55,23 @@ pub fn turns(title: &str, cluster: &Cluster, jobs: &[SimJob], report: &SimReport
     let end = report.times.jobs.iter().map(|job| job.finished.0).max().unwrap_or(0);
     let axis = Axis::new(0.0, seconds(end));
     let nodes: Vec<(NodeId, Bytes)> = cluster.nodes().take(NODES_MAX).collect();
-    #[allow(clippy::cast_precision_loss, reason = "at most 16")]
-    let band = (300.0 / nodes.len().max(1) as f64).clamp(24.0, 110.0);
-    #[allow(clippy::cast_precision_loss, reason = "at most 16")]
-    let bottom = TOP + (band + GAP) * nodes.len() as f64;
-    let names = names(jobs);
+    let mut lanes = lanes(&nodes, axis, jobs, report);
+    let is_thin = |lanes: &[Vec<Stay>]| lanes.len() > NAMED_MAX;
+    let thin = if is_thin(&lanes) { thin_blocks(&lanes) } else { Vec::new() };
+    if cluster.len() > NODES_MAX || thin.len() > BLOCKS_MAX {
+        lanes.truncate(NAMED_MAX);
+    }
+    let bands = Bands::of(lanes.len());
+    let bottom = bands.top(lanes.len());
+    let keys = Keys::of(jobs, report);
     let metrics = &report.metrics;
+    let some = if lanes.len() < cluster.len() {
+        format!("; the first {} nodes are drawn", lanes.len())
+    } else {
+        String::new()
+    };
     let about = format!(
-        "{} nodes, {} jobs: makespan {:.1} s, {} switches, {:.1} % of the time lost to them, {} dumped and {} restored",
+        "{} nodes, {} jobs: makespan {:.1} s, {} switches, {:.1} % of the time lost to them, {} dumped and {} restored{some}",
         cluster.len(),
         jobs.len(),
         metrics.makespan.as_secs_f64(),
@@ -45,17 +80,29 @@ pub fn turns(title: &str, cluster: &Cluster, jobs: &[SimJob], report: &SimReport
         report.bytes_out,
         report.bytes_in,
     );
-    let keys = names.len().min(24).div_ceil(8).max(1);
-    #[allow(clippy::cast_precision_loss, reason = "at most 3")]
-    let mut svg = Svg::new(bottom + 36.0 + 20.0 * keys as f64, title, &about);
-    let mut top = TOP;
-    for (node, capacity) in nodes {
-        draw_node(&mut svg, axis, (top, band), node, capacity, jobs, report, &names);
-        top += band + GAP;
+    let mut svg = Svg::new(bottom + 36.0 + 20.0 * keys.lines(), title, &about);
+    if is_thin(&lanes) {
+        thin.iter().for_each(|Block(stay, y, height)| draw_stay(&mut svg, axis, stay, (*y, *height), &keys));
+        svg.line((LEFT, bottom), (RIGHT, bottom), 0.5);
+        svg.text((LEFT - 8.0, TOP + 12.0), "end", GREY, "node-0");
+        svg.text((LEFT - 8.0, bottom), "end", GREY, &format!("node-{}", lanes.len() - 1));
+    } else {
+        for (place, ((node, capacity), stays)) in nodes.iter().zip(&lanes).enumerate() {
+            draw_node(
+                &mut svg,
+                axis,
+                (bands.top(place), bands.height),
+                *node,
+                *capacity,
+                stays,
+                report,
+                &keys,
+            );
+        }
     }
-    draw_switches(&mut svg, axis, bottom, report);
-    axis.draw(&mut svg, TOP, bottom - GAP);
-    draw_keys(&mut svg, bottom + 34.0, &names);
+    draw_switches(&mut svg, axis, bottom - bands.gap, report);
+    axis.draw(&mut svg, TOP, bottom - bands.gap);
+    keys.draw(&mut svg, bottom + 34.0);
     svg.end()
 }
 
@@ -66,27 +113,20 @@ fn draw_node(
     (top, band): (f64, f64),
     node: NodeId,
     capacity: Bytes,
-    jobs: &[SimJob],
+    stays: &[Stay],
     report: &SimReport,
-    names: &BTreeMap<JobId, String>,
+    keys: &Keys,
 ) {
     let peak = report.memory_peak.get(node.0 as usize).copied().unwrap_or_default();
     let whole = capacity.max(peak).0.max(1);
     svg.text((LEFT - 8.0, top + band / 2.0), "end", GREY, &node.to_string());
     svg.text((LEFT - 8.0, top + band / 2.0 + 14.0), "end", GREY, &capacity.to_string());
     svg.line((LEFT, top + band), (RIGHT, top + band), 0.5);
-    let stays = stays(node, axis, jobs, report);
-    for (stay, below) in stays.iter().zip(stack(&stays)) {
+    for stay in stays {
         let share = |bytes: u64| bytes as f64 / whole as f64 * band;
-        let (x, width) = (axis.x(stay.from), axis.x(stay.to) - axis.x(stay.from));
         let height = share(stay.memory).max(1.5);
-        let y = (top + band - share(below) - height).max(top);
-        let name = names.get(&stay.job).map_or("", String::as_str);
-        let tip = format!("{name}: {:.2} s to {:.2} s, {}", stay.from, stay.to, Bytes(stay.memory));
-        svg.block((x, y), ((width - 0.3).max(0.3), (height - 0.6).max(0.8)), colour(stay.job.0), &tip);
-        if width > 7.0 * name.len() as f64 + 6.0 && height > 13.0 {
-            svg.text((x + width / 2.0, y + height / 2.0 + 4.0), "middle", "#fff", name);
-        }
+        let y = (top + band - share(stay.below) - height).max(top);
+        draw_stay(svg, axis, stay, (y, height - 0.6), keys);
     }
     if peak > capacity {
         let full = top + band - capacity.0 as f64 / whole as f64 * band;
@@ -95,45 +135,47 @@ fn draw_node(
     }
 }
 
-/// Who was on `node`, in the order of time; turns too close together to be told apart are joined.
-fn stays(node: NodeId, axis: Axis, jobs: &[SimJob], report: &SimReport) -> Vec<Stay> {
-    let specs: BTreeMap<JobId, &SimJob> = jobs.iter().map(|job| (job.spec.id, job)).collect();
-    let mut stays: Vec<Stay> = Vec::new();
-    for times in report.times.jobs.iter().filter(|times| times.nodes.contains(&node)) {
-        let share = u32::try_from(times.nodes.len()).unwrap_or(1).max(1);
-        let memory =
-            specs.get(&times.job).map_or(0, |job| job.spec.memory_of(job.spec.ranks.div_ceil(share)).0);
-        let begin = stays.len();
-        for span in &times.active {
-            let (from, to) = (seconds(span.from.0), seconds(span.to.0));
-            match stays[begin..].last_mut() {
-                Some(last) if axis.x(from) - axis.x(last.to) < JOIN => last.to = to,
-                _ => stays.push(Stay { job: times.job, from, to, memory }),
+/// Of many nodes: a band is shared by those who are there together, by their memory; neighbours that have the same job to
+/// themselves at the same time are one block.
+fn thin_blocks(lanes: &[Vec<Stay>]) -> Vec<Block> {
+    let bands = Bands::of(lanes.len());
+    let key = |stay: &Stay| (stay.job, stay.from.to_bits(), stay.to.to_bits());
+    let (mut blocks, mut open) = (Vec::new(), BTreeMap::<_, (usize, Stay)>::new());
+    for node in 0..=lanes.len() {
+        let stays = lanes.get(node).map_or(&[][..], Vec::as_slice);
+        let (whole, shared): (Vec<Stay>, Vec<Stay>) =
+            stays.iter().partition(|stay| stay.memory >= stay.whole);
+        let here: BTreeMap<_, Stay> = whole.into_iter().map(|stay| (key(&stay), stay)).collect();
+        open.retain(|key, (first, stay)| {
+            let goes_on = here.contains_key(key);
+            if !goes_on {
+                let top = bands.top(*first);
+                blocks.push(Block(*stay, top, bands.top(node) - top - 0.3));
             }
+            goes_on
+        });
+        for (key, stay) in here {
+            open.entry(key).or_insert((node, stay));
+        }
+        for stay in shared {
+            let share = |bytes: u64| bytes as f64 / stay.whole as f64 * bands.height;
+            blocks.push(Block(
+                stay,
+                bands.top(node + 1) - share(stay.below + stay.memory),
+                share(stay.memory),
+            ));
         }
     }
-    stays.sort_by(|a, b| a.from.total_cmp(&b.from).then(a.job.cmp(&b.job)));
-    stays
+    blocks
 }
 
-/// How much memory lies below each stay: the lowest gap between those that are there at the same time.
-fn stack(stays: &[Stay]) -> Vec<u64> {
-    let mut placed: Vec<(f64, u64, u64)> = Vec::new();
-    let mut below = Vec::with_capacity(stays.len());
-    for stay in stays {
-        placed.retain(|(to, ..)| *to > stay.from);
-        placed.sort_by_key(|(_, bottom, _)| *bottom);
-        let mut bottom = 0;
-        for (_, other, memory) in &placed {
-            if bottom + stay.memory <= *other {
-                break;
-            }
-            bottom = bottom.max(other + memory);
-        }
-        placed.push((stay.to, bottom, stay.memory));
-        below.push(bottom);
-    }
-    below
+fn draw_stay(svg: &mut Svg, axis: Axis, stay: &Stay, (y, height): (f64, f64), keys: &Keys) {
+    let (x, width) = (axis.x(stay.from), axis.x(stay.to) - axis.x(stay.from));
+    let name = keys.names.get(&stay.job).map_or("", String::as_str);
+    let tip = format!("{name}: {:.2} s to {:.2} s, {}", stay.from, stay.to, Bytes(stay.memory));
+    let size = ((width - 0.3).max(0.3), height.max(0.4));
+    svg.block((x, y), size, keys.colour(stay.job), &tip);
+    svg.name_block((x, y), size, name);
 }
 
 fn draw_switches(svg: &mut Svg, axis: Axis, bottom: f64, report: &SimReport) {
@@ -142,29 +184,55 @@ fn draw_switches(svg: &mut Svg, axis: Axis, bottom: f64, report: &SimReport) {
         let width = axis.x(to) - axis.x(from);
         if width >= 0.3 {
             let tip = format!("switch: {:.2} s from {from:.2} s on", to - from);
-            svg.block((axis.x(from), TOP), (width, bottom - GAP - TOP), "url(#moving)", &tip);
+            svg.block((axis.x(from), TOP), (width, bottom - TOP), "url(#moving)", &tip);
         }
     }
 }
 
-fn draw_keys(svg: &mut Svg, top: f64, names: &BTreeMap<JobId, String>) {
-    let (mut x, mut y) = (LEFT, top);
-    for (job, name) in names.iter().take(24) {
-        if x > RIGHT - 100.0 {
-            (x, y) = (LEFT, y + 18.0);
-        }
-        x = svg.key(x, y, colour(job.0), name);
-    }
-    if names.len() > 24 {
-        svg.text((x, y), "start", GREY, &format!("and {} more", names.len() - 24));
-    }
-}
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
 
-fn names(jobs: &[SimJob]) -> BTreeMap<JobId, String> {
-    jobs.iter().map(|job| (job.spec.id, job.spec.name.clone())).collect()
-}
+    use coswitch_policies::{JobId, JobSpec, Policy, SchedulerConfig, SimTime};
 
-#[allow(clippy::cast_precision_loss, reason = "a place in a picture")]
-fn seconds(nanos: u64) -> f64 {
-    nanos as f64 / 1e9
+    use super::*;
+    use crate::{CostModel, Faults, simulate};
+
+    /// A picture of jobs of so many ranks, each on a node of its own, and how many blocks the jobs have in it.
+    fn drawn(nodes: u32, ranks: &[u32], policy: Policy) -> (String, usize) {
+        let spec = |(id, ranks): (u32, &u32)| JobSpec {
+            id: JobId(id),
+            name: format!("job-{id}"),
+            ranks: *ranks,
+            memory_per_rank: Bytes::mib(300),
+            arrival: SimTime(0),
+        };
+        let job = |spec: JobSpec| SimJob { spec, work: Duration::from_secs(60), communication: None };
+        let jobs: Vec<SimJob> = (0..).zip(ranks).map(spec).map(job).collect();
+        let config = SchedulerConfig::new(policy, Duration::from_secs(20));
+        let cluster = Cluster::uniform(nodes, Bytes::mib(1024));
+        let cost = CostModel::default();
+        let report = simulate(&cluster, &config, &jobs, &cost, Faults::default(), 100_000).unwrap();
+        let svg = turns("", &cluster, &jobs, &report);
+        let blocks = svg.matches("<title>job-").count();
+        (svg, blocks)
+    }
+
+    #[test]
+    fn a_gang_on_many_nodes_is_one_block_for_each_of_its_turns() {
+        let (svg, blocks) = drawn(100, &[100, 60], Policy::Gang);
+        assert!((4..=8).contains(&blocks), "{blocks} blocks");
+        assert!(svg.contains("node-99") && !svg.contains("are drawn"), "{svg}");
+        let (svg, blocks) = drawn(5000, &[5000], Policy::Gang);
+        assert!(svg.contains("the first 16 nodes are drawn") && blocks == 16, "{blocks} blocks");
+    }
+
+    #[test]
+    fn of_many_jobs_those_that_used_most_are_named_in_colours_of_their_own() {
+        let ranks: Vec<u32> = (1..=20).collect();
+        let (svg, _) = drawn(32, &ranks, Policy::Hybrid);
+        assert!(svg.contains("and 8 that used less"), "{svg}");
+        let named = |job: u32| svg.contains(&format!(">job-{job}</text>"));
+        assert!(named(19) && named(8) && !named(0));
+    }
 }

@@ -1,6 +1,6 @@
 //! Jobs as the engine takes them, and how records of a log become such jobs.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use coswitch_policies::{
     JobId, SimTime,
@@ -30,13 +30,23 @@ pub struct Skipped {
     pub no_size: u32,
     /// They ask for more than the machine, or their group of it, has, or than their queue allows.
     pub too_large: u32,
+    /// They are of another partition than the one that is looked at.
+    pub other_partition: u32,
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { no_run_time, no_size, too_large, other_partition } = self;
+        write!(f, "{no_run_time} without a run time, {no_size} without a size, {too_large} too large")?;
+        if *other_partition > 0 { write!(f, ", {other_partition} of another partition") } else { Ok(()) }
+    }
 }
 
 impl Skipped {
     /// All of them.
     #[must_use]
     pub const fn total(&self) -> u32 {
-        self.no_run_time + self.no_size + self.too_large
+        self.no_run_time + self.no_size + self.too_large + self.other_partition
     }
 }
 
@@ -122,7 +132,7 @@ mod tests {
         let machine = Machine::single(Box::new(FirstFit::new(4)));
         let jobs = Jobs::of_log(&log, &machine, |_| (QueueId(0), GroupId(0)));
         assert_eq!(jobs.records, [1, 0]);
-        assert_eq!(jobs.skipped, Skipped { no_run_time: 1, no_size: 1, too_large: 1 });
+        assert_eq!(jobs.skipped, Skipped { no_run_time: 1, no_size: 1, too_large: 1, other_partition: 0 });
         let limits: Vec<u64> = jobs.jobs.iter().map(|job| job.queued.limit.as_secs()).collect();
         assert_eq!(limits, [4, 60]);
         assert_eq!(jobs.jobs[1].queued.job, JobId(1));

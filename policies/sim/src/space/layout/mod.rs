@@ -6,7 +6,7 @@ use std::time::Duration;
 
 pub use check::LayoutError;
 use coswitch_policies::{
-    allocate::Mesh,
+    allocate::{Mesh, Rect},
     machine::{Calendar, GroupId, Machine, NodeGroup, NodeSet, SetId},
     queue::{
         Aging, AgingConfig, Conservative, Easy, Fcfs, Priority, QueueId, QueueOrder, QueueSpec, QueueTable,
@@ -14,7 +14,7 @@ use coswitch_policies::{
 };
 use serde::Deserialize;
 
-use super::{AllocatorName, Jobs, LogStart, QueueName};
+use super::{AllocatorName, Blocks, Jobs, Lived, LogStart, QueueName};
 use crate::workload::swf::{Log, Record};
 
 /// See the module.
@@ -126,6 +126,25 @@ impl Layout {
     #[must_use]
     pub fn meshes(&self) -> Vec<Mesh> {
         self.sets.iter().map(|set| Mesh { width: set.width, height: set.height }).collect()
+    }
+
+    /// By set, Σ nodes · execution ÷ (nodes of the set · makespan). A job that lies in several sets, or on more nodes than it
+    /// asked for, counts with what it asked for, in proportion.
+    #[must_use]
+    pub fn utilisation(&self, jobs: &Jobs, lived: &[Lived], blocks: &Blocks, makespan_s: f64) -> Vec<f64> {
+        let area = |rect: &Rect| f64::from(rect.width) * f64::from(rect.height);
+        let (mut held, mut used) = (vec![0.0; lived.len()], vec![0.0; self.sets.len()]);
+        for (job, _, rect) in &blocks.held {
+            held[job.0 as usize] += area(rect);
+        }
+        for (job, set, rect) in &blocks.held {
+            let job = job.0 as usize;
+            let span = lived[job].finished.since(lived[job].started).as_secs_f64();
+            let asked = f64::from(jobs.jobs[job].queued.request.units());
+            used[usize::from(set.0)] += span * asked * area(rect) / held[job];
+        }
+        let all = self.meshes().into_iter().map(|mesh| f64::from(mesh.units()) * makespan_s);
+        used.into_iter().zip(all).map(|(used, all)| if all > 0.0 { used / all } else { 0.0 }).collect()
     }
 
     /// The machine; `start` says what hour of which day it is when the log begins.

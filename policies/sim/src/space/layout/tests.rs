@@ -102,3 +102,23 @@ fn hours_and_limits_are_those_of_the_file() {
     order.start(SimTime(0), &mut machine, &mut started);
     assert_eq!((started.len(), order.waiting()), (1, 1), "one at a time");
 }
+
+#[test]
+fn each_set_has_its_own_utilisation_and_together_they_are_that_of_the_machine() {
+    // The buddies of the second set give four nodes to who asks for three.
+    let log: Log =
+        "1 0 -1 10 8 -1 -1 8 -1 -1 1 1 1 1 1 1 -1 -1\n2 0 -1 20 3 -1 -1 3 -1 -1 1 1 1 1 3 1 -1 -1\n"
+            .parse()
+            .unwrap();
+    let layout = example();
+    let mut machine = layout.machine(AllocatorName::Buddy, LogStart { day: 0, second: 0 }).unwrap();
+    let jobs = Jobs::of_log(&log, &machine, layout.homes(&log).unwrap());
+    let mut order = layout.order(QueueName::Fcfs).unwrap();
+    let mut blocks = Blocks::default();
+    let lived = crate::space::run(&jobs.jobs, &mut machine, &mut *order, &mut blocks).unwrap();
+    let makespan = 20.0;
+    let by_set = layout.utilisation(&jobs, &lived, &blocks, makespan);
+    let whole: f64 = by_set.iter().zip([8.0, 16.0]).map(|(used, nodes)| used * nodes * makespan).sum();
+    assert!((whole - (8.0 * 10.0 + 3.0 * 20.0)).abs() < 1e-9, "{by_set:?}");
+    assert!(by_set.iter().all(|used| *used > 0.0), "{by_set:?}");
+}

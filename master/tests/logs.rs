@@ -1,0 +1,85 @@
+//! `coswitch simulate`, from the command line: workloads in and out.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+const RUN: &str = "cluster: {nodes: 2, memory: 1GiB}\nscheduler: {policy: gang, quantum: 5s}\njobs:\n\
+    \x20 - {name: a, command: [not/built], ranks: 2, memory: 100MiB, count: 2, alone: 20s, arrival: 3s}\n";
+
+fn coswitch(directory: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_coswitch"));
+    command.current_dir(directory).arg("simulate").args(arguments).output().unwrap()
+}
+
+fn told(directory: &Path, arguments: &[&str]) -> String {
+    let output = coswitch(directory, &[arguments, &["--output", "csv"]].concat());
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn figure(csv: &str, name: &str) -> f64 {
+    let line = csv.lines().find(|line| line.starts_with(&format!("{name},"))).unwrap();
+    line.split(',').nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn what_was_simulated_is_written_as_a_log_that_gives_the_same_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let told = |arguments: &[&str]| told(directory.path(), arguments);
+    let drawn = told(&["--lublin", "200", "--nodes", "16", "--load", "4", "--swf", "drawn.swf.gz"]);
+    assert_eq!(told(&["drawn.swf.gz"]), drawn, "nodes and jobs are in the log");
+    let gang = ["--policy", "gang", "--node-memory", "1GiB"];
+    let memory = ["--memory", "log-uniform:64MiB..900MiB", "--swf", "turns.swf"];
+    let turns = told(&[&["--lublin", "40", "--nodes", "16", "--load", "9"][..], &gang, &memory].concat());
+    let again = told(&[&["turns.swf"][..], &gang].concat());
+    let differ = |name| (figure(&again, name) - figure(&turns, name)).abs();
+    assert!(differ("makespan_s") < 0.01 && differ("switches") < 0.1, "memory is in the log, in KiB: {again}");
+    assert!(figure(&turns, "switches") > 9.0 && figure(&turns, "expansion_factor") > 1.0);
+    let text = fs::read_to_string(directory.path().join("turns.swf")).unwrap();
+    let waited = |line: &str| !line.starts_with(';') && line.split(' ').nth(2) != Some("0");
+    assert!(text.lines().any(waited), "{text}");
+    fs::write(directory.path().join("run.yaml"), RUN).unwrap();
+    told(&["run.yaml", "--swf", "run.swf"]);
+    let text = fs::read_to_string(directory.path().join("run.swf")).unwrap();
+    assert!(text.contains("; MaxNodes: 2\n1 3 0 20 2 -1 102400 2 "), "{text}");
+}
+
+#[test]
+fn a_testbed_workload_runs_for_as_long_as_it_is_told_and_that_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a.workload"), "0 4 ./a.out -x\n").unwrap();
+    let output = coswitch(directory.path(), &["a.workload", "--nodes", "4"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("does not say how long a job runs: 60s each"), "{text}");
+    let told = told(directory.path(), &["a.workload", "--nodes", "4", "--run-time", "5min"]);
+    assert!((figure(&told, "makespan_s") - 300.0).abs() < 1e-9, "{told}");
+}
+
+#[test]
+fn a_workload_of_which_nothing_is_left_is_refused_and_why_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    write("empty.swf", "; MaxNodes: 8\n");
+    write("large.swf", "; MaxNodes: 8\n1 0 -1 100 9 -1 -1 9 -1 -1 1 1 1 1 1 1 -1 -1\n");
+    write("good.swf", "; MaxNodes: 8\n1 0 -1 100 4 -1 -1 4 -1 -1 1 1 1 1 1 1 -1 -1\n");
+    let cases: [(&[&str], &str); 9] = [
+        (&["empty.swf"], "there is no job to simulate"),
+        (&["empty.swf", "--policy", "gang"], "there is no job to simulate"),
+        (&["large.swf"], "left out are 0 without a run time, 0 without a size, 1 too large"),
+        (&["good.swf", "--run-time", "5s"], "--run-time is for testbed workloads"),
+        (&["good.swf", "--memory", "1GiB"], "--memory is about jobs that share time"),
+        (&["good.swf", "--model", "pre"], "--model is about node schedulers"),
+        (&["good.swf", "--policy", "gang", "--pdt", "0.5"], "--pdt is about node schedulers"),
+        (&["--lublin", "5", "--jobs", "3"], "cannot be used with"),
+        (&[".", "--csv", "x.csv"], "is decided again as it was: leave --csv out"),
+    ];
+    for (arguments, said) in cases {
+        let output = coswitch(directory.path(), arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        assert!(error.contains(said), "{arguments:?} says {error}");
+    }
+}
