@@ -65,7 +65,12 @@ fn a_workload_of_which_nothing_is_left_is_refused_and_why_is_said() {
     write("empty.swf", "; MaxNodes: 8\n");
     write("large.swf", "; MaxNodes: 8\n1 0 -1 100 9 -1 -1 9 -1 -1 1 1 1 1 1 1 -1 -1\n");
     write("good.swf", "; MaxNodes: 8\n1 0 -1 100 4 -1 -1 4 -1 -1 1 1 1 1 1 1 -1 -1\n");
-    let cases: [(&[&str], &str); 9] = [
+    write("vast.swf", "; MaxNodes: 4294967295\n1 0 -1 100 4 -1 -1 4 -1 -1 1 1 1 1 1 1 -1 -1\n");
+    write("a.workload", "0 4 ./a.out\n");
+    let cases: [(&[&str], &str); 12] = [
+        (&["vast.swf"], "says that there are 4294967295 nodes, and at most 16777216 are simulated"),
+        (&["vast.swf", "--policy", "gang"], "give --nodes"),
+        (&["a.workload", "--nodes", "4", "--run-time", "1500ms"], "whole seconds"),
         (&["empty.swf"], "there is no job to simulate"),
         (&["empty.swf", "--policy", "gang"], "there is no job to simulate"),
         (&["large.swf"], "left out are 0 without a run time, 0 without a size, 1 too large"),

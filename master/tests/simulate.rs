@@ -156,6 +156,11 @@ fn a_log_under_a_policy_goes_to_the_scheduler_of_a_run() {
     };
     assert!(figure("switches").abs() < f64::EPSILON, "everything fits in memory");
     assert!(figure("wait_mean_s") < 1.0 && figure("makespan_s") >= 100.0);
+    assert_eq!(answer["months"], serde_json::json!([]), "the log does not say when it began");
+    fs::write(directory.path().join("a.swf"), format!("; UnixStartTime: 820090437\n{LOG}")).unwrap();
+    let answer: serde_json::Value = serde_json::from_slice(&everything(directory.path(), &hybrid).0).unwrap();
+    assert_eq!((&answer["months"][0]["month"], &answer["months"][0]["jobs"]), (&12.into(), &3.into()));
+    assert!((answer["months"][0]["utilisation"].as_f64().unwrap() - figure("utilisation")).abs() < 1e-9);
 }
 
 #[test]

@@ -147,7 +147,7 @@ pub fn measure(run: &RunTimes, slowdown_floor: Duration) -> Metrics {
     let exposed = union(run.switches.clone());
     let tradeoff = Tradeoff { relative_makespan: relative_makespan(run, makespan), spread: spread(&jobs) };
     Metrics {
-        utilisation: ratio(busy(run), makespan * run.nodes),
+        utilisation: utilisation_between(run, Span { from: first, to: first.after(makespan) }),
         overhead: ratio(exposed, makespan),
         jobs,
         makespan,
@@ -192,10 +192,17 @@ fn spread(jobs: &[JobMetrics]) -> f64 {
     if mean > 0.0 { variance.sqrt() / mean } else { 0.0 }
 }
 
+/// Node time with a job active ÷ (nodes × length), in a part of a run.
+#[must_use]
+pub fn utilisation_between(run: &RunTimes, part: Span) -> f64 {
+    ratio(busy(run, part), part.length() * run.nodes)
+}
+
 /// Node time with at least one job active.
-fn busy(run: &RunTimes) -> Duration {
-    let mut spans: Vec<(Span, &JobTimes)> =
-        run.jobs.iter().flat_map(|job| job.active.iter().map(move |span| (*span, job))).collect();
+fn busy(run: &RunTimes, part: Span) -> Duration {
+    let within = |span: &Span| Span { from: span.from.max(part.from), to: span.to.min(part.to) };
+    let spans = run.jobs.iter().flat_map(|job| job.active.iter().map(move |span| (within(span), job)));
+    let mut spans: Vec<(Span, &JobTimes)> = spans.filter(|(span, _)| span.from < span.to).collect();
     spans.sort_unstable_by_key(|(span, _)| *span);
     // A list of spans for each node would be as long as all jobs are wide.
     let last = run.jobs.iter().flat_map(|job| &job.nodes).max();
@@ -262,9 +269,11 @@ mod tests {
     fn shared_time_counts_once_in_utilisation() {
         let jobs = vec![job(0, 0, &[(0, 6)], 4), job(1, 0, &[(2, 8), (9, 10)], 6)];
         let switches = vec![Span { from: at(8), to: at(9) }, Span { from: at(8), to: at(9) }];
-        let metrics = measure(&RunTimes { nodes: 2, jobs, switches }, SLOWDOWN_FLOOR);
+        let run = RunTimes { nodes: 2, jobs, switches };
+        let metrics = measure(&run, SLOWDOWN_FLOOR);
         assert_eq!(metrics.makespan, Duration::from_secs(10));
         assert!((metrics.utilisation - 9.0 / 20.0).abs() < 1e-12);
+        assert!((utilisation_between(&run, Span { from: at(4), to: at(9) }) - 4.0 / 10.0).abs() < 1e-12);
         assert!((metrics.overhead - 0.1).abs() < 1e-12);
     }
 

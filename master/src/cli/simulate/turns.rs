@@ -3,7 +3,7 @@
 use coswitch_policies::{Bytes, Cluster, JobId, JobSpec, Policy, Residency, SchedulerConfig, SimTime};
 use coswitch_sim::{
     CostFile, CostModel, Faults, SimError, SimJob, SimReport, picture,
-    space::Skipped,
+    space::{LogStart, Skipped, turns_by_month},
     study::each_seed,
     table,
     workload::{
@@ -102,7 +102,11 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
         figures: figures(&all),
         classes: Vec::new(),
         queues: Vec::new(),
-        months: Vec::new(),
+        months: source
+            .as_ref()
+            .and_then(|source| LogStart::of(&source.log(arguments.seed)))
+            .map(|start| turns_by_month(start, &report.times))
+            .unwrap_or_default(),
         notes: source.as_ref().and_then(Source::note).into_iter().chain(notes(report)).collect(),
     };
     keep(arguments, &answer, &stage, source.as_ref(), jobs, report)?;

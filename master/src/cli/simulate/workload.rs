@@ -22,6 +22,8 @@ use crate::cli::Failure;
 const BYTES_MAX: u64 = 4 << 30;
 /// What the model draws for, where nothing says another number.
 const PROCESSORS: u32 = 128;
+/// As many nodes as `--nodes` takes.
+const NODES_MAX: u32 = 1 << 24;
 /// How long a job of a testbed file runs, which its format leaves open.
 const TESTBED_RUN: Duration = Duration::from_secs(60);
 
@@ -54,7 +56,17 @@ impl Source {
             )));
         }
         let run = arguments.run_time.unwrap_or(TESTBED_RUN);
+        if run.subsec_nanos() > 0 || run.is_zero() {
+            return Err(Failure::Workload(anyhow!("--run-time is in whole seconds, one or more")));
+        }
         let mut log = read(path, is_testbed.then_some(run)).map_err(Failure::Workload)?;
+        if let (None, Some(nodes)) = (processors, log.nodes().filter(|nodes| *nodes > NODES_MAX)) {
+            let text = anyhow!(
+                "{} says that there are {nodes} nodes, and at most {NODES_MAX} are simulated: give --nodes",
+                path.display()
+            );
+            return Err(Failure::Workload(text));
+        }
         log.records.truncate(arguments.jobs.unwrap_or(usize::MAX));
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let note = is_testbed.then(|| {

@@ -52,7 +52,7 @@ pub struct CostModel {
 }
 
 impl Default for CostModel {
-    /// About what CRIU does with warm memory on the machine of `facts/workloads.md`.
+    /// About what CRIU was measured to do with warm memory.
     fn default() -> Self {
         Self {
             dump: Transfer::at(Bytes::mib(1400)),

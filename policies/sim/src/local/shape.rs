@@ -122,7 +122,7 @@ impl Shape {
         let probable = self.distributed > 0.0 && self.distributed <= 1.0;
         range("pdt", self.distributed, probable, "above 0 and at most 1")?;
         let length = self.queue_length;
-        range("MRQL", length, length > 0.0 && length.is_finite(), "above 0")?;
+        range("MRQL", length, length > 0.0 && length <= 1000.0, "above 0 and at most 1000")?;
         range("grain", self.grain, self.grain >= 0.01 && self.grain.is_finite(), "at least 0.01")
     }
 }

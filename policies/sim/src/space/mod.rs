@@ -30,7 +30,7 @@ pub use choice::{AllocatorName, ChoiceError, QueueName, machine, mesh_of};
 pub use engine::{Lived, SpaceError, run};
 pub use job::{Jobs, Skipped, SpaceJob};
 pub use layout::{GroupLayout, Layout, LayoutError, PrimeTime, QueueLayout, SetLayout};
-pub use months::{LogStart, Month, by_month};
+pub use months::{LogStart, Month, by_month, turns_by_month};
 pub use rms::run_rms;
 pub use summary::{Class, Summary, classes, jain, summarise};
 pub use watch::{Blocks, Cut, Nobody, Watch};

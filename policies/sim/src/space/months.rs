@@ -1,6 +1,9 @@
 //! Utilisation by calendar month, as paper 002 gives it in Table 2: a log's header says when its time zero was.
 
-use coswitch_policies::SimTime;
+use coswitch_policies::{
+    SimTime,
+    metrics::{RunTimes, Span, utilisation_between},
+};
 use serde::{Deserialize, Serialize};
 
 use super::{Lived, SpaceJob};
@@ -75,6 +78,22 @@ impl LogStart {
     }
 }
 
+/// The months of a run that shares time.
+#[must_use]
+pub fn turns_by_month(start: LogStart, run: &RunTimes) -> Vec<Month> {
+    let submitted = || run.jobs.iter().map(|job| job.submitted);
+    let last = run.jobs.iter().map(|job| job.finished).max().unwrap_or_default();
+    let (mut months, mut from) = (Vec::new(), submitted().min().unwrap_or_default());
+    while from < last {
+        let ((year, month), to) = (start.month(from), start.next_month(from).min(last));
+        let jobs = submitted().filter(|at| (from..to).contains(at)).count() as u64;
+        let utilisation = utilisation_between(run, Span { from, to });
+        months.push(Month { year, month, jobs, utilisation });
+        from = to;
+    }
+    months
+}
+
 /// The months of a run on `nodes` nodes.
 #[must_use]
 pub fn by_month(start: LogStart, jobs: &[SpaceJob], lived: &[Lived], nodes: u32) -> Vec<Month> {
@@ -132,6 +151,8 @@ fn date(days: i64) -> (i64, u8, u8) {
 
 #[cfg(test)]
 mod tests {
+    use coswitch_policies::{JobId, NodeId, metrics::JobTimes};
+
     use super::*;
 
     #[test]
@@ -141,6 +162,27 @@ mod tests {
             let (year, month, of_month) = date(day);
             assert_eq!(days(year, month.into(), of_month.into()), day);
         }
+    }
+
+    #[test]
+    fn jobs_that_share_time_use_each_month_by_its_own() {
+        // Five days before the end of a year, on one of two nodes for ten days, half of them beside another.
+        let start = LogStart { day: days(1996, 1, 1) - 5, second: 0 };
+        let day = |number: u64| SimTime(number * DAY * NANOS);
+        let job = |id, from, to| JobTimes {
+            job: JobId(id),
+            submitted: day(from),
+            finished: day(to),
+            active: vec![Span { from: day(from), to: day(to) }],
+            nodes: vec![NodeId(0)],
+            alone: None,
+        };
+        let run = RunTimes { nodes: 2, jobs: vec![job(0, 0, 10), job(1, 6, 11)], switches: vec![] };
+        let months: Vec<_> = turns_by_month(start, &run)
+            .into_iter()
+            .map(|month| (month.year, month.month, month.jobs, month.utilisation))
+            .collect();
+        assert_eq!(months, [(1995, 12, 1, 0.5), (1996, 1, 1, 0.5)]);
     }
 
     #[test]
