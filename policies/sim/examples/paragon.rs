@@ -104,8 +104,11 @@ fn study(text: &str) -> Result<String, Box<dyn Error>> {
     let jobs = Jobs::of_log(&interactive, &machine, |_| (QueueId(0), GroupId(0)));
     let lived = space::run(&jobs.jobs, &mut machine, &mut Fcfs::default(), &mut space::Nobody)?;
     let summary = space::summarise(&jobs.jobs, &lived, paragon::INTERACTIVE_NODES);
+    // The machine turned these away (§1.0).
+    let waits = |(job, lived): &(&space::SpaceJob, &Lived)| lived.started > job.queued.submitted;
+    let waited = jobs.jobs.iter().zip(&lived).filter(waits).count();
     out += &format!(
-        "\ninteractive partition: {} jobs, {} left out, utilisation {:.1} %, mean wait {:.2} h\n",
+        "\ninteractive partition: {} jobs, {waited} of them wait, {} left out, utilisation {:.1} %, mean wait {:.2} h\n",
         summary.jobs,
         jobs.skipped.total(),
         100.0 * summary.utilisation,

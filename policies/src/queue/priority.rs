@@ -6,7 +6,8 @@
 //!
 //! All jobs age alike, so two never change places: within one queue the order is that of coming, and it is enough to compare the
 //! heads of the queues. A job that cannot run now whoever ends, because the hours or the limit of its queue keep it out, does
-//! not block the others; the paper says nothing of that case.
+//! not block the others; the paper says nothing of that case. Where others may run for longer than the hours of its group last, it may
+//! so be kept out for ever: with those of the paper, twelve hours and sixteen, it is not.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 

@@ -1,6 +1,8 @@
 //! Time sharing: the scheduler of `coswitch run` against a cost model.
 
-use coswitch_policies::{Bytes, Cluster, JobId, JobSpec, Policy, Residency, SchedulerConfig, SimTime};
+use coswitch_policies::{
+    Alternate, Bytes, Cluster, JobId, JobSpec, Packing, Policy, Residency, SchedulerConfig, SimTime,
+};
 use coswitch_sim::{
     CostFile, CostModel, Faults, SimError, SimJob, SimReport, picture,
     space::{LogStart, Skipped, turns_by_month},
@@ -16,6 +18,7 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{
     Simulate,
     answer::{Simulated, figures},
+    space::word,
     workload::{self, Source},
 };
 use crate::{
@@ -90,13 +93,7 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
     let answer = Simulated {
         workload: source.as_ref().map_or_else(|| stage.name.clone(), Source::name),
         nodes: u32::try_from(stage.cluster.len()).unwrap_or(u32::MAX),
-        policy: format!(
-            "policy {}, quantum {:?}, switching {}{}",
-            stage.config.policy,
-            stage.config.quantum,
-            super::space::word(&stage.config.switching),
-            if stage.config.residency == Residency::Planned { ", resident" } else { "" },
-        ),
+        policy: decided_by(&stage),
         seeds,
         skipped: *skipped,
         figures: figures(&all),
@@ -111,6 +108,25 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
     };
     keep(arguments, &answer, &stage, source.as_ref(), jobs, report)?;
     Ok(answer)
+}
+
+/// What decides, with what is not as everywhere.
+fn decided_by(stage: &Stage) -> String {
+    let SchedulerConfig { policy, quantum, switching, residency, packing, alternate, max_per_cell, .. } =
+        &stage.config;
+    let mut words = vec![
+        format!("policy {policy}, quantum {quantum:?}, switching {}", word(switching)),
+        format!("nodes of {}", stage.cluster.largest()),
+    ];
+    words.extend(max_per_cell.map(|most| format!("at most {most} in a cell")));
+    words.extend((*packing != Packing::FirstFit).then(|| format!("packing {}", packing_word(*packing))));
+    words.extend((*alternate != Alternate::None).then(|| format!("alternate {}", word(alternate))));
+    words.extend((*residency == Residency::Planned).then(|| "resident".to_owned()));
+    words.join(", ")
+}
+
+fn packing_word(packing: Packing) -> String {
+    if matches!(packing, Packing::Exact { .. }) { "exact".to_owned() } else { word(&packing) }
 }
 
 /// From the run file, and from the command line, which goes first.
