@@ -79,6 +79,7 @@ fn a_mesh_is_taken_at_its_word_and_the_node_schedulers_have_a_study_of_their_own
     };
     let alone = study("1");
     assert!(alone.contains("NSTATIONS") && alone.contains("All node schedulers"), "{alone}");
+    assert!(alone.contains("One seed has no interval"), "{alone}");
     assert_eq!(alone, study("2"));
 }
 

@@ -151,6 +151,12 @@ impl Answer for Studied {
                 "Table 4.1 of paper 001, {} runs of {served} distributed tasks, {seeds} seed(s)\n\n{text}",
                 table.runs
             )?;
+            if seeds < 2 {
+                writeln!(
+                    out,
+                    "One seed has no interval, and what may be none counts as C: give --seeds 5.\n"
+                )?;
+            }
         }
         writeln!(out, "All node schedulers: {}\n", in_words(&self.shape))?;
         writeln!(out, "{}", comparison_as_markdown(&self.schedulers))

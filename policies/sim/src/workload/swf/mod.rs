@@ -2,7 +2,8 @@
 //!
 //! One job a line, 18 fields, `-1` where a value is not known; lines that begin with `;` are comments, of which those
 //! before the first job are the header (`; Key: value`). Comments are kept word for word and where they were, so that what
-//! is read is written again: `write(parse(text))` differs from `text` only in spaces. Some logs append fields of their
+//! is read is written again: `write(parse(text))` differs from `text` only in spaces, and in numbers below `-1`, which are
+//! not known either. Some logs append fields of their
 //! own; they are not read. Text in and text out: whoever calls opens, and unzips, files.
 
 mod parse;
