@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use coswitch_policies::SimTime;
+use coswitch_policies::{SimTime, metrics::RunTimes};
 
 use super::svg::{Axis, GREY, LEFT, RIGHT, Svg};
 use crate::space::{Lived, SpaceJob, Summary};
@@ -34,19 +34,73 @@ pub fn load(title: &str, nodes: u32, jobs: &[SpaceJob], lived: &[Lived], summary
     );
     let first = jobs.iter().map(|job| job.queued.submitted).min().unwrap_or_default();
     let last = lived.iter().map(|lived| lived.finished).max().unwrap_or_default();
-    let bins = Bins { first, width: (last.since(first).as_secs_f64() / BINS as f64).max(1e-9) };
-    let (mut used, mut waiting) = (vec![[0.0; CLASSES.len()]; BINS], vec![0.0; BINS]);
+    let mut load = Load::between(first, last);
     for (job, lived) in jobs.iter().zip(lived) {
-        let nodes = job.queued.request.nodes;
-        let class = CLASSES.iter().rposition(|(_, most, _)| nodes <= *most).unwrap_or(0);
-        bins.spread(lived.started, lived.finished, |bin, share| used[bin][class] += share * f64::from(nodes));
-        bins.spread(job.queued.submitted, lived.started, |bin, share| waiting[bin] += share);
+        load.uses(job.queued.request.nodes, lived.started, lived.finished);
+        load.waits(job.queued.submitted, lived.started);
     }
-    let mut svg = Svg::new(WAIT_TOP + WAIT_HEIGHT + 30.0, title, &about);
-    draw_use(&mut svg, nodes, &used);
-    draw_waiting(&mut svg, &waiting);
-    Axis::new(0.0, last.since(first).as_secs_f64()).draw(&mut svg, TOP, WAIT_TOP + WAIT_HEIGHT);
-    svg.end()
+    load.draw(title, &about, f64::from(nodes))
+}
+
+/// The picture of a run in turns that has too many of them to draw each: who is out of its turn waits.
+pub(super) fn load_of_turns(title: &str, about: &str, run: &RunTimes) -> String {
+    let first = run.jobs.iter().map(|job| job.submitted).min().unwrap_or_default();
+    let last = run.jobs.iter().map(|job| job.finished).max().unwrap_or_default();
+    let mut load = Load::between(first, last);
+    for job in &run.jobs {
+        let nodes = u32::try_from(job.nodes.len()).unwrap_or(u32::MAX);
+        let mut rested = job.submitted;
+        for span in &job.active {
+            load.uses(nodes, span.from, span.to);
+            load.waits(rested, span.from);
+            rested = span.to;
+        }
+        load.waits(rested, job.finished);
+    }
+    // Jobs that share nodes may use more than there are.
+    let most = load.used.iter().map(|used| used.iter().sum()).fold(f64::from(run.nodes), f64::max);
+    let shared = if most > f64::from(run.nodes) { "; a node counts for each job on it" } else { "" };
+    load.draw(title, &format!("{about}{shared}"), most)
+}
+
+/// What is drawn, by columns of equal width in time.
+struct Load {
+    first: SimTime,
+    last: SimTime,
+    used: Vec<[f64; CLASSES.len()]>,
+    waiting: Vec<f64>,
+}
+
+impl Load {
+    fn between(first: SimTime, last: SimTime) -> Self {
+        Self { first, last, used: vec![[0.0; CLASSES.len()]; BINS], waiting: vec![0.0; BINS] }
+    }
+
+    fn bins(&self) -> Bins {
+        let length = self.last.since(self.first).as_secs_f64();
+        Bins { first: self.first, width: (length / BINS as f64).max(1e-9) }
+    }
+
+    fn uses(&mut self, nodes: u32, from: SimTime, to: SimTime) {
+        let class = CLASSES.iter().rposition(|(_, most, _)| nodes <= *most).unwrap_or(0);
+        let bins = self.bins();
+        bins.spread(from, to, |bin, share| self.used[bin][class] += share * f64::from(nodes));
+    }
+
+    fn waits(&mut self, from: SimTime, to: SimTime) {
+        let bins = self.bins();
+        bins.spread(from, to, |bin, share| self.waiting[bin] += share);
+    }
+
+    /// `most` is the height of the upper part, in nodes.
+    fn draw(&self, title: &str, about: &str, most: f64) -> String {
+        let mut svg = Svg::new(WAIT_TOP + WAIT_HEIGHT + 30.0, title, about);
+        draw_use(&mut svg, most, &self.used);
+        draw_waiting(&mut svg, &self.waiting);
+        let length = self.last.since(self.first).as_secs_f64();
+        Axis::new(0.0, length).draw(&mut svg, TOP, WAIT_TOP + WAIT_HEIGHT);
+        svg.end()
+    }
 }
 
 /// Columns of equal width in time.
@@ -75,8 +129,8 @@ impl Bins {
     }
 }
 
-fn draw_use(svg: &mut Svg, nodes: u32, used: &[[f64; CLASSES.len()]]) {
-    let y = |used: f64| TOP + USE_HEIGHT * (1.0 - used / f64::from(nodes.max(1)));
+fn draw_use(svg: &mut Svg, nodes: f64, used: &[[f64; CLASSES.len()]]) {
+    let y = |used: f64| TOP + USE_HEIGHT * (1.0 - used / nodes.max(1.0));
     let mut below = vec![0.0; BINS];
     for (class, (_, _, fill)) in CLASSES.iter().enumerate() {
         let above: Vec<f64> = below.iter().zip(used).map(|(below, used)| below + used[class]).collect();
@@ -84,9 +138,8 @@ fn draw_use(svg: &mut Svg, nodes: u32, used: &[[f64; CLASSES.len()]]) {
         below = above;
     }
     for share in [0.0, 0.5, 1.0] {
-        svg.line((LEFT, y(share * f64::from(nodes))), (RIGHT, y(share * f64::from(nodes))), 0.4);
-        let text = format!("{:.0}", share * f64::from(nodes));
-        svg.text((LEFT - 8.0, y(share * f64::from(nodes)) + 4.0), "end", GREY, &text);
+        svg.line((LEFT, y(share * nodes)), (RIGHT, y(share * nodes)), 0.4);
+        svg.text((LEFT - 8.0, y(share * nodes) + 4.0), "end", GREY, &format!("{:.0}", share * nodes));
     }
     svg.text((LEFT - 8.0, TOP + USE_HEIGHT * 0.25 + 4.0), "end", GREY, "nodes");
     let mut x = LEFT;

@@ -7,6 +7,7 @@ use coswitch_policies::{Bytes, Cluster, NodeId};
 
 use super::{
     keys::Keys,
+    load::load_of_turns,
     stays::{Stay, lanes, seconds},
     svg::{Axis, GREY, LEFT, RIGHT, Svg},
 };
@@ -14,7 +15,7 @@ use crate::{SimJob, SimReport};
 
 /// Up to so many nodes each has a band with its name; beyond, bands are as thin as need be.
 const NAMED_MAX: usize = 16;
-/// Beyond so many nodes, or blocks, a picture is a smear and a file of megabytes: the first nodes are drawn.
+/// Beyond so many nodes, or blocks, a picture is a smear and a file of megabytes: what is used and who waits is drawn.
 const NODES_MAX: usize = 4096;
 const BLOCKS_MAX: usize = 20_000;
 const TOP: f64 = 64.0;
@@ -55,23 +56,15 @@ pub fn turns(title: &str, cluster: &Cluster, jobs: &[SimJob], report: &SimReport
     let end = report.times.jobs.iter().map(|job| job.finished.0).max().unwrap_or(0);
     let axis = Axis::new(0.0, seconds(end));
     let nodes: Vec<(NodeId, Bytes)> = cluster.nodes().take(NODES_MAX).collect();
-    let mut lanes = lanes(&nodes, axis, jobs, report);
-    let is_thin = |lanes: &[Vec<Stay>]| lanes.len() > NAMED_MAX;
-    let thin = if is_thin(&lanes) { thin_blocks(&lanes) } else { Vec::new() };
-    if cluster.len() > NODES_MAX || thin.len() > BLOCKS_MAX {
-        lanes.truncate(NAMED_MAX);
-    }
+    let lanes = lanes(&nodes, axis, jobs, report);
+    let is_thin = lanes.len() > NAMED_MAX;
+    let thin = if is_thin { thin_blocks(&lanes) } else { Vec::new() };
+    let blocks = if is_thin { thin.len() } else { lanes.iter().map(Vec::len).sum() };
     let bands = Bands::of(lanes.len());
     let bottom = bands.top(lanes.len());
-    let keys = Keys::of(jobs, report);
     let metrics = &report.metrics;
-    let some = if lanes.len() < cluster.len() {
-        format!("; the first {} nodes are drawn", lanes.len())
-    } else {
-        String::new()
-    };
     let about = format!(
-        "{} nodes, {} jobs: makespan {:.1} s, {} switches, {:.1} % of the time lost to them, {} dumped and {} restored{some}",
+        "{} nodes, {} jobs: makespan {:.1} s, {} switches, {:.1} % of the time lost to them, {} dumped and {} restored",
         cluster.len(),
         jobs.len(),
         metrics.makespan.as_secs_f64(),
@@ -80,8 +73,12 @@ pub fn turns(title: &str, cluster: &Cluster, jobs: &[SimJob], report: &SimReport
         report.bytes_out,
         report.bytes_in,
     );
+    if cluster.len() > NODES_MAX || blocks > BLOCKS_MAX {
+        return load_of_turns(title, &about, &report.times);
+    }
+    let keys = Keys::of(jobs, report);
     let mut svg = Svg::new(bottom + 36.0 + 20.0 * keys.lines(), title, &about);
-    if is_thin(&lanes) {
+    if is_thin {
         thin.iter().for_each(|Block(stay, y, height)| draw_stay(&mut svg, axis, stay, (*y, *height), &keys));
         svg.line((LEFT, bottom), (RIGHT, bottom), 0.5);
         svg.text((LEFT - 8.0, TOP + 12.0), "end", GREY, "node-0");
@@ -222,9 +219,12 @@ mod tests {
     fn a_gang_on_many_nodes_is_one_block_for_each_of_its_turns() {
         let (svg, blocks) = drawn(100, &[100, 60], Policy::Gang);
         assert!((4..=8).contains(&blocks), "{blocks} blocks");
-        assert!(svg.contains("node-99") && !svg.contains("are drawn"), "{svg}");
-        let (svg, blocks) = drawn(5000, &[5000], Policy::Gang);
-        assert!(svg.contains("the first 16 nodes are drawn") && blocks == 16, "{blocks} blocks");
+        assert!(svg.contains("node-99"), "{svg}");
+        let (svg, blocks) = drawn(5000, &[5000, 60, 4000], Policy::Gang);
+        assert!(
+            svg.contains(">waiting<") && svg.contains(">5000<") && blocks == 0,
+            "beyond, load is drawn: {svg}"
+        );
     }
 
     #[test]
