@@ -48,6 +48,25 @@ fn what_was_simulated_is_written_as_a_log_that_gives_the_same_again() {
 }
 
 #[test]
+fn memory_is_drawn_from_the_values_of_another_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let record = |number, kib| format!("{number} 0 -1 9 1 -1 {kib} 1 -1 -1 1 1 1 1 1 1 -1 -1\n");
+    fs::write(directory.path().join("has.swf"), record(1, "2048") + &record(2, "-1") + &record(3, "7168"))
+        .unwrap();
+    fs::write(directory.path().join("none.swf"), record(1, "-1")).unwrap();
+    let lublin = ["--lublin", "50", "--nodes", "8", "--policy", "hybrid", "--swf", "drawn.swf"];
+    told(directory.path(), &[&lublin[..], &["--memory", "like:has.swf"]].concat());
+    let text = fs::read_to_string(directory.path().join("drawn.swf")).unwrap();
+    let jobs = text.lines().filter(|line| !line.starts_with(';'));
+    let of = |line: &str| line.split(' ').nth(6).unwrap().to_owned();
+    let drawn: std::collections::BTreeSet<String> = jobs.map(of).collect();
+    assert_eq!(drawn.into_iter().collect::<Vec<_>>(), ["2048", "7168"]);
+    let wrong = coswitch(directory.path(), &[&lublin[..], &["--memory", "like:none.swf"]].concat());
+    let error = String::from_utf8_lossy(&wrong.stderr);
+    assert!(wrong.status.code() == Some(2) && error.contains("says what memory it took"), "{error}");
+}
+
+#[test]
 fn a_testbed_workload_runs_for_as_long_as_it_is_told_and_that_is_said() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a.workload"), "0 4 ./a.out -x\n").unwrap();

@@ -26,7 +26,7 @@ use coswitch_policies::{
 };
 use coswitch_sim::{
     space::{AllocatorName, ChoiceError, QueueName, Skipped, mesh_of},
-    workload::memory::MemoryModel,
+    workload::memory::{MemoryModel, MemoryModelError},
 };
 
 use super::{
@@ -73,9 +73,9 @@ pub(crate) struct Simulate {
     /// What a node holds of jobs, in memory.
     #[arg(long, value_name = "BYTES")]
     node_memory: Option<Bytes>,
-    /// Where the log does not say it, draw the memory of a rank: `64MiB`, `uniform:LOW..HIGH`, `log-uniform:LOW..HIGH`
-    /// [default: 64MiB].
-    #[arg(long, value_name = "DISTRIBUTION")]
+    /// Where the log does not say it, draw the memory of a rank: `64MiB`, `uniform:LOW..HIGH`, `log-uniform:LOW..HIGH`, or
+    /// `like:LOG`, one of the values of another log [default: 64MiB].
+    #[arg(long, value_name = "DISTRIBUTION", value_parser = memory)]
     memory: Option<MemoryModel>,
     /// Who chooses nodes for jobs that have them to themselves [default: first-fit].
     #[arg(long)]
@@ -149,6 +149,16 @@ impl FromStr for Queue {
 fn load(text: &str) -> Result<f64, String> {
     let load = text.parse().ok().filter(|load| (0.001..=1000.0).contains(load));
     load.ok_or_else(|| format!("`{text}` is not a number from 0.001 to 1000"))
+}
+
+/// A distribution by its name, or the values of a log.
+fn memory(text: &str) -> Result<MemoryModel, String> {
+    match text.strip_prefix("like:") {
+        Some(log) => workload::memories(Path::new(log))
+            .map(MemoryModel::Empirical)
+            .map_err(|error| format!("{error:#}")),
+        None => text.parse().map_err(|error: MemoryModelError| error.to_string()),
+    }
 }
 
 /// So many nodes in each direction, together no more than `--nodes` takes.

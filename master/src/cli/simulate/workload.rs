@@ -3,11 +3,12 @@
 use std::{
     fs::File,
     io::{self, BufWriter, Read, Write},
-    path::{Path, PathBuf},
+    path::Path,
     time::Duration,
 };
 
 use anyhow::{Context, anyhow};
+use coswitch_policies::Bytes;
 use coswitch_sim::workload::{
     lublin,
     swf::{Comment, Log, Record, Status},
@@ -113,6 +114,15 @@ impl Source {
     }
 }
 
+/// What the jobs of a log took of memory, where it says so.
+pub(super) fn memories(path: &Path) -> anyhow::Result<Vec<Bytes>> {
+    let log = read(path, None)?;
+    let memory = |record: &Record| Some(Bytes(record.memory()?.saturating_mul(1024)));
+    let found: Vec<Bytes> = log.records.iter().filter_map(memory).collect();
+    anyhow::ensure!(!found.is_empty(), "no job of {} says what memory it took", path.display());
+    Ok(found)
+}
+
 /// Writes a log, zipped where its name says so.
 pub(super) fn write(path: &Path, log: &Log) -> Result<(), Failure> {
     let written = || -> io::Result<()> {
@@ -127,7 +137,7 @@ pub(super) fn write(path: &Path, log: &Log) -> Result<(), Failure> {
 }
 
 /// A testbed workload's jobs run for `testbed`.
-fn read(path: &PathBuf, testbed: Option<Duration>) -> anyhow::Result<Log> {
+fn read(path: &Path, testbed: Option<Duration>) -> anyhow::Result<Log> {
     let failed = || format!("failed to read {}", path.display());
     let file = File::open(path).with_context(failed)?;
     let zipped = path.extension().is_some_and(|end| end == "gz");
