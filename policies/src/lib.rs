@@ -23,7 +23,6 @@ pub mod allocate;
 pub mod alternate;
 pub mod cluster;
 pub mod decision;
-mod emptiest;
 pub mod event;
 pub mod explain;
 mod id;

@@ -67,8 +67,7 @@ impl Matrix {
             let mut load = Load::empty(&matrix.cluster);
             for seat in row.seats.values() {
                 let size = matrix.size_of(&seat.spec);
-                load.add(seat, size);
-                load.set_fresh(seat, size, true);
+                load.add(seat, size, true);
             }
             matrix.loads.insert(row.slot, load);
             for job in row.jobs() {
@@ -207,8 +206,7 @@ impl Matrix {
         let size = self.size_of(&seat.spec);
         let row = &mut self.rows[index];
         let load = self.loads.get_mut(&row.slot).expect("each row has a load");
-        load.add(&seat, size);
-        load.set_fresh(&seat, size, !self.rooted.contains(seat.spec.id));
+        load.add(&seat, size, !self.rooted.contains(seat.spec.id));
         self.homes.insert(seat.spec.id, row.slot);
         row.seats.insert(seat.spec.id, seat);
         debug_assert_eq!(self.check(), Ok(()), "each cell keeps the limits");

@@ -13,7 +13,11 @@ use std::{
 };
 
 use super::Move;
-use crate::{Bytes, JobId, Matrix, NodeId, Placement, SlotId, load::Rank, matrix::Seat};
+use crate::{
+    JobId, Matrix, NodeId, Placement, SlotId,
+    load::{Free, Rank},
+    matrix::Seat,
+};
 
 /// Where room appeared in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,24 +110,24 @@ impl Unsettled {
 pub(crate) fn unify(matrix: &mut Matrix, first: usize, unsettled: &mut Unsettled) -> Vec<Move> {
     let mut moves = Vec::new();
     for to in first..matrix.rows().len() {
-        let (mut free, mut gap_nodes) = (None, None);
+        let (mut free, mut rooms) = (None, None);
         for from in to + 1..matrix.rows().len() {
             let (slot, source) = (matrix.rows()[to].slot, matrix.rows()[from].slot);
             let Some(gaps) = unsettled.between(source, slot) else { continue };
             let found = match gaps {
-                Gaps::Any => rooted(matrix, from),
+                Gaps::Any => matrix.rows()[from].jobs().collect(),
                 Gaps::At(placements) => {
-                    let nodes = gap_nodes.get_or_insert_with(|| nodes_of(placements));
-                    let mut jobs = matrix.load(from).might_go(nodes, matrix.load(to), matrix.limits());
-                    jobs.retain(|job| matrix.is_rooted(*job));
-                    jobs
+                    let rooms = rooms.get_or_insert_with(|| {
+                        matrix.load(to).rough_rooms(&nodes_of(placements), matrix.limits())
+                    });
+                    matrix.load(from).might_go(rooms)
                 }
             };
             let mut rooted = fitting(matrix, from, to, found).into_iter().peekable();
             let mut last = None;
             loop {
                 let free_now = free.get_or_insert_with(|| free_for_fresh(matrix, to));
-                let fresh = matrix.load(from).next_fresh(free_now, last);
+                let fresh = matrix.load(from).fresh().next(free_now, last);
                 let Some(next) = rooted.peek().copied().into_iter().chain(fresh).min() else { break };
                 rooted.next_if_eq(&next);
                 last = Some(next);
@@ -170,8 +174,8 @@ pub(crate) fn unify_into_front(
 }
 
 /// What the row `to` has free for jobs of later rows that never ran: on as many nodes as the widest of them wants.
-fn free_for_fresh(matrix: &Matrix, to: usize) -> Vec<Bytes> {
-    let later = (to + 1..matrix.rows().len()).filter_map(|row| matrix.load(row).fresh_bounds());
+fn free_for_fresh(matrix: &Matrix, to: usize) -> Free {
+    let later = (to + 1..matrix.rows().len()).filter_map(|row| matrix.load(row).fresh().bounds());
     let bounds = later.reduce(|(wide, least), (width, memory)| (wide.max(width), least.min(memory)));
     bounds
         .map(|(widest, least)| matrix.load(to).most_free(matrix.limits(), widest, least))
@@ -186,15 +190,11 @@ fn nodes_of(placements: &[Placement]) -> Vec<NodeId> {
     nodes
 }
 
-/// The jobs of the row that ran.
-fn rooted(matrix: &Matrix, row: usize) -> Vec<JobId> {
-    matrix.rows()[row].jobs().filter(|job| matrix.is_rooted(*job)).collect()
-}
-
-/// Those of the row `from` that the row `to` would take where they are, each by itself, the largest first.
+/// Those of the row `from` that ran and that the row `to` would take where they are, each by itself, the largest first.
 fn fitting(matrix: &Matrix, from: usize, to: usize, jobs: Vec<JobId>) -> Vec<Rank> {
     let seats = &matrix.rows()[from].seats;
-    let found = jobs.into_iter().map(|job| &seats[&job]).filter(|seat| matrix.holds_in_place(to, seat));
+    let fits = |seat: &&Seat| matrix.holds_in_place(to, seat) && matrix.is_rooted(seat.spec.id);
+    let found = jobs.into_iter().map(|job| &seats[&job]).filter(fits);
     let mut ranks: Vec<Rank> =
         found.map(|seat| (Reverse(matrix.size_of(&seat.spec)), seat.spec.id)).collect();
     ranks.sort_unstable();

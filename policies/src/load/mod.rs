@@ -3,46 +3,44 @@
 //! A part of [`Matrix`](crate::Matrix), which keeps it in step with the seats of the row. Seating a job costs O(log nodes) for each of its
 //! nodes, whatever the cluster and the row hold besides.
 
+mod emptiest;
+mod fresh;
+mod takes;
+
 use std::{
     cell::{Ref, RefCell},
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
 };
 
 use smallvec::SmallVec;
 
 use crate::{
     Bytes, Cluster, JobId, JobSpec, Limits, MemoryRule, Misfit, NodeId, Placement,
-    emptiest::{Emptiest, Lagging, Place, bit},
     matrix::Seat,
     placement::{Room, Shape, ranks_that_fit, spread},
 };
+use emptiest::{Emptiest, Lagging, Place, bit};
+use takes::{NEVER, Takes, rough};
 
-/// A job among those of its shape: the memory of a rank, its ranks, its number.
-type Alike = (Reverse<Bytes>, Reverse<u32>, JobId);
+pub(crate) use fresh::{Free, Fresh};
 
 type Jobs = SmallVec<[JobId; 4]>;
-
-/// What the first jobs of a node take there, [roughly](rough): most that cannot go elsewhere are known by that alone. 0 where unknown.
-type Sizes = [u16; 4];
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     /// By node.
     on_node: Vec<Jobs>,
-    /// In the same order; a table of its own, for only unification asks for it.
-    sizes: Vec<Sizes>,
+    /// In the same order; tables of their own, for only unification asks for them.
+    takes: Takes,
     /// The same of the memory left. A table of its own: whether a job fits where it is asks for nothing else, and most often.
     /// Below zero where declared memory is not looked at; it wraps, so that what was taken can be given back.
     left: Vec<i64>,
     emptiest: RefCell<Lagging>,
     /// The jobs, the largest first.
     by_size: BTreeSet<(Reverse<Size>, JobId)>,
-    /// Those that never ran and may be placed anew, by their shape, the largest first.
-    fresh: BTreeMap<Shape, BTreeSet<Alike>>,
-    /// The width of the widest of these, and the least memory that a rank of theirs takes.
-    fresh_bounds: Option<(usize, Bytes)>,
+    fresh: Fresh,
     /// Memory and cells that the jobs take in all.
     taken: (u128, u64),
 }
@@ -62,131 +60,100 @@ impl Load {
         }
         Self {
             on_node: vec![SmallVec::new(); cluster.len()],
-            sizes: vec![Sizes::default(); cluster.len()],
+            takes: Takes::nothing(cluster.len()),
             left: cluster.nodes().map(|(_, capacity)| signed(capacity)).collect(),
             emptiest: RefCell::new(Lagging::new(emptiest, cluster.len())),
             by_size: BTreeSet::new(),
-            fresh: BTreeMap::new(),
-            fresh_bounds: None,
+            fresh: Fresh::default(),
             taken: (0, 0),
         }
     }
 
-    /// A job of this size entered the row.
-    pub(crate) fn add(&mut self, seat: &Seat, size: Size) {
+    /// A job of this size entered the row; `fresh` if it may be placed anew, for it never ran.
+    pub(crate) fn add(&mut self, seat: &Seat, size: Size, fresh: bool) {
         self.by_size.insert((Reverse(size), seat.spec.id));
+        if fresh {
+            self.fresh.insert(&seat.spec, shape_of(seat, size));
+        }
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 + memory, self.taken.1 + cells);
-        self.change(seat, |jobs, sizes, left, memory| {
-            if let Some(size) = sizes.get_mut(jobs.len()) {
-                *size = rough(memory.cast_unsigned());
-            }
-            jobs.push(seat.spec.id);
-            *left = left.wrapping_sub(memory);
+        self.change(seat, |load, at, memory| {
+            let jobs = load.on_node[at].len();
+            load.takes.set(at, jobs + 1, jobs, if fresh { NEVER } else { rough(memory) });
+            load.on_node[at].push(seat.spec.id);
+            load.left[at] = load.left[at].wrapping_sub(signed(memory));
         });
     }
 
     /// A job of this size left the row.
     pub(crate) fn remove(&mut self, seat: &Seat, size: Size) {
         self.by_size.remove(&(Reverse(size), seat.spec.id));
-        self.set_fresh(seat, size, false);
+        self.fresh.remove(&seat.spec, shape_of(seat, size));
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 - memory, self.taken.1 - cells);
-        self.change(seat, |jobs, sizes, left, memory| {
-            let at = jobs.iter().position(|job| *job == seat.spec.id).expect("it is there");
-            jobs.swap_remove(at);
-            let last = sizes.get_mut(jobs.len()).map_or(0, std::mem::take);
-            if at < jobs.len()
-                && let Some(size) = sizes.get_mut(at)
-            {
-                *size = last;
-            }
-            *left = left.wrapping_add(memory);
+        self.change(seat, |load, at, memory| {
+            let (jobs, left) = (load.on_node[at].len(), load.find(seat.spec.id, at));
+            load.takes.swap_remove(at, jobs, left);
+            load.on_node[at].swap_remove(left);
+            load.left[at] = load.left[at].wrapping_add(signed(memory));
         });
     }
 
-    /// Whether a job of the row, of this size, never ran.
+    /// A job of the row, of this size, may be placed anew from now on, or keeps its nodes.
     pub(crate) fn set_fresh(&mut self, seat: &Seat, size: Size, fresh: bool) {
-        let JobSpec { id, ranks, memory_per_rank, .. } = seat.spec;
-        let most = size.0.checked_div(memory_per_rank.0).unwrap_or(1);
-        let shape = Shape {
-            width: wide(seat.placement.blocks().len()),
-            most: u32::try_from(most).unwrap_or(u32::MAX),
-        };
-        let key = (Reverse(memory_per_rank), Reverse(ranks), id);
+        self.fresh.remove(&seat.spec, shape_of(seat, size));
         if fresh {
-            self.fresh.entry(shape).or_default().insert(key);
-            let more = (shape.width as usize, memory_per_rank);
-            self.fresh_bounds = Some(
-                self.fresh_bounds.map_or(more, |(widest, least)| (widest.max(more.0), least.min(more.1))),
-            );
-        } else if let Some(alike) = self.fresh.get_mut(&shape)
-            && alike.remove(&key)
-        {
-            if alike.is_empty() {
-                self.fresh.remove(&shape);
-            }
-            let sets_bounds = |(widest, least)| widest == shape.width as usize || least == memory_per_rank;
-            if self.fresh_bounds.is_some_and(sets_bounds) {
-                self.fresh_bounds = self.find_fresh_bounds();
-            }
+            self.fresh.insert(&seat.spec, shape_of(seat, size));
         }
-        debug_assert_eq!(self.fresh_bounds, self.find_fresh_bounds(), "kept as jobs come and go");
+        for block in seat.placement.blocks() {
+            let node = block.node.0 as usize;
+            let (jobs, at) = (self.on_node[node].len(), self.find(seat.spec.id, node));
+            let takes = if fresh { NEVER } else { rough(seat.spec.memory_of(block.ranks)) };
+            self.takes.set(node, jobs, at, takes);
+        }
     }
 
-    /// Of the jobs that never ran and whose ranks fit where so much is free (the most first), the largest of those behind `last`.
-    pub(crate) fn next_fresh(&self, free: &[Bytes], last: Option<Rank>) -> Option<Rank> {
-        let fits = self.fresh.iter().take_while(|(shape, _)| shape.width as usize <= free.len());
-        let next = fits.filter_map(|(shape, jobs)| {
-            let most = u64::from(shape.most);
-            let room = free[shape.width as usize - 1];
-            let from = last.map_or(room, |(Reverse(size), _)| room.min(Bytes(size.0 / most.max(1))));
-            let rank = |(Reverse(memory), Reverse(ranks), job): &Alike| {
-                let times = |ranks: u64| memory.0.saturating_mul(ranks);
-                (Reverse((times(most), times(u64::from(*ranks)))), *job)
-            };
-            let behind = jobs.range((Reverse(from), Reverse(u32::MAX), JobId(0))..).map(rank);
-            behind.into_iter().find(|rank| last.is_none_or(|last| *rank > last))
+    /// Those that never ran and may be placed anew.
+    pub(crate) const fn fresh(&self) -> &Fresh {
+        &self.fresh
+    }
+
+    /// What is free on the nodes that take one more job: on so many of them, and nothing below `least`.
+    pub(crate) fn most_free(&self, limits: Limits, nodes: u32, least: Bytes) -> Free {
+        let emptiest = self.emptiest();
+        let classes = emptiest.open_classes(limits).flat_map(|jobs| {
+            let mut found = 0;
+            emptiest.rooms(jobs, least).take_while(move |(_, more)| {
+                let wanted = found < nodes;
+                found += more;
+                wanted
+            })
         });
-        next.min()
+        classes.collect()
     }
 
-    /// The width of the widest of the jobs that never ran, and the least memory that a rank of theirs takes.
-    pub(crate) const fn fresh_bounds(&self) -> Option<(usize, Bytes)> {
-        self.fresh_bounds
+    /// What these nodes have free for a job that keeps its place, [roughly](rough).
+    pub(crate) fn rough_rooms(&self, nodes: &[NodeId], limits: Limits) -> Vec<(NodeId, u16)> {
+        let ignored = limits.memory == MemoryRule::Ignored;
+        let room = |node| if ignored { u16::MAX } else { rough(self.free(node)) };
+        nodes.iter().map(|node| (*node, room(*node))).collect()
     }
 
-    fn find_fresh_bounds(&self) -> Option<(usize, Bytes)> {
-        let (widest, _) = self.fresh.last_key_value()?;
-        let least =
-            self.fresh.values().filter_map(BTreeSet::last).map(|(Reverse(memory), ..)| *memory).min()?;
-        Some((widest.width as usize, least))
-    }
-
-    /// What is free on the nodes that take one more job, the most first: at most so many, and none below `least`.
-    pub(crate) fn most_free(&self, limits: Limits, nodes: usize, least: Bytes) -> Vec<Bytes> {
-        let (mut all, emptiest) = (Vec::new(), self.emptiest());
-        for jobs in emptiest.open_classes(limits) {
-            all.extend(emptiest.class(jobs, least).take(nodes).map(|(_, free)| free));
-        }
-        all.sort_unstable_by_key(|free| Reverse(*free));
-        all.truncate(nodes);
-        all
-    }
-
-    /// The jobs on these nodes that `to` may have the memory for, as far as their rough sizes tell; each once.
-    pub(crate) fn might_go(&self, nodes: &[NodeId], to: &Self, limits: Limits) -> Vec<JobId> {
+    /// The jobs on these nodes that keep them, and may do with so much there; each once, and few others.
+    pub(crate) fn might_go(&self, rooms: &[(NodeId, u16)]) -> Vec<JobId> {
         let (mut found, mut before): (Vec<JobId>, &[JobId]) = (Vec::new(), &[]);
-        for node in nodes {
+        for (node, free) in rooms {
             let at = node.0 as usize;
-            let there: &[JobId] = &self.on_node[at];
-            let ignored = limits.memory == MemoryRule::Ignored;
-            let free = if ignored { u16::MAX } else { rough(to.free(*node).0) };
-            let sizes = self.sizes[at].into_iter().chain(std::iter::repeat(0));
-            // A job lies on neighbours most often, and was looked at on the first of them.
-            let new = there.iter().zip(sizes).filter(|(job, size)| *size <= free && !before.contains(job));
-            found.extend(new.map(|(job, _)| *job));
-            before = there;
+            if self.takes.might_fit(at, *free) {
+                let there: &[JobId] = &self.on_node[at];
+                // A job lies on neighbours most often, and was looked at on the first of them.
+                let new = there
+                    .iter()
+                    .zip(self.takes.each(at))
+                    .filter(|(job, takes)| takes <= free && !before.contains(job));
+                found.extend(new.map(|(job, _)| *job));
+                before = there;
+            }
         }
         found.sort_unstable();
         found.dedup();
@@ -203,13 +170,18 @@ impl Load {
         self.taken
     }
 
-    fn change(&mut self, seat: &Seat, change: impl Fn(&mut Jobs, &mut Sizes, &mut i64, i64)) {
+    /// The place of the job among those of its node.
+    fn find(&self, job: JobId, node: usize) -> usize {
+        self.on_node[node].iter().position(|there| *there == job).expect("it is there")
+    }
+
+    /// Lets each node of the job, by its place in the tables, and what it takes there, be changed.
+    fn change(&mut self, seat: &Seat, change: impl Fn(&mut Self, usize, Bytes)) {
         for block in seat.placement.blocks() {
-            let (node, at) = (block.node, block.node.0 as usize);
+            let node = block.node;
             let before = Place::new(self.count(node), self.free(node), node);
             self.emptiest.get_mut().note(node, before);
-            let memory = signed(seat.spec.memory_of(block.ranks));
-            change(&mut self.on_node[at], &mut self.sizes[at], &mut self.left[at], memory);
+            change(self, node.0 as usize, seat.spec.memory_of(block.ranks));
         }
     }
 
@@ -279,18 +251,16 @@ impl Load {
     }
 }
 
+/// Of a job of this size.
+fn shape_of(seat: &Seat, size: Size) -> Shape {
+    let most = size.0.checked_div(seat.spec.memory_per_rank.0).unwrap_or(1);
+    Shape { width: wide(seat.placement.blocks().len()), most: u32::try_from(most).unwrap_or(u32::MAX) }
+}
+
 /// Memory and cells of a job.
 fn wants(seat: &Seat) -> (u128, u64) {
     let memory = seat.placement.blocks().iter().map(|block| u128::from(seat.spec.memory_of(block.ranks).0));
     (memory.sum(), seat.placement.blocks().len() as u64)
-}
-
-/// No less for more: the place of the highest bit, and the ten bits behind it.
-#[allow(clippy::cast_possible_truncation, reason = "six bits and ten")]
-const fn rough(bytes: u64) -> u16 {
-    let high = (bytes | 1).ilog2();
-    let behind = if high < 10 { bytes << (10 - high) } else { bytes >> (high - 10) };
-    (high << 10) as u16 | (behind as u16 & 0x3ff)
 }
 
 fn signed(memory: Bytes) -> i64 {
@@ -337,7 +307,7 @@ mod tests {
                 if let Some(placement) = placement {
                     let seat = Seat { spec, placement };
                     prop_assert!(load.holds_in_place(limits, &seat));
-                    load.add(&seat, (mib, 0));
+                    load.add(&seat, (mib, 0), false);
                     seats.push(seat);
                 } else {
                     let open = u32::try_from(rooms.iter().filter(|room| room.open).count()).unwrap();

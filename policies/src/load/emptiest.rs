@@ -3,7 +3,10 @@
 //! Of 64 neighbours, those that are equally empty are one entry, a bit each. A job lies on neighbours where it can, so it is few
 //! entries wherever it goes, and the whole is small: on many nodes the wait for memory is what an event costs.
 
-use std::{collections::BTreeMap, ops::RangeInclusive};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    ops::RangeInclusive,
+};
 
 use crate::{Bytes, Limits, NodeId, job_map::ones};
 
@@ -52,15 +55,19 @@ pub(crate) const fn bit(node: NodeId) -> u64 {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Emptiest {
     nodes: BTreeMap<Place, u64>,
-    /// How many nodes hold so many jobs; none that is 0.
-    by_jobs: BTreeMap<u32, u32>,
+    /// How many nodes hold so many jobs, from none on; the last of these is not 0.
+    by_jobs: Vec<u32>,
 }
 
 impl Emptiest {
     /// These neighbours have come to `place`.
     pub(crate) fn enter(&mut self, place: Place, bits: u64) {
         *self.nodes.entry(place).or_default() |= bits;
-        *self.by_jobs.entry(place.jobs()).or_default() += bits.count_ones();
+        let jobs = place.jobs() as usize;
+        if self.by_jobs.len() <= jobs {
+            self.by_jobs.resize(jobs + 1, 0);
+        }
+        self.by_jobs[jobs] += bits.count_ones();
     }
 
     /// These neighbours go from one place to another.
@@ -72,28 +79,31 @@ impl Emptiest {
     }
 
     fn leave(&mut self, place: Place, bits: u64) {
-        let left = self.nodes.get_mut(&place).expect("they are there");
-        debug_assert_eq!(*left & bits, bits, "they are there");
-        *left &= !bits;
-        if *left == 0 {
-            self.nodes.remove(&place);
+        let Entry::Occupied(mut there) = self.nodes.entry(place) else { panic!("they are there") };
+        debug_assert_eq!(*there.get() & bits, bits, "they are there");
+        *there.get_mut() &= !bits;
+        if *there.get() == 0 {
+            there.remove();
         }
-        let nodes = self.by_jobs.get_mut(&place.jobs()).expect("they were counted");
-        *nodes -= bits.count_ones();
-        if *nodes == 0 {
-            self.by_jobs.remove(&place.jobs());
-        }
+        self.by_jobs[place.jobs() as usize] -= bits.count_ones();
+        while self.by_jobs.pop_if(|nodes| *nodes == 0).is_some() {}
     }
 
     /// The numbers of jobs of cells that take one more, rising.
     pub(crate) fn open_classes(&self, limits: Limits) -> impl Iterator<Item = u32> + '_ {
-        let open = move |jobs: &u32| limits.max_per_cell.is_none_or(|max| *jobs < max);
-        self.by_jobs.keys().copied().take_while(open)
+        let open = move |(jobs, _): &(u32, &u32)| limits.max_per_cell.is_none_or(|max| *jobs < max);
+        (0..).zip(&self.by_jobs).take_while(open).filter(|(_, nodes)| **nodes > 0).map(|(jobs, _)| jobs)
     }
 
     /// How many nodes hold so many jobs.
     pub(crate) fn count(&self, jobs: u32) -> u32 {
-        self.by_jobs.get(&jobs).copied().unwrap_or_default()
+        self.by_jobs.get(jobs as usize).copied().unwrap_or_default()
+    }
+
+    /// The memory left of those with so many jobs and at least so much, the most first, and on how many nodes each.
+    pub(crate) fn rooms(&self, jobs: u32, least: Bytes) -> impl Iterator<Item = (Bytes, u32)> + '_ {
+        let nodes = self.nodes.range(Place::class(jobs, least));
+        nodes.map(|(place, bits)| (place.free(), bits.count_ones()))
     }
 
     /// The nodes with so many jobs and at least so much memory left, the emptiest first.

@@ -1,0 +1,136 @@
+//! The jobs of a row that never ran and may be placed anew: who of them fits elsewhere, without looking at most.
+
+use std::{cmp::Reverse, collections::BTreeSet};
+
+use super::Rank;
+use crate::{Bytes, JobId, JobSpec, placement::Shape};
+
+/// A job among those of its shape: the memory of a rank, its ranks, its number.
+type Alike = (Reverse<Bytes>, Reverse<u32>, JobId);
+
+/// What is free on the nodes of a row that take one more job.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Free {
+    /// So many nodes have so much at least, the most first.
+    nodes: Vec<(u32, Bytes)>,
+}
+
+impl FromIterator<(Bytes, u32)> for Free {
+    /// So much on so many nodes each, in any order.
+    fn from_iter<I: IntoIterator<Item = (Bytes, u32)>>(each: I) -> Self {
+        let mut nodes: Vec<(u32, Bytes)> = each.into_iter().map(|(free, nodes)| (nodes, free)).collect();
+        nodes.sort_unstable_by_key(|(_, free)| Reverse(*free));
+        let mut sum = 0;
+        for (nodes, _) in &mut nodes {
+            sum += *nodes;
+            *nodes = sum;
+        }
+        Self { nodes }
+    }
+}
+
+impl Free {
+    /// What as many nodes have at least.
+    fn on(&self, nodes: u32) -> Option<Bytes> {
+        let at = self.nodes.partition_point(|(sum, _)| *sum < nodes);
+        self.nodes.get(at).map(|(_, free)| *free)
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fresh {
+    /// In the order of shapes.
+    shapes: Vec<OfShape>,
+    /// Widths, rising, and what a rank takes, falling: if anybody fits somewhere, one of these does.
+    easiest: Vec<(u32, Bytes)>,
+}
+
+/// The jobs of a shape, the largest first; never none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct OfShape {
+    shape: Shape,
+    /// What a rank of the last of them takes.
+    least: Bytes,
+    jobs: BTreeSet<Alike>,
+}
+
+impl Fresh {
+    /// Of this shape, and not there yet.
+    pub(crate) fn insert(&mut self, job: &JobSpec, shape: Shape) {
+        let (key, memory) = (alike(job), job.memory_per_rank);
+        match self.find(shape) {
+            Ok(at) => {
+                let known = &mut self.shapes[at];
+                known.jobs.insert(key);
+                known.least = known.least.min(memory);
+            }
+            Err(at) => {
+                let jobs = BTreeSet::from([key]);
+                self.shapes.insert(at, OfShape { shape, least: memory, jobs });
+            }
+        }
+        if !self.easiest.iter().any(|(width, least)| *width <= shape.width && *least <= memory) {
+            self.easiest.retain(|(width, least)| *width < shape.width || *least < memory);
+            let at = self.easiest.partition_point(|(width, _)| *width < shape.width);
+            self.easiest.insert(at, (shape.width, memory));
+        }
+    }
+
+    /// If it is there.
+    pub(crate) fn remove(&mut self, job: &JobSpec, shape: Shape) {
+        let Ok(at) = self.find(shape) else { return };
+        let known = &mut self.shapes[at];
+        if !known.jobs.remove(&alike(job)) {
+            return;
+        }
+        match known.jobs.last() {
+            Some((Reverse(memory), ..)) => known.least = *memory,
+            None => drop(self.shapes.remove(at)),
+        }
+        if self.easiest.contains(&(shape.width, job.memory_per_rank)) {
+            self.easiest.clear();
+            for OfShape { shape, least, .. } in &self.shapes {
+                if self.easiest.last().is_none_or(|(_, before)| least < before) {
+                    self.easiest.pop_if(|(width, _)| *width == shape.width);
+                    self.easiest.push((shape.width, *least));
+                }
+            }
+        }
+    }
+
+    /// The width of the widest, and the least that a rank of any takes.
+    pub(crate) fn bounds(&self) -> Option<(u32, Bytes)> {
+        Some((self.shapes.last()?.shape.width, self.easiest.last()?.1))
+    }
+
+    /// Of those whose ranks fit where so much is free, the largest behind `last`.
+    pub(crate) fn next(&self, free: &Free, last: Option<Rank>) -> Option<Rank> {
+        let fits = |(width, memory): &(u32, Bytes)| free.on(*width).is_some_and(|free| *memory <= free);
+        if !self.easiest.iter().any(fits) {
+            return None;
+        }
+        let next = self.shapes.iter().filter_map(|OfShape { shape, least, jobs }| {
+            let (most, room) = (u64::from(shape.most), free.on(shape.width)?);
+            let from = last.map_or(room, |(Reverse(size), _)| room.min(Bytes(size.0 / most.max(1))));
+            if from < *least {
+                return None;
+            }
+            let rank = |(Reverse(memory), Reverse(ranks), job): &Alike| {
+                let times = |ranks: u64| memory.0.saturating_mul(ranks);
+                (Reverse((times(most), times(u64::from(*ranks)))), *job)
+            };
+            let behind = jobs.range((Reverse(from), Reverse(u32::MAX), JobId(0))..).map(rank);
+            behind.into_iter().find(|rank| last.is_none_or(|last| *rank > last))
+        });
+        next.min()
+    }
+
+    fn find(&self, shape: Shape) -> Result<usize, usize> {
+        self.shapes.binary_search_by_key(&shape, |of| of.shape)
+    }
+}
+
+const fn alike(job: &JobSpec) -> Alike {
+    (Reverse(job.memory_per_rank), Reverse(job.ranks), job.id)
+}
