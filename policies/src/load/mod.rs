@@ -3,9 +3,9 @@
 //! A part of [`Matrix`](crate::Matrix), which keeps it in step with the seats of the row. Seating a job costs O(log nodes) for each of its
 //! nodes, whatever the cluster and the row hold besides.
 
+mod cells;
 mod emptiest;
 mod fresh;
-mod takes;
 
 use std::{
     cell::{Ref, RefCell},
@@ -13,28 +13,21 @@ use std::{
     collections::BTreeSet,
 };
 
-use smallvec::SmallVec;
-
 use crate::{
     Bytes, Cluster, JobId, JobSpec, Limits, MemoryRule, Misfit, NodeId, Placement,
     matrix::Seat,
     placement::{Room, Shape, ranks_that_fit, spread},
 };
+use cells::{Cells, rough};
 use emptiest::{Emptiest, Lagging, Place, bit};
-use takes::{NEVER, Takes, rough};
 
 pub(crate) use fresh::{Free, Fresh};
-
-type Jobs = SmallVec<[JobId; 4]>;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// By node.
-    on_node: Vec<Jobs>,
-    /// In the same order; tables of their own, for only unification asks for them.
-    takes: Takes,
-    /// The same of the memory left. A table of its own: whether a job fits where it is asks for nothing else, and most often.
+    cells: Cells,
+    /// By node. A table of its own: whether a job fits where it is asks for nothing else, and most often.
     /// Below zero where declared memory is not looked at; it wraps, so that what was taken can be given back.
     left: Vec<i64>,
     emptiest: RefCell<Lagging>,
@@ -59,8 +52,7 @@ impl Load {
             emptiest.enter(Place::new(0, capacity, node), bit(node));
         }
         Self {
-            on_node: vec![SmallVec::new(); cluster.len()],
-            takes: Takes::nothing(cluster.len()),
+            cells: Cells::empty(cluster.len()),
             left: cluster.nodes().map(|(_, capacity)| signed(capacity)).collect(),
             emptiest: RefCell::new(Lagging::new(emptiest, cluster.len())),
             by_size: BTreeSet::new(),
@@ -77,11 +69,9 @@ impl Load {
         }
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 + memory, self.taken.1 + cells);
-        self.change(seat, |load, at, memory| {
-            let jobs = load.on_node[at].len();
-            load.takes.set(at, jobs + 1, jobs, if fresh { NEVER } else { rough(memory) });
-            load.on_node[at].push(seat.spec.id);
-            load.left[at] = load.left[at].wrapping_sub(signed(memory));
+        self.change(seat, |cells, node, left, memory| {
+            cells.push(node, seat.spec.id, (!fresh).then_some(memory));
+            *left = left.wrapping_sub(signed(memory));
         });
     }
 
@@ -91,11 +81,9 @@ impl Load {
         self.fresh.remove(&seat.spec, shape_of(seat, size));
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 - memory, self.taken.1 - cells);
-        self.change(seat, |load, at, memory| {
-            let (jobs, left) = (load.on_node[at].len(), load.find(seat.spec.id, at));
-            load.takes.swap_remove(at, jobs, left);
-            load.on_node[at].swap_remove(left);
-            load.left[at] = load.left[at].wrapping_add(signed(memory));
+        self.change(seat, |cells, node, left, memory| {
+            cells.remove(node, seat.spec.id);
+            *left = left.wrapping_add(signed(memory));
         });
     }
 
@@ -106,10 +94,8 @@ impl Load {
             self.fresh.insert(&seat.spec, shape_of(seat, size));
         }
         for block in seat.placement.blocks() {
-            let node = block.node.0 as usize;
-            let (jobs, at) = (self.on_node[node].len(), self.find(seat.spec.id, node));
-            let takes = if fresh { NEVER } else { rough(seat.spec.memory_of(block.ranks)) };
-            self.takes.set(node, jobs, at, takes);
+            let takes = (!fresh).then(|| seat.spec.memory_of(block.ranks));
+            self.cells.set(block.node, seat.spec.id, takes);
         }
     }
 
@@ -132,32 +118,14 @@ impl Load {
         classes.collect()
     }
 
-    /// What these nodes have free for a job that keeps its place, [roughly](rough).
-    pub(crate) fn rough_rooms(&self, nodes: &[NodeId], limits: Limits) -> Vec<(NodeId, u16)> {
-        let ignored = limits.memory == MemoryRule::Ignored;
-        let room = |node| if ignored { u16::MAX } else { rough(self.free(node)) };
-        nodes.iter().map(|node| (*node, room(*node))).collect()
+    /// What a node has free for a job that keeps its place, [roughly](rough).
+    pub(crate) fn rough_room(&self, limits: Limits, node: NodeId) -> u16 {
+        if limits.memory == MemoryRule::Ignored { u16::MAX } else { rough(self.free(node)) }
     }
 
-    /// The jobs on these nodes that keep them, and may do with so much there; each once, and few others.
+    /// The jobs that keep their place and may do with so much on one of these nodes; each once, and few others.
     pub(crate) fn might_go(&self, rooms: &[(NodeId, u16)]) -> Vec<JobId> {
-        let (mut found, mut before): (Vec<JobId>, &[JobId]) = (Vec::new(), &[]);
-        for (node, free) in rooms {
-            let at = node.0 as usize;
-            if self.takes.might_fit(at, *free) {
-                let there: &[JobId] = &self.on_node[at];
-                // A job lies on neighbours most often, and was looked at on the first of them.
-                let new = there
-                    .iter()
-                    .zip(self.takes.each(at))
-                    .filter(|(job, takes)| takes <= free && !before.contains(job));
-                found.extend(new.map(|(job, _)| *job));
-                before = there;
-            }
-        }
-        found.sort_unstable();
-        found.dedup();
-        found
+        self.cells.might_go(rooms)
     }
 
     /// The jobs, the largest first, of equals the lowest number.
@@ -170,18 +138,14 @@ impl Load {
         self.taken
     }
 
-    /// The place of the job among those of its node.
-    fn find(&self, job: JobId, node: usize) -> usize {
-        self.on_node[node].iter().position(|there| *there == job).expect("it is there")
-    }
-
-    /// Lets each node of the job, by its place in the tables, and what it takes there, be changed.
-    fn change(&mut self, seat: &Seat, change: impl Fn(&mut Self, usize, Bytes)) {
+    /// Changes each node of the job, given what it takes there.
+    fn change(&mut self, seat: &Seat, change: impl Fn(&mut Cells, NodeId, &mut i64, Bytes)) {
         for block in seat.placement.blocks() {
             let node = block.node;
             let before = Place::new(self.count(node), self.free(node), node);
             self.emptiest.get_mut().note(node, before);
-            change(self, node.0 as usize, seat.spec.memory_of(block.ranks));
+            let (left, memory) = (&mut self.left[node.0 as usize], seat.spec.memory_of(block.ranks));
+            change(&mut self.cells, node, left, memory);
         }
     }
 
@@ -192,7 +156,7 @@ impl Load {
     }
 
     fn count(&self, node: NodeId) -> u32 {
-        wide(self.on_node[node.0 as usize].len())
+        wide(self.cells.jobs(node).len())
     }
 
     fn free(&self, node: NodeId) -> Bytes {

@@ -117,9 +117,7 @@ pub(crate) fn unify(matrix: &mut Matrix, first: usize, unsettled: &mut Unsettled
             let found = match gaps {
                 Gaps::Any => matrix.rows()[from].jobs().collect(),
                 Gaps::At(placements) => {
-                    let rooms = rooms.get_or_insert_with(|| {
-                        matrix.load(to).rough_rooms(&nodes_of(placements), matrix.limits())
-                    });
+                    let rooms = rooms.get_or_insert_with(|| rough_rooms(matrix, to, placements));
                     matrix.load(from).might_go(rooms)
                 }
             };
@@ -182,12 +180,13 @@ fn free_for_fresh(matrix: &Matrix, to: usize) -> Free {
         .unwrap_or_default()
 }
 
-/// The nodes of these, each once.
-fn nodes_of(placements: &[Placement]) -> Vec<NodeId> {
+/// What the row `to` has left on the nodes of these, each once.
+fn rough_rooms(matrix: &Matrix, to: usize, placements: &[Placement]) -> Vec<(NodeId, u16)> {
     let mut nodes: Vec<NodeId> = placements.iter().flat_map(Placement::nodes).collect();
     nodes.sort_unstable();
     nodes.dedup();
-    nodes
+    let (load, limits) = (matrix.load(to), matrix.limits());
+    nodes.into_iter().map(|node| (node, load.rough_room(limits, node))).collect()
 }
 
 /// Those of the row `from` that ran and that the row `to` would take where they are, each by itself, the largest first.
