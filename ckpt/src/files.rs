@@ -11,7 +11,6 @@ use xxhash_rust::xxh3::Xxh3;
 /// CRIU's log and statistics: kept for reading, no part of the snapshot.
 pub(crate) const LOG_DIR: &str = "log";
 const CHUNK: usize = 1 << 20;
-const THREADS_MAX: usize = 4;
 
 pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> SnapshotError {
     move |source| SnapshotError::Io { path: path.to_owned(), source }
@@ -124,8 +123,7 @@ fn in_parallel<T: Sync, R: Send>(
         });
         mine.collect::<Vec<_>>()
     };
-    let threads =
-        std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX).min(items.len());
+    let threads = crate::threads().min(items.len());
     let mut results = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         let results = workers.into_iter().flat_map(|worker| worker.join().expect("hashing does not panic"));

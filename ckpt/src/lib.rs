@@ -48,3 +48,8 @@ pub use preflight::{ForeignOutput, OutputFile, SegmentFile};
 pub use restore::{RestoreError, RestoreRequest, Restored, Retry};
 pub use snapshot::{BringBackError, Snapshot, SnapshotError, SnapshotWriter};
 pub use store::{Store, StoreError};
+
+/// How many threads of a node copy or check side by side, at most four.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(4)
+}

@@ -19,7 +19,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-const THREADS_MAX: usize = 4;
 /// Chunks that a thread takes at a time, if there are so many: huge pages are asked for in few calls then.
 const GROUP: u64 = 64;
 
@@ -122,7 +121,7 @@ impl Source<'_> {
     pub(crate) fn fill(&self, pids: &[Pid], deadline: Instant) -> Result<(), FillError> {
         let to = processes::by_own_id(pids);
         let huge = Huge::of(self.pages(0..self.chunks()).into_iter());
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let threads = crate::threads();
         let group = self.chunks().div_ceil(threads as u64).clamp(1, GROUP);
         let (next, failed) = (AtomicU64::new(0), AtomicBool::new(false));
         let give = |chunks: Range<u64>| {

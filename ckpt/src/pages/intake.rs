@@ -19,8 +19,6 @@ use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 
-const THREADS_MAX: usize = 4;
-
 /// Takes pages in their order.
 pub(super) struct Intake<'a> {
     arena: &'a Arena,
@@ -57,7 +55,7 @@ pub(super) fn take_in<T>(
         copy::copy(&mut entry.block, entry.begin, &entry.stretches, tree).map(|()| (entry.begin, entry.block))
     };
     let work = || std::iter::from_fn(next).map(copied).collect::<io::Result<Vec<_>>>();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    let threads = crate::threads();
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         let mut intake = Intake::new(arena, dir, full);
