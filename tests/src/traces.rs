@@ -83,7 +83,7 @@ impl Traces {
         left
     }
 
-    /// Waits until nothing is left. The dead whose parent died before them are init's to reap, which may take it a moment.
+    /// Waits until nothing is left.
     ///
     /// # Panics
     /// Names what is still there after `limit`.
@@ -94,17 +94,11 @@ impl Traces {
             if left.is_empty() {
                 return;
             }
-            let only_dead = left.iter().all(|what| what.contains(DEAD_OF_INIT));
-            let limit = if only_dead { limit.max(INIT_REAPS) } else { limit };
             assert!(began.elapsed() < limit, "left after {limit:?}:\n  {}", left.join("\n  "));
             thread::sleep(Duration::from_millis(50));
         }
     }
 }
-
-/// In the description of a process.
-const DEAD_OF_INIT: &str = "state Z, parent 1)";
-const INIT_REAPS: Duration = Duration::from_secs(5);
 
 fn names(dir: impl AsRef<Path>) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
