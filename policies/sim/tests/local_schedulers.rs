@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use coswitch_policies::local::{
     LocalScheduler, Model, NodeDecision, NodeEvent, NodeScheduler, TaskId,
     buffered::{Pending, plan},
+    demand::Demand,
     dynamic::Dynamic,
     explicit::{Explicit, Filling, Phase, Slices},
     flexible::{Class, Counters, Flexible, FlexibleRule, Thresholds, counters::Tally},
@@ -23,6 +24,7 @@ const SLICE: Duration = Duration::from_millis(10);
 enum Happening {
     Arrive { application: u32 },
     Wait,
+    Block,
     Finish,
     QuantumEnd,
     Message(usize),
@@ -35,6 +37,7 @@ fn happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
         3 => (0..4u32).prop_map(|application| Happening::Arrive { application }),
         2 => Just(Happening::Wait),
+        1 => Just(Happening::Block),
         1 => Just(Happening::Finish),
         4 => Just(Happening::QuantumEnd),
         4 => any::<usize>().prop_map(Happening::Message),
@@ -71,10 +74,18 @@ impl<M: Model> Node<M> {
         self.scheduler.on_event(self.now, event, &mut self.decisions).expect("the history is possible");
         match event {
             NodeEvent::Waits { task } if !self.spins() => self.away.push(task),
+            NodeEvent::Blocked { task } => self.away.push(task),
             NodeEvent::Unblocked { task } => self.away.retain(|away| *away != task),
             _ => {}
         }
         Some(event)
+    }
+
+    /// Lets the timer fire.
+    fn fire(&mut self, at: SimTime) {
+        self.now = at;
+        self.decisions.clear();
+        self.scheduler.on_event(at, NodeEvent::TimerFired, &mut self.decisions).expect("a timer may fire");
     }
 
     fn spins(&self) -> bool {
@@ -91,6 +102,7 @@ impl<M: Model> Node<M> {
                 NodeEvent::Arrived { task: TaskId(self.arrived), application }
             }
             Happening::Wait => NodeEvent::Waits { task: running? },
+            Happening::Block => NodeEvent::Blocked { task: running? },
             Happening::Finish => NodeEvent::Finished { task: running? },
             Happening::QuantumEnd => running.map(|_| NodeEvent::QuantumEnd)?,
             Happening::Message(choice) if !all.is_empty() => {
@@ -154,6 +166,75 @@ fn processor_is_used<M: Model>(model: M, history: &[(u64, Happening)]) {
     }
 }
 
+/// A node under DCS whose shell heeds its timers, and whom messages call there, by what it is told alone.
+struct Demanded {
+    node: Node<Demand>,
+    timer: Option<SimTime>,
+    running_since: SimTime,
+    called: BTreeMap<TaskId, SimTime>,
+}
+
+impl Demanded {
+    fn new(share: Duration) -> Self {
+        let node = Node::new(Demand { slice: SLICE, share });
+        Self { node, timer: None, running_since: SimTime(0), called: BTreeMap::new() }
+    }
+
+    fn play(&mut self, after_ms: u64, happening: Happening) {
+        let now = self.node.now.after(Duration::from_millis(after_ms));
+        while let Some(at) = self.timer.take_if(|at| *at <= now) {
+            let ready = self.node.ready();
+            self.node.fire(at);
+            self.check(ready, NodeEvent::TimerFired);
+        }
+        let ready = self.node.ready();
+        assert!(
+            self.first_called(&ready).is_none() || !self.had_its_share(now),
+            "a call was not honoured in time"
+        );
+        self.node.now = now;
+        if let Some(event) = self.node.play(0, happening) {
+            self.check(ready, event);
+        }
+    }
+
+    fn had_its_share(&self, now: SimTime) -> bool {
+        now.since(self.running_since) > self.node.scheduler.model().share
+    }
+
+    fn first_called(&self, ready: &[TaskId]) -> Option<TaskId> {
+        let called = ready.iter().copied().filter(|task| self.called.contains_key(task));
+        called.min_by_key(|task| self.called[task])
+    }
+
+    /// Before `event` these were ready, and the first of them ran. Now runs who was called first, where that is fair, and
+    /// else who ran. Where the processor was left and nobody is called, it may be anybody.
+    fn check(&mut self, mut ready: Vec<TaskId>, event: NodeEvent) {
+        let now = self.node.now;
+        match event {
+            NodeEvent::MessageArrived { task } if ready.first() != Some(&task) => {
+                self.called.entry(task).or_insert(now);
+            }
+            NodeEvent::Unblocked { task } => ready.push(task),
+            _ => {}
+        }
+        let is_left =
+            matches!(event, NodeEvent::Blocked { .. } | NodeEvent::Finished { .. } | NodeEvent::QuantumEnd);
+        let called = self.first_called(&ready).filter(|_| is_left || self.had_its_share(now));
+        let ran = ready.first().copied().filter(|_| !is_left);
+        if let Some(expected) = called.or(ran) {
+            assert_eq!(self.node.scheduler.running(), Some(expected), "after {event:?}");
+        }
+        for decision in &self.node.decisions {
+            if let NodeDecision::Run { task, .. } = decision {
+                self.running_since = now;
+                self.called.remove(task);
+            }
+        }
+        self.timer = next_timer(&self.node.decisions).or(self.timer);
+    }
+}
+
 fn slices() -> Slices {
     Slices { parallel: Duration::from_millis(60), local: Duration::from_millis(40) }
 }
@@ -183,7 +264,18 @@ proptest! {
         processor_is_used(Linux { slice: SLICE }, &history);
         processor_is_used(HighPriority { slice: SLICE }, &history);
         processor_is_used(Predictive { slice: SLICE, overtakes_max: 2, past_weight: 0.0 }, &history);
+        processor_is_used(Demand { slice: SLICE, share: SLICE / 4 }, &history);
         processor_is_used(Explicit::fixed(SLICE, slices(), Filling::Both), &history);
+    }
+
+    #[test]
+    fn under_dcs_nobody_is_preempted_before_its_share_and_no_call_waits_longer(
+        history in history(), share_ms in 0..15u64,
+    ) {
+        let mut node = Demanded::new(Duration::from_millis(share_ms));
+        for (after, happening) in history {
+            node.play(after, happening);
+        }
     }
 
     #[test]
@@ -202,9 +294,7 @@ proptest! {
         let mut timer = None;
         for (after, happening) in history {
             while let Some(at) = timer.filter(|at| *at <= node.now.after(Duration::from_millis(after))) {
-                node.decisions.clear();
-                node.now = at;
-                node.scheduler.on_event(at, NodeEvent::TimerFired, &mut node.decisions).unwrap();
+                node.fire(at);
                 timer = next_timer(&node.decisions);
                 prop_assert!(timer.is_some(), "the slices go on for ever");
             }

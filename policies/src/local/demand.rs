@@ -1,13 +1,29 @@
-//! DCS, demand-based dynamic coscheduling (testbed §2.2; the algorithm of Sobalvarro as told in thesis §2.3).
+//! DCS, demand-based dynamic coscheduling (testbed §2.2, §4.4; the algorithm of Sobalvarro as told in thesis §2.3).
 //!
-//! A message says that its sender runs now; so its receiver should run now. It gets the processor if it used at least
-//! `share` less of it than the running task since each reached the ready queue: `receiver.c + share < running.c`. A task
-//! that waits spins and never blocks. `share` is the only brake: two tasks that write to each other can pass the
-//! processor between them and leave a third waiting, which is what the thesis holds against it.
+//! A message says that its sender runs now; so its receiver should run now, or "at the soonest time it would be fair to
+//! do so". It is fair to take the processor from a task that used more than `share` more of it than the receiver since
+//! each reached the ready queue: `receiver.c + share < running.c`. A message that comes before leaves a *call*, which
+//! waits until that is so, or until the processor is free because who had it blocked, ended or used its slice up:
+//!
+//! ```text
+//!   message, receiver does not run           fair, or processor free
+//!   ────────────────────────────────► called ──────────────────────────► runs
+//!                                       └─ no message left: lapsed
+//! ```
+//!
+//! The earliest call goes first; of calls at one time, that of the task nearest the top of the queue. No later one could
+//! be fair sooner, since who waits has used nothing since it reached the queue. The call of a task that is away waits for
+//! it to be ready. A task that waits for a message spins and never blocks.
+//!
+//! `share` is the only brake, and only for who runs: two tasks that write to each other can pass the processor between
+//! them and leave a third waiting, which is what the thesis holds against it.
 
 use std::time::Duration;
 
 use super::{Model, Task, Wait};
+
+/// The comparison of Sobalvarro is strict, and time is told in nanoseconds.
+const STRICTLY_MORE: Duration = Duration::from_nanos(1);
 
 /// A message calls its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +39,157 @@ impl Model for Demand {
         self.slice
     }
 
-    fn is_called_by_message(&self, receiver: &Task, running: &Task) -> bool {
-        receiver.since_queued.executed + self.share < running.since_queued.executed
+    fn call_is_fair_after(&self, receiver: &Task) -> Option<Duration> {
+        Some(receiver.since_queued.executed + self.share + STRICTLY_MORE)
     }
 
     fn wait(&self, _task: &Task) -> Wait {
         Wait::SpinOn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        SimTime,
+        local::{LocalScheduler, NodeDecision, NodeEvent, NodeScheduler, TaskId},
+    };
+
+    const MS: Duration = Duration::from_millis(1);
+    const SHARE: Duration = Duration::from_millis(2);
+    const RUNS: TaskId = TaskId(1);
+    const NEXT: TaskId = TaskId(2);
+    const LAST: TaskId = TaskId(3);
+
+    struct Node {
+        scheduler: LocalScheduler<Demand>,
+        decisions: Vec<NodeDecision>,
+    }
+
+    impl Node {
+        /// Three tasks; the first runs since time 0.
+        fn new() -> Self {
+            let model = Demand { slice: 10 * MS, share: SHARE };
+            let mut node = Self { scheduler: LocalScheduler::new(model), decisions: Vec::new() };
+            for task in [RUNS, NEXT, LAST] {
+                node.tell(Duration::ZERO, NodeEvent::Arrived { task, application: None });
+            }
+            node
+        }
+
+        /// Who runs then.
+        fn tell(&mut self, at: Duration, event: NodeEvent) -> TaskId {
+            self.decisions.clear();
+            self.scheduler.on_event(at.into(), event, &mut self.decisions).unwrap();
+            self.scheduler.running().expect("there is always one that is ready")
+        }
+
+        fn message(&mut self, at: Duration, task: TaskId) -> TaskId {
+            self.tell(at, NodeEvent::MessageArrived { task })
+        }
+
+        /// The timer that the last event asked for.
+        fn timer(&self) -> Option<Duration> {
+            self.decisions.iter().find_map(|decision| match decision {
+                NodeDecision::SetTimer { at } => Some(at.since(SimTime(0))),
+                _ => None,
+            })
+        }
+    }
+
+    #[test]
+    fn a_call_after_the_share_is_honoured_at_once() {
+        let mut node = Node::new();
+        assert_eq!(node.message(SHARE + STRICTLY_MORE, LAST), LAST);
+    }
+
+    #[test]
+    fn a_call_that_is_refused_is_honoured_as_soon_as_it_is_fair() {
+        let mut node = Node::new();
+        assert_eq!(node.message(MS, LAST), RUNS);
+        let fair = SHARE + STRICTLY_MORE;
+        assert_eq!(node.decisions, [NodeDecision::SetTimer { at: fair.into() }]);
+        assert_eq!(node.message(SHARE, LAST), RUNS);
+        assert_eq!(node.decisions, [], "the timer is set");
+        assert_eq!(node.tell(fair, NodeEvent::TimerFired), LAST);
+        assert_eq!(node.timer(), None);
+        assert_eq!(
+            node.tell(12 * MS, NodeEvent::QuantumEnd),
+            RUNS,
+            "who was passed is next, and nobody is called"
+        );
+    }
+
+    #[test]
+    fn a_call_goes_first_when_who_runs_leaves_the_processor() {
+        for event in
+            [NodeEvent::Blocked { task: RUNS }, NodeEvent::Finished { task: RUNS }, NodeEvent::QuantumEnd]
+        {
+            let mut node = Node::new();
+            node.message(MS, LAST);
+            assert_eq!(node.tell(MS, event), LAST, "{event:?}");
+        }
+    }
+
+    #[test]
+    fn the_earliest_call_goes_first_and_the_next_waits_for_its_share() {
+        let mut node = Node::new();
+        node.message(MS, LAST);
+        node.message(2 * MS, NEXT);
+        node.message(2 * MS, LAST);
+        let fair = SHARE + STRICTLY_MORE;
+        assert_eq!(node.tell(fair, NodeEvent::TimerFired), LAST);
+        assert_eq!(node.timer(), Some(2 * fair));
+        assert_eq!(node.tell(2 * fair, NodeEvent::TimerFired), NEXT);
+    }
+
+    #[test]
+    fn of_calls_at_one_time_that_of_who_is_nearest_the_top_goes_first() {
+        let mut node = Node::new();
+        node.message(MS, LAST);
+        node.message(MS, NEXT);
+        assert_eq!(node.tell(3 * MS, NodeEvent::TimerFired), NEXT);
+    }
+
+    #[test]
+    fn a_call_lapses_when_no_message_waits_any_more() {
+        let mut node = Node::new();
+        node.message(MS, LAST);
+        node.tell(MS, NodeEvent::MessagesTaken { task: LAST });
+        assert_eq!(node.tell(3 * MS, NodeEvent::TimerFired), RUNS);
+        assert_eq!(node.tell(10 * MS, NodeEvent::QuantumEnd), NEXT);
+    }
+
+    #[test]
+    fn a_call_lapses_when_its_process_runs() {
+        let mut node = Node::new();
+        node.message(MS, LAST);
+        assert_eq!(node.tell(MS, NodeEvent::QuantumEnd), LAST);
+        assert_eq!(
+            node.tell(2 * MS, NodeEvent::QuantumEnd),
+            NEXT,
+            "its message still waits, but it had its chance"
+        );
+        assert_eq!(node.tell(5 * MS, NodeEvent::TimerFired), NEXT);
+    }
+
+    #[test]
+    fn a_call_lapses_when_its_process_ends() {
+        let mut node = Node::new();
+        node.message(MS, LAST);
+        node.tell(MS, NodeEvent::QuantumEnd);
+        assert_eq!(node.tell(2 * MS, NodeEvent::Finished { task: LAST }), NEXT);
+        node.tell(2 * MS, NodeEvent::Arrived { task: LAST, application: None });
+        assert_eq!(node.tell(9 * MS, NodeEvent::TimerFired), NEXT, "another of its name is not called");
+    }
+
+    #[test]
+    fn who_is_away_is_called_when_it_is_ready() {
+        let mut node = Node::new();
+        node.tell(MS, NodeEvent::Blocked { task: RUNS });
+        assert_eq!(node.message(2 * MS, RUNS), NEXT);
+        assert_eq!(node.timer(), None);
+        assert_eq!(node.tell(9 * MS, NodeEvent::Unblocked { task: RUNS }), RUNS, "the other had its share");
     }
 }

@@ -12,7 +12,7 @@
 //! | [`high_priority`] | HPDT | distributed tasks always first |
 //! | [`predictive`] | PRE, PCA | who communicates more overtakes, each task at most `MCO` times |
 //! | [`dynamic`] | DYN, DCA | the same, counting only what was received |
-//! | [`demand`] | DCS (testbed §2.2; Sobalvarro) | an arriving message calls its receiver to the processor |
+//! | [`demand`] | DCS (testbed §2.2; Sobalvarro) | an arriving message calls its receiver, which runs as soon as that is fair |
 //! | [`flexible`] | FCS (testbed §2.4) | classes by measured waiting; Table 2.1 and Algorithm 1 |
 //! | [`buffered`] | BCS (testbed §2.3, §4.5.2) | messages wait for the next slot and go by a schedule |
 //!

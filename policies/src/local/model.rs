@@ -36,10 +36,10 @@ pub trait Model {
         false
     }
 
-    /// Whether a message that arrives for the ready task `receiver` brings it to the processor. `running` has the time of
-    /// its present run in its account.
-    fn is_called_by_message(&self, _receiver: &Task, _running: &Task) -> bool {
-        false
+    /// For how long the running task keeps the processor from `receiver`, which a message calls. None: messages call
+    /// nobody. The scheduler takes the node's timer for it.
+    fn call_is_fair_after(&self, _receiver: &Task) -> Option<Duration> {
+        None
     }
 
     /// How `task` waits for a message.

@@ -36,12 +36,16 @@ impl ReadyQueue {
         self.running_since.and(self.tasks.first())
     }
 
-    /// The task that has the processor, with the time of its present run counted in its account.
+    /// Since when it has it.
     #[must_use]
-    pub fn running_at(&self, now: SimTime) -> Option<Task> {
-        let mut task = self.running()?.clone();
-        task.since_queued.executed += now.since(self.running_since?);
-        Some(task)
+    pub const fn running_since(&self) -> Option<SimTime> {
+        self.running_since
+    }
+
+    /// Who was called by a message first; of those called at one time, who is nearest the top.
+    #[must_use]
+    pub fn first_called(&self) -> Option<&Task> {
+        self.tasks.iter().filter(|task| task.called_at.is_some()).min_by_key(|task| task.called_at)
     }
 
     pub(super) fn find_mut(&mut self, id: TaskId) -> Option<&mut Task> {
@@ -117,6 +121,7 @@ impl ReadyQueue {
     pub(super) fn dispatch(&mut self, now: SimTime) -> Option<&mut Task> {
         let top = self.tasks.first_mut()?;
         top.frequency.sent = 0;
+        top.called_at = None;
         self.running_since = Some(now);
         Some(top)
     }

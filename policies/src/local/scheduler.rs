@@ -39,13 +39,21 @@ pub struct LocalScheduler<M> {
     queue: ReadyQueue,
     away: BTreeMap<TaskId, Task>,
     left: Account,
+    /// The timer last asked for on behalf of a call.
+    timer: Option<SimTime>,
 }
 
 impl<M: Model> LocalScheduler<M> {
     /// An empty node under `model`.
     #[must_use]
     pub fn new(model: M) -> Self {
-        Self { model, queue: ReadyQueue::default(), away: BTreeMap::new(), left: Account::default() }
+        Self {
+            model,
+            queue: ReadyQueue::default(),
+            away: BTreeMap::new(),
+            left: Account::default(),
+            timer: None,
+        }
     }
 
     /// The rules in force.
@@ -91,7 +99,7 @@ impl<M: Model> LocalScheduler<M> {
             NodeEvent::SpinOver { .. } | NodeEvent::Blocked { .. } => self.leave_processor(now),
             NodeEvent::Unblocked { task } => self.on_unblocked(now, task),
             NodeEvent::MessageArrived { task } => self.on_message(now, task),
-            NodeEvent::MessagesTaken { task } => self.task_mut(task).frequency.waiting = 0,
+            NodeEvent::MessagesTaken { task } => self.on_messages_taken(task),
             NodeEvent::MessageSent { task } => self.task_mut(task).frequency.sent += 1,
             NodeEvent::QuantumEnd => self.on_quantum_end(now),
             NodeEvent::Finished { .. } => self.on_finished(now, decisions),
@@ -131,12 +139,18 @@ impl<M: Model> LocalScheduler<M> {
     }
 
     fn on_message(&mut self, now: SimTime, task: TaskId) {
-        self.task_mut(task).frequency.waiting += 1;
-        let Some(running) = self.queue.running_at(now) else { return };
-        let called = self.queue.tasks().iter().skip(1).find(|other| other.id == task);
-        if called.is_some_and(|receiver| self.model.is_called_by_message(receiver, &running)) {
-            self.queue.bring_to_top(now, task, &self.model);
+        let runs = self.running() == Some(task);
+        let receiver = self.task_mut(task);
+        receiver.frequency.waiting += 1;
+        if !runs {
+            receiver.called_at.get_or_insert(now);
         }
+    }
+
+    fn on_messages_taken(&mut self, task: TaskId) {
+        let receiver = self.task_mut(task);
+        receiver.frequency.waiting = 0;
+        receiver.called_at = None;
     }
 
     fn on_quantum_end(&mut self, now: SimTime) {
@@ -156,8 +170,31 @@ impl<M: Model> LocalScheduler<M> {
         queue.find_mut(id).or_else(|| away.get_mut(&id)).expect("checked: the task is known")
     }
 
+    /// Who was called first, and when it may have the processor; where nobody runs, at any time.
+    fn next_call(&self) -> Option<(TaskId, SimTime)> {
+        let called = self.queue.first_called()?;
+        let kept = self.model.call_is_fair_after(called)?;
+        let fair_at = self.queue.running_since().map_or(SimTime(0), |since| since.after(kept));
+        Some((called.id, fair_at))
+    }
+
+    fn honour_call(&mut self, now: SimTime) {
+        if let Some((called, _)) = self.next_call().filter(|(_, fair_at)| *fair_at <= now) {
+            self.queue.bring_to_top(now, called, &self.model);
+        }
+    }
+
+    /// Asks for a timer if a call waits for the running task to have its share. One that fires in vain does no harm.
+    fn await_call(&mut self, decisions: &mut Vec<NodeDecision>) {
+        let Some((_, at)) = self.next_call() else { return };
+        if self.timer.replace(at) != Some(at) {
+            decisions.push(NodeDecision::SetTimer { at });
+        }
+    }
+
     /// Makes the best task the top and gives it the processor, unless it has it.
     fn settle(&mut self, now: SimTime, ran: Option<TaskId>, decisions: &mut Vec<NodeDecision>) {
+        self.honour_call(now);
         let Some(best) = self.queue.best(&self.model) else {
             self.queue.stop(now, &self.model);
             if ran.is_some() {
@@ -170,6 +207,7 @@ impl<M: Model> LocalScheduler<M> {
             let task = self.queue.dispatch(now).expect("the best task is the top");
             decisions.push(NodeDecision::Run { task: task.id, slice: self.model.slice(task) });
         }
+        self.await_call(decisions);
     }
 }
 

@@ -26,6 +26,8 @@ pub struct Task {
     pub is_potential: bool,
     /// Whether it was woken and did not leave the processor since.
     pub is_woken: bool,
+    /// Since when a message calls it: the first that came while it did not run. None once it ran or took its messages.
+    pub called_at: Option<SimTime>,
     /// When it last reached the ready queue.
     pub queued_at: SimTime,
     /// Since it last reached the ready queue.
@@ -46,6 +48,7 @@ impl Task {
             frequency: Frequency::default(),
             is_potential: false,
             is_woken: false,
+            called_at: None,
             queued_at: SimTime(0),
             since_queued: Account::default(),
             total: Account::default(),
