@@ -111,6 +111,16 @@ pub fn in_cgroup(cgroup: &Path) -> io::Result<Vec<Pid>> {
     Ok(text.lines().filter_map(|line| line.parse().ok()).map(Pid::from_raw).collect())
 }
 
+/// Our children in a cgroup of version 2, with those that are dead and not reaped, of which [`in_cgroup`] does not tell.
+pub(crate) fn children_in(cgroup: &Path) -> Vec<Pid> {
+    let is_in = |pid: &Pid| {
+        let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let below = text.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+        !below.is_empty() && cgroup.ends_with(below)
+    };
+    children(Pid::this()).into_iter().filter(is_in).collect()
+}
+
 /// The inodes under which a process has that path mapped; a file unlinked or replaced since still counts.
 pub fn mapped_inodes(pid: Pid, path: &Path) -> io::Result<Vec<u64>> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;

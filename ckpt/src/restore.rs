@@ -38,7 +38,8 @@ pub struct RestoreRequest {
     pub images_dir: PathBuf,
     /// Where CRIU's log and statistics go.
     pub work_dir: PathBuf,
-    /// Groups the tree shall be in, one per hierarchy: empty of processes, and not frozen.
+    /// Groups the tree shall be in, one per hierarchy: empty of processes, and not frozen. After a restore that fails,
+    /// no child of ours is left in them, not even a dead one.
     pub cgroups: Vec<PathBuf>,
     /// The segment file as the daemon maps it, with its contents already in place.
     pub segment: Option<SegmentFile>,
@@ -292,6 +293,8 @@ fn sweep(root: Option<Pid>, cgroups: &[PathBuf]) {
     let mut found: BTreeSet<Pid> = root.into_iter().collect();
     loop {
         found.extend(cgroups.iter().flat_map(|cgroup| processes::in_cgroup(cgroup).unwrap_or_default()));
+        // A root that was killed before CRIU told of it.
+        found.extend(cgroups.iter().flat_map(|cgroup| processes::children_in(cgroup)));
         let live: Vec<Pid> =
             found.iter().copied().filter(|pid| processes::standing(*pid).is_live()).collect();
         for pid in &live {

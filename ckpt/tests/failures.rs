@@ -148,6 +148,28 @@ fn a_restore_given_up_at_any_moment_leaves_nothing_behind_and_can_be_tried_again
     tree.assert_working();
 }
 
+#[test]
+fn a_restore_whose_processes_are_killed_under_it_leaves_no_zombie_whatever_there_was_of_it() {
+    let mut tree = Tree::with(2, &Shape { mib: 32, ..Shape::default() });
+    tree.dump().unwrap();
+    let request = tree.restore_request();
+    // CRIU alone, then with the root that it has just made, then with ranks.
+    for processes in 1..=4 {
+        let error = std::thread::scope(|scope| {
+            let restore = scope.spawn(|| criu().restore(&request));
+            while processes::in_cgroup(&tree.cgroup).unwrap().len() < processes {
+                assert!(!restore.is_finished(), "it was over before there were {processes} processes");
+            }
+            fs::write(tree.cgroup.join("cgroup.kill"), "1").unwrap();
+            restore.join().unwrap().unwrap_err()
+        });
+        assert!(matches!(error, RestoreError::Swrk(_)), "{error}");
+        assert_swept(&tree.cgroup);
+    }
+    tree.come_back();
+    tree.assert_working();
+}
+
 /// No process of that cgroup is left, and none is our zombie.
 fn assert_swept(cgroup: &Path) {
     assert_eq!(processes::in_cgroup(cgroup).unwrap(), []);
