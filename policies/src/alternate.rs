@@ -61,7 +61,7 @@ pub fn fillers(
     let rows = matrix.rows().len();
     let others = (1..rows).map(|back| &matrix.rows()[(index + rows - back) % rows]);
     let mut fillers = Vec::new();
-    for seat in others.flat_map(|row| row.seats.values()).filter(|seat| may(seat.spec.id)) {
+    for seat in others.flat_map(Row::seats).filter(|seat| may(seat.spec.id)) {
         let holds = |node: &NodeId| {
             let memory = seat.memory_on(*node);
             gaps[node.0 as usize].is_some_and(|gap| holds(matrix, *node, gap, memory))
@@ -96,7 +96,7 @@ pub(crate) fn round(matrix: &Matrix, alternate: Alternate) -> (Vec<BTreeSet<JobI
 
 fn gaps_of(matrix: &Matrix, row: &Row) -> Vec<Gap> {
     let mut gaps = vec![Some((0, Bytes(0))); matrix.cluster().len()];
-    for node in row.seats.values().flat_map(|seat| seat.placement.nodes()) {
+    for node in row.seats().flat_map(|seat| seat.placement.nodes()) {
         gaps[node.0 as usize] = None;
     }
     gaps

@@ -76,7 +76,7 @@ impl Matrix {
 
     fn check_row(&self, row: &Row) -> Result<(), Violation> {
         let (slot, limits) = (row.slot, self.limits());
-        if let Some(seat) = row.seats.values().find(|seat| seat.placement.ranks() != seat.spec.ranks) {
+        if let Some(seat) = row.seats().find(|seat| seat.placement.ranks() != seat.spec.ranks) {
             return Err(Violation::NotWhole { job: seat.spec.id, slot });
         }
         for (node, capacity) in self.cluster().nodes() {
@@ -107,7 +107,7 @@ mod tests {
                 memory_per_rank: Bytes::mib(*mib),
                 arrival: SimTime(0),
             };
-            row.seats.insert(JobId(id), Seat { spec, placement: Placement::from_shares(shares) });
+            row.seats.insert(JobId(id), Box::new(Seat { spec, placement: Placement::from_shares(shares) }));
         }
         Matrix::from_rows(Cluster::uniform(2, Bytes::mib(100)), limits, vec![row])
     }

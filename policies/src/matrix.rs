@@ -6,7 +6,10 @@
 //! Invariants, asserted with [`Matrix::check`] after every addition in debug builds: a job is in one row only, whole; each cell
 //! keeps the [`Limits`].
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, VecDeque},
+};
 
 use serde::Serialize;
 
@@ -27,11 +30,11 @@ pub struct Matrix {
     // In the order of turns; the front is the active row.
     rows: VecDeque<Row>,
     next_slot: u32,
-    // What follows from the above, kept in step: nodes by capacity, the load of each row, the row of each job.
+    // What follows from the above, kept in step: nodes by capacity, the load of each row in the order of `rows`, the row of each job.
     #[serde(skip)]
     kinds: Vec<(Bytes, u32)>,
     #[serde(skip)]
-    loads: BTreeMap<SlotId, Load>,
+    loads: VecDeque<Load>,
     #[serde(skip)]
     homes: JobMap<SlotId>,
     // Jobs that keep their nodes, for they ran there.
@@ -53,7 +56,7 @@ impl Matrix {
             rows: VecDeque::new(),
             next_slot: 0,
             kinds,
-            loads: BTreeMap::new(),
+            loads: VecDeque::new(),
             homes: JobMap::default(),
             rooted: JobSet::default(),
             spare: None,
@@ -65,11 +68,11 @@ impl Matrix {
         let mut matrix = Self { rows: rows.into(), ..Self::new(cluster, limits) };
         for row in &matrix.rows {
             let mut load = Load::empty(&matrix.cluster);
-            for seat in row.seats.values() {
+            for seat in row.seats() {
                 let size = matrix.size_of(&seat.spec);
                 load.add(seat, size, true);
             }
-            matrix.loads.insert(row.slot, load);
+            matrix.loads.push_back(load);
             for job in row.jobs() {
                 matrix.homes.insert(job, row.slot);
             }
@@ -114,6 +117,12 @@ impl Matrix {
         self.rows.iter().find(|row| row.slot == *slot)
     }
 
+    /// `job` in its row.
+    #[must_use]
+    pub fn seat_of(&self, job: JobId) -> Option<&Seat> {
+        self.row_of(job)?.seat(job)
+    }
+
     /// The number of the row that holds `job`.
     pub(crate) fn slot_of(&self, job: JobId) -> Option<SlotId> {
         self.homes.get(job).copied()
@@ -150,14 +159,17 @@ impl Matrix {
         (job.memory_of(most).0, job.memory().0)
     }
 
-    /// The jobs of the row at `index`, the largest first.
-    pub(crate) fn largest_first(&self, index: usize) -> impl Iterator<Item = JobId> + '_ {
-        self.load(index).largest_first()
+    /// The jobs of the row at `index`, the largest first, of equals the lowest number.
+    pub(crate) fn largest_first(&self, index: usize) -> Vec<JobId> {
+        let mut jobs: Vec<(Reverse<Size>, JobId)> =
+            self.rows[index].seats().map(|seat| (Reverse(self.size_of(&seat.spec)), seat.spec.id)).collect();
+        jobs.sort_unstable();
+        jobs.into_iter().map(|(_, job)| job).collect()
     }
 
     /// Whether memory and cells in all would do for all jobs in one row; where not, there is no use in trying.
     pub(crate) fn might_be_one_row(&self) -> bool {
-        let taken = self.loads.values().map(Load::taken);
+        let taken = self.loads.iter().map(Load::taken);
         let (memory, cells) = taken.fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
         let all: u128 =
             self.kinds.iter().map(|(capacity, nodes)| u128::from(capacity.0) * u128::from(*nodes)).sum();
@@ -178,7 +190,7 @@ impl Matrix {
     }
 
     pub(crate) fn load(&self, index: usize) -> &Load {
-        &self.loads[&self.rows[index].slot]
+        &self.loads[index]
     }
 
     /// Whether one more row is allowed.
@@ -192,7 +204,7 @@ impl Matrix {
         let slot = SlotId(self.next_slot);
         self.rows.push_back(Row { slot, seats: BTreeMap::new() });
         let load = self.spare.take().unwrap_or_else(|| Load::empty(&self.cluster));
-        self.loads.insert(slot, load);
+        self.loads.push_back(load);
         self.next_slot += 1;
         self.rows.len() - 1
     }
@@ -201,12 +213,11 @@ impl Matrix {
     ///
     /// # Panics
     /// Where that breaks an invariant, in debug builds.
-    pub(crate) fn seat(&mut self, index: usize, seat: Seat) {
+    pub(crate) fn seat(&mut self, index: usize, seat: Box<Seat>) {
         debug_assert!(self.row_of(seat.spec.id).is_none(), "a job lies in one row only");
         let size = self.size_of(&seat.spec);
+        self.loads[index].add(&seat, size, !self.rooted.contains(seat.spec.id));
         let row = &mut self.rows[index];
-        let load = self.loads.get_mut(&row.slot).expect("each row has a load");
-        load.add(&seat, size, !self.rooted.contains(seat.spec.id));
         self.homes.insert(seat.spec.id, row.slot);
         row.seats.insert(seat.spec.id, seat);
         debug_assert_eq!(self.check(), Ok(()), "each cell keeps the limits");
@@ -224,22 +235,22 @@ impl Matrix {
     }
 
     /// Takes a job out of its row, which may be empty afterwards.
-    pub(crate) fn unseat(&mut self, job: JobId) -> Option<Seat> {
-        let slot = self.homes.remove(job)?;
-        let row = self.rows.iter_mut().find(|row| row.slot == slot)?;
-        let seat = row.seats.remove(&job)?;
+    pub(crate) fn unseat(&mut self, job: JobId) -> Option<Box<Seat>> {
+        let index = self.place_of(job)?;
+        self.homes.remove(job);
+        let seat = self.rows[index].seats.remove(&job)?;
         let size = self.size_of(&seat.spec);
-        self.loads.get_mut(&slot).expect("each row has a load").remove(&seat, size);
+        self.loads[index].remove(&seat, size);
         Some(seat)
     }
 
     /// Whether `job`, which lies in a row, must keep its nodes from now on.
     pub(crate) fn set_rooted(&mut self, job: JobId, rooted: bool) {
         let changed = if rooted { self.rooted.insert(job) } else { self.rooted.remove(job) };
-        if let Some(row) = self.row_of(job).filter(|_| changed) {
-            let (slot, seat) = (row.slot, &row.seats[&job].clone());
+        if let Some(index) = self.place_of(job).filter(|_| changed) {
+            let seat = &self.rows[index].seats[&job];
             let size = self.size_of(&seat.spec);
-            self.loads.get_mut(&slot).expect("each row has a load").set_fresh(seat, size, !rooted);
+            self.loads[index].set_fresh(seat, size, !rooted);
         }
     }
 
@@ -249,7 +260,7 @@ impl Matrix {
     }
 
     /// `job` is over: it leaves its row, which may be empty afterwards.
-    pub(crate) fn end(&mut self, job: JobId) -> Option<(SlotId, Seat)> {
+    pub(crate) fn end(&mut self, job: JobId) -> Option<(SlotId, Box<Seat>)> {
         self.rooted.remove(job);
         let slot = self.slot_of(job)?;
         Some((slot, self.unseat(job)?))
@@ -258,30 +269,33 @@ impl Matrix {
     /// Forgets the rows without jobs; tells whether the front was one of them.
     pub(crate) fn drop_empty_rows(&mut self) -> bool {
         let front = self.front().map(|row| row.slot);
-        let (rows, loads, spare) = (&mut self.rows, &mut self.loads, &mut self.spare);
-        rows.retain(|row| {
-            let keep = !row.seats.is_empty();
-            if !keep {
-                *spare = loads.remove(&row.slot);
-            }
-            keep
-        });
+        while let Some(empty) = self.rows.iter().position(|row| row.seats.is_empty()) {
+            self.rows.remove(empty);
+            self.spare = self.loads.remove(empty);
+        }
         self.front().map(|row| row.slot) != front
     }
 
     /// Ends the turn of the front row: it goes behind the other rows that take turns.
     pub(crate) fn rotate(&mut self, rows_in_turn: usize) {
-        if let Some(row) = self.rows.pop_front() {
-            self.rows.insert(rows_in_turn.saturating_sub(1).min(self.rows.len()), row);
+        if let Some(last) = self.rows.len().checked_sub(1) {
+            self.put(0, rows_in_turn.saturating_sub(1).min(last));
         }
     }
 
     /// Gives the turn (back) to the row of `job`.
     pub(crate) fn promote(&mut self, job: JobId) {
-        if let Some(index) = self.rows.iter().position(|row| row.seats.contains_key(&job)) {
-            let row = self.rows.remove(index).expect("just found");
-            self.rows.push_front(row);
+        if let Some(index) = self.place_of(job) {
+            self.put(index, 0);
         }
+    }
+
+    /// Gives the row at one place another among the others.
+    fn put(&mut self, from: usize, to: usize) {
+        let row = self.rows.remove(from).expect("there is such a row");
+        self.rows.insert(to, row);
+        let load = self.loads.remove(from).expect("each row has a load");
+        self.loads.insert(to, load);
     }
 
     /// What each cell of the row at `index` has left, by node.

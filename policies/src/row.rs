@@ -28,20 +28,31 @@ impl Seat {
 pub struct Row {
     /// The number of the slot; never used again.
     pub slot: SlotId,
-    /// Its jobs.
-    pub seats: BTreeMap<JobId, Seat>,
+    /// Its jobs, out of line: a tree of single words is a few lines of the cache to change.
+    pub(crate) seats: BTreeMap<JobId, Box<Seat>>,
 }
 
 impl Row {
     /// The working sets in the cell of `node`.
     #[must_use]
     pub fn memory_on(&self, node: NodeId) -> Bytes {
-        self.seats.values().map(|seat| seat.memory_on(node)).sum()
+        self.seats().map(|seat| seat.memory_on(node)).sum()
     }
 
     /// The jobs in the cell of `node`.
     pub fn jobs_on(&self, node: NodeId) -> impl Iterator<Item = &Seat> + '_ {
-        self.seats.values().filter(move |seat| seat.placement.count_on(node) > 0)
+        self.seats().filter(move |seat| seat.placement.count_on(node) > 0)
+    }
+
+    /// Its jobs, by their numbers.
+    pub fn seats(&self) -> impl Iterator<Item = &Seat> + '_ {
+        self.seats.values().map(Box::as_ref)
+    }
+
+    /// A job, where it is in this row.
+    #[must_use]
+    pub fn seat(&self, job: JobId) -> Option<&Seat> {
+        self.seats.get(&job).map(Box::as_ref)
     }
 
     /// The jobs of the row.

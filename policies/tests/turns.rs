@@ -7,7 +7,7 @@ use std::{
 
 use coswitch_policies::{
     Alternate, Bytes, Cluster, Communication, Decision, Event, JobId, JobSpec, NodeId, Observed, Packing,
-    Policy, Residency, Scheduler, SchedulerConfig, SimTime, SwitchId, TimerId,
+    Policy, Residency, Row, Scheduler, SchedulerConfig, SimTime, SwitchId, TimerId,
 };
 use proptest::prelude::*;
 
@@ -117,7 +117,7 @@ impl Executor {
     fn check_memory(&self) {
         let matrix = self.scheduler.matrix();
         let mut nodes: BTreeMap<NodeId, (Bytes, u32)> = BTreeMap::new();
-        for seat in matrix.rows().iter().flat_map(|row| row.seats.values()) {
+        for seat in matrix.rows().iter().flat_map(Row::seats) {
             let observed = self.scheduler.job(seat.spec.id).unwrap().observed;
             if matches!(observed, Observed::Active | Observed::Suspended) {
                 for node in seat.placement.nodes() {

@@ -55,7 +55,7 @@ fn cell(
         return format!("{} = {}", jobs.join(" "), row.memory_on(node));
     }
     let here = fillers.get(turn).into_iter().flatten().filter(|filler| filler.nodes.contains(&node));
-    let seats = here.filter_map(|filler| matrix.row_of(filler.job)?.seats.get(&filler.job));
+    let seats = here.filter_map(|filler| matrix.seat_of(filler.job));
     let others: Vec<String> = seats.map(ranks).collect();
     if others.is_empty() { "-".into() } else { format!("({})", others.join(" ")) }
 }

@@ -161,7 +161,7 @@ fn fillers_of(matrix: &Matrix, alternate: Alternate) -> Vec<Vec<Filler>> {
         return turns.map(|turn| alternate::fillers(matrix, turn, alternate, |_| true)).collect();
     }
     let whole = |job: JobId| {
-        let nodes = matrix.row_of(job)?.seats.get(&job)?.placement.nodes().collect();
+        let nodes = matrix.seat_of(job)?.placement.nodes().collect();
         Some(Filler { job, nodes })
     };
     let (filling, _) = alternate::round(matrix, alternate);
@@ -175,7 +175,7 @@ fn rejection(spec: &JobSpec, reason: &RejectReason) -> JobExplanation {
 /// The working sets of `jobs` on the node that has most of them.
 fn most<'a>(matrix: &Matrix, jobs: impl Iterator<Item = &'a JobId>) -> Bytes {
     let mut by_node: BTreeMap<NodeId, Bytes> = BTreeMap::new();
-    for seat in jobs.filter_map(|job| matrix.row_of(*job)?.seats.get(job)) {
+    for seat in jobs.filter_map(|job| matrix.seat_of(*job)) {
         for node in seat.placement.nodes() {
             let used = by_node.entry(node).or_default();
             *used = used.saturating_add(seat.memory_on(node));

@@ -10,7 +10,6 @@ mod fresh;
 use std::{
     cell::{Ref, RefCell},
     cmp::Reverse,
-    collections::BTreeSet,
 };
 
 use crate::{
@@ -31,8 +30,6 @@ pub(crate) struct Load {
     /// Below zero where declared memory is not looked at; it wraps, so that what was taken can be given back.
     left: Vec<i64>,
     emptiest: RefCell<Lagging>,
-    /// The jobs, the largest first.
-    by_size: BTreeSet<(Reverse<Size>, JobId)>,
     fresh: Fresh,
     /// Memory and cells that the jobs take in all.
     taken: (u128, u64),
@@ -55,7 +52,6 @@ impl Load {
             cells: Cells::empty(cluster.len()),
             left: cluster.nodes().map(|(_, capacity)| signed(capacity)).collect(),
             emptiest: RefCell::new(Lagging::new(emptiest, cluster.len())),
-            by_size: BTreeSet::new(),
             fresh: Fresh::default(),
             taken: (0, 0),
         }
@@ -63,7 +59,6 @@ impl Load {
 
     /// A job of this size entered the row; `fresh` if it may be placed anew, for it never ran.
     pub(crate) fn add(&mut self, seat: &Seat, size: Size, fresh: bool) {
-        self.by_size.insert((Reverse(size), seat.spec.id));
         if fresh {
             self.fresh.insert(&seat.spec, shape_of(seat, size));
         }
@@ -77,7 +72,6 @@ impl Load {
 
     /// A job of this size left the row.
     pub(crate) fn remove(&mut self, seat: &Seat, size: Size) {
-        self.by_size.remove(&(Reverse(size), seat.spec.id));
         self.fresh.remove(&seat.spec, shape_of(seat, size));
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 - memory, self.taken.1 - cells);
@@ -126,11 +120,6 @@ impl Load {
     /// The jobs that keep their place and may do with so much on one of these nodes; each once, and few others.
     pub(crate) fn might_go(&self, rooms: &[(NodeId, u16)]) -> Vec<JobId> {
         self.cells.might_go(rooms)
-    }
-
-    /// The jobs, the largest first, of equals the lowest number.
-    pub(crate) fn largest_first(&self) -> impl Iterator<Item = JobId> + '_ {
-        self.by_size.iter().map(|(_, job)| *job)
     }
 
     /// Memory and cells that the jobs take in all.

@@ -218,6 +218,6 @@ fn land(
     let row = &matrix.rows()[index];
     let landing =
         Landing { slot: row.slot, placement: placement.clone(), beside: first_of(row.jobs()), refused_by };
-    matrix.seat(index, Seat { spec: job.clone(), placement });
+    matrix.seat(index, Box::new(Seat { spec: job.clone(), placement }));
     landing
 }

@@ -97,7 +97,7 @@ impl Demand {
 #[must_use]
 pub fn cost(row: &Row, fractions: &Fractions) -> u64 {
     let mut nodes: BTreeMap<NodeId, Demand> = BTreeMap::new();
-    for seat in row.seats.values() {
+    for seat in row.seats() {
         let fraction = fractions.of(seat.spec.id);
         for node in seat.placement.nodes() {
             let demand = nodes.entry(node).or_default();
@@ -144,12 +144,13 @@ impl Step {
     }
 
     fn take(self, matrix: &mut Matrix) {
-        let seats: Vec<(usize, Seat)> = self
+        let seats: Vec<(usize, Box<Seat>)> = self
             .0
             .into_iter()
             .map(|(job, to, placement)| {
-                let seat = matrix.unseat(job).expect("it was in a row");
-                (to, Seat { placement, ..seat })
+                let mut seat = matrix.unseat(job).expect("it was in a row");
+                seat.placement = placement;
+                (to, seat)
             })
             .collect();
         seats.into_iter().for_each(|(to, seat)| matrix.seat(to, seat));
@@ -193,16 +194,17 @@ fn try_step(
 ) -> Option<(u64, Step)> {
     let mut trial = matrix.with_rows(&[a, b]);
     let local = |row: usize| usize::from(row == b);
-    let seats: Vec<Seat> = who.iter().filter_map(|(job, _)| trial.unseat(*job)).collect();
+    let seats: Vec<Box<Seat>> = who.iter().filter_map(|(job, _)| trial.unseat(*job)).collect();
     let mut taken = Vec::new();
-    for ((job, to), seat) in who.iter().zip(seats) {
+    for ((job, to), mut seat) in who.iter().zip(seats) {
         let placement = if rooted.contains(job) {
             trial.holds_in_place(local(*to), &seat).then(|| seat.placement.clone())?
         } else {
             trial.plan_in(local(*to), &seat.spec, trial.shape_of(&seat.spec)?).ok()?
         };
-        taken.push((*job, *to, placement.clone()));
-        trial.seat(local(*to), Seat { placement, ..seat });
+        seat.placement = placement.clone();
+        taken.push((*job, *to, placement));
+        trial.seat(local(*to), seat);
     }
     // A row that would fall empty is not a better mix.
     let kept = trial.rows().iter().all(|row| !row.seats.is_empty());

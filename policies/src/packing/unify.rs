@@ -156,8 +156,7 @@ pub(crate) fn unify_into_front(
     }
     let mut moves = Vec::new();
     for from in 1..matrix.rows().len() {
-        let jobs: Vec<JobId> = matrix.largest_first(from).collect();
-        for job in jobs {
+        for job in matrix.largest_first(from) {
             if let Some(step) = advance(matrix, from, 0, job) {
                 moves.push(step);
             } else {
@@ -191,9 +190,8 @@ fn rough_rooms(matrix: &Matrix, to: usize, placements: &[Placement]) -> Vec<(Nod
 
 /// Those of the row `from` that ran and that the row `to` would take where they are, each by itself, the largest first.
 fn fitting(matrix: &Matrix, from: usize, to: usize, jobs: Vec<JobId>) -> Vec<Rank> {
-    let seats = &matrix.rows()[from].seats;
     let fits = |seat: &&Seat| matrix.holds_in_place(to, seat) && matrix.is_rooted(seat.spec.id);
-    let found = jobs.into_iter().map(|job| &seats[&job]).filter(fits);
+    let found = jobs.into_iter().filter_map(|job| matrix.rows()[from].seat(job)).filter(fits);
     let mut ranks: Vec<Rank> =
         found.map(|seat| (Reverse(matrix.size_of(&seat.spec)), seat.spec.id)).collect();
     ranks.sort_unstable();
@@ -209,7 +207,7 @@ pub(crate) fn is_unified(matrix: &Matrix, first: usize) -> bool {
 
 /// Where the job would run in the row `to`.
 fn destination(matrix: &Matrix, from: usize, to: usize, job: JobId) -> Option<Placement> {
-    let seat = &matrix.rows()[from].seats[&job];
+    let seat = matrix.rows()[from].seat(job)?;
     if matrix.is_rooted(job) {
         return matrix.holds_in_place(to, seat).then(|| seat.placement.clone());
     }
@@ -220,17 +218,18 @@ fn destination(matrix: &Matrix, from: usize, to: usize, job: JobId) -> Option<Pl
 fn advance(matrix: &mut Matrix, from: usize, to: usize, job: JobId) -> Option<(Move, Placement)> {
     let placement = destination(matrix, from, to, job)?;
     let (from, slot) = (matrix.rows()[from].slot, matrix.rows()[to].slot);
-    let seat = matrix.unseat(job).expect("it was in this row");
-    let before = seat.placement.clone();
-    matrix.seat(to, Seat { placement: placement.clone(), ..seat });
+    let mut seat = matrix.unseat(job).expect("it was in this row");
+    let before = std::mem::replace(&mut seat.placement, placement.clone());
+    matrix.seat(to, seat);
     Some((Move { job, from, to: slot, placement }, before))
 }
 
 /// Takes `moves` back, the last one first; no row may have been dropped since.
 fn undo(matrix: &mut Matrix, moves: Vec<(Move, Placement)>) {
     for (Move { job, from, .. }, placement) in moves.into_iter().rev() {
-        let seat = matrix.unseat(job).expect("it was moved");
+        let mut seat = matrix.unseat(job).expect("it was moved");
+        seat.placement = placement;
         let row = matrix.rows().iter().position(|row| row.slot == from).expect("its row is still there");
-        matrix.seat(row, Seat { placement, ..seat });
+        matrix.seat(row, seat);
     }
 }

@@ -48,7 +48,7 @@ impl Scheduler {
     fn fetch(&self) -> Option<(Vec<JobId>, Vec<Incoming>)> {
         let row = self.matrix.rows().get(1)?;
         let absent = |seat: &&Seat| !self.presence.memory().holds(seat.spec.id);
-        let absent: Vec<&Seat> = row.seats.values().filter(absent).collect();
+        let absent: Vec<&Seat> = row.seats().filter(absent).collect();
         if absent.is_empty() {
             return None;
         }

@@ -66,7 +66,7 @@ impl Scheduler {
     pub(super) fn correct_needs(&mut self, decisions: &mut Vec<Decision>) {
         let pressed = std::mem::take(&mut self.corrections.pressed);
         for job in std::mem::take(&mut self.corrections.misjudged) {
-            let Some(seat) = self.seat(job).cloned() else { continue };
+            let Some(seat) = self.seat(job).cloned().map(Box::new) else { continue };
             let need = self.need_of_rank(&seat, decisions);
             if need == seat.spec.memory_per_rank || self.resize(&seat, need) {
                 continue;
@@ -119,7 +119,7 @@ impl Scheduler {
         self.corrections.relieve |= grew;
         self.corrections.grew |= grew;
         entry.spec.memory_per_rank = need;
-        let seat = self.matrix.row_of(job).map(|row| &row.seats[&job]);
+        let seat = self.matrix.seat_of(job);
         self.presence.on_resized(seat.expect("it lies in a row"));
     }
 
@@ -129,7 +129,7 @@ impl Scheduler {
     }
 
     /// Has a job leave the row of `seat`, of whose ranks more is assumed now than the row holds.
-    fn split(&mut self, seat: Seat, need: Bytes, in_front: bool, decisions: &mut Vec<Decision>) {
+    fn split(&mut self, seat: Box<Seat>, need: Bytes, in_front: bool, decisions: &mut Vec<Decision>) {
         let job = seat.spec.id;
         let index = self.matrix.place_of(job).expect("it lies in a row");
         let from = self.matrix.rows()[index].slot;
@@ -172,13 +172,13 @@ impl Scheduler {
                 room.free.saturating_add(on_leaving) >= grown.spec.memory_of(block.ranks)
             })
         };
-        let others = self.matrix.rows()[index].seats.values().filter(makes_room);
+        let others = self.matrix.rows()[index].seats().filter(makes_room);
         let smallest = others.min_by_key(|other| (other.spec.memory(), other.spec.id))?;
         (smallest.spec.memory() < grown.spec.memory()).then_some(smallest.spec.id)
     }
 
     /// Gives a job the first other row, in the order of turns, that holds it, or one of its own; and why the row at `index` did not.
-    fn seat_elsewhere(&mut self, leaving: Seat, index: usize) -> (Misfit, Move) {
+    fn seat_elsewhere(&mut self, leaving: Box<Seat>, index: usize) -> (Misfit, Move) {
         let (job, from) = (leaving.spec.id, self.matrix.rows()[index].slot);
         let rooms = leaving.placement.nodes().map(|node| {
             let free = self.matrix.room(index, node).free;

@@ -79,8 +79,7 @@ impl Presence {
         let active = observed == Observed::Active;
         let in_memory = active || observed == Observed::Suspended;
         if in_memory && !self.memory.holds(job) {
-            let seat = matrix.row_of(job).map(|row| &row.seats[&job]);
-            self.memory.enter(seat.expect("whoever is in memory has a row"));
+            self.memory.enter(matrix.seat_of(job).expect("whoever is in memory has a row"));
             if !active {
                 self.fetched.insert(job);
             }

@@ -160,7 +160,7 @@ impl Scheduler {
         let cluster = self.matrix.cluster();
         let mut left: Vec<u64> = cluster.nodes().map(|(_, capacity)| capacity.0).collect();
         let fits = |row: &&Row| {
-            need_of(row.seats.values()).into_iter().all(|(node, bytes)| {
+            need_of(row.seats()).into_iter().all(|(node, bytes)| {
                 let rest = left[node.0 as usize].checked_sub(bytes);
                 rest.inspect(|rest| left[node.0 as usize] = *rest).is_some()
             })
