@@ -1,30 +1,19 @@
 //! `coswitch simulate local`, from the command line: node schedulers on a cluster of one's own.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+mod common;
+
+use std::{fs, path::Path, process::Output};
+
+use common::figure;
+
+const LOCAL: [&str; 3] = ["local", "--jobs", "200"];
 
 fn local(directory: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_coswitch"));
-    command
-        .current_dir(directory)
-        .args(["simulate", "local", "--jobs", "200"])
-        .args(arguments)
-        .output()
-        .unwrap()
+    common::simulate(directory, &[&LOCAL[..], arguments].concat())
 }
 
 fn told(directory: &Path, arguments: &[&str]) -> String {
-    let output = local(directory, arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn figure(csv: &str, name: &str) -> f64 {
-    let line = csv.lines().find(|line| line.starts_with(&format!("{name},"))).unwrap();
-    line.split(',').nth(1).unwrap().parse().unwrap()
+    common::told(directory, &[&LOCAL[..], arguments].concat())
 }
 
 #[test]

@@ -1,28 +1,16 @@
 //! `coswitch simulate`, from the command line: workloads in and out.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+mod common;
+
+use std::{fs, path::Path};
+
+use common::{figure, simulate};
 
 const RUN: &str = "cluster: {nodes: 2, memory: 1GiB}\nscheduler: {policy: gang, quantum: 5s}\njobs:\n\
     \x20 - {name: a, command: [not/built], ranks: 2, memory: 100MiB, count: 2, alone: 20s, arrival: 3s}\n";
 
-fn coswitch(directory: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_coswitch"));
-    command.current_dir(directory).arg("simulate").args(arguments).output().unwrap()
-}
-
 fn told(directory: &Path, arguments: &[&str]) -> String {
-    let output = coswitch(directory, &[arguments, &["--output", "csv"]].concat());
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn figure(csv: &str, name: &str) -> f64 {
-    let line = csv.lines().find(|line| line.starts_with(&format!("{name},"))).unwrap();
-    line.split(',').nth(1).unwrap().parse().unwrap()
+    common::told(directory, &[arguments, &["--output", "csv"]].concat())
 }
 
 #[test]
@@ -61,7 +49,7 @@ fn memory_is_drawn_from_the_values_of_another_log() {
     let of = |line: &str| line.split(' ').nth(6).unwrap().to_owned();
     let drawn: std::collections::BTreeSet<String> = jobs.map(of).collect();
     assert_eq!(drawn.into_iter().collect::<Vec<_>>(), ["2048", "7168"]);
-    let wrong = coswitch(directory.path(), &[&lublin[..], &["--memory", "like:none.swf"]].concat());
+    let wrong = simulate(directory.path(), &[&lublin[..], &["--memory", "like:none.swf"]].concat());
     let error = String::from_utf8_lossy(&wrong.stderr);
     assert!(wrong.status.code() == Some(2) && error.contains("says what memory it took"), "{error}");
 }
@@ -70,7 +58,7 @@ fn memory_is_drawn_from_the_values_of_another_log() {
 fn a_testbed_workload_runs_for_as_long_as_it_is_told_and_that_is_said() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a.workload"), "0 4 ./a.out -x\n").unwrap();
-    let output = coswitch(directory.path(), &["a.workload", "--nodes", "4"]);
+    let output = simulate(directory.path(), &["a.workload", "--nodes", "4"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("does not say how long a job runs: 60s each"), "{text}");
     let told = told(directory.path(), &["a.workload", "--nodes", "4", "--run-time", "5min"]);
@@ -101,7 +89,7 @@ fn a_workload_of_which_nothing_is_left_is_refused_and_why_is_said() {
         (&[".", "--csv", "x.csv"], "is decided again as it was: leave --csv out"),
     ];
     for (arguments, said) in cases {
-        let output = coswitch(directory.path(), arguments);
+        let output = simulate(directory.path(), arguments);
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
         assert!(error.contains(said), "{arguments:?} says {error}");

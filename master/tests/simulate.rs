@@ -1,18 +1,11 @@
 //! `coswitch simulate`, from the command line: the same command, the same bytes.
 
-use std::{
-    fs,
-    io::Write as _,
-    path::Path,
-    process::{Command, Output},
-};
+mod common;
 
+use std::{fs, io::Write as _, path::Path, process::Command};
+
+use common::{figure, simulate, told};
 use flate2::{Compression, write::GzEncoder};
-
-fn coswitch(directory: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_coswitch"));
-    command.current_dir(directory).arg("simulate").args(arguments).output().unwrap()
-}
 
 /// Programs that are not on this machine.
 const RUN: &str = "cluster: {nodes: 2, memory: 1000MiB}
@@ -28,11 +21,7 @@ fn how_much_jobs_communicate_makes_the_rows_of_paired_in_the_simulator_and_in_ex
     fs::write(directory.path().join("run.yaml"), RUN).unwrap();
     fs::write(directory.path().join("costs.yaml"), "communication: {cg: 0.9, ep: 0.05}\n").unwrap();
     let makespan = |arguments: &[&str]| -> f64 {
-        let output = coswitch(directory.path(), &[&["run.yaml", "--output", "csv"], arguments].concat());
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let text = String::from_utf8(output.stdout).unwrap();
-        let line = text.lines().find(|line| line.starts_with("makespan_s")).unwrap();
-        line.split(',').nth(1).unwrap().parse().unwrap()
+        figure(&told(directory.path(), &[&["run.yaml", "--output", "csv"], arguments].concat()), "makespan_s")
     };
     let [unknown, alike, mixed] = [
         makespan(&["--policy", "paired"]),
@@ -66,14 +55,14 @@ fn a_mesh_is_taken_at_its_word_and_the_node_schedulers_have_a_study_of_their_own
             "--output",
             "json",
         ];
-        let output = coswitch(directory.path(), &arguments);
+        let output = simulate(directory.path(), &arguments);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()["nodes"].clone()
     };
     assert_eq!(on("25x16"), 400);
-    assert_eq!(coswitch(directory.path(), &["--lublin", "9", "--mesh", "25x"]).status.code(), Some(2));
+    assert_eq!(simulate(directory.path(), &["--lublin", "9", "--mesh", "25x"]).status.code(), Some(2));
     let study = |threads| {
-        let output = coswitch(directory.path(), &["local", "--jobs", "10", "--threads", threads]);
+        let output = simulate(directory.path(), &["local", "--jobs", "10", "--threads", threads]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };
@@ -87,7 +76,7 @@ fn a_mesh_is_taken_at_its_word_and_the_node_schedulers_have_a_study_of_their_own
 fn everything(directory: &Path, arguments: &[&str]) -> (Vec<u8>, String, String) {
     let mut all = arguments.to_vec();
     all.extend(["--output", "json", "--csv", "jobs.csv", "--svg", "run.svg"]);
-    let output = coswitch(directory, &all);
+    let output = simulate(directory, &all);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let read = |name| fs::read_to_string(directory.join(name)).unwrap();
     (output.stdout, read("jobs.csv"), read("run.svg"))
@@ -217,7 +206,7 @@ fn what_is_wrong_with_a_workload_is_said_and_ends_with_code_2() {
         (&["good.swf", "--policy", "gang", "--quantum", "0s"], "the quantum is zero"),
     ];
     for (arguments, said) in cases {
-        let output = coswitch(directory.path(), arguments);
+        let output = simulate(directory.path(), arguments);
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
         assert!(error.contains(said), "{arguments:?} says {error}");
@@ -247,7 +236,7 @@ fn node_sets_divided_nodes_and_rms_are_reached_from_the_command_line() {
     );
     write("log.swf", &log);
     let told = |arguments: &[&str]| {
-        let output = coswitch(directory.path(), arguments);
+        let output = simulate(directory.path(), arguments);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };
@@ -270,7 +259,7 @@ fn node_sets_divided_nodes_and_rms_are_reached_from_the_command_line() {
     write("limits.yaml", &MACHINE.replace("priority: 3", "priority: 3, nodes: 7, running: 1"));
     let limited = |order| {
         let arguments = ["log.swf", "--machine", "limits.yaml", "--queue", order, "--output", "json"];
-        coswitch(directory.path(), &arguments)
+        simulate(directory.path(), &arguments)
     };
     assert_eq!(limited("easy").status.code(), Some(2), "a limit that EASY would not heed");
     let answer: serde_json::Value = serde_json::from_slice(&limited("aging").stdout).unwrap();
@@ -294,6 +283,6 @@ fn node_sets_divided_nodes_and_rms_are_reached_from_the_command_line() {
         &["log.swf", "--queue", "lifo"],
     ];
     for arguments in refused {
-        assert_eq!(coswitch(directory.path(), arguments).status.code(), Some(2), "{arguments:?}");
+        assert_eq!(simulate(directory.path(), arguments).status.code(), Some(2), "{arguments:?}");
     }
 }
