@@ -5,20 +5,20 @@ use std::{
     process::{Command, Output},
 };
 
-pub fn simulate(directory: &Path, arguments: &[&str]) -> Output {
+pub(crate) fn simulate(directory: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_coswitch"));
     command.current_dir(directory).arg("simulate").args(arguments).output().unwrap()
 }
 
 /// What it says where all went well.
-pub fn told(directory: &Path, arguments: &[&str]) -> String {
+pub(crate) fn told(directory: &Path, arguments: &[&str]) -> String {
     let output = simulate(directory, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// The first value of a line of its table.
-pub fn figure(csv: &str, name: &str) -> f64 {
+pub(crate) fn figure(csv: &str, name: &str) -> f64 {
     let line = csv.lines().find(|line| line.starts_with(&format!("{name},"))).unwrap();
     line.split(',').nth(1).unwrap().parse().unwrap()
 }
