@@ -7,7 +7,7 @@ use std::{
 
 use coswitch_policies::{
     JobId, SimTime,
-    allocate::{Allocator, Contiguous, FirstFit, M2db, Mesh, Request},
+    allocate::{Allocator, BoxPacker, Buddy, Contiguous, FirstFit, M2db, Mesh, Request},
     machine::{Calendar, GroupId, Machine, NodeGroup, NodeSet, SetId},
     queue::{
         Aging, AgingConfig, Conservative, Easy, Fcfs, Priority, QueueId, QueueOrder, QueueSpec, QueueTable,
@@ -109,6 +109,39 @@ fn paragon(contiguous: bool) -> Machine {
     Machine::new(vec![set("thin", 8), set("fat", 8)], groups, Calendar::nine_to_five()).unwrap()
 }
 
+/// A machine of several sets and of groups that overlap, on which any free nodes of a group will do, and jobs that its groups hold at some hour.
+fn overlapping() -> impl Strategy<Value = (Vec<u32>, Vec<NodeGroup>, Vec<Job>)> {
+    let widths = prop::collection::vec(1u32..=8, 1..5);
+    // The order of a group's sets, and how many of them it has by day and by night.
+    let group = (prop::collection::vec(any::<u16>(), 4), 0usize..4, 1usize..5);
+    let parts = (widths, prop::collection::vec(group, 1..5), workload(4, 32));
+    parts.prop_map(|(widths, groups, mut jobs)| {
+        let group = |(order, by_day, by_night): (Vec<u16>, usize, usize)| {
+            let mut sets: Vec<(u16, SetId)> =
+                order.into_iter().zip((0..).map(SetId)).take(widths.len()).collect();
+            sets.sort_unstable_by_key(|(key, set)| (*key, set.0));
+            let sets: Vec<SetId> = sets.into_iter().map(|(_, set)| set).collect();
+            let first = |count: usize| sets[..count.min(sets.len())].to_vec();
+            NodeGroup { name: "g".into(), prime: first(by_day), non_prime: first(by_night) }
+        };
+        let groups: Vec<NodeGroup> = groups.into_iter().map(group).collect();
+        for job in &mut jobs {
+            let group = job.waits.queue.0 % groups.len() as u16;
+            let of = &groups[usize::from(group)];
+            let nodes = |sets: &[SetId]| sets.iter().map(|set| widths[usize::from(set.0)]).sum::<u32>();
+            let most = nodes(&of.prime).max(nodes(&of.non_prime));
+            job.waits.group = GroupId(group);
+            job.waits.request.nodes = 1 + (job.waits.request.nodes - 1) % most;
+        }
+        (widths, groups, jobs)
+    })
+}
+
+fn any_nodes(widths: &[u32], groups: &[NodeGroup]) -> Machine {
+    let set = |width: &u32| NodeSet { name: "s".into(), allocator: Box::new(FirstFit::new(*width)) };
+    Machine::new(widths.iter().map(set).collect(), groups.to_vec(), Calendar::nine_to_five()).unwrap()
+}
+
 fn aging(priorities: &[i64], block: Option<i64>, running_max: Option<u32>) -> AgingConfig {
     let spec = |(queue, points): (u16, &i64)| QueueSpec {
         running_max,
@@ -184,6 +217,33 @@ impl QueueOrder for ByTheLetter {
     }
 }
 
+/// The head is always promised something, and never anything later than before.
+fn easy_keeps_its_promises(machine: &mut Machine, jobs: &[Job]) {
+    let mut promised: BTreeMap<JobId, SimTime> = BTreeMap::new();
+    let starts = play(&mut Easy::default(), machine, jobs, |now, easy, machine, _| {
+        let promise = easy.promised(now, machine);
+        assert_eq!(promise.is_some(), easy.waiting() > 0, "the head is promised something");
+        if let Some((job, at)) = promise {
+            assert!(promised.insert(job, at).is_none_or(|before| at <= before), "{job} is not put off");
+        }
+    });
+    assert!(promised.iter().all(|(job, at)| starts[job] <= *at));
+}
+
+/// So is everybody here.
+fn conservative_keeps_its_promises(machine: &mut Machine, jobs: &[Job]) {
+    let mut promised: BTreeMap<JobId, SimTime> = BTreeMap::new();
+    let starts = play(&mut Conservative::default(), machine, jobs, |_, order, _, _| {
+        let promise = |job: &Job| Some((job.waits.job, order.promised(job.waits.job)?));
+        let promises: Vec<(JobId, SimTime)> = jobs.iter().filter_map(promise).collect();
+        assert_eq!(promises.len(), order.waiting(), "whoever waits is promised something");
+        for (job, at) in promises {
+            assert!(promised.insert(job, at).is_none_or(|before| at <= before), "{job} is not put off");
+        }
+    });
+    assert!(promised.iter().all(|(job, at)| starts[job] <= *at));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -197,36 +257,36 @@ proptest! {
     }
 
     #[test]
-    fn the_head_of_easy_starts_no_later_than_promised(jobs in workload(1, 16)) {
-        let mut promised: BTreeMap<JobId, SimTime> = BTreeMap::new();
-        let starts = play(&mut Easy::default(), &mut single(16), &jobs, |now, easy, machine, _| {
-            if let Some((job, at)) = easy.promised(now, machine) {
-                // Each promise is at most as late as those before.
-                assert!(promised.insert(job, at).is_none_or(|before| at <= before));
-            }
-        });
-        prop_assert!(promised.iter().all(|(job, at)| starts[job] <= *at));
+    fn the_head_of_easy_starts_no_later_than_promised(
+        jobs in workload(1, 16),
+        (widths, groups, more) in overlapping(),
+    ) {
+        easy_keeps_its_promises(&mut single(16), &jobs);
+        easy_keeps_its_promises(&mut any_nodes(&widths, &groups), &more);
     }
 
     #[test]
-    fn nobody_starts_later_than_conservative_backfilling_promised(jobs in workload(1, 16)) {
-        let mut promised: BTreeMap<JobId, SimTime> = BTreeMap::new();
-        let starts = play(&mut Conservative::default(), &mut single(16), &jobs, |_, order, _, _| {
-            for job in &jobs {
-                if let Some(at) = order.promised(job.waits.job) {
-                    promised.entry(job.waits.job).or_insert(at);
-                }
-            }
-        });
-        prop_assert!(promised.iter().all(|(job, at)| starts[job] <= *at));
+    fn nobody_starts_later_than_conservative_backfilling_promised(
+        jobs in workload(1, 16),
+        (widths, groups, more) in overlapping(),
+    ) {
+        conservative_keeps_its_promises(&mut single(16), &jobs);
+        conservative_keeps_its_promises(&mut any_nodes(&widths, &groups), &more);
     }
 
     #[test]
-    fn limits_that_are_not_kept_stop_nobody_for_ever(jobs in workload(1, 16), factor in 2u32..5) {
+    fn limits_that_are_not_kept_stop_nobody_for_ever(
+        jobs in workload(1, 16),
+        (widths, groups, more) in overlapping(),
+        factor in 2u32..5,
+    ) {
         let lying: Vec<Job> = jobs.iter().map(|job| Job { takes: job.takes * factor, ..*job }).collect();
         play(&mut Conservative::default(), &mut single(16), &lying, |_, _, _, _| {});
         play(&mut Easy::default(), &mut single(16), &lying, |_, _, _, _| {});
         play(&mut Conservative::default(), &mut Machine::single(Box::new(Contiguous::new(16))), &lying, |_, _, _, _| {});
+        let lying: Vec<Job> = more.iter().map(|job| Job { takes: job.takes * factor, ..*job }).collect();
+        play(&mut Conservative::default(), &mut any_nodes(&widths, &groups), &lying, |_, _, _, _| {});
+        play(&mut Easy::default(), &mut any_nodes(&widths, &groups), &lying, |_, _, _, _| {});
     }
 
     /// A job that needs all of one set, against small ones that keep coming to it: by the count of the whole machine there is room.
@@ -348,4 +408,69 @@ fn a_short_job_is_backfilled_and_a_long_one_only_beside_the_reservation() {
     assert_eq!(minutes(conservative), [0, 60, 120, 3, 40]);
     let fcfs = play(&mut Fcfs::default(), &mut single(16), &jobs, |_, _, _, _| {});
     assert_eq!(minutes(fcfs), [0, 60, 120, 120, 120]);
+}
+
+/// Thin nodes and fat ones, eight of each, for three groups: thin, both, and fat by night only.
+#[test]
+fn a_reservation_is_of_the_groups_own_sets() {
+    let jobs = [
+        job(0, 0, 6, 0, 60, 60),
+        job(1, 0, 8, 1, 60, 60),   // the head: all thin nodes, once job 0 is over
+        job(2, 0, 2, 2, 90, 90),   // too long, though the machine has room for it and the head
+        job(3, 0, 2, 3, 30, 30),   // over before the head starts
+        job(4, 2, 8, 4, 90, 90),   // on nodes that the head may not have
+        job(5, 1, 4, 5, 300, 300), // the fat nodes are taken: it would be in the way
+    ];
+    let minutes = |starts: BTreeMap<JobId, SimTime>| -> Vec<u64> {
+        starts.values().map(|at| at.0 / (HOUR / 60)).collect()
+    };
+    let easy = play(&mut Easy::default(), &mut paragon(false), &jobs, |_, _, _, _| {});
+    assert_eq!(minutes(easy), [0, 60, 120, 3, 4, 94]);
+    let conservative = play(&mut Conservative::default(), &mut paragon(false), &jobs, |_, _, _, _| {});
+    assert_eq!(minutes(conservative), [0, 60, 120, 3, 4, 94]);
+}
+
+#[test]
+fn a_reservation_heeds_the_hours_of_the_group() {
+    let jobs = [
+        job(0, 2, 8, 600, 60, 60), // all fat nodes, from five in the afternoon
+        job(1, 1, 16, 601, 60, 60),
+        job(2, 1, 16, 602, 400, 400), // it would not be over at five
+        job(3, 0, 8, 603, 480, 480),  // on nodes that job 0 may not have
+    ];
+    let (five, mut told) = (SimTime(17 * HOUR), 0);
+    let easy = play(&mut Easy::default(), &mut paragon(false), &jobs, |now, easy, machine, _| {
+        if now >= SimTime(10 * HOUR) && now < five {
+            assert_eq!(easy.promised(now, machine), Some((JobId(0), five)));
+            told += 1;
+        }
+    });
+    let minutes = |starts: BTreeMap<JobId, SimTime>| -> Vec<u64> {
+        starts.values().map(|at| at.0 / (HOUR / 60)).collect()
+    };
+    assert_eq!((minutes(easy), told > 3), (vec![1020, 601, 1141, 661], true));
+    let conservative = play(&mut Conservative::default(), &mut paragon(false), &jobs, |_, _, _, _| {});
+    assert_eq!(minutes(conservative), [1020, 601, 1080, 1480]);
+}
+
+/// Two sets, one of which another group uses too: a job is promised what each of them grants, not what is free there.
+#[test]
+fn a_reservation_is_divided_as_the_allocators_grant_it() {
+    let group = |sets: &[u16]| {
+        let sets: Vec<SetId> = sets.iter().copied().map(SetId).collect();
+        NodeGroup { name: "g".into(), prime: sets.clone(), non_prime: sets }
+    };
+    let start = |allocators: [Box<dyn Allocator>; 2], request| {
+        let sets = allocators.map(|allocator| NodeSet { name: "s".into(), allocator });
+        let groups = vec![group(&[0, 1]), group(&[0])];
+        let mut machine = Machine::new(sets.into(), groups, Calendar::never_prime()).unwrap();
+        let mut job = job(0, 0, 1, 0, 60, 60);
+        job.waits.request = request;
+        play(&mut Conservative::default(), &mut machine, &[job], |_, _, _, _| {})[&JobId(0)]
+    };
+    // Twice the largest block, not all of one set and the rest of the other.
+    assert_eq!(start([Box::new(Buddy::new(12)), Box::new(Buddy::new(12))], Request::nodes(16)), SimTime(0));
+    // The first set has CPUs enough, but not the nodes.
+    let boxes: [Box<dyn Allocator>; 2] = [Box::new(BoxPacker::new(2, 4)), Box::new(BoxPacker::new(4, 4))];
+    assert_eq!(start(boxes, Request { nodes: 3, cpus: 2 }), SimTime(0));
 }

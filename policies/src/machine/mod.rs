@@ -4,28 +4,33 @@
 //! combine sets and may overlap; a group may use other sets in prime than in non-prime time. Each queue belongs to one group.
 //!
 //! A job is placed in two passes, as there: in the set of its group with the fewest free nodes that grants the whole
-//! request; where none does, in the sets of the group in the order of its definition, as much in each as it grants.
+//! request; where none does, in the sets of the group in the order of its definition, as much in each as it grants. Who was promised
+//! units of some [region](RegionId) is placed there, by the same passes.
 
 mod calendar;
 mod group;
 mod place;
+mod region;
 
 use std::collections::BTreeMap;
 
 pub use calendar::{Calendar, Period};
 pub use group::{GroupId, MachineError, NodeGroup, NodeSet, SetId};
+pub use region::RegionId;
 
 use crate::{
     JobId, SimTime,
     allocate::{Allocation, Allocator, Request},
 };
-use place::{place_divided, place_whole, release_all};
+use place::{place_among, release_all};
+use region::Regions;
 
 /// See the module.
 #[derive(Debug)]
 pub struct Machine {
     sets: Vec<NodeSet>,
     groups: Vec<NodeGroup>,
+    regions: Regions,
     calendar: Calendar,
     /// The sets in which a job holds nodes: bit `i` for set `i`.
     homes: BTreeMap<JobId, u64>,
@@ -37,27 +42,23 @@ impl Machine {
     /// # Errors
     /// Where a group does not fit the sets.
     pub fn new(sets: Vec<NodeSet>, groups: Vec<NodeGroup>, calendar: Calendar) -> Result<Self, MachineError> {
-        if sets.len() > 64 {
-            return Err(MachineError::TooManySets(sets.len()));
-        }
+        let count = u16::try_from(sets.len()).ok().filter(|count| *count <= 64);
+        let count = count.ok_or(MachineError::TooManySets(sets.len()))?;
         for group in &groups {
             for list in [&group.prime, &group.non_prime] {
                 group::check_sets(&group.name, list, sets.len())?;
             }
         }
-        Ok(Self { sets, groups, calendar, homes: BTreeMap::new() })
+        let regions = Regions::new(count, &groups);
+        Ok(Self { sets, groups, regions, calendar, homes: BTreeMap::new() })
     }
 
     /// One set and one group, which is the whole of it at any hour.
     #[must_use]
     pub fn single(allocator: Box<dyn Allocator>) -> Self {
+        let set = NodeSet { name: "all".into(), allocator };
         let all = NodeGroup { name: "all".into(), prime: vec![SetId(0)], non_prime: vec![SetId(0)] };
-        Self {
-            sets: vec![NodeSet { name: "all".into(), allocator }],
-            groups: vec![all],
-            calendar: Calendar::never_prime(),
-            homes: BTreeMap::new(),
-        }
+        Self::new(vec![set], vec![all], Calendar::never_prime()).expect("the group names the only set")
     }
 
     /// Its sets.
@@ -93,26 +94,40 @@ impl Machine {
     /// Units nobody holds in the sets that `group` may use at `now`.
     #[must_use]
     pub fn free_in(&self, now: SimTime, group: GroupId) -> u32 {
-        self.sets_of(now, group).iter().map(|set| self.set(*set).free()).sum()
+        self.free_of(self.sets_of(now, group))
+    }
+
+    /// Units nobody holds in `sets`.
+    #[must_use]
+    pub fn free_of(&self, sets: &[SetId]) -> u32 {
+        sets.iter().map(|set| self.set(*set).free()).sum()
     }
 
     /// Whether `group` grants `request` at some hour when all is free.
     #[must_use]
     pub fn can_ever_hold(&self, group: GroupId, request: Request) -> bool {
         let Some(group) = self.groups.get(usize::from(group.0)) else { return false };
-        [&group.prime, &group.non_prime].into_iter().any(|sets| self.can_hold(sets, request))
+        [&group.prime, &group.non_prime].into_iter().any(|sets| self.can_hold(sets.iter().copied(), request))
     }
 
     /// Whether `group` grants `request` in the hours of `now` when all is free.
     #[must_use]
     pub fn can_hold_at(&self, now: SimTime, group: GroupId, request: Request) -> bool {
-        self.can_hold(self.sets_of(now, group), request)
+        self.can_hold(self.sets_of(now, group).iter().copied(), request)
     }
 
-    fn can_hold(&self, sets: &[SetId], request: Request) -> bool {
-        let together = || sets.iter().map(|set| self.set(*set).largest_ever()).sum::<u32>();
-        sets.iter().any(|set| self.set(*set).can_ever_hold(request))
-            || (request.cpus == 1 && sets.len() > 1 && (1..=together()).contains(&request.nodes))
+    /// Whether the sets of `regions` grant `request` when all is free.
+    #[must_use]
+    pub fn can_hold_in(&self, regions: &[RegionId], request: Request) -> bool {
+        self.can_hold(regions.iter().flat_map(|region| self.sets_of_region(*region)), request)
+    }
+
+    fn can_hold(&self, sets: impl Iterator<Item = SetId> + Clone, request: Request) -> bool {
+        let together = || sets.clone().map(|set| self.set(set).largest_ever()).sum::<u32>();
+        sets.clone().any(|set| self.set(set).can_ever_hold(request))
+            || (request.cpus == 1
+                && sets.clone().nth(1).is_some()
+                && (1..=together()).contains(&request.nodes))
     }
 
     /// Gives `job` what it requests; false where its group does not grant it now, and then nothing changes.
@@ -121,13 +136,38 @@ impl Machine {
         let Some(sets) = self.groups.get(usize::from(group.0)).map(|group| group.sets(period)) else {
             return false;
         };
-        let home = place_whole(&mut self.sets, sets, job, request)
-            .or_else(|| place_divided(&mut self.sets, sets, job, request));
-        if let Some(home) = home {
-            let before = self.homes.insert(job, home);
-            assert!(before.is_none(), "{job} holds nothing yet");
+        let home = place_among(&mut self.sets, sets, job, request);
+        home.inspect(|home| self.settle(job, *home)).is_some()
+    }
+
+    /// Gives `job` what it requests, so much of it in each of these regions of its group; false where one of them does not grant its
+    /// part now, and then nothing changes.
+    pub fn place_in(
+        &mut self,
+        now: SimTime,
+        job: JobId,
+        group: GroupId,
+        request: Request,
+        parts: &[(RegionId, u32)],
+    ) -> bool {
+        let mut home = 0;
+        for (region, units) in parts {
+            let of_region = |set: &SetId| self.regions.of_set(*set) == *region;
+            let sets: Vec<SetId> = self.sets_of(now, group).iter().copied().filter(of_region).collect();
+            let part = if parts.len() == 1 { request } else { Request::nodes(*units) };
+            let Some(part) = place_among(&mut self.sets, &sets, job, part) else {
+                release_all(&mut self.sets, home, job);
+                return false;
+            };
+            home |= part;
         }
-        home.is_some()
+        self.settle(job, home);
+        true
+    }
+
+    fn settle(&mut self, job: JobId, home: u64) {
+        let before = self.homes.insert(job, home);
+        assert!(before.is_none(), "{job} holds nothing yet");
     }
 
     /// Takes back what `job` holds; false where it holds nothing.
@@ -145,6 +185,42 @@ impl Machine {
         })
     }
 
+    /// What `job` asked for in each set in which it holds nodes.
+    pub fn asked_by(&self, job: JobId) -> impl Iterator<Item = (SetId, u32)> + '_ {
+        self.held_by(job).map(|(set, allocation)| (set, allocation.request.units()))
+    }
+
+    /// The regions there are.
+    pub fn regions(&self) -> impl Iterator<Item = RegionId> + use<> {
+        (0..self.regions.count()).map(RegionId)
+    }
+
+    /// The sets of a region.
+    pub fn sets_of_region(&self, region: RegionId) -> impl Iterator<Item = SetId> + Clone + '_ {
+        (0..).map(SetId).take(self.sets.len()).filter(move |set| self.regions.of_set(*set) == region)
+    }
+
+    /// The regions that `group` may use in these hours, in the order of preference.
+    #[must_use]
+    pub fn regions_of(&self, group: GroupId, period: Period) -> &[RegionId] {
+        self.regions.of_group(usize::from(group.0), period)
+    }
+
+    /// The hours in which the sets of `group` differ: both, or one that stands for both.
+    #[must_use]
+    pub fn hours_of(&self, group: GroupId) -> &'static [Period] {
+        let differ =
+            self.groups.get(usize::from(group.0)).is_some_and(|group| group.prime != group.non_prime);
+        if differ { &[Period::Prime, Period::NonPrime] } else { &[Period::NonPrime] }
+    }
+
+    /// When `group` may use its sets of these hours, from `at` on; `None` where never again.
+    #[must_use]
+    pub fn opens(&self, at: SimTime, group: GroupId, period: Period) -> Option<SimTime> {
+        let open = self.sets_of(at, group) == self.sets_in(group, period);
+        if open { Some(at) } else { self.calendar.next_change(at) }
+    }
+
     /// When the sets of groups change next, if ever.
     #[must_use]
     pub fn next_change(&self, now: SimTime) -> Option<SimTime> {
@@ -159,7 +235,12 @@ impl Machine {
     }
 
     fn sets_of(&self, now: SimTime, group: GroupId) -> &[SetId] {
-        let period = self.calendar.period(now);
+        self.sets_in(group, self.calendar.period(now))
+    }
+
+    /// The sets that `group` may use in these hours, in the order of preference.
+    #[must_use]
+    pub fn sets_in(&self, group: GroupId, period: Period) -> &[SetId] {
         self.groups.get(usize::from(group.0)).map_or(&[], |group| group.sets(period))
     }
 

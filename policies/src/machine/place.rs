@@ -3,8 +3,13 @@
 use super::{NodeSet, SetId};
 use crate::{JobId, allocate::Request};
 
+/// Both passes.
+pub(super) fn place_among(sets: &mut [NodeSet], of: &[SetId], job: JobId, request: Request) -> Option<u64> {
+    place_whole(sets, of, job, request).or_else(|| place_divided(sets, of, job, request))
+}
+
 /// First pass: the set with the fewest free units that grants all of it.
-pub(super) fn place_whole(sets: &mut [NodeSet], of: &[SetId], job: JobId, request: Request) -> Option<u64> {
+fn place_whole(sets: &mut [NodeSet], of: &[SetId], job: JobId, request: Request) -> Option<u64> {
     let index = |set: &SetId| usize::from(set.0);
     if let [only] = of {
         return sets[index(only)].allocator.allocate(job, request).map(|_| 1 << only.0);
@@ -16,7 +21,7 @@ pub(super) fn place_whole(sets: &mut [NodeSet], of: &[SetId], job: JobId, reques
 }
 
 /// Second pass: a part in each set, in the order of the group. Boxes of several CPUs are not divided.
-pub(super) fn place_divided(sets: &mut [NodeSet], of: &[SetId], job: JobId, request: Request) -> Option<u64> {
+fn place_divided(sets: &mut [NodeSet], of: &[SetId], job: JobId, request: Request) -> Option<u64> {
     if of.len() < 2 || request.cpus != 1 {
         return None;
     }

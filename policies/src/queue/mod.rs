@@ -24,6 +24,7 @@ mod fcfs;
 mod line;
 mod priority;
 mod profile;
+mod profiles;
 pub mod rms;
 mod table;
 

@@ -1,6 +1,9 @@
 //! How much will be free when: a step function of time, for reservations.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, VecDeque, btree_map::Range},
+    iter::Peekable,
+};
 
 use crate::SimTime;
 
@@ -58,6 +61,12 @@ impl Profile {
         begin
     }
 
+    /// Looks at stretches that begin at `from` or later.
+    pub(super) fn window(&self, from: SimTime) -> Window<'_> {
+        let first = self.steps.range(..=from).next_back().map_or(from, |(at, _)| *at);
+        Window { ahead: self.steps.range(first..).peekable(), lowest: VecDeque::new() }
+    }
+
     /// Makes a step begin at `at`.
     fn cut(&mut self, at: SimTime) {
         if !self.steps.contains_key(&at)
@@ -80,6 +89,31 @@ impl Profile {
         flat.iter().for_each(|at| {
             self.steps.remove(at);
         });
+    }
+}
+
+/// The least that is free in a stretch of time, as the stretch moves on: all steps together are looked at once.
+#[derive(Clone, Debug)]
+pub(super) struct Window<'a> {
+    ahead: Peekable<Range<'a, SimTime, u32>>,
+    /// The steps of the stretch behind which none has as little free, and their ends; the lowest first.
+    lowest: VecDeque<(Option<SimTime>, u32)>,
+}
+
+impl Window<'_> {
+    /// What is free from `from` to `to` at the least, and when that is over; both no earlier than at the call before.
+    pub(super) fn least(&mut self, from: SimTime, to: SimTime) -> (u32, Option<SimTime>) {
+        while let Some((_, &free)) = self.ahead.next_if(|(at, _)| **at < to || **at <= from) {
+            while self.lowest.back().is_some_and(|(_, before)| *before >= free) {
+                self.lowest.pop_back();
+            }
+            self.lowest.push_back((self.ahead.peek().map(|(at, _)| **at), free));
+        }
+        while self.lowest.front().is_some_and(|(end, _)| end.is_some_and(|end| end <= from)) {
+            self.lowest.pop_front();
+        }
+        let (end, free) = *self.lowest.front().expect("the last step has no end");
+        (free, end)
     }
 }
 
