@@ -65,8 +65,8 @@ pub(super) fn measure(rounds: u32) -> Result<Vec<Figure>> {
         growth("one row, with the jobs", by_jobs(few, 1_000, 1), rounds)?,
         growth("one row, with the nodes", by_nodes(100_000, [1_000, 10_000, 50_000], 1), rounds)?,
         // A wave of 16 rows has six jobs a node: 5, 20 and 80 waves; then 20, five, and little more than one.
-        growth("16 rows, with the jobs", by_jobs([7_500, 30_000, 120_000], 250, 16), 1)?,
-        growth("16 rows, with the nodes", by_nodes(60_000, [500, 2_000, 8_000], 16), 1)?,
+        growth("16 rows, with the jobs", by_jobs([7_500, 30_000, 120_000], 250, 16), rounds)?,
+        growth("16 rows, with the nodes", by_nodes(60_000, [500, 2_000, 8_000], 16), rounds)?,
     ];
     figures.extend(large(size(1_000_000, 100_000, 4))?);
     Ok(figures)
