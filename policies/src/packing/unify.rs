@@ -191,7 +191,7 @@ fn rough_rooms(matrix: &Matrix, to: usize, placements: &[Placement]) -> Vec<(Nod
 /// Those of the row `from` that ran and that the row `to` would take where they are, each by itself, the largest first.
 fn fitting(matrix: &Matrix, from: usize, to: usize, jobs: Vec<JobId>) -> Vec<Rank> {
     let fits = |seat: &&Seat| matrix.holds_in_place(to, seat) && matrix.is_rooted(seat.spec.id);
-    let found = jobs.into_iter().filter_map(|job| matrix.rows()[from].seat(job)).filter(fits);
+    let found = jobs.into_iter().map(|job| seated(matrix, from, job)).filter(fits);
     let mut ranks: Vec<Rank> =
         found.map(|seat| (Reverse(matrix.size_of(&seat.spec)), seat.spec.id)).collect();
     ranks.sort_unstable();
@@ -205,9 +205,13 @@ pub(crate) fn is_unified(matrix: &Matrix, first: usize) -> bool {
     pairs.all(|(from, to)| matrix.rows()[from].jobs().all(|job| destination(matrix, from, to, job).is_none()))
 }
 
+fn seated(matrix: &Matrix, row: usize, job: JobId) -> &Seat {
+    matrix.rows()[row].seat(job).expect("who is looked at lies in the row")
+}
+
 /// Where the job would run in the row `to`.
 fn destination(matrix: &Matrix, from: usize, to: usize, job: JobId) -> Option<Placement> {
-    let seat = matrix.rows()[from].seat(job)?;
+    let seat = seated(matrix, from, job);
     if matrix.is_rooted(job) {
         return matrix.holds_in_place(to, seat).then(|| seat.placement.clone());
     }

@@ -72,7 +72,7 @@ impl Scheduler {
     ) -> (SwitchOrder, BTreeSet<JobId>) {
         let (memory, cluster) = (self.presence.memory(), self.matrix.cluster());
         let coming: BTreeSet<JobId> = incoming.iter().map(|incoming| incoming.job).collect();
-        let to_enter = coming.iter().filter(|job| !memory.holds(**job)).filter_map(|job| front.seat(*job));
+        let to_enter = coming.iter().filter(|job| !memory.holds(**job)).map(|job| front.seats[job].as_ref());
         let need = match self.matrix.limits().memory {
             MemoryRule::MustFit => summed(need_of(to_enter).into_iter().chain(self.overfull())),
             MemoryRule::Ignored => Need::new(),
