@@ -240,7 +240,7 @@ impl Matrix {
         self.homes.remove(job);
         let seat = self.rows[index].seats.remove(&job)?;
         let size = self.size_of(&seat.spec);
-        self.loads[index].remove(&seat, size);
+        self.loads[index].remove(&seat, size, !self.rooted.contains(job));
         Some(seat)
     }
 
@@ -261,9 +261,10 @@ impl Matrix {
 
     /// `job` is over: it leaves its row, which may be empty afterwards.
     pub(crate) fn end(&mut self, job: JobId) -> Option<(SlotId, Box<Seat>)> {
+        let slot = self.slot_of(job);
+        let seat = self.unseat(job);
         self.rooted.remove(job);
-        let slot = self.slot_of(job)?;
-        Some((slot, self.unseat(job)?))
+        slot.zip(seat)
     }
 
     /// Forgets the rows without jobs; tells whether the front was one of them.

@@ -3,41 +3,43 @@
 //! Of 64 neighbours, those that are equally empty are one entry, a bit each. A job lies on neighbours where it can, so it is few
 //! entries wherever it goes, and the whole is small: on many nodes the wait for memory is what an event costs.
 
-use std::{
-    collections::{BTreeMap, btree_map::Entry},
-    ops::RangeInclusive,
-};
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use crate::{Bytes, Limits, NodeId, job_map::ones};
 
 const NEIGHBOURS: u32 = u64::BITS;
 
-/// How empty a node is, and the first of its neighbours; in one word, for it is compared more than anything else.
+/// How empty a node is, and the first of its neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    jobs: u32,
+    room: Room,
+}
+
+/// What is left of a node's memory, the most first, and the first of its neighbours; in one word, for it is compared more than anything
+/// else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place(u128);
+struct Room(u128);
 
 impl Place {
     /// Of a node with so many jobs and so much memory left.
     pub(crate) const fn new(jobs: u32, free: Bytes, node: NodeId) -> Self {
-        Self((jobs as u128) << 96 | (!free.0 as u128) << 32 | (node.0 / NEIGHBOURS) as u128)
+        Self { jobs, room: Room::new(free, node) }
     }
 
-    /// All nodes with so many jobs and at least so much memory left.
-    const fn class(jobs: u32, least: Bytes) -> RangeInclusive<Self> {
-        Self::new(jobs, Bytes(u64::MAX), NodeId(0))..=Self::new(jobs, least, NodeId(u32::MAX))
+    const fn page(self) -> usize {
+        self.room.0 as u32 as usize
     }
+}
 
-    const fn jobs(self) -> u32 {
-        (self.0 >> 96) as u32
+impl Room {
+    const fn new(free: Bytes, node: NodeId) -> Self {
+        Self((!free.0 as u128) << 32 | (node.0 / NEIGHBOURS) as u128)
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "the part is taken")]
     const fn free(self) -> Bytes {
         Bytes(!((self.0 >> 32) as u64))
-    }
-
-    const fn page(self) -> usize {
-        (self.0 & u32::MAX as u128) as usize
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "the part is taken")]
@@ -54,20 +56,28 @@ pub(crate) const fn bit(node: NodeId) -> u64 {
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Emptiest {
-    nodes: BTreeMap<Place, u64>,
-    /// How many nodes hold so many jobs, from none on; the last of these is not 0.
-    by_jobs: Vec<u32>,
+    /// By the number of their jobs, from none on; the last of these is not empty. A tree each: to look through one from its begin on is
+    /// all that is asked most often.
+    classes: Vec<Class>,
+}
+
+/// The nodes with so many jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Class {
+    rooms: BTreeMap<Room, u64>,
+    count: u32,
 }
 
 impl Emptiest {
     /// These neighbours have come to `place`.
     pub(crate) fn enter(&mut self, place: Place, bits: u64) {
-        *self.nodes.entry(place).or_default() |= bits;
-        let jobs = place.jobs() as usize;
-        if self.by_jobs.len() <= jobs {
-            self.by_jobs.resize(jobs + 1, 0);
+        let jobs = place.jobs as usize;
+        if self.classes.len() <= jobs {
+            self.classes.resize_with(jobs + 1, Class::default);
         }
-        self.by_jobs[jobs] += bits.count_ones();
+        let class = &mut self.classes[jobs];
+        *class.rooms.entry(place.room).or_default() |= bits;
+        class.count += bits.count_ones();
     }
 
     /// These neighbours go from one place to another.
@@ -79,45 +89,49 @@ impl Emptiest {
     }
 
     fn leave(&mut self, place: Place, bits: u64) {
-        let Entry::Occupied(mut there) = self.nodes.entry(place) else { panic!("they are there") };
+        let class = &mut self.classes[place.jobs as usize];
+        let Entry::Occupied(mut there) = class.rooms.entry(place.room) else { panic!("they are there") };
         debug_assert_eq!(*there.get() & bits, bits, "they are there");
         *there.get_mut() &= !bits;
         if *there.get() == 0 {
             there.remove();
         }
-        self.by_jobs[place.jobs() as usize] -= bits.count_ones();
-        while self.by_jobs.pop_if(|nodes| *nodes == 0).is_some() {}
+        class.count -= bits.count_ones();
+        while self.classes.pop_if(|class| class.count == 0).is_some() {}
     }
 
     /// The numbers of jobs of cells that take one more, rising.
     pub(crate) fn open_classes(&self, limits: Limits) -> impl Iterator<Item = u32> + '_ {
-        let open = move |(jobs, _): &(u32, &u32)| limits.max_per_cell.is_none_or(|max| *jobs < max);
-        (0..).zip(&self.by_jobs).take_while(open).filter(|(_, nodes)| **nodes > 0).map(|(jobs, _)| jobs)
+        let open = move |(jobs, _): &(u32, &Class)| limits.max_per_cell.is_none_or(|max| *jobs < max);
+        let classes = (0..).zip(&self.classes).take_while(open);
+        classes.filter(|(_, class)| class.count > 0).map(|(jobs, _)| jobs)
     }
 
     /// How many nodes hold so many jobs.
     pub(crate) fn count(&self, jobs: u32) -> u32 {
-        self.by_jobs.get(jobs as usize).copied().unwrap_or_default()
+        self.classes.get(jobs as usize).map_or(0, |class| class.count)
     }
 
-    /// The memory left of those with so many jobs and at least so much, the most first, and on how many nodes each.
-    pub(crate) fn rooms(&self, jobs: u32, least: Bytes) -> impl Iterator<Item = (Bytes, u32)> + '_ {
-        let nodes = self.nodes.range(Place::class(jobs, least));
-        nodes.map(|(place, bits)| (place.free(), bits.count_ones()))
+    /// The memory left of those with so many jobs, the most first, and on how many nodes each.
+    pub(crate) fn rooms(&self, jobs: u32) -> impl Iterator<Item = (Bytes, u32)> + '_ {
+        self.of(jobs).map(|(room, bits)| (room.free(), bits.count_ones()))
     }
 
-    /// The nodes with so many jobs and at least so much memory left, the emptiest first.
-    pub(crate) fn class(&self, jobs: u32, least: Bytes) -> impl Iterator<Item = (NodeId, Bytes)> + '_ {
-        self.nodes
-            .range(Place::class(jobs, least))
-            .flat_map(|(place, bits)| ones(*bits).map(|bit| (place.node(bit), place.free())))
+    /// The nodes with so many jobs and the memory left of each, the emptiest first.
+    pub(crate) fn class(&self, jobs: u32) -> impl Iterator<Item = (NodeId, Bytes)> + '_ {
+        self.of(jobs).flat_map(|(room, bits)| ones(*bits).map(|bit| (room.node(bit), room.free())))
     }
 
     /// Of the nodes with so many jobs the one with the least memory left, the first of equals.
     pub(crate) fn fullest(&self, jobs: u32) -> Option<(Bytes, NodeId)> {
-        let (last, _) = self.nodes.range(Place::class(jobs, Bytes(0))).next_back()?;
-        let (first, bits) = self.nodes.range(Place::new(jobs, last.free(), NodeId(0))..).next()?;
+        let rooms = &self.classes.get(jobs as usize)?.rooms;
+        let (last, _) = rooms.last_key_value()?;
+        let (first, bits) = rooms.range(Room::new(last.free(), NodeId(0))..).next()?;
         Some((first.free(), first.node(bits.trailing_zeros())))
+    }
+
+    fn of(&self, jobs: u32) -> impl Iterator<Item = (&Room, &u64)> + '_ {
+        self.classes.get(jobs as usize).into_iter().flat_map(|class| &class.rooms)
     }
 }
 
@@ -164,7 +178,7 @@ impl Lagging {
             self.is_gone[from.page()] &= !bits;
             let (mut to, mut alike) = (from, 0);
             for bit in ones(bits) {
-                let there = place(from.node(bit));
+                let there = place(from.room.node(bit));
                 if there != to {
                     self.index.shift(from, to, alike);
                     (to, alike) = (there, 0);

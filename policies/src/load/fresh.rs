@@ -16,10 +16,10 @@ pub(crate) struct Free {
 }
 
 impl FromIterator<(Bytes, u32)> for Free {
-    /// So much on so many nodes each, in any order.
+    /// So much on so many nodes each, in any order, but it is found sooner where long parts of it fall.
     fn from_iter<I: IntoIterator<Item = (Bytes, u32)>>(each: I) -> Self {
         let mut nodes: Vec<(u32, Bytes)> = each.into_iter().map(|(free, nodes)| (nodes, free)).collect();
-        nodes.sort_unstable_by_key(|(_, free)| Reverse(*free));
+        nodes.sort_by_key(|(_, free)| Reverse(*free));
         let mut sum = 0;
         for (nodes, _) in &mut nodes {
             sum += *nodes;
@@ -110,20 +110,23 @@ impl Fresh {
         if !self.easiest.iter().any(fits) {
             return None;
         }
-        let next = self.shapes.iter().filter_map(|OfShape { shape, least, jobs }| {
-            let (most, room) = (u64::from(shape.most), free.on(shape.width)?);
+        let mut next: Option<Rank> = None;
+        for OfShape { shape, least, jobs } in &self.shapes {
+            let (most, Some(room)) = (u64::from(shape.most), free.on(shape.width)) else { break };
             let from = last.map_or(room, |(Reverse(size), _)| room.min(Bytes(size.0 / most.max(1))));
-            if from < *least {
-                return None;
+            let is_beaten = next.is_some_and(|(Reverse(size), _)| size.0 > from.0.saturating_mul(most));
+            if from < *least || is_beaten {
+                continue;
             }
             let rank = |(Reverse(memory), Reverse(ranks), job): &Alike| {
                 let times = |ranks: u64| memory.0.saturating_mul(ranks);
                 (Reverse((times(most), times(u64::from(*ranks)))), *job)
             };
-            let behind = jobs.range((Reverse(from), Reverse(u32::MAX), JobId(0))..).map(rank);
-            behind.into_iter().find(|rank| last.is_none_or(|last| *rank > last))
-        });
-        next.min()
+            let mut behind = jobs.range((Reverse(from), Reverse(u32::MAX), JobId(0))..).map(rank);
+            let largest = behind.find(|rank| last.is_none_or(|last| *rank > last));
+            next = next.into_iter().chain(largest).min();
+        }
+        next
     }
 
     fn find(&self, shape: Shape) -> Result<usize, usize> {

@@ -3,9 +3,9 @@
 //! A part of [`Matrix`](crate::Matrix), which keeps it in step with the seats of the row. Seating a job costs O(log nodes) for each of its
 //! nodes, whatever the cluster and the row hold besides.
 
-mod cells;
 mod emptiest;
 mod fresh;
+mod rooted;
 
 use std::{
     cell::{Ref, RefCell},
@@ -17,20 +17,22 @@ use crate::{
     matrix::Seat,
     placement::{Room, Shape, ranks_that_fit, spread},
 };
-use cells::{Cells, rough};
 use emptiest::{Emptiest, Lagging, Place, bit};
+use rooted::{Rooted, rough};
 
 pub(crate) use fresh::{Free, Fresh};
+pub(crate) use rooted::Rooms;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
-    cells: Cells,
-    /// By node. A table of its own: whether a job fits where it is asks for nothing else, and most often.
-    /// Below zero where declared memory is not looked at; it wraps, so that what was taken can be given back.
+    /// By node: memory, below zero where declared memory is not looked at; it wraps, so that what was taken can be given back.
     left: Vec<i64>,
+    /// By node: jobs.
+    jobs: Vec<u32>,
     emptiest: RefCell<Lagging>,
     fresh: Fresh,
+    rooted: Rooted,
     /// Memory and cells that the jobs take in all.
     taken: (u128, u64),
 }
@@ -49,47 +51,56 @@ impl Load {
             emptiest.enter(Place::new(0, capacity, node), bit(node));
         }
         Self {
-            cells: Cells::empty(cluster.len()),
             left: cluster.nodes().map(|(_, capacity)| signed(capacity)).collect(),
+            jobs: vec![0; cluster.len()],
             emptiest: RefCell::new(Lagging::new(emptiest, cluster.len())),
             fresh: Fresh::default(),
+            rooted: Rooted::empty(cluster.len()),
             taken: (0, 0),
         }
     }
 
     /// A job of this size entered the row; `fresh` if it may be placed anew, for it never ran.
     pub(crate) fn add(&mut self, seat: &Seat, size: Size, fresh: bool) {
-        if fresh {
-            self.fresh.insert(&seat.spec, shape_of(seat, size));
-        }
+        self.enter(seat, size, fresh);
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 + memory, self.taken.1 + cells);
-        self.change(seat, |cells, node, left, memory| {
-            cells.push(node, seat.spec.id, (!fresh).then_some(memory));
+        self.change(seat, |jobs, left, memory| {
+            *jobs += 1;
             *left = left.wrapping_sub(signed(memory));
         });
     }
 
     /// A job of this size left the row.
-    pub(crate) fn remove(&mut self, seat: &Seat, size: Size) {
-        self.fresh.remove(&seat.spec, shape_of(seat, size));
+    pub(crate) fn remove(&mut self, seat: &Seat, size: Size, fresh: bool) {
+        self.leave(seat, size, fresh);
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 - memory, self.taken.1 - cells);
-        self.change(seat, |cells, node, left, memory| {
-            cells.remove(node, seat.spec.id);
+        self.change(seat, |jobs, left, memory| {
+            *jobs -= 1;
             *left = left.wrapping_add(signed(memory));
         });
     }
 
-    /// A job of the row, of this size, may be placed anew from now on, or keeps its nodes.
+    /// A job of the row, of this size, may be placed anew from now on, or keeps its nodes; it was the other way before.
     pub(crate) fn set_fresh(&mut self, seat: &Seat, size: Size, fresh: bool) {
-        self.fresh.remove(&seat.spec, shape_of(seat, size));
+        self.leave(seat, size, !fresh);
+        self.enter(seat, size, fresh);
+    }
+
+    fn enter(&mut self, seat: &Seat, size: Size, fresh: bool) {
         if fresh {
             self.fresh.insert(&seat.spec, shape_of(seat, size));
+        } else {
+            self.rooted.insert(seat);
         }
-        for block in seat.placement.blocks() {
-            let takes = (!fresh).then(|| seat.spec.memory_of(block.ranks));
-            self.cells.set(block.node, seat.spec.id, takes);
+    }
+
+    fn leave(&mut self, seat: &Seat, size: Size, fresh: bool) {
+        if fresh {
+            self.fresh.remove(&seat.spec, shape_of(seat, size));
+        } else {
+            self.rooted.remove(seat);
         }
     }
 
@@ -103,8 +114,8 @@ impl Load {
         let emptiest = self.emptiest();
         let classes = emptiest.open_classes(limits).flat_map(|jobs| {
             let mut found = 0;
-            emptiest.rooms(jobs, least).take_while(move |(_, more)| {
-                let wanted = found < nodes;
+            emptiest.rooms(jobs).take_while(move |(free, more)| {
+                let wanted = found < nodes && *free >= least;
                 found += more;
                 wanted
             })
@@ -112,14 +123,18 @@ impl Load {
         classes.collect()
     }
 
-    /// What a node has free for a job that keeps its place, [roughly](rough).
-    pub(crate) fn rough_room(&self, limits: Limits, node: NodeId) -> u16 {
-        if limits.memory == MemoryRule::Ignored { u16::MAX } else { rough(self.free(node)) }
+    /// What it has left for jobs that keep their place, where these were.
+    pub(crate) fn rooms_at(&self, limits: Limits, placements: &[Placement]) -> Vec<Rooms> {
+        let left = |node: usize| match self.left.get(node) {
+            Some(left) if limits.memory == MemoryRule::MustFit => rough(positive(*left)),
+            _ => u16::MAX,
+        };
+        Rooms::at(placements).into_iter().map(|rooms| rooms.fill(left)).collect()
     }
 
-    /// The jobs that keep their place and may do with so much on one of these nodes; each once, and few others.
-    pub(crate) fn might_go(&self, rooms: &[(NodeId, u16)]) -> Vec<JobId> {
-        self.cells.might_go(rooms)
+    /// The jobs that keep their place and might go to another row, each once: all of those that may now and could not before.
+    pub(crate) fn might_go(&self, rooms: &[Rooms]) -> Vec<JobId> {
+        self.rooted.might_go(rooms)
     }
 
     /// Memory and cells that the jobs take in all.
@@ -128,13 +143,12 @@ impl Load {
     }
 
     /// Changes each node of the job, given what it takes there.
-    fn change(&mut self, seat: &Seat, change: impl Fn(&mut Cells, NodeId, &mut i64, Bytes)) {
+    fn change(&mut self, seat: &Seat, change: impl Fn(&mut u32, &mut i64, Bytes)) {
         for block in seat.placement.blocks() {
-            let node = block.node;
+            let (node, at) = (block.node, block.node.0 as usize);
             let before = Place::new(self.count(node), self.free(node), node);
             self.emptiest.get_mut().note(node, before);
-            let (left, memory) = (&mut self.left[node.0 as usize], seat.spec.memory_of(block.ranks));
-            change(&mut self.cells, node, left, memory);
+            change(&mut self.jobs[at], &mut self.left[at], seat.spec.memory_of(block.ranks));
         }
     }
 
@@ -145,11 +159,11 @@ impl Load {
     }
 
     fn count(&self, node: NodeId) -> u32 {
-        wide(self.cells.jobs(node).len())
+        self.jobs[node.0 as usize]
     }
 
     fn free(&self, node: NodeId) -> Bytes {
-        Bytes(self.left[node.0 as usize].max(0).cast_unsigned())
+        positive(self.left[node.0 as usize])
     }
 
     fn is_open(&self, limits: Limits, node: NodeId) -> bool {
@@ -165,7 +179,7 @@ impl Load {
     pub(crate) fn plan(&self, limits: Limits, job: &JobSpec, shape: Shape) -> Option<Placement> {
         let (mut nodes, emptiest) = (Vec::with_capacity(shape.width as usize), self.emptiest());
         for jobs in emptiest.open_classes(limits) {
-            for (node, free) in emptiest.class(jobs, Bytes(0)) {
+            for (node, free) in emptiest.class(jobs) {
                 let ranks = ranks_that_fit(job, free, limits.memory);
                 if ranks == 0 {
                     break;
@@ -214,6 +228,11 @@ fn shape_of(seat: &Seat, size: Size) -> Shape {
 fn wants(seat: &Seat) -> (u128, u64) {
     let memory = seat.placement.blocks().iter().map(|block| u128::from(seat.spec.memory_of(block.ranks).0));
     (memory.sum(), seat.placement.blocks().len() as u64)
+}
+
+/// What is there to give.
+fn positive(left: i64) -> Bytes {
+    Bytes(left.max(0).cast_unsigned())
 }
 
 fn signed(memory: Bytes) -> i64 {
@@ -274,13 +293,47 @@ mod tests {
                 }
                 if leaves && !seats.is_empty() {
                     let seat = seats.remove(seats.len() / 2);
-                    load.remove(&seat, (seat.spec.memory_per_rank.0 >> 20, 0));
+                    load.remove(&seat, (seat.spec.memory_per_rank.0 >> 20, 0), false);
                 }
             }
-            seats.iter().for_each(|seat| load.remove(seat, (seat.spec.memory_per_rank.0 >> 20, 0)));
+            seats.iter().for_each(|seat| load.remove(seat, (seat.spec.memory_per_rank.0 >> 20, 0), false));
             let empty = Load::empty(&cluster);
             prop_assert_eq!(&*load.emptiest(), &*empty.emptiest());
             prop_assert_eq!(&load, &empty);
+        }
+
+        #[test]
+        fn who_might_go_is_whoever_another_row_takes_where_it_has_room_now(
+            capacity in 500u64..2000,
+            here in prop::collection::vec((1u32..30, 1u64..400), 1..20),
+            there in prop::collection::vec((1u32..30, 1u64..400), 0..20),
+            gap in prop::collection::vec(any::<bool>(), 21),
+            memory in prop_oneof![Just(MemoryRule::MustFit), Just(MemoryRule::Ignored)],
+        ) {
+            let cluster = Cluster::uniform(21, Bytes::mib(capacity));
+            let limits = Limits { max_rows: None, max_per_cell: Some(9), memory };
+            let fill = |wishes: Vec<(u32, u64)>| {
+                let (mut load, mut seats) = (Load::empty(&cluster), Vec::new());
+                for (id, (ranks, mib)) in (0..).zip(wishes) {
+                    let spec = job(id, ranks, mib);
+                    let shape = Shape::on_empty(&spec, &cluster, memory);
+                    let Some(placement) = shape.and_then(|shape| load.plan(limits, &spec, shape)) else { continue };
+                    let seat = Seat { spec, placement };
+                    load.add(&seat, (mib, 0), false);
+                    seats.push(seat);
+                }
+                (load, seats)
+            };
+            let ((from, seats), (to, _)) = (fill(here), fill(there));
+            let shares: Vec<u32> = gap.iter().map(|is_gap| u32::from(*is_gap)).collect();
+            let found = from.might_go(&to.rooms_at(limits, &[Placement::from_shares(&shares)]));
+            prop_assert!(found.is_sorted_by(|a, b| a < b), "each once");
+            for seat in seats {
+                let reaches = seat.placement.nodes().any(|node| gap[node.0 as usize]);
+                let goes = reaches && to.holds_in_place(limits, &seat);
+                prop_assert!(!goes || found.contains(&seat.spec.id));
+                prop_assert!(reaches || !found.contains(&seat.spec.id));
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use std::{
 
 use super::Move;
 use crate::{
-    JobId, Matrix, NodeId, Placement, SlotId,
+    JobId, Matrix, Placement, SlotId,
     load::{Free, Rank},
     matrix::Seat,
 };
@@ -110,27 +110,27 @@ impl Unsettled {
 pub(crate) fn unify(matrix: &mut Matrix, first: usize, unsettled: &mut Unsettled) -> Vec<Move> {
     let mut moves = Vec::new();
     for to in first..matrix.rows().len() {
-        let (mut free, mut rooms) = (None, None);
+        let (mut free, mut rooms) = (FreeIn::default(), None);
         for from in to + 1..matrix.rows().len() {
             let (slot, source) = (matrix.rows()[to].slot, matrix.rows()[from].slot);
             let Some(gaps) = unsettled.between(source, slot) else { continue };
             let found = match gaps {
                 Gaps::Any => matrix.rows()[from].jobs().collect(),
                 Gaps::At(placements) => {
-                    let rooms = rooms.get_or_insert_with(|| rough_rooms(matrix, to, placements));
+                    let rooms =
+                        rooms.get_or_insert_with(|| matrix.load(to).rooms_at(matrix.limits(), placements));
                     matrix.load(from).might_go(rooms)
                 }
             };
             let mut rooted = fitting(matrix, from, to, found).into_iter().peekable();
             let mut last = None;
             loop {
-                let free_now = free.get_or_insert_with(|| free_for_fresh(matrix, to));
-                let fresh = matrix.load(from).fresh().next(free_now, last);
+                let fresh = free.next_fresh(matrix, from, to, last);
                 let Some(next) = rooted.peek().copied().into_iter().chain(fresh).min() else { break };
                 rooted.next_if_eq(&next);
                 last = Some(next);
                 if let Some((step, before)) = advance(matrix, from, to, next.1) {
-                    free = None;
+                    free.is_less = true;
                     unsettled.add(source, Gaps::at(&before));
                     moves.push(step);
                 }
@@ -170,6 +170,29 @@ pub(crate) fn unify_into_front(
     Some(moves.into_iter().map(|(step, _)| step).collect())
 }
 
+/// What a row has free for jobs of later rows that never ran, as far as it was asked.
+#[derive(Default)]
+struct FreeIn {
+    known: Option<Free>,
+    /// Jobs came since: what does not fit by what is known does not fit.
+    is_less: bool,
+}
+
+impl FreeIn {
+    /// The largest of the row `from` behind `last` that the row `to` might take.
+    fn next_fresh(&mut self, matrix: &Matrix, from: usize, to: usize, last: Option<Rank>) -> Option<Rank> {
+        let fresh = matrix.load(from).fresh();
+        if let Some(free) = &self.known {
+            let next = fresh.next(free, last)?;
+            if !self.is_less {
+                return Some(next);
+            }
+        }
+        *self = Self { known: Some(free_for_fresh(matrix, to)), is_less: false };
+        fresh.next(self.known.as_ref()?, last)
+    }
+}
+
 /// What the row `to` has free for jobs of later rows that never ran: on as many nodes as the widest of them wants.
 fn free_for_fresh(matrix: &Matrix, to: usize) -> Free {
     let later = (to + 1..matrix.rows().len()).filter_map(|row| matrix.load(row).fresh().bounds());
@@ -177,15 +200,6 @@ fn free_for_fresh(matrix: &Matrix, to: usize) -> Free {
     bounds
         .map(|(widest, least)| matrix.load(to).most_free(matrix.limits(), widest, least))
         .unwrap_or_default()
-}
-
-/// What the row `to` has left on the nodes of these, each once.
-fn rough_rooms(matrix: &Matrix, to: usize, placements: &[Placement]) -> Vec<(NodeId, u16)> {
-    let mut nodes: Vec<NodeId> = placements.iter().flat_map(Placement::nodes).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
-    let (load, limits) = (matrix.load(to), matrix.limits());
-    nodes.into_iter().map(|node| (node, load.rough_room(limits, node))).collect()
 }
 
 /// Those of the row `from` that ran and that the row `to` would take where they are, each by itself, the largest first.
