@@ -8,6 +8,7 @@
 use std::{ops::Range, sync::Arc};
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::{Bytes, Cluster, JobSpec, MemoryRule, NodeId, Rank};
 
@@ -139,7 +140,8 @@ impl Shape {
     /// The same, over so many nodes of each capacity.
     pub(crate) fn on_kinds(job: &JobSpec, kinds: &[(Bytes, u32)], rule: MemoryRule) -> Option<Self> {
         let fit = |&(capacity, nodes): &(Bytes, u32)| (ranks_that_fit(job, capacity, rule), nodes);
-        let limits: Vec<(u32, u32)> = kinds.iter().map(fit).filter(|(ranks, _)| *ranks > 0).collect();
+        let limits: SmallVec<[(u32, u32); 4]> =
+            kinds.iter().map(fit).filter(|(ranks, _)| *ranks > 0).collect();
         let width = limits.iter().map(|(_, nodes)| *nodes).sum::<u32>().min(job.ranks);
         if width == 0 {
             return None;

@@ -45,7 +45,7 @@ impl Row {
     }
 
     /// Its jobs, by their numbers.
-    pub fn seats(&self) -> impl Iterator<Item = &Seat> + '_ {
+    pub fn seats(&self) -> impl Iterator<Item = &Seat> + Clone + '_ {
         self.seats.values().map(Box::as_ref)
     }
 

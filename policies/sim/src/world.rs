@@ -221,11 +221,12 @@ impl World {
 
     /// What `jobs` have on the node where they have most, and in all.
     pub(crate) fn bytes_of(&self, jobs: impl Iterator<Item = JobId>) -> (Bytes, Bytes) {
-        let lives = jobs.map(|job| &self.lives[job]);
-        let blocks =
-            lives.flat_map(|life| life.progress.placement.blocks().iter().map(move |block| (life, block)));
-        let mut bytes: Vec<(NodeId, Bytes)> =
-            blocks.map(|(life, block)| (block.node, life.spec.memory_of(block.ranks))).collect();
+        let lives: Vec<&Life> = jobs.map(|job| &self.lives[job]).collect();
+        let blocks = || lives.iter().map(|life| life.progress.placement.blocks());
+        let mut bytes: Vec<(NodeId, Bytes)> = Vec::with_capacity(blocks().map(<[_]>::len).sum());
+        for (life, blocks) in lives.iter().zip(blocks()) {
+            bytes.extend(blocks.iter().map(|block| (block.node, life.spec.memory_of(block.ranks))));
+        }
         bytes.sort_unstable();
         let by_node = bytes.chunk_by(|a, b| a.0 == b.0);
         let by_node = by_node.map(|parts| parts.iter().map(|(_, bytes)| *bytes).sum());

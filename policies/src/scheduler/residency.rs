@@ -30,8 +30,12 @@ struct Held(Placement, Bytes);
 
 impl Held {
     fn by_node(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
-        self.0.blocks().iter().map(|block| (block.node, self.1.0.saturating_mul(u64::from(block.ranks))))
+        by_node(&self.0, self.1)
     }
+}
+
+fn by_node(placement: &Placement, rank: Bytes) -> impl Iterator<Item = (NodeId, u64)> + '_ {
+    placement.blocks().iter().map(move |block| (block.node, rank.0.saturating_mul(u64::from(block.ranks))))
 }
 
 impl From<&Seat> for Held {
@@ -88,7 +92,8 @@ impl Memory {
 
     /// What these hold on the node where they hold most.
     pub(super) fn most(&self, jobs: impl IntoIterator<Item = JobId>) -> u64 {
-        most_of(&summed(jobs.into_iter().filter_map(|job| self.held.get(job)).flat_map(Held::by_node)))
+        let held = jobs.into_iter().filter_map(|job| self.held.get(job));
+        most_of(&summed(held.flat_map(Held::by_node).collect()))
     }
 
     /// Who of the candidates leaves, those farthest from their turn first, so that `need` fits beside the others once those
@@ -137,8 +142,10 @@ impl Memory {
 }
 
 /// What a set of seats takes, by node.
-pub(super) fn need_of<'a>(seats: impl IntoIterator<Item = &'a Seat>) -> Need {
-    summed(seats.into_iter().flat_map(|seat| Held::from(seat).by_node().collect::<Vec<_>>()))
+pub(super) fn need_of<'a>(seats: impl Iterator<Item = &'a Seat> + Clone) -> Need {
+    let mut need = Vec::with_capacity(seats.clone().map(|seat| seat.placement.blocks().len()).sum());
+    need.extend(seats.flat_map(|seat| by_node(&seat.placement, seat.spec.memory_per_rank)));
+    summed(need)
 }
 
 /// What the node that takes most takes.
@@ -146,8 +153,8 @@ pub(super) fn most_of(need: &Need) -> u64 {
     need.iter().map(|(_, bytes)| *bytes).max().unwrap_or_default()
 }
 
-pub(super) fn summed(parts: impl Iterator<Item = (NodeId, u64)>) -> Need {
-    let mut need: Need = parts.collect();
+/// One sum for each node, of parts in any order.
+pub(super) fn summed(mut need: Need) -> Need {
     need.sort_unstable();
     need.dedup_by(|(node, bytes), (kept, sum)| {
         let same = node == kept;

@@ -74,7 +74,11 @@ impl Scheduler {
         let coming: BTreeSet<JobId> = incoming.iter().map(|incoming| incoming.job).collect();
         let to_enter = coming.iter().filter(|job| !memory.holds(**job)).map(|job| front.seats[job].as_ref());
         let need = match self.matrix.limits().memory {
-            MemoryRule::MustFit => summed(need_of(to_enter).into_iter().chain(self.overfull())),
+            MemoryRule::MustFit => {
+                let mut need = need_of(to_enter);
+                need.extend(self.overfull());
+                summed(need)
+            }
             MemoryRule::Ignored => Need::new(),
         };
         let suspended = self.presence.suspended().iter().filter(|job| !coming.contains(job)).collect();
