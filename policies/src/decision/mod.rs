@@ -2,7 +2,7 @@
 
 mod show;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub enum Decision {
         /// The job.
         job: JobId,
         /// The row, the nodes, and why.
-        landing: Landing,
+        landing: Arc<Landing>,
     },
     /// No row may take the job now; it waits its turn in the queue and is `Admitted` later.
     Queued {

@@ -9,7 +9,7 @@
 //!                                                   └──▶ the row is split: the smallest job that makes room leaves it, or who grew
 //! ```
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -153,7 +153,8 @@ impl Scheduler {
         let entry = self.jobs.get_mut(leaving).expect("a seated job is known");
         entry.put_back = later;
         let (slot, placement) = (to, moved.placement.clone());
-        entry.landing = Some(Landing { slot, placement, beside, refused_by: vec![(from, refused)] });
+        let landing = Landing { slot, placement, beside, refused_by: vec![(from, refused)] };
+        entry.landing = Some(Arc::new(landing));
         self.presence.on_moved(&self.matrix, leaving);
         self.offer(from, Gaps::Any);
         self.unsettled.add_back(to);

@@ -72,7 +72,6 @@ impl Scheduler {
         for step in steps {
             let later = place(self, step.from) < place(self, step.to);
             self.jobs.get_mut(step.job).expect("a seated job is known").put_back = later;
-            self.note_move(&step);
             decisions.push(Decision::Moved(step));
         }
     }

@@ -46,6 +46,7 @@ mod turn;
 
 use std::{
     collections::{BTreeSet, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
@@ -56,8 +57,8 @@ pub use residency::Residency;
 pub use state::{JobState, Observed, Wanted};
 
 use crate::{
-    Cluster, Communication, Decision, Event, JobId, JobMap, JobSpec, Matrix, Policy, RejectReason, SimTime,
-    SwitchPlan, TimerId, Turn,
+    Cluster, Communication, Decision, Event, JobId, JobMap, JobSpec, Landing, Matrix, Policy, RejectReason,
+    Seat, SimTime, SwitchPlan, TimerId, Turn,
     packing::{self, Gaps, Packing, Unsettled, pairing::Fractions},
 };
 use correct::Corrections;
@@ -211,7 +212,8 @@ impl Scheduler {
             let entry = self.jobs.get_mut(job).expect("a queued job is known");
             let shape = self.matrix.shape_of(&entry.spec).expect("a queued job fits the empty cluster");
             let Some(landing) = packing::pack(&mut self.matrix, &entry.spec, shape, first) else { return };
-            entry.landing = Some(landing.clone());
+            let landing = Arc::new(landing);
+            entry.landing = Some(Arc::clone(&landing));
             self.presence.on_seated(job, landing.slot);
             self.queue.pop_front();
             decisions.push(Decision::Admitted { job, landing });
@@ -235,7 +237,8 @@ impl Scheduler {
             if skips_rows {
                 self.unsettled.add_back(landing.slot);
             }
-            self.jobs.get_mut(job).expect("a queued job is known").landing = Some(landing.clone());
+            let landing = Arc::new(landing);
+            self.jobs.get_mut(job).expect("a queued job is known").landing = Some(Arc::clone(&landing));
             self.presence.on_seated(job, landing.slot);
             decisions.push(Decision::Admitted { job, landing });
         }
@@ -334,7 +337,19 @@ impl Scheduler {
             held: entry.held.clone(),
             wanted,
             observed: entry.observed,
-            landing: entry.landing.clone(),
+            landing: entry.landing.as_deref().map(|landing| self.landing_by_now(entry.spec.id, landing)),
+        }
+    }
+
+    /// How a job came to where it lies, given how it was given a row first.
+    fn landing_by_now(&self, job: JobId, first: &Landing) -> Landing {
+        let place = self.matrix.slot_of(job).zip(self.matrix.seat_of(job));
+        match place.filter(|(slot, seat)| (*slot, &seat.placement) != (first.slot, &first.placement)) {
+            Some((slot, Seat { placement, .. })) => {
+                let beside = packing::beside(&self.matrix, job);
+                Landing { slot, placement: placement.clone(), beside, refused_by: Vec::new() }
+            }
+            None => first.clone(),
         }
     }
 }

@@ -7,7 +7,7 @@ use super::{
     residency::{Residency, need_of},
     turn::Running,
 };
-use crate::{Decision, Landing, Row, SimTime, job_map::JobSet, packing};
+use crate::{Decision, Row, SimTime, job_map::JobSet, packing};
 
 impl Scheduler {
     pub(super) fn settle(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
@@ -87,16 +87,8 @@ impl Scheduler {
         self.matrix.drop_empty_rows();
         for step in moves {
             self.presence.on_moved(&self.matrix, step.job);
-            self.note_move(&step);
             decisions.push(Decision::Moved(step));
         }
-    }
-
-    pub(super) fn note_move(&mut self, step: &packing::Move) {
-        let beside = packing::beside(&self.matrix, step.job);
-        let landing =
-            Landing { slot: step.to, placement: step.placement.clone(), beside, refused_by: Vec::new() };
-        self.jobs.get_mut(step.job).expect("a seated job is known").landing = Some(landing);
     }
 
     /// Begins the turn when a job of the front row runs, keeps its timer, tells what changed.

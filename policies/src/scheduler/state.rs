@@ -8,7 +8,7 @@
 //!                            └──────────────────── restore ───────────┘
 //! ```
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +86,8 @@ pub(super) struct Entry {
     /// Switches in a row that failed because of it.
     pub(super) failures: u32,
     pub(super) abandoned: bool,
-    pub(super) landing: Option<Landing>,
+    /// How it was given a row; it may have been moved since.
+    pub(super) landing: Option<Arc<Landing>>,
     /// An exchange put it into a later row, and it had no turn since.
     pub(super) put_back: bool,
     /// The working set of a rank, as declared; that of `spec` is what is assumed.
