@@ -2,15 +2,17 @@
 //!
 //! ```text
 //!   waiter                               ringer
-//!   t = ticket()   armed := 1            publish the work
+//!   t = ticket()   t = sequence          publish the work
+//!                  armed := 1
 //!   look for work; if none:              ring()   if armed: armed := 0, sequence += 1, wake all
 //!   wait(t)        sleep while sequence = t
 //! ```
 //!
 //! Either the waiter sees the work, or the ringer sees `armed`: both sides put a full fence between their write and
-//! their read. A ring that finds nobody armed costs that fence and one load. The futex is not private, because the
-//! two sides are different processes. Callers bound every wait, so even a ringer that is frozen between the two
-//! halves of `ring` delays a waiter only as long as its time-out.
+//! their read. The ring of work that the waiter has done already may come late and take `armed` from it: so the sequence
+//! is read first, and that ring ends the wait. A ring that finds nobody armed costs that fence and one load. The futex is
+//! not private, because the two sides are different processes. Callers bound every wait, so even a ringer that is frozen
+//! between the two halves of `ring` delays a waiter only as long as its time-out.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
@@ -31,9 +33,10 @@ impl Bell {
 
     /// Announces that the caller may sleep soon. Look for work *after* this, then [`Bell::wait`].
     pub fn ticket(&self) -> u32 {
+        let ticket = self.sequence.load(Ordering::Acquire);
         self.armed.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        self.sequence.load(Ordering::Relaxed)
+        ticket
     }
 
     /// Sleeps until the bell is rung after `ticket` was drawn, or `timeout` has passed. May return early without
@@ -146,14 +149,18 @@ mod tests {
         let work = AtomicU64::new(0);
         const ROUNDS: u64 = 20_000;
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let waiter = scope.spawn(|| {
                 for round in 1..=ROUNDS {
                     while work.load(Ordering::Acquire) != 2 * round - 1 {
                         let ticket = bell.ticket();
                         if work.load(Ordering::Acquire) != 2 * round - 1 {
                             let start = Instant::now();
                             bell.wait(ticket, Some(Duration::from_secs(30)));
-                            assert!(start.elapsed() < Duration::from_secs(25), "a wake-up was lost");
+                            let waited = start.elapsed();
+                            assert!(
+                                waited < Duration::from_secs(25),
+                                "a wake-up was lost: {bell:?}, {ticket}"
+                            );
                         }
                     }
                     work.store(2 * round, Ordering::Release);
@@ -163,6 +170,7 @@ mod tests {
                 work.store(2 * round - 1, Ordering::Release);
                 bell.ring();
                 while work.load(Ordering::Acquire) != 2 * round {
+                    assert!(!waiter.is_finished(), "the waiter gave up in round {round}");
                     std::thread::yield_now();
                 }
             }
