@@ -15,25 +15,35 @@ pub(crate) struct Free {
     nodes: Vec<(u32, Bytes)>,
 }
 
-impl FromIterator<(Bytes, u32)> for Free {
+impl Free {
     /// So much on so many nodes each, in any order, but it is found sooner where long parts of it fall.
-    fn from_iter<I: IntoIterator<Item = (Bytes, u32)>>(each: I) -> Self {
-        let mut nodes: Vec<(u32, Bytes)> = each.into_iter().map(|(free, nodes)| (nodes, free)).collect();
-        nodes.sort_by_key(|(_, free)| Reverse(*free));
+    pub(crate) fn fill(&mut self, each: impl Iterator<Item = (Bytes, u32)>) {
+        self.nodes.clear();
+        self.nodes.extend(each.map(|(free, nodes)| (nodes, free)));
+        self.nodes.sort_by_key(|(_, free)| Reverse(*free));
         let mut sum = 0;
-        for (nodes, _) in &mut nodes {
+        for (nodes, _) in &mut self.nodes {
             sum += *nodes;
             *nodes = sum;
         }
-        Self { nodes }
+    }
+
+    /// To ask for numbers of nodes that do not fall.
+    fn rising(&self) -> Rising<'_> {
+        Rising(&self.nodes)
     }
 }
 
-impl Free {
-    /// What as many nodes have at least.
-    fn on(&self, nodes: u32) -> Option<Bytes> {
-        let at = self.nodes.partition_point(|(sum, _)| *sum < nodes);
-        self.nodes.get(at).map(|(_, free)| *free)
+/// The rest of it.
+struct Rising<'a>(&'a [(u32, Bytes)]);
+
+impl Rising<'_> {
+    /// What as many nodes have at least; most often it is near.
+    fn on(&mut self, nodes: u32) -> Option<Bytes> {
+        let near = self.0.iter().take(4).position(|(sum, _)| *sum >= nodes);
+        let at = near.unwrap_or_else(|| self.0.partition_point(|(sum, _)| *sum < nodes));
+        self.0 = &self.0[at..];
+        self.0.first().map(|(_, free)| *free)
     }
 }
 
@@ -106,13 +116,14 @@ impl Fresh {
 
     /// Of those whose ranks fit where so much is free, the largest behind `last`.
     pub(crate) fn next(&self, free: &Free, last: Option<Rank>) -> Option<Rank> {
-        let fits = |(width, memory): &(u32, Bytes)| free.on(*width).is_some_and(|free| *memory <= free);
-        if !self.easiest.iter().any(fits) {
+        let mut room = free.rising();
+        if !self.easiest.iter().any(|(width, memory)| room.on(*width).is_some_and(|room| *memory <= room)) {
             return None;
         }
+        let mut room = free.rising();
         let mut next: Option<Rank> = None;
         for OfShape { shape, least, jobs } in &self.shapes {
-            let (most, Some(room)) = (u64::from(shape.most), free.on(shape.width)) else { break };
+            let (most, Some(room)) = (u64::from(shape.most), room.on(shape.width)) else { break };
             let from = last.map_or(room, |(Reverse(size), _)| room.min(Bytes(size.0 / most.max(1))));
             let is_beaten = next.is_some_and(|(Reverse(size), _)| size.0 > from.0.saturating_mul(most));
             if from < *least || is_beaten {

@@ -110,7 +110,7 @@ impl Load {
     }
 
     /// What is free on the nodes that take one more job: on so many of them, and nothing below `least`.
-    pub(crate) fn most_free(&self, limits: Limits, nodes: u32, least: Bytes) -> Free {
+    pub(crate) fn most_free(&self, limits: Limits, nodes: u32, least: Bytes, into: &mut Free) {
         let emptiest = self.emptiest();
         let classes = emptiest.open_classes(limits).flat_map(|jobs| {
             let mut found = 0;
@@ -120,7 +120,7 @@ impl Load {
                 wanted
             })
         });
-        classes.collect()
+        into.fill(classes);
     }
 
     /// What it has left for jobs that keep their place, where these were.

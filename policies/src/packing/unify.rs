@@ -108,9 +108,10 @@ impl Unsettled {
 /// Fills the `unsettled` rows from `first` (0 or 1) on, and settles them. Rows that this empties are left to
 /// [`Matrix::drop_empty_rows`].
 pub(crate) fn unify(matrix: &mut Matrix, first: usize, unsettled: &mut Unsettled) -> Vec<Move> {
-    let mut moves = Vec::new();
+    let (mut moves, mut free) = (Vec::new(), FreeIn::default());
     for to in first..matrix.rows().len() {
-        let (mut free, mut rooms) = (FreeIn::default(), None);
+        let mut rooms = None;
+        free.is_known = false;
         for from in to + 1..matrix.rows().len() {
             let (slot, source) = (matrix.rows()[to].slot, matrix.rows()[from].slot);
             let Some(gaps) = unsettled.between(source, slot) else { continue };
@@ -170,10 +171,12 @@ pub(crate) fn unify_into_front(
     Some(moves.into_iter().map(|(step, _)| step).collect())
 }
 
-/// What a row has free for jobs of later rows that never ran, as far as it was asked.
+/// What a row has free for jobs of later rows that never ran.
 #[derive(Default)]
 struct FreeIn {
-    known: Option<Free>,
+    free: Free,
+    /// It was asked for.
+    is_known: bool,
     /// Jobs came since: what does not fit by what is known does not fit.
     is_less: bool,
 }
@@ -182,24 +185,26 @@ impl FreeIn {
     /// The largest of the row `from` behind `last` that the row `to` might take.
     fn next_fresh(&mut self, matrix: &Matrix, from: usize, to: usize, last: Option<Rank>) -> Option<Rank> {
         let fresh = matrix.load(from).fresh();
-        if let Some(free) = &self.known {
-            let next = fresh.next(free, last)?;
+        if self.is_known {
+            let next = fresh.next(&self.free, last)?;
             if !self.is_less {
                 return Some(next);
             }
         }
-        *self = Self { known: Some(free_for_fresh(matrix, to)), is_less: false };
-        fresh.next(self.known.as_ref()?, last)
+        find_free(matrix, to, &mut self.free);
+        (self.is_known, self.is_less) = (true, false);
+        fresh.next(&self.free, last)
     }
 }
 
 /// What the row `to` has free for jobs of later rows that never ran: on as many nodes as the widest of them wants.
-fn free_for_fresh(matrix: &Matrix, to: usize) -> Free {
+fn find_free(matrix: &Matrix, to: usize, into: &mut Free) {
     let later = (to + 1..matrix.rows().len()).filter_map(|row| matrix.load(row).fresh().bounds());
     let bounds = later.reduce(|(wide, least), (width, memory)| (wide.max(width), least.min(memory)));
-    bounds
-        .map(|(widest, least)| matrix.load(to).most_free(matrix.limits(), widest, least))
-        .unwrap_or_default()
+    match bounds {
+        Some((widest, least)) => matrix.load(to).most_free(matrix.limits(), widest, least, into),
+        None => into.fill(std::iter::empty()),
+    }
 }
 
 /// Those of the row `from` that ran and that the row `to` would take where they are, each by itself, the largest first.
