@@ -2,7 +2,10 @@
 //! in mixed turns, suspended: then the order of the switch, how a job leaves, where it waits, how it comes back and
 //! which directories have room is drawn anew each time.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use coswitch_dispatcher::protocol::Order;
 use coswitch_policies::{JobId, NodeId, SwitchOrder};
@@ -105,13 +108,20 @@ impl<'a> Turns<'a> {
     fn leave(&mut self, switch: SwitchOrder) -> bool {
         let Some(job) = self.computing.take() else { return false };
         let in_order = switch == SwitchOrder::Sequential;
+        let end = Instant::now() + RUN_LIMIT;
         loop {
             self.stage.run_for(span(self.seed, self.longest));
             let stays = !in_order || self.mixed && self.seed.chance(400);
             let order = if stays { Order::Suspend } else { Order::Park };
             match self.stage.obey(job, order) {
                 // It runs on because its ranks are ending.
-                Life::Running => {}
+                Life::Running => {
+                    let stayed = &self.stage.actors[&job].stayed;
+                    assert!(
+                        Instant::now() < end,
+                        "{job} neither leaves nor ends within {RUN_LIMIT:?}: {stayed:?}"
+                    );
+                }
                 Life::Ended(_) => {
                     self.stage.verify(job, Duration::ZERO);
                     return false;

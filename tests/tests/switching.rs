@@ -5,7 +5,10 @@
 //!
 //! `COSWITCH_SWITCHES` says how many in all (48 where it is not set; 500 for the full claim).
 
-use std::{env, fs, time::Duration};
+use std::{
+    env, fs,
+    time::{Duration, Instant},
+};
 
 use coswitch_daemon::protocol::{HEARTBEAT, Park};
 use coswitch_dispatcher::protocol::{Order, PhaseKind};
@@ -13,10 +16,14 @@ use coswitch_examples::Program;
 use coswitch_policies::{Bytes, NodeId};
 use coswitch_tests::{
     act::Act,
-    seed::seed,
-    stage::{Life, RUN_LIMIT, Scenery, Stage, play, play_in},
+    seed::{seed, span},
+    stage::{Life, PATIENCE, RUN_LIMIT, Scenery, Stage, play, play_in},
     swap::SwapFile,
     turns::Turns,
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
 };
 
 /// Each suite's share of the switches.
@@ -108,6 +115,55 @@ fn a_job_leaves_for_the_second_directory_where_the_first_is_full_and_stays_where
             stage.verify(job, RUN_LIMIT);
         });
     }
+}
+
+#[test]
+fn jobs_that_leave_as_they_end_come_back_and_end() {
+    const JOBS: u32 = 40;
+    const LAST_WORDS: Duration = Duration::from_micros(400);
+    let mut seed = seed();
+    play(1, |stage| {
+        let mut left = 0;
+        for _ in 0..JOBS {
+            let job = stage.launch(Act::program(Program::Null, &[]));
+            stage.settle(job);
+            let is_over = |stage: &Stage| matches!(stage.actors[&job].life, Life::Ended(_));
+            stage.until_some_time("its rank", PATIENCE, |stage| {
+                is_over(stage) || !stage.processes(job, "null").is_empty()
+            });
+            let [rank, launcher] = ["null", "coswitch-launch"].map(|name| stage.processes(job, name).pop());
+            if let (Some(rank), Some(launcher)) = (rank, launcher) {
+                spin(|| !lives(rank));
+                // Its launcher says so and ends. Stopped in between, it is still there to be dumped.
+                let said = Instant::now() + span(&mut seed, LAST_WORDS);
+                spin(|| Instant::now() >= said);
+                let signal = |signal| kill(Pid::from_raw(launcher.cast_signed()), signal).ok();
+                signal(Signal::SIGSTOP);
+                if stage.park(job) {
+                    left += 1;
+                    stage.restore(job);
+                } else {
+                    signal(Signal::SIGCONT);
+                }
+            }
+            stage.verify(job, PATIENCE);
+        }
+        eprintln!("{left} of {JOBS} left between the end of their rank and that of their launcher");
+    });
+}
+
+/// Faster than any sleep.
+fn spin(until: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !until() {
+        assert!(began.elapsed() < PATIENCE, "waited {PATIENCE:?}");
+    }
+}
+
+/// Whether a process is there, and no zombie.
+fn lives(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
 #[test]

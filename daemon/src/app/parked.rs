@@ -73,12 +73,17 @@ impl Part {
         Ok(AppEvent::Dumped { epoch, bytes, dump: dumped - began, release: dumped.elapsed() })
     }
 
-    /// The root of ranks that are frozen, and alive.
+    /// The root of ranks that are frozen, and alive. Of the launcher's words all that were said before the cut have
+    /// been heard by now.
     pub(super) async fn look_whether_frozen(&mut self) -> Result<i32, Failure> {
         let State::Frozen(Ice { root, .. }) = &self.state else {
             return Err(Failure::alive("its ranks are not frozen"));
         };
         let pid = root.pid;
+        if self.all_exited {
+            // A snapshot would lack the launcher's last word, which has been taken already.
+            return Err(Failure::alive("its ranks have ended"));
+        }
         if let Ok(status) = tokio::time::timeout(Duration::ZERO, root.ended()).await {
             self.on_root_ended(status).await;
             return Err(Failure::alive("its ranks have ended"));
@@ -160,7 +165,7 @@ impl Part {
             tracing::warn!(output = %foreign.path.display(), kept_in = %foreign.kept_in.display(), "output that is not the job's was set aside");
         }
         self.state = State::Stopped { root, restored };
-        // Ranks that had ended after the snapshot have not any more.
+        // Ranks that had ended after the snapshot have not any more; none is taken of those that had before.
         self.all_exited = false;
         match self.node.plane.ask(|reply| Command::Settle(self.job, epoch, channels, reply)).await {
             Some(true) => Ok(AppEvent::Restored { epoch, bytes, restore: began.elapsed() }),
