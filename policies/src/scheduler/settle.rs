@@ -107,7 +107,7 @@ impl Scheduler {
         let rows = self.rows_in_turn();
         let Some(running) = &mut self.running else { return };
         for job in touched.iter() {
-            running.note(job, self.presence.is_present(job), self.jobs[job].observed.is_ended());
+            running.note(job, self.presence.is_present(job), || self.jobs[job].observed.is_ended());
         }
         let set = if rows > 1 {
             running.set_strobe(now, self.slice, &mut self.timers)

@@ -64,10 +64,13 @@ impl Running {
         }
     }
 
-    /// Whether a job of the row runs now is known anew.
-    pub(super) fn note(&mut self, job: JobId, present: bool, ended: bool) {
+    /// Whether a job of the row runs now is known anew. Most concern other rows: of these it is not even asked whether they have ended.
+    pub(super) fn note(&mut self, job: JobId, present: bool, ended: impl FnOnce() -> bool) {
         let changed = if present { self.jobs.insert(job) } else { self.jobs.remove(job) };
-        if ended {
+        if !(changed || self.changed.contains(&job) || self.fillers.contains(&job)) {
+            return;
+        }
+        if ended() {
             self.ended |= changed | self.changed.remove(&job) | self.fillers.remove(&job);
         } else if changed && !self.changed.remove(&job) {
             self.changed.insert(job);
