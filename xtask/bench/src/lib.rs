@@ -24,10 +24,7 @@ mod switch;
 mod tcp;
 mod together;
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
@@ -53,6 +50,12 @@ struct Arguments {
     /// The workload log for `sim`: SDSC-Par-1996-3.1-cln.swf of the Parallel Workloads Archive. One is drawn where none is given.
     #[arg(long, value_name = "SWF", env = "COSWITCH_SWF")]
     log: Option<PathBuf>,
+    /// `sim` also counts the instructions of an event, by valgrind, which must be installed: two minutes more.
+    #[arg(long)]
+    instructions: bool,
+    /// Does one simulation and prints its events: what `--instructions` counts.
+    #[arg(long, value_name = "JOBS:NODES:ROWS", hide = true)]
+    only: Option<sim::Size>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -109,7 +112,8 @@ impl Name {
         }
     }
 
-    fn measure(self, rounds: Option<u32>, log: Option<&Path>) -> Result<Vec<Figure>> {
+    fn measure(self, arguments: &Arguments) -> Result<Vec<Figure>> {
+        let rounds = arguments.rounds;
         match self {
             Name::Driver => unreachable!("replaced by its parts"),
             Name::PingPong => pingpong::measure(rounds.unwrap_or(7)),
@@ -123,7 +127,7 @@ impl Name {
             Name::Store => store::measure(rounds.unwrap_or(5)),
             Name::Memory => memory::measure(),
             Name::Launch => launch::measure(rounds.unwrap_or(15)),
-            Name::Sim => sim::measure(rounds.unwrap_or(3), log),
+            Name::Sim => sim::measure(rounds.unwrap_or(3), arguments.log.as_deref(), arguments.instructions),
         }
     }
 }
@@ -144,6 +148,9 @@ pub fn bench() -> ExitCode {
 
 /// Measures and prints; says whether a target was missed.
 fn run(arguments: &Arguments) -> Result<bool> {
+    if let Some(size) = arguments.only {
+        return sim::only(size).map(|()| false);
+    }
     let mut names: Vec<Name> = arguments.names.iter().flat_map(|name| name.parts()).collect();
     if names.is_empty() {
         names = Name::SINGLE.to_vec();
@@ -154,7 +161,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let mut figures = Vec::new();
     for name in names {
         eprintln!("measuring {name:?} ...");
-        let measured = name.measure(arguments.rounds, arguments.log.as_deref());
+        let measured = name.measure(arguments);
         let measured = measured.with_context(|| format!("failed to measure {name:?}"))?;
         // Minutes pass between them.
         measured.iter().for_each(|figure| eprint!("{figure}"));

@@ -10,8 +10,14 @@ mod curve;
 mod peer;
 mod turns;
 mod wait;
+mod work;
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    io::{self, Write},
+    path::Path,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use coswitch_sim::{
@@ -20,6 +26,8 @@ use coswitch_sim::{
 };
 
 use nix::time::ClockId;
+
+pub(crate) use turns::Size;
 
 use crate::{
     figure::{Bound, Figure},
@@ -33,13 +41,21 @@ const JOBS: u32 = 32_135;
 const JOBS_PER_SECOND: f64 = 160_000.0;
 const TIMES_THE_PEER: f64 = 100.0;
 
+/// Prints the events of one simulation, for whoever counts what they take.
+pub(crate) fn only(size: Size) -> Result<()> {
+    Ok(writeln!(io::stdout(), "{}", turns::events(size)?)?)
+}
+
 /// All of it.
-pub(crate) fn measure(rounds: u32, log: Option<&Path>) -> Result<Vec<Figure>> {
+pub(crate) fn measure(rounds: u32, log: Option<&Path>, instructions: bool) -> Result<Vec<Figure>> {
     let (text, name) = text_of(log)?;
     let mut figures = Vec::from(jobs_a_second(rounds, &text, &name)?);
     figures.extend(curve::measure(rounds)?);
     figures.extend(turns::measure(rounds)?);
     figures.push(wait::measure()?);
+    if instructions {
+        figures.push(work::measure()?);
+    }
     Ok(figures)
 }
 

@@ -6,14 +6,14 @@
 //! memory or leaves it; a switch is as many as it moves. No journal is kept. The sizes of a curve are measured in turns, and the
 //! median of each counts: the first time also finds memory that the machine has not given out yet.
 
-use std::{collections::BTreeSet, fs, time::Duration};
+use std::{collections::BTreeSet, fmt, fs, str::FromStr, time::Duration};
 
 use super::processor_time;
 use crate::{
     figure::{Bound, Figure},
     pairs::median,
 };
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use coswitch_policies::{
     Bytes, Cluster, Decision, Event, JobId, JobSpec, Policy, SchedulerConfig, SimTime, SlotId,
 };
@@ -31,12 +31,35 @@ const GIB: f64 = (1_u64 << 30) as f64;
 const SLACK: f64 = 2.5;
 
 /// How many jobs, on how many nodes, in waves of how many rows.
-#[derive(Clone, Copy)]
-struct Size {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
     jobs: u32,
-    nodes: u32,
+    pub(super) nodes: u32,
     rows: u32,
 }
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.jobs, self.nodes, self.rows)
+    }
+}
+
+impl FromStr for Size {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let numbers = text.split(':').map(str::parse).collect::<Result<Vec<u32>, _>>()?;
+        let [jobs, nodes, rows] = numbers[..] else { bail!("a size is JOBS:NODES:ROWS") };
+        Ok(Self { jobs, nodes, rows })
+    }
+}
+
+/// Six jobs a node are a wave of so many rows: about 20 waves, five, and little more than one.
+pub(super) const MANY_ROWS: [Size; 3] = [
+    Size { jobs: 60_000, nodes: 500, rows: 16 },
+    Size { jobs: 60_000, nodes: 2_000, rows: 16 },
+    Size { jobs: 60_000, nodes: 8_000, rows: 16 },
+];
 
 /// What a simulation was and what it took.
 struct Took {
@@ -64,9 +87,9 @@ pub(super) fn measure(rounds: u32) -> Result<Vec<Figure>> {
     let mut figures = vec![
         growth("one row, with the jobs", by_jobs(few, 1_000, 1), rounds)?,
         growth("one row, with the nodes", by_nodes(100_000, [1_000, 10_000, 50_000], 1), rounds)?,
-        // A wave of 16 rows has six jobs a node: 5, 20 and 80 waves; then 20, five, and little more than one.
+        // 5, 20 and 80 waves.
         growth("16 rows, with the jobs", by_jobs([7_500, 30_000, 120_000], 250, 16), rounds)?,
-        growth("16 rows, with the nodes", by_nodes(60_000, [500, 2_000, 8_000], 16), rounds)?,
+        growth("16 rows, with the nodes", MANY_ROWS.map(|size| (size.nodes, size)), rounds)?,
     ];
     figures.extend(large(size(1_000_000, 100_000, 4))?);
     Ok(figures)
@@ -103,6 +126,11 @@ fn large(size: Size) -> Result<[Figure; 2]> {
         Figure::bounded(format!("{name}: peak memory"), peak, "GiB", Bound::AtMost(8.0)),
         Figure::plain(format!("{name}: time"), took.seconds, "s").of(detail),
     ])
+}
+
+/// Only simulates, and says how many events that were.
+pub(super) fn events(size: Size) -> Result<u64> {
+    Ok(run(size)?.events)
 }
 
 fn run(size: Size) -> Result<Took> {
