@@ -39,14 +39,22 @@ pub fn share(all: &[usize], number: usize, count: usize) -> Vec<usize> {
     }
 }
 
-/// Asks the kernel to let this thread have a processor as soon as it wakes, in turns of a tenth of a millisecond: it needs
-/// less, and whoever computes on the same processor would finish a turn of milliseconds first. Kernels before 6.12 change
-/// nothing.
-pub fn ask_for_short_turns() {
+/// How long a turn of a thread is, as the kernel counts turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turns {
+    /// As everybody's: a thread that yields lets others have theirs.
+    Usual,
+    /// A tenth of a millisecond: the thread has a processor as soon as it wakes, where whoever computes on it would finish a turn of
+    /// milliseconds first. A yield then gives next to nothing away.
+    Short,
+}
+
+/// Asks the kernel for such turns of this thread. Kernels before 6.12 change nothing.
+pub fn ask_for(turns: Turns) {
     // SAFETY: of numbers only, for each of which 0 is a value.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
     attributes.size = u32::try_from(size_of_val(&attributes)).expect("a structure of some bytes");
-    attributes.sched_runtime = 100_000;
+    attributes.sched_runtime = if turns == Turns::Short { 100_000 } else { 0 };
     // SAFETY: reads one structure, which says how large it is. Where it is refused, turns are as long as they were.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0u32) };
 }

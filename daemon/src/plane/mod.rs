@@ -135,10 +135,7 @@ impl Plane {
         let (commands, inbox) = std::sync::mpsc::channel();
         let bell = Arc::new(Bell::new());
         let plane = run::Loop::new(own, inbox, Arc::clone(&bell), events).map_err(PlaneError::Start)?;
-        let thread = std::thread::Builder::new().name("data-plane".into()).spawn(move || {
-            crate::processors::ask_for_short_turns();
-            plane.run()
-        });
+        let thread = std::thread::Builder::new().name("data-plane".into()).spawn(move || plane.run());
         Ok(Self { commands, bell, thread: Some(thread.map_err(PlaneError::Start)?) })
     }
 

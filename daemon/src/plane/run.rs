@@ -19,7 +19,10 @@ use coswitch_ring::{Bell, wait_any};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Command, PlaneEvent, apps::Apps, link::Link, moved::Moved, watch::Watch};
-use crate::cut::Input;
+use crate::{
+    cut::Input,
+    processors::{Turns, ask_for},
+};
 
 /// Competitive: about what going to sleep and being woken costs.
 const LOOK_ON: Duration = Duration::from_micros(200);
@@ -38,6 +41,8 @@ pub(crate) struct Loop {
     events: UnboundedSender<PlaneEvent>,
     /// Until when somebody computes on this core, as far as is known.
     busy_until: Instant,
+    /// Short ones while it sleeps, the usual ones from its first yield on: yields would be in vain.
+    turns: Turns,
 }
 
 impl Loop {
@@ -49,14 +54,15 @@ impl Loop {
     ) -> io::Result<Self> {
         let watch = Watch::start(Arc::clone(&bell))?;
         let apps = Apps::new(own, events.clone());
-        Ok(Self { commands, bell, watch, links: BTreeMap::new(), apps, events, busy_until: Instant::now() })
+        let (links, busy_until, turns) = (BTreeMap::new(), Instant::now(), Turns::Usual);
+        Ok(Self { commands, bell, watch, links, apps, events, busy_until, turns })
     }
 
     pub(crate) fn run(mut self) {
         let mut last_moved = Instant::now();
         while let Some(moved) = self.turn() {
             match moved {
-                Moved::Nothing if last_moved.elapsed() < LOOK_ON => std::thread::yield_now(),
+                Moved::Nothing if last_moved.elapsed() < LOOK_ON => self.yield_core(),
                 Moved::Nothing => {
                     if self.sleep().is_none() {
                         return;
@@ -72,12 +78,24 @@ impl Loop {
         }
     }
 
+    /// Lets a rank on this core have its turn.
+    fn yield_core(&mut self) {
+        self.take_turns(Turns::Usual);
+        std::thread::yield_now();
+    }
+
+    fn take_turns(&mut self, turns: Turns) {
+        if std::mem::replace(&mut self.turns, turns) != turns {
+            ask_for(turns);
+        }
+    }
+
     /// Lets a rank on this core fill or empty the next chunk while the peer works on the last one.
     fn share_core(&mut self, now: Instant) {
         if now < self.busy_until {
             return;
         }
-        std::thread::yield_now();
+        self.yield_core();
         if now.elapsed() > BUSY {
             self.busy_until = now + BUSY_FOR;
         }
@@ -139,6 +157,8 @@ impl Loop {
             let _ = self.watch.arm(link.fd(), !link.has_room());
         }
         if self.turn()? == Moved::Nothing {
+            // Whoever computes meanwhile makes way at once.
+            self.take_turns(Turns::Short);
             wait_any(&tickets, SLEEP_MAX);
         }
         Some(())
