@@ -8,6 +8,7 @@
 
 mod curve;
 mod peer;
+mod program;
 mod turns;
 mod wait;
 mod work;

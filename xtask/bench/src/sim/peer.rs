@@ -3,11 +3,13 @@
 use std::{
     env, fs,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::Command,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde::Deserialize;
+
+use super::program::{bounded, done};
 
 const PACKAGE: &str = "accasim==1.1.3";
 const PROGRAM: &str = include_str!("peer.py");
@@ -71,21 +73,4 @@ impl Peer {
         let jobs = told.lines().find_map(|line| line.split_once("Total jobs: ")?.1.trim().parse().ok());
         Ok((jobs.context("AccaSim does not say how many jobs it did")?, took.seconds))
     }
-}
-
-/// The program, ended by `timeout` where it takes longer.
-pub(super) fn bounded(seconds: u32, program: &Path) -> Command {
-    let mut command = Command::new("timeout");
-    command.arg("--kill-after=5").arg(seconds.to_string()).arg(program);
-    command
-}
-
-pub(super) fn done(output: Output, seconds: u32) -> Result<Output> {
-    // What `timeout` says of a program that it ended, and where that had to be by force.
-    let late = matches!(output.status.code(), Some(124 | 137));
-    ensure!(!late, "a program was not done after {seconds} s");
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().rev().take(3).collect::<Vec<_>>().join(" / ");
-    ensure!(output.status.success(), "a program ended with {}: {last}", output.status);
-    Ok(output)
 }

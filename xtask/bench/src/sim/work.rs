@@ -6,12 +6,12 @@ use anyhow::{Context, Result};
 
 use super::{
     curve,
-    peer::{bounded, done},
+    program::{bounded, done},
     turns::{MANY_ROWS, Size},
 };
 use crate::figure::{Bound, Figure};
 
-/// Seconds; the largest takes some 200 by itself.
+/// Seconds; all of them take some 120 on two cores.
 const COUNT_MAX: u32 = 1800;
 
 /// The sizes beside each other, for each is a process of its own.
