@@ -123,7 +123,7 @@ mod tests {
         let mut scheduler = Scheduler::new(Cluster::uniform(8, Bytes::mib(100)), config).unwrap();
         let spec = |(id, ranks): (u32, &u32)| JobSpec {
             id: JobId(id),
-            name: String::new(),
+            name: "".into(),
             ranks: *ranks,
             memory_per_rank: Bytes::mib(60),
             arrival: SimTime(0),

@@ -11,7 +11,7 @@ pub struct JobSpec {
     /// Names the job in every event and decision; unique in a run.
     pub id: JobId,
     /// What the user calls it; only shown.
-    pub name: String,
+    pub name: Box<str>,
     /// Number of MPI processes. They run together or not at all.
     pub ranks: u32,
     /// The declared working set of one rank.

@@ -5,7 +5,7 @@
 //! ranks one of them may get. *Which* nodes is found per row, the emptiest first. A gang is therefore never squeezed on to
 //! fewer nodes because a row happens to be half full.
 
-use std::{ops::Range, sync::Arc};
+use std::{num::NonZeroU32, ops::Range, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -28,7 +28,7 @@ pub struct Block {
 #[serde(from = "Vec<Block>", into = "Vec<Block>")]
 pub struct Placement {
     /// Beside the pointer: where many jobs are asked whether a row holds them, most fail on their first node.
-    first: Option<(NodeId, u32)>,
+    first: Option<(NodeId, NonZeroU32)>,
     blocks: Arc<[Block]>,
 }
 
@@ -41,7 +41,8 @@ impl From<Vec<Block>> for Placement {
 impl FromIterator<Block> for Placement {
     fn from_iter<I: IntoIterator<Item = Block>>(blocks: I) -> Self {
         let blocks: Arc<[Block]> = blocks.into_iter().collect();
-        Self { first: blocks.first().map(|block| (block.node, block.ranks)), blocks }
+        let first = blocks.first().and_then(|block| Some((block.node, NonZeroU32::new(block.ranks)?)));
+        Self { first, blocks }
     }
 }
 
@@ -81,7 +82,7 @@ impl Placement {
     }
 
     /// The first node, and its ranks.
-    pub(crate) const fn first(&self) -> Option<(NodeId, u32)> {
+    pub(crate) const fn first(&self) -> Option<(NodeId, NonZeroU32)> {
         self.first
     }
 

@@ -22,7 +22,7 @@ type Wish = (u32, u64, u16);
 fn specs(wishes: &[Wish]) -> Vec<JobSpec> {
     let spec = |(id, (ranks, mib, _)): (u32, &Wish)| JobSpec {
         id: JobId(id),
-        name: format!("j{id}"),
+        name: format!("j{id}").into(),
         ranks: *ranks,
         memory_per_rank: Bytes::mib(*mib),
         arrival: SimTime(0),

@@ -102,7 +102,7 @@ impl Job {
     /// The job as the scheduler sees it.
     pub fn spec(&self) -> JobSpec {
         let Self { id, name, ranks, memory, arrival, .. } = self.clone();
-        JobSpec { id, name, ranks, memory_per_rank: memory, arrival }
+        JobSpec { id, name: name.into(), ranks, memory_per_rank: memory, arrival }
     }
 
     /// The working set of the whole job.

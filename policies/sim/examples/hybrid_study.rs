@@ -55,7 +55,7 @@ fn makespan(programs: &[Program], policy: Policy, cell: Option<u32>) -> Result<f
     let job = |(id, program): (u32, &Program)| SimJob {
         spec: JobSpec {
             id: JobId(id),
-            name: format!("job-{id}"),
+            name: format!("job-{id}").into(),
             ranks: program.ranks,
             memory_per_rank: Bytes::mib(program.mib),
             arrival: SimTime(0),

@@ -17,26 +17,29 @@ pub(crate) enum Place {
     Frozen,
 }
 
-/// Where a job is and how far it got. Most events ask for nothing else of most jobs: so it is kept together.
+/// An end that is not expected: a job that does not run.
+const NEVER: SimTime = SimTime(u64::MAX);
+
+/// How far a job got, and where. Most events ask for nothing else of most jobs: so it is a line of the cache.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 struct Progress {
-    place: Place,
     placement: Placement,
-    /// What was left at that time until it ends, or dies, and what is asked of its nodes since then.
-    left: Duration,
+    /// Nanoseconds that were left at that time until it ends, or dies, and what is asked of its nodes since then.
+    left: u64,
     left_at: SimTime,
     asked: u64,
     /// When it ends at that pace, while it runs.
-    ends: Option<SimTime>,
+    ends: SimTime,
     /// When to look whether it does; not later.
-    looked_at: Option<SimTime>,
+    looked_at: SimTime,
 }
 
 /// One job.
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
     progress: Progress,
+    place: Place,
     spec: JobSpec,
     work: Duration,
     communication: Option<Communication>,
@@ -83,16 +86,16 @@ impl World {
     pub(crate) fn add(&mut self, job: &SimJob, crashes: bool) {
         let left = if crashes { job.work - job.work / 2 } else { job.work };
         let progress = Progress {
-            place: Place::Outside,
             placement: Placement::default(),
-            left,
+            left: SimTime::from(left).0,
             left_at: SimTime::default(),
             asked: 0,
-            ends: None,
-            looked_at: None,
+            ends: NEVER,
+            looked_at: NEVER,
         };
         let life = Life {
             progress,
+            place: Place::Outside,
             spec: job.spec.clone(),
             work: job.work,
             communication: job.communication,
@@ -116,15 +119,15 @@ impl World {
         affected.into_iter().for_each(|job| self.set_pace(job));
         loop {
             let Reverse((at, job)) = *self.ends.peek()?;
-            let life = self.lives.get_mut(job).filter(|life| life.progress.looked_at == Some(at));
-            let ends = life.as_ref().and_then(|life| life.progress.ends);
-            if ends == Some(at) {
+            let life = self.lives.get_mut(job).filter(|life| life.progress.looked_at == at);
+            let ends = life.as_ref().map_or(NEVER, |life| life.progress.ends);
+            if ends == at {
                 return Some((at, job));
             }
             self.ends.pop();
             if let Some(life) = life {
                 life.progress.looked_at = ends;
-                self.ends.extend(ends.map(|end| Reverse((end, job))));
+                self.ends.extend((ends != NEVER).then_some(Reverse((ends, job))));
             }
         }
     }
@@ -141,11 +144,12 @@ impl World {
         let life = self.lives.get_mut(job).expect("it runs");
         let progress = &mut life.progress;
         progress.asked = self.nodes.asked(&progress.placement);
-        let end = now.after(self.nodes.slowdown(progress.asked).time_for(progress.left));
-        progress.ends = Some(end);
+        let takes = self.nodes.slowdown(progress.asked).time_for(Duration::from_nanos(progress.left));
+        let end = now.after(takes).min(SimTime(NEVER.0 - 1));
+        progress.ends = end;
         self.ending += 1;
-        if progress.looked_at.is_none_or(|at| end < at) {
-            progress.looked_at = Some(end);
+        if end < progress.looked_at {
+            progress.looked_at = end;
             self.ends.push(Reverse((end, job)));
         }
     }
@@ -155,10 +159,10 @@ impl World {
         let now = self.now;
         let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
         let progress = &mut life.progress;
-        if progress.ends.take().is_some() {
+        if mem::replace(&mut progress.ends, NEVER) != NEVER {
             let pace = self.nodes.slowdown(progress.asked);
             let done = pace.work_in(now.since(progress.left_at));
-            progress.left = progress.left.saturating_sub(done);
+            progress.left = progress.left.saturating_sub(SimTime::from(done).0);
             self.ending -= 1;
         }
         progress.left_at = now;
@@ -186,7 +190,7 @@ impl World {
     pub(crate) fn enter(&mut self, job: JobId, placement: &Placement) {
         let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
         life.progress.placement = placement.clone();
-        life.progress.place = Place::Frozen;
+        life.place = Place::Frozen;
         self.nodes.enter(&life.spec, placement);
     }
 
@@ -194,7 +198,7 @@ impl World {
     pub(crate) fn thaw(&mut self, job: JobId) {
         let since = self.now;
         let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
-        life.progress.place = Place::Running { since };
+        life.place = Place::Running { since };
         self.nodes.run(job, &life.progress.placement, life.communication);
         self.thawed.push(job);
     }
@@ -202,14 +206,14 @@ impl World {
     /// Stops and keeps its memory.
     pub(crate) fn freeze(&mut self, job: JobId) {
         self.stop(job);
-        self.life(job).progress.place = Place::Frozen;
+        self.life(job).place = Place::Frozen;
     }
 
     /// Gives its memory back.
     pub(crate) fn leave(&mut self, job: JobId) {
         self.stop(job);
         let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
-        if std::mem::replace(&mut life.progress.place, Place::Outside) != Place::Outside {
+        if std::mem::replace(&mut life.place, Place::Outside) != Place::Outside {
             self.nodes.leave(&life.spec, &life.progress.placement);
         }
     }
@@ -253,7 +257,7 @@ impl World {
         let to = self.now;
         self.settle(job);
         let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
-        if let Place::Running { since } = life.progress.place {
+        if let Place::Running { since } = life.place {
             life.active.push(Span { from: since, to });
             self.nodes.stop(job, &life.progress.placement, life.communication);
             self.thawed.retain(|thawed| *thawed != job);

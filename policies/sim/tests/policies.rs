@@ -16,7 +16,7 @@ fn run_so(policy: Policy, switching: SwitchOrder, residency: Residency, mib: u64
     let job = |id: u32| SimJob {
         spec: JobSpec {
             id: JobId(id),
-            name: format!("job-{id}"),
+            name: format!("job-{id}").into(),
             ranks: 2,
             memory_per_rank: Bytes::mib(500),
             arrival: SimTime(0),

@@ -12,7 +12,7 @@ fn run(mib: u64, residency: Residency, overhead: u32, longest: u64) -> SimReport
     let job = |id| SimJob {
         spec: JobSpec {
             id: JobId(id),
-            name: String::new(),
+            name: "".into(),
             ranks: 1,
             memory_per_rank: Bytes::mib(500),
             arrival: SimTime(0),

@@ -16,7 +16,7 @@ fn restored(sizes: &[u64], capacity: u64, residency: Residency) -> u64 {
     let job = |(id, mib): (u32, &u64)| SimJob {
         spec: JobSpec {
             id: JobId(id),
-            name: String::new(),
+            name: "".into(),
             ranks: 1,
             memory_per_rank: Bytes::mib(*mib),
             arrival: SimTime(0),
@@ -81,7 +81,7 @@ fn a_prefetched_row_is_there_when_its_turn_begins_and_the_plan_still_moves_less(
         let job = |id| SimJob {
             spec: JobSpec {
                 id: JobId(id),
-                name: String::new(),
+                name: "".into(),
                 ranks: 1,
                 memory_per_rank: Bytes::mib(1024),
                 arrival: SimTime(0),

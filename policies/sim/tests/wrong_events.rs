@@ -16,7 +16,7 @@ fn jobs() -> impl Strategy<Value = JobId> {
 fn specs() -> impl Strategy<Value = JobSpec> {
     (jobs(), 0_u32..5, 0_u64..700).prop_map(|(id, ranks, mib)| JobSpec {
         id,
-        name: id.to_string(),
+        name: id.to_string().into(),
         ranks,
         memory_per_rank: Bytes::mib(mib),
         arrival: SimTime(0),

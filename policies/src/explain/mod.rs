@@ -110,7 +110,8 @@ pub fn explain(scheduler: &Scheduler) -> Explanation {
 
 fn drawn(scheduler: &Scheduler, alternate: Alternate) -> Explanation {
     let matrix = scheduler.matrix();
-    let name = |job: JobId| scheduler.job(job).map_or_else(|| job.to_string(), |state| state.spec.name);
+    let name =
+        |job: JobId| scheduler.job(job).map_or_else(|| job.to_string(), |state| state.spec.name.into());
     let queue: Vec<JobId> = scheduler.queue().collect();
     let turns = matrix.rows().len();
     let (_, running) = alternate::round(matrix, scheduler.config().alternate);
@@ -143,7 +144,7 @@ fn drawn(scheduler: &Scheduler, alternate: Alternate) -> Explanation {
             (Some(landing), None) => landing_in_words(landing, scheduler, &name),
             (None, None) => unreachable!("a job that has not ended is queued or has landed"),
         };
-        JobExplanation { job: state.spec.id, name: state.spec.name, text }
+        JobExplanation { job: state.spec.id, name: state.spec.name.into(), text }
     });
     Explanation {
         policy: scheduler.config().policy,
@@ -169,7 +170,7 @@ fn fillers_of(matrix: &Matrix, alternate: Alternate) -> Vec<Vec<Filler>> {
 }
 
 fn rejection(spec: &JobSpec, reason: &RejectReason) -> JobExplanation {
-    JobExplanation { job: spec.id, name: spec.name.clone(), text: format!("can never run: {reason}") }
+    JobExplanation { job: spec.id, name: spec.name.to_string(), text: format!("can never run: {reason}") }
 }
 
 /// The working sets of `jobs` on the node that has most of them.

@@ -163,7 +163,7 @@ fn cosched_says_where_the_system_will_swap() {
 fn of_many_nodes_those_that_hold_the_same_share_a_column() {
     let job = |(id, ranks): (u32, u32)| JobSpec {
         id: JobId(id),
-        name: format!("j{id}"),
+        name: format!("j{id}").into(),
         ranks,
         memory_per_rank: Bytes::mib(600),
         arrival: SimTime(0),

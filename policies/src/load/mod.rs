@@ -213,7 +213,7 @@ impl Load {
             let fits = ignored || seat.spec.memory_of(ranks) <= self.free(node);
             fits && self.is_open(limits, node)
         };
-        let first = seat.placement.first().is_none_or(|(node, ranks)| holds(node, ranks));
+        let first = seat.placement.first().is_none_or(|(node, ranks)| holds(node, ranks.get()));
         first && seat.placement.blocks().iter().all(|block| holds(block.node, block.ranks))
     }
 }

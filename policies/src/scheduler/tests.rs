@@ -38,7 +38,7 @@ impl Desk {
         let spec = |&(ranks, mib): &(u32, u64)| {
             self.jobs += 1;
             let (id, memory_per_rank) = (JobId(self.jobs - 1), Bytes::mib(mib));
-            JobSpec { id, name: format!("j{}", id.0), ranks, memory_per_rank, arrival: self.now }
+            JobSpec { id, name: format!("j{}", id.0).into(), ranks, memory_per_rank, arrival: self.now }
         };
         let jobs = jobs.iter().map(spec).collect();
         self.tell(Event::Submitted { jobs })

@@ -152,7 +152,7 @@ impl Again {
 fn inputs(events: &[RunEvent], index: usize) -> Vec<Happened> {
     let submitted = |event: &RunEvent| match &event.kind {
         Event::JobSubmitted { job, name, ranks, memory, .. } => {
-            let (id, name, ranks) = (*job, name.clone(), *ranks);
+            let (id, name, ranks) = (*job, name.as_str().into(), *ranks);
             Some(JobSpec { id, name, ranks, memory_per_rank: *memory, arrival: event.at })
         }
         _ => None,

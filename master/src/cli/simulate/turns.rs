@@ -191,7 +191,7 @@ fn job_of(
     let memory = arguments.memory.as_ref().unwrap_or(&MEMORY);
     let logged = record.memory().map(|kib| Bytes(kib.saturating_mul(1024)));
     let memory_per_rank = logged.unwrap_or_else(|| memory.draw(seed, record.number));
-    let name = name_of(record);
+    let name = name_of(record).into();
     let arrival = SimTime::from(Duration::from_secs(record.submit));
     let spec = JobSpec { id: JobId(id), name, ranks, memory_per_rank, arrival };
     let work = Duration::from_secs(run).max(Duration::from_millis(1));
@@ -240,7 +240,7 @@ fn as_log(stage: &Stage, of: Option<&Log>, jobs: &[SimJob], report: &SimReport) 
     let record = |job: &SimJob| {
         let SimJob { spec, work, .. } = job;
         // Jobs are in the order of their records; some records are no jobs.
-        let came_from = came_from.find(|record| spec.name == name_of(record));
+        let came_from = came_from.find(|record| *spec.name == *name_of(record));
         Record {
             wait: waits.get(&spec.id).copied(),
             memory_kib: Some(spec.memory_per_rank.0.div_ceil(1024)),

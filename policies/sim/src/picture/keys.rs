@@ -20,7 +20,7 @@ impl Keys {
     const NAMED: usize = 12;
 
     pub(super) fn of(jobs: &[SimJob], report: &SimReport) -> Self {
-        let names = jobs.iter().map(|job| (job.spec.id, job.spec.name.clone())).collect();
+        let names = jobs.iter().map(|job| (job.spec.id, job.spec.name.to_string())).collect();
         let used: BTreeMap<JobId, f64> = report.times.jobs.iter().map(|job| (job.job, used(job))).collect();
         let used = |job: &JobId| used.get(job).copied().unwrap_or_default();
         let mut order: Vec<JobId> = jobs.iter().map(|job| job.spec.id).collect();

@@ -199,7 +199,7 @@ mod tests {
     fn drawn(nodes: u32, ranks: &[u32], policy: Policy) -> (String, usize) {
         let spec = |(id, ranks): (u32, &u32)| JobSpec {
             id: JobId(id),
-            name: format!("job-{id}"),
+            name: format!("job-{id}").into(),
             ranks: *ranks,
             memory_per_rank: Bytes::mib(300),
             arrival: SimTime(0),

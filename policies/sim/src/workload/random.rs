@@ -49,6 +49,7 @@ fn random_job(seed: &mut Seed, id: u32, shape: &WorkloadShape) -> SimJob {
     // A third at the begin, the others on whole tenths: together often enough to matter.
     let tenth = if seed.chance(333) { 0 } else { seed.between(0, 10) };
     let arrival = SimTime::default().after(shape.arrivals_within / 10 * u32::try_from(tenth).unwrap_or(0));
-    let spec = JobSpec { id: JobId(id), name: format!("random-{id}"), ranks, memory_per_rank, arrival };
+    let spec =
+        JobSpec { id: JobId(id), name: format!("random-{id}").into(), ranks, memory_per_rank, arrival };
     SimJob { spec, work, communication: None }
 }

@@ -199,7 +199,7 @@ fn waves(size: Size) -> Vec<SimJob> {
         work_s += f64::from(ranks) * run as f64;
         let spec = JobSpec {
             id: JobId(id),
-            name: String::new(),
+            name: "".into(),
             ranks,
             memory_per_rank,
             arrival: SimTime::from(arrival),
