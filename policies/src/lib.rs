@@ -38,6 +38,7 @@ pub mod metrics;
 pub mod packing;
 pub mod placement;
 pub mod queue;
+mod rooted;
 mod row;
 pub mod scheduler;
 pub mod watch;

@@ -17,9 +17,10 @@ pub use crate::row::{Misfit, Row, Seat};
 
 use crate::{
     Bytes, Cluster, JobId, JobSpec, Limits, MemoryRule, NodeId, SlotId,
-    job_map::{JobMap, JobSet},
+    job_map::JobMap,
     load::{Load, Size},
     placement::{Placement, Room, Shape},
+    rooted::Rooted,
 };
 
 /// The matrix of one cluster under one set of limits.
@@ -39,7 +40,7 @@ pub struct Matrix {
     homes: JobMap<SlotId>,
     // Jobs that keep their nodes, for they ran there.
     #[serde(skip)]
-    rooted: JobSet,
+    rooted: Rooted,
     // The load of a row without jobs: to make one costs as much as there are nodes.
     #[serde(skip)]
     spare: Option<Load>,
@@ -49,7 +50,7 @@ impl Matrix {
     /// An empty matrix.
     #[must_use]
     pub fn new(cluster: Cluster, limits: Limits) -> Self {
-        let kinds = cluster.kinds();
+        let (kinds, rooted) = (cluster.kinds(), Rooted::empty(cluster.len()));
         Self {
             cluster,
             limits,
@@ -58,7 +59,7 @@ impl Matrix {
             kinds,
             loads: VecDeque::new(),
             homes: JobMap::default(),
-            rooted: JobSet::default(),
+            rooted,
             spare: None,
         }
     }
@@ -183,6 +184,13 @@ impl Matrix {
         self.load(index).holds_in_place(self.limits, seat)
     }
 
+    /// The jobs that keep their nodes and might go where jobs of the row at `index` were, with their rows, some more than once: all of those of
+    /// other rows that may now and could not before.
+    pub(crate) fn might_go(&self, index: usize, placements: &[Placement]) -> Vec<(SlotId, JobId)> {
+        let load = &self.loads[index];
+        self.rooted.might_go(placements, |node| load.left(self.limits, node))
+    }
+
     /// What is left of the cell of `node` in the row at `index`.
     #[must_use]
     pub fn room(&self, index: usize, node: NodeId) -> Room {
@@ -214,6 +222,37 @@ impl Matrix {
     /// # Panics
     /// Where that breaks an invariant, in debug builds.
     pub(crate) fn seat(&mut self, index: usize, seat: Box<Seat>) {
+        if self.is_rooted(seat.spec.id) {
+            self.rooted.insert(&seat, self.rows[index].slot);
+        }
+        self.enter(index, seat);
+    }
+
+    /// Takes a job out of its row, which may be empty afterwards.
+    pub(crate) fn unseat(&mut self, job: JobId) -> Option<Box<Seat>> {
+        let seat = self.leave(job)?;
+        if self.is_rooted(job) {
+            self.rooted.remove(&seat);
+        }
+        Some(seat)
+    }
+
+    /// Puts a job of another row in the row at `index`, where it may lie elsewhere if it need not keep its nodes; where it lay.
+    ///
+    /// # Panics
+    /// Where that breaks an invariant, in debug builds.
+    pub(crate) fn shift(&mut self, job: JobId, index: usize, placement: Placement) -> Option<Placement> {
+        let mut seat = self.leave(job)?;
+        if self.is_rooted(job) {
+            debug_assert_eq!(seat.placement, placement, "it keeps its nodes");
+            self.rooted.shift(&seat, self.rows[index].slot);
+        }
+        let before = std::mem::replace(&mut seat.placement, placement);
+        self.enter(index, seat);
+        Some(before)
+    }
+
+    fn enter(&mut self, index: usize, seat: Box<Seat>) {
         debug_assert!(self.row_of(seat.spec.id).is_none(), "a job lies in one row only");
         let size = self.size_of(&seat.spec);
         self.loads[index].add(&seat, size, !self.rooted.contains(seat.spec.id));
@@ -234,8 +273,7 @@ impl Matrix {
         fits
     }
 
-    /// Takes a job out of its row, which may be empty afterwards.
-    pub(crate) fn unseat(&mut self, job: JobId) -> Option<Box<Seat>> {
+    fn leave(&mut self, job: JobId) -> Option<Box<Seat>> {
         let index = self.place_of(job)?;
         self.homes.remove(job);
         let seat = self.rows[index].seats.remove(&job)?;
@@ -246,11 +284,16 @@ impl Matrix {
 
     /// Whether `job`, which lies in a row, must keep its nodes from now on.
     pub(crate) fn set_rooted(&mut self, job: JobId, rooted: bool) {
-        let changed = if rooted { self.rooted.insert(job) } else { self.rooted.remove(job) };
+        let changed = self.rooted.set(job, rooted);
         if let Some(index) = self.place_of(job).filter(|_| changed) {
             let seat = &self.rows[index].seats[&job];
             let size = self.size_of(&seat.spec);
             self.loads[index].set_fresh(seat, size, !rooted);
+            if rooted {
+                self.rooted.insert(seat, self.rows[index].slot);
+            } else {
+                self.rooted.remove(seat);
+            }
         }
     }
 
@@ -263,7 +306,7 @@ impl Matrix {
     pub(crate) fn end(&mut self, job: JobId) -> Option<(SlotId, Box<Seat>)> {
         let slot = self.slot_of(job);
         let seat = self.unseat(job);
-        self.rooted.remove(job);
+        self.rooted.set(job, false);
         slot.zip(seat)
     }
 

@@ -3,7 +3,10 @@
 //! Of 64 neighbours, those that are equally empty are one entry, a bit each. A job lies on neighbours where it can, so it is few
 //! entries wherever it goes, and the whole is small: on many nodes the wait for memory is what an event costs.
 
-use std::collections::{BTreeMap, btree_map::Entry};
+use std::collections::{
+    BTreeMap,
+    btree_map::{self, Entry},
+};
 
 use crate::{Bytes, Limits, NodeId, job_map::ones};
 
@@ -124,14 +127,14 @@ impl Emptiest {
 
     /// Of the nodes with so many jobs the one with the least memory left, the first of equals.
     pub(crate) fn fullest(&self, jobs: u32) -> Option<(Bytes, NodeId)> {
-        let rooms = &self.classes.get(jobs as usize)?.rooms;
-        let (last, _) = rooms.last_key_value()?;
-        let (first, bits) = rooms.range(Room::new(last.free(), NodeId(0))..).next()?;
+        let mut rooms = self.of(jobs).rev().peekable();
+        let (last, _) = *rooms.peek()?;
+        let (first, bits) = rooms.take_while(|(room, _)| room.free() == last.free()).last()?;
         Some((first.free(), first.node(bits.trailing_zeros())))
     }
 
-    fn of(&self, jobs: u32) -> impl Iterator<Item = (&Room, &u64)> + '_ {
-        self.classes.get(jobs as usize).into_iter().flat_map(|class| &class.rooms)
+    fn of(&self, jobs: u32) -> btree_map::Iter<'_, Room, u64> {
+        self.classes.get(jobs as usize).map(|class| class.rooms.iter()).unwrap_or_default()
     }
 }
 

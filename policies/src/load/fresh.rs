@@ -16,11 +16,11 @@ pub(crate) struct Free {
 }
 
 impl Free {
-    /// So much on so many nodes each, in any order, but it is found sooner where long parts of it fall.
-    pub(crate) fn fill(&mut self, each: impl Iterator<Item = (Bytes, u32)>) {
+    /// What `all` adds: so much on so many nodes each, in any order.
+    pub(crate) fn fill(&mut self, all: impl FnOnce(&mut dyn FnMut(Bytes, u32))) {
         self.nodes.clear();
-        self.nodes.extend(each.map(|(free, nodes)| (nodes, free)));
-        self.nodes.sort_by_key(|(_, free)| Reverse(*free));
+        all(&mut |free, nodes| self.nodes.push((nodes, free)));
+        self.nodes.sort_unstable_by_key(|(_, free)| Reverse(*free));
         let mut sum = 0;
         for (nodes, _) in &mut self.nodes {
             sum += *nodes;
@@ -121,12 +121,24 @@ impl Fresh {
             return None;
         }
         let mut room = free.rising();
-        let mut next: Option<Rank> = None;
+        let (mut next, mut at_most): (Option<Rank>, _) = (None, Bytes(u64::MAX));
         for OfShape { shape, least, jobs } in &self.shapes {
-            let (most, Some(room)) = (u64::from(shape.most), room.on(shape.width)) else { break };
+            let most = u64::from(shape.most);
+            let is_vain = |from: Bytes| {
+                let beaten = |(Reverse(size), _): Rank| size.0 > from.0.saturating_mul(most);
+                from < *least || next.is_some_and(beaten)
+            };
+            // What follows costs more the farther it is.
+            if is_vain(at_most) {
+                continue;
+            }
+            let Some(room) = room.on(shape.width) else { break };
+            at_most = room;
+            if is_vain(room) {
+                continue;
+            }
             let from = last.map_or(room, |(Reverse(size), _)| room.min(Bytes(size.0 / most.max(1))));
-            let is_beaten = next.is_some_and(|(Reverse(size), _)| size.0 > from.0.saturating_mul(most));
-            if from < *least || is_beaten {
+            if is_vain(from) {
                 continue;
             }
             let rank = |(Reverse(memory), Reverse(ranks), job): &Alike| {

@@ -5,7 +5,6 @@
 
 mod emptiest;
 mod fresh;
-mod rooted;
 
 use std::{
     cell::{Ref, RefCell},
@@ -16,23 +15,23 @@ use crate::{
     Bytes, Cluster, JobId, JobSpec, Limits, MemoryRule, Misfit, NodeId, Placement,
     matrix::Seat,
     placement::{Room, Shape, ranks_that_fit, spread},
+    rooted::rough,
 };
 use emptiest::{Emptiest, Lagging, Place, bit};
-use rooted::{Rooted, rough};
 
 pub(crate) use fresh::{Free, Fresh};
-pub(crate) use rooted::Rooms;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     /// By node: memory, below zero where declared memory is not looked at; it wraps, so that what was taken can be given back.
     left: Vec<i64>,
+    /// The same, [roughly](rough): most questions go no farther, and a row of it is a few lines of the cache.
+    roughly: Vec<u16>,
     /// By node: jobs.
     jobs: Vec<u32>,
     emptiest: RefCell<Lagging>,
     fresh: Fresh,
-    rooted: Rooted,
     /// Memory and cells that the jobs take in all.
     taken: (u128, u64),
 }
@@ -52,17 +51,19 @@ impl Load {
         }
         Self {
             left: cluster.nodes().map(|(_, capacity)| signed(capacity)).collect(),
+            roughly: cluster.nodes().map(|(_, capacity)| rough(positive(signed(capacity)))).collect(),
             jobs: vec![0; cluster.len()],
             emptiest: RefCell::new(Lagging::new(emptiest, cluster.len())),
             fresh: Fresh::default(),
-            rooted: Rooted::empty(cluster.len()),
             taken: (0, 0),
         }
     }
 
     /// A job of this size entered the row; `fresh` if it may be placed anew, for it never ran.
     pub(crate) fn add(&mut self, seat: &Seat, size: Size, fresh: bool) {
-        self.enter(seat, size, fresh);
+        if fresh {
+            self.fresh.insert(&seat.spec, shape_of(seat, size));
+        }
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 + memory, self.taken.1 + cells);
         self.change(seat, |jobs, left, memory| {
@@ -73,7 +74,9 @@ impl Load {
 
     /// A job of this size left the row.
     pub(crate) fn remove(&mut self, seat: &Seat, size: Size, fresh: bool) {
-        self.leave(seat, size, fresh);
+        if fresh {
+            self.fresh.remove(&seat.spec, shape_of(seat, size));
+        }
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 - memory, self.taken.1 - cells);
         self.change(seat, |jobs, left, memory| {
@@ -84,23 +87,11 @@ impl Load {
 
     /// A job of the row, of this size, may be placed anew from now on, or keeps its nodes; it was the other way before.
     pub(crate) fn set_fresh(&mut self, seat: &Seat, size: Size, fresh: bool) {
-        self.leave(seat, size, !fresh);
-        self.enter(seat, size, fresh);
-    }
-
-    fn enter(&mut self, seat: &Seat, size: Size, fresh: bool) {
+        let shape = shape_of(seat, size);
         if fresh {
-            self.fresh.insert(&seat.spec, shape_of(seat, size));
+            self.fresh.insert(&seat.spec, shape);
         } else {
-            self.rooted.insert(seat);
-        }
-    }
-
-    fn leave(&mut self, seat: &Seat, size: Size, fresh: bool) {
-        if fresh {
-            self.fresh.remove(&seat.spec, shape_of(seat, size));
-        } else {
-            self.rooted.remove(seat);
+            self.fresh.remove(&seat.spec, shape);
         }
     }
 
@@ -112,29 +103,27 @@ impl Load {
     /// What is free on the nodes that take one more job: on so many of them, and nothing below `least`.
     pub(crate) fn most_free(&self, limits: Limits, nodes: u32, least: Bytes, into: &mut Free) {
         let emptiest = self.emptiest();
-        let classes = emptiest.open_classes(limits).flat_map(|jobs| {
-            let mut found = 0;
-            emptiest.rooms(jobs).take_while(move |(free, more)| {
-                let wanted = found < nodes && *free >= least;
-                found += more;
-                wanted
-            })
+        into.fill(|add| {
+            for jobs in emptiest.open_classes(limits) {
+                let mut found = 0;
+                for (free, more) in emptiest.rooms(jobs) {
+                    if found >= nodes || free < least {
+                        break;
+                    }
+                    found += more;
+                    add(free, more);
+                }
+            }
         });
-        into.fill(classes);
     }
 
-    /// What it has left for jobs that keep their place, where these were.
-    pub(crate) fn rooms_at(&self, limits: Limits, placements: &[Placement]) -> Vec<Rooms> {
-        let left = |node: usize| match self.left.get(node) {
-            Some(left) if limits.memory == MemoryRule::MustFit => rough(positive(*left)),
-            _ => u16::MAX,
-        };
-        Rooms::at(placements).into_iter().map(|rooms| rooms.fill(left)).collect()
-    }
-
-    /// The jobs that keep their place and might go to another row, each once: all of those that may now and could not before.
-    pub(crate) fn might_go(&self, rooms: &[Rooms]) -> Vec<JobId> {
-        self.rooted.might_go(rooms)
+    /// What is left of a node for a job that keeps its place, [roughly](rough); of one that is none, nothing.
+    pub(crate) fn left(&self, limits: Limits, node: usize) -> u16 {
+        match self.roughly.get(node) {
+            Some(left) if limits.memory == MemoryRule::MustFit => *left,
+            Some(_) => u16::MAX,
+            None => 0,
+        }
     }
 
     /// Memory and cells that the jobs take in all.
@@ -149,6 +138,7 @@ impl Load {
             let before = Place::new(self.count(node), self.free(node), node);
             self.emptiest.get_mut().note(node, before);
             change(&mut self.jobs[at], &mut self.left[at], seat.spec.memory_of(block.ranks));
+            self.roughly[at] = rough(positive(self.left[at]));
         }
     }
 
@@ -209,12 +199,13 @@ impl Load {
     /// Whether a job that must stay on its nodes could join.
     pub(crate) fn holds_in_place(&self, limits: Limits, seat: &Seat) -> bool {
         let ignored = limits.memory == MemoryRule::Ignored;
-        let holds = |node: NodeId, ranks: u32| {
-            let fits = ignored || seat.spec.memory_of(ranks) <= self.free(node);
-            fits && self.is_open(limits, node)
-        };
-        let first = seat.placement.first().is_none_or(|(node, ranks)| holds(node, ranks.get()));
-        first && seat.placement.blocks().iter().all(|block| holds(block.node, block.ranks))
+        let takes = |ranks: u32| seat.spec.memory_of(ranks);
+        let might = |node: NodeId, ranks| ignored || rough(takes(ranks)) <= self.roughly[node.0 as usize];
+        let holds = |node, ranks| (ignored || takes(ranks) <= self.free(node)) && self.is_open(limits, node);
+        let (first, blocks) = (seat.placement.first(), seat.placement.blocks());
+        first.is_none_or(|(node, ranks)| might(node, ranks.get()))
+            && blocks.iter().all(|block| might(block.node, block.ranks))
+            && blocks.iter().all(|block| holds(block.node, block.ranks))
     }
 }
 
@@ -300,40 +291,6 @@ mod tests {
             let empty = Load::empty(&cluster);
             prop_assert_eq!(&*load.emptiest(), &*empty.emptiest());
             prop_assert_eq!(&load, &empty);
-        }
-
-        #[test]
-        fn who_might_go_is_whoever_another_row_takes_where_it_has_room_now(
-            capacity in 500u64..2000,
-            here in prop::collection::vec((1u32..30, 1u64..400), 1..20),
-            there in prop::collection::vec((1u32..30, 1u64..400), 0..20),
-            gap in prop::collection::vec(any::<bool>(), 21),
-            memory in prop_oneof![Just(MemoryRule::MustFit), Just(MemoryRule::Ignored)],
-        ) {
-            let cluster = Cluster::uniform(21, Bytes::mib(capacity));
-            let limits = Limits { max_rows: None, max_per_cell: Some(9), memory };
-            let fill = |wishes: Vec<(u32, u64)>| {
-                let (mut load, mut seats) = (Load::empty(&cluster), Vec::new());
-                for (id, (ranks, mib)) in (0..).zip(wishes) {
-                    let spec = job(id, ranks, mib);
-                    let shape = Shape::on_empty(&spec, &cluster, memory);
-                    let Some(placement) = shape.and_then(|shape| load.plan(limits, &spec, shape)) else { continue };
-                    let seat = Seat { spec, placement };
-                    load.add(&seat, (mib, 0), false);
-                    seats.push(seat);
-                }
-                (load, seats)
-            };
-            let ((from, seats), (to, _)) = (fill(here), fill(there));
-            let shares: Vec<u32> = gap.iter().map(|is_gap| u32::from(*is_gap)).collect();
-            let found = from.might_go(&to.rooms_at(limits, &[Placement::from_shares(&shares)]));
-            prop_assert!(found.is_sorted_by(|a, b| a < b), "each once");
-            for seat in seats {
-                let reaches = seat.placement.nodes().any(|node| gap[node.0 as usize]);
-                let goes = reaches && to.holds_in_place(limits, &seat);
-                prop_assert!(!goes || found.contains(&seat.spec.id));
-                prop_assert!(reaches || !found.contains(&seat.spec.id));
-            }
         }
     }
 }

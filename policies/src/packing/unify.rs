@@ -110,17 +110,16 @@ impl Unsettled {
 pub(crate) fn unify(matrix: &mut Matrix, first: usize, unsettled: &mut Unsettled) -> Vec<Move> {
     let (mut moves, mut free) = (Vec::new(), FreeIn::default());
     for to in first..matrix.rows().len() {
-        let mut rooms = None;
+        let mut near = None;
         free.is_known = false;
         for from in to + 1..matrix.rows().len() {
             let (slot, source) = (matrix.rows()[to].slot, matrix.rows()[from].slot);
             let Some(gaps) = unsettled.between(source, slot) else { continue };
-            let found = match gaps {
+            let found: Vec<JobId> = match gaps {
                 Gaps::Any => matrix.rows()[from].jobs().collect(),
                 Gaps::At(placements) => {
-                    let rooms =
-                        rooms.get_or_insert_with(|| matrix.load(to).rooms_at(matrix.limits(), placements));
-                    matrix.load(from).might_go(rooms)
+                    let near = near.get_or_insert_with(|| matrix.might_go(to, placements)).iter();
+                    near.filter(|(slot, _)| *slot == source).map(|(_, job)| *job).collect()
                 }
             };
             let mut rooted = fitting(matrix, from, to, found).into_iter().peekable();
@@ -203,12 +202,14 @@ fn find_free(matrix: &Matrix, to: usize, into: &mut Free) {
     let bounds = later.reduce(|(wide, least), (width, memory)| (wide.max(width), least.min(memory)));
     match bounds {
         Some((widest, least)) => matrix.load(to).most_free(matrix.limits(), widest, least, into),
-        None => into.fill(std::iter::empty()),
+        None => into.fill(|_| {}),
     }
 }
 
 /// Those of the row `from` that ran and that the row `to` would take where they are, each by itself, the largest first.
-fn fitting(matrix: &Matrix, from: usize, to: usize, jobs: Vec<JobId>) -> Vec<Rank> {
+fn fitting(matrix: &Matrix, from: usize, to: usize, mut jobs: Vec<JobId>) -> Vec<Rank> {
+    jobs.sort_unstable();
+    jobs.dedup();
     let fits = |seat: &&Seat| matrix.holds_in_place(to, seat) && matrix.is_rooted(seat.spec.id);
     let found = jobs.into_iter().map(|job| seated(matrix, from, job)).filter(fits);
     let mut ranks: Vec<Rank> =
@@ -241,18 +242,14 @@ fn destination(matrix: &Matrix, from: usize, to: usize, job: JobId) -> Option<Pl
 fn advance(matrix: &mut Matrix, from: usize, to: usize, job: JobId) -> Option<(Move, Placement)> {
     let placement = destination(matrix, from, to, job)?;
     let (from, slot) = (matrix.rows()[from].slot, matrix.rows()[to].slot);
-    let mut seat = matrix.unseat(job).expect("it was in this row");
-    let before = std::mem::replace(&mut seat.placement, placement.clone());
-    matrix.seat(to, seat);
+    let before = matrix.shift(job, to, placement.clone()).expect("it was in this row");
     Some((Move { job, from, to: slot, placement }, before))
 }
 
 /// Takes `moves` back, the last one first; no row may have been dropped since.
 fn undo(matrix: &mut Matrix, moves: Vec<(Move, Placement)>) {
     for (Move { job, from, .. }, placement) in moves.into_iter().rev() {
-        let mut seat = matrix.unseat(job).expect("it was moved");
-        seat.placement = placement;
         let row = matrix.rows().iter().position(|row| row.slot == from).expect("its row is still there");
-        matrix.seat(row, seat);
+        matrix.shift(job, row, placement).expect("it was moved");
     }
 }

@@ -1,0 +1,242 @@
+//! The jobs that keep their nodes: who of them might go where room appeared, without looking at most.
+//!
+//! Of sixteen neighbours, those where a job takes as much are one entry. The entries of these neighbours lie together, those that take
+//! least first, whatever the row: room is offered to all later rows at once. On many nodes the wait for memory is what an event costs.
+
+use smallvec::SmallVec;
+
+use crate::{
+    Block, Bytes, JobId, NodeId, Placement, SlotId,
+    job_map::{JobSet, ones},
+    matrix::Seat,
+};
+
+const NEIGHBOURS: usize = u16::BITS as usize;
+
+/// A job on some of sixteen neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    /// On each of them, [roughly](rough).
+    takes: u16,
+    /// A bit each.
+    nodes: u16,
+    job: JobId,
+    /// Its row.
+    slot: SlotId,
+    /// Where it takes no less, of other neighbours if it can be: wide jobs mostly fail there.
+    far: NodeId,
+}
+
+/// What a row has left on sixteen neighbours, and where it has more of it than before.
+#[derive(Debug)]
+struct Rooms {
+    page: usize,
+    gaps: u16,
+    left: [u16; NEIGHBOURS],
+    /// In any of the gaps.
+    most: u16,
+}
+
+impl Rooms {
+    /// Where the jobs were that had these places, of a row that has so much left on a node; it may be asked of one that is none.
+    fn at(placements: &[Placement], left: impl Fn(usize) -> u16) -> impl Iterator<Item = Self> {
+        let mut gaps: SmallVec<[(usize, u16); 16]> = SmallVec::new();
+        for node in placements.iter().flat_map(Placement::nodes) {
+            let (page, bit) = place(node);
+            match gaps.last_mut() {
+                Some((last, gaps)) if *last == page => *gaps |= bit,
+                _ => gaps.push((page, bit)),
+            }
+        }
+        gaps.sort_unstable();
+        gaps.dedup_by(|(more, bits), (page, gaps)| {
+            *gaps |= if more == page { *bits } else { 0 };
+            more == page
+        });
+        gaps.into_iter().map(move |(page, gaps)| {
+            let left = std::array::from_fn(|at| left(page * NEIGHBOURS + at));
+            let most = nodes(gaps).map(|at| left[at]).max().unwrap_or_default();
+            Self { page, gaps, left, most }
+        })
+    }
+
+    /// Whether it reaches into a gap and nothing speaks against it here.
+    fn might_take(&self, entry: Entry) -> bool {
+        entry.nodes & self.gaps != 0 && nodes(entry.nodes).all(|at| entry.takes <= self.left[at])
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rooted {
+    jobs: JobSet,
+    /// Of those that lie in a row; in order each.
+    pages: Vec<Vec<Entry>>,
+}
+
+impl Rooted {
+    /// On so many nodes, no jobs.
+    pub(crate) fn empty(nodes: usize) -> Self {
+        Self { jobs: JobSet::default(), pages: vec![Vec::new(); nodes.div_ceil(NEIGHBOURS)] }
+    }
+
+    /// Whether the job keeps its nodes.
+    pub(crate) fn contains(&self, job: JobId) -> bool {
+        self.jobs.contains(job)
+    }
+
+    /// Whether the job keeps its nodes from now on; tells whether that is new.
+    pub(crate) fn set(&mut self, job: JobId, rooted: bool) -> bool {
+        if rooted { self.jobs.insert(job) } else { self.jobs.remove(job) }
+    }
+
+    /// A job that keeps its nodes lies in this row from now on.
+    pub(crate) fn insert(&mut self, seat: &Seat, slot: SlotId) {
+        for (page, entry) in entries(seat, slot) {
+            let (Ok(at) | Err(at)) = entry.find(&self.pages[page]);
+            self.pages[page].insert(at, entry);
+        }
+    }
+
+    /// It lies in no row any more.
+    pub(crate) fn remove(&mut self, seat: &Seat) {
+        for (page, entry) in entries(seat, SlotId(0)) {
+            let at = entry.find(&self.pages[page]).expect("it lies there");
+            self.pages[page].remove(at);
+        }
+    }
+
+    /// It lies in this row from now on, where it lay.
+    pub(crate) fn shift(&mut self, seat: &Seat, slot: SlotId) {
+        for (page, entry) in entries(seat, slot) {
+            let at = entry.find(&self.pages[page]).expect("it lies there");
+            self.pages[page][at] = entry;
+        }
+    }
+
+    /// Those that might go where these jobs were, of any row, some more than once; where so much is left, [roughly](rough).
+    pub(crate) fn might_go(
+        &self,
+        placements: &[Placement],
+        left: impl Fn(usize) -> u16,
+    ) -> Vec<(SlotId, JobId)> {
+        let mut found = Vec::new();
+        for rooms in Rooms::at(placements, &left) {
+            let small = self.pages[rooms.page].iter().take_while(|entry| entry.takes <= rooms.most);
+            let fits =
+                |entry: &&Entry| rooms.might_take(**entry) && entry.takes <= left(entry.far.0 as usize);
+            found.extend(small.filter(fits).map(|entry| (entry.slot, entry.job)));
+        }
+        found
+    }
+}
+
+impl Entry {
+    /// Its place among others; it may have another row there.
+    fn find(&self, others: &[Self]) -> Result<usize, usize> {
+        let key = |entry: &Self| (entry.takes, entry.nodes, entry.job);
+        others.binary_search_by_key(&key(self), key)
+    }
+}
+
+/// Each with its page.
+fn entries(seat: &Seat, slot: SlotId) -> impl Iterator<Item = (usize, Entry)> + '_ {
+    let takes = |block: &Block| rough(seat.spec.memory_of(block.ranks));
+    let blocks = seat.placement.blocks();
+    let ends = [blocks.first(), blocks.last()].map(|end| end.map(|end| (end.node, takes(end))));
+    let mut parts = blocks.iter().map(move |block| {
+        let (page, nodes) = place(block.node);
+        (page, Entry { takes: takes(block), nodes, job: seat.spec.id, slot, far: block.node })
+    });
+    let mut next = parts.next();
+    std::iter::from_fn(move || {
+        let (page, mut entry) = next?;
+        next = parts.find(|(other, more)| {
+            let same = *other == page && more.takes == entry.takes;
+            entry.nodes |= if same { more.nodes } else { 0 };
+            !same
+        });
+        let is_far = |(node, takes): &(NodeId, u16)| place(*node).0 != page && entry.takes <= *takes;
+        if let Some((far, _)) = ends.into_iter().flatten().find(is_far) {
+            entry.far = far;
+        }
+        Some((page, entry))
+    })
+}
+
+/// The places of these bits.
+fn nodes(bits: u16) -> impl Iterator<Item = usize> {
+    ones(bits.into()).map(|bit| bit as usize)
+}
+
+/// The page of a node, and its bit there.
+const fn place(node: NodeId) -> (usize, u16) {
+    let node = node.0 as usize;
+    (node / NEIGHBOURS, 1 << (node % NEIGHBOURS))
+}
+
+/// No less for more: the place of the highest bit, and the ten bits behind it.
+#[allow(clippy::cast_possible_truncation, reason = "six bits and ten")]
+pub(crate) const fn rough(Bytes(bytes): Bytes) -> u16 {
+    let high = (bytes | 1).ilog2();
+    let behind = if high < 10 { bytes << (10 - high) } else { bytes >> (high - 10) };
+    (high << 10) as u16 | (behind as u16 & 0x3ff)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Cluster, JobSpec, Limits, MemoryRule, SimTime, load::Load, placement::Shape};
+
+    const NODES: u32 = 50;
+
+    /// A row with those of these jobs that it takes: ranks, and MiB of each.
+    fn filled(limits: Limits, capacity: u64, wishes: Vec<(u32, u64)>) -> (Load, Vec<Seat>) {
+        let cluster = Cluster::uniform(NODES, Bytes::mib(capacity));
+        let (mut load, mut seats) = (Load::empty(&cluster), Vec::new());
+        for (id, (ranks, mib)) in (0..).zip(wishes) {
+            let memory_per_rank = Bytes::mib(mib);
+            let spec =
+                JobSpec { id: JobId(id), name: "j".into(), ranks, memory_per_rank, arrival: SimTime(0) };
+            let shape = Shape::on_empty(&spec, &cluster, limits.memory);
+            let Some(placement) = shape.and_then(|shape| load.plan(limits, &spec, shape)) else { continue };
+            let seat = Seat { spec, placement };
+            load.add(&seat, (mib, 0), false);
+            seats.push(seat);
+        }
+        (load, seats)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn who_might_go_is_whoever_another_row_takes_where_it_has_room_now(
+            capacity in 500u64..2000,
+            here in prop::collection::vec((1u32..70, 1u64..400), 1..20),
+            there in prop::collection::vec((1u32..70, 1u64..400), 0..20),
+            gap in prop::collection::vec(any::<bool>(), NODES as usize),
+            memory in prop_oneof![Just(MemoryRule::MustFit), Just(MemoryRule::Ignored)],
+        ) {
+            let limits = Limits { max_rows: None, max_per_cell: Some(9), memory };
+            let ((_, seats), (to, _)) = (filled(limits, capacity, here), filled(limits, capacity, there));
+            let (empty, slot) = (Rooted::empty(NODES as usize), SlotId(7));
+            let mut rooted = empty.clone();
+            seats.iter().for_each(|seat| rooted.insert(seat, SlotId(3)));
+            seats.iter().for_each(|seat| rooted.shift(seat, slot));
+            let shares: Vec<u32> = gap.iter().map(|is_gap| u32::from(*is_gap)).collect();
+            let found = rooted.might_go(&[Placement::from_shares(&shares)], |node| to.left(limits, node));
+            for seat in &seats {
+                let reaches = seat.placement.nodes().any(|node| gap[node.0 as usize]);
+                let goes = reaches && to.holds_in_place(limits, seat);
+                let is_found = found.contains(&(slot, seat.spec.id));
+                prop_assert!(!goes || is_found, "whoever goes is found");
+                prop_assert!(reaches || !is_found, "nobody is looked at in vain without room there");
+            }
+            seats.iter().for_each(|seat| rooted.remove(seat));
+            prop_assert_eq!(rooted, empty);
+        }
+    }
+}
