@@ -56,7 +56,7 @@ pub use job::JobSpec;
 pub use job_map::JobMap;
 pub use limits::{Limits, MemoryRule, Policy};
 pub use matrix::{Matrix, Misfit, Row, Seat};
-pub use noun::{Bytes, Epoch, JobId, NodeId, Rank, Rate, SimTime, UnitError, parse_duration};
+pub use noun::{Bytes, Epoch, JobId, NodeId, Rate, SimTime, UnitError, parse_duration};
 pub use packing::{Landing, Move, Packing, class::Class, pairing::Communication};
 pub use placement::{Block, Placement};
 pub use scheduler::{

@@ -30,11 +30,6 @@ id!(
     NodeId,
     "node-"
 );
-id!(
-    /// An MPI rank of one job.
-    Rank,
-    "rank-"
-);
 
 /// The number of a cut: it counts up by one for each cut of one application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -5,20 +5,18 @@
 //! ranks one of them may get. *Which* nodes is found per row, the emptiest first. A gang is therefore never squeezed on to
 //! fewer nodes because a row happens to be half full.
 
-use std::{num::NonZeroU32, ops::Range, sync::Arc};
+use std::{iter, num::NonZeroU32, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::{Bytes, Cluster, JobSpec, MemoryRule, NodeId, Rank};
+use crate::{Bytes, Cluster, JobSpec, MemoryRule, NodeId};
 
-/// The ranks `first .. first + ranks` of a job, on one node.
+/// The ranks of a job on one node: those that follow the ranks of the block before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
     /// Where they run.
     pub node: NodeId,
-    /// The lowest of them.
-    pub first: Rank,
     /// How many; at least one.
     pub ranks: u32,
 }
@@ -56,23 +54,14 @@ impl Placement {
     /// Gives each node of `shares`, in order of nodes, that many ranks; nodes with none are left out.
     #[must_use]
     pub fn from_shares(shares: &[u32]) -> Self {
-        let mut first = 0;
-        let blocks = (0..).zip(shares).filter(|(_, ranks)| **ranks > 0).map(|(node, &ranks)| {
-            first += ranks;
-            Block { node: NodeId(node), first: Rank(first - ranks), ranks }
-        });
-        blocks.collect()
+        let used = (0..).zip(shares).filter(|(_, ranks)| **ranks > 0);
+        used.map(|(node, &ranks)| Block { node: NodeId(node), ranks }).collect()
     }
 
     /// Gives each of these nodes, in any order, at least one rank.
     fn from_nodes(mut nodes: Vec<(NodeId, u32)>) -> Self {
         nodes.sort_unstable();
-        let mut first = 0;
-        let blocks = nodes.into_iter().map(|(node, ranks)| {
-            first += ranks;
-            Block { node, first: Rank(first - ranks), ranks }
-        });
-        blocks.collect()
+        nodes.into_iter().map(|(node, ranks)| Block { node, ranks }).collect()
     }
 
     /// One block for each node of the job.
@@ -103,17 +92,9 @@ impl Placement {
         self.block_on(node).map_or(0, |block| block.ranks)
     }
 
-    /// The numbers of the ranks on `node`; empty where there are none.
-    #[must_use]
-    pub fn ranks_on(&self, node: NodeId) -> Range<u32> {
-        self.block_on(node).map_or(0..0, |block| block.first.0..block.first.0 + block.ranks)
-    }
-
-    /// The node of `rank`.
-    #[must_use]
-    pub fn node_of(&self, rank: Rank) -> Option<NodeId> {
-        let holds = |block: &&Block| (block.first.0..block.first.0 + block.ranks).contains(&rank.0);
-        self.blocks.iter().find(holds).map(|block| block.node)
+    /// The node of each rank, from the lowest rank on.
+    pub fn by_rank(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.blocks.iter().flat_map(|block| iter::repeat_n(block.node, block.ranks as usize))
     }
 
     fn block_on(&self, node: NodeId) -> Option<&Block> {
@@ -239,10 +220,7 @@ mod tests {
         assert_eq!(place(&job(7, 100), &cluster), Some(vec![3, 2, 2]));
         assert_eq!(place(&job(2, 100), &cluster), Some(vec![1, 1, 0]));
         let placement = Placement::from_shares(&[3, 0, 2]);
-        assert_eq!(placement.ranks_on(NodeId(2)), 3..5);
-        assert_eq!(placement.node_of(Rank(2)), Some(NodeId(0)));
-        assert_eq!(placement.node_of(Rank(4)), Some(NodeId(2)));
-        assert_eq!(placement.node_of(Rank(5)), None);
+        assert_eq!(placement.by_rank().map(|node| node.0).collect::<Vec<_>>(), [0, 0, 0, 2, 2]);
         assert_eq!(placement.ranks(), 5);
     }
 

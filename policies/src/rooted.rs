@@ -1,6 +1,6 @@
 //! The jobs that keep their nodes: who of them might go where room appeared, without looking at most.
 //!
-//! Of sixteen neighbours, those where a job takes as much are one entry. The entries of these neighbours lie together, those that take
+//! Of sixteen neighbours, those where a job takes as much are one part of it. The parts on these neighbours lie together, those that take
 //! least first, whatever the row: room is offered to all later rows at once. On many nodes the wait for memory is what an event costs.
 
 use smallvec::SmallVec;
@@ -13,18 +13,53 @@ use crate::{
 
 const NEIGHBOURS: usize = u16::BITS as usize;
 
-/// A job on some of sixteen neighbours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+/// What a job takes of some of sixteen neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Part {
     /// On each of them, [roughly](rough).
     takes: u16,
     /// A bit each.
     nodes: u16,
+}
+
+/// Whose part it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Owner {
     job: JobId,
     /// Its row.
     slot: SlotId,
     /// Where it takes no less, of other neighbours if it can be: wide jobs mostly fail there.
     far: NodeId,
+}
+
+/// The jobs on sixteen neighbours, in the order of what they take there, then of their numbers. Two tables: most of them are passed over
+/// for their part alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Page {
+    parts: Vec<Part>,
+    owners: Vec<Owner>,
+}
+
+impl Page {
+    /// Where it is, or would be; it may have another row there.
+    fn find(&self, part: Part, job: JobId) -> Result<usize, usize> {
+        let first = self.parts.partition_point(|other| *other < part);
+        let alike = self.parts[first..].partition_point(|other| *other == part);
+        let found = self.owners[first..first + alike].binary_search_by_key(&job, |owner| owner.job);
+        found.map(|at| first + at).map_err(|at| first + at)
+    }
+
+    fn insert(&mut self, part: Part, owner: Owner) {
+        let (Ok(at) | Err(at)) = self.find(part, owner.job);
+        self.parts.insert(at, part);
+        self.owners.insert(at, owner);
+    }
+
+    fn remove(&mut self, part: Part, job: JobId) {
+        let at = self.find(part, job).expect("it lies there");
+        self.parts.remove(at);
+        self.owners.remove(at);
+    }
 }
 
 /// What a row has left on sixteen neighbours, and where it has more of it than before.
@@ -61,8 +96,8 @@ impl Rooms {
     }
 
     /// Whether it reaches into a gap and nothing speaks against it here.
-    fn might_take(&self, entry: Entry) -> bool {
-        entry.nodes & self.gaps != 0 && nodes(entry.nodes).all(|at| entry.takes <= self.left[at])
+    fn might_take(&self, part: Part) -> bool {
+        part.nodes & self.gaps != 0 && nodes(part.nodes).all(|at| part.takes <= self.left[at])
     }
 }
 
@@ -70,14 +105,14 @@ impl Rooms {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rooted {
     jobs: JobSet,
-    /// Of those that lie in a row; in order each.
-    pages: Vec<Vec<Entry>>,
+    /// Of those that lie in a row.
+    pages: Vec<Page>,
 }
 
 impl Rooted {
     /// On so many nodes, no jobs.
     pub(crate) fn empty(nodes: usize) -> Self {
-        Self { jobs: JobSet::default(), pages: vec![Vec::new(); nodes.div_ceil(NEIGHBOURS)] }
+        Self { jobs: JobSet::default(), pages: vec![Page::default(); nodes.div_ceil(NEIGHBOURS)] }
     }
 
     /// Whether the job keeps its nodes.
@@ -92,25 +127,23 @@ impl Rooted {
 
     /// A job that keeps its nodes lies in this row from now on.
     pub(crate) fn insert(&mut self, seat: &Seat, slot: SlotId) {
-        for (page, entry) in entries(seat, slot) {
-            let (Ok(at) | Err(at)) = entry.find(&self.pages[page]);
-            self.pages[page].insert(at, entry);
+        for (page, part, owner) in parts(seat, slot) {
+            self.pages[page].insert(part, owner);
         }
     }
 
     /// It lies in no row any more.
     pub(crate) fn remove(&mut self, seat: &Seat) {
-        for (page, entry) in entries(seat, SlotId(0)) {
-            let at = entry.find(&self.pages[page]).expect("it lies there");
-            self.pages[page].remove(at);
+        for (page, part, owner) in parts(seat, SlotId(0)) {
+            self.pages[page].remove(part, owner.job);
         }
     }
 
     /// It lies in this row from now on, where it lay.
     pub(crate) fn shift(&mut self, seat: &Seat, slot: SlotId) {
-        for (page, entry) in entries(seat, slot) {
-            let at = entry.find(&self.pages[page]).expect("it lies there");
-            self.pages[page][at] = entry;
+        for (page, part, owner) in parts(seat, slot) {
+            let at = self.pages[page].find(part, owner.job).expect("it lies there");
+            self.pages[page].owners[at] = owner;
         }
     }
 
@@ -122,45 +155,37 @@ impl Rooted {
     ) -> Vec<(SlotId, JobId)> {
         let mut found = Vec::new();
         for rooms in Rooms::at(placements, &left) {
-            let small = self.pages[rooms.page].iter().take_while(|entry| entry.takes <= rooms.most);
-            let fits =
-                |entry: &&Entry| rooms.might_take(**entry) && entry.takes <= left(entry.far.0 as usize);
-            found.extend(small.filter(fits).map(|entry| (entry.slot, entry.job)));
+            let Page { parts, owners } = &self.pages[rooms.page];
+            let small = parts.iter().zip(owners).take_while(|(part, _)| part.takes <= rooms.most);
+            let fits = |(part, owner): &(&Part, &Owner)| {
+                rooms.might_take(**part) && part.takes <= left(owner.far.0 as usize)
+            };
+            found.extend(small.filter(fits).map(|(_, owner)| (owner.slot, owner.job)));
         }
         found
     }
 }
 
-impl Entry {
-    /// Its place among others; it may have another row there.
-    fn find(&self, others: &[Self]) -> Result<usize, usize> {
-        let key = |entry: &Self| (entry.takes, entry.nodes, entry.job);
-        others.binary_search_by_key(&key(self), key)
-    }
-}
-
-/// Each with its page.
-fn entries(seat: &Seat, slot: SlotId) -> impl Iterator<Item = (usize, Entry)> + '_ {
+/// Of a job in this row, each with its page.
+fn parts(seat: &Seat, slot: SlotId) -> impl Iterator<Item = (usize, Part, Owner)> + '_ {
     let takes = |block: &Block| rough(seat.spec.memory_of(block.ranks));
     let blocks = seat.placement.blocks();
     let ends = [blocks.first(), blocks.last()].map(|end| end.map(|end| (end.node, takes(end))));
-    let mut parts = blocks.iter().map(move |block| {
+    let mut singles = blocks.iter().map(move |block| {
         let (page, nodes) = place(block.node);
-        (page, Entry { takes: takes(block), nodes, job: seat.spec.id, slot, far: block.node })
+        (page, Part { takes: takes(block), nodes }, block.node)
     });
-    let mut next = parts.next();
+    let mut next = singles.next();
     std::iter::from_fn(move || {
-        let (page, mut entry) = next?;
-        next = parts.find(|(other, more)| {
-            let same = *other == page && more.takes == entry.takes;
-            entry.nodes |= if same { more.nodes } else { 0 };
+        let (page, mut part, node) = next?;
+        next = singles.find(|(other, more, _)| {
+            let same = *other == page && more.takes == part.takes;
+            part.nodes |= if same { more.nodes } else { 0 };
             !same
         });
-        let is_far = |(node, takes): &(NodeId, u16)| place(*node).0 != page && entry.takes <= *takes;
-        if let Some((far, _)) = ends.into_iter().flatten().find(is_far) {
-            entry.far = far;
-        }
-        Some((page, entry))
+        let is_far = |(node, takes): &(NodeId, u16)| place(*node).0 != page && part.takes <= *takes;
+        let far = ends.into_iter().flatten().find(is_far).map_or(node, |(far, _)| far);
+        Some((page, part, Owner { job: seat.spec.id, slot, far }))
     })
 }
 

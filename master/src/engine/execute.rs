@@ -14,8 +14,8 @@ use coswitch_dispatcher::{
     protocol::{Order, Outcome as AppOutcome, PhaseKind, Report},
 };
 use coswitch_policies::{
-    Decision, Event as Happened, Incoming, JobId, Left, NodeId, Rank, Rest, Scheduler, SimTime, SwitchId,
-    TimerId, Turn,
+    Decision, Event as Happened, Incoming, JobId, Left, NodeId, Rest, Scheduler, SimTime, SwitchId, TimerId,
+    Turn,
     watch::{Finding, JobSample, Watch},
 };
 use tokio::{
@@ -312,12 +312,11 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
         self.tell(Event::JobLaunched { job, placement: placement.clone() });
         let spec = &self.jobs[&job];
         self.watch.on_launched(job, &placement, spec.memory);
-        let node_of = |rank| placement.node_of(Rank(rank)).expect("a placement names a node for every rank");
         let mut command = vec![spec.program.display().to_string()];
         command.extend(spec.arguments.iter().cloned());
         let launch = LaunchRequest {
             name: spec.name.clone(),
-            placement: (0..spec.ranks).map(node_of).collect(),
+            placement: placement.by_rank().collect(),
             command,
             env: environment(spec),
             cwd: spec.cwd.clone(),

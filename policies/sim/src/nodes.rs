@@ -99,18 +99,16 @@ impl Nodes {
     }
 
     /// The jobs that run on a node whose pace has changed since this was asked last; in any order, some more than once.
-    pub(crate) fn affected(&mut self) -> Vec<JobId> {
-        let mut affected = Vec::new();
+    pub(crate) fn affected(&mut self, into: &mut Vec<JobId>) {
         for node in self.stale.drain(..) {
             let at = node.0 as usize;
             let (running, used) = (&self.running[at], self.memory[at].used);
             let asked = self.cost.asked(running.load, used, self.cluster.capacity(node));
             self.is_stale[at] = false;
             if std::mem::replace(&mut self.asked[at], asked) != asked {
-                affected.extend_from_slice(&running.jobs);
+                into.extend_from_slice(&running.jobs);
             }
         }
-        affected
     }
 
     /// What is asked of the slowest node of a job: it sets the pace of all.

@@ -112,11 +112,12 @@ impl World {
 
     /// The job that ends next by itself, and when; the lowest number where several do.
     pub(crate) fn next_end(&mut self) -> Option<(SimTime, JobId)> {
-        let mut affected = self.nodes.affected();
-        affected.extend(mem::take(&mut self.thawed));
+        let mut affected = mem::take(&mut self.thawed);
+        self.nodes.affected(&mut affected);
         affected.sort_unstable();
         affected.dedup();
-        affected.into_iter().for_each(|job| self.set_pace(job));
+        affected.drain(..).for_each(|job| self.set_pace(job));
+        self.thawed = affected;
         loop {
             let Reverse((at, job)) = *self.ends.peek()?;
             let life = self.lives.get_mut(job).filter(|life| life.progress.looked_at == at);
@@ -231,7 +232,7 @@ impl World {
         for (life, blocks) in lives.iter().zip(blocks()) {
             bytes.extend(blocks.iter().map(|block| (block.node, life.spec.memory_of(block.ranks))));
         }
-        bytes.sort_unstable();
+        bytes.sort_unstable_by_key(|(node, _)| *node);
         let by_node = bytes.chunk_by(|a, b| a.0 == b.0);
         let by_node = by_node.map(|parts| parts.iter().map(|(_, bytes)| *bytes).sum());
         (by_node.max().unwrap_or_default(), bytes.iter().map(|(_, bytes)| *bytes).sum())

@@ -3,51 +3,53 @@
 //! Of 64 neighbours, those that are equally empty are one entry, a bit each. A job lies on neighbours where it can, so it is few
 //! entries wherever it goes, and the whole is small: on many nodes the wait for memory is what an event costs.
 
-use std::collections::{
-    BTreeMap,
-    btree_map::{self, Entry},
-};
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use crate::{Bytes, Limits, NodeId, job_map::ones};
 
 const NEIGHBOURS: u32 = u64::BITS;
 
-/// How empty a node is, and the first of its neighbours.
+/// How empty a node is, and its page of neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     jobs: u32,
-    room: Room,
+    page: u32,
+    free: Bytes,
 }
-
-/// What is left of a node's memory, the most first, and the first of its neighbours; in one word, for it is compared more than anything
-/// else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Room(u128);
 
 impl Place {
     /// Of a node with so many jobs and so much memory left.
     pub(crate) const fn new(jobs: u32, free: Bytes, node: NodeId) -> Self {
-        Self { jobs, room: Room::new(free, node) }
+        Self { jobs, page: node.0 / NEIGHBOURS, free }
     }
 
-    const fn page(self) -> usize {
-        self.room.0 as u32 as usize
+    const fn node(self, bit: u32) -> NodeId {
+        NodeId(self.page * NEIGHBOURS + bit)
     }
 }
 
-impl Room {
-    const fn new(free: Bytes, node: NodeId) -> Self {
-        Self((!free.0 as u128) << 32 | (node.0 / NEIGHBOURS) as u128)
+/// What is left of a node's memory, the most first, then its page of neighbours: in one word, for it is compared more than anything else.
+/// Where there are a million nodes, more than a pebibyte counts as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Room(u64);
+
+/// How a [`Room`] is made and read: how many of its bits are the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Split(u32);
+
+impl Split {
+    const fn most(self) -> u64 {
+        u64::MAX >> self.0
+    }
+
+    fn room(self, free: Bytes, page: u32) -> Room {
+        Room((self.most() - free.0.min(self.most())) << self.0 | u64::from(page))
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "the part is taken")]
-    const fn free(self) -> Bytes {
-        Bytes(!((self.0 >> 32) as u64))
-    }
-
-    #[allow(clippy::cast_possible_truncation, reason = "the part is taken")]
-    const fn node(self, bit: u32) -> NodeId {
-        NodeId(self.0 as u32 * NEIGHBOURS + bit)
+    const fn place(self, jobs: u32, Room(room): Room) -> Place {
+        let page = room & !(u64::MAX << self.0);
+        Place { jobs, page: page as u32, free: Bytes(self.most() - (room >> self.0)) }
     }
 }
 
@@ -57,8 +59,9 @@ pub(crate) const fn bit(node: NodeId) -> u64 {
 }
 
 /// See the module.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Emptiest {
+    split: Split,
     /// By the number of their jobs, from none on; the last of these is not empty. A tree each: to look through one from its begin on is
     /// all that is asked most often.
     classes: Vec<Class>,
@@ -72,14 +75,20 @@ struct Class {
 }
 
 impl Emptiest {
+    /// Of so many nodes, which are still to come.
+    pub(crate) fn new(nodes: usize) -> Self {
+        let pages = nodes.div_ceil(NEIGHBOURS as usize);
+        Self { split: Split(usize::BITS - pages.leading_zeros()), classes: Vec::new() }
+    }
+
     /// These neighbours have come to `place`.
     pub(crate) fn enter(&mut self, place: Place, bits: u64) {
-        let jobs = place.jobs as usize;
+        let (jobs, room) = (place.jobs as usize, self.split.room(place.free, place.page));
         if self.classes.len() <= jobs {
             self.classes.resize_with(jobs + 1, Class::default);
         }
         let class = &mut self.classes[jobs];
-        *class.rooms.entry(place.room).or_default() |= bits;
+        *class.rooms.entry(room).or_default() |= bits;
         class.count += bits.count_ones();
     }
 
@@ -92,8 +101,9 @@ impl Emptiest {
     }
 
     fn leave(&mut self, place: Place, bits: u64) {
+        let room = self.split.room(place.free, place.page);
         let class = &mut self.classes[place.jobs as usize];
-        let Entry::Occupied(mut there) = class.rooms.entry(place.room) else { panic!("they are there") };
+        let Entry::Occupied(mut there) = class.rooms.entry(room) else { panic!("they are there") };
         debug_assert_eq!(*there.get() & bits, bits, "they are there");
         *there.get_mut() &= !bits;
         if *there.get() == 0 {
@@ -117,24 +127,25 @@ impl Emptiest {
 
     /// The memory left of those with so many jobs, the most first, and on how many nodes each.
     pub(crate) fn rooms(&self, jobs: u32) -> impl Iterator<Item = (Bytes, u32)> + '_ {
-        self.of(jobs).map(|(room, bits)| (room.free(), bits.count_ones()))
+        self.of(jobs).map(|(place, bits)| (place.free, bits.count_ones()))
     }
 
     /// The nodes with so many jobs and the memory left of each, the emptiest first.
     pub(crate) fn class(&self, jobs: u32) -> impl Iterator<Item = (NodeId, Bytes)> + '_ {
-        self.of(jobs).flat_map(|(room, bits)| ones(*bits).map(|bit| (room.node(bit), room.free())))
+        self.of(jobs).flat_map(|(place, bits)| ones(bits).map(move |bit| (place.node(bit), place.free)))
     }
 
     /// Of the nodes with so many jobs the one with the least memory left, the first of equals.
     pub(crate) fn fullest(&self, jobs: u32) -> Option<(Bytes, NodeId)> {
-        let mut rooms = self.of(jobs).rev().peekable();
-        let (last, _) = *rooms.peek()?;
-        let (first, bits) = rooms.take_while(|(room, _)| room.free() == last.free()).last()?;
-        Some((first.free(), first.node(bits.trailing_zeros())))
+        let mut places = self.of(jobs).rev().peekable();
+        let (last, _) = *places.peek()?;
+        let (first, bits) = places.take_while(|(place, _)| place.free == last.free).last()?;
+        Some((first.free, first.node(bits.trailing_zeros())))
     }
 
-    fn of(&self, jobs: u32) -> btree_map::Iter<'_, Room, u64> {
-        self.classes.get(jobs as usize).map(|class| class.rooms.iter()).unwrap_or_default()
+    fn of(&self, jobs: u32) -> impl DoubleEndedIterator<Item = (Place, u64)> + '_ {
+        let rooms = self.classes.get(jobs as usize).map(|class| class.rooms.iter()).unwrap_or_default();
+        rooms.map(move |(room, bits)| (self.split.place(jobs, *room), *bits))
     }
 }
 
@@ -178,10 +189,10 @@ impl Lagging {
     /// Puts those that have gone where they are now.
     pub(crate) fn catch_up(&mut self, place: impl Fn(NodeId) -> Place) {
         for (from, bits) in self.gone.drain(..) {
-            self.is_gone[from.page()] &= !bits;
+            self.is_gone[from.page as usize] &= !bits;
             let (mut to, mut alike) = (from, 0);
             for bit in ones(bits) {
-                let there = place(from.room.node(bit));
+                let there = place(from.node(bit));
                 if there != to {
                     self.index.shift(from, to, alike);
                     (to, alike) = (there, 0);

@@ -24,16 +24,29 @@ pub(crate) use fresh::{Free, Fresh};
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// By node: memory, below zero where declared memory is not looked at; it wraps, so that what was taken can be given back.
-    left: Vec<i64>,
-    /// The same, [roughly](rough): most questions go no farther, and a row of it is a few lines of the cache.
+    /// By node.
+    cells: Vec<Cell>,
+    /// What each has left, [roughly](rough): most questions go no farther, and a row of it is a few lines of the cache.
     roughly: Vec<u16>,
-    /// By node: jobs.
-    jobs: Vec<u32>,
     emptiest: RefCell<Lagging>,
     fresh: Fresh,
     /// Memory and cells that the jobs take in all.
     taken: (u128, u64),
+}
+
+/// A node in a row; without gaps, for the cells of a large cluster are more than a near cache holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, packed(4))]
+struct Cell {
+    /// Memory, below zero where declared memory is not looked at; it wraps, so that what was taken can be given back.
+    left: i64,
+    jobs: u32,
+}
+
+impl Cell {
+    const fn free(self) -> Bytes {
+        positive(self.left)
+    }
 }
 
 /// What a job needs of the node it fills most, then in all; bytes.
@@ -45,14 +58,15 @@ pub(crate) type Rank = (Reverse<Size>, JobId);
 impl Load {
     /// A row without jobs.
     pub(crate) fn empty(cluster: &Cluster) -> Self {
-        let mut emptiest = Emptiest::default();
+        let cells: Vec<Cell> =
+            cluster.nodes().map(|(_, capacity)| Cell { left: signed(capacity), jobs: 0 }).collect();
+        let mut emptiest = Emptiest::new(cluster.len());
         for (node, capacity) in cluster.nodes() {
             emptiest.enter(Place::new(0, capacity, node), bit(node));
         }
         Self {
-            left: cluster.nodes().map(|(_, capacity)| signed(capacity)).collect(),
-            roughly: cluster.nodes().map(|(_, capacity)| rough(positive(signed(capacity)))).collect(),
-            jobs: vec![0; cluster.len()],
+            roughly: cells.iter().map(|cell| rough(cell.free())).collect(),
+            cells,
             emptiest: RefCell::new(Lagging::new(emptiest, cluster.len())),
             fresh: Fresh::default(),
             taken: (0, 0),
@@ -66,9 +80,9 @@ impl Load {
         }
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 + memory, self.taken.1 + cells);
-        self.change(seat, |jobs, left, memory| {
-            *jobs += 1;
-            *left = left.wrapping_sub(signed(memory));
+        self.change(seat, |Cell { left, jobs }, memory| Cell {
+            left: left.wrapping_sub(signed(memory)),
+            jobs: jobs + 1,
         });
     }
 
@@ -79,9 +93,9 @@ impl Load {
         }
         let (memory, cells) = wants(seat);
         self.taken = (self.taken.0 - memory, self.taken.1 - cells);
-        self.change(seat, |jobs, left, memory| {
-            *jobs -= 1;
-            *left = left.wrapping_add(signed(memory));
+        self.change(seat, |Cell { left, jobs }, memory| Cell {
+            left: left.wrapping_add(signed(memory)),
+            jobs: jobs - 1,
         });
     }
 
@@ -132,37 +146,33 @@ impl Load {
     }
 
     /// Changes each node of the job, given what it takes there.
-    fn change(&mut self, seat: &Seat, change: impl Fn(&mut u32, &mut i64, Bytes)) {
+    fn change(&mut self, seat: &Seat, change: impl Fn(Cell, Bytes) -> Cell) {
         for block in seat.placement.blocks() {
-            let (node, at) = (block.node, block.node.0 as usize);
-            let before = Place::new(self.count(node), self.free(node), node);
-            self.emptiest.get_mut().note(node, before);
-            change(&mut self.jobs[at], &mut self.left[at], seat.spec.memory_of(block.ranks));
-            self.roughly[at] = rough(positive(self.left[at]));
+            let (node, cell) = (block.node, &mut self.cells[block.node.0 as usize]);
+            self.emptiest.get_mut().note(node, Place::new(cell.jobs, cell.free(), node));
+            *cell = change(*cell, seat.spec.memory_of(block.ranks));
+            self.roughly[node.0 as usize] = rough(cell.free());
         }
     }
 
     /// The index as it is by now.
     fn emptiest(&self) -> Ref<'_, Emptiest> {
-        self.emptiest.borrow_mut().catch_up(|node| Place::new(self.count(node), self.free(node), node));
+        let place = |node| Place::new(self.cell(node).jobs, self.cell(node).free(), node);
+        self.emptiest.borrow_mut().catch_up(place);
         Ref::map(self.emptiest.borrow(), Lagging::get)
     }
 
-    fn count(&self, node: NodeId) -> u32 {
-        self.jobs[node.0 as usize]
-    }
-
-    fn free(&self, node: NodeId) -> Bytes {
-        positive(self.left[node.0 as usize])
+    fn cell(&self, node: NodeId) -> Cell {
+        self.cells[node.0 as usize]
     }
 
     fn is_open(&self, limits: Limits, node: NodeId) -> bool {
-        limits.max_per_cell.is_none_or(|max| self.count(node) < max)
+        limits.max_per_cell.is_none_or(|max| self.cell(node).jobs < max)
     }
 
     /// The cell of `node` as a job that looks for a place sees it.
     pub(crate) fn room(&self, limits: Limits, node: NodeId) -> Room {
-        Room { open: self.is_open(limits, node), jobs: self.count(node), free: self.free(node) }
+        Room { open: self.is_open(limits, node), jobs: self.cell(node).jobs, free: self.cell(node).free() }
     }
 
     /// Spreads `job` over the emptiest nodes that hold one of its ranks.
@@ -201,7 +211,8 @@ impl Load {
         let ignored = limits.memory == MemoryRule::Ignored;
         let takes = |ranks: u32| seat.spec.memory_of(ranks);
         let might = |node: NodeId, ranks| ignored || rough(takes(ranks)) <= self.roughly[node.0 as usize];
-        let holds = |node, ranks| (ignored || takes(ranks) <= self.free(node)) && self.is_open(limits, node);
+        let holds =
+            |node, ranks| (ignored || takes(ranks) <= self.cell(node).free()) && self.is_open(limits, node);
         let (first, blocks) = (seat.placement.first(), seat.placement.blocks());
         first.is_none_or(|(node, ranks)| might(node, ranks.get()))
             && blocks.iter().all(|block| might(block.node, block.ranks))
@@ -222,8 +233,8 @@ fn wants(seat: &Seat) -> (u128, u64) {
 }
 
 /// What is there to give.
-fn positive(left: i64) -> Bytes {
-    Bytes(left.max(0).cast_unsigned())
+const fn positive(left: i64) -> Bytes {
+    Bytes(if left > 0 { left.cast_unsigned() } else { 0 })
 }
 
 fn signed(memory: Bytes) -> i64 {

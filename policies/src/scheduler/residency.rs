@@ -155,7 +155,7 @@ pub(super) fn most_of(need: &Need) -> u64 {
 
 /// One sum for each node, of parts in any order.
 pub(super) fn summed(mut need: Need) -> Need {
-    need.sort_unstable();
+    need.sort_unstable_by_key(|(node, _)| *node);
     need.dedup_by(|(node, bytes), (kept, sum)| {
         let same = node == kept;
         *sum += if same { *bytes } else { 0 };
