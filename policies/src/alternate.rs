@@ -57,9 +57,9 @@ pub fn fillers(
     if alternate == Alternate::None || index >= matrix.rows().len() {
         return Vec::new();
     }
-    let mut gaps = gaps_of(matrix, &matrix.rows()[index]);
+    let mut gaps = gaps_of(matrix, matrix.row(index));
     let rows = matrix.rows().len();
-    let others = (1..rows).map(|back| &matrix.rows()[(index + rows - back) % rows]);
+    let others = (1..rows).map(|back| matrix.row((index + rows - back) % rows));
     let mut fillers = Vec::new();
     for seat in others.flat_map(Row::seats).filter(|seat| may(seat.spec.id)) {
         let holds = |node: &NodeId| {
@@ -82,19 +82,19 @@ pub fn fillers(
 
 /// The fillers of every turn, and all who run in it. Only who ran in the turn before goes on, so a round is gone before.
 pub(crate) fn round(matrix: &Matrix, alternate: Alternate) -> (Vec<BTreeSet<JobId>>, Vec<BTreeSet<JobId>>) {
-    let mut running: Vec<BTreeSet<JobId>> = matrix.rows().iter().map(|row| row.jobs().collect()).collect();
+    let mut running: Vec<BTreeSet<JobId>> = matrix.rows().map(|row| row.jobs().collect()).collect();
     let mut filling = vec![BTreeSet::new(); running.len()];
     let turns = running.len();
     for turn in (0..turns).chain(0..turns) {
         let before = &running[(turn + turns - 1) % turns];
         let fills = fillers(matrix, turn, alternate, |job| before.contains(&job));
         filling[turn] = fills.into_iter().map(|filler| filler.job).collect();
-        running[turn] = matrix.rows()[turn].jobs().chain(filling[turn].iter().copied()).collect();
+        running[turn] = matrix.row(turn).jobs().chain(filling[turn].iter().copied()).collect();
     }
     (filling, running)
 }
 
-fn gaps_of(matrix: &Matrix, row: &Row) -> Vec<Gap> {
+fn gaps_of(matrix: &Matrix, row: Row<'_>) -> Vec<Gap> {
     let mut gaps = vec![Some((0, Bytes(0))); matrix.cluster().len()];
     for node in row.seats().flat_map(|seat| seat.placement.nodes()) {
         gaps[node.0 as usize] = None;
@@ -138,8 +138,7 @@ mod tests {
         let line = |index: usize| {
             let fillers = fillers(matrix, index, alternate, |_| true);
             let cell = |node: NodeId| {
-                let own =
-                    matrix.rows()[index].jobs_on(node).next().map(|seat| format!(" {} ", seat.spec.id.0));
+                let own = matrix.row(index).jobs_on(node).next().map(|seat| format!(" {} ", seat.spec.id.0));
                 let filler = fillers.iter().find(|filler| filler.nodes.contains(&node));
                 own.or(filler.map(|filler| format!("({})", filler.job.0))).unwrap_or(" . ".into())
             };

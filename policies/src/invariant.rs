@@ -74,7 +74,7 @@ impl Matrix {
         }
     }
 
-    fn check_row(&self, row: &Row) -> Result<(), Violation> {
+    fn check_row(&self, row: Row<'_>) -> Result<(), Violation> {
         let (slot, limits) = (row.slot, self.limits());
         if let Some(seat) = row.seats().find(|seat| seat.placement.ranks() != seat.spec.ranks) {
             return Err(Violation::NotWhole { job: seat.spec.id, slot });
@@ -98,8 +98,7 @@ mod tests {
     use crate::{Cluster, JobSpec, Limits, Placement, Policy, Seat, SimTime};
 
     fn matrix_with(limits: Limits, jobs: &[(u32, u64, &[u32])]) -> Matrix {
-        let mut row = Row { slot: SlotId(0), seats: std::collections::BTreeMap::new() };
-        for (id, (ranks, mib, shares)) in (0..).zip(jobs) {
+        let seat = |(id, (ranks, mib, shares)): (u32, &(u32, u64, &[u32]))| {
             let spec = JobSpec {
                 id: JobId(id),
                 name: "j".into(),
@@ -107,9 +106,10 @@ mod tests {
                 memory_per_rank: Bytes::mib(*mib),
                 arrival: SimTime(0),
             };
-            row.seats.insert(JobId(id), Box::new(Seat { spec, placement: Placement::from_shares(shares) }));
-        }
-        Matrix::from_rows(Cluster::uniform(2, Bytes::mib(100)), limits, vec![row])
+            Seat { spec, placement: Placement::from_shares(shares) }
+        };
+        let seats = (0..).zip(jobs).map(seat).collect();
+        Matrix::from_rows(Cluster::uniform(2, Bytes::mib(100)), limits, [(SlotId(0), seats)])
     }
 
     #[test]
@@ -129,12 +129,12 @@ mod tests {
     #[test]
     fn a_job_in_two_rows_and_a_row_too_many_are_named() {
         let one = matrix_with(Limits::of(Policy::Batch, None), &[(2, 50, &[1, 1])]);
-        let twice = vec![one.rows()[0].clone(), one.rows()[0].clone()];
+        let twice = [0, 1].map(|slot| (SlotId(slot), one.row(0).seats().cloned().collect()));
         let cluster = || Cluster::uniform(2, Bytes::mib(100));
         let broken = Matrix::from_rows(cluster(), Limits::of(Policy::Gang, None), twice);
         assert_eq!(broken.check(), Err(Violation::InTwoRows { job: JobId(0) }));
-        let empty = |slot| Row { slot: SlotId(slot), seats: std::collections::BTreeMap::new() };
-        let many = Matrix::from_rows(cluster(), Limits::of(Policy::Batch, None), vec![empty(0), empty(1)]);
+        let empty = [0, 1].map(|slot| (SlotId(slot), Vec::new()));
+        let many = Matrix::from_rows(cluster(), Limits::of(Policy::Batch, None), empty);
         assert_eq!(many.check(), Err(Violation::TooManyRows { rows: 2 }));
     }
 }

@@ -18,7 +18,7 @@ const fn bit_of(job: JobId) -> u64 {
 }
 
 /// Which bits are set, from the lowest on.
-pub(crate) fn ones(mut bits: u64) -> impl Iterator<Item = u32> {
+pub(crate) fn ones(mut bits: u64) -> impl Iterator<Item = u32> + Clone {
     std::iter::from_fn(move || {
         let lowest = (bits != 0).then(|| bits.trailing_zeros())?;
         bits &= bits - 1;
@@ -62,7 +62,7 @@ impl JobSet {
         self.pages.is_empty()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = JobId> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = JobId> + Clone + '_ {
         self.pages.iter().flat_map(|(page, bits)| ones(*bits).map(move |bit| JobId(page * PAGE + bit)))
     }
 }

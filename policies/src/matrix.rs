@@ -6,43 +6,34 @@
 //! Invariants, asserted with [`Matrix::check`] after every addition in debug builds: a job is in one row only, whole; each cell
 //! keeps the [`Limits`].
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, VecDeque},
-};
-
-use serde::Serialize;
+use std::{cmp::Reverse, collections::VecDeque, mem};
 
 pub use crate::row::{Misfit, Row, Seat};
 
 use crate::{
     Bytes, Cluster, JobId, JobSpec, Limits, MemoryRule, NodeId, SlotId,
-    job_map::JobMap,
+    job_map::{JobMap, JobSet},
     load::{Load, Size},
     placement::{Placement, Room, Shape},
     rooted::Rooted,
+    row::Seated,
 };
 
 /// The matrix of one cluster under one set of limits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matrix {
     cluster: Cluster,
     limits: Limits,
     // In the order of turns; the front is the active row.
-    rows: VecDeque<Row>,
+    rows: VecDeque<(SlotId, JobSet)>,
+    seats: JobMap<Seated>,
     next_slot: u32,
-    // What follows from the above, kept in step: nodes by capacity, the load of each row in the order of `rows`, the row of each job.
-    #[serde(skip)]
+    // What follows from the above, kept in step: nodes by capacity, the load of each row in the order of `rows`.
     kinds: Vec<(Bytes, u32)>,
-    #[serde(skip)]
     loads: VecDeque<Load>,
-    #[serde(skip)]
-    homes: JobMap<SlotId>,
     // Jobs that keep their nodes, for they ran there.
-    #[serde(skip)]
     rooted: Rooted,
     // The load of a row without jobs: to make one costs as much as there are nodes.
-    #[serde(skip)]
     spare: Option<Load>,
 }
 
@@ -55,35 +46,39 @@ impl Matrix {
             cluster,
             limits,
             rows: VecDeque::new(),
+            seats: JobMap::default(),
             next_slot: 0,
             kinds,
             loads: VecDeque::new(),
-            homes: JobMap::default(),
             rooted,
             spare: None,
         }
     }
 
     /// A matrix with these rows, legal or not.
-    pub(crate) fn from_rows(cluster: Cluster, limits: Limits, rows: Vec<Row>) -> Self {
-        let mut matrix = Self { rows: rows.into(), ..Self::new(cluster, limits) };
-        for row in &matrix.rows {
-            let mut load = Load::empty(&matrix.cluster);
-            for seat in row.seats() {
-                let size = matrix.size_of(&seat.spec);
-                load.add(seat, size, true);
+    pub(crate) fn from_rows(
+        cluster: Cluster,
+        limits: Limits,
+        rows: impl IntoIterator<Item = (SlotId, Vec<Seat>)>,
+    ) -> Self {
+        let mut matrix = Self::new(cluster, limits);
+        for (slot, seats) in rows {
+            let (mut load, mut jobs) = (Load::empty(&matrix.cluster), JobSet::default());
+            for seat in seats {
+                let (job, size) = (seat.spec.id, matrix.size_of(&seat.spec));
+                load.add(&seat, size, true);
+                jobs.insert(job);
+                matrix.seats.insert(job, Seated { slot, seat });
             }
+            matrix.rows.push_back((slot, jobs));
             matrix.loads.push_back(load);
-            for job in row.jobs() {
-                matrix.homes.insert(job, row.slot);
-            }
         }
         matrix
     }
 
     /// A matrix of only the rows at these places, for trials.
     pub(crate) fn with_rows(&self, rows: &[usize]) -> Self {
-        let rows = rows.iter().map(|row| self.rows[*row].clone()).collect();
+        let rows = rows.iter().map(|row| (self.row(*row).slot, self.row(*row).seats().cloned().collect()));
         Self::from_rows(self.cluster.clone(), self.limits, rows)
     }
 
@@ -100,39 +95,47 @@ impl Matrix {
     }
 
     /// The rows in the order of their turns.
+    pub fn rows(&self) -> impl DoubleEndedIterator<Item = Row<'_>> + ExactSizeIterator + Clone {
+        self.rows.iter().map(|(slot, jobs)| Row { slot: *slot, jobs, seats: &self.seats })
+    }
+
+    /// The row so many places from the front.
+    ///
+    /// # Panics
+    /// Where there is none.
     #[must_use]
-    pub const fn rows(&self) -> &VecDeque<Row> {
-        &self.rows
+    pub fn row(&self, index: usize) -> Row<'_> {
+        let (slot, jobs) = &self.rows[index];
+        Row { slot: *slot, jobs, seats: &self.seats }
     }
 
     /// The row whose turn it is.
     #[must_use]
-    pub fn front(&self) -> Option<&Row> {
-        self.rows.front()
+    pub fn front(&self) -> Option<Row<'_>> {
+        self.rows().next()
     }
 
     /// The row that holds `job`.
     #[must_use]
-    pub fn row_of(&self, job: JobId) -> Option<&Row> {
-        let slot = self.homes.get(job)?;
-        self.rows.iter().find(|row| row.slot == *slot)
+    pub fn row_of(&self, job: JobId) -> Option<Row<'_>> {
+        self.place_of(job).map(|index| self.row(index))
     }
 
     /// `job` in its row.
     #[must_use]
     pub fn seat_of(&self, job: JobId) -> Option<&Seat> {
-        self.row_of(job)?.seat(job)
+        self.seats.get(job).map(|seated| &seated.seat)
     }
 
     /// The number of the row that holds `job`.
     pub(crate) fn slot_of(&self, job: JobId) -> Option<SlotId> {
-        self.homes.get(job).copied()
+        self.seats.get(job).map(|seated| seated.slot)
     }
 
     /// The place of the row that holds `job`, counted from the front.
     pub(crate) fn place_of(&self, job: JobId) -> Option<usize> {
-        let slot = self.homes.get(job)?;
-        self.rows.iter().position(|row| row.slot == *slot)
+        let of = self.slot_of(job)?;
+        self.rows.iter().position(|(slot, _)| *slot == of)
     }
 
     /// How `job` would spread, or `None` where even the empty cluster does not hold it.
@@ -163,7 +166,7 @@ impl Matrix {
     /// The jobs of the row at `index`, the largest first, of equals the lowest number.
     pub(crate) fn largest_first(&self, index: usize) -> Vec<JobId> {
         let mut jobs: Vec<(Reverse<Size>, JobId)> =
-            self.rows[index].seats().map(|seat| (Reverse(self.size_of(&seat.spec)), seat.spec.id)).collect();
+            self.row(index).seats().map(|seat| (Reverse(self.size_of(&seat.spec)), seat.spec.id)).collect();
         jobs.sort_unstable();
         jobs.into_iter().map(|(_, job)| job).collect()
     }
@@ -184,8 +187,8 @@ impl Matrix {
         self.load(index).holds_in_place(self.limits, seat)
     }
 
-    /// The jobs that keep their nodes and might go where jobs of the row at `index` were, with their rows, some more than once: all of those of
-    /// other rows that may now and could not before.
+    /// The jobs that keep their nodes and might go where jobs of the row at `index` were, with their rows, some more than once: all of those
+    /// of other rows that may now and could not before.
     pub(crate) fn might_go(&self, index: usize, placements: &[Placement]) -> Vec<(SlotId, JobId)> {
         let load = &self.loads[index];
         self.rooted.might_go(placements, |node| load.left(self.limits, node))
@@ -210,7 +213,7 @@ impl Matrix {
     /// Adds an empty row at the back; it is the caller's to fill.
     pub(crate) fn open_row(&mut self) -> usize {
         let slot = SlotId(self.next_slot);
-        self.rows.push_back(Row { slot, seats: BTreeMap::new() });
+        self.rows.push_back((slot, JobSet::default()));
         let load = self.spare.take().unwrap_or_else(|| Load::empty(&self.cluster));
         self.loads.push_back(load);
         self.next_slot += 1;
@@ -221,17 +224,27 @@ impl Matrix {
     ///
     /// # Panics
     /// Where that breaks an invariant, in debug builds.
-    pub(crate) fn seat(&mut self, index: usize, seat: Box<Seat>) {
-        if self.is_rooted(seat.spec.id) {
-            self.rooted.insert(&seat, self.rows[index].slot);
+    pub(crate) fn seat(&mut self, index: usize, seat: Seat) {
+        let (job, size) = (seat.spec.id, self.size_of(&seat.spec));
+        debug_assert!(self.seat_of(job).is_none(), "a job lies in one row only");
+        let (slot, jobs) = &mut self.rows[index];
+        if self.rooted.contains(job) {
+            self.rooted.insert(&seat, *slot);
         }
-        self.enter(index, seat);
+        self.loads[index].add(&seat, size, !self.rooted.contains(job));
+        jobs.insert(job);
+        self.seats.insert(job, Seated { slot: *slot, seat });
+        debug_assert_eq!(self.check(), Ok(()), "each cell keeps the limits");
     }
 
     /// Takes a job out of its row, which may be empty afterwards.
-    pub(crate) fn unseat(&mut self, job: JobId) -> Option<Box<Seat>> {
-        let seat = self.leave(job)?;
-        if self.is_rooted(job) {
+    pub(crate) fn unseat(&mut self, job: JobId) -> Option<Seat> {
+        let index = self.place_of(job)?;
+        let Seated { seat, .. } = self.seats.remove(job)?;
+        let size = self.size_of(&seat.spec);
+        self.rows[index].1.remove(job);
+        self.loads[index].remove(&seat, size, !self.rooted.contains(job));
+        if self.rooted.contains(job) {
             self.rooted.remove(&seat);
         }
         Some(seat)
@@ -242,24 +255,21 @@ impl Matrix {
     /// # Panics
     /// Where that breaks an invariant, in debug builds.
     pub(crate) fn shift(&mut self, job: JobId, index: usize, placement: Placement) -> Option<Placement> {
-        let mut seat = self.leave(job)?;
-        if self.is_rooted(job) {
-            debug_assert_eq!(seat.placement, placement, "it keeps its nodes");
-            self.rooted.shift(&seat, self.rows[index].slot);
+        let (from, rooted) = (self.place_of(job)?, self.is_rooted(job));
+        let size = self.size_of(&self.seat_of(job)?.spec);
+        let Seated { slot, seat } = self.seats.get_mut(job)?;
+        self.loads[from].remove(seat, size, !rooted);
+        self.rows[from].1.remove(job);
+        let before = mem::replace(&mut seat.placement, placement);
+        *slot = self.rows[index].0;
+        if rooted {
+            debug_assert_eq!(seat.placement, before, "it keeps its nodes");
+            self.rooted.shift(seat, *slot);
         }
-        let before = std::mem::replace(&mut seat.placement, placement);
-        self.enter(index, seat);
-        Some(before)
-    }
-
-    fn enter(&mut self, index: usize, seat: Box<Seat>) {
-        debug_assert!(self.row_of(seat.spec.id).is_none(), "a job lies in one row only");
-        let size = self.size_of(&seat.spec);
-        self.loads[index].add(&seat, size, !self.rooted.contains(seat.spec.id));
-        let row = &mut self.rows[index];
-        self.homes.insert(seat.spec.id, row.slot);
-        row.seats.insert(seat.spec.id, seat);
+        self.loads[index].add(seat, size, !rooted);
+        self.rows[index].1.insert(job);
         debug_assert_eq!(self.check(), Ok(()), "each cell keeps the limits");
+        Some(before)
     }
 
     /// What is assumed of a job that lies in a row changes, if its cells hold it so; tells whether they do.
@@ -273,24 +283,15 @@ impl Matrix {
         fits
     }
 
-    fn leave(&mut self, job: JobId) -> Option<Box<Seat>> {
-        let index = self.place_of(job)?;
-        self.homes.remove(job);
-        let seat = self.rows[index].seats.remove(&job)?;
-        let size = self.size_of(&seat.spec);
-        self.loads[index].remove(&seat, size, !self.rooted.contains(job));
-        Some(seat)
-    }
-
     /// Whether `job`, which lies in a row, must keep its nodes from now on.
     pub(crate) fn set_rooted(&mut self, job: JobId, rooted: bool) {
         let changed = self.rooted.set(job, rooted);
         if let Some(index) = self.place_of(job).filter(|_| changed) {
-            let seat = &self.rows[index].seats[&job];
+            let Seated { slot, seat } = &self.seats[job];
             let size = self.size_of(&seat.spec);
             self.loads[index].set_fresh(seat, size, !rooted);
             if rooted {
-                self.rooted.insert(seat, self.rows[index].slot);
+                self.rooted.insert(seat, *slot);
             } else {
                 self.rooted.remove(seat);
             }
@@ -303,7 +304,7 @@ impl Matrix {
     }
 
     /// `job` is over: it leaves its row, which may be empty afterwards.
-    pub(crate) fn end(&mut self, job: JobId) -> Option<(SlotId, Box<Seat>)> {
+    pub(crate) fn end(&mut self, job: JobId) -> Option<(SlotId, Seat)> {
         let slot = self.slot_of(job);
         let seat = self.unseat(job);
         self.rooted.set(job, false);
@@ -313,7 +314,7 @@ impl Matrix {
     /// Forgets the rows without jobs; tells whether the front was one of them.
     pub(crate) fn drop_empty_rows(&mut self) -> bool {
         let front = self.front().map(|row| row.slot);
-        while let Some(empty) = self.rows.iter().position(|row| row.seats.is_empty()) {
+        while let Some(empty) = self.rows.iter().position(|(_, jobs)| jobs.is_empty()) {
             self.rows.remove(empty);
             self.spare = self.loads.remove(empty);
         }

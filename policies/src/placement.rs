@@ -5,7 +5,7 @@
 //! ranks one of them may get. *Which* nodes is found per row, the emptiest first. A gang is therefore never squeezed on to
 //! fewer nodes because a row happens to be half full.
 
-use std::{iter, num::NonZeroU32, sync::Arc};
+use std::{iter, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -25,8 +25,6 @@ pub struct Block {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<Block>", into = "Vec<Block>")]
 pub struct Placement {
-    /// Beside the pointer: where many jobs are asked whether a row holds them, most fail on their first node.
-    first: Option<(NodeId, NonZeroU32)>,
     blocks: Arc<[Block]>,
 }
 
@@ -38,9 +36,7 @@ impl From<Vec<Block>> for Placement {
 
 impl FromIterator<Block> for Placement {
     fn from_iter<I: IntoIterator<Item = Block>>(blocks: I) -> Self {
-        let blocks: Arc<[Block]> = blocks.into_iter().collect();
-        let first = blocks.first().and_then(|block| Some((block.node, NonZeroU32::new(block.ranks)?)));
-        Self { first, blocks }
+        Self { blocks: blocks.into_iter().collect() }
     }
 }
 
@@ -68,11 +64,6 @@ impl Placement {
     #[must_use]
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
-    }
-
-    /// The first node, and its ranks.
-    pub(crate) const fn first(&self) -> Option<(NodeId, NonZeroU32)> {
-        self.first
     }
 
     /// The nodes of the job, in order.

@@ -1,13 +1,11 @@
 //! A row of the matrix, its seats, and why a job finds none.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, JobId, JobSpec, NodeId, Placement, SlotId};
+use crate::{Bytes, JobId, JobMap, JobSpec, NodeId, Placement, SlotId, job_map::JobSet};
 
 /// A job in a row.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seat {
     /// What the job asks for.
     pub spec: JobSpec,
@@ -23,41 +21,56 @@ impl Seat {
     }
 }
 
-/// A time slot: the jobs that run together. It keeps its number while it moves in the order of turns.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Row {
-    /// The number of the slot; never used again.
-    pub slot: SlotId,
-    /// Its jobs, out of line: a tree of single words is a few lines of the cache to change.
-    pub(crate) seats: BTreeMap<JobId, Box<Seat>>,
+/// A seat, and the row it is in: a line of the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seated {
+    pub(crate) slot: SlotId,
+    pub(crate) seat: Seat,
 }
 
-impl Row {
+/// A time slot: the jobs that run together. It keeps its number while it moves in the order of turns.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    /// The number of the slot; never used again.
+    pub slot: SlotId,
+    /// Who has one of them here.
+    pub(crate) jobs: &'a JobSet,
+    /// Of all rows.
+    pub(crate) seats: &'a JobMap<Seated>,
+}
+
+impl<'a> Row<'a> {
     /// The working sets in the cell of `node`.
     #[must_use]
-    pub fn memory_on(&self, node: NodeId) -> Bytes {
+    pub fn memory_on(self, node: NodeId) -> Bytes {
         self.seats().map(|seat| seat.memory_on(node)).sum()
     }
 
     /// The jobs in the cell of `node`.
-    pub fn jobs_on(&self, node: NodeId) -> impl Iterator<Item = &Seat> + '_ {
+    pub fn jobs_on(self, node: NodeId) -> impl Iterator<Item = &'a Seat> {
         self.seats().filter(move |seat| seat.placement.count_on(node) > 0)
     }
 
     /// Its jobs, by their numbers.
-    pub fn seats(&self) -> impl Iterator<Item = &Seat> + Clone + '_ {
-        self.seats.values().map(Box::as_ref)
+    pub fn seats(self) -> impl Iterator<Item = &'a Seat> + Clone {
+        self.jobs.iter().map(move |job| &self.seats[job].seat)
     }
 
     /// A job, where it is in this row.
     #[must_use]
-    pub fn seat(&self, job: JobId) -> Option<&Seat> {
-        self.seats.get(&job).map(Box::as_ref)
+    pub fn seat(self, job: JobId) -> Option<&'a Seat> {
+        self.contains(job).then(|| &self.seats[job].seat)
+    }
+
+    /// Whether the job is in this row.
+    #[must_use]
+    pub fn contains(self, job: JobId) -> bool {
+        self.jobs.contains(job)
     }
 
     /// The jobs of the row.
-    pub fn jobs(&self) -> impl Iterator<Item = JobId> + '_ {
-        self.seats.keys().copied()
+    pub fn jobs(self) -> impl Iterator<Item = JobId> + Clone + 'a {
+        self.jobs.iter()
     }
 }
 

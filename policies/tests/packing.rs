@@ -60,7 +60,7 @@ fn fractions(wishes: &[Wish]) -> Fractions {
 /// Rows and pairing cost.
 fn figures(scheduler: &Scheduler, wishes: &[Wish]) -> (usize, u64) {
     let rows = scheduler.matrix().rows();
-    (rows.len(), rows.iter().map(|row| pairing::cost(row, &fractions(wishes))).sum())
+    (rows.len(), rows.map(|row| pairing::cost(row, &fractions(wishes))).sum())
 }
 
 /// The least rows, then cost, over all assignments of jobs to rows and to sets of nodes. Slow, plain, and with nothing in common with
@@ -165,7 +165,7 @@ proptest! {
         let cluster = Cluster::uniform(nodes, Bytes::mib(1000));
         let mut scheduler = packed(&cluster, Policy::Hybrid, Packing::Buddy, max, &wishes);
         let lies = |scheduler: &Scheduler| -> BTreeMap<JobId, Vec<u32>> {
-            let seats = scheduler.matrix().rows().iter().flat_map(Row::seats);
+            let seats = scheduler.matrix().rows().flat_map(Row::seats);
             seats.map(|seat| (seat.spec.id, seat.placement.nodes().map(|node| node.0).collect())).collect()
         };
         let before = lies(&scheduler);
@@ -208,7 +208,7 @@ proptest! {
         let cluster = Cluster::new((0..5).map(|node| Bytes::mib(mib + 200 * node)).collect());
         for packing in [Packing::FirstFit, Packing::BestFit, Packing::Buddy, Packing::Exact { visits_max: 2000 }] {
             let scheduler = packed(&cluster, Policy::Paired, packing, max, &wishes);
-            let seated: usize = scheduler.matrix().rows().iter().map(|row| row.jobs().count()).sum();
+            let seated: usize = scheduler.matrix().rows().map(|row| row.jobs().count()).sum();
             prop_assert_eq!(seated, wishes.len());
         }
     }
@@ -250,7 +250,7 @@ fn the_least_loaded_block_of_all_rows_takes_the_job() {
     let cluster = Cluster::uniform(8, Bytes::mib(100));
     let wishes: Vec<Wish> = [8, 4, 3, 2, 2, 1].map(|ranks| (ranks, 100, 500)).to_vec();
     let scheduler = packed(&cluster, Policy::Gang, Packing::Buddy, None, &wishes);
-    let rows = scheduler.matrix().rows().iter().map(|row| {
+    let rows = scheduler.matrix().rows().map(|row| {
         let cell =
             |node| row.jobs_on(NodeId(node)).next().map_or(".".to_owned(), |seat| seat.spec.id.0.to_string());
         (0..8).map(cell).collect::<String>() + "\n"

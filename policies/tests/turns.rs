@@ -117,7 +117,7 @@ impl Executor {
     fn check_memory(&self) {
         let matrix = self.scheduler.matrix();
         let mut nodes: BTreeMap<NodeId, (Bytes, u32)> = BTreeMap::new();
-        for seat in matrix.rows().iter().flat_map(Row::seats) {
+        for seat in matrix.rows().flat_map(Row::seats) {
             let observed = self.scheduler.job(seat.spec.id).unwrap().observed;
             if matches!(observed, Observed::Active | Observed::Suspended) {
                 for node in seat.placement.nodes() {
@@ -140,8 +140,7 @@ impl Executor {
         let rows = self.scheduler.matrix().rows().len();
         let states: Vec<(JobId, Observed)> =
             self.scheduler.jobs().map(|state| (state.spec.id, state.observed)).collect();
-        let seated: BTreeSet<JobId> =
-            self.scheduler.matrix().rows().iter().flat_map(|row| row.jobs()).collect();
+        let seated: BTreeSet<JobId> = self.scheduler.matrix().rows().flat_map(|row| row.jobs()).collect();
         for (job, observed) in states {
             if observed == Observed::Active {
                 self.waits.remove(&job);

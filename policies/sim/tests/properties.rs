@@ -224,7 +224,7 @@ impl<'a> Audit<'a> {
     fn note_waiting(&mut self) {
         for state in self.scheduler.jobs() {
             let rows = self.scheduler.matrix().rows();
-            match rows.iter().position(|row| row.seat(state.spec.id).is_some()) {
+            match rows.clone().position(|row| row.contains(state.spec.id)) {
                 Some(0) if state.observed != Observed::Active => {
                     // Rows that appear before its turn is over come before its next one.
                     self.patience.insert(state.spec.id, rows.len() - 1);

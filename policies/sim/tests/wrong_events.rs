@@ -63,7 +63,7 @@ proptest! {
                 .collect();
             let decisions = scheduler.on_event(SimTime(at), event);
             prop_assert_eq!(scheduler.matrix().check(), Ok(()));
-            let mut placed = scheduler.matrix().rows().iter().flat_map(|row| row.jobs()).chain(scheduler.queue());
+            let mut placed = scheduler.matrix().rows().flat_map(|row| row.jobs()).chain(scheduler.queue());
             prop_assert!(placed.all(|job| !ended.contains(&job)));
             let plans = decisions.iter().filter_map(|decision| match decision {
                 Decision::Switch(plan) => Some(plan),

@@ -14,7 +14,7 @@ pub fn grid(matrix: &Matrix, name: impl Fn(JobId) -> String) -> String {
 
 /// The same, with those who go on on the idle nodes of each row, in brackets.
 pub(super) fn filled(matrix: &Matrix, fillers: &[Vec<Filler>], name: impl Fn(JobId) -> String) -> String {
-    let slots = matrix.rows().iter().enumerate();
+    let slots = matrix.rows().enumerate();
     let slots = slots.map(|(turn, row)| format!("{} {}", if turn == 0 { '>' } else { ' ' }, row.slot));
     let mut columns = vec![std::iter::once(String::new()).chain(slots).collect::<Vec<_>>()];
     let cells =
@@ -48,7 +48,7 @@ fn cell(
     node: NodeId,
     name: &impl Fn(JobId) -> String,
 ) -> String {
-    let row = &matrix.rows()[turn];
+    let row = matrix.row(turn);
     let ranks = |seat: &Seat| format!("{}*{}", name(seat.spec.id), seat.placement.count_on(node));
     let jobs: Vec<String> = row.jobs_on(node).map(ranks).collect();
     if !jobs.is_empty() {

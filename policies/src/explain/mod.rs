@@ -116,7 +116,7 @@ fn drawn(scheduler: &Scheduler, alternate: Alternate) -> Explanation {
     let turns = matrix.rows().len();
     let (_, running) = alternate::round(matrix, scheduler.config().alternate);
     let fillers = fillers_of(matrix, alternate);
-    let set = |(turn, row): (usize, &Row)| {
+    let set = |(turn, row): (usize, Row<'_>)| {
         let last = (turn + turns - 1) % turns;
         let out = most(matrix, running[last].difference(&running[turn]));
         let into = most(matrix, running[turn].difference(&running[last]));
@@ -150,7 +150,7 @@ fn drawn(scheduler: &Scheduler, alternate: Alternate) -> Explanation {
         policy: scheduler.config().policy,
         measured: false,
         grid: grid::filled(matrix, &fillers, name),
-        sets: matrix.rows().iter().enumerate().map(set).collect(),
+        sets: matrix.rows().enumerate().map(set).collect(),
         jobs: jobs.collect(),
     }
 }
@@ -188,7 +188,7 @@ fn most<'a>(matrix: &Matrix, jobs: impl Iterator<Item = &'a JobId>) -> Bytes {
 fn set_in_words(
     turn: usize,
     turns: usize,
-    row: &Row,
+    row: Row<'_>,
     matrix: &Matrix,
     name: &impl Fn(JobId) -> String,
 ) -> String {
@@ -225,7 +225,7 @@ fn landing_in_words(landing: &Landing, scheduler: &Scheduler, name: &impl Fn(Job
 /// Why it did not take a row before, where none of those refused it.
 fn preference(landing: &Landing, scheduler: &Scheduler) -> &'static str {
     let config = scheduler.config();
-    let asked = scheduler.matrix().rows().iter().take_while(|row| row.slot != landing.slot).count();
+    let asked = scheduler.matrix().rows().take_while(|row| row.slot != landing.slot).count();
     match (config.packing, config.policy) {
         _ if asked <= landing.refused_by.len() => "",
         (Packing::Exact { .. }, _) => "; the search for the fewest rows put it there",

@@ -213,9 +213,8 @@ impl Load {
         let might = |node: NodeId, ranks| ignored || rough(takes(ranks)) <= self.roughly[node.0 as usize];
         let holds =
             |node, ranks| (ignored || takes(ranks) <= self.cell(node).free()) && self.is_open(limits, node);
-        let (first, blocks) = (seat.placement.first(), seat.placement.blocks());
-        first.is_none_or(|(node, ranks)| might(node, ranks.get()))
-            && blocks.iter().all(|block| might(block.node, block.ranks))
+        let blocks = seat.placement.blocks();
+        blocks.iter().all(|block| might(block.node, block.ranks))
             && blocks.iter().all(|block| holds(block.node, block.ranks))
     }
 }

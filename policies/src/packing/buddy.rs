@@ -39,7 +39,7 @@ pub(super) fn pack(matrix: &mut Matrix, job: &JobSpec, shape: Shape, first: usiz
     for index in (first.min(rows.len())..rows.len()).chain(0..first.min(rows.len())) {
         match within(matrix, job, shape, &rows[index], &block) {
             Some(placement) => return Some(land(matrix, index, job, placement, refused_by)),
-            None => refused_by.push((matrix.rows()[index].slot, misfit(job, shape, &rows[index], &block))),
+            None => refused_by.push((matrix.row(index).slot, misfit(job, shape, &rows[index], &block))),
         }
     }
     let index = matrix.open_row();

@@ -248,7 +248,7 @@ fn wanted(items: &[Item<'_>]) -> Vec<(u64, u64)> {
 fn bin_of(matrix: &Matrix, row: usize, fractions: &Fractions) -> Bin {
     let mut bin: Bin =
         matrix.rooms_of(row).into_iter().map(|room| Cell { room, demand: Demand::default() }).collect();
-    for seat in matrix.rows()[row].seats() {
+    for seat in matrix.row(row).seats() {
         for node in seat.placement.nodes() {
             let cell = &mut bin[node.0 as usize];
             cell.demand = cell.demand.and(fractions.of(seat.spec.id));

@@ -171,7 +171,7 @@ fn pack_best(matrix: &mut Matrix, job: &JobSpec, shape: Shape, first: usize) -> 
                     best = Some((key.0, key.1, key.2, placement));
                 }
             }
-            Err(misfit) => refused_by.push((matrix.rows()[index].slot, misfit)),
+            Err(misfit) => refused_by.push((matrix.row(index).slot, misfit)),
         }
     }
     match best {
@@ -197,7 +197,7 @@ pub(crate) fn pack(matrix: &mut Matrix, job: &JobSpec, shape: Shape, first: usiz
     for index in (first.min(rows)..rows).chain(0..first.min(rows)) {
         match matrix.plan_in(index, job, shape) {
             Ok(placement) => return Some(land(matrix, index, job, placement, refused_by)),
-            Err(misfit) => refused_by.push((matrix.rows()[index].slot, misfit)),
+            Err(misfit) => refused_by.push((matrix.row(index).slot, misfit)),
         }
     }
     if !matrix.may_open_row() {
@@ -215,9 +215,9 @@ fn land(
     placement: Placement,
     refused_by: Vec<(SlotId, Misfit)>,
 ) -> Landing {
-    let row = &matrix.rows()[index];
+    let row = matrix.row(index);
     let landing =
         Landing { slot: row.slot, placement: placement.clone(), beside: first_of(row.jobs()), refused_by };
-    matrix.seat(index, Box::new(Seat { spec: job.clone(), placement }));
+    matrix.seat(index, Seat { spec: job.clone(), placement });
     landing
 }

@@ -95,7 +95,7 @@ impl Demand {
 
 /// The cost of a row: see the module; thousandths of a node.
 #[must_use]
-pub fn cost(row: &Row, fractions: &Fractions) -> u64 {
+pub fn cost(row: Row<'_>, fractions: &Fractions) -> u64 {
     let mut nodes: BTreeMap<NodeId, Demand> = BTreeMap::new();
     for seat in row.seats() {
         let fraction = fractions.of(seat.spec.id);
@@ -127,9 +127,8 @@ pub(crate) fn improve(
         step.take(matrix);
     }
     let moved = before.into_iter().filter_map(|(job, from)| {
-        let row = matrix.row_of(job).expect("nobody leaves the matrix");
-        let placement = row.seats[&job].placement.clone();
-        (row.slot != from).then_some(Move { job, from, to: row.slot, placement })
+        let (to, seat) = matrix.slot_of(job).zip(matrix.seat_of(job)).expect("nobody leaves the matrix");
+        (to != from).then(|| Move { job, from, to, placement: seat.placement.clone() })
     });
     moved.collect()
 }
@@ -144,7 +143,7 @@ impl Step {
     }
 
     fn take(self, matrix: &mut Matrix) {
-        let seats: Vec<(usize, Box<Seat>)> = self
+        let seats: Vec<(usize, Seat)> = self
             .0
             .into_iter()
             .map(|(job, to, placement)| {
@@ -165,10 +164,10 @@ fn best_step(
     (first, margin): (usize, u64),
 ) -> Option<Step> {
     let rows: Vec<usize> = (first..matrix.rows().len()).collect();
-    let jobs = |row: usize| matrix.rows()[row].jobs().filter(|job| movable.contains(job));
+    let jobs = |row: usize| matrix.row(row).jobs().filter(|job| movable.contains(job));
     let mut best: Option<(u64, Step)> = None;
     for (&a, &b) in rows.iter().enumerate().flat_map(|(at, a)| rows[at + 1..].iter().map(move |b| (a, b))) {
-        let now = cost(&matrix.rows()[a], fractions) + cost(&matrix.rows()[b], fractions);
+        let now = cost(matrix.row(a), fractions) + cost(matrix.row(b), fractions);
         let lone = |job, to| vec![(job, to)];
         let pairs = jobs(a).flat_map(|x| jobs(b).map(move |y| vec![(x, b), (y, a)]));
         let moves = jobs(a).map(|x| lone(x, b)).chain(jobs(b).map(|y| lone(y, a)));
@@ -194,7 +193,7 @@ fn try_step(
 ) -> Option<(u64, Step)> {
     let mut trial = matrix.with_rows(&[a, b]);
     let local = |row: usize| usize::from(row == b);
-    let seats: Vec<Box<Seat>> = who.iter().filter_map(|(job, _)| trial.unseat(*job)).collect();
+    let seats: Vec<Seat> = who.iter().filter_map(|(job, _)| trial.unseat(*job)).collect();
     let mut taken = Vec::new();
     for ((job, to), mut seat) in who.iter().zip(seats) {
         let placement = if rooted.contains(job) {
@@ -207,8 +206,8 @@ fn try_step(
         trial.seat(local(*to), seat);
     }
     // A row that would fall empty is not a better mix.
-    let kept = trial.rows().iter().all(|row| !row.seats.is_empty());
-    let then = trial.rows().iter().map(|row| cost(row, fractions)).sum();
+    let kept = trial.rows().all(|row| row.jobs().next().is_some());
+    let then = trial.rows().map(|row| cost(row, fractions)).sum();
     kept.then_some((then, Step(taken)))
 }
 

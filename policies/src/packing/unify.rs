@@ -109,20 +109,21 @@ impl Unsettled {
 /// [`Matrix::drop_empty_rows`].
 pub(crate) fn unify(matrix: &mut Matrix, first: usize, unsettled: &mut Unsettled) -> Vec<Move> {
     let (mut moves, mut free) = (Vec::new(), FreeIn::default());
-    for to in first..matrix.rows().len() {
+    let rows = matrix.rows().len();
+    for to in first..rows {
         let mut near = None;
         free.is_known = false;
-        for from in to + 1..matrix.rows().len() {
-            let (slot, source) = (matrix.rows()[to].slot, matrix.rows()[from].slot);
+        for from in to + 1..rows {
+            let (slot, source) = (matrix.row(to).slot, matrix.row(from).slot);
             let Some(gaps) = unsettled.between(source, slot) else { continue };
             let found: Vec<JobId> = match gaps {
-                Gaps::Any => matrix.rows()[from].jobs().collect(),
+                Gaps::Any => matrix.row(from).jobs().collect(),
                 Gaps::At(placements) => {
                     let near = near.get_or_insert_with(|| matrix.might_go(to, placements)).iter();
                     near.filter(|(slot, _)| *slot == source).map(|(_, job)| *job).collect()
                 }
             };
-            let mut rooted = fitting(matrix, from, to, found).into_iter().peekable();
+            let mut rooted = fitting(matrix, to, found).into_iter().peekable();
             let mut last = None;
             loop {
                 let fresh = free.next_fresh(matrix, from, to, last);
@@ -148,14 +149,12 @@ pub(crate) fn unify_into_front(
     unsettled: &mut Unsettled,
     misfit: &mut Option<JobId>,
 ) -> Option<Vec<Move>> {
-    let still = misfit.and_then(|job| Some((job, matrix.place_of(job).filter(|place| *place > 0)?)));
-    if !matrix.might_be_one_row()
-        || still.is_some_and(|(job, from)| destination(matrix, from, 0, job).is_none())
-    {
+    let still = misfit.filter(|job| matrix.place_of(*job).is_some_and(|place| place > 0));
+    if !matrix.might_be_one_row() || still.is_some_and(|job| destination(matrix, 0, job).is_none()) {
         return None;
     }
-    let mut moves = Vec::new();
-    for from in 1..matrix.rows().len() {
+    let (mut moves, rows) = (Vec::new(), matrix.rows().len());
+    for from in 1..rows {
         for job in matrix.largest_first(from) {
             if let Some(step) = advance(matrix, from, 0, job) {
                 moves.push(step);
@@ -206,12 +205,12 @@ fn find_free(matrix: &Matrix, to: usize, into: &mut Free) {
     }
 }
 
-/// Those of the row `from` that ran and that the row `to` would take where they are, each by itself, the largest first.
-fn fitting(matrix: &Matrix, from: usize, to: usize, mut jobs: Vec<JobId>) -> Vec<Rank> {
+/// Those of these jobs that ran and that the row `to` would take where they are, each by itself, the largest first.
+fn fitting(matrix: &Matrix, to: usize, mut jobs: Vec<JobId>) -> Vec<Rank> {
     jobs.sort_unstable();
     jobs.dedup();
     let fits = |seat: &&Seat| matrix.holds_in_place(to, seat) && matrix.is_rooted(seat.spec.id);
-    let found = jobs.into_iter().map(|job| seated(matrix, from, job)).filter(fits);
+    let found = jobs.into_iter().map(|job| seated(matrix, job)).filter(fits);
     let mut ranks: Vec<Rank> =
         found.map(|seat| (Reverse(matrix.size_of(&seat.spec)), seat.spec.id)).collect();
     ranks.sort_unstable();
@@ -222,16 +221,16 @@ fn fitting(matrix: &Matrix, from: usize, to: usize, mut jobs: Vec<JobId>) -> Vec
 pub(crate) fn is_unified(matrix: &Matrix, first: usize) -> bool {
     let rows = matrix.rows().len();
     let mut pairs = (first..rows).flat_map(|to| (to + 1..rows).map(move |from| (from, to)));
-    pairs.all(|(from, to)| matrix.rows()[from].jobs().all(|job| destination(matrix, from, to, job).is_none()))
+    pairs.all(|(from, to)| matrix.row(from).jobs().all(|job| destination(matrix, to, job).is_none()))
 }
 
-fn seated(matrix: &Matrix, row: usize, job: JobId) -> &Seat {
-    matrix.rows()[row].seat(job).expect("who is looked at lies in the row")
+fn seated(matrix: &Matrix, job: JobId) -> &Seat {
+    matrix.seat_of(job).expect("who is looked at lies in a row")
 }
 
 /// Where the job would run in the row `to`.
-fn destination(matrix: &Matrix, from: usize, to: usize, job: JobId) -> Option<Placement> {
-    let seat = seated(matrix, from, job);
+fn destination(matrix: &Matrix, to: usize, job: JobId) -> Option<Placement> {
+    let seat = seated(matrix, job);
     if matrix.is_rooted(job) {
         return matrix.holds_in_place(to, seat).then(|| seat.placement.clone());
     }
@@ -240,8 +239,8 @@ fn destination(matrix: &Matrix, from: usize, to: usize, job: JobId) -> Option<Pl
 
 /// The move, and the placement that was given up.
 fn advance(matrix: &mut Matrix, from: usize, to: usize, job: JobId) -> Option<(Move, Placement)> {
-    let placement = destination(matrix, from, to, job)?;
-    let (from, slot) = (matrix.rows()[from].slot, matrix.rows()[to].slot);
+    let placement = destination(matrix, to, job)?;
+    let (from, slot) = (matrix.row(from).slot, matrix.row(to).slot);
     let before = matrix.shift(job, to, placement.clone()).expect("it was in this row");
     Some((Move { job, from, to: slot, placement }, before))
 }
@@ -249,7 +248,7 @@ fn advance(matrix: &mut Matrix, from: usize, to: usize, job: JobId) -> Option<(M
 /// Takes `moves` back, the last one first; no row may have been dropped since.
 fn undo(matrix: &mut Matrix, moves: Vec<(Move, Placement)>) {
     for (Move { job, from, .. }, placement) in moves.into_iter().rev() {
-        let row = matrix.rows().iter().position(|row| row.slot == from).expect("its row is still there");
+        let row = matrix.rows().position(|row| row.slot == from).expect("its row is still there");
         matrix.shift(job, row, placement).expect("it was moved");
     }
 }

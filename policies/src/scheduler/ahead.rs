@@ -38,7 +38,7 @@ impl Scheduler {
     /// Those of the last turn, where nobody is to wait in memory.
     fn left_over(&self) -> Option<Vec<JobId>> {
         let front = self.matrix.front()?;
-        let over = |job: &JobId| !self.presence.is_fetched(*job) && !front.seats.contains_key(job);
+        let over = |job: &JobId| !self.presence.is_fetched(*job) && !front.contains(*job);
         let over: Vec<JobId> = self.presence.suspended().iter().filter(over).collect();
         (self.config.residency == Residency::None && !over.is_empty()).then_some(over)
     }
@@ -46,13 +46,13 @@ impl Scheduler {
     /// Who of the next row can come, and who makes room for all of it; nothing where it does not fit beside the row that has the
     /// turn. Jobs that never ran are launched at their turn, into room that was made before.
     fn fetch(&self) -> Option<(Vec<JobId>, Vec<Incoming>)> {
-        let row = self.matrix.rows().get(1)?;
+        let row = self.matrix.rows().nth(1)?;
         let absent = |seat: &&Seat| !self.presence.memory().holds(seat.spec.id);
         let absent: Vec<&Seat> = row.seats().filter(absent).collect();
         if absent.is_empty() {
             return None;
         }
-        let idle = self.presence.suspended().iter().filter(|job| !row.seats.contains_key(job));
+        let idle = self.presence.suspended().iter().filter(|job| !row.contains(*job));
         let idle = self.farthest_first(idle.collect());
         let need = need_of(absent.iter().copied());
         let leaving = self.presence.memory().evictions(self.matrix.cluster(), &need, [], &idle)?;

@@ -66,7 +66,7 @@ impl Scheduler {
     pub(super) fn correct_needs(&mut self, decisions: &mut Vec<Decision>) {
         let pressed = std::mem::take(&mut self.corrections.pressed);
         for job in std::mem::take(&mut self.corrections.misjudged) {
-            let Some(seat) = self.seat(job).cloned().map(Box::new) else { continue };
+            let Some(seat) = self.seat(job).cloned() else { continue };
             let need = self.need_of_rank(&seat, decisions);
             if need == seat.spec.memory_per_rank || self.resize(&seat, need) {
                 continue;
@@ -129,10 +129,10 @@ impl Scheduler {
     }
 
     /// Has a job leave the row of `seat`, of whose ranks more is assumed now than the row holds.
-    fn split(&mut self, seat: Box<Seat>, need: Bytes, in_front: bool, decisions: &mut Vec<Decision>) {
+    fn split(&mut self, seat: Seat, need: Bytes, in_front: bool, decisions: &mut Vec<Decision>) {
         let job = seat.spec.id;
         let index = self.matrix.place_of(job).expect("it lies in a row");
-        let from = self.matrix.rows()[index].slot;
+        let from = self.matrix.row(index).slot;
         let mut grown = seat;
         grown.spec.memory_per_rank = need;
         self.matrix.unseat(job);
@@ -173,14 +173,14 @@ impl Scheduler {
                 room.free.saturating_add(on_leaving) >= grown.spec.memory_of(block.ranks)
             })
         };
-        let others = self.matrix.rows()[index].seats().filter(makes_room);
+        let others = self.matrix.row(index).seats().filter(makes_room);
         let smallest = others.min_by_key(|other| (other.spec.memory(), other.spec.id))?;
         (smallest.spec.memory() < grown.spec.memory()).then_some(smallest.spec.id)
     }
 
     /// Gives a job the first other row, in the order of turns, that holds it, or one of its own; and why the row at `index` did not.
-    fn seat_elsewhere(&mut self, leaving: Box<Seat>, index: usize) -> (Misfit, Move) {
-        let (job, from) = (leaving.spec.id, self.matrix.rows()[index].slot);
+    fn seat_elsewhere(&mut self, leaving: Seat, index: usize) -> (Misfit, Move) {
+        let (job, from) = (leaving.spec.id, self.matrix.row(index).slot);
         let rooms = leaving.placement.nodes().map(|node| {
             let free = self.matrix.room(index, node).free;
             Misfit::Memory { node, needs: leaving.memory_on(node), free }
@@ -195,7 +195,7 @@ impl Scheduler {
         let row = fits.unwrap_or_else(|| self.matrix.open_row());
         let placement = leaving.placement.clone();
         self.matrix.seat(row, leaving);
-        (refused, Move { job, from, to: self.matrix.rows()[row].slot, placement })
+        (refused, Move { job, from, to: self.matrix.row(row).slot, placement })
     }
 
     /// Where a job was seen to hold most.

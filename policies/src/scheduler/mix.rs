@@ -56,11 +56,11 @@ impl Scheduler {
         if self.config.policy != Policy::Paired || !self.mixing.take_due() {
             return;
         }
-        let seated: Vec<JobId> = self.matrix.rows().iter().flat_map(|row| row.jobs()).collect();
+        let seated: Vec<JobId> = self.matrix.rows().flat_map(|row| row.jobs()).collect();
         let movable = seated.iter().copied().filter(|job| !self.jobs[*job].put_back).collect();
         let rooted = self.rooted();
         let place = |scheduler: &Self, slot: SlotId| {
-            scheduler.matrix.rows().iter().position(|row| row.slot == slot).expect("no row falls empty")
+            scheduler.matrix.rows().position(|row| row.slot == slot).expect("no row falls empty")
         };
         let steps =
             packing::pairing::improve(&mut self.matrix, &movable, &rooted, &self.fractions, 0, MARGIN);
@@ -78,7 +78,7 @@ impl Scheduler {
 
     /// The jobs that must stay on their nodes: those that ever ran, or were given a block of the buddy tree.
     fn rooted(&self) -> BTreeSet<JobId> {
-        let seated = self.matrix.rows().iter().flat_map(|row| row.jobs());
+        let seated = self.matrix.rows().flat_map(|row| row.jobs());
         let ran = |job: &JobId| self.jobs[*job].observed != Observed::Unlaunched;
         seated.filter(|job| ran(job) || self.matrix.is_rooted(*job)).collect()
     }

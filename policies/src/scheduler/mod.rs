@@ -227,7 +227,7 @@ impl Scheduler {
         // Who lands behind a row that would take it is of the jobs that land now; first fit passes over the active row only.
         let skips_rows = self.config.packing != Packing::FirstFit || self.config.policy == Policy::Paired;
         if first > 0 && !skips_rows {
-            self.unsettled.add(self.matrix.rows()[0].slot, Gaps::Any);
+            self.unsettled.add(self.matrix.row(0).slot, Gaps::Any);
         }
         let jobs: Vec<JobSpec> = self.queue.drain(..).map(|job| self.jobs[job].spec.clone()).collect();
         let fractions = (self.config.policy == Policy::Paired).then_some(&self.fractions);

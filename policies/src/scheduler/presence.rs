@@ -133,7 +133,7 @@ impl Presence {
     /// Takes the difference anew.
     pub(super) fn refresh(&mut self, matrix: &Matrix) {
         let front = matrix.front();
-        let in_front = |job: JobId| front.is_some_and(|row| row.seats.contains_key(&job));
+        let in_front = |job: JobId| front.is_some_and(|row| row.contains(job));
         self.front = front.map(|row| row.slot);
         self.astray = self.active.iter().filter(|job| !in_front(*job)).collect();
         let jobs = front.into_iter().flat_map(|row| row.jobs());

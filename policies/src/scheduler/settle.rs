@@ -54,7 +54,7 @@ impl Scheduler {
             for job in self.matrix.front().into_iter().flat_map(|row| row.jobs()) {
                 self.jobs.get_mut(job).expect("a seated job is known").put_back = false;
             }
-            let slot = self.matrix.rows()[0].slot;
+            let slot = self.matrix.row(0).slot;
             self.matrix.rotate(self.rows_in_turn());
             self.unsettled.add_back(slot);
             self.running = None;
@@ -151,22 +151,22 @@ impl Scheduler {
         }
         let cluster = self.matrix.cluster();
         let mut left: Vec<u64> = cluster.nodes().map(|(_, capacity)| capacity.0).collect();
-        let fits = |row: &&Row| {
+        let fits = |row: &Row<'_>| {
             need_of(row.seats()).into_iter().all(|(node, bytes)| {
                 let rest = left[node.0 as usize].checked_sub(bytes);
                 rest.inspect(|rest| left[node.0 as usize] = *rest).is_some()
             })
         };
-        self.matrix.rows().iter().take_while(fits).count()
+        self.matrix.rows().take_while(fits).count()
     }
 
     /// The jobs of the front row that run.
-    fn present(&self, front: &Row) -> JobSet {
+    fn present(&self, front: Row<'_>) -> JobSet {
         front.jobs().filter(|job| self.presence.is_active(*job)).collect()
     }
 
     fn tell_done(&mut self, decisions: &mut Vec<Decision>) {
-        let idle = self.matrix.rows().is_empty() && self.queue.is_empty() && self.under_way.is_none();
+        let idle = self.matrix.rows().len() == 0 && self.queue.is_empty() && self.under_way.is_none();
         if idle && !self.done {
             self.done = true;
             decisions.push(Decision::AllDone);

@@ -36,7 +36,7 @@ impl Scheduler {
                 Observed::Suspended => Start::Resume,
                 Observed::Active | Observed::Finished | Observed::Failed => return None,
             };
-            Some(Incoming { job, start, placement: front.seats[&job].placement.clone() })
+            Some(Incoming { job, start, placement: self.seat(job)?.placement.clone() })
         });
         let incoming: Vec<Incoming> = incoming.collect();
         let crowded = self.corrections.relieve && !self.overfull().is_empty();
@@ -66,13 +66,13 @@ impl Scheduler {
     /// was asked for needs, the sequential one is taken.
     fn who_parks(
         &self,
-        front: &Row,
+        front: Row<'_>,
         stopping: &[JobId],
         incoming: &[Incoming],
     ) -> (SwitchOrder, BTreeSet<JobId>) {
         let (memory, cluster) = (self.presence.memory(), self.matrix.cluster());
         let coming: BTreeSet<JobId> = incoming.iter().map(|incoming| incoming.job).collect();
-        let to_enter = coming.iter().filter(|job| !memory.holds(**job)).map(|job| front.seats[job].as_ref());
+        let to_enter = coming.iter().filter(|job| !memory.holds(**job)).filter_map(|job| front.seat(*job));
         let need = match self.matrix.limits().memory {
             MemoryRule::MustFit => {
                 let mut need = need_of(to_enter);

@@ -180,7 +180,7 @@ impl Reader {
         scheduler.on_event(SimTime(0), Event::Submitted { jobs: set.specs() });
         let rows = scheduler.matrix().rows();
         for (node, has) in set.cluster().nodes() {
-            let needed: Bytes = rows.iter().map(|row| row.memory_on(node)).sum();
+            let needed: Bytes = rows.clone().map(|row| row.memory_on(node)).sum();
             if needed > has {
                 let message = format!("all jobs together need {needed} on {node}, which has {has}");
                 let problem = Problem::new("scheduler.park", park.span(), message);
