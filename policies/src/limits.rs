@@ -54,6 +54,14 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Whether a cell with so many jobs may take one more.
+    pub(crate) const fn opens(self, jobs: u32) -> bool {
+        match self.max_per_cell {
+            Some(max) => jobs < max,
+            None => true,
+        }
+    }
+
     /// The limits that make the matrix follow `policy`; `max_per_cell` counts where the policy lets a cell hold several.
     #[must_use]
     pub const fn of(policy: Policy, max_per_cell: Option<u32>) -> Self {

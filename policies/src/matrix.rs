@@ -63,7 +63,7 @@ impl Matrix {
     ) -> Self {
         let mut matrix = Self::new(cluster, limits);
         for (slot, seats) in rows {
-            let (mut load, mut jobs) = (Load::empty(&matrix.cluster), JobSet::default());
+            let (mut load, mut jobs) = (Load::empty(&matrix.cluster, limits), JobSet::default());
             for seat in seats {
                 let (job, size) = (seat.spec.id, matrix.size_of(&seat.spec));
                 load.add(&seat, size, true);
@@ -149,12 +149,12 @@ impl Matrix {
     /// # Errors
     /// What the row lacks.
     pub fn plan_in(&self, index: usize, job: &JobSpec, shape: Shape) -> Result<Placement, Misfit> {
-        self.find_in(index, job, shape).ok_or_else(|| self.load(index).misfit(self.limits, job, shape))
+        self.find_in(index, job, shape).ok_or_else(|| self.load(index).misfit(job, shape))
     }
 
     /// The same, without the reason.
     pub(crate) fn find_in(&self, index: usize, job: &JobSpec, shape: Shape) -> Option<Placement> {
-        self.load(index).plan(self.limits, job, shape)
+        self.load(index).plan(job, shape)
     }
 
     /// What `job` needs of the node it fills most, then in all.
@@ -184,20 +184,20 @@ impl Matrix {
     /// Whether a job that must stay where it is (its image lies on its nodes) could join the row at `index`.
     #[must_use]
     pub fn holds_in_place(&self, index: usize, seat: &Seat) -> bool {
-        self.load(index).holds_in_place(self.limits, seat)
+        self.load(index).holds_in_place(seat)
     }
 
     /// The jobs that keep their nodes and might go where jobs of the row at `index` were, with their rows, some more than once: all of those
     /// of other rows that may now and could not before.
     pub(crate) fn might_go(&self, index: usize, placements: &[Placement]) -> Vec<(SlotId, JobId)> {
         let load = &self.loads[index];
-        self.rooted.might_go(placements, |node| load.left(self.limits, node))
+        self.rooted.might_go(placements, |node| load.left(node))
     }
 
     /// What is left of the cell of `node` in the row at `index`.
     #[must_use]
     pub fn room(&self, index: usize, node: NodeId) -> Room {
-        self.load(index).room(self.limits, node)
+        self.load(index).room(node)
     }
 
     pub(crate) fn load(&self, index: usize) -> &Load {
@@ -214,7 +214,7 @@ impl Matrix {
     pub(crate) fn open_row(&mut self) -> usize {
         let slot = SlotId(self.next_slot);
         self.rows.push_back((slot, JobSet::default()));
-        let load = self.spare.take().unwrap_or_else(|| Load::empty(&self.cluster));
+        let load = self.spare.take().unwrap_or_else(|| Load::empty(&self.cluster, self.limits));
         self.loads.push_back(load);
         self.next_slot += 1;
         self.rows.len() - 1

@@ -220,13 +220,13 @@ mod tests {
     /// A row with those of these jobs that it takes: ranks, and MiB of each.
     fn filled(limits: Limits, capacity: u64, wishes: Vec<(u32, u64)>) -> (Load, Vec<Seat>) {
         let cluster = Cluster::uniform(NODES, Bytes::mib(capacity));
-        let (mut load, mut seats) = (Load::empty(&cluster), Vec::new());
+        let (mut load, mut seats) = (Load::empty(&cluster, limits), Vec::new());
         for (id, (ranks, mib)) in (0..).zip(wishes) {
             let memory_per_rank = Bytes::mib(mib);
             let spec =
                 JobSpec { id: JobId(id), name: "j".into(), ranks, memory_per_rank, arrival: SimTime(0) };
             let shape = Shape::on_empty(&spec, &cluster, limits.memory);
-            let Some(placement) = shape.and_then(|shape| load.plan(limits, &spec, shape)) else { continue };
+            let Some(placement) = shape.and_then(|shape| load.plan(&spec, shape)) else { continue };
             let seat = Seat { spec, placement };
             load.add(&seat, (mib, 0), false);
             seats.push(seat);
@@ -252,10 +252,10 @@ mod tests {
             seats.iter().for_each(|seat| rooted.insert(seat, SlotId(3)));
             seats.iter().for_each(|seat| rooted.shift(seat, slot));
             let shares: Vec<u32> = gap.iter().map(|is_gap| u32::from(*is_gap)).collect();
-            let found = rooted.might_go(&[Placement::from_shares(&shares)], |node| to.left(limits, node));
+            let found = rooted.might_go(&[Placement::from_shares(&shares)], |node| to.left(node));
             for seat in &seats {
                 let reaches = seat.placement.nodes().any(|node| gap[node.0 as usize]);
-                let goes = reaches && to.holds_in_place(limits, seat);
+                let goes = reaches && to.holds_in_place(seat);
                 let is_found = found.contains(&(slot, seat.spec.id));
                 prop_assert!(!goes || is_found, "whoever goes is found");
                 prop_assert!(reaches || !is_found, "nobody is looked at in vain without room there");

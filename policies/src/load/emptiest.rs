@@ -115,7 +115,7 @@ impl Emptiest {
 
     /// The numbers of jobs of cells that take one more, rising.
     pub(crate) fn open_classes(&self, limits: Limits) -> impl Iterator<Item = u32> + '_ {
-        let open = move |(jobs, _): &(u32, &Class)| limits.max_per_cell.is_none_or(|max| *jobs < max);
+        let open = move |(jobs, _): &(u32, &Class)| limits.opens(*jobs);
         let classes = (0..).zip(&self.classes).take_while(open);
         classes.filter(|(_, class)| class.count > 0).map(|(jobs, _)| jobs)
     }
@@ -123,11 +123,6 @@ impl Emptiest {
     /// How many nodes hold so many jobs.
     pub(crate) fn count(&self, jobs: u32) -> u32 {
         self.classes.get(jobs as usize).map_or(0, |class| class.count)
-    }
-
-    /// The memory left of those with so many jobs, the most first, and on how many nodes each.
-    pub(crate) fn rooms(&self, jobs: u32) -> impl Iterator<Item = (Bytes, u32)> + '_ {
-        self.of(jobs).map(|(place, bits)| (place.free, bits.count_ones()))
     }
 
     /// The nodes with so many jobs and the memory left of each, the emptiest first.

@@ -16,30 +16,31 @@ pub(crate) struct Free {
 }
 
 impl Free {
-    /// What `all` adds: so much on so many nodes each, in any order.
-    pub(crate) fn fill(&mut self, all: impl FnOnce(&mut dyn FnMut(Bytes, u32))) {
+    /// So much on so many nodes each, the most first, up to so many in all.
+    pub(crate) fn fill(&mut self, falling: impl Iterator<Item = (Bytes, u32)>, up_to: u32) {
         self.nodes.clear();
-        all(&mut |free, nodes| self.nodes.push((nodes, free)));
-        self.nodes.sort_unstable_by_key(|(_, free)| Reverse(*free));
         let mut sum = 0;
-        for (nodes, _) in &mut self.nodes {
-            sum += *nodes;
-            *nodes = sum;
+        for (free, nodes) in falling {
+            sum += nodes;
+            self.nodes.push((sum, free));
+            if sum >= up_to {
+                break;
+            }
         }
     }
 
     /// To ask for numbers of nodes that do not fall.
-    fn rising(&self) -> Rising<'_> {
+    pub(super) fn rising(&self) -> Rising<'_> {
         Rising(&self.nodes)
     }
 }
 
 /// The rest of it.
-struct Rising<'a>(&'a [(u32, Bytes)]);
+pub(super) struct Rising<'a>(&'a [(u32, Bytes)]);
 
 impl Rising<'_> {
     /// What as many nodes have at least; most often it is near.
-    fn on(&mut self, nodes: u32) -> Option<Bytes> {
+    pub(super) fn on(&mut self, nodes: u32) -> Option<Bytes> {
         let near = self.0.iter().take(4).position(|(sum, _)| *sum >= nodes);
         let at = near.unwrap_or_else(|| self.0.partition_point(|(sum, _)| *sum < nodes));
         self.0 = &self.0[at..];

@@ -5,6 +5,7 @@
 
 mod emptiest;
 mod fresh;
+mod levels;
 
 use std::{
     cell::{Ref, RefCell},
@@ -18,16 +19,19 @@ use crate::{
     rooted::rough,
 };
 use emptiest::{Emptiest, Lagging, Place, bit};
+use levels::Levels;
 
 pub(crate) use fresh::{Free, Fresh};
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
+    limits: Limits,
     /// By node.
     cells: Vec<Cell>,
     /// What each has left, [roughly](rough): most questions go no farther, and a row of it is a few lines of the cache.
     roughly: Vec<u16>,
+    levels: Levels,
     emptiest: RefCell<Lagging>,
     fresh: Fresh,
     /// Memory and cells that the jobs take in all.
@@ -57,16 +61,20 @@ pub(crate) type Rank = (Reverse<Size>, JobId);
 
 impl Load {
     /// A row without jobs.
-    pub(crate) fn empty(cluster: &Cluster) -> Self {
+    pub(crate) fn empty(cluster: &Cluster, limits: Limits) -> Self {
         let cells: Vec<Cell> =
             cluster.nodes().map(|(_, capacity)| Cell { left: signed(capacity), jobs: 0 }).collect();
-        let mut emptiest = Emptiest::new(cluster.len());
+        let roughly: Vec<u16> = cells.iter().map(|cell| rough(cell.free())).collect();
+        let (mut levels, mut emptiest) = (Levels::default(), Emptiest::new(cluster.len()));
+        roughly.iter().filter(|_| limits.opens(0)).for_each(|left| levels.enter(*left));
         for (node, capacity) in cluster.nodes() {
             emptiest.enter(Place::new(0, capacity, node), bit(node));
         }
         Self {
-            roughly: cells.iter().map(|cell| rough(cell.free())).collect(),
+            limits,
             cells,
+            roughly,
+            levels,
             emptiest: RefCell::new(Lagging::new(emptiest, cluster.len())),
             fresh: Fresh::default(),
             taken: (0, 0),
@@ -114,27 +122,15 @@ impl Load {
         &self.fresh
     }
 
-    /// What is free on the nodes that take one more job: on so many of them, and nothing below `least`.
-    pub(crate) fn most_free(&self, limits: Limits, nodes: u32, least: Bytes, into: &mut Free) {
-        let emptiest = self.emptiest();
-        into.fill(|add| {
-            for jobs in emptiest.open_classes(limits) {
-                let mut found = 0;
-                for (free, more) in emptiest.rooms(jobs) {
-                    if found >= nodes || free < least {
-                        break;
-                    }
-                    found += more;
-                    add(free, more);
-                }
-            }
-        });
+    /// What is free on the nodes that take one more job, at most: on so many of them, and nothing below `least`.
+    pub(crate) fn most_free(&self, nodes: u32, least: Bytes, into: &mut Free) {
+        into.fill(self.levels.falling(least), nodes);
     }
 
     /// What is left of a node for a job that keeps its place, [roughly](rough); of one that is none, nothing.
-    pub(crate) fn left(&self, limits: Limits, node: usize) -> u16 {
+    pub(crate) fn left(&self, node: usize) -> u16 {
         match self.roughly.get(node) {
-            Some(left) if limits.memory == MemoryRule::MustFit => *left,
+            Some(left) if self.limits.memory == MemoryRule::MustFit => *left,
             Some(_) => u16::MAX,
             None => 0,
         }
@@ -150,8 +146,15 @@ impl Load {
         for block in seat.placement.blocks() {
             let (node, cell) = (block.node, &mut self.cells[block.node.0 as usize]);
             self.emptiest.get_mut().note(node, Place::new(cell.jobs, cell.free(), node));
+            let roughly = &mut self.roughly[node.0 as usize];
+            if self.limits.opens(cell.jobs) {
+                self.levels.leave(*roughly);
+            }
             *cell = change(*cell, seat.spec.memory_of(block.ranks));
-            self.roughly[node.0 as usize] = rough(cell.free());
+            *roughly = rough(cell.free());
+            if self.limits.opens(cell.jobs) {
+                self.levels.enter(*roughly);
+            }
         }
     }
 
@@ -166,21 +169,18 @@ impl Load {
         self.cells[node.0 as usize]
     }
 
-    fn is_open(&self, limits: Limits, node: NodeId) -> bool {
-        limits.max_per_cell.is_none_or(|max| self.cell(node).jobs < max)
-    }
-
     /// The cell of `node` as a job that looks for a place sees it.
-    pub(crate) fn room(&self, limits: Limits, node: NodeId) -> Room {
-        Room { open: self.is_open(limits, node), jobs: self.cell(node).jobs, free: self.cell(node).free() }
+    pub(crate) fn room(&self, node: NodeId) -> Room {
+        let cell = self.cell(node);
+        Room { open: self.limits.opens(cell.jobs), jobs: cell.jobs, free: cell.free() }
     }
 
     /// Spreads `job` over the emptiest nodes that hold one of its ranks.
-    pub(crate) fn plan(&self, limits: Limits, job: &JobSpec, shape: Shape) -> Option<Placement> {
+    pub(crate) fn plan(&self, job: &JobSpec, shape: Shape) -> Option<Placement> {
         let (mut nodes, emptiest) = (Vec::with_capacity(shape.width as usize), self.emptiest());
-        for jobs in emptiest.open_classes(limits) {
+        for jobs in emptiest.open_classes(self.limits) {
             for (node, free) in emptiest.class(jobs) {
-                let ranks = ranks_that_fit(job, free, limits.memory);
+                let ranks = ranks_that_fit(job, free, self.limits.memory);
                 if ranks == 0 {
                     break;
                 }
@@ -194,9 +194,9 @@ impl Load {
     }
 
     /// Why [`Self::plan`] finds no place.
-    pub(crate) fn misfit(&self, limits: Limits, job: &JobSpec, shape: Shape) -> Misfit {
+    pub(crate) fn misfit(&self, job: &JobSpec, shape: Shape) -> Misfit {
         let emptiest = self.emptiest();
-        let classes = || emptiest.open_classes(limits);
+        let classes = || emptiest.open_classes(self.limits);
         let open = classes().map(|jobs| emptiest.count(jobs)).sum();
         if open < shape.width {
             return Misfit::Cells { needs: shape.width, open };
@@ -207,12 +207,14 @@ impl Load {
     }
 
     /// Whether a job that must stay on its nodes could join.
-    pub(crate) fn holds_in_place(&self, limits: Limits, seat: &Seat) -> bool {
-        let ignored = limits.memory == MemoryRule::Ignored;
+    pub(crate) fn holds_in_place(&self, seat: &Seat) -> bool {
+        let ignored = self.limits.memory == MemoryRule::Ignored;
         let takes = |ranks: u32| seat.spec.memory_of(ranks);
         let might = |node: NodeId, ranks| ignored || rough(takes(ranks)) <= self.roughly[node.0 as usize];
-        let holds =
-            |node, ranks| (ignored || takes(ranks) <= self.cell(node).free()) && self.is_open(limits, node);
+        let holds = |node, ranks| {
+            let cell = self.cell(node);
+            (ignored || takes(ranks) <= cell.free()) && self.limits.opens(cell.jobs)
+        };
         let blocks = seat.placement.blocks();
         blocks.iter().all(|block| might(block.node, block.ranks))
             && blocks.iter().all(|block| holds(block.node, block.ranks))
@@ -260,7 +262,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn the_index_finds_the_place_that_looking_at_every_node_finds(
+        fn the_indices_find_what_looking_at_every_node_finds(
             capacities in prop::collection::vec(prop_oneof![Just(400u64), Just(900), 100u64..1000], 1..9),
             wishes in prop::collection::vec((1u32..14, 0u64..400, any::<bool>()), 1..20),
             max_per_cell in prop::option::of(1u32..4),
@@ -268,23 +270,33 @@ mod tests {
         ) {
             let cluster = Cluster::new(capacities.into_iter().map(Bytes::mib).collect());
             let limits = Limits { max_rows: None, max_per_cell, memory };
-            let mut load = Load::empty(&cluster);
+            let mut load = Load::empty(&cluster, limits);
             let mut seats: Vec<Seat> = Vec::new();
             for (id, (ranks, mib, leaves)) in (0..).zip(wishes) {
                 let spec = job(id, ranks, mib);
                 let Some(shape) = Shape::on_empty(&spec, &cluster, memory) else { continue };
                 let rooms: Vec<Room> =
-                    cluster.nodes().map(|(node, _)| load.room(limits, node)).collect();
-                let placement = load.plan(limits, &spec, shape);
+                    cluster.nodes().map(|(node, _)| load.room(node)).collect();
+                let mut free = Free::default();
+                load.most_free(u32::MAX, Bytes(0), &mut free);
+                let mut told = free.rising();
+                let mut open: Vec<u64> = rooms.iter().filter(|room| room.open).map(|room| room.free.0).collect();
+                open.sort_unstable_by_key(|free| Reverse(*free));
+                for (nodes, free) in (1..).zip(&open) {
+                    let told = told.on(nodes).map(|told| told.0);
+                    prop_assert!(told.is_some_and(|told| (*free..=free + free / 64 + 1).contains(&told)));
+                }
+                prop_assert_eq!(told.on(wide(open.len()) + 1), None);
+                let placement = load.plan(&spec, shape);
                 prop_assert_eq!(&placement, &plan_placement(&spec, shape, &rooms, memory));
                 if let Some(placement) = placement {
                     let seat = Seat { spec, placement };
-                    prop_assert!(load.holds_in_place(limits, &seat));
+                    prop_assert!(load.holds_in_place(&seat));
                     load.add(&seat, (mib, 0), false);
                     seats.push(seat);
                 } else {
                     let open = u32::try_from(rooms.iter().filter(|room| room.open).count()).unwrap();
-                    match load.misfit(limits, &spec, shape) {
+                    match load.misfit(&spec, shape) {
                         Misfit::Cells { needs, open: told } => prop_assert!(told == open && open < needs),
                         Misfit::Memory { free, .. } => {
                             let least = rooms.iter().filter(|room| room.open).map(|room| room.free).min();
@@ -298,7 +310,7 @@ mod tests {
                 }
             }
             seats.iter().for_each(|seat| load.remove(seat, (seat.spec.memory_per_rank.0 >> 20, 0), false));
-            let empty = Load::empty(&cluster);
+            let empty = Load::empty(&cluster, limits);
             prop_assert_eq!(&*load.emptiest(), &*empty.emptiest());
             prop_assert_eq!(&load, &empty);
         }

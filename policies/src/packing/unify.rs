@@ -108,11 +108,10 @@ impl Unsettled {
 /// Fills the `unsettled` rows from `first` (0 or 1) on, and settles them. Rows that this empties are left to
 /// [`Matrix::drop_empty_rows`].
 pub(crate) fn unify(matrix: &mut Matrix, first: usize, unsettled: &mut Unsettled) -> Vec<Move> {
-    let (mut moves, mut free) = (Vec::new(), FreeIn::default());
+    let (mut moves, mut free) = (Vec::new(), Free::default());
     let rows = matrix.rows().len();
     for to in first..rows {
-        let mut near = None;
-        free.is_known = false;
+        let (mut near, mut is_known) = (None, false);
         for from in to + 1..rows {
             let (slot, source) = (matrix.row(to).slot, matrix.row(from).slot);
             let Some(gaps) = unsettled.between(source, slot) else { continue };
@@ -126,12 +125,15 @@ pub(crate) fn unify(matrix: &mut Matrix, first: usize, unsettled: &mut Unsettled
             let mut rooted = fitting(matrix, to, found).into_iter().peekable();
             let mut last = None;
             loop {
-                let fresh = free.next_fresh(matrix, from, to, last);
+                if !std::mem::replace(&mut is_known, true) {
+                    find_free(matrix, to, &mut free);
+                }
+                let fresh = matrix.load(from).fresh().next(&free, last);
                 let Some(next) = rooted.peek().copied().into_iter().chain(fresh).min() else { break };
                 rooted.next_if_eq(&next);
                 last = Some(next);
                 if let Some((step, before)) = advance(matrix, from, to, next.1) {
-                    free.is_less = true;
+                    is_known = false;
                     unsettled.add(source, Gaps::at(&before));
                     moves.push(step);
                 }
@@ -169,39 +171,13 @@ pub(crate) fn unify_into_front(
     Some(moves.into_iter().map(|(step, _)| step).collect())
 }
 
-/// What a row has free for jobs of later rows that never ran.
-#[derive(Default)]
-struct FreeIn {
-    free: Free,
-    /// It was asked for.
-    is_known: bool,
-    /// Jobs came since: what does not fit by what is known does not fit.
-    is_less: bool,
-}
-
-impl FreeIn {
-    /// The largest of the row `from` behind `last` that the row `to` might take.
-    fn next_fresh(&mut self, matrix: &Matrix, from: usize, to: usize, last: Option<Rank>) -> Option<Rank> {
-        let fresh = matrix.load(from).fresh();
-        if self.is_known {
-            let next = fresh.next(&self.free, last)?;
-            if !self.is_less {
-                return Some(next);
-            }
-        }
-        find_free(matrix, to, &mut self.free);
-        (self.is_known, self.is_less) = (true, false);
-        fresh.next(&self.free, last)
-    }
-}
-
-/// What the row `to` has free for jobs of later rows that never ran: on as many nodes as the widest of them wants.
+/// What the row `to` has free for jobs of later rows that never ran, at most: on as many nodes as the widest of them wants.
 fn find_free(matrix: &Matrix, to: usize, into: &mut Free) {
     let later = (to + 1..matrix.rows().len()).filter_map(|row| matrix.load(row).fresh().bounds());
     let bounds = later.reduce(|(wide, least), (width, memory)| (wide.max(width), least.min(memory)));
     match bounds {
-        Some((widest, least)) => matrix.load(to).most_free(matrix.limits(), widest, least, into),
-        None => into.fill(|_| {}),
+        Some((widest, least)) => matrix.load(to).most_free(widest, least, into),
+        None => into.fill(std::iter::empty(), 0),
     }
 }
 
