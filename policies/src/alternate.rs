@@ -67,7 +67,7 @@ pub fn fillers(
             gaps[node.0 as usize].is_some_and(|gap| holds(matrix, *node, gap, memory))
         };
         let nodes: Vec<NodeId> = seat.placement.nodes().filter(holds).collect();
-        let whole = nodes.len() == seat.placement.blocks().len();
+        let whole = nodes.len() == seat.placement.width();
         if nodes.is_empty() || (alternate == Alternate::Whole && !whole) {
             continue;
         }

@@ -5,7 +5,7 @@
 //! ranks one of them may get. *Which* nodes is found per row, the emptiest first. A gang is therefore never squeezed on to
 //! fewer nodes because a row happens to be half full.
 
-use std::{iter, sync::Arc};
+use std::{fmt, iter, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -22,75 +22,112 @@ pub struct Block {
 }
 
 /// Where each rank of one job runs. Blocks are in the order of both ranks and nodes, and leave no gap. A copy is cheap.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<Block>", into = "Vec<Block>")]
 pub struct Placement {
-    blocks: Arc<[Block]>,
+    /// How many ranks each node has, then the nodes; where they have not as many, 0, the nodes, and the ranks of each. The placements of
+    /// all jobs are most of what a scheduler keeps.
+    words: Arc<[u32]>,
+}
+
+impl fmt::Debug for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Placement").field("blocks", &self.blocks().collect::<Vec<_>>()).finish()
+    }
 }
 
 impl From<Vec<Block>> for Placement {
     fn from(blocks: Vec<Block>) -> Self {
-        blocks.into_iter().collect()
+        Self::of(blocks.into_iter())
     }
 }
 
 impl FromIterator<Block> for Placement {
     fn from_iter<I: IntoIterator<Item = Block>>(blocks: I) -> Self {
-        Self { blocks: blocks.into_iter().collect() }
+        Self::from(Vec::from_iter(blocks))
     }
 }
 
 impl From<Placement> for Vec<Block> {
     fn from(placement: Placement) -> Self {
-        placement.blocks.to_vec()
+        placement.blocks().collect()
     }
 }
 
 impl Placement {
+    fn of(blocks: impl Iterator<Item = Block> + Clone) -> Self {
+        let Some(Block { ranks, .. }) = blocks.clone().next() else { return Self::default() };
+        let even = blocks.clone().all(|block| block.ranks == ranks);
+        let mut words: SmallVec<[u32; 32]> = SmallVec::new();
+        words.push(if even { ranks } else { 0 });
+        words.extend(blocks.clone().map(|block| block.node.0));
+        if !even {
+            words.extend(blocks.map(|block| block.ranks));
+        }
+        Self { words: Arc::from(&words[..]) }
+    }
+
     /// Gives each node of `shares`, in order of nodes, that many ranks; nodes with none are left out.
     #[must_use]
     pub fn from_shares(shares: &[u32]) -> Self {
         let used = (0..).zip(shares).filter(|(_, ranks)| **ranks > 0);
-        used.map(|(node, &ranks)| Block { node: NodeId(node), ranks }).collect()
+        Self::of(used.map(|(node, &ranks)| Block { node: NodeId(node), ranks }))
     }
 
     /// Gives each of these nodes, in any order, at least one rank.
     fn from_nodes(mut nodes: Vec<(NodeId, u32)>) -> Self {
         nodes.sort_unstable();
-        nodes.into_iter().map(|(node, ranks)| Block { node, ranks }).collect()
+        Self::of(nodes.into_iter().map(|(node, ranks)| Block { node, ranks }))
+    }
+
+    /// The nodes, how many ranks each has, and, where that is 0, the ranks of each.
+    fn parts(&self) -> (&[u32], u32, &[u32]) {
+        match self.words.split_first() {
+            None => (&[], 0, &[]),
+            Some((0, rest)) => {
+                let (nodes, ranks) = rest.split_at(rest.len() / 2);
+                (nodes, 0, ranks)
+            }
+            Some((each, nodes)) => (nodes, *each, &[]),
+        }
+    }
+
+    /// How many nodes the job spans.
+    #[must_use]
+    pub fn width(&self) -> usize {
+        self.parts().0.len()
     }
 
     /// One block for each node of the job.
-    #[must_use]
-    pub fn blocks(&self) -> &[Block] {
-        &self.blocks
+    pub fn blocks(&self) -> impl DoubleEndedIterator<Item = Block> + Clone + '_ {
+        let (nodes, each, ranks) = self.parts();
+        nodes.iter().enumerate().map(move |(at, node)| {
+            let ranks = if each > 0 { each } else { ranks[at] };
+            Block { node: NodeId(*node), ranks }
+        })
     }
 
     /// The nodes of the job, in order.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.blocks.iter().map(|block| block.node)
+        self.parts().0.iter().copied().map(NodeId)
     }
 
     /// How many ranks the job has in all.
     #[must_use]
     pub fn ranks(&self) -> u32 {
-        self.blocks.iter().map(|block| block.ranks).sum()
+        self.blocks().map(|block| block.ranks).sum()
     }
 
     /// How many ranks run on `node`.
     #[must_use]
     pub fn count_on(&self, node: NodeId) -> u32 {
-        self.block_on(node).map_or(0, |block| block.ranks)
+        let (nodes, each, ranks) = self.parts();
+        nodes.binary_search(&node.0).map_or(0, |at| if each > 0 { each } else { ranks[at] })
     }
 
     /// The node of each rank, from the lowest rank on.
     pub fn by_rank(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.blocks.iter().flat_map(|block| iter::repeat_n(block.node, block.ranks as usize))
-    }
-
-    fn block_on(&self, node: NodeId) -> Option<&Block> {
-        let at = self.blocks.binary_search_by_key(&node, |block| block.node).ok()?;
-        self.blocks.get(at)
+        self.blocks().flat_map(|block| iter::repeat_n(block.node, block.ranks as usize))
     }
 }
 

@@ -168,10 +168,11 @@ impl Rooted {
 
 /// Of a job in this row, each with its page.
 fn parts(seat: &Seat, slot: SlotId) -> impl Iterator<Item = (usize, Part, Owner)> + '_ {
-    let takes = |block: &Block| rough(seat.spec.memory_of(block.ranks));
+    let takes = |block: Block| rough(seat.spec.memory_of(block.ranks));
     let blocks = seat.placement.blocks();
-    let ends = [blocks.first(), blocks.last()].map(|end| end.map(|end| (end.node, takes(end))));
-    let mut singles = blocks.iter().map(move |block| {
+    let ends = [blocks.clone().next(), blocks.clone().next_back()];
+    let ends = ends.map(|end| end.map(|end| (end.node, takes(end))));
+    let mut singles = blocks.map(move |block| {
         let (page, nodes) = place(block.node);
         (page, Part { takes: takes(block), nodes }, block.node)
     });

@@ -227,10 +227,12 @@ impl World {
     /// What `jobs` have on the node where they have most, and in all.
     pub(crate) fn bytes_of(&self, jobs: impl Iterator<Item = JobId>) -> (Bytes, Bytes) {
         let lives: Vec<&Life> = jobs.map(|job| &self.lives[job]).collect();
-        let blocks = || lives.iter().map(|life| life.progress.placement.blocks());
-        let mut bytes: Vec<(NodeId, Bytes)> = Vec::with_capacity(blocks().map(<[_]>::len).sum());
-        for (life, blocks) in lives.iter().zip(blocks()) {
-            bytes.extend(blocks.iter().map(|block| (block.node, life.spec.memory_of(block.ranks))));
+        let nodes = lives.iter().map(|life| life.progress.placement.width()).sum();
+        let mut bytes: Vec<(NodeId, Bytes)> = Vec::with_capacity(nodes);
+        for life in &lives {
+            bytes.extend(
+                life.progress.placement.blocks().map(|block| (block.node, life.spec.memory_of(block.ranks))),
+            );
         }
         bytes.sort_unstable_by_key(|(node, _)| *node);
         let by_node = bytes.chunk_by(|a, b| a.0 == b.0);

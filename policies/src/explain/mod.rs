@@ -205,7 +205,7 @@ fn set_in_words(
 }
 
 fn landing_in_words(landing: &Landing, scheduler: &Scheduler, name: &impl Fn(JobId) -> String) -> String {
-    let mut text = format!("{} on {}", landing.slot, count(landing.placement.blocks().len(), "node"));
+    let mut text = format!("{} on {}", landing.slot, count(landing.placement.width(), "node"));
     // Who has left the row since says nothing of it.
     let is_there =
         |job: &&JobId| scheduler.matrix().row_of(**job).is_some_and(|row| row.slot == landing.slot);

@@ -215,22 +215,22 @@ impl Load {
             let cell = self.cell(node);
             (ignored || takes(ranks) <= cell.free()) && self.limits.opens(cell.jobs)
         };
-        let blocks = seat.placement.blocks();
-        blocks.iter().all(|block| might(block.node, block.ranks))
-            && blocks.iter().all(|block| holds(block.node, block.ranks))
+        let mut blocks = seat.placement.blocks();
+        blocks.clone().all(|block| might(block.node, block.ranks))
+            && blocks.all(|block| holds(block.node, block.ranks))
     }
 }
 
 /// Of a job of this size.
 fn shape_of(seat: &Seat, size: Size) -> Shape {
     let most = size.0.checked_div(seat.spec.memory_per_rank.0).unwrap_or(1);
-    Shape { width: wide(seat.placement.blocks().len()), most: u32::try_from(most).unwrap_or(u32::MAX) }
+    Shape { width: wide(seat.placement.width()), most: u32::try_from(most).unwrap_or(u32::MAX) }
 }
 
 /// Memory and cells of a job.
 fn wants(seat: &Seat) -> (u128, u64) {
-    let memory = seat.placement.blocks().iter().map(|block| u128::from(seat.spec.memory_of(block.ranks).0));
-    (memory.sum(), seat.placement.blocks().len() as u64)
+    let memory = u128::from(seat.spec.memory_per_rank.0) * u128::from(seat.spec.ranks);
+    (memory, seat.placement.width() as u64)
 }
 
 /// What is there to give.

@@ -182,7 +182,7 @@ fn pack_best(matrix: &mut Matrix, job: &JobSpec, shape: Shape, first: usize) -> 
 
 /// The memory that the nodes of `job` would have left in a row, in all.
 fn left_over(matrix: &Matrix, index: usize, job: &JobSpec, placement: &Placement) -> u64 {
-    let left = placement.blocks().iter().map(|block| {
+    let left = placement.blocks().map(|block| {
         let free = matrix.room(index, block.node).free.0;
         free.saturating_sub(job.memory_of(block.ranks).0)
     });

@@ -139,7 +139,7 @@ struct Step(Vec<(JobId, usize, Placement)>);
 impl Step {
     /// Of all jobs.
     fn nodes(&self) -> u64 {
-        self.0.iter().map(|(_, _, placement)| placement.blocks().len() as u64).sum()
+        self.0.iter().map(|(_, _, placement)| placement.width() as u64).sum()
     }
 
     fn take(self, matrix: &mut Matrix) {

@@ -167,7 +167,7 @@ impl Scheduler {
     /// is `grown` itself.
     fn leaver(&self, index: usize, grown: &Seat) -> Option<JobId> {
         let makes_room = |other: &&Seat| {
-            grown.placement.blocks().iter().all(|block| {
+            grown.placement.blocks().all(|block| {
                 let room = self.matrix.room(index, block.node);
                 let on_leaving = other.memory_on(block.node);
                 room.free.saturating_add(on_leaving) >= grown.spec.memory_of(block.ranks)

@@ -35,7 +35,7 @@ impl Held {
 }
 
 fn by_node(placement: &Placement, rank: Bytes) -> impl Iterator<Item = (NodeId, u64)> + '_ {
-    placement.blocks().iter().map(move |block| (block.node, rank.0.saturating_mul(u64::from(block.ranks))))
+    placement.blocks().map(move |block| (block.node, rank.0.saturating_mul(u64::from(block.ranks))))
 }
 
 impl From<&Seat> for Held {
@@ -143,7 +143,7 @@ impl Memory {
 
 /// What a set of seats takes, by node.
 pub(super) fn need_of<'a>(seats: impl Iterator<Item = &'a Seat> + Clone) -> Need {
-    let mut need = Vec::with_capacity(seats.clone().map(|seat| seat.placement.blocks().len()).sum());
+    let mut need = Vec::with_capacity(seats.clone().map(|seat| seat.placement.width()).sum());
     need.extend(seats.flat_map(|seat| by_node(&seat.placement, seat.spec.memory_per_rank)));
     summed(need)
 }

@@ -53,7 +53,7 @@ fn drawn(history: &History, shortest: u64) -> Vec<(JobId, Vec<Stay>)> {
 
 fn count(history: &History, stays: &[(JobId, Vec<Stay>)]) -> usize {
     let there = |stays: &[Stay]| stays.iter().filter(|stay| stay.state.is_in_memory()).count();
-    stays.iter().map(|(job, stays)| there(stays) * history.lives.jobs[job].placement.blocks().len()).sum()
+    stays.iter().map(|(job, stays)| there(stays) * history.lives.jobs[job].placement.width()).sum()
 }
 
 /// Stays shorter than that go to the stay before.
