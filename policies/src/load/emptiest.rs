@@ -29,7 +29,7 @@ impl Place {
 }
 
 /// What is left of a node's memory, the most first, then its page of neighbours: in one word, for it is compared more than anything else.
-/// Where there are a million nodes, more than a pebibyte counts as one.
+/// On a million nodes, more than a pebibyte counts as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Room(u64);
 
@@ -77,8 +77,8 @@ struct Class {
 impl Emptiest {
     /// Of so many nodes, which are still to come.
     pub(crate) fn new(nodes: usize) -> Self {
-        let pages = nodes.div_ceil(NEIGHBOURS as usize);
-        Self { split: Split(usize::BITS - pages.leading_zeros()), classes: Vec::new() }
+        let last = nodes.saturating_sub(1) / NEIGHBOURS as usize;
+        Self { split: Split(usize::BITS - last.leading_zeros()), classes: Vec::new() }
     }
 
     /// These neighbours have come to `place`.
