@@ -57,7 +57,7 @@ impl From<Placement> for Vec<Block> {
 impl Placement {
     fn of(blocks: impl Iterator<Item = Block> + Clone) -> Self {
         let Some(Block { ranks, .. }) = blocks.clone().next() else { return Self::default() };
-        let even = blocks.clone().all(|block| block.ranks == ranks);
+        let even = ranks > 0 && blocks.clone().all(|block| block.ranks == ranks);
         let mut words: SmallVec<[u32; 32]> = SmallVec::new();
         words.push(if even { ranks } else { 0 });
         words.extend(blocks.clone().map(|block| block.node.0));
@@ -250,6 +250,13 @@ mod tests {
         let placement = Placement::from_shares(&[3, 0, 2]);
         assert_eq!(placement.by_rank().map(|node| node.0).collect::<Vec<_>>(), [0, 0, 0, 2, 2]);
         assert_eq!(placement.ranks(), 5);
+        let counts: Vec<u32> = cluster.nodes().map(|(node, _)| placement.count_on(node)).collect();
+        assert_eq!((counts, placement.width()), (vec![3, 0, 2], 2));
+        let even = Placement::from_shares(&[2, 0, 2]);
+        assert_eq!((even.count_on(NodeId(1)), even.count_on(NodeId(2)), even.ranks()), (0, 2, 4));
+        for placement in [placement, even, Placement::default()] {
+            assert_eq!(Placement::from(Vec::from(placement.clone())), placement);
+        }
     }
 
     #[test]
