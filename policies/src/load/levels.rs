@@ -4,12 +4,10 @@
 use crate::{Bytes, rooted::rough};
 
 /// See the module.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Levels {
-    /// By level.
+    /// By level, up to the highest that anybody ever was on.
     nodes: Vec<u32>,
-    /// Nobody was ever above it.
-    top: usize,
 }
 
 /// Sixty-four to each doubling: of what is [roughly](rough) so much.
@@ -24,18 +22,14 @@ const fn most(level: usize) -> Bytes {
     Bytes(if most > u64::MAX as u128 { u64::MAX } else { most as u64 })
 }
 
-impl Default for Levels {
-    fn default() -> Self {
-        Self { nodes: vec![0; level(u16::MAX) + 1], top: 0 }
-    }
-}
-
 impl Levels {
     /// A node has so much left, [roughly](rough).
     pub(crate) fn enter(&mut self, roughly: u16) {
         let level = level(roughly);
+        if self.nodes.len() <= level {
+            self.nodes.resize(level + 1, 0);
+        }
         self.nodes[level] += 1;
-        self.top = self.top.max(level);
     }
 
     /// It has not any more.
@@ -45,7 +39,7 @@ impl Levels {
 
     /// What so many nodes each have left at most, the most first, down to those that may have `least`.
     pub(crate) fn falling(&self, least: Bytes) -> impl Iterator<Item = (Bytes, u32)> + '_ {
-        let levels = (level(rough(least))..=self.top).rev();
+        let levels = (level(rough(least))..self.nodes.len()).rev();
         levels.filter(|level| self.nodes[*level] > 0).map(|level| (most(level), self.nodes[level]))
     }
 }

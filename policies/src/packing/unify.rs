@@ -215,6 +215,7 @@ fn destination(matrix: &Matrix, to: usize, job: JobId) -> Option<Placement> {
 
 /// The move, and the placement that was given up.
 fn advance(matrix: &mut Matrix, from: usize, to: usize, job: JobId) -> Option<(Move, Placement)> {
+    debug_assert!(matrix.row(from).contains(job), "who is looked at lies in the row");
     let placement = destination(matrix, to, job)?;
     let (from, slot) = (matrix.row(from).slot, matrix.row(to).slot);
     let before = matrix.shift(job, to, placement.clone()).expect("it was in this row");

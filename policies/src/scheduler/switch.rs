@@ -36,7 +36,8 @@ impl Scheduler {
                 Observed::Suspended => Start::Resume,
                 Observed::Active | Observed::Finished | Observed::Failed => return None,
             };
-            Some(Incoming { job, start, placement: self.seat(job)?.placement.clone() })
+            let seat = front.seat(job).expect("who has to come lies in the row with the turn");
+            Some(Incoming { job, start, placement: seat.placement.clone() })
         });
         let incoming: Vec<Incoming> = incoming.collect();
         let crowded = self.corrections.relieve && !self.overfull().is_empty();
@@ -72,7 +73,10 @@ impl Scheduler {
     ) -> (SwitchOrder, BTreeSet<JobId>) {
         let (memory, cluster) = (self.presence.memory(), self.matrix.cluster());
         let coming: BTreeSet<JobId> = incoming.iter().map(|incoming| incoming.job).collect();
-        let to_enter = coming.iter().filter(|job| !memory.holds(**job)).filter_map(|job| front.seat(*job));
+        let to_enter = coming
+            .iter()
+            .filter(|job| !memory.holds(**job))
+            .map(|job| front.seat(*job).expect("it lies there"));
         let need = match self.matrix.limits().memory {
             MemoryRule::MustFit => {
                 let mut need = need_of(to_enter);
