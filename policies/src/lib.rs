@@ -21,6 +21,7 @@ pub mod noun;
 
 pub mod allocate;
 pub mod alternate;
+mod bits;
 pub mod cluster;
 pub mod decision;
 pub mod event;

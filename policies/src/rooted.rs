@@ -5,11 +5,7 @@
 
 use smallvec::SmallVec;
 
-use crate::{
-    Block, Bytes, JobId, NodeId, Placement, SlotId,
-    job_map::{JobSet, ones},
-    matrix::Seat,
-};
+use crate::{Block, Bytes, JobId, NodeId, Placement, SlotId, bits::ones, job_map::JobSet, matrix::Seat};
 
 const NEIGHBOURS: usize = u16::BITS as usize;
 

@@ -3,9 +3,10 @@
 //! Of 64 neighbours, those that are equally empty are one entry, a bit each. A job lies on neighbours where it can, so it is few
 //! entries wherever it goes, and the whole is small: on many nodes the wait for memory is what an event costs.
 
-use std::collections::{BTreeMap, btree_map::Entry};
-
-use crate::{Bytes, Limits, NodeId, job_map::ones};
+use crate::{
+    Bytes, Limits, NodeId,
+    bits::{Bits, ones},
+};
 
 const NEIGHBOURS: u32 = u64::BITS;
 
@@ -62,7 +63,7 @@ pub(crate) const fn bit(node: NodeId) -> u64 {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Emptiest {
     split: Split,
-    /// By the number of their jobs, from none on; the last of these is not empty. A tree each: to look through one from its begin on is
+    /// By the number of their jobs, from none on; the last of these is not empty. By itself each: to look through one from its begin on is
     /// all that is asked most often.
     classes: Vec<Class>,
 }
@@ -70,7 +71,7 @@ pub(crate) struct Emptiest {
 /// The nodes with so many jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Class {
-    rooms: BTreeMap<Room, u64>,
+    rooms: Bits<Room>,
     count: u32,
 }
 
@@ -88,7 +89,7 @@ impl Emptiest {
             self.classes.resize_with(jobs + 1, Class::default);
         }
         let class = &mut self.classes[jobs];
-        *class.rooms.entry(room).or_default() |= bits;
+        class.rooms.set(room, bits);
         class.count += bits.count_ones();
     }
 
@@ -103,12 +104,8 @@ impl Emptiest {
     fn leave(&mut self, place: Place, bits: u64) {
         let room = self.split.room(place.free, place.page);
         let class = &mut self.classes[place.jobs as usize];
-        let Entry::Occupied(mut there) = class.rooms.entry(room) else { panic!("they are there") };
-        debug_assert_eq!(*there.get() & bits, bits, "they are there");
-        *there.get_mut() &= !bits;
-        if *there.get() == 0 {
-            there.remove();
-        }
+        let there = class.rooms.clear(room, bits);
+        assert_eq!(there & bits, bits, "they are there");
         class.count -= bits.count_ones();
         while self.classes.pop_if(|class| class.count == 0).is_some() {}
     }
@@ -139,8 +136,8 @@ impl Emptiest {
     }
 
     fn of(&self, jobs: u32) -> impl DoubleEndedIterator<Item = (Place, u64)> + '_ {
-        let rooms = self.classes.get(jobs as usize).map(|class| class.rooms.iter()).unwrap_or_default();
-        rooms.map(move |(room, bits)| (self.split.place(jobs, *room), *bits))
+        let rooms = self.classes.get(jobs as usize).into_iter().flat_map(|class| class.rooms.iter());
+        rooms.map(move |(room, bits)| (self.split.place(jobs, room), bits))
     }
 }
 
