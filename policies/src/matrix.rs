@@ -13,7 +13,7 @@ pub use crate::row::{Misfit, Row, Seat};
 use crate::{
     Bytes, Cluster, JobId, JobSpec, Limits, MemoryRule, NodeId, SlotId,
     job_map::{JobMap, JobSet},
-    load::{Load, Size},
+    load::{Load, Rank, Size},
     placement::{Placement, Room, Shape},
     rooted::Rooted,
     row::Seated,
@@ -163,10 +163,14 @@ impl Matrix {
         (job.memory_of(most).0, job.memory().0)
     }
 
+    /// Where `seat` is in the order in which jobs are looked at.
+    pub(crate) fn rank_of(&self, seat: &Seat) -> Rank {
+        (Reverse(self.size_of(&seat.spec)), seat.spec.id)
+    }
+
     /// The jobs of the row at `index`, the largest first, of equals the lowest number.
     pub(crate) fn largest_first(&self, index: usize) -> Vec<JobId> {
-        let mut jobs: Vec<(Reverse<Size>, JobId)> =
-            self.row(index).seats().map(|seat| (Reverse(self.size_of(&seat.spec)), seat.spec.id)).collect();
+        let mut jobs: Vec<Rank> = self.row(index).seats().map(|seat| self.rank_of(seat)).collect();
         jobs.sort_unstable();
         jobs.into_iter().map(|(_, job)| job).collect()
     }
@@ -187,11 +191,17 @@ impl Matrix {
         self.load(index).holds_in_place(seat)
     }
 
-    /// The jobs that keep their nodes and might go where jobs of the row at `index` were, with their rows, some more than once: all of those
-    /// of other rows that may now and could not before.
-    pub(crate) fn might_go(&self, index: usize, placements: &[Placement]) -> Vec<(SlotId, JobId)> {
-        let load = &self.loads[index];
-        self.rooted.might_go(placements, |node| load.left(node))
+    /// The jobs of later rows that keep their nodes and fit where jobs of the row at `index` were, with their rows, the largest first.
+    pub(crate) fn rooted_for(&mut self, index: usize, placements: &[Placement]) -> Vec<(Rank, SlotId)> {
+        let Self { loads, rows, seats, .. } = self;
+        let load = &loads[index];
+        let is_later = |slot| rows.range(index + 1..).any(|(later, _)| *later == slot);
+        let refusal = |job| load.refusal(&seats[job].seat);
+        let found = self.rooted.who_fits(placements, |node| load.left(node), is_later, refusal);
+        let rank = |Seated { slot, seat }: &Seated| (self.rank_of(seat), *slot);
+        let mut found: Vec<(Rank, SlotId)> = found.into_iter().map(|job| rank(&self.seats[job])).collect();
+        found.sort_unstable();
+        found
     }
 
     /// What is left of the cell of `node` in the row at `index`.

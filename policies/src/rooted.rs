@@ -19,14 +19,23 @@ struct Part {
 }
 
 /// Whose part it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 struct Owner {
     job: JobId,
     /// Its row.
     slot: SlotId,
-    /// Where it takes no less, of other neighbours if it can be: wide jobs mostly fail there.
+    /// Where it takes no less, and did not fit when it was last tried: it hardly will the next time.
     far: NodeId,
 }
+
+/// Who it is; what is remembered besides only spares work.
+impl PartialEq for Owner {
+    fn eq(&self, other: &Self) -> bool {
+        (self.job, self.slot) == (other.job, other.slot)
+    }
+}
+
+impl Eq for Owner {}
 
 /// The jobs on sixteen neighbours, in the order of what they take there, then of their numbers. Two tables: most of them are passed over
 /// for their part alone.
@@ -91,9 +100,16 @@ impl Rooms {
         })
     }
 
-    /// Whether it reaches into a gap and nothing speaks against it here.
+    /// Which of at most 64 parts reach into a gap.
+    fn reached_by(&self, parts: &[Part]) -> u64 {
+        let reaches = |part: &Part| u64::from(part.nodes & self.gaps != 0);
+        parts.iter().rev().fold(0, |bits, part| bits << 1 | reaches(part))
+    }
+
+    /// Whether nothing speaks against it here: without a branch for each node, of which the processor would guess every other one wrong.
     fn might_take(&self, part: Part) -> bool {
-        part.nodes & self.gaps != 0 && nodes(part.nodes).all(|at| part.takes <= self.left[at])
+        let lacks = self.left.iter().rev().fold(0, |bits, left| bits << 1 | u16::from(*left < part.takes));
+        part.nodes & lacks == 0
     }
 }
 
@@ -139,25 +155,39 @@ impl Rooted {
     pub(crate) fn shift(&mut self, seat: &Seat, slot: SlotId) {
         for (page, part, owner) in parts(seat, slot) {
             let at = self.pages[page].find(part, owner.job).expect("it lies there");
-            self.pages[page].owners[at] = owner;
+            self.pages[page].owners[at].slot = slot;
         }
     }
 
-    /// Those that might go where these jobs were, of any row, some more than once; where so much is left, [roughly](rough).
-    pub(crate) fn might_go(
-        &self,
+    /// Those of the rows asked for that fit where these jobs were: where so much is left, [roughly](rough), and where no node refuses them;
+    /// such a one is told with what the job takes there.
+    pub(crate) fn who_fits(
+        &mut self,
         placements: &[Placement],
         left: impl Fn(usize) -> u16,
-    ) -> Vec<(SlotId, JobId)> {
+        is_asked_for: impl Fn(SlotId) -> bool,
+        refusal: impl Fn(JobId) -> Option<(NodeId, u16)>,
+    ) -> Vec<JobId> {
         let mut found = Vec::new();
         for rooms in Rooms::at(placements, &left) {
-            let Page { parts, owners } = &self.pages[rooms.page];
-            let small = parts.iter().zip(owners).take_while(|(part, _)| part.takes <= rooms.most);
-            let fits = |(part, owner): &(&Part, &Owner)| {
-                rooms.might_take(**part) && part.takes <= left(owner.far.0 as usize)
-            };
-            found.extend(small.filter(fits).map(|(_, owner)| (owner.slot, owner.job)));
+            let Page { parts, owners } = &mut self.pages[rooms.page];
+            let pieces = parts.chunks(64).zip(owners.chunks_mut(64));
+            for (parts, owners) in pieces.take_while(|(parts, _)| parts[0].takes <= rooms.most) {
+                for at in ones(rooms.reached_by(parts)) {
+                    let (part, owner) = (parts[at as usize], &mut owners[at as usize]);
+                    let might_go = rooms.might_take(part)
+                        && part.takes <= left(owner.far.0 as usize)
+                        && is_asked_for(owner.slot);
+                    match might_go.then(|| refusal(owner.job)) {
+                        Some(None) => found.push(owner.job),
+                        Some(Some((node, takes))) if part.takes <= takes => owner.far = node,
+                        _ => {}
+                    }
+                }
+            }
         }
+        found.sort_unstable();
+        found.dedup();
         found
     }
 }
@@ -235,7 +265,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn who_might_go_is_whoever_another_row_takes_where_it_has_room_now(
+        fn who_fits_is_whoever_another_row_takes_where_it_has_room_now(
             capacity in 500u64..2000,
             here in prop::collection::vec((1u32..70, 1u64..400), 1..20),
             there in prop::collection::vec((1u32..70, 1u64..400), 0..20),
@@ -249,14 +279,17 @@ mod tests {
             seats.iter().for_each(|seat| rooted.insert(seat, SlotId(3)));
             seats.iter().for_each(|seat| rooted.shift(seat, slot));
             let shares: Vec<u32> = gap.iter().map(|is_gap| u32::from(*is_gap)).collect();
-            let found = rooted.might_go(&[Placement::from_shares(&shares)], |node| to.left(node));
-            for seat in &seats {
-                let reaches = seat.placement.nodes().any(|node| gap[node.0 as usize]);
-                let goes = reaches && to.holds_in_place(seat);
-                let is_found = found.contains(&(slot, seat.spec.id));
-                prop_assert!(!goes || is_found, "whoever goes is found");
-                prop_assert!(reaches || !is_found, "nobody is looked at in vain without room there");
+            let gaps = [Placement::from_shares(&shares)];
+            let refusal = |job: JobId| to.refusal(seats.iter().find(|seat| seat.spec.id == job).unwrap());
+            // The second time it is remembered who was refused where.
+            for _ in 0..2 {
+                let found = rooted.who_fits(&gaps, |node| to.left(node), |of| of == slot, refusal);
+                let reaches = |seat: &&Seat| seat.placement.nodes().any(|node| gap[node.0 as usize]);
+                let fits = seats.iter().filter(reaches).filter(|seat| to.holds_in_place(seat));
+                let fits: Vec<JobId> = fits.map(|seat| seat.spec.id).collect();
+                prop_assert_eq!(found, fits);
             }
+            prop_assert_eq!(rooted.who_fits(&gaps, |node| to.left(node), |_| false, refusal), []);
             seats.iter().for_each(|seat| rooted.remove(seat));
             prop_assert_eq!(rooted, empty);
         }

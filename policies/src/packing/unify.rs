@@ -7,10 +7,7 @@
 //! nodes hold and not what the matrix does. Only an exchange of jobs that are known by now (`paired`, at the end of a turn) and a switch
 //! that failed have every pair of rows looked at: rows squared times the jobs of a row.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Move;
 use crate::{
@@ -115,14 +112,14 @@ pub(crate) fn unify(matrix: &mut Matrix, first: usize, unsettled: &mut Unsettled
         for from in to + 1..rows {
             let (slot, source) = (matrix.row(to).slot, matrix.row(from).slot);
             let Some(gaps) = unsettled.between(source, slot) else { continue };
-            let found: Vec<JobId> = match gaps {
-                Gaps::Any => matrix.row(from).jobs().collect(),
+            let rooted: Vec<Rank> = match gaps {
+                Gaps::Any => rooted(matrix, from, to),
                 Gaps::At(placements) => {
-                    let near = near.get_or_insert_with(|| matrix.might_go(to, placements)).iter();
-                    near.filter(|(slot, _)| *slot == source).map(|(_, job)| *job).collect()
+                    let near = near.get_or_insert_with(|| matrix.rooted_for(to, placements)).iter();
+                    near.filter(|(_, slot)| *slot == source).map(|(rank, _)| *rank).collect()
                 }
             };
-            let mut rooted = fitting(matrix, to, found).into_iter().peekable();
+            let mut rooted = rooted.into_iter().peekable();
             let mut last = None;
             loop {
                 if !std::mem::replace(&mut is_known, true) {
@@ -181,14 +178,11 @@ fn find_free(matrix: &Matrix, to: usize, into: &mut Free) {
     }
 }
 
-/// Those of these jobs that ran and that the row `to` would take where they are, each by itself, the largest first.
-fn fitting(matrix: &Matrix, to: usize, mut jobs: Vec<JobId>) -> Vec<Rank> {
-    jobs.sort_unstable();
-    jobs.dedup();
+/// Those jobs of the row `from` that ran and that the row `to` would take where they are, each by itself, the largest first.
+fn rooted(matrix: &Matrix, from: usize, to: usize) -> Vec<Rank> {
     let fits = |seat: &&Seat| matrix.holds_in_place(to, seat) && matrix.is_rooted(seat.spec.id);
-    let found = jobs.into_iter().map(|job| seated(matrix, job)).filter(fits);
-    let mut ranks: Vec<Rank> =
-        found.map(|seat| (Reverse(matrix.size_of(&seat.spec)), seat.spec.id)).collect();
+    let found = matrix.row(from).seats().filter(fits);
+    let mut ranks: Vec<Rank> = found.map(|seat| matrix.rank_of(seat)).collect();
     ranks.sort_unstable();
     ranks
 }
