@@ -108,8 +108,8 @@ impl Rooms {
 
     /// Whether nothing speaks against it here: without a branch for each node, of which the processor would guess every other one wrong.
     fn might_take(&self, part: Part) -> bool {
-        let lacks = self.left.iter().rev().fold(0, |bits, left| bits << 1 | u16::from(*left < part.takes));
-        part.nodes & lacks == 0
+        let lacks = (0..NEIGHBOURS).map(|at| if self.left[at] < part.takes { 1 << at } else { 0 });
+        part.nodes & lacks.fold(0, |bits, bit| bits | bit) == 0
     }
 }
 
@@ -168,26 +168,35 @@ impl Rooted {
         is_asked_for: impl Fn(SlotId) -> bool,
         refusal: impl Fn(JobId) -> Option<(NodeId, u16)>,
     ) -> Vec<JobId> {
-        let mut found = Vec::new();
+        let mut hits: SmallVec<[(JobId, usize, usize); 32]> = SmallVec::new();
         for rooms in Rooms::at(placements, &left) {
-            let Page { parts, owners } = &mut self.pages[rooms.page];
-            let pieces = parts.chunks(64).zip(owners.chunks_mut(64));
-            for (parts, owners) in pieces.take_while(|(parts, _)| parts[0].takes <= rooms.most) {
-                for at in ones(rooms.reached_by(parts)) {
-                    let (part, owner) = (parts[at as usize], &mut owners[at as usize]);
-                    let might_go = rooms.might_take(part)
-                        && part.takes <= left(owner.far.0 as usize)
-                        && is_asked_for(owner.slot);
-                    match might_go.then(|| refusal(owner.job)) {
-                        Some(None) => found.push(owner.job),
-                        Some(Some((node, takes))) if part.takes <= takes => owner.far = node,
-                        _ => {}
+            let Page { parts, owners } = &self.pages[rooms.page];
+            let pieces = (0..).step_by(64).zip(parts.chunks(64));
+            for (first, piece) in pieces.take_while(|(_, piece)| piece[0].takes <= rooms.most) {
+                let reached = ones(rooms.reached_by(piece)).map(|at| first + at as usize);
+                for at in reached.filter(|at| rooms.might_take(parts[*at])) {
+                    let Owner { job, slot, far } = owners[at];
+                    if parts[at].takes <= left(far.0 as usize) && is_asked_for(slot) {
+                        hits.push((job, rooms.page, at));
                     }
                 }
             }
         }
-        found.sort_unstable();
-        found.dedup();
+        hits.sort_unstable();
+        let mut found = Vec::new();
+        for hits in hits.chunk_by(|(job, ..), (next, ..)| job == next) {
+            let (job, ..) = hits[0];
+            let Some((node, takes)) = refusal(job) else {
+                found.push(job);
+                continue;
+            };
+            for (_, page, at) in hits {
+                let Page { parts, owners } = &mut self.pages[*page];
+                if parts[*at].takes <= takes {
+                    owners[*at].far = node;
+                }
+            }
+        }
         found
     }
 }
