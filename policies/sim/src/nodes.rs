@@ -15,6 +15,14 @@ use crate::cost::{CostModel, Load, Slowdown};
 struct Running {
     load: Load,
     jobs: SmallVec<[JobId; 4]>,
+    /// There are more working sets than the node holds.
+    is_overfull: bool,
+}
+
+impl Running {
+    fn asked(&self, cost: &CostModel) -> u64 {
+        cost.asked(self.load, self.is_overfull)
+    }
 }
 
 /// What working sets take, and the most they ever took.
@@ -54,20 +62,29 @@ impl Nodes {
     /// The job takes its memory.
     pub(crate) fn enter(&mut self, spec: &JobSpec, placement: &Placement) {
         for block in placement.blocks() {
-            let memory = &mut self.memory[block.node.0 as usize];
-            memory.used = memory.used.saturating_add(spec.memory_of(block.ranks));
-            memory.peak = memory.peak.max(memory.used);
+            self.use_memory(block.node, |used| used.saturating_add(spec.memory_of(block.ranks)));
         }
-        self.look_again(placement);
     }
 
     /// The job gives its memory back.
     pub(crate) fn leave(&mut self, spec: &JobSpec, placement: &Placement) {
         for block in placement.blocks() {
-            let memory = &mut self.memory[block.node.0 as usize];
-            memory.used = Bytes(memory.used.0.saturating_sub(spec.memory_of(block.ranks).0));
+            self.use_memory(block.node, |Bytes(used)| {
+                Bytes(used.saturating_sub(spec.memory_of(block.ranks).0))
+            });
         }
-        self.look_again(placement);
+    }
+
+    fn use_memory(&mut self, node: NodeId, change: impl FnOnce(Bytes) -> Bytes) {
+        let (at, capacity) = (node.0 as usize, self.cluster.capacity(node));
+        let memory = &mut self.memory[at];
+        let used = change(memory.used);
+        let before = std::mem::replace(&mut memory.used, used);
+        memory.peak = memory.peak.max(used);
+        if (used > capacity) != (before > capacity) {
+            self.running[at].is_overfull = used > capacity;
+            self.look_again(node);
+        }
     }
 
     /// The ranks of the job run from now on.
@@ -76,8 +93,8 @@ impl Nodes {
             let running = &mut self.running[block.node.0 as usize];
             running.load.add(block.ranks, communication);
             running.jobs.push(job);
+            self.look_again(block.node);
         }
-        self.look_again(placement);
     }
 
     /// They stop.
@@ -86,15 +103,17 @@ impl Nodes {
             let running = &mut self.running[block.node.0 as usize];
             running.load.remove(block.ranks, communication);
             running.jobs.retain(|other| *other != job);
+            self.look_again(block.node);
         }
-        self.look_again(placement);
     }
 
-    fn look_again(&mut self, placement: &Placement) {
-        for node in placement.nodes() {
-            if !std::mem::replace(&mut self.is_stale[node.0 as usize], true) {
-                self.stale.push(node);
-            }
+    /// Most often as much is asked of a node as before.
+    fn look_again(&mut self, node: NodeId) {
+        let at = node.0 as usize;
+        if self.running[at].asked(&self.cost) != self.asked[at]
+            && !std::mem::replace(&mut self.is_stale[at], true)
+        {
+            self.stale.push(node);
         }
     }
 
@@ -102,11 +121,10 @@ impl Nodes {
     pub(crate) fn affected(&mut self, into: &mut Vec<JobId>) {
         for node in self.stale.drain(..) {
             let at = node.0 as usize;
-            let (running, used) = (&self.running[at], self.memory[at].used);
-            let asked = self.cost.asked(running.load, used, self.cluster.capacity(node));
+            let asked = self.running[at].asked(&self.cost);
             self.is_stale[at] = false;
             if std::mem::replace(&mut self.asked[at], asked) != asked {
-                into.extend_from_slice(&running.jobs);
+                into.extend_from_slice(&self.running[at].jobs);
             }
         }
     }

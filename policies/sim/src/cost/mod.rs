@@ -66,11 +66,11 @@ impl Default for CostModel {
 }
 
 impl CostModel {
-    /// What is asked of a node with that load and `memory` of `capacity` used, in thousandths of a core. Jobs overlap each other's
+    /// What is asked of a node with that load, in thousandths of a core; one that is overfull swaps. Jobs overlap each other's
     /// waiting perfectly: what is asked for most, the cores or the link, sets the pace.
-    pub(crate) fn asked(&self, load: Load, memory: Bytes, capacity: Bytes) -> u64 {
+    pub(crate) fn asked(&self, load: Load, is_overfull: bool) -> u64 {
         let cores = u64::from(self.cores.max(1));
-        let swap = if memory > capacity { self.swap_slowdown.max(1) } else { 1 };
+        let swap = if is_overfull { self.swap_slowdown.max(1) } else { 1 };
         load.compute.max(load.wire * cores).max(1000 * cores) * u64::from(swap)
     }
 
@@ -149,12 +149,12 @@ mod tests {
             load.add(ranks, None);
             load
         };
-        let pace = |ranks, used| cost.slowdown(cost.asked(load(ranks), Bytes::mib(used), Bytes::mib(100)));
-        let time = |ranks, used| pace(ranks, used).time_for(second);
-        assert_eq!(time(1, 10), second);
-        assert_eq!(time(3, 10), Duration::from_millis(1500));
-        assert_eq!(time(3, 101), Duration::from_secs(15));
-        assert_eq!(pace(4, 10).work_in(second), Duration::from_millis(500));
+        let pace = |ranks, is_overfull| cost.slowdown(cost.asked(load(ranks), is_overfull));
+        let time = |ranks, is_overfull| pace(ranks, is_overfull).time_for(second);
+        assert_eq!(time(1, false), second);
+        assert_eq!(time(3, false), Duration::from_millis(1500));
+        assert_eq!(time(3, true), Duration::from_secs(15));
+        assert_eq!(pace(4, false).work_in(second), Duration::from_millis(500));
     }
 
     #[test]
@@ -171,7 +171,7 @@ mod tests {
         let together = |shares: &[u16]| {
             let mut load = Load::default();
             shares.iter().for_each(|share| load.add(1, Some(Communication::per_mille(*share))));
-            cost.slowdown(cost.asked(load, Bytes(0), Bytes(0))).time_for(second).as_millis()
+            cost.slowdown(cost.asked(load, false)).time_for(second).as_millis()
         };
         assert_eq!(together(&[100]), 1000);
         assert_eq!(together(&[100, 100]), 1800, "two that compute wait for the core");
