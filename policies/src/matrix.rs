@@ -192,16 +192,16 @@ impl Matrix {
     }
 
     /// The jobs of later rows that keep their nodes and fit where jobs of the row at `index` were, with their rows, the largest first.
-    pub(crate) fn rooted_for(&mut self, index: usize, placements: &[Placement]) -> Vec<(Rank, SlotId)> {
-        let Self { loads, rows, seats, .. } = self;
-        let load = &loads[index];
-        let is_later = |slot| rows.range(index + 1..).any(|(later, _)| *later == slot);
-        let refusal = |job| load.refusal(&seats[job].seat);
-        let found = self.rooted.who_fits(placements, |node| load.left(node), is_later, refusal);
-        let rank = |Seated { slot, seat }: &Seated| (self.rank_of(seat), *slot);
-        let mut found: Vec<(Rank, SlotId)> = found.into_iter().map(|job| rank(&self.seats[job])).collect();
-        found.sort_unstable();
-        found
+    pub(crate) fn rooted_for(&self, index: usize, placements: &[Placement]) -> Vec<(Rank, SlotId)> {
+        let load = &self.loads[index];
+        let is_later = |slot| self.rows.range(index + 1..).any(|(later, _)| *later == slot);
+        let found = self.rooted.might_go(placements, |node| load.left(node), is_later);
+        let seated = found.into_iter().map(|job| &self.seats[job]);
+        let fitting = seated.filter(|Seated { seat, .. }| load.holds_in_place(seat));
+        let mut ranks: Vec<(Rank, SlotId)> =
+            fitting.map(|Seated { slot, seat }| (self.rank_of(seat), *slot)).collect();
+        ranks.sort_unstable();
+        ranks
     }
 
     /// What is left of the cell of `node` in the row at `index`.

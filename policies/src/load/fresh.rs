@@ -61,9 +61,23 @@ pub(crate) struct Fresh {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct OfShape {
     shape: Shape,
-    /// What a rank of the last of them takes.
-    least: Bytes,
+    /// The first and the last of them, for most often these are all that is asked for.
+    ends: [Alike; 2],
     jobs: BTreeSet<Alike>,
+}
+
+impl OfShape {
+    /// What a rank of the smallest of them takes.
+    const fn least(&self) -> Bytes {
+        let [_, (Reverse(memory), ..)] = self.ends;
+        memory
+    }
+
+    /// Finds the ends again; `None` where there are no jobs.
+    fn find_ends(&mut self) -> Option<()> {
+        self.ends = [*self.jobs.first()?, *self.jobs.last()?];
+        Some(())
+    }
 }
 
 impl Fresh {
@@ -72,13 +86,13 @@ impl Fresh {
         let (key, memory) = (alike(job), job.memory_per_rank);
         match self.find(shape) {
             Ok(at) => {
-                let known = &mut self.shapes[at];
-                known.jobs.insert(key);
-                known.least = known.least.min(memory);
+                let OfShape { ends: [first, last], jobs, .. } = &mut self.shapes[at];
+                jobs.insert(key);
+                (*first, *last) = (key.min(*first), key.max(*last));
             }
             Err(at) => {
                 let jobs = BTreeSet::from([key]);
-                self.shapes.insert(at, OfShape { shape, least: memory, jobs });
+                self.shapes.insert(at, OfShape { shape, ends: [key; 2], jobs });
             }
         }
         if !self.easiest.iter().any(|(width, least)| *width <= shape.width && *least <= memory) {
@@ -91,20 +105,20 @@ impl Fresh {
     /// If it is there.
     pub(crate) fn remove(&mut self, job: &JobSpec, shape: Shape) {
         let Ok(at) = self.find(shape) else { return };
-        let known = &mut self.shapes[at];
-        if !known.jobs.remove(&alike(job)) {
+        let (known, key) = (&mut self.shapes[at], alike(job));
+        if !known.jobs.remove(&key) {
             return;
         }
-        match known.jobs.last() {
-            Some((Reverse(memory), ..)) => known.least = *memory,
-            None => drop(self.shapes.remove(at)),
+        if known.ends.contains(&key) && known.find_ends().is_none() {
+            self.shapes.remove(at);
         }
         if self.easiest.contains(&(shape.width, job.memory_per_rank)) {
             self.easiest.clear();
-            for OfShape { shape, least, .. } in &self.shapes {
-                if self.easiest.last().is_none_or(|(_, before)| least < before) {
-                    self.easiest.pop_if(|(width, _)| *width == shape.width);
-                    self.easiest.push((shape.width, *least));
+            for of in &self.shapes {
+                let (width, least) = (of.shape.width, of.least());
+                if self.easiest.last().is_none_or(|(_, before)| least < *before) {
+                    self.easiest.pop_if(|(before, _)| *before == width);
+                    self.easiest.push((width, least));
                 }
             }
         }
@@ -123,10 +137,10 @@ impl Fresh {
         }
         let mut room = free.rising();
         let (mut next, mut at_most): (Option<Rank>, _) = (None, Bytes(u64::MAX));
-        for OfShape { shape, least, jobs } in &self.shapes {
-            let most = u64::from(shape.most);
+        for OfShape { shape, ends: [first, (Reverse(least), ..)], jobs } in &self.shapes {
+            let (most, Reverse(largest)) = (u64::from(shape.most), first.0);
             let is_vain = |from: Bytes| {
-                let beaten = |(Reverse(size), _): Rank| size.0 > from.0.saturating_mul(most);
+                let beaten = |(Reverse(size), _): Rank| size.0 > from.min(largest).0.saturating_mul(most);
                 from < *least || next.is_some_and(beaten)
             };
             // What follows costs more the farther it is.
@@ -146,9 +160,12 @@ impl Fresh {
                 let times = |ranks: u64| memory.0.saturating_mul(ranks);
                 (Reverse((times(most), times(u64::from(*ranks)))), *job)
             };
-            let mut behind = jobs.range((Reverse(from), Reverse(u32::MAX), JobId(0))..).map(rank);
-            let largest = behind.find(|rank| last.is_none_or(|last| *rank > last));
-            next = next.into_iter().chain(largest).min();
+            let is_behind = |rank: &Rank| last.is_none_or(|last| *rank > last);
+            let found = Some(rank(first)).filter(|rank| largest <= from && is_behind(rank)).or_else(|| {
+                let mut jobs = jobs.range((Reverse(from), Reverse(u32::MAX), JobId(0))..).map(rank);
+                jobs.find(is_behind)
+            });
+            next = next.into_iter().chain(found).min();
         }
         next
     }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::{
-    Block, Bytes, Cluster, JobId, JobSpec, Limits, MemoryRule, Misfit, NodeId, Placement,
+    Bytes, Cluster, JobId, JobSpec, Limits, MemoryRule, Misfit, NodeId, Placement,
     matrix::Seat,
     placement::{Room, Shape, ranks_that_fit, spread},
     rooted::rough,
@@ -208,23 +208,16 @@ impl Load {
 
     /// Whether a job that must stay on its nodes could join.
     pub(crate) fn holds_in_place(&self, seat: &Seat) -> bool {
-        self.refusal(seat).is_none()
-    }
-
-    /// A node of a job that must stay on its nodes that does not take it, and what it would take there, [roughly](rough).
-    pub(crate) fn refusal(&self, seat: &Seat) -> Option<(NodeId, u16)> {
         let ignored = self.limits.memory == MemoryRule::Ignored;
         let takes = |ranks: u32| seat.spec.memory_of(ranks);
-        let might =
-            |block: &Block| ignored || rough(takes(block.ranks)) <= self.roughly[block.node.0 as usize];
-        let holds = |block: &Block| {
-            let cell = self.cell(block.node);
-            (ignored || takes(block.ranks) <= cell.free()) && self.limits.opens(cell.jobs)
+        let might = |node: NodeId, ranks| ignored || rough(takes(ranks)) <= self.roughly[node.0 as usize];
+        let holds = |node, ranks| {
+            let cell = self.cell(node);
+            (ignored || takes(ranks) <= cell.free()) && self.limits.opens(cell.jobs)
         };
         let mut blocks = seat.placement.blocks();
-        let refuses =
-            blocks.clone().find(|block| !might(block)).or_else(|| blocks.find(|block| !holds(block)));
-        refuses.map(|block| (block.node, rough(takes(block.ranks))))
+        blocks.clone().all(|block| might(block.node, block.ranks))
+            && blocks.all(|block| holds(block.node, block.ranks))
     }
 }
 
