@@ -145,3 +145,40 @@ impl Nodes {
         self.memory.iter().map(|memory| memory.peak).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use coswitch_policies::SimTime;
+
+    use super::*;
+
+    #[test]
+    fn a_node_swaps_as_soon_as_it_holds_more_than_it_has_and_no_longer() {
+        let cost = CostModel { cores: 1, swap_slowdown: 10, ..CostModel::default() };
+        let mut nodes = Nodes::new(Cluster::uniform(2, Bytes::mib(100)), cost);
+        let spec = |id, mib| JobSpec {
+            id: JobId(id),
+            name: "".into(),
+            ranks: 1,
+            memory_per_rank: Bytes::mib(mib),
+            arrival: SimTime(0),
+        };
+        let (full, more, place) = (spec(0, 100), spec(1, 1), Placement::from_shares(&[1, 0]));
+        let affected = |nodes: &mut Nodes| {
+            let mut jobs = Vec::new();
+            nodes.affected(&mut jobs);
+            (jobs, nodes.asked(&place))
+        };
+        nodes.enter(&full, &place);
+        nodes.run(full.id, &place, None);
+        assert_eq!(affected(&mut nodes), (vec![full.id], 1000), "full is not too full");
+        nodes.enter(&more, &place);
+        assert_eq!(affected(&mut nodes), (vec![full.id], 10_000));
+        nodes.leave(&more, &place);
+        nodes.enter(&more, &place);
+        assert_eq!(affected(&mut nodes), (vec![], 10_000), "nothing has changed in the end");
+        nodes.leave(&more, &place);
+        assert_eq!(affected(&mut nodes), (vec![full.id], 1000));
+        assert_eq!(nodes.peaks(), [Bytes::mib(101), Bytes(0)]);
+    }
+}
