@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 
 /// So many words lie in one piece at most: to make room for one moves no more.
-const PIECE: usize = 64;
+const PIECE: usize = 32;
 
 /// Which bits are set, from the lowest on.
 pub(crate) fn ones(mut bits: u64) -> impl Iterator<Item = u32> + Clone {
