@@ -1,5 +1,6 @@
 //! The nodes of a row by how empty they are: fewest jobs first, then most memory left, then by number.
 //!
+//! Only the nodes where anybody who was looked at so far might fit have entries: most others come and go below that.
 //! Of 64 neighbours, those that are equally empty are one entry, a bit each. A job lies on neighbours where it can, so it is few
 //! entries wherever it goes, and the whole is small: on many nodes the wait for memory is what an event costs.
 
@@ -63,6 +64,8 @@ pub(crate) const fn bit(node: NodeId) -> u64 {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Emptiest {
     split: Split,
+    /// Nodes with less left are counted, and have no entry: nobody asked for so little.
+    floor: Bytes,
     /// By the number of their jobs, from none on; the last of these is not empty. By itself each: to look through one from its begin on is
     /// all that is asked most often.
     classes: Vec<Class>,
@@ -76,21 +79,25 @@ struct Class {
 }
 
 impl Emptiest {
-    /// Of so many nodes, which are still to come.
-    pub(crate) fn new(nodes: usize) -> Self {
-        let last = nodes.saturating_sub(1) / NEIGHBOURS as usize;
-        Self { split: Split(usize::BITS - last.leading_zeros()), classes: Vec::new() }
+    /// Of so many nodes.
+    fn of(nodes: u32, floor: Bytes, place: impl Fn(NodeId) -> Place) -> Self {
+        let last = nodes.saturating_sub(1) / NEIGHBOURS;
+        let mut index = Self { split: Split(u32::BITS - last.leading_zeros()), floor, classes: Vec::new() };
+        (0..nodes).map(NodeId).for_each(|node| index.enter(place(node), bit(node)));
+        index
     }
 
     /// These neighbours have come to `place`.
-    pub(crate) fn enter(&mut self, place: Place, bits: u64) {
-        let (jobs, room) = (place.jobs as usize, self.split.room(place.free, place.page));
+    fn enter(&mut self, place: Place, bits: u64) {
+        let jobs = place.jobs as usize;
         if self.classes.len() <= jobs {
             self.classes.resize_with(jobs + 1, Class::default);
         }
         let class = &mut self.classes[jobs];
-        class.rooms.set(room, bits);
         class.count += bits.count_ones();
+        if place.free >= self.floor {
+            class.rooms.set(self.split.room(place.free, place.page), bits);
+        }
     }
 
     /// These neighbours go from one place to another.
@@ -102,11 +109,12 @@ impl Emptiest {
     }
 
     fn leave(&mut self, place: Place, bits: u64) {
-        let room = self.split.room(place.free, place.page);
         let class = &mut self.classes[place.jobs as usize];
-        let there = class.rooms.clear(room, bits);
-        assert_eq!(there & bits, bits, "they are there");
         class.count -= bits.count_ones();
+        if place.free >= self.floor {
+            let there = class.rooms.clear(self.split.room(place.free, place.page), bits);
+            assert_eq!(there & bits, bits, "they are there");
+        }
         while self.classes.pop_if(|class| class.count == 0).is_some() {}
     }
 
@@ -122,22 +130,11 @@ impl Emptiest {
         self.classes.get(jobs as usize).map_or(0, |class| class.count)
     }
 
-    /// The nodes with so many jobs and the memory left of each, the emptiest first.
+    /// The nodes with so many jobs, and the memory left of each, the emptiest first, as far as anybody is looked at.
     pub(crate) fn class(&self, jobs: u32) -> impl Iterator<Item = (NodeId, Bytes)> + '_ {
-        self.of(jobs).flat_map(|(place, bits)| ones(bits).map(move |bit| (place.node(bit), place.free)))
-    }
-
-    /// Of the nodes with so many jobs the one with the least memory left, the first of equals.
-    pub(crate) fn fullest(&self, jobs: u32) -> Option<(Bytes, NodeId)> {
-        let mut places = self.of(jobs).rev().peekable();
-        let (last, _) = *places.peek()?;
-        let (first, bits) = places.take_while(|(place, _)| place.free == last.free).last()?;
-        Some((first.free, first.node(bits.trailing_zeros())))
-    }
-
-    fn of(&self, jobs: u32) -> impl DoubleEndedIterator<Item = (Place, u64)> + '_ {
         let rooms = self.classes.get(jobs as usize).into_iter().flat_map(|class| class.rooms.iter());
-        rooms.map(move |(room, bits)| (self.split.place(jobs, room), bits))
+        let places = rooms.map(move |(room, bits)| (self.split.place(jobs, room), bits));
+        places.flat_map(|(place, bits)| ones(bits).map(move |bit| (place.node(bit), place.free)))
     }
 }
 
@@ -149,6 +146,8 @@ pub(crate) struct Lagging {
     gone: Vec<(Place, u64)>,
     /// All of these, by the page of neighbours.
     is_gone: Vec<u64>,
+    /// Of the nodes that take one more job the one with the least memory left, the first of equals; where it is known.
+    fullest: Option<(Bytes, NodeId)>,
 }
 
 /// It follows from what the nodes hold; two of them may lag behind the same differently.
@@ -162,12 +161,14 @@ impl Eq for Lagging {}
 
 impl Lagging {
     /// Of so many nodes.
-    pub(crate) fn new(index: Emptiest, nodes: usize) -> Self {
-        Self { index, gone: Vec::new(), is_gone: vec![0; nodes.div_ceil(NEIGHBOURS as usize)] }
+    pub(crate) fn new(nodes: u32, place: impl Fn(NodeId) -> Place) -> Self {
+        let index = Emptiest::of(nodes, Bytes(u64::MAX), place);
+        Self { index, gone: Vec::new(), is_gone: vec![0; nodes.div_ceil(NEIGHBOURS) as usize], fullest: None }
     }
 
     /// The node, which is at this place still, is about to leave it.
     pub(crate) fn note(&mut self, node: NodeId, place: Place) {
+        self.fullest = self.fullest.filter(|(_, fullest)| *fullest != node);
         let (bit, is_gone) = (bit(node), &mut self.is_gone[(node.0 / NEIGHBOURS) as usize]);
         if *is_gone & bit == 0 {
             *is_gone |= bit;
@@ -179,20 +180,43 @@ impl Lagging {
     }
 
     /// Puts those that have gone where they are now.
-    pub(crate) fn catch_up(&mut self, place: impl Fn(NodeId) -> Place) {
+    pub(crate) fn catch_up(&mut self, limits: Limits, place: impl Fn(NodeId) -> Place) {
         for (from, bits) in self.gone.drain(..) {
             self.is_gone[from.page as usize] &= !bits;
             let (mut to, mut alike) = (from, 0);
             for bit in ones(bits) {
-                let there = place(from.node(bit));
+                let (node, there) = (from.node(bit), place(from.node(bit)));
                 if there != to {
                     self.index.shift(from, to, alike);
                     (to, alike) = (there, 0);
                 }
                 alike |= 1 << bit;
+                if let Some(fullest) = &mut self.fullest
+                    && limits.opens(there.jobs)
+                {
+                    *fullest = (*fullest).min((there.free, node));
+                }
             }
             self.index.shift(from, to, alike);
         }
+    }
+
+    /// From now on nodes with so much left are looked at too, and a little below, lest this is asked for often.
+    pub(crate) fn look_down_to(&mut self, least: Bytes, nodes: u32, place: impl Fn(NodeId) -> Place) {
+        if least < self.index.floor {
+            let floor = least.0.checked_ilog2().map_or(0, |high| 1 << high);
+            self.index = Emptiest::of(nodes, Bytes(floor), place);
+        }
+    }
+
+    /// Of all these nodes, which take one more job, that with the least memory left, the first of equals. They are looked at only if it is
+    /// not known: once, until that very node changes.
+    pub(crate) fn fullest(
+        &mut self,
+        nodes: impl Iterator<Item = (Bytes, NodeId)>,
+    ) -> Option<(Bytes, NodeId)> {
+        self.fullest = self.fullest.or_else(|| nodes.min());
+        self.fullest
     }
 
     /// The index as it was left.

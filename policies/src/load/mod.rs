@@ -18,7 +18,7 @@ use crate::{
     placement::{Room, Shape, ranks_that_fit, spread},
     rooted::rough,
 };
-use emptiest::{Emptiest, Lagging, Place, bit};
+use emptiest::{Emptiest, Lagging, Place};
 use levels::Levels;
 
 pub(crate) use fresh::{Free, Fresh};
@@ -51,6 +51,10 @@ impl Cell {
     const fn free(self) -> Bytes {
         positive(self.left)
     }
+
+    const fn place(self, node: NodeId) -> Place {
+        Place::new(self.jobs, self.free(), node)
+    }
 }
 
 /// What a job needs of the node it fills most, then in all; bytes.
@@ -65,17 +69,16 @@ impl Load {
         let cells: Vec<Cell> =
             cluster.nodes().map(|(_, capacity)| Cell { left: signed(capacity), jobs: 0 }).collect();
         let roughly: Vec<u16> = cells.iter().map(|cell| rough(cell.free())).collect();
-        let (mut levels, mut emptiest) = (Levels::default(), Emptiest::new(cluster.len()));
+        let mut levels = Levels::default();
         roughly.iter().filter(|_| limits.opens(0)).for_each(|left| levels.enter(*left));
-        for (node, capacity) in cluster.nodes() {
-            emptiest.enter(Place::new(0, capacity, node), bit(node));
-        }
+        let place = |node: NodeId| cells[node.0 as usize].place(node);
+        let emptiest = Lagging::new(wide(cells.len()), place);
         Self {
             limits,
             cells,
             roughly,
             levels,
-            emptiest: RefCell::new(Lagging::new(emptiest, cluster.len())),
+            emptiest: RefCell::new(emptiest),
             fresh: Fresh::default(),
             taken: (0, 0),
         }
@@ -145,7 +148,7 @@ impl Load {
     fn change(&mut self, seat: &Seat, change: impl Fn(Cell, Bytes) -> Cell) {
         for block in seat.placement.blocks() {
             let (node, cell) = (block.node, &mut self.cells[block.node.0 as usize]);
-            self.emptiest.get_mut().note(node, Place::new(cell.jobs, cell.free(), node));
+            self.emptiest.get_mut().note(node, cell.place(node));
             let roughly = &mut self.roughly[node.0 as usize];
             if self.limits.opens(cell.jobs) {
                 self.levels.leave(*roughly);
@@ -158,10 +161,13 @@ impl Load {
         }
     }
 
-    /// The index as it is by now.
-    fn emptiest(&self) -> Ref<'_, Emptiest> {
-        let place = |node| Place::new(self.cell(node).jobs, self.cell(node).free(), node);
-        self.emptiest.borrow_mut().catch_up(place);
+    /// The index as it is by now, of the nodes with so much left at least.
+    fn emptiest(&self, least: Bytes) -> Ref<'_, Emptiest> {
+        let place = |node| self.cell(node).place(node);
+        let mut lagging = self.emptiest.borrow_mut();
+        lagging.catch_up(self.limits, place);
+        lagging.look_down_to(least, wide(self.cells.len()), place);
+        drop(lagging);
         Ref::map(self.emptiest.borrow(), Lagging::get)
     }
 
@@ -177,7 +183,8 @@ impl Load {
 
     /// Spreads `job` over the emptiest nodes that hold one of its ranks.
     pub(crate) fn plan(&self, job: &JobSpec, shape: Shape) -> Option<Placement> {
-        let (mut nodes, emptiest) = (Vec::with_capacity(shape.width as usize), self.emptiest());
+        let least = if self.limits.memory == MemoryRule::Ignored { Bytes(0) } else { job.memory_per_rank };
+        let (mut nodes, emptiest) = (Vec::with_capacity(shape.width as usize), self.emptiest(least));
         for jobs in emptiest.open_classes(self.limits) {
             for (node, free) in emptiest.class(jobs) {
                 let ranks = ranks_that_fit(job, free, self.limits.memory);
@@ -195,13 +202,16 @@ impl Load {
 
     /// Why [`Self::plan`] finds no place.
     pub(crate) fn misfit(&self, job: &JobSpec, shape: Shape) -> Misfit {
-        let emptiest = self.emptiest();
-        let classes = || emptiest.open_classes(self.limits);
-        let open = classes().map(|jobs| emptiest.count(jobs)).sum();
+        let emptiest = self.emptiest(Bytes(u64::MAX));
+        let open = emptiest.open_classes(self.limits).map(|jobs| emptiest.count(jobs)).sum();
+        drop(emptiest);
         if open < shape.width {
             return Misfit::Cells { needs: shape.width, open };
         }
-        let fullest = classes().filter_map(|jobs| emptiest.fullest(jobs)).min();
+        let nodes = (0..).map(NodeId).zip(&self.cells);
+        let nodes = nodes.filter(|(_, cell)| self.limits.opens(cell.jobs));
+        let nodes = nodes.map(|(node, cell)| (cell.free(), node));
+        let fullest = self.emptiest.borrow_mut().fullest(nodes);
         let (free, node) = fullest.expect("a gang spans a node");
         Misfit::Memory { node, needs: job.memory_of(job.ranks.div_ceil(shape.width)), free }
     }
@@ -311,7 +321,7 @@ mod tests {
             }
             seats.iter().for_each(|seat| load.remove(seat, (seat.spec.memory_per_rank.0 >> 20, 0), false));
             let empty = Load::empty(&cluster, limits);
-            prop_assert_eq!(&*load.emptiest(), &*empty.emptiest());
+            prop_assert_eq!(&*load.emptiest(Bytes(0)), &*empty.emptiest(Bytes(0)));
             prop_assert_eq!(&load, &empty);
         }
     }
