@@ -98,7 +98,7 @@ pub(super) fn measure(rounds: u32) -> Result<Vec<Figure>> {
 /// What a size costs is told by what the smallest one cost in the same round: the machine is faster in one minute than in the next.
 fn growth(of: &str, points: [(u32, Size); 3], rounds: u32) -> Result<Figure> {
     let once = || points.iter().map(|(_, size)| run(*size)).collect::<Result<Vec<_>>>();
-    let rounds = (0..2 * rounds - 1).map(|_| once()).collect::<Result<Vec<_>>>()?;
+    let rounds = (0..3 * rounds).map(|_| once()).collect::<Result<Vec<_>>>()?;
     let cost = |at: usize| median(rounds.iter().map(|round| round[at].nanos()));
     let by_first = |at: usize| median(rounds.iter().map(|round| round[at].nanos() / round[0].nanos()));
     let costs: Vec<(u32, f64)> = (0..).zip(&points).map(|(at, (n, _))| (*n, by_first(at))).collect();
