@@ -12,7 +12,7 @@ pub(crate) struct Levels {
     used: Vec<u64>,
 }
 
-/// 256 to each doubling: of what is [roughly](rough) so much. With 64, three times as many jobs are tried in vain.
+/// 256 to each doubling: of what is [roughly](rough) so much. With 64, four times as many jobs are tried in vain.
 const fn level(roughly: u16) -> usize {
     (roughly >> 2) as usize
 }
