@@ -167,8 +167,11 @@ impl Lagging {
     }
 
     /// The node, which is at this place still, is about to leave it.
+    #[inline]
     pub(crate) fn note(&mut self, node: NodeId, place: Place) {
-        self.fullest = self.fullest.filter(|(_, fullest)| *fullest != node);
+        if self.fullest.is_some_and(|(_, fullest)| fullest == node) {
+            self.fullest = None;
+        }
         let (bit, is_gone) = (bit(node), &mut self.is_gone[(node.0 / NEIGHBOURS) as usize]);
         if *is_gone & bit == 0 {
             *is_gone |= bit;

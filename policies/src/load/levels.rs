@@ -31,6 +31,7 @@ const fn place(level: usize) -> (usize, u64) {
 
 impl Levels {
     /// A node has so much left, [roughly](rough).
+    #[inline]
     pub(crate) fn enter(&mut self, roughly: u16) {
         let level = level(roughly);
         let (word, bit) = place(level);
