@@ -56,7 +56,7 @@ impl Split {
 }
 
 /// The bit of a node among its neighbours.
-pub(crate) const fn bit(node: NodeId) -> u64 {
+const fn bit(node: NodeId) -> u64 {
     1 << (node.0 % NEIGHBOURS)
 }
 
