@@ -173,13 +173,13 @@ fn the_tree_holds_nothing_that_leads_out_of_it_and_idles_without_work() {
     let own = own.map(|kind| kind.split(":[").next().unwrap().to_owned());
     assert_eq!(open(pids[0]), [&own[..], &["socket".into(), "socket".into()]].concat());
     for (rank, pid) in pids[1..].iter().enumerate() {
-        eventually("executed", || fs::read_to_string(format!("/proc/{pid}/comm")).unwrap() == "sleep\n");
+        let status = || fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        eventually("asleep", || status().starts_with("Name:\tsleep\n") && status().contains("State:\tS"));
         assert_eq!(
             open(*pid),
             ["/dev/null".into(), format!("/rank-{rank}.err"), format!("/rank-{rank}.out"), "socket".into()]
         );
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        assert!(status.contains("SigBlk:\t0000000000000000"), "a rank begins with no signal blocked");
+        assert!(status().contains("SigBlk:\t0000000000000000"), "a rank begins with no signal blocked");
     }
     let ticks = || {
         let stat = fs::read_to_string(format!("/proc/{}/stat", node.pid)).unwrap();
