@@ -8,10 +8,10 @@
 
 use std::{collections::BTreeSet, fmt, fs, str::FromStr, time::Duration};
 
-use super::processor_time;
+use super::{curve, processor_time};
 use crate::{
     figure::{Bound, Figure},
-    pairs::median,
+    pairs::{interval, median},
 };
 use anyhow::{Context, Result, bail};
 use coswitch_policies::{
@@ -95,20 +95,33 @@ pub(super) fn measure(rounds: u32) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// What a size costs is told by what the smallest one cost in the same round: the machine is faster in one minute than in the next.
+/// What a size costs is told by what the smallest one cost in the same round: the machine is faster in one minute than in the next. Every
+/// other round goes from the largest to the smallest.
 fn growth(of: &str, points: [(u32, Size); 3], rounds: u32) -> Result<Figure> {
-    let once = || points.iter().map(|(_, size)| run(*size)).collect::<Result<Vec<_>>>();
-    let rounds = (0..3 * rounds).map(|_| once()).collect::<Result<Vec<_>>>()?;
-    let cost = |at: usize| median(rounds.iter().map(|round| round[at].nanos()));
-    let by_first = |at: usize| median(rounds.iter().map(|round| round[at].nanos() / round[0].nanos()));
-    let costs: Vec<(u32, f64)> = (0..).zip(&points).map(|(at, (n, _))| (*n, by_first(at))).collect();
-    let told = (0..).zip(&points).zip(&rounds[0]).map(|((at, (n, _)), took)| {
-        let (cost, Took { events, rows, .. }) = (cost(at), took);
+    let round = |round: u32| -> Result<Vec<Took>> {
+        if round.is_multiple_of(2) {
+            return points.iter().map(|(_, size)| run(*size)).collect();
+        }
+        let mut falling = points.iter().rev().map(|(_, size)| run(*size)).collect::<Result<Vec<_>>>()?;
+        falling.reverse();
+        Ok(falling)
+    };
+    let rounds = (0..3 * rounds).map(round).collect::<Result<Vec<_>>>()?;
+    let grown = |at: usize| {
+        let point = move |round: &Vec<Took>, at: usize| (points[at].0, round[at].nanos());
+        rounds.iter().map(move |round| curve::growth(&[point(round, 0), point(round, at)]))
+    };
+    let steeper = |a: &usize, b: &usize| median(grown(*a)).total_cmp(&median(grown(*b)));
+    let steepest = (1..points.len()).max_by(steeper).expect("there are larger ones");
+    let (low, high) = interval(grown(steepest));
+    let told = (0..).zip(&points).zip(&rounds[0]).map(|((at, (n, _)), Took { events, rows, .. })| {
+        let cost = median(rounds.iter().map(|round| round[at].nanos()));
         format!("{n}: {cost:.0} ns, {events} events, {rows} rows one after the other")
     });
+    let told = told.collect::<Vec<_>>().join("; ");
     let name = format!("growth of the cost of an event, hybrid, {of}, by that of the logarithm");
-    let figure = Figure::bounded(name, super::curve::growth(&costs), "x", Bound::AtMost(1.0));
-    Ok(figure.of(format!("{}; median of {}", told.collect::<Vec<_>>().join("; "), rounds.len())))
+    let figure = Figure::bounded(name, median(grown(steepest)), "x", Bound::AtMost(1.0));
+    Ok(figure.of(format!("{told}; median of {}, 95 %: {low:.2} to {high:.2}", rounds.len())))
 }
 
 fn large(size: Size) -> Result<[Figure; 2]> {
