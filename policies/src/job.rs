@@ -24,7 +24,7 @@ impl JobSpec {
     /// The working set of `ranks` ranks of this job.
     #[must_use]
     pub const fn memory_of(&self, ranks: u32) -> Bytes {
-        Bytes(self.memory_per_rank.0.saturating_mul(ranks as u64))
+        self.memory_per_rank.times(ranks)
     }
 
     /// The working set of the whole gang.

@@ -59,6 +59,12 @@ impl Bytes {
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
+
+    /// So many of it, or the largest value.
+    #[must_use]
+    pub const fn times(self, n: u32) -> Self {
+        Self(self.0.saturating_mul(n as u64))
+    }
 }
 
 impl std::iter::Sum for Bytes {

@@ -23,10 +23,13 @@ impl Seat {
 
 /// A seat, and the row it is in: a line of the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[repr(align(64))]
 pub(crate) struct Seated {
     pub(crate) slot: SlotId,
     pub(crate) seat: Seat,
 }
+
+const _: () = assert!(size_of::<Seated>() == 64);
 
 /// A time slot: the jobs that run together. It keeps its number while it moves in the order of turns.
 #[derive(Clone, Copy, Debug)]

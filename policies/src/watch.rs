@@ -116,7 +116,7 @@ impl Watch {
     /// A job was placed and declares so much for each rank.
     pub fn on_launched(&mut self, job: JobId, placement: &Placement, declared: Bytes) {
         for block in placement.blocks() {
-            let assumed = Bytes(declared.0.saturating_mul(block.ranks.into()));
+            let assumed = declared.times(block.ranks);
             let (peak, since_peak) = (Bytes(0), Duration::ZERO);
             let part =
                 Part { assumed, outgrown: false, told: Bytes(0), peak, since_peak, seen: None, faults: None };

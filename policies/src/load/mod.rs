@@ -216,18 +216,21 @@ impl Load {
         Misfit::Memory { node, needs: job.memory_of(job.ranks.div_ceil(shape.width)), free }
     }
 
-    /// Whether a job that must stay on its nodes could join.
+    /// Whether a job that must stay on its nodes could join. Most often what is [roughly](rough) left tells, and no cell is looked at.
     pub(crate) fn holds_in_place(&self, seat: &Seat) -> bool {
         let ignored = self.limits.memory == MemoryRule::Ignored;
         let takes = |ranks: u32| seat.spec.memory_of(ranks);
-        let might = |node: NodeId, ranks| ignored || rough(takes(ranks)) <= self.roughly[node.0 as usize];
+        let (mut blocks, mut tells) = (seat.placement.blocks(), self.limits.max_per_cell.is_none());
+        let might = blocks.clone().all(|block| {
+            let (takes, left) = (rough(takes(block.ranks)), self.left(block.node.0 as usize));
+            tells &= takes < left;
+            takes <= left
+        });
         let holds = |node, ranks| {
             let cell = self.cell(node);
             (ignored || takes(ranks) <= cell.free()) && self.limits.opens(cell.jobs)
         };
-        let mut blocks = seat.placement.blocks();
-        blocks.clone().all(|block| might(block.node, block.ranks))
-            && blocks.all(|block| holds(block.node, block.ranks))
+        might && (tells || blocks.all(|block| holds(block.node, block.ranks)))
     }
 }
 

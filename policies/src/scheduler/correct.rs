@@ -13,7 +13,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::Scheduler;
+use super::{Scheduler, state::Seen};
 use crate::{
     Bytes, Decision, JobId, Landing, MemoryRule, Misfit, Move, NodeId, Seat, SlotId, Split,
     packing::{self, Gaps},
@@ -58,7 +58,7 @@ impl Scheduler {
         else {
             return;
         };
-        entry.held.insert(node, held);
+        entry.seen().held.insert(node, held);
         self.corrections.misjudged.insert(job);
     }
 
@@ -84,15 +84,16 @@ impl Scheduler {
     /// What is to be assumed of each rank; says it, once, where that is all that a node offers.
     fn need_of_rank(&mut self, seat: &Seat, decisions: &mut Vec<Decision>) -> Bytes {
         let (job, cluster) = (seat.spec.id, self.matrix.cluster());
-        let entry = self.jobs.get_mut(job).expect("a seated job is known");
+        let Seen { declared, held: seen, outgrew } =
+            self.jobs.get_mut(job).expect("a seated job is known").seen();
         let (mut need, mut most) = (Bytes(0), Bytes(u64::MAX));
         for block in seat.placement.blocks() {
             let (ranks, capacity) = (u64::from(block.ranks), cluster.capacity(block.node));
-            let held = entry.held.get(&block.node).copied();
-            need = need.max(held.map_or(entry.declared, |held| Bytes(with_margin(held).0.div_ceil(ranks))));
+            let held = seen.get(&block.node).copied();
+            need = need.max(held.map_or(*declared, |held| Bytes(with_margin(held).0.div_ceil(ranks))));
             most = most.min(Bytes(capacity.0 / ranks));
-            if let Some(held) = held.filter(|held| !entry.outgrew && with_margin(*held) >= capacity) {
-                entry.outgrew = true;
+            if let Some(held) = held.filter(|held| !*outgrew && with_margin(*held) >= capacity) {
+                *outgrew = true;
                 decisions.push(Decision::Outgrew { job, node: block.node, held, capacity });
             }
         }
@@ -200,7 +201,7 @@ impl Scheduler {
 
     /// Where a job was seen to hold most.
     fn most_held(&self, job: JobId) -> (NodeId, Bytes) {
-        let held = self.jobs[job].held.iter().max_by_key(|(_, held)| **held);
-        held.map(|(node, held)| (*node, *held)).expect("it was measured")
+        let held = self.jobs[job].seen.iter().flat_map(|seen| &seen.held);
+        held.max_by_key(|(_, held)| **held).map(|(node, held)| (*node, *held)).expect("it was measured")
     }
 }

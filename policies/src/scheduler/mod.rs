@@ -333,8 +333,8 @@ impl Scheduler {
         };
         JobState {
             spec: entry.spec.clone(),
-            declared: entry.declared,
-            held: entry.held.clone(),
+            declared: entry.seen.as_ref().map_or(entry.spec.memory_per_rank, |seen| seen.declared),
+            held: entry.seen.as_ref().map(|seen| seen.held.clone()).unwrap_or_default(),
             wanted,
             observed: entry.observed,
             landing: entry.landing.as_deref().map(|landing| self.landing_by_now(entry.spec.id, landing)),

@@ -35,7 +35,7 @@ impl Held {
 }
 
 fn by_node(placement: &Placement, rank: Bytes) -> impl Iterator<Item = (NodeId, u64)> + '_ {
-    placement.blocks().map(move |block| (block.node, rank.0.saturating_mul(u64::from(block.ranks))))
+    placement.blocks().map(move |block| (block.node, rank.times(block.ranks).0))
 }
 
 impl From<&Seat> for Held {

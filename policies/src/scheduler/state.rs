@@ -78,8 +78,9 @@ pub struct JobState {
     pub landing: Option<Landing>,
 }
 
-/// What is stored of a job; where it is wanted follows from the matrix.
+/// What is stored of a job, a line of the cache; where it is wanted follows from the matrix.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub(super) struct Entry {
     pub(super) spec: JobSpec,
     pub(super) observed: Observed,
@@ -90,9 +91,18 @@ pub(super) struct Entry {
     pub(super) landing: Option<Arc<Landing>>,
     /// An exchange put it into a later row, and it had no turn since.
     pub(super) put_back: bool,
-    /// The working set of a rank, as declared; that of `spec` is what is assumed.
+    /// Since it was seen to hold other than it declares; `spec` is what is assumed.
+    pub(super) seen: Option<Box<Seen>>,
+}
+
+const _: () = assert!(size_of::<Entry>() == 64);
+
+/// What a job holds as against what it declares.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    /// The working set of a rank, as declared.
     pub(super) declared: Bytes,
-    /// What it was seen to hold where that differs.
+    /// What it holds where that differs.
     pub(super) held: BTreeMap<NodeId, Bytes>,
     /// It was told that it takes a node for itself.
     pub(super) outgrew: bool,
@@ -101,17 +111,13 @@ pub(super) struct Entry {
 impl Entry {
     pub(super) const fn new(spec: JobSpec) -> Self {
         let observed = Observed::Unlaunched;
-        let declared = spec.memory_per_rank;
-        Self {
-            spec,
-            observed,
-            failures: 0,
-            abandoned: false,
-            landing: None,
-            put_back: false,
-            declared,
-            held: BTreeMap::new(),
-            outgrew: false,
-        }
+        Self { spec, observed, failures: 0, abandoned: false, landing: None, put_back: false, seen: None }
+    }
+
+    /// What it was seen to hold, to add to it.
+    pub(super) fn seen(&mut self) -> &mut Seen {
+        let declared = self.spec.memory_per_rank;
+        let none = || Box::new(Seen { declared, held: BTreeMap::new(), outgrew: false });
+        self.seen.get_or_insert_with(none)
     }
 }
