@@ -106,7 +106,7 @@ fn growth(of: &str, points: [(u32, Size); 3], rounds: u32) -> Result<Figure> {
         falling.reverse();
         Ok(falling)
     };
-    let rounds = (0..3 * rounds).map(round).collect::<Result<Vec<_>>>()?;
+    let rounds = (0..5 * rounds).map(round).collect::<Result<Vec<_>>>()?;
     let grown = |at: usize| {
         let point = move |round: &Vec<Took>, at: usize| (points[at].0, round[at].nanos());
         rounds.iter().map(move |round| curve::growth(&[point(round, 0), point(round, at)]))
