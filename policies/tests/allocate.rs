@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use coswitch_policies::{
     JobId,
-    allocate::{Allocator, BoxPacker, Buddy, Buddy2d, Contiguous, FirstFit, M2db, Mesh, Rect, Request},
+    spaceshare::allocate::{
+        Allocator, BoxPacker, Buddy, Buddy2d, Contiguous, FirstFit, M2db, Mesh, Rect, Request,
+    },
 };
 use proptest::prelude::*;
 

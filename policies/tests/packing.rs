@@ -6,10 +6,10 @@ use std::{
 };
 
 use coswitch_policies::{
-    Bytes, Cluster, Communication, Event, JobId, JobSpec, MemoryRule, NodeId, Packing, Policy, Row,
-    Scheduler, SchedulerConfig, SimTime,
-    packing::pairing::{self, Fractions},
+    Bytes, Cluster, Communication, JobId, JobSpec, MemoryRule, NodeId, Packing, Policy, Row, Scheduler,
+    SchedulerConfig, SchedulerEvent, SimTime,
     placement::Shape,
+    timeshare::packing::pairing::{self, Fractions},
 };
 use insta::assert_snapshot;
 use proptest::prelude::*;
@@ -42,9 +42,9 @@ fn packed(
     let mut scheduler = Scheduler::new(cluster.clone(), config).unwrap();
     for (job, (.., communication)) in (0..).map(JobId).zip(wishes) {
         let communication = Communication::per_mille(*communication);
-        scheduler.on_event(SimTime(0), Event::Measured { job, communication });
+        scheduler.on_event(SimTime(0), SchedulerEvent::Measured { job, communication });
     }
-    scheduler.on_event(SimTime(0), Event::Submitted { jobs: specs(wishes) });
+    scheduler.on_event(SimTime(0), SchedulerEvent::Submitted { jobs: specs(wishes) });
     assert_eq!(scheduler.matrix().check(), Ok(()));
     scheduler
 }
@@ -165,8 +165,8 @@ proptest! {
         let cluster = Cluster::uniform(nodes, Bytes::mib(1000));
         let mut scheduler = packed(&cluster, Policy::Hybrid, Packing::Buddy, max, &wishes);
         let lies = |scheduler: &Scheduler| -> BTreeMap<JobId, Vec<u32>> {
-            let seats = scheduler.matrix().rows().flat_map(Row::seats);
-            seats.map(|seat| (seat.spec.id, seat.placement.nodes().map(|node| node.0).collect())).collect()
+            let assignments = scheduler.matrix().rows().flat_map(Row::assignments);
+            assignments.map(|assignment| (assignment.spec.id, assignment.placement.nodes().map(|node| node.0).collect())).collect()
         };
         let before = lies(&scheduler);
         for held in before.values() {
@@ -196,7 +196,7 @@ proptest! {
         }
         // Rows are unified as jobs end, and nobody leaves the nodes.
         for job in gone.into_iter().map(JobId) {
-            scheduler.on_event(SimTime(0), Event::Finished { job });
+            scheduler.on_event(SimTime(0), SchedulerEvent::Finished { job });
             prop_assert_eq!(scheduler.matrix().check(), Ok(()));
         }
         let after = lies(&scheduler);
@@ -208,8 +208,8 @@ proptest! {
         let cluster = Cluster::new((0..5).map(|node| Bytes::mib(mib + 200 * node)).collect());
         for packing in [Packing::FirstFit, Packing::BestFit, Packing::Buddy, Packing::Exact { visits_max: 2000 }] {
             let scheduler = packed(&cluster, Policy::Paired, packing, max, &wishes);
-            let seated: usize = scheduler.matrix().rows().map(|row| row.jobs().count()).sum();
-            prop_assert_eq!(seated, wishes.len());
+            let assigned: usize = scheduler.matrix().rows().map(|row| row.jobs().count()).sum();
+            prop_assert_eq!(assigned, wishes.len());
         }
     }
 }
@@ -251,8 +251,11 @@ fn the_least_loaded_block_of_all_rows_takes_the_job() {
     let wishes: Vec<Wish> = [8, 4, 3, 2, 2, 1].map(|ranks| (ranks, 100, 500)).to_vec();
     let scheduler = packed(&cluster, Policy::Gang, Packing::Buddy, None, &wishes);
     let rows = scheduler.matrix().rows().map(|row| {
-        let cell =
-            |node| row.jobs_on(NodeId(node)).next().map_or(".".to_owned(), |seat| seat.spec.id.0.to_string());
+        let cell = |node| {
+            row.jobs_on(NodeId(node))
+                .next()
+                .map_or(".".to_owned(), |assignment| assignment.spec.id.0.to_string())
+        };
         (0..8).map(cell).collect::<String>() + "\n"
     });
     assert_snapshot!(rows.collect::<String>(), @r"

@@ -7,9 +7,9 @@ use std::{
 
 use coswitch_policies::{
     JobId, SimTime,
-    allocate::{Allocator, BoxPacker, Buddy, Contiguous, FirstFit, M2db, Mesh, Request},
-    machine::{Calendar, GroupId, Machine, NodeGroup, NodeSet, SetId},
-    queue::{
+    spaceshare::allocate::{Allocator, BoxPacker, Buddy, Contiguous, FirstFit, M2db, Mesh, Request},
+    spaceshare::machine::{Calendar, GroupId, Machine, NodeGroup, NodeSet, SetId},
+    spaceshare::queue::{
         Aging, AgingConfig, Conservative, Easy, Fcfs, Priority, QueueId, QueueOrder, QueueSpec, QueueTable,
         QueuedJob,
     },

@@ -6,8 +6,8 @@ use std::{
 };
 
 use coswitch_policies::{
-    Alternate, Bytes, Cluster, Communication, Decision, Event, JobId, JobSpec, NodeId, Observed, Packing,
-    Policy, Residency, Row, Scheduler, SchedulerConfig, SimTime, SwitchId, TimerId,
+    Alternate, Bytes, Cluster, Communication, Decision, JobId, JobSpec, NodeId, Observed, Packing, Policy,
+    Residency, Row, Scheduler, SchedulerConfig, SchedulerEvent, SimTime, SwitchId, TimerId,
 };
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ struct Case {
     jobs: Vec<(u32, u64, u32, u32)>,
     /// In which turn which job is measured, and what.
     news: Vec<(u32, u32, u16)>,
-    /// In which turn which job holds how many MiB of which node, and whether that is pressed.
+    /// In which turn which job holds how many MiB of which node, and whether that is under_pressure.
     held: Vec<(u32, u32, u32, u64, bool)>,
 }
 
@@ -63,7 +63,7 @@ struct Executor {
     switches: Vec<SwitchId>,
     /// Turns each job still needs.
     needs: BTreeMap<JobId, u32>,
-    /// Turns of others that each seated job has waited for, and how many rows there were at most meanwhile.
+    /// Turns of others that each assigned job has waited for, and how many rows there were at most meanwhile.
     waits: BTreeMap<JobId, (usize, usize)>,
     turns: u32,
 }
@@ -82,7 +82,7 @@ impl Executor {
         }
     }
 
-    fn tell(&mut self, event: Event) {
+    fn tell(&mut self, event: SchedulerEvent) {
         let decisions = self.scheduler.on_event(self.now, event);
         assert_eq!(self.scheduler.matrix().check(), Ok(()), "no row over capacity, no gang split");
         for decision in decisions {
@@ -108,22 +108,22 @@ impl Executor {
 
     fn answer_switches(&mut self) {
         while let Some(switch) = self.switches.pop() {
-            self.tell(Event::SwitchDone { switch });
+            self.tell(SchedulerEvent::SwitchDone { switch });
         }
         self.check_memory();
     }
 
-    /// What is in memory fits, whoever fills whose gaps: asked when no switch is under way.
+    /// What is in memory fits, whoever fills whose freed: asked when no switch is under way.
     fn check_memory(&self) {
         let matrix = self.scheduler.matrix();
         let mut nodes: BTreeMap<NodeId, (Bytes, u32)> = BTreeMap::new();
-        for seat in matrix.rows().flat_map(Row::seats) {
-            let observed = self.scheduler.job(seat.spec.id).unwrap().observed;
+        for assignment in matrix.rows().flat_map(Row::assignments) {
+            let observed = self.scheduler.job(assignment.spec.id).unwrap().observed;
             if matches!(observed, Observed::Active | Observed::Suspended) {
-                for node in seat.placement.nodes() {
+                for node in assignment.placement.nodes() {
                     let (used, jobs) = nodes.entry(node).or_default();
                     let runs = u32::from(observed == Observed::Active);
-                    (*used, *jobs) = (used.saturating_add(seat.memory_on(node)), *jobs + runs);
+                    (*used, *jobs) = (used.saturating_add(assignment.memory_on(node)), *jobs + runs);
                 }
             }
         }
@@ -140,7 +140,7 @@ impl Executor {
         let rows = self.scheduler.matrix().rows().len();
         let states: Vec<(JobId, Observed)> =
             self.scheduler.jobs().map(|state| (state.spec.id, state.observed)).collect();
-        let seated: BTreeSet<JobId> = self.scheduler.matrix().rows().flat_map(|row| row.jobs()).collect();
+        let assigned: BTreeSet<JobId> = self.scheduler.matrix().rows().flat_map(|row| row.jobs()).collect();
         for (job, observed) in states {
             if observed == Observed::Active {
                 self.waits.remove(&job);
@@ -148,9 +148,9 @@ impl Executor {
                 *needs -= 1;
                 if *needs == 0 {
                     self.needs.remove(&job);
-                    self.tell(Event::Finished { job });
+                    self.tell(SchedulerEvent::Finished { job });
                 }
-            } else if seated.contains(&job) {
+            } else if assigned.contains(&job) {
                 let (waited, most) = self.waits.entry(job).or_default();
                 (*waited, *most) = (*waited + 1, rows.max(*most));
                 // Once back by at most all rows in an exchange, and then through them.
@@ -169,13 +169,14 @@ fn play(case: &Case) {
         let news = case.news.iter().filter(|(at, ..)| u64::from(*at) == turn);
         for (_, job, thousandths) in news {
             let communication = Communication::per_mille(*thousandths);
-            executor.tell(Event::Measured { job: JobId(*job), communication });
+            executor.tell(SchedulerEvent::Measured { job: JobId(*job), communication });
         }
-        for (_, job, node, mib, pressed) in case.held.iter().filter(|(at, ..)| u64::from(*at) == turn) {
+        for (_, job, node, mib, under_pressure) in case.held.iter().filter(|(at, ..)| u64::from(*at) == turn)
+        {
             let node = NodeId(*node);
-            executor.tell(Event::Held { job: JobId(*job), node, held: Bytes::mib(*mib) });
-            if *pressed {
-                executor.tell(Event::Pressed { node });
+            executor.tell(SchedulerEvent::Held { job: JobId(*job), node, held: Bytes::mib(*mib) });
+            if *under_pressure {
+                executor.tell(SchedulerEvent::MemoryPressure { node });
             }
         }
         executor.answer_switches();
@@ -194,13 +195,13 @@ fn play(case: &Case) {
             }
         }
         if !jobs.is_empty() {
-            executor.tell(Event::Submitted { jobs });
+            executor.tell(SchedulerEvent::Submitted { jobs });
         }
         let due: Vec<(SimTime, TimerId)> =
             executor.timers.range(..=(executor.now, TimerId(u32::MAX))).copied().collect();
         for (at, timer) in due {
             executor.timers.remove(&(at, timer));
-            executor.tell(Event::TimerFired { timer });
+            executor.tell(SchedulerEvent::TimerFired { timer });
         }
         executor.answer_switches();
         if executor.needs.is_empty() && turn > 30 {

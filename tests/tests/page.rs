@@ -303,7 +303,7 @@ fn many_turns() -> Vec<RunEvent> {
                 exposed,
                 bytes_out: bytes,
                 bytes_in: bytes,
-                astray: vec![],
+                misplaced: vec![],
             },
         );
         for sample in 0..50 {

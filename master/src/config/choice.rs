@@ -1,6 +1,6 @@
 //! The values of a run file that are one word out of a few.
 
-use coswitch_policies::{Alternate, ConfigError, Needs, Oracle, Packing, Policy, Residency, SwitchOrder};
+use coswitch_policies::{Alternate, ConfigError, Estimate, Oracle, Packing, Policy, Residency, SwitchOrder};
 use schemars::{Schema, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -98,9 +98,9 @@ choice!(Residency, "residency", {
     "none" => Residency::None,
 });
 
-choice!(Needs, "way to know what a job needs", {
-    "measured" => Needs::Measured,
-    "declared" => Needs::Declared,
+choice!(Estimate, "way to know what a job needs", {
+    "measured" => Estimate::Measured,
+    "declared" => Estimate::Declared,
 });
 
 /// How a job leaves memory where it has to.

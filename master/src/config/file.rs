@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
 
-use coswitch_policies::{Alternate, Bytes, Needs, Oracle, Packing, Policy, Rate, Residency, SwitchOrder};
+use coswitch_policies::{Alternate, Bytes, Estimate, Oracle, Packing, Policy, Rate, Residency, SwitchOrder};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
     Deserialize, Deserializer,
@@ -106,7 +106,7 @@ pub struct SchedulerPart {
     pub residency: Option<Leaf<Residency>>,
     /// What is assumed of a job's memory: what it declares until it is seen to hold something else, or that in any case.
     #[serde(default)]
-    pub needs: Option<Leaf<Needs>>,
+    pub needs: Option<Leaf<Estimate>>,
     /// How a job leaves memory: into images, into swap space, or not at all.
     #[serde(default)]
     pub park: Option<Leaf<Park>>,

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use coswitch_daemon::node::Tier;
 use coswitch_policies::{
-    Alternate, AutoQuantum, Bytes, JobId, JobSpec, Needs, Oracle, Packing, Policy, Rate, Residency,
+    Alternate, AutoQuantum, Bytes, Estimate, JobId, JobSpec, Oracle, Packing, Policy, Rate, Residency,
     SchedulerConfig, SimTime, SwitchOrder,
 };
 use serde::{Deserialize, Serialize};
@@ -58,7 +58,7 @@ pub struct Settings {
     pub residency: Residency,
     /// What is assumed of the jobs' memory.
     #[serde(default)]
-    pub needs: Needs,
+    pub needs: Estimate,
     /// How a job leaves memory.
     pub park: Park,
     /// The most jobs in one cell; no limit but memory where none.

@@ -14,9 +14,9 @@ use coswitch_dispatcher::{
     protocol::{Order, Outcome as AppOutcome, PhaseKind, Report},
 };
 use coswitch_policies::{
-    Decision, Event as Happened, Incoming, JobId, Left, NodeId, Rest, Scheduler, SimTime, SwitchId, TimerId,
+    Decision, Incoming, JobId, Left, NodeId, Rest, Scheduler, SchedulerEvent, SimTime, SwitchId, TimerId,
     Turn,
-    watch::{Finding, JobSample, Watch},
+    timeshare::memory_monitor::{Finding, JobSample, MemoryMonitor},
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -89,7 +89,7 @@ struct Executor<'a, F> {
     last_switch: SwitchId,
     running: BTreeSet<JobId>,
     measure: Measure,
-    watch: Watch,
+    watch: MemoryMonitor,
     park: DaemonPark,
     any_failed: bool,
     all_done: bool,
@@ -105,7 +105,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
     ) -> anyhow::Result<Self> {
         let (settings, machines) = (&set.scheduler, &set.cluster);
         let (config, capacity) = (set.scheduler_config(), set.cluster());
-        let watch = Watch::new(capacity.clone());
+        let watch = MemoryMonitor::new(capacity.clone());
         let mut arrivals: BTreeMap<SimTime, Vec<JobId>> = BTreeMap::new();
         for job in &set.jobs {
             arrivals.entry(job.arrival).or_default().push(job.id);
@@ -190,17 +190,17 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
                     kind: Event::JobSubmitted { job: id, name, ranks, memory, alone },
                 });
             }
-            self.schedule(at, Happened::Submitted { jobs: jobs.iter().map(Job::spec).collect() });
+            self.schedule(at, SchedulerEvent::Submitted { jobs: jobs.iter().map(Job::spec).collect() });
         }
         while let Some((_, timer)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.pop_first();
             let at = self.tell(Event::TimerFired { timer });
-            self.schedule(at, Happened::TimerFired { timer });
+            self.schedule(at, SchedulerEvent::TimerFired { timer });
         }
     }
 
     /// Asks the scheduler about what the journal tells at `at`: so the same can be asked again.
-    fn schedule(&mut self, at: SimTime, happened: Happened) {
+    fn schedule(&mut self, at: SimTime, happened: SchedulerEvent) {
         self.all_done = false;
         for decision in self.scheduler.on_event(at, happened) {
             self.carry_out(decision);
@@ -269,7 +269,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
                 self.give(orders);
                 incoming.into_iter().for_each(|incoming| self.bring_in(incoming));
             }
-            Next::Over(astray) => {
+            Next::Over(misplaced) => {
                 let Some(switching) = self.switching.take() else { return };
                 let moved: BTreeSet<JobId> =
                     switching.plan.incoming.iter().map(|incoming| incoming.job).collect();
@@ -283,13 +283,13 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
                     exposed,
                     bytes_out,
                     bytes_in,
-                    astray: astray.clone(),
+                    misplaced: misplaced.clone(),
                 });
-                self.schedule(at, Happened::SwitchTimed { switch, restore, exposed });
-                let over = if astray.is_empty() {
-                    Happened::SwitchDone { switch }
+                self.schedule(at, SchedulerEvent::SwitchTimed { switch, restore, exposed });
+                let over = if misplaced.is_empty() {
+                    SchedulerEvent::SwitchDone { switch }
                 } else {
-                    Happened::SwitchFailed { switch, astray }
+                    SchedulerEvent::SwitchFailed { switch, misplaced }
                 };
                 self.schedule(at, over);
             }
@@ -372,7 +372,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
         if let Some(measured) = self.measure.on_traffic(now, job, ranks) {
             let Measured { communication, bytes_per_second, ranks } = measured;
             let at = self.tell(Event::JobMeasured { job, communication, bytes_per_second, ranks });
-            self.schedule(at, Happened::Measured { job, communication });
+            self.schedule(at, SchedulerEvent::Measured { job, communication });
         }
     }
 
@@ -389,8 +389,11 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
         self.watch.on_ended(job);
         self.dispatchers.remove(&job);
         let (outcome, last_output) = told(outcome);
-        let happened =
-            if outcome.is_success() { Happened::Finished { job } } else { Happened::Failed { job } };
+        let happened = if outcome.is_success() {
+            SchedulerEvent::Finished { job }
+        } else {
+            SchedulerEvent::Failed { job }
+        };
         self.any_failed |= !outcome.is_success();
         self.tell(counted);
         let at = self.tell(Event::JobFinished { job, outcome, last_output });
@@ -427,11 +430,11 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             match finding {
                 Finding::Held { job, node, held } => {
                     let at = self.tell(Event::JobHeld { job, node, held });
-                    self.schedule(at, Happened::Held { job, node, held });
+                    self.schedule(at, SchedulerEvent::Held { job, node, held });
                 }
-                Finding::Pressed { node, pressure } => {
+                Finding::MemoryPressure { node, pressure } => {
                     let at = self.tell(Event::NodePressed { node, pressure });
-                    self.schedule(at, Happened::Pressed { node });
+                    self.schedule(at, SchedulerEvent::MemoryPressure { node });
                 }
             }
         }

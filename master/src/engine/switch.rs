@@ -11,7 +11,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use coswitch_dispatcher::protocol::Order;
 use coswitch_policies::{
-    Astray, Bytes, Incoming, JobId, Left, Outgoing, Purpose, Rest, SimTime, Start, SwitchOrder, SwitchPlan,
+    Bytes, Incoming, JobId, Left, Misplaced, Outgoing, Purpose, Rest, SimTime, Start, SwitchOrder, SwitchPlan,
 };
 
 /// See the module's description.
@@ -25,7 +25,7 @@ pub(super) struct Switching {
     stage: Stage,
     /// Whoever did not find room.
     no_room: BTreeSet<JobId>,
-    astray: Vec<Astray>,
+    misplaced: Vec<Misplaced>,
     /// When the incoming were ordered to come.
     called: Option<SimTime>,
     /// When the last of them was there.
@@ -48,7 +48,7 @@ pub(super) enum Next {
     /// The outgoing have stopped: give these orders, and bring these in.
     Go(Vec<(JobId, Order)>, Vec<Incoming>),
     /// The switch is over; these jobs are elsewhere than planned.
-    Over(Vec<Astray>),
+    Over(Vec<Misplaced>),
 }
 
 impl Switching {
@@ -60,7 +60,7 @@ impl Switching {
             ended: BTreeSet::new(),
             stage: Stage::Stop,
             no_room: BTreeSet::new(),
-            astray: Vec::new(),
+            misplaced: Vec::new(),
             called: None,
             came: None,
             bytes_out: Bytes(0),
@@ -111,7 +111,7 @@ impl Switching {
         }
         if self.goes_to(job) != Some(left) {
             let had_no_room = self.no_room.contains(&job);
-            self.astray.push(Astray { had_no_room, ..Astray::new(job, left) });
+            self.misplaced.push(Misplaced { had_no_room, ..Misplaced::new(job, left) });
         }
         self.waiting.remove(&job);
         self.next(now)
@@ -141,16 +141,17 @@ impl Switching {
         }
         match self.stage {
             _ if !self.waiting.is_empty() => Next::Wait,
-            Stage::In => Next::Over(std::mem::take(&mut self.astray)),
+            Stage::In => Next::Over(std::mem::take(&mut self.misplaced)),
             // A job that did not leave still holds its memory: nobody may come in.
-            Stage::Stop if !self.astray.is_empty() => {
-                let stay = incoming.iter().map(|incoming| Astray::new(incoming.job, left_by(incoming.start)));
+            Stage::Stop if !self.misplaced.is_empty() => {
+                let stay =
+                    incoming.iter().map(|incoming| Misplaced::new(incoming.job, left_by(incoming.start)));
                 let meanwhile = self.plan.outgoing.iter().filter(|outgoing| self.parks_meanwhile(outgoing));
-                let stopped = meanwhile.map(|outgoing| Astray::new(outgoing.job, Left::Suspended));
-                let named: BTreeSet<JobId> = self.astray.iter().map(|astray| astray.job).collect();
-                let others: Vec<Astray> =
-                    stay.chain(stopped).filter(|astray| !named.contains(&astray.job)).collect();
-                Next::Over([std::mem::take(&mut self.astray), others].concat())
+                let stopped = meanwhile.map(|outgoing| Misplaced::new(outgoing.job, Left::Suspended));
+                let named: BTreeSet<JobId> = self.misplaced.iter().map(|misplaced| misplaced.job).collect();
+                let others: Vec<Misplaced> =
+                    stay.chain(stopped).filter(|misplaced| !named.contains(&misplaced.job)).collect();
+                Next::Over([std::mem::take(&mut self.misplaced), others].concat())
             }
             Stage::Stop => {
                 self.stage = Stage::In;
@@ -182,7 +183,7 @@ impl Switching {
     pub(super) fn restore(&self) -> Option<Duration> {
         let restores = self.plan.incoming.iter().any(|incoming| incoming.start == Start::Restore);
         let (called, came) = (self.called?, self.came?);
-        (restores && self.astray.is_empty()).then(|| came.since(called))
+        (restores && self.misplaced.is_empty()).then(|| came.since(called))
     }
 }
 
@@ -251,7 +252,7 @@ mod tests {
             second,
             "what is dumped later is hidden"
         );
-        let stuck = Astray::new(JobId(1), Left::Suspended);
+        let stuck = Misplaced::new(JobId(1), Left::Suspended);
         assert_eq!(
             switch.on_at(SimTime::from(2 * second), JobId(1), Left::Suspended),
             Next::Over(vec![stuck])
@@ -265,8 +266,8 @@ mod tests {
         switch.begin(NOW);
         switch.on_no_room(JobId(1));
         switch.on_at(NOW, JobId(1), Left::Active);
-        let failed = Astray::new(JobId(2), Left::Active);
-        let full = Astray { had_no_room: true, ..Astray::new(JobId(1), Left::Active) };
+        let failed = Misplaced::new(JobId(2), Left::Active);
+        let full = Misplaced { had_no_room: true, ..Misplaced::new(JobId(1), Left::Active) };
         assert_eq!(switch.on_at(NOW, JobId(2), Left::Active), Next::Over(vec![full, failed]));
     }
 
@@ -297,12 +298,12 @@ mod tests {
     fn a_job_that_stays_keeps_the_others_out() {
         let incoming = [(3, Start::Restore), (4, Start::Launch), (5, Start::Resume)];
         let mut switch = switching(&[out(1, true, Rest::Parked)], &incoming, SwitchOrder::Sequential);
-        let astray = |job, left| Astray::new(JobId(job), left);
+        let misplaced = |job, left| Misplaced::new(JobId(job), left);
         let expected = vec![
-            astray(1, Left::Active),
-            astray(3, Left::Parked),
-            astray(4, Left::Unlaunched),
-            astray(5, Left::Suspended),
+            misplaced(1, Left::Active),
+            misplaced(3, Left::Parked),
+            misplaced(4, Left::Unlaunched),
+            misplaced(5, Left::Suspended),
         ];
         assert_eq!(switch.on_at(NOW, JobId(1), Left::Active), Next::Over(expected));
     }

@@ -8,8 +8,9 @@ mod file;
 use std::{fmt, path::PathBuf, time::Duration};
 
 use coswitch_policies::{
-    Astray, Bytes, JobId, NodeId, Placement, Policy, Purpose, SchedulerConfig, SimTime, SlotId, Split,
-    SwitchId, SwitchOrder, TimerId, packing::pairing::Communication, watch::Pressure,
+    Bytes, JobId, Misplaced, NodeId, Placement, Policy, Purpose, SchedulerConfig, SimTime, SlotId, Split,
+    SwitchId, SwitchOrder, TimerId, timeshare::memory_monitor::Pressure,
+    timeshare::packing::pairing::Communication,
 };
 use serde::{Deserialize, Serialize};
 
@@ -186,7 +187,8 @@ pub enum Event {
         bytes_in: Bytes,
         /// The jobs that are elsewhere than planned.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        astray: Vec<Astray>,
+        #[serde(rename = "astray")]
+        misplaced: Vec<Misplaced>,
     },
     /// What the ranks of a job that ends have sent and waited, as their drivers had counted last.
     JobCommunicated {

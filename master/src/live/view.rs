@@ -274,8 +274,8 @@ mod tests {
         let view = after(vec![leaving(), Event::JobRunning { job: JobId(5) }]);
         assert_eq!(view.headline(), "switching: out job-0; in -");
         let (switch, exposed, bytes_out, bytes_in) = (SwitchId(1), Duration::ZERO, Bytes(0), Bytes(0));
-        let (restore, astray) = (None, vec![]);
-        let ended = Event::SwitchEnded { switch, restore, exposed, bytes_out, bytes_in, astray };
+        let (restore, misplaced) = (None, vec![]);
+        let ended = Event::SwitchEnded { switch, restore, exposed, bytes_out, bytes_in, misplaced };
         let slot = Event::SlotStarted { slot: SlotId(2), jobs: vec![A], ends: None };
         assert_eq!(after(vec![leaving(), ended, slot]).headline(), "slot-2 runs: job-0");
     }

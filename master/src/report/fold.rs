@@ -305,8 +305,8 @@ pub(super) mod tests {
     fn switched(number: u32, exposed: u64, mib: u64) -> Event {
         let (switch, exposed) = (SwitchId(number), Duration::from_secs(exposed));
         let bytes = Bytes::mib(mib);
-        let (restore, astray) = (None, Vec::new());
-        Event::SwitchEnded { switch, restore, exposed, bytes_out: bytes, bytes_in: bytes, astray }
+        let (restore, misplaced) = (None, Vec::new());
+        Event::SwitchEnded { switch, restore, exposed, bytes_out: bytes, bytes_in: bytes, misplaced }
     }
 
     fn finished(job: JobId) -> Event {

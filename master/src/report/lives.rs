@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coswitch_policies::{Astray, JobId, Left, NodeId, Placement, SimTime, metrics::Span};
+use coswitch_policies::{JobId, Left, Misplaced, NodeId, Placement, SimTime, metrics::Span};
 use serde::Serialize;
 
 use crate::journal::{Event, Phase};
@@ -122,7 +122,7 @@ impl Lives {
             {
                 self.job(*job).enter(*began, State::Coming);
             }
-            Event::SwitchEnded { astray, .. } => self.on_switch_ended(at, astray),
+            Event::SwitchEnded { misplaced, .. } => self.on_switch_ended(at, misplaced),
             Event::JobFinished { job, .. } => {
                 self.job(*job).close(at);
             }
@@ -130,8 +130,8 @@ impl Lives {
         }
     }
 
-    fn on_switch_ended(&mut self, at: SimTime, astray: &[Astray]) {
-        let as_planned = |job: &JobId| astray.iter().all(|astray| astray.job != *job);
+    fn on_switch_ended(&mut self, at: SimTime, misplaced: &[Misplaced]) {
+        let as_planned = |job: &JobId| misplaced.iter().all(|misplaced| misplaced.job != *job);
         for job in std::mem::take(&mut self.parked).into_iter().filter(as_planned) {
             self.moves(at, job, State::Leaving, State::Parked);
         }
@@ -139,7 +139,7 @@ impl Lives {
         for job in std::mem::take(&mut self.incoming).into_iter().filter(as_planned) {
             self.moves(at, job, State::Coming, State::Suspended);
         }
-        for Astray { job, left, .. } in astray {
+        for Misplaced { job, left, .. } in misplaced {
             let life = self.job(*job);
             let state = match left {
                 Left::Unlaunched => State::Waiting,
@@ -243,7 +243,7 @@ mod tests {
             exposed: Duration::ZERO,
             bytes_out: Bytes(0),
             bytes_in: Bytes(0),
-            astray: left.map(|left| Astray::new(A, left)).into_iter().collect(),
+            misplaced: left.map(|left| Misplaced::new(A, left)).into_iter().collect(),
         }
     }
 

@@ -8,11 +8,11 @@
 use std::{env, error::Error, fs, process::ExitCode, time::Duration};
 
 use coswitch_policies::{
-    machine::GroupId,
-    queue::{Easy, Fcfs, QueueId, QueueOrder},
+    spaceshare::machine::GroupId,
+    spaceshare::queue::{Easy, Fcfs, QueueId, QueueOrder},
 };
 use coswitch_sim::{
-    space::{self, AllocatorName, Cut, Jobs, Lived, LogStart, paragon},
+    spaceshare::{self, AllocatorName, Cut, Jobs, Lived, LogStart, paragon},
     workload::swf::Log,
 };
 
@@ -64,8 +64,8 @@ fn study(text: &str) -> Result<String, Box<dyn Error>> {
                 job.queued.limit = queues.limit(job.queued.queue).max(job.run);
             }
             let mut cut = Cut::default();
-            let lived = space::run(&jobs.jobs, &mut machine, &mut *order, &mut cut)?;
-            let summary = space::summarise(&jobs.jobs, &lived, paragon::BATCH_NODES);
+            let lived = spaceshare::run(&jobs.jobs, &mut machine, &mut *order, &mut cut)?;
+            let summary = spaceshare::summarise(&jobs.jobs, &lived, paragon::BATCH_NODES);
             out += &format!(
                 "{name} | {order_name} | {:.1} | {:.2} | {:.2} | {:.1} | {:.1} | {:.1} | {:.2} | {}\n",
                 100.0 * summary.utilisation,
@@ -84,28 +84,29 @@ fn study(text: &str) -> Result<String, Box<dyn Error>> {
     }
     let (jobs, lived) = of_m2db.ok_or("what is shown is simulated")?;
     out += "\nmonth | utilisation of the batch partition %\n";
-    for month in space::by_month(start, &jobs.jobs, &lived, paragon::BATCH_NODES) {
+    for month in spaceshare::by_month(start, &jobs.jobs, &lived, paragon::BATCH_NODES) {
         out += &format!("{}-{:02} | {:.1}\n", month.year, month.month, 100.0 * month.utilisation);
     }
-    let name = |job: &space::SpaceJob| Some(queues.table.0[usize::from(job.queued.queue.0)].name.clone());
+    let name =
+        |job: &spaceshare::SpaceJob| Some(queues.table.0[usize::from(job.queued.queue.0)].name.clone());
     let recorded = recorded(&batch, &jobs);
-    let whole = space::summarise(&jobs.jobs, &recorded, paragon::BATCH_NODES);
+    let whole = spaceshare::summarise(&jobs.jobs, &recorded, paragon::BATCH_NODES);
     let (wait, expansion) = (whole.wait_mean_s / 3600.0, whole.expansion_factor);
     out +=
         &format!("recorded on the machine itself, all queues: wait {wait:.2} h, expansion {expansion:.2}\n");
     out += "\nqueue | jobs | usage % | mean wait h | mean execution h | expansion | recorded wait h | recorded expansion\n";
-    let recorded = space::classes(&jobs.jobs, &recorded, name);
-    for (class, recorded) in space::classes(&jobs.jobs, &lived, name).iter().zip(recorded) {
+    let recorded = spaceshare::classes(&jobs.jobs, &recorded, name);
+    for (class, recorded) in spaceshare::classes(&jobs.jobs, &lived, name).iter().zip(recorded) {
         let (wait, expansion) = (recorded.wait_mean_s / 3600.0, recorded.expansion_factor);
         out += &format!("{} | {wait:.2} | {expansion:.1}\n", line(class).trim_end());
     }
     out += &distributions(&jobs, &lived);
     let mut machine = paragon::interactive(AllocatorName::FirstFit);
     let jobs = Jobs::of_log(&interactive, &machine, |_| (QueueId(0), GroupId(0)));
-    let lived = space::run(&jobs.jobs, &mut machine, &mut Fcfs::default(), &mut space::Nobody)?;
-    let summary = space::summarise(&jobs.jobs, &lived, paragon::INTERACTIVE_NODES);
+    let lived = spaceshare::run(&jobs.jobs, &mut machine, &mut Fcfs::default(), &mut spaceshare::Nobody)?;
+    let summary = spaceshare::summarise(&jobs.jobs, &lived, paragon::INTERACTIVE_NODES);
     // The machine turned these away (§1.0).
-    let waits = |(job, lived): &(&space::SpaceJob, &Lived)| lived.started > job.queued.submitted;
+    let waits = |(job, lived): &(&spaceshare::SpaceJob, &Lived)| lived.started > job.queued.submitted;
     let waited = jobs.jobs.iter().zip(&lived).filter(waits).count();
     out += &format!(
         "\ninteractive partition: {} jobs, {waited} of them wait, {} left out, utilisation {:.1} %, mean wait {:.2} h\n",
@@ -122,19 +123,19 @@ fn study(text: &str) -> Result<String, Box<dyn Error>> {
 fn distributions(jobs: &Jobs, lived: &[Lived]) -> String {
     let mut out =
         String::from("\nnodes up to | jobs | usage % | mean wait h | mean execution h | expansion\n");
-    let size = |job: &space::SpaceJob| Some(Size(job.queued.request.nodes.next_power_of_two()));
-    space::classes(&jobs.jobs, lived, size).iter().for_each(|class| out += &line(class));
+    let size = |job: &spaceshare::SpaceJob| Some(Size(job.queued.request.nodes.next_power_of_two()));
+    spaceshare::classes(&jobs.jobs, lived, size).iter().for_each(|class| out += &line(class));
     out += "\nexecution up to h | jobs | usage % | mean wait h | mean execution h | expansion\n";
-    let hours = |job: &space::SpaceJob| u32::try_from(job.run.as_secs().div_ceil(3600)).ok();
-    let hours = |job: &space::SpaceJob| hours(job).map(|hours| Size(hours.clamp(1, 12)));
-    space::classes(&jobs.jobs, lived, hours).iter().for_each(|class| out += &line(class));
-    let summary = space::summarise(&jobs.jobs, lived, 1);
+    let hours = |job: &spaceshare::SpaceJob| u32::try_from(job.run.as_secs().div_ceil(3600)).ok();
+    let hours = |job: &spaceshare::SpaceJob| hours(job).map(|hours| Size(hours.clamp(1, 12)));
+    spaceshare::classes(&jobs.jobs, lived, hours).iter().for_each(|class| out += &line(class));
+    let summary = spaceshare::summarise(&jobs.jobs, lived, 1);
     out + &format!("jobs that run at a time, in the mean: {:.1}\n", summary.relative_makespan.recip())
 }
 
 /// When the jobs ran on the machine itself.
 fn recorded(log: &Log, jobs: &Jobs) -> Vec<Lived> {
-    let lived = |(job, record): (&space::SpaceJob, &u32)| {
+    let lived = |(job, record): (&spaceshare::SpaceJob, &u32)| {
         let wait = log.records[*record as usize].wait.unwrap_or(0);
         let started = job.queued.submitted.after(Duration::from_secs(wait));
         Lived { started, finished: started.after(job.run) }
@@ -142,7 +143,7 @@ fn recorded(log: &Log, jobs: &Jobs) -> Vec<Lived> {
     jobs.jobs.iter().zip(&jobs.records).map(lived).collect()
 }
 
-fn line(class: &space::Class) -> String {
+fn line(class: &spaceshare::Class) -> String {
     format!(
         "{} | {} | {:.1} | {:.2} | {:.2} | {:.1}\n",
         class.name,

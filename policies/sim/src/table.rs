@@ -6,7 +6,7 @@ use coswitch_policies::SimTime;
 
 use crate::{
     SimJob, SimReport,
-    space::{Jobs, Lived},
+    spaceshare::{Jobs, Lived},
     workload::swf::Log,
 };
 
@@ -76,7 +76,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::space::{AllocatorName, Nobody, QueueName, machine, mesh_of, run};
+    use crate::spaceshare::{AllocatorName, Nobody, QueueName, machine, mesh_of, run};
 
     #[test]
     fn a_job_is_a_line_with_its_number_in_the_log() {

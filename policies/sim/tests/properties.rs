@@ -8,8 +8,8 @@ use std::{
 };
 
 use coswitch_policies::{
-    Alternate, AutoQuantum, Bytes, Cluster, Communication, Decision, Event, JobId, Left, MemoryRule,
-    Observed, Packing, Policy, Residency, Scheduler, SchedulerConfig, SwitchOrder, SwitchPlan,
+    Alternate, AutoQuantum, Bytes, Cluster, Communication, Decision, JobId, Left, MemoryRule, Observed,
+    Packing, Policy, Residency, Scheduler, SchedulerConfig, SchedulerEvent, SwitchOrder, SwitchPlan,
 };
 use coswitch_sim::{CostModel, Faults, SimJob, SimReport, Step, WorkloadShape, random_workload, simulate};
 use proptest::prelude::*;
@@ -98,7 +98,7 @@ struct Audit<'a> {
     submitted: BTreeSet<JobId>,
     ended: BTreeSet<JobId>,
     under_way: Option<SwitchPlan>,
-    /// For each seated job that is not active: turns that others may have before it must run.
+    /// For each assigned job that is not active: turns that others may have before it must run.
     patience: BTreeMap<JobId, usize>,
     /// Who runs in the active row, from what was told.
     turn: BTreeSet<JobId>,
@@ -126,23 +126,25 @@ impl<'a> Audit<'a> {
         self.note_waiting();
     }
 
-    fn note_event(&mut self, event: &Event) {
+    fn note_event(&mut self, event: &SchedulerEvent) {
         match event {
-            Event::Submitted { jobs } => self.submitted.extend(jobs.iter().map(|job| job.id)),
-            Event::Finished { job } | Event::Failed { job } => drop(self.ended.insert(*job)),
-            Event::SwitchDone { switch } => {
+            SchedulerEvent::Submitted { jobs } => self.submitted.extend(jobs.iter().map(|job| job.id)),
+            SchedulerEvent::Finished { job } | SchedulerEvent::Failed { job } => {
+                self.ended.insert(*job);
+            }
+            SchedulerEvent::SwitchDone { switch } => {
                 assert_eq!(self.under_way.take().map(|plan| plan.switch), Some(*switch));
             }
-            Event::SwitchFailed { switch, astray } => {
+            SchedulerEvent::SwitchFailed { switch, misplaced } => {
                 assert_eq!(self.under_way.take().map(|plan| plan.switch), Some(*switch));
-                let lost = astray.iter().filter(|astray| astray.left == Left::Lost);
-                self.ended.extend(lost.map(|astray| astray.job));
+                let lost = misplaced.iter().filter(|misplaced| misplaced.left == Left::Lost);
+                self.ended.extend(lost.map(|misplaced| misplaced.job));
             }
-            Event::TimerFired { .. }
-            | Event::Measured { .. }
-            | Event::Held { .. }
-            | Event::Pressed { .. }
-            | Event::SwitchTimed { .. } => {}
+            SchedulerEvent::TimerFired { .. }
+            | SchedulerEvent::Measured { .. }
+            | SchedulerEvent::Held { .. }
+            | SchedulerEvent::MemoryPressure { .. }
+            | SchedulerEvent::SwitchTimed { .. } => {}
         }
     }
 

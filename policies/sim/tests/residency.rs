@@ -39,7 +39,7 @@ fn restored(sizes: &[u64], capacity: u64, residency: Residency) -> u64 {
     restores.map(|incoming| sizes[incoming.job.0 as usize]).sum()
 }
 
-/// The fewest bytes that turns in that order can restore: all choices of who stays, at each turn. First fit decreasing seats the
+/// The fewest bytes that turns in that order can restore: all choices of who stays, at each turn. First fit decreasing assignments the
 /// largest first, and of equal ones the first.
 fn fewest(sizes: &[u64], capacity: u64) -> u64 {
     let mut order: Vec<usize> = (0..sizes.len()).collect();

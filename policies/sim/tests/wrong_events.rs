@@ -4,8 +4,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use coswitch_policies::{
-    Astray, Bytes, Cluster, Decision, Event, JobId, JobSpec, Left, Policy, Scheduler, SchedulerConfig,
-    SimTime, SwitchId, TimerId,
+    Bytes, Cluster, Decision, JobId, JobSpec, Left, Misplaced, Policy, Scheduler, SchedulerConfig,
+    SchedulerEvent, SimTime, SwitchId, TimerId,
 };
 use proptest::prelude::*;
 
@@ -23,21 +23,21 @@ fn specs() -> impl Strategy<Value = JobSpec> {
     })
 }
 
-fn astray() -> impl Strategy<Value = Astray> {
+fn misplaced() -> impl Strategy<Value = Misplaced> {
     let left = prop_oneof![Just(Left::Unlaunched), Just(Left::Active), Just(Left::Parked), Just(Left::Lost)];
-    (jobs(), left).prop_map(|(job, left)| Astray::new(job, left))
+    (jobs(), left).prop_map(|(job, left)| Misplaced::new(job, left))
 }
 
-fn events() -> impl Strategy<Value = Event> {
+fn events() -> impl Strategy<Value = SchedulerEvent> {
     let switches = || (0_u32..12).prop_map(SwitchId);
     prop_oneof![
-        prop::collection::vec(specs(), 0..4).prop_map(|jobs| Event::Submitted { jobs }),
-        jobs().prop_map(|job| Event::Finished { job }),
-        jobs().prop_map(|job| Event::Failed { job }),
-        (0_u32..12).prop_map(|timer| Event::TimerFired { timer: TimerId(timer) }),
-        switches().prop_map(|switch| Event::SwitchDone { switch }),
-        (switches(), prop::collection::vec(astray(), 0..4))
-            .prop_map(|(switch, astray)| Event::SwitchFailed { switch, astray }),
+        prop::collection::vec(specs(), 0..4).prop_map(|jobs| SchedulerEvent::Submitted { jobs }),
+        jobs().prop_map(|job| SchedulerEvent::Finished { job }),
+        jobs().prop_map(|job| SchedulerEvent::Failed { job }),
+        (0_u32..12).prop_map(|timer| SchedulerEvent::TimerFired { timer: TimerId(timer) }),
+        switches().prop_map(|switch| SchedulerEvent::SwitchDone { switch }),
+        (switches(), prop::collection::vec(misplaced(), 0..4))
+            .prop_map(|(switch, misplaced)| SchedulerEvent::SwitchFailed { switch, misplaced }),
     ]
 }
 

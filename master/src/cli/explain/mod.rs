@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, io, path::PathBuf};
 use anyhow::Context;
 use coswitch_policies::{
     Alternate, Communication, JobId, SchedulerConfig,
-    explain::{Explanation, explain_jobs},
+    timeshare::explain::{Explanation, explain_jobs},
 };
 use serde::Serialize;
 

@@ -5,7 +5,7 @@ use std::io;
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use coswitch_policies::Bytes;
 use coswitch_sim::{
-    space::{Class, Month, Skipped},
+    spaceshare::{Class, Month, Skipped},
     stats::Estimate,
 };
 use serde::Serialize;

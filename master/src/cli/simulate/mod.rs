@@ -7,11 +7,11 @@
 
 mod answer;
 mod costs;
-mod heed;
 mod local;
 mod replay;
-mod space;
-mod turns;
+mod spaceshare;
+mod timeshare;
+mod unused_options;
 mod workload;
 
 use std::{
@@ -22,10 +22,10 @@ use std::{
 
 use anyhow::{Context, anyhow};
 use coswitch_policies::{
-    Bytes, Policy, Residency, SchedulerConfig, SwitchOrder, allocate::Mesh, parse_duration,
+    Bytes, Policy, Residency, SchedulerConfig, SwitchOrder, parse_duration, spaceshare::allocate::Mesh,
 };
 use coswitch_sim::{
-    space::{AllocatorName, ChoiceError, QueueName, Skipped, mesh_of},
+    spaceshare::{AllocatorName, ChoiceError, QueueName, Skipped, mesh_of},
     workload::memory::{MemoryModel, MemoryModelError},
 };
 
@@ -200,7 +200,7 @@ impl Simulate {
 
     /// Simulates.
     pub(crate) fn carry_out(mut self, output: Output) -> Result<Exit, Failure> {
-        if let Some(wrong) = self.unheeded() {
+        if let Some(wrong) = self.unused_option() {
             return Err(Failure::Workload(anyhow!(wrong)));
         }
         self.nodes = self.nodes.or_else(|| self.mesh.map(|mesh| mesh.units()));
@@ -215,13 +215,13 @@ impl Simulate {
         }
         let is_run_file = self.file.as_ref().is_some_and(|file| workload::is_run_file(file));
         let shares_time = is_run_file || self.policy.is_some();
-        if let Some(wrong) = self.misplaced(shares_time) {
+        if let Some(wrong) = self.option_of_the_other_sharing(shares_time) {
             return Err(Failure::Workload(anyhow!(wrong)));
         }
         if shares_time {
-            output.print(&turns::simulate(&self, is_run_file)?).context("failed to print")?;
+            output.print(&timeshare::simulate(&self, is_run_file)?).context("failed to print")?;
         } else {
-            output.print(&space::simulate(&self)?).context("failed to print")?;
+            output.print(&spaceshare::simulate(&self)?).context("failed to print")?;
         }
         Ok(Exit::Done)
     }

@@ -8,8 +8,8 @@
 use std::{collections::VecDeque, io, path::Path};
 
 use coswitch_policies::{
-    Cluster, Decision, Event as Happened, JobId, JobSpec, Policy, Scheduler, SchedulerConfig, SimTime,
-    SlotId, Split, SwitchId, Turn,
+    Cluster, Decision, JobId, JobSpec, Policy, Scheduler, SchedulerConfig, SchedulerEvent, SimTime, SlotId,
+    Split, SwitchId, Turn,
 };
 use serde::Serialize;
 use thiserror::Error;
@@ -107,7 +107,7 @@ struct Again {
 }
 
 impl Again {
-    fn happen(&mut self, index: usize, at: SimTime, event: Happened) -> Result<(), ReplayError> {
+    fn happen(&mut self, index: usize, at: SimTime, event: SchedulerEvent) -> Result<(), ReplayError> {
         if let Some(more) = self.decided.front() {
             return Err(differs(index, &"nothing", more));
         }
@@ -149,7 +149,7 @@ impl Again {
 }
 
 /// What the scheduler was asked about in the line `index`: jobs that came together in the last line of them.
-fn inputs(events: &[RunEvent], index: usize) -> Vec<Happened> {
+fn inputs(events: &[RunEvent], index: usize) -> Vec<SchedulerEvent> {
     let submitted = |event: &RunEvent| match &event.kind {
         Event::JobSubmitted { job, name, ranks, memory, .. } => {
             let (id, name, ranks) = (*job, name.as_str().into(), *ranks);
@@ -167,21 +167,25 @@ fn inputs(events: &[RunEvent], index: usize) -> Vec<Happened> {
             let mut jobs: Vec<JobSpec> =
                 events[..=index].iter().rev().take_while(together).filter_map(submitted).collect();
             jobs.reverse();
-            vec![Happened::Submitted { jobs }]
+            vec![SchedulerEvent::Submitted { jobs }]
         }
-        Event::TimerFired { timer } => vec![Happened::TimerFired { timer }],
-        Event::JobFinished { job, outcome, .. } if outcome.is_success() => vec![Happened::Finished { job }],
-        Event::JobFinished { job, .. } => vec![Happened::Failed { job }],
-        Event::JobMeasured { job, communication, .. } => vec![Happened::Measured { job, communication }],
-        Event::JobHeld { job, node, held } => vec![Happened::Held { job, node, held }],
-        Event::NodePressed { node, .. } => vec![Happened::Pressed { node }],
-        Event::SwitchEnded { switch, restore, exposed, astray, .. } => {
-            let over = if astray.is_empty() {
-                Happened::SwitchDone { switch }
+        Event::TimerFired { timer } => vec![SchedulerEvent::TimerFired { timer }],
+        Event::JobFinished { job, outcome, .. } if outcome.is_success() => {
+            vec![SchedulerEvent::Finished { job }]
+        }
+        Event::JobFinished { job, .. } => vec![SchedulerEvent::Failed { job }],
+        Event::JobMeasured { job, communication, .. } => {
+            vec![SchedulerEvent::Measured { job, communication }]
+        }
+        Event::JobHeld { job, node, held } => vec![SchedulerEvent::Held { job, node, held }],
+        Event::NodePressed { node, .. } => vec![SchedulerEvent::MemoryPressure { node }],
+        Event::SwitchEnded { switch, restore, exposed, misplaced, .. } => {
+            let over = if misplaced.is_empty() {
+                SchedulerEvent::SwitchDone { switch }
             } else {
-                Happened::SwitchFailed { switch, astray }
+                SchedulerEvent::SwitchFailed { switch, misplaced }
             };
-            vec![Happened::SwitchTimed { switch, restore, exposed }, over]
+            vec![SchedulerEvent::SwitchTimed { switch, restore, exposed }, over]
         }
         _ => Vec::new(),
     }
@@ -206,7 +210,7 @@ fn differs(index: usize, run: &dyn std::fmt::Debug, now: &dyn std::fmt::Debug) -
 mod tests {
     use std::time::Duration;
 
-    use coswitch_policies::{Astray, Left, Purpose, SwitchOrder, TimerId};
+    use coswitch_policies::{Left, Misplaced, Purpose, SwitchOrder, TimerId};
 
     use super::*;
 
@@ -257,13 +261,13 @@ mod tests {
             outgoing: outgoing.to_vec(),
             incoming: incoming.to_vec(),
         };
-        let ended = |switch, astray| Event::SwitchEnded {
+        let ended = |switch, misplaced| Event::SwitchEnded {
             restore: None,
             switch: SwitchId(switch),
             exposed: Duration::ZERO,
             bytes_out: coswitch_policies::Bytes(0),
             bytes_in: coswitch_policies::Bytes(0),
-            astray,
+            misplaced,
         };
         let turn = |job, slot, ends| Event::SlotStarted {
             slot: SlotId(slot),
@@ -277,14 +281,14 @@ mod tests {
         tell(1, turn(a, 0, 11));
         tell(11, fired(0));
         tell(11, started(1, &[a], &[b]));
-        let left = [(a, Left::Active), (b, Left::Unlaunched)].map(|(job, left)| Astray::new(job, left));
+        let left = [(a, Left::Active), (b, Left::Unlaunched)].map(|(job, left)| Misplaced::new(job, left));
         tell(12, ended(1, left.to_vec()));
         tell(12, turn(a, 0, 22));
         tell(22, fired(1));
         tell(22, started(2, &[a], &[b]));
         assert_eq!(replay(&run).unwrap().decisions, 5);
         let ended_well = run.iter_mut().find_map(|event| match &mut event.kind {
-            Event::SwitchEnded { astray, .. } if !astray.is_empty() => Some(astray),
+            Event::SwitchEnded { misplaced, .. } if !misplaced.is_empty() => Some(misplaced),
             _ => None,
         });
         ended_well.unwrap().clear();

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use coswitch_policies::{AutoQuantum, Bytes, Event, Policy, Residency, Scheduler, SimTime};
+use coswitch_policies::{AutoQuantum, Bytes, Policy, Residency, Scheduler, SchedulerEvent, SimTime};
 use serde_yaml::Spanned;
 
 use super::{
@@ -177,7 +177,7 @@ impl Reader {
             return;
         }
         let Ok(mut scheduler) = Scheduler::new(set.cluster(), set.scheduler_config()) else { return };
-        scheduler.on_event(SimTime(0), Event::Submitted { jobs: set.specs() });
+        scheduler.on_event(SimTime(0), SchedulerEvent::Submitted { jobs: set.specs() });
         let rows = scheduler.matrix().rows();
         for (node, has) in set.cluster().nodes() {
             let needed: Bytes = rows.clone().map(|row| row.memory_on(node)).sum();

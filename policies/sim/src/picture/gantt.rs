@@ -1,10 +1,10 @@
 //! Space sharing, job by job: nodes from top to bottom, time from left to right, each job in its colour. A job that lies
 //! scattered is seen to.
 
-use coswitch_policies::allocate::Mesh;
+use coswitch_policies::spaceshare::allocate::Mesh;
 
 use super::svg::{Axis, GREY, LEFT, RIGHT, Svg, colour};
-use crate::space::{Blocks, Lived, SpaceJob, Summary};
+use crate::spaceshare::{Blocks, Lived, SpaceJob, Summary};
 
 /// Beyond so many blocks a picture is a smear and a file of megabytes: [`super::load()`] suits better.
 pub const BLOCKS_MAX: usize = 4000;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use coswitch_policies::{SimTime, metrics::RunTimes};
 
 use super::svg::{Axis, GREY, LEFT, RIGHT, Svg};
-use crate::space::{Lived, SpaceJob, Summary};
+use crate::spaceshare::{Lived, SpaceJob, Summary};
 
 /// Columns of the picture.
 const BINS: usize = 434;

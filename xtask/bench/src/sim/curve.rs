@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use coswitch_sim::{
-    space::{self, AllocatorName, Jobs, Nobody, QueueName},
+    spaceshare::{self, AllocatorName, Jobs, Nobody, QueueName},
     workload::lublin,
 };
 
@@ -52,13 +52,14 @@ pub(super) fn growth(points: &[(u32, f64)]) -> f64 {
 fn cost(rounds: u32, jobs: u32, nodes: u32) -> Result<f64> {
     // The sizes of the model grow with the machine; the load is that of 128 nodes at any size.
     let log = lublin::generate(7, &lublin::Shape { jobs, nodes, interactive: true, load: 1.0 });
-    let all = Jobs::of_log(&log, &space::machine(space::mesh_of(nodes), AllocatorName::FirstFit), |_| {
-        Default::default()
-    });
+    let all =
+        Jobs::of_log(&log, &spaceshare::machine(spaceshare::mesh_of(nodes), AllocatorName::FirstFit), |_| {
+            Default::default()
+        });
     let once = || -> Result<f64> {
-        let mut machine = space::machine(space::mesh_of(nodes), AllocatorName::FirstFit);
+        let mut machine = spaceshare::machine(spaceshare::mesh_of(nodes), AllocatorName::FirstFit);
         let began = processor_time()?;
-        let lived = space::run(&all.jobs, &mut machine, &mut *QueueName::Fcfs.order(), &mut Nobody)?;
+        let lived = spaceshare::run(&all.jobs, &mut machine, &mut *QueueName::Fcfs.order(), &mut Nobody)?;
         let events = 2.0 * f64::from(u32::try_from(lived.len()).unwrap_or(u32::MAX));
         Ok((processor_time()? - began).as_secs_f64() * 1e9 / events)
     };

@@ -22,7 +22,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use coswitch_sim::{
-    space::{self, AllocatorName, Jobs, Nobody, QueueName},
+    spaceshare::{self, AllocatorName, Jobs, Nobody, QueueName},
     workload::{lublin, swf::Log},
 };
 
@@ -102,9 +102,9 @@ fn processor_time() -> Result<Duration> {
 fn ours(text: &str) -> Result<(u64, f64)> {
     let began = processor_time()?;
     let log: Log = text.parse()?;
-    let mut machine = space::machine(space::mesh_of(NODES), AllocatorName::FirstFit);
+    let mut machine = spaceshare::machine(spaceshare::mesh_of(NODES), AllocatorName::FirstFit);
     let jobs = Jobs::of_log(&log, &machine, |_| Default::default());
-    let lived = space::run(&jobs.jobs, &mut machine, &mut *QueueName::Fcfs.order(), &mut Nobody)?;
-    let summary = space::summarise(&jobs.jobs, &lived, NODES);
+    let lived = spaceshare::run(&jobs.jobs, &mut machine, &mut *QueueName::Fcfs.order(), &mut Nobody)?;
+    let summary = spaceshare::summarise(&jobs.jobs, &lived, NODES);
     Ok((summary.jobs, (processor_time()? - began).as_secs_f64()))
 }

@@ -15,7 +15,7 @@ use crate::{
 };
 use anyhow::{Context, Result, bail};
 use coswitch_policies::{
-    Bytes, Cluster, Decision, Event, JobId, JobSpec, Policy, SchedulerConfig, SimTime, SlotId,
+    Bytes, Cluster, Decision, JobId, JobSpec, Policy, SchedulerConfig, SchedulerEvent, SimTime, SlotId,
 };
 use coswitch_sim::{
     CostModel, Faults, SimJob, Step, simulate_telling,
@@ -180,8 +180,8 @@ struct Counts {
 impl Counts {
     fn add(&mut self, step: &Step) {
         self.events += match &step.event {
-            Event::Submitted { jobs } => jobs.len() as u64,
-            Event::Finished { .. } => 1,
+            SchedulerEvent::Submitted { jobs } => jobs.len() as u64,
+            SchedulerEvent::Finished { .. } => 1,
             _ => 0,
         };
         for decision in &step.decisions {

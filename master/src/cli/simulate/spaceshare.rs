@@ -1,0 +1,284 @@
+//! Space sharing: a log or the model under a queue and an allocator.
+
+use std::{borrow::Cow, fs, path::Path, time::Duration};
+
+use anyhow::Context;
+use coswitch_policies::{
+    spaceshare::allocate::Request,
+    spaceshare::machine::GroupId,
+    spaceshare::queue::{QueueId, rms::Rms},
+};
+use coswitch_sim::{
+    picture,
+    spaceshare::{
+        self, AllocatorName, Blocks, Class, Cut, Jobs, Layout, Lived, LogStart, QueueName, Skipped,
+        SpaceError, Summary,
+    },
+    study::each_seed,
+    table,
+    workload::swf::{Log, Record},
+};
+
+use super::{
+    Queue, Simulate,
+    answer::{Simulated, figures},
+    workload::{self, Source},
+};
+use crate::cli::Failure;
+
+/// A timeslice of RMS, where the command line does not say.
+const TIMESLICE: Duration = Duration::from_secs(60);
+
+/// One seed.
+struct Run {
+    summary: Summary,
+    jobs: Jobs,
+    lived: Vec<Lived>,
+    /// Not of RMS, whose jobs come and go.
+    watched: Option<(Cut, Blocks)>,
+}
+
+pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
+    check(arguments)?;
+    let layout = arguments.machine.as_deref().map(read_layout).transpose().map_err(Failure::Workload)?;
+    let given = layout.as_ref().map(Layout::nodes).or(arguments.nodes);
+    let processors = given.map(|nodes| nodes.saturating_mul(arguments.cpus()));
+    let source = Source::of(arguments, processors)?.expect("a run file is simulated by turns");
+    let random = matches!(source, Source::Lublin(_));
+    if arguments.seeds > 1 && !random {
+        let text = "every seed of this simulation is the same: the log says everything; leave --seeds out";
+        return Err(Failure::Workload(anyhow::anyhow!(text)));
+    }
+    let Some(nodes) = given.or_else(|| source.nodes()) else {
+        return Err(Failure::Workload(anyhow::anyhow!(
+            "the log does not say how many nodes there are: give --nodes"
+        )));
+    };
+    let units = nodes.saturating_mul(arguments.cpus());
+    let begin = source.log(arguments.seed);
+    if let Some(number) = layout.as_ref().and_then(|layout| layout.partition)
+        && !begin.records.is_empty()
+        && begin.records.iter().all(|record| record.partition != Some(number))
+    {
+        let text = format!("no job is in partition {number}, the only one that the machine takes");
+        return Err(Failure::Workload(anyhow::anyhow!(text)));
+    }
+    let log_of = |seed| match &layout {
+        Some(layout) => Cow::Owned(layout.records(&source.log(seed))),
+        None => source.log(seed),
+    };
+    let left_out = |seed| source.log(seed).records.len() - log_of(seed).records.len();
+    let seeds = arguments.seeds();
+    let one = |seed| run(arguments, layout.as_ref(), &log_of(seed), nodes, units);
+    let runs = each_seed(&seeds, arguments.threads(), one);
+    let runs = runs.into_iter().collect::<Result<Vec<Run>, Failure>>()?;
+    let all: Vec<_> = runs.iter().map(|run| run.figures(layout.as_ref())).collect();
+    let first = &runs[0];
+    let log = log_of(seeds[0]);
+    let skipped = Skipped {
+        other_partition: u32::try_from(left_out(seeds[0])).unwrap_or(u32::MAX),
+        ..first.jobs.skipped
+    };
+    super::some_jobs(!first.jobs.jobs.is_empty(), skipped)?;
+    let months = LogStart::of(&log)
+        .map(|start| spaceshare::by_month(start, &first.jobs.jobs, &first.lived, units))
+        .unwrap_or_default();
+    let policy = match arguments.queue() {
+        Queue::Order(queue) => {
+            format!("queue {}, allocator {}", word(&queue), word(&arguments.allocator()))
+        }
+        Queue::Rms => format!("rms, timeslices of {:?}", arguments.quantum.unwrap_or(TIMESLICE)),
+    };
+    let answer = Simulated {
+        workload: source.name(),
+        nodes,
+        policy,
+        skipped,
+        figures: figures(&all),
+        classes: spaceshare::classes(&first.jobs.jobs, &first.lived, |job| {
+            Some(SizeClass::of(job.queued.request.units()))
+        }),
+        queues: layout.as_ref().map(|layout| of_queues(layout, first)).unwrap_or_default(),
+        // Who is suspended uses nothing, and a month does not know.
+        months: if first.watched.is_some() { months } else { Vec::new() },
+        seeds,
+        notes: source.note().into_iter().collect(),
+    };
+    keep(arguments, layout.as_ref(), &answer, &log, first, nodes)?;
+    Ok(answer)
+}
+
+fn check(arguments: &Simulate) -> Result<(), Failure> {
+    let rms = arguments.queue() == Queue::Rms;
+    let boxes = arguments.allocator() == AllocatorName::Boxes;
+    let wrong = match () {
+        () if arguments.cpus.is_some() && !rms && !boxes => {
+            "only the allocator `boxes` and the queue `rms` divide nodes: leave --cpus out"
+        }
+        () if rms && arguments.machine.is_some() => "`rms` knows one node set: leave --machine out",
+        () if rms && arguments.svg.is_some() => {
+            "there is no picture of jobs that are suspended: leave --svg out"
+        }
+        () if !rms && arguments.usage_limit.is_some() => "only `--queue rms` has a usage limit",
+        () => return Ok(()),
+    };
+    Err(Failure::Workload(anyhow::anyhow!(wrong)))
+}
+
+fn read_layout(path: &Path) -> anyhow::Result<Layout> {
+    let failed = || format!("failed to read {}", path.display());
+    let text = fs::read_to_string(path).with_context(failed)?;
+    let layout: Layout = serde_yaml::from_str(&text).with_context(failed)?;
+    layout.check().with_context(failed)?;
+    Ok(layout)
+}
+
+fn run(
+    arguments: &Simulate,
+    layout: Option<&Layout>,
+    log: &Log,
+    nodes: u32,
+    units: u32,
+) -> Result<Run, Failure> {
+    let internal =
+        |error: SpaceError| Failure::Internal(anyhow::Error::new(error).context("failed to simulate"));
+    let cpus = arguments.cpus();
+    // One queue: those of the log had priorities that it does not tell.
+    let home = |_: &Record| (QueueId(0), GroupId(0));
+    let (jobs, lived, watched) = match (arguments.queue(), layout) {
+        (Queue::Rms, _) => {
+            let holds = |_, _, request: Request| request.nodes <= nodes && request.cpus <= cpus;
+            let jobs = Jobs::in_boxes(log, cpus, holds, home);
+            let rms = Rms::new(nodes, cpus, arguments.usage_limit.unwrap_or(units));
+            let timeslice = arguments.quantum.unwrap_or(TIMESLICE);
+            let lived = spaceshare::run_rms(&jobs.jobs, rms, timeslice).map_err(internal)?;
+            (jobs, lived, None)
+        }
+        (Queue::Order(queue), None) => {
+            let mut machine = spaceshare::machine(arguments.mesh_of(nodes), arguments.allocator());
+            let holds = |_, group, request| machine.can_ever_hold(group, request);
+            let jobs = Jobs::in_boxes(log, cpus, holds, home);
+            let mut watch = (Cut::default(), Blocks::default());
+            let lived = spaceshare::run(&jobs.jobs, &mut machine, &mut *queue.order(), &mut watch);
+            (jobs, lived.map_err(internal)?, Some(watch))
+        }
+        (Queue::Order(queue), Some(layout)) => in_sets(arguments.allocator(), queue, layout, log)?,
+    };
+    let summary = spaceshare::summarise(&jobs.jobs, &lived, units);
+    Ok(Run { summary, jobs, lived, watched })
+}
+
+type Ran = (Jobs, Vec<Lived>, Option<(Cut, Blocks)>);
+
+/// On a machine of several node sets.
+fn in_sets(allocator: AllocatorName, queue: QueueName, layout: &Layout, log: &Log) -> Result<Ran, Failure> {
+    let wrong = |error: spaceshare::LayoutError| Failure::Workload(error.into());
+    let start = LogStart::of(log).unwrap_or(LogStart { day: 0, second: 0 });
+    let mut machine = layout.machine(allocator, start).map_err(wrong)?;
+    let mut order = layout.order(queue).map_err(wrong)?;
+    let holds = |queue, group, request: Request| {
+        layout.admits(queue, request.nodes) && machine.can_ever_hold(group, request)
+    };
+    let mut jobs = Jobs::in_boxes(log, 1, holds, layout.homes(log).map_err(wrong)?);
+    layout.limit(&mut jobs);
+    let mut watch = (Cut::default(), Blocks::default());
+    let lived = spaceshare::run(&jobs.jobs, &mut machine, &mut *order, &mut watch)
+        .map_err(|error| Failure::Internal(anyhow::Error::new(error).context("failed to simulate")))?;
+    Ok((jobs, lived, Some(watch)))
+}
+
+impl Run {
+    fn figures(&self, layout: Option<&Layout>) -> Vec<(Cow<'static, str>, f64)> {
+        let mut all: Vec<_> = self.summary.figures().into();
+        if let Some((cut, _)) = &self.watched {
+            all.extend([
+                ("external_fragmentation", cut.external()),
+                ("internal_fragmentation_nodes", cut.internal_nodes()),
+                ("scatter", cut.scatter()),
+                ("idle_while_waiting_nodes", cut.idle_while_waiting()),
+                ("blocks_per_job", cut.blocks_per_job()),
+            ]);
+        }
+        let mut all: Vec<_> = all.into_iter().map(|(name, value)| (name.into(), value)).collect();
+        if let (Some(layout), Some((_, blocks))) = (layout, &self.watched) {
+            let by_set = layout.utilisation(&self.jobs, &self.lived, blocks, self.summary.makespan_s);
+            let names = layout.sets.iter().map(|set| format!("utilisation_{}", set.name).into());
+            all.splice(2..2, names.zip(by_set));
+        }
+        all
+    }
+}
+
+/// By queue, in the order of the file.
+fn of_queues(layout: &Layout, run: &Run) -> Vec<Class> {
+    spaceshare::classes(&run.jobs.jobs, &run.lived, |job| {
+        let number = job.queued.queue.0;
+        Some(QueueClass(number, layout.queues.get(usize::from(number))?.name.clone()))
+    })
+}
+
+/// Writes the files that were asked for, of the first seed.
+fn keep(
+    arguments: &Simulate,
+    layout: Option<&Layout>,
+    answer: &Simulated,
+    log: &Log,
+    run: &Run,
+    nodes: u32,
+) -> Result<(), Failure> {
+    if let Some(path) = &arguments.csv {
+        super::write(path, &table::space_csv(log, &run.jobs, &run.lived))?;
+    }
+    if let (Some(path), Some((_, blocks))) = (&arguments.svg, &run.watched) {
+        let title = format!("{}: {}", answer.workload, answer.policy);
+        let (jobs, lived, summary) = (&run.jobs.jobs, &run.lived, &run.summary);
+        let meshes = layout.map_or_else(|| vec![arguments.mesh_of(nodes)], Layout::meshes);
+        let number = |job: usize| log.records[run.jobs.records[job] as usize].number;
+        let few = picture::gantt(&title, &meshes, jobs, lived, blocks, summary, number);
+        let picture = few.unwrap_or_else(|| picture::load(&title, nodes, jobs, lived, summary));
+        super::write(path, &picture)?;
+    }
+    if let Some(path) = &arguments.swf {
+        let mut done = log.clone();
+        for ((job, record), lived) in run.jobs.jobs.iter().zip(&run.jobs.records).zip(&run.lived) {
+            let wait = lived.started.since(job.queued.submitted).as_secs();
+            done.records[*record as usize].wait = Some(wait);
+        }
+        workload::write(path, &done)?;
+    }
+    Ok(())
+}
+
+/// The name a policy has in files and on the command line.
+pub(super) fn word(value: &impl serde::Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(Into::into)).unwrap_or_default()
+}
+
+/// Sizes between powers of two, named by the upper one, as in paper 002, Table 3.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct SizeClass(u32);
+
+impl SizeClass {
+    fn of(nodes: u32) -> Self {
+        Self(nodes.next_power_of_two())
+    }
+}
+
+impl std::fmt::Display for SizeClass {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            0..=2 => write!(f, "{}", self.0),
+            most => write!(f, "{}-{most}", most / 2 + 1),
+        }
+    }
+}
+
+/// A queue by its number, told by its name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct QueueClass(u16, String);
+
+impl std::fmt::Display for QueueClass {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.1)
+    }
+}

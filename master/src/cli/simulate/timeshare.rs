@@ -1,0 +1,265 @@
+//! Time sharing: the scheduler of `coswitch run` against a cost model.
+
+use coswitch_policies::{
+    Alternate, Bytes, Cluster, JobId, JobSpec, Packing, Policy, Residency, SchedulerConfig, SimTime,
+};
+use coswitch_sim::{
+    CostFile, CostModel, Faults, SimError, SimJob, SimReport, picture,
+    spaceshare::{LogStart, Skipped, turns_by_month},
+    study::each_seed,
+    table,
+    workload::{
+        memory::MemoryModel,
+        swf::{Comment, Log, Record},
+    },
+};
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    Simulate,
+    answer::{Simulated, figures},
+    spaceshare::word,
+    workload::{self, Source},
+};
+use crate::{
+    cli::Failure,
+    config::{self, JobSet},
+};
+
+/// Events after which a simulation is given up: the scheduler would be at fault.
+const STEPS_MAX: usize = 50_000_000;
+/// Of a slot, where nothing says another: that of the paper's experiments (paper 003, §5.3).
+const QUANTUM: Duration = Duration::from_secs(900);
+/// Of a node, where nothing says another: that of the paper's machines.
+const NODE_MEMORY: Bytes = Bytes::mib(1024);
+
+/// Of a job on a node, where nothing says another.
+const MEMORY: MemoryModel = MemoryModel::Constant(Bytes::mib(64));
+
+/// The machine and the policy.
+struct Stage {
+    name: String,
+    cluster: Cluster,
+    config: SchedulerConfig,
+    cost: CostModel,
+    /// What is known of jobs.
+    known: CostFile,
+    /// Of the run file.
+    jobs: Vec<SimJob>,
+}
+
+pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simulated, Failure> {
+    let set = arguments.file.as_deref().filter(|_| is_run_file).map(config::load_to_plan).transpose()?;
+    let nodes = arguments.nodes.or(set.as_ref().map(|set| set.cluster.nodes));
+    let source = Source::of(arguments, nodes)?;
+    let stage = stage(arguments, set, source.as_ref())?;
+    let random = match &source {
+        None => false,
+        Some(Source::Lublin(_)) => true,
+        Some(Source::Log { log, .. }) => {
+            let is_drawn = !matches!(arguments.memory, None | Some(MemoryModel::Constant(_)));
+            is_drawn && log.records.iter().any(|record| record.memory().is_none())
+        }
+    };
+    if arguments.seeds > 1 && !random {
+        let text = "every seed of this simulation is the same: nothing in it is random; leave --seeds out";
+        return Err(Failure::Workload(anyhow::anyhow!(text)));
+    }
+    let workload = |seed: u64| match &source {
+        None => (stage.jobs.clone(), Skipped::default()),
+        Some(source) => jobs_of(arguments, &source.log(seed), seed, &stage),
+    };
+    let seeds = arguments.seeds();
+    let runs = each_seed(&seeds, arguments.threads(), |seed| {
+        let (jobs, skipped) = workload(seed);
+        let report = coswitch_sim::simulate(
+            &stage.cluster,
+            &stage.config,
+            &jobs,
+            &stage.cost,
+            Faults::default(),
+            STEPS_MAX,
+        );
+        report.map(|report| (jobs, skipped, report))
+    });
+    let runs = runs.into_iter().collect::<Result<Vec<_>, _>>();
+    let runs = runs.map_err(|error| match error {
+        SimError::Config(error) => Failure::Workload(error.into()),
+        error => Failure::Internal(anyhow::Error::new(error).context("failed to simulate")),
+    })?;
+    let all: Vec<_> = runs.iter().map(|(_, _, report)| report.figures()).collect();
+    let (jobs, skipped, report) = &runs[0];
+    super::some_jobs(!jobs.is_empty(), *skipped)?;
+    let answer = Simulated {
+        workload: source.as_ref().map_or_else(|| stage.name.clone(), Source::name),
+        nodes: u32::try_from(stage.cluster.len()).unwrap_or(u32::MAX),
+        policy: decided_by(&stage),
+        seeds,
+        skipped: *skipped,
+        figures: figures(&all),
+        classes: Vec::new(),
+        queues: Vec::new(),
+        months: source
+            .as_ref()
+            .and_then(|source| LogStart::of(&source.log(arguments.seed)))
+            .map(|start| turns_by_month(start, &report.times))
+            .unwrap_or_default(),
+        notes: source.as_ref().and_then(Source::note).into_iter().chain(notes(report)).collect(),
+    };
+    keep(arguments, &answer, &stage, source.as_ref(), jobs, report)?;
+    Ok(answer)
+}
+
+/// What decides, with what is not as everywhere.
+fn decided_by(stage: &Stage) -> String {
+    let SchedulerConfig { policy, quantum, switching, residency, packing, alternate, max_per_cell, .. } =
+        &stage.config;
+    let mut words = vec![
+        format!("policy {policy}, quantum {quantum:?}, switching {}", word(switching)),
+        format!("nodes of {}", stage.cluster.largest()),
+    ];
+    words.extend(max_per_cell.map(|most| format!("at most {most} in a cell")));
+    words.extend((*packing != Packing::FirstFit).then(|| format!("packing {}", packing_word(*packing))));
+    words.extend((*alternate != Alternate::None).then(|| format!("alternate {}", word(alternate))));
+    words.extend((*residency == Residency::Planned).then(|| "resident".to_owned()));
+    words.join(", ")
+}
+
+fn packing_word(packing: Packing) -> String {
+    if matches!(packing, Packing::Exact { .. }) { "exact".to_owned() } else { word(&packing) }
+}
+
+/// From the run file, and from the command line, which goes first.
+fn stage(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> Result<Stage, Failure> {
+    let (cost, known) = super::costs::load(arguments.costs.as_deref())?;
+    let Some(set) = set else {
+        let nodes = arguments.nodes.or_else(|| source.and_then(Source::nodes));
+        let nodes = nodes.ok_or_else(|| Failure::Workload(anyhow::anyhow!("give --nodes")))?;
+        let policy = arguments.policy.unwrap_or(Policy::Hybrid);
+        return Ok(Stage {
+            name: String::new(),
+            cluster: Cluster::uniform(nodes, arguments.node_memory.unwrap_or(NODE_MEMORY)),
+            config: arguments.switched(SchedulerConfig::new(policy, arguments.quantum.unwrap_or(QUANTUM))),
+            cost,
+            known,
+            jobs: Vec::new(),
+        });
+    };
+    let nodes = arguments.nodes.unwrap_or(set.cluster.nodes);
+    let memory = arguments.node_memory.unwrap_or(set.cluster.memory);
+    let mut config = set.scheduler_config();
+    config.policy = arguments.policy.unwrap_or(config.policy);
+    config.quantum = arguments.quantum.unwrap_or(config.quantum);
+    let config = arguments.switched(config);
+    let mut jobs = Vec::new();
+    for job in &set.jobs {
+        let Some(work) = job.alone.filter(|_| source.is_none()).or(source.map(|_| Duration::ZERO)) else {
+            let text =
+                format!("job `{}` does not say how long it takes alone: give it a field `alone`", job.name);
+            return Err(Failure::Workload(anyhow::anyhow!(text)));
+        };
+        jobs.push(SimJob { spec: job.spec(), work, communication: known.communication_of(&job.name) });
+    }
+    Ok(Stage { name: set.name.clone(), cluster: Cluster::uniform(nodes, memory), config, cost, known, jobs })
+}
+
+/// The jobs of a log: a rank for each processor, its memory as the log says or drawn.
+fn jobs_of(arguments: &Simulate, log: &Log, seed: u64, stage: &Stage) -> (Vec<SimJob>, Skipped) {
+    let (mut jobs, mut skipped) = (Vec::new(), Skipped::default());
+    for record in &log.records {
+        let id = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
+        match job_of(arguments, record, seed, id) {
+            Err(reason) => *reason(&mut skipped) += 1,
+            Ok(job) if job.spec.ranks as usize > stage.cluster.len() => skipped.too_large += 1,
+            Ok(job) => {
+                let communication = stage.known.communication_of(&job.spec.name);
+                jobs.push(SimJob { communication, ..job });
+            }
+        }
+    }
+    (jobs, skipped)
+}
+
+fn job_of(
+    arguments: &Simulate,
+    record: &Record,
+    seed: u64,
+    id: u32,
+) -> Result<SimJob, fn(&mut Skipped) -> &mut u32> {
+    let run = record.run.ok_or((|s| &mut s.no_run_time) as fn(&mut Skipped) -> &mut u32)?;
+    let ranks = record.size().ok_or((|s| &mut s.no_size) as fn(&mut Skipped) -> &mut u32)?;
+    let memory = arguments.memory.as_ref().unwrap_or(&MEMORY);
+    let logged = record.memory().map(|kib| Bytes(kib.saturating_mul(1024)));
+    let memory_per_rank = logged.unwrap_or_else(|| memory.draw(seed, record.number));
+    let name = name_of(record).into();
+    let arrival = SimTime::from(Duration::from_secs(record.submit));
+    let spec = JobSpec { id: JobId(id), name, ranks, memory_per_rank, arrival };
+    let work = Duration::from_secs(run).max(Duration::from_millis(1));
+    Ok(SimJob { spec, work, communication: None })
+}
+
+fn notes(report: &SimReport) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !report.rejected.is_empty() {
+        notes.push(format!(
+            "{} jobs were refused: their working sets exceed the empty cluster",
+            report.rejected.len()
+        ));
+    }
+    notes
+}
+
+/// Writes the files that were asked for, of the first seed.
+fn keep(
+    arguments: &Simulate,
+    answer: &Simulated,
+    stage: &Stage,
+    source: Option<&Source>,
+    jobs: &[SimJob],
+    report: &SimReport,
+) -> Result<(), Failure> {
+    if let Some(path) = &arguments.csv {
+        super::write(path, &table::turns_csv(jobs, report))?;
+    }
+    if let Some(path) = &arguments.svg {
+        let title = format!("{}: {}", answer.workload, answer.policy);
+        super::write(path, &picture::turns(&title, &stage.cluster, jobs, report))?;
+    }
+    if let Some(path) = &arguments.swf {
+        let log = source.map(|source| source.log(arguments.seed));
+        workload::write(path, &as_log(stage, log.as_deref(), jobs, report))?;
+    }
+    Ok(())
+}
+
+/// The jobs as a log: with what the log they came from said of them, the memory they were given and the wait they had.
+fn as_log(stage: &Stage, of: Option<&Log>, jobs: &[SimJob], report: &SimReport) -> Log {
+    let mut came_from = of.into_iter().flat_map(|log| &log.records);
+    let waits: BTreeMap<JobId, u64> =
+        report.metrics.jobs.iter().map(|job| (job.job, job.wait.as_secs())).collect();
+    let record = |job: &SimJob| {
+        let SimJob { spec, work, .. } = job;
+        // Jobs are in the order of their records; some records are no jobs.
+        let came_from = came_from.find(|record| *spec.name == *name_of(record));
+        Record {
+            wait: waits.get(&spec.id).copied(),
+            memory_kib: Some(spec.memory_per_rank.0.div_ceil(1024)),
+            ..came_from.cloned().unwrap_or_else(|| Record {
+                number: u64::from(spec.id.0) + 1,
+                submit: spec.arrival.0 / 1_000_000_000,
+                run: Some(work.as_secs()),
+                processors: Some(spec.ranks),
+                requested_processors: Some(spec.ranks),
+                ..Record::default()
+            })
+        }
+    };
+    let records = jobs.iter().map(record).collect();
+    let header = [format!("; Computer: {}", stage.name), format!("; MaxNodes: {}", stage.cluster.len())];
+    let comments = header.map(|text| Comment { before: 0, text }).into();
+    Log { comments: of.map_or(comments, |log| log.comments.clone()), records }
+}
+
+fn name_of(record: &Record) -> String {
+    format!("job-{}", record.number)
+}

@@ -1,0 +1,145 @@
+//! The loop: at each instant first the ends, then the arrivals, then whoever starts.
+//!
+//! Jobs lie in one slice and are named by their place in it; the running ones are a heap of ends. An event costs a heap
+//! operation and what the policies take; nothing here looks at all jobs or at all nodes.
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use coswitch_policies::{JobId, SimTime, spaceshare::machine::Machine, spaceshare::queue::QueueOrder};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::{SpaceJob, Watch};
+
+/// When a job ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lived {
+    /// When it got its nodes.
+    pub started: SimTime,
+    /// When it gave them back.
+    pub finished: SimTime,
+}
+
+/// Why a simulation did not end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum SpaceError {
+    /// The job at this place is not numbered so, or was submitted before the one in front of it.
+    #[error("the jobs are not numbered in the order of submission at place {0}")]
+    NotInOrder(usize),
+    /// Nothing runs, nothing comes, and yet jobs wait: the queue holds back what fits, or was given what never does.
+    #[error("nothing happens any more and {0} jobs wait")]
+    Stuck(usize),
+}
+
+/// Runs `jobs` (numbered by their place, in the order of submission) on `machine` as `order` lets them start, and tells `watch`.
+///
+/// # Errors
+/// Where jobs are out of order, or wait for ever.
+pub fn run(
+    jobs: &[SpaceJob],
+    machine: &mut Machine,
+    order: &mut dyn QueueOrder,
+    watch: &mut impl Watch,
+) -> Result<Vec<Lived>, SpaceError> {
+    check(jobs)?;
+    let mut lived = vec![Lived::default(); jobs.len()];
+    let mut ends: BinaryHeap<Reverse<(SimTime, JobId)>> = BinaryHeap::new();
+    let mut coming = jobs.iter().peekable();
+    let mut started = Vec::new();
+    let mut wake = None;
+    loop {
+        let end = ends.peek().map(|Reverse((at, _))| *at);
+        let arrival = coming.peek().map(|job| job.queued.submitted);
+        let Some(now) = [end, arrival, wake].into_iter().flatten().min() else { break };
+        while let Some(&Reverse((at, job))) = ends.peek()
+            && at == now
+        {
+            ends.pop();
+            watch.on_end(now, job, machine);
+            assert!(machine.release(job), "a running job holds nodes");
+            order.on_end(now, job);
+        }
+        while let Some(job) = coming.next_if(|job| job.queued.submitted == now) {
+            order.submit(job.queued);
+        }
+        order.start(now, machine, &mut started);
+        for queued in started.drain(..) {
+            let index = queued.job.0 as usize;
+            let finished = now.after(jobs[index].run);
+            lived[index] = Lived { started: now, finished };
+            ends.push(Reverse((finished, queued.job)));
+            watch.on_start(now, &jobs[index], machine);
+        }
+        watch.on_instant(now, machine, order.waiting());
+        wake = order.next_wake(now, machine).filter(|at| *at > now);
+    }
+    if order.waiting() > 0 { Err(SpaceError::Stuck(order.waiting())) } else { Ok(lived) }
+}
+
+pub(super) fn check(jobs: &[SpaceJob]) -> Result<(), SpaceError> {
+    let numbered = |(place, job): (usize, &SpaceJob)| job.queued.job.0 as usize != place;
+    let out = jobs.iter().enumerate().position(numbered);
+    let early = jobs.windows(2).position(|two| two[1].queued.submitted < two[0].queued.submitted);
+    match out.into_iter().chain(early.map(|place| place + 1)).min() {
+        Some(place) => Err(SpaceError::NotInOrder(place)),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use coswitch_policies::{
+        spaceshare::allocate::{FirstFit, Request},
+        spaceshare::machine::GroupId,
+        spaceshare::queue::{Fcfs, QueueId, QueuedJob},
+    };
+
+    use super::*;
+    use crate::spaceshare::Nobody;
+
+    fn at(seconds: u64) -> SimTime {
+        Duration::from_secs(seconds).into()
+    }
+
+    fn job(number: u32, submitted: u64, nodes: u32, run: u64) -> SpaceJob {
+        let run = Duration::from_secs(run);
+        SpaceJob {
+            queued: QueuedJob {
+                job: JobId(number),
+                queue: QueueId(0),
+                group: GroupId(0),
+                request: Request::nodes(nodes),
+                submitted: at(submitted),
+                limit: run,
+            },
+            run,
+        }
+    }
+
+    fn simulate(jobs: &[SpaceJob]) -> Result<Vec<(u64, u64)>, SpaceError> {
+        let mut machine = Machine::single(Box::new(FirstFit::new(4)));
+        let lived = run(jobs, &mut machine, &mut Fcfs::default(), &mut Nobody)?;
+        let seconds = |time: SimTime| time.0 / 1_000_000_000;
+        Ok(lived.iter().map(|lived| (seconds(lived.started), seconds(lived.finished))).collect())
+    }
+
+    #[test]
+    fn a_job_starts_at_the_instant_in_which_its_nodes_come_back() {
+        let jobs = [job(0, 0, 3, 10), job(1, 1, 4, 5), job(2, 2, 1, 1), job(3, 15, 2, 1)];
+        assert_eq!(simulate(&jobs), Ok(vec![(0, 10), (10, 15), (15, 16), (15, 16)]));
+    }
+
+    #[test]
+    fn a_job_that_takes_no_time_ends_in_the_instant_it_starts() {
+        assert_eq!(simulate(&[job(0, 3, 4, 0), job(1, 3, 4, 2)]), Ok(vec![(3, 3), (3, 5)]));
+    }
+
+    #[test]
+    fn jobs_out_of_order_and_jobs_that_never_fit_are_errors() {
+        assert_eq!(simulate(&[job(0, 3, 1, 1), job(1, 2, 1, 1)]), Err(SpaceError::NotInOrder(1)));
+        assert_eq!(simulate(&[job(1, 3, 1, 1)]), Err(SpaceError::NotInOrder(0)));
+        assert_eq!(simulate(&[job(0, 0, 5, 1), job(1, 0, 1, 1)]), Err(SpaceError::Stuck(2)));
+    }
+}

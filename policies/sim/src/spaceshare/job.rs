@@ -1,0 +1,140 @@
+//! Jobs as the engine takes them, and how records of a log become such jobs.
+
+use std::{fmt, time::Duration};
+
+use coswitch_policies::{
+    JobId, SimTime,
+    spaceshare::allocate::Request,
+    spaceshare::machine::{GroupId, Machine},
+    spaceshare::queue::{QueueId, QueuedJob},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::workload::swf::{Log, Record};
+
+/// A job that will run for `run` on nodes of its own, whenever it gets them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpaceJob {
+    /// What the queue is told. Its number is its place in the list.
+    pub queued: QueuedJob,
+    /// What nobody is told: how long it runs.
+    pub run: Duration,
+}
+
+/// Records of a log that are not jobs here, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// The log does not say how long they ran.
+    pub no_run_time: u32,
+    /// The log does not say on how many processors.
+    pub no_size: u32,
+    /// They ask for more than the machine, or their group of it, has, or than their queue allows.
+    pub too_large: u32,
+    /// They are of another partition than the one that is looked at.
+    pub other_partition: u32,
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { no_run_time, no_size, too_large, other_partition } = self;
+        write!(f, "{no_run_time} without a run time, {no_size} without a size, {too_large} too large")?;
+        if *other_partition > 0 { write!(f, ", {other_partition} of another partition") } else { Ok(()) }
+    }
+}
+
+impl Skipped {
+    /// All of them.
+    #[must_use]
+    pub const fn total(&self) -> u32 {
+        self.no_run_time + self.no_size + self.too_large + self.other_partition
+    }
+}
+
+/// The jobs of a workload, in the order of submission, and what became of the records that are none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Jobs {
+    /// The jobs: the one at `i` is `JobId(i)`.
+    pub jobs: Vec<SpaceJob>,
+    /// By job, the place of its record in the log.
+    pub records: Vec<u32>,
+    /// The others.
+    pub skipped: Skipped,
+}
+
+impl Jobs {
+    /// The jobs of `log` that `machine` can ever hold. Times count from the log's begin. `home` says which queue and node
+    /// group a record belongs to. A job without a requested time is believed to run as long as it does.
+    #[must_use]
+    pub fn of_log(log: &Log, machine: &Machine, home: impl Fn(&Record) -> (QueueId, GroupId)) -> Self {
+        Self::in_boxes(log, 1, |_, group, request| machine.can_ever_hold(group, request), home)
+    }
+
+    /// The same on nodes of so many CPUs each: a job of more processors gets whole nodes, and with them perhaps some too many.
+    #[must_use]
+    pub fn in_boxes(
+        log: &Log,
+        cpus: u32,
+        holds: impl Fn(QueueId, GroupId, Request) -> bool,
+        home: impl Fn(&Record) -> (QueueId, GroupId),
+    ) -> Self {
+        let mut order: Vec<u32> = (0..u32::try_from(log.records.len()).unwrap_or(u32::MAX)).collect();
+        order.sort_by_key(|index| log.records[*index as usize].submit);
+        let mut all = Self::default();
+        for index in order {
+            let record = &log.records[index as usize];
+            let (queue, group) = home(record);
+            match all.job_of(record, queue, group, cpus, &holds) {
+                Ok(job) => {
+                    all.jobs.push(job);
+                    all.records.push(index);
+                }
+                Err(reason) => *reason(&mut all.skipped) += 1,
+            }
+        }
+        all
+    }
+
+    fn job_of(
+        &self,
+        record: &Record,
+        queue: QueueId,
+        group: GroupId,
+        cpus: u32,
+        holds: &impl Fn(QueueId, GroupId, Request) -> bool,
+    ) -> Result<SpaceJob, fn(&mut Skipped) -> &mut u32> {
+        let run = record.run.ok_or((|s| &mut s.no_run_time) as fn(&mut Skipped) -> &mut u32)?;
+        let size = record.size().ok_or((|s| &mut s.no_size) as fn(&mut Skipped) -> &mut u32)?;
+        let request = Request { nodes: size.div_ceil(cpus), cpus: size.min(cpus) };
+        if !holds(queue, group, request) {
+            return Err(|s| &mut s.too_large);
+        }
+        let job = JobId(u32::try_from(self.jobs.len()).expect("a log has fewer than 2^32 jobs"));
+        let submitted = SimTime::from(Duration::from_secs(record.submit));
+        let run = Duration::from_secs(run);
+        let limit = record.requested_time.map_or(run, Duration::from_secs);
+        Ok(SpaceJob { queued: QueuedJob { job, queue, group, request, submitted, limit }, run })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coswitch_policies::spaceshare::allocate::FirstFit;
+
+    use super::*;
+
+    #[test]
+    fn records_become_jobs_in_the_order_of_submission_and_the_others_are_counted() {
+        let log: Log = "1 9 -1 5 2 -1 -1 2 60 -1 1 1 1 1 1 1 -1 -1\n2 3 -1 4 -1 -1 -1 1 -1 -1 1 1 1 1 1 1 -1 -1\n\
+                        3 4 -1 -1 1 -1 -1 1 -1 -1 1 1 1 1 1 1 -1 -1\n4 4 -1 1 -1 -1 -1 0 -1 -1 1 1 1 1 1 1 -1 -1\n\
+                        5 4 -1 1 9 -1 -1 9 -1 -1 1 1 1 1 1 1 -1 -1\n"
+            .parse()
+            .unwrap();
+        let machine = Machine::single(Box::new(FirstFit::new(4)));
+        let jobs = Jobs::of_log(&log, &machine, |_| (QueueId(0), GroupId(0)));
+        assert_eq!(jobs.records, [1, 0]);
+        assert_eq!(jobs.skipped, Skipped { no_run_time: 1, no_size: 1, too_large: 1, other_partition: 0 });
+        let limits: Vec<u64> = jobs.jobs.iter().map(|job| job.queued.limit.as_secs()).collect();
+        assert_eq!(limits, [4, 60]);
+        assert_eq!(jobs.jobs[1].queued.job, JobId(1));
+    }
+}

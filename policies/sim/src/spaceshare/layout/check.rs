@@ -1,0 +1,87 @@
+//! What of a machine makes no sense, before anything is simulated on it.
+
+use coswitch_policies::spaceshare::machine::MachineError;
+use thiserror::Error;
+
+use super::{Layout, PrimeTime, SetLayout};
+
+/// Why a layout makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum LayoutError {
+    /// A name leads nowhere.
+    #[error("`{from}` names the {what} `{name}`, and there is none")]
+    Unknown {
+        /// Who names it.
+        from: String,
+        /// What it should be.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// Nobody could tell which is meant.
+    #[error("there are two {0}s called `{1}`")]
+    Twice(&'static str, String),
+    /// A number makes no sense.
+    #[error("`{0}` is {1}; it is {2}")]
+    Range(&'static str, i64, &'static str),
+    /// A limit that would be passed over.
+    #[error("the queue `{0}` limits how many of its jobs run, which only `--queue aging` heeds")]
+    Unheeded(String),
+    /// There is nothing to run on, or no way to it.
+    #[error(
+        "a machine has at least one node set, one group and one queue, and no set without nodes or with more than 2^24"
+    )]
+    Empty,
+    /// The groups make no sense.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+}
+
+/// More points than anybody would give: products with the hours of a log stay far from the limits of a number.
+const POINTS_MAX: i64 = 1_000_000;
+
+impl Layout {
+    /// Whether it can be simulated at all.
+    ///
+    /// # Errors
+    /// What of it makes no sense by itself.
+    pub fn check(&self) -> Result<(), LayoutError> {
+        let nodes = |set: &SetLayout| u64::from(set.width) * u64::from(set.height);
+        let all = self.sets.iter().map(nodes).fold(0, u64::saturating_add);
+        if self.queues.is_empty()
+            || self.sets.iter().any(|set| nodes(set) == 0)
+            || !(1..=1 << 24).contains(&all)
+        {
+            return Err(LayoutError::Empty);
+        }
+        once("node set", self.sets.iter().map(|set| &set.name))?;
+        once("group", self.groups.iter().map(|group| &group.name))?;
+        once("queue", self.queues.iter().map(|queue| &queue.name))?;
+        let PrimeTime { from, to, .. } = self.prime_time;
+        if from > to || to > 24 {
+            let text = "not before its begin, and within the day";
+            return Err(LayoutError::Range("prime_time.to", to.into(), text));
+        }
+        let (up, both) = ("from 0 to 1000000", "from -1000000 to 1000000");
+        in_range("age_factor", self.age_factor, 0, up)?;
+        in_range("block_priority", self.block_priority.unwrap_or(0), 0, up)?;
+        for queue in &self.queues {
+            in_range("priority", queue.priority, -POINTS_MAX, both)?;
+            let most = i64::from(queue.running.unwrap_or(1));
+            if most == 0 {
+                return Err(LayoutError::Range("running", most, "at least 1"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn once<'a>(what: &'static str, names: impl Iterator<Item = &'a String> + Clone) -> Result<(), LayoutError> {
+    let twice =
+        names.clone().enumerate().find(|(at, name)| names.clone().take(*at).any(|other| other == *name));
+    twice.map_or(Ok(()), |(_, name)| Err(LayoutError::Twice(what, name.clone())))
+}
+
+fn in_range(name: &'static str, value: i64, least: i64, text: &'static str) -> Result<(), LayoutError> {
+    if (least..=POINTS_MAX).contains(&value) { Ok(()) } else { Err(LayoutError::Range(name, value, text)) }
+}

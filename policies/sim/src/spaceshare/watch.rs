@@ -1,0 +1,152 @@
+//! Who looks on while the engine runs. What is not asked for costs nothing.
+
+use coswitch_policies::{
+    JobId, SimTime,
+    spaceshare::allocate::Rect,
+    spaceshare::machine::{Machine, SetId},
+};
+use serde::{Deserialize, Serialize};
+
+use super::SpaceJob;
+
+/// Is told what happens, in the order of time.
+pub trait Watch {
+    /// `job` got its nodes.
+    fn on_start(&mut self, _now: SimTime, _job: &SpaceJob, _machine: &Machine) {}
+
+    /// `job` is about to give them back.
+    fn on_end(&mut self, _now: SimTime, _job: JobId, _machine: &Machine) {}
+
+    /// Everything that happens at `now` has happened (unless a job takes no time); `waiting` jobs are in the queue.
+    fn on_instant(&mut self, _now: SimTime, _machine: &Machine, _waiting: usize) {}
+}
+
+/// Looks away.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Nobody;
+
+impl Watch for Nobody {}
+
+impl<A: Watch, B: Watch> Watch for (A, B) {
+    fn on_start(&mut self, now: SimTime, job: &SpaceJob, machine: &Machine) {
+        self.0.on_start(now, job, machine);
+        self.1.on_start(now, job, machine);
+    }
+
+    fn on_end(&mut self, now: SimTime, job: JobId, machine: &Machine) {
+        self.0.on_end(now, job, machine);
+        self.1.on_end(now, job, machine);
+    }
+
+    fn on_instant(&mut self, now: SimTime, machine: &Machine, waiting: usize) {
+        self.0.on_instant(now, machine, waiting);
+        self.1.on_instant(now, machine, waiting);
+    }
+}
+
+/// Keeps where every job ran: for pictures, and for utilisation by node set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blocks {
+    /// In the order of starts.
+    pub held: Vec<(JobId, SetId, Rect)>,
+}
+
+impl Watch for Blocks {
+    fn on_start(&mut self, _: SimTime, job: &SpaceJob, machine: &Machine) {
+        let job = job.queued.job;
+        for (set, allocation) in machine.held_by(job) {
+            self.held.extend(allocation.blocks.iter().map(|block| (job, set, *block)));
+        }
+    }
+}
+
+/// How cut up the machine was: means over time, or over jobs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cut {
+    last: SimTime,
+    seen: f64,
+    waited: f64,
+    state: State,
+    sums: State,
+    refused: f64,
+    blocks: u64,
+    jobs: u64,
+}
+
+/// Units, or sums of units times seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct State {
+    free: f64,
+    scattered: f64,
+    unattainable: f64,
+    internal: f64,
+    waiting: bool,
+}
+
+impl Watch for Cut {
+    fn on_start(&mut self, _: SimTime, job: &SpaceJob, machine: &Machine) {
+        self.jobs += 1;
+        for (_, allocation) in machine.held_by(job.queued.job) {
+            self.blocks += allocation.blocks.len() as u64;
+        }
+    }
+
+    fn on_instant(&mut self, now: SimTime, machine: &Machine, waiting: usize) {
+        let span = now.since(self.last).as_secs_f64();
+        self.last = now;
+        self.seen += span;
+        self.sums.free += span * self.state.free;
+        self.sums.scattered += span * self.state.scattered;
+        self.sums.unattainable += span * self.state.unattainable;
+        self.sums.internal += span * self.state.internal;
+        if self.state.waiting {
+            self.waited += span;
+            self.refused += span * self.state.free;
+        }
+        self.state = State { waiting: waiting > 0, ..State::default() };
+        for set in machine.sets() {
+            let now = set.allocator.fragmentation();
+            self.state.free += f64::from(now.free);
+            self.state.scattered += f64::from(now.free - now.largest_block.min(now.free));
+            self.state.unattainable += f64::from(now.free - now.largest_request.min(now.free));
+            self.state.internal += f64::from(now.internal);
+        }
+    }
+}
+
+impl Cut {
+    /// Of the free node time, the share outside the largest free block.
+    #[must_use]
+    pub fn scatter(&self) -> f64 {
+        ratio(self.sums.scattered, self.sums.free)
+    }
+
+    /// Of the free node time, the share that no single request could have had: external fragmentation.
+    #[must_use]
+    pub fn external(&self) -> f64 {
+        ratio(self.sums.unattainable, self.sums.free)
+    }
+
+    /// Nodes held that nobody asked for, in the mean over time: internal fragmentation.
+    #[must_use]
+    pub fn internal_nodes(&self) -> f64 {
+        ratio(self.sums.internal, self.seen)
+    }
+
+    /// Nodes free while jobs waited, in the mean over the time in which jobs waited.
+    #[must_use]
+    pub fn idle_while_waiting(&self) -> f64 {
+        ratio(self.refused, self.waited)
+    }
+
+    /// Blocks of a job, in the mean: 1 is contiguous.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "numbers of jobs are far below 2^53")]
+    pub fn blocks_per_job(&self) -> f64 {
+        ratio(self.blocks as f64, self.jobs as f64)
+    }
+}
+
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}

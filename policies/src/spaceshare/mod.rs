@@ -1,0 +1,11 @@
+//! Space sharing: each job has its nodes to itself until it ends.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`queue`] | the order in which waiting jobs start |
+//! | [`allocate`] | the nodes that a job gets |
+//! | [`machine`] | node sets, node groups and their hours |
+
+pub mod allocate;
+pub mod machine;
+pub mod queue;

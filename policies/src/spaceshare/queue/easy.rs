@@ -1,0 +1,161 @@
+//! EASY backfilling (Lifka 1995): today's usual baseline.
+//!
+//! First come, first served, but where the head does not fit, it gets a reservation: the *shadow time* at which, by the limits
+//! of the running jobs, enough is free for it, and what will be *extra* then. Jobs behind it start at once if they are over by then or need
+//! no more than the extra. So only the head is protected; others may be put off.
+//!
+//! The head's reservation counts the sets of its group, in the hours that hold then. What a job behind the head takes of those sets must be no more
+//! than the extra there; so one that is to run for longer is placed, looked at and, where it takes more, taken back. On other nodes
+//! it is free to start. With an allocator that refuses though enough is free, a reservation may be missed, and the head waits
+//! on. A job past its limit is taken to end any moment.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    QueueOrder, QueuedJob,
+    line::{Least, Line},
+};
+use crate::{
+    JobId, SimTime,
+    spaceshare::machine::{Machine, Period, SetId},
+};
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Easy {
+    waiting: Line,
+    /// When each running job is over at the latest.
+    running: BTreeMap<JobId, SimTime>,
+    /// What it asked for in each set, by that time.
+    by_end: BTreeMap<(SimTime, JobId), Vec<(SetId, u32)>>,
+}
+
+/// What the head of the queue was promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reservation {
+    shadow: SimTime,
+    extra: u32,
+    /// The hours whose sets it is of.
+    hours: Period,
+}
+
+impl Easy {
+    /// When the head of the queue starts at the latest, if limits are kept.
+    #[must_use]
+    pub fn promised(&self, now: SimTime, machine: &Machine) -> Option<(JobId, SimTime)> {
+        let (_, head) = self.waiting.head()?;
+        let kept = self.reserve(now, machine, head)?;
+        Some((head.job, kept.shadow))
+    }
+
+    fn begin(&mut self, now: SimTime, job: JobId, machine: &Machine, started: &mut Vec<QueuedJob>) {
+        let job = self.waiting.remove(job).expect("who starts has waited");
+        let end = now.after(job.limit);
+        self.running.insert(job.job, end);
+        self.by_end.insert((end, job.job), machine.asked_by(job.job).collect());
+        started.push(job);
+    }
+
+    /// The earliest that `head` can be promised.
+    fn reserve(&self, now: SimTime, machine: &Machine, head: &QueuedJob) -> Option<Reservation> {
+        let hours = machine.hours_of(head.group).iter();
+        hours.filter_map(|hours| self.reserve_in(now, machine, head, *hours)).min_by_key(|kept| kept.shadow)
+    }
+
+    /// When enough will be free in the sets of these hours, by the limits, and the hours hold.
+    fn reserve_in(
+        &self,
+        now: SimTime,
+        machine: &Machine,
+        head: &QueuedJob,
+        hours: Period,
+    ) -> Option<Reservation> {
+        let (sets, units) = (machine.sets_in(head.group, hours), head.request.units());
+        let mut free = machine.free_of(sets);
+        // Where the hours hold, it was refused just now.
+        let shadow = if free >= units && machine.opens(now, head.group, hours)? > now {
+            now
+        } else {
+            let (end, _) = self.by_end.iter().find_map(|(end, asked)| {
+                free += within(sets, asked.iter().copied());
+                (free >= units).then_some(*end)
+            })?;
+            end.max(now)
+        };
+        let shadow = machine.opens(shadow, head.group, hours)?;
+        Some(Reservation { shadow, extra: free - units, hours })
+    }
+
+    fn backfill(
+        &mut self,
+        now: SimTime,
+        machine: &mut Machine,
+        head: &QueuedJob,
+        mut kept: Reservation,
+        started: &mut Vec<QueuedJob>,
+    ) {
+        let left: Duration = kept.shadow.since(now);
+        let mut from = self.waiting.head().map_or(0, |(place, _)| place + 1);
+        loop {
+            let (free, sets) = (machine.free(), machine.sets_in(head.group, kept.hours));
+            // Of a job so much can lie beside the head: the extra, and what is free in other sets.
+            let beside = kept.extra + (free - machine.free_of(sets));
+            let may = |least: Least| least.units <= free && (least.limit <= left || least.units <= beside);
+            let Some((place, &job)) = self.waiting.find(from, may) else { return };
+            from = place + 1;
+            if !machine.place(now, job.job, job.group, job.request) {
+                continue;
+            }
+            let sets = machine.sets_in(head.group, kept.hours);
+            let taken = if job.limit > left { within(sets, machine.asked_by(job.job)) } else { 0 };
+            if taken <= kept.extra {
+                kept.extra -= taken;
+                self.begin(now, job.job, machine, started);
+            } else {
+                assert!(machine.release(job.job), "it was just placed");
+            }
+        }
+    }
+}
+
+/// What of `asked` lies in `sets`.
+fn within(sets: &[SetId], asked: impl Iterator<Item = (SetId, u32)>) -> u32 {
+    asked.filter(|(set, _)| sets.contains(set)).map(|(_, units)| units).sum()
+}
+
+impl QueueOrder for Easy {
+    fn submit(&mut self, job: QueuedJob) {
+        self.waiting.push(job);
+    }
+
+    fn withdraw(&mut self, job: JobId) -> bool {
+        self.waiting.remove(job).is_some()
+    }
+
+    fn on_end(&mut self, _: SimTime, job: JobId) {
+        if let Some(end) = self.running.remove(&job) {
+            self.by_end.remove(&(end, job));
+        }
+    }
+
+    fn start(&mut self, now: SimTime, machine: &mut Machine, started: &mut Vec<QueuedJob>) {
+        while let Some((_, &head)) = self.waiting.head() {
+            if !machine.place(now, head.job, head.group, head.request) {
+                // Where not even the ends of all running jobs suffice, it can be promised nothing.
+                if let Some(kept) = self.reserve(now, machine, &head) {
+                    self.backfill(now, machine, &head, kept, started);
+                }
+                return;
+            }
+            self.begin(now, head.job, machine, started);
+        }
+    }
+
+    fn next_wake(&self, now: SimTime, machine: &Machine) -> Option<SimTime> {
+        if self.waiting.is_empty() { None } else { machine.next_change(now) }
+    }
+
+    fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}

@@ -1,0 +1,79 @@
+//! First come, first served (paper 000 §2.6): the job at the head waits for its nodes, and all others for it.
+
+use std::collections::VecDeque;
+
+use super::{QueueOrder, QueuedJob};
+use crate::{JobId, SimTime, spaceshare::machine::Machine};
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Fcfs {
+    waiting: VecDeque<QueuedJob>,
+}
+
+impl QueueOrder for Fcfs {
+    fn submit(&mut self, job: QueuedJob) {
+        self.waiting.push_back(job);
+    }
+
+    fn withdraw(&mut self, job: JobId) -> bool {
+        let place = self.waiting.iter().position(|waiting| waiting.job == job);
+        place.and_then(|place| self.waiting.remove(place)).is_some()
+    }
+
+    fn on_end(&mut self, _: SimTime, _: JobId) {}
+
+    fn start(&mut self, now: SimTime, machine: &mut Machine, started: &mut Vec<QueuedJob>) {
+        while let Some(&head) = self.waiting.front()
+            && machine.place(now, head.job, head.group, head.request)
+        {
+            self.waiting.pop_front();
+            started.push(head);
+        }
+    }
+
+    fn next_wake(&self, now: SimTime, machine: &Machine) -> Option<SimTime> {
+        if self.waiting.is_empty() { None } else { machine.next_change(now) }
+    }
+
+    fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        spaceshare::allocate::{FirstFit, Request},
+        spaceshare::machine::GroupId,
+        spaceshare::queue::QueueId,
+    };
+
+    fn job(job: u32, nodes: u32) -> QueuedJob {
+        QueuedJob {
+            job: JobId(job),
+            queue: QueueId(0),
+            group: GroupId(0),
+            request: Request::nodes(nodes),
+            submitted: SimTime(0),
+            limit: Duration::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn nobody_overtakes_the_head_of_the_queue() {
+        let mut machine = Machine::single(Box::new(FirstFit::new(8)));
+        let (mut queue, mut started) = (Fcfs::default(), Vec::new());
+        [job(0, 6), job(1, 4), job(2, 1)].into_iter().for_each(|job| queue.submit(job));
+        queue.start(SimTime(0), &mut machine, &mut started);
+        assert_eq!(started.iter().map(|job| job.job.0).collect::<Vec<_>>(), [0]);
+        assert!(machine.release(JobId(0)));
+        queue.on_end(SimTime(1), JobId(0));
+        queue.start(SimTime(1), &mut machine, &mut started);
+        assert_eq!(started.iter().map(|job| job.job.0).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!((queue.waiting(), machine.free()), (0, 3));
+    }
+}

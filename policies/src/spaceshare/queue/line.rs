@@ -1,0 +1,194 @@
+//! Waiting jobs in the order in which they came, with a quick answer to *who is the first that could fit?*
+//!
+//! Jobs keep their places; a tree over the places holds for each stretch the smallest request and the shortest limit in it, so
+//! whole stretches of jobs that are too large are passed over at once. Coming, leaving and finding cost O(log waiting).
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::QueuedJob;
+use crate::JobId;
+
+/// The least of what the jobs of a stretch ask for, each taken by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Least {
+    /// Units.
+    pub(super) units: u32,
+    /// Time.
+    pub(super) limit: Duration,
+}
+
+impl Least {
+    const NOBODY: Self = Self { units: u32::MAX, limit: Duration::MAX };
+
+    pub(super) const fn of(job: &QueuedJob) -> Self {
+        Self { units: job.request.units(), limit: job.limit }
+    }
+
+    fn or(self, other: Self) -> Self {
+        Self { units: self.units.min(other.units), limit: self.limit.min(other.limit) }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    jobs: Vec<Option<QueuedJob>>,
+    places: BTreeMap<JobId, usize>,
+    /// Leaf `leaves + place`; a parent holds the least of its children.
+    least: Vec<Least>,
+    leaves: usize,
+    /// Nobody waits before this place.
+    head: usize,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { jobs: Vec::new(), places: BTreeMap::new(), least: vec![Least::NOBODY; 2], leaves: 1, head: 0 }
+    }
+}
+
+impl Line {
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Adds a job at the end.
+    pub(super) fn push(&mut self, job: QueuedJob) {
+        if self.jobs.len() == self.leaves {
+            self.renumber();
+        }
+        let place = self.jobs.len();
+        self.jobs.push(Some(job));
+        let before = self.places.insert(job.job, place);
+        assert!(before.is_none(), "{} waits once", job.job);
+        self.set(place, Least::of(&job));
+    }
+
+    /// Takes a job out, wherever it is.
+    pub(super) fn remove(&mut self, job: JobId) -> Option<QueuedJob> {
+        let place = self.places.remove(&job)?;
+        self.set(place, Least::NOBODY);
+        let job = self.jobs[place].take();
+        while self.head < self.jobs.len() && self.jobs[self.head].is_none() {
+            self.head += 1;
+        }
+        job
+    }
+
+    /// Who has waited longest, and where.
+    pub(super) fn head(&self) -> Option<(usize, &QueuedJob)> {
+        self.jobs.get(self.head)?.as_ref().map(|job| (self.head, job))
+    }
+
+    /// The first job at `from` or behind that `may` hold for; it must hold for a stretch wherever it holds for a job in it.
+    pub(super) fn find(&self, from: usize, may: impl Fn(Least) -> bool) -> Option<(usize, &QueuedJob)> {
+        let place = self.search(1, 0, self.leaves, from, &may)?;
+        self.jobs[place].as_ref().map(|job| (place, job))
+    }
+
+    /// The jobs in order.
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = &QueuedJob> + '_ {
+        self.jobs.iter().flatten()
+    }
+
+    fn search(
+        &self,
+        at: usize,
+        first: usize,
+        count: usize,
+        from: usize,
+        may: &impl Fn(Least) -> bool,
+    ) -> Option<usize> {
+        if first + count <= from || self.least[at] == Least::NOBODY || !may(self.least[at]) {
+            return None;
+        }
+        if count == 1 {
+            return Some(first);
+        }
+        let half = count / 2;
+        self.search(2 * at, first, half, from, may)
+            .or_else(|| self.search(2 * at + 1, first + half, half, from, may))
+    }
+
+    /// Closes the gaps and makes room for as many jobs again.
+    fn renumber(&mut self) {
+        self.jobs.retain(Option::is_some);
+        self.head = 0;
+        self.leaves = (2 * self.jobs.len()).next_power_of_two().max(8);
+        self.least = vec![Least::NOBODY; 2 * self.leaves];
+        for (place, job) in self.jobs.iter().flatten().enumerate() {
+            self.places.insert(job.job, place);
+            self.least[self.leaves + place] = Least::of(job);
+        }
+        for at in (1..self.leaves).rev() {
+            self.least[at] = self.least[2 * at].or(self.least[2 * at + 1]);
+        }
+    }
+
+    fn set(&mut self, place: usize, least: Least) {
+        let mut at = self.leaves + place;
+        self.least[at] = least;
+        while at > 1 {
+            at /= 2;
+            self.least[at] = self.least[2 * at].or(self.least[2 * at + 1]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        SimTime, spaceshare::allocate::Request, spaceshare::machine::GroupId, spaceshare::queue::QueueId,
+    };
+
+    fn job(job: u32, nodes: u32, secs: u64) -> QueuedJob {
+        QueuedJob {
+            job: JobId(job),
+            queue: QueueId(0),
+            group: GroupId(0),
+            request: Request::nodes(nodes),
+            submitted: SimTime(0),
+            limit: Duration::from_secs(secs),
+        }
+    }
+
+    #[test]
+    fn the_first_that_fits_is_found_behind_a_thousand_that_do_not() {
+        let mut line = Line::default();
+        (0..1000).for_each(|id| line.push(job(id, 9, 9)));
+        line.push(job(1000, 2, 9));
+        line.push(job(1001, 1, 9));
+        let fits = |least: Least| least.units <= 3;
+        let found = |line: &Line| line.find(0, fits).map(|(_, job)| job.job.0);
+        assert_eq!(found(&line), Some(1000));
+        line.remove(JobId(1000));
+        assert_eq!(found(&line), Some(1001));
+        line.remove(JobId(1001));
+        assert_eq!((found(&line), line.len()), (None, 1000));
+    }
+
+    #[test]
+    fn places_outlive_comings_and_goings() {
+        let mut line = Line::default();
+        for id in 0..100 {
+            line.push(job(id, 1, 1));
+            if id % 3 != 0 {
+                line.remove(JobId(id)).unwrap();
+            }
+        }
+        assert_eq!(
+            line.iter().map(|job| job.job.0).collect::<Vec<_>>(),
+            (0..100).step_by(3).collect::<Vec<_>>()
+        );
+        assert_eq!(line.head().unwrap().1.job, JobId(0));
+        line.remove(JobId(0));
+        assert_eq!(line.head().unwrap().1.job, JobId(3));
+        assert_eq!(line.remove(JobId(0)), None);
+    }
+}

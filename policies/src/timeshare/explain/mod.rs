@@ -1,0 +1,277 @@
+//! The matrix as a grid and in words: which jobs share a slot, and why each landed where it did.
+//!
+//! Called by `coswitch explain`, by reports, and by tests, which compare the grid with a picture.
+
+mod grid;
+
+use std::{
+    cmp::Reverse,
+    collections::BTreeMap,
+    fmt::{self, Write as _},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Bytes, Cluster, Communication, ConfigError, Decision, JobId, JobSpec, Landing, Matrix, MemoryRule,
+    NodeId, Packing, Policy, RejectReason, RejectionCause, Residency, Row, Scheduler, SchedulerConfig,
+    SchedulerEvent, SimTime,
+    timeshare::alternate::{self, Alternate, Filler},
+};
+
+pub use grid::grid;
+
+/// Why the matrix looks as it does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The policy.
+    pub policy: Policy,
+    /// The matrix as a picture.
+    pub grid: String,
+    /// Whether it was known how much jobs communicate.
+    #[serde(default)]
+    pub measured: bool,
+    /// One for each row, in the order of turns.
+    pub sets: Vec<SetExplanation>,
+    /// One for each job, in the order of numbers.
+    pub jobs: Vec<JobExplanation>,
+}
+
+/// A row in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetExplanation {
+    /// Its jobs.
+    pub jobs: Vec<JobId>,
+    /// Jobs of other rows that go on in its turn.
+    pub backfilled: Vec<JobId>,
+    /// What leaves the node that most leaves, when the turn passes to this row and nobody may wait in memory.
+    pub out: Bytes,
+    /// What then comes to the node that most comes to.
+    pub into: Bytes,
+    /// The row in words.
+    pub text: String,
+}
+
+/// A job's place in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobExplanation {
+    /// The job.
+    pub job: JobId,
+    /// What the user calls it.
+    pub name: String,
+    /// Where it is and why.
+    pub text: String,
+}
+
+/// The matrix that `jobs` would get, all of them being there, packed in the order in which they arrive; of some it is `known` how much
+/// they communicate. `alternate: partial`, which no scheduler carries out, is drawn into the matrix that it has without.
+///
+/// # Errors
+/// Where the settings make no sense.
+pub fn explain_jobs(
+    cluster: Cluster,
+    config: SchedulerConfig,
+    mut jobs: Vec<JobSpec>,
+    known: &BTreeMap<JobId, Communication>,
+) -> Result<Explanation, ConfigError> {
+    let alternate = config.alternate;
+    let carried_out = if alternate == Alternate::Partial { Alternate::None } else { alternate };
+    let mut scheduler = Scheduler::new(cluster, SchedulerConfig { alternate: carried_out, ..config })?;
+    for (&job, &communication) in known {
+        scheduler.on_event(SimTime::default(), SchedulerEvent::Measured { job, communication });
+    }
+    let mut rejected = Vec::new();
+    jobs.sort_by_key(|job| job.arrival);
+    for together in jobs.chunk_by(|a, b| a.arrival == b.arrival) {
+        let event = SchedulerEvent::Submitted { jobs: together.to_vec() };
+        for decision in scheduler.on_event(SimTime::default(), event) {
+            if let Decision::Rejected { job, reason } = decision {
+                let spec = together.iter().find(|spec| spec.id == job).expect("it was just submitted");
+                rejected.push(rejection(spec, &reason));
+            }
+        }
+    }
+    let mut explanation = Explanation { measured: !known.is_empty(), ..drawn(&scheduler, alternate) };
+    for job in &mut explanation.jobs {
+        if let Some(share) = known.get(&job.job) {
+            let percent = f64::from(share.get()) / 10.0;
+            write!(job.text, "; communicates {percent} % of its time").expect("a string takes all");
+        }
+    }
+    explanation.jobs.extend(rejected);
+    explanation.jobs.sort_by_key(|job| job.job);
+    Ok(explanation)
+}
+
+/// The matrix as it is now.
+#[must_use]
+pub fn explain(scheduler: &Scheduler) -> Explanation {
+    drawn(scheduler, scheduler.config().alternate)
+}
+
+fn drawn(scheduler: &Scheduler, alternate: Alternate) -> Explanation {
+    let matrix = scheduler.matrix();
+    let name =
+        |job: JobId| scheduler.job(job).map_or_else(|| job.to_string(), |state| state.spec.name.into());
+    let queue: Vec<JobId> = scheduler.queue().collect();
+    let turns = matrix.rows().len();
+    let (_, running) = alternate::round(matrix, scheduler.config().alternate);
+    let backfilled = fillers_of(matrix, alternate);
+    let set = |(turn, row): (usize, Row<'_>)| {
+        let last = (turn + turns - 1) % turns;
+        let out = most(matrix, running[last].difference(&running[turn]));
+        let into = most(matrix, running[turn].difference(&running[last]));
+        let mut text = set_in_words(turn, turns, row, matrix, &name);
+        if !backfilled[turn].is_empty() {
+            let names: Vec<String> = backfilled[turn].iter().map(|backfilled| name(backfilled.job)).collect();
+            let part = if alternate == Alternate::Partial { "all or a part of " } else { "" };
+            write!(text, "; on idle nodes {part}{} goes on", names.join(", ")).expect("a string takes all");
+        }
+        if turns > 1 {
+            let most = if scheduler.config().residency == Residency::Planned { "at most " } else { "" };
+            write!(text, "; its turn moves {most}{out} out and {into} in").expect("a string takes all");
+        }
+        SetExplanation {
+            jobs: row.jobs().collect(),
+            backfilled: backfilled[turn].iter().map(|backfilled| backfilled.job).collect(),
+            out,
+            into,
+            text,
+        }
+    };
+    let jobs = scheduler.jobs().filter(|state| !state.observed.is_ended()).map(|state| {
+        let text = match (&state.landing, queue.iter().position(|job| *job == state.spec.id)) {
+            (_, Some(ahead)) => format!("queues, with {} ahead", count(ahead, "job")),
+            (Some(landing), None) => landing_in_words(landing, scheduler, &name),
+            (None, None) => unreachable!("a job that has not ended is queued or has landed"),
+        };
+        JobExplanation { job: state.spec.id, name: state.spec.name.into(), text }
+    });
+    Explanation {
+        policy: scheduler.config().policy,
+        measured: false,
+        grid: grid::filled(matrix, &backfilled, name),
+        sets: matrix.rows().enumerate().map(set).collect(),
+        jobs: jobs.collect(),
+    }
+}
+
+/// Who goes on on the idle nodes of each row, and on which.
+fn fillers_of(matrix: &Matrix, alternate: Alternate) -> Vec<Vec<Filler>> {
+    let turns = 0..matrix.rows().len();
+    if alternate == Alternate::Partial {
+        return turns.map(|turn| alternate::backfilled(matrix, turn, alternate, |_| true)).collect();
+    }
+    let whole = |job: JobId| {
+        let nodes = matrix.assignment_of(job)?.placement.nodes().collect();
+        Some(Filler { job, nodes })
+    };
+    let (filling, _) = alternate::round(matrix, alternate);
+    filling.into_iter().map(|jobs| jobs.into_iter().filter_map(whole).collect()).collect()
+}
+
+fn rejection(spec: &JobSpec, reason: &RejectReason) -> JobExplanation {
+    JobExplanation { job: spec.id, name: spec.name.to_string(), text: format!("can never run: {reason}") }
+}
+
+/// The working sets of `jobs` on the node that has most of them.
+fn most<'a>(matrix: &Matrix, jobs: impl Iterator<Item = &'a JobId>) -> Bytes {
+    let mut by_node: BTreeMap<NodeId, Bytes> = BTreeMap::new();
+    for assignment in jobs.filter_map(|job| matrix.assignment_of(*job)) {
+        for node in assignment.placement.nodes() {
+            let used = by_node.entry(node).or_default();
+            *used = used.saturating_add(assignment.memory_on(node));
+        }
+    }
+    by_node.into_values().max().unwrap_or_default()
+}
+
+fn set_in_words(
+    turn: usize,
+    turns: usize,
+    row: Row<'_>,
+    matrix: &Matrix,
+    name: &impl Fn(JobId) -> String,
+) -> String {
+    let members = row.jobs().map(name).collect::<Vec<_>>().join(", ");
+    let fullest = matrix.cluster().nodes().min_by_key(|(node, _)| Reverse(row.memory_on(*node)));
+    let (node, capacity) = fullest.expect("a cluster has nodes");
+    let used = row.memory_on(node);
+    let fits = match matrix.limits().memory {
+        MemoryRule::MustFit => "at most",
+        MemoryRule::Ignored if used > capacity => "more than fits, the system swaps:",
+        MemoryRule::Ignored => "memory is not looked at:",
+    };
+    format!("turn {} of {turns}, {}: {members}; {fits} {used} of {capacity} on {node}", turn + 1, row.slot)
+}
+
+fn landing_in_words(landing: &Landing, scheduler: &Scheduler, name: &impl Fn(JobId) -> String) -> String {
+    let mut text = format!("{} on {}", landing.slot, count(landing.placement.width(), "node"));
+    // Who has left the row since says nothing of it.
+    let is_there =
+        |job: &&JobId| scheduler.matrix().row_of(**job).is_some_and(|row| row.slot == landing.slot);
+    let names: Vec<String> = landing.beside.iter().filter(is_there).map(|job| name(*job)).collect();
+    if names.is_empty() {
+        text.push_str(", the first there");
+    } else {
+        write!(text, ", beside {}", names.join(", ")).expect("a string takes all");
+    }
+    for (slot, rejection_cause) in &landing.refused_by {
+        write!(text, "; {slot} {rejection_cause}").expect("a string takes all");
+    }
+    text.push_str(preference(landing, scheduler));
+    text
+}
+
+/// Why it did not take a row before, where none of those refused it.
+fn preference(landing: &Landing, scheduler: &Scheduler) -> &'static str {
+    let config = scheduler.config();
+    let asked = scheduler.matrix().rows().take_while(|row| row.slot != landing.slot).count();
+    match (config.packing, config.policy) {
+        _ if asked <= landing.refused_by.len() => "",
+        (Packing::Exact { .. }, _) => "; the search for the fewest rows put it there",
+        (_, Policy::Paired) => "; exchanged, so that jobs that compute and jobs that communicate share nodes",
+        (Packing::BestFit, _) => "; it fills this row best",
+        (Packing::Buddy, _) => "; its block is the least loaded of all rows",
+        (Packing::FirstFit, _) => "",
+    }
+}
+
+impl fmt::Display for RejectionCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cells { needs, open } => write!(f, "has a place on {open} of the {needs} nodes it needs"),
+            Self::Memory { node, needs, free } => write!(f, "has {free} left on {node}, not {needs}"),
+        }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mixed = match (self.policy, self.measured) {
+            (Policy::Paired, true) => "; packed by memory, and mixed by how much each job communicates",
+            (Policy::Paired, false) => {
+                "; packed by memory, and mixed anew once it is measured how much each job communicates"
+            }
+            _ => "",
+        };
+        writeln!(f, "policy {}, {}{mixed}\n", self.policy, count(self.sets.len(), "row"))?;
+        writeln!(f, "{}\n", self.grid)?;
+        self.sets.iter().try_for_each(|set| writeln!(f, "{}", set.text))?;
+        writeln!(f)?;
+        self.jobs.iter().try_for_each(|job| writeln!(f, "{} ({}): {}", job.name, job.job, job.text))
+    }
+}
+
+impl fmt::Display for Matrix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&grid(self, |job| job.to_string()))
+    }
+}
+
+fn count(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,24 @@
+//! Time sharing: gangs take turns on the rows of an Ousterhout matrix.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`limits`] | the policies as limits on one matrix |
+//! | [`matrix`], [`invariant`], [`alternate`] | the matrix; what must hold of it; the backfilled jobs of a turn |
+//! | [`packing`] | jobs to rows |
+//! | [`event`], [`decision`], [`scheduler`] | what happened; what follows; how |
+//! | [`memory_monitor`] | where a job's estimated working set is wrong |
+//! | [`explain`] | the matrix as a grid and in words |
+//! | `index` | indices that keep an event cheap on large clusters |
+
+pub mod alternate;
+pub mod decision;
+pub mod event;
+pub mod explain;
+pub(crate) mod index;
+pub mod invariant;
+pub mod limits;
+pub mod matrix;
+pub mod memory_monitor;
+pub mod packing;
+mod row;
+pub mod scheduler;

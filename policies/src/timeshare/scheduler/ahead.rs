@@ -1,0 +1,87 @@
+//! What is done beside a turn, while its jobs compute (DESIGN §4, `prefetch`): the next row is restored, stopped; who should not
+//! wait in memory is dumped.
+
+use std::collections::BTreeSet;
+
+use super::{
+    Scheduler,
+    residency::{Residency, most_of, need_of},
+    state::Observed,
+};
+use crate::{
+    Assignment, Decision, Incoming, JobId, Outgoing, Purpose, Rest, SimTime, Start, SwitchId, SwitchOrder,
+    SwitchPlan,
+};
+
+impl Scheduler {
+    /// Who can leave or come now without anybody having to wait for it.
+    pub(super) fn plan_ahead(&mut self) -> Option<SwitchPlan> {
+        if self.config.switching != SwitchOrder::Prefetch {
+            return None;
+        }
+        let running = self.running.as_mut().filter(|running| running.may_work_ahead())?;
+        let prefetches = running.take_due_ahead();
+        let slot = running.slot();
+        let (outgoing, incoming) =
+            if prefetches { self.prefetch()? } else { (self.left_over()?, Vec::new()) };
+        let outgoing = outgoing.into_iter().map(|job| Outgoing { job, running: false, rest: Rest::Parked });
+        let (switch, order) = (SwitchId(self.switches), SwitchOrder::Sequential);
+        Some(SwitchPlan {
+            switch,
+            slot,
+            purpose: Purpose::Ahead,
+            outgoing: outgoing.collect(),
+            incoming,
+            order,
+        })
+    }
+
+    /// Those of the last turn, where nobody is to wait in memory.
+    fn left_over(&self) -> Option<Vec<JobId>> {
+        let front = self.matrix.front()?;
+        let over = |job: &JobId| !self.presence.is_prefetched(*job) && !front.contains(*job);
+        let over: Vec<JobId> = self.presence.suspended().iter().filter(over).collect();
+        (self.config.residency == Residency::None && !over.is_empty()).then_some(over)
+    }
+
+    /// Who of the next row can come, and who makes room for all of it; nothing where it does not fit beside the row that has the
+    /// turn. Jobs that never ran are launched at their turn, into room that was made before.
+    fn prefetch(&self) -> Option<(Vec<JobId>, Vec<Incoming>)> {
+        let row = self.matrix.rows().nth(1)?;
+        let absent = |assignment: &&Assignment| !self.presence.memory().holds(assignment.spec.id);
+        let absent: Vec<&Assignment> = row.assignments().filter(absent).collect();
+        if absent.is_empty() {
+            return None;
+        }
+        let idle = self.presence.suspended().iter().filter(|job| !row.contains(*job));
+        let idle = self.farthest_first(idle.collect());
+        let need = need_of(absent.iter().copied());
+        let leaving = self.presence.memory().evictions(self.matrix.cluster(), &need, [], &idle)?;
+        let parked =
+            absent.iter().filter(|assignment| self.jobs[assignment.spec.id].observed == Observed::Parked);
+        let incoming: Vec<Incoming> = parked
+            .map(|assignment| Incoming {
+                job: assignment.spec.id,
+                start: Start::Restore,
+                placement: assignment.placement.clone(),
+            })
+            .collect();
+        let any = !leaving.is_empty() || !incoming.is_empty();
+        any.then(|| (leaving.into_iter().collect(), incoming))
+    }
+
+    /// Sets the time at which the next row should begin to come, so that it is there when the turn ends.
+    pub(super) fn time_ahead(&mut self, now: SimTime) -> Option<Decision> {
+        if self.config.switching != SwitchOrder::Prefetch {
+            return None;
+        }
+        let ends = self.running.as_ref()?.ends_without_ahead()?;
+        let (leaving, incoming) = self.prefetch()?;
+        let coming: BTreeSet<JobId> = incoming.into_iter().map(|incoming| incoming.job).collect();
+        let need = need_of(coming.iter().filter_map(|job| self.assignment(*job)));
+        // To leave takes about as long as to come.
+        let moved = most_of(&need) + self.presence.memory().most(leaving);
+        let at = ends.before(self.costs.lead(self.config.oracle, moved)).max(now);
+        self.running.as_mut()?.set_ahead(at, &mut self.timers)
+    }
+}

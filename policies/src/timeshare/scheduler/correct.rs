@@ -1,0 +1,207 @@
+//! What jobs turn out to hold corrects what was assumed of them; a row that no longer fits its nodes is split before they swap.
+//!
+//! Of each rank that much is assumed which, by what was measured on its node and a margin, the node needs most of; where nothing was
+//! measured, what was declared; and no more than its nodes offer, so that a job that alone outgrows a node still has a row.
+//!
+//! ```text
+//!   seen to hold other than assumed ──▶ fits where it is ──▶ assumed; who waits in memory may have to leave
+//!                                 └───▶ does not fit ──▶ of the row with the turn: when the turn ends, or a node of it is under_pressure
+//!                                                   └──▶ the row is split: the smallest job that makes room leaves it, or who grew
+//! ```
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Scheduler, state::Seen};
+use crate::{
+    Assignment, Bytes, Decision, JobId, Landing, MemoryRule, Move, NodeId, RejectionCause, SlotId, Split,
+    timeshare::memory_monitor::with_margin,
+    timeshare::packing::{self, FreedNodes},
+};
+
+/// What is assumed of a job's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Estimate {
+    /// What it declares, until it is seen to hold something else.
+    #[default]
+    Measured,
+    /// What it declares, whatever it turns out to hold.
+    Declared,
+}
+
+/// What was learned and did not come to effect yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Corrections {
+    /// Jobs of which something else is assumed than what is known.
+    misjudged: BTreeSet<JobId>,
+    /// Nodes where there is no time to wait.
+    under_pressure: BTreeSet<NodeId>,
+    /// More is assumed of a job than before: who waits in memory may have to leave.
+    pub(super) relieve: bool,
+    /// More was assumed of some job, ever: memory may hold more than nodes offer.
+    pub(super) grew: bool,
+}
+
+impl Corrections {
+    pub(super) fn on_memory_pressure(&mut self, node: NodeId) {
+        self.under_pressure.insert(node);
+    }
+}
+
+impl Scheduler {
+    pub(super) fn on_held(&mut self, job: JobId, node: NodeId, held: Bytes) {
+        let must_fit = self.matrix.limits().memory == MemoryRule::MustFit;
+        let looked_at = must_fit && self.config.needs == Estimate::Measured;
+        let Some(entry) = self.jobs.get_mut(job).filter(|entry| looked_at && !entry.observed.is_ended())
+        else {
+            return;
+        };
+        entry.seen().held.insert(node, held);
+        self.corrections.misjudged.insert(job);
+    }
+
+    /// Brings what is assumed in line with what is known, as far as that can wait no longer or disturbs nobody.
+    pub(super) fn correct_needs(&mut self, decisions: &mut Vec<Decision>) {
+        let under_pressure = std::mem::take(&mut self.corrections.under_pressure);
+        for job in std::mem::take(&mut self.corrections.misjudged) {
+            let Some(assignment) = self.assignment(job).cloned() else { continue };
+            let need = self.need_of_rank(&assignment, decisions);
+            if need == assignment.spec.memory_per_rank || self.resize(&assignment, need) {
+                continue;
+            }
+            let at_once = assignment.placement.nodes().any(|node| under_pressure.contains(&node));
+            let in_front = self.matrix.place_of(job) == Some(0);
+            if in_front && !at_once {
+                self.corrections.misjudged.insert(job);
+            } else {
+                self.split(assignment, need, in_front, decisions);
+            }
+        }
+    }
+
+    /// What is to be assumed of each rank; says it, once, where that is all that a node offers.
+    fn need_of_rank(&mut self, assignment: &Assignment, decisions: &mut Vec<Decision>) -> Bytes {
+        let (job, cluster) = (assignment.spec.id, self.matrix.cluster());
+        let Seen { declared, held: seen, outgrew } =
+            self.jobs.get_mut(job).expect("a seated job is known").seen();
+        let (mut need, mut most) = (Bytes(0), Bytes(u64::MAX));
+        for block in assignment.placement.blocks() {
+            let (ranks, capacity) = (u64::from(block.ranks), cluster.capacity(block.node));
+            let held = seen.get(&block.node).copied();
+            need = need.max(held.map_or(*declared, |held| Bytes(with_margin(held).0.div_ceil(ranks))));
+            most = most.min(Bytes(capacity.0 / ranks));
+            if let Some(held) = held.filter(|held| !*outgrew && with_margin(*held) >= capacity) {
+                *outgrew = true;
+                decisions.push(Decision::Outgrew { job, node: block.node, held, capacity });
+            }
+        }
+        need.min(most)
+    }
+
+    /// Assumes it where the job is, if its cells hold it so.
+    fn resize(&mut self, assignment: &Assignment, need: Bytes) -> bool {
+        let job = assignment.spec.id;
+        let fits = self.matrix.resize(job, need);
+        if fits {
+            self.assume(job, need);
+            let slot = self.matrix.slot_of(job).expect("it lies in a row");
+            if need < assignment.spec.memory_per_rank {
+                self.offer(slot, FreedNodes::at(&assignment.placement));
+            }
+        }
+        fits
+    }
+
+    fn assume(&mut self, job: JobId, need: Bytes) {
+        let entry = self.jobs.get_mut(job).expect("a seated job is known");
+        let grew = need > entry.spec.memory_per_rank;
+        self.corrections.relieve |= grew;
+        self.corrections.grew |= grew;
+        entry.spec.memory_per_rank = need;
+        let assignment = self.matrix.assignment_of(job);
+        self.presence.on_resized(assignment.expect("it lies in a row"));
+    }
+
+    fn offer(&mut self, slot: SlotId, freed: FreedNodes) {
+        self.dirty.add(slot, freed);
+        self.capacity_freed = true;
+    }
+
+    /// Has a job leave the row of `assignment`, of whose ranks more is assumed now than the row holds.
+    fn split(&mut self, assignment: Assignment, need: Bytes, in_front: bool, decisions: &mut Vec<Decision>) {
+        let job = assignment.spec.id;
+        let index = self.matrix.place_of(job).expect("it lies in a row");
+        let from = self.matrix.row(index).slot;
+        let mut grown = assignment;
+        grown.spec.memory_per_rank = need;
+        self.matrix.unassign(job);
+        let leaver = self.leaver(index, &grown);
+        let leaving = match leaver {
+            Some(other) => {
+                let leaving = self.matrix.unassign(other).expect("it lies in the row");
+                self.matrix.assign(index, grown.clone());
+                leaving
+            }
+            None => grown.clone(),
+        };
+        let (refused, moved) = self.assign_elsewhere(leaving, index);
+        self.assume(job, need);
+        let (leaving, to) = (moved.job, moved.to);
+        let later = self.matrix.place_of(leaving) > Some(index);
+        let beside = packing::beside(&self.matrix, leaving);
+        let entry = self.jobs.get_mut(leaving).expect("a seated job is known");
+        entry.put_back = later;
+        let (slot, placement) = (to, moved.placement.clone());
+        let landing = Landing { slot, placement, beside, refused_by: vec![(from, refused)] };
+        entry.landing = Some(Arc::new(landing));
+        self.presence.on_moved(&self.matrix, leaving);
+        self.offer(from, FreedNodes::Any);
+        self.dirty.add_back(to);
+        let (node, held) = self.most_held(job);
+        let capacity = self.matrix.cluster().capacity(node);
+        decisions.push(Decision::Split(Split { job, node, held, capacity, at_once: in_front, moved }));
+    }
+
+    /// Who leaves the row so that it holds `grown`, which was taken out of it: the smallest job that makes enough room; nobody where that
+    /// is `grown` itself.
+    fn leaver(&self, index: usize, grown: &Assignment) -> Option<JobId> {
+        let makes_room = |other: &&Assignment| {
+            grown.placement.blocks().all(|block| {
+                let room = self.matrix.room(index, block.node);
+                let on_leaving = other.memory_on(block.node);
+                room.free.saturating_add(on_leaving) >= grown.spec.memory_of(block.ranks)
+            })
+        };
+        let others = self.matrix.row(index).assignments().filter(makes_room);
+        let smallest = others.min_by_key(|other| (other.spec.memory(), other.spec.id))?;
+        (smallest.spec.memory() < grown.spec.memory()).then_some(smallest.spec.id)
+    }
+
+    /// Gives a job the first other row, in the order of turns, that holds it, or one of its own; and why the row at `index` did not.
+    fn assign_elsewhere(&mut self, leaving: Assignment, index: usize) -> (RejectionCause, Move) {
+        let (job, from) = (leaving.spec.id, self.matrix.row(index).slot);
+        let rooms = leaving.placement.nodes().map(|node| {
+            let free = self.matrix.room(index, node).free;
+            RejectionCause::Memory { node, needs: leaving.memory_on(node), free }
+        });
+        let lacks = |rejection_cause: &RejectionCause| match rejection_cause {
+            RejectionCause::Memory { needs, free, .. } => needs.0.saturating_sub(free.0),
+            RejectionCause::Cells { .. } => 0,
+        };
+        let refused = rooms.max_by_key(lacks).expect("a job has nodes");
+        let others = (0..self.matrix.rows().len()).filter(|row| *row != index);
+        let fits = others.filter(|row| self.matrix.holds_in_place(*row, &leaving)).min();
+        let row = fits.unwrap_or_else(|| self.matrix.open_row());
+        let placement = leaving.placement.clone();
+        self.matrix.assign(row, leaving);
+        (refused, Move { job, from, to: self.matrix.row(row).slot, placement })
+    }
+
+    /// Where a job was seen to hold most.
+    fn most_held(&self, job: JobId) -> (NodeId, Bytes) {
+        let held = self.jobs[job].seen.iter().flat_map(|seen| &seen.held);
+        held.max_by_key(|(_, held)| **held).map(|(node, held)| (*node, *held)).expect("it was measured")
+    }
+}

@@ -1,0 +1,361 @@
+//! The scheduler: event in, decisions out. The live master and the simulator drive this very code.
+//!
+//! It keeps an Ousterhout [`Matrix`] whose front row has the turn. After every event it *reconciles*: it compares what the
+//! matrix wants with what was observed and plans the difference, so that arrivals, ends and failures at any moment,
+//! also in the middle of a switch, need no case of their own.
+//!
+//! ```text
+//!            timer fired            SwitchDone / SwitchFailed
+//!   turn ───────────────▶ switching ───────────────▶ turn of the next row
+//!    │ ▲ job joins: activation ▲                       │ a dump failed: the same row again,
+//!    └─┴─ front row empties ───┘                       ▼ at most `switch_failures_max` times
+//! ```
+//!
+//! Rules of fairness: rows take turns in a fixed order that nothing overtakes; a turn lasts one quantum of running unless its
+//! jobs end earlier; with one row there is no timer. Jobs move only to rows whose turn comes sooner; `paired` may also put a job
+//! back in an exchange, at the end of a turn, but not again before it has had its own.
+//!
+//! With `alternate: whole` a job whose nodes the row with the turn leaves idle goes on there as a backfilled: it is in the outgoing and in the
+//! incoming set, and no switch touches it. It makes way, by a switch of its own, when a job comes to the row that wants a node of it.
+//!
+//! Whoever has no turn waits in memory or in the store, as [`residency`](Residency) says. With [`Prefetch`](crate::SwitchOrder::Prefetch) the next row is
+//! brought in beside the turn that ends, by a switch of its own that touches nobody who runs; where memory does not hold what an order
+//! needs, a switch is sequential. Costs are learned from `SwitchTimed`; with [`AutoQuantum`] they set the slice, and where no slice
+//! would do, fewer rows take turns.
+//!
+//! What a job declares is the first guess of what it needs. Where it was seen to hold more the guess is corrected, and a row that
+//! no longer fits is split ([`Decision::Split`](crate::Decision::Split)): at once where the node is under_pressure, else at the end of its turn.
+//!
+//! What the executor owes: every `Switch` is answered once, every timer fires, an abandoned job is reported `Failed`.
+//! What it may rely on: one switch at a time; no decision names a job that has ended; if it keeps to the plan's order, the assumed
+//! working sets in memory never exceed a node's capacity (`batch`, `gang`, `hybrid`).
+
+mod ahead;
+mod config;
+mod correct;
+mod mix;
+mod oracle;
+mod presence;
+mod reconcile;
+mod residency;
+mod state;
+mod switch;
+#[cfg(test)]
+mod tests;
+mod turn;
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+pub use config::{ConfigError, SchedulerConfig};
+pub use correct::Estimate;
+pub use oracle::{AutoQuantum, Oracle};
+pub use residency::Residency;
+pub use state::{JobState, Observed, Wanted};
+
+use crate::{
+    Assignment, Cluster, Communication, Decision, JobId, JobMap, JobSpec, Landing, Matrix, Policy,
+    RejectReason, SchedulerEvent, SimTime, SwitchPlan, TimerId, Turn,
+    timeshare::packing::{self, DirtyRows, FreedNodes, Packing, pairing::Fractions},
+};
+use correct::Corrections;
+use mix::Mixing;
+use oracle::Costs;
+use presence::Presence;
+use state::Entry;
+use turn::Running;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Scheduler {
+    config: SchedulerConfig,
+    matrix: Matrix,
+    jobs: JobMap<Entry>,
+    /// Jobs no row may take yet, first come first served.
+    queue: VecDeque<JobId>,
+    /// Who is in memory, and who should be.
+    presence: Presence,
+    /// Abandoned jobs whose end the executor still owes.
+    dying: BTreeSet<JobId>,
+    /// The one switch being carried out.
+    under_way: Option<SwitchPlan>,
+    /// The turn of the front row, from when its first job runs.
+    running: Option<Running>,
+    /// A job left a row, and its room was not offered to later rows yet.
+    capacity_freed: bool,
+    /// The rows that might take a job of a later row, once that is tried.
+    dirty: DirtyRows,
+    /// The job that last kept all others from fitting into one row.
+    rejection_cause: Option<JobId>,
+    /// What is known of how much jobs communicate.
+    fractions: Fractions,
+    mixing: Mixing,
+    corrections: Corrections,
+    /// What switching has cost so far.
+    costs: Costs,
+    /// How long the turn under way lasts.
+    slice: Duration,
+    /// How many rows take turns, where not all do.
+    narrowed: Option<usize>,
+    /// Whether `AllDone` was told, and nothing was submitted since.
+    done: bool,
+    switches: u32,
+    timers: u32,
+}
+
+impl Scheduler {
+    /// A scheduler without jobs.
+    ///
+    /// # Errors
+    /// Where the settings make no sense.
+    pub fn new(cluster: Cluster, config: SchedulerConfig) -> Result<Self, ConfigError> {
+        config.check(&cluster)?;
+        let matrix = Matrix::new(cluster, config.limits());
+        let slice = config.quantum;
+        Ok(Self {
+            config,
+            matrix,
+            jobs: JobMap::default(),
+            queue: VecDeque::new(),
+            presence: Presence::default(),
+            dying: BTreeSet::new(),
+            under_way: None,
+            running: None,
+            capacity_freed: false,
+            dirty: DirtyRows::default(),
+            rejection_cause: None,
+            fractions: Fractions::default(),
+            mixing: Mixing::default(),
+            corrections: Corrections::default(),
+            costs: Costs::default(),
+            slice,
+            narrowed: None,
+            done: true,
+            switches: 0,
+            timers: 0,
+        })
+    }
+
+    /// Takes note of `event`, which happened at `now`, and decides what follows. Events about unknown or ended jobs, stale
+    /// timers and unknown switches change nothing.
+    pub fn on_event(&mut self, now: SimTime, event: SchedulerEvent) -> Vec<Decision> {
+        let mut decisions = Vec::new();
+        match event {
+            SchedulerEvent::Submitted { jobs } => self.on_submitted(now, jobs, &mut decisions),
+            SchedulerEvent::Finished { job } => self.end(job, Observed::Finished),
+            SchedulerEvent::Failed { job } => self.end(job, Observed::Failed),
+            SchedulerEvent::Measured { job, communication } => self.on_measured(job, communication),
+            SchedulerEvent::Held { job, node, held } => self.on_held(job, node, held),
+            SchedulerEvent::MemoryPressure { node } => self.corrections.on_memory_pressure(node),
+            SchedulerEvent::TimerFired { timer } => self.on_timer(timer),
+            SchedulerEvent::SwitchTimed { switch, restore, exposed } => {
+                self.on_timed(switch, restore, exposed)
+            }
+            SchedulerEvent::SwitchDone { switch } => self.on_switch_over(switch, &[], &mut decisions),
+            SchedulerEvent::SwitchFailed { switch, misplaced } => {
+                self.on_switch_over(switch, &misplaced, &mut decisions)
+            }
+        }
+        self.reconcile(now, &mut decisions);
+        decisions
+    }
+
+    fn on_submitted(&mut self, now: SimTime, jobs: Vec<JobSpec>, decisions: &mut Vec<Decision>) {
+        self.done = false;
+        self.mixing.on_set_changed();
+        let mut accepted = Vec::new();
+        for job in jobs {
+            match self.refuse(&job) {
+                Some(reason) => decisions.push(Decision::Rejected { job: job.id, reason }),
+                None => {
+                    self.jobs.insert(job.id, Entry::new(job.clone()));
+                    accepted.push(job);
+                }
+            }
+        }
+        packing::sort_for_packing(self.config.policy, &self.matrix, &mut accepted);
+        let movable: BTreeSet<JobId> = accepted.iter().map(|job| job.id).collect();
+        self.queue.extend(accepted.iter().map(|job| job.id));
+        self.admit(now, decisions);
+        // Those of them that wait are the last of the queue.
+        let before = self.queue.len().saturating_sub(movable.len());
+        let waiting = (0..).zip(&self.queue).skip(before).filter(|(_, job)| movable.contains(job));
+        decisions.extend(waiting.map(|(ahead, &job)| Decision::Queued { job, ahead }));
+    }
+
+    /// Why `job` can never run, if so.
+    fn refuse(&self, job: &JobSpec) -> Option<RejectReason> {
+        if self.jobs.contains(job.id) {
+            return Some(RejectReason::DuplicateId);
+        }
+        if job.ranks == 0 {
+            return Some(RejectReason::NoRanks);
+        }
+        if self.matrix.shape_of(job).is_some() {
+            return None;
+        }
+        let nodes = u32::try_from(self.matrix.cluster().len()).unwrap_or(u32::MAX);
+        let ranks = job.ranks.div_ceil(nodes);
+        Some(RejectReason::TooLarge {
+            ranks,
+            needs: job.memory_of(ranks),
+            has: self.matrix.cluster().largest(),
+        })
+    }
+
+    /// Moves jobs from the queue into rows: all at once where there may be as many rows as needed, else strictly in order.
+    fn admit(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
+        let first = usize::from(self.front_is_late(now));
+        if self.matrix.limits().max_rows.is_none() {
+            return self.admit_all(first, decisions);
+        }
+        while let Some(&job) = self.queue.front() {
+            let entry = self.jobs.get_mut(job).expect("a queued job is known");
+            let shape = self.matrix.shape_of(&entry.spec).expect("a queued job fits the empty cluster");
+            let Some(landing) = packing::pack(&mut self.matrix, &entry.spec, shape, first) else { return };
+            let landing = Arc::new(landing);
+            entry.landing = Some(Arc::clone(&landing));
+            self.presence.on_assigned(job, landing.slot);
+            self.queue.pop_front();
+            decisions.push(Decision::Admitted { job, landing });
+        }
+    }
+
+    fn admit_all(&mut self, first: usize, decisions: &mut Vec<Decision>) {
+        if self.queue.is_empty() {
+            return;
+        }
+        // Who lands behind a row that would take it is of the jobs that land now; first fit passes over the active row only.
+        let skips_rows = self.config.packing != Packing::FirstFit || self.config.policy == Policy::Paired;
+        if first > 0 && !skips_rows {
+            self.dirty.add(self.matrix.row(0).slot, FreedNodes::Any);
+        }
+        let jobs: Vec<JobSpec> = self.queue.drain(..).map(|job| self.jobs[job].spec.clone()).collect();
+        let fractions = (self.config.policy == Policy::Paired).then_some(&self.fractions);
+        for (job, landing) in
+            packing::pack_all(&mut self.matrix, &jobs, first, self.config.packing, fractions)
+        {
+            if skips_rows {
+                self.dirty.add_back(landing.slot);
+            }
+            let landing = Arc::new(landing);
+            self.jobs.get_mut(job).expect("a queued job is known").landing = Some(Arc::clone(&landing));
+            self.presence.on_assigned(job, landing.slot);
+            decisions.push(Decision::Admitted { job, landing });
+        }
+    }
+
+    /// Whether a job that joined the active row now would have less than half a quantum there.
+    fn front_is_late(&self, now: SimTime) -> bool {
+        let waited_for = self.matrix.rows().len() > 1;
+        waited_for && self.running.as_ref().is_some_and(|turn| turn.is_late(now, self.slice))
+    }
+
+    /// The job is over: it leaves queue and matrix at once, even while a switch with it is under way.
+    fn end(&mut self, job: JobId, how: Observed) {
+        let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.observed.is_ended()) else { return };
+        entry.observed = how;
+        entry.landing = None;
+        self.presence.on_ended(job);
+        self.dying.remove(&job);
+        self.fractions.forget(job);
+        self.mixing.on_set_changed();
+        if let Some((slot, assignment)) = self.matrix.end(job) {
+            self.dirty.add(slot, FreedNodes::at(&assignment.placement));
+            self.capacity_freed = true;
+        } else {
+            self.queue.retain(|queued| *queued != job);
+        }
+    }
+
+    fn on_measured(&mut self, job: JobId, communication: Communication) {
+        let ended = self.jobs.get(job).is_some_and(|entry| entry.observed.is_ended());
+        if !ended && self.fractions.learn(job, communication) {
+            self.mixing.on_news();
+        }
+    }
+
+    fn on_timer(&mut self, timer: TimerId) {
+        if let Some(running) = &mut self.running {
+            running.on_timer(timer);
+        }
+    }
+}
+
+/// Looking at the state: for `explain`, reports and tests.
+impl Scheduler {
+    /// The matrix as it is wanted now.
+    #[must_use]
+    pub const fn matrix(&self) -> &Matrix {
+        &self.matrix
+    }
+
+    /// The settings.
+    #[must_use]
+    pub const fn config(&self) -> &SchedulerConfig {
+        &self.config
+    }
+
+    /// The switch being carried out.
+    #[must_use]
+    pub const fn under_way(&self) -> Option<&SwitchPlan> {
+        self.under_way.as_ref()
+    }
+
+    /// The turn of the active row, as it was last told.
+    #[must_use]
+    pub fn turn(&self) -> Option<Turn> {
+        self.running.as_ref().and_then(Running::turn)
+    }
+
+    /// The jobs no row may take yet, the next one first.
+    pub fn queue(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.queue.iter().copied()
+    }
+
+    /// All jobs that were not rejected, also ended ones.
+    pub fn jobs(&self) -> impl Iterator<Item = JobState> + '_ {
+        self.jobs.values().map(|entry| self.state_of(entry))
+    }
+
+    /// What is known of `job`.
+    #[must_use]
+    pub fn job(&self, job: JobId) -> Option<JobState> {
+        self.jobs.get(job).map(|entry| self.state_of(entry))
+    }
+
+    fn state_of(&self, entry: &Entry) -> JobState {
+        let front = self.matrix.front().map(|row| row.slot);
+        let wanted = match self.matrix.row_of(entry.spec.id).map(|row| row.slot) {
+            _ if entry.abandoned || entry.observed.is_ended() => Wanted::Gone,
+            None => Wanted::Queued,
+            Some(slot) if Some(slot) == front => Wanted::In { slot },
+            Some(slot) => Wanted::Out { slot },
+        };
+        JobState {
+            spec: entry.spec.clone(),
+            declared: entry.seen.as_ref().map_or(entry.spec.memory_per_rank, |seen| seen.declared),
+            held: entry.seen.as_ref().map(|seen| seen.held.clone()).unwrap_or_default(),
+            wanted,
+            observed: entry.observed,
+            landing: entry.landing.as_deref().map(|landing| self.landing_by_now(entry.spec.id, landing)),
+        }
+    }
+
+    /// How a job came to where it lies, given how it was given a row first.
+    fn landing_by_now(&self, job: JobId, first: &Landing) -> Landing {
+        let place = self.matrix.slot_of(job).zip(self.matrix.assignment_of(job));
+        match place
+            .filter(|(slot, assignment)| (*slot, &assignment.placement) != (first.slot, &first.placement))
+        {
+            Some((slot, Assignment { placement, .. })) => {
+                let beside = packing::beside(&self.matrix, job);
+                Landing { slot, placement: placement.clone(), beside, refused_by: Vec::new() }
+            }
+            None => first.clone(),
+        }
+    }
+}

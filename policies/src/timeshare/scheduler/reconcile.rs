@@ -1,0 +1,175 @@
+//! What follows from the state, whatever event led to it.
+
+use std::collections::BTreeSet;
+
+use super::{
+    Scheduler,
+    residency::{Residency, need_of},
+    turn::Running,
+};
+use crate::{Decision, Row, SimTime, timeshare::index::job_map::JobSet, timeshare::packing};
+
+impl Scheduler {
+    pub(super) fn reconcile(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
+        if self.matrix.drop_empty_rows() {
+            self.running = None;
+        }
+        self.presence.follow(&self.matrix);
+        if self.may_act() {
+            self.admit(now, decisions);
+            if self.strobe() {
+                self.mix_rows(decisions);
+            }
+            self.correct_needs(decisions);
+            self.unify_slots(now, decisions);
+            self.presence.follow(&self.matrix);
+            self.under_way = self.plan_switch();
+            self.corrections.relieve = false;
+            self.tell_switch(decisions);
+        }
+        self.tend_turn(now, decisions);
+        if self.may_act() {
+            self.under_way = self.plan_ahead();
+            self.tell_switch(decisions);
+        }
+        self.tell_done(decisions);
+    }
+
+    fn tell_switch(&mut self, decisions: &mut Vec<Decision>) {
+        if let Some(plan) = &self.under_way {
+            self.switches += 1;
+            decisions.push(Decision::Switch(plan.clone()));
+        }
+    }
+
+    /// Whether nothing is being carried out that the next plan has to wait for.
+    fn may_act(&self) -> bool {
+        self.under_way.is_none() && self.dying.is_empty()
+    }
+
+    /// Passes the turn on where it is over; whether it was.
+    fn strobe(&mut self) -> bool {
+        let over = self.rows_in_turn() > 1 && self.running.as_ref().is_some_and(Running::is_over);
+        if over {
+            for job in self.matrix.front().into_iter().flat_map(|row| row.jobs()) {
+                self.jobs.get_mut(job).expect("a seated job is known").put_back = false;
+            }
+            let slot = self.matrix.row(0).slot;
+            self.matrix.rotate(self.rows_in_turn());
+            self.dirty.add_back(slot);
+            self.running = None;
+            self.mixing.on_turn();
+        }
+        over
+    }
+
+    /// Offers room that appeared to later rows.
+    ///
+    /// A job joins the *active* row only while half of its quantum is left: else it would be brought in, hardly run, and
+    /// have lost the turn of the row it came from. When no row would be left waiting, that does not matter.
+    fn unify_slots(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
+        if !self.capacity_freed {
+            return;
+        }
+        self.capacity_freed = false;
+        let late = self.front_is_late(now);
+        let (matrix, dirty, rejection_cause) = (&mut self.matrix, &mut self.dirty, &mut self.rejection_cause);
+        let whole = late.then(|| packing::unify_into_front(matrix, dirty, rejection_cause)).flatten();
+        let moves = whole.unwrap_or_else(|| {
+            // The room of the active row is offered again at its end.
+            self.capacity_freed = late;
+            packing::unify(matrix, usize::from(late), dirty)
+        });
+        debug_assert!(
+            packing::is_unified(&self.matrix, usize::from(late)),
+            "rows that were not looked at take nobody"
+        );
+        self.matrix.drop_empty_rows();
+        for step in moves {
+            self.presence.on_moved(&self.matrix, step.job);
+            decisions.push(Decision::Moved(step));
+        }
+    }
+
+    /// Begins the turn when a job of the front row runs, keeps its timer, tells what changed.
+    fn tend_turn(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
+        let touched = self.presence.take_touched();
+        let Some(front) = self.matrix.front() else { return };
+        let turning = self.under_way.as_ref().is_some_and(|plan| !plan.is_activation());
+        if self.running.is_none() && !turning {
+            let present = self.present(front);
+            if !present.is_empty() {
+                self.running = Some(Running::new(front.slot, now, present));
+                self.set_slice(decisions);
+            }
+        }
+        let backfilled = if turning { BTreeSet::new() } else { self.backfilled() };
+        let rows = self.rows_in_turn();
+        let Some(running) = &mut self.running else { return };
+        for job in touched.iter() {
+            running.note(job, self.presence.is_present(job), || self.jobs[job].observed.is_ended());
+        }
+        let set = if rows > 1 {
+            running.set_strobe(now, self.slice, &mut self.timers)
+        } else {
+            running.forget_strobe();
+            None
+        };
+        decisions.extend(running.tell(backfilled));
+        decisions.extend(set);
+        decisions.extend(self.time_ahead(now));
+    }
+
+    /// How many rows take turns, from the front on.
+    fn rows_in_turn(&self) -> usize {
+        let rows = self.matrix.rows().len();
+        self.narrowed.map_or(rows, |narrowed| narrowed.min(rows))
+    }
+
+    /// At the begin of a turn: how long it lasts and how many rows take turns, by what switching has cost.
+    fn set_slice(&mut self, decisions: &mut Vec<Decision>) {
+        let Some(auto) = self.config.auto else { return };
+        let rows = self.matrix.rows().len();
+        let held = self.rows_held();
+        let needed = |moving| self.costs.slice(auto, moving).unwrap_or(self.config.quantum);
+        let too_long = held < rows && needed(true) > auto.longest;
+        let narrowed = too_long.then_some(held.max(1));
+        self.slice = needed(held < rows && narrowed.is_none()).clamp(self.config.quantum, auto.longest);
+        if narrowed != std::mem::replace(&mut self.narrowed, narrowed) {
+            let count = |rows| u32::try_from(rows).unwrap_or(u32::MAX);
+            decisions.push(narrowed.map_or(Decision::Widened, |rows| Decision::Narrowed {
+                rows: count(rows),
+                needed: needed(true),
+            }));
+        }
+    }
+
+    /// How many rows, from the front on, fit memory together, where jobs may wait there.
+    fn rows_held(&self) -> usize {
+        if self.config.residency == Residency::None {
+            return 1;
+        }
+        let cluster = self.matrix.cluster();
+        let mut left: Vec<u64> = cluster.nodes().map(|(_, capacity)| capacity.0).collect();
+        let fits = |row: &Row<'_>| {
+            need_of(row.assignments()).into_iter().all(|(node, bytes)| {
+                let rest = left[node.0 as usize].checked_sub(bytes);
+                rest.inspect(|rest| left[node.0 as usize] = *rest).is_some()
+            })
+        };
+        self.matrix.rows().take_while(fits).count()
+    }
+
+    /// The jobs of the front row that run.
+    fn present(&self, front: Row<'_>) -> JobSet {
+        front.jobs().filter(|job| self.presence.is_active(*job)).collect()
+    }
+
+    fn tell_done(&mut self, decisions: &mut Vec<Decision>) {
+        let idle = self.matrix.rows().len() == 0 && self.queue.is_empty() && self.under_way.is_none();
+        if idle && !self.done {
+            self.done = true;
+            decisions.push(Decision::AllDone);
+        }
+    }
+}

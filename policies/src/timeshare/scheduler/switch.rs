@@ -1,0 +1,248 @@
+//! Planning a switch as the difference between wanted and observed, and taking note of how it went.
+
+use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
+
+use super::{
+    Scheduler,
+    residency::{Need, Residency, most_of, need_of, summed},
+    state::Observed,
+};
+use crate::{
+    Assignment, Decision, Incoming, JobId, Left, MemoryRule, Misplaced, Outgoing, Packing, Purpose, Rest,
+    Row, Start, SwitchId, SwitchOrder, SwitchPlan, timeshare::alternate, timeshare::packing,
+};
+
+impl Scheduler {
+    /// The jobs of other rows that go on in the turn of the front row: only who is in memory, for no switch is made for them.
+    pub(super) fn backfilled(&self) -> BTreeSet<JobId> {
+        let active = |job: JobId| self.presence.is_active(job);
+        let backfilled = alternate::backfilled(&self.matrix, 0, self.config.alternate, active);
+        backfilled.into_iter().map(|backfilled| backfilled.job).collect()
+    }
+
+    /// What has to leave and to come so that exactly the front row and its backfilled run; `None` where that is so.
+    pub(super) fn plan_switch(&self) -> Option<SwitchPlan> {
+        let front = self.matrix.front()?;
+        debug_assert!(self.presence.is_exact(&self.matrix), "the difference is kept as it changes");
+        let backfilled = self.backfilled();
+        let leaves = |job: &JobId| !backfilled.contains(job);
+        let mut stopping: Vec<JobId> = self.presence.misplaced().iter().filter(leaves).collect();
+        // In the order of turns, then of numbers.
+        stopping.sort_by_cached_key(|job| self.matrix.place_of(*job));
+        let incoming = self.presence.absent().iter().filter_map(|job| {
+            let start = match self.jobs[job].observed {
+                Observed::Unlaunched => Start::Launch,
+                Observed::Parked => Start::Restore,
+                Observed::Suspended => Start::Resume,
+                Observed::Active | Observed::Finished | Observed::Failed => return None,
+            };
+            let assignment = front.assignment(job).expect("who has to come lies in the row with the turn");
+            Some(Incoming { job, start, placement: assignment.placement.clone() })
+        });
+        let incoming: Vec<Incoming> = incoming.collect();
+        let crowded = self.corrections.relieve && !self.overfull().is_empty();
+        if stopping.is_empty() && incoming.is_empty() && !crowded {
+            return None;
+        }
+        let (order, parked) = self.who_parks(front, &stopping, &incoming);
+        if stopping.is_empty() && incoming.is_empty() && parked.is_empty() {
+            return None;
+        }
+        let outgoing =
+            stopping.iter().map(|job| Outgoing { job: *job, running: true, rest: rest(&parked, *job) });
+        let evicted = parked.iter().filter(|job| !stopping.contains(job));
+        let evicted = evicted.map(|job| Outgoing { job: *job, running: false, rest: Rest::Parked });
+        let (switch, slot, purpose) = (SwitchId(self.switches), front.slot, Purpose::Turn);
+        Some(SwitchPlan {
+            switch,
+            slot,
+            purpose,
+            outgoing: outgoing.chain(evicted).collect(),
+            incoming,
+            order,
+        })
+    }
+
+    /// In which order the switch can be carried out, and who leaves memory. Where memory does not hold what the order that
+    /// was asked for needs, the sequential one is taken.
+    fn who_parks(
+        &self,
+        front: Row<'_>,
+        stopping: &[JobId],
+        incoming: &[Incoming],
+    ) -> (SwitchOrder, BTreeSet<JobId>) {
+        let (memory, cluster) = (self.presence.memory(), self.matrix.cluster());
+        let coming: BTreeSet<JobId> = incoming.iter().map(|incoming| incoming.job).collect();
+        let to_enter = coming
+            .iter()
+            .filter(|job| !memory.holds(**job))
+            .map(|job| front.assignment(*job).expect("it lies there"));
+        let need = match self.matrix.limits().memory {
+            MemoryRule::MustFit => {
+                let mut need = need_of(to_enter);
+                need.extend(self.overfull());
+                summed(need)
+            }
+            MemoryRule::Ignored => Need::new(),
+        };
+        let suspended = self.presence.suspended().iter().filter(|job| !coming.contains(job)).collect();
+        let suspended = self.farthest_first(suspended);
+        let none = self.config.residency == Residency::None;
+        let all = || stopping.iter().copied().collect();
+        match self.config.switching {
+            _ if stopping.is_empty() => {}
+            SwitchOrder::Sequential => {}
+            SwitchOrder::Overlapped => {
+                if memory.evictions(cluster, &need, [], &[]).is_some() {
+                    return (SwitchOrder::Overlapped, if none { all() } else { BTreeSet::new() });
+                }
+            }
+            // Those that stop are parked beside the new turn, where they have to be.
+            SwitchOrder::Prefetch => {
+                if let Some(parked) = memory.evictions(cluster, &need, [], &suspended) {
+                    return (SwitchOrder::Prefetch, parked);
+                }
+            }
+        }
+        let go: BTreeSet<JobId> = if none { all() } else { BTreeSet::new() };
+        let may_go = if none {
+            suspended
+        } else {
+            self.farthest_first(suspended.into_iter().chain(stopping.iter().copied()).collect())
+        };
+        let evicted = memory.evictions(cluster, &need, go.iter().copied(), &may_go);
+        debug_assert!(evicted.is_some(), "a row fits the empty cluster");
+        let evicted = evicted.unwrap_or_else(|| may_go.into_iter().collect());
+        (SwitchOrder::Sequential, &go | &evicted)
+    }
+
+    /// The nodes that jobs have outgrown together: those that wait in memory, and those that run.
+    fn overfull(&self) -> Need {
+        let memory = self.corrections.grew.then(|| self.presence.memory().overfull(self.matrix.cluster()));
+        memory.unwrap_or_default()
+    }
+
+    /// Jobs in the order in which they are evicted.
+    pub(super) fn farthest_first(&self, mut jobs: Vec<JobId>) -> Vec<JobId> {
+        if jobs.len() > 1 {
+            jobs.sort_by_cached_key(|job| Reverse((self.matrix.place_of(*job), *job)));
+        }
+        jobs
+    }
+
+    /// The executor answered. Jobs not `misplaced` went as planned; those that ended meanwhile are left alone.
+    pub(super) fn on_switch_over(
+        &mut self,
+        switch: SwitchId,
+        misplaced: &[Misplaced],
+        decisions: &mut Vec<Decision>,
+    ) {
+        let Some(plan) = self.under_way.take_if(|plan| plan.switch == switch) else { return };
+        let went = |job: JobId, planned: Left| {
+            let misplaced = misplaced.iter().find(|misplaced| misplaced.job == job);
+            let left = misplaced.map_or(planned, |misplaced| misplaced.left);
+            Went { job, planned, left, had_no_room: misplaced.is_some_and(|misplaced| misplaced.had_no_room) }
+        };
+        let came = if plan.purpose == Purpose::Turn { Left::Active } else { Left::Suspended };
+        let rests = |outgoing: &Outgoing| match outgoing.rest {
+            Rest::Suspended => Left::Suspended,
+            Rest::Parked => Left::Parked,
+        };
+        let out: Vec<Went> =
+            plan.outgoing.iter().map(|outgoing| went(outgoing.job, rests(outgoing))).collect();
+        let into: Vec<Went> = plan.incoming.iter().map(|incoming| went(incoming.job, came)).collect();
+        out.iter().chain(&into).for_each(|went| self.note(*went));
+        // Where a dump failed, what should have come in had no chance: only the dumps are to blame.
+        let stayed: Vec<Went> = out.iter().copied().filter(Went::failed).collect();
+        let blamed = if stayed.is_empty() { &into } else { &stayed };
+        for went in blamed.iter().filter(|went| went.failed() && !went.had_no_room) {
+            self.blame(went.job, decisions);
+        }
+        if plan.purpose == Purpose::Ahead {
+            if let Some(running) = &mut self.running {
+                running.end_ahead(!misplaced.is_empty());
+            }
+            return;
+        }
+        // A job that could not leave keeps its turn, with its whole row; the strobe will try again.
+        let stuck = stayed.iter().rev().filter(|went| {
+            matches!(went.left, Left::Active | Left::Suspended) && !self.jobs[went.job].abandoned
+        });
+        for went in stuck {
+            self.matrix.promote(went.job);
+            self.dirty = packing::DirtyRows::All;
+            self.running = None;
+        }
+    }
+
+    /// What the switch under way has cost.
+    pub(super) fn on_timed(&mut self, switch: SwitchId, restore: Option<Duration>, exposed: Duration) {
+        let Some(plan) = self.under_way.as_ref().filter(|plan| plan.switch == switch) else { return };
+        let of = |start: Start| plan.incoming.iter().filter(move |incoming| incoming.start == start);
+        if let Some(took) = restore {
+            let assignments = of(Start::Restore).filter_map(|incoming| self.assignment(incoming.job));
+            self.costs.restored(most_of(&need_of(assignments)), took);
+        }
+        if plan.purpose == Purpose::Turn && !plan.is_activation() && of(Start::Launch).next().is_none() {
+            let parked = plan.outgoing.iter().any(|outgoing| outgoing.rest == Rest::Parked);
+            self.costs.exposed(parked || of(Start::Restore).next().is_some(), exposed);
+        }
+    }
+
+    pub(super) fn assignment(&self, job: JobId) -> Option<&Assignment> {
+        self.matrix.assignment_of(job)
+    }
+
+    fn note(&mut self, Went { job, planned, left, .. }: Went) {
+        let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.observed.is_ended()) else { return };
+        entry.observed = match left {
+            Left::Unlaunched => {
+                // It may be placed anew again.
+                self.dirty = packing::DirtyRows::All;
+                Observed::Unlaunched
+            }
+            Left::Active => Observed::Active,
+            Left::Suspended => Observed::Suspended,
+            Left::Parked => Observed::Parked,
+            Left::Lost => return self.end(job, Observed::Failed),
+        };
+        let keeps = left != Left::Unlaunched || self.config.packing == Packing::Buddy;
+        self.matrix.set_pinned(job, keeps);
+        if left == planned {
+            entry.failures = 0;
+        }
+        self.presence.on_observed(&self.matrix, job, entry.observed);
+    }
+
+    fn blame(&mut self, job: JobId, decisions: &mut Vec<Decision>) {
+        let entry = self.jobs.get_mut(job).expect("a planned job is known");
+        if entry.observed.is_ended() {
+            return;
+        }
+        entry.failures += 1;
+        if entry.failures >= self.config.switch_failures_max && !entry.abandoned {
+            entry.abandoned = true;
+            self.dying.insert(job);
+            decisions.push(Decision::Abandon { job, failures: entry.failures });
+        }
+    }
+}
+
+/// A job of a plan: where it should have gone, and where it is.
+#[derive(Clone, Copy)]
+struct Went {
+    job: JobId,
+    planned: Left,
+    left: Left,
+    had_no_room: bool,
+}
+
+impl Went {
+    fn failed(&self) -> bool {
+        self.left != self.planned
+    }
+}
+
+fn rest(parked: &BTreeSet<JobId>, job: JobId) -> Rest {
+    if parked.contains(&job) { Rest::Parked } else { Rest::Suspended }
+}

@@ -1,0 +1,180 @@
+//! The turn of the front row: when it began, when it ends, what was told of it.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use crate::{Decision, JobId, SimTime, SlotId, TimerId, Turn, TurnChange, timeshare::index::job_map::JobSet};
+
+/// Whether and when the turn ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strobe {
+    /// No other row waits.
+    Never,
+    /// A timer was set.
+    Set { timer: TimerId, at: SimTime },
+    /// It fired; the turn ends as soon as no switch is under way.
+    Due { at: SimTime },
+}
+
+/// What is done beside the turn for the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ahead {
+    /// Nothing was planned yet.
+    Open,
+    /// The next row is to come when this fires.
+    Set { timer: TimerId },
+    /// It fired.
+    Due,
+    /// It is coming, or has come.
+    Begun,
+    /// Something failed: nothing more in this turn.
+    GivenUp,
+}
+
+/// A turn that began.
+#[derive(Clone, Debug)]
+pub(super) struct Running {
+    slot: SlotId,
+    since: SimTime,
+    strobe: Strobe,
+    ahead: Ahead,
+    /// The jobs of the row that run, and those of other rows that go on beside them.
+    jobs: JobSet,
+    backfilled: BTreeSet<JobId>,
+    /// Those of the row that came or went since the turn was last told.
+    changed: BTreeSet<JobId>,
+    /// Whether somebody ended meanwhile.
+    ended: bool,
+    /// What was told of the end of the turn, once it was told at all.
+    told: Option<Option<SimTime>>,
+}
+
+impl Running {
+    pub(super) fn new(slot: SlotId, since: SimTime, jobs: JobSet) -> Self {
+        let (backfilled, changed) = (BTreeSet::new(), BTreeSet::new());
+        Self {
+            slot,
+            since,
+            strobe: Strobe::Never,
+            ahead: Ahead::Open,
+            jobs,
+            backfilled,
+            changed,
+            ended: false,
+            told: None,
+        }
+    }
+
+    /// Whether a job of the row runs now is known anew. Most concern other rows: of these it is not even asked whether they have ended.
+    pub(super) fn note(&mut self, job: JobId, present: bool, ended: impl FnOnce() -> bool) {
+        let changed = if present { self.jobs.insert(job) } else { self.jobs.remove(job) };
+        if !(changed || self.changed.contains(&job) || self.backfilled.contains(&job)) {
+            return;
+        }
+        if ended() {
+            self.ended |= changed | self.changed.remove(&job) | self.backfilled.remove(&job);
+        } else if changed && !self.changed.remove(&job) {
+            self.changed.insert(job);
+        }
+    }
+
+    pub(super) fn on_timer(&mut self, timer: TimerId) {
+        if let Strobe::Set { timer: set, at } = self.strobe
+            && set == timer
+        {
+            self.strobe = Strobe::Due { at };
+        }
+        if self.ahead == (Ahead::Set { timer }) {
+            self.ahead = Ahead::Due;
+        }
+    }
+
+    pub(super) const fn slot(&self) -> SlotId {
+        self.slot
+    }
+
+    pub(super) fn may_work_ahead(&self) -> bool {
+        self.ahead != Ahead::GivenUp && !self.is_over()
+    }
+
+    /// Whether it is time for the next row to come; said once.
+    pub(super) fn take_due_ahead(&mut self) -> bool {
+        let due = self.ahead == Ahead::Due;
+        if due {
+            self.ahead = Ahead::Begun;
+        }
+        due
+    }
+
+    /// When the turn ends, where that is known and nothing was planned ahead.
+    pub(super) const fn ends_without_ahead(&self) -> Option<SimTime> {
+        match (self.ahead, self.strobe) {
+            (Ahead::Open, Strobe::Set { at, .. }) => Some(at),
+            _ => None,
+        }
+    }
+
+    pub(super) fn set_ahead(&mut self, at: SimTime, next: &mut u32) -> Option<Decision> {
+        let timer = TimerId(*next);
+        *next += 1;
+        self.ahead = Ahead::Set { timer };
+        Some(Decision::SetTimer { timer, at })
+    }
+
+    /// What was done ahead is over.
+    pub(super) fn end_ahead(&mut self, failed: bool) {
+        if failed {
+            self.ahead = Ahead::GivenUp;
+        }
+    }
+
+    pub(super) const fn is_over(&self) -> bool {
+        matches!(self.strobe, Strobe::Due { .. })
+    }
+
+    /// Whether less than half of the quantum is left: too little for a job that joins now to have had a turn.
+    pub(super) fn is_late(&self, now: SimTime, quantum: Duration) -> bool {
+        now.since(self.since) * 2 > quantum
+    }
+
+    /// Nobody waits: a timer that was set means nothing any more.
+    pub(super) const fn forget_strobe(&mut self) {
+        self.strobe = Strobe::Never;
+    }
+
+    /// Others wait: sets the timer that ends the turn unless there is one.
+    pub(super) fn set_strobe(&mut self, now: SimTime, quantum: Duration, next: &mut u32) -> Option<Decision> {
+        if self.strobe != Strobe::Never {
+            return None;
+        }
+        let (timer, at) = (TimerId(*next), self.since.after(quantum).max(now));
+        *next += 1;
+        self.strobe = Strobe::Set { timer, at };
+        Some(Decision::SetTimer { timer, at })
+    }
+
+    /// The turn as it was last told.
+    pub(super) fn turn(&self) -> Option<Turn> {
+        let jobs = self.jobs.iter().chain(self.backfilled.iter().copied()).collect();
+        self.told.map(|ends| Turn { slot: self.slot, jobs, ends })
+    }
+
+    /// What is to be told about the turn, if it is not as last told.
+    pub(super) fn tell(&mut self, backfilled: BTreeSet<JobId>) -> Option<Decision> {
+        let ends = match self.strobe {
+            Strobe::Never => None,
+            Strobe::Set { at, .. } | Strobe::Due { at } => Some(at),
+        };
+        let before = std::mem::replace(&mut self.backfilled, backfilled);
+        let changed = std::mem::take(&mut self.changed);
+        let news = std::mem::take(&mut self.ended) || !changed.is_empty() || before != self.backfilled;
+        let Some(told) = self.told.replace(ends) else { return self.turn().map(Decision::SlotStarted) };
+        if !news && told == ends {
+            return None;
+        }
+        let (mut came, mut went): (Vec<JobId>, Vec<JobId>) =
+            changed.into_iter().partition(|job| self.jobs.contains(*job));
+        came.extend(self.backfilled.difference(&before));
+        went.extend(before.difference(&self.backfilled));
+        Some(Decision::SlotChanged(TurnChange { slot: self.slot, came, went, ends }))
+    }
+}
