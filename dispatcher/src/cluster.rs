@@ -9,7 +9,7 @@ use std::{
 
 use coswitch_daemon::{
     pki::Identity,
-    protocol::{AppRequest, Event, Member, MemoryUse, Request},
+    protocol::{AppRequest, Event, Member, Request},
     session::{self, SessionError},
 };
 use coswitch_policies::{JobId, NodeId};
@@ -19,7 +19,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::app::Input;
+use crate::{app::Input, protocol::NodeEvent};
 
 /// Daemons are given this long to connect to each other.
 const JOIN_LIMIT: Duration = Duration::from_secs(15);
@@ -40,25 +40,6 @@ pub enum ClusterError {
     #[error("{node} failed to join: {reason}")]
     Join {
         /// Which.
-        node: NodeId,
-        /// Why.
-        reason: String,
-    },
-}
-
-/// What concerns a node as a whole.
-#[derive(Clone, Debug)]
-pub enum NodeEvent {
-    /// What its jobs hold.
-    Memory {
-        /// Which node.
-        node: NodeId,
-        /// Together, and each.
-        memory: MemoryUse,
-    },
-    /// It cannot be reached any more.
-    Lost {
-        /// Which node.
         node: NodeId,
         /// Why.
         reason: String,

@@ -10,7 +10,6 @@ mod fence;
 pub mod nodes;
 pub mod protocol;
 
-use coswitch_daemon::protocol::LaunchRequest;
 use coswitch_policies::JobId;
 use tokio::{
     sync::mpsc::{UnboundedSender, unbounded_channel},
@@ -21,7 +20,7 @@ use tracing::{Instrument, debug, debug_span};
 use crate::{
     app::{App, Input, Limits, Output},
     cluster::Cluster,
-    protocol::{Order, Report},
+    protocol::{LaunchSpec, Order, Report},
 };
 
 /// A running dispatcher. It ends by itself after [`Report::Ended`].
@@ -35,7 +34,7 @@ impl Dispatcher {
     #[must_use]
     pub fn start(
         job: JobId,
-        launch: LaunchRequest,
+        launch: LaunchSpec,
         limits: Limits,
         cluster: Cluster,
         reports: UnboundedSender<(JobId, Report)>,

@@ -1,89 +1,78 @@
-//! What the master may say to a dispatcher, and what a dispatcher reports.
+//! The dispatcher's protocol: what the master may order, and what it hears of applications and nodes.
 
 use std::{path::PathBuf, time::Duration};
 
-use coswitch_daemon::protocol::{Exit, RankTraffic};
+pub use coswitch_daemon::protocol::{Exit, JobMemory, MemoryUse, Park, RankTraffic, Wait};
 use coswitch_policies::{Bytes, NodeId};
 
-/// From the master. An order asks; the matching [`Report`] says that it is so.
+/// How the ranks of an application are started.
+#[derive(Clone, Debug)]
+pub struct LaunchSpec {
+    /// For messages and file names.
+    pub name: String,
+    /// The node of each rank, in the order of the ranks.
+    pub placement: Vec<NodeId>,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Added to what the launcher itself sets for each rank.
+    pub env: Vec<(String, String)>,
+    pub cwd: PathBuf,
+    /// The directory of `rank-N.out` and `rank-N.err`.
+    pub output: PathBuf,
+    pub wait: Wait,
+    pub park: Park,
+}
+
+/// From the master. Each order is answered by a [`Report`] when the application rests again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Start the ranks; answered by [`Report::Running`].
+    /// Start the ranks; answered by [`Report::Running`] or [`Report::Ended`].
     Launch,
-    /// From running: stop the ranks and empty the network, and leave them in memory; answered by
-    /// [`Report::Suspended`], [`Report::StillRunning`] or [`Report::Ended`].
+    /// From running: stop the ranks, empty the network, keep the memory; answered by [`Report::Suspended`],
+    /// [`Report::StillRunning`] or [`Report::Ended`].
     Suspend,
     /// From running or suspended: take the application out of memory; answered by [`Report::Parked`] or
-    /// [`Report::Ended`], or by [`Report::StillRunning`] or [`Report::StillSuspended`] where it could not be done.
+    /// [`Report::Ended`], or after a failure by [`Report::StillRunning`] or [`Report::StillSuspended`].
     Park,
     /// From parked: bring it back into memory, stopped; answered by [`Report::Suspended`] or [`Report::Ended`].
     Fetch,
     /// From suspended: let it compute; answered by [`Report::Running`] or [`Report::Ended`].
     Resume,
-    /// From parked or suspended: bring it back and let it compute; answered by [`Report::Running`] or [`Report::Ended`].
+    /// From parked or suspended: bring it back and let it compute; answered by [`Report::Running`] or
+    /// [`Report::Ended`].
     Restore,
     /// End it; answered by [`Report::Ended`].
     End,
 }
 
-/// To the master.
+/// To the master, about one application.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Report {
     /// All ranks on all nodes compute.
     Running,
-    /// All ranks on all nodes are in memory and stopped, and the network holds nothing of them.
+    /// All ranks on all nodes are in memory and stopped, and the network holds none of their messages.
     Suspended,
-    /// Images are written on all nodes, or the memory paged out, and the memory is free.
+    /// The memory is free on all nodes: images are written, or the pages are in swap.
     Parked,
     /// The application could not be suspended or parked and computes on.
-    StillRunning {
-        /// Why.
-        reason: String,
-    },
+    StillRunning { reason: String },
     /// The application was suspended, could not be parked, and is suspended still.
-    StillSuspended {
-        /// Why.
-        reason: String,
-    },
+    StillSuspended { reason: String },
     /// It is over, and nothing of it is left on any node.
     Ended(Outcome),
     /// A node has carried out a part of the last order.
     Phase(Phase),
-    /// A node is in the middle of a dump or restore.
-    Progress {
-        /// Which node.
-        node: NodeId,
-        /// Which of the two.
-        kind: PhaseKind,
-        /// Moved so far.
-        bytes: Bytes,
-        /// To be moved in all, as far as known.
-        total: Bytes,
-    },
-    /// A node has sealed a snapshot.
-    Stored {
-        /// Which node.
-        node: NodeId,
-        /// The directory of `cluster.store` that took it.
-        root: PathBuf,
-        /// What it takes there.
-        bytes: Bytes,
-    },
+    /// A node is in the middle of a dump or restore; `total` is an estimate.
+    Progress { node: NodeId, kind: PhaseKind, bytes: Bytes, total: Bytes },
+    /// A node has sealed a snapshot of `bytes` below `root`, a directory of `cluster.store`.
+    Stored { node: NodeId, root: PathBuf, bytes: Bytes },
     /// The driver's counters of the ranks on one node.
-    Traffic {
-        /// Which node.
-        node: NodeId,
-        /// One entry per rank there.
-        ranks: Vec<RankTraffic>,
-    },
+    Traffic { node: NodeId, ranks: Vec<RankTraffic> },
     /// A node has no room for what is to leave its memory, which is no fault of the application;
     /// [`Report::StillRunning`] or [`Report::StillSuspended`] follows.
     NoRoom,
-    /// Something went wrong and was mended.
-    Mended {
-        /// What, and how.
-        what: String,
-    },
+    /// Something failed and was repaired: `what` says both.
+    Mended { what: String },
 }
 
 /// How an application ended.
@@ -91,34 +80,21 @@ pub enum Report {
 pub enum Outcome {
     /// Every rank ended with status 0.
     Succeeded,
-    /// A rank ended otherwise; the first one to do so.
-    RankFailed {
-        /// Which rank.
-        rank: u32,
-        /// How.
-        exit: Exit,
-        /// The end of what it had written.
-        last_output: String,
-    },
+    /// The first rank that ended otherwise; `last_output` is the end of its standard error or output.
+    RankFailed { rank: u32, exit: Exit, last_output: String },
     /// coswitch could not keep it running.
-    Lost {
-        /// Why.
-        reason: String,
-    },
-    /// The master wanted it to end.
+    Lost { reason: String },
+    /// The master ordered its end.
     Stopped,
 }
 
-/// One timed piece of a switch on one node.
+/// One timed piece of a switch on one node; it ended when it was reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phase {
-    /// Where.
     pub node: NodeId,
-    /// What.
     pub kind: PhaseKind,
-    /// How long it took; it ended when it was reported.
     pub took: Duration,
-    /// What it moved.
+    /// Moved to or from images, or out of the network.
     pub bytes: Bytes,
 }
 
@@ -139,4 +115,13 @@ pub enum PhaseKind {
     Restore,
     /// Letting the ranks go on.
     Thaw,
+}
+
+/// To the master, about one node as a whole.
+#[derive(Clone, Debug)]
+pub enum NodeEvent {
+    /// Memory of its jobs.
+    Memory { node: NodeId, memory: MemoryUse },
+    /// It cannot be reached any more.
+    Lost { node: NodeId, reason: String },
 }

@@ -18,14 +18,13 @@ use coswitch_daemon::{
     cgroup::{Hierarchies, JobCgroup, NodeCgroup},
     fabric,
     node::{Tier, node_name, store_dir},
-    protocol::LaunchRequest,
 };
 use coswitch_dispatcher::{
     Dispatcher,
     app::Limits,
-    cluster::{Cluster, NodeEvent},
+    cluster::Cluster,
     nodes::{Nodes, NodesSpec},
-    protocol::{Order, Outcome, Phase, Report},
+    protocol::{LaunchSpec, NodeEvent, Order, Outcome, Phase, Report},
 };
 use coswitch_policies::{Bytes, JobId, NodeId};
 use tokio::{
@@ -209,7 +208,7 @@ impl Stage {
         let output = self.papers.path().join(job.to_string());
         let mut env: Vec<(String, String)> = env::vars().collect();
         env.push((MARK.into(), self.run.clone()));
-        let request = LaunchRequest {
+        let request = LaunchSpec {
             name: act.name.clone(),
             placement: act.placement.clone(),
             command: act.command.clone(),

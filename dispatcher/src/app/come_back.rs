@@ -1,10 +1,10 @@
 //! Into memory, and on with computing; the second attempt, and the snapshot before.
 
-use coswitch_daemon::protocol::{AppRequest, Park};
+use coswitch_daemon::protocol::AppRequest;
 use coswitch_policies::NodeId;
 
 use super::{App, Back, DumpFailure, Rest, State};
-use crate::protocol::{Outcome, Report};
+use crate::protocol::{Outcome, Park, Report};
 
 impl App {
     /// From parked; only what is sealed is restored.

@@ -33,12 +33,12 @@ mod snapshots;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use coswitch_daemon::protocol::{AppEvent, AppRequest, Exit, LaunchRequest, Park, Step};
+use coswitch_daemon::protocol::{AppEvent, AppRequest, LaunchRequest, Step};
 use coswitch_policies::{Epoch, NodeId};
 
 use crate::{
     fence::Fences,
-    protocol::{Order, Outcome, Phase, PhaseKind, Report},
+    protocol::{Exit, LaunchSpec, Order, Outcome, Park, Phase, PhaseKind, Report},
 };
 use snapshots::Snapshots;
 
@@ -181,7 +181,7 @@ struct DumpFailure {
 /// One application.
 #[derive(Clone, Debug)]
 pub struct App {
-    launch: LaunchRequest,
+    launch: LaunchSpec,
     nodes: Nodes,
     limits: Limits,
     state: State,
@@ -204,7 +204,7 @@ pub struct App {
 impl App {
     /// An application that has not been started.
     #[must_use]
-    pub fn new(launch: LaunchRequest, limits: Limits) -> Self {
+    pub fn new(launch: LaunchSpec, limits: Limits) -> Self {
         let nodes: Nodes = launch.placement.iter().copied().collect();
         Self {
             fences: Fences::new(nodes.clone()),
@@ -270,7 +270,7 @@ impl App {
             (_, State::Ending { .. } | State::Ended) => {}
             (Order::End, _) => self.end(Outcome::Stopped),
             (Order::Launch, State::Idle) => {
-                let waiting = self.ask_all(&AppRequest::Launch(Box::new(self.launch.clone())));
+                let waiting = self.ask_all(&AppRequest::Launch(Box::new(self.launch.clone().into())));
                 self.arm(self.limits.launch);
                 self.state = State::Launching { waiting };
             }
@@ -396,6 +396,13 @@ impl App {
         } else if matches!(self.state, State::Cutting { .. }) && !self.exited.is_empty() {
             self.give_cut_up("its ranks are ending".into());
         }
+    }
+}
+
+impl From<LaunchSpec> for LaunchRequest {
+    fn from(spec: LaunchSpec) -> Self {
+        let LaunchSpec { name, placement, command, env, cwd, output, wait, park } = spec;
+        Self { name, placement, command, env, cwd, output, wait, park }
     }
 }
 

@@ -3,11 +3,12 @@
 mod model;
 mod residence;
 
-use coswitch_daemon::protocol::{SNAPSHOTS_KEPT, Wait};
+use coswitch_daemon::protocol::SNAPSHOTS_KEPT;
 use coswitch_policies::Bytes;
 use proptest::prelude::*;
 
 use super::*;
+use crate::protocol::Wait;
 
 fn rests(app: &App) -> bool {
     matches!(app.state, State::Idle | State::Running | State::Suspended | State::Parked | State::Ended)
@@ -16,8 +17,8 @@ fn rests(app: &App) -> bool {
 const RESTORE_ATTEMPTS: u32 = 2;
 const MS: Duration = Duration::from_millis(1);
 
-fn launch(nodes: u32) -> LaunchRequest {
-    LaunchRequest {
+fn launch(nodes: u32) -> LaunchSpec {
+    LaunchSpec {
         name: "app".into(),
         placement: (0..nodes).map(NodeId).collect(),
         command: vec!["true".into()],

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
-use coswitch_daemon::protocol::{
-    self as daemon, Exit, LaunchRequest, MemoryUse, Park as DaemonPark, RankTraffic, Wait as DaemonWait,
-};
 use coswitch_dispatcher::{
     Dispatcher,
     app::Limits,
-    cluster::{Cluster, NodeEvent},
+    cluster::Cluster,
     nodes::Nodes,
-    protocol::{Order, Outcome as AppOutcome, PhaseKind, Report},
+    protocol::{
+        self as app, Exit, LaunchSpec, MemoryUse, NodeEvent, Order, Outcome as AppOutcome, PhaseKind,
+        RankTraffic, Report,
+    },
 };
 use coswitch_policies::{
     Decision, Incoming, JobId, Left, NodeId, Rest, Scheduler, SchedulerEvent, SimTime, SwitchId, TimerId,
@@ -90,7 +90,7 @@ struct Executor<'a, F> {
     running: BTreeSet<JobId>,
     measure: Measure,
     watch: MemoryMonitor,
-    park: DaemonPark,
+    park: app::Park,
     any_failed: bool,
     all_done: bool,
 }
@@ -125,7 +125,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             running: BTreeSet::new(),
             measure: Measure::default(),
             watch,
-            park: if settings.park == Park::PageOut { DaemonPark::PageOut } else { DaemonPark::Criu },
+            park: if settings.park == Park::PageOut { app::Park::PageOut } else { app::Park::Criu },
             any_failed: false,
             all_done: false,
             jobs: BTreeMap::new(),
@@ -314,7 +314,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
         self.watch.on_launched(job, &placement, spec.memory);
         let mut command = vec![spec.program.display().to_string()];
         command.extend(spec.arguments.iter().cloned());
-        let launch = LaunchRequest {
+        let launch = LaunchSpec {
             name: spec.name.clone(),
             placement: placement.by_rank().collect(),
             command,
@@ -401,7 +401,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
         self.step(|switching, now| switching.on_ended(now, job));
     }
 
-    fn on_phase(&mut self, job: JobId, phase: coswitch_dispatcher::protocol::Phase) {
+    fn on_phase(&mut self, job: JobId, phase: app::Phase) {
         let ended = self.now();
         let began = SimTime(ended.0.saturating_sub(u64::try_from(phase.took.as_nanos()).unwrap_or(u64::MAX)));
         if let Some(switching) = &mut self.switching {
@@ -419,7 +419,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
     fn on_memory(&mut self, node: NodeId, MemoryUse { used, stall, jobs }: &MemoryUse) {
         let by_job = jobs.iter().map(|held| JobMemory { job: held.job, used: held.used }).collect();
         let at = self.tell(Event::MemorySample { node, used: *used, by_job });
-        let sample = |memory: &daemon::JobMemory| JobSample {
+        let sample = |memory: &app::JobMemory| JobSample {
             job: memory.job,
             held: memory.held,
             major_faults: memory.major_faults,
@@ -500,11 +500,11 @@ fn environment(job: &Job) -> Vec<(String, String)> {
     env.into_iter().collect()
 }
 
-fn wait(wait: Wait) -> DaemonWait {
+fn wait(wait: Wait) -> app::Wait {
     match wait {
-        Wait::Spin => DaemonWait::Spin,
-        Wait::Yield => DaemonWait::Yield,
-        Wait::Block => DaemonWait::Block,
-        Wait::SpinBlock => DaemonWait::SpinBlock,
+        Wait::Spin => app::Wait::Spin,
+        Wait::Yield => app::Wait::Yield,
+        Wait::Block => app::Wait::Block,
+        Wait::SpinBlock => app::Wait::SpinBlock,
     }
 }

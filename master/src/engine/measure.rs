@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use coswitch_daemon::protocol::RankTraffic;
+use coswitch_dispatcher::protocol::RankTraffic;
 use coswitch_policies::{Bytes, JobId, SimTime, timeshare::packing::pairing::Communication};
 
 use crate::journal::{Event, RankMeasured};

@@ -8,16 +8,13 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use coswitch_daemon::{
-    fabric,
-    protocol::{LaunchRequest, Park, Wait},
-};
+use coswitch_daemon::fabric;
 use coswitch_dispatcher::{
     Dispatcher,
     app::Limits,
     cluster::Cluster,
     nodes::{Nodes, NodesSpec},
-    protocol::{Order, Outcome, Phase, Report},
+    protocol::{LaunchSpec, Order, Outcome, Park, Phase, Report, Wait},
 };
 use coswitch_policies::{Bytes, JobId, NodeId, Rate};
 use tempfile::TempDir;
@@ -81,7 +78,7 @@ impl Stage {
     pub(crate) fn launch(&self, command: &[&str], placement: &[u32], wait: Wait) -> Job {
         let job = JobId(self.jobs.fetch_add(1, Ordering::Relaxed));
         let output = self.dir.path().join(job.to_string());
-        let request = LaunchRequest {
+        let request = LaunchSpec {
             name: job.to_string(),
             placement: placement.iter().copied().map(NodeId).collect(),
             command: command.iter().map(ToString::to_string).collect(),
