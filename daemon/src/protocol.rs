@@ -8,9 +8,10 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use coswitch_policies::{Bytes, Epoch, JobId, NodeId};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// How many sealed snapshots of an application a node keeps: the last, and the one to go back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
@@ -283,14 +284,32 @@ pub enum AppEvent {
     /// Counters of the driver, per rank here.
     Traffic(Vec<RankTraffic>),
     /// A request could not be carried out.
-    Failed {
-        /// While doing what.
-        during: Step,
-        /// Why.
-        reason: String,
-        /// Whether the ranks are still there and may be resumed.
-        alive: bool,
-    },
+    Failed { during: Step, failure: Failure },
+}
+
+/// Why a request could not be carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
+pub enum Failure {
+    /// The store, or the swap, has no room for the job: its ranks are still frozen.
+    #[error("{reason}")]
+    StoreFull { reason: String },
+    /// `alive`: the ranks are still there and may be resumed.
+    #[error("{reason}")]
+    Other { reason: String, alive: bool },
+}
+
+impl Failure {
+    pub fn store_full(reason: impl ToString) -> Self {
+        Self::StoreFull { reason: reason.to_string() }
+    }
+
+    pub fn alive(reason: impl ToString) -> Self {
+        Self::Other { reason: reason.to_string(), alive: true }
+    }
+
+    pub fn dead(reason: impl ToString) -> Self {
+        Self::Other { reason: reason.to_string(), alive: false }
+    }
 }
 
 /// What a daemon was doing for an application when it failed.
@@ -302,8 +321,6 @@ pub enum Step {
     Cut,
     /// Writing images.
     Dump,
-    /// Finding room for them: nothing has happened to the job.
-    Admit,
     /// Reading images.
     Restore,
     /// Ending the processes of a restore.

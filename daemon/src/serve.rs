@@ -26,7 +26,7 @@ use crate::{
     node::{self, NodeConfig, VirtualLink},
     plane::{Command, Plane, PlaneEvent, connect},
     processors,
-    protocol::{AppEvent, AppRequest, Event, Member, Request, Step},
+    protocol::{AppEvent, AppRequest, Event, Failure, Member, Request, Step},
     session,
 };
 
@@ -199,8 +199,8 @@ impl Serving {
             (Some((app, _)), request) => app.note(Note::Request(request)),
             (None, AppRequest::Release) => self.node.tell(Event::App { job, event: AppEvent::Released }),
             (None, _) => {
-                let reason = "there is no such application here".to_string();
-                let event = AppEvent::Failed { during: Step::Run, reason, alive: false };
+                let failure = Failure::dead("there is no such application here");
+                let event = AppEvent::Failed { during: Step::Run, failure };
                 self.node.tell(Event::App { job, event });
             }
         }

@@ -1,6 +1,6 @@
 //! The dispatcher's protocol: what the master may order, and what it hears of applications and nodes.
 
-use std::{path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 pub use coswitch_daemon::protocol::{Exit, JobMemory, MemoryUse, Park, RankTraffic, Wait};
 use coswitch_policies::{Bytes, NodeId};
@@ -55,9 +55,9 @@ pub enum Report {
     /// The memory is free on all nodes: images are written, or the pages are in swap.
     Parked,
     /// The application could not be suspended or parked and computes on.
-    StillRunning { reason: String },
+    StillRunning { cause: StayCause },
     /// The application was suspended, could not be parked, and is suspended still.
-    StillSuspended { reason: String },
+    StillSuspended { cause: StayCause },
     /// It is over, and nothing of it is left on any node.
     Ended(Outcome),
     /// A node has carried out a part of the last order.
@@ -68,11 +68,27 @@ pub enum Report {
     Stored { node: NodeId, root: PathBuf, bytes: Bytes },
     /// The driver's counters of the ranks on one node.
     Traffic { node: NodeId, ranks: Vec<RankTraffic> },
-    /// A node has no room for what is to leave its memory, which is no fault of the application;
-    /// [`Report::StillRunning`] or [`Report::StillSuspended`] follows.
-    NoRoom,
     /// Something failed and was repaired: `what` says both.
     Mended { what: String },
+}
+
+/// Why an application that was to leave is where it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StayCause {
+    /// The store of some node has no room for it, which is no fault of the application.
+    StoreFull {
+        reason: String,
+    },
+    Failed {
+        reason: String,
+    },
+}
+
+impl fmt::Display for StayCause {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::StoreFull { reason } | Self::Failed { reason }) = self;
+        formatter.write_str(reason)
+    }
 }
 
 /// How an application ended.

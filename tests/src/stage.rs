@@ -349,22 +349,22 @@ impl Stage {
         match report {
             Report::Running => actor.life = Life::Running,
             Report::Suspended => actor.life = Life::Suspended,
-            Report::StillSuspended { reason } => {
+            Report::StillSuspended { cause } => {
                 actor.life = Life::Suspended;
-                actor.stayed.push(reason);
+                actor.stayed.push(cause.to_string());
             }
             Report::Parked => {
                 actor.life = Life::Parked;
                 actor.parked += 1;
             }
-            Report::StillRunning { reason } => {
+            Report::StillRunning { cause } => {
                 actor.life = Life::Running;
-                actor.stayed.push(reason);
+                actor.stayed.push(cause.to_string());
             }
             Report::Ended(outcome) => actor.life = Life::Ended(outcome),
             Report::Mended { what } => actor.mended.push(what),
             Report::Phase(phase) => actor.phases.push(phase),
-            Report::NoRoom | Report::Stored { .. } | Report::Progress { .. } | Report::Traffic { .. } => {}
+            Report::Stored { .. } | Report::Progress { .. } | Report::Traffic { .. } => {}
         }
     }
 

@@ -38,7 +38,7 @@ use crate::{
     children::Child,
     node::NodeConfig,
     plane::{Command, Plane, PlaneEvent},
-    protocol::{AppEvent, AppRequest, Event, Exit, LaunchRequest, Park, RankTraffic, Step},
+    protocol::{AppEvent, AppRequest, Event, Exit, Failure, LaunchRequest, Park, RankTraffic, Step},
 };
 
 /// A step that began just before it was killed has new processes.
@@ -176,28 +176,6 @@ struct Part {
     own: UnboundedSender<Note>,
 }
 
-/// Why a step failed, and whether the ranks are still there.
-struct Failure {
-    reason: String,
-    alive: bool,
-    /// There was no room for what it takes out of memory.
-    had_no_room: bool,
-}
-
-impl Failure {
-    fn alive(reason: impl ToString) -> Self {
-        Self { reason: reason.to_string(), alive: true, had_no_room: false }
-    }
-
-    fn no_room(reason: impl ToString) -> Self {
-        Self { had_no_room: true, ..Self::alive(reason) }
-    }
-
-    fn dead(reason: impl ToString) -> Self {
-        Self { alive: false, ..Self::alive(reason) }
-    }
-}
-
 /// Blocking work, off the async threads.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.expect("blocking work does not panic")
@@ -209,11 +187,7 @@ impl Part {
     }
 
     fn answer(&self, during: Step, result: Result<AppEvent, Failure>) {
-        self.tell(result.unwrap_or_else(|Failure { reason, alive, had_no_room }| AppEvent::Failed {
-            during: if had_no_room { Step::Admit } else { during },
-            reason,
-            alive,
-        }));
+        self.tell(result.unwrap_or_else(|failure| AppEvent::Failed { during, failure }));
     }
 
     fn made(&self) -> &Made {
@@ -263,9 +237,9 @@ impl Part {
                     Park::Criu => self.dump(epoch).await,
                     Park::PageOut => self.page_out(epoch).await,
                 };
-                let is_lost = matches!(&result, Err(failure) if !failure.alive);
-                if is_lost && let Err(Failure { reason, .. }) = self.discard().await {
-                    warn!(reason, "what a failed dump has left could not be ended");
+                let is_lost = matches!(&result, Err(Failure::Other { alive: false, .. }));
+                if is_lost && let Err(failure) = self.discard().await {
+                    warn!(%failure, "what a failed dump has left could not be ended");
                 }
                 self.answer(Step::Dump, result);
             }

@@ -56,7 +56,7 @@ impl Part {
         let work = blocking(move || page_out(&cgroup));
         let paged_out = self.watched(Step::Dump, held, gone, work).await;
         let (bytes, dump) = paged_out.map_err(|error| match error {
-            PageOutError::Full { .. } => Failure::no_room(error),
+            PageOutError::Full { .. } => Failure::store_full(error),
             error => Failure::alive(error),
         })?;
         self.image_bytes = bytes;

@@ -190,7 +190,7 @@ impl Dump {
         let needed = self.held.saturating_add(ADMITTED_BESIDES).0;
         let begun = store.begin_with(&job, self.epoch.0, SystemTime::now(), needed);
         let mut writer = begun.map_err(|error| match error {
-            StoreError::Full { .. } => Failure::no_room(error),
+            StoreError::Full { .. } => Failure::store_full(error),
             error => Failure::alive(error),
         })?;
         writer.save_channels(&self.channels).map_err(Failure::alive)?;
@@ -205,9 +205,9 @@ impl Dump {
             timeout: DUMP_LIMIT,
         };
         let dumped = self.node.criu.dump(&request);
-        let mut report = dumped.map_err(|error| Failure {
-            alive: matches!(error.job(), JobState::Frozen | JobState::Running),
-            ..Failure::alive(error)
+        let mut report = dumped.map_err(|error| match error.job() {
+            JobState::Frozen | JobState::Running => Failure::alive(error),
+            _ => Failure::dead(error),
         })?;
         // From here on the processes are gone: the images, and the memory that belongs to them, are all there is.
         writer.take_memory(report.memory.take(), &self.node.arena);

@@ -4,7 +4,7 @@ use coswitch_daemon::protocol::AppRequest;
 use coswitch_policies::NodeId;
 
 use super::{App, Back, DumpFailure, Rest, State};
-use crate::protocol::{Outcome, Park, Report};
+use crate::protocol::{Outcome, Park, Report, StayCause};
 
 impl App {
     /// From parked; only what is sealed is restored.
@@ -64,7 +64,7 @@ impl App {
                 self.fall_back(reason, back);
             }
             (Some(reason), State::Undoing { .. }) => {
-                let first = back.undone.clone().unwrap_or_default();
+                let first = back.undone.as_ref().expect("a failed dump is undone");
                 self.fall_back(format!("{first}; and it could not be undone: {reason}"), back);
             }
             (Some(reason), _) => self.fall_back(format!("it could not be restored: {reason}"), back),
@@ -76,7 +76,7 @@ impl App {
         match (to, undone) {
             (Rest::Running, undone) => self.resume(undone),
             (Rest::Suspended, None) => self.rest(State::Suspended, Report::Suspended),
-            (Rest::Suspended, Some(reason)) => self.rest(State::Suspended, Report::StillSuspended { reason }),
+            (Rest::Suspended, Some(cause)) => self.rest(State::Suspended, Report::StillSuspended { cause }),
         }
     }
 
@@ -96,7 +96,8 @@ impl App {
         match &mut self.state {
             State::Parked => drop(self.forget_line(reason)),
             State::Dumping { failure, .. } => {
-                failure.get_or_insert(DumpFailure { reason, dead: true }).dead = true
+                let cause = StayCause::Failed { reason };
+                failure.get_or_insert(DumpFailure { cause, dead: true }).dead = true
             }
             State::AwaitingSeal { back } | State::Undoing { back, .. } => {
                 let back = back.clone();
@@ -120,7 +121,7 @@ impl App {
         true
     }
 
-    pub(super) fn resume(&mut self, undone: Option<String>) {
+    pub(super) fn resume(&mut self, undone: Option<StayCause>) {
         let waiting = self.ask_all(&AppRequest::Resume(self.epoch));
         // What was answered after the snapshot is asked again, by ranks that wait for it once more.
         if self.epoch.0 < self.cuts {
@@ -137,7 +138,7 @@ impl App {
         if waiting.is_empty() {
             let report = match undone.take() {
                 None => Report::Running,
-                Some(reason) => Report::StillRunning { reason },
+                Some(cause) => Report::StillRunning { cause },
             };
             self.rest(State::Running, report);
         }

@@ -1,22 +1,29 @@
 //! What fails, is late or is lost, and the end.
 
-use coswitch_daemon::protocol::{AppRequest, Step};
+use coswitch_daemon::protocol::{AppRequest, Failure, Step};
 use coswitch_policies::NodeId;
 
 use super::{App, DumpFailure, Nodes, Output, State};
-use crate::protocol::{Outcome, Report};
+use crate::protocol::{Outcome, Report, StayCause};
 
 impl App {
-    pub(super) fn on_failed(&mut self, node: NodeId, during: Step, reason: String, alive: bool) {
-        let reason = format!("{node} failed to {}: {reason}", verb(during));
+    pub(super) fn on_failed(&mut self, node: NodeId, during: Step, failure: Failure) {
+        let verb =
+            if matches!(failure, Failure::StoreFull { .. }) { "find room for it" } else { verb(during) };
+        let reason = format!("{node} failed to {verb}: {failure}");
         match (during, &self.state) {
             (_, State::Idle | State::Ending { .. } | State::Ended) => {}
             (Step::Cut, State::Cutting { .. }) => self.give_cut_up(reason),
-            (Step::Dump | Step::Admit, State::Dumping { .. }) => {
-                if during == Step::Admit {
-                    self.tell(Report::NoRoom);
-                }
-                self.on_dump_answer(node, Some(DumpFailure { reason, dead: !alive }));
+            (Step::Dump, State::Dumping { .. }) => {
+                let failed = match failure {
+                    Failure::StoreFull { .. } => {
+                        DumpFailure { cause: StayCause::StoreFull { reason }, dead: false }
+                    }
+                    Failure::Other { alive, .. } => {
+                        DumpFailure { cause: StayCause::Failed { reason }, dead: !alive }
+                    }
+                };
+                self.on_dump_answer(node, Some(failed));
             }
             (Step::Restore, State::Restoring { .. } | State::Undoing { .. }) => {
                 self.on_restore_answer(node, Some(reason));
@@ -82,7 +89,6 @@ fn verb(step: Step) -> &'static str {
         Step::Launch => "launch it",
         Step::Cut => "cut it",
         Step::Dump => "dump it",
-        Step::Admit => "find room for it",
         Step::Restore => "restore it",
         Step::Discard => "end what it had restored",
         Step::Resume => "resume it",

@@ -4,7 +4,7 @@ use coswitch_daemon::protocol::AppRequest;
 use coswitch_policies::{Epoch, NodeId};
 
 use super::{App, Back, DumpFailure, Nodes, Rest, State, Then};
-use crate::protocol::Report;
+use crate::protocol::{Report, StayCause};
 
 impl App {
     pub(super) fn cut(&mut self, then: Then) {
@@ -33,7 +33,7 @@ impl App {
     pub(super) fn give_cut_up(&mut self, reason: String) {
         let waiting = self.ask_all(&AppRequest::AbortCut(self.epoch));
         self.arm(self.limits.resume);
-        self.state = State::Resuming { waiting, undone: Some(reason) };
+        self.state = State::Resuming { waiting, undone: Some(StayCause::Failed { reason }) };
     }
 
     /// Out of memory, from the line that all ranks stand on. A node that has an image of it only ends its processes.
@@ -53,7 +53,7 @@ impl App {
         }
         match (failed, failure.as_mut()) {
             (None, _) => drop(parked.insert(node)),
-            (Some(another), Some(first)) => first.dead |= another.dead,
+            (Some(another), Some(first)) => first.add(another),
             (first, None) => *failure = first,
         }
         if !waiting.is_empty() {
@@ -62,12 +62,12 @@ impl App {
         let (to, restoring) = (*from, std::mem::take(parked));
         match failure.take() {
             None => self.rest(State::Parked, Report::Parked),
-            Some(DumpFailure { reason, dead: true }) => {
-                self.fall_back(reason.clone(), Back { to, undone: Some(reason) });
+            Some(DumpFailure { cause, dead: true }) => {
+                self.fall_back(cause.to_string(), Back { to, undone: Some(cause) });
             }
-            Some(DumpFailure { reason, dead: false }) => {
-                self.state =
-                    State::Undoing { restoring, failure: None, back: Back { to, undone: Some(reason) } };
+            Some(DumpFailure { cause, dead: false }) => {
+                let back = Back { to, undone: Some(cause) };
+                self.state = State::Undoing { restoring, failure: None, back };
                 self.arm(self.limits.restore);
                 self.undo();
             }
@@ -83,6 +83,15 @@ impl App {
         } else if self.unsealed.is_empty() {
             let nodes = restoring.clone();
             self.ask(&nodes, &AppRequest::Restore(self.epoch));
+        }
+    }
+}
+
+impl DumpFailure {
+    fn add(&mut self, another: Self) {
+        self.dead |= another.dead;
+        if let (StayCause::Failed { .. }, StayCause::StoreFull { .. }) = (&self.cause, &another.cause) {
+            self.cause = another.cause;
         }
     }
 }

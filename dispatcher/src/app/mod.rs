@@ -38,7 +38,7 @@ use coswitch_policies::{Epoch, NodeId};
 
 use crate::{
     fence::Fences,
-    protocol::{Exit, LaunchSpec, Order, Outcome, Park, Phase, PhaseKind, Report},
+    protocol::{Exit, LaunchSpec, Order, Outcome, Park, Phase, PhaseKind, Report, StayCause},
 };
 use snapshots::Snapshots;
 
@@ -141,7 +141,7 @@ enum State {
     /// `undone`: why it runs although it was to leave.
     Resuming {
         waiting: Nodes,
-        undone: Option<String>,
+        undone: Option<StayCause>,
     },
     Ending {
         waiting: Nodes,
@@ -168,13 +168,15 @@ enum Rest {
 #[derive(Clone, Debug)]
 struct Back {
     to: Rest,
-    undone: Option<String>,
+    undone: Option<StayCause>,
 }
 
-/// The first failure of a dump, and whether some node's ranks are gone.
+/// Why a dump failed on one node or more.
 #[derive(Clone, Debug)]
 struct DumpFailure {
-    reason: String,
+    /// Of the first node that failed, but for a full store, which is told in place of any other cause.
+    cause: StayCause,
+    /// Some node's ranks are gone.
     dead: bool,
 }
 
@@ -264,7 +266,7 @@ impl App {
     }
 
     fn on_order(&mut self, order: Order) {
-        let ending = || "its ranks are ending".to_string();
+        let ending = || StayCause::Failed { reason: "its ranks are ending".into() };
         match (order, &self.state) {
             // The order was overtaken by an end that the master is being told of.
             (_, State::Ending { .. } | State::Ended) => {}
@@ -275,12 +277,12 @@ impl App {
                 self.state = State::Launching { waiting };
             }
             (Order::Suspend | Order::Park, State::Running) if !self.exited.is_empty() => {
-                self.tell(Report::StillRunning { reason: ending() });
+                self.tell(Report::StillRunning { cause: ending() });
             }
             (Order::Suspend, State::Running) => self.cut(Then::Stay),
             (Order::Park, State::Running) => self.cut(Then::Leave),
             (Order::Park, State::Suspended) if !self.exited.is_empty() => {
-                self.tell(Report::StillSuspended { reason: ending() });
+                self.tell(Report::StillSuspended { cause: ending() });
             }
             (Order::Park, State::Suspended) => self.dump(Rest::Suspended),
             (Order::Resume | Order::Restore, State::Suspended) => self.resume(None),
@@ -367,7 +369,7 @@ impl App {
                 self.tell(Report::Progress { node, kind, bytes, total });
             }
             AppEvent::Traffic(ranks) => self.tell(Report::Traffic { node, ranks }),
-            AppEvent::Failed { during, reason, alive } => self.on_failed(node, during, reason, alive),
+            AppEvent::Failed { during, failure } => self.on_failed(node, during, failure),
             // Answers to what has been given up since.
             _ => {}
         }

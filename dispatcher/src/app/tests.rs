@@ -3,7 +3,7 @@
 mod model;
 mod residence;
 
-use coswitch_daemon::protocol::SNAPSHOTS_KEPT;
+use coswitch_daemon::protocol::{Failure, SNAPSHOTS_KEPT};
 use coswitch_policies::Bytes;
 use proptest::prelude::*;
 
@@ -121,7 +121,7 @@ fn resumed(epoch: u64) -> AppEvent {
 }
 
 fn failed(during: Step, alive: bool) -> AppEvent {
-    AppEvent::Failed { during, reason: "no".into(), alive }
+    AppEvent::Failed { during, failure: if alive { Failure::alive("no") } else { Failure::dead("no") } }
 }
 
 fn exited(rank: u32, exit: Exit) -> AppEvent {

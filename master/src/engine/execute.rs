@@ -10,7 +10,7 @@ use coswitch_dispatcher::{
     nodes::Nodes,
     protocol::{
         self as app, Exit, LaunchSpec, MemoryUse, NodeEvent, Order, Outcome as AppOutcome, PhaseKind,
-        RankTraffic, Report,
+        RankTraffic, Report, StayCause,
     },
 };
 use coswitch_policies::{
@@ -339,19 +339,20 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             }
             Report::Suspended => self.step(|switching, now| switching.on_at(now, job, Left::Suspended)),
             Report::Parked => self.step(|switching, now| switching.on_at(now, job, Left::Parked)),
-            Report::StillRunning { reason } => {
+            Report::StillRunning { cause } => {
+                self.note_no_room(job, &cause);
                 self.running.insert(job);
                 self.tell(Event::JobRunning { job });
-                self.warn(format!("{job} could not leave and runs on: {reason}"));
+                self.warn(format!("{job} could not leave and runs on: {cause}"));
                 self.step(|switching, now| switching.on_at(now, job, Left::Active));
             }
-            Report::StillSuspended { reason } => {
-                self.warn(format!("{job} could not leave memory and is suspended: {reason}"));
+            Report::StillSuspended { cause } => {
+                self.note_no_room(job, &cause);
+                self.warn(format!("{job} could not leave memory and is suspended: {cause}"));
                 self.step(|switching, now| switching.on_at(now, job, Left::Suspended));
             }
             Report::Ended(outcome) => self.on_ended(job, outcome),
             Report::Phase(phase) => self.on_phase(job, phase),
-            Report::NoRoom => self.switching.iter_mut().for_each(|switching| switching.on_no_room(job)),
             Report::Mended { what } => self.warn(format!("{job}: {what}")),
             Report::Progress { node, kind, bytes, total } => {
                 self.tell(Event::Progress { job, node, phase: step_of(kind), bytes, total });
@@ -360,6 +361,12 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
                 self.tell(Event::SnapshotStored { job, node, root, bytes });
             }
             Report::Traffic { ranks, .. } => self.on_traffic(job, &ranks),
+        }
+    }
+
+    fn note_no_room(&mut self, job: JobId, cause: &StayCause) {
+        if let (StayCause::StoreFull { .. }, Some(switching)) = (cause, &mut self.switching) {
+            switching.on_no_room(job);
         }
     }
 

@@ -129,7 +129,7 @@ impl Stage {
                 report if wanted(&report) => return Ok(phases),
                 Report::Phase(phase) => phases.push(phase),
                 Report::Ended(outcome) => bail!("a job ended: {outcome:?}"),
-                Report::StillRunning { reason } => bail!("a job was not parked: {reason}"),
+                Report::StillRunning { cause } => bail!("a job was not parked: {cause}"),
                 Report::Mended { what } => bail!("something went wrong and was mended: {what}"),
                 // Progress, traffic and whatever else is told on the way.
                 _ => {}

@@ -61,7 +61,7 @@ impl Cluster {
             self.daemons[node.0 as usize].inbox.push_back(request);
         }
         for report in self.story.told() {
-            if !matches!(report, Report::Mended { .. } | Report::NoRoom) {
+            if !matches!(report, Report::Mended { .. }) {
                 self.last = Some(report);
             }
         }

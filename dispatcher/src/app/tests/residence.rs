@@ -69,10 +69,10 @@ fn a_node_without_room_leaves_the_job_where_it_was_and_says_that_it_is_not_to_bl
     let mut story = suspended(2);
     story.order(Order::Park);
     story.event(0, dumped(1));
-    story.event(1, failed(Step::Admit, true));
+    story.event(1, AppEvent::Failed { during: Step::Dump, failure: Failure::store_full("no") });
     story.event(0, sealed(1));
     story.event(0, restored(1));
-    assert!(matches!(story.told()[..], [Report::NoRoom, Report::StillSuspended { .. }]));
+    assert!(matches!(story.told()[..], [Report::StillSuspended { cause: StayCause::StoreFull { .. } }]));
 }
 
 #[test]
