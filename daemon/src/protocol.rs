@@ -1,7 +1,7 @@
 //! What a dispatcher may say to a daemon, and what a daemon reports: the control protocol.
 //!
 //! One authenticated connection runs from the head node to each daemon ([`crate::wire`] frames it). A [`Request`] asks;
-//! the matching [`Event`] says that it has happened, or that it could not. Nothing is answered in between, so a
+//! the matching [`DaemonEvent`] says that it has happened, or that it could not. Nothing is answered in between, so a
 //! dispatcher arms a time-out for each request that it sends.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
@@ -24,7 +24,7 @@ pub enum Request {
         /// [`VERSION`] of the head node.
         version: u32,
     },
-    /// Connect the data links to these nodes; answered by [`Event::Joined`].
+    /// Connect the data links to these nodes; answered by [`DaemonEvent::Joined`].
     Join {
         /// Every node of the cluster, this one included.
         members: Vec<Member>,
@@ -130,7 +130,7 @@ pub struct Member {
 
 /// From a daemon to the head node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Event {
+pub enum DaemonEvent {
     /// The first frame back.
     Welcome {
         /// Who speaks.

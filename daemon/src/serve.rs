@@ -26,7 +26,7 @@ use crate::{
     node::{self, NodeConfig, VirtualLink},
     plane::{Command, Plane, PlaneEvent, connect},
     processors,
-    protocol::{AppEvent, AppRequest, Event, Failure, Member, Request, Step},
+    protocol::{AppEvent, AppRequest, DaemonEvent, Failure, Member, Request, Step},
     session,
 };
 
@@ -116,7 +116,7 @@ async fn set_up_and_serve(config: NodeConfig, hierarchies: Hierarchies) -> anyho
         _ = &mut starter => anyhow::bail!("the process that started this daemon has ended"),
     };
     let (incoming, requests) = unbounded_channel();
-    let carried = tokio::spawn(session::carry(stream, to_head, incoming, || Event::Alive));
+    let carried = tokio::spawn(session::carry(stream, to_head, incoming, || DaemonEvent::Alive));
     let mut serving = Serving { node, apps: BTreeMap::new() };
     tokio::select! {
         () = serving.run(requests, from_plane) => {}
@@ -197,11 +197,13 @@ impl Serving {
         match (self.apps.get(&job), request) {
             (Some((app, _)), AppRequest::Release) => app.release(Arc::clone(&self.node), job),
             (Some((app, _)), request) => app.note(Note::Request(request)),
-            (None, AppRequest::Release) => self.node.tell(Event::App { job, event: AppEvent::Released }),
+            (None, AppRequest::Release) => {
+                self.node.tell(DaemonEvent::App { job, event: AppEvent::Released })
+            }
             (None, _) => {
                 let failure = Failure::dead("there is no such application here");
                 let event = AppEvent::Failed { during: Step::Run, failure };
-                self.node.tell(Event::App { job, event });
+                self.node.tell(DaemonEvent::App { job, event });
             }
         }
     }
@@ -210,7 +212,7 @@ impl Serving {
         let job = match &event {
             PlaneEvent::LinkLost { peer, reason } => {
                 warn!(%peer, reason, "data link lost");
-                return self.node.tell(Event::LinkLost { peer: *peer });
+                return self.node.tell(DaemonEvent::LinkLost { peer: *peer });
             }
             PlaneEvent::Freeze { job, .. }
             | PlaneEvent::Thaw { job, .. }
@@ -227,7 +229,7 @@ impl Serving {
 
     fn sample(&self, traffic: bool) {
         if let Ok(memory) = self.node.cgroup.memory_use() {
-            self.node.tell(Event::Memory(memory));
+            self.node.tell(DaemonEvent::Memory(memory));
         }
         if traffic {
             self.apps.values().for_each(|(app, _)| app.note(Note::Sample));
@@ -249,8 +251,8 @@ impl Serving {
                 })
             });
             node.tell(match joined {
-                Ok(()) => Event::Joined,
-                Err(reason) => Event::JoinFailed { reason },
+                Ok(()) => DaemonEvent::Joined,
+                Err(reason) => DaemonEvent::JoinFailed { reason },
             });
         });
     }

@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 
 use crate::{
     pki::{Identity, PkiError, member_name},
-    protocol::{Event, HEARTBEAT, Request, VERSION},
+    protocol::{DaemonEvent, HEARTBEAT, Request, VERSION},
     wire::{self, WireError},
 };
 
@@ -82,7 +82,7 @@ async fn greet(
         Some(Request::Hello { version: VERSION }) => {}
         _ => return Err(SessionError::Version),
     }
-    wire::write(&mut stream, &Event::Welcome { node }).await?;
+    wire::write(&mut stream, &DaemonEvent::Welcome { node }).await?;
     Ok(stream)
 }
 
@@ -107,7 +107,7 @@ pub async fn connect(
         let mut stream = TlsConnector::from(identity.client()?).connect(member_name(), stream).await?;
         wire::write(&mut stream, &Request::Hello { version: VERSION }).await?;
         match wire::read(&mut stream).await? {
-            Some(Event::Welcome { node }) => Ok((node, stream)),
+            Some(DaemonEvent::Welcome { node }) => Ok((node, stream)),
             _ => Err(SessionError::Version),
         }
     };

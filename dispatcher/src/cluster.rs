@@ -9,7 +9,7 @@ use std::{
 
 use coswitch_daemon::{
     pki::Identity,
-    protocol::{AppRequest, Event, Member, Request},
+    protocol::{AppRequest, DaemonEvent, Member, Request},
     session::{self, SessionError},
 };
 use coswitch_policies::{JobId, NodeId};
@@ -155,19 +155,21 @@ impl Cluster {
 
 async fn route(
     node: NodeId,
-    mut from_daemon: UnboundedReceiver<Event>,
+    mut from_daemon: UnboundedReceiver<DaemonEvent>,
     inboxes: &Mutex<Inboxes>,
     events: &UnboundedSender<NodeEvent>,
     joined: UnboundedSender<Result<(), String>>,
 ) {
     while let Some(event) = from_daemon.recv().await {
         match event {
-            Event::Welcome { .. } | Event::Alive => {}
-            Event::Joined => drop(joined.send(Ok(()))),
-            Event::JoinFailed { reason } => drop(joined.send(Err(reason))),
-            Event::LinkLost { peer } => lose(peer, &format!("{node} lost its link to it"), inboxes, events),
-            Event::Memory(memory) => drop(events.send(NodeEvent::Memory { node, memory })),
-            Event::App { job, event } => {
+            DaemonEvent::Welcome { .. } | DaemonEvent::Alive => {}
+            DaemonEvent::Joined => drop(joined.send(Ok(()))),
+            DaemonEvent::JoinFailed { reason } => drop(joined.send(Err(reason))),
+            DaemonEvent::LinkLost { peer } => {
+                lose(peer, &format!("{node} lost its link to it"), inboxes, events)
+            }
+            DaemonEvent::Memory(memory) => drop(events.send(NodeEvent::Memory { node, memory })),
+            DaemonEvent::App { job, event } => {
                 let inboxes = inboxes.lock().expect("no panic while holding it");
                 if let Some(inbox) = inboxes.apps.get(&job) {
                     let _ = inbox.send(Input::Event(node, event));

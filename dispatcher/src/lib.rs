@@ -18,7 +18,7 @@ use tokio::{
 use tracing::{Instrument, debug, debug_span};
 
 use crate::{
-    app::{App, Input, Limits, Output},
+    app::{App, Input, Output, Timeouts},
     cluster::Cluster,
     protocol::{LaunchSpec, Order, Report},
 };
@@ -35,17 +35,17 @@ impl Dispatcher {
     pub fn start(
         job: JobId,
         launch: LaunchSpec,
-        limits: Limits,
+        timeouts: Timeouts,
         cluster: Cluster,
         reports: UnboundedSender<(JobId, Report)>,
     ) -> Self {
         let (inputs, mut inbox) = unbounded_channel();
         cluster.register(job, inputs.clone());
-        let mut app = App::new(launch, limits);
+        let mut app = App::new(launch, timeouts);
         let task = async move {
             let mut deadline: Option<Instant> = None;
             while !app.has_ended() {
-                let timer = sleep_until(deadline.unwrap_or_else(|| Instant::now() + limits.dump));
+                let timer = sleep_until(deadline.unwrap_or_else(|| Instant::now() + timeouts.dump));
                 let input = tokio::select! {
                     input = inbox.recv() => match input { Some(input) => input, None => break },
                     () = timer, if deadline.is_some() => { deadline = None; Input::TimedOut }

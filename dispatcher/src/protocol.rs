@@ -35,7 +35,7 @@ pub enum Order {
     /// [`Report::Ended`], or after a failure by [`Report::StillRunning`] or [`Report::StillSuspended`].
     Park,
     /// From parked: bring it back into memory, stopped; answered by [`Report::Suspended`] or [`Report::Ended`].
-    Fetch,
+    Prefetch,
     /// From suspended: let it compute; answered by [`Report::Running`] or [`Report::Ended`].
     Resume,
     /// From parked or suspended: bring it back and let it compute; answered by [`Report::Running`] or
@@ -59,11 +59,11 @@ pub enum Report {
     /// The application was suspended, could not be parked, and is suspended still.
     StillSuspended { cause: StayCause },
     /// It is over, and nothing of it is left on any node.
-    Ended(Outcome),
-    /// A node has carried out a part of the last order.
-    Phase(Phase),
+    Ended(AppOutcome),
+    /// A node has carried out a step of the last order.
+    StepDone(StepDone),
     /// A node is in the middle of a dump or restore; `total` is an estimate.
-    Progress { node: NodeId, kind: PhaseKind, bytes: Bytes, total: Bytes },
+    Progress { node: NodeId, step: SwitchStep, bytes: Bytes, total: Bytes },
     /// A node has sealed a snapshot of `bytes` below `root`, a directory of `cluster.store`.
     Stored { node: NodeId, root: PathBuf, bytes: Bytes },
     /// The driver's counters of the ranks on one node.
@@ -93,7 +93,7 @@ impl fmt::Display for StayCause {
 
 /// How an application ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AppOutcome {
     /// Every rank ended with status 0.
     Succeeded,
     /// The first rank that ended otherwise; `last_output` is the end of its standard error or output.
@@ -104,19 +104,19 @@ pub enum Outcome {
     Stopped,
 }
 
-/// One timed piece of a switch on one node; it ended when it was reported.
+/// One timed step of a switch on one node; it ended when it was reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Phase {
+pub struct StepDone {
     pub node: NodeId,
-    pub kind: PhaseKind,
+    pub step: SwitchStep,
     pub took: Duration,
     /// Moved to or from images, or out of the network.
     pub bytes: Bytes,
 }
 
-/// The pieces of a switch.
+/// The steps of a switch, on each node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PhaseKind {
+pub enum SwitchStep {
     /// Stopping the ranks.
     Freeze,
     /// Emptying the network.

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use coswitch_daemon::protocol::{Park, Wait};
-use coswitch_dispatcher::protocol::Outcome;
+use coswitch_dispatcher::protocol::AppOutcome;
 use coswitch_examples::{Program, python_script};
 use coswitch_policies::NodeId;
 
@@ -81,9 +81,9 @@ impl Act {
     ///
     /// # Errors
     /// What is wrong.
-    pub fn check(&self, outcome: &Outcome, output: &Path) -> Result<(), String> {
+    pub fn check(&self, outcome: &AppOutcome, output: &Path) -> Result<(), String> {
         let failed = |what: &str| Err(format!("{} on {:?}: {what}", self.command.join(" "), self.placement));
-        if *outcome != Outcome::Succeeded {
+        if *outcome != AppOutcome::Succeeded {
             return failed(&format!("{outcome:?}"));
         }
         let said = fs::read_to_string(output.join("rank-0.out")).unwrap_or_default();

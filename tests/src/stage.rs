@@ -21,10 +21,10 @@ use coswitch_daemon::{
 };
 use coswitch_dispatcher::{
     Dispatcher,
-    app::Limits,
+    app::Timeouts,
     cluster::Cluster,
     nodes::{Nodes, NodesSpec},
-    protocol::{LaunchSpec, NodeEvent, Order, Outcome, Phase, Report},
+    protocol::{AppOutcome, LaunchSpec, NodeEvent, Order, Report, StepDone},
 };
 use coswitch_policies::{Bytes, JobId, NodeId};
 use tokio::{
@@ -61,7 +61,7 @@ pub enum Life {
     /// It is out of memory.
     Parked,
     /// It is over.
-    Ended(Outcome),
+    Ended(AppOutcome),
 }
 
 /// A job on the stage.
@@ -77,7 +77,7 @@ pub struct Actor {
     /// What went wrong and was mended.
     pub mended: Vec<String>,
     /// What its nodes have done for it.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<StepDone>,
     /// Where its ranks write to.
     pub output: PathBuf,
     dispatcher: Dispatcher,
@@ -220,7 +220,7 @@ impl Stage {
         };
         let (cluster, reports) = (self.cluster.clone(), self.report_to.clone());
         let _in_runtime = self.runtime.enter();
-        let dispatcher = Dispatcher::start(job, request, Limits::default(), cluster, reports);
+        let dispatcher = Dispatcher::start(job, request, Timeouts::default(), cluster, reports);
         let life = Life::Asked(Order::Launch);
         let (stayed, mended, phases) = (Vec::new(), Vec::new(), Vec::new());
         dispatcher.order(Order::Launch);
@@ -264,7 +264,7 @@ impl Stage {
     ///
     /// # Panics
     /// Where it does not end within `limit`.
-    pub fn end_of(&mut self, job: JobId, limit: Duration) -> Outcome {
+    pub fn end_of(&mut self, job: JobId, limit: Duration) -> AppOutcome {
         self.until(&format!("{job} to end"), limit, |stage| {
             matches!(stage.actors[&job].life, Life::Ended(_))
         });
@@ -363,7 +363,7 @@ impl Stage {
             }
             Report::Ended(outcome) => actor.life = Life::Ended(outcome),
             Report::Mended { what } => actor.mended.push(what),
-            Report::Phase(phase) => actor.phases.push(phase),
+            Report::StepDone(phase) => actor.phases.push(phase),
             Report::Stored { .. } | Report::Progress { .. } | Report::Traffic { .. } => {}
         }
     }

@@ -80,7 +80,7 @@ impl<'a> Turns<'a> {
             && self.stage.actors[job].life == Life::Parked
         {
             // It comes while the other one still computes.
-            self.stage.order(*job, Order::Fetch);
+            self.stage.order(*job, Order::Prefetch);
         }
         let left = self.leave(order);
         self.enter(next);
@@ -149,11 +149,11 @@ impl<'a> Turns<'a> {
         for job in self.waiting.clone() {
             let order = match self.stage.actors[&job].life {
                 Life::Suspended if self.seed.chance(400) => Order::Park,
-                Life::Parked if self.seed.chance(300) => Order::Fetch,
+                Life::Parked if self.seed.chance(300) => Order::Prefetch,
                 _ => continue,
             };
             self.stage.obey(job, order);
-            if order == Order::Fetch && self.seed.chance(500) {
+            if order == Order::Prefetch && self.seed.chance(500) {
                 self.stage.obey(job, Order::Park);
             }
         }

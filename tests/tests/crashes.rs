@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, time::Duration};
 
 use coswitch_ckpt::{Criu, SegmentFile, processes};
 use coswitch_daemon::cgroup::JobCgroup;
-use coswitch_dispatcher::protocol::{Order, Outcome};
+use coswitch_dispatcher::protocol::{AppOutcome, Order};
 use coswitch_examples::Program;
 use coswitch_policies::{Bytes, JobId, NodeId};
 use coswitch_tests::{
@@ -63,7 +63,7 @@ fn crash_in(scenery: Scenery, reach: Reach) {
 
         kill(Pid::from_raw(stage.daemon(NODE).cast_signed()), Signal::SIGKILL).expect("it runs");
         let outcome = stage.end_of(job, PATIENCE);
-        assert!(matches!(outcome, Outcome::Lost { .. }), "{outcome:?}");
+        assert!(matches!(outcome, AppOutcome::Lost { .. }), "{outcome:?}");
         stage.until_some_time("the job to compute no more", PATIENCE, |stage| {
             let inside = stage.cgroup(NODE, job).pids().expect("the group stays");
             let strays = stage.checkpointers(NODE);
@@ -146,7 +146,7 @@ fn before_the_snapshot_is_sealed() {
 fn in_the_middle_of_a_restore() {
     crash(|stage, job, seed| {
         park_sealed(stage, job);
-        stage.order(job, Order::Fetch);
+        stage.order(job, Order::Prefetch);
         stage.until_some_time("the restore to begin", PATIENCE, |stage| {
             !stage.cgroup(NODE, job).pids().expect("the group stays").is_empty()
         });
@@ -158,7 +158,7 @@ fn in_the_middle_of_a_restore() {
 fn when_it_is_restored_and_stopped() {
     crash(|stage, job, _| {
         park_sealed(stage, job);
-        assert_eq!(*stage.obey(job, Order::Fetch), Life::Suspended);
+        assert_eq!(*stage.obey(job, Order::Prefetch), Life::Suspended);
     });
 }
 
@@ -196,7 +196,7 @@ fn in_the_middle_of_a_restore_from_the_second_tier() {
     crash_on_the_way_to_the_second_tier(Bytes(0), |stage, job, seed| {
         park_sealed(stage, job);
         assert_eq!(tier(stage, job), 1);
-        stage.order(job, Order::Fetch);
+        stage.order(job, Order::Prefetch);
         stage.until_some_time("the restore to begin", PATIENCE, |stage| {
             !stage.cgroup(NODE, job).pids().expect("the group stays").is_empty()
         });

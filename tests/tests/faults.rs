@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf, time::Duration};
 
 use coswitch_daemon::protocol::Exit;
-use coswitch_dispatcher::protocol::{Order, Outcome};
+use coswitch_dispatcher::protocol::{AppOutcome, Order};
 use coswitch_examples::Program;
 use coswitch_policies::{JobId, NodeId};
 use coswitch_tests::{
@@ -54,7 +54,7 @@ fn a_killed_rank_fails_its_job_and_no_other() {
         stage.run_for(Duration::from_millis(500));
         kill_one(&ranks);
         let outcome = stage.end_of(victim, PATIENCE);
-        assert!(matches!(outcome, Outcome::RankFailed { exit: Exit::Signal(9), .. }), "{outcome:?}");
+        assert!(matches!(outcome, AppOutcome::RankFailed { exit: Exit::Signal(9), .. }), "{outcome:?}");
         stage.verify(other, RUN_LIMIT);
     });
 }
@@ -66,7 +66,7 @@ fn a_killed_launcher_fails_its_job_and_no_other() {
         stage.run_for(Duration::from_millis(500));
         kill_one(&stage.processes(victim, "coswitch-launch"));
         let outcome = stage.end_of(victim, PATIENCE);
-        assert!(matches!(outcome, Outcome::Lost { .. }), "{outcome:?}");
+        assert!(matches!(outcome, AppOutcome::Lost { .. }), "{outcome:?}");
         stage.verify(other, RUN_LIMIT);
     });
 }
@@ -79,7 +79,7 @@ fn a_rank_killed_after_a_restore_fails_its_job_all_the_same() {
         assert!(stage.park(job) && stage.restore(job));
         kill_one(&wait_for_ranks(stage, job, "ring-check", 4));
         let outcome = stage.end_of(job, PATIENCE);
-        assert!(matches!(outcome, Outcome::RankFailed { exit: Exit::Signal(9), .. }), "{outcome:?}");
+        assert!(matches!(outcome, AppOutcome::RankFailed { exit: Exit::Signal(9), .. }), "{outcome:?}");
     });
 }
 
@@ -113,7 +113,7 @@ fn a_job_ends_when_told_to_even_if_its_restore_hangs_because_a_rank_was_killed_i
 fn a_rank_that_fails_is_reported_with_its_status_and_last_words() {
     play(1, |stage| {
         let job = stage.launch(Act::new("sh", "/bin/sh", &["-c", "echo no luck >&2; exit 3"], None));
-        let Outcome::RankFailed { rank: 0, exit, last_output } = stage.end_of(job, PATIENCE) else {
+        let AppOutcome::RankFailed { rank: 0, exit, last_output } = stage.end_of(job, PATIENCE) else {
             panic!("a rank has failed: {:?}", stage.actors[&job].life)
         };
         assert_eq!((exit, last_output.as_str()), (Exit::Status(3), "no luck"));
@@ -129,7 +129,7 @@ fn a_rank_that_aborts_ends_the_whole_job() {
         let job = stage.launch(Act::new("abort", &python, &["-c", ABORT], None).on(3, 2));
         let outcome = stage.end_of(job, PATIENCE);
         assert!(
-            matches!(outcome, Outcome::RankFailed { rank: 1, exit: Exit::Aborted(7), .. }),
+            matches!(outcome, AppOutcome::RankFailed { rank: 1, exit: Exit::Aborted(7), .. }),
             "{outcome:?}"
         );
     });
@@ -140,7 +140,7 @@ fn a_program_that_is_not_there_is_reported_as_such() {
     play(2, |stage| {
         let job = stage.launch(Act::new("nothing", "/nowhere/program", &[], None).on(2, 2));
         let outcome = stage.end_of(job, PATIENCE);
-        assert!(matches!(outcome, Outcome::RankFailed { exit: Exit::NotStarted(_), .. }), "{outcome:?}");
+        assert!(matches!(outcome, AppOutcome::RankFailed { exit: Exit::NotStarted(_), .. }), "{outcome:?}");
     });
 }
 
@@ -153,7 +153,7 @@ fn a_killed_daemon_ends_the_jobs_of_its_node_and_no_other() {
         stage.run_for(Duration::from_millis(500));
         kill_one(&[stage.daemon(NodeId(1))]);
         let outcome = stage.end_of(spanning, PATIENCE);
-        assert!(matches!(outcome, Outcome::Lost { .. }), "{outcome:?}");
+        assert!(matches!(outcome, AppOutcome::Lost { .. }), "{outcome:?}");
         assert!(stage.lost.contains_key(&NodeId(1)) && stage.lost.len() == 1, "{:?}", stage.lost);
         stage.verify(elsewhere, RUN_LIMIT);
     });
@@ -236,7 +236,7 @@ fn a_damaged_image_ends_its_job_before_any_rank_runs_and_no_other_job() {
         let output = stage.actors[&victim].output.join("rank-0.out");
         let said = fs::read(&output).unwrap();
         stage.order(victim, Order::Restore);
-        let Outcome::Lost { reason } = stage.end_of(victim, PATIENCE) else {
+        let AppOutcome::Lost { reason } = stage.end_of(victim, PATIENCE) else {
             panic!("the damage was not noticed: {:?}", stage.actors[&victim].life)
         };
         let name = image.file_name().unwrap().to_str().unwrap();
@@ -254,7 +254,7 @@ fn a_restore_in_which_a_rank_is_killed_is_given_up_soon_and_tried_again() {
         stage.run_for(Duration::from_millis(300));
         assert!(stage.park(job));
         wait_for_seals(stage, job);
-        stage.order(job, Order::Fetch);
+        stage.order(job, Order::Prefetch);
         stage.until_some_time("a rank to appear", PATIENCE, |stage| {
             stage.actors[&job].life == Life::Suspended || !stage.processes(job, "ring-check").is_empty()
         });
@@ -265,7 +265,7 @@ fn a_restore_in_which_a_rank_is_killed_is_given_up_soon_and_tried_again() {
         stage.obey(job, Order::Resume);
         let life = &stage.actors[&job].life;
         let told =
-            matches!(life, Life::Running | Life::Ended(Outcome::RankFailed { exit: Exit::Signal(9), .. }));
+            matches!(life, Life::Running | Life::Ended(AppOutcome::RankFailed { exit: Exit::Signal(9), .. }));
         assert!(told, "{life:?}");
     });
 }

@@ -36,7 +36,7 @@ fn a_job_that_is_paged_out_gives_its_memory_back_and_verifies_later() {
     let _swap = SwapFile::of(Bytes::mib(512));
     play(2, |stage| {
         let job = launch(stage);
-        for order in [Order::Fetch, Order::Restore] {
+        for order in [Order::Prefetch, Order::Restore] {
             assert!(stage.park(job), "{:?}", stage.actors[&job].stayed);
             for node in NODES {
                 let left = stage.memory(node, job);
@@ -46,7 +46,7 @@ fn a_job_that_is_paged_out_gives_its_memory_back_and_verifies_later() {
             }
             stage.obey(job, order);
             assert!(NODES.iter().all(|node| stage.memory(*node, job).0 > MEMORY.0 / 8 * 7));
-            if order == Order::Fetch {
+            if order == Order::Prefetch {
                 assert_eq!(stage.actors[&job].life, Life::Suspended);
             }
         }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use coswitch_daemon::protocol::{HEARTBEAT, Park};
-use coswitch_dispatcher::protocol::{Order, PhaseKind};
+use coswitch_dispatcher::protocol::{Order, SwitchStep};
 use coswitch_examples::Program;
 use coswitch_policies::{Bytes, NodeId};
 use coswitch_tests::{
@@ -178,7 +178,7 @@ fn a_job_that_is_suspended_for_longer_than_silence_means_death_goes_on_and_verif
         assert_eq!(*stage.obey(job, Order::Resume), Life::Running);
         let phases = stage.actors[&job].phases.iter();
         let thawed: Vec<NodeId> =
-            phases.filter(|phase| phase.kind == PhaseKind::Thaw).map(|phase| phase.node).collect();
+            phases.filter(|phase| phase.step == SwitchStep::Thaw).map(|phase| phase.node).collect();
         assert_eq!(thawed.len(), 2, "each node tells how long it took: {thawed:?}");
         stage.verify(job, RUN_LIMIT);
         assert!(stage.lost.is_empty(), "{:?}", stage.lost);

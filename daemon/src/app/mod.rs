@@ -38,7 +38,7 @@ use crate::{
     children::Child,
     node::NodeConfig,
     plane::{Command, Plane, PlaneEvent},
-    protocol::{AppEvent, AppRequest, Event, Exit, Failure, LaunchRequest, Park, RankTraffic, Step},
+    protocol::{AppEvent, AppRequest, DaemonEvent, Exit, Failure, LaunchRequest, Park, RankTraffic, Step},
 };
 
 /// A step that began just before it was killed has new processes.
@@ -59,12 +59,12 @@ pub struct Node {
     /// Holds the groups of all jobs.
     pub cgroup: NodeCgroup,
     /// To the head node.
-    pub events: UnboundedSender<Event>,
+    pub events: UnboundedSender<DaemonEvent>,
 }
 
 impl Node {
     /// Tells the head node; where it has gone, the daemon is about to end as well.
-    pub fn tell(&self, event: Event) {
+    pub fn tell(&self, event: DaemonEvent) {
         let _ = self.events.send(event);
     }
 }
@@ -183,7 +183,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 
 impl Part {
     fn tell(&self, event: AppEvent) {
-        self.node.tell(Event::App { job: self.job, event });
+        self.node.tell(DaemonEvent::App { job: self.job, event });
     }
 
     fn answer(&self, during: Step, result: Result<AppEvent, Failure>) {

@@ -3,8 +3,8 @@
 use coswitch_daemon::protocol::AppRequest;
 use coswitch_policies::NodeId;
 
-use super::{App, Back, DumpFailure, Rest, State};
-use crate::protocol::{Outcome, Park, Report, StayCause};
+use super::{App, Back, DumpFailure, Resting, State};
+use crate::protocol::{AppOutcome, Park, Report, StayCause};
 
 impl App {
     /// From parked; only what is sealed is restored.
@@ -12,7 +12,7 @@ impl App {
         if self.unsealed.is_empty() {
             self.restore(None, back);
         } else {
-            self.arm(self.limits.restore);
+            self.arm(self.timeouts.restore);
             self.state = State::AwaitingSeal { back };
         }
     }
@@ -32,7 +32,7 @@ impl App {
 
     fn restore(&mut self, before: Option<String>, back: Back) {
         let waiting = self.ask_all(&AppRequest::Restore(self.epoch));
-        self.arm(self.limits.restore);
+        self.arm(self.timeouts.restore);
         self.state = State::Restoring { waiting, before, failure: None, back };
     }
 
@@ -74,9 +74,11 @@ impl App {
     /// All ranks are in memory on one line.
     pub(super) fn arrive(&mut self, Back { to, undone }: Back) {
         match (to, undone) {
-            (Rest::Running, undone) => self.resume(undone),
-            (Rest::Suspended, None) => self.rest(State::Suspended, Report::Suspended),
-            (Rest::Suspended, Some(cause)) => self.rest(State::Suspended, Report::StillSuspended { cause }),
+            (Resting::Running, undone) => self.resume(undone),
+            (Resting::Suspended, None) => self.rest(State::Suspended, Report::Suspended),
+            (Resting::Suspended, Some(cause)) => {
+                self.rest(State::Suspended, Report::StillSuspended { cause })
+            }
         }
     }
 
@@ -103,7 +105,7 @@ impl App {
                 let back = back.clone();
                 self.fall_back(reason, back);
             }
-            _ => self.end(Outcome::Lost { reason }),
+            _ => self.end(AppOutcome::Lost { reason }),
         }
     }
 
@@ -111,7 +113,7 @@ impl App {
     fn forget_line(&mut self, reason: String) -> bool {
         self.snapshots.give_up(self.epoch);
         let Some(older) = self.snapshots.newest() else {
-            self.end(Outcome::Lost { reason });
+            self.end(AppOutcome::Lost { reason });
             return false;
         };
         self.tell(Report::Mended { what: format!("{reason}; the snapshot before it is used") });
@@ -128,7 +130,7 @@ impl App {
             self.outputs
                 .extend(self.fences.repeat().map(|(node, request)| super::Output::Ask(node, request)));
         }
-        self.arm(self.limits.resume);
+        self.arm(self.timeouts.resume);
         self.state = State::Resuming { waiting, undone };
     }
 

@@ -4,7 +4,7 @@ use coswitch_daemon::protocol::{AppRequest, Failure, Step};
 use coswitch_policies::NodeId;
 
 use super::{App, DumpFailure, Nodes, Output, State};
-use crate::protocol::{Outcome, Report, StayCause};
+use crate::protocol::{AppOutcome, Report, StayCause};
 
 impl App {
     pub(super) fn on_failed(&mut self, node: NodeId, during: Step, failure: Failure) {
@@ -28,7 +28,7 @@ impl App {
             (Step::Restore, State::Restoring { .. } | State::Undoing { .. }) => {
                 self.on_restore_answer(node, Some(reason));
             }
-            _ => self.end(Outcome::Lost { reason }),
+            _ => self.end(AppOutcome::Lost { reason }),
         }
     }
 
@@ -37,7 +37,7 @@ impl App {
             waiting.remove(&node);
             self.on_released();
         } else {
-            self.end(Outcome::Lost { reason: format!("{node} was lost: {reason}") });
+            self.end(AppOutcome::Lost { reason: format!("{node} was lost: {reason}") });
         }
     }
 
@@ -55,18 +55,18 @@ impl App {
             }
             state => {
                 let reason = format!("no answer in time while {}", doing(state));
-                self.end(Outcome::Lost { reason });
+                self.end(AppOutcome::Lost { reason });
             }
         }
     }
 
-    pub(super) fn end(&mut self, outcome: Outcome) {
+    pub(super) fn end(&mut self, outcome: AppOutcome) {
         if matches!(self.state, State::Ending { .. } | State::Ended) {
             return;
         }
         let waiting =
             if matches!(self.state, State::Idle) { Nodes::new() } else { self.ask_all(&AppRequest::Release) };
-        self.arm(self.limits.release);
+        self.arm(self.timeouts.release);
         self.next = None;
         self.state = State::Ending { waiting, outcome };
         self.on_released();

@@ -3,7 +3,7 @@
 use coswitch_daemon::protocol::AppRequest;
 use coswitch_policies::{Epoch, NodeId};
 
-use super::{App, Back, DumpFailure, Nodes, Rest, State, Then};
+use super::{App, Back, DumpFailure, Nodes, Resting, State, Then};
 use crate::protocol::{Report, StayCause};
 
 impl App {
@@ -12,7 +12,7 @@ impl App {
         self.epoch = Epoch(self.cuts);
         self.imaged.clear();
         let waiting = self.ask_all(&AppRequest::Cut(self.epoch));
-        self.arm(self.limits.cut);
+        self.arm(self.timeouts.cut);
         self.state = State::Cutting { waiting, then };
     }
 
@@ -26,22 +26,22 @@ impl App {
             // Some ranks ended before the cut reached them: the others are about to, and a gang is never split.
             _ if !self.exited.is_empty() => self.give_cut_up("its ranks are ending".into()),
             Then::Stay => self.rest(State::Suspended, Report::Suspended),
-            Then::Leave => self.dump(Rest::Running),
+            Then::Leave => self.dump(Resting::Running),
         }
     }
 
     pub(super) fn give_cut_up(&mut self, reason: String) {
         let waiting = self.ask_all(&AppRequest::AbortCut(self.epoch));
-        self.arm(self.limits.resume);
+        self.arm(self.timeouts.resume);
         self.state = State::Resuming { waiting, undone: Some(StayCause::Failed { reason }) };
     }
 
     /// Out of memory, from the line that all ranks stand on. A node that has an image of it only ends its processes.
-    pub(super) fn dump(&mut self, from: Rest) {
+    pub(super) fn dump(&mut self, from: Resting) {
         let (imaged, others): (Nodes, Nodes) = self.nodes.iter().partition(|node| self.imaged.contains(node));
         self.ask(&imaged, &AppRequest::Discard);
         self.ask(&others, &AppRequest::Dump(self.epoch));
-        self.arm(self.limits.dump);
+        self.arm(self.timeouts.dump);
         let waiting = self.nodes.clone();
         self.state = State::Dumping { waiting, parked: Nodes::new(), from, failure: None };
     }
@@ -68,7 +68,7 @@ impl App {
             Some(DumpFailure { cause, dead: false }) => {
                 let back = Back { to, undone: Some(cause) };
                 self.state = State::Undoing { restoring, failure: None, back };
-                self.arm(self.limits.restore);
+                self.arm(self.timeouts.restore);
                 self.undo();
             }
         }

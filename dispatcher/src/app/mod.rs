@@ -34,11 +34,11 @@ mod snapshots;
 use std::{collections::BTreeSet, time::Duration};
 
 use coswitch_daemon::protocol::{AppEvent, AppRequest, LaunchRequest, Step};
-use coswitch_policies::{Epoch, NodeId};
+use coswitch_policies::{Bytes, Epoch, NodeId};
 
 use crate::{
     fence::Fences,
-    protocol::{Exit, LaunchSpec, Order, Outcome, Park, Phase, PhaseKind, Report, StayCause},
+    protocol::{AppOutcome, Exit, LaunchSpec, Order, Park, Report, StayCause, StepDone, SwitchStep},
 };
 use snapshots::Snapshots;
 
@@ -69,7 +69,7 @@ pub enum Output {
 /// How long each step may take on the slowest node. A daemon has time-outs of its own for what it does; these are
 /// longer and guard against a daemon that does not answer.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct Timeouts {
     /// Starting the ranks.
     pub launch: Duration,
     /// Freezing and flushing.
@@ -84,7 +84,7 @@ pub struct Limits {
     pub release: Duration,
 }
 
-impl Default for Limits {
+impl Default for Timeouts {
     fn default() -> Self {
         let seconds = Duration::from_secs;
         Self {
@@ -117,7 +117,7 @@ enum State {
     Dumping {
         waiting: Nodes,
         parked: Nodes,
-        from: Rest,
+        from: Resting,
         failure: Option<DumpFailure>,
     },
     /// Back to the line of the cut: `restoring` nodes bring their images back.
@@ -145,7 +145,7 @@ enum State {
     },
     Ending {
         waiting: Nodes,
-        outcome: Outcome,
+        outcome: AppOutcome,
     },
     Ended,
 }
@@ -159,7 +159,7 @@ enum Then {
 
 /// Where an application in memory may rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rest {
+enum Resting {
     Running,
     Suspended,
 }
@@ -167,7 +167,7 @@ enum Rest {
 /// Where an application comes back to; `undone`: why it is there although it was to be parked.
 #[derive(Clone, Debug)]
 struct Back {
-    to: Rest,
+    to: Resting,
     undone: Option<StayCause>,
 }
 
@@ -185,7 +185,7 @@ struct DumpFailure {
 pub struct App {
     launch: LaunchSpec,
     nodes: Nodes,
-    limits: Limits,
+    timeouts: Timeouts,
     state: State,
     /// Waits for the answer to the one before it.
     next: Option<Order>,
@@ -206,14 +206,14 @@ pub struct App {
 impl App {
     /// An application that has not been started.
     #[must_use]
-    pub fn new(launch: LaunchSpec, limits: Limits) -> Self {
+    pub fn new(launch: LaunchSpec, timeouts: Timeouts) -> Self {
         let nodes: Nodes = launch.placement.iter().copied().collect();
         Self {
             fences: Fences::new(nodes.clone()),
             snapshots: Snapshots::new(nodes.clone()),
             launch,
             nodes,
-            limits,
+            timeouts,
             state: State::Idle,
             next: None,
             epoch: Epoch(0),
@@ -270,10 +270,10 @@ impl App {
         match (order, &self.state) {
             // The order was overtaken by an end that the master is being told of.
             (_, State::Ending { .. } | State::Ended) => {}
-            (Order::End, _) => self.end(Outcome::Stopped),
+            (Order::End, _) => self.end(AppOutcome::Stopped),
             (Order::Launch, State::Idle) => {
                 let waiting = self.ask_all(&AppRequest::Launch(Box::new(self.launch.clone().into())));
-                self.arm(self.limits.launch);
+                self.arm(self.timeouts.launch);
                 self.state = State::Launching { waiting };
             }
             (Order::Suspend | Order::Park, State::Running) if !self.exited.is_empty() => {
@@ -284,10 +284,10 @@ impl App {
             (Order::Park, State::Suspended) if !self.exited.is_empty() => {
                 self.tell(Report::StillSuspended { cause: ending() });
             }
-            (Order::Park, State::Suspended) => self.dump(Rest::Suspended),
+            (Order::Park, State::Suspended) => self.dump(Resting::Suspended),
             (Order::Resume | Order::Restore, State::Suspended) => self.resume(None),
-            (Order::Fetch, State::Parked) => self.come_back(Back { to: Rest::Suspended, undone: None }),
-            (Order::Restore, State::Parked) => self.come_back(Back { to: Rest::Running, undone: None }),
+            (Order::Prefetch, State::Parked) => self.come_back(Back { to: Resting::Suspended, undone: None }),
+            (Order::Restore, State::Parked) => self.come_back(Back { to: Resting::Running, undone: None }),
             (_, State::Running) => self.tell(Report::Running),
             (_, State::Suspended) => self.tell(Report::Suspended),
             (_, State::Parked) => self.tell(Report::Parked),
@@ -310,13 +310,13 @@ impl App {
                 self.outputs.extend(answers.into_iter().map(|(node, request)| Output::Ask(node, request)));
             }
             AppEvent::Flushed { epoch, freeze, flush, drained } if epoch == self.epoch => {
-                self.phase(node, PhaseKind::Freeze, freeze, 0);
-                self.phase(node, PhaseKind::Flush, flush, drained.0);
+                self.step_done(node, SwitchStep::Freeze, freeze, Bytes(0));
+                self.step_done(node, SwitchStep::Flush, flush, drained);
                 self.on_flushed(node);
             }
             AppEvent::Dumped { epoch, bytes, dump, release } if epoch == self.epoch => {
-                self.phase(node, PhaseKind::Dump, dump, bytes.0);
-                self.phase(node, PhaseKind::Release, release, 0);
+                self.step_done(node, SwitchStep::Dump, dump, bytes);
+                self.step_done(node, SwitchStep::Release, release, Bytes(0));
                 if self.launch.park == Park::Criu {
                     self.imaged.insert(node);
                     self.unsealed.insert(node);
@@ -325,7 +325,7 @@ impl App {
             }
             AppEvent::Discarded => self.on_dump_answer(node, None),
             AppEvent::Sealed { epoch, seal, tier, bytes } => {
-                self.phase(node, PhaseKind::Seal, seal, 0);
+                self.step_done(node, SwitchStep::Seal, seal, Bytes(0));
                 // Below what the user has named each node has a directory of its own.
                 let root = tier.parent().map_or_else(|| tier.clone(), Into::into);
                 self.tell(Report::Stored { node, root, bytes });
@@ -338,14 +338,14 @@ impl App {
                 self.on_seal_failed(node, format!("{node} failed to make its snapshot durable: {reason}"));
             }
             AppEvent::Restored { epoch, bytes, restore } if epoch == self.epoch => {
-                self.phase(node, PhaseKind::Restore, restore, bytes.0);
+                self.step_done(node, SwitchStep::Restore, restore, bytes);
                 // Ranks that had ended after the snapshot have not any more.
                 self.exited.remove(&node);
                 self.on_restore_answer(node, None);
             }
             AppEvent::Resumed { epoch, thaw } if epoch == self.epoch => {
                 if let Some(thaw) = thaw {
-                    self.phase(node, PhaseKind::Thaw, thaw, 0);
+                    self.step_done(node, SwitchStep::Thaw, thaw, Bytes(0));
                 }
                 self.on_resumed(node);
             }
@@ -358,15 +358,15 @@ impl App {
             AppEvent::RankExited { exit: Exit::Status(0), .. } => {}
             // The first one counts: the others are killed because of it.
             AppEvent::RankExited { rank, exit, last_output } => {
-                self.end(Outcome::RankFailed { rank, exit, last_output });
+                self.end(AppOutcome::RankFailed { rank, exit, last_output });
             }
             AppEvent::Exited => {
                 self.exited.insert(node);
                 self.on_exited();
             }
             AppEvent::Progress { step, bytes, total } => {
-                let kind = if step == Step::Restore { PhaseKind::Restore } else { PhaseKind::Dump };
-                self.tell(Report::Progress { node, kind, bytes, total });
+                let step = if step == Step::Restore { SwitchStep::Restore } else { SwitchStep::Dump };
+                self.tell(Report::Progress { node, step, bytes, total });
             }
             AppEvent::Traffic(ranks) => self.tell(Report::Traffic { node, ranks }),
             AppEvent::Failed { during, failure } => self.on_failed(node, during, failure),
@@ -375,9 +375,8 @@ impl App {
         }
     }
 
-    fn phase(&mut self, node: NodeId, kind: PhaseKind, took: Duration, bytes: u64) {
-        let bytes = coswitch_policies::Bytes(bytes);
-        self.tell(Report::Phase(Phase { node, kind, took, bytes }));
+    fn step_done(&mut self, node: NodeId, step: SwitchStep, took: Duration, bytes: Bytes) {
+        self.tell(Report::StepDone(StepDone { node, step, took, bytes }));
     }
 
     /// Nothing is under way any more; an order that has waited for that is next.
@@ -394,7 +393,7 @@ impl App {
     /// The application has succeeded when the ranks of all nodes have ended, and none of them badly.
     fn on_exited(&mut self) {
         if matches!(self.state, State::Running | State::Cutting { .. }) && self.exited == self.nodes {
-            self.end(Outcome::Succeeded);
+            self.end(AppOutcome::Succeeded);
         } else if matches!(self.state, State::Cutting { .. }) && !self.exited.is_empty() {
             self.give_cut_up("its ranks are ending".into());
         }

@@ -4,7 +4,6 @@ mod model;
 mod residence;
 
 use coswitch_daemon::protocol::{Failure, SNAPSHOTS_KEPT};
-use coswitch_policies::Bytes;
 use proptest::prelude::*;
 
 use super::*;
@@ -40,7 +39,7 @@ struct Story {
 
 impl Story {
     fn new(nodes: u32) -> Self {
-        let app = App::new(launch(nodes), Limits::default());
+        let app = App::new(launch(nodes), Timeouts::default());
         Self { app, asked: Vec::new(), told: Vec::new(), armed: false }
     }
 
@@ -76,7 +75,7 @@ impl Story {
     fn told(&mut self) -> Vec<Report> {
         let told = std::mem::take(&mut self.told);
         told.into_iter()
-            .filter(|report| !matches!(report, Report::Phase(_) | Report::Stored { .. }))
+            .filter(|report| !matches!(report, Report::StepDone(_) | Report::Stored { .. }))
             .collect()
     }
 
@@ -214,7 +213,7 @@ fn a_restore_that_fails_on_one_node_is_taken_back_on_all_and_tried_once_more() {
     story.event(1, restored(1));
     assert_eq!(story.asked(), ["0 Release", "1 Release"], "and never run half of it");
     (0..2).for_each(|node| story.event(node, AppEvent::Released));
-    assert!(matches!(story.told()[..], [Report::Ended(Outcome::Lost { .. })]));
+    assert!(matches!(story.told()[..], [Report::Ended(AppOutcome::Lost { .. })]));
     assert!(story.app.has_ended());
 }
 
@@ -279,7 +278,7 @@ fn it_has_succeeded_when_the_ranks_of_all_nodes_have_ended_well() {
     story.event(1, AppEvent::Exited);
     assert_eq!(story.asked(), ["0 Release", "1 Release"]);
     (0..2).for_each(|node| story.event(node, AppEvent::Released));
-    assert_eq!(story.told(), [Report::Ended(Outcome::Succeeded)]);
+    assert_eq!(story.told(), [Report::Ended(AppOutcome::Succeeded)]);
 }
 
 #[test]
@@ -302,7 +301,7 @@ fn the_first_rank_that_fails_is_the_one_told() {
     story.event(0, exited(0, Exit::Signal(9)));
     (0..2).for_each(|node| story.event(node, AppEvent::Released));
     let told = story.told();
-    let [Report::Ended(Outcome::RankFailed { rank: 1, exit: Exit::Signal(11), .. })] = &told[..] else {
+    let [Report::Ended(AppOutcome::RankFailed { rank: 1, exit: Exit::Signal(11), .. })] = &told[..] else {
         panic!("told {told:?}");
     };
 }
@@ -313,7 +312,7 @@ fn a_lost_node_ends_it_and_is_not_waited_for() {
     story.feed(Input::NodeLost(NodeId(1), "gone".into()));
     assert_eq!(story.asked(), ["0 Release"]);
     story.event(0, AppEvent::Released);
-    assert!(matches!(story.told()[..], [Report::Ended(Outcome::Lost { .. })]));
+    assert!(matches!(story.told()[..], [Report::Ended(AppOutcome::Lost { .. })]));
 }
 
 #[test]
@@ -330,11 +329,11 @@ fn a_daemon_that_does_not_even_release_does_not_hold_up_the_end() {
     story.event(0, AppEvent::Released);
     story.feed(Input::TimedOut);
     let told = story.told();
-    assert!(matches!(told[..], [Report::Mended { .. }, Report::Ended(Outcome::Stopped)]), "told {told:?}");
+    assert!(matches!(told[..], [Report::Mended { .. }, Report::Ended(AppOutcome::Stopped)]), "told {told:?}");
 }
 
 const ORDERS: [Order; 6] =
-    [Order::Launch, Order::Suspend, Order::Park, Order::Fetch, Order::Resume, Order::Restore];
+    [Order::Launch, Order::Suspend, Order::Park, Order::Prefetch, Order::Resume, Order::Restore];
 
 fn any_input() -> impl Strategy<Value = Input> {
     let node = (0..2u32).prop_map(NodeId);

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context;
 use coswitch_dispatcher::{
     Dispatcher,
-    app::Limits,
+    app::Timeouts,
     cluster::Cluster,
     nodes::Nodes,
     protocol::{
-        self as app, Exit, LaunchSpec, MemoryUse, NodeEvent, Order, Outcome as AppOutcome, PhaseKind,
-        RankTraffic, Report, StayCause,
+        self as app, AppOutcome, Exit, LaunchSpec, MemoryUse, NodeEvent, Order, RankTraffic, Report,
+        StayCause, SwitchStep,
     },
 };
 use coswitch_policies::{
@@ -325,7 +325,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
             park: self.park,
         };
         let dispatcher =
-            Dispatcher::start(job, launch, Limits::default(), self.cluster.clone(), self.reports.clone());
+            Dispatcher::start(job, launch, Timeouts::default(), self.cluster.clone(), self.reports.clone());
         dispatcher.order(Order::Launch);
         self.dispatchers.insert(job, dispatcher);
     }
@@ -352,10 +352,10 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
                 self.step(|switching, now| switching.on_at(now, job, Left::Suspended));
             }
             Report::Ended(outcome) => self.on_ended(job, outcome),
-            Report::Phase(phase) => self.on_phase(job, phase),
+            Report::StepDone(phase) => self.on_phase(job, phase),
             Report::Mended { what } => self.warn(format!("{job}: {what}")),
-            Report::Progress { node, kind, bytes, total } => {
-                self.tell(Event::Progress { job, node, phase: step_of(kind), bytes, total });
+            Report::Progress { node, step, bytes, total } => {
+                self.tell(Event::Progress { job, node, phase: step_of(step), bytes, total });
             }
             Report::Stored { node, root, bytes } => {
                 self.tell(Event::SnapshotStored { job, node, root, bytes });
@@ -408,18 +408,18 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
         self.step(|switching, now| switching.on_ended(now, job));
     }
 
-    fn on_phase(&mut self, job: JobId, phase: app::Phase) {
+    fn on_phase(&mut self, job: JobId, phase: app::StepDone) {
         let ended = self.now();
         let began = SimTime(ended.0.saturating_sub(u64::try_from(phase.took.as_nanos()).unwrap_or(u64::MAX)));
         if let Some(switching) = &mut self.switching {
-            match phase.kind {
-                PhaseKind::Dump => switching.bytes_out = switching.bytes_out.saturating_add(phase.bytes),
-                PhaseKind::Restore => switching.bytes_in = switching.bytes_in.saturating_add(phase.bytes),
+            match phase.step {
+                SwitchStep::Dump => switching.bytes_out = switching.bytes_out.saturating_add(phase.bytes),
+                SwitchStep::Restore => switching.bytes_in = switching.bytes_in.saturating_add(phase.bytes),
                 _ => {}
             }
         }
         let (switch, node, bytes) = (self.last_switch, phase.node, phase.bytes);
-        let phase = step_of(phase.kind);
+        let phase = step_of(phase.step);
         self.tell(Event::PhaseDone { switch, job, node, phase, began, ended, bytes });
     }
 
@@ -463,15 +463,15 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
 }
 
 /// The journal's name of a step.
-fn step_of(kind: PhaseKind) -> Phase {
+fn step_of(kind: SwitchStep) -> Phase {
     match kind {
-        PhaseKind::Freeze => Phase::Freeze,
-        PhaseKind::Flush => Phase::Flush,
-        PhaseKind::Dump => Phase::Dump,
-        PhaseKind::Release => Phase::Release,
-        PhaseKind::Seal => Phase::Seal,
-        PhaseKind::Restore => Phase::Restore,
-        PhaseKind::Thaw => Phase::Thaw,
+        SwitchStep::Freeze => Phase::Freeze,
+        SwitchStep::Flush => Phase::Flush,
+        SwitchStep::Dump => Phase::Dump,
+        SwitchStep::Release => Phase::Release,
+        SwitchStep::Seal => Phase::Seal,
+        SwitchStep::Restore => Phase::Restore,
+        SwitchStep::Thaw => Phase::Thaw,
     }
 }
 

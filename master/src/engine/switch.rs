@@ -88,7 +88,7 @@ impl Switching {
         match (start, self.plan.purpose) {
             (Start::Launch, _) => Order::Launch,
             (Start::Restore, Purpose::Turn) => Order::Restore,
-            (Start::Restore, Purpose::Ahead) => Order::Fetch,
+            (Start::Restore, Purpose::Ahead) => Order::Prefetch,
             (Start::Resume, _) => Order::Resume,
         }
     }

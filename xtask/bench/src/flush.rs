@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use coswitch_daemon::protocol::Wait;
-use coswitch_dispatcher::protocol::{Order, Phase, PhaseKind};
+use coswitch_dispatcher::protocol::{Order, StepDone, SwitchStep};
 use coswitch_examples::Program;
 use coswitch_policies::{Bytes, Rate};
 
@@ -55,8 +55,8 @@ fn flushes(stage: &Stage, program: &str, size: &str, rounds: u32) -> Result<Vec<
 }
 
 /// The flush is over when the last node has all markers; what was in flight is counted at its receivers.
-fn slowest(phases: &[Phase]) -> Flush {
-    let flushes = phases.iter().filter(|phase| phase.kind == PhaseKind::Flush);
+fn slowest(phases: &[StepDone]) -> Flush {
+    let flushes = phases.iter().filter(|phase| phase.step == SwitchStep::Flush);
     let took = flushes.clone().map(|phase| phase.took).max().unwrap_or_default();
     Flush { bytes: flushes.map(|phase| phase.bytes.0 as f64).sum(), took }
 }

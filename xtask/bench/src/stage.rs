@@ -11,10 +11,10 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use coswitch_daemon::fabric;
 use coswitch_dispatcher::{
     Dispatcher,
-    app::Limits,
+    app::Timeouts,
     cluster::Cluster,
     nodes::{Nodes, NodesSpec},
-    protocol::{LaunchSpec, Order, Outcome, Park, Phase, Report, Wait},
+    protocol::{AppOutcome, LaunchSpec, Order, Park, Report, StepDone, Wait},
 };
 use coswitch_policies::{Bytes, JobId, NodeId, Rate};
 use tempfile::TempDir;
@@ -90,34 +90,35 @@ impl Stage {
         };
         let (reports_to, reports) = unbounded_channel();
         let _in_runtime = self.runtime.enter();
-        let dispatcher = Dispatcher::start(job, request, Limits::default(), self.cluster.clone(), reports_to);
+        let dispatcher =
+            Dispatcher::start(job, request, Timeouts::default(), self.cluster.clone(), reports_to);
         dispatcher.order(Order::Launch);
         Job { dispatcher, reports, output }
     }
 
     /// Waits until all ranks run.
-    pub(crate) fn running(&self, job: &mut Job) -> Result<Vec<Phase>> {
+    pub(crate) fn running(&self, job: &mut Job) -> Result<Vec<StepDone>> {
         self.until(job, |report| *report == Report::Running)
     }
 
     /// Gives an order and waits until it has been carried out; the phases tell how.
-    pub(crate) fn obey(&self, job: &mut Job, order: Order) -> Result<Vec<Phase>> {
+    pub(crate) fn obey(&self, job: &mut Job, order: Order) -> Result<Vec<StepDone>> {
         job.dispatcher.order(order);
         match order {
             Order::Park => self.until(job, |report| *report == Report::Parked),
-            Order::Suspend | Order::Fetch => self.until(job, |report| *report == Report::Suspended),
+            Order::Suspend | Order::Prefetch => self.until(job, |report| *report == Report::Suspended),
             Order::Launch | Order::Resume | Order::Restore => self.running(job),
-            Order::End => self.until(job, |report| *report == Report::Ended(Outcome::Stopped)),
+            Order::End => self.until(job, |report| *report == Report::Ended(AppOutcome::Stopped)),
         }
     }
 
     /// Waits until the job has ended by itself, well.
     pub(crate) fn end_of(&self, job: &mut Job) -> Result<()> {
-        self.until(job, |report| *report == Report::Ended(Outcome::Succeeded)).map(drop)
+        self.until(job, |report| *report == Report::Ended(AppOutcome::Succeeded)).map(drop)
     }
 
     /// Takes in reports until the one that is wanted; one that rules it out is an error.
-    fn until(&self, job: &mut Job, wanted: impl Fn(&Report) -> bool) -> Result<Vec<Phase>> {
+    fn until(&self, job: &mut Job, wanted: impl Fn(&Report) -> bool) -> Result<Vec<StepDone>> {
         let deadline = Instant::now() + PATIENCE;
         let mut phases = Vec::new();
         loop {
@@ -127,7 +128,7 @@ impl Stage {
             let (_, report) = report.context("a dispatcher ended without a word")?;
             match report {
                 report if wanted(&report) => return Ok(phases),
-                Report::Phase(phase) => phases.push(phase),
+                Report::StepDone(phase) => phases.push(phase),
                 Report::Ended(outcome) => bail!("a job ended: {outcome:?}"),
                 Report::StillRunning { cause } => bail!("a job was not parked: {cause}"),
                 Report::Mended { what } => bail!("something went wrong and was mended: {what}"),

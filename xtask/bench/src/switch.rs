@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use coswitch_daemon::protocol::Wait;
-use coswitch_dispatcher::protocol::{Order, Phase, PhaseKind};
+use coswitch_dispatcher::protocol::{Order, StepDone, SwitchStep};
 use coswitch_examples::Program;
 use coswitch_policies::Bytes;
 
@@ -36,7 +36,7 @@ const SETTLING: Duration = Duration::from_millis(1500);
 /// One switch of ours and what it was made of, in seconds.
 struct Switch {
     took: f64,
-    phases: Vec<Phase>,
+    phases: Vec<StepDone>,
 }
 
 /// One switch by hand, in seconds.
@@ -122,18 +122,18 @@ fn figures(samples: &[(Switch, ByHand)]) -> Vec<Figure> {
     let pairs = Pairs::new(ours, theirs);
     let part = |kind| {
         median(samples.iter().map(|(ours, _)| {
-            ours.phases.iter().filter(|phase| phase.kind == kind).map(|phase| phase.took.as_secs_f64()).sum()
+            ours.phases.iter().filter(|phase| phase.step == kind).map(|phase| phase.took.as_secs_f64()).sum()
         }))
     };
     let detail = format!(
         "{}; of ours freeze {:.2}, flush {:.2}, dump {:.2}, release {:.2}, restore {:.2} s; \
          by hand dump {:.2}, restore {:.2} s",
         pairs.detail("coswitch", "by hand", 1.0, "s"),
-        part(PhaseKind::Freeze),
-        part(PhaseKind::Flush),
-        part(PhaseKind::Dump),
-        part(PhaseKind::Release),
-        part(PhaseKind::Restore),
+        part(SwitchStep::Freeze),
+        part(SwitchStep::Flush),
+        part(SwitchStep::Dump),
+        part(SwitchStep::Release),
+        part(SwitchStep::Restore),
         median(samples.iter().map(|(_, theirs)| theirs.dump)),
         median(samples.iter().map(|(_, theirs)| theirs.restore)),
     );

@@ -255,7 +255,7 @@ proptest! {
             (Order::Park, _) | (Order::Suspend | Order::Resume | Order::Launch, State::Parked) => {
                 matches!(state, State::Parked)
             }
-            (Order::Restore | Order::Resume, _) | (Order::Fetch | Order::Launch, State::Running) => {
+            (Order::Restore | Order::Resume, _) | (Order::Prefetch | Order::Launch, State::Running) => {
                 matches!(state, State::Running)
             }
             _ => matches!(state, State::Suspended),

@@ -15,7 +15,7 @@ fn suspended(nodes: u32) -> Story {
 fn fetched(nodes: u32) -> Story {
     let mut story = Story::parked(nodes);
     (0..nodes).for_each(|node| story.event(node, sealed(1)));
-    story.order(Order::Fetch);
+    story.order(Order::Prefetch);
     (0..nodes).for_each(|node| story.event(node, restored(1)));
     assert_eq!(story.told(), [Report::Suspended]);
     story.asked();
@@ -131,7 +131,7 @@ fn a_snapshot_that_cannot_be_sealed_on_any_node_is_passed_over_once() {
     (0..2).for_each(|node| story.event(node, no()));
     assert!(matches!(story.told()[..], [Report::Mended { .. }]));
     story.asked();
-    story.order(Order::Fetch);
+    story.order(Order::Prefetch);
     assert_eq!((story.asked(), story.app.epoch), (vec!["0 Restore".into(), "1 Restore".into()], Epoch(1)));
 }
 
@@ -144,7 +144,7 @@ fn a_paged_out_job_has_no_snapshot_and_comes_back_without_a_seal() {
     story.order(Order::Park);
     (0..2).for_each(|node| story.event(node, flushed(1)));
     (0..2).for_each(|node| story.event(node, dumped(1)));
-    story.order(Order::Fetch);
+    story.order(Order::Prefetch);
     (0..2).for_each(|node| story.event(node, restored(1)));
     story.asked();
     story.order(Order::Park);
@@ -184,7 +184,7 @@ fn an_order_that_does_not_fit_is_answered_by_where_the_job_rests() {
     story.order(Order::Suspend);
     assert_eq!(story.told(), [Report::Parked, Report::Parked]);
     let mut story = Story::running(1);
-    story.order(Order::Fetch);
+    story.order(Order::Prefetch);
     assert_eq!(story.told(), [Report::Running]);
     assert!(story.asked().is_empty() && !story.armed);
 }
