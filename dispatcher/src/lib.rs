@@ -1,14 +1,14 @@
 //! One dispatcher per application: launches it, drives its cut, dump, park and restore, and reports upward.
 //!
 //! [`app`] decides (pure); this file is the shell around it: a task that feeds it orders, daemons' events and
-//! time-outs and carries out what it says. [`nodes`] starts the daemons of virtual nodes,
-//! [`cluster`] holds the sessions with the daemons that all dispatchers share.
+//! time-outs and carries out what it says. [`provisioning`] starts the
+//! daemons, and all dispatchers share the [`sessions`] with them.
 
 pub mod app;
-pub mod cluster;
 mod fence;
-pub mod nodes;
 pub mod protocol;
+pub mod provisioning;
+pub mod sessions;
 
 use coswitch_policies::JobId;
 use tokio::{
@@ -19,8 +19,8 @@ use tracing::{Instrument, debug, debug_span};
 
 use crate::{
     app::{App, Input, Output, Timeouts},
-    cluster::Cluster,
     protocol::{LaunchSpec, Order, Report},
+    sessions::Sessions,
 };
 
 /// A running dispatcher. It ends by itself after [`Report::Ended`].
@@ -36,11 +36,11 @@ impl Dispatcher {
         job: JobId,
         launch: LaunchSpec,
         timeouts: Timeouts,
-        cluster: Cluster,
+        sessions: Sessions,
         reports: UnboundedSender<(JobId, Report)>,
     ) -> Self {
         let (inputs, mut inbox) = unbounded_channel();
-        cluster.register(job, inputs.clone());
+        sessions.register(job, inputs.clone());
         let mut app = App::new(launch, timeouts);
         let task = async move {
             let mut deadline: Option<Instant> = None;
@@ -54,13 +54,13 @@ impl Dispatcher {
                 for output in app.on(input) {
                     debug!(?output);
                     match output {
-                        Output::Ask(node, request) => cluster.ask(node, job, request),
+                        Output::Ask(node, request) => sessions.ask(node, job, request),
                         Output::Tell(report) => drop(reports.send((job, report))),
                         Output::Arm(limit) => deadline = limit.map(|limit| Instant::now() + limit),
                     }
                 }
             }
-            cluster.forget(job);
+            sessions.forget(job);
         };
         tokio::spawn(task.instrument(debug_span!("dispatcher", %job)));
         Self { inputs }

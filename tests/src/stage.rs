@@ -16,15 +16,17 @@ use coswitch::install::Installation;
 use coswitch_ckpt::{Store, store::Entry};
 use coswitch_daemon::{
     cgroup::{Hierarchies, JobCgroup, NodeCgroup},
-    fabric,
     node::{Tier, node_name, store_dir},
 };
 use coswitch_dispatcher::{
     Dispatcher,
     app::Timeouts,
-    cluster::Cluster,
-    nodes::{Nodes, NodesSpec},
     protocol::{AppOutcome, LaunchSpec, NodeEvent, Order, Report, StepDone},
+    provisioning::{
+        Provisioning,
+        virtual_nodes::{self, VirtualNodes, VirtualRequest},
+    },
+    sessions::Sessions,
 };
 use coswitch_policies::{Bytes, JobId, NodeId};
 use tokio::{
@@ -102,8 +104,8 @@ pub struct Stage {
     run: String,
     papers: Papers,
     stores: Vec<Tier>,
-    cluster: Cluster,
-    nodes: Nodes,
+    sessions: Sessions,
+    nodes: VirtualNodes,
     traces: Traces,
     runtime: Runtime,
     reports: UnboundedReceiver<(JobId, Report)>,
@@ -154,33 +156,30 @@ impl Stage {
             stores.truncate(1);
         }
         let mut traces = Traces::of(&run, &run, &dirs);
-        fabric::enter_head().expect("root may make network namespaces");
-        traces.note_namespace("thread-self");
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = runtime.expect("a runtime");
         let Installation { daemon, launcher, driver } = parts::installation();
-        let spec = NodesSpec {
+        let equal = virtual_nodes::equal_nodes(scenery.nodes, NODE_MEMORY, &stores, scenery.arena);
+        let request = VirtualRequest {
             run: run.clone(),
-            count: scenery.nodes,
-            memory: NODE_MEMORY,
+            nodes: equal.expect("the kernel names the processors"),
             rate: None,
-            store: stores.clone(),
-            arena: scenery.arena,
             logs: papers.path().to_path_buf(),
             daemon,
             launcher,
             driver,
         };
-        let nodes = Nodes::start(&spec).expect("the daemons start");
+        let nodes = VirtualNodes::start(&request).expect("the daemons start");
+        traces.note_namespace("thread-self");
         nodes.pids().for_each(|pid| traces.note_namespace(&pid.to_string()));
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
         let (to_stage, node_events) = unbounded_channel();
-        let connected = runtime.block_on(Cluster::connect(&nodes.addresses(), nodes.identity(), to_stage));
+        let connected = runtime.block_on(Sessions::connect(&nodes.addresses(), nodes.identity(), to_stage));
         let (report_to, reports) = unbounded_channel();
         Self {
             run,
             papers,
             stores,
-            cluster: connected.expect("the daemons answer"),
+            sessions: connected.expect("the daemons answer"),
             nodes,
             traces,
             runtime,
@@ -194,8 +193,8 @@ impl Stage {
 
     /// Ends the daemons and looks for what is left.
     fn strike(self) {
-        let Self { ref cluster, nodes, ref traces, runtime, .. } = self;
-        cluster.shut_down();
+        let Self { ref sessions, nodes, ref traces, runtime, .. } = self;
+        sessions.shut_down();
         let ended = nodes.end();
         runtime.shutdown_timeout(Duration::from_secs(5));
         ended.expect("nothing of the nodes resists");
@@ -218,9 +217,9 @@ impl Stage {
             wait: act.wait,
             park: act.park,
         };
-        let (cluster, reports) = (self.cluster.clone(), self.report_to.clone());
+        let (sessions, reports) = (self.sessions.clone(), self.report_to.clone());
         let _in_runtime = self.runtime.enter();
-        let dispatcher = Dispatcher::start(job, request, Timeouts::default(), cluster, reports);
+        let dispatcher = Dispatcher::start(job, request, Timeouts::default(), sessions, reports);
         let life = Life::Asked(Order::Launch);
         let (stayed, mended, phases) = (Vec::new(), Vec::new(), Vec::new());
         dispatcher.order(Order::Launch);

@@ -13,7 +13,7 @@ use coswitch_daemon::{
     cgroup::Hierarchies,
     node::{self, Tier},
 };
-use coswitch_dispatcher::nodes::STORE;
+use coswitch_dispatcher::provisioning::STORE;
 use serde::Serialize;
 
 use super::{Answer, Exit, Failure, Output, check::plural};

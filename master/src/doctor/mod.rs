@@ -107,7 +107,7 @@ impl Answer for Findings {
 pub fn examine(jobs: &[Job], pages_out: bool, stores: &[Tier]) -> Findings {
     let mut stores: Vec<_> = stores.iter().map(|tier| tier.root.clone()).collect();
     if stores.is_empty() {
-        stores.push(coswitch_dispatcher::nodes::STORE.into());
+        stores.push(coswitch_dispatcher::provisioning::STORE.into());
     }
     let mut checks = verdict::judge(&facts::Facts::gather(&stores), pages_out);
     checks.extend(mpi::judge_programs(jobs));

@@ -6,12 +6,12 @@ use anyhow::Context;
 use coswitch_dispatcher::{
     Dispatcher,
     app::Timeouts,
-    cluster::Cluster,
-    nodes::Nodes,
     protocol::{
         self as app, AppOutcome, Exit, LaunchSpec, MemoryUse, NodeEvent, Order, RankTraffic, Report,
         StayCause, SwitchStep,
     },
+    provisioning::Provisioning,
+    sessions::Sessions,
 };
 use coswitch_policies::{
     Decision, Incoming, JobId, Left, NodeId, Rest, Scheduler, SchedulerEvent, SimTime, SwitchId, TimerId,
@@ -39,12 +39,12 @@ use crate::{
 pub(super) async fn execute(
     jobs: JobSet,
     options: &EngineOptions,
-    nodes: &Nodes,
+    nodes: &impl Provisioning,
     events: impl FnMut(RunEvent),
 ) -> anyhow::Result<Outcome> {
     let (node_events, mut from_nodes) = unbounded_channel();
     let (reports, mut from_jobs) = unbounded_channel();
-    let cluster = Cluster::connect(&nodes.addresses(), nodes.identity(), node_events).await?;
+    let cluster = Sessions::connect(&nodes.addresses(), nodes.identity(), node_events).await?;
     let mut executor = Executor::new(jobs, options, cluster, reports, events)?;
     let machine = Machine::now();
     executor.start();
@@ -76,7 +76,7 @@ struct Executor<'a, F> {
     began: Instant,
     jobs: BTreeMap<JobId, Job>,
     options: &'a EngineOptions,
-    cluster: Cluster,
+    cluster: Sessions,
     reports: UnboundedSender<(JobId, Report)>,
     events: F,
     scheduler: Scheduler,
@@ -99,7 +99,7 @@ impl<'a, F: FnMut(RunEvent)> Executor<'a, F> {
     fn new(
         set: JobSet,
         options: &'a EngineOptions,
-        cluster: Cluster,
+        cluster: Sessions,
         reports: UnboundedSender<(JobId, Report)>,
         events: F,
     ) -> anyhow::Result<Self> {

@@ -16,8 +16,10 @@ mod switch;
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context;
-use coswitch_daemon::fabric;
-use coswitch_dispatcher::nodes::{Nodes, NodesSpec};
+use coswitch_dispatcher::provisioning::{
+    Provisioning,
+    virtual_nodes::{self, VirtualNodes, VirtualRequest},
+};
 
 use crate::{
     config::JobSet,
@@ -48,25 +50,31 @@ pub struct Outcome {
 /// # Errors
 /// Where coswitch itself fails; a job that fails is told in the outcome.
 pub fn run(jobs: JobSet, options: EngineOptions, events: impl FnMut(RunEvent)) -> anyhow::Result<Outcome> {
-    // Threads inherit the network namespace of the one that starts them: so first the namespace, then the runtime.
-    fabric::enter_head().context("failed to set up the virtual network")?;
+    let request = virtual_request(&jobs, &options)?;
+    run_on::<VirtualNodes>(&request, jobs, &options, events)
+}
+
+fn run_on<P: Provisioning>(
+    request: &P::Request,
+    jobs: JobSet,
+    options: &EngineOptions,
+    events: impl FnMut(RunEvent),
+) -> anyhow::Result<Outcome> {
+    let nodes = P::start(request).context("failed to start the nodes")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let nodes = Nodes::start(&spec(&jobs, &options)?).context("failed to start the nodes")?;
-    let outcome = runtime.block_on(execute::execute(jobs, &options, &nodes, events));
+    let outcome = runtime.block_on(execute::execute(jobs, options, &nodes, events));
     runtime.shutdown_timeout(Duration::from_secs(1));
     nodes.end().context("failed to remove what the run has left")?;
     outcome
 }
 
-fn spec(jobs: &JobSet, options: &EngineOptions) -> anyhow::Result<NodesSpec> {
+fn virtual_request(jobs: &JobSet, options: &EngineOptions) -> anyhow::Result<VirtualRequest> {
     let Installation { daemon, launcher, driver } = Installation::find()?;
-    Ok(NodesSpec {
+    let cluster = &jobs.cluster;
+    Ok(VirtualRequest {
         run: options.run.clone(),
-        count: jobs.cluster.nodes,
-        memory: jobs.cluster.memory,
-        rate: jobs.cluster.rate,
-        store: jobs.cluster.store.clone(),
-        arena: jobs.cluster.arena,
+        nodes: virtual_nodes::equal_nodes(cluster.nodes, cluster.memory, &cluster.store, cluster.arena)?,
+        rate: cluster.rate,
         logs: options.out.clone(),
         daemon,
         launcher,

@@ -8,13 +8,15 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use coswitch_daemon::fabric;
 use coswitch_dispatcher::{
     Dispatcher,
     app::Timeouts,
-    cluster::Cluster,
-    nodes::{Nodes, NodesSpec},
     protocol::{AppOutcome, LaunchSpec, Order, Park, Report, StepDone, Wait},
+    provisioning::{
+        Provisioning,
+        virtual_nodes::{self, VirtualNodes, VirtualRequest},
+    },
+    sessions::Sessions,
 };
 use coswitch_policies::{Bytes, JobId, NodeId, Rate};
 use tempfile::TempDir;
@@ -28,8 +30,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Nodes that are up.
 pub(crate) struct Stage {
-    cluster: Cluster,
-    nodes: Nodes,
+    sessions: Sessions,
+    nodes: VirtualNodes,
     runtime: Runtime,
     jobs: AtomicU32,
     dir: TempDir,
@@ -54,24 +56,20 @@ impl Stage {
         static STAGES: AtomicU32 = AtomicU32::new(0);
         let run = format!("bench-{}-{}", std::process::id(), STAGES.fetch_add(1, Ordering::Relaxed));
         let dir = tempfile::tempdir()?;
-        fabric::enter_head()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let spec = NodesSpec {
+        let request = VirtualRequest {
             run,
-            count,
-            memory,
+            nodes: virtual_nodes::equal_nodes(count, memory, &[], None)?,
             rate,
-            store: Vec::new(),
-            arena: None,
             logs: dir.path().to_path_buf(),
             daemon: super::parts::built("coswitchd")?,
             launcher: super::parts::built("coswitch-launcher")?,
             driver: super::parts::built("libcoswitch_fi.so")?,
         };
-        let nodes = Nodes::start(&spec)?;
+        let nodes = VirtualNodes::start(&request)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let (events, _) = unbounded_channel();
-        let cluster = runtime.block_on(Cluster::connect(&nodes.addresses(), nodes.identity(), events))?;
-        Ok(Self { cluster, nodes, runtime, jobs: AtomicU32::new(0), dir })
+        let sessions = runtime.block_on(Sessions::connect(&nodes.addresses(), nodes.identity(), events))?;
+        Ok(Self { sessions, nodes, runtime, jobs: AtomicU32::new(0), dir })
     }
 
     /// Gives the order to launch; the ranks run when [`Stage::running`] says so.
@@ -91,7 +89,7 @@ impl Stage {
         let (reports_to, reports) = unbounded_channel();
         let _in_runtime = self.runtime.enter();
         let dispatcher =
-            Dispatcher::start(job, request, Timeouts::default(), self.cluster.clone(), reports_to);
+            Dispatcher::start(job, request, Timeouts::default(), self.sessions.clone(), reports_to);
         dispatcher.order(Order::Launch);
         Job { dispatcher, reports, output }
     }
@@ -145,8 +143,8 @@ impl Stage {
 
     /// Ends everything.
     pub(crate) fn strike(self) -> Result<()> {
-        ensure!(self.cluster.lost().is_empty(), "nodes were lost: {:?}", self.cluster.lost());
-        self.cluster.shut_down();
+        ensure!(self.sessions.lost().is_empty(), "nodes were lost: {:?}", self.sessions.lost());
+        self.sessions.shut_down();
         self.nodes.end()?;
         self.runtime.shutdown_timeout(Duration::from_secs(5));
         Ok(())

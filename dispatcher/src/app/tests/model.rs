@@ -35,13 +35,13 @@ enum Luck {
     Silent,
 }
 
-struct Cluster {
+struct Model {
     story: Story,
     daemons: Vec<Daemon>,
     last: Option<Report>,
 }
 
-impl Cluster {
+impl Model {
     fn new(park: Park) -> Self {
         let daemon = || Daemon {
             part: Part::Absent,
@@ -209,19 +209,19 @@ fn act(failures: u32) -> impl Strategy<Value = Act> {
     ]
 }
 
-fn play(park: Park, acts: Vec<Act>) -> Cluster {
-    let mut cluster = Cluster::new(park);
-    cluster.feed(Input::Order(Order::Launch));
+fn play(park: Park, acts: Vec<Act>) -> Model {
+    let mut model = Model::new(park);
+    model.feed(Input::Order(Order::Launch));
     for act in acts {
         match act {
-            Act::Order(order) => cluster.feed(Input::Order(order)),
-            Act::Step(node, luck) => cluster.step(node, luck),
-            Act::Seal(node, well) => cluster.seal(node, well),
+            Act::Order(order) => model.feed(Input::Order(order)),
+            Act::Step(node, luck) => model.step(node, luck),
+            Act::Seal(node, well) => model.seal(node, well),
         }
     }
-    cluster.drain();
-    cluster.assert_told_where_it_rests();
-    cluster
+    model.drain();
+    model.assert_told_where_it_rests();
+    model
 }
 
 fn parks() -> impl Strategy<Value = Park> {
@@ -245,12 +245,12 @@ proptest! {
         acts in prop::collection::vec(act(0), 0..150),
         last in prop::sample::select(ORDERS.to_vec()),
     ) {
-        let mut cluster = play(park, acts);
-        let before = cluster.story.app.state.clone();
-        cluster.feed(Input::Order(last));
-        cluster.drain();
-        cluster.assert_told_where_it_rests();
-        let state = &cluster.story.app.state;
+        let mut model = play(park, acts);
+        let before = model.story.app.state.clone();
+        model.feed(Input::Order(last));
+        model.drain();
+        model.assert_told_where_it_rests();
+        let state = &model.story.app.state;
         let obeyed = match (last, before) {
             (Order::Park, _) | (Order::Suspend | Order::Resume | Order::Launch, State::Parked) => {
                 matches!(state, State::Parked)

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -19,47 +18,25 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{app::Input, protocol::NodeEvent};
+use crate::{app::Input, protocol::NodeEvent, provisioning::Address};
 
 /// Daemons are given this long to connect to each other.
 const JOIN_LIMIT: Duration = Duration::from_secs(15);
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
-/// Why the cluster did not come up.
+/// Why the daemons could not be connected.
 #[derive(Debug, Error)]
-pub enum ClusterError {
-    /// A daemon could not be reached.
+pub enum ConnectError {
     #[error("failed to reach the daemon of {node}")]
-    Connect {
-        /// Which.
-        node: NodeId,
-        /// Why.
-        source: SessionError,
-    },
-    /// Daemons could not connect to each other.
+    Reach { node: NodeId, source: SessionError },
+    /// To the other daemons.
     #[error("{node} failed to join: {reason}")]
-    Join {
-        /// Which.
-        node: NodeId,
-        /// Why.
-        reason: String,
-    },
-}
-
-/// Where a node's daemon listens.
-#[derive(Clone, Copy, Debug)]
-pub struct Address {
-    /// Which node.
-    pub node: NodeId,
-    /// For the head node.
-    pub control: SocketAddr,
-    /// For the other daemons.
-    pub data: SocketAddr,
+    Join { node: NodeId, reason: String },
 }
 
 /// All sessions; cheap to clone.
 #[derive(Clone)]
-pub struct Cluster {
+pub struct Sessions {
     requests: BTreeMap<NodeId, UnboundedSender<Request>>,
     inboxes: Arc<Mutex<Inboxes>>,
 }
@@ -71,26 +48,26 @@ struct Inboxes {
     lost: BTreeMap<NodeId, String>,
 }
 
-impl Cluster {
+impl Sessions {
     /// Connects to all daemons and makes them connect to each other.
     ///
     /// # Errors
-    /// [`ClusterError`]
+    /// [`ConnectError`]
     pub async fn connect(
         addresses: &[Address],
         identity: &Identity,
         events: UnboundedSender<NodeEvent>,
-    ) -> Result<Self, ClusterError> {
-        let mut cluster = Self { requests: BTreeMap::new(), inboxes: Arc::default() };
+    ) -> Result<Self, ConnectError> {
+        let mut sessions = Self { requests: BTreeMap::new(), inboxes: Arc::default() };
         let mut joining = BTreeMap::new();
         for address in addresses {
             let node = address.node;
             let connected = session::connect(address.control, identity, CONNECT_LIMIT).await;
-            let (_, stream) = connected.map_err(|source| ClusterError::Connect { node, source })?;
+            let (_, stream) = connected.map_err(|source| ConnectError::Reach { node, source })?;
             let (to_daemon, outgoing) = unbounded_channel();
             let (incoming, from_daemon) = unbounded_channel();
             let (joined, answer) = unbounded_channel();
-            let (inboxes, events) = (Arc::clone(&cluster.inboxes), events.clone());
+            let (inboxes, events) = (Arc::clone(&sessions.inboxes), events.clone());
             tokio::spawn(async move {
                 let carried = session::carry(stream, outgoing, incoming, || Request::Alive);
                 let routed = route(node, from_daemon, &inboxes, &events, joined);
@@ -99,16 +76,16 @@ impl Cluster {
                     lose(node, &error.to_string(), &inboxes, &events);
                 }
             });
-            cluster.requests.insert(node, to_daemon);
+            sessions.requests.insert(node, to_daemon);
             joining.insert(node, answer);
         }
         let members: Vec<Member> =
             addresses.iter().map(|address| Member { node: address.node, data: address.data }).collect();
-        for (node, requests) in &cluster.requests {
+        for (node, requests) in &sessions.requests {
             let _ = (node, requests.send(Request::Join { members: members.clone() }));
         }
         for (node, mut answer) in joining {
-            let failed = |reason: &str| ClusterError::Join { node, reason: reason.into() };
+            let failed = |reason: &str| ConnectError::Join { node, reason: reason.into() };
             match timeout(JOIN_LIMIT, answer.recv()).await {
                 Ok(Some(Ok(()))) => {}
                 Ok(Some(Err(reason))) => return Err(failed(&reason)),
@@ -116,7 +93,7 @@ impl Cluster {
                 Err(_) => return Err(failed("no answer in time")),
             }
         }
-        Ok(cluster)
+        Ok(sessions)
     }
 
     /// Takes the events of `job` from now on.
