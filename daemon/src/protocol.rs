@@ -1,8 +1,8 @@
-//! What a dispatcher may say to a daemon, and what a daemon reports: the control protocol.
+//! The control protocol: what a dispatcher may ask of a daemon, and what a daemon reports.
 //!
-//! One authenticated connection runs from the head node to each daemon ([`crate::wire`] frames it). A [`Request`] asks;
-//! the matching [`DaemonEvent`] says that it has happened, or that it could not. Nothing is answered in between, so a
-//! dispatcher arms a time-out for each request that it sends.
+//! One authenticated connection runs from the head node to each daemon ([`crate::wire`] frames it). A
+//! [`DaemonEvent`] answers each [`Request`] once it has been carried out, or has failed. A dispatcher arms a
+//! time-out for each request.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -13,7 +13,7 @@ use thiserror::Error;
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
 pub const VERSION: u32 = 3;
 
-/// How many sealed snapshots of an application a node keeps: the last, and the one to go back to.
+/// How many sealed snapshots of an application a node keeps: the last one, and one to fall back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
 
 /// From the head node to a daemon.
@@ -21,24 +21,20 @@ pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
 pub enum Request {
     /// The first frame of a connection.
     Hello {
-        /// [`VERSION`] of the head node.
         version: u32,
     },
-    /// Connect the data links to these nodes; answered by [`DaemonEvent::Joined`].
+    /// Connect the data links to these nodes, which are all of the cluster; answered by
+    /// [`DaemonEvent::Joined`].
     Join {
-        /// Every node of the cluster, this one included.
         members: Vec<Member>,
     },
-    /// Something about one application.
     App {
-        /// Which.
         job: JobId,
-        /// What.
         request: AppRequest,
     },
     /// End every application, remove what is left of them, and exit.
     Shutdown,
-    /// Said when nothing else has been for a heartbeat.
+    /// Sent where nothing else was sent for a heartbeat.
     Alive,
 }
 
@@ -47,33 +43,29 @@ pub enum Request {
 pub enum AppRequest {
     /// Start the ranks that live here; answered by [`AppEvent::Launched`].
     Launch(Box<LaunchRequest>),
-    /// The marker of the checkpoint scheduler: begin the cut; answered by [`AppEvent::Flushed`].
+    /// Begin the cut (the marker of the checkpoint scheduler); answered by [`AppEvent::Flushed`].
     Cut(Epoch),
-    /// Give the cut up and let the ranks run on; answered by [`AppEvent::Resumed`].
+    /// Abort the cut and let the ranks run on; answered by [`AppEvent::Resumed`].
     AbortCut(Epoch),
-    /// Write the images, end the processes, give their memory back; answered by [`AppEvent::Dumped`], later by
+    /// Write the images, end the processes, free their memory; answered by [`AppEvent::Dumped`], later by
     /// [`AppEvent::Sealed`]. Only after every node has flushed.
     Dump(Epoch),
     /// Bring the processes back, stopped; answered by [`AppEvent::Restored`].
     Restore(Epoch),
-    /// End the processes but keep the snapshots: to try a restore again, or because the snapshot that they came from
-    /// is as good as they are; answered by [`AppEvent::Discarded`].
+    /// End the processes but keep the snapshots: before a restore is tried again, or where the processes have
+    /// not run since their snapshot; answered by [`AppEvent::Discarded`].
     Discard,
     /// Let the ranks compute: after a restore, or after a cut that was not followed by a dump; answered by
     /// [`AppEvent::Resumed`].
     Resume(Epoch),
-    /// All nodes have reached fence `sequence`; these are everybody's puts.
-    FenceDone {
-        /// Which fence.
-        sequence: u64,
-        /// Key and value of every put since the last fence.
-        puts: Vec<(String, String)>,
-    },
+    /// All nodes have reached fence `sequence`; `puts` are the keys and values that all of them put since the
+    /// last one.
+    FenceDone { sequence: u64, puts: Vec<(String, String)> },
     /// End the processes and remove everything of the application; answered by [`AppEvent::Released`].
     Release,
 }
 
-/// What a daemon needs to know to start its part of an application.
+/// How a daemon starts its part of an application.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LaunchRequest {
     /// For messages and file names.
@@ -84,13 +76,10 @@ pub struct LaunchRequest {
     pub command: Vec<String>,
     /// Added to the environment of each rank.
     pub env: Vec<(String, String)>,
-    /// Working directory.
     pub cwd: PathBuf,
-    /// Where `rank-N.out` and `rank-N.err` go.
+    /// The directory of `rank-N.out` and `rank-N.err`.
     pub output: PathBuf,
-    /// How a rank waits for messages.
     pub wait: Wait,
-    /// How the application leaves memory.
     pub park: Park,
 }
 
@@ -100,17 +89,17 @@ pub enum Park {
     /// CRIU writes images and the processes end.
     #[default]
     Criu,
-    /// The processes stay, frozen, and their pages go to swap. There is no snapshot then: [`AppEvent::Sealed`] does not
-    /// follow the dump.
+    /// The processes stay, frozen, and their pages go to swap. There is no snapshot: [`AppEvent::Sealed`]
+    /// does not follow the dump.
     PageOut,
 }
 
-/// How a rank waits for messages (DESIGN §6).
+/// How a rank waits for messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wait {
     /// Poll without pause.
     Spin,
-    /// Poll, giving the core away in between.
+    /// Poll, yielding the core in between.
     Yield,
     /// Sleep at once.
     Block,
@@ -122,9 +111,8 @@ pub enum Wait {
 /// A node and where its daemon listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Which node.
     pub node: NodeId,
-    /// Of its data links.
+    /// For data links.
     pub data: SocketAddr,
 }
 
@@ -133,79 +121,63 @@ pub struct Member {
 pub enum DaemonEvent {
     /// The first frame back.
     Welcome {
-        /// Who speaks.
         node: NodeId,
     },
     /// Data links to all members are up.
     Joined,
-    /// They are not.
     JoinFailed {
-        /// Why.
         reason: String,
     },
-    /// A data link broke; no application that spans both nodes can go on.
+    /// The data link to `peer` broke; no application that spans both nodes can go on.
     LinkLost {
-        /// The node at its other end.
         peer: NodeId,
     },
-    /// Something about one application.
     App {
-        /// Which.
         job: JobId,
-        /// What.
         event: AppEvent,
     },
-    /// Memory of the node's jobs at one moment, from its cgroup.
+    /// Sent ten times a second.
     Memory(MemoryUse),
-    /// Said at least every [`HEARTBEAT`], so that silence means death.
+    /// Sent where nothing else was sent for a [`HEARTBEAT`]: silence means that the daemon is dead.
     Alive,
 }
 
-/// How often each side says something. Silence of five times this means death: on a machine that is busy to the brim a
-/// living daemon was once silent for three.
+/// The longest pause between two frames of a living peer. A peer counts as dead after five: on a machine
+/// under full load a living daemon was once silent for three.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// Memory of a node's jobs at one moment.
+/// Memory of a node's jobs at one moment, from its cgroup.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MemoryUse {
     /// Charged to all jobs together.
     pub used: Bytes,
-    /// How long some process of theirs has stalled for memory so far; `None` where the kernel does not tell.
+    /// How long some process of theirs has stalled for memory so far; `None` where the kernel does not say.
     pub stall: Option<Duration>,
-    /// Each job that has a group here.
     pub jobs: Vec<JobMemory>,
 }
 
-/// What one job holds of a node's memory.
+/// Memory of one job on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobMemory {
-    /// The job.
     pub job: JobId,
-    /// Charged to its group.
+    /// Charged to its group, the cache of its files included.
     pub used: Bytes,
-    /// Of that what is no cache of files, and what it has in swap: its working set.
+    /// Its working set: resident without the cache of files, and in swap.
     pub held: Bytes,
     /// Page faults so far that had to wait for a disk.
     pub major_faults: u64,
 }
 
-/// What a daemon reports of one application's part.
+/// What a daemon reports of its part of an application.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum AppEvent {
     /// The ranks have been started.
     Launched,
-    /// The ranks here have reached fence `sequence` of the PMI exchange.
-    Fence {
-        /// Which fence.
-        sequence: u64,
-        /// Their puts since the last one.
-        puts: Vec<(String, String)>,
-    },
-    /// The ranks are frozen, and the network holds nothing for this part any more.
+    /// The ranks here have reached fence `sequence` of the PMI exchange; `puts` since the last one.
+    Fence { sequence: u64, puts: Vec<(String, String)> },
+    /// The ranks are frozen, and the network holds no message for this part any more.
     Flushed {
-        /// Of the cut.
         epoch: Epoch,
-        /// How long freezing the ranks took.
         freeze: Duration,
         /// From frozen to the last marker.
         flush: Duration,
@@ -214,76 +186,42 @@ pub enum AppEvent {
     },
     /// The images are written, the processes gone, their memory is free.
     Dumped {
-        /// Of the snapshot.
         epoch: Epoch,
-        /// In the images.
+        /// Size of the images.
         bytes: Bytes,
-        /// How long writing them took.
+        /// Until the images were written.
         dump: Duration,
-        /// From then to the memory being free.
+        /// From then until the memory was free.
         release: Duration,
     },
-    /// A dump or restore is under way; said a few times a second, for whoever watches.
-    Progress {
-        /// Which of the two.
-        step: Step,
-        /// Moved so far.
-        bytes: Bytes,
-        /// To be moved in all, as far as known.
-        total: Bytes,
-    },
+    /// A dump or restore is under way; sent a few times a second. `total` is an estimate.
+    Progress { step: Step, bytes: Bytes, total: Bytes },
     /// The snapshot is durable: from now on it may be restored.
     Sealed {
-        /// Of the snapshot.
         epoch: Epoch,
-        /// How long hashing and syncing took.
         seal: Duration,
-        /// The directory of the store that took it, as the node was given it.
+        /// The directory that took it, of those in the node's configuration.
         tier: PathBuf,
-        /// What it takes there.
+        /// Size on disk.
         bytes: Bytes,
     },
     /// The snapshot could not be made durable, and is removed.
-    SealFailed {
-        /// Of the snapshot.
-        epoch: Epoch,
-        /// Why.
-        reason: String,
-    },
-    /// The processes are back, stopped.
-    Restored {
-        /// Of the snapshot.
-        epoch: Epoch,
-        /// In the images.
-        bytes: Bytes,
-        /// How long it took.
-        restore: Duration,
-    },
+    SealFailed { epoch: Epoch, reason: String },
+    /// The processes are back, stopped; `bytes` is the size of their images.
+    Restored { epoch: Epoch, bytes: Bytes, restore: Duration },
     /// The processes are gone, the snapshots are not.
     Discarded,
-    /// The ranks compute again.
-    Resumed {
-        /// Of the cut or snapshot.
-        epoch: Epoch,
-        /// How long letting them go on took; `None` where the cut had been given up.
-        thaw: Option<Duration>,
-    },
+    /// The ranks compute again; `thaw` is `None` where the cut was aborted.
+    Resumed { epoch: Epoch, thaw: Option<Duration> },
     /// Everything of the application is gone from this node.
     Released,
-    /// A rank has ended.
-    RankExited {
-        /// Which.
-        rank: u32,
-        /// How.
-        exit: Exit,
-        /// The end of what it wrote to stderr, or else to stdout; empty where it ended well.
-        last_output: String,
-    },
+    /// `last_output`: the end of what the rank wrote to stderr, or else to stdout; empty after status 0.
+    RankExited { rank: u32, exit: Exit, last_output: String },
     /// All ranks here have ended, and so has their launcher.
     Exited,
     /// Counters of the driver, per rank here.
     Traffic(Vec<RankTraffic>),
-    /// A request could not be carried out.
+    /// A request could not be carried out, or ([`Step::Run`]) the ranks could not be kept running.
     Failed { during: Step, failure: Failure },
 }
 

@@ -1,6 +1,7 @@
-//! The fences of the PMI exchange: gathered from all nodes, answered to all of them, answered again when asked again.
+//! Fences of the PMI exchange: gathers the puts of all nodes and answers all of them.
 //!
-//! A restore from an older snapshot may reach a fence a second time; the answer of the first time is kept for it.
+//! Ranks restored from an older snapshot may reach a fence a second time: they get the answer of the first
+//! time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,6 @@ use coswitch_policies::NodeId;
 
 type Puts = Vec<(String, String)>;
 
-/// All fences of one application.
 #[derive(Clone, Debug)]
 pub(crate) struct Fences {
     nodes: BTreeSet<NodeId>,
@@ -18,13 +18,12 @@ pub(crate) struct Fences {
 }
 
 impl Fences {
-    /// Of an application on these nodes.
     #[must_use]
     pub(crate) fn new(nodes: BTreeSet<NodeId>) -> Self {
         Self { nodes, gathering: BTreeMap::new(), done: BTreeMap::new() }
     }
 
-    /// A node has reached a fence; says whom to answer what.
+    /// A node has reached a fence; returns the answers that this makes possible.
     pub(crate) fn on_fence(&mut self, node: NodeId, sequence: u64, puts: Puts) -> Vec<(NodeId, AppRequest)> {
         if let Some(puts) = self.done.get(&sequence) {
             return vec![(node, AppRequest::FenceDone { sequence, puts: puts.clone() })];
@@ -41,8 +40,7 @@ impl Fences {
         self.nodes.iter().map(answer).collect()
     }
 
-    /// The last answer once more, for launchers that were waiting for it in the snapshot they came back from. One that
-    /// was not takes no notice.
+    /// Repeats the last answer, for launchers that wait for it in an older snapshot. Others ignore it.
     pub(crate) fn repeat(&self) -> impl Iterator<Item = (NodeId, AppRequest)> {
         let last = self.done.last_key_value();
         last.into_iter().flat_map(|(sequence, puts)| {

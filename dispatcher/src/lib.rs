@@ -1,7 +1,8 @@
-//! One dispatcher per application: launches it, drives its cut, dump, park and restore, and reports upward.
+//! One dispatcher per application: launches it, drives its cut, dump, park and restore, and reports to the
+//! master.
 //!
 //! [`app`] decides (pure); this file is the shell around it: a task that feeds it orders, daemons' events and
-//! time-outs and carries out what it says. [`provisioning`] starts the
+//! time-outs and carries out its outputs. [`provisioning`] starts the
 //! daemons, and all dispatchers share the [`sessions`] with them.
 
 pub mod app;
@@ -23,14 +24,14 @@ use crate::{
     sessions::Sessions,
 };
 
-/// A running dispatcher. It ends by itself after [`Report::Ended`].
+/// Handle of a dispatcher's task, which ends after [`Report::Ended`].
 #[derive(Clone, Debug)]
 pub struct Dispatcher {
     inputs: UnboundedSender<Input>,
 }
 
 impl Dispatcher {
-    /// Starts the dispatcher of `job`; reports go to `reports`, each with the job it is about.
+    /// Starts the dispatcher of `job`; it sends its reports to `reports`, each with the job's number.
     #[must_use]
     pub fn start(
         job: JobId,
@@ -66,7 +67,7 @@ impl Dispatcher {
         Self { inputs }
     }
 
-    /// Gives an order; the answer is a report. An application that has ended takes none.
+    /// The answer is a report; an application that has ended gives none.
     pub fn order(&self, order: Order) {
         let _ = self.inputs.send(Input::Order(order));
     }

@@ -34,7 +34,8 @@ pub enum Order {
     /// From running or suspended: take the application out of memory; answered by [`Report::Parked`] or
     /// [`Report::Ended`], or after a failure by [`Report::StillRunning`] or [`Report::StillSuspended`].
     Park,
-    /// From parked: bring it back into memory, stopped; answered by [`Report::Suspended`] or [`Report::Ended`].
+    /// From parked: bring it back into memory, stopped; answered by [`Report::Suspended`] or
+    /// [`Report::Ended`].
     Prefetch,
     /// From suspended: let it compute; answered by [`Report::Running`] or [`Report::Ended`].
     Resume,

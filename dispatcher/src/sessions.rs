@@ -1,4 +1,5 @@
-//! The head node's sessions with all daemons: requests out to a node, events in to the dispatcher of their job.
+//! Sessions of the head node with all daemons: carries requests to the nodes and events to the jobs'
+//! dispatchers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +21,7 @@ use tokio::{
 
 use crate::{app::Input, protocol::NodeEvent, provisioning::Address};
 
-/// Daemons are given this long to connect to each other.
+/// For the daemons to connect to each other.
 const JOIN_LIMIT: Duration = Duration::from_secs(15);
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
@@ -41,10 +42,10 @@ pub struct Sessions {
     inboxes: Arc<Mutex<Inboxes>>,
 }
 
-/// Where events go; `lost` is kept so that an application that comes later hears of it too.
 #[derive(Default)]
 struct Inboxes {
     apps: BTreeMap<JobId, UnboundedSender<Input>>,
+    /// For applications that start later, and why.
     lost: BTreeMap<NodeId, String>,
 }
 
@@ -81,8 +82,8 @@ impl Sessions {
         }
         let members: Vec<Member> =
             addresses.iter().map(|address| Member { node: address.node, data: address.data }).collect();
-        for (node, requests) in &sessions.requests {
-            let _ = (node, requests.send(Request::Join { members: members.clone() }));
+        for requests in sessions.requests.values() {
+            let _ = requests.send(Request::Join { members: members.clone() });
         }
         for (node, mut answer) in joining {
             let failed = |reason: &str| ConnectError::Join { node, reason: reason.into() };
@@ -96,7 +97,7 @@ impl Sessions {
         Ok(sessions)
     }
 
-    /// Takes the events of `job` from now on.
+    /// Sends the events of `job` to `inbox` from now on.
     pub(crate) fn register(&self, job: JobId, inbox: UnboundedSender<Input>) {
         let mut inboxes = self.inboxes.lock().expect("no panic while holding it");
         for (node, reason) in &inboxes.lost {
@@ -109,7 +110,7 @@ impl Sessions {
         self.inboxes.lock().expect("no panic while holding it").apps.remove(&job);
     }
 
-    /// Asks the part of `job` on `node`. Where the node is lost, its applications have been told already.
+    /// Sends a request about `job` to `node`. Applications know already where the node is lost.
     pub(crate) fn ask(&self, node: NodeId, job: JobId, request: AppRequest) {
         if let Some(requests) = self.requests.get(&node) {
             let _ = requests.send(Request::App { job, request });
@@ -156,7 +157,7 @@ async fn route(
     }
 }
 
-/// The first one to notice tells every application, and the master.
+/// Tells every application and the master, once for each node.
 fn lose(node: NodeId, reason: &str, inboxes: &Mutex<Inboxes>, events: &UnboundedSender<NodeEvent>) {
     let mut inboxes = inboxes.lock().expect("no panic while holding it");
     if inboxes.lost.insert(node, reason.to_string()).is_some() {

@@ -1,4 +1,4 @@
-//! Into memory, and on with computing; the second attempt, and the snapshot before.
+//! Restore and resume: the second attempt, and the fall-back to an older snapshot.
 
 use coswitch_daemon::protocol::AppRequest;
 use coswitch_policies::NodeId;
@@ -7,7 +7,7 @@ use super::{App, Back, DumpFailure, Resting, State};
 use crate::protocol::{AppOutcome, Park, Report, StayCause};
 
 impl App {
-    /// From parked; only what is sealed is restored.
+    /// From parked. Only a sealed snapshot is restored.
     pub(super) fn come_back(&mut self, back: Back) {
         if self.unsealed.is_empty() {
             self.restore(None, back);
@@ -52,7 +52,7 @@ impl App {
         let (failure, back) = (failure.take(), back.clone());
         match (failure, &self.state) {
             (None, _) => self.arrive(back),
-            // A second attempt, and no third one.
+            // There is a second attempt and no third one.
             (Some(reason), State::Restoring { before: None, .. }) if self.launch.park == Park::Criu => {
                 self.ask_all(&AppRequest::Discard);
                 self.tell(Report::Mended { what: format!("a restore failed and is tried again: {reason}") });
@@ -82,7 +82,8 @@ impl App {
         }
     }
 
-    /// The last line is lost on some node: the whole gang goes back to the last one that all of them still have.
+    /// Some node has lost the last line: the whole gang goes back to the newest line that all nodes still
+    /// have.
     pub(super) fn fall_back(&mut self, reason: String, back: Back) {
         if self.forget_line(reason) {
             self.ask_all(&AppRequest::Discard);
@@ -90,7 +91,7 @@ impl App {
         }
     }
 
-    /// What a node has dumped is not to be had again: the gang comes back from the snapshot before it, sooner or later.
+    /// A node cannot restore its dump: the gang will be restored from the snapshot before it.
     pub(super) fn on_seal_failed(&mut self, node: NodeId, reason: String) {
         if !self.unsealed.remove(&node) {
             return;
@@ -109,7 +110,7 @@ impl App {
         }
     }
 
-    /// Makes the newest snapshot that is left the one to come back from; without any, the application is lost.
+    /// Falls back to the newest snapshot that is left; without one the application is lost.
     fn forget_line(&mut self, reason: String) -> bool {
         self.snapshots.give_up(self.epoch);
         let Some(older) = self.snapshots.newest() else {
@@ -125,7 +126,7 @@ impl App {
 
     pub(super) fn resume(&mut self, undone: Option<StayCause>) {
         let waiting = self.ask_all(&AppRequest::Resume(self.epoch));
-        // What was answered after the snapshot is asked again, by ranks that wait for it once more.
+        // Ranks that were waiting for a fence in the older snapshot wait for it again.
         if self.epoch.0 < self.cuts {
             self.outputs
                 .extend(self.fences.repeat().map(|(node, request)| super::Output::Ask(node, request)));

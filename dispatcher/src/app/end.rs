@@ -1,4 +1,4 @@
-//! What fails, is late or is lost, and the end.
+//! Failures, time-outs and lost nodes, and the end of the application.
 
 use coswitch_daemon::protocol::{AppRequest, Failure, Step};
 use coswitch_policies::NodeId;
@@ -43,11 +43,11 @@ impl App {
 
     pub(super) fn on_time_out(&mut self) {
         match &mut self.state {
-            // Nothing is waited for.
+            // No answer is outstanding.
             State::Idle | State::Running | State::Suspended | State::Parked | State::Ended => {}
             State::Cutting { .. } => self.give_cut_up("the network was not flushed in time".into()),
             State::Ending { waiting, .. } => {
-                // A daemon that does not even release is lost; the master finds out by its heartbeats.
+                // The master finds out by the heartbeats that such a daemon is lost.
                 let names: Vec<_> = std::mem::take(waiting).iter().map(ToString::to_string).collect();
                 let what = format!("no answer from {} at the end; left to its clean-up", names.join(", "));
                 self.tell(Report::Mended { what });

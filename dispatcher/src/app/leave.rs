@@ -1,4 +1,4 @@
-//! Out of computing, and out of memory: the cut, the dump, and how both are undone.
+//! Suspend and park: the cut, the dump, and how both are undone.
 
 use coswitch_daemon::protocol::AppRequest;
 use coswitch_policies::{Epoch, NodeId};
@@ -23,7 +23,8 @@ impl App {
             return;
         }
         match *then {
-            // Some ranks ended before the cut reached them: the others are about to, and a gang is never split.
+            // Some ranks ended before the cut reached them, and the others are about to: a gang is never
+            // split.
             _ if !self.exited.is_empty() => self.give_cut_up("its ranks are ending".into()),
             Then::Stay => self.rest(State::Suspended, Report::Suspended),
             Then::Leave => self.dump(Resting::Running),
@@ -36,7 +37,8 @@ impl App {
         self.state = State::Resuming { waiting, undone: Some(StayCause::Failed { reason }) };
     }
 
-    /// Out of memory, from the line that all ranks stand on. A node that has an image of it only ends its processes.
+    /// Takes the application out of memory, on the line where all ranks are. A node that has an image of that
+    /// line only ends its processes.
     pub(super) fn dump(&mut self, from: Resting) {
         let (imaged, others): (Nodes, Nodes) = self.nodes.iter().partition(|node| self.imaged.contains(node));
         self.ask(&imaged, &AppRequest::Discard);
@@ -74,7 +76,7 @@ impl App {
         }
     }
 
-    /// What was dumped is restored once it is sealed.
+    /// Restores the dumps once they are sealed.
     pub(super) fn undo(&mut self) {
         let State::Undoing { restoring, back, .. } = &self.state else { return };
         if restoring.is_empty() {

@@ -1,30 +1,37 @@
-//! The life of one application, pure: orders, daemons' events and time-outs in; requests, reports and time-outs out.
+//! State machine of one application over all its nodes. Pure: it takes orders, daemons' events and time-outs,
+//! and returns requests, reports and time-outs.
 //!
 //! ```text
-//!   Idle ─Launch─▶ Launching ─all launched─▶ Running ◀──────────── Resuming ◀── all restored, to run ──┐
-//!                                             │  ▲                   ▲                                 │
-//!                               Suspend, Park │  └ all resumed ┐     │ Resume, Restore                 │
-//!                                             ▼                │     │                                 │
-//!            give up ◀─ failed, late, ──── Cutting ─Suspend─▶ Suspended ◀── all restored, to stay ─────┤
-//!               │       or a rank ended       │ Park             │ Park                               │
-//!               ▼                             └──all flushed──▶ Dumping ─all out─▶ Parked ─Fetch,─▶ Restoring
-//!           Resuming                     failed on some │                          Restore     │   ▲
-//!                                                       ▼                                      └───┘ failed on some:
-//!                        Running or Suspended ◀──── Undoing                         discard, try once more, then the
-//!                        as before, all restored                                    snapshot before it
+//!   Idle ─Launch─▶ Launching ─▶ Running                                  ─▶ when all nodes have answered
 //!
-//!   any ─End, a rank failed, or nothing else helps─▶ Ending ─all released─▶ Ended
+//!   Running ─Suspend, Park─▶ Cutting ┬Suspend─▶ Suspended
+//!                               │    └Park────▶ Dumping ─▶ Parked
+//!                               └failed, late, or a rank ended: abort ─▶ Resuming ─▶ Running
+//!
+//!   Suspended ┬Resume, Restore─▶ Resuming ─▶ Running
+//!             └Park─▶ Dumping ─▶ Parked
+//!                        └failed on some nodes─▶ Undoing ─▶ Running or Suspended, as before
+//!
+//!   Parked ─Prefetch, Restore─▶ AwaitingSeal ─▶ Restoring ┬Prefetch─▶ Suspended
+//!                                                ▲     │  └Restore──▶ Resuming ─▶ Running
+//!                                                └─────┘ failed on some nodes: discard, try once more,
+//!                                                        then restore the snapshot before it
+//!
+//!   any ─End, a rank failed, or nothing else helps─▶ Ending ─▶ Ended
 //! ```
-//! A cut is one line through all nodes. A node whose dump fails still has its ranks frozen on that line, and a node
-//! whose dump succeeded can restore its images of the same line: so a failed switch is undone, not lost. A restore
-//! is let run only when it is complete on every node: never a half-restored gang. Where the last snapshot cannot be
-//! restored at all, the one before it is, and the work since then is repeated.
+//! A cut is one line through all nodes. A node whose dump fails still has its ranks frozen on that line, and
+//! a node whose dump succeeded can restore its images of the same line: so a failed switch is undone. The
+//! ranks run only when the restore is complete on every node: a gang never runs in part. Where a dump loses
+//! ranks, or the last snapshot cannot be restored, the application goes back to the snapshot before it and
+//! repeats the work since then.
 //!
-//! A suspended application is in memory on one line: frozen since the cut, or restored from a snapshot of it and never
-//! run since. Where a node has an image of that line already, parking it again ends the processes and writes nothing.
+//! A suspended application is in memory on one line: frozen since the cut, or restored from a snapshot of it
+//! and not run since. A node that has an image of that line already parks it again without writing: it ends
+//! the processes.
 //!
-//! An order that does not fit where the application rests is answered by where it rests. One that comes while another
-//! is under way waits for that one's answer, and is replaced by a later one; [`Order::End`] never waits.
+//! An order that does not fit the state in which the application rests is answered by that state. An order
+//! that comes while another is under way waits for that one's answer; a later order replaces it.
+//! [`Order::End`] never waits.
 
 mod come_back;
 mod end;
@@ -42,45 +49,39 @@ use crate::{
 };
 use snapshots::Snapshots;
 
-/// What the dispatcher hears.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// From the master.
     Order(Order),
     /// From a daemon.
     Event(NodeId, AppEvent),
-    /// A node can no longer be reached, of this application or not.
+    /// A node can no longer be reached; perhaps one that this application does not use.
     NodeLost(NodeId, String),
     /// The time-out armed last has run out.
     TimedOut,
 }
 
-/// What the dispatcher does.
 #[derive(Clone, Debug)]
 pub enum Output {
-    /// Ask a daemon.
+    /// To a daemon.
     Ask(NodeId, AppRequest),
-    /// Tell the master.
+    /// To the master.
     Tell(Report),
-    /// Arm the one time-out, or disarm it. A new one replaces the old.
+    /// Arms the one time-out in place of the one before, or disarms it.
     Arm(Option<Duration>),
 }
 
-/// How long each step may take on the slowest node. A daemon has time-outs of its own for what it does; these are
-/// longer and guard against a daemon that does not answer.
+/// How long each step may take on the slowest node. A daemon has shorter time-outs of its own; these guard
+/// against a daemon that does not answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// Starting the ranks.
     pub launch: Duration,
     /// Freezing and flushing.
     pub cut: Duration,
-    /// Writing images.
     pub dump: Duration,
-    /// Reading images, the wait for the snapshot to be sealed included.
+    /// The wait for the snapshot to be sealed included.
     pub restore: Duration,
-    /// Letting ranks run.
     pub resume: Duration,
-    /// Removing everything.
     pub release: Duration,
 }
 
@@ -100,7 +101,7 @@ impl Default for Timeouts {
 
 type Nodes = BTreeSet<NodeId>;
 
-/// Where the application stands; `waiting` are the nodes that have not answered yet.
+/// `waiting` are the nodes that have not answered yet.
 #[derive(Clone, Debug)]
 enum State {
     Idle,
@@ -113,14 +114,14 @@ enum State {
         then: Then,
     },
     Suspended,
-    /// `parked` have answered well.
+    /// `parked` nodes have succeeded.
     Dumping {
         waiting: Nodes,
         parked: Nodes,
         from: Resting,
         failure: Option<DumpFailure>,
     },
-    /// Back to the line of the cut: `restoring` nodes bring their images back.
+    /// Back to the line of the cut: `restoring` nodes restore the images that they have written.
     Undoing {
         restoring: Nodes,
         failure: Option<String>,
@@ -131,14 +132,14 @@ enum State {
     AwaitingSeal {
         back: Back,
     },
-    /// `before`: why the attempt before this one failed.
+    /// `before`: why the first attempt failed.
     Restoring {
         waiting: Nodes,
         before: Option<String>,
         failure: Option<String>,
         back: Back,
     },
-    /// `undone`: why it runs although it was to leave.
+    /// `undone`: why the application runs although it was to leave.
     Resuming {
         waiting: Nodes,
         undone: Option<StayCause>,
@@ -157,14 +158,14 @@ enum Then {
     Leave,
 }
 
-/// Where an application in memory may rest.
+/// The two ways in which an application in memory may rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resting {
     Running,
     Suspended,
 }
 
-/// Where an application comes back to; `undone`: why it is there although it was to be parked.
+/// The state that an application returns to; `undone`: why, although it was to be parked.
 #[derive(Clone, Debug)]
 struct Back {
     to: Resting,
@@ -174,24 +175,23 @@ struct Back {
 /// Why a dump failed on one node or more.
 #[derive(Clone, Debug)]
 struct DumpFailure {
-    /// Of the first node that failed, but for a full store, which is told in place of any other cause.
+    /// Of the first node that failed, or of the first whose store was full.
     cause: StayCause,
-    /// Some node's ranks are gone.
+    /// The ranks of some node are gone.
     dead: bool,
 }
 
-/// One application.
 #[derive(Clone, Debug)]
 pub struct App {
     launch: LaunchSpec,
     nodes: Nodes,
     timeouts: Timeouts,
     state: State,
-    /// Waits for the answer to the one before it.
+    /// The order that waits for the answer to the one before it.
     next: Option<Order>,
-    /// Of the last cut, or of the snapshot that the application came back from.
+    /// Of the last cut, or of the snapshot that the application was restored from.
     epoch: Epoch,
-    /// Cuts begun so far: each has a number of its own.
+    /// Cuts begun so far: the epoch of the last one.
     cuts: u64,
     snapshots: Snapshots,
     /// Nodes that have an image of `epoch`, sealed or not.
@@ -204,7 +204,6 @@ pub struct App {
 }
 
 impl App {
-    /// An application that has not been started.
     #[must_use]
     pub fn new(launch: LaunchSpec, timeouts: Timeouts) -> Self {
         let nodes: Nodes = launch.placement.iter().copied().collect();
@@ -225,13 +224,11 @@ impl App {
         }
     }
 
-    /// Whether nothing more will happen.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         matches!(self.state, State::Ended)
     }
 
-    /// Takes what happened and says what to do about it.
     pub fn on(&mut self, input: Input) -> Vec<Output> {
         if self.has_ended() {
             return Vec::new();
@@ -239,7 +236,7 @@ impl App {
         match input {
             Input::Order(order) => self.on_order(order),
             Input::Event(node, event) => self.on_event(node, event),
-            // The loss of a node is told to all applications; most of them may have nothing there.
+            // All applications hear of a lost node, also those that do not use it.
             Input::NodeLost(node, reason) if self.nodes.remove(&node) => self.on_node_lost(node, &reason),
             Input::NodeLost(..) => {}
             Input::TimedOut => self.on_time_out(),
@@ -268,7 +265,7 @@ impl App {
     fn on_order(&mut self, order: Order) {
         let ending = || StayCause::Failed { reason: "its ranks are ending".into() };
         match (order, &self.state) {
-            // The order was overtaken by an end that the master is being told of.
+            // The end, of which the master will hear, has overtaken the order.
             (_, State::Ending { .. } | State::Ended) => {}
             (Order::End, _) => self.end(AppOutcome::Stopped),
             (Order::Launch, State::Idle) => {
@@ -326,7 +323,7 @@ impl App {
             AppEvent::Discarded => self.on_dump_answer(node, None),
             AppEvent::Sealed { epoch, seal, tier, bytes } => {
                 self.step_done(node, SwitchStep::Seal, seal, Bytes(0));
-                // Below what the user has named each node has a directory of its own.
+                // Each node has a directory of its own below the one that the user has named.
                 let root = tier.parent().map_or_else(|| tier.clone(), Into::into);
                 self.tell(Report::Stored { node, root, bytes });
                 self.snapshots.on_sealed(node, epoch);
@@ -339,7 +336,7 @@ impl App {
             }
             AppEvent::Restored { epoch, bytes, restore } if epoch == self.epoch => {
                 self.step_done(node, SwitchStep::Restore, restore, bytes);
-                // Ranks that had ended after the snapshot have not any more.
+                // Ranks that had ended after the snapshot are back.
                 self.exited.remove(&node);
                 self.on_restore_answer(node, None);
             }
@@ -356,7 +353,7 @@ impl App {
                 }
             }
             AppEvent::RankExited { exit: Exit::Status(0), .. } => {}
-            // The first one counts: the others are killed because of it.
+            // The first one is the cause: the daemons kill the others because of it.
             AppEvent::RankExited { rank, exit, last_output } => {
                 self.end(AppOutcome::RankFailed { rank, exit, last_output });
             }
@@ -370,7 +367,7 @@ impl App {
             }
             AppEvent::Traffic(ranks) => self.tell(Report::Traffic { node, ranks }),
             AppEvent::Failed { during, failure } => self.on_failed(node, during, failure),
-            // Answers to what has been given up since.
+            // Late answers to requests that were given up.
             _ => {}
         }
     }
@@ -379,7 +376,7 @@ impl App {
         self.tell(Report::StepDone(StepDone { node, step, took, bytes }));
     }
 
-    /// Nothing is under way any more; an order that has waited for that is next.
+    /// The last order has been carried out; the one that has waited for that is next.
     fn rest(&mut self, state: State, report: Report) {
         self.outputs.push(Output::Arm(None));
         self.state = state;
@@ -390,7 +387,7 @@ impl App {
         }
     }
 
-    /// The application has succeeded when the ranks of all nodes have ended, and none of them badly.
+    /// The application has succeeded when the ranks of all nodes have ended with status 0.
     fn on_exited(&mut self) {
         if matches!(self.state, State::Running | State::Cutting { .. }) && self.exited == self.nodes {
             self.end(AppOutcome::Succeeded);

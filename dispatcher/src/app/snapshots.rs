@@ -1,18 +1,17 @@
-//! Which snapshots of an application its nodes still have, as far as its dispatcher has heard.
+//! Index of an application's sealed snapshots: which epochs each node still has.
 //!
-//! A node keeps the last [`SNAPSHOTS_KEPT`] that it has sealed, of whatever epochs: one that failed on another node
-//! counts as well. A gang goes back only to an epoch that every node has.
+//! A node keeps the last [`SNAPSHOTS_KEPT`] that it has sealed, also where the dump of that epoch failed on
+//! another node. A gang goes back only to an epoch that every node has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use coswitch_daemon::protocol::SNAPSHOTS_KEPT;
 use coswitch_policies::{Epoch, NodeId};
 
-/// See the module's description.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshots {
     sealed: BTreeMap<NodeId, BTreeSet<Epoch>>,
-    /// Turned out not to be restorable; nodes keep them all the same.
+    /// Epochs that could not be restored; nodes keep them all the same.
     bad: BTreeSet<Epoch>,
 }
 
@@ -31,7 +30,7 @@ impl Snapshots {
         }
     }
 
-    /// That one is of no use on some node, or was never complete.
+    /// Some node cannot restore this epoch.
     pub(super) fn give_up(&mut self, epoch: Epoch) {
         self.bad.insert(epoch);
     }

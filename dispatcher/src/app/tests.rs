@@ -1,4 +1,4 @@
-//! The life of an application against scripted daemons.
+//! Tests of the state machine against scripted daemons.
 
 mod model;
 mod residence;
@@ -29,7 +29,7 @@ fn launch(nodes: u32) -> LaunchSpec {
     }
 }
 
-/// An application and what it has asked and told since the last look.
+/// An application, and its outputs since they were last looked at.
 struct Story {
     app: App,
     asked: Vec<(NodeId, AppRequest)>,
@@ -61,7 +61,7 @@ impl Story {
         self.feed(Input::Event(NodeId(node), event));
     }
 
-    /// What was asked, as short words, and forgets it.
+    /// Takes the requests, as short words.
     fn asked(&mut self) -> Vec<String> {
         let word = |(node, request): (NodeId, AppRequest)| {
             let request = format!("{request:?}");
@@ -71,7 +71,7 @@ impl Story {
         std::mem::take(&mut self.asked).into_iter().map(word).collect()
     }
 
-    /// What was told, without the timings, and forgets it.
+    /// Takes the reports, without the timings.
     fn told(&mut self) -> Vec<Report> {
         let told = std::mem::take(&mut self.told);
         told.into_iter()
@@ -154,11 +154,11 @@ fn nothing_is_dumped_before_all_nodes_have_flushed_and_nothing_resumed_before_al
     story.event(0, resumed(1));
     story.event(1, resumed(1));
     assert_eq!(story.told(), [Report::Running]);
-    assert!(!story.armed, "nothing is waited for");
+    assert!(!story.armed, "no answer is outstanding");
 }
 
 #[test]
-fn a_cut_that_fails_or_is_late_is_given_up_and_the_application_runs_on() {
+fn a_cut_that_fails_or_is_late_is_aborted_and_the_application_runs_on() {
     for trouble in [Input::Event(NodeId(0), failed(Step::Cut, true)), Input::TimedOut] {
         let mut story = Story::running(2);
         story.order(Order::Park);
@@ -187,7 +187,7 @@ fn a_dump_that_fails_on_one_node_is_undone_from_the_same_cut() {
     story.event(0, dumped(1));
     story.event(1, failed(Step::Dump, true));
     story.event(2, dumped(1));
-    assert!(story.asked().is_empty(), "what was dumped is restored only once it is sealed");
+    assert!(story.asked().is_empty(), "a dump is restored only once it is sealed");
     story.event(0, sealed(1));
     story.event(2, sealed(1));
     assert_eq!(story.asked(), ["0 Restore", "2 Restore"]);
@@ -211,7 +211,7 @@ fn a_restore_that_fails_on_one_node_is_taken_back_on_all_and_tried_once_more() {
     assert!(matches!(story.told()[..], [Report::Mended { .. }]));
     story.event(0, failed(Step::Restore, false));
     story.event(1, restored(1));
-    assert_eq!(story.asked(), ["0 Release", "1 Release"], "and never run half of it");
+    assert_eq!(story.asked(), ["0 Release", "1 Release"], "half a gang is not run");
     (0..2).for_each(|node| story.event(node, AppEvent::Released));
     assert!(matches!(story.told()[..], [Report::Ended(AppOutcome::Lost { .. })]));
     assert!(story.app.has_ended());
@@ -274,7 +274,7 @@ fn it_has_succeeded_when_the_ranks_of_all_nodes_have_ended_well() {
     story.event(0, AppEvent::Exited);
     assert!(story.told().is_empty());
     story.order(Order::Park);
-    assert!(matches!(story.told()[..], [Report::StillRunning { .. }]), "what is ending is not parked");
+    assert!(matches!(story.told()[..], [Report::StillRunning { .. }]), "a job that is ending is not parked");
     story.event(1, AppEvent::Exited);
     assert_eq!(story.asked(), ["0 Release", "1 Release"]);
     (0..2).for_each(|node| story.event(node, AppEvent::Released));
@@ -282,7 +282,7 @@ fn it_has_succeeded_when_the_ranks_of_all_nodes_have_ended_well() {
 }
 
 #[test]
-fn ranks_that_end_while_a_cut_is_under_way_make_it_give_up() {
+fn a_cut_is_aborted_when_ranks_end_in_it() {
     let mut story = Story::running(2);
     story.order(Order::Park);
     story.asked();
@@ -295,7 +295,7 @@ fn ranks_that_end_while_a_cut_is_under_way_make_it_give_up() {
 }
 
 #[test]
-fn the_first_rank_that_fails_is_the_one_told() {
+fn the_first_rank_that_fails_is_reported() {
     let mut story = Story::running(2);
     story.event(1, exited(1, Exit::Signal(11)));
     story.event(0, exited(0, Exit::Signal(9)));
@@ -316,7 +316,7 @@ fn a_lost_node_ends_it_and_is_not_waited_for() {
 }
 
 #[test]
-fn the_loss_of_a_node_where_it_has_nothing_is_no_business_of_its() {
+fn the_loss_of_a_node_that_it_does_not_use_changes_nothing() {
     let mut story = Story::running(2);
     story.feed(Input::NodeLost(NodeId(2), "gone".into()));
     assert!(story.asked().is_empty() && story.told().is_empty());
@@ -359,17 +359,17 @@ fn any_input() -> impl Strategy<Value = Input> {
 }
 
 proptest! {
-    /// Whatever daemons say, in whatever order: a gang resumes only on all of its nodes, the end is told once and last,
-    /// and an application that waits for daemons has a time-out armed.
+    /// For all events in any order: a gang resumes only on all of its nodes, the end is reported once and
+    /// last, and an application that waits for daemons has a time-out armed.
     #[test]
-    fn whatever_daemons_say_the_gang_stays_whole(inputs in prop::collection::vec(any_input(), 0..120)) {
+    fn a_gang_stays_whole_whatever_daemons_report(inputs in prop::collection::vec(any_input(), 0..120)) {
         let mut story = Story::new(2);
         let mut ends = 0;
         for input in inputs {
             story.feed(input);
             let resumes = story.asked().iter().filter(|asked| asked.ends_with("Resume")).count();
             prop_assert!(resumes == 0 || resumes == 2, "a gang is resumed on all nodes or on none");
-            prop_assert!(ends == 0 || story.told.is_empty(), "nothing is told after the end");
+            prop_assert!(ends == 0 || story.told.is_empty(), "the end is the last report");
             ends += story.told().iter().filter(|report| matches!(report, Report::Ended(_))).count();
             let rests = rests(&story.app);
             prop_assert_eq!(story.armed, !rests, "in {:?}", story.app.state);

@@ -1,5 +1,5 @@
-//! Provisioning: starts a daemon on each node of the cluster, says what the nodes offer and where the daemons listen,
-//! and ends them.
+//! Provisioning: starts a daemon on each node of the cluster, says what the nodes offer and where the daemons
+//! listen, and ends them.
 //!
 //! [`virtual_nodes`] are all on this machine. The sessions with the daemons are [`crate::sessions`].
 
@@ -19,14 +19,14 @@ pub mod virtual_nodes;
 /// The directory for images where the user names none: on disk, because memory is scarce.
 pub const STORE: &str = "/var/tmp";
 
-/// Nodes whose daemons run. Where they are dropped without [`Provisioning::end`], the daemons are killed and what is
-/// left of them is removed.
+/// Nodes whose daemons run. Where they are dropped without [`Provisioning::end`], the daemons are killed and
+/// what is left of them is removed.
 pub trait Provisioning: Sized {
     /// What the user asks for: so many nodes on this machine, these hosts, an allocation of that size.
     type Request;
 
-    /// Starts the daemons and waits until all of them listen. Threads that are to reach the nodes are started by the
-    /// calling thread, and later: they inherit its network namespace, which may be a new one.
+    /// Starts the daemons and waits until all of them listen. Threads that are to reach the nodes are started
+    /// by the calling thread, and later: they inherit its network namespace, which may be a new one.
     ///
     /// # Errors
     /// [`ProvisioningError`]; no daemon is left then.
@@ -40,7 +40,8 @@ pub trait Provisioning: Sized {
     /// The certificate that the head node shows to the daemons.
     fn identity(&self) -> &Identity;
 
-    /// Waits for the daemons, which a session has told to end, kills those that do not, and removes what is left.
+    /// Waits for the daemons, which a session has told to end, kills those that do not, and removes what is
+    /// left.
     ///
     /// # Errors
     /// [`ProvisioningError`] where something could not be removed.

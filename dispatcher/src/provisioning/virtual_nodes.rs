@@ -52,8 +52,8 @@ pub struct VirtualRequest {
     pub driver: PathBuf,
 }
 
-/// Equal nodes, each with its share of this machine's processors. Without a `store` they use [`STORE`]; without an
-/// `arena` they have 256 MiB, or as much as their jobs where that is less.
+/// Equal nodes, each with its share of this machine's processors. Without a `store` they use [`STORE`];
+/// without an `arena` they have 256 MiB, or as much as their jobs where that is less.
 ///
 /// # Errors
 /// [`ProvisioningError::Io`] where the kernel does not name the processors.

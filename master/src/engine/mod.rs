@@ -1,4 +1,4 @@
-//! The run loop: carries out what the scheduler decides, on real nodes, and tells what happens.
+//! The run loop: carries out the scheduler's decisions on real nodes and reports what happens.
 //!
 //! ```text
 //!            decisions                     orders                 requests
@@ -27,28 +27,27 @@ use crate::{
     journal::{RunEvent, RunOutcome},
 };
 
-/// How a job set is to be run.
+/// Options of one run.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// What the run is called: names its directories and cgroups.
+    /// The run's name, which its directories and cgroups carry.
     pub run: String,
     /// The run's directory: journal, outputs of the ranks, logs. It exists.
     pub out: PathBuf,
-    /// How long it may take; it is ended then.
+    /// The run is ended after this time.
     pub limit: Option<Duration>,
 }
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// How.
     pub run: RunOutcome,
 }
 
-/// Runs `jobs` to their end, telling `events` everything that happens.
+/// Runs `jobs` to their end and passes everything that happens to `events`.
 ///
 /// # Errors
-/// Where coswitch itself fails; a job that fails is told in the outcome.
+/// Where coswitch itself fails; the outcome says whether a job did.
 pub fn run(jobs: JobSet, options: EngineOptions, events: impl FnMut(RunEvent)) -> anyhow::Result<Outcome> {
     let request = virtual_request(&jobs, &options)?;
     run_on::<VirtualNodes>(&request, jobs, &options, events)

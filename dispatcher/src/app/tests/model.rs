@@ -1,10 +1,11 @@
-//! Random orders against daemons that do what daemons do, well or not, each in its own time.
+//! Property tests: random orders, and simulated daemons that succeed, fail or stay silent, each at its own
+//! speed.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use super::*;
 
-/// The part of the application on one node.
+/// State of the application on one node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Part {
     Absent,
@@ -12,21 +13,20 @@ enum Part {
     Frozen,
     Stopped,
     Parked,
-    /// A dump has ruined it.
+    /// A failed dump has ended its processes.
     Ruined,
     Released,
 }
 
 struct Daemon {
     part: Part,
-    /// What its ranks have in memory, and where they went on from.
+    /// The cut that its ranks were at last.
     line: Epoch,
     sealing: Option<Epoch>,
     sealed: BTreeSet<Epoch>,
     inbox: VecDeque<AppRequest>,
 }
 
-/// How a daemon does what it is asked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Luck {
     Well,
@@ -67,7 +67,7 @@ impl Model {
         }
     }
 
-    /// The daemon takes the next request, if there is one.
+    /// The daemon takes its next request, if there is one.
     fn step(&mut self, node: u32, luck: Luck) {
         let park = self.story.app.launch.park;
         let lines: Vec<(Part, Epoch)> =
@@ -113,7 +113,7 @@ impl Model {
                 }
             }
             AppRequest::Discard => {
-                assert_eq!(park, Park::Criu, "nothing would be left of it");
+                assert_eq!(park, Park::Criu, "a paged-out job has no snapshot");
                 daemon.part = Part::Parked;
                 AppEvent::Discarded
             }
@@ -149,7 +149,7 @@ impl Model {
         self.feed(Input::Event(NodeId(node), event));
     }
 
-    /// Everything that is under way comes to its end.
+    /// Lets all daemons succeed until the application rests.
     fn drain(&mut self) {
         for _ in 0..1000 {
             for node in 0..2 {
@@ -166,7 +166,7 @@ impl Model {
         panic!("it never comes to rest: {:?}", self.story.app.state);
     }
 
-    fn assert_told_where_it_rests(&self) {
+    fn assert_reported_where_it_rests(&self) {
         let app = &self.story.app;
         let parts: Vec<Part> = self.daemons.iter().map(|daemon| daemon.part).collect();
         let told = |told: bool| assert!(told, "in {:?} the last word was {:?}", app.state, self.last);
@@ -220,7 +220,7 @@ fn play(park: Park, acts: Vec<Act>) -> Model {
         }
     }
     model.drain();
-    model.assert_told_where_it_rests();
+    model.assert_reported_where_it_rests();
     model
 }
 
@@ -231,16 +231,18 @@ fn parks() -> impl Strategy<Value = Park> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// Whatever is ordered and whatever fails: it never waits for ever, it rests where it has told, all nodes are
-    /// where it rests, and no half of a gang runs.
+    /// For all orders and failures: the application comes to rest in the state it has reported, all nodes are
+    /// in that state, and a gang never runs in part.
     #[test]
-    fn whatever_fails_it_rests_where_it_tells(park in parks(), acts in prop::collection::vec(act(2), 0..150)) {
+    fn it_rests_in_the_state_it_reports_whatever_fails(
+        park in parks(),
+        acts in prop::collection::vec(act(2), 0..150),
+    ) {
         play(park, acts);
     }
 
-    /// Where nothing fails nothing is lost, and the last order is obeyed.
     #[test]
-    fn where_nothing_fails_the_last_order_is_obeyed(
+    fn the_last_order_is_obeyed_where_nothing_fails(
         park in parks(),
         acts in prop::collection::vec(act(0), 0..150),
         last in prop::sample::select(ORDERS.to_vec()),
@@ -249,7 +251,7 @@ proptest! {
         let before = model.story.app.state.clone();
         model.feed(Input::Order(last));
         model.drain();
-        model.assert_told_where_it_rests();
+        model.assert_reported_where_it_rests();
         let state = &model.story.app.state;
         let obeyed = match (last, before) {
             (Order::Park, _) | (Order::Suspend | Order::Resume | Order::Launch, State::Parked) => {

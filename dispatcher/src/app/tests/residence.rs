@@ -1,4 +1,4 @@
-//! Jobs that stay in memory, and those that are fetched into it and not run.
+//! Tests of suspended jobs: those that were stopped, and those that were prefetched and have not run.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn suspended(nodes: u32) -> Story {
     story
 }
 
-fn fetched(nodes: u32) -> Story {
+fn prefetched(nodes: u32) -> Story {
     let mut story = Story::parked(nodes);
     (0..nodes).for_each(|node| story.event(node, sealed(1)));
     story.order(Order::Prefetch);
@@ -41,8 +41,8 @@ fn a_suspended_job_is_parked_from_its_cut_without_another_one() {
 }
 
 #[test]
-fn a_job_that_was_fetched_and_never_run_is_parked_without_writing_and_comes_back_from_the_same_snapshot() {
-    let mut story = fetched(2);
+fn a_prefetched_job_that_has_not_run_is_parked_without_writing() {
+    let mut story = prefetched(2);
     story.order(Order::Park);
     assert_eq!(story.asked(), ["0 Discard", "1 Discard"]);
     story.event(0, AppEvent::Discarded);
@@ -55,8 +55,8 @@ fn a_job_that_was_fetched_and_never_run_is_parked_without_writing_and_comes_back
 }
 
 #[test]
-fn a_job_that_was_fetched_and_has_run_is_parked_by_a_new_cut() {
-    let mut story = fetched(1);
+fn a_prefetched_job_that_has_run_is_parked_by_a_new_cut() {
+    let mut story = prefetched(1);
     story.order(Order::Resume);
     story.event(0, resumed(1));
     story.order(Order::Park);
@@ -65,7 +65,7 @@ fn a_job_that_was_fetched_and_has_run_is_parked_by_a_new_cut() {
 }
 
 #[test]
-fn a_node_without_room_leaves_the_job_where_it_was_and_says_that_it_is_not_to_blame() {
+fn a_full_store_leaves_the_job_suspended_and_is_reported_as_the_cause() {
     let mut story = suspended(2);
     story.order(Order::Park);
     story.event(0, dumped(1));
@@ -73,6 +73,17 @@ fn a_node_without_room_leaves_the_job_where_it_was_and_says_that_it_is_not_to_bl
     story.event(0, sealed(1));
     story.event(0, restored(1));
     assert!(matches!(story.told()[..], [Report::StillSuspended { cause: StayCause::StoreFull { .. } }]));
+}
+
+#[test]
+fn a_full_store_is_the_cause_that_counts_where_other_nodes_failed_otherwise() {
+    let mut story = suspended(2);
+    story.order(Order::Park);
+    story.event(0, failed(Step::Dump, true));
+    story.event(1, AppEvent::Failed { during: Step::Dump, failure: Failure::store_full("no") });
+    let reason = "node-1 failed to find room for it: no".to_string();
+    let cause = StayCause::StoreFull { reason };
+    assert_eq!(story.told(), [Report::StillSuspended { cause }]);
 }
 
 #[test]
@@ -100,7 +111,7 @@ fn a_dump_that_fails_leaves_a_suspended_job_suspended_and_the_next_one_writes_on
 
 #[test]
 fn a_dump_that_loses_the_ranks_of_a_node_goes_back_to_the_snapshot_before() {
-    let mut story = fetched(2);
+    let mut story = prefetched(2);
     story.order(Order::Resume);
     (0..2).for_each(|node| story.event(node, resumed(1)));
     story.order(Order::Park);
@@ -120,7 +131,7 @@ fn a_dump_that_loses_the_ranks_of_a_node_goes_back_to_the_snapshot_before() {
 
 #[test]
 fn a_snapshot_that_cannot_be_sealed_on_any_node_is_passed_over_once() {
-    let mut story = fetched(2);
+    let mut story = prefetched(2);
     story.order(Order::Resume);
     (0..2).for_each(|node| story.event(node, resumed(1)));
     story.order(Order::Park);
@@ -148,7 +159,7 @@ fn a_paged_out_job_has_no_snapshot_and_comes_back_without_a_seal() {
     (0..2).for_each(|node| story.event(node, restored(1)));
     story.asked();
     story.order(Order::Park);
-    assert_eq!(story.asked(), ["0 Dump", "1 Dump"], "its pages are all there is of it");
+    assert_eq!(story.asked(), ["0 Dump", "1 Dump"], "there is no snapshot to discard its processes for");
     story.event(0, dumped(1));
     story.event(1, failed(Step::Dump, true));
     assert_eq!(story.asked(), ["0 Restore"]);
