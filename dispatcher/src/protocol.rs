@@ -3,6 +3,8 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 pub use coswitch_daemon::protocol::{Exit, JobMemory, MemoryUse, Park, RankTraffic, Wait};
+/// From the master; each order is answered by a [`Report`] when the application rests again.
+pub use coswitch_policies::Order;
 use coswitch_policies::{Bytes, NodeId};
 
 /// How the ranks of an application are started.
@@ -21,29 +23,6 @@ pub struct LaunchSpec {
     pub output: PathBuf,
     pub wait: Wait,
     pub park: Park,
-}
-
-/// From the master. Each order is answered by a [`Report`] when the application rests again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// Start the ranks; answered by [`Report::Running`] or [`Report::Ended`].
-    Launch,
-    /// From running: stop the ranks, empty the network, keep the memory; answered by [`Report::Suspended`],
-    /// [`Report::StillRunning`] or [`Report::Ended`].
-    Suspend,
-    /// From running or suspended: take the application out of memory; answered by [`Report::Parked`] or
-    /// [`Report::Ended`], or after a failure by [`Report::StillRunning`] or [`Report::StillSuspended`].
-    Park,
-    /// From parked: bring it back into memory, stopped; answered by [`Report::Suspended`] or
-    /// [`Report::Ended`].
-    Prefetch,
-    /// From suspended: let it compute; answered by [`Report::Running`] or [`Report::Ended`].
-    Resume,
-    /// From parked or suspended: bring it back and let it compute; answered by [`Report::Running`] or
-    /// [`Report::Ended`].
-    Restore,
-    /// End it; answered by [`Report::Ended`].
-    End,
 }
 
 /// To the master, about one application.

@@ -30,18 +30,19 @@ pub use placement::{Block, Placement};
 pub use timeshare::{
     alternate::Alternate,
     decision::{
-        Decision, Incoming, Outgoing, Purpose, RejectReason, Rest, Split, Start, SwitchOrder, SwitchPlan,
-        Turn, TurnChange,
+        Decision, Incoming, Outgoing, Purpose, RejectReason, Split, Start, SwitchOrder, SwitchPlan, Turn,
+        TurnChange,
     },
-    event::{Left, Misplaced, SchedulerEvent},
+    event::{Cause, Misplaced, SchedulerEvent},
     index::job_map::JobMap,
     invariant::Violation,
     limits::{Limits, MemoryRule, Policy},
     matrix::{Assignment, Matrix, RejectionCause, Row},
     packing::{Landing, Move, Packing, class::Class, pairing::Communication},
+    residence::Residence,
     scheduler::{
-        AutoQuantum, ConfigError, Estimate, JobState, Observed, Oracle, Residency, Scheduler,
-        SchedulerConfig, Wanted,
+        AutoQuantum, ConfigError, Estimate, JobState, Oracle, Residency, Scheduler, SchedulerConfig, Wanted,
     },
+    switching::{Order, SwitchAction, SwitchOutcome, Switching},
 };
 pub use units::{Bytes, Rate, SimTime, UnitError, parse_duration};

@@ -6,7 +6,7 @@ use std::{
 };
 
 use coswitch_policies::{
-    Alternate, Bytes, Cluster, Communication, Decision, JobId, JobSpec, NodeId, Observed, Packing, Policy,
+    Alternate, Bytes, Cluster, Communication, Decision, JobId, JobSpec, NodeId, Packing, Policy, Residence,
     Residency, Row, Scheduler, SchedulerConfig, SchedulerEvent, SimTime, SwitchId, TimerId,
 };
 use proptest::prelude::*;
@@ -119,10 +119,10 @@ impl Executor {
         let mut nodes: BTreeMap<NodeId, (Bytes, u32)> = BTreeMap::new();
         for assignment in matrix.rows().flat_map(Row::assignments) {
             let observed = self.scheduler.job(assignment.spec.id).unwrap().observed;
-            if matches!(observed, Observed::Active | Observed::Suspended) {
+            if matches!(observed, Residence::Running | Residence::Suspended) {
                 for node in assignment.placement.nodes() {
                     let (used, jobs) = nodes.entry(node).or_default();
-                    let runs = u32::from(observed == Observed::Active);
+                    let runs = u32::from(observed == Residence::Running);
                     (*used, *jobs) = (used.saturating_add(assignment.memory_on(node)), *jobs + runs);
                 }
             }
@@ -138,11 +138,11 @@ impl Executor {
     fn count_turn(&mut self) {
         self.turns += 1;
         let rows = self.scheduler.matrix().rows().len();
-        let states: Vec<(JobId, Observed)> =
+        let states: Vec<(JobId, Residence)> =
             self.scheduler.jobs().map(|state| (state.spec.id, state.observed)).collect();
         let assigned: BTreeSet<JobId> = self.scheduler.matrix().rows().flat_map(|row| row.jobs()).collect();
         for (job, observed) in states {
-            if observed == Observed::Active {
+            if observed == Residence::Running {
                 self.waits.remove(&job);
                 let needs = self.needs.get_mut(&job).expect("who is active is not done");
                 *needs -= 1;

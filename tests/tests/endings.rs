@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use coswitch::journal::{Event, JobOutcome, RunEvent, RunOutcome};
-use coswitch_policies::JobId;
+use coswitch_policies::{Cause, JobId};
 use coswitch_tests::{
     master::Master,
     seed::{seed, span},
@@ -76,7 +76,7 @@ fn jobs_that_find_no_room_in_the_store_run_on_to_their_ends() {
     let ended = Master::run(NOWHERE_TO_GO).end(RUN_LIMIT, Duration::ZERO);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let refused = ended.events.iter().filter(|event| {
-        matches!(&event.kind, Event::SwitchEnded { misplaced, .. } if misplaced.iter().any(|job| job.had_no_room))
+        matches!(&event.kind, Event::SwitchEnded { misplaced, .. } if misplaced.iter().any(|job| job.cause == Cause::StoreFull))
     });
     assert!(refused.count() > 3, "three failures of its own would have ended it: {ended:?}");
     let said = |event: &RunEvent| matches!(&event.kind, Event::Warning { text } if text.contains("the store is full"));

@@ -1,9 +1,9 @@
 //! Restore and resume: the second attempt, and the fall-back to an older snapshot.
 
 use coswitch_daemon::protocol::AppRequest;
-use coswitch_policies::NodeId;
+use coswitch_policies::{NodeId, Residence};
 
-use super::{App, Back, DumpFailure, Resting, State};
+use super::{App, Back, DumpFailure, State};
 use crate::protocol::{AppOutcome, Park, Report, StayCause};
 
 impl App {
@@ -74,11 +74,9 @@ impl App {
     /// All ranks are in memory on one line.
     pub(super) fn arrive(&mut self, Back { to, undone }: Back) {
         match (to, undone) {
-            (Resting::Running, undone) => self.resume(undone),
-            (Resting::Suspended, None) => self.rest(State::Suspended, Report::Suspended),
-            (Resting::Suspended, Some(cause)) => {
-                self.rest(State::Suspended, Report::StillSuspended { cause })
-            }
+            (Residence::Running, undone) => self.resume(undone),
+            (_, None) => self.rest(State::Suspended, Report::Suspended),
+            (_, Some(cause)) => self.rest(State::Suspended, Report::StillSuspended { cause }),
         }
     }
 

@@ -1,9 +1,9 @@
 //! Suspend and park: the cut, the dump, and how both are undone.
 
 use coswitch_daemon::protocol::AppRequest;
-use coswitch_policies::{Epoch, NodeId};
+use coswitch_policies::{Epoch, NodeId, Residence};
 
-use super::{App, Back, DumpFailure, Nodes, Resting, State, Then};
+use super::{App, Back, DumpFailure, Nodes, State, Then};
 use crate::protocol::{Report, StayCause};
 
 impl App {
@@ -27,7 +27,7 @@ impl App {
             // split.
             _ if !self.exited.is_empty() => self.give_cut_up("its ranks are ending".into()),
             Then::Stay => self.rest(State::Suspended, Report::Suspended),
-            Then::Leave => self.dump(Resting::Running),
+            Then::Leave => self.dump(Residence::Running),
         }
     }
 
@@ -39,7 +39,7 @@ impl App {
 
     /// Takes the application out of memory, on the line where all ranks are. A node that has an image of that
     /// line only ends its processes.
-    pub(super) fn dump(&mut self, from: Resting) {
+    pub(super) fn dump(&mut self, from: Residence) {
         let (imaged, others): (Nodes, Nodes) = self.nodes.iter().partition(|node| self.imaged.contains(node));
         self.ask(&imaged, &AppRequest::Discard);
         self.ask(&others, &AppRequest::Dump(self.epoch));

@@ -41,7 +41,7 @@ mod snapshots;
 use std::{collections::BTreeSet, time::Duration};
 
 use coswitch_daemon::protocol::{AppEvent, AppRequest, LaunchRequest, Step};
-use coswitch_policies::{Bytes, Epoch, NodeId};
+use coswitch_policies::{Bytes, Epoch, NodeId, Residence};
 
 use crate::{
     fence::Fences,
@@ -118,7 +118,7 @@ enum State {
     Dumping {
         waiting: Nodes,
         parked: Nodes,
-        from: Resting,
+        from: Residence,
         failure: Option<DumpFailure>,
     },
     /// Back to the line of the cut: `restoring` nodes restore the images that they have written.
@@ -158,17 +158,10 @@ enum Then {
     Leave,
 }
 
-/// The two ways in which an application in memory may rest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Resting {
-    Running,
-    Suspended,
-}
-
 /// The state that an application returns to; `undone`: why, although it was to be parked.
 #[derive(Clone, Debug)]
 struct Back {
-    to: Resting,
+    to: Residence,
     undone: Option<StayCause>,
 }
 
@@ -281,10 +274,12 @@ impl App {
             (Order::Park, State::Suspended) if !self.exited.is_empty() => {
                 self.tell(Report::StillSuspended { cause: ending() });
             }
-            (Order::Park, State::Suspended) => self.dump(Resting::Suspended),
+            (Order::Park, State::Suspended) => self.dump(Residence::Suspended),
             (Order::Resume | Order::Restore, State::Suspended) => self.resume(None),
-            (Order::Prefetch, State::Parked) => self.come_back(Back { to: Resting::Suspended, undone: None }),
-            (Order::Restore, State::Parked) => self.come_back(Back { to: Resting::Running, undone: None }),
+            (Order::Prefetch, State::Parked) => {
+                self.come_back(Back { to: Residence::Suspended, undone: None })
+            }
+            (Order::Restore, State::Parked) => self.come_back(Back { to: Residence::Running, undone: None }),
             (_, State::Running) => self.tell(Report::Running),
             (_, State::Suspended) => self.tell(Report::Suspended),
             (_, State::Parked) => self.tell(Report::Parked),

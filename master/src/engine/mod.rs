@@ -1,17 +1,17 @@
-//! The run loop: carries out the scheduler's decisions on real nodes and reports what happens.
+//! The engine of `coswitch run`: a pure core decides, a shell acts on real nodes.
 //!
 //! ```text
-//!            decisions                     orders                 requests
-//!   Scheduler ───────▶ [`execute`] ───────────────▶ Dispatcher ───────────────▶ daemons on the nodes
-//!      (pure) ◀─────── [`switch`]  ◀─────────────── (per job)  ◀───────────────
-//!             events                       reports                 events
+//!            decisions            orders                  requests
+//!   Scheduler ───────▶ [`run`] ───────────▶ Dispatcher ───────────▶ daemons on the nodes
+//!             ◀─────── (pure)  ◀─────────── (per job)  ◀───────────
+//!             events           reports                  events
 //! ```
-//! Nothing is decided here. Time, processes and sockets enter through this folder only.
+//! [`shell`] owns the clock, the sockets, the signals and the journal; [`run`] has none of them.
 
-mod execute;
-mod machine;
-mod measure;
-mod switch;
+mod communication;
+mod machine_counters;
+mod run;
+mod shell;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -61,7 +61,7 @@ fn run_on<P: Provisioning>(
 ) -> anyhow::Result<Outcome> {
     let nodes = P::start(request).context("failed to start the nodes")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let outcome = runtime.block_on(execute::execute(jobs, options, &nodes, events));
+    let outcome = runtime.block_on(shell::drive(jobs, options, &nodes, events));
     runtime.shutdown_timeout(Duration::from_secs(1));
     nodes.end().context("failed to remove what the run has left")?;
     outcome

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coswitch_policies::{JobId, Left, Misplaced, NodeId, Placement, SimTime, metrics::Span};
+use coswitch_policies::{JobId, Misplaced, NodeId, Placement, Residence, SimTime, metrics::Span};
 use serde::Serialize;
 
 use crate::journal::{Event, Phase};
@@ -139,14 +139,14 @@ impl Lives {
         for job in std::mem::take(&mut self.incoming).into_iter().filter(as_planned) {
             self.moves(at, job, State::Coming, State::Suspended);
         }
-        for Misplaced { job, left, .. } in misplaced {
+        for Misplaced { job, at: left, .. } in misplaced {
             let life = self.job(*job);
             let state = match left {
-                Left::Unlaunched => State::Waiting,
-                Left::Active => State::Running,
-                Left::Suspended => State::Suspended,
-                Left::Parked => State::Parked,
-                Left::Lost => continue,
+                Residence::Unlaunched => State::Waiting,
+                Residence::Running => State::Running,
+                Residence::Suspended => State::Suspended,
+                Residence::Parked => State::Parked,
+                Residence::Finished | Residence::Failed => continue,
             };
             if life.now.is_some() {
                 life.enter(at, state);
@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    fn ended(left: Option<Left>) -> Event {
+    fn ended(left: Option<Residence>) -> Event {
         Event::SwitchEnded {
             switch: SwitchId(0),
             restore: None,
@@ -313,7 +313,7 @@ mod tests {
             (0, launched()),
             (1, Event::JobRunning { job: A }),
             (3, switch(&[A], &[A], &[])),
-            (4, ended(Some(Left::Suspended))),
+            (4, ended(Some(Residence::Suspended))),
             (5, Event::JobRunning { job: A }),
         ]);
         lives.cut_off(at(6));

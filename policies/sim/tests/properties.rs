@@ -8,8 +8,8 @@ use std::{
 };
 
 use coswitch_policies::{
-    Alternate, AutoQuantum, Bytes, Cluster, Communication, Decision, JobId, Left, MemoryRule, Observed,
-    Packing, Policy, Residency, Scheduler, SchedulerConfig, SchedulerEvent, SwitchOrder, SwitchPlan,
+    Alternate, AutoQuantum, Bytes, Cluster, Communication, Decision, JobId, MemoryRule, Packing, Policy,
+    Residence, Residency, Scheduler, SchedulerConfig, SchedulerEvent, SwitchOrder, SwitchPlan,
 };
 use coswitch_sim::{CostModel, Faults, SimJob, SimReport, Step, WorkloadShape, random_workload, simulate};
 use proptest::prelude::*;
@@ -137,7 +137,7 @@ impl<'a> Audit<'a> {
             }
             SchedulerEvent::SwitchFailed { switch, misplaced } => {
                 assert_eq!(self.under_way.take().map(|plan| plan.switch), Some(*switch));
-                let lost = misplaced.iter().filter(|misplaced| misplaced.left == Left::Lost);
+                let lost = misplaced.iter().filter(|misplaced| misplaced.at == Residence::Failed);
                 self.ended.extend(lost.map(|misplaced| misplaced.job));
             }
             SchedulerEvent::TimerFired { .. }
@@ -227,11 +227,11 @@ impl<'a> Audit<'a> {
         for state in self.scheduler.jobs() {
             let rows = self.scheduler.matrix().rows();
             match rows.clone().position(|row| row.contains(state.spec.id)) {
-                Some(0) if state.observed != Observed::Active => {
+                Some(0) if state.observed != Residence::Running => {
                     // Rows that appear before its turn is over come before its next one.
                     self.patience.insert(state.spec.id, rows.len() - 1);
                 }
-                Some(ahead) if state.observed != Observed::Active => {
+                Some(ahead) if state.observed != Residence::Running => {
                     self.patience.entry(state.spec.id).or_insert(ahead);
                 }
                 _ => drop(self.patience.remove(&state.spec.id)),

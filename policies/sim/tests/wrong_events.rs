@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use coswitch_policies::{
-    Bytes, Cluster, Decision, JobId, JobSpec, Left, Misplaced, Policy, Scheduler, SchedulerConfig,
+    Bytes, Cluster, Decision, JobId, JobSpec, Misplaced, Policy, Residence, Scheduler, SchedulerConfig,
     SchedulerEvent, SimTime, SwitchId, TimerId,
 };
 use proptest::prelude::*;
@@ -24,7 +24,12 @@ fn specs() -> impl Strategy<Value = JobSpec> {
 }
 
 fn misplaced() -> impl Strategy<Value = Misplaced> {
-    let left = prop_oneof![Just(Left::Unlaunched), Just(Left::Active), Just(Left::Parked), Just(Left::Lost)];
+    let left = prop_oneof![
+        Just(Residence::Unlaunched),
+        Just(Residence::Running),
+        Just(Residence::Parked),
+        Just(Residence::Failed)
+    ];
     (jobs(), left).prop_map(|(job, left)| Misplaced::new(job, left))
 }
 

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, JobId, JobSpec, NodeId, SwitchId, TimerId, timeshare::packing::pairing::Communication};
+use crate::{
+    Bytes, JobId, JobSpec, NodeId, Residence, SwitchId, TimerId, timeshare::packing::pairing::Communication,
+};
 
 /// Something that happened. Serialises with a `kind` field, for the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,38 +81,43 @@ pub enum SchedulerEvent {
     },
 }
 
-/// A job that a failed switch left elsewhere than planned.
+/// A job that a switch left elsewhere than planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Misplaced {
-    /// The job.
     pub job: JobId,
-    /// Where it is.
-    pub left: Left,
-    /// There was no room to put it, which is no fault of its own: it is tried again as long as it runs.
-    #[serde(default)]
-    pub had_no_room: bool,
+    #[serde(rename = "left")]
+    pub at: Residence,
+    #[serde(rename = "had_no_room", default)]
+    pub cause: Cause,
 }
 
 impl Misplaced {
-    /// A job that is there for reasons of its own.
+    /// A job that is there for a reason of its own.
     #[must_use]
-    pub const fn new(job: JobId, left: Left) -> Self {
-        Self { job, left, had_no_room: false }
+    pub const fn new(job: JobId, at: Residence) -> Self {
+        Self { job, at, cause: Cause::Failed }
     }
 }
 
-/// Where a failed switch left a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Left {
-    /// Never launched, and may be.
-    Unlaunched,
-    /// In memory and running: it could not be stopped, or its dump was aborted and it was thawed.
-    Active,
-    /// In memory and stopped: it could not be dumped, or was not let run.
-    Suspended,
-    /// Out of memory with a valid snapshot: it was not restored.
-    Parked,
-    /// Gone for good. The scheduler treats it as failed; no further event is needed.
-    Lost,
+/// Why a job is not where an order wanted it. The journal writes whether the store was full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "bool", into = "bool")]
+pub enum Cause {
+    /// A step of its own failed: it counts towards giving the job up.
+    #[default]
+    Failed,
+    /// No directory of the store had space for its image: it is tried again as long as the job runs.
+    StoreFull,
+}
+
+impl From<bool> for Cause {
+    fn from(store_full: bool) -> Self {
+        if store_full { Self::StoreFull } else { Self::Failed }
+    }
+}
+
+impl From<Cause> for bool {
+    fn from(cause: Cause) -> Self {
+        cause == Cause::StoreFull
+    }
 }

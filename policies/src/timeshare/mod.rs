@@ -5,6 +5,7 @@
 //! | [`limits`] | the policies as limits on one matrix |
 //! | [`matrix`], [`invariant`], [`alternate`] | the matrix; what must hold of it; the backfilled jobs of a turn |
 //! | [`packing`] | jobs to rows |
+//! | [`residence`], [`switching`] | where a job is; the state machine of one switch |
 //! | [`event`], [`decision`], [`scheduler`] | what happened; what follows; how |
 //! | [`memory_monitor`] | where a job's estimated working set is wrong |
 //! | [`explain`] | the matrix as a grid and in words |
@@ -20,5 +21,7 @@ pub mod limits;
 pub mod matrix;
 pub mod memory_monitor;
 pub mod packing;
+pub mod residence;
 mod row;
 pub mod scheduler;
+pub mod switching;

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fmt, ops::Range, time::Duration};
 
 use coswitch_policies::{
-    Bytes, Communication, Decision, JobId, JobSpec, Purpose, Rest, SimTime, Start, SwitchPlan,
+    Bytes, Communication, Decision, JobId, JobSpec, Purpose, Residence, SimTime, Start, SwitchPlan,
 };
 use coswitch_sim::{CostModel, Faults, SimError, SimJob, Step, simulate_telling};
 use serde::Serialize;
@@ -114,7 +114,7 @@ impl Round {
             let spec = jobs.iter().find(|other| other.spec.id == job).map(|job| job.spec.memory());
             spec.unwrap_or_default()
         };
-        let parked = plan.outgoing.iter().filter(|outgoing| outgoing.rest == Rest::Parked);
+        let parked = plan.outgoing.iter().filter(|outgoing| outgoing.to == Residence::Parked);
         let restored = plan.incoming.iter().filter(|incoming| incoming.start == Start::Restore);
         let sum = |before: Bytes, more: Bytes| before.saturating_add(more);
         self.out = parked.map(|outgoing| memory(outgoing.job)).fold(self.out, sum);

@@ -210,7 +210,7 @@ fn differs(index: usize, run: &dyn std::fmt::Debug, now: &dyn std::fmt::Debug) -
 mod tests {
     use std::time::Duration;
 
-    use coswitch_policies::{Left, Misplaced, Purpose, SwitchOrder, TimerId};
+    use coswitch_policies::{Misplaced, Purpose, Residence, SwitchOrder, TimerId};
 
     use super::*;
 
@@ -281,7 +281,8 @@ mod tests {
         tell(1, turn(a, 0, 11));
         tell(11, fired(0));
         tell(11, started(1, &[a], &[b]));
-        let left = [(a, Left::Active), (b, Left::Unlaunched)].map(|(job, left)| Misplaced::new(job, left));
+        let left = [(a, Residence::Running), (b, Residence::Unlaunched)]
+            .map(|(job, left)| Misplaced::new(job, left));
         tell(12, ended(1, left.to_vec()));
         tell(12, turn(a, 0, 22));
         tell(22, fired(1));

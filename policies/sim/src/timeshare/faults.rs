@@ -1,6 +1,6 @@
 //! What goes wrong in the simulated cluster, by seed.
 
-use coswitch_policies::{JobId, Left, Misplaced, Start, SwitchPlan};
+use coswitch_policies::Order;
 use serde::{Deserialize, Serialize};
 
 use crate::Seed;
@@ -35,38 +35,25 @@ impl Misfortune {
         self.seed.chance(self.faults.crash)
     }
 
-    /// Those of `leaving` that could not be dumped; some of them run on.
-    pub(crate) fn dumps(&mut self, leaving: &[JobId], runs_on: impl Fn(JobId) -> bool) -> Vec<Misplaced> {
-        let mut misplaced = Vec::new();
-        for &job in leaving {
-            if self.seed.chance(self.faults.dump) {
-                let stays = if runs_on(job) { Left::Active } else { Left::Suspended };
-                let left = if self.seed.chance(self.faults.lost) { Left::Lost } else { stays };
-                misplaced.push(Misplaced::new(job, left));
-            }
+    /// What goes wrong while an order is carried out, if anything.
+    pub(crate) const fn mishap(&mut self, order: Order) -> Option<Mishap> {
+        let chance = match order {
+            Order::Park => self.faults.dump,
+            Order::Launch | Order::Restore | Order::Prefetch => self.faults.restore,
+            Order::Suspend | Order::Resume | Order::End => return None,
+        };
+        if !self.seed.chance(chance) {
+            return None;
         }
-        misplaced
-    }
-
-    /// Those that could not be brought in.
-    pub(crate) fn restores(&mut self, plan: &SwitchPlan) -> Vec<Misplaced> {
-        let mut misplaced = Vec::new();
-        for incoming in plan.incoming.iter().filter(|incoming| incoming.start != Start::Resume) {
-            if self.seed.chance(self.faults.restore) {
-                let left =
-                    if self.seed.chance(self.faults.lost) { Left::Lost } else { left_by(incoming.start) };
-                misplaced.push(Misplaced::new(incoming.job, left));
-            }
-        }
-        misplaced
+        Some(if self.seed.chance(self.faults.lost) { Mishap::Lost } else { Mishap::Aborted })
     }
 }
 
-/// Where a job is that was to be brought in so and was not.
-pub(crate) const fn left_by(start: Start) -> Left {
-    match start {
-        Start::Launch => Left::Unlaunched,
-        Start::Restore => Left::Parked,
-        Start::Resume => Left::Suspended,
-    }
+/// How an order failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mishap {
+    /// The job is where it was.
+    Aborted,
+    /// The job is gone.
+    Lost,
 }

@@ -1,23 +1,26 @@
-//! The loop over time: feeds the scheduler what happens, carries out what it decides.
+//! The simulator's loop over time: feeds the scheduler what happens and carries out what it decides.
 //!
-//! A switch passes through three stages, as on real nodes: *flush*, in which the outgoing jobs still run and may even
-//! finish; *dump*, at whose end those that leave memory are out of it; *restore*, at whose end the incoming ones run, all
-//! together. Overlapped, the last two are one. What happens beside a turn has no flush, and nobody runs at its end. What it costs
-//! the running jobs is not modelled.
+//! The [`Switching`] of the live master executes a switch here as well. The orders of one step are carried out together:
+//! all dumps end when the node that dumps most has finished, all incoming jobs arrive when the node that restores most
+//! has. Before its first orders take effect a switch flushes the network; the outgoing jobs still run then and may even
+//! finish. What switching costs the jobs that run beside it is not modelled.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_policies::{
-    Bytes, Cluster, ConfigError, Decision, Incoming, JobId, JobSpec, Left, Misplaced, Purpose, RejectReason,
-    Rest, Scheduler, SchedulerConfig, SchedulerEvent, SimTime, Start, SwitchOrder, SwitchPlan, TimerId,
+    Bytes, Cause, Cluster, ConfigError, Decision, JobId, JobSpec, Order, RejectReason, Residence, Scheduler,
+    SchedulerConfig, SchedulerEvent, SimTime, SwitchAction, SwitchOrder, SwitchOutcome, SwitchPlan,
+    Switching, TimerId,
     metrics::{RunTimes, SLOWDOWN_FLOOR, Span, measure},
 };
 use thiserror::Error;
 
 use crate::{
     CostModel, Faults, SimJob, SimReport, Step,
-    timeshare::faults::{Misfortune, left_by},
-    timeshare::world::{Ending, World},
+    timeshare::{
+        faults::{Misfortune, Mishap},
+        world::{Ending, World},
+    },
 };
 
 /// Why a simulation did not end.
@@ -38,19 +41,11 @@ pub enum SimError {
 enum Due {
     Arrival(Vec<SimJob>),
     Timer(TimerId),
-    Flushed(SwitchPlan),
-    Dumped(SwitchPlan),
-    Restored(SwitchPlan),
-    /// Overlapped: one of the two is over.
-    Half(SwitchPlan, Half),
+    /// The network of the outgoing jobs is empty: the switch begins.
+    Flushed,
+    /// These jobs were given these orders together and have carried them out.
+    Done(Vec<(JobId, Order)>),
     Ended(JobId),
-}
-
-/// Which half of an overlapped switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Half {
-    Dumps,
-    Restores,
 }
 
 /// How long the end of an abandoned job takes.
@@ -67,12 +62,11 @@ struct Simulation<'a> {
     next_due: u64,
     now: SimTime,
     done: bool,
-    /// Of the overlapped switch under way: which half is over, and who is elsewhere than planned because of it.
-    half: Option<Vec<Misplaced>>,
+    switching: Option<Switching>,
+    /// Whether no job could run because of the switch under way.
+    exposes: bool,
     /// How long the restores of the switch under way take.
     restore: Option<Duration>,
-    /// When nodes stopped running jobs for the switch under way.
-    exposed_since: Option<SimTime>,
     report: SimReport,
 }
 
@@ -142,9 +136,9 @@ impl<'a> Simulation<'a> {
             next_due: 0,
             now: SimTime::default(),
             done: true,
-            half: None,
+            switching: None,
+            exposes: false,
             restore: None,
-            exposed_since: None,
             report: SimReport {
                 journal: Vec::new(),
                 metrics: measure(&times, SLOWDOWN_FLOOR),
@@ -183,8 +177,8 @@ impl<'a> Simulation<'a> {
             (Some((at, job)), due) if due.is_none_or(|due| at <= due) => {
                 self.pass(at);
                 match self.world.end_by_itself(job) {
-                    Ending::Finished(job) => self.feed(SchedulerEvent::Finished { job }),
-                    Ending::Crashed(job) => self.feed(SchedulerEvent::Failed { job }),
+                    Ending::Finished(job) => self.on_ended(job, Residence::Finished),
+                    Ending::Crashed(job) => self.on_ended(job, Residence::Failed),
                 }
             }
             (_, Some(at)) => {
@@ -218,16 +212,21 @@ impl<'a> Simulation<'a> {
                 self.feed(SchedulerEvent::Submitted { jobs });
             }
             Due::Timer(timer) => self.feed(SchedulerEvent::TimerFired { timer }),
-            Due::Flushed(plan) => self.on_flushed(plan),
-            Due::Dumped(plan) => self.on_dumped(plan),
-            Due::Restored(plan) => self.on_restored(&plan),
-            Due::Half(plan, half) => self.on_half(&plan, half),
+            Due::Flushed => self.on_flushed(),
+            Due::Done(orders) => self.on_done(&orders),
             Due::Ended(job) if self.world.is_ended(job) => {}
             Due::Ended(job) => {
                 self.world.end(job);
-                self.feed(SchedulerEvent::Failed { job });
+                self.on_ended(job, Residence::Failed);
             }
         }
+    }
+
+    /// The job is over: first the scheduler hears of it, then the switch under way.
+    fn on_ended(&mut self, job: JobId, how: Residence) {
+        let failed = how == Residence::Failed;
+        self.feed(if failed { SchedulerEvent::Failed { job } } else { SchedulerEvent::Finished { job } });
+        self.answer(job, how);
     }
 
     fn feed(&mut self, event: SchedulerEvent) {
@@ -246,7 +245,8 @@ impl<'a> Simulation<'a> {
         match decision {
             Decision::Switch(plan) => {
                 let flush = if plan.is_activation() { Duration::ZERO } else { self.cost.flush };
-                self.due(self.now.after(flush), Due::Flushed(plan.clone()));
+                self.switching = Some(Switching::new(plan.clone()));
+                self.due(self.now.after(flush), Due::Flushed);
             }
             Decision::SetTimer { timer, at } => self.due(*at, Due::Timer(*timer)),
             Decision::Abandon { job, .. } => self.due(self.now.after(ABANDON), Due::Ended(*job)),
@@ -269,146 +269,135 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    fn on_flushed(&mut self, plan: SwitchPlan) {
-        let running = plan.outgoing.iter().filter(|outgoing| outgoing.running).map(|outgoing| outgoing.job);
-        for job in self.living(running) {
-            self.world.freeze(job);
+    fn on_flushed(&mut self) {
+        let mut switching = self.switching.take().expect("a switch that flushes is under way");
+        let plan = switching.plan();
+        let activation = plan.is_activation();
+        for outgoing in plan.outgoing.iter().filter(|outgoing| outgoing.running) {
+            if !self.world.is_ended(outgoing.job) {
+                self.world.freeze(outgoing.job);
+            }
         }
-        let begins = plan.purpose == Purpose::Turn && (!plan.is_activation() || self.world.is_idle());
-        self.exposed_since = begins.then_some(self.now);
-        let (most, all) = self.world.bytes_of(self.leaving(&plan).into_iter());
-        self.report.switches += u32::from(!plan.is_activation());
-        self.report.bytes_out = self.report.bytes_out.saturating_add(all);
-        let dumped = self.now.after(self.cost.dump.time(most));
-        if plan.order == SwitchOrder::Overlapped {
-            let restored = self.now.after(self.bring_in(&plan));
-            self.due(dumped, Due::Half(plan.clone(), Half::Dumps));
-            return self.due(restored, Due::Half(plan, Half::Restores));
+        self.exposes = !activation || self.world.is_idle();
+        self.report.switches += u32::from(!activation);
+        let action = switching.begin(self.now);
+        self.switching = Some(switching);
+        self.act(action);
+    }
+
+    fn act(&mut self, action: SwitchAction) {
+        match action {
+            SwitchAction::Wait => {}
+            SwitchAction::Give(orders) => self.give(orders),
+            SwitchAction::Over(outcome) => self.end_switch(outcome),
         }
-        self.due(dumped, Due::Dumped(plan));
     }
 
-    /// Those that leave memory.
-    fn leaving(&self, plan: &SwitchPlan) -> Vec<JobId> {
-        let parked = plan.outgoing.iter().filter(|outgoing| outgoing.rest == Rest::Parked);
-        self.living(parked.map(|outgoing| outgoing.job))
+    /// Begins to carry out orders that were given together: jobs leave beside others that come.
+    fn give(&mut self, orders: Vec<(JobId, Order)>) {
+        let (leave, come): (Vec<_>, Vec<_>) =
+            orders.into_iter().partition(|(_, order)| matches!(order, Order::Suspend | Order::Park));
+        if !leave.is_empty() {
+            let parked = jobs_with(&leave, &[Order::Park]);
+            let (most, all) = self.world.bytes_of(parked.into_iter());
+            self.report.bytes_out = self.report.bytes_out.saturating_add(all);
+            self.due(self.now.after(self.cost.dump.time(most)), Due::Done(leave));
+        }
+        if !come.is_empty() {
+            let takes = self.bring_in(&come);
+            self.due(self.now.after(takes), Due::Done(come));
+        }
     }
 
-    /// Those of the plan that have not ended.
-    fn coming(&self, plan: &SwitchPlan) -> Vec<Incoming> {
-        plan.incoming.iter().filter(|incoming| !self.world.is_ended(incoming.job)).cloned().collect()
-    }
-
-    /// Takes memory for those that are not resident; says how long it takes until all could run.
-    fn bring_in(&mut self, plan: &SwitchPlan) -> Duration {
-        let mut coming = self.coming(plan);
-        coming.retain(|incoming| incoming.start != Start::Resume);
-        coming.iter().for_each(|incoming| self.world.enter(incoming.job, &incoming.placement));
-        let restored = coming.iter().filter(|incoming| incoming.start == Start::Restore).map(|i| i.job);
-        let (most, all) = self.world.bytes_of(restored);
+    /// Takes memory for the jobs that are not resident; says how long it takes until all can run.
+    fn bring_in(&mut self, orders: &[(JobId, Order)]) -> Duration {
+        let switching = self.switching.as_ref().expect("only a switch brings jobs in");
+        for (job, _) in orders.iter().filter(|(_, order)| *order != Order::Resume) {
+            let placement = switching.placement_of(*job).expect("an incoming job has a placement");
+            self.world.enter(*job, placement);
+        }
+        let restored = jobs_with(orders, &[Order::Restore, Order::Prefetch]);
+        let (most, all) = self.world.bytes_of(restored.into_iter());
         self.report.bytes_in = self.report.bytes_in.saturating_add(all);
-        let launches = coming.iter().any(|incoming| incoming.start == Start::Launch);
+        let launches = orders.iter().any(|(_, order)| *order == Order::Launch);
         let launch = if launches { self.cost.launch } else { Duration::ZERO };
         let restore = self.cost.restore.time(most);
         self.restore = (most.0 > 0).then_some(restore);
         restore.max(launch)
     }
 
-    /// The dumps are over. Says who is elsewhere than planned because of a dump that failed.
-    fn end_dumps(&mut self, plan: &SwitchPlan) -> Vec<Misplaced> {
-        let leaving = self.leaving(plan);
-        let runs_on = |job: JobId| {
-            let ran = plan.outgoing.iter().any(|outgoing| outgoing.job == job && outgoing.running);
-            ran && plan.order == SwitchOrder::Sequential
-        };
-        let misplaced = self.misfortune.dumps(&leaving, runs_on);
-        for job in leaving {
-            match misplaced.iter().find(|misplaced| misplaced.job == job).map(|misplaced| misplaced.left) {
-                None => self.world.leave(job),
-                Some(Left::Lost) => self.lose(job),
-                Some(Left::Active) => self.world.thaw(job),
-                Some(_) => {}
-            }
-        }
-        misplaced
-    }
-
-    fn on_dumped(&mut self, plan: SwitchPlan) {
-        let mut misplaced = self.end_dumps(&plan);
-        if misplaced.is_empty() {
-            let restore = self.bring_in(&plan);
-            return self.due(self.now.after(restore), Due::Restored(plan));
-        }
-        misplaced.extend(plan.incoming.iter().map(|i| Misplaced::new(i.job, left_by(i.start))));
-        self.end_switch(&plan, misplaced);
-    }
-
-    fn on_half(&mut self, plan: &SwitchPlan, half: Half) {
-        let mut misplaced = match half {
-            Half::Dumps => self.end_dumps(plan),
-            Half::Restores => self.end_restores(plan),
-        };
-        match self.half.take() {
-            None => self.half = Some(misplaced),
-            Some(others) => {
-                misplaced.extend(others);
-                self.end_switch(plan, misplaced);
+    /// Orders that were given together are carried out, or failed: moves the jobs, then answers for each.
+    fn on_done(&mut self, orders: &[(JobId, Order)]) {
+        let living = orders.iter().filter(|(job, _)| !self.world.is_ended(*job));
+        let done: Vec<(JobId, Order, Option<Mishap>)> =
+            living.map(|(job, order)| (*job, *order, self.misfortune.mishap(*order))).collect();
+        let answers: Vec<(JobId, Residence)> =
+            done.into_iter().map(|(job, order, mishap)| (job, self.carry(job, order, mishap))).collect();
+        for (job, at) in answers {
+            if at == Residence::Failed {
+                self.on_ended(job, at);
+            } else {
+                self.answer(job, at);
             }
         }
     }
 
-    fn on_restored(&mut self, plan: &SwitchPlan) {
-        let misplaced = self.end_restores(plan);
-        self.end_switch(plan, misplaced);
-    }
-
-    /// Who came runs, unless it came ahead of its turn. Says who is elsewhere than planned.
-    fn end_restores(&mut self, plan: &SwitchPlan) -> Vec<Misplaced> {
-        let misplaced = self.misfortune.restores(plan);
-        for job in plan.incoming.iter().map(|i| i.job) {
-            let left =
-                misplaced.iter().find(|misplaced| misplaced.job == job).map(|misplaced| misplaced.left);
-            match left {
-                _ if self.world.is_ended(job) => {}
-                None if plan.purpose == Purpose::Ahead => {}
-                None => self.world.thaw(job),
-                Some(Left::Lost) => self.lose(job),
-                Some(_) => self.world.leave(job),
+    /// Moves the job as its order says, or as the mishap does; says where it is then.
+    fn carry(&mut self, job: JobId, order: Order, mishap: Option<Mishap>) -> Residence {
+        match (order, mishap) {
+            (_, Some(Mishap::Lost)) | (Order::End, _) => {
+                self.world.end(job);
+                Residence::Failed
+            }
+            (Order::Suspend, _) | (Order::Prefetch, None) => Residence::Suspended,
+            (Order::Park, None) => {
+                self.world.leave(job);
+                Residence::Parked
+            }
+            (Order::Park, Some(Mishap::Aborted)) if self.runs_on(job) => {
+                self.world.thaw(job);
+                Residence::Running
+            }
+            (Order::Park, Some(Mishap::Aborted)) => Residence::Suspended,
+            (Order::Resume, _) | (Order::Launch | Order::Restore, None) => {
+                self.world.thaw(job);
+                Residence::Running
+            }
+            (Order::Launch | Order::Restore | Order::Prefetch, Some(Mishap::Aborted)) => {
+                self.world.leave(job);
+                if order == Order::Launch { Residence::Unlaunched } else { Residence::Parked }
             }
         }
-        self.end_exposed(plan, misplaced.is_empty());
-        misplaced
     }
 
-    /// The jobs that came run.
-    fn end_exposed(&mut self, plan: &SwitchPlan, all_came: bool) {
-        let exposed = self.exposed_since.take().map(|from| Span { from, to: self.now });
+    /// Whether a job whose dump failed runs on: it ran when it was ordered to park.
+    fn runs_on(&self, job: JobId) -> bool {
+        let plan = self.switching.as_ref().map(Switching::plan);
+        plan.is_some_and(|SwitchPlan { outgoing, order, .. }| {
+            let ran = outgoing.iter().any(|outgoing| outgoing.job == job && outgoing.running);
+            ran && *order != SwitchOrder::Overlapped
+        })
+    }
+
+    fn answer(&mut self, job: JobId, at: Residence) {
+        let Some(switching) = &mut self.switching else { return };
+        let action = switching.on_residence(self.now, job, at, Cause::Failed);
+        self.act(action);
+    }
+
+    fn end_switch(&mut self, SwitchOutcome { misplaced, restore, exposed }: SwitchOutcome) {
+        let switching = self.switching.take().expect("it has just ended");
+        let switch = switching.plan().switch;
+        let exposed = exposed.filter(|_| self.exposes);
         self.report.times.switches.extend(exposed);
-        let exposed = exposed.map_or(Duration::ZERO, |span| span.to.since(span.from));
-        let restore = self.restore.take().filter(|_| all_came);
-        self.feed(SchedulerEvent::SwitchTimed { switch: plan.switch, restore, exposed });
-    }
-
-    fn end_switch(&mut self, plan: &SwitchPlan, misplaced: Vec<Misplaced>) {
-        if self.exposed_since.is_some() {
-            self.end_exposed(plan, false);
-        }
-        let switch = plan.switch;
-        let event = if misplaced.is_empty() {
+        let restore = restore.and(self.restore.take());
+        let exposed = exposed.as_ref().map_or(Duration::ZERO, Span::length);
+        self.feed(SchedulerEvent::SwitchTimed { switch, restore, exposed });
+        self.feed(if misplaced.is_empty() {
             SchedulerEvent::SwitchDone { switch }
         } else {
             SchedulerEvent::SwitchFailed { switch, misplaced }
-        };
-        self.feed(event);
-    }
-
-    fn lose(&mut self, job: JobId) {
-        self.world.end(job);
-        self.report.failed.push(job);
-    }
-
-    fn living(&self, jobs: impl Iterator<Item = JobId>) -> Vec<JobId> {
-        jobs.filter(|job| !self.world.is_ended(*job)).collect()
+        });
     }
 
     fn finish(mut self) -> SimReport {
@@ -417,4 +406,9 @@ impl<'a> Simulation<'a> {
         self.report.memory_peak = self.world.memory_peak();
         self.report
     }
+}
+
+/// The jobs that were given one of these orders.
+fn jobs_with(orders: &[(JobId, Order)], which: &[Order]) -> Vec<JobId> {
+    orders.iter().filter(|(_, order)| which.contains(order)).map(|(job, _)| *job).collect()
 }

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, JobId, Landing, Move, NodeId, Placement, SimTime, SlotId, SwitchId, TimerId};
+use crate::{Bytes, JobId, Landing, Move, NodeId, Placement, Residence, SimTime, SlotId, SwitchId, TimerId};
 
 /// One decision. `Switch`, `SetTimer` and `Abandon` ask for an act; the others only tell. Serialises with a `kind` field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,8 +158,19 @@ pub enum Purpose {
     /// The row gets its turn, or a job joins it: who comes runs.
     #[default]
     Turn,
-    /// Beside a turn: who comes is restored and stays suspended, who leaves was suspended.
+    /// Beside a turn: jobs that come are restored and stay suspended, jobs that leave were suspended.
     Ahead,
+}
+
+impl Purpose {
+    /// Where incoming jobs are when the switch is over.
+    #[must_use]
+    pub const fn incoming_to(self) -> Residence {
+        match self {
+            Self::Turn => Residence::Running,
+            Self::Ahead => Residence::Suspended,
+        }
+    }
 }
 
 /// A job that leaves.
@@ -169,18 +180,9 @@ pub struct Outgoing {
     pub job: JobId,
     /// Whether it runs and has to be frozen and flushed first; else it was suspended before.
     pub running: bool,
-    /// Where it goes.
-    pub rest: Rest,
-}
-
-/// Where a job waits for its turn (DESIGN §3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Rest {
-    /// In memory: frozen, and the network holds nothing of it.
-    Suspended,
-    /// In the store.
-    Parked,
+    /// Where it goes: suspended or parked.
+    #[serde(rename = "rest")]
+    pub to: Residence,
 }
 
 /// A job to bring in.
@@ -204,6 +206,18 @@ pub enum Start {
     Restore,
     /// From memory, where it was suspended.
     Resume,
+}
+
+impl Start {
+    /// Where a job is that comes this way.
+    #[must_use]
+    pub const fn origin(self) -> Residence {
+        match self {
+            Self::Launch => Residence::Unlaunched,
+            Self::Restore => Residence::Parked,
+            Self::Resume => Residence::Suspended,
+        }
+    }
 }
 
 /// The switching policy (DESIGN §4; paper 003, §3.3.2.2 and Fig. 4).

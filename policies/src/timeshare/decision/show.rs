@@ -3,10 +3,10 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    Decision, Incoming, Outgoing, Purpose, RejectReason, Rest, Split, Start, SwitchOrder, SwitchPlan, Turn,
+    Decision, Incoming, Outgoing, Purpose, RejectReason, Split, Start, SwitchOrder, SwitchPlan, Turn,
     TurnChange,
 };
-use crate::SimTime;
+use crate::{Residence, SimTime};
 
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,10 +74,8 @@ impl fmt::Display for SwitchPlan {
 
 impl fmt::Display for Outgoing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.rest {
-            Rest::Parked => write!(f, "{}", self.job),
-            Rest::Suspended => write!(f, "{} (suspended)", self.job),
-        }
+        write!(f, "{}", self.job)?;
+        if self.to == Residence::Suspended { f.write_str(" (suspended)") } else { Ok(()) }
     }
 }
 

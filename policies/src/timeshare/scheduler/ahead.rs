@@ -6,11 +6,10 @@ use std::collections::BTreeSet;
 use super::{
     Scheduler,
     residency::{Residency, most_of, need_of},
-    state::Observed,
 };
 use crate::{
-    Assignment, Decision, Incoming, JobId, Outgoing, Purpose, Rest, SimTime, Start, SwitchId, SwitchOrder,
-    SwitchPlan,
+    Assignment, Decision, Incoming, JobId, Outgoing, Purpose, Residence, SimTime, Start, SwitchId,
+    SwitchOrder, SwitchPlan,
 };
 
 impl Scheduler {
@@ -24,7 +23,8 @@ impl Scheduler {
         let slot = running.slot();
         let (outgoing, incoming) =
             if prefetches { self.prefetch()? } else { (self.left_over()?, Vec::new()) };
-        let outgoing = outgoing.into_iter().map(|job| Outgoing { job, running: false, rest: Rest::Parked });
+        let outgoing =
+            outgoing.into_iter().map(|job| Outgoing { job, running: false, to: Residence::Parked });
         let (switch, order) = (SwitchId(self.switches), SwitchOrder::Sequential);
         Some(SwitchPlan {
             switch,
@@ -58,7 +58,7 @@ impl Scheduler {
         let need = need_of(absent.iter().copied());
         let leaving = self.presence.memory().evictions(self.matrix.cluster(), &need, [], &idle)?;
         let parked =
-            absent.iter().filter(|assignment| self.jobs[assignment.spec.id].observed == Observed::Parked);
+            absent.iter().filter(|assignment| self.jobs[assignment.spec.id].observed == Residence::Parked);
         let incoming: Vec<Incoming> = parked
             .map(|assignment| Incoming {
                 job: assignment.spec.id,

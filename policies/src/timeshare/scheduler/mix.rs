@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Scheduler, state::Observed};
-use crate::{Decision, JobId, Policy, SlotId, timeshare::packing};
+use super::Scheduler;
+use crate::{Decision, JobId, Policy, Residence, SlotId, timeshare::packing};
 
 /// What an exchange must gain on each node of each job that changes its row, in thousandths of a common second.
 const MARGIN: u64 = 100;
@@ -79,7 +79,7 @@ impl Scheduler {
     /// The jobs that must stay on their nodes: those that ever ran, or were given a block of the buddy tree.
     fn pinned(&self) -> BTreeSet<JobId> {
         let assigned = self.matrix.rows().flat_map(|row| row.jobs());
-        let ran = |job: &JobId| self.jobs[*job].observed != Observed::Unlaunched;
+        let ran = |job: &JobId| self.jobs[*job].observed != Residence::Unlaunched;
         assigned.filter(|job| ran(job) || self.matrix.is_pinned(*job)).collect()
     }
 }

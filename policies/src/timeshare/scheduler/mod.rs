@@ -54,11 +54,11 @@ pub use config::{ConfigError, SchedulerConfig};
 pub use correct::Estimate;
 pub use oracle::{AutoQuantum, Oracle};
 pub use residency::Residency;
-pub use state::{JobState, Observed, Wanted};
+pub use state::{JobState, Wanted};
 
 use crate::{
     Assignment, Cluster, Communication, Decision, JobId, JobMap, JobSpec, Landing, Matrix, Policy,
-    RejectReason, SchedulerEvent, SimTime, SwitchPlan, TimerId, Turn,
+    RejectReason, Residence, SchedulerEvent, SimTime, SwitchPlan, TimerId, Turn,
     timeshare::packing::{self, DirtyRows, FreedNodes, Packing, pairing::Fractions},
 };
 use correct::Corrections;
@@ -145,8 +145,8 @@ impl Scheduler {
         let mut decisions = Vec::new();
         match event {
             SchedulerEvent::Submitted { jobs } => self.on_submitted(now, jobs, &mut decisions),
-            SchedulerEvent::Finished { job } => self.end(job, Observed::Finished),
-            SchedulerEvent::Failed { job } => self.end(job, Observed::Failed),
+            SchedulerEvent::Finished { job } => self.end(job, Residence::Finished),
+            SchedulerEvent::Failed { job } => self.end(job, Residence::Failed),
             SchedulerEvent::Measured { job, communication } => self.on_measured(job, communication),
             SchedulerEvent::Held { job, node, held } => self.on_held(job, node, held),
             SchedulerEvent::MemoryPressure { node } => self.corrections.on_memory_pressure(node),
@@ -255,7 +255,7 @@ impl Scheduler {
     }
 
     /// The job is over: it leaves queue and matrix at once, even while a switch with it is under way.
-    fn end(&mut self, job: JobId, how: Observed) {
+    fn end(&mut self, job: JobId, how: Residence) {
         let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.observed.is_ended()) else { return };
         entry.observed = how;
         entry.landing = None;

@@ -3,8 +3,8 @@
 //! A row of a large cluster holds thousands of jobs, and an event concerns one: planning must not look at all. Only when
 //! the front row is another one, or jobs changed rows, is the difference taken anew.
 
-use super::{residency::Memory, state::Observed};
-use crate::{Assignment, JobId, Matrix, SlotId, timeshare::index::job_map::JobSet};
+use super::residency::Memory;
+use crate::{Assignment, JobId, Matrix, Residence, SlotId, timeshare::index::job_map::JobSet};
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,10 +74,10 @@ impl Presence {
     }
 
     /// A job was seen to be there. It has not ended.
-    pub(super) fn on_observed(&mut self, matrix: &Matrix, job: JobId, observed: Observed) {
+    pub(super) fn on_observed(&mut self, matrix: &Matrix, job: JobId, observed: Residence) {
         self.touched.insert(job);
-        let active = observed == Observed::Active;
-        let in_memory = active || observed == Observed::Suspended;
+        let active = observed == Residence::Running;
+        let in_memory = observed.is_in_memory();
         if in_memory && !self.memory.holds(job) {
             self.memory.enter(matrix.assignment_of(job).expect("whoever is in memory has a row"));
             if !active {
@@ -86,10 +86,10 @@ impl Presence {
         } else if !in_memory {
             self.memory.leave(job);
         }
-        if observed != Observed::Suspended {
+        if observed != Residence::Suspended {
             self.prefetched.remove(job);
         }
-        set(&mut self.suspended, job, observed == Observed::Suspended);
+        set(&mut self.suspended, job, observed == Residence::Suspended);
         set(&mut self.active, job, active);
         self.compare(matrix, job);
     }

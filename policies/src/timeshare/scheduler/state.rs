@@ -1,44 +1,11 @@
 //! What the scheduler knows of one job. Wanted and observed are kept apart: a plan is their difference, and planning
-//! again after a failure needs no thought. A step that fails leaves the job where it was, and it is wanted again.
-//!
-//! ```text
-//!   Unlaunched ──launch──▶ Active ──suspend──▶ Suspended ──dump──▶ Parked        any ──▶ Ended
-//!                            ▲  └────────────────── dump ──────────▲  │
-//!                            └─────resume────────┘   ◀───restore───│──┤
-//!                            └──────────────────── restore ───────────┘
-//! ```
+//! again after a failure needs no thought.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, JobSpec, Landing, NodeId, SlotId};
-
-/// Where a job is, as far as the executor has told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Observed {
-    /// Never ran.
-    Unlaunched,
-    /// In memory and running.
-    Active,
-    /// In memory and stopped.
-    Suspended,
-    /// Out of memory, with a snapshot.
-    Parked,
-    /// Ended well.
-    Finished,
-    /// Ended badly.
-    Failed,
-}
-
-impl Observed {
-    /// Whether the job is over.
-    #[must_use]
-    pub const fn is_ended(self) -> bool {
-        matches!(self, Self::Finished | Self::Failed)
-    }
-}
+use crate::{Bytes, JobSpec, Landing, NodeId, Residence, SlotId};
 
 /// Where the scheduler wants a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,8 +39,8 @@ pub struct JobState {
     pub held: BTreeMap<NodeId, Bytes>,
     /// Where it should be.
     pub wanted: Wanted,
-    /// Where it is.
-    pub observed: Observed,
+    /// Where it is, by the last answer of the executor.
+    pub observed: Residence,
     /// How it came to its row; `None` while queued and when it has ended.
     pub landing: Option<Landing>,
 }
@@ -83,7 +50,7 @@ pub struct JobState {
 #[repr(align(64))]
 pub(super) struct Entry {
     pub(super) spec: JobSpec,
-    pub(super) observed: Observed,
+    pub(super) observed: Residence,
     /// Switches in a row that failed because of it.
     pub(super) failures: u32,
     pub(super) abandoned: bool,
@@ -110,7 +77,7 @@ pub(super) struct Seen {
 
 impl Entry {
     pub(super) const fn new(spec: JobSpec) -> Self {
-        let observed = Observed::Unlaunched;
+        let observed = Residence::Unlaunched;
         Self { spec, observed, failures: 0, abandoned: false, landing: None, put_back: false, seen: None }
     }
 

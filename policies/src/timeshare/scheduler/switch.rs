@@ -5,11 +5,10 @@ use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 use super::{
     Scheduler,
     residency::{Need, Residency, most_of, need_of, summed},
-    state::Observed,
 };
 use crate::{
-    Assignment, Decision, Incoming, JobId, Left, MemoryRule, Misplaced, Outgoing, Packing, Purpose, Rest,
-    Row, Start, SwitchId, SwitchOrder, SwitchPlan, timeshare::alternate, timeshare::packing,
+    Assignment, Cause, Decision, Incoming, JobId, MemoryRule, Misplaced, Outgoing, Packing, Purpose,
+    Residence, Row, Start, SwitchId, SwitchOrder, SwitchPlan, timeshare::alternate, timeshare::packing,
 };
 
 impl Scheduler {
@@ -31,10 +30,10 @@ impl Scheduler {
         stopping.sort_by_cached_key(|job| self.matrix.place_of(*job));
         let incoming = self.presence.absent().iter().filter_map(|job| {
             let start = match self.jobs[job].observed {
-                Observed::Unlaunched => Start::Launch,
-                Observed::Parked => Start::Restore,
-                Observed::Suspended => Start::Resume,
-                Observed::Active | Observed::Finished | Observed::Failed => return None,
+                Residence::Unlaunched => Start::Launch,
+                Residence::Parked => Start::Restore,
+                Residence::Suspended => Start::Resume,
+                Residence::Running | Residence::Finished | Residence::Failed => return None,
             };
             let assignment = front.assignment(job).expect("who has to come lies in the row with the turn");
             Some(Incoming { job, start, placement: assignment.placement.clone() })
@@ -49,9 +48,9 @@ impl Scheduler {
             return None;
         }
         let outgoing =
-            stopping.iter().map(|job| Outgoing { job: *job, running: true, rest: rest(&parked, *job) });
+            stopping.iter().map(|job| Outgoing { job: *job, running: true, to: rest(&parked, *job) });
         let evicted = parked.iter().filter(|job| !stopping.contains(job));
-        let evicted = evicted.map(|job| Outgoing { job: *job, running: false, rest: Rest::Parked });
+        let evicted = evicted.map(|job| Outgoing { job: *job, running: false, to: Residence::Parked });
         let (switch, slot, purpose) = (SwitchId(self.switches), front.slot, Purpose::Turn);
         Some(SwitchPlan {
             switch,
@@ -138,24 +137,19 @@ impl Scheduler {
         decisions: &mut Vec<Decision>,
     ) {
         let Some(plan) = self.under_way.take_if(|plan| plan.switch == switch) else { return };
-        let went = |job: JobId, planned: Left| {
+        let went = |job: JobId, planned: Residence| {
             let misplaced = misplaced.iter().find(|misplaced| misplaced.job == job);
-            let left = misplaced.map_or(planned, |misplaced| misplaced.left);
-            Went { job, planned, left, had_no_room: misplaced.is_some_and(|misplaced| misplaced.had_no_room) }
+            let (at, cause) = misplaced.map_or((planned, Cause::Failed), |there| (there.at, there.cause));
+            Went { job, planned, at, cause }
         };
-        let came = if plan.purpose == Purpose::Turn { Left::Active } else { Left::Suspended };
-        let rests = |outgoing: &Outgoing| match outgoing.rest {
-            Rest::Suspended => Left::Suspended,
-            Rest::Parked => Left::Parked,
-        };
-        let out: Vec<Went> =
-            plan.outgoing.iter().map(|outgoing| went(outgoing.job, rests(outgoing))).collect();
+        let out: Vec<Went> = plan.outgoing.iter().map(|outgoing| went(outgoing.job, outgoing.to)).collect();
+        let came = plan.purpose.incoming_to();
         let into: Vec<Went> = plan.incoming.iter().map(|incoming| went(incoming.job, came)).collect();
         out.iter().chain(&into).for_each(|went| self.note(*went));
-        // Where a dump failed, what should have come in had no chance: only the dumps are to blame.
+        // Where a dump failed, the incoming jobs had no chance: only the dumps are to blame.
         let stayed: Vec<Went> = out.iter().copied().filter(Went::failed).collect();
         let blamed = if stayed.is_empty() { &into } else { &stayed };
-        for went in blamed.iter().filter(|went| went.failed() && !went.had_no_room) {
+        for went in blamed.iter().filter(|went| went.failed() && went.cause == Cause::Failed) {
             self.blame(went.job, decisions);
         }
         if plan.purpose == Purpose::Ahead {
@@ -165,9 +159,8 @@ impl Scheduler {
             return;
         }
         // A job that could not leave keeps its turn, with its whole row; the strobe will try again.
-        let stuck = stayed.iter().rev().filter(|went| {
-            matches!(went.left, Left::Active | Left::Suspended) && !self.jobs[went.job].abandoned
-        });
+        let stuck =
+            stayed.iter().rev().filter(|went| went.at.is_in_memory() && !self.jobs[went.job].abandoned);
         for went in stuck {
             self.matrix.promote(went.job);
             self.dirty = packing::DirtyRows::All;
@@ -184,7 +177,7 @@ impl Scheduler {
             self.costs.restored(most_of(&need_of(assignments)), took);
         }
         if plan.purpose == Purpose::Turn && !plan.is_activation() && of(Start::Launch).next().is_none() {
-            let parked = plan.outgoing.iter().any(|outgoing| outgoing.rest == Rest::Parked);
+            let parked = plan.outgoing.iter().any(|outgoing| outgoing.to == Residence::Parked);
             self.costs.exposed(parked || of(Start::Restore).next().is_some(), exposed);
         }
     }
@@ -193,25 +186,22 @@ impl Scheduler {
         self.matrix.assignment_of(job)
     }
 
-    fn note(&mut self, Went { job, planned, left, .. }: Went) {
+    fn note(&mut self, Went { job, planned, at, .. }: Went) {
+        if at.is_ended() {
+            return self.end(job, at);
+        }
         let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.observed.is_ended()) else { return };
-        entry.observed = match left {
-            Left::Unlaunched => {
-                // It may be placed anew again.
-                self.dirty = packing::DirtyRows::All;
-                Observed::Unlaunched
-            }
-            Left::Active => Observed::Active,
-            Left::Suspended => Observed::Suspended,
-            Left::Parked => Observed::Parked,
-            Left::Lost => return self.end(job, Observed::Failed),
-        };
-        let keeps = left != Left::Unlaunched || self.config.packing == Packing::Buddy;
+        entry.observed = at;
+        if at == Residence::Unlaunched {
+            // It may be placed anew again.
+            self.dirty = packing::DirtyRows::All;
+        }
+        let keeps = at != Residence::Unlaunched || self.config.packing == Packing::Buddy;
         self.matrix.set_pinned(job, keeps);
-        if left == planned {
+        if at == planned {
             entry.failures = 0;
         }
-        self.presence.on_observed(&self.matrix, job, entry.observed);
+        self.presence.on_observed(&self.matrix, job, at);
     }
 
     fn blame(&mut self, job: JobId, decisions: &mut Vec<Decision>) {
@@ -232,17 +222,17 @@ impl Scheduler {
 #[derive(Clone, Copy)]
 struct Went {
     job: JobId,
-    planned: Left,
-    left: Left,
-    had_no_room: bool,
+    planned: Residence,
+    at: Residence,
+    cause: Cause,
 }
 
 impl Went {
     fn failed(&self) -> bool {
-        self.left != self.planned
+        self.at != self.planned
     }
 }
 
-fn rest(parked: &BTreeSet<JobId>, job: JobId) -> Rest {
-    if parked.contains(&job) { Rest::Parked } else { Rest::Suspended }
+fn rest(parked: &BTreeSet<JobId>, job: JobId) -> Residence {
+    if parked.contains(&job) { Residence::Parked } else { Residence::Suspended }
 }

@@ -7,7 +7,7 @@ use std::{fmt::Write, time::Duration};
 use insta::assert_snapshot;
 
 use super::*;
-use crate::{Bytes, Decision, Left, Misplaced, NodeId, Policy, SwitchId, Wanted};
+use crate::{Bytes, Cause, Decision, Misplaced, NodeId, Policy, Residence, SwitchId, Wanted};
 
 /// Plays the executor by hand: one virtual cluster of two nodes of 1000 MiB, quantum 10 s.
 struct Desk {
@@ -67,7 +67,7 @@ impl Desk {
         self.tell(SchedulerEvent::SwitchDone { switch })
     }
 
-    fn fail(&mut self, misplaced: &[(u32, Left)]) -> String {
+    fn fail(&mut self, misplaced: &[(u32, Residence)]) -> String {
         self.fail_with(misplaced.iter().map(|&(job, left)| Misplaced::new(JobId(job), left)).collect())
     }
 
@@ -357,7 +357,7 @@ fn a_job_that_ends_while_it_is_switched_out_is_not_spoken_of_again() {
     assert_snapshot!(desk.at(13).done(), @r"
     turn of slot-1 with job-0
     ");
-    assert_eq!(desk.scheduler.job(JobId(1)).unwrap().observed, Observed::Finished);
+    assert_eq!(desk.scheduler.job(JobId(1)).unwrap().observed, Residence::Finished);
 }
 
 #[test]
@@ -392,8 +392,8 @@ fn a_job_that_finds_no_room_keeps_its_turn_for_as_long_as_it_takes() {
     desk.submit(&[(2, 500), (2, 600)]);
     desk.at(1).done();
     let stuck = || {
-        let full = Misplaced { had_no_room: true, ..Misplaced::new(JobId(1), Left::Active) };
-        vec![full, Misplaced::new(JobId(0), Left::Unlaunched)]
+        let full = Misplaced { cause: Cause::StoreFull, ..Misplaced::new(JobId(1), Residence::Running) };
+        vec![full, Misplaced::new(JobId(0), Residence::Unlaunched)]
     };
     for turn in 1..9 {
         desk.at(11 * turn).fire();
@@ -410,14 +410,14 @@ fn a_dump_that_fails_gives_the_turn_back_and_is_tried_again() {
     desk.submit(&[(2, 500), (2, 600)]);
     desk.at(1).done();
     desk.at(11).fire();
-    assert_snapshot!(desk.at(12).fail(&[(1, Left::Active), (0, Left::Unlaunched)]), @r"
+    assert_snapshot!(desk.at(12).fail(&[(1, Residence::Running), (0, Residence::Unlaunched)]), @r"
     turn of slot-0 with job-1 until 22s
     timer-1 set for 22s
     ");
     let failures: String = [22, 33]
         .map(|at| {
             desk.at(at).fire();
-            desk.at(at + 1).fail(&[(1, Left::Active), (0, Left::Unlaunched)])
+            desk.at(at + 1).fail(&[(1, Residence::Running), (0, Residence::Unlaunched)])
         })
         .concat();
     assert_snapshot!(failures, @r"
@@ -435,7 +435,7 @@ fn a_dump_that_fails_gives_the_turn_back_and_is_tried_again() {
 fn a_restore_that_fails_is_tried_again_while_the_others_run() {
     let mut desk = Desk::new(Policy::Hybrid);
     desk.submit(&[(2, 600), (2, 400)]);
-    assert_snapshot!(desk.at(1).fail(&[(1, Left::Unlaunched)]), @r"
+    assert_snapshot!(desk.at(1).fail(&[(1, Residence::Unlaunched)]), @r"
     switch-1 to slot-0: out nobody, in job-1 (new)
     turn of slot-0 with job-0
     ");
@@ -448,8 +448,8 @@ fn a_restore_that_fails_is_tried_again_while_the_others_run() {
 fn a_job_lost_in_a_switch_has_failed() {
     let mut desk = Desk::new(Policy::Gang);
     desk.submit(&[(2, 500)]);
-    assert_eq!(desk.at(1).fail(&[(0, Left::Lost)]), "all done\n");
-    assert_eq!(desk.scheduler.job(JobId(0)).unwrap().observed, Observed::Failed);
+    assert_eq!(desk.at(1).fail(&[(0, Residence::Failed)]), "all done\n");
+    assert_eq!(desk.scheduler.job(JobId(0)).unwrap().observed, Residence::Failed);
 }
 
 #[test]

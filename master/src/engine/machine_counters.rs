@@ -10,9 +10,9 @@ const PAGE: u64 = 4096;
 
 /// Counters as they stood at one moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Machine(MachineUse);
+pub(super) struct MachineCounters(MachineUse);
 
-impl Machine {
+impl MachineCounters {
     pub(super) fn now() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         Self(parse(&read("/proc/vmstat"), &read("/proc/pressure/memory")))

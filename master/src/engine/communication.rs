@@ -20,7 +20,7 @@ const PARTS: u64 = 4;
 
 /// See the module's description.
 #[derive(Debug, Default)]
-pub(super) struct Measure {
+pub(super) struct CommunicationMeter {
     last: BTreeMap<(JobId, u32), (SimTime, RankTraffic)>,
     smoothed: BTreeMap<(JobId, u32), Smoothed>,
     counted: BTreeMap<(JobId, u32), RankTraffic>,
@@ -69,7 +69,7 @@ pub(super) struct Measured {
     pub(super) ranks: Vec<RankMeasured>,
 }
 
-impl Measure {
+impl CommunicationMeter {
     /// Keeps what the ranks have counted so far.
     pub(super) fn count(&mut self, job: JobId, ranks: &[RankTraffic]) {
         self.counted.extend(ranks.iter().map(|rank| ((job, rank.rank), *rank)));
@@ -130,7 +130,7 @@ mod tests {
 
     const JOB: JobId = JobId(3);
 
-    fn after(seconds: u64, waited: &[u64], measure: &mut Measure) -> Option<u16> {
+    fn after(seconds: u64, waited: &[u64], measure: &mut CommunicationMeter) -> Option<u16> {
         let rank = |(rank, waited): (u32, &u64)| RankTraffic {
             rank,
             messages: 0,
@@ -144,14 +144,14 @@ mod tests {
 
     #[test]
     fn share_is_the_mean_over_ranks_of_what_they_waited() {
-        let mut measure = Measure::default();
+        let mut measure = CommunicationMeter::default();
         assert_eq!(after(0, &[0, 0], &mut measure), None, "one report tells no share");
         assert_eq!(after(1, &[200, 600], &mut measure), Some(400));
     }
 
     #[test]
     fn share_follows_the_program_slowly() {
-        let mut measure = Measure::default();
+        let mut measure = CommunicationMeter::default();
         after(0, &[0], &mut measure);
         let shares: Vec<_> = [(1, 0), (2, 1000), (3, 2000)].map(|(s, w)| after(s, &[w], &mut measure)).into();
         assert_eq!(shares, [Some(0), Some(250), Some(437)]);
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn ranks_on_other_nodes_count_with_what_they_were_last_seen_to_do() {
-        let mut measure = Measure::default();
+        let mut measure = CommunicationMeter::default();
         let at = |seconds| SimTime::from(Duration::from_secs(seconds));
         let rank = |rank, ms: u64| {
             [RankTraffic { rank, messages: 0, bytes: ms * 1000, waiting: Duration::from_millis(ms) }]
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_job_that_ends_is_told_with_what_its_ranks_counted_last() {
-        let mut measure = Measure::default();
+        let mut measure = CommunicationMeter::default();
         let rank =
             |rank, messages| RankTraffic { rank, messages, bytes: 10, waiting: Duration::from_secs(1) };
         measure.count(JOB, &[rank(0, 1), rank(1, 2)]);
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn time_out_of_memory_does_not_count() {
-        let mut measure = Measure::default();
+        let mut measure = CommunicationMeter::default();
         after(0, &[0], &mut measure);
         assert_eq!(after(1, &[1000], &mut measure), Some(1000));
         measure.pause(JOB);

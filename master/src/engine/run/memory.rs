@@ -1,0 +1,47 @@
+//! What nodes report: the memory of their jobs, and their loss.
+
+use coswitch_dispatcher::protocol::{self as app, MemoryUse, NodeEvent};
+use coswitch_policies::{
+    NodeId, SchedulerEvent,
+    timeshare::memory_monitor::{Finding, JobSample},
+};
+
+use super::{Output, Run};
+use crate::journal::{Event, JobMemory, RunOutcome};
+
+impl Run {
+    pub(super) fn on_node(&mut self, event: NodeEvent) {
+        match event {
+            NodeEvent::Memory { node, memory } => self.on_memory(node, &memory),
+            // The jobs of a lost node cannot be taken up elsewhere yet.
+            NodeEvent::Lost { node, reason } => {
+                self.warn(format!("{node} was lost: {reason}; the run ends"));
+                self.outputs.push(Output::Over(RunOutcome::Aborted));
+            }
+        }
+    }
+
+    fn on_memory(&mut self, node: NodeId, MemoryUse { used, stall, jobs }: &MemoryUse) {
+        let by_job = jobs.iter().map(|memory| JobMemory { job: memory.job, used: memory.used }).collect();
+        self.tell(Event::MemorySample { node, used: *used, by_job });
+        let sample = |memory: &app::JobMemory| JobSample {
+            job: memory.job,
+            held: memory.held,
+            major_faults: memory.major_faults,
+            runs: self.running.contains(&memory.job),
+        };
+        let samples: Vec<JobSample> = jobs.iter().map(sample).collect();
+        for finding in self.memory.on_sample(self.now, node, *used, *stall, &samples) {
+            match finding {
+                Finding::Held { job, node, held } => {
+                    self.tell(Event::JobHeld { job, node, held });
+                    self.schedule(SchedulerEvent::Held { job, node, held });
+                }
+                Finding::MemoryPressure { node, pressure } => {
+                    self.tell(Event::NodePressed { node, pressure });
+                    self.schedule(SchedulerEvent::MemoryPressure { node });
+                }
+            }
+        }
+    }
+}

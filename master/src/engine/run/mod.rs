@@ -1,0 +1,228 @@
+//! The run core, pure: reports, samples and timers in; orders, journal lines and the end of the run out.
+//!
+//! ```text
+//!   Input ──▶ Run::on(now, input) ──▶ SchedulerEvent ──▶ Scheduler ──▶ Decision ──▶ Switching ──▶ Output
+//! ```
+//! The core asks no clock and touches no socket or file; [`super::shell`] does both. All journal lines of one call bear its
+//! `now`, the very time at which the scheduler was asked, so that a journal can be replayed.
+
+mod memory;
+mod reports;
+mod switches;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+use anyhow::Context;
+use coswitch_dispatcher::protocol::{LaunchSpec, NodeEvent, Order, Park, Report};
+use coswitch_policies::{
+    Decision, JobId, Scheduler, SchedulerEvent, SimTime, SwitchId, TimerId, Turn,
+    timeshare::memory_monitor::MemoryMonitor,
+};
+
+use super::communication::CommunicationMeter;
+use crate::{
+    config::{self, Job, JobSet},
+    journal::{Event, JobOutcome, RunEvent, RunOutcome, VERSION},
+};
+use switches::SwitchUnderWay;
+
+/// What the core hears.
+#[derive(Clone, Debug)]
+pub(super) enum Input {
+    /// The time that [`Run::due`] named has come.
+    Due,
+    Report(JobId, Report),
+    Node(NodeEvent),
+    /// The run is to end now: its limit has passed, or it was interrupted.
+    Stop(RunOutcome),
+}
+
+/// What the core wants done.
+#[derive(Clone, Debug)]
+pub(super) enum Output {
+    /// Write this line to the journal.
+    Tell(RunEvent),
+    /// Start a dispatcher for the job and order the launch.
+    Launch(JobId, Box<LaunchSpec>),
+    /// Give the job's dispatcher an order.
+    Order(JobId, Order),
+    /// The run is over.
+    Over(RunOutcome),
+}
+
+/// What a run is told besides its jobs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RunSettings {
+    /// The name of the run.
+    pub(super) run: String,
+    /// The directory below which each job has one for its output.
+    pub(super) out: PathBuf,
+    /// The environment of this process, which each rank inherits.
+    pub(super) environment: BTreeMap<String, String>,
+}
+
+/// The state of a run.
+pub(super) struct Run {
+    settings: RunSettings,
+    jobs: BTreeMap<JobId, Job>,
+    park: Park,
+    scheduler: Scheduler,
+    /// Jobs that are still to be submitted.
+    arrivals: BTreeMap<SimTime, Vec<JobId>>,
+    timers: BTreeSet<(SimTime, TimerId)>,
+    switch: Option<SwitchUnderWay>,
+    /// The latest switch: steps such as sealing outlast theirs.
+    last_switch: SwitchId,
+    /// Jobs with a dispatcher.
+    launched: BTreeSet<JobId>,
+    running: BTreeSet<JobId>,
+    communication: CommunicationMeter,
+    memory: MemoryMonitor,
+    any_failed: bool,
+    /// All jobs submitted so far have ended.
+    all_done: bool,
+    now: SimTime,
+    outputs: Vec<Output>,
+}
+
+impl Run {
+    /// A run of `set` that begins at time 0: its first lines are among the first outputs.
+    ///
+    /// # Errors
+    /// Where the scheduler refuses its settings.
+    pub(super) fn new(set: JobSet, settings: RunSettings) -> anyhow::Result<Self> {
+        let (cluster, config) = (set.cluster(), set.scheduler_config());
+        let mut arrivals: BTreeMap<SimTime, Vec<JobId>> = BTreeMap::new();
+        for job in &set.jobs {
+            arrivals.entry(job.arrival).or_default().push(job.id);
+        }
+        let pages_out = set.scheduler.park == config::Park::PageOut;
+        let mut run = Self {
+            park: if pages_out { Park::PageOut } else { Park::Criu },
+            memory: MemoryMonitor::new(cluster.clone()),
+            scheduler: Scheduler::new(cluster, config.clone()).context("failed to set up the scheduler")?,
+            arrivals,
+            timers: BTreeSet::new(),
+            switch: None,
+            last_switch: SwitchId(0),
+            launched: BTreeSet::new(),
+            running: BTreeSet::new(),
+            communication: CommunicationMeter::default(),
+            any_failed: false,
+            all_done: false,
+            now: SimTime(0),
+            outputs: Vec::new(),
+            jobs: set.jobs.into_iter().map(|job| (job.id, job)).collect(),
+            settings,
+        };
+        run.tell(Event::RunStarted {
+            version: VERSION,
+            run: run.settings.run.clone(),
+            name: set.name,
+            policy: config.policy,
+            nodes: set.cluster.nodes,
+            capacity: set.cluster.memory,
+            quantum: config.quantum,
+            scheduler: Some(config),
+        });
+        Ok(run)
+    }
+
+    /// Takes what happened and says what to do about it.
+    pub(super) fn on(&mut self, now: SimTime, input: Input) -> Vec<Output> {
+        self.now = now;
+        match input {
+            Input::Due => self.on_due(),
+            Input::Report(job, report) => self.on_report(job, report),
+            Input::Node(event) => self.on_node(event),
+            Input::Stop(outcome) => self.outputs.push(Output::Over(outcome)),
+        }
+        if self.all_done && self.arrivals.is_empty() && self.launched.is_empty() {
+            let outcome = if self.any_failed { RunOutcome::JobsFailed } else { RunOutcome::Done };
+            self.outputs.push(Output::Over(outcome));
+        }
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// When the next timer fires or job arrives.
+    pub(super) fn due(&self) -> Option<SimTime> {
+        let arrival = self.arrivals.keys().next().copied();
+        let timer = self.timers.first().map(|(at, _)| *at);
+        [arrival, timer].into_iter().flatten().min()
+    }
+
+    fn tell(&mut self, kind: Event) {
+        self.outputs.push(Output::Tell(RunEvent { at: self.now, kind }));
+    }
+
+    fn warn(&mut self, text: String) {
+        self.tell(Event::Warning { text });
+    }
+
+    fn on_due(&mut self) {
+        while let Some(entry) = self.arrivals.first_entry().filter(|entry| *entry.key() <= self.now) {
+            let jobs: Vec<Job> = entry.remove().iter().map(|id| self.jobs[id].clone()).collect();
+            for Job { id, name, ranks, memory, alone, .. } in jobs.iter().cloned() {
+                self.tell(Event::JobSubmitted { job: id, name, ranks, memory, alone });
+            }
+            self.schedule(SchedulerEvent::Submitted { jobs: jobs.iter().map(Job::spec).collect() });
+        }
+        while let Some((_, timer)) = self.timers.first().copied().filter(|(at, _)| *at <= self.now) {
+            self.timers.pop_first();
+            self.tell(Event::TimerFired { timer });
+            self.schedule(SchedulerEvent::TimerFired { timer });
+        }
+    }
+
+    /// Asks the scheduler about what the journal has just told.
+    fn schedule(&mut self, event: SchedulerEvent) {
+        self.all_done = false;
+        for decision in self.scheduler.on_event(self.now, event) {
+            self.carry_out(decision);
+        }
+    }
+
+    fn carry_out(&mut self, decision: Decision) {
+        match decision {
+            Decision::Admitted { .. } | Decision::Queued { .. } | Decision::Moved(_) => {}
+            Decision::Split(split) => self.tell(Event::SetSplit(split)),
+            Decision::Outgrew { job, node, held, capacity } => {
+                self.tell(Event::JobOutgrew { job, node, held, capacity });
+            }
+            Decision::Rejected { job, reason } => {
+                self.any_failed = true;
+                let outcome = JobOutcome::Failed(reason.to_string());
+                self.tell(Event::JobFinished { job, outcome, last_output: String::new() });
+            }
+            Decision::Switch(plan) => self.begin_switch(plan),
+            Decision::Narrowed { rows, needed } => self.warn(format!(
+                "switching all sets would need slices of {:.0} s to stay within its share: only {rows} \
+                 take turns until jobs end",
+                needed.as_secs_f64()
+            )),
+            Decision::Widened => self.warn("all sets take turns again".into()),
+            Decision::SetTimer { timer, at } => drop(self.timers.insert((at, timer))),
+            Decision::Abandon { job, failures } => {
+                self.warn(format!("{job} is given up: {failures} switches in a row failed because of it"));
+                self.order(job, Order::End);
+            }
+            Decision::SlotStarted(_) | Decision::SlotChanged(_) => {
+                if let Some(Turn { slot, jobs, ends }) = self.scheduler.turn() {
+                    self.tell(Event::SlotStarted { slot, jobs, ends });
+                }
+            }
+            Decision::AllDone => self.all_done = true,
+        }
+    }
+
+    fn order(&mut self, job: JobId, order: Order) {
+        if self.launched.contains(&job) {
+            self.outputs.push(Output::Order(job, order));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What dispatchers report: where a job is, what it communicates, how it ended.
+
+use coswitch_dispatcher::protocol::{AppOutcome, Exit, RankTraffic, Report, StayCause, StepDone, SwitchStep};
+use coswitch_policies::{Cause, JobId, Residence, SchedulerEvent};
+
+use super::Run;
+use crate::{
+    engine::communication::Measured,
+    journal::{Event, JobOutcome, Phase},
+};
+
+impl Run {
+    pub(super) fn on_report(&mut self, job: JobId, report: Report) {
+        match report {
+            Report::Running => self.on_running(job, Cause::Failed),
+            Report::Suspended => self.on_residence(job, Residence::Suspended, Cause::Failed),
+            Report::Parked => self.on_residence(job, Residence::Parked, Cause::Failed),
+            Report::StillRunning { cause } => {
+                self.warn(format!("{job} could not leave and runs on: {cause}"));
+                self.on_running(job, cause_of(&cause));
+            }
+            Report::StillSuspended { cause } => {
+                self.warn(format!("{job} could not leave memory and is suspended: {cause}"));
+                self.on_residence(job, Residence::Suspended, cause_of(&cause));
+            }
+            Report::Ended(outcome) => self.on_ended(job, outcome),
+            Report::StepDone(step) => self.on_step(job, &step),
+            Report::Mended { what } => self.warn(format!("{job}: {what}")),
+            Report::Progress { node, step, bytes, total } => {
+                self.tell(Event::Progress { job, node, phase: phase_of(step), bytes, total });
+            }
+            Report::Stored { node, root, bytes } => {
+                self.tell(Event::SnapshotStored { job, node, root, bytes });
+            }
+            Report::Traffic { ranks, .. } => self.on_traffic(job, &ranks),
+        }
+    }
+
+    fn on_running(&mut self, job: JobId, cause: Cause) {
+        self.running.insert(job);
+        self.tell(Event::JobRunning { job });
+        self.on_residence(job, Residence::Running, cause);
+    }
+
+    fn on_traffic(&mut self, job: JobId, ranks: &[RankTraffic]) {
+        self.communication.count(job, ranks);
+        if !self.running.contains(&job) {
+            return self.communication.pause(job);
+        }
+        if let Some(measured) = self.communication.on_traffic(self.now, job, ranks) {
+            let Measured { communication, bytes_per_second, ranks } = measured;
+            self.tell(Event::JobMeasured { job, communication, bytes_per_second, ranks });
+            self.schedule(SchedulerEvent::Measured { job, communication });
+        }
+    }
+
+    fn on_ended(&mut self, job: JobId, outcome: AppOutcome) {
+        self.running.remove(&job);
+        self.launched.remove(&job);
+        self.memory.on_ended(job);
+        let counted = self.communication.forget(job);
+        self.tell(counted);
+        let (outcome, last_output) = job_outcome(outcome);
+        let success = outcome.is_success();
+        self.any_failed |= !success;
+        self.tell(Event::JobFinished { job, outcome, last_output });
+        let (event, at) = if success {
+            (SchedulerEvent::Finished { job }, Residence::Finished)
+        } else {
+            (SchedulerEvent::Failed { job }, Residence::Failed)
+        };
+        self.schedule(event);
+        self.on_residence(job, at, Cause::Failed);
+    }
+
+    fn on_step(&mut self, job: JobId, step: &StepDone) {
+        if let Some(switch) = &mut self.switch {
+            switch.on_step(step);
+        }
+        let StepDone { node, step, took, bytes } = *step;
+        let (switch, phase) = (self.last_switch, phase_of(step));
+        let (began, ended) = (self.now.before(took), self.now);
+        self.tell(Event::PhaseDone { switch, job, node, phase, began, ended, bytes });
+    }
+}
+
+const fn cause_of(cause: &StayCause) -> Cause {
+    match cause {
+        StayCause::StoreFull { .. } => Cause::StoreFull,
+        StayCause::Failed { .. } => Cause::Failed,
+    }
+}
+
+/// The journal's name of a step.
+const fn phase_of(step: SwitchStep) -> Phase {
+    match step {
+        SwitchStep::Freeze => Phase::Freeze,
+        SwitchStep::Flush => Phase::Flush,
+        SwitchStep::Dump => Phase::Dump,
+        SwitchStep::Release => Phase::Release,
+        SwitchStep::Seal => Phase::Seal,
+        SwitchStep::Restore => Phase::Restore,
+        SwitchStep::Thaw => Phase::Thaw,
+    }
+}
+
+/// The end of an application in the journal's words, and its last output.
+fn job_outcome(outcome: AppOutcome) -> (JobOutcome, String) {
+    let failed = |text: String| JobOutcome::Failed(text);
+    match outcome {
+        AppOutcome::Succeeded => (JobOutcome::Exit(0), String::new()),
+        AppOutcome::RankFailed { rank, exit, last_output } => {
+            let outcome = match exit {
+                Exit::Status(status) => JobOutcome::Exit(status),
+                Exit::Signal(signal) => JobOutcome::Signal(signal),
+                Exit::OutOfMemory => failed(format!(
+                    "rank {rank} was killed by the kernel: the memory of its node was used up"
+                )),
+                Exit::NotStarted(reason) => failed(format!("rank {rank} did not start: {reason}")),
+                Exit::Aborted(code) => failed(format!("rank {rank} called MPI_Abort with code {code}")),
+            };
+            (outcome, last_output)
+        }
+        AppOutcome::Lost { reason } => (failed(reason), String::new()),
+        AppOutcome::Stopped => (failed("stopped".into()), String::new()),
+    }
+}

@@ -1,0 +1,122 @@
+//! Carrying out a switch: orders to dispatchers, and the journal's account of it.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use coswitch_dispatcher::protocol::{LaunchSpec, Order, StepDone, SwitchStep, Wait};
+use coswitch_policies::{
+    Bytes, Cause, JobId, Placement, Residence, SchedulerEvent, SwitchAction, SwitchOutcome, SwitchPlan,
+    Switching, metrics::Span,
+};
+
+use super::{Output, Run};
+use crate::{config, journal::Event};
+
+/// A switch under way, and the bytes it has moved so far.
+pub(super) struct SwitchUnderWay {
+    switching: Switching,
+    bytes_out: Bytes,
+    bytes_in: Bytes,
+}
+
+impl SwitchUnderWay {
+    pub(super) fn on_step(&mut self, step: &StepDone) {
+        match step.step {
+            SwitchStep::Dump => self.bytes_out = self.bytes_out.saturating_add(step.bytes),
+            SwitchStep::Restore => self.bytes_in = self.bytes_in.saturating_add(step.bytes),
+            _ => {}
+        }
+    }
+}
+
+impl Run {
+    pub(super) fn begin_switch(&mut self, plan: SwitchPlan) {
+        self.last_switch = plan.switch;
+        let parked = plan.outgoing.iter().filter(|outgoing| outgoing.to == Residence::Parked);
+        self.tell(Event::SwitchStarted {
+            switch: plan.switch,
+            purpose: plan.purpose,
+            order: plan.order,
+            outgoing: plan.outgoing.iter().map(|outgoing| outgoing.job).collect(),
+            parked: Some(parked.map(|outgoing| outgoing.job).collect()),
+            incoming: plan.incoming.iter().map(|incoming| incoming.job).collect(),
+        });
+        for outgoing in &plan.outgoing {
+            self.running.remove(&outgoing.job);
+            self.communication.pause(outgoing.job);
+        }
+        let mut switching = Switching::new(plan);
+        let action = switching.begin(self.now);
+        self.switch = Some(SwitchUnderWay { switching, bytes_out: Bytes(0), bytes_in: Bytes(0) });
+        self.act(action);
+    }
+
+    /// Passes the residence of a job on to the switch under way.
+    pub(super) fn on_residence(&mut self, job: JobId, at: Residence, cause: Cause) {
+        let Some(switch) = &mut self.switch else { return };
+        let action = switch.switching.on_residence(self.now, job, at, cause);
+        self.act(action);
+    }
+
+    fn act(&mut self, action: SwitchAction) {
+        match action {
+            SwitchAction::Wait => {}
+            SwitchAction::Give(orders) => orders.into_iter().for_each(|(job, order)| match order {
+                Order::Launch => self.launch(job),
+                _ => self.order(job, order),
+            }),
+            SwitchAction::Over(outcome) => self.end_switch(outcome),
+        }
+    }
+
+    fn end_switch(&mut self, SwitchOutcome { misplaced, restore, exposed }: SwitchOutcome) {
+        let Some(SwitchUnderWay { switching, bytes_out, bytes_in }) = self.switch.take() else { return };
+        let plan = switching.plan();
+        let switch = plan.switch;
+        let moved: BTreeSet<JobId> = plan.incoming.iter().map(|incoming| incoming.job).collect();
+        let others_run = self.running.iter().any(|job| !moved.contains(job));
+        let exposed = exposed.filter(|_| !others_run).as_ref().map_or(Duration::ZERO, Span::length);
+        let restore = restore.as_ref().map(Span::length);
+        let kept = misplaced.clone();
+        self.tell(Event::SwitchEnded { switch, restore, exposed, bytes_out, bytes_in, misplaced: kept });
+        self.schedule(SchedulerEvent::SwitchTimed { switch, restore, exposed });
+        self.schedule(if misplaced.is_empty() {
+            SchedulerEvent::SwitchDone { switch }
+        } else {
+            SchedulerEvent::SwitchFailed { switch, misplaced }
+        });
+    }
+
+    fn launch(&mut self, job: JobId) {
+        let placement = self.switch.as_ref().and_then(|switch| switch.switching.placement_of(job));
+        let Some(placement) = placement.cloned() else { return };
+        self.tell(Event::JobLaunched { job, placement: placement.clone() });
+        self.memory.on_launched(job, &placement, self.jobs[&job].memory);
+        let launch = self.launch_spec(job, &placement);
+        self.launched.insert(job);
+        self.outputs.push(Output::Launch(job, Box::new(launch)));
+    }
+
+    /// A rank sees the environment of `coswitch run`, as under any MPI launcher, and what the run file adds.
+    fn launch_spec(&self, job: JobId, placement: &Placement) -> LaunchSpec {
+        let job = &self.jobs[&job];
+        let mut env = self.settings.environment.clone();
+        env.extend(job.env.clone());
+        let mut command = vec![job.program.display().to_string()];
+        command.extend(job.arguments.iter().cloned());
+        LaunchSpec {
+            name: job.name.clone(),
+            placement: placement.by_rank().collect(),
+            command,
+            env: env.into_iter().collect(),
+            cwd: job.cwd.clone(),
+            output: self.settings.out.join(&job.name),
+            wait: match job.wait {
+                config::Wait::Spin => Wait::Spin,
+                config::Wait::Yield => Wait::Yield,
+                config::Wait::Block => Wait::Block,
+                config::Wait::SpinBlock => Wait::SpinBlock,
+            },
+            park: self.park,
+        }
+    }
+}

@@ -1,0 +1,324 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use coswitch_dispatcher::protocol::{AppOutcome, StayCause};
+use coswitch_policies::{
+    Alternate, Bytes, Estimate, NodeId, Oracle, Packing, Policy, Residence, Residency, SwitchOrder,
+};
+use proptest::prelude::*;
+
+use super::*;
+use crate::config::{Cluster, Settings, Wait};
+
+const NODES: u32 = 2;
+const MIB: u64 = 1 << 20;
+
+fn job(id: u32, mib: u64, arrival_ms: u64) -> Job {
+    Job {
+        id: JobId(id),
+        name: format!("job-{id}"),
+        program: "/bin/true".into(),
+        arguments: vec![],
+        ranks: NODES,
+        memory: Bytes(mib * MIB),
+        arrival: millis(arrival_ms),
+        env: BTreeMap::new(),
+        cwd: "/".into(),
+        alone: None,
+        wait: Wait::Block,
+    }
+}
+
+fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobSet {
+    JobSet {
+        name: "test".into(),
+        file: "test.yaml".into(),
+        cluster: Cluster { nodes: NODES, memory: Bytes(100 * MIB), rate: None, arena: None, store: vec![] },
+        scheduler: Settings {
+            policy: Policy::Hybrid,
+            quantum: Duration::from_secs(1),
+            auto: None,
+            switching,
+            oracle: Oracle::default(),
+            residency,
+            needs: Estimate::default(),
+            park: config::Park::Criu,
+            max_per_cell: None,
+            packing: Packing::default(),
+            alternate: Alternate::default(),
+        },
+        jobs,
+    }
+}
+
+fn millis(ms: u64) -> SimTime {
+    SimTime::from(Duration::from_millis(ms))
+}
+
+fn failed() -> StayCause {
+    StayCause::Failed { reason: "a test".into() }
+}
+
+fn full() -> StayCause {
+    StayCause::StoreFull { reason: "a test".into() }
+}
+
+/// What a reader of a story wants to see of an output.
+fn shown(output: &Output) -> Option<String> {
+    let listed = |jobs: &[JobId]| jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    Some(match output {
+        Output::Launch(job, _) => format!("launch {job}"),
+        Output::Order(job, order) => format!("{order:?} {job}").to_lowercase(),
+        Output::Over(outcome) => format!("over {outcome:?}"),
+        Output::Tell(RunEvent { kind, .. }) => match kind {
+            Event::JobSubmitted { job, .. } => format!("submitted {job}"),
+            Event::SlotStarted { jobs, ends, .. } => {
+                let ends = ends.map_or(String::new(), |at| format!(" until {:?}", at.since(SimTime(0))));
+                format!("turn of {}{ends}", listed(jobs))
+            }
+            Event::SwitchEnded { misplaced, .. } if misplaced.is_empty() => "switched".into(),
+            Event::SwitchEnded { misplaced, .. } => {
+                let shown = misplaced.iter().map(|there| {
+                    let full =
+                        if there.cause == coswitch_policies::Cause::StoreFull { ", store full" } else { "" };
+                    format!("{} {:?}{full}", there.job, there.at)
+                });
+                format!("misplaced {}", shown.collect::<Vec<_>>().join(", ")).to_lowercase()
+            }
+            Event::JobFinished { job, outcome, .. } => format!("{job} ended {outcome:?}"),
+            _ => return None,
+        },
+    })
+}
+
+/// Feeds a run the inputs of a table, each at its time, and compares what it makes of them.
+fn story(run: &mut Run, table: &[(u64, Input, &str)]) {
+    for (line, (at, input, expected)) in table.iter().enumerate() {
+        let outputs = run.on(millis(*at), input.clone());
+        let shown: Vec<String> = outputs.iter().filter_map(shown).collect();
+        assert_eq!(shown.join("; "), *expected, "line {line}: {input:?}");
+    }
+}
+
+fn report(job: u32, report: Report) -> Input {
+    Input::Report(JobId(job), report)
+}
+
+fn run(set: JobSet) -> Run {
+    Run::new(set, RunSettings::default()).expect("the settings are right")
+}
+
+#[test]
+fn two_sets_take_turns_and_end() {
+    let jobs = vec![job(0, 60, 0), job(1, 60, 0)];
+    let mut run = run(job_set(jobs, SwitchOrder::Sequential, Residency::None));
+    let ended = Report::Ended(AppOutcome::Succeeded);
+    story(
+        &mut run,
+        &[
+            (0, Input::Due, "submitted job-0; submitted job-1; launch job-0"),
+            (10, report(0, Report::Running), "switched; turn of job-0 until 1.01s"),
+            (1010, Input::Due, "park job-0"),
+            (1100, report(0, Report::Parked), "launch job-1"),
+            (1110, report(1, Report::Running), "switched; turn of job-1 until 2.11s"),
+            (1500, report(1, ended.clone()), "job-1 ended Exit(0); restore job-0"),
+            (1600, report(0, Report::Running), "switched; turn of job-0"),
+            (2000, report(0, ended), "job-0 ended Exit(0); over Done"),
+        ],
+    );
+}
+
+#[test]
+fn a_job_that_could_not_leave_keeps_its_turn_and_a_full_store_is_no_fault_of_its_own() {
+    let jobs = vec![job(0, 60, 0), job(1, 60, 0)];
+    let mut run = run(job_set(jobs, SwitchOrder::Sequential, Residency::None));
+    story(
+        &mut run,
+        &[
+            (0, Input::Due, "submitted job-0; submitted job-1; launch job-0"),
+            (0, report(0, Report::Running), "switched; turn of job-0 until 1s"),
+            (1000, Input::Due, "park job-0"),
+            (
+                1100,
+                report(0, Report::StillRunning { cause: full() }),
+                "misplaced job-0 running, store full, job-1 unlaunched; turn of job-0 until 2.1s",
+            ),
+            (2100, Input::Due, "park job-0"),
+            (
+                2200,
+                report(0, Report::StillRunning { cause: failed() }),
+                "misplaced job-0 running, job-1 unlaunched; turn of job-0 until 3.2s",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_job_whose_switches_fail_three_times_is_given_up_and_the_others_go_on() {
+    let jobs = vec![job(0, 60, 0), job(1, 60, 0)];
+    let mut run = run(job_set(jobs, SwitchOrder::Sequential, Residency::None));
+    let stays = || report(0, Report::StillRunning { cause: failed() });
+    let stuck =
+        |until: &str| format!("misplaced job-0 running, job-1 unlaunched; turn of job-0 until {until}");
+    story(
+        &mut run,
+        &[
+            (0, Input::Due, "submitted job-0; submitted job-1; launch job-0"),
+            (0, report(0, Report::Running), "switched; turn of job-0 until 1s"),
+            (1000, Input::Due, "park job-0"),
+            (1100, stays(), &stuck("2.1s")),
+            (2100, Input::Due, "park job-0"),
+            (2200, stays(), &stuck("3.2s")),
+            (3200, Input::Due, "park job-0"),
+            (3300, stays(), "misplaced job-0 running, job-1 unlaunched; end job-0"),
+            (
+                3400,
+                report(0, Report::Ended(AppOutcome::Stopped)),
+                "job-0 ended Failed(\"stopped\"); launch job-1",
+            ),
+            (3500, report(1, Report::Running), "switched; turn of job-1"),
+            (4000, report(1, Report::Ended(AppOutcome::Succeeded)), "job-1 ended Exit(0); over JobsFailed"),
+        ],
+    );
+}
+
+#[test]
+fn a_lost_node_and_an_interrupt_end_the_run() {
+    let set = || job_set(vec![job(0, 60, 0)], SwitchOrder::Sequential, Residency::None);
+    let lost = NodeEvent::Lost { node: NodeId(1), reason: "a test".into() };
+    story(&mut run(set()), &[(5, Input::Node(lost), "over Aborted")]);
+    story(&mut run(set()), &[(5, Input::Stop(RunOutcome::Interrupted), "over Interrupted")]);
+}
+
+#[test]
+fn a_job_that_asks_for_too_much_is_refused_and_the_run_says_so() {
+    let mut run = run(job_set(vec![job(0, 101, 0)], SwitchOrder::Sequential, Residency::None));
+    let outputs = run.on(SimTime(0), Input::Due);
+    let shown: Vec<String> = outputs.iter().filter_map(shown).collect();
+    assert_eq!(shown.len(), 3, "{shown:?}");
+    assert_eq!(shown[2], "over JobsFailed");
+}
+
+/// Dispatchers that answer late, fail, or see their application end.
+struct Applications {
+    residence: BTreeMap<JobId, Residence>,
+    orders: BTreeMap<JobId, Order>,
+    placements: BTreeMap<JobId, Vec<NodeId>>,
+}
+
+impl Applications {
+    /// Takes the outputs of one call; whether the run is over.
+    fn take(&mut self, outputs: Vec<Output>) -> bool {
+        let mut over = false;
+        for output in outputs {
+            let (job, order) = match output {
+                Output::Launch(job, spec) => {
+                    assert_eq!(spec.placement.len(), NODES as usize, "a gang is whole");
+                    assert!(self.placements.insert(job, spec.placement).is_none(), "{job} is launched once");
+                    (job, Order::Launch)
+                }
+                Output::Order(job, order) => (job, order),
+                Output::Over(_) => {
+                    over = true;
+                    continue;
+                }
+                Output::Tell(_) => continue,
+            };
+            let before = self.orders.insert(job, order);
+            assert!(before.is_none() || order == Order::End, "{job} has one order at a time");
+        }
+        over
+    }
+
+    /// What jobs hold of a node, those on their way in or out included.
+    fn held(&self, jobs: &BTreeMap<JobId, Bytes>, node: NodeId) -> Bytes {
+        let comes = |job: &JobId| {
+            matches!(self.orders.get(job), Some(Order::Launch | Order::Restore | Order::Prefetch))
+        };
+        let there = self.placements.iter().filter(|(job, _)| {
+            comes(job) || self.residence.get(job).is_some_and(|residence| residence.is_in_memory())
+        });
+        there.filter(|(_, nodes)| nodes.contains(&node)).map(|(job, _)| jobs[job]).sum()
+    }
+
+    /// Answers the order of a job, as chance has it.
+    fn answer(&mut self, job: JobId, chance: u8) -> Input {
+        let order = self.orders.remove(&job).expect("the job has an order");
+        let at = self.residence.get(&job).copied().unwrap_or(Residence::Unlaunched);
+        let ended = |outcome| (Residence::Finished, Report::Ended(outcome));
+        let (residence, report) = match (order, chance) {
+            (Order::End, _) => ended(AppOutcome::Stopped),
+            (_, 0) => ended(AppOutcome::Succeeded),
+            (_, 1) => ended(AppOutcome::Lost { reason: "a test".into() }),
+            (Order::Park | Order::Suspend, 2 | 3) if at == Residence::Running => {
+                (at, Report::StillRunning { cause: if chance == 2 { full() } else { failed() } })
+            }
+            (Order::Park, 2 | 3) if at == Residence::Suspended => {
+                (at, Report::StillSuspended { cause: if chance == 2 { full() } else { failed() } })
+            }
+            (Order::Launch | Order::Resume | Order::Restore, _) => (Residence::Running, Report::Running),
+            (Order::Suspend | Order::Prefetch, _) => (Residence::Suspended, Report::Suspended),
+            (Order::Park, _) => (Residence::Parked, Report::Parked),
+        };
+        self.residence.insert(job, residence);
+        Input::Report(job, report)
+    }
+
+    /// A running job without an order ends by itself.
+    fn end(&mut self, pick: usize) -> Option<Input> {
+        let runs =
+            |(job, at): &(&JobId, &Residence)| **at == Residence::Running && !self.orders.contains_key(job);
+        let running: Vec<JobId> = self.residence.iter().filter(runs).map(|(job, _)| *job).collect();
+        let job = *running.get(pick % running.len().max(1))?;
+        self.residence.insert(job, Residence::Finished);
+        Some(Input::Report(job, Report::Ended(AppOutcome::Succeeded)))
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Over random answers at random times: each gang is launched whole and moved as one, no set exceeds a node's memory
+    /// before, during and after a switch, every order is answered, and the run ends.
+    #[test]
+    fn whatever_jobs_answer_memory_holds_and_the_run_ends(
+        sizes in prop::collection::vec((10_u64..100, 0_u64..3000), 1..7),
+        order in prop_oneof![
+            Just(SwitchOrder::Sequential), Just(SwitchOrder::Overlapped), Just(SwitchOrder::Prefetch)
+        ],
+        planned in any::<bool>(),
+        chances in prop::collection::vec((0_u8..24, 0_usize..8, 1_u64..400), 1500),
+    ) {
+        let jobs: Vec<Job> = (0..).zip(sizes).map(|(id, (mib, arrival))| job(id, mib, arrival)).collect();
+        let memory: BTreeMap<JobId, Bytes> = jobs.iter().map(|job| (job.id, job.memory)).collect();
+        let residency = if planned { Residency::Planned } else { Residency::None };
+        let mut run = run(job_set(jobs, order, residency));
+        let mut apps = Applications {
+            residence: BTreeMap::new(), orders: BTreeMap::new(), placements: BTreeMap::new()
+        };
+        let (mut now, mut over) = (SimTime(0), apps.take(run.on(SimTime(0), Input::Due)));
+        for (chance, pick, ms) in chances {
+            if over {
+                break;
+            }
+            now = now.after(Duration::from_millis(ms));
+            let pending: Vec<JobId> = apps.orders.keys().copied().collect();
+            let input = match (run.due(), chance % 4) {
+                (Some(at), 0) if at <= now || pending.is_empty() => {
+                    now = now.max(at);
+                    Some(Input::Due)
+                }
+                (_, 1) => apps.end(pick),
+                _ if pending.is_empty() => run.due().map(|at| { now = now.max(at); Input::Due }),
+                _ => Some(apps.answer(pending[pick % pending.len()], chance)),
+            };
+            let Some(input) = input.or_else(|| apps.end(pick)) else { continue };
+            over = apps.take(run.on(now, input));
+            for node in (0..NODES).map(NodeId) {
+                let held = apps.held(&memory, node);
+                prop_assert!(held <= Bytes(100 * MIB), "{held} on {node}");
+            }
+        }
+        prop_assert!(over, "the run ends: {:?}", apps.orders);
+        prop_assert!(apps.orders.is_empty(), "every order is answered");
+    }
+}

@@ -1,0 +1,120 @@
+//! The shell around the run core: owns the clock, the sockets, the signals and the dispatchers.
+
+use std::collections::BTreeMap;
+
+use coswitch_dispatcher::{
+    Dispatcher,
+    app::Timeouts,
+    protocol::{Order, Report},
+    provisioning::Provisioning,
+    sessions::Sessions,
+};
+use coswitch_policies::{JobId, SimTime};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc::{UnboundedSender, unbounded_channel},
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    EngineOptions, Outcome,
+    machine_counters::MachineCounters,
+    run::{Input, Output, Run, RunSettings},
+};
+use crate::{
+    config::JobSet,
+    journal::{Event, RunEvent, RunOutcome},
+};
+
+/// Runs the job set on nodes that are up, and tells them to end.
+pub(super) async fn drive(
+    jobs: JobSet,
+    options: &EngineOptions,
+    nodes: &impl Provisioning,
+    journal: impl FnMut(RunEvent),
+) -> anyhow::Result<Outcome> {
+    let (node_events, mut from_nodes) = unbounded_channel();
+    let (reports, mut from_jobs) = unbounded_channel();
+    let sessions = Sessions::connect(&nodes.addresses(), nodes.identity(), node_events).await?;
+    let (run, out) = (options.run.clone(), options.out.clone());
+    let mut core = Run::new(jobs, RunSettings { run, out, environment: std::env::vars().collect() })?;
+    let began = Instant::now();
+    let mut shell = Shell { began, sessions, reports, journal, dispatchers: BTreeMap::new(), over: None };
+    let machine = MachineCounters::now();
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let limit = options.limit.map(|limit| began + limit);
+    let mut input = Input::Due;
+    let outcome = loop {
+        let outputs = core.on(shell.now(), input);
+        outputs.into_iter().for_each(|output| shell.carry_out(output));
+        if let Some(outcome) = shell.over {
+            break outcome;
+        }
+        let due = core.due().map(|at| began + at.since(SimTime(0)));
+        input = tokio::select! {
+            Some((job, report)) = from_jobs.recv() => Input::Report(job, report),
+            Some(event) = from_nodes.recv() => Input::Node(event),
+            () = wait_until(due) => Input::Due,
+            () = wait_until(limit) => Input::Stop(RunOutcome::TimedOut),
+            _ = interrupt.recv() => Input::Stop(RunOutcome::Interrupted),
+            _ = terminate.recv() => Input::Stop(RunOutcome::Interrupted),
+        };
+    };
+    shell.tell(Event::MachineUsed(machine.since()));
+    shell.tell(Event::RunEnded { outcome });
+    shell.sessions.shut_down();
+    Ok(Outcome { run: outcome })
+}
+
+/// Waits for the time; for ever where there is none.
+async fn wait_until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+struct Shell<F> {
+    began: Instant,
+    sessions: Sessions,
+    reports: UnboundedSender<(JobId, Report)>,
+    journal: F,
+    dispatchers: BTreeMap<JobId, Dispatcher>,
+    over: Option<RunOutcome>,
+}
+
+impl<F: FnMut(RunEvent)> Shell<F> {
+    fn now(&self) -> SimTime {
+        SimTime::from(self.began.elapsed())
+    }
+
+    fn tell(&mut self, kind: Event) {
+        let at = self.now();
+        (self.journal)(RunEvent { at, kind });
+    }
+
+    fn carry_out(&mut self, output: Output) {
+        match output {
+            Output::Tell(event) => {
+                if let Event::Warning { text } = &event.kind {
+                    tracing::warn!(text);
+                }
+                (self.journal)(event);
+            }
+            Output::Launch(job, spec) => {
+                let (sessions, reports) = (self.sessions.clone(), self.reports.clone());
+                let dispatcher = Dispatcher::start(job, *spec, Timeouts::default(), sessions, reports);
+                dispatcher.order(Order::Launch);
+                self.dispatchers.insert(job, dispatcher);
+            }
+            Output::Order(job, order) => {
+                if let Some(dispatcher) = self.dispatchers.get(&job) {
+                    dispatcher.order(order);
+                }
+            }
+            Output::Over(outcome) => {
+                self.over.get_or_insert(outcome);
+            }
+        }
+    }
+}
