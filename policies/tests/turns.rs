@@ -174,7 +174,7 @@ fn play(case: &Case) {
         for (_, job, node, mib, under_pressure) in case.held.iter().filter(|(at, ..)| u64::from(*at) == turn)
         {
             let node = NodeId(*node);
-            executor.tell(SchedulerEvent::Held { job: JobId(*job), node, held: Bytes::mib(*mib) });
+            executor.tell(SchedulerEvent::Resident { job: JobId(*job), node, resident: Bytes::mib(*mib) });
             if *under_pressure {
                 executor.tell(SchedulerEvent::MemoryPressure { node });
             }

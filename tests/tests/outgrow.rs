@@ -62,7 +62,7 @@ fn a_set_that_outgrows_its_node_is_split_before_it_runs_out_of_memory() {
     let growers = |jobs: &[JobId]| jobs.iter().filter(|job| job.0 < 2).count();
     let apart = splits.iter().find(|(_, split)| growers(&[split.job, split.moved.job]) > 0);
     let (line, split) = *apart.unwrap_or_else(|| panic!("no set was split: {ended:?}"));
-    assert!(split.held > Bytes::mib(70) && split.capacity == Bytes::mib(256), "{split:?}");
+    assert!(split.resident > Bytes::mib(70) && split.capacity == Bytes::mib(256), "{split:?}");
     // From the end of the switch that takes it out, or of the last one that was under way: nothing more than a node has.
     let settled = line + ended.events[line..].iter().position(switch_ended).expect("it was taken out");
     for event in &ended.events[settled..] {

@@ -137,7 +137,7 @@ impl JobSet {
             switching,
             oracle,
             residency,
-            needs,
+            estimate: needs,
             auto,
             packing,
             alternate,

@@ -4,7 +4,7 @@ use coswitch_policies::{Bytes, JobId, NodeId, Split};
 
 /// Why a set was split, and who left it.
 pub(crate) fn split_in_words(split: &Split, name: impl Fn(JobId) -> String) -> String {
-    let Split { job, node, held, capacity, at_once, moved } = split;
+    let Split { job, node, resident: held, capacity, at_once, moved } = split;
     let when = if *at_once { " in its turn" } else { "" };
     format!(
         "the set of {} was split{when}: {} grew to {held} on {node}, limit {capacity}; {} goes to {}",

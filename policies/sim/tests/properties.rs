@@ -142,7 +142,7 @@ impl<'a> Audit<'a> {
             }
             SchedulerEvent::TimerFired { .. }
             | SchedulerEvent::Measured { .. }
-            | SchedulerEvent::Held { .. }
+            | SchedulerEvent::Resident { .. }
             | SchedulerEvent::MemoryPressure { .. }
             | SchedulerEvent::SwitchTimed { .. } => {}
         }

@@ -1,4 +1,4 @@
-//! What the executor tells the [`Scheduler`](crate::Scheduler): things that happened.
+//! Events: what the executor tells the [`Scheduler`](crate::Scheduler).
 
 use std::time::Duration;
 
@@ -8,74 +8,53 @@ use crate::{
     Bytes, JobId, JobSpec, NodeId, Residence, SwitchId, TimerId, timeshare::packing::pairing::Communication,
 };
 
-/// Something that happened. Serialises with a `kind` field, for the journal.
+/// An event. Serialises with a `kind` field, for the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum SchedulerEvent {
-    /// These jobs arrived, together: they are packed together, largest first. Send those of one instant in one event.
-    Submitted {
-        /// The jobs, in any order.
-        jobs: Vec<JobSpec>,
-    },
+    /// These jobs arrived together, in any order: they are packed together, largest first. Jobs of one
+    /// instant belong into one event.
+    Submitted { jobs: Vec<JobSpec> },
     /// All ranks of the job ended well and its memory is free. May come at any time, also during a switch.
-    Finished {
-        /// The job.
+    Finished { job: JobId },
+    /// The job ended badly or was ended (also after [`Decision::Abandon`](crate::Decision::Abandon)); nothing
+    /// of it is left.
+    Failed { job: JobId },
+    /// The measured share of its time that a job communicates. May come often, also before the job is
+    /// submitted where an earlier run has measured it. Only `paired` uses it.
+    Measured { job: JobId, communication: Communication },
+    /// The measured memory of a job on a node, where it differs from the estimate: it is more, or was less
+    /// for long (see [`memory_monitor`](crate::timeshare::memory_monitor)). Policies without a memory rule
+    /// ignore it.
+    #[serde(rename = "held")]
+    Resident {
         job: JobId,
-    },
-    /// The job ended badly or was ended (also after [`Decision::Abandon`](crate::Decision::Abandon)); nothing of it is left.
-    Failed {
-        /// The job.
-        job: JobId,
-    },
-    /// The job was seen to spend this share of its time communicating. May come at any time and often, also before the job is
-    /// submitted, where it is known from an earlier run. Only `paired` listens.
-    Measured {
-        /// The job.
-        job: JobId,
-        /// The share.
-        communication: Communication,
-    },
-    /// The job was seen to hold so much of the node's memory, which is not what is assumed: more, or for long less (see [`memory_monitor`](crate::timeshare::memory_monitor)).
-    /// `cosched` and its like, where memory is not looked at, do not listen.
-    Held {
-        /// The job.
-        job: JobId,
-        /// Where.
         node: NodeId,
-        /// How much.
-        held: Bytes,
+        #[serde(rename = "held")]
+        resident: Bytes,
     },
-    /// The jobs in the node's memory are about to exceed it, or do: sets that no longer fit are to be split now, not when their turn ends.
+    /// The jobs on the node exceed its memory or are about to: sets that no longer fit are split now, not at
+    /// the end of their turn.
     #[serde(rename = "pressed")]
-    MemoryPressure {
-        /// Which node.
-        node: NodeId,
-    },
-    /// A timer of [`Decision::SetTimer`](crate::Decision::SetTimer) fired. Stale ones are ignored, so none need be cancelled.
-    TimerFired {
-        /// The timer.
-        timer: TimerId,
-    },
-    /// What the switch under way has cost; told before it is over, so that the next ones are planned by it.
+    MemoryPressure { node: NodeId },
+    /// A timer of [`Decision::SetTimer`](crate::Decision::SetTimer) fired. Stale timers are ignored, so none
+    /// need be cancelled.
+    TimerFired { timer: TimerId },
+    /// The cost of the switch under way, before its end, so that the next plan can use it.
     SwitchTimed {
-        /// The switch.
         switch: SwitchId,
-        /// From the first order to restore to the last job being back; `None` where none was restored, or not all.
+        /// From the first order to restore to the arrival of the last job; `None` where none was restored, or
+        /// not all.
         restore: Option<Duration>,
-        /// How long nobody computed because of it.
+        /// How long no job computed because of the switch.
         exposed: Duration,
     },
     /// Every job of the plan is where the plan wanted it, or ended on the way and was reported so.
-    SwitchDone {
-        /// The switch.
-        switch: SwitchId,
-    },
+    SwitchDone { switch: SwitchId },
     /// The switch is over, but not all went as planned.
     SwitchFailed {
-        /// The switch.
         switch: SwitchId,
-        /// The jobs that are elsewhere than planned, also those whose turn to come in never came; those not named went as
-        /// planned.
+        /// Also jobs whose order to come in was never given. Jobs not named went as planned.
         #[serde(rename = "astray")]
         misplaced: Vec<Misplaced>,
     },

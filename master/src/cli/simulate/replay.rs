@@ -177,7 +177,7 @@ fn inputs(events: &[RunEvent], index: usize) -> Vec<SchedulerEvent> {
         Event::JobMeasured { job, communication, .. } => {
             vec![SchedulerEvent::Measured { job, communication }]
         }
-        Event::JobHeld { job, node, held } => vec![SchedulerEvent::Held { job, node, held }],
+        Event::JobHeld { job, node, held } => vec![SchedulerEvent::Resident { job, node, resident: held }],
         Event::NodePressed { node, .. } => vec![SchedulerEvent::MemoryPressure { node }],
         Event::SwitchEnded { switch, restore, exposed, misplaced, .. } => {
             let over = if misplaced.is_empty() {

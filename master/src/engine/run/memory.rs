@@ -35,7 +35,7 @@ impl Run {
             match finding {
                 Finding::Held { job, node, held } => {
                     self.tell(Event::JobHeld { job, node, held });
-                    self.schedule(SchedulerEvent::Held { job, node, held });
+                    self.schedule(SchedulerEvent::Resident { job, node, resident: held });
                 }
                 Finding::MemoryPressure { node, pressure } => {
                     self.tell(Event::NodePressed { node, pressure });

@@ -191,7 +191,7 @@ impl Run {
         match decision {
             Decision::Admitted { .. } | Decision::Queued { .. } | Decision::Moved(_) => {}
             Decision::Split(split) => self.tell(Event::SetSplit(split)),
-            Decision::Outgrew { job, node, held, capacity } => {
+            Decision::Outgrew { job, node, resident: held, capacity } => {
                 self.tell(Event::JobOutgrew { job, node, held, capacity });
             }
             Decision::Rejected { job, reason } => {

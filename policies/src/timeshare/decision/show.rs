@@ -1,4 +1,4 @@
-//! Decisions in one line each, for logs and for tests that read like a story.
+//! One line of text for each decision, for logs and for tests that read like a story.
 
 use std::{fmt, time::Duration};
 
@@ -16,8 +16,8 @@ impl fmt::Display for Decision {
             Self::Rejected { job, reason } => write!(f, "{job} rejected: {reason}"),
             Self::Moved(step) => write!(f, "{} moved from {} to {}", step.job, step.from, step.to),
             Self::Split(split) => write!(f, "{split}"),
-            Self::Outgrew { job, node, held, capacity } => {
-                write!(f, "{job} holds {held} on {node}, limit {capacity}: it runs there by itself")
+            Self::Outgrew { job, node, resident, capacity } => {
+                write!(f, "{job} holds {resident} on {node}, limit {capacity}: it runs there by itself")
             }
             Self::Switch(plan) => write!(f, "{plan}"),
             Self::SetTimer { timer, at } => write!(f, "{timer} set for {:?}", since_begin(*at)),
@@ -35,9 +35,9 @@ impl fmt::Display for Decision {
 
 impl fmt::Display for Split {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { job, node, held, capacity, at_once, moved } = self;
+        let Self { job, node, resident, capacity, at_once, moved } = self;
         let when = if *at_once { " at once" } else { "" };
-        write!(f, "{} was split{when}: {job} grew to {held} on {node}, limit {capacity}; ", moved.from)?;
+        write!(f, "{} was split{when}: {job} grew to {resident} on {node}, limit {capacity}; ", moved.from)?;
         write!(f, "{} goes to {}", moved.job, moved.to)
     }
 }

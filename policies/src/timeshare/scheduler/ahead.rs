@@ -1,5 +1,5 @@
-//! What is done beside a turn, while its jobs compute (DESIGN §4, `prefetch`): the next row is restored, stopped; who should not
-//! wait in memory is dumped.
+//! Work ahead of a switch (`prefetch`): while the jobs of a turn compute, the next row is restored, stopped,
+//! and jobs that should not wait in memory are dumped.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Scheduler {
-    /// Who can leave or come now without anybody having to wait for it.
+    /// Plans which jobs leave or come now, so that no job has to wait for it later.
     pub(super) fn plan_ahead(&mut self) -> Option<SwitchPlan> {
         if self.config.switching != SwitchOrder::Prefetch {
             return None;
@@ -36,7 +36,7 @@ impl Scheduler {
         })
     }
 
-    /// Those of the last turn, where nobody is to wait in memory.
+    /// Jobs of the last turn, where no job is to wait in memory.
     fn left_over(&self) -> Option<Vec<JobId>> {
         let front = self.matrix.front()?;
         let over = |job: &JobId| !self.presence.is_prefetched(*job) && !front.contains(*job);
@@ -44,8 +44,9 @@ impl Scheduler {
         (self.config.residency == Residency::None && !over.is_empty()).then_some(over)
     }
 
-    /// Who of the next row can come, and who makes room for all of it; nothing where it does not fit beside the row that has the
-    /// turn. Jobs that never ran are launched at their turn, into room that was made before.
+    /// Which jobs of the next row can come, and which leave so that all of it fits; `None` where it does not
+    /// fit beside the row with the turn. Jobs that never ran are launched at their turn, into the room made
+    /// here.
     fn prefetch(&self) -> Option<(Vec<JobId>, Vec<Incoming>)> {
         let row = self.matrix.rows().nth(1)?;
         let absent = |assignment: &&Assignment| !self.presence.memory().holds(assignment.spec.id);
@@ -70,7 +71,7 @@ impl Scheduler {
         any.then(|| (leaving.into_iter().collect(), incoming))
     }
 
-    /// Sets the time at which the next row should begin to come, so that it is there when the turn ends.
+    /// Sets the timer at which the next row begins to come, so that it is there when the turn ends.
     pub(super) fn time_ahead(&mut self, now: SimTime) -> Option<Decision> {
         if self.config.switching != SwitchOrder::Prefetch {
             return None;
@@ -79,7 +80,7 @@ impl Scheduler {
         let (leaving, incoming) = self.prefetch()?;
         let coming: BTreeSet<JobId> = incoming.into_iter().map(|incoming| incoming.job).collect();
         let need = need_of(coming.iter().filter_map(|job| self.assignment(*job)));
-        // To leave takes about as long as to come.
+        // Leaving takes about as long as coming.
         let moved = most_of(&need) + self.presence.memory().most(leaving);
         let at = ends.before(self.costs.lead(self.config.oracle, moved)).max(now);
         self.running.as_mut()?.set_ahead(at, &mut self.timers)

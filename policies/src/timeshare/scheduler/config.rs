@@ -1,4 +1,4 @@
-//! What a scheduler is told once.
+//! Settings of the scheduler.
 
 use std::time::Duration;
 
@@ -11,30 +11,29 @@ use crate::{Alternate, Cluster, Limits, Packing, Policy, SwitchOrder};
 /// The settings of a [`Scheduler`](crate::Scheduler).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchedulerConfig {
-    /// Which limits the matrix has.
+    /// Sets the limits of the matrix.
     pub policy: Policy,
-    /// How long a row keeps its turn while others wait; counted from when its jobs run.
+    /// How long a row keeps its turn while others wait, from the moment its jobs run.
     pub quantum: Duration,
-    /// Jobs that may share a node in one row (`hybrid` and `paired` only); `None` is as many as fit.
+    /// Jobs that may share a node in one row (`hybrid` and `paired` only); `None`: as many as fit.
     pub max_per_cell: Option<u32>,
-    /// How jobs that come together are given their rows.
+    /// How jobs that arrive together are packed into rows.
     #[serde(default)]
     pub packing: Packing,
-    /// Which jobs go on in the slots of other rows where their nodes are idle.
+    /// Which jobs run on in the turns of other rows, on nodes that are idle there.
     #[serde(default)]
     pub alternate: Alternate,
-    /// In which order a switch proceeds, where memory allows.
+    /// The order of the steps of a switch, where memory allows it.
     pub switching: SwitchOrder,
     /// How early a prefetch begins.
     #[serde(default)]
     pub oracle: Oracle,
-    /// Where jobs wait for their turns.
     #[serde(default)]
     pub residency: Residency,
-    /// What is assumed of the jobs' memory.
     #[serde(default)]
-    pub needs: Estimate,
-    /// The slice follows from what switching costs; `quantum` is the shortest then.
+    #[serde(rename = "needs")]
+    pub estimate: Estimate,
+    /// Chooses the slice by the cost of switching; `quantum` is then the shortest.
     #[serde(default)]
     pub auto: Option<AutoQuantum>,
     /// Consecutive failed switches after which the job that caused them is given up.
@@ -42,7 +41,8 @@ pub struct SchedulerConfig {
 }
 
 impl SchedulerConfig {
-    /// First fit, nobody in other rows, sequential switching that leaves nobody in memory, no bound on jobs per cell, a job given up at its third failed switch.
+    /// First fit, no backfilled jobs, sequential switching that leaves no job in memory, any number of jobs
+    /// in a cell, a job given up at its third failed switch.
     #[must_use]
     pub const fn new(policy: Policy, quantum: Duration) -> Self {
         Self {
@@ -54,13 +54,13 @@ impl SchedulerConfig {
             switching: SwitchOrder::Sequential,
             oracle: Oracle::Greedy,
             residency: Residency::None,
-            needs: Estimate::Measured,
+            estimate: Estimate::Measured,
             auto: None,
             switch_failures_max: 3,
         }
     }
 
-    /// The limits that follow.
+    /// The limits of the matrix.
     #[must_use]
     pub const fn limits(&self) -> Limits {
         Limits::of(self.policy, self.max_per_cell)
@@ -91,16 +91,15 @@ impl SchedulerConfig {
 /// Why settings make no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ConfigError {
-    /// There is nothing to schedule on.
     #[error("the cluster has no nodes")]
     NoNodes,
-    /// Rows would turn without ever running.
+    /// Rows would take turns without running.
     #[error("the quantum is zero; give a length of time such as `10s`")]
     ZeroQuantum,
     /// No slice would be long enough.
     #[error("`quantum: auto` needs an `overhead` above zero and a longest slice not below the shortest")]
     NoOverhead,
-    /// No job could ever enter a row.
+    /// No job could enter a row.
     #[error("`max_per_cell` is zero; a node must take at least one job")]
     ZeroPerCell,
     /// A gang runs on all of its nodes or on none.

@@ -1,46 +1,47 @@
-//! What jobs turn out to hold corrects what was assumed of them; a row that no longer fits its nodes is split before they swap.
+//! Correction of memory estimates: a row that no longer fits its nodes is split before they swap.
 //!
-//! Of each rank that much is assumed which, by what was measured on its node and a margin, the node needs most of; where nothing was
-//! measured, what was declared; and no more than its nodes offer, so that a job that alone outgrows a node still has a row.
+//! The estimate of a rank is what the node that needs most was measured to need, with a margin; where no node
+//! was measured, the declared working set; and never more than a node offers, so that a job that alone
+//! outgrows a node still has a row.
 //!
 //! ```text
-//!   seen to hold other than assumed ──▶ fits where it is ──▶ assumed; who waits in memory may have to leave
-//!                                 └───▶ does not fit ──▶ of the row with the turn: when the turn ends, or a node of it is under_pressure
-//!                                                   └──▶ the row is split: the smallest job that makes room leaves it, or who grew
+//!   measured ≠ estimate ──▶ fits where it is ──▶ new estimate; jobs that wait in memory may have to leave
+//!                      └──▶ does not fit ──▶ row with the turn: wait for its end or for memory pressure
+//!                                       └──▶ split: the smallest job that makes room leaves, or the one that grew
 //! ```
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Scheduler, state::Seen};
+use super::{Scheduler, state::Measurements};
 use crate::{
     Assignment, Bytes, Decision, JobId, Landing, MemoryRule, Move, NodeId, RejectionCause, SlotId, Split,
     timeshare::memory_monitor::with_margin,
     timeshare::packing::{self, FreedNodes},
 };
 
-/// What is assumed of a job's memory.
+/// Source of the memory estimates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Estimate {
-    /// What it declares, until it is seen to hold something else.
+    /// The declared working set, until a measurement says otherwise.
     #[default]
     Measured,
-    /// What it declares, whatever it turns out to hold.
+    /// The declared working set, whatever is measured.
     Declared,
 }
 
-/// What was learned and did not come to effect yet.
+/// Corrections that are still to take effect.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Corrections {
-    /// Jobs of which something else is assumed than what is known.
+    /// Jobs whose estimate differs from the measurement.
     misjudged: BTreeSet<JobId>,
-    /// Nodes where there is no time to wait.
+    /// Nodes under memory pressure: their rows are split at once.
     under_pressure: BTreeSet<NodeId>,
-    /// More is assumed of a job than before: who waits in memory may have to leave.
+    /// An estimate grew: jobs that wait in memory may have to leave.
     pub(super) relieve: bool,
-    /// More was assumed of some job, ever: memory may hold more than nodes offer.
+    /// Some estimate has ever grown: jobs in memory may exceed a node.
     pub(super) grew: bool,
 }
 
@@ -51,18 +52,18 @@ impl Corrections {
 }
 
 impl Scheduler {
-    pub(super) fn on_held(&mut self, job: JobId, node: NodeId, held: Bytes) {
+    pub(super) fn on_resident(&mut self, job: JobId, node: NodeId, resident: Bytes) {
         let must_fit = self.matrix.limits().memory == MemoryRule::MustFit;
-        let looked_at = must_fit && self.config.needs == Estimate::Measured;
+        let looked_at = must_fit && self.config.estimate == Estimate::Measured;
         let Some(entry) = self.jobs.get_mut(job).filter(|entry| looked_at && !entry.observed.is_ended())
         else {
             return;
         };
-        entry.seen().held.insert(node, held);
+        entry.measured().resident.insert(node, resident);
         self.corrections.misjudged.insert(job);
     }
 
-    /// Brings what is assumed in line with what is known, as far as that can wait no longer or disturbs nobody.
+    /// Brings estimates in line with measurements, as far as that is urgent or disturbs no running job.
     pub(super) fn correct_needs(&mut self, decisions: &mut Vec<Decision>) {
         let under_pressure = std::mem::take(&mut self.corrections.under_pressure);
         for job in std::mem::take(&mut self.corrections.misjudged) {
@@ -81,26 +82,29 @@ impl Scheduler {
         }
     }
 
-    /// What is to be assumed of each rank; says it, once, where that is all that a node offers.
+    /// The estimate of each rank; decides once that the job outgrew a node.
     fn need_of_rank(&mut self, assignment: &Assignment, decisions: &mut Vec<Decision>) -> Bytes {
         let (job, cluster) = (assignment.spec.id, self.matrix.cluster());
-        let Seen { declared, held: seen, outgrew } =
-            self.jobs.get_mut(job).expect("a seated job is known").seen();
+        let Measurements { declared, resident: measured, outgrew } =
+            self.jobs.get_mut(job).expect("an assigned job is known").measured();
         let (mut need, mut most) = (Bytes(0), Bytes(u64::MAX));
         for block in assignment.placement.blocks() {
             let (ranks, capacity) = (u64::from(block.ranks), cluster.capacity(block.node));
-            let held = seen.get(&block.node).copied();
-            need = need.max(held.map_or(*declared, |held| Bytes(with_margin(held).0.div_ceil(ranks))));
+            let resident = measured.get(&block.node).copied();
+            need = need
+                .max(resident.map_or(*declared, |resident| Bytes(with_margin(resident).0.div_ceil(ranks))));
             most = most.min(Bytes(capacity.0 / ranks));
-            if let Some(held) = held.filter(|held| !*outgrew && with_margin(*held) >= capacity) {
+            if let Some(resident) =
+                resident.filter(|resident| !*outgrew && with_margin(*resident) >= capacity)
+            {
                 *outgrew = true;
-                decisions.push(Decision::Outgrew { job, node: block.node, held, capacity });
+                decisions.push(Decision::Outgrew { job, node: block.node, resident, capacity });
             }
         }
         need.min(most)
     }
 
-    /// Assumes it where the job is, if its cells hold it so.
+    /// Applies the estimate where the job is, if its cells hold it.
     fn resize(&mut self, assignment: &Assignment, need: Bytes) -> bool {
         let job = assignment.spec.id;
         let fits = self.matrix.resize(job, need);
@@ -115,7 +119,7 @@ impl Scheduler {
     }
 
     fn assume(&mut self, job: JobId, need: Bytes) {
-        let entry = self.jobs.get_mut(job).expect("a seated job is known");
+        let entry = self.jobs.get_mut(job).expect("an assigned job is known");
         let grew = need > entry.spec.memory_per_rank;
         self.corrections.relieve |= grew;
         self.corrections.grew |= grew;
@@ -129,7 +133,7 @@ impl Scheduler {
         self.capacity_freed = true;
     }
 
-    /// Has a job leave the row of `assignment`, of whose ranks more is assumed now than the row holds.
+    /// Splits the row of `assignment`, which does not hold the new estimate.
     fn split(&mut self, assignment: Assignment, need: Bytes, in_front: bool, decisions: &mut Vec<Decision>) {
         let job = assignment.spec.id;
         let index = self.matrix.place_of(job).expect("it lies in a row");
@@ -151,7 +155,7 @@ impl Scheduler {
         let (leaving, to) = (moved.job, moved.to);
         let later = self.matrix.place_of(leaving) > Some(index);
         let beside = packing::beside(&self.matrix, leaving);
-        let entry = self.jobs.get_mut(leaving).expect("a seated job is known");
+        let entry = self.jobs.get_mut(leaving).expect("an assigned job is known");
         entry.put_back = later;
         let (slot, placement) = (to, moved.placement.clone());
         let landing = Landing { slot, placement, beside, refused_by: vec![(from, refused)] };
@@ -159,13 +163,13 @@ impl Scheduler {
         self.presence.on_moved(&self.matrix, leaving);
         self.offer(from, FreedNodes::Any);
         self.dirty.add_back(to);
-        let (node, held) = self.most_held(job);
+        let (node, resident) = self.most_resident(job);
         let capacity = self.matrix.cluster().capacity(node);
-        decisions.push(Decision::Split(Split { job, node, held, capacity, at_once: in_front, moved }));
+        decisions.push(Decision::Split(Split { job, node, resident, capacity, at_once: in_front, moved }));
     }
 
-    /// Who leaves the row so that it holds `grown`, which was taken out of it: the smallest job that makes enough room; nobody where that
-    /// is `grown` itself.
+    /// Which job leaves the row so that it holds `grown`, which was taken out of it: the smallest job that
+    /// makes enough room, or `None` for `grown` itself.
     fn leaver(&self, index: usize, grown: &Assignment) -> Option<JobId> {
         let makes_room = |other: &&Assignment| {
             grown.placement.blocks().all(|block| {
@@ -179,7 +183,8 @@ impl Scheduler {
         (smallest.spec.memory() < grown.spec.memory()).then_some(smallest.spec.id)
     }
 
-    /// Gives a job the first other row, in the order of turns, that holds it, or one of its own; and why the row at `index` did not.
+    /// Gives a job the first other row, in the order of turns, that holds it, or a new one; and says why the
+    /// row at `index` did not.
     fn assign_elsewhere(&mut self, leaving: Assignment, index: usize) -> (RejectionCause, Move) {
         let (job, from) = (leaving.spec.id, self.matrix.row(index).slot);
         let rooms = leaving.placement.nodes().map(|node| {
@@ -199,9 +204,12 @@ impl Scheduler {
         (refused, Move { job, from, to: self.matrix.row(row).slot, placement })
     }
 
-    /// Where a job was seen to hold most.
-    fn most_held(&self, job: JobId) -> (NodeId, Bytes) {
-        let held = self.jobs[job].seen.iter().flat_map(|seen| &seen.held);
-        held.max_by_key(|(_, held)| **held).map(|(node, held)| (*node, *held)).expect("it was measured")
+    /// The node where the job was measured to hold most.
+    fn most_resident(&self, job: JobId) -> (NodeId, Bytes) {
+        let resident = self.jobs[job].measured.iter().flat_map(|measured| &measured.resident);
+        resident
+            .max_by_key(|(_, resident)| **resident)
+            .map(|(node, resident)| (*node, *resident))
+            .expect("it was measured")
     }
 }

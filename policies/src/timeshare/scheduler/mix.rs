@@ -1,26 +1,28 @@
-//! Mixing the rows anew (`paired`) when jobs turn out to be of another class: rarely, and only for a clear gain.
+//! Mixing of rows (`paired`): exchanges jobs between rows where their measured classes promise a clear gain.
 //!
-//! A new class asks for it; the end of a turn does it. After an exchange the rows rest for a whole round, after the next for two,
-//! then for four, at most for sixteen, until the set of jobs changes: so a job that alternates for ever costs less and less.
+//! A new class makes an exchange due; the end of a turn performs it. After an exchange the rows rest for one
+//! round, after the next for two, then four, at most sixteen, until jobs come or go: a job that alternates
+//! for ever costs less and less.
 
 use std::collections::BTreeSet;
 
 use super::Scheduler;
 use crate::{Decision, JobId, Policy, Residence, SlotId, timeshare::packing};
 
-/// What an exchange must gain on each node of each job that changes its row, in thousandths of a common second.
+/// What an exchange must gain on each node of each job that changes its row, in thousandths of a common
+/// second.
 const MARGIN: u64 = 100;
 /// The longest rest, as a power of two, in rounds.
 const REST_MAX: u32 = 4;
 
-/// When the rows may be mixed anew.
+/// When rows may be mixed again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Mixing {
-    /// A job is of another class, and the rows were not mixed since.
+    /// A job changed its class since the rows were last mixed.
     due: bool,
     /// Turns to rest.
     rest: usize,
-    /// Exchanges since the set of jobs changed.
+    /// Exchanges since jobs last came or went.
     done: u32,
 }
 
@@ -49,9 +51,10 @@ impl Mixing {
 }
 
 impl Scheduler {
-    /// Exchanges jobs between rows where the news about them makes for a clearly better mix.
+    /// Exchanges jobs between rows where their measured classes make for a clearly better mix.
     ///
-    /// Only at the end of a turn, when nobody loses time by it, and so that whoever is put back keeps the place until the turn has come.
+    /// Only at the end of a turn: no job loses time then, and a job that is put back keeps its place until
+    /// its turn has come.
     pub(super) fn mix_rows(&mut self, decisions: &mut Vec<Decision>) {
         if self.config.policy != Policy::Paired || !self.mixing.take_due() {
             return;
@@ -71,7 +74,7 @@ impl Scheduler {
         self.dirty = packing::DirtyRows::All;
         for step in steps {
             let later = place(self, step.from) < place(self, step.to);
-            self.jobs.get_mut(step.job).expect("a seated job is known").put_back = later;
+            self.jobs.get_mut(step.job).expect("an assigned job is known").put_back = later;
             decisions.push(Decision::Moved(step));
         }
     }

@@ -1,8 +1,8 @@
-//! The scheduler: event in, decisions out. The live master and the simulator drive this very code.
+//! The gang scheduler: events in, decisions out. The live master and the simulator run this code.
 //!
-//! It keeps an Ousterhout [`Matrix`] whose front row has the turn. After every event it *reconciles*: it compares what the
-//! matrix wants with what was observed and plans the difference, so that arrivals, ends and failures at any moment,
-//! also in the middle of a switch, need no case of their own.
+//! It keeps an Ousterhout [`Matrix`] whose front row has the turn. After every event it *reconciles*: it
+//! compares the matrix with the observed residence of each job and plans the difference. Arrivals, ends and
+//! failures at any moment, also in the middle of a switch, therefore need no case of their own.
 //!
 //! ```text
 //!            timer fired            SwitchDone / SwitchFailed
@@ -11,24 +11,28 @@
 //!    └─┴─ front row empties ───┘                       ▼ at most `switch_failures_max` times
 //! ```
 //!
-//! Rules of fairness: rows take turns in a fixed order that nothing overtakes; a turn lasts one quantum of running unless its
-//! jobs end earlier; with one row there is no timer. Jobs move only to rows whose turn comes sooner; `paired` may also put a job
-//! back in an exchange, at the end of a turn, but not again before it has had its own.
+//! Fairness: rows take turns in a fixed order that no row overtakes; a turn lasts one quantum of running
+//! unless its jobs end earlier; with one row there is no timer. Jobs move only to rows whose turn comes
+//! sooner. `paired` may also put a job back in an exchange at the end of a turn, but not again before the job
+//! has had its own turn.
 //!
-//! With `alternate: whole` a job whose nodes the row with the turn leaves idle goes on there as a backfilled: it is in the outgoing and in the
-//! incoming set, and no switch touches it. It makes way, by a switch of its own, when a job comes to the row that wants a node of it.
+//! With `alternate: whole` a job runs on in the turn of another row where that row leaves all its nodes idle:
+//! it is a backfilled job, part of the outgoing and of the incoming set, and no switch touches it. It makes
+//! way, by a switch of its own, when a job of the row needs one of its nodes.
 //!
-//! Whoever has no turn waits in memory or in the store, as [`residency`](Residency) says. With [`Prefetch`](crate::SwitchOrder::Prefetch) the next row is
-//! brought in beside the turn that ends, by a switch of its own that touches nobody who runs; where memory does not hold what an order
-//! needs, a switch is sequential. Costs are learned from `SwitchTimed`; with [`AutoQuantum`] they set the slice, and where no slice
-//! would do, fewer rows take turns.
+//! A job out of its turn waits in memory or in the store, as its [`Residency`] says. With
+//! [`Prefetch`](crate::SwitchOrder::Prefetch) a switch of its own brings the next row in beside the turn that
+//! ends and touches no running job; where memory does not hold what an order needs, the switch is sequential.
+//! Costs are learned from `SwitchTimed`; with [`AutoQuantum`] they set the slice, and where no slice is long
+//! enough, fewer rows take turns.
 //!
-//! What a job declares is the first guess of what it needs. Where it was seen to hold more the guess is corrected, and a row that
-//! no longer fits is split ([`Decision::Split`](crate::Decision::Split)): at once where the node is under_pressure, else at the end of its turn.
+//! The declared working set of a job is the first estimate. Measurements correct it, and a row that no longer
+//! fits is split ([`Decision::Split`](crate::Decision::Split)): at once where the node is under memory
+//! pressure, else at the end of the turn.
 //!
-//! What the executor owes: every `Switch` is answered once, every timer fires, an abandoned job is reported `Failed`.
-//! What it may rely on: one switch at a time; no decision names a job that has ended; if it keeps to the plan's order, the assumed
-//! working sets in memory never exceed a node's capacity (`batch`, `gang`, `hybrid`).
+//! The executor answers every `Switch` once, fires every timer, and reports an abandoned job as `Failed`. It
+//! may rely on this: one switch at a time; no decision names a job that has ended; if it keeps to the plan's
+//! order, the estimated working sets in memory never exceed a node's capacity (`batch`, `gang`, `hybrid`).
 
 mod ahead;
 mod config;
@@ -68,39 +72,39 @@ use presence::Presence;
 use state::Entry;
 use turn::Running;
 
-/// See the module.
+/// The scheduler of one cluster.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     config: SchedulerConfig,
     matrix: Matrix,
     jobs: JobMap<Entry>,
-    /// Jobs no row may take yet, first come first served.
+    /// Jobs without a row, first come first served.
     queue: VecDeque<JobId>,
-    /// Who is in memory, and who should be.
+    /// Jobs in memory against jobs that should be there.
     presence: Presence,
-    /// Abandoned jobs whose end the executor still owes.
+    /// Abandoned jobs whose end is not reported yet.
     dying: BTreeSet<JobId>,
-    /// The one switch being carried out.
+    /// The one switch under way.
     under_way: Option<SwitchPlan>,
-    /// The turn of the front row, from when its first job runs.
+    /// The turn of the front row, from the moment its first job runs.
     running: Option<Running>,
-    /// A job left a row, and its room was not offered to later rows yet.
+    /// A job left a row, and its capacity was not offered to later rows yet.
     capacity_freed: bool,
-    /// The rows that might take a job of a later row, once that is tried.
+    /// Rows that may take jobs of later rows.
     dirty: DirtyRows,
     /// The job that last kept all others from fitting into one row.
     rejection_cause: Option<JobId>,
-    /// What is known of how much jobs communicate.
+    /// The measured communication of each job.
     fractions: Fractions,
     mixing: Mixing,
     corrections: Corrections,
-    /// What switching has cost so far.
+    /// Measured costs of switching.
     costs: Costs,
-    /// How long the turn under way lasts.
+    /// Length of the turn under way.
     slice: Duration,
     /// How many rows take turns, where not all do.
     narrowed: Option<usize>,
-    /// Whether `AllDone` was told, and nothing was submitted since.
+    /// `AllDone` was decided, and no job was submitted since.
     done: bool,
     switches: u32,
     timers: u32,
@@ -139,8 +143,8 @@ impl Scheduler {
         })
     }
 
-    /// Takes note of `event`, which happened at `now`, and decides what follows. Events about unknown or ended jobs, stale
-    /// timers and unknown switches change nothing.
+    /// Takes `event`, which happened at `now`, and decides what follows. Events about unknown or ended jobs,
+    /// stale timers and unknown switches change nothing.
     pub fn on_event(&mut self, now: SimTime, event: SchedulerEvent) -> Vec<Decision> {
         let mut decisions = Vec::new();
         match event {
@@ -148,7 +152,7 @@ impl Scheduler {
             SchedulerEvent::Finished { job } => self.end(job, Residence::Finished),
             SchedulerEvent::Failed { job } => self.end(job, Residence::Failed),
             SchedulerEvent::Measured { job, communication } => self.on_measured(job, communication),
-            SchedulerEvent::Held { job, node, held } => self.on_held(job, node, held),
+            SchedulerEvent::Resident { job, node, resident } => self.on_resident(job, node, resident),
             SchedulerEvent::MemoryPressure { node } => self.corrections.on_memory_pressure(node),
             SchedulerEvent::TimerFired { timer } => self.on_timer(timer),
             SchedulerEvent::SwitchTimed { switch, restore, exposed } => {
@@ -180,7 +184,7 @@ impl Scheduler {
         let movable: BTreeSet<JobId> = accepted.iter().map(|job| job.id).collect();
         self.queue.extend(accepted.iter().map(|job| job.id));
         self.admit(now, decisions);
-        // Those of them that wait are the last of the queue.
+        // The waiting jobs of this submission are the last of the queue.
         let before = self.queue.len().saturating_sub(movable.len());
         let waiting = (0..).zip(&self.queue).skip(before).filter(|(_, job)| movable.contains(job));
         decisions.extend(waiting.map(|(ahead, &job)| Decision::Queued { job, ahead }));
@@ -206,7 +210,8 @@ impl Scheduler {
         })
     }
 
-    /// Moves jobs from the queue into rows: all at once where there may be as many rows as needed, else strictly in order.
+    /// Moves jobs from the queue into rows: all at once where the number of rows is unlimited, else strictly
+    /// in order.
     fn admit(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
         let first = usize::from(self.front_is_late(now));
         if self.matrix.limits().max_rows.is_none() {
@@ -228,7 +233,7 @@ impl Scheduler {
         if self.queue.is_empty() {
             return;
         }
-        // Who lands behind a row that would take it is of the jobs that land now; first fit passes over the active row only.
+        // First fit passes over the active row only; the other packings may pass over any row.
         let skips_rows = self.config.packing != Packing::FirstFit || self.config.policy == Policy::Paired;
         if first > 0 && !skips_rows {
             self.dirty.add(self.matrix.row(0).slot, FreedNodes::Any);
@@ -248,13 +253,13 @@ impl Scheduler {
         }
     }
 
-    /// Whether a job that joined the active row now would have less than half a quantum there.
+    /// Whether a job that joins the active row now has less than half a quantum left there.
     fn front_is_late(&self, now: SimTime) -> bool {
         let waited_for = self.matrix.rows().len() > 1;
         waited_for && self.running.as_ref().is_some_and(|turn| turn.is_late(now, self.slice))
     }
 
-    /// The job is over: it leaves queue and matrix at once, even while a switch with it is under way.
+    /// The job is over: it leaves queue and matrix at once, even during a switch that moves it.
     fn end(&mut self, job: JobId, how: Residence) {
         let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.observed.is_ended()) else { return };
         entry.observed = how;
@@ -285,43 +290,41 @@ impl Scheduler {
     }
 }
 
-/// Looking at the state: for `explain`, reports and tests.
+/// Read access for `explain`, reports and tests.
 impl Scheduler {
-    /// The matrix as it is wanted now.
+    /// The matrix that the scheduler aims at.
     #[must_use]
     pub const fn matrix(&self) -> &Matrix {
         &self.matrix
     }
 
-    /// The settings.
     #[must_use]
     pub const fn config(&self) -> &SchedulerConfig {
         &self.config
     }
 
-    /// The switch being carried out.
+    /// The switch under way.
     #[must_use]
     pub const fn under_way(&self) -> Option<&SwitchPlan> {
         self.under_way.as_ref()
     }
 
-    /// The turn of the active row, as it was last told.
+    /// The turn of the active row, as last decided.
     #[must_use]
     pub fn turn(&self) -> Option<Turn> {
         self.running.as_ref().and_then(Running::turn)
     }
 
-    /// The jobs no row may take yet, the next one first.
+    /// The jobs without a row, the next one first.
     pub fn queue(&self) -> impl Iterator<Item = JobId> + '_ {
         self.queue.iter().copied()
     }
 
-    /// All jobs that were not rejected, also ended ones.
+    /// All jobs that were not rejected, ended ones included.
     pub fn jobs(&self) -> impl Iterator<Item = JobState> + '_ {
         self.jobs.values().map(|entry| self.state_of(entry))
     }
 
-    /// What is known of `job`.
     #[must_use]
     pub fn job(&self, job: JobId) -> Option<JobState> {
         self.jobs.get(job).map(|entry| self.state_of(entry))
@@ -337,15 +340,18 @@ impl Scheduler {
         };
         JobState {
             spec: entry.spec.clone(),
-            declared: entry.seen.as_ref().map_or(entry.spec.memory_per_rank, |seen| seen.declared),
-            held: entry.seen.as_ref().map(|seen| seen.held.clone()).unwrap_or_default(),
+            declared: entry
+                .measured
+                .as_ref()
+                .map_or(entry.spec.memory_per_rank, |measured| measured.declared),
+            resident: entry.measured.as_ref().map(|measured| measured.resident.clone()).unwrap_or_default(),
             wanted,
             observed: entry.observed,
             landing: entry.landing.as_deref().map(|landing| self.landing_by_now(entry.spec.id, landing)),
         }
     }
 
-    /// How a job came to where it lies, given how it was given a row first.
+    /// How a job came to its present row, given how it came to its first.
     fn landing_by_now(&self, job: JobId, first: &Landing) -> Landing {
         let place = self.matrix.slot_of(job).zip(self.matrix.assignment_of(job));
         match place

@@ -1,6 +1,7 @@
-//! What switching costs, learned from the switches so far: when to begin a prefetch, how long a slice must be.
+//! Cost oracle: learns what switching costs, and says when a prefetch begins and how long a slice must be.
 //!
-//! Means and deviations are smoothed as a round-trip time is in TCP (RFC 6298, §2): integers, the same on every machine.
+//! Means and deviations are smoothed as a round-trip time is in TCP (RFC 6298, §2): integers, the same on
+//! every machine.
 
 use std::time::Duration;
 
@@ -17,16 +18,15 @@ pub enum Oracle {
     Greedy,
 }
 
-/// The slice is chosen so that switching costs at most a share of the time.
+/// Bounds of a slice that is chosen so that switching costs at most a share of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AutoQuantum {
     /// The share, in millionths of the time computed.
     pub overhead: u32,
-    /// No slice is longer; where even that does not do, fewer rows take turns.
+    /// No slice is longer; where even that is too short, fewer rows take turns.
     pub longest: Duration,
 }
 
-/// A smoothed mean and mean deviation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Smoothed {
     mean: u64,
@@ -45,32 +45,33 @@ impl Smoothed {
     }
 }
 
-/// Before anything was measured: a second for a GiB, as a slow disk gives.
+/// Before the first measurement: a second for a GiB, as with a slow disk.
 const PER_MIB_AT_FIRST: u64 = 1_000_000;
 
-/// What was learned.
+/// Measured costs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Costs {
-    /// Nanoseconds to restore a MiB on the node that restores most.
+    /// Nanoseconds to restore a MiB, on the node that restores most.
     restore: Smoothed,
-    /// Nanoseconds that a switch was exposed: where jobs left memory or came back to it, and where all stayed in it.
+    /// Exposed nanoseconds of a switch: where jobs left memory or came back to it, and where all stayed in
+    /// it.
     moving: Smoothed,
     staying: Smoothed,
 }
 
 impl Costs {
-    /// So many bytes, on the node that restored most, took that long.
+    /// The node that restored most took this long for these bytes.
     pub(super) fn restored(&mut self, bytes: u64, took: Duration) {
         self.restore.learn(nanos(took) / mib(bytes));
     }
 
-    /// A switch between rows was exposed that long.
+    /// A switch between rows was exposed this long.
     pub(super) fn exposed(&mut self, moved: bool, time: Duration) {
         let costs = if moved { &mut self.moving } else { &mut self.staying };
         costs.learn(nanos(time));
     }
 
-    /// How long before it is needed a restore should begin.
+    /// How long before a turn its restore should begin.
     pub(super) fn lead(&self, oracle: Oracle, bytes: u64) -> Duration {
         let Smoothed { mean, deviation, known } = self.restore;
         let mean = if known { mean } else { PER_MIB_AT_FIRST };
@@ -78,7 +79,8 @@ impl Costs {
         Duration::from_nanos((mean + margin).saturating_mul(mib(bytes)))
     }
 
-    /// The shortest slice that keeps the share, when switches do or do not move jobs; `None` before any was measured.
+    /// The shortest slice that keeps the share, when switches do or do not move jobs; `None` before any was
+    /// measured.
     pub(super) fn slice(&self, auto: AutoQuantum, moving: bool) -> Option<Duration> {
         let costs = if moving { self.moving } else { self.staying };
         let slice = u128::from(costs.mean) * 1_000_000 / u128::from(auto.overhead.max(1));

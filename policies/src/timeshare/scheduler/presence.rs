@@ -1,28 +1,26 @@
-//! Who is in memory, beside who should be: the difference that a switch is made of, kept as it changes.
+//! Index of jobs in memory against jobs that should be there: the difference that a switch removes.
 //!
-//! A row of a large cluster holds thousands of jobs, and an event concerns one: planning must not look at all. Only when
-//! the front row is another one, or jobs changed rows, is the difference taken anew.
+//! A row of a large cluster holds thousands of jobs and an event concerns one, so the difference is updated
+//! job by job. It is computed anew only where the front row changes or jobs change rows.
 
 use super::residency::Memory;
 use crate::{Assignment, JobId, Matrix, Residence, SlotId, timeshare::index::job_map::JobSet};
 
-/// See the module.
+/// Jobs by residence, and the difference to the front row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Presence {
-    /// In memory and running.
     active: JobSet,
-    /// In memory and stopped.
     suspended: JobSet,
-    /// Those of them that were brought in ahead of their turn.
+    /// Suspended jobs that came ahead of their turn.
     prefetched: JobSet,
     memory: Memory,
-    /// The row with the turn, when the difference was last taken.
+    /// The row with the turn, when the difference was last computed.
     front: Option<SlotId>,
-    /// Jobs of the front row that are not active.
+    /// Jobs of the front row that do not run.
     absent: JobSet,
-    /// Active jobs of other rows.
+    /// Running jobs of other rows.
     misplaced: JobSet,
-    /// Jobs of which something became known since that was last asked.
+    /// Jobs with news since [`Self::take_touched`].
     touched: JobSet,
 }
 
@@ -31,32 +29,30 @@ impl Presence {
         self.active.contains(job)
     }
 
-    /// Who has to come in.
+    /// Jobs that have to come in.
     pub(super) const fn absent(&self) -> &JobSet {
         &self.absent
     }
 
-    /// Who has to leave, unless it fills a gap.
+    /// Jobs that have to leave, unless they are backfilled.
     pub(super) const fn misplaced(&self) -> &JobSet {
         &self.misplaced
     }
 
-    /// Who waits in memory.
     pub(super) const fn suspended(&self) -> &JobSet {
         &self.suspended
     }
 
-    /// Whether the job was brought in ahead of its turn.
+    /// Whether the job came ahead of its turn.
     pub(super) fn is_prefetched(&self, job: JobId) -> bool {
         self.prefetched.contains(job)
     }
 
-    /// Who holds how much.
     pub(super) const fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// A job was given its row; it is not active.
+    /// A job was given a row; it does not run.
     pub(super) fn on_assigned(&mut self, job: JobId, slot: SlotId) {
         if self.front == Some(slot) {
             self.absent.insert(job);
@@ -68,18 +64,18 @@ impl Presence {
         self.active.contains(job) && !self.misplaced.contains(job)
     }
 
-    /// The jobs of which something became known since this was last asked.
+    /// The jobs with news since the last call.
     pub(super) fn take_touched(&mut self) -> JobSet {
         std::mem::take(&mut self.touched)
     }
 
-    /// A job was seen to be there. It has not ended.
+    /// A living job was seen at this residence.
     pub(super) fn on_observed(&mut self, matrix: &Matrix, job: JobId, observed: Residence) {
         self.touched.insert(job);
         let active = observed == Residence::Running;
         let in_memory = observed.is_in_memory();
         if in_memory && !self.memory.holds(job) {
-            self.memory.enter(matrix.assignment_of(job).expect("whoever is in memory has a row"));
+            self.memory.enter(matrix.assignment_of(job).expect("a job in memory has a row"));
             if !active {
                 self.prefetched.insert(job);
             }
@@ -101,7 +97,7 @@ impl Presence {
         set(&mut self.misplaced, job, !in_front && active);
     }
 
-    /// What is assumed of a job is as its assignment says now.
+    /// The estimate of a job changed to that of its assignment.
     pub(super) fn on_resized(&mut self, assignment: &Assignment) {
         self.memory.resize(assignment);
     }
@@ -127,14 +123,14 @@ impl Presence {
         }
     }
 
-    /// Takes the difference anew where another row has the turn.
+    /// Computes the difference anew where another row has the turn.
     pub(super) fn follow(&mut self, matrix: &Matrix) {
         if self.front != matrix.front().map(|row| row.slot) {
             self.refresh(matrix);
         }
     }
 
-    /// Takes the difference anew.
+    /// Computes the difference anew.
     pub(super) fn refresh(&mut self, matrix: &Matrix) {
         let front = matrix.front();
         let in_front = |job: JobId| front.is_some_and(|row| row.contains(job));
@@ -144,7 +140,7 @@ impl Presence {
         self.absent = jobs.filter(|job| !self.active.contains(*job)).collect();
     }
 
-    /// Whether the difference is what taking it anew would give.
+    /// Whether computing the difference anew would change nothing.
     pub(super) fn is_exact(&self, matrix: &Matrix) -> bool {
         let mut anew = self.clone();
         anew.refresh(matrix);

@@ -1,4 +1,4 @@
-//! What follows from the state, whatever event led to it.
+//! Reconciliation: derives the next decisions from the state, whatever event led to it.
 
 use std::collections::BTreeSet;
 
@@ -42,17 +42,17 @@ impl Scheduler {
         }
     }
 
-    /// Whether nothing is being carried out that the next plan has to wait for.
+    /// Whether no step is under way that the next plan has to wait for.
     fn may_act(&self) -> bool {
         self.under_way.is_none() && self.dying.is_empty()
     }
 
-    /// Passes the turn on where it is over; whether it was.
+    /// Passes the turn on where it is over; says whether it was.
     fn strobe(&mut self) -> bool {
         let over = self.rows_in_turn() > 1 && self.running.as_ref().is_some_and(Running::is_over);
         if over {
             for job in self.matrix.front().into_iter().flat_map(|row| row.jobs()) {
-                self.jobs.get_mut(job).expect("a seated job is known").put_back = false;
+                self.jobs.get_mut(job).expect("an assigned job is known").put_back = false;
             }
             let slot = self.matrix.row(0).slot;
             self.matrix.rotate(self.rows_in_turn());
@@ -63,10 +63,11 @@ impl Scheduler {
         over
     }
 
-    /// Offers room that appeared to later rows.
+    /// Offers freed capacity to later rows.
     ///
-    /// A job joins the *active* row only while half of its quantum is left: else it would be brought in, hardly run, and
-    /// have lost the turn of the row it came from. When no row would be left waiting, that does not matter.
+    /// A job joins the *active* row only while half of its quantum is left: otherwise it would come in,
+    /// hardly run, and have lost the turn of the row it came from. Where no row would be left waiting, that
+    /// does not matter.
     fn unify_slots(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
         if !self.capacity_freed {
             return;
@@ -76,7 +77,7 @@ impl Scheduler {
         let (matrix, dirty, rejection_cause) = (&mut self.matrix, &mut self.dirty, &mut self.rejection_cause);
         let whole = late.then(|| packing::unify_into_front(matrix, dirty, rejection_cause)).flatten();
         let moves = whole.unwrap_or_else(|| {
-            // The room of the active row is offered again at its end.
+            // The freed capacity of the active row is offered again at the end of its turn.
             self.capacity_freed = late;
             packing::unify(matrix, usize::from(late), dirty)
         });
@@ -91,7 +92,7 @@ impl Scheduler {
         }
     }
 
-    /// Begins the turn when a job of the front row runs, keeps its timer, tells what changed.
+    /// Begins the turn when a job of the front row runs, keeps its timer, decides what changed.
     fn tend_turn(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
         let touched = self.presence.take_touched();
         let Some(front) = self.matrix.front() else { return };
@@ -126,15 +127,16 @@ impl Scheduler {
         self.narrowed.map_or(rows, |narrowed| narrowed.min(rows))
     }
 
-    /// At the begin of a turn: how long it lasts and how many rows take turns, by what switching has cost.
+    /// At the beginning of a turn: sets its length and how many rows take turns, by the measured costs of
+    /// switching.
     fn set_slice(&mut self, decisions: &mut Vec<Decision>) {
         let Some(auto) = self.config.auto else { return };
         let rows = self.matrix.rows().len();
-        let held = self.rows_held();
+        let resident = self.rows_in_memory();
         let needed = |moving| self.costs.slice(auto, moving).unwrap_or(self.config.quantum);
-        let too_long = held < rows && needed(true) > auto.longest;
-        let narrowed = too_long.then_some(held.max(1));
-        self.slice = needed(held < rows && narrowed.is_none()).clamp(self.config.quantum, auto.longest);
+        let too_long = resident < rows && needed(true) > auto.longest;
+        let narrowed = too_long.then_some(resident.max(1));
+        self.slice = needed(resident < rows && narrowed.is_none()).clamp(self.config.quantum, auto.longest);
         if narrowed != std::mem::replace(&mut self.narrowed, narrowed) {
             let count = |rows| u32::try_from(rows).unwrap_or(u32::MAX);
             decisions.push(narrowed.map_or(Decision::Widened, |rows| Decision::Narrowed {
@@ -144,8 +146,8 @@ impl Scheduler {
         }
     }
 
-    /// How many rows, from the front on, fit memory together, where jobs may wait there.
-    fn rows_held(&self) -> usize {
+    /// How many rows, from the front on, fit into memory together, where jobs may wait there.
+    fn rows_in_memory(&self) -> usize {
         if self.config.residency == Residency::None {
             return 1;
         }
@@ -160,7 +162,7 @@ impl Scheduler {
         self.matrix.rows().take_while(fits).count()
     }
 
-    /// The jobs of the front row that run.
+    /// The running jobs of the front row.
     fn present(&self, front: Row<'_>) -> JobSet {
         front.jobs().filter(|job| self.presence.is_active(*job)).collect()
     }

@@ -1,8 +1,9 @@
-//! Residency (DESIGN §3): a job out of its turn stays in memory, suspended, while there is room, and leaves when the coming
-//! turn needs the room.
+//! Residency planning: which jobs out of their turn stay in memory, and which are evicted when a turn needs
+//! the room.
 //!
-//! Rows take turns in a fixed cycle, so it is known whose next turn is farthest away: evicting that job moves the fewest bytes
-//! possible (Belady's rule) where jobs are of one size, and where not, whoever turns out to fit after all stays.
+//! Rows take turns in a fixed cycle, so the job whose next turn is farthest away is known: evicting that one
+//! moves the fewest bytes possible where jobs are of one size (Belady's rule). Where they are not, a job that
+//! fits after all stays.
 
 use std::collections::BTreeSet;
 
@@ -14,21 +15,21 @@ use crate::{Assignment, Bytes, Cluster, JobId, JobMap, NodeId, Placement};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Residency {
-    /// In the store, all of them (paper 003, §3.3.2.2).
+    /// All in the store (paper 003, §3.3.2.2).
     #[default]
     None,
-    /// In memory while there is room.
+    /// In memory, while they fit.
     Planned,
 }
 
-/// Bytes of jobs by node, in the order of nodes.
+/// Bytes by node, in the order of nodes.
 pub(super) type Need = Vec<(NodeId, u64)>;
 
-/// What a job holds: so much for each rank.
+/// The estimated memory of a job: so many bytes for each rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Held(Placement, Bytes);
+struct Footprint(Placement, Bytes);
 
-impl Held {
+impl Footprint {
     fn by_node(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
         by_node(&self.0, self.1)
     }
@@ -38,41 +39,41 @@ fn by_node(placement: &Placement, rank: Bytes) -> impl Iterator<Item = (NodeId, 
     placement.blocks().map(move |block| (block.node, rank.times(block.ranks).0))
 }
 
-impl From<&Assignment> for Held {
+impl From<&Assignment> for Footprint {
     fn from(assignment: &Assignment) -> Self {
         Self(assignment.placement.clone(), assignment.spec.memory_per_rank)
     }
 }
 
-/// Which job holds how much on which node.
+/// Estimated memory in use, by node and by job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Memory {
-    /// By node; nodes that nobody was on may be missing.
+    /// By node; nodes that never footprint a job may be missing.
     used: Vec<u64>,
-    held: JobMap<Held>,
+    footprints: JobMap<Footprint>,
 }
 
 impl Memory {
     pub(super) fn enter(&mut self, assignment: &Assignment) {
-        let held = Held::from(assignment);
-        for (node, bytes) in held.by_node() {
+        let footprint = Footprint::from(assignment);
+        for (node, bytes) in footprint.by_node() {
             let node = node.0 as usize;
             if node >= self.used.len() {
                 self.used.resize(node + 1, 0);
             }
             self.used[node] += bytes;
         }
-        self.held.insert(assignment.spec.id, held);
+        self.footprints.insert(assignment.spec.id, footprint);
     }
 
     pub(super) fn leave(&mut self, job: JobId) {
-        let held = self.held.remove(job);
-        for (node, bytes) in held.iter().flat_map(Held::by_node) {
+        let footprint = self.footprints.remove(job);
+        for (node, bytes) in footprint.iter().flat_map(Footprint::by_node) {
             self.used[node.0 as usize] -= bytes;
         }
     }
 
-    /// A job, in memory or not, is as large as its assignment says now.
+    /// Takes over a new estimate, if the job is in memory.
     pub(super) fn resize(&mut self, assignment: &Assignment) {
         if self.holds(assignment.spec.id) {
             self.leave(assignment.spec.id);
@@ -80,24 +81,24 @@ impl Memory {
         }
     }
 
-    /// The nodes that hold more than they offer, each with nothing more to come: what has to leave makes room there, too.
+    /// Nodes whose jobs exceed their capacity, each with no further need: evictions make room there as well.
     pub(super) fn overfull(&self, cluster: &Cluster) -> Need {
         let over = cluster.nodes().zip(&self.used).filter(|((_, capacity), used)| **used > capacity.0);
         over.map(|((node, _), _)| (node, 0)).collect()
     }
 
     pub(super) fn holds(&self, job: JobId) -> bool {
-        self.held.contains(job)
+        self.footprints.contains(job)
     }
 
-    /// What these hold on the node where they hold most.
+    /// What these jobs hold on the node where they hold most.
     pub(super) fn most(&self, jobs: impl IntoIterator<Item = JobId>) -> u64 {
-        let held = jobs.into_iter().filter_map(|job| self.held.get(job));
-        most_of(&summed(held.flat_map(Held::by_node).collect()))
+        let footprint = jobs.into_iter().filter_map(|job| self.footprints.get(job));
+        most_of(&summed(footprint.flat_map(Footprint::by_node).collect()))
     }
 
-    /// Who of the candidates leaves, those farthest from their turn first, so that `need` fits beside the others once those
-    /// that `go` anyway have gone; `None` where it does not fit even so.
+    /// Which candidates leave, those farthest from their turn first, so that `need` fits beside the others
+    /// once the jobs that `go` anyway have gone; `None` where it does not fit even so.
     pub(super) fn evictions(
         &self,
         cluster: &Cluster,
@@ -111,11 +112,11 @@ impl Memory {
         };
         let mut excess = Excess(need.iter().map(over).collect());
         for job in go {
-            excess.shift(&self.held[job], -1);
+            excess.shift(&self.footprints[job], -1);
         }
         let mut leaving = Vec::new();
         for job in candidates {
-            let holds = &self.held[*job];
+            let holds = &self.footprints[*job];
             if holds.by_node().any(|(node, _)| excess.of(node).is_some_and(|excess| *excess > 0)) {
                 excess.shift(holds, -1);
                 leaving.push(*job);
@@ -124,10 +125,10 @@ impl Memory {
         if excess.0.iter().any(|(_, excess)| *excess > 0) {
             return None;
         }
-        // A larger one that left later may have made room for a smaller one that left before.
+        // A larger job that was chosen later may have made room for a smaller one that was chosen before.
         let mut stay = BTreeSet::new();
         for job in leaving.iter().rev() {
-            let holds = &self.held[*job];
+            let holds = &self.footprints[*job];
             let room = |(node, bytes): (NodeId, u64)| {
                 excess.of(node).is_none_or(|excess| *excess + i128::from(bytes) <= 0)
             };
@@ -141,7 +142,7 @@ impl Memory {
     }
 }
 
-/// What a set of assignments takes, by node.
+/// What a set of assignments needs, by node.
 pub(super) fn need_of<'a>(assignments: impl Iterator<Item = &'a Assignment> + Clone) -> Need {
     let mut need =
         Vec::with_capacity(assignments.clone().map(|assignment| assignment.placement.width()).sum());
@@ -151,7 +152,7 @@ pub(super) fn need_of<'a>(assignments: impl Iterator<Item = &'a Assignment> + Cl
     summed(need)
 }
 
-/// What the node that takes most takes.
+/// The need of the node that needs most.
 pub(super) fn most_of(need: &Need) -> u64 {
     need.iter().map(|(_, bytes)| *bytes).max().unwrap_or_default()
 }
@@ -167,7 +168,7 @@ pub(super) fn summed(mut need: Need) -> Need {
     need
 }
 
-/// By how much nodes are too full, or not full yet; in the order of nodes.
+/// Excess of each node over its capacity, negative where there is room; in the order of nodes.
 struct Excess(Vec<(NodeId, i128)>);
 
 impl Excess {
@@ -176,8 +177,8 @@ impl Excess {
         Some(&mut self.0[at].1)
     }
 
-    fn shift(&mut self, held: &Held, sign: i128) {
-        for (node, bytes) in held.by_node() {
+    fn shift(&mut self, footprint: &Footprint, sign: i128) {
+        for (node, bytes) in footprint.by_node() {
             if let Some(excess) = self.of(node) {
                 *excess += sign * i128::from(bytes);
             }

@@ -1,5 +1,5 @@
-//! What the scheduler knows of one job. Wanted and observed are kept apart: a plan is their difference, and planning
-//! again after a failure needs no thought.
+//! The scheduler's knowledge of one job. Wanted and observed are kept apart: a plan is their difference, and
+//! planning again after a failure needs no special case.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,30 +14,25 @@ pub enum Wanted {
     /// In the queue until a row takes it.
     Queued,
     /// In memory: its row has the turn.
-    In {
-        /// Its row.
-        slot: SlotId,
-    },
+    In { slot: SlotId },
     /// Out of memory: another row has the turn; or in memory still, where it goes on on idle nodes.
-    Out {
-        /// Its row.
-        slot: SlotId,
-    },
+    Out { slot: SlotId },
     /// Ended, or to be ended.
     Gone,
 }
 
-/// Everything known of a job.
+/// All that is known of a job, for reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobState {
-    /// What it asks for; its memory is what is assumed by now.
+    /// What the job asks for; its memory is the present estimate.
     pub spec: JobSpec,
-    /// The working set of a rank that it declared.
+    /// The declared working set of a rank.
     pub declared: Bytes,
-    /// What it was seen to hold where that differs.
+    /// What the job was measured to hold, where that differs.
     #[serde(default)]
-    pub held: BTreeMap<NodeId, Bytes>,
-    /// Where it should be.
+    #[serde(rename = "held")]
+    pub resident: BTreeMap<NodeId, Bytes>,
+    /// Where the scheduler wants it.
     pub wanted: Wanted,
     /// Where it is, by the last answer of the executor.
     pub observed: Residence,
@@ -45,46 +40,46 @@ pub struct JobState {
     pub landing: Option<Landing>,
 }
 
-/// What is stored of a job, a line of the cache; where it is wanted follows from the matrix.
+/// What is stored of a job; where it is wanted follows from the matrix.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(super) struct Entry {
     pub(super) spec: JobSpec,
     pub(super) observed: Residence,
-    /// Switches in a row that failed because of it.
+    /// Consecutive switches that failed because of it.
     pub(super) failures: u32,
     pub(super) abandoned: bool,
-    /// How it was given a row; it may have been moved since.
+    /// How it was given its first row; it may have been moved since.
     pub(super) landing: Option<Arc<Landing>>,
     /// An exchange put it into a later row, and it had no turn since.
     pub(super) put_back: bool,
-    /// Since it was seen to hold other than it declares; `spec` is what is assumed.
-    pub(super) seen: Option<Box<Seen>>,
+    /// Since a measurement differed from the declaration; `spec` holds the estimate.
+    pub(super) measured: Option<Box<Measurements>>,
 }
 
 const _: () = assert!(size_of::<Entry>() == 64);
 
-/// What a job holds as against what it declares.
+/// The measurements of a job.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
-    /// The working set of a rank, as declared.
+pub(super) struct Measurements {
+    /// The declared working set of a rank.
     pub(super) declared: Bytes,
-    /// What it holds where that differs.
-    pub(super) held: BTreeMap<NodeId, Bytes>,
-    /// It was told that it takes a node for itself.
+    /// By node.
+    pub(super) resident: BTreeMap<NodeId, Bytes>,
+    /// It was said to take a node for itself.
     pub(super) outgrew: bool,
 }
 
 impl Entry {
     pub(super) const fn new(spec: JobSpec) -> Self {
         let observed = Residence::Unlaunched;
-        Self { spec, observed, failures: 0, abandoned: false, landing: None, put_back: false, seen: None }
+        Self { spec, observed, failures: 0, abandoned: false, landing: None, put_back: false, measured: None }
     }
 
-    /// What it was seen to hold, to add to it.
-    pub(super) fn seen(&mut self) -> &mut Seen {
+    /// The measurements, created on first use.
+    pub(super) fn measured(&mut self) -> &mut Measurements {
         let declared = self.spec.memory_per_rank;
-        let none = || Box::new(Seen { declared, held: BTreeMap::new(), outgrew: false });
-        self.seen.get_or_insert_with(none)
+        let none = || Box::new(Measurements { declared, resident: BTreeMap::new(), outgrew: false });
+        self.measured.get_or_insert_with(none)
     }
 }

@@ -1,4 +1,4 @@
-//! Planning a switch as the difference between wanted and observed, and taking note of how it went.
+//! Plans a switch as the difference between wanted and observed, and takes note of its outcome.
 
 use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
@@ -12,14 +12,15 @@ use crate::{
 };
 
 impl Scheduler {
-    /// The jobs of other rows that go on in the turn of the front row: only who is in memory, for no switch is made for them.
+    /// The backfilled jobs of the front row's turn: only jobs in memory, because no switch is made for them.
     pub(super) fn backfilled(&self) -> BTreeSet<JobId> {
         let active = |job: JobId| self.presence.is_active(job);
         let backfilled = alternate::backfilled(&self.matrix, 0, self.config.alternate, active);
         backfilled.into_iter().map(|backfilled| backfilled.job).collect()
     }
 
-    /// What has to leave and to come so that exactly the front row and its backfilled run; `None` where that is so.
+    /// Which jobs leave and which come so that exactly the front row and its backfilled jobs run; `None`
+    /// where they do.
     pub(super) fn plan_switch(&self) -> Option<SwitchPlan> {
         let front = self.matrix.front()?;
         debug_assert!(self.presence.is_exact(&self.matrix), "the difference is kept as it changes");
@@ -35,7 +36,8 @@ impl Scheduler {
                 Residence::Suspended => Start::Resume,
                 Residence::Running | Residence::Finished | Residence::Failed => return None,
             };
-            let assignment = front.assignment(job).expect("who has to come lies in the row with the turn");
+            let assignment =
+                front.assignment(job).expect("a job that has to come lies in the row with the turn");
             Some(Incoming { job, start, placement: assignment.placement.clone() })
         });
         let incoming: Vec<Incoming> = incoming.collect();
@@ -62,8 +64,8 @@ impl Scheduler {
         })
     }
 
-    /// In which order the switch can be carried out, and who leaves memory. Where memory does not hold what the order that
-    /// was asked for needs, the sequential one is taken.
+    /// The order of the switch, and the jobs that leave memory. Where memory does not hold what the chosen
+    /// order needs, the order is sequential.
     fn who_parks(
         &self,
         front: Row<'_>,
@@ -96,7 +98,7 @@ impl Scheduler {
                     return (SwitchOrder::Overlapped, if none { all() } else { BTreeSet::new() });
                 }
             }
-            // Those that stop are parked beside the new turn, where they have to be.
+            // Jobs that stop here are parked beside the new turn, where they have to be.
             SwitchOrder::Prefetch => {
                 if let Some(parked) = memory.evictions(cluster, &need, [], &suspended) {
                     return (SwitchOrder::Prefetch, parked);
@@ -115,7 +117,7 @@ impl Scheduler {
         (SwitchOrder::Sequential, &go | &evicted)
     }
 
-    /// The nodes that jobs have outgrown together: those that wait in memory, and those that run.
+    /// Nodes whose jobs, running and waiting, exceed their capacity.
     fn overfull(&self) -> Need {
         let memory = self.corrections.grew.then(|| self.presence.memory().overfull(self.matrix.cluster()));
         memory.unwrap_or_default()
@@ -129,7 +131,8 @@ impl Scheduler {
         jobs
     }
 
-    /// The executor answered. Jobs not `misplaced` went as planned; those that ended meanwhile are left alone.
+    /// The executor answered. Jobs that are not `misplaced` went as planned; jobs that ended meanwhile are
+    /// left alone.
     pub(super) fn on_switch_over(
         &mut self,
         switch: SwitchId,
@@ -158,7 +161,7 @@ impl Scheduler {
             }
             return;
         }
-        // A job that could not leave keeps its turn, with its whole row; the strobe will try again.
+        // A job that could not leave keeps its turn, with its whole row; the next strobe tries again.
         let stuck =
             stayed.iter().rev().filter(|went| went.at.is_in_memory() && !self.jobs[went.job].abandoned);
         for went in stuck {
@@ -168,7 +171,7 @@ impl Scheduler {
         }
     }
 
-    /// What the switch under way has cost.
+    /// The measured cost of the switch under way.
     pub(super) fn on_timed(&mut self, switch: SwitchId, restore: Option<Duration>, exposed: Duration) {
         let Some(plan) = self.under_way.as_ref().filter(|plan| plan.switch == switch) else { return };
         let of = |start: Start| plan.incoming.iter().filter(move |incoming| incoming.start == start);
@@ -193,7 +196,7 @@ impl Scheduler {
         let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.observed.is_ended()) else { return };
         entry.observed = at;
         if at == Residence::Unlaunched {
-            // It may be placed anew again.
+            // It may be placed anew.
             self.dirty = packing::DirtyRows::All;
         }
         let keeps = at != Residence::Unlaunched || self.config.packing == Packing::Buddy;
@@ -218,7 +221,7 @@ impl Scheduler {
     }
 }
 
-/// A job of a plan: where it should have gone, and where it is.
+/// A job of a plan: where it was to go, and where it is.
 #[derive(Clone, Copy)]
 struct Went {
     job: JobId,

@@ -54,7 +54,7 @@ impl Desk {
     }
 
     fn hold(&mut self, job: u32, node: u32, mib: u64) -> String {
-        self.tell(SchedulerEvent::Held { job: JobId(job), node: NodeId(node), held: Bytes::mib(mib) })
+        self.tell(SchedulerEvent::Resident { job: JobId(job), node: NodeId(node), resident: Bytes::mib(mib) })
     }
 
     fn fire(&mut self) -> String {

@@ -1,32 +1,32 @@
-//! The turn of the front row: when it began, when it ends, what was told of it.
+//! The turn of the front row: its beginning, its end, and what was decided of it.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use crate::{Decision, JobId, SimTime, SlotId, TimerId, Turn, TurnChange, timeshare::index::job_map::JobSet};
 
-/// Whether and when the turn ends.
+/// The end of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Strobe {
     /// No other row waits.
     Never,
     /// A timer was set.
     Set { timer: TimerId, at: SimTime },
-    /// It fired; the turn ends as soon as no switch is under way.
+    /// The timer fired; the turn ends as soon as no switch is under way.
     Due { at: SimTime },
 }
 
-/// What is done beside the turn for the next one.
+/// Progress of the work ahead of the next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ahead {
     /// Nothing was planned yet.
     Open,
-    /// The next row is to come when this fires.
+    /// The next row is to come when this timer fires.
     Set { timer: TimerId },
-    /// It fired.
+    /// The timer fired.
     Due,
-    /// It is coming, or has come.
+    /// The next row is coming, or has come.
     Begun,
-    /// Something failed: nothing more in this turn.
+    /// A step failed: nothing more in this turn.
     GivenUp,
 }
 
@@ -37,14 +37,14 @@ pub(super) struct Running {
     since: SimTime,
     strobe: Strobe,
     ahead: Ahead,
-    /// The jobs of the row that run, and those of other rows that go on beside them.
+    /// The running jobs of the row; beside them, the backfilled jobs of other rows.
     jobs: JobSet,
     backfilled: BTreeSet<JobId>,
-    /// Those of the row that came or went since the turn was last told.
+    /// Jobs of the row that came or went since the last decision.
     changed: BTreeSet<JobId>,
-    /// Whether somebody ended meanwhile.
+    /// A job of the turn ended since the last decision.
     ended: bool,
-    /// What was told of the end of the turn, once it was told at all.
+    /// The end of the turn in the last decision, once there was one.
     told: Option<Option<SimTime>>,
 }
 
@@ -64,7 +64,7 @@ impl Running {
         }
     }
 
-    /// Whether a job of the row runs now is known anew. Most concern other rows: of these it is not even asked whether they have ended.
+    /// Takes note whether a job of the row runs. `ended` is asked only where the job matters to this turn.
     pub(super) fn note(&mut self, job: JobId, present: bool, ended: impl FnOnce() -> bool) {
         let changed = if present { self.jobs.insert(job) } else { self.jobs.remove(job) };
         if !(changed || self.changed.contains(&job) || self.backfilled.contains(&job)) {
@@ -96,7 +96,7 @@ impl Running {
         self.ahead != Ahead::GivenUp && !self.is_over()
     }
 
-    /// Whether it is time for the next row to come; said once.
+    /// Whether it is time for the next row to come; true once.
     pub(super) fn take_due_ahead(&mut self) -> bool {
         let due = self.ahead == Ahead::Due;
         if due {
@@ -120,7 +120,7 @@ impl Running {
         Some(Decision::SetTimer { timer, at })
     }
 
-    /// What was done ahead is over.
+    /// The work ahead is over.
     pub(super) fn end_ahead(&mut self, failed: bool) {
         if failed {
             self.ahead = Ahead::GivenUp;
@@ -131,17 +131,17 @@ impl Running {
         matches!(self.strobe, Strobe::Due { .. })
     }
 
-    /// Whether less than half of the quantum is left: too little for a job that joins now to have had a turn.
+    /// Whether less than half of the quantum is left: too little for a job that joins now.
     pub(super) fn is_late(&self, now: SimTime, quantum: Duration) -> bool {
         now.since(self.since) * 2 > quantum
     }
 
-    /// Nobody waits: a timer that was set means nothing any more.
+    /// No other row waits: a timer that was set means nothing any more.
     pub(super) const fn forget_strobe(&mut self) {
         self.strobe = Strobe::Never;
     }
 
-    /// Others wait: sets the timer that ends the turn unless there is one.
+    /// Other rows wait: sets the timer that ends the turn, unless there is one.
     pub(super) fn set_strobe(&mut self, now: SimTime, quantum: Duration, next: &mut u32) -> Option<Decision> {
         if self.strobe != Strobe::Never {
             return None;
@@ -152,13 +152,13 @@ impl Running {
         Some(Decision::SetTimer { timer, at })
     }
 
-    /// The turn as it was last told.
+    /// The turn as last decided.
     pub(super) fn turn(&self) -> Option<Turn> {
         let jobs = self.jobs.iter().chain(self.backfilled.iter().copied()).collect();
         self.told.map(|ends| Turn { slot: self.slot, jobs, ends })
     }
 
-    /// What is to be told about the turn, if it is not as last told.
+    /// The decision about the turn, where it differs from the last one.
     pub(super) fn tell(&mut self, backfilled: BTreeSet<JobId>) -> Option<Decision> {
         let ends = match self.strobe {
             Strobe::Never => None,

@@ -107,7 +107,7 @@ fn where_memory_is_not_looked_at_nothing_is_corrected() {
 #[test]
 fn where_needs_are_as_declared_nothing_is_corrected() {
     let config = SchedulerConfig {
-        needs: Estimate::Declared,
+        estimate: Estimate::Declared,
         ..SchedulerConfig::new(Policy::Hybrid, Duration::from_secs(10))
     };
     let mut desk = Desk::with(config);
