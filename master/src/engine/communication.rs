@@ -1,9 +1,11 @@
-//! What share of its time a job communicates and how much it sends, from its driver's counters. Pure: time comes in.
+//! Communication meter: the share of its time that a job communicates and the bytes it sends, from its
+//! driver's counters. Pure: time is an argument.
 //!
-//! A rank that waits for a message counts the time ([`RankTraffic::waiting`]). Between two reports its share is what it has waited by
-//! what has passed, its rate what it has sent by the same. Both are smoothed, because reports come every second and programs
-//! alternate: a quarter of each report is taken in (EWMA, a time constant of 3.5 s). The share of a job is the mean over its ranks, its rate the sum.
-//! What passes while a job is not in memory does not count.
+//! A rank counts the time it waits for messages ([`RankTraffic::waiting`]). Between two reports its share is
+//! the time waited over the time passed, its rate the bytes sent over the same time. Both are smoothed,
+//! because reports come every second and programs alternate: a quarter of each report is taken in (EWMA, a
+//! time constant of 3.5 s). The share of a job is the mean over its ranks, its rate their sum. Time out of
+//! memory does not count.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,11 +16,11 @@ use crate::journal::{Event, RankMeasured};
 
 /// Two reports closer than this say little.
 const INTERVAL_MIN: Duration = Duration::from_millis(200);
-/// How much of the news is taken in, of four parts.
+/// The weight of a new report, of four parts.
 const NEWS: u64 = 1;
 const PARTS: u64 = 4;
 
-/// See the module's description.
+/// Counters and smoothed measures of all ranks.
 #[derive(Debug, Default)]
 pub(super) struct CommunicationMeter {
     last: BTreeMap<(JobId, u32), (SimTime, RankTraffic)>,
@@ -26,7 +28,7 @@ pub(super) struct CommunicationMeter {
     counted: BTreeMap<(JobId, u32), RankTraffic>,
 }
 
-/// Of one rank.
+/// The smoothed measures of one rank.
 #[derive(Clone, Copy, Debug)]
 struct Smoothed {
     /// Thousandths of its time.
@@ -36,7 +38,7 @@ struct Smoothed {
 }
 
 impl Smoothed {
-    /// Between two counts of a rank.
+    /// The measures between two counts of a rank.
     fn between(before: RankTraffic, now: RankTraffic, passed: Duration) -> Self {
         let by =
             |amount: u128, unit: u128| u64::try_from(amount * unit / passed.as_nanos()).unwrap_or(u64::MAX);
@@ -61,7 +63,7 @@ fn share(thousandths: u64) -> Communication {
     Communication::per_mille(u16::try_from(thousandths).expect("at most a thousand"))
 }
 
-/// What is known of a job after news.
+/// The measures of a job after a report.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Measured {
     pub(super) communication: Communication,
@@ -70,12 +72,12 @@ pub(super) struct Measured {
 }
 
 impl CommunicationMeter {
-    /// Keeps what the ranks have counted so far.
+    /// Keeps the latest counters, for the journal's line at the end of the job.
     pub(super) fn count(&mut self, job: JobId, ranks: &[RankTraffic]) {
         self.counted.extend(ranks.iter().map(|rank| ((job, rank.rank), *rank)));
     }
 
-    /// The counters of a job's ranks on one node; what is known of the job, where there is news.
+    /// Takes the counters of a job's ranks on one node; returns the job's measures, if they are new.
     pub(super) fn on_traffic(&mut self, now: SimTime, job: JobId, ranks: &[RankTraffic]) -> Option<Measured> {
         let mut news = Vec::new();
         for rank in ranks {
@@ -107,7 +109,7 @@ impl CommunicationMeter {
         self.last.retain(|(of, _), _| *of != job);
     }
 
-    /// The job has ended: what its ranks have counted.
+    /// The job has ended: returns the sum of its ranks' counters.
     pub(super) fn forget(&mut self, job: JobId) -> Event {
         self.pause(job);
         self.smoothed.retain(|(of, _), _| *of != job);

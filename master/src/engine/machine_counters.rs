@@ -1,4 +1,4 @@
-//! What this machine does while a run lasts: faults, swapping, stalls. All virtual nodes share it.
+//! Counters of this machine over a run: faults, swapping, stalls. All virtual nodes share them.
 
 use std::{fs, time::Duration};
 
@@ -8,7 +8,7 @@ use crate::journal::MachineUse;
 
 const PAGE: u64 = 4096;
 
-/// Counters as they stood at one moment.
+/// The counters at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MachineCounters(MachineUse);
 
@@ -18,7 +18,7 @@ impl MachineCounters {
         Self(parse(&read("/proc/vmstat"), &read("/proc/pressure/memory")))
     }
 
-    /// What has been done since then.
+    /// The difference to now.
     pub(super) fn since(&self) -> MachineUse {
         let (Self(then), Self(now)) = (self, Self::now());
         MachineUse {

@@ -1,26 +1,25 @@
-//! What goes wrong in the simulated cluster, by seed.
+//! Faults of the simulated cluster, drawn by seed.
 
 use coswitch_policies::Order;
 use serde::{Deserialize, Serialize};
 
 use crate::Seed;
 
-/// Chances, each in a thousand.
+/// Probabilities of faults, each in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Faults {
-    /// Which sequence.
     pub seed: u64,
     /// A dump is aborted and its job thawed.
     pub dump: u32,
     /// A restore or launch fails; the snapshot stays good.
     pub restore: u32,
-    /// A failed dump, restore or launch has also lost the job.
+    /// A failed dump, restore or launch also loses the job.
     pub lost: u32,
     /// A job dies half-way.
     pub crash: u32,
 }
 
-/// The dice.
+/// Draws faults from a seed.
 pub(crate) struct Misfortune {
     faults: Faults,
     seed: Seed,
@@ -35,7 +34,7 @@ impl Misfortune {
         self.seed.chance(self.faults.crash)
     }
 
-    /// What goes wrong while an order is carried out, if anything.
+    /// The mishap of an order, if any.
     pub(crate) const fn mishap(&mut self, order: Order) -> Option<Mishap> {
         let chance = match order {
             Order::Park => self.faults.dump,

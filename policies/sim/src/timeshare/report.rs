@@ -1,4 +1,4 @@
-//! What a simulated run leaves behind.
+//! Report of a simulated run: its journal and its metrics.
 
 use std::time::Duration;
 
@@ -10,29 +10,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::spaceshare::jain;
 
-/// One event with what the scheduler made of it. The steps of a run replay it.
+/// One event and the decisions that followed. The steps of a run replay it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// When.
     pub at: SimTime,
-    /// What happened.
     pub event: SchedulerEvent,
-    /// What followed.
     pub decisions: Vec<Decision>,
 }
 
-/// A finished simulation.
+/// The result of a simulation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SimReport {
     /// Every event and decision, in order.
     pub journal: Vec<Step>,
-    /// What was measured of the jobs that ran.
+    /// Measured times of the jobs that ran.
     pub times: RunTimes,
-    /// What follows from it.
     pub metrics: Metrics,
     /// Jobs that ended badly.
     pub failed: Vec<JobId>,
-    /// Jobs that were refused.
+    /// Jobs that were rejected.
     pub rejected: Vec<(JobId, RejectReason)>,
     /// The most memory that working sets took at any instant, by node.
     pub memory_peak: Vec<Bytes>,
@@ -45,8 +41,8 @@ pub struct SimReport {
 }
 
 impl SimReport {
-    /// Every metric of the set by its name, as defined in [`coswitch_policies::metrics`]: for tables, and for means over seeds.
-    /// Times in seconds.
+    /// Every metric of the set by its name, as defined in [`coswitch_policies::metrics`], for tables and for
+    /// means over seeds; times in seconds.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "shown with four digits")]
     pub fn figures(&self) -> Vec<(&'static str, f64)> {

@@ -26,13 +26,12 @@ use crate::{
 /// Why a simulation did not end.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SimError {
-    /// The settings make no sense.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Jobs are left and nothing will ever happen.
+    /// Jobs are left and no event will ever come.
     #[error("nothing happens any more after {0:?} and jobs are left")]
     Stuck(SimTime),
-    /// More steps than allowed.
+    /// It took more steps than allowed.
     #[error("not done after {0} steps")]
     TooLong(usize),
 }
@@ -73,7 +72,7 @@ struct Simulation<'a> {
 /// Runs `jobs` under the scheduler until all have ended, in at most `steps_max` events.
 ///
 /// # Errors
-/// Where the settings make no sense, or the run does not end: that is a fault of the scheduler.
+/// Where the settings make no sense, or the run does not end, which is a fault of the scheduler.
 pub fn simulate(
     cluster: &Cluster,
     config: &SchedulerConfig,
@@ -88,7 +87,8 @@ pub fn simulate(
     Ok(SimReport { journal, ..report })
 }
 
-/// The same, for runs whose journal nobody could hold: it is told step by step, and the report has none.
+/// As [`simulate`], for runs whose journal is too large to hold: passes each step on, and the report has no
+/// journal.
 ///
 /// # Errors
 /// As [`simulate`].
@@ -169,7 +169,7 @@ impl<'a> Simulation<'a> {
         self.next_due += 1;
     }
 
-    /// Goes to whatever comes next; false where nothing does.
+    /// Goes to the next event; false where there is none.
     fn step(&mut self) -> bool {
         let end = self.world.next_end();
         let due = self.agenda.first_key_value().map(|((at, _), _)| *at);
@@ -203,7 +203,7 @@ impl<'a> Simulation<'a> {
                     let crashes = self.misfortune.crashes();
                     self.world.add(job, crashes);
                 }
-                // As a live run that knows its programs from earlier ones.
+                // As in a live run that has measured its programs before.
                 let known = jobs.iter().filter_map(|job| Some((job.spec.id, job.communication?)));
                 for (job, communication) in known.collect::<Vec<_>>() {
                     self.feed(SchedulerEvent::Measured { job, communication });
