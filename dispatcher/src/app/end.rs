@@ -8,22 +8,17 @@ use crate::protocol::{AppOutcome, Report, StayCause};
 
 impl App {
     pub(super) fn on_failed(&mut self, node: NodeId, during: Step, failure: Failure) {
-        let verb =
-            if matches!(failure, Failure::StoreFull { .. }) { "find room for it" } else { verb(during) };
+        let store_full = matches!(failure, Failure::StoreFull { .. });
+        let verb = if store_full { "find room for it" } else { verb(during) };
         let reason = format!("{node} failed to {verb}: {failure}");
         match (during, &self.state) {
             (_, State::Idle | State::Ending { .. } | State::Ended) => {}
-            (Step::Cut, State::Cutting { .. }) => self.give_cut_up(reason),
+            (Step::Cut, State::Cutting { .. }) => self.abort_cut(reason),
             (Step::Dump, State::Dumping { .. }) => {
-                let failed = match failure {
-                    Failure::StoreFull { .. } => {
-                        DumpFailure { cause: StayCause::StoreFull { reason }, dead: false }
-                    }
-                    Failure::Other { alive, .. } => {
-                        DumpFailure { cause: StayCause::Failed { reason }, dead: !alive }
-                    }
-                };
-                self.on_dump_answer(node, Some(failed));
+                let dead = matches!(failure, Failure::Other { alive: false, .. });
+                let cause =
+                    if store_full { StayCause::StoreFull { reason } } else { StayCause::Failed { reason } };
+                self.on_dump_answer(node, Some(DumpFailure { cause, dead }));
             }
             (Step::Restore, State::Restoring { .. } | State::Undoing { .. }) => {
                 self.on_restore_answer(node, Some(reason));
@@ -45,7 +40,7 @@ impl App {
         match &mut self.state {
             // No answer is outstanding.
             State::Idle | State::Running | State::Suspended | State::Parked | State::Ended => {}
-            State::Cutting { .. } => self.give_cut_up("the network was not flushed in time".into()),
+            State::Cutting { .. } => self.abort_cut("the network was not flushed in time".into()),
             State::Ending { waiting, .. } => {
                 // The master finds out by the heartbeats that such a daemon is lost.
                 let names: Vec<_> = std::mem::take(waiting).iter().map(ToString::to_string).collect();

@@ -25,13 +25,13 @@ impl App {
         match *then {
             // Some ranks ended before the cut reached them, and the others are about to: a gang is never
             // split.
-            _ if !self.exited.is_empty() => self.give_cut_up("its ranks are ending".into()),
+            _ if !self.exited.is_empty() => self.abort_cut("its ranks are ending".into()),
             Then::Stay => self.rest(State::Suspended, Report::Suspended),
             Then::Leave => self.dump(Residence::Running),
         }
     }
 
-    pub(super) fn give_cut_up(&mut self, reason: String) {
+    pub(super) fn abort_cut(&mut self, reason: String) {
         let waiting = self.ask_all(&AppRequest::AbortCut(self.epoch));
         self.arm(self.timeouts.resume);
         self.state = State::Resuming { waiting, undone: Some(StayCause::Failed { reason }) };

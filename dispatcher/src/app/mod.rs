@@ -387,7 +387,7 @@ impl App {
         if matches!(self.state, State::Running | State::Cutting { .. }) && self.exited == self.nodes {
             self.end(AppOutcome::Succeeded);
         } else if matches!(self.state, State::Cutting { .. }) && !self.exited.is_empty() {
-            self.give_cut_up("its ranks are ending".into());
+            self.abort_cut("its ranks are ending".into());
         }
     }
 }
