@@ -12,8 +12,8 @@ use coswitch_policies::{
     spaceshare::queue::{Easy, Fcfs, QueueId, QueueOrder},
 };
 use coswitch_sim::{
-    spaceshare::{self, AllocatorName, Cut, Jobs, Lived, LogStart, paragon},
-    workload::swf::Log,
+    spaceshare::{self, AllocatorName, Cut, Jobs, Lived, paragon},
+    workload::{LogStart, swf::Log},
 };
 
 /// What the tables by month, queue and size are of.

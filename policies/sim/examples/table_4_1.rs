@@ -8,8 +8,8 @@ use std::io::Write;
 use coswitch_sim::local::{
     Crowding, Peers, Shape,
     compare::compare,
-    show::{comparison_as_markdown, table_as_markdown},
-    table::{TableOptions, table_4_1},
+    markdown::{comparison_as_markdown, table_as_markdown},
+    table_4_1::{TableOptions, table_4_1},
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

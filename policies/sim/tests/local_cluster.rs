@@ -11,7 +11,7 @@ use coswitch_sim::local::{
     Crowding, LocalModel, LocalReport, MemoryModel, Peers, Shape, UNIT,
     models::Column,
     simulate_local,
-    table::{TableOptions, table_4_1},
+    table_4_1::{TableOptions, table_4_1},
 };
 use proptest::prelude::*;
 

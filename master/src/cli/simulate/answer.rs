@@ -5,8 +5,9 @@ use std::io;
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use coswitch_policies::Bytes;
 use coswitch_sim::{
-    spaceshare::{Class, Month, Skipped},
+    spaceshare::Class,
     stats::Estimate,
+    workload::{Month, Skipped},
 };
 use serde::Serialize;
 

@@ -9,12 +9,12 @@ use coswitch_sim::{
     local::{
         Crowding, Peers, Shape, ShapeError,
         compare::{Compared, Contestant, compare, contestants},
+        markdown::{comparison_as_markdown, table_as_markdown},
         measures::{NodeMeasures, of_nodes, of_system, tasks_csv},
-        show::{comparison_as_markdown, table_as_markdown},
         simulate_local,
-        table::{Table, TableOptions, table_4_1},
+        table_4_1::{Table, TableOptions, table_4_1},
     },
-    study::each_seed,
+    parallel::each_seed,
 };
 use serde::Serialize;
 

@@ -25,8 +25,11 @@ use coswitch_policies::{
     Bytes, Policy, Residency, SchedulerConfig, SwitchOrder, parse_duration, spaceshare::allocate::Mesh,
 };
 use coswitch_sim::{
-    spaceshare::{AllocatorName, ChoiceError, QueueName, Skipped, mesh_of},
-    workload::memory::{MemoryModel, MemoryModelError},
+    spaceshare::{AllocatorName, ChoiceError, QueueName, mesh_of},
+    workload::{
+        Skipped,
+        memory::{MemoryModel, MemoryModelError},
+    },
 };
 
 use super::{

@@ -9,14 +9,15 @@ use coswitch_policies::{
     spaceshare::queue::{QueueId, rms::Rms},
 };
 use coswitch_sim::{
-    picture,
+    parallel::each_seed,
     spaceshare::{
-        self, AllocatorName, Blocks, Class, Cut, Jobs, Layout, Lived, LogStart, QueueName, Skipped,
-        SpaceError, Summary,
+        self, AllocatorName, Blocks, Class, Cut, Jobs, Layout, Lived, QueueName, SpaceError, Summary, csv,
+        picture,
     },
-    study::each_seed,
-    table,
-    workload::swf::{Log, Record},
+    workload::{
+        LogStart, Skipped,
+        swf::{Log, Record},
+    },
 };
 
 use super::{
@@ -227,7 +228,7 @@ fn keep(
     nodes: u32,
 ) -> Result<(), Failure> {
     if let Some(path) = &arguments.csv {
-        super::write(path, &table::space_csv(log, &run.jobs, &run.lived))?;
+        super::write(path, &csv::jobs_csv(log, &run.jobs, &run.lived))?;
     }
     if let (Some(path), Some((_, blocks))) = (&arguments.svg, &run.watched) {
         let title = format!("{}: {}", answer.workload, answer.policy);

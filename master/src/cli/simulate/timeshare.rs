@@ -4,11 +4,11 @@ use coswitch_policies::{
     Alternate, Bytes, Cluster, JobId, JobSpec, Packing, Policy, Residency, SchedulerConfig, SimTime,
 };
 use coswitch_sim::{
-    CostFile, CostModel, Faults, SimError, SimJob, SimReport, picture,
-    spaceshare::{LogStart, Skipped, turns_by_month},
-    study::each_seed,
-    table,
+    CostFile, CostModel, Faults, SimError, SimJob, SimReport,
+    parallel::each_seed,
+    timeshare::{by_month, csv, picture},
     workload::{
+        LogStart, Skipped,
         memory::MemoryModel,
         swf::{Comment, Log, Record},
     },
@@ -102,7 +102,7 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
         months: source
             .as_ref()
             .and_then(|source| LogStart::of(&source.log(arguments.seed)))
-            .map(|start| turns_by_month(start, &report.times))
+            .map(|start| by_month(start, &report.times))
             .unwrap_or_default(),
         notes: source.as_ref().and_then(Source::note).into_iter().chain(notes(report)).collect(),
     };
@@ -219,7 +219,7 @@ fn keep(
     report: &SimReport,
 ) -> Result<(), Failure> {
     if let Some(path) = &arguments.csv {
-        super::write(path, &table::turns_csv(jobs, report))?;
+        super::write(path, &csv::jobs_csv(jobs, report))?;
     }
     if let Some(path) = &arguments.svg {
         let title = format!("{}: {}", answer.workload, answer.policy);

@@ -17,11 +17,12 @@
 //! | [`measures`] | those by name, for tables |
 //! | [`study`] | a grid of runs over parameters and seeds, on several threads |
 //! | [`trend`] | the classes C, I, SI, SD, D, and their limits |
-//! | [`table`] | Table 4.1: what a parameter does to the coscheduling degree |
+//! | [`table_4_1`] | Table 4.1: what a parameter does to the coscheduling degree |
 //! | [`compare`] | all schedulers on one cluster |
-//! | [`show`] | both as Markdown |
+//! | [`markdown`] | both as Markdown |
 
 pub mod compare;
+pub mod markdown;
 pub mod measures;
 pub mod memory;
 mod messages;
@@ -32,10 +33,9 @@ pub mod program;
 pub mod report;
 mod run;
 pub mod shape;
-pub mod show;
 mod strobes;
 pub mod study;
-pub mod table;
+pub mod table_4_1;
 pub mod trend;
 
 pub use memory::MemoryModel;

@@ -1,11 +1,10 @@
-//! Space sharing over a log of any length: nodes in use, stacked by the size of the jobs; below, the jobs that wait.
+//! Chart of a run of any length: nodes in use, stacked by the size of the jobs; below, the jobs that wait.
 
 use std::fmt::Write;
 
-use coswitch_policies::{SimTime, metrics::RunTimes};
+use coswitch_policies::SimTime;
 
 use super::svg::{Axis, GREY, LEFT, RIGHT, Svg};
-use crate::spaceshare::{Lived, SpaceJob, Summary};
 
 /// Columns of the picture.
 const BINS: usize = 434;
@@ -22,57 +21,16 @@ const USE_HEIGHT: f64 = 230.0;
 const WAIT_TOP: f64 = TOP + USE_HEIGHT + 34.0;
 const WAIT_HEIGHT: f64 = 84.0;
 
-/// The picture of a run on a machine of `nodes` nodes.
-#[must_use]
-pub fn load(title: &str, nodes: u32, jobs: &[SpaceJob], lived: &[Lived], summary: &Summary) -> String {
-    let about = format!(
-        "{} jobs on {nodes} nodes: utilisation {:.1} %, mean wait {:.2} h, expansion factor {:.2}",
-        summary.jobs,
-        100.0 * summary.utilisation,
-        summary.wait_mean_s / 3600.0,
-        summary.expansion_factor,
-    );
-    let first = jobs.iter().map(|job| job.queued.submitted).min().unwrap_or_default();
-    let last = lived.iter().map(|lived| lived.finished).max().unwrap_or_default();
-    let mut load = Load::between(first, last);
-    for (job, lived) in jobs.iter().zip(lived) {
-        load.uses(job.queued.request.nodes, lived.started, lived.finished);
-        load.waits(job.queued.submitted, lived.started);
-    }
-    load.draw(title, &about, f64::from(nodes))
-}
-
-/// The picture of a run in turns that has too many of them to draw each: who is out of its turn waits.
-pub(super) fn load_of_turns(title: &str, about: &str, run: &RunTimes) -> String {
-    let first = run.jobs.iter().map(|job| job.submitted).min().unwrap_or_default();
-    let last = run.jobs.iter().map(|job| job.finished).max().unwrap_or_default();
-    let mut load = Load::between(first, last);
-    for job in &run.jobs {
-        let nodes = u32::try_from(job.nodes.len()).unwrap_or(u32::MAX);
-        let mut rested = job.submitted;
-        for span in &job.active {
-            load.uses(nodes, span.from, span.to);
-            load.waits(rested, span.from);
-            rested = span.to;
-        }
-        load.waits(rested, job.finished);
-    }
-    // Jobs that share nodes may use more than there are.
-    let most = load.used.iter().map(|used| used.iter().sum()).fold(f64::from(run.nodes), f64::max);
-    let shared = if most > f64::from(run.nodes) { "; a node counts for each job on it" } else { "" };
-    load.draw(title, &format!("{about}{shared}"), most)
-}
-
 /// What is drawn, by columns of equal width in time.
-struct Load {
+pub(crate) struct Load {
     first: SimTime,
     last: SimTime,
-    used: Vec<[f64; CLASSES.len()]>,
+    pub(crate) used: Vec<[f64; CLASSES.len()]>,
     waiting: Vec<f64>,
 }
 
 impl Load {
-    fn between(first: SimTime, last: SimTime) -> Self {
+    pub(crate) fn between(first: SimTime, last: SimTime) -> Self {
         Self { first, last, used: vec![[0.0; CLASSES.len()]; BINS], waiting: vec![0.0; BINS] }
     }
 
@@ -81,19 +39,19 @@ impl Load {
         Bins { first: self.first, width: (length / BINS as f64).max(1e-9) }
     }
 
-    fn uses(&mut self, nodes: u32, from: SimTime, to: SimTime) {
+    pub(crate) fn uses(&mut self, nodes: u32, from: SimTime, to: SimTime) {
         let class = CLASSES.iter().rposition(|(_, most, _)| nodes <= *most).unwrap_or(0);
         let bins = self.bins();
         bins.spread(from, to, |bin, share| self.used[bin][class] += share * f64::from(nodes));
     }
 
-    fn waits(&mut self, from: SimTime, to: SimTime) {
+    pub(crate) fn waits(&mut self, from: SimTime, to: SimTime) {
         let bins = self.bins();
         bins.spread(from, to, |bin, share| self.waiting[bin] += share);
     }
 
     /// `most` is the height of the upper part, in nodes.
-    fn draw(&self, title: &str, about: &str, most: f64) -> String {
+    pub(crate) fn draw(&self, title: &str, about: &str, most: f64) -> String {
         let mut svg = Svg::new(WAIT_TOP + WAIT_HEIGHT + 30.0, title, about);
         draw_use(&mut svg, most, &self.used);
         draw_waiting(&mut svg, &self.waiting);

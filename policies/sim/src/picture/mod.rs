@@ -1,20 +1,13 @@
-//! Runs as pictures: self-contained SVG that reads on a white and on a black page. Same run, same bytes.
+//! What the pictures of all worlds share: self-contained SVG that reads on a white and on a black page. The same run gives
+//! the same bytes.
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `stays`, `keys` | who is on which node when; which colour is which job |
 //! | `svg` | escaping, colours, the axis of time |
-//! | `turns` | time sharing: which jobs are in the memory of each node, turn by turn |
-//! | `load` | space sharing: nodes in use by job size, and jobs that wait, over a log of any length |
-//! | `gantt` | space sharing: every job a block over nodes and time, for a few hundred jobs |
+//! | `load` | the chart of nodes in use and of jobs that wait |
 
-mod gantt;
-mod keys;
 mod load;
-mod stays;
 mod svg;
-mod turns;
 
-pub use gantt::{BLOCKS_MAX, gantt};
-pub use load::load;
-pub use turns::turns;
+pub(crate) use load::Load;
+pub(crate) use svg::{Axis, GREY, LEFT, RIGHT, Svg, colour};

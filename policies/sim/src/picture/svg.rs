@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 /// Of the whole picture, in its own units.
-pub(super) const WIDTH: f64 = 960.0;
+pub(crate) const WIDTH: f64 = 960.0;
 /// Where time begins and ends.
-pub(super) const LEFT: f64 = 76.0;
-pub(super) const RIGHT: f64 = 944.0;
+pub(crate) const LEFT: f64 = 76.0;
+pub(crate) const RIGHT: f64 = 944.0;
 /// Readable on white and on black.
-pub(super) const GREY: &str = "#7a828c";
+pub(crate) const GREY: &str = "#7a828c";
 
 /// The jobs' colours, each with white text on it.
 const COLOURS: [&str; 12] = [
@@ -17,18 +17,18 @@ const COLOURS: [&str; 12] = [
 ];
 
 /// The colour of the job numbered so.
-pub(super) fn colour(job: u32) -> &'static str {
+pub(crate) fn colour(job: u32) -> &'static str {
     COLOURS[job as usize % COLOURS.len()]
 }
 
 /// An SVG being written.
-pub(super) struct Svg {
-    pub(super) body: String,
+pub(crate) struct Svg {
+    pub(crate) body: String,
 }
 
 impl Svg {
     /// Begins a picture of that height.
-    pub(super) fn new(height: f64, title: &str, description: &str) -> Self {
+    pub(crate) fn new(height: f64, title: &str, description: &str) -> Self {
         let (title, description) = (escape(title), escape(description));
         let mut body = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
@@ -47,7 +47,7 @@ impl Svg {
     }
 
     /// A block, with what a pointer over it is told.
-    pub(super) fn block(&mut self, at: (f64, f64), size: (f64, f64), fill: &str, tip: &str) {
+    pub(crate) fn block(&mut self, at: (f64, f64), size: (f64, f64), fill: &str, tip: &str) {
         let ((x, y), (width, height)) = (at, size);
         let radius = (width.min(height) / 4.0).min(2.0);
         let tip = if tip.is_empty() { String::new() } else { format!("<title>{}</title>", escape(tip)) };
@@ -59,7 +59,7 @@ impl Svg {
     }
 
     /// The name of a block, where it has room for it.
-    pub(super) fn name_block(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), name: &str) {
+    pub(crate) fn name_block(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), name: &str) {
         #[allow(clippy::cast_precision_loss, reason = "a few letters")]
         let letters = name.chars().count() as f64;
         if width > 7.0 * letters + 6.0 && height > 13.0 {
@@ -68,7 +68,7 @@ impl Svg {
     }
 
     /// A line of text; `anchor` is `start`, `middle` or `end`.
-    pub(super) fn text(&mut self, at: (f64, f64), anchor: &str, fill: &str, text: &str) {
+    pub(crate) fn text(&mut self, at: (f64, f64), anchor: &str, fill: &str, text: &str) {
         let ((x, y), text) = (at, escape(text));
         let _ = writeln!(
             self.body,
@@ -77,7 +77,7 @@ impl Svg {
     }
 
     /// A thin line.
-    pub(super) fn line(&mut self, from: (f64, f64), to: (f64, f64), opacity: f64) {
+    pub(crate) fn line(&mut self, from: (f64, f64), to: (f64, f64), opacity: f64) {
         let ((x1, y1), (x2, y2)) = (from, to);
         let _ = writeln!(
             self.body,
@@ -87,19 +87,19 @@ impl Svg {
     }
 
     /// A colour and what it means.
-    pub(super) fn key(&mut self, x: f64, y: f64, fill: &str, text: &str) {
+    pub(crate) fn key(&mut self, x: f64, y: f64, fill: &str, text: &str) {
         self.block((x, y - 10.0), (11.0, 11.0), fill, "");
         self.text((x + 16.0, y), "start", GREY, text);
     }
 
     /// As wide is a key, with the gap to the next.
-    pub(super) fn key_width(text: &str) -> f64 {
+    pub(crate) fn key_width(text: &str) -> f64 {
         #[allow(clippy::cast_precision_loss, reason = "a few letters")]
         let letters = text.chars().count() as f64;
         30.0 + 6.4 * letters
     }
 
-    pub(super) fn end(mut self) -> String {
+    pub(crate) fn end(mut self) -> String {
         self.body.push_str("</svg>\n");
         self.body
     }
@@ -107,22 +107,22 @@ impl Svg {
 
 /// Seconds to places.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Axis {
+pub(crate) struct Axis {
     from: f64,
     to: f64,
 }
 
 impl Axis {
-    pub(super) fn new(from: f64, to: f64) -> Self {
+    pub(crate) fn new(from: f64, to: f64) -> Self {
         Self { from, to: if to > from { to } else { from + 1.0 } }
     }
 
-    pub(super) fn x(self, seconds: f64) -> f64 {
+    pub(crate) fn x(self, seconds: f64) -> f64 {
         LEFT + (seconds - self.from) / (self.to - self.from) * (RIGHT - LEFT)
     }
 
     /// The ticks, from `top` to `bottom`, in a unit that gives about eight.
-    pub(super) fn draw(self, svg: &mut Svg, top: f64, bottom: f64) {
+    pub(crate) fn draw(self, svg: &mut Svg, top: f64, bottom: f64) {
         const STEPS: [f64; 22] = [
             0.1,
             0.2,
@@ -171,7 +171,7 @@ fn said(seconds: f64, step: f64) -> String {
     format!("{:.digits$} {name}", seconds / unit)
 }
 
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

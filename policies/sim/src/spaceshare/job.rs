@@ -1,6 +1,6 @@
 //! Jobs as the engine takes them, and how records of a log become such jobs.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use coswitch_policies::{
     JobId, SimTime,
@@ -10,7 +10,10 @@ use coswitch_policies::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::workload::swf::{Log, Record};
+use crate::workload::{
+    Skipped,
+    swf::{Log, Record},
+};
 
 /// A job that will run for `run` on nodes of its own, whenever it gets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,35 +22,6 @@ pub struct SpaceJob {
     pub queued: QueuedJob,
     /// What nobody is told: how long it runs.
     pub run: Duration,
-}
-
-/// Records of a log that are not jobs here, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Skipped {
-    /// The log does not say how long they ran.
-    pub no_run_time: u32,
-    /// The log does not say on how many processors.
-    pub no_size: u32,
-    /// They ask for more than the machine, or their group of it, has, or than their queue allows.
-    pub too_large: u32,
-    /// They are of another partition than the one that is looked at.
-    pub other_partition: u32,
-}
-
-impl fmt::Display for Skipped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { no_run_time, no_size, too_large, other_partition } = self;
-        write!(f, "{no_run_time} without a run time, {no_size} without a size, {too_large} too large")?;
-        if *other_partition > 0 { write!(f, ", {other_partition} of another partition") } else { Ok(()) }
-    }
-}
-
-impl Skipped {
-    /// All of them.
-    #[must_use]
-    pub const fn total(&self) -> u32 {
-        self.no_run_time + self.no_size + self.too_large + self.other_partition
-    }
 }
 
 /// The jobs of a workload, in the order of submission, and what became of the records that are none.

@@ -8,29 +8,32 @@
 //! | --- | --- |
 //! | `job` | jobs as the engine takes them, and how records of a log become such jobs |
 //! | `engine` | the loop |
-//! | `watch` | who looks on while it runs: node use over time, fragmentation |
+//! | `observer` | who looks on while it runs: node use over time, fragmentation |
 //! | `choice` | policies by the names a user writes |
 //! | `layout` | machines of several node sets, as a user writes them |
 //! | `rms` | the time-sharing scheduler of RMS, on the same jobs |
 //! | `summary` | what the numbers at the end mean |
 //! | `months` | utilisation by calendar month |
+//! | [`csv`], [`picture`] | the jobs as comma-separated values; load and placement as SVG |
 //! | [`paragon`] | the Paragon of paper 002: node sets, groups and queues |
 
 mod choice;
+pub mod csv;
 mod engine;
 mod job;
 mod layout;
 mod months;
+mod observer;
 pub mod paragon;
+pub mod picture;
 mod rms;
 mod summary;
-mod watch;
 
 pub use choice::{AllocatorName, ChoiceError, QueueName, machine, mesh_of};
 pub use engine::{Lived, SpaceError, run};
-pub use job::{Jobs, Skipped, SpaceJob};
+pub use job::{Jobs, SpaceJob};
 pub use layout::{GroupLayout, Layout, LayoutError, PrimeTime, QueueLayout, SetLayout};
-pub use months::{LogStart, Month, by_month, turns_by_month};
+pub use months::by_month;
+pub use observer::{Blocks, Cut, Nobody, Watch};
 pub use rms::run_rms;
 pub use summary::{Class, Summary, classes, jain, summarise};
-pub use watch::{Blocks, Cut, Nobody, Watch};

@@ -20,8 +20,11 @@ use coswitch_policies::{
     spaceshare::queue::{Aging, AgingConfig, Priority, QueueId, QueueSpec, QueueTable},
 };
 
-use super::{AllocatorName, LogStart};
-use crate::workload::swf::{Log, Record};
+use super::AllocatorName;
+use crate::workload::{
+    LogStart,
+    swf::{Log, Record},
+};
 
 /// Nodes of the two partitions.
 pub const INTERACTIVE_NODES: u32 = 32;

@@ -8,7 +8,7 @@ use coswitch_policies::{Bytes, Cluster, Communication, JobId, JobSpec, NodeId, P
 
 use smallvec::SmallVec;
 
-use crate::cost::{CostModel, Load, Slowdown};
+use super::cost::{CostModel, Load, Slowdown};
 
 /// Who runs on a node, in any order, and what they ask of it.
 #[derive(Clone, Debug, Default)]

@@ -7,7 +7,10 @@ use coswitch_policies::{
     metrics::{JobTimes, Span},
 };
 
-use crate::{SimJob, cost::CostModel, timeshare::nodes::Nodes};
+use crate::{
+    SimJob,
+    timeshare::{cost::CostModel, nodes::Nodes},
+};
 
 /// Where a job that lives is. Only `Running` progresses; `Running` and `Frozen` take memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,8 +14,11 @@ use coswitch_policies::{
 };
 use serde::Deserialize;
 
-use super::{AllocatorName, Blocks, Jobs, Lived, LogStart, QueueName};
-use crate::workload::swf::{Log, Record};
+use super::{AllocatorName, Blocks, Jobs, Lived, QueueName};
+use crate::workload::{
+    LogStart,
+    swf::{Log, Record},
+};
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use coswitch_policies::{JobId, metrics::JobTimes};
 
-use super::svg::{GREY, LEFT, RIGHT, Svg, colour};
-use crate::{SimJob, SimReport};
+use crate::{
+    SimJob, SimReport,
+    picture::{GREY, LEFT, RIGHT, Svg, colour},
+};
 
 /// Names and colours. Of many jobs those that used most have colours of their own, and are named.
 pub(super) struct Keys {

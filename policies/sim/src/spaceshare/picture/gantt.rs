@@ -3,8 +3,10 @@
 
 use coswitch_policies::spaceshare::allocate::Mesh;
 
-use super::svg::{Axis, GREY, LEFT, RIGHT, Svg, colour};
-use crate::spaceshare::{Blocks, Lived, SpaceJob, Summary};
+use crate::{
+    picture::{Axis, GREY, LEFT, RIGHT, Svg, colour},
+    spaceshare::{Blocks, Lived, SpaceJob, Summary},
+};
 
 /// Beyond so many blocks a picture is a smear and a file of megabytes: [`super::load()`] suits better.
 pub const BLOCKS_MAX: usize = 4000;

@@ -9,9 +9,11 @@ use super::{
     keys::Keys,
     load::load_of_turns,
     stays::{Stay, lanes, seconds},
-    svg::{Axis, GREY, LEFT, RIGHT, Svg},
 };
-use crate::{SimJob, SimReport};
+use crate::{
+    SimJob, SimReport,
+    picture::{Axis, GREY, LEFT, RIGHT, Svg},
+};
 
 /// Up to so many nodes each has a band with its name; beyond, bands are as thin as need be.
 const NAMED_MAX: usize = 16;

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use coswitch_policies::{Bytes, JobId, NodeId};
 
-use super::svg::Axis;
-use crate::{SimJob, SimReport};
+use crate::{SimJob, SimReport, picture::Axis};
 
 /// Two turns of a job closer together than this are drawn as one.
 const JOIN: f64 = 0.4;

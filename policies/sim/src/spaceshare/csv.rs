@@ -1,18 +1,15 @@
-//! Runs as comma-separated values (RFC 4180), one job a line. Times in seconds, memory in bytes.
+//! The jobs of a space-sharing run as comma-separated values (RFC 4180), one job a line. Times in seconds.
 
 use std::fmt::Write;
 
 use coswitch_policies::SimTime;
 
-use crate::{
-    SimJob, SimReport,
-    spaceshare::{Jobs, Lived},
-    workload::swf::Log,
-};
+use super::{Jobs, Lived};
+use crate::workload::swf::Log;
 
-/// The jobs of a space-sharing run of `log`.
+/// The jobs of a run of `log`.
 #[must_use]
-pub fn space_csv(log: &Log, jobs: &Jobs, lived: &[Lived]) -> String {
+pub fn jobs_csv(log: &Log, jobs: &Jobs, lived: &[Lived]) -> String {
     let mut out = String::from("job,queue,nodes,submitted_s,wait_s,execution_s,turnaround_s,slowdown\n");
     for ((job, record), lived) in jobs.jobs.iter().zip(&jobs.records).zip(lived) {
         let number =
@@ -32,45 +29,8 @@ pub fn space_csv(log: &Log, jobs: &Jobs, lived: &[Lived]) -> String {
     out
 }
 
-/// The jobs of a time-sharing run. A job that was refused has no times.
-#[must_use]
-pub fn turns_csv(jobs: &[SimJob], report: &SimReport) -> String {
-    let mut out = String::from(
-        "job,name,ranks,memory_per_rank,submitted_s,alone_s,wait_s,run_s,parked_s,turnaround_s,slowdown,outcome\n",
-    );
-    for job in jobs {
-        let spec = &job.spec;
-        let name = quoted(&spec.name);
-        let (ranks, memory, alone) = (spec.ranks, spec.memory_per_rank.0, job.work.as_secs_f64());
-        let _ = write!(out, "{},{name},{ranks},{memory},{},{alone},", spec.id.0, seconds(spec.arrival));
-        let failed = report.failed.contains(&spec.id);
-        let _ = match report.metrics.jobs.iter().find(|of| of.job == spec.id) {
-            Some(of) => writeln!(
-                out,
-                "{},{},{},{},{},{}",
-                of.wait.as_secs_f64(),
-                of.run.as_secs_f64(),
-                of.parked.as_secs_f64(),
-                of.turnaround.as_secs_f64(),
-                of.slowdown.map(|slowdown| format!("{slowdown:.4}")).unwrap_or_default(),
-                if failed { "failed" } else { "done" },
-            ),
-            None => writeln!(out, ",,,,,refused"),
-        };
-    }
-    out
-}
-
 fn seconds(at: SimTime) -> f64 {
     at.since(SimTime(0)).as_secs_f64()
-}
-
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
-    }
 }
 
 #[cfg(test)]
@@ -87,8 +47,7 @@ mod tests {
         let mut machine = machine(mesh_of(4), AllocatorName::FirstFit);
         let jobs = Jobs::of_log(&log, &machine, |_| Default::default());
         let lived = run(&jobs.jobs, &mut machine, &mut *QueueName::Fcfs.order(), &mut Nobody).unwrap();
-        let csv = space_csv(&log, &jobs, &lived);
+        let csv = jobs_csv(&log, &jobs, &lived);
         assert_eq!(csv.lines().skip(1).collect::<Vec<_>>(), ["7,0,4,5,0,10,10,1.0000", "9,0,1,6,9,0,9,"]);
-        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use super::{
     compare::Compared,
     models::Column,
-    table::{Cell, Row, Table},
+    table_4_1::{Cell, Row, Table},
     trend::Trend,
 };
 use crate::stats::Estimate;
