@@ -35,17 +35,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{JobId, NodeId, SimTime};
 
-/// A stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Span {
-    /// Its begin.
     pub from: SimTime,
     /// Its end, not before the begin.
     pub to: SimTime,
 }
 
 impl Span {
-    /// How long it is.
     #[must_use]
     pub const fn length(&self) -> Duration {
         self.to.since(self.from)
@@ -55,15 +52,12 @@ impl Span {
 /// What was measured of one job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobTimes {
-    /// The job.
     pub job: JobId,
-    /// When it was submitted.
     pub submitted: SimTime,
     /// When it ended, well or badly.
     pub finished: SimTime,
     /// When it was active: in order, not overlapping.
     pub active: Vec<Span>,
-    /// Where it ran.
     pub nodes: Vec<NodeId>,
     /// How long it takes with the cluster to itself, where known.
     pub alone: Option<Duration>,
@@ -72,18 +66,14 @@ pub struct JobTimes {
 /// What was measured of a whole run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunTimes {
-    /// Nodes of the cluster.
     pub nodes: u32,
-    /// The jobs that ended.
     pub jobs: Vec<JobTimes>,
     /// From the first freeze of the outgoing to the release of the incoming set, for each switch during which nothing ran.
     /// Jobs that join running ones expose nothing.
     pub switches: Vec<Span>,
 }
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the table of the module defines each")]
 pub struct JobMetrics {
     pub job: JobId,
     pub wait: Duration,
@@ -98,7 +88,6 @@ pub struct JobMetrics {
 
 /// Both terms of the trade-off metric, apart.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the table of the module defines each")]
 pub struct Tradeoff {
     /// `None` unless the time alone of every job is known.
     pub relative_makespan: Option<f64>,
@@ -123,9 +112,7 @@ impl Metrics {
     }
 }
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the table of the module defines each")]
 pub struct Metrics {
     pub jobs: Vec<JobMetrics>,
     pub makespan: Duration,
@@ -184,7 +171,6 @@ fn spread(jobs: &[JobMetrics]) -> f64 {
     if jobs.is_empty() {
         return 0.0;
     }
-    #[allow(clippy::cast_precision_loss, reason = "numbers of jobs are small")]
     let n = jobs.len() as f64;
     let turnaround = |job: &JobMetrics| job.turnaround.as_secs_f64();
     let mean = jobs.iter().map(turnaround).sum::<f64>() / n;

@@ -42,7 +42,6 @@ impl fmt::Display for Bytes {
             [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
         match UNITS.iter().find(|(_, size)| self.0 >= *size) {
             Some((unit, size)) if self.0.is_multiple_of(*size) => write!(f, "{}{unit}", self.0 / size),
-            #[allow(clippy::cast_precision_loss, reason = "one decimal is shown")]
             Some((unit, size)) => write!(f, "{:.1}{unit}", self.0 as f64 / *size as f64),
             None => write!(f, "{}B", self.0),
         }
@@ -52,7 +51,6 @@ impl fmt::Display for Bytes {
 /// Why a quantity was not understood; says what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum UnitError {
-    /// No number in front.
     #[error("`{0}` does not begin with a number; write for example `{1}`")]
     NoNumber(String, &'static str),
     /// A number without a unit.
@@ -60,14 +58,7 @@ pub enum UnitError {
     NoUnit(String, &'static str),
     /// A unit that is not known here.
     #[error("`{unit}` in `{text}` is not a unit known here; use one of {known}")]
-    UnknownUnit {
-        /// The whole text.
-        text: String,
-        /// The unit in it.
-        unit: String,
-        /// What would be right.
-        known: &'static str,
-    },
+    UnknownUnit { text: String, unit: String, known: &'static str },
     /// Larger than can be represented.
     #[error("`{0}` is too large")]
     TooLarge(String),
@@ -97,7 +88,6 @@ fn split_unit<'a>(
 
 fn scaled(text: &str, number: &str, scale: f64) -> Result<u64, UnitError> {
     let value = number.parse::<f64>().expect("checked by split_unit") * scale;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded just above")]
     if value < 9.0e18 { Ok(value.round() as u64) } else { Err(UnitError::TooLarge(text.into())) }
 }
 
@@ -163,7 +153,6 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
 pub struct SimTime(pub u64);
 
 impl SimTime {
-    /// The time `span` later.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))

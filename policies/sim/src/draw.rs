@@ -5,7 +5,6 @@ use crate::Seed;
 
 impl Seed {
     /// Uniform over `0 < u < 1`: 53 bits, and never an end, so that a logarithm is always finite.
-    #[allow(clippy::cast_precision_loss, reason = "53 bits are exact in an f64")]
     pub const fn unit(&mut self) -> f64 {
         let bits = self.next_u64() >> 11;
         (bits as f64 + 0.5) / (1_u64 << 53) as f64

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 /// A mean, and how sure it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// Of the samples.
     pub mean: f64,
     /// The mean of the process lies within so much of it with a probability of 95 %; nothing with fewer than two samples.
     pub half_width: Option<f64>,
@@ -14,7 +13,6 @@ pub struct Estimate {
 impl Estimate {
     /// The mean of independent samples and its 95 % interval: t(n − 1) · s ÷ √n.
     #[must_use]
-    #[allow(clippy::cast_precision_loss, reason = "numbers of seeds are small")]
     pub fn of(samples: &[f64]) -> Self {
         let n = samples.len() as f64;
         if samples.is_empty() {
@@ -32,7 +30,6 @@ impl Estimate {
 /// The two-sided 95 % point of Student's t with `freedom` degrees of freedom: the usual table up to 30, beyond it the
 /// expansion of Cornish and Fisher about the normal's 1.959964, which is good to 4 digits there.
 #[must_use]
-#[allow(clippy::cast_precision_loss, reason = "numbers of seeds are small")]
 pub fn t_95(freedom: usize) -> f64 {
     const TABLE: [f64; 30] = [
         12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788,

@@ -81,7 +81,6 @@ impl<M: Model> Node<M> {
         Some(event)
     }
 
-    /// Lets the timer fire.
     fn fire(&mut self, at: SimTime) {
         self.now = at;
         self.decisions.clear();

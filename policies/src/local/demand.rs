@@ -78,7 +78,6 @@ mod tests {
             node
         }
 
-        /// Who runs then.
         fn tell(&mut self, at: Duration, event: NodeEvent) -> TaskId {
             self.decisions.clear();
             self.scheduler.on_event(at.into(), event, &mut self.decisions).unwrap();

@@ -28,22 +28,18 @@ pub enum NodeEvent {
     },
     /// The running task began to wait for a message that is not there. The scheduler says whether it spins.
     Waits {
-        /// The running task.
         task: TaskId,
     },
     /// The running task spun for as long as it was allowed, in vain.
     SpinOver {
-        /// The running task.
         task: TaskId,
     },
     /// The message that a task waited for came, or all of them; spinning it goes on, blocked it is unblocked next.
     WaitOver {
-        /// Who waited.
         task: TaskId,
     },
     /// The running task waits for something else than a message.
     Blocked {
-        /// The running task.
         task: TaskId,
     },
     /// What a task waited for is there; it is ready again.
@@ -53,24 +49,19 @@ pub enum NodeEvent {
     },
     /// A message for a task came in and waits to be received.
     MessageArrived {
-        /// The receiver.
         task: TaskId,
     },
     /// A task took all messages that waited for it.
     MessagesTaken {
-        /// The receiver.
         task: TaskId,
     },
     /// A task sent a message to another node.
     MessageSent {
-        /// The sender.
         task: TaskId,
     },
     /// The running task used its slice up.
     QuantumEnd,
-    /// The running task ended.
     Finished {
-        /// The running task.
         task: TaskId,
     },
     /// The master's global context switch: the slot of `application` begins (none: a slot of nobody).
@@ -89,7 +80,6 @@ pub enum NodeEvent {
 pub enum NodeDecision {
     /// The processor goes to `task` at once, for at most `slice`; whoever had it is ready and waits.
     Run {
-        /// Who runs.
         task: TaskId,
         /// For how long at most.
         slice: Duration,
@@ -97,7 +87,6 @@ pub enum NodeDecision {
     /// The running task may wait actively; after `at_most` the shell says [`NodeEvent::SpinOver`]. None: as long as its
     /// slice lasts.
     Spin {
-        /// Who spins.
         task: TaskId,
         /// For how long at most.
         at_most: Option<Duration>,
@@ -105,10 +94,7 @@ pub enum NodeDecision {
     /// Nobody is ready.
     Idle,
     /// Say [`NodeEvent::TimerFired`] at this time; replaces an earlier timer.
-    SetTimer {
-        /// When.
-        at: SimTime,
-    },
+    SetTimer { at: SimTime },
     /// DTS in balanced mode: the load index that the console should hear of.
     ReportLoad {
         /// In tasks.
@@ -116,7 +102,6 @@ pub enum NodeDecision {
     },
     /// A task is gone; these are its final accounts.
     Left {
-        /// Who.
         task: TaskId,
         /// The application it belonged to.
         application: Option<JobId>,
@@ -131,7 +116,6 @@ pub enum NodeError {
     /// The task is not known here.
     #[error("hear of {0}, which this node does not have")]
     Unknown(TaskId),
-    /// The name is taken.
     #[error("begin {0}: the node has a task of this name")]
     Twice(TaskId),
     /// Only the running task can do what was reported.

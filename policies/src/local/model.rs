@@ -64,7 +64,6 @@ pub trait Model {
 /// What a model sees of its node besides the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// The time.
     pub now: SimTime,
     /// Local tasks that are ready, the running one included.
     pub local_ready: usize,

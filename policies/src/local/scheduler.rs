@@ -56,7 +56,6 @@ impl<M: Model> LocalScheduler<M> {
         }
     }
 
-    /// The rules in force.
     #[must_use]
     pub const fn model(&self) -> &M {
         &self.model

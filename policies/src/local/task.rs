@@ -16,7 +16,6 @@ id!(
 /// A task that is ready or waits for something.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// Who it is (`tid`).
     pub id: TaskId,
     /// The distributed application it belongs to; none for a local task.
     pub application: Option<JobId>,

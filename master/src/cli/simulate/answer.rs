@@ -37,7 +37,6 @@ pub(super) struct Simulated {
     /// Of the jobs.
     pub(super) workload: String,
     pub(super) nodes: u32,
-    /// What decided.
     pub(super) policy: String,
     pub(super) seeds: Vec<u64>,
     /// Records of the log that are not jobs here; of the first seed.
@@ -163,7 +162,6 @@ fn month_name(month: &Month) -> String {
 
 /// As people read it: sizes in their unit, other numbers with four digits.
 fn said(name: &str, value: f64) -> String {
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size")]
     if name.starts_with("bytes_") { Bytes(value as u64).to_string() } else { number(value) }
 }
 

@@ -179,7 +179,6 @@ fn in_words(shape: &Shape) -> String {
     format!("{stations} nodes, MRQL {queue_length}, pdt {distributed}, maxm {applications}, grain {grain}")
 }
 
-/// One node scheduler.
 #[derive(Serialize)]
 struct One {
     model: &'static str,

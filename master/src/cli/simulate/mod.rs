@@ -131,9 +131,7 @@ pub(crate) struct Simulate {
 /// Who says which job has nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Queue {
-    /// Until its end.
     Order(QueueName),
-    /// For a timeslice.
     Rms,
 }
 
@@ -201,7 +199,6 @@ impl Simulate {
         !self.file.as_ref().is_some_and(|file| file.is_dir())
     }
 
-    /// Simulates.
     pub(crate) fn carry_out(mut self, output: Output) -> Result<Exit, Failure> {
         if let Some(wrong) = self.unused_option() {
             return Err(Failure::Workload(anyhow!(wrong)));

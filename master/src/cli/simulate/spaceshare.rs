@@ -30,7 +30,6 @@ use crate::cli::Failure;
 /// A timeslice of RMS, where the command line does not say.
 const TIMESLICE: Duration = Duration::from_secs(60);
 
-/// One seed.
 struct Run {
     summary: Summary,
     jobs: Jobs,

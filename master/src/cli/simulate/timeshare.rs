@@ -44,7 +44,6 @@ struct Stage {
     cost: CostModel,
     /// What is known of jobs.
     known: CostFile,
-    /// Of the run file.
     jobs: Vec<SimJob>,
 }
 

@@ -31,8 +31,11 @@ const TESTBED_RUN: Duration = Duration::from_secs(60);
 /// A workload that may differ from seed to seed.
 pub(super) enum Source {
     /// A log, the same for every seed.
-    Log { name: String, log: Log, note: Option<String> },
-    /// The model.
+    Log {
+        name: String,
+        log: Log,
+        note: Option<String>,
+    },
     Lublin(lublin::Shape),
 }
 
@@ -76,7 +79,6 @@ impl Source {
         Ok(Some(Self::Log { name, log, note }))
     }
 
-    /// What it is called.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Log { name, .. } => name.clone(),

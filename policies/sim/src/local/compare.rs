@@ -21,7 +21,6 @@ use crate::stats::Estimate;
 /// One scheduler on the cluster. Times are in time units.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
-    /// The scheduler.
     pub name: String,
     /// *SystemCoDe*, in 0..=1. Between models it compares only where they count the same: see the DYN lines.
     pub coscheduling: Estimate,
@@ -60,9 +59,7 @@ impl Compared {
 pub struct Contestant {
     /// How a command line names it.
     pub key: &'static str,
-    /// How a table does.
     pub name: &'static str,
-    /// It, with its numbers.
     pub model: LocalModel,
 }
 

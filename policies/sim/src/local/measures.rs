@@ -11,7 +11,6 @@ use super::{LocalReport, Times, UNIT};
 /// What became of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeMeasures {
-    /// Which.
     pub node: u32,
     /// Tasks that ended on it.
     pub tasks: usize,
@@ -25,7 +24,6 @@ pub struct NodeMeasures {
 
 /// Every metric of the system by its name, for tables and for means over seeds. Degrees are 0 where nobody communicated.
 #[must_use]
-#[allow(clippy::cast_precision_loss, reason = "numbers of tasks are far below 2^53")]
 pub fn of_system(report: &LocalReport) -> Vec<(&'static str, f64)> {
     let (all, degrees) = (report.system(), report.degrees());
     let (distributed, local) = (report.distributed(), report.local());
@@ -49,7 +47,6 @@ pub fn of_system(report: &LocalReport) -> Vec<(&'static str, f64)> {
         .collect()
 }
 
-/// Of each node.
 #[must_use]
 pub fn of_nodes(report: &LocalReport) -> Vec<NodeMeasures> {
     let measures = |(node, account): (u32, &Account)| NodeMeasures {

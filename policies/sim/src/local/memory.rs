@@ -13,7 +13,6 @@ use coswitch_policies::Bytes;
 /// Memory of the nodes and of their tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemoryModel {
-    /// Of one node.
     pub capacity: Bytes,
     /// A task needs at least this; uniform up to `task_max`.
     pub task_min: Bytes,
@@ -30,7 +29,6 @@ impl MemoryModel {
 
     /// The part of full speed, above 0 and up to 1, at which a node works whose tasks need `used`.
     #[must_use]
-    #[allow(clippy::cast_precision_loss, reason = "a ratio of sizes")]
     pub fn speed(&self, used: Bytes) -> f64 {
         let over = used.0.saturating_sub(self.capacity.0);
         if over == 0 { 1.0 } else { 1.0 / (1.0 + self.penalty * over as f64 / used.0 as f64) }

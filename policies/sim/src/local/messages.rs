@@ -16,10 +16,8 @@ use super::{
 pub(super) enum Message {
     /// Wants a reply.
     Request {
-        /// By whom.
         from: Address,
     },
-    /// Is one.
     Reply,
 }
 

@@ -22,7 +22,6 @@ use super::{Shape, UNIT};
 /// A model to simulate; times are absolute, so build it from the shape it runs on ([`LocalModel::of_thesis`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LocalModel {
-    /// LIN.
     Linux,
     /// IMP or, with `first`, ICS of the testbed.
     Implicit {
@@ -42,7 +41,6 @@ pub enum LocalModel {
     ExplicitBalanced {
         /// *IP*.
         period: Duration,
-        /// How load is measured.
         rule: LoadRule,
         /// Who may use a slice that is not its own.
         filling: Filling,
@@ -51,37 +49,29 @@ pub enum LocalModel {
     ExplicitDistributed {
         /// *IP*.
         period: Duration,
-        /// How load is measured.
         rule: LoadRule,
         /// Who may use a slice that is not its own.
         filling: Filling,
     },
-    /// HPDT.
     HighPriority,
-    /// DYN.
     Dynamic {
         /// *MCO*.
         overtakes_max: u32,
         /// *P*.
         past_weight: f64,
-        /// See [`Dynamic::is_judged_by_sent`].
         is_judged_by_sent: bool,
     },
-    /// PRE.
     Predictive {
         /// *MCO*.
         overtakes_max: u32,
         /// *P*.
         past_weight: f64,
     },
-    /// DCS.
     Demand {
-        /// See [`Demand::share`].
         share: Duration,
     },
     /// FCS under a master that strobes.
     Flexible {
-        /// The rule.
         rule: FlexibleRule,
         /// Time between two strobes.
         slot: Duration,
@@ -90,7 +80,6 @@ pub enum LocalModel {
     Buffered {
         /// Time between two strobes, and length of a communication phase.
         slot: Duration,
-        /// Size of every message.
         message: Bytes,
         /// Of a node's link, each way.
         rate: Rate,
@@ -100,17 +89,11 @@ pub enum LocalModel {
 /// The columns of Table 4.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Column {
-    /// Plain Linux.
     Lin,
-    /// Implicit.
     Imp,
-    /// Explicit.
     Exp,
-    /// High-priority distributed tasks.
     Hpdt,
-    /// Dynamic.
     Dyn,
-    /// Predictive.
     Pre,
 }
 
@@ -137,7 +120,6 @@ impl LocalModel {
     /// As simulated in thesis ch. 4: spin `mst / 10`, *PS* = *LS* = 100 units, `P ≈ 0`, and *MCO* = *MRQL* + `mco_offset`.
     #[must_use]
     pub fn of_thesis(column: Column, shape: &Shape, mco_offset: i32) -> Self {
-        #[allow(clippy::cast_possible_truncation, reason = "a queue length")]
         let mco = shape.queue_length.round() as i32 + mco_offset;
         let overtakes_max = u32::try_from(mco).unwrap_or(0);
         match column {

@@ -33,7 +33,6 @@ pub struct Newcomer {
     pub work: Duration,
     /// The application it would be of; none for a local task.
     pub application: Option<JobId>,
-    /// What it will do.
     pub program: Program,
     /// What it needs of the node's memory.
     pub memory: Bytes,
@@ -47,7 +46,6 @@ impl Arrivals {
         Self { seed: Seed::new(mixed.next_u64() ^ ((node as u64) << 32)) }
     }
 
-    /// The next task.
     pub fn next(&mut self, shape: &Shape) -> Newcomer {
         let seed = &mut self.seed;
         let after = exponential(seed, shape.interarrival);
@@ -58,7 +56,6 @@ impl Arrivals {
         let program = Program { seed: Seed::new(program_seed) };
         // From a sequence of its own: a memory model leaves everything else as it was.
         let memory = shape.memory.map_or(Bytes(0), |memory| memory.draw(&mut Seed::new(!program_seed)));
-        #[allow(clippy::cast_possible_truncation, reason = "at most the number of applications, a u32")]
         let application = is_distributed.then_some(JobId(application as u32));
         Newcomer { after, work, application, program, memory }
     }

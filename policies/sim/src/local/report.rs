@@ -6,12 +6,9 @@ use coswitch_policies::local::{Account, Degrees, TaskId};
 use coswitch_policies::{JobId, NodeId, SimTime};
 use serde::{Deserialize, Serialize};
 
-/// One task that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskRecord {
-    /// Where it ran.
     pub node: NodeId,
-    /// Its name there.
     pub task: TaskId,
     /// None for a local task.
     pub application: Option<JobId>,
@@ -28,7 +25,6 @@ pub struct TaskRecord {
 /// Mean times of one kind of task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
-    /// How many ended.
     pub count: u32,
     /// *Dret* or *Lret*: mean time from arrival to end.
     pub returned: Duration,
@@ -38,14 +34,12 @@ pub struct Times {
     pub blocked: Duration,
 }
 
-/// What a run measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LocalReport {
     /// Of each node: *NodeD*, *NodeCoDe*, *NodeThDe*.
     pub nodes: Vec<Account>,
     /// Every task that ended, in the order of ends.
     pub tasks: Vec<TaskRecord>,
-    /// When the run ended.
     pub end: SimTime,
     /// How often a processor was given to a task, be it the one that had it before.
     pub dispatches: u64,

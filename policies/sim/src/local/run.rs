@@ -225,7 +225,6 @@ impl<'a> World<'a> {
         }
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "a mean")]
     fn report(mut self) -> LocalReport {
         let (mut ready, end) = (0, self.now);
         for node in &mut self.nodes {

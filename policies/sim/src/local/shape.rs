@@ -86,14 +86,7 @@ pub enum ShapeError {
     None(&'static str),
     /// A number outside of its range.
     #[error("simulate {name} = {value}: it must be {range}")]
-    Range {
-        /// Which.
-        name: &'static str,
-        /// What was given.
-        value: f64,
-        /// What would be right.
-        range: &'static str,
-    },
+    Range { name: &'static str, value: f64, range: &'static str },
 }
 
 impl Shape {

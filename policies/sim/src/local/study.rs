@@ -8,14 +8,11 @@ use std::sync::{
 
 use super::{LocalModel, Shape, ShapeError, Times, simulate_local};
 
-/// One run to make.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     /// The cluster and its load.
     pub shape: Shape,
-    /// The node scheduler.
     pub model: LocalModel,
-    /// What is random.
     pub seed: u64,
 }
 
@@ -26,9 +23,7 @@ pub struct Outcome {
     pub coscheduling: f64,
     /// *SystemD* in seconds of simulated time, per ended task.
     pub delay_per_task: f64,
-    /// Of distributed tasks.
     pub distributed: Times,
-    /// Of local tasks.
     pub local: Times,
     /// Mean number of ready tasks on a node.
     pub ready: f64,
@@ -39,7 +34,6 @@ pub struct Outcome {
 impl Run {
     fn make(&self) -> Result<Outcome, ShapeError> {
         let report = simulate_local(&self.shape, &self.model, self.seed)?;
-        #[allow(clippy::cast_precision_loss, reason = "a mean and a ratio")]
         let (tasks, time) = (report.tasks.len() as f64, report.end.0 as f64 * 1e-9);
         Ok(Outcome {
             coscheduling: report.degrees().map_or(0.0, |degrees| degrees.coscheduling),

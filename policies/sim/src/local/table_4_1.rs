@@ -52,7 +52,6 @@ impl Parameter {
     }
 
     fn level(self, point: &Point) -> i32 {
-        #[allow(clippy::cast_possible_truncation, reason = "levels are small; their order is what matters")]
         let scaled = |value: f64| (value * 10.0).round() as i32;
         match self {
             Self::Stations => i32::try_from(point.stations).unwrap_or(i32::MAX),
@@ -81,7 +80,6 @@ impl fmt::Display for Parameter {
 pub struct TableOptions {
     /// What is not varied: served tasks, crowding, grain, slice.
     pub shape: Shape,
-    /// One repetition each.
     pub seeds: Vec<u64>,
     /// Threads to run on; the table does not depend on it.
     pub threads: usize,
@@ -94,14 +92,12 @@ pub struct Cell {
     pub effect: Estimate,
     /// The degree, or the difference to LIN, at each level, lowest first.
     pub levels: Vec<Estimate>,
-    /// Its class.
     pub trend: Trend,
 }
 
 /// One row of the table; none where the parameter does not exist for the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What was varied.
     pub parameter: Parameter,
     /// By column.
     pub cells: [Option<Cell>; 6],
@@ -110,17 +106,14 @@ pub struct Row {
 /// Table 4.1 as measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Table {
-    /// Which reading of `maxm`.
     pub crowding: Crowding,
     /// Repetitions.
     pub seeds: usize,
-    /// Runs made.
     pub runs: usize,
     /// In the order of the thesis.
     pub rows: Vec<Row>,
 }
 
-/// A combination of levels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Point {
     stations: u32,

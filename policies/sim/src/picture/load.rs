@@ -6,7 +6,6 @@ use coswitch_policies::SimTime;
 
 use super::svg::{Axis, GREY, LEFT, RIGHT, Svg};
 
-/// Columns of the picture.
 const BINS: usize = 434;
 /// From dark to light: the largest jobs lie at the bottom.
 const CLASSES: [(&str, u32, &str); 5] = [
@@ -69,12 +68,6 @@ struct Bins {
 
 impl Bins {
     /// Tells each column that a span touches which part of the column it covers.
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "columns of a picture"
-    )]
     fn spread(&self, from: SimTime, to: SimTime, mut tell: impl FnMut(usize, f64)) {
         let place = |at: SimTime| at.since(self.first).as_secs_f64() / self.width;
         let (from, to) = (place(from), place(to));
@@ -121,7 +114,6 @@ fn area(svg: &mut Svg, above: &[f64], below: &[f64], y: impl Fn(f64) -> f64, fil
     if above.iter().zip(below).all(|(above, below)| above <= below) {
         return;
     }
-    #[allow(clippy::cast_precision_loss, reason = "columns of a picture")]
     let x = |bin: usize| LEFT + (RIGHT - LEFT) * bin as f64 / BINS as f64;
     let mut path = String::new();
     for (bin, value) in above.iter().enumerate() {

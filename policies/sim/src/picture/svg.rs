@@ -21,7 +21,6 @@ pub(crate) fn colour(job: u32) -> &'static str {
     COLOURS[job as usize % COLOURS.len()]
 }
 
-/// An SVG being written.
 pub(crate) struct Svg {
     pub(crate) body: String,
 }
@@ -60,7 +59,6 @@ impl Svg {
 
     /// The name of a block, where it has room for it.
     pub(crate) fn name_block(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), name: &str) {
-        #[allow(clippy::cast_precision_loss, reason = "a few letters")]
         let letters = name.chars().count() as f64;
         if width > 7.0 * letters + 6.0 && height > 13.0 {
             self.text((x + width / 2.0, y + height / 2.0 + 4.0), "middle", "#fff", name);
@@ -76,7 +74,6 @@ impl Svg {
         );
     }
 
-    /// A thin line.
     pub(crate) fn line(&mut self, from: (f64, f64), to: (f64, f64), opacity: f64) {
         let ((x1, y1), (x2, y2)) = (from, to);
         let _ = writeln!(
@@ -94,7 +91,6 @@ impl Svg {
 
     /// As wide is a key, with the gap to the next.
     pub(crate) fn key_width(text: &str) -> f64 {
-        #[allow(clippy::cast_precision_loss, reason = "a few letters")]
         let letters = text.chars().count() as f64;
         30.0 + 6.4 * letters
     }

@@ -12,7 +12,6 @@ use coswitch_policies::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Who chooses the nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AllocatorName {
@@ -35,7 +34,6 @@ pub enum AllocatorName {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QueueName {
-    /// First come, first served.
     #[default]
     Fcfs,
     /// Backfilling with a reservation for the head (Lifka 1995).
@@ -51,11 +49,8 @@ pub enum QueueName {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("there is no {what} `{name}`; there are {known}")]
 pub struct ChoiceError {
-    /// Of what.
     pub what: &'static str,
-    /// What was written.
     pub name: String,
-    /// What would be right.
     pub known: String,
 }
 

@@ -31,7 +31,6 @@ pub struct Jobs {
     pub jobs: Vec<SpaceJob>,
     /// By job, the place of its record in the log.
     pub records: Vec<u32>,
-    /// The others.
     pub skipped: Skipped,
 }
 

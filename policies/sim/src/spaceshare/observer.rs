@@ -11,7 +11,6 @@ use super::SpaceJob;
 
 /// Is told what happens, in the order of time.
 pub trait Watch {
-    /// `job` got its nodes.
     fn on_start(&mut self, _now: SimTime, _job: &SpaceJob, _machine: &Machine) {}
 
     /// `job` is about to give them back.
@@ -21,7 +20,6 @@ pub trait Watch {
     fn on_instant(&mut self, _now: SimTime, _machine: &Machine, _waiting: usize) {}
 }
 
-/// Looks away.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Nobody;
 
@@ -141,7 +139,6 @@ impl Cut {
 
     /// Blocks of a job, in the mean: 1 is contiguous.
     #[must_use]
-    #[allow(clippy::cast_precision_loss, reason = "numbers of jobs are far below 2^53")]
     pub fn blocks_per_job(&self) -> f64 {
         ratio(self.blocks as f64, self.jobs as f64)
     }

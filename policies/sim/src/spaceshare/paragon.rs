@@ -48,7 +48,6 @@ const GROUPS: [(&str, &[u16], &[u16]); 4] = [
 pub struct QueueClass {
     /// Wants 32 MB nodes.
     pub fat: bool,
-    /// The time limit.
     pub limit: Duration,
     /// Of low priority.
     pub standby: bool,
@@ -113,7 +112,6 @@ pub fn meshes() -> [Mesh; 3] {
     SETS.map(|(_, width)| Mesh { width, height: 16 })
 }
 
-/// The interactive partition.
 #[must_use]
 pub fn interactive(allocator: AllocatorName) -> Machine {
     Machine::single(allocator.allocator(Mesh { width: INTERACTIVE_NODES / 16, height: 16 }))
@@ -132,7 +130,6 @@ pub fn queues(log: &Log) -> Queues {
     Queues { table: QueueTable((0..count).map(spec).collect()) }
 }
 
-/// See [`queues`].
 #[derive(Clone, Debug)]
 pub struct Queues {
     /// By the numbers of the log.

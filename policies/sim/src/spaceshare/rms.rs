@@ -14,7 +14,6 @@ use coswitch_policies::{
 
 use super::{Lived, SpaceError, SpaceJob, engine::check};
 
-/// One run.
 struct Turns {
     rms: Rms,
     /// What is left of the jobs that are there.

@@ -29,7 +29,6 @@ const FLOOR: Duration = Duration::from_secs(10);
 
 /// See the module. Times in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the table of the module defines each")]
 pub struct Summary {
     pub jobs: u64,
     pub makespan_s: f64,
@@ -75,7 +74,6 @@ impl Summary {
 
 /// The jobs of one class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the table of the module defines each")]
 pub struct Class {
     pub name: String,
     pub jobs: u64,
@@ -87,7 +85,6 @@ pub struct Class {
 
 /// Computes every metric of a run on a machine of `nodes` nodes. Without jobs all are zero.
 #[must_use]
-#[allow(clippy::cast_precision_loss, reason = "numbers of jobs are far below 2^53")]
 pub fn summarise(jobs: &[SpaceJob], lived: &[Lived], nodes: u32) -> Summary {
     if jobs.is_empty() {
         return Summary::default();
@@ -128,7 +125,6 @@ pub fn summarise(jobs: &[SpaceJob], lived: &[Lived], nodes: u32) -> Summary {
 
 /// The jobs by class, in the order of the classes' keys; those with none are left out, also of the usage.
 #[must_use]
-#[allow(clippy::cast_precision_loss, reason = "numbers of jobs are far below 2^53")]
 pub fn classes<K: Ord + ToString>(
     jobs: &[SpaceJob],
     lived: &[Lived],
@@ -177,19 +173,12 @@ impl Times {
 
 /// Jain's index of fairness; 1 where there is nothing to divide.
 #[must_use]
-#[allow(clippy::cast_precision_loss, reason = "numbers of jobs are far below 2^53")]
 pub fn jain(shares: &[f64]) -> f64 {
     let (sum, squares) = shares.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
     if squares > 0.0 { sum * sum / (shares.len() as f64 * squares) } else { 1.0 }
 }
 
 /// The smallest value that at least `q` of all do not exceed.
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "an index below the length"
-)]
 fn quantile(sorted: &[f64], q: f64) -> f64 {
     let index = (sorted.len() as f64 * q).ceil() as usize;
     sorted.get(index.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or_default()

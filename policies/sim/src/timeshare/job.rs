@@ -22,7 +22,6 @@ pub struct SimJob {
 /// The bounds of a random workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkloadShape {
-    /// Number of jobs.
     pub jobs: u32,
     /// Ranks of a job: one to this.
     pub ranks_max: u32,
@@ -34,7 +33,6 @@ pub struct WorkloadShape {
     pub arrivals_within: Duration,
 }
 
-/// The workload of `seed`.
 #[must_use]
 pub fn random_workload(seed: u64, shape: &WorkloadShape) -> Vec<SimJob> {
     let mut seed = Seed::new(seed);

@@ -69,10 +69,8 @@ pub const INTERACTIVE: Kind = Kind {
     cycle: (8.9186, 3.6680),
 };
 
-/// What is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shape {
-    /// Number of jobs.
     pub jobs: u32,
     /// Nodes of the machine, a power of two or not. Sizes are stretched as the authors advise: `high` is log2 of this for
     /// batch jobs and 1.5 less for interactive ones, `medium` keeps its distance from `high` (2 and 2.5).
@@ -164,11 +162,6 @@ impl Stream {
         self.at += BUCKET_SECONDS * (buckets + after - before);
     }
 
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "whole seconds, bounded by the model"
-    )]
     fn job(&mut self, number: u64, nodes_max: u32) -> Record {
         let submit = self.at as u64;
         let size = self.size().clamp(1, nodes_max.max(1));
@@ -186,7 +179,6 @@ impl Stream {
         }
     }
 
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 2^32")]
     fn size(&mut self) -> u32 {
         let u = self.seed.unit();
         if u <= self.kind.serial {
@@ -224,12 +216,10 @@ fn below(most: f64, mut draw: impl FnMut() -> f64) -> f64 {
 fn weights((shape, scale): (f64, f64)) -> [f64; BUCKETS] {
     let mut weights = [0.0; BUCKETS];
     for index in CYCLE_START..BUCKETS + CYCLE_START {
-        #[allow(clippy::cast_precision_loss, reason = "at most 59")]
         let at = index as f64;
         weights[(index - 1) % BUCKETS] =
             gamma_cdf(at + 0.5, shape, scale) - gamma_cdf(at - 0.5, shape, scale);
     }
-    #[allow(clippy::cast_precision_loss, reason = "48")]
     let mean = weights.iter().sum::<f64>() / BUCKETS as f64;
     weights.map(|weight| weight / mean)
 }

@@ -34,7 +34,6 @@ pub enum MemoryModelError {
         "`{0}` is not a memory distribution; write `64MiB`, `uniform:16MiB..64MiB` or `log-uniform:1MiB..1GiB`"
     )]
     Form(String),
-    /// A quantity in it.
     #[error(transparent)]
     Unit(#[from] UnitError),
     /// The first is more than the second, or nothing.
@@ -62,12 +61,6 @@ impl MemoryModel {
     }
 }
 
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a draw of memory need not be exact, and is clamped"
-)]
 fn log_uniform(seed: &mut Seed, low: Bytes, high: Bytes) -> Bytes {
     let (from, to) = (libm::log(low.0.max(1) as f64), libm::log(high.0.max(1) as f64));
     let drawn = libm::exp(from + (to - from) * seed.unit());

@@ -19,7 +19,6 @@ pub struct LogStart {
 
 /// One month of a run. The first and the last may be parts of months.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct Month {
     pub year: i64,
     pub month: u8,

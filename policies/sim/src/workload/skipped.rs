@@ -26,7 +26,6 @@ impl fmt::Display for Skipped {
 }
 
 impl Skipped {
-    /// All of them.
     #[must_use]
     pub const fn total(&self) -> u32 {
         self.no_run_time + self.no_size + self.too_large + self.other_partition

@@ -18,22 +18,17 @@ use std::{
 use coswitch_policies::SimTime;
 use thiserror::Error;
 
-/// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// When the application starts.
     pub at: SimTime,
     /// The processing elements it requires; at least one.
     pub elements: u32,
-    /// The command line.
     pub command: String,
 }
 
 /// Why a workload file was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum TestbedError {
-    /// Not a time.
     #[error("line {line}: the start is `{text}`, which is not a number of time units, zero or more")]
     Start { line: usize, text: String },
     /// Not a number of processing elements.

@@ -37,9 +37,7 @@ impl Pending {
 /// One message train of a communication phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// Sender.
     pub from: NodeId,
-    /// Receiver.
     pub to: NodeId,
     /// How much of what waited goes now.
     pub bytes: Bytes,
@@ -49,7 +47,6 @@ pub struct Transfer {
     pub ends: Duration,
 }
 
-/// A communication phase.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// In the order of their rounds; all end within the phase.

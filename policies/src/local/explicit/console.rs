@@ -15,12 +15,7 @@ pub enum ConsoleError {
     Unknown(NodeId),
     /// A power weight that is no weight: they lie above 0 and up to 1, and the fastest node has 1.
     #[error("weigh {node} by {weight}: a power weight lies above 0 and not above 1")]
-    Weight {
-        /// Whose.
-        node: NodeId,
-        /// What was given.
-        weight: f64,
-    },
+    Weight { node: NodeId, weight: f64 },
 }
 
 /// Balanced mode; static mode is a console that hears of no load.
@@ -70,7 +65,6 @@ impl Console {
     /// *RLA*: the mean over the nodes of load index by power weight (formula 2.2).
     #[must_use]
     pub fn relative_load(&self) -> f64 {
-        #[allow(clippy::cast_precision_loss, reason = "a number of nodes")]
         let count = self.nodes.len().max(1) as f64;
         self.nodes.values().map(|node| node.index / node.power_weight).sum::<f64>() / count
     }

@@ -73,7 +73,6 @@ impl LoadIndex {
             return None;
         }
         self.next_sample = Some(now.after(self.rule.sample_every));
-        #[allow(clippy::cast_precision_loss, reason = "a number of tasks")]
         let length = length as f64;
         self.sum += length;
         self.count += 1;

@@ -97,7 +97,6 @@ impl Explicit {
         self.phase
     }
 
-    /// The slices in force.
     #[must_use]
     pub const fn slices(&self) -> Slices {
         self.slices

@@ -18,7 +18,6 @@ impl Slices {
     /// task moves a tenth of the period, from 10 % for local tasks (up to 0.5) to 90 % (above 4).
     #[must_use]
     pub fn for_load(load: f64, period: Duration) -> Self {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 1..=9")]
         let tenths = (load * 2.0).ceil().clamp(1.0, 9.0) as u32;
         let local = period * tenths / 10;
         Self { parallel: period - local, local }

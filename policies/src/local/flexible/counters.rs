@@ -10,7 +10,6 @@ use crate::SimTime;
 /// Attempts to communicate, and the time they took to complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
-    /// In and out.
     pub attempts: u32,
     /// Waiting for them to complete.
     pub waited: Duration,

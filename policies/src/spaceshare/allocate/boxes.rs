@@ -18,7 +18,6 @@ struct Run {
     free: u64,
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct BoxPacker {
     extent: Mesh,

@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 use super::{Allocation, Allocator, Rect, Request, ledger::Ledger};
 use crate::JobId;
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct Buddy {
     nodes: u32,
@@ -23,7 +22,6 @@ pub struct Buddy {
 }
 
 impl Buddy {
-    /// `nodes` free nodes.
     #[must_use]
     pub fn new(nodes: u32) -> Self {
         let orders = nodes.max(1).ilog2() as usize + 1;

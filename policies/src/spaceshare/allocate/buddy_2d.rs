@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use super::{Allocation, Allocator, Mesh, Rect, Request, ledger::Ledger};
 use crate::JobId;
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct Buddy2d {
     mesh: Mesh,
@@ -21,7 +20,6 @@ pub struct Buddy2d {
 }
 
 impl Buddy2d {
-    /// A free mesh.
     #[must_use]
     pub fn new(mesh: Mesh) -> Self {
         let side = mesh.width.min(mesh.height).max(1);

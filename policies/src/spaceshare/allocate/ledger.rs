@@ -13,7 +13,6 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Notes what `job` got.
     pub(super) fn enter(&mut self, job: JobId, request: Request, blocks: Vec<Rect>) -> &Allocation {
         let allocation = Allocation { request, blocks };
         self.excess += allocation.excess();
@@ -22,7 +21,6 @@ impl Ledger {
         &self.held[&job]
     }
 
-    /// Forgets what `job` got.
     pub(super) fn strike(&mut self, job: JobId) -> Option<Allocation> {
         let allocation = self.held.remove(&job)?;
         self.excess -= allocation.excess();

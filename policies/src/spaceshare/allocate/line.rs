@@ -9,12 +9,9 @@
 use super::{Allocation, Allocator, Rect, Request, ledger::Ledger, runs::Runs};
 use crate::JobId;
 
-/// First fit without contiguity.
 pub type FirstFit = Line<false>;
-/// First fit with contiguity.
 pub type Contiguous = Line<true>;
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct Line<const CONTIGUOUS: bool> {
     nodes: u32,

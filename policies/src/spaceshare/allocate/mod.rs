@@ -39,7 +39,6 @@ use crate::JobId;
 /// What a job wants to have to itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Request {
-    /// Nodes.
     pub nodes: u32,
     /// CPUs on each of them; 1 where nodes are not divided.
     pub cpus: u32,
@@ -52,7 +51,6 @@ impl Request {
         Self { nodes, cpus: 1 }
     }
 
-    /// Nodes × CPUs.
     #[must_use]
     pub const fn units(self) -> u32 {
         self.nodes.saturating_mul(self.cpus)
@@ -85,13 +83,11 @@ impl Allocation {
 /// How badly a machine is cut up, in units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fragmentation {
-    /// Units there are.
     pub total: u32,
     /// Units nobody holds.
     pub free: u32,
     /// Units held that nobody asked for.
     pub internal: u32,
-    /// The largest free block.
     pub largest_block: u32,
     /// The most units that a single request would be granted now.
     pub largest_request: u32,
@@ -132,10 +128,8 @@ pub trait Allocator: fmt::Debug + Send {
     /// Takes back what `job` holds; `None` where it holds nothing.
     fn release(&mut self, job: JobId) -> Option<Allocation>;
 
-    /// What `job` holds.
     fn allocation(&self, job: JobId) -> Option<&Allocation>;
 
-    /// Units there are.
     fn total(&self) -> u32;
 
     /// Units nobody holds.
@@ -162,7 +156,6 @@ pub trait Allocator: fmt::Debug + Send {
         self.largest_request()
     }
 
-    /// The largest free block.
     fn largest_block(&self) -> u32 {
         self.largest_request()
     }
@@ -172,7 +165,6 @@ pub trait Allocator: fmt::Debug + Send {
         0
     }
 
-    /// How badly the machine is cut up now.
     fn fragmentation(&self) -> Fragmentation {
         Fragmentation {
             total: self.total(),

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 /// The units `x .. x + width` by `y .. y + height`. On a line of nodes `y` is 0 and the height 1; on SMP nodes `x` counts nodes and
 /// `y` CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the sentence above defines each")]
 pub struct Rect {
     pub x: u32,
     pub y: u32,
@@ -20,7 +19,6 @@ impl Rect {
         Self { x: first, y: 0, width: count, height: 1 }
     }
 
-    /// Units in it.
     #[must_use]
     pub const fn area(&self) -> u32 {
         self.width * self.height
@@ -54,7 +52,6 @@ impl Rect {
 
 /// The extent of a machine: `width × height` units, numbered row by row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "the sentence above defines each")]
 pub struct Mesh {
     pub width: u32,
     pub height: u32,
@@ -67,13 +64,11 @@ impl Mesh {
         Self { width: nodes, height: 1 }
     }
 
-    /// Units in it.
     #[must_use]
     pub const fn units(&self) -> u32 {
         self.width * self.height
     }
 
-    /// All of it.
     #[must_use]
     pub const fn whole(&self) -> Rect {
         Rect { x: 0, y: 0, width: self.width, height: self.height }

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 /// Runs that neither overlap nor touch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Runs {
-    /// Length by first node.
     by_first: BTreeMap<u32, u32>,
     /// An implicit binary tree: leaf `leaves + i` holds the length of the run that begins at `i`, or 0; a parent holds the larger of
     /// its children.
@@ -28,7 +27,6 @@ impl Runs {
         runs
     }
 
-    /// Nodes in all runs.
     pub(super) const fn free(&self) -> u32 {
         self.free
     }
@@ -38,7 +36,6 @@ impl Runs {
         self.longest[1]
     }
 
-    /// The leftmost run.
     pub(super) fn first(&self) -> Option<(u32, u32)> {
         self.by_first.first_key_value().map(|(first, count)| (*first, *count))
     }

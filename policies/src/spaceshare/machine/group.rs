@@ -19,7 +19,6 @@ pub struct GroupId(pub u16);
 /// Equal nodes that are allocated together.
 #[derive(Debug)]
 pub struct NodeSet {
-    /// What it is called.
     pub name: String,
     /// Who chooses among its nodes.
     pub allocator: Box<dyn Allocator>,
@@ -28,7 +27,6 @@ pub struct NodeSet {
 /// The sets that the jobs of a queue may use, each list in the order of preference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeGroup {
-    /// What it is called.
     pub name: String,
     /// In prime time.
     pub prime: Vec<SetId>,
@@ -37,7 +35,6 @@ pub struct NodeGroup {
 }
 
 impl NodeGroup {
-    /// The sets of `period`.
     #[must_use]
     pub fn sets(&self, period: Period) -> &[SetId] {
         match period {
@@ -56,21 +53,14 @@ pub enum MachineError {
     /// A group names a set that is not there.
     #[error("node group `{group}` names node set {set}, and there are {sets}")]
     UnknownSet {
-        /// The group.
         group: String,
         /// What it names, counted from 0.
         set: u16,
-        /// How many there are.
         sets: usize,
     },
     /// A group names a set twice.
     #[error("node group `{group}` names node set {set} twice")]
-    SetTwice {
-        /// The group.
-        group: String,
-        /// What it names.
-        set: u16,
-    },
+    SetTwice { group: String, set: u16 },
 }
 
 /// Whether `list` names each set once, and only those there are.

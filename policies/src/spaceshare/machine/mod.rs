@@ -25,7 +25,6 @@ use crate::{
 use place::{place_among, release_all};
 use region::Regions;
 
-/// See the module.
 #[derive(Debug)]
 pub struct Machine {
     sets: Vec<NodeSet>,
@@ -61,19 +60,16 @@ impl Machine {
         Self::new(vec![set], vec![all], Calendar::never_prime()).expect("the group names the only set")
     }
 
-    /// Its sets.
     #[must_use]
     pub fn sets(&self) -> &[NodeSet] {
         &self.sets
     }
 
-    /// Its groups.
     #[must_use]
     pub fn groups(&self) -> &[NodeGroup] {
         &self.groups
     }
 
-    /// Its hours.
     #[must_use]
     pub const fn calendar(&self) -> &Calendar {
         &self.calendar
@@ -190,7 +186,6 @@ impl Machine {
         self.held_by(job).map(|(set, allocation)| (set, allocation.request.units()))
     }
 
-    /// The regions there are.
     pub fn regions(&self) -> impl Iterator<Item = RegionId> + use<> {
         (0..self.regions.count()).map(RegionId)
     }

@@ -12,11 +12,9 @@ use super::{NodeGroup, Period, SetId};
 #[serde(transparent)]
 pub struct RegionId(pub u16);
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Regions {
     count: u16,
-    /// By set.
     of_set: Vec<RegionId>,
     /// By group: in prime time and otherwise, in the order in which the group names the first set of each.
     of_group: Vec<[Vec<RegionId>; 2]>,

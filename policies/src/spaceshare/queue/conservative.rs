@@ -38,7 +38,6 @@ struct Promise {
 /// When a running job is over at the latest, and what it asked for in which region.
 type Runs = (SimTime, Vec<(RegionId, u32)>);
 
-/// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Conservative {
     /// In the order of coming.

@@ -20,7 +20,6 @@ use crate::{
     spaceshare::machine::{Machine, Period, SetId},
 };
 
-/// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Easy {
     waiting: Line,

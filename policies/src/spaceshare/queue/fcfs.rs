@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use super::{QueueOrder, QueuedJob};
 use crate::{JobId, SimTime, spaceshare::machine::Machine};
 
-/// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Fcfs {
     waiting: VecDeque<QueuedJob>,

@@ -11,9 +11,7 @@ use crate::JobId;
 /// The least of what the jobs of a stretch ask for, each taken by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Least {
-    /// Units.
     pub(super) units: u32,
-    /// Time.
     pub(super) limit: Duration,
 }
 
@@ -29,7 +27,6 @@ impl Least {
     }
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     jobs: Vec<Option<QueuedJob>>,
@@ -90,7 +87,6 @@ impl Line {
         self.jobs[place].as_ref().map(|job| (place, job))
     }
 
-    /// The jobs in order.
     #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = &QueuedJob> + '_ {
         self.jobs.iter().flatten()

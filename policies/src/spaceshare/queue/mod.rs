@@ -52,7 +52,6 @@ pub struct QueueId(pub u16);
 /// A job that waits for nodes of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuedJob {
-    /// The job.
     pub job: JobId,
     /// Where it was submitted to.
     pub queue: QueueId,
@@ -60,7 +59,6 @@ pub struct QueuedJob {
     pub group: GroupId,
     /// What it wants to have.
     pub request: Request,
-    /// When it came.
     pub submitted: SimTime,
     /// How long it may run at most, or is believed to: backfilling relies on it.
     pub limit: Duration,
@@ -85,6 +83,5 @@ pub trait QueueOrder: fmt::Debug + Send {
     /// When to ask again even if nobody comes or ends: hours change, or priorities age. `None` where time alone changes nothing.
     fn next_wake(&self, now: SimTime, machine: &Machine) -> Option<SimTime>;
 
-    /// How many wait.
     fn waiting(&self) -> usize;
 }

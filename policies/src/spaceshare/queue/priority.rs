@@ -22,10 +22,8 @@ use crate::{
     spaceshare::machine::{GroupId, Machine},
 };
 
-/// The settings of [`Aging`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgingConfig {
-    /// The queues.
     pub queues: QueueTable,
     /// What a job gains in each hour it waits; not negative.
     pub age_factor: Priority,
@@ -33,11 +31,9 @@ pub struct AgingConfig {
     pub block_priority: Option<Priority>,
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct Aging {
     config: AgingConfig,
-    /// One for each queue.
     lines: Vec<Line>,
     /// Jobs of each queue that run.
     running: Vec<u32>,

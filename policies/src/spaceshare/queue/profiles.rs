@@ -18,7 +18,6 @@ pub(super) struct Reservation {
     pub(super) parts: Vec<(RegionId, u32)>,
 }
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Profiles(Vec<Region>);
 

@@ -26,19 +26,15 @@ use crate::{
 /// What a user asks RMS for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RmsJob {
-    /// The job.
     pub job: JobId,
     /// Whether root submitted it.
     pub root: bool,
     /// Higher goes first.
     pub priority: i32,
-    /// Nodes × CPUs.
     pub request: Request,
-    /// When it came.
     pub submitted: SimTime,
 }
 
-/// Where a job stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RmsState {
@@ -79,13 +75,11 @@ impl Resource {
 pub enum RmsAct {
     /// Begin it on its CPUs.
     Start(JobId),
-    /// Let it go on.
     Resume(JobId),
     /// Stop it until told.
     Suspend(JobId),
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct Rms {
     nodes: u32,
@@ -118,7 +112,6 @@ impl Rms {
         self.resources.remove(&job);
     }
 
-    /// Where `job` stands.
     #[must_use]
     pub fn state(&self, job: JobId) -> Option<RmsState> {
         self.resources.get(&job).map(|resource| resource.state)

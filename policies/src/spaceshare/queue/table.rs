@@ -21,10 +21,8 @@ impl Priority {
     }
 }
 
-/// One queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueSpec {
-    /// What it is called.
     pub name: String,
     /// Where its jobs may run.
     pub group: GroupId,
@@ -46,26 +44,10 @@ pub enum QueueError {
     /// There is no such queue.
     #[error("there is no queue {0}")]
     Unknown(u16),
-    /// Too many nodes.
     #[error("queue `{queue}` takes jobs of up to {max} nodes, not {nodes}")]
-    TooWide {
-        /// Its name.
-        queue: String,
-        /// What it takes.
-        max: u32,
-        /// What was asked for.
-        nodes: u32,
-    },
-    /// Too long.
+    TooWide { queue: String, max: u32, nodes: u32 },
     #[error("queue `{queue}` takes jobs of up to {max:?}, not {limit:?}")]
-    TooLong {
-        /// Its name.
-        queue: String,
-        /// What it takes.
-        max: Duration,
-        /// What was asked for.
-        limit: Duration,
-    },
+    TooLong { queue: String, max: Duration, limit: Duration },
 }
 
 impl QueueSpec {
@@ -83,7 +65,6 @@ impl QueueSpec {
 pub struct QueueTable(pub Vec<QueueSpec>);
 
 impl QueueTable {
-    /// The queue called `name`.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<QueueId> {
         (0..).map(QueueId).zip(&self.0).find(|(_, queue)| queue.name == name).map(|(id, _)| id)

@@ -8,16 +8,8 @@ use super::{Layout, PrimeTime, SetLayout};
 /// Why a layout makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LayoutError {
-    /// A name leads nowhere.
     #[error("`{from}` names the {what} `{name}`, and there is none")]
-    Unknown {
-        /// Who names it.
-        from: String,
-        /// What it should be.
-        what: &'static str,
-        /// The name.
-        name: String,
-    },
+    Unknown { from: String, what: &'static str, name: String },
     /// Nobody could tell which is meant.
     #[error("there are two {0}s called `{1}`")]
     Twice(&'static str, String),

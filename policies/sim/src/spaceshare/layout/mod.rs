@@ -20,7 +20,6 @@ use crate::workload::{
     swf::{Log, Record},
 };
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layout {
@@ -66,11 +65,9 @@ const fn one() -> i64 {
     1
 }
 
-/// A node set.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetLayout {
-    /// What it is called.
     pub name: String,
     /// Nodes in a row.
     pub width: u32,
@@ -87,16 +84,13 @@ const fn a_line() -> u32 {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupLayout {
-    /// What it is called.
     pub name: String,
     /// In prime time; as otherwise, where it is not told.
     #[serde(default)]
     pub prime: Option<Vec<String>>,
-    /// Otherwise.
     pub sets: Vec<String>,
 }
 
-/// A queue.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueLayout {

@@ -27,7 +27,6 @@ pub struct CostFile {
     /// A node's jobs out of memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dump: Option<Moving>,
-    /// And back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restore: Option<Moving>,
     /// Seconds from the request to the last marker.
@@ -36,7 +35,6 @@ pub struct CostFile {
     /// Seconds to start all ranks of a job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launch_s: Option<f64>,
-    /// Cores of a node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cores: Option<u32>,
     /// How many times slower jobs run on a node whose memory is exceeded.
@@ -116,7 +114,6 @@ impl CostFile {
 
     /// What is known of the job called `name`.
     #[must_use]
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share is between 0 and 1")]
     pub fn communication_of(&self, name: &str) -> Option<Communication> {
         let kind = || name.rsplit_once('-').filter(|(_, n)| n.bytes().all(|digit| digit.is_ascii_digit()));
         let share = self.communication.get(name).or_else(|| self.communication.get(kind()?.0))?;
@@ -125,12 +122,10 @@ impl CostFile {
 }
 
 impl Moving {
-    #[allow(clippy::cast_precision_loss, reason = "a rate need not be exact")]
     fn of(transfer: Transfer) -> Self {
         Self { fixed_s: transfer.fixed.as_secs_f64(), bytes_per_s: transfer.per_second.0 as f64 }
     }
 
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate need not be exact")]
     fn transfer(self, name: &'static str) -> Result<Transfer, CostFileError> {
         let rate = self.bytes_per_s;
         if !(rate.is_finite() && rate >= 1.0) {
@@ -149,7 +144,6 @@ fn at_least_one(name: &'static str, value: u32) -> Result<u32, CostFileError> {
 }
 
 impl From<&CostModel> for CostFile {
-    #[allow(clippy::cast_precision_loss, reason = "a rate need not be exact")]
     fn from(model: &CostModel) -> Self {
         let moving = |transfer: &Transfer| Moving {
             fixed_s: transfer.fixed.as_secs_f64(),

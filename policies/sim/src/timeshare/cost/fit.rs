@@ -13,7 +13,6 @@ use super::{CostModel, Transfer};
 pub enum Step {
     /// Images of one node's jobs out of memory.
     Dump,
-    /// And back.
     Restore,
     /// From the request to the last marker.
     Flush,
@@ -24,11 +23,8 @@ pub enum Step {
 /// One measured step, on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Which.
     pub step: Step,
-    /// What it moved.
     pub bytes: Bytes,
-    /// How long it took.
     pub took: Duration,
 }
 
@@ -48,12 +44,6 @@ impl CostModel {
 
 /// Least squares. Where all samples are of about one size, or the line would fall or begin below zero, it goes through the
 /// origin instead: then nothing can be told of the fixed part.
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a rate need not be exact"
-)]
 fn line<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Transfer> {
     let points: Vec<(f64, f64)> = samples
         .map(|sample| (sample.bytes.0 as f64, sample.took.as_secs_f64()))

@@ -37,9 +37,7 @@ impl Transfer {
 /// Rates and times of one node; all nodes are alike.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CostModel {
-    /// A node dumps.
     pub dump: Transfer,
-    /// A node restores.
     pub restore: Transfer,
     /// From the request to the last marker; the outgoing jobs still run.
     pub flush: Duration,

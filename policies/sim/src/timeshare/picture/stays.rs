@@ -98,7 +98,6 @@ fn stack(stays: &[Stay]) -> Vec<u64> {
     below
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a place in a picture")]
 pub(super) fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }

@@ -36,7 +36,6 @@ struct Bands {
 }
 
 impl Bands {
-    #[allow(clippy::cast_precision_loss, reason = "a few hundred")]
     fn of(nodes: usize) -> Self {
         let nodes_f = nodes.max(1) as f64;
         if nodes > NAMED_MAX {
@@ -46,7 +45,6 @@ impl Bands {
         }
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "a few hundred")]
     fn top(self, node: usize) -> f64 {
         TOP + (self.height + self.gap) * node as f64
     }

@@ -14,7 +14,6 @@ fn near(found: f64, wanted: f64, part: f64) {
     assert!((found - wanted).abs() <= part * wanted.abs(), "{found} is not within {part} of {wanted}");
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, n) = values.fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
     sum / n
@@ -50,7 +49,6 @@ fn by_chance(kind: &Kind) -> f64 {
 }
 
 #[test]
-#[allow(clippy::cast_precision_loss)]
 fn run_times_have_the_mean_of_the_two_gammas() {
     let log = log_of(false);
     for size in [1, 32] {
@@ -75,7 +73,6 @@ fn larger_jobs_run_longer() {
 }
 
 #[test]
-#[allow(clippy::cast_precision_loss)]
 fn jobs_arrive_by_day_as_the_cycle_says() {
     let log = log_of(false);
     assert!(log.records.is_sorted_by_key(|job| job.submit));

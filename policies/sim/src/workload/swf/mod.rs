@@ -15,10 +15,8 @@ use std::{collections::BTreeMap, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// A log.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Log {
-    /// Every comment, in order.
     pub comments: Vec<Comment>,
     /// Every job, in the order of the file: that of submission, where the log keeps to the format.
     pub records: Vec<Record>,

@@ -33,13 +33,11 @@ const FIELDS: [&str; 18] = [
 pub struct SwfError {
     /// Counted from 1.
     pub line: usize,
-    /// What is wrong there.
     pub problem: SwfProblem,
 }
 
 /// What is wrong with a line.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum SwfProblem {
     /// Fewer fields than the format has.
     #[error("{found} fields where the format has 18; field {} ({}) is missing", .found + 1, FIELDS[*.found])]

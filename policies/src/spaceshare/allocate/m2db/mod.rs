@@ -19,7 +19,6 @@ use super::{Allocation, Allocator, Mesh, Rect, Request, ledger::Ledger};
 use crate::JobId;
 use tree::{BlockId, BlockTree};
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct M2db {
     mesh: Mesh,
@@ -29,7 +28,6 @@ pub struct M2db {
 }
 
 impl M2db {
-    /// A free mesh.
     #[must_use]
     pub fn new(mesh: Mesh) -> Self {
         let tree = BlockTree::new(mesh.whole());

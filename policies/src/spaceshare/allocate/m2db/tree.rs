@@ -28,7 +28,6 @@ struct Block {
     free: u32,
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct BlockTree {
     blocks: Vec<Block>,
@@ -41,7 +40,6 @@ pub(super) struct BlockTree {
 const ROOT: BlockId = BlockId(0);
 
 impl BlockTree {
-    /// One free block.
     pub(super) fn new(whole: Rect) -> Self {
         let mut tree = Self { blocks: Vec::new(), spare: Vec::new(), by_size: BTreeSet::new() };
         tree.add(whole, None);
@@ -55,7 +53,6 @@ impl BlockTree {
         self.at(block).rect
     }
 
-    /// Free nodes in all.
     pub(super) fn free(&self) -> u32 {
         self.at(ROOT).free
     }
@@ -113,7 +110,6 @@ impl BlockTree {
         parts
     }
 
-    /// Takes a free block.
     pub(super) fn take(&mut self, block: BlockId) {
         let rect = self.rect(block);
         assert!(self.by_size.remove(&key(rect, block)), "only free blocks are taken");
