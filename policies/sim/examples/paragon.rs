@@ -12,7 +12,7 @@ use coswitch_policies::{
     spaceshare::queue::{Easy, Fcfs, QueueId, QueueOrder},
 };
 use coswitch_sim::{
-    spaceshare::{self, AllocatorName, Cut, Jobs, Lived, paragon},
+    spaceshare::{self, AllocatorName, Execution, Jobs, MeanFragmentation, paragon},
     workload::{LogStart, swf::Log},
 };
 
@@ -63,28 +63,28 @@ fn study(text: &str) -> Result<String, Box<dyn Error>> {
             for job in &mut jobs.jobs {
                 job.queued.limit = queues.limit(job.queued.queue).max(job.run);
             }
-            let mut cut = Cut::default();
-            let lived = spaceshare::run(&jobs.jobs, &mut machine, &mut *order, &mut cut)?;
-            let summary = spaceshare::summarise(&jobs.jobs, &lived, paragon::BATCH_NODES);
+            let mut fragmentation = MeanFragmentation::default();
+            let executions = spaceshare::run(&jobs.jobs, &mut machine, &mut *order, &mut fragmentation)?;
+            let summary = spaceshare::summarise(&jobs.jobs, &executions, paragon::BATCH_NODES);
             out += &format!(
                 "{name} | {order_name} | {:.1} | {:.2} | {:.2} | {:.1} | {:.1} | {:.1} | {:.2} | {}\n",
                 100.0 * summary.utilisation,
                 summary.wait_mean_s / 3600.0,
                 summary.expansion_factor,
-                100.0 * cut.scatter(),
-                100.0 * cut.external(),
-                cut.internal_nodes(),
-                cut.blocks_per_job(),
+                100.0 * fragmentation.scatter(),
+                100.0 * fragmentation.external(),
+                fragmentation.internal_nodes(),
+                fragmentation.blocks_per_job(),
                 jobs.skipped.total(),
             );
             if (name, order_name) == SHOWN {
-                of_m2db = Some((jobs, lived));
+                of_m2db = Some((jobs, executions));
             }
         }
     }
-    let (jobs, lived) = of_m2db.ok_or("what is shown is simulated")?;
+    let (jobs, executions) = of_m2db.ok_or("what is shown is simulated")?;
     out += "\nmonth | utilisation of the batch partition %\n";
-    for month in spaceshare::by_month(start, &jobs.jobs, &lived, paragon::BATCH_NODES) {
+    for month in spaceshare::by_month(start, &jobs.jobs, &executions, paragon::BATCH_NODES) {
         out += &format!("{}-{:02} | {:.1}\n", month.year, month.month, 100.0 * month.utilisation);
     }
     let name =
@@ -96,18 +96,20 @@ fn study(text: &str) -> Result<String, Box<dyn Error>> {
         &format!("recorded on the machine itself, all queues: wait {wait:.2} h, expansion {expansion:.2}\n");
     out += "\nqueue | jobs | usage % | mean wait h | mean execution h | expansion | recorded wait h | recorded expansion\n";
     let recorded = spaceshare::classes(&jobs.jobs, &recorded, name);
-    for (class, recorded) in spaceshare::classes(&jobs.jobs, &lived, name).iter().zip(recorded) {
+    for (class, recorded) in spaceshare::classes(&jobs.jobs, &executions, name).iter().zip(recorded) {
         let (wait, expansion) = (recorded.wait_mean_s / 3600.0, recorded.expansion_factor);
         out += &format!("{} | {wait:.2} | {expansion:.1}\n", line(class).trim_end());
     }
-    out += &distributions(&jobs, &lived);
+    out += &distributions(&jobs, &executions);
     let mut machine = paragon::interactive(AllocatorName::FirstFit);
     let jobs = Jobs::of_log(&interactive, &machine, |_| (QueueId(0), GroupId(0)));
-    let lived = spaceshare::run(&jobs.jobs, &mut machine, &mut Fcfs::default(), &mut spaceshare::Nobody)?;
-    let summary = spaceshare::summarise(&jobs.jobs, &lived, paragon::INTERACTIVE_NODES);
+    let executions =
+        spaceshare::run(&jobs.jobs, &mut machine, &mut Fcfs::default(), &mut spaceshare::NoObserver)?;
+    let summary = spaceshare::summarise(&jobs.jobs, &executions, paragon::INTERACTIVE_NODES);
     // The machine turned these away (§1.0).
-    let waits = |(job, lived): &(&spaceshare::SpaceJob, &Lived)| lived.started > job.queued.submitted;
-    let waited = jobs.jobs.iter().zip(&lived).filter(waits).count();
+    let waits =
+        |(job, execution): &(&spaceshare::SpaceJob, &Execution)| execution.started > job.queued.submitted;
+    let waited = jobs.jobs.iter().zip(&executions).filter(waits).count();
     out += &format!(
         "\ninteractive partition: {} jobs, {waited} of them wait, {} left out, utilisation {:.1} %, mean wait {:.2} h\n",
         summary.jobs,
@@ -115,35 +117,35 @@ fn study(text: &str) -> Result<String, Box<dyn Error>> {
         100.0 * summary.utilisation,
         summary.wait_mean_s / 3600.0
     );
-    out += &distributions(&jobs, &lived);
+    out += &distributions(&jobs, &executions);
     Ok(out)
 }
 
 /// Tables 3 and 4 of the paper: by request size and by execution time, and the jobs that run at a time (Table 1).
-fn distributions(jobs: &Jobs, lived: &[Lived]) -> String {
+fn distributions(jobs: &Jobs, executions: &[Execution]) -> String {
     let mut out =
         String::from("\nnodes up to | jobs | usage % | mean wait h | mean execution h | expansion\n");
     let size = |job: &spaceshare::SpaceJob| Some(Size(job.queued.request.nodes.next_power_of_two()));
-    spaceshare::classes(&jobs.jobs, lived, size).iter().for_each(|class| out += &line(class));
+    spaceshare::classes(&jobs.jobs, executions, size).iter().for_each(|class| out += &line(class));
     out += "\nexecution up to h | jobs | usage % | mean wait h | mean execution h | expansion\n";
     let hours = |job: &spaceshare::SpaceJob| u32::try_from(job.run.as_secs().div_ceil(3600)).ok();
     let hours = |job: &spaceshare::SpaceJob| hours(job).map(|hours| Size(hours.clamp(1, 12)));
-    spaceshare::classes(&jobs.jobs, lived, hours).iter().for_each(|class| out += &line(class));
-    let summary = spaceshare::summarise(&jobs.jobs, lived, 1);
+    spaceshare::classes(&jobs.jobs, executions, hours).iter().for_each(|class| out += &line(class));
+    let summary = spaceshare::summarise(&jobs.jobs, executions, 1);
     out + &format!("jobs that run at a time, in the mean: {:.1}\n", summary.relative_makespan.recip())
 }
 
 /// When the jobs ran on the machine itself.
-fn recorded(log: &Log, jobs: &Jobs) -> Vec<Lived> {
-    let lived = |(job, record): (&spaceshare::SpaceJob, &u32)| {
+fn recorded(log: &Log, jobs: &Jobs) -> Vec<Execution> {
+    let execution = |(job, record): (&spaceshare::SpaceJob, &u32)| {
         let wait = log.records[*record as usize].wait.unwrap_or(0);
         let started = job.queued.submitted.after(Duration::from_secs(wait));
-        Lived { started, finished: started.after(job.run) }
+        Execution { started, finished: started.after(job.run) }
     };
-    jobs.jobs.iter().zip(&jobs.records).map(lived).collect()
+    jobs.jobs.iter().zip(&jobs.records).map(execution).collect()
 }
 
-fn line(class: &spaceshare::Class) -> String {
+fn line(class: &spaceshare::JobClass) -> String {
     format!(
         "{} | {} | {:.1} | {:.2} | {:.2} | {:.1}\n",
         class.name,

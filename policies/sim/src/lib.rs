@@ -11,9 +11,9 @@
 //! | [`workload`] | where jobs come from: logs, models, random ones by seed |
 //! | `picture` | what the pictures of several worlds share |
 //! | [`stats`], [`parallel`] | confidence intervals; many seeds on several threads |
-//! | [`draw`] | distributions by seed |
+//! | [`distributions`] | distributions by seed |
 
-pub mod draw;
+pub mod distributions;
 pub mod local;
 pub mod parallel;
 mod picture;

@@ -1,5 +1,5 @@
-//! The same run over many seeds, on several threads. The answers are in the order of the seeds: the number of threads is
-//! not seen in the result.
+//! The same function over many items (seeds, runs) on several threads. Results come in the order of the items, so the number
+//! of threads does not show in them.
 
 use std::{
     sync::{
@@ -9,24 +9,24 @@ use std::{
     thread,
 };
 
-/// What `run` makes of each seed, in their order; at most `threads` at a time.
+/// The result of `run` for each item, in their order; at most `threads` run at a time.
 ///
 /// # Panics
 /// Where `run` does.
-pub fn each_seed<R: Send>(seeds: &[u64], threads: usize, run: impl Fn(u64) -> R + Sync) -> Vec<R> {
+pub fn each<T: Sync, R: Send>(items: &[T], threads: usize, run: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, R)>> = Mutex::new(Vec::with_capacity(seeds.len()));
+    let done: Mutex<Vec<(usize, R)>> = Mutex::new(Vec::with_capacity(items.len()));
     let work = || {
-        while let Some((index, seed)) = {
+        while let Some((index, item)) = {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            seeds.get(index).map(|seed| (index, *seed))
+            items.get(index).map(|item| (index, item))
         } {
-            let result = run(seed);
+            let result = run(item);
             done.lock().expect("no run panics while it holds the list").push((index, result));
         }
     };
     thread::scope(|scope| {
-        for _ in 1..threads.min(seeds.len()) {
+        for _ in 1..threads.min(items.len()) {
             scope.spawn(work);
         }
         work();
@@ -42,13 +42,13 @@ mod tests {
     use crate::Seed;
 
     #[test]
-    fn the_number_of_threads_is_not_seen_in_the_result() {
+    fn the_number_of_threads_does_not_show_in_the_result() {
         let seeds: Vec<u64> = (0..100).collect();
-        let run = |seed| Seed::new(seed).next_u64();
-        let alone = each_seed(&seeds, 1, run);
-        assert_eq!(alone, each_seed(&seeds, 2, run));
-        assert_eq!(alone, each_seed(&seeds, 7, run));
+        let run = |seed: &u64| Seed::new(*seed).next_u64();
+        let alone = each(&seeds, 1, run);
+        assert_eq!(alone, each(&seeds, 2, run));
+        assert_eq!(alone, each(&seeds, 7, run));
         assert_eq!(alone[3], Seed::new(3).next_u64());
-        assert!(each_seed(&[], 2, run).is_empty());
+        assert!(each(&[], 2, run).is_empty());
     }
 }

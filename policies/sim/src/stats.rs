@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 
 /// A mean, and how sure it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Estimate {
+pub struct SampleMean {
     pub mean: f64,
     /// The mean of the process lies within so much of it with a probability of 95 %; nothing with fewer than two samples.
     pub half_width: Option<f64>,
 }
 
-impl Estimate {
+impl SampleMean {
     /// The mean of independent samples and its 95 % interval: t(n − 1) · s ÷ √n.
     #[must_use]
     pub fn of(samples: &[f64]) -> Self {
@@ -65,7 +65,7 @@ mod tests {
         let mut seed = Seed::new(4);
         let holds = |seed: &mut Seed| {
             let samples: Vec<f64> = (0..6).map(|_| 3.0 + seed.normal()).collect();
-            let estimate = Estimate::of(&samples);
+            let estimate = SampleMean::of(&samples);
             (estimate.mean - 3.0).abs() <= estimate.half_width.unwrap()
         };
         let held = (0..10_000).filter(|_| holds(&mut seed)).count();
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn one_sample_says_nothing_of_its_spread() {
-        assert_eq!(Estimate::of(&[2.0]), Estimate { mean: 2.0, half_width: None });
-        assert_eq!(Estimate::of(&[1.0, 1.0, 1.0]).half_width, Some(0.0));
+        assert_eq!(SampleMean::of(&[2.0]), SampleMean { mean: 2.0, half_width: None });
+        assert_eq!(SampleMean::of(&[1.0, 1.0, 1.0]).half_width, Some(0.0));
     }
 }

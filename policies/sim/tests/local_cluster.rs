@@ -8,7 +8,7 @@ use coswitch_policies::local::{
 };
 use coswitch_policies::{Bytes, Rate};
 use coswitch_sim::local::{
-    Crowding, LocalModel, LocalReport, MemoryModel, Peers, Shape, UNIT,
+    Crowding, LocalModel, LocalReport, NodeMemory, Peers, Shape, UNIT,
     models::Column,
     simulate_local,
     table_4_1::{TableOptions, table_4_1},
@@ -143,7 +143,7 @@ fn on_a_full_node_a_distributed_task_comes_as_a_local_one() {
 
 #[test]
 fn tasks_that_do_not_fit_in_memory_slow_their_node_down() {
-    let memory = |capacity| MemoryModel {
+    let memory = |capacity| NodeMemory {
         capacity: Bytes::mib(capacity),
         task_min: Bytes::mib(100),
         task_max: Bytes::mib(400),

@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_policies::local::{
-    LocalScheduler, Model, NodeDecision, NodeEvent, NodeScheduler, TaskId,
-    buffered::{Pending, plan},
+    LocalScheduler, Model, NodeDecision, NodeScheduler, TaskEvent, TaskId,
+    buffered::{Pending, plan_phase},
     demand::Demand,
     dynamic::Dynamic,
-    explicit::{Explicit, Filling, Phase, Slices},
-    flexible::{Class, Counters, Flexible, FlexibleRule, Thresholds, counters::Tally},
+    explicit::{Explicit, Filling, SliceKind, Slices},
+    flexible::{Counters, Flexible, FlexibleRule, ProcessClass, Thresholds, counters::Tally},
     high_priority::HighPriority,
     implicit::Implicit,
     linux::Linux,
@@ -23,7 +23,7 @@ const SLICE: Duration = Duration::from_millis(10);
 #[derive(Clone, Copy, Debug)]
 enum Happening {
     Arrive { application: u32 },
-    Wait,
+    WaitPolicy,
     Block,
     Finish,
     QuantumEnd,
@@ -36,7 +36,7 @@ enum Happening {
 fn happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
         3 => (0..4u32).prop_map(|application| Happening::Arrive { application }),
-        2 => Just(Happening::Wait),
+        2 => Just(Happening::WaitPolicy),
         1 => Just(Happening::Block),
         1 => Just(Happening::Finish),
         4 => Just(Happening::QuantumEnd),
@@ -67,15 +67,15 @@ impl<M: Model> Node<M> {
     }
 
     /// Lets it happen, where it can; the event it came to.
-    fn play(&mut self, after_ms: u64, happening: Happening) -> Option<NodeEvent> {
+    fn play(&mut self, after_ms: u64, happening: Happening) -> Option<TaskEvent> {
         self.now = self.now.after(Duration::from_millis(after_ms));
         self.decisions.clear();
         let event = self.event(happening)?;
         self.scheduler.on_event(self.now, event, &mut self.decisions).expect("the history is possible");
         match event {
-            NodeEvent::Waits { task } if !self.spins() => self.away.push(task),
-            NodeEvent::Blocked { task } => self.away.push(task),
-            NodeEvent::Unblocked { task } => self.away.retain(|away| *away != task),
+            TaskEvent::Waits { task } if !self.spins() => self.away.push(task),
+            TaskEvent::Blocked { task } => self.away.push(task),
+            TaskEvent::Unblocked { task } => self.away.retain(|away| *away != task),
             _ => {}
         }
         Some(event)
@@ -84,33 +84,33 @@ impl<M: Model> Node<M> {
     fn fire(&mut self, at: SimTime) {
         self.now = at;
         self.decisions.clear();
-        self.scheduler.on_event(at, NodeEvent::TimerFired, &mut self.decisions).expect("a timer may fire");
+        self.scheduler.on_event(at, TaskEvent::TimerFired, &mut self.decisions).expect("a timer may fire");
     }
 
     fn spins(&self) -> bool {
         self.decisions.iter().any(|decision| matches!(decision, NodeDecision::Spin { .. }))
     }
 
-    fn event(&mut self, happening: Happening) -> Option<NodeEvent> {
+    fn event(&mut self, happening: Happening) -> Option<TaskEvent> {
         let running = self.scheduler.running();
         let all: Vec<_> = self.ready().into_iter().chain(self.away.iter().copied()).collect();
         Some(match happening {
             Happening::Arrive { application } => {
                 self.arrived += 1;
                 let application = (application > 0).then_some(JobId(application));
-                NodeEvent::Arrived { task: TaskId(self.arrived), application }
+                TaskEvent::Arrived { task: TaskId(self.arrived), application }
             }
-            Happening::Wait => NodeEvent::Waits { task: running? },
-            Happening::Block => NodeEvent::Blocked { task: running? },
-            Happening::Finish => NodeEvent::Finished { task: running? },
-            Happening::QuantumEnd => running.map(|_| NodeEvent::QuantumEnd)?,
+            Happening::WaitPolicy => TaskEvent::Waits { task: running? },
+            Happening::Block => TaskEvent::Blocked { task: running? },
+            Happening::Finish => TaskEvent::Finished { task: running? },
+            Happening::QuantumEnd => running.map(|_| TaskEvent::QuantumEnd)?,
             Happening::Message(choice) if !all.is_empty() => {
-                NodeEvent::MessageArrived { task: all[choice % all.len()] }
+                TaskEvent::MessageArrived { task: all[choice % all.len()] }
             }
-            Happening::Sent => NodeEvent::MessageSent { task: running? },
-            Happening::Take => NodeEvent::MessagesTaken { task: running? },
+            Happening::Sent => TaskEvent::MessageSent { task: running? },
+            Happening::Take => TaskEvent::MessagesTaken { task: running? },
             Happening::Wake(choice) if !self.away.is_empty() => {
-                NodeEvent::Unblocked { task: self.away[choice % self.away.len()] }
+                TaskEvent::Unblocked { task: self.away[choice % self.away.len()] }
             }
             Happening::Message(_) | Happening::Wake(_) => return None,
         })
@@ -136,7 +136,7 @@ fn nobody_starves<M: Model>(model: M, overtakes_max: u32, history: &[(u64, Happe
                 patience.values_mut().for_each(|left| *left -= 1);
             }
         }
-        let ended = matches!(event, Some(NodeEvent::QuantumEnd)).then(|| before[0]);
+        let ended = matches!(event, Some(TaskEvent::QuantumEnd)).then(|| before[0]);
         for (place, task) in node.ready().into_iter().enumerate() {
             if !before.contains(&task) || ended == Some(task) {
                 patience.remove(&task);
@@ -184,7 +184,7 @@ impl Demanded {
         while let Some(at) = self.timer.take_if(|at| *at <= now) {
             let ready = self.node.ready();
             self.node.fire(at);
-            self.check(ready, NodeEvent::TimerFired);
+            self.check(ready, TaskEvent::TimerFired);
         }
         let ready = self.node.ready();
         assert!(
@@ -208,17 +208,17 @@ impl Demanded {
 
     /// Before `event` these were ready, and the first of them ran. Now runs who was called first, where that is fair, and
     /// else who ran. Where the processor was left and nobody is called, it may be anybody.
-    fn check(&mut self, mut ready: Vec<TaskId>, event: NodeEvent) {
+    fn check(&mut self, mut ready: Vec<TaskId>, event: TaskEvent) {
         let now = self.node.now;
         match event {
-            NodeEvent::MessageArrived { task } if ready.first() != Some(&task) => {
+            TaskEvent::MessageArrived { task } if ready.first() != Some(&task) => {
                 self.called.entry(task).or_insert(now);
             }
-            NodeEvent::Unblocked { task } => ready.push(task),
+            TaskEvent::Unblocked { task } => ready.push(task),
             _ => {}
         }
         let is_left =
-            matches!(event, NodeEvent::Blocked { .. } | NodeEvent::Finished { .. } | NodeEvent::QuantumEnd);
+            matches!(event, TaskEvent::Blocked { .. } | TaskEvent::Finished { .. } | TaskEvent::QuantumEnd);
         let called = self.first_called(&ready).filter(|_| is_left || self.had_its_share(now));
         let ran = ready.first().copied().filter(|_| !is_left);
         if let Some(expected) = called.or(ran) {
@@ -299,7 +299,7 @@ proptest! {
             }
             node.play(after, happening);
             timer = next_timer(&node.decisions).or(timer);
-            let is_local = node.scheduler.model().phase() == Phase::Local;
+            let is_local = node.scheduler.model().current() == SliceKind::Local;
             let runs = node.scheduler.running().is_some() && node.scheduler.ready()[0].is_distributed();
             prop_assert!(!(is_local && runs));
         }
@@ -313,11 +313,11 @@ proptest! {
             node.play(0, Happening::Arrive { application: 1 });
         }
         let task = node.scheduler.running().unwrap();
-        node.play(1, Happening::Wait);
+        node.play(1, Happening::WaitPolicy);
         prop_assert_eq!(&node.decisions[..], &[NodeDecision::Spin { task, at_most: Some(spin) }]);
         node.decisions.clear();
         let over = node.now.after(spin);
-        node.scheduler.on_event(over, NodeEvent::SpinOver { task }, &mut node.decisions).unwrap();
+        node.scheduler.on_event(over, TaskEvent::SpinOver { task }, &mut node.decisions).unwrap();
         prop_assert!(!node.ready().contains(&task));
         let left_idle = node.decisions == [NodeDecision::Idle];
         prop_assert_eq!(left_idle, others == 0);
@@ -338,7 +338,7 @@ proptest! {
             let slot = JobId(u32::try_from(number / (10 * slots) % 3 + 1).unwrap());
             node.decisions.clear();
             node.scheduler
-                .on_event(node.now, NodeEvent::Strobe { application: Some(slot) }, &mut node.decisions)
+                .on_event(node.now, TaskEvent::Strobe { application: Some(slot) }, &mut node.decisions)
                 .unwrap();
             node.play(after, happening);
             let ready = node.scheduler.ready();
@@ -360,10 +360,10 @@ proptest! {
         let is_long = cs_wait_ms + dc_wait_ms > 10 * u64::from(cs + dc);
         let is_high = cs > 2 * dc;
         let expected = match (is_long, is_high) {
-            _ if is_rare => Class::DontCare,
-            (false, false) => Class::DontCare,
-            (false, true) => Class::Coscheduled,
-            (true, _) => Class::Frustrated,
+            _ if is_rare => ProcessClass::DontCare,
+            (false, false) => ProcessClass::DontCare,
+            (false, true) => ProcessClass::Coscheduled,
+            (true, _) => ProcessClass::Frustrated,
         };
         prop_assert_eq!(class, expected);
     }
@@ -380,7 +380,7 @@ proptest! {
             pending.add(NodeId(from % nodes), NodeId(to % nodes), Bytes(bytes));
         }
         let length = Duration::from_micros(length_us);
-        let phase = plan(nodes, &pending, Rate(8_000_000), length, first_round);
+        let phase = plan_phase(nodes, &pending, Rate(8_000_000), length, first_round);
         let sent: u64 = phase.transfers.iter().map(|transfer| transfer.bytes.0).sum();
         prop_assert_eq!(sent + phase.left_over.total().0, pending.total().0);
         for (place, one) in phase.transfers.iter().enumerate() {

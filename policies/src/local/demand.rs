@@ -20,7 +20,7 @@
 
 use std::time::Duration;
 
-use super::{Model, Task, Wait};
+use super::{Model, Task, WaitPolicy};
 
 /// The comparison of Sobalvarro is strict, and time is told in nanoseconds.
 const STRICTLY_MORE: Duration = Duration::from_nanos(1);
@@ -43,8 +43,8 @@ impl Model for Demand {
         Some(receiver.since_queued.executed + self.share + STRICTLY_MORE)
     }
 
-    fn wait(&self, _task: &Task) -> Wait {
-        Wait::SpinOn
+    fn wait(&self, _task: &Task) -> WaitPolicy {
+        WaitPolicy::SpinOn
     }
 }
 
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use crate::{
         SimTime,
-        local::{LocalScheduler, NodeDecision, NodeEvent, NodeScheduler, TaskId},
+        local::{LocalScheduler, NodeDecision, NodeScheduler, TaskEvent, TaskId},
     };
 
     const MS: Duration = Duration::from_millis(1);
@@ -73,19 +73,19 @@ mod tests {
             let model = Demand { slice: 10 * MS, share: SHARE };
             let mut node = Self { scheduler: LocalScheduler::new(model), decisions: Vec::new() };
             for task in [RUNS, NEXT, LAST] {
-                node.tell(Duration::ZERO, NodeEvent::Arrived { task, application: None });
+                node.tell(Duration::ZERO, TaskEvent::Arrived { task, application: None });
             }
             node
         }
 
-        fn tell(&mut self, at: Duration, event: NodeEvent) -> TaskId {
+        fn tell(&mut self, at: Duration, event: TaskEvent) -> TaskId {
             self.decisions.clear();
             self.scheduler.on_event(at.into(), event, &mut self.decisions).unwrap();
             self.scheduler.running().expect("there is always one that is ready")
         }
 
         fn message(&mut self, at: Duration, task: TaskId) -> TaskId {
-            self.tell(at, NodeEvent::MessageArrived { task })
+            self.tell(at, TaskEvent::MessageArrived { task })
         }
 
         /// The timer that the last event asked for.
@@ -111,10 +111,10 @@ mod tests {
         assert_eq!(node.decisions, [NodeDecision::SetTimer { at: fair.into() }]);
         assert_eq!(node.message(SHARE, LAST), RUNS);
         assert_eq!(node.decisions, [], "the timer is set");
-        assert_eq!(node.tell(fair, NodeEvent::TimerFired), LAST);
+        assert_eq!(node.tell(fair, TaskEvent::TimerFired), LAST);
         assert_eq!(node.timer(), None);
         assert_eq!(
-            node.tell(12 * MS, NodeEvent::QuantumEnd),
+            node.tell(12 * MS, TaskEvent::QuantumEnd),
             RUNS,
             "who was passed is next, and nobody is called"
         );
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_call_goes_first_when_who_runs_leaves_the_processor() {
         for event in
-            [NodeEvent::Blocked { task: RUNS }, NodeEvent::Finished { task: RUNS }, NodeEvent::QuantumEnd]
+            [TaskEvent::Blocked { task: RUNS }, TaskEvent::Finished { task: RUNS }, TaskEvent::QuantumEnd]
         {
             let mut node = Node::new();
             node.message(MS, LAST);
@@ -138,9 +138,9 @@ mod tests {
         node.message(2 * MS, NEXT);
         node.message(2 * MS, LAST);
         let fair = SHARE + STRICTLY_MORE;
-        assert_eq!(node.tell(fair, NodeEvent::TimerFired), LAST);
+        assert_eq!(node.tell(fair, TaskEvent::TimerFired), LAST);
         assert_eq!(node.timer(), Some(2 * fair));
-        assert_eq!(node.tell(2 * fair, NodeEvent::TimerFired), NEXT);
+        assert_eq!(node.tell(2 * fair, TaskEvent::TimerFired), NEXT);
     }
 
     #[test]
@@ -148,47 +148,47 @@ mod tests {
         let mut node = Node::new();
         node.message(MS, LAST);
         node.message(MS, NEXT);
-        assert_eq!(node.tell(3 * MS, NodeEvent::TimerFired), NEXT);
+        assert_eq!(node.tell(3 * MS, TaskEvent::TimerFired), NEXT);
     }
 
     #[test]
     fn a_call_lapses_when_no_message_waits_any_more() {
         let mut node = Node::new();
         node.message(MS, LAST);
-        node.tell(MS, NodeEvent::MessagesTaken { task: LAST });
-        assert_eq!(node.tell(3 * MS, NodeEvent::TimerFired), RUNS);
-        assert_eq!(node.tell(10 * MS, NodeEvent::QuantumEnd), NEXT);
+        node.tell(MS, TaskEvent::MessagesTaken { task: LAST });
+        assert_eq!(node.tell(3 * MS, TaskEvent::TimerFired), RUNS);
+        assert_eq!(node.tell(10 * MS, TaskEvent::QuantumEnd), NEXT);
     }
 
     #[test]
     fn a_call_lapses_when_its_process_runs() {
         let mut node = Node::new();
         node.message(MS, LAST);
-        assert_eq!(node.tell(MS, NodeEvent::QuantumEnd), LAST);
+        assert_eq!(node.tell(MS, TaskEvent::QuantumEnd), LAST);
         assert_eq!(
-            node.tell(2 * MS, NodeEvent::QuantumEnd),
+            node.tell(2 * MS, TaskEvent::QuantumEnd),
             NEXT,
             "its message still waits, but it had its chance"
         );
-        assert_eq!(node.tell(5 * MS, NodeEvent::TimerFired), NEXT);
+        assert_eq!(node.tell(5 * MS, TaskEvent::TimerFired), NEXT);
     }
 
     #[test]
     fn a_call_lapses_when_its_process_ends() {
         let mut node = Node::new();
         node.message(MS, LAST);
-        node.tell(MS, NodeEvent::QuantumEnd);
-        assert_eq!(node.tell(2 * MS, NodeEvent::Finished { task: LAST }), NEXT);
-        node.tell(2 * MS, NodeEvent::Arrived { task: LAST, application: None });
-        assert_eq!(node.tell(9 * MS, NodeEvent::TimerFired), NEXT, "another of its name is not called");
+        node.tell(MS, TaskEvent::QuantumEnd);
+        assert_eq!(node.tell(2 * MS, TaskEvent::Finished { task: LAST }), NEXT);
+        node.tell(2 * MS, TaskEvent::Arrived { task: LAST, application: None });
+        assert_eq!(node.tell(9 * MS, TaskEvent::TimerFired), NEXT, "another of its name is not called");
     }
 
     #[test]
     fn who_is_away_is_called_when_it_is_ready() {
         let mut node = Node::new();
-        node.tell(MS, NodeEvent::Blocked { task: RUNS });
+        node.tell(MS, TaskEvent::Blocked { task: RUNS });
         assert_eq!(node.message(2 * MS, RUNS), NEXT);
         assert_eq!(node.timer(), None);
-        assert_eq!(node.tell(9 * MS, NodeEvent::Unblocked { task: RUNS }), RUNS, "the other had its share");
+        assert_eq!(node.tell(9 * MS, TaskEvent::Unblocked { task: RUNS }), RUNS, "the other had its share");
     }
 }

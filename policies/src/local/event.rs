@@ -18,7 +18,7 @@ use crate::{JobId, SimTime};
 
 /// Something happened on the node.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum NodeEvent {
+pub enum TaskEvent {
     /// A task began; it is ready.
     Arrived {
         /// Its name, not in use on this node.
@@ -84,7 +84,7 @@ pub enum NodeDecision {
         /// For how long at most.
         slice: Duration,
     },
-    /// The running task may wait actively; after `at_most` the shell says [`NodeEvent::SpinOver`]. None: as long as its
+    /// The running task may wait actively; after `at_most` the shell says [`TaskEvent::SpinOver`]. None: as long as its
     /// slice lasts.
     Spin {
         task: TaskId,
@@ -93,7 +93,7 @@ pub enum NodeDecision {
     },
     /// Nobody is ready.
     Idle,
-    /// Say [`NodeEvent::TimerFired`] at this time; replaces an earlier timer.
+    /// Say [`TaskEvent::TimerFired`] at this time; replaces an earlier timer.
     SetTimer { at: SimTime },
     /// DTS in balanced mode: the load index that the console should hear of.
     ReportLoad {

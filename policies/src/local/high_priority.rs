@@ -18,7 +18,7 @@ impl Model for HighPriority {
         self.slice
     }
 
-    fn rank(&self, task: &Task) -> u8 {
+    fn precedence(&self, task: &Task) -> u8 {
         u8::from(task.is_distributed())
     }
 }

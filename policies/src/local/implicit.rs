@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Model, Task, Wait};
+use super::{Model, Task, WaitPolicy};
 
 /// Round robin; waiting tasks spin, then block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +31,11 @@ impl Model for Implicit {
         self.slice
     }
 
-    fn rank(&self, task: &Task) -> u8 {
+    fn precedence(&self, task: &Task) -> u8 {
         u8::from(self.is_woken_first && task.is_woken)
     }
 
-    fn wait(&self, _task: &Task) -> Wait {
-        if self.spin.is_zero() { Wait::Block } else { Wait::Spin(self.spin) }
+    fn wait(&self, _task: &Task) -> WaitPolicy {
+        if self.spin.is_zero() { WaitPolicy::Block } else { WaitPolicy::Spin(self.spin) }
     }
 }

@@ -37,9 +37,9 @@ pub mod scheduler;
 pub mod task;
 
 pub use account::{Account, Degrees};
-pub use event::{NodeDecision, NodeError, NodeEvent};
+pub use event::{NodeDecision, NodeError, TaskEvent};
 pub use frequency::Frequency;
-pub use model::{Model, Observed, Wait};
+pub use model::{Model, NodeView, WaitPolicy};
 pub use ready_queue::ReadyQueue;
 pub use scheduler::{LocalScheduler, NodeScheduler};
 pub use task::{Task, TaskId};

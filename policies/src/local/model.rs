@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Frequency, NodeDecision, NodeEvent, Task};
+use super::{Frequency, NodeDecision, Task, TaskEvent};
 use crate::SimTime;
 
 /// How a task that lacks a message waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
+pub enum WaitPolicy {
     /// It leaves the processor at once.
     Block,
     /// It keeps the processor and looks for the message, for at most this long, then blocks.
@@ -21,8 +21,8 @@ pub trait Model {
     /// For how long a task may run at most.
     fn slice(&self, task: &Task) -> Duration;
 
-    /// Among ready tasks those of the highest rank run; a higher one preempts a lower one at once.
-    fn rank(&self, _task: &Task) -> u8 {
+    /// Among ready tasks those of the highest precedence run; a higher one preempts a lower one at once.
+    fn precedence(&self, _task: &Task) -> u8 {
         0
     }
 
@@ -43,8 +43,8 @@ pub trait Model {
     }
 
     /// How `task` waits for a message.
-    fn wait(&self, _task: &Task) -> Wait {
-        Wait::Block
+    fn wait(&self, _task: &Task) -> WaitPolicy {
+        WaitPolicy::Block
     }
 
     /// Weight of the past in the communication frequency, in 0..=1 (the paper's `P`).
@@ -58,12 +58,12 @@ pub trait Model {
     }
 
     /// Sees each event before it takes effect. May ask for a timer or report a load.
-    fn observe(&mut self, _at: Observed, _event: &NodeEvent, _decisions: &mut Vec<NodeDecision>) {}
+    fn observe(&mut self, _at: NodeView, _event: &TaskEvent, _decisions: &mut Vec<NodeDecision>) {}
 }
 
 /// What a model sees of its node besides the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Observed {
+pub struct NodeView {
     pub now: SimTime,
     /// Local tasks that are ready, the running one included.
     pub local_ready: usize,

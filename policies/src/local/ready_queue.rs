@@ -106,13 +106,13 @@ impl ReadyQueue {
         self.tasks.insert(0, task);
     }
 
-    /// The first of the highest rank among those that may run.
+    /// The first of the highest precedence among those that may run.
     pub(super) fn best(&self, model: &impl Model) -> Option<TaskId> {
         let mut tasks = self.tasks.iter().filter(|task| model.may_run(task));
         let first = tasks.next()?;
-        let best = tasks.fold((model.rank(first), first), |best, task| {
-            let rank = model.rank(task);
-            if rank > best.0 { (rank, task) } else { best }
+        let best = tasks.fold((model.precedence(first), first), |best, task| {
+            let precedence = model.precedence(task);
+            if precedence > best.0 { (precedence, task) } else { best }
         });
         Some(best.1.id)
     }

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Account, Model, NodeDecision, NodeError, NodeEvent, Observed, ReadyQueue, Task, TaskId, Wait};
+use super::{
+    Account, Model, NodeDecision, NodeError, NodeView, ReadyQueue, Task, TaskEvent, TaskId, WaitPolicy,
+};
 use crate::{JobId, SimTime};
 
 /// A scheduler of one node.
@@ -17,7 +19,7 @@ pub trait NodeScheduler {
     fn on_event(
         &mut self,
         now: SimTime,
-        event: NodeEvent,
+        event: TaskEvent,
         decisions: &mut Vec<NodeDecision>,
     ) -> Result<(), NodeError>;
 
@@ -62,50 +64,50 @@ impl<M: Model> LocalScheduler<M> {
     }
 
     /// Refuses what cannot be, before anything is changed.
-    fn check(&self, event: &NodeEvent) -> Result<(), NodeError> {
+    fn check(&self, event: &TaskEvent) -> Result<(), NodeError> {
         let is_ready = |task: TaskId| self.queue.tasks().iter().any(|other| other.id == task);
         match *event {
-            NodeEvent::Arrived { task, .. } if is_ready(task) || self.away.contains_key(&task) => {
+            TaskEvent::Arrived { task, .. } if is_ready(task) || self.away.contains_key(&task) => {
                 Err(NodeError::Twice(task))
             }
-            NodeEvent::Waits { task }
-            | NodeEvent::SpinOver { task }
-            | NodeEvent::Blocked { task }
-            | NodeEvent::Finished { task }
+            TaskEvent::Waits { task }
+            | TaskEvent::SpinOver { task }
+            | TaskEvent::Blocked { task }
+            | TaskEvent::Finished { task }
                 if self.running() != Some(task) =>
             {
                 Err(NodeError::NotRunning(task))
             }
-            NodeEvent::Unblocked { task } if is_ready(task) => Err(NodeError::NotAway(task)),
-            NodeEvent::Unblocked { task } if !self.away.contains_key(&task) => Err(NodeError::Unknown(task)),
-            NodeEvent::MessageArrived { task }
-            | NodeEvent::MessagesTaken { task }
-            | NodeEvent::MessageSent { task }
-            | NodeEvent::WaitOver { task }
+            TaskEvent::Unblocked { task } if is_ready(task) => Err(NodeError::NotAway(task)),
+            TaskEvent::Unblocked { task } if !self.away.contains_key(&task) => Err(NodeError::Unknown(task)),
+            TaskEvent::MessageArrived { task }
+            | TaskEvent::MessagesTaken { task }
+            | TaskEvent::MessageSent { task }
+            | TaskEvent::WaitOver { task }
                 if !is_ready(task) && !self.away.contains_key(&task) =>
             {
                 Err(NodeError::Unknown(task))
             }
-            NodeEvent::QuantumEnd if self.running().is_none() => Err(NodeError::NobodyRuns),
+            TaskEvent::QuantumEnd if self.running().is_none() => Err(NodeError::NobodyRuns),
             _ => Ok(()),
         }
     }
 
-    fn apply(&mut self, now: SimTime, event: NodeEvent, decisions: &mut Vec<NodeDecision>) {
+    fn apply(&mut self, now: SimTime, event: TaskEvent, decisions: &mut Vec<NodeDecision>) {
         match event {
-            NodeEvent::Arrived { task, application } => self.on_arrived(now, task, application),
-            NodeEvent::Waits { task } => self.on_waits(now, task, decisions),
-            NodeEvent::SpinOver { .. } | NodeEvent::Blocked { .. } => self.leave_processor(now),
-            NodeEvent::Unblocked { task } => self.on_unblocked(now, task),
-            NodeEvent::MessageArrived { task } => self.on_message(now, task),
-            NodeEvent::MessagesTaken { task } => self.on_messages_taken(task),
-            NodeEvent::MessageSent { task } => self.task_mut(task).frequency.sent += 1,
-            NodeEvent::QuantumEnd => self.on_quantum_end(now),
-            NodeEvent::Finished { .. } => self.on_finished(now, decisions),
-            NodeEvent::WaitOver { .. }
-            | NodeEvent::Strobe { .. }
-            | NodeEvent::SlicesSet(_)
-            | NodeEvent::TimerFired => {}
+            TaskEvent::Arrived { task, application } => self.on_arrived(now, task, application),
+            TaskEvent::Waits { task } => self.on_waits(now, task, decisions),
+            TaskEvent::SpinOver { .. } | TaskEvent::Blocked { .. } => self.leave_processor(now),
+            TaskEvent::Unblocked { task } => self.on_unblocked(now, task),
+            TaskEvent::MessageArrived { task } => self.on_message(now, task),
+            TaskEvent::MessagesTaken { task } => self.on_messages_taken(task),
+            TaskEvent::MessageSent { task } => self.task_mut(task).frequency.sent += 1,
+            TaskEvent::QuantumEnd => self.on_quantum_end(now),
+            TaskEvent::Finished { .. } => self.on_finished(now, decisions),
+            TaskEvent::WaitOver { .. }
+            | TaskEvent::Strobe { .. }
+            | TaskEvent::SlicesSet(_)
+            | TaskEvent::TimerFired => {}
         }
     }
 
@@ -116,9 +118,9 @@ impl<M: Model> LocalScheduler<M> {
     fn on_waits(&mut self, now: SimTime, task: TaskId, decisions: &mut Vec<NodeDecision>) {
         let waiting = self.queue.running().expect("checked: the task runs");
         let at_most = match self.model.wait(waiting) {
-            Wait::Block => return self.leave_processor(now),
-            Wait::Spin(at_most) => Some(at_most),
-            Wait::SpinOn => None,
+            WaitPolicy::Block => return self.leave_processor(now),
+            WaitPolicy::Spin(at_most) => Some(at_most),
+            WaitPolicy::SpinOn => None,
         };
         decisions.push(NodeDecision::Spin { task, at_most });
     }
@@ -192,7 +194,7 @@ impl<M: Model> LocalScheduler<M> {
     }
 
     /// Makes the best task the top and gives it the processor, unless it has it.
-    fn settle(&mut self, now: SimTime, ran: Option<TaskId>, decisions: &mut Vec<NodeDecision>) {
+    fn run_best(&mut self, now: SimTime, ran: Option<TaskId>, decisions: &mut Vec<NodeDecision>) {
         self.honour_call(now);
         let Some(best) = self.queue.best(&self.model) else {
             self.queue.stop(now, &self.model);
@@ -214,15 +216,15 @@ impl<M: Model> NodeScheduler for LocalScheduler<M> {
     fn on_event(
         &mut self,
         now: SimTime,
-        event: NodeEvent,
+        event: TaskEvent,
         decisions: &mut Vec<NodeDecision>,
     ) -> Result<(), NodeError> {
         self.check(&event)?;
         let ran = self.running();
         let local_ready = self.queue.tasks().iter().filter(|task| !task.is_distributed()).count();
-        self.model.observe(Observed { now, local_ready }, &event, decisions);
+        self.model.observe(NodeView { now, local_ready }, &event, decisions);
         self.apply(now, event, decisions);
-        self.settle(now, ran, decisions);
+        self.run_best(now, ran, decisions);
         Ok(())
     }
 

@@ -5,8 +5,8 @@ use std::io;
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use coswitch_policies::Bytes;
 use coswitch_sim::{
-    spaceshare::Class,
-    stats::Estimate,
+    spaceshare::JobClass,
+    stats::SampleMean,
     workload::{Month, Skipped},
 };
 use serde::Serialize;
@@ -18,7 +18,7 @@ use crate::cli::Answer;
 pub(super) struct Figure {
     pub(super) name: String,
     #[serde(flatten)]
-    pub(super) estimate: Estimate,
+    pub(super) estimate: SampleMean,
 }
 
 /// The metrics of several runs, each under its name.
@@ -26,7 +26,7 @@ pub(super) fn figures<N: ToString>(runs: &[Vec<(N, f64)>]) -> Vec<Figure> {
     let Some(first) = runs.first() else { return Vec::new() };
     let figure = |(index, (name, _)): (usize, &(N, f64))| {
         let samples: Vec<f64> = runs.iter().map(|run| run[index].1).collect();
-        Figure { name: name.to_string(), estimate: Estimate::of(&samples) }
+        Figure { name: name.to_string(), estimate: SampleMean::of(&samples) }
     };
     first.iter().enumerate().map(figure).collect()
 }
@@ -43,9 +43,9 @@ pub(super) struct Simulated {
     pub(super) skipped: Skipped,
     pub(super) figures: Vec<Figure>,
     /// By job size, of the first seed.
-    pub(super) classes: Vec<Class>,
+    pub(super) classes: Vec<JobClass>,
     /// By queue, of the first seed, on a machine that has several.
-    pub(super) queues: Vec<Class>,
+    pub(super) queues: Vec<JobClass>,
     /// Of the first seed, where the log says when it began.
     pub(super) months: Vec<Month>,
     pub(super) notes: Vec<String>,
@@ -75,8 +75,8 @@ impl Answer for Simulated {
     fn csv(&self) -> Option<String> {
         let month = |month: &Month| format!("utilisation_{},{},,1\n", month_name(month), month.utilisation);
         let class = |by: &'static str| {
-            move |class: &Class| {
-                let Class { name, jobs, usage, wait_mean_s, execution_mean_s, expansion_factor } = class;
+            move |class: &JobClass| {
+                let JobClass { name, jobs, usage, wait_mean_s, execution_mean_s, expansion_factor } = class;
                 let of = format!("{by}_{}", name.replace([',', '"', '\n'], "_"));
                 format!(
                     "jobs_{of},{jobs},,1\nusage_{of},{usage},,1\nwait_mean_s_{of},{wait_mean_s},,1\n\
@@ -129,7 +129,7 @@ pub(super) fn figure_table(figures: &[Figure], seeds: usize) -> Table {
     table
 }
 
-fn class_table(first: &str, classes: &[Class]) -> Table {
+fn class_table(first: &str, classes: &[JobClass]) -> Table {
     let mut table = table(first, &["jobs", "usage %", "mean wait h", "mean execution h", "expansion factor"]);
     for class in classes {
         table.add_row(vec![

@@ -14,7 +14,7 @@ use coswitch_sim::{
         simulate_local,
         table_4_1::{Table, TableOptions, table_4_1},
     },
-    parallel::each_seed,
+    parallel::each,
 };
 use serde::Serialize;
 
@@ -207,7 +207,7 @@ fn one(arguments: &Simulate, shape: Shape, name: &str) -> Result<One, Failure> {
         })?,
     };
     let seeds = arguments.seeds();
-    let runs = each_seed(&seeds, arguments.threads(), |seed| simulate_local(&shape, &model, seed));
+    let runs = each(&seeds, arguments.threads(), |seed| simulate_local(&shape, &model, *seed));
     let runs = runs.into_iter().collect::<Result<Vec<_>, _>>().map_err(failed)?;
     if let Some(path) = &arguments.csv {
         super::write(path, &tasks_csv(&runs[0]))?;

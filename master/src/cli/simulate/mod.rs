@@ -28,7 +28,7 @@ use coswitch_sim::{
     spaceshare::{AllocatorName, ChoiceError, QueueName, mesh_of},
     workload::{
         Skipped,
-        memory::{MemoryModel, MemoryModelError},
+        memory::{MemoryDistribution, MemoryDistributionError},
     },
 };
 
@@ -79,7 +79,7 @@ pub(crate) struct Simulate {
     /// Where the log does not say it, draw the memory of a rank: `64MiB`, `uniform:LOW..HIGH`, `log-uniform:LOW..HIGH`, or
     /// `like:LOG`, one of the values of another log [default: 64MiB].
     #[arg(long, value_name = "DISTRIBUTION", value_parser = memory)]
-    memory: Option<MemoryModel>,
+    memory: Option<MemoryDistribution>,
     /// Who chooses nodes for jobs that have them to themselves [default: first-fit].
     #[arg(long)]
     allocator: Option<AllocatorName>,
@@ -153,12 +153,12 @@ fn load(text: &str) -> Result<f64, String> {
 }
 
 /// A distribution by its name, or the values of a log.
-fn memory(text: &str) -> Result<MemoryModel, String> {
+fn memory(text: &str) -> Result<MemoryDistribution, String> {
     match text.strip_prefix("like:") {
         Some(log) => workload::memories(Path::new(log))
-            .map(MemoryModel::Empirical)
+            .map(MemoryDistribution::Empirical)
             .map_err(|error| format!("{error:#}")),
-        None => text.parse().map_err(|error: MemoryModelError| error.to_string()),
+        None => text.parse().map_err(|error: MemoryDistributionError| error.to_string()),
     }
 }
 
@@ -215,7 +215,7 @@ impl Simulate {
         }
         let is_run_file = self.file.as_ref().is_some_and(|file| workload::is_run_file(file));
         let shares_time = is_run_file || self.policy.is_some();
-        if let Some(wrong) = self.option_of_the_other_sharing(shares_time) {
+        if let Some(wrong) = self.option_of_other_mode(shares_time) {
             return Err(Failure::Workload(anyhow!(wrong)));
         }
         if shares_time {

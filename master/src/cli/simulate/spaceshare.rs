@@ -9,10 +9,10 @@ use coswitch_policies::{
     spaceshare::queue::{QueueId, rms::Rms},
 };
 use coswitch_sim::{
-    parallel::each_seed,
+    parallel::each,
     spaceshare::{
-        self, AllocatorName, Blocks, Class, Cut, Jobs, Layout, Lived, QueueName, SpaceError, Summary, csv,
-        picture,
+        self, AllocatorName, Blocks, Execution, JobClass, Jobs, Layout, MeanFragmentation, QueueName,
+        SpaceError, Summary, csv, picture,
     },
     workload::{
         LogStart, Skipped,
@@ -33,9 +33,9 @@ const TIMESLICE: Duration = Duration::from_secs(60);
 struct Run {
     summary: Summary,
     jobs: Jobs,
-    lived: Vec<Lived>,
+    executions: Vec<Execution>,
     /// Not of RMS, whose jobs come and go.
-    watched: Option<(Cut, Blocks)>,
+    observed: Option<(MeanFragmentation, Blocks)>,
 }
 
 pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
@@ -69,8 +69,8 @@ pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
     };
     let left_out = |seed| source.log(seed).records.len() - log_of(seed).records.len();
     let seeds = arguments.seeds();
-    let one = |seed| run(arguments, layout.as_ref(), &log_of(seed), nodes, units);
-    let runs = each_seed(&seeds, arguments.threads(), one);
+    let one = |seed: &u64| run(arguments, layout.as_ref(), &log_of(*seed), nodes, units);
+    let runs = each(&seeds, arguments.threads(), one);
     let runs = runs.into_iter().collect::<Result<Vec<Run>, Failure>>()?;
     let all: Vec<_> = runs.iter().map(|run| run.figures(layout.as_ref())).collect();
     let first = &runs[0];
@@ -81,7 +81,7 @@ pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
     };
     super::some_jobs(!first.jobs.jobs.is_empty(), skipped)?;
     let months = LogStart::of(&log)
-        .map(|start| spaceshare::by_month(start, &first.jobs.jobs, &first.lived, units))
+        .map(|start| spaceshare::by_month(start, &first.jobs.jobs, &first.executions, units))
         .unwrap_or_default();
     let policy = match arguments.queue() {
         Queue::Order(queue) => {
@@ -95,12 +95,12 @@ pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
         policy,
         skipped,
         figures: figures(&all),
-        classes: spaceshare::classes(&first.jobs.jobs, &first.lived, |job| {
+        classes: spaceshare::classes(&first.jobs.jobs, &first.executions, |job| {
             Some(SizeClass::of(job.queued.request.units()))
         }),
         queues: layout.as_ref().map(|layout| of_queues(layout, first)).unwrap_or_default(),
         // Who is suspended uses nothing, and a month does not know.
-        months: if first.watched.is_some() { months } else { Vec::new() },
+        months: if first.observed.is_some() { months } else { Vec::new() },
         seeds,
         notes: source.note().into_iter().collect(),
     };
@@ -145,30 +145,30 @@ fn run(
     let cpus = arguments.cpus();
     // One queue: those of the log had priorities that it does not tell.
     let home = |_: &Record| (QueueId(0), GroupId(0));
-    let (jobs, lived, watched) = match (arguments.queue(), layout) {
+    let (jobs, executions, observed) = match (arguments.queue(), layout) {
         (Queue::Rms, _) => {
             let holds = |_, _, request: Request| request.nodes <= nodes && request.cpus <= cpus;
             let jobs = Jobs::in_boxes(log, cpus, holds, home);
             let rms = Rms::new(nodes, cpus, arguments.usage_limit.unwrap_or(units));
             let timeslice = arguments.quantum.unwrap_or(TIMESLICE);
-            let lived = spaceshare::run_rms(&jobs.jobs, rms, timeslice).map_err(internal)?;
-            (jobs, lived, None)
+            let executions = spaceshare::run_rms(&jobs.jobs, rms, timeslice).map_err(internal)?;
+            (jobs, executions, None)
         }
         (Queue::Order(queue), None) => {
             let mut machine = spaceshare::machine(arguments.mesh_of(nodes), arguments.allocator());
             let holds = |_, group, request| machine.can_ever_hold(group, request);
             let jobs = Jobs::in_boxes(log, cpus, holds, home);
-            let mut watch = (Cut::default(), Blocks::default());
-            let lived = spaceshare::run(&jobs.jobs, &mut machine, &mut *queue.order(), &mut watch);
-            (jobs, lived.map_err(internal)?, Some(watch))
+            let mut observer = (MeanFragmentation::default(), Blocks::default());
+            let executions = spaceshare::run(&jobs.jobs, &mut machine, &mut *queue.order(), &mut observer);
+            (jobs, executions.map_err(internal)?, Some(observer))
         }
         (Queue::Order(queue), Some(layout)) => in_sets(arguments.allocator(), queue, layout, log)?,
     };
-    let summary = spaceshare::summarise(&jobs.jobs, &lived, units);
-    Ok(Run { summary, jobs, lived, watched })
+    let summary = spaceshare::summarise(&jobs.jobs, &executions, units);
+    Ok(Run { summary, jobs, executions, observed })
 }
 
-type Ran = (Jobs, Vec<Lived>, Option<(Cut, Blocks)>);
+type Ran = (Jobs, Vec<Execution>, Option<(MeanFragmentation, Blocks)>);
 
 /// On a machine of several node sets.
 fn in_sets(allocator: AllocatorName, queue: QueueName, layout: &Layout, log: &Log) -> Result<Ran, Failure> {
@@ -181,27 +181,27 @@ fn in_sets(allocator: AllocatorName, queue: QueueName, layout: &Layout, log: &Lo
     };
     let mut jobs = Jobs::in_boxes(log, 1, holds, layout.homes(log).map_err(wrong)?);
     layout.limit(&mut jobs);
-    let mut watch = (Cut::default(), Blocks::default());
-    let lived = spaceshare::run(&jobs.jobs, &mut machine, &mut *order, &mut watch)
+    let mut observer = (MeanFragmentation::default(), Blocks::default());
+    let executions = spaceshare::run(&jobs.jobs, &mut machine, &mut *order, &mut observer)
         .map_err(|error| Failure::Internal(anyhow::Error::new(error).context("failed to simulate")))?;
-    Ok((jobs, lived, Some(watch)))
+    Ok((jobs, executions, Some(observer)))
 }
 
 impl Run {
     fn figures(&self, layout: Option<&Layout>) -> Vec<(Cow<'static, str>, f64)> {
         let mut all: Vec<_> = self.summary.figures().into();
-        if let Some((cut, _)) = &self.watched {
+        if let Some((fragmentation, _)) = &self.observed {
             all.extend([
-                ("external_fragmentation", cut.external()),
-                ("internal_fragmentation_nodes", cut.internal_nodes()),
-                ("scatter", cut.scatter()),
-                ("idle_while_waiting_nodes", cut.idle_while_waiting()),
-                ("blocks_per_job", cut.blocks_per_job()),
+                ("external_fragmentation", fragmentation.external()),
+                ("internal_fragmentation_nodes", fragmentation.internal_nodes()),
+                ("scatter", fragmentation.scatter()),
+                ("idle_while_waiting_nodes", fragmentation.idle_while_waiting()),
+                ("blocks_per_job", fragmentation.blocks_per_job()),
             ]);
         }
         let mut all: Vec<_> = all.into_iter().map(|(name, value)| (name.into(), value)).collect();
-        if let (Some(layout), Some((_, blocks))) = (layout, &self.watched) {
-            let by_set = layout.utilisation(&self.jobs, &self.lived, blocks, self.summary.makespan_s);
+        if let (Some(layout), Some((_, blocks))) = (layout, &self.observed) {
+            let by_set = layout.utilisation(&self.jobs, &self.executions, blocks, self.summary.makespan_s);
             let names = layout.sets.iter().map(|set| format!("utilisation_{}", set.name).into());
             all.splice(2..2, names.zip(by_set));
         }
@@ -210,8 +210,8 @@ impl Run {
 }
 
 /// By queue, in the order of the file.
-fn of_queues(layout: &Layout, run: &Run) -> Vec<Class> {
-    spaceshare::classes(&run.jobs.jobs, &run.lived, |job| {
+fn of_queues(layout: &Layout, run: &Run) -> Vec<JobClass> {
+    spaceshare::classes(&run.jobs.jobs, &run.executions, |job| {
         let number = job.queued.queue.0;
         Some(QueueClass(number, layout.queues.get(usize::from(number))?.name.clone()))
     })
@@ -227,21 +227,21 @@ fn keep(
     nodes: u32,
 ) -> Result<(), Failure> {
     if let Some(path) = &arguments.csv {
-        super::write(path, &csv::jobs_csv(log, &run.jobs, &run.lived))?;
+        super::write(path, &csv::jobs_csv(log, &run.jobs, &run.executions))?;
     }
-    if let (Some(path), Some((_, blocks))) = (&arguments.svg, &run.watched) {
+    if let (Some(path), Some((_, blocks))) = (&arguments.svg, &run.observed) {
         let title = format!("{}: {}", answer.workload, answer.policy);
-        let (jobs, lived, summary) = (&run.jobs.jobs, &run.lived, &run.summary);
+        let (jobs, executions, summary) = (&run.jobs.jobs, &run.executions, &run.summary);
         let meshes = layout.map_or_else(|| vec![arguments.mesh_of(nodes)], Layout::meshes);
         let number = |job: usize| log.records[run.jobs.records[job] as usize].number;
-        let few = picture::gantt(&title, &meshes, jobs, lived, blocks, summary, number);
-        let picture = few.unwrap_or_else(|| picture::load(&title, nodes, jobs, lived, summary));
+        let few = picture::gantt(&title, &meshes, jobs, executions, blocks, summary, number);
+        let picture = few.unwrap_or_else(|| picture::load(&title, nodes, jobs, executions, summary));
         super::write(path, &picture)?;
     }
     if let Some(path) = &arguments.swf {
         let mut done = log.clone();
-        for ((job, record), lived) in run.jobs.jobs.iter().zip(&run.jobs.records).zip(&run.lived) {
-            let wait = lived.started.since(job.queued.submitted).as_secs();
+        for ((job, record), execution) in run.jobs.jobs.iter().zip(&run.jobs.records).zip(&run.executions) {
+            let wait = execution.started.since(job.queued.submitted).as_secs();
             done.records[*record as usize].wait = Some(wait);
         }
         workload::write(path, &done)?;

@@ -5,11 +5,11 @@ use coswitch_policies::{
 };
 use coswitch_sim::{
     CostFile, CostModel, Faults, SimError, SimJob, SimReport,
-    parallel::each_seed,
+    parallel::each,
     timeshare::{by_month, csv, picture},
     workload::{
         LogStart, Skipped,
-        memory::MemoryModel,
+        memory::MemoryDistribution,
         swf::{Comment, Log, Record},
     },
 };
@@ -34,10 +34,10 @@ const QUANTUM: Duration = Duration::from_secs(900);
 const NODE_MEMORY: Bytes = Bytes::mib(1024);
 
 /// Of a job on a node, where nothing says another.
-const MEMORY: MemoryModel = MemoryModel::Constant(Bytes::mib(64));
+const MEMORY: MemoryDistribution = MemoryDistribution::Constant(Bytes::mib(64));
 
 /// The machine and the policy.
-struct Stage {
+struct Setup {
     name: String,
     cluster: Cluster,
     config: SchedulerConfig,
@@ -51,12 +51,12 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
     let set = arguments.file.as_deref().filter(|_| is_run_file).map(config::load_to_plan).transpose()?;
     let nodes = arguments.nodes.or(set.as_ref().map(|set| set.cluster.nodes));
     let source = Source::of(arguments, nodes)?;
-    let stage = stage(arguments, set, source.as_ref())?;
+    let setup = setup(arguments, set, source.as_ref())?;
     let random = match &source {
         None => false,
         Some(Source::Lublin(_)) => true,
         Some(Source::Log { log, .. }) => {
-            let is_drawn = !matches!(arguments.memory, None | Some(MemoryModel::Constant(_)));
+            let is_drawn = !matches!(arguments.memory, None | Some(MemoryDistribution::Constant(_)));
             is_drawn && log.records.iter().any(|record| record.memory().is_none())
         }
     };
@@ -65,17 +65,17 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
         return Err(Failure::Workload(anyhow::anyhow!(text)));
     }
     let workload = |seed: u64| match &source {
-        None => (stage.jobs.clone(), Skipped::default()),
-        Some(source) => jobs_of(arguments, &source.log(seed), seed, &stage),
+        None => (setup.jobs.clone(), Skipped::default()),
+        Some(source) => jobs_of(arguments, &source.log(seed), seed, &setup),
     };
     let seeds = arguments.seeds();
-    let runs = each_seed(&seeds, arguments.threads(), |seed| {
-        let (jobs, skipped) = workload(seed);
+    let runs = each(&seeds, arguments.threads(), |seed| {
+        let (jobs, skipped) = workload(*seed);
         let report = coswitch_sim::simulate(
-            &stage.cluster,
-            &stage.config,
+            &setup.cluster,
+            &setup.config,
             &jobs,
-            &stage.cost,
+            &setup.cost,
             Faults::default(),
             STEPS_MAX,
         );
@@ -90,9 +90,9 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
     let (jobs, skipped, report) = &runs[0];
     super::some_jobs(!jobs.is_empty(), *skipped)?;
     let answer = Simulated {
-        workload: source.as_ref().map_or_else(|| stage.name.clone(), Source::name),
-        nodes: u32::try_from(stage.cluster.len()).unwrap_or(u32::MAX),
-        policy: decided_by(&stage),
+        workload: source.as_ref().map_or_else(|| setup.name.clone(), Source::name),
+        nodes: u32::try_from(setup.cluster.len()).unwrap_or(u32::MAX),
+        policy: decided_by(&setup),
         seeds,
         skipped: *skipped,
         figures: figures(&all),
@@ -105,17 +105,17 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
             .unwrap_or_default(),
         notes: source.as_ref().and_then(Source::note).into_iter().chain(notes(report)).collect(),
     };
-    keep(arguments, &answer, &stage, source.as_ref(), jobs, report)?;
+    keep(arguments, &answer, &setup, source.as_ref(), jobs, report)?;
     Ok(answer)
 }
 
 /// What decides, with what is not as everywhere.
-fn decided_by(stage: &Stage) -> String {
+fn decided_by(setup: &Setup) -> String {
     let SchedulerConfig { policy, quantum, switching, residency, packing, alternate, max_per_cell, .. } =
-        &stage.config;
+        &setup.config;
     let mut words = vec![
         format!("policy {policy}, quantum {quantum:?}, switching {}", word(switching)),
-        format!("nodes of {}", stage.cluster.largest()),
+        format!("nodes of {}", setup.cluster.largest()),
     ];
     words.extend(max_per_cell.map(|most| format!("at most {most} in a cell")));
     words.extend((*packing != Packing::FirstFit).then(|| format!("packing {}", packing_word(*packing))));
@@ -129,13 +129,13 @@ fn packing_word(packing: Packing) -> String {
 }
 
 /// From the run file, and from the command line, which goes first.
-fn stage(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> Result<Stage, Failure> {
+fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> Result<Setup, Failure> {
     let (cost, known) = super::costs::load(arguments.costs.as_deref())?;
     let Some(set) = set else {
         let nodes = arguments.nodes.or_else(|| source.and_then(Source::nodes));
         let nodes = nodes.ok_or_else(|| Failure::Workload(anyhow::anyhow!("give --nodes")))?;
         let policy = arguments.policy.unwrap_or(Policy::Hybrid);
-        return Ok(Stage {
+        return Ok(Setup {
             name: String::new(),
             cluster: Cluster::uniform(nodes, arguments.node_memory.unwrap_or(NODE_MEMORY)),
             config: arguments.switched(SchedulerConfig::new(policy, arguments.quantum.unwrap_or(QUANTUM))),
@@ -159,19 +159,19 @@ fn stage(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> 
         };
         jobs.push(SimJob { spec: job.spec(), work, communication: known.communication_of(&job.name) });
     }
-    Ok(Stage { name: set.name.clone(), cluster: Cluster::uniform(nodes, memory), config, cost, known, jobs })
+    Ok(Setup { name: set.name.clone(), cluster: Cluster::uniform(nodes, memory), config, cost, known, jobs })
 }
 
 /// The jobs of a log: a rank for each processor, its memory as the log says or drawn.
-fn jobs_of(arguments: &Simulate, log: &Log, seed: u64, stage: &Stage) -> (Vec<SimJob>, Skipped) {
+fn jobs_of(arguments: &Simulate, log: &Log, seed: u64, setup: &Setup) -> (Vec<SimJob>, Skipped) {
     let (mut jobs, mut skipped) = (Vec::new(), Skipped::default());
     for record in &log.records {
         let id = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
         match job_of(arguments, record, seed, id) {
             Err(reason) => *reason(&mut skipped) += 1,
-            Ok(job) if job.spec.ranks as usize > stage.cluster.len() => skipped.too_large += 1,
+            Ok(job) if job.spec.ranks as usize > setup.cluster.len() => skipped.too_large += 1,
             Ok(job) => {
-                let communication = stage.known.communication_of(&job.spec.name);
+                let communication = setup.known.communication_of(&job.spec.name);
                 jobs.push(SimJob { communication, ..job });
             }
         }
@@ -212,7 +212,7 @@ fn notes(report: &SimReport) -> Vec<String> {
 fn keep(
     arguments: &Simulate,
     answer: &Simulated,
-    stage: &Stage,
+    setup: &Setup,
     source: Option<&Source>,
     jobs: &[SimJob],
     report: &SimReport,
@@ -222,17 +222,17 @@ fn keep(
     }
     if let Some(path) = &arguments.svg {
         let title = format!("{}: {}", answer.workload, answer.policy);
-        super::write(path, &picture::turns(&title, &stage.cluster, jobs, report))?;
+        super::write(path, &picture::turns(&title, &setup.cluster, jobs, report))?;
     }
     if let Some(path) = &arguments.swf {
         let log = source.map(|source| source.log(arguments.seed));
-        workload::write(path, &as_log(stage, log.as_deref(), jobs, report))?;
+        workload::write(path, &as_log(setup, log.as_deref(), jobs, report))?;
     }
     Ok(())
 }
 
 /// The jobs as a log: with what the log they came from said of them, the memory they were given and the wait they had.
-fn as_log(stage: &Stage, of: Option<&Log>, jobs: &[SimJob], report: &SimReport) -> Log {
+fn as_log(setup: &Setup, of: Option<&Log>, jobs: &[SimJob], report: &SimReport) -> Log {
     let mut came_from = of.into_iter().flat_map(|log| &log.records);
     let waits: BTreeMap<JobId, u64> =
         report.metrics.jobs.iter().map(|job| (job.job, job.wait.as_secs())).collect();
@@ -254,7 +254,7 @@ fn as_log(stage: &Stage, of: Option<&Log>, jobs: &[SimJob], report: &SimReport) 
         }
     };
     let records = jobs.iter().map(record).collect();
-    let header = [format!("; Computer: {}", stage.name), format!("; MaxNodes: {}", stage.cluster.len())];
+    let header = [format!("; Computer: {}", setup.name), format!("; MaxNodes: {}", setup.cluster.len())];
     let comments = header.map(|text| Comment { before: 0, text }).into();
     Log { comments: of.map_or(comments, |log| log.comments.clone()), records }
 }

@@ -20,7 +20,7 @@ impl Simulate {
         // These `local` heeds.
         let of_all =
             [("--seeds", self.seeds > 1), ("--nodes", self.nodes.is_some()), ("--csv", self.csv.is_some())];
-        let of_machines = || [&files[..], &self.of_space(), &self.of_time()].concat();
+        let of_machines = || [&files[..], &self.space_options(), &self.time_options()].concat();
         let (others, why) = if self.is_local() {
             ([&of_jobs[..], &of_logs[..2], &of_machines()].concat(), "`local` is a study of its own".into())
         } else if file.is_dir() {
@@ -40,18 +40,18 @@ impl Simulate {
     }
 
     /// What is said about the other way of sharing the machine, and would not be heeded.
-    pub(super) fn option_of_the_other_sharing(&self, shares_time: bool) -> Option<String> {
+    pub(super) fn option_of_other_mode(&self, shares_time: bool) -> Option<String> {
         if let Some(option) = first_given(&self.local.given()) {
             return Some(format!("{option} is about node schedulers: `simulate local`"));
         }
         let is_slice = |option: &&(&str, bool)| option.0 == "--quantum" && self.queue == Some(Queue::Rms);
         let (others, why) = match shares_time {
             true => (
-                self.of_space().to_vec(),
+                self.space_options().to_vec(),
                 "is about jobs that have their nodes to themselves, and these share time",
             ),
             false => (
-                self.of_time().iter().filter(|option| !is_slice(option)).copied().collect(),
+                self.time_options().iter().filter(|option| !is_slice(option)).copied().collect(),
                 "is about jobs that share time: give --policy or a run file as well",
             ),
         };
@@ -59,7 +59,7 @@ impl Simulate {
     }
 
     /// Options about jobs that have their nodes to themselves, and whether they are given.
-    fn of_space(&self) -> [(&'static str, bool); 6] {
+    fn space_options(&self) -> [(&'static str, bool); 6] {
         [
             ("--allocator", self.allocator.is_some()),
             ("--queue", self.queue.is_some()),
@@ -71,7 +71,7 @@ impl Simulate {
     }
 
     /// Options about jobs that share time.
-    fn of_time(&self) -> [(&'static str, bool); 6] {
+    fn time_options(&self) -> [(&'static str, bool); 6] {
         [
             ("--quantum", self.quantum.is_some()),
             ("--node-memory", self.node_memory.is_some()),

@@ -36,7 +36,7 @@ pub(super) enum Source {
         log: Log,
         note: Option<String>,
     },
-    Lublin(lublin::Shape),
+    Lublin(lublin::Settings),
 }
 
 pub(super) fn is_run_file(path: &Path) -> bool {
@@ -49,7 +49,7 @@ impl Source {
         if let Some(jobs) = arguments.lublin {
             let nodes = processors.unwrap_or(PROCESSORS);
             let (load, interactive) = (arguments.load, true);
-            return Ok(Some(Self::Lublin(lublin::Shape { jobs, nodes, interactive, load })));
+            return Ok(Some(Self::Lublin(lublin::Settings { jobs, nodes, interactive, load })));
         }
         let file = arguments.file.as_ref().filter(|file| !is_run_file(file));
         let Some(path) = arguments.workload.as_ref().or(file) else { return Ok(None) };
@@ -155,8 +155,8 @@ fn read(path: &Path, testbed: Option<Duration>) -> anyhow::Result<Log> {
 }
 
 /// A testbed file says when and how many, not for how long.
-fn of_testbed(starts: &[testbed::Start], run: Duration) -> Log {
-    let record = |(number, start): (u64, &testbed::Start)| Record {
+fn of_testbed(starts: &[testbed::Entry], run: Duration) -> Log {
+    let record = |(number, start): (u64, &testbed::Entry)| Record {
         number,
         submit: start.at.0 / 1_000_000_000,
         run: Some(run.as_secs()),

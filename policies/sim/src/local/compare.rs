@@ -14,34 +14,34 @@ use super::{
     LocalModel, Shape, ShapeError, UNIT,
     measures::units,
     models::Column,
-    study::{Outcome, Run, make_all},
+    study::{RunFigures, StudyRun, run_all},
 };
-use crate::stats::Estimate;
+use crate::stats::SampleMean;
 
 /// One scheduler on the cluster. Times are in time units.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
     pub name: String,
     /// *SystemCoDe*, in 0..=1. Between models it compares only where they count the same: see the DYN lines.
-    pub coscheduling: Estimate,
+    pub coscheduling: SampleMean,
     /// *Dret*.
-    pub distributed_return: Estimate,
+    pub distributed_return: SampleMean,
     /// *Dwait*.
-    pub distributed_wait: Estimate,
+    pub distributed_wait: SampleMean,
     /// *Lret*.
-    pub local_return: Estimate,
+    pub local_return: SampleMean,
     /// *Lwait*.
-    pub local_wait: Estimate,
+    pub local_wait: SampleMean,
     /// *SystemD* per task that ended.
-    pub delay: Estimate,
+    pub delay: SampleMean,
     /// Percentage of processor time spent spinning.
-    pub spun: Estimate,
+    pub spun: SampleMean,
 }
 
 impl Compared {
     /// Every number by its name.
     #[must_use]
-    pub const fn figures(&self) -> [(&'static str, Estimate); 7] {
+    pub const fn figures(&self) -> [(&'static str, SampleMean); 7] {
         [
             ("SystemCoDe", self.coscheduling),
             ("Dret", self.distributed_return),
@@ -116,24 +116,25 @@ pub fn contestants(shape: &Shape) -> Vec<Contestant> {
 pub fn compare(shape: &Shape, seeds: &[u64], threads: usize) -> Result<Vec<Compared>, ShapeError> {
     shape.check()?;
     let contestants = contestants(shape);
-    let run = |model: LocalModel, seed: u64| Run { shape: shape.clone(), model, seed };
+    let run = |model: LocalModel, seed: u64| StudyRun { shape: shape.clone(), model, seed };
     let runs: Vec<_> =
         contestants.iter().flat_map(|one| seeds.iter().map(|seed| run(one.model, *seed))).collect();
-    let outcomes = make_all(&runs, threads)?;
-    let of_each = outcomes.chunks(seeds.len().max(1));
-    Ok(contestants.iter().zip(of_each).map(|(one, outcomes)| compared(one.name, outcomes)).collect())
+    let figures = run_all(&runs, threads)?;
+    let of_each = figures.chunks(seeds.len().max(1));
+    Ok(contestants.iter().zip(of_each).map(|(one, figures)| compared(one.name, figures)).collect())
 }
 
-fn compared(name: &str, outcomes: &[Outcome]) -> Compared {
-    let over = |number: fn(&Outcome) -> f64| Estimate::of(&outcomes.iter().map(number).collect::<Vec<_>>());
+fn compared(name: &str, figures: &[RunFigures]) -> Compared {
+    let over =
+        |number: fn(&RunFigures) -> f64| SampleMean::of(&figures.iter().map(number).collect::<Vec<_>>());
     Compared {
         name: name.into(),
-        coscheduling: over(|outcome| outcome.coscheduling),
-        distributed_return: over(|outcome| units(outcome.distributed.returned)),
-        distributed_wait: over(|outcome| units(outcome.distributed.waited)),
-        local_return: over(|outcome| units(outcome.local.returned)),
-        local_wait: over(|outcome| units(outcome.local.waited)),
-        delay: over(|outcome| units(Duration::from_secs_f64(outcome.delay_per_task))),
-        spun: over(|outcome| 100.0 * outcome.spun),
+        coscheduling: over(|figures| figures.coscheduling),
+        distributed_return: over(|figures| units(figures.distributed.returned)),
+        distributed_wait: over(|figures| units(figures.distributed.waited)),
+        local_return: over(|figures| units(figures.local.returned)),
+        local_wait: over(|figures| units(figures.local.waited)),
+        delay: over(|figures| units(Duration::from_secs_f64(figures.delay_per_task))),
+        spun: over(|figures| 100.0 * figures.spun),
     }
 }

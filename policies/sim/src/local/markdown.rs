@@ -8,7 +8,7 @@ use super::{
     table_4_1::{Cell, Row, Table},
     trend::Trend,
 };
-use crate::stats::Estimate;
+use crate::stats::SampleMean;
 
 /// The table beside the printed one. A cell reads: measured class, printed class in brackets, `~` where they differ in
 /// strength and `≠` where they differ in direction, the effect with its 95 % interval.
@@ -51,7 +51,7 @@ fn show(cell: Option<&Cell>, printed: Option<Trend>) -> String {
     format!("{} ({printed}){mark} {}", cell.trend, signed(cell.effect))
 }
 
-fn signed(effect: Estimate) -> String {
+fn signed(effect: SampleMean) -> String {
     effect
         .half_width
         .map_or_else(|| format!("{:+.3}", effect.mean), |half| format!("{:+.3} ± {half:.3}", effect.mean))
@@ -81,7 +81,7 @@ pub fn comparison_as_markdown(rows: &[Compared]) -> String {
     out
 }
 
-fn plain(number: Estimate, digits: usize) -> String {
+fn plain(number: SampleMean, digits: usize) -> String {
     let mean = format!("{:.digits$}", number.mean);
     number.half_width.map_or_else(|| mean.clone(), |half| format!("{mean} ± {half:.digits$}"))
 }

@@ -12,7 +12,7 @@ use coswitch_policies::Bytes;
 
 /// Memory of the nodes and of their tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MemoryModel {
+pub struct NodeMemory {
     pub capacity: Bytes,
     /// A task needs at least this; uniform up to `task_max`.
     pub task_min: Bytes,
@@ -22,7 +22,7 @@ pub struct MemoryModel {
     pub penalty: f64,
 }
 
-impl MemoryModel {
+impl NodeMemory {
     pub(super) const fn draw(&self, seed: &mut Seed) -> Bytes {
         Bytes(seed.between(self.task_min.0, self.task_max.0))
     }
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn a_node_slows_down_only_when_its_tasks_do_not_fit() {
-        let memory = MemoryModel {
+        let memory = NodeMemory {
             capacity: Bytes::mib(1024),
             task_min: Bytes::mib(400),
             task_max: Bytes::mib(400),

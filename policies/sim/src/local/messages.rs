@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use coswitch_policies::local::NodeEvent;
+use coswitch_policies::local::TaskEvent;
 use coswitch_policies::{Bytes, NodeId};
 
 use super::{
     LocalModel, Peers,
-    node::{Address, Doing, Place},
+    node::{Activity, Address, TaskState},
     run::{World, index},
 };
 
@@ -46,7 +46,7 @@ impl World<'_> {
         state.burst = state.program.burst(shape);
         for _ in 0..state.frequency {
             let Some(peer) = self.choose_peer(task) else { break };
-            self.task_mut(task).lacks += 1;
+            self.task_mut(task).replies_missing += 1;
             self.send(task, peer, Message::Request { from: task });
         }
         self.waits.push_back(task);
@@ -69,7 +69,7 @@ impl World<'_> {
     }
 
     fn send(&mut self, from: Address, to: Address, message: Message) {
-        self.tell(from.node, NodeEvent::MessageSent { task: from.task });
+        self.tell(from.node, TaskEvent::MessageSent { task: from.task });
         if let LocalModel::Buffered { message: left, .. } = *self.model {
             self.outbox.waiting.push_back(Buffered { from: from.node, to, message, left });
         } else {
@@ -79,7 +79,7 @@ impl World<'_> {
 
     pub(super) fn deliver(&mut self, to: Address, message: Message) {
         self.measured.messages += 1;
-        if self.nodes[index(to.node)].place(to.task).is_none() {
+        if self.nodes[index(to.node)].state(to.task).is_none() {
             // The receiver ended before it saw the request (only buffered messages take time): its node says so.
             if let Message::Request { from } = message {
                 self.sent.push_back((from, Message::Reply));
@@ -87,68 +87,68 @@ impl World<'_> {
             return;
         }
         let task = self.task_mut(to);
-        task.has_mail = true;
+        task.has_messages = true;
         let wakes = match message {
             Message::Request { from } => {
                 task.requests.push(from);
                 true
             }
             Message::Reply => {
-                task.lacks -= 1;
-                task.lacks == 0
+                task.replies_missing -= 1;
+                task.replies_missing == 0
             }
         };
         let has_all = wakes && message == Message::Reply;
-        self.tell(to.node, NodeEvent::MessageArrived { task: to.task });
+        self.tell(to.node, TaskEvent::MessageArrived { task: to.task });
         if has_all {
-            self.tell(to.node, NodeEvent::WaitOver { task: to.task });
+            self.tell(to.node, TaskEvent::WaitOver { task: to.task });
         }
-        match self.nodes[index(to.node)].place(to.task) {
-            Some(Place::Running) => self.on_mail_while_running(to),
-            Some(Place::Blocked) if wakes => {
-                self.nodes[index(to.node)].set_place(self.now, to.task, Place::Ready);
-                self.tell(to.node, NodeEvent::Unblocked { task: to.task });
+        match self.nodes[index(to.node)].state(to.task) {
+            Some(TaskState::Running) => self.on_message_while_running(to),
+            Some(TaskState::Blocked) if wakes => {
+                self.nodes[index(to.node)].set_state(self.now, to.task, TaskState::Ready);
+                self.tell(to.node, TaskEvent::Unblocked { task: to.task });
             }
             _ => {}
         }
     }
 
-    /// A running task takes a message at once, and computes again when it lacks none.
-    fn on_mail_while_running(&mut self, task: Address) {
-        self.take_mail(task);
-        let lacks = self.task_mut(task).lacks;
-        if let Some((_, doing @ Doing::Spinning { .. })) = &mut self.nodes[index(task.node)].running
-            && lacks == 0
+    /// A running task takes a message at once, and computes again when it replies_missing none.
+    fn on_message_while_running(&mut self, task: Address) {
+        self.take_messages(task);
+        let replies_missing = self.task_mut(task).replies_missing;
+        if let Some((_, activity @ Activity::Spinning { .. })) = &mut self.nodes[index(task.node)].running
+            && replies_missing == 0
         {
-            *doing = Doing::Computing;
+            *activity = Activity::Computing;
         }
     }
 
     /// The running task takes its messages and answers the requests.
-    pub(super) fn take_mail(&mut self, task: Address) {
+    pub(super) fn take_messages(&mut self, task: Address) {
         let state = self.task_mut(task);
-        if !std::mem::take(&mut state.has_mail) {
+        if !std::mem::take(&mut state.has_messages) {
             return;
         }
         let requests = std::mem::take(&mut state.requests);
-        self.tell(task.node, NodeEvent::MessagesTaken { task: task.task });
+        self.tell(task.node, TaskEvent::MessagesTaken { task: task.task });
         for from in requests {
             self.send(task, from, Message::Reply);
         }
     }
 
-    /// The running task lacks replies: its scheduler says whether it spins or leaves. By now it may have been preempted,
+    /// The running task replies_missing replies: its scheduler says whether it spins or leaves. By now it may have been preempted,
     /// or have them.
     pub(super) fn begin_wait(&mut self, task: Address) {
         let state = &self.nodes[index(task.node)];
-        let computes = state.running == Some((task.task, Doing::Computing));
-        if !computes || state.tasks[&task.task].lacks == 0 {
+        let computes = state.running == Some((task.task, Activity::Computing));
+        if !computes || state.tasks[&task.task].replies_missing == 0 {
             return;
         }
         // Blocked, unless the scheduler says `Spin`.
-        self.nodes[index(task.node)].settle(self.now);
-        self.leave(task.node, Place::Blocked);
-        self.tell(task.node, NodeEvent::Waits { task: task.task });
+        self.nodes[index(task.node)].advance(self.now);
+        self.leave(task.node, TaskState::Blocked);
+        self.tell(task.node, TaskEvent::Waits { task: task.task });
     }
 
     fn task_mut(&mut self, task: Address) -> &mut super::node::Task {

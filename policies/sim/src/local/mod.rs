@@ -11,7 +11,7 @@
 //! | [`program`] | arrivals; when a task communicates, by seed |
 //! | [`memory`] | what it costs when the tasks of a node do not fit |
 //! | `node` | one node: its tasks, its processor |
-//! | `run`, `orders` | the loop over time; what a scheduler is told, and doing what it says |
+//! | `run`, `orders` | the loop over time; what a scheduler is told, and activity what it says |
 //! | `messages`, `strobes` | requests and replies; slots and buffered messages |
 //! | [`report`] | the metrics of the CMC model and the times, per task, node and system |
 //! | [`measures`] | those by name, for tables |
@@ -38,7 +38,7 @@ pub mod study;
 pub mod table_4_1;
 pub mod trend;
 
-pub use memory::MemoryModel;
+pub use memory::NodeMemory;
 pub use models::LocalModel;
 pub use report::{LocalReport, TaskRecord, Times};
 pub use run::simulate_local;

@@ -3,7 +3,7 @@
 //! ```text
 //!            Run                     Spin
 //!   ready ─────────► computing ◄──────────► spinning
-//!     ▲                 │  message lacks       │ in vain
+//!     ▲                 │  message replies_missing       │ in vain
 //!     │                 ▼                      ▼
 //!     └────────────── blocked ◄────────────────┘
 //! ```
@@ -14,7 +14,7 @@ use coswitch_policies::local::{NodeScheduler, TaskId};
 use coswitch_policies::{Bytes, JobId, NodeId, SimTime};
 
 use super::{
-    MemoryModel,
+    NodeMemory,
     program::{Arrivals, Newcomer, Program},
     report::TaskRecord,
 };
@@ -36,21 +36,21 @@ pub(super) struct Task {
     /// Processor time until it ends, and until it communicates next.
     pub(super) work: Duration,
     pub(super) burst: Duration,
-    /// Replies it lacks.
-    pub(super) lacks: u32,
+    /// Replies it replies_missing.
+    pub(super) replies_missing: u32,
     /// Whether messages arrived since it last ran, and who of their senders wants a reply.
-    pub(super) has_mail: bool,
+    pub(super) has_messages: bool,
     pub(super) requests: Vec<Address>,
     memory: Bytes,
-    place: Place,
-    place_since: SimTime,
+    state: TaskState,
+    state_since: SimTime,
     arrived: SimTime,
     waited: Duration,
     blocked: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum TaskState {
     Ready,
     Running,
     Blocked,
@@ -58,7 +58,7 @@ pub(super) enum Place {
 
 /// What the running task does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doing {
+pub(super) enum Activity {
     Computing,
     Spinning { until: Option<SimTime> },
 }
@@ -75,13 +75,13 @@ pub(super) enum Due {
 pub(super) struct Node {
     pub(super) scheduler: Box<dyn NodeScheduler>,
     pub(super) tasks: BTreeMap<TaskId, Task>,
-    pub(super) running: Option<(TaskId, Doing)>,
+    pub(super) running: Option<(TaskId, Activity)>,
     pub(super) slice_ends: SimTime,
     pub(super) arrivals: Arrivals,
     pub(super) next_task: u32,
-    memory: Option<MemoryModel>,
+    memory: Option<NodeMemory>,
     used: Bytes,
-    settled: SimTime,
+    advanced_to: SimTime,
     /// Ready tasks times nanoseconds.
     pub(super) ready_area: u128,
     pub(super) spun: Duration,
@@ -91,7 +91,7 @@ impl Node {
     pub(super) fn new(
         scheduler: Box<dyn NodeScheduler>,
         arrivals: Arrivals,
-        memory: Option<MemoryModel>,
+        memory: Option<NodeMemory>,
     ) -> Self {
         Self {
             scheduler,
@@ -102,7 +102,7 @@ impl Node {
             next_task: 0,
             memory,
             used: Bytes(0),
-            settled: SimTime(0),
+            advanced_to: SimTime(0),
             ready_area: 0,
             spun: Duration::ZERO,
         }
@@ -125,12 +125,12 @@ impl Node {
             program,
             work,
             burst,
-            lacks: 0,
-            has_mail: false,
+            replies_missing: 0,
+            has_messages: false,
             requests: Vec::new(),
             memory,
-            place: Place::Ready,
-            place_since: now,
+            state: TaskState::Ready,
+            state_since: now,
             arrived: now,
             waited: Duration::ZERO,
             blocked: Duration::ZERO,
@@ -157,48 +157,48 @@ impl Node {
     }
 
     /// Brings progress and sums up to `now`; before anything changes.
-    pub(super) fn settle(&mut self, now: SimTime) {
-        let span = now.since(std::mem::replace(&mut self.settled, now));
+    pub(super) fn advance(&mut self, now: SimTime) {
+        let span = now.since(std::mem::replace(&mut self.advanced_to, now));
         if span.is_zero() {
             return;
         }
         self.ready_area += self.scheduler.ready().len() as u128 * span.as_nanos();
         match self.running {
-            Some((id, Doing::Computing)) => {
+            Some((id, Activity::Computing)) => {
                 let done = self.scaled(span, self.speed());
                 let task = self.tasks.get_mut(&id).expect("the running task is on its node");
                 task.work = task.work.saturating_sub(done);
                 task.burst = task.burst.saturating_sub(done);
             }
-            Some((_, Doing::Spinning { .. })) => self.spun += span,
+            Some((_, Activity::Spinning { .. })) => self.spun += span,
             None => {}
         }
     }
 
-    /// What the processor does next, if nothing comes between; the node is settled.
+    /// What the processor does next, if nothing comes between; the node is advanced_to.
     pub(super) fn next_due(&self) -> Option<(SimTime, Due)> {
-        let (id, doing) = self.running?;
+        let (id, activity) = self.running?;
         let task = &self.tasks[&id];
-        let own = match doing {
-            Doing::Computing if task.work <= task.burst => Some((self.time_of(task.work), Due::Finish)),
-            Doing::Computing => Some((self.time_of(task.burst), Due::Communicate)),
-            Doing::Spinning { until } => until.map(|until| (until, Due::SpinOver)),
+        let own = match activity {
+            Activity::Computing if task.work <= task.burst => Some((self.time_of(task.work), Due::Finish)),
+            Activity::Computing => Some((self.time_of(task.burst), Due::Communicate)),
+            Activity::Spinning { until } => until.map(|until| (until, Due::SpinOver)),
         };
-        let quantum = (self.slice_ends.max(self.settled), Due::QuantumEnd);
+        let quantum = (self.slice_ends.max(self.advanced_to), Due::QuantumEnd);
         Some(own.filter(|own| own.0 <= quantum.0).unwrap_or(quantum))
     }
 
-    pub(super) fn place(&self, id: TaskId) -> Option<Place> {
-        self.tasks.get(&id).map(|task| task.place)
+    pub(super) fn state(&self, id: TaskId) -> Option<TaskState> {
+        self.tasks.get(&id).map(|task| task.state)
     }
 
-    pub(super) fn set_place(&mut self, now: SimTime, id: TaskId, place: Place) {
+    pub(super) fn set_state(&mut self, now: SimTime, id: TaskId, state: TaskState) {
         let task = self.tasks.get_mut(&id).expect("only tasks of the node change their place");
-        let span = now.since(std::mem::replace(&mut task.place_since, now));
-        match std::mem::replace(&mut task.place, place) {
-            Place::Ready => task.waited += span,
-            Place::Blocked => task.blocked += span,
-            Place::Running => {}
+        let span = now.since(std::mem::replace(&mut task.state_since, now));
+        match std::mem::replace(&mut task.state, state) {
+            TaskState::Ready => task.waited += span,
+            TaskState::Blocked => task.blocked += span,
+            TaskState::Running => {}
         }
     }
 
@@ -210,7 +210,7 @@ impl Node {
         let speed = self.speed();
         // Rounded up by a nanosecond, so that the work is done when the time has come.
         let longer = if self.memory.is_some() { Duration::from_nanos(1) } else { Duration::ZERO };
-        self.settled.after(self.scaled(work, 1.0 / speed) + longer)
+        self.advanced_to.after(self.scaled(work, 1.0 / speed) + longer)
     }
 
     /// Exact where there is no memory model.

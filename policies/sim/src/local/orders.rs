@@ -1,25 +1,25 @@
-//! Between a node and its scheduler: telling it what happened, and doing what it says.
+//! Between a node and its scheduler: telling it what happened, and activity what it says.
 
 use coswitch_policies::NodeId;
-use coswitch_policies::local::{NodeDecision, NodeEvent};
+use coswitch_policies::local::{NodeDecision, TaskEvent};
 
 use super::{
-    node::{Address, Doing, Place},
+    node::{Activity, Address, TaskState},
     run::{Scheduled, World, index},
 };
 
 impl World<'_> {
     /// The running task leaves the processor.
-    pub(super) fn leave(&mut self, node: NodeId, place: Place) {
-        let state = &mut self.nodes[index(node)];
-        if let Some((task, _)) = state.running.take() {
-            state.set_place(self.now, task, place);
+    pub(super) fn leave(&mut self, node: NodeId, state: TaskState) {
+        let node = &mut self.nodes[index(node)];
+        if let Some((task, _)) = node.running.take() {
+            node.set_state(self.now, task, state);
         }
     }
 
     /// Tells a node's scheduler what happened and does what it says.
-    pub(super) fn tell(&mut self, node: NodeId, event: NodeEvent) {
-        self.nodes[index(node)].settle(self.now);
+    pub(super) fn tell(&mut self, node: NodeId, event: TaskEvent) {
+        self.nodes[index(node)].advance(self.now);
         self.touched.insert(node);
         let mut decisions = Vec::new();
         let told = self.nodes[index(node)].scheduler.on_event(self.now, event, &mut decisions);
@@ -34,10 +34,10 @@ impl World<'_> {
     fn carry_out(&mut self, node: NodeId, decision: NodeDecision) {
         match decision {
             NodeDecision::Run { task, slice } => {
-                self.leave(node, Place::Ready);
+                self.leave(node, TaskState::Ready);
                 let state = &mut self.nodes[index(node)];
-                state.set_place(self.now, task, Place::Running);
-                state.running = Some((task, Doing::Computing));
+                state.set_state(self.now, task, TaskState::Running);
+                state.running = Some((task, Activity::Computing));
                 state.slice_ends = self.now.after(slice);
                 self.measured.dispatches += 1;
                 self.on_dispatched(Address { node, task });
@@ -45,10 +45,10 @@ impl World<'_> {
             NodeDecision::Spin { task, at_most } => {
                 let until = at_most.map(|span| self.now.after(span));
                 let state = &mut self.nodes[index(node)];
-                state.set_place(self.now, task, Place::Running);
-                state.running = Some((task, Doing::Spinning { until }));
+                state.set_state(self.now, task, TaskState::Running);
+                state.running = Some((task, Activity::Spinning { until }));
             }
-            NodeDecision::Idle => self.leave(node, Place::Ready),
+            NodeDecision::Idle => self.leave(node, TaskState::Ready),
             NodeDecision::SetTimer { at } => {
                 let key = self.schedule(at, Scheduled::Timer(node));
                 if let Some(old) = self.timer_keys[index(node)].replace(key) {
@@ -68,8 +68,8 @@ impl World<'_> {
     }
 
     fn on_dispatched(&mut self, task: Address) {
-        self.take_mail(task);
-        if self.nodes[index(task.node)].tasks[&task.task].lacks > 0 {
+        self.take_messages(task);
+        if self.nodes[index(task.node)].tasks[&task.task].replies_missing > 0 {
             self.waits.push_back(task);
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use coswitch_policies::local::{
-    NodeEvent,
+    TaskEvent,
     explicit::{Console, Slices},
 };
 use coswitch_policies::{JobId, NodeId, SimTime};
@@ -12,7 +12,7 @@ use coswitch_policies::{JobId, NodeId, SimTime};
 use super::{
     Crowding, LocalModel, LocalReport, Shape, ShapeError,
     messages::{Message, Outbox},
-    node::{Address, Due, Node, Place},
+    node::{Address, Due, Node, TaskState},
     program::{Arrivals, Newcomer},
 };
 
@@ -102,7 +102,7 @@ impl<'a> World<'a> {
         for node in (0..self.shape.stations).map(NodeId) {
             self.expect_arrival(node);
             if let Some(slices) = slices {
-                self.tell(node, NodeEvent::SlicesSet(slices));
+                self.tell(node, TaskEvent::SlicesSet(slices));
             }
         }
         if self.model.slot().is_some() {
@@ -117,7 +117,7 @@ impl<'a> World<'a> {
             Scheduled::Processor(node, due) => self.on_processor(node, due),
             Scheduled::Timer(node) => {
                 self.timer_keys[index(node)] = None;
-                self.tell(node, NodeEvent::TimerFired);
+                self.tell(node, TaskEvent::TimerFired);
             }
             Scheduled::Strobe(number) => self.on_strobe(number),
             Scheduled::Delivery(to, message) => self.sent.push_back((to, message)),
@@ -132,7 +132,7 @@ impl<'a> World<'a> {
         loop {
             if let Some(slices) = self.broadcast.take() {
                 (0..self.shape.stations)
-                    .for_each(|node| self.tell(NodeId(node), NodeEvent::SlicesSet(slices)));
+                    .for_each(|node| self.tell(NodeId(node), TaskEvent::SlicesSet(slices)));
             } else if let Some((to, message)) = self.sent.pop_front() {
                 self.deliver(to, message);
             } else if let Some(task) = self.waits.pop_front() {
@@ -157,12 +157,12 @@ impl<'a> World<'a> {
             Some(_) => newcomer.program.burst(self.shape),
             None => newcomer.work,
         };
-        self.nodes[index(node)].settle(self.now);
+        self.nodes[index(node)].advance(self.now);
         let task = self.nodes[index(node)].admit(self.now, newcomer, burst, frequency);
         if let Some(application) = application {
             self.residents.entry(application).or_default().insert(Address { node, task });
         }
-        self.tell(node, NodeEvent::Arrived { task, application });
+        self.tell(node, TaskEvent::Arrived { task, application });
         self.expect_arrival(node);
     }
 
@@ -184,19 +184,19 @@ impl<'a> World<'a> {
     fn on_processor(&mut self, node: NodeId, due: Due) {
         self.processor_keys[index(node)] = None;
         let state = &mut self.nodes[index(node)];
-        state.settle(self.now);
+        state.advance(self.now);
         self.touched.insert(node);
         let (task, _) = state.running.expect("a processor event is taken back when nobody runs");
         match due {
             Due::Finish => self.finish(Address { node, task }),
             Due::Communicate => self.communicate(Address { node, task }),
             Due::SpinOver => {
-                self.leave(node, Place::Blocked);
-                self.tell(node, NodeEvent::SpinOver { task });
+                self.leave(node, TaskState::Blocked);
+                self.tell(node, TaskEvent::SpinOver { task });
             }
             Due::QuantumEnd => {
-                self.leave(node, Place::Ready);
-                self.tell(node, NodeEvent::QuantumEnd);
+                self.leave(node, TaskState::Ready);
+                self.tell(node, TaskEvent::QuantumEnd);
             }
         }
     }
@@ -208,7 +208,7 @@ impl<'a> World<'a> {
             self.ended += 1;
         }
         self.measured.tasks.push(record);
-        self.tell(task.node, NodeEvent::Finished { task: task.task });
+        self.tell(task.node, TaskEvent::Finished { task: task.task });
     }
 
     pub(super) fn schedule(&mut self, at: SimTime, what: Scheduled) -> Key {
@@ -228,7 +228,7 @@ impl<'a> World<'a> {
     fn report(mut self) -> LocalReport {
         let (mut ready, end) = (0, self.now);
         for node in &mut self.nodes {
-            node.settle(end);
+            node.advance(end);
             ready += node.ready_area;
             self.measured.spun += node.spun;
             self.measured.nodes.push(node.scheduler.node_account());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::MemoryModel;
+use super::NodeMemory;
 
 /// The thesis counts in time units without a length; here one is a millisecond. No result depends on it.
 pub const UNIT: Duration = Duration::from_millis(1);
@@ -55,7 +55,7 @@ pub struct Shape {
     /// Slice of every task. Not in the thesis.
     pub slice: Duration,
     /// What memory the nodes have and tasks need; none: enough.
-    pub memory: Option<MemoryModel>,
+    pub memory: Option<NodeMemory>,
 }
 
 impl Default for Shape {

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use coswitch_policies::local::{
-    NodeEvent,
-    buffered::{Pending, plan},
+    TaskEvent,
+    buffered::{Pending, plan_phase},
 };
 use coswitch_policies::{JobId, NodeId};
 
@@ -22,7 +22,7 @@ impl World<'_> {
         let application = (turn > 0).then_some(JobId(turn));
         self.begin_communication_phase();
         for node in (0..self.shape.stations).map(NodeId) {
-            self.tell(node, NodeEvent::Strobe { application });
+            self.tell(node, TaskEvent::Strobe { application });
         }
         let slot = self.model.slot().expect("only models with slots are strobed");
         self.schedule(self.now.after(slot), Scheduled::Strobe(number.wrapping_add(1)));
@@ -36,7 +36,7 @@ impl World<'_> {
         for buffered in &self.outbox.waiting {
             pending.add(buffered.from, buffered.to.node, buffered.left);
         }
-        let phase = plan(self.shape.stations, &pending, rate, slot, self.outbox.phases);
+        let phase = plan_phase(self.shape.stations, &pending, rate, slot, self.outbox.phases);
         self.outbox.phases += 1;
         let mut served: BTreeMap<_, _> = phase
             .transfers

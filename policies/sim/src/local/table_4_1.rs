@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::{
     Crowding, LocalModel, Shape, ShapeError, Trend,
     models::Column,
-    study::{Outcome, Run, make_all},
+    study::{RunFigures, StudyRun, run_all},
 };
-use crate::stats::Estimate;
+use crate::stats::SampleMean;
 
 /// The rows of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -89,9 +89,9 @@ pub struct TableOptions {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// Highest level minus lowest.
-    pub effect: Estimate,
+    pub effect: SampleMean,
     /// The degree, or the difference to LIN, at each level, lowest first.
-    pub levels: Vec<Estimate>,
+    pub levels: Vec<SampleMean>,
     pub trend: Trend,
 }
 
@@ -128,7 +128,7 @@ struct Placed {
     point: Point,
     column: Column,
     repetition: usize,
-    run: Run,
+    run: StudyRun,
 }
 
 /// Makes the table.
@@ -138,8 +138,8 @@ struct Placed {
 pub fn table_4_1(options: &TableOptions) -> Result<Table, ShapeError> {
     let placed = plan_runs(options);
     let runs: Vec<_> = placed.iter().map(|placed| placed.run.clone()).collect();
-    let outcomes = make_all(&runs, options.threads)?;
-    let study = Study { placed, outcomes, repetitions: options.seeds.len() };
+    let figures = run_all(&runs, options.threads)?;
+    let study = Study { placed, figures, repetitions: options.seeds.len() };
     let rows = Parameter::ALL
         .map(|parameter| Row { parameter, cells: Column::ALL.map(|column| study.cell(parameter, column)) });
     Ok(Table {
@@ -176,7 +176,7 @@ fn plan_runs(options: &TableOptions) -> Vec<Placed> {
                 ..options.shape.clone()
             };
             let model = LocalModel::of_thesis(column, &shape, point.mco_offset);
-            placed.push(Placed { point, column, repetition, run: Run { shape, model, seed: *seed } });
+            placed.push(Placed { point, column, repetition, run: StudyRun { shape, model, seed: *seed } });
         };
         for point in points() {
             for column in Column::ALL {
@@ -196,7 +196,7 @@ fn plan_runs(options: &TableOptions) -> Vec<Placed> {
 
 struct Study {
     placed: Vec<Placed>,
-    outcomes: Vec<Outcome>,
+    figures: Vec<RunFigures>,
     repetitions: usize,
 }
 
@@ -210,28 +210,28 @@ impl Study {
             .collect();
         let count = per_seed.first()?.len();
         let levels = (0..count)
-            .map(|level| Estimate::of(&per_seed.iter().map(|levels| levels[level]).collect::<Vec<_>>()));
+            .map(|level| SampleMean::of(&per_seed.iter().map(|levels| levels[level]).collect::<Vec<_>>()));
         let effects: Vec<_> = per_seed.iter().map(|levels| levels[count - 1] - levels[0]).collect();
-        let effect = Estimate::of(&effects);
+        let effect = SampleMean::of(&effects);
         Some(Cell { effect, levels: levels.collect(), trend: Trend::of(effect) })
     }
 
     /// The mean degree at each level of the parameter in one repetition.
     fn levels(&self, parameter: Parameter, column: Column, repetition: usize, minus_lin: bool) -> Vec<f64> {
         let mut levels = BTreeMap::<i32, (f64, f64)>::new();
-        let of_repetition = self.placed.iter().zip(&self.outcomes).filter(|(placed, _)| {
+        let of_repetition = self.placed.iter().zip(&self.figures).filter(|(placed, _)| {
             placed.repetition == repetition
                 && (parameter == Parameter::Overtakes && placed.point.stations == 4
                     || placed.point.mco_offset == 0)
         });
-        for (placed, outcome) in of_repetition {
+        for (placed, figures) in of_repetition {
             let sign = match placed.column {
                 own if own == column => 1.0,
                 Column::Lin if minus_lin => -1.0,
                 _ => continue,
             };
             let (sum, count) = levels.entry(parameter.level(&placed.point)).or_default();
-            *sum += sign * outcome.coscheduling;
+            *sum += sign * figures.coscheduling;
             *count += if sign > 0.0 { 1.0 } else { 0.0 };
         }
         levels.into_values().map(|(sum, count)| sum / count).collect()

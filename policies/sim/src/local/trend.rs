@@ -12,7 +12,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::stats::Estimate;
+use crate::stats::SampleMean;
 
 /// Effects on the degree smaller than this are none.
 pub const NOTICEABLE: f64 = 0.02;
@@ -37,7 +37,7 @@ pub enum Trend {
 impl Trend {
     /// The class of an effect.
     #[must_use]
-    pub fn of(effect: Estimate) -> Self {
+    pub fn of(effect: SampleMean) -> Self {
         let size = effect.mean.abs();
         let may_be_none = effect.half_width.is_none_or(|half| size <= half);
         match (may_be_none || size < NOTICEABLE, size < LARGE, effect.mean > 0.0) {
@@ -80,8 +80,8 @@ impl fmt::Display for Trend {
 mod tests {
     use super::*;
 
-    const fn effect(mean: f64, half_width: f64) -> Estimate {
-        Estimate { mean, half_width: Some(half_width) }
+    const fn effect(mean: f64, half_width: f64) -> SampleMean {
+        SampleMean { mean, half_width: Some(half_width) }
     }
 
     #[test]
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(Trend::of(effect(-0.05, 0.01)), Trend::ScarcelyDecreases);
         assert_eq!(Trend::of(effect(-0.1, 0.01)), Trend::Decreases);
         assert_eq!(
-            Trend::of(Estimate { mean: 0.5, half_width: None }),
+            Trend::of(SampleMean { mean: 0.5, half_width: None }),
             Trend::Constant,
             "one seed shows nothing"
         );

@@ -21,14 +21,14 @@ const WAIT_TOP: f64 = TOP + USE_HEIGHT + 34.0;
 const WAIT_HEIGHT: f64 = 84.0;
 
 /// What is drawn, by columns of equal width in time.
-pub(crate) struct Load {
+pub(crate) struct LoadChart {
     first: SimTime,
     last: SimTime,
     pub(crate) used: Vec<[f64; CLASSES.len()]>,
     waiting: Vec<f64>,
 }
 
-impl Load {
+impl LoadChart {
     pub(crate) fn between(first: SimTime, last: SimTime) -> Self {
         Self { first, last, used: vec![[0.0; CLASSES.len()]; BINS], waiting: vec![0.0; BINS] }
     }

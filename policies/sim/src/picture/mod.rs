@@ -9,5 +9,5 @@
 mod load;
 mod svg;
 
-pub(crate) use load::Load;
+pub(crate) use load::LoadChart;
 pub(crate) use svg::{Axis, GREY, LEFT, RIGHT, Svg, colour};

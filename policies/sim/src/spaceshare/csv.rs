@@ -4,21 +4,21 @@ use std::fmt::Write;
 
 use coswitch_policies::SimTime;
 
-use super::{Jobs, Lived};
+use super::{Execution, Jobs};
 use crate::workload::swf::Log;
 
 /// The jobs of a run of `log`.
 #[must_use]
-pub fn jobs_csv(log: &Log, jobs: &Jobs, lived: &[Lived]) -> String {
+pub fn jobs_csv(log: &Log, jobs: &Jobs, executions: &[Execution]) -> String {
     let mut out = String::from("job,queue,nodes,submitted_s,wait_s,execution_s,turnaround_s,slowdown\n");
-    for ((job, record), lived) in jobs.jobs.iter().zip(&jobs.records).zip(lived) {
+    for ((job, record), execution) in jobs.jobs.iter().zip(&jobs.records).zip(executions) {
         let number =
             log.records.get(*record as usize).map_or(u64::from(job.queued.job.0), |record| record.number);
         let submitted = job.queued.submitted;
-        let wait = lived.started.since(submitted).as_secs_f64();
+        let wait = execution.started.since(submitted).as_secs_f64();
         let (execution, turnaround) = (
-            lived.finished.since(lived.started).as_secs_f64(),
-            lived.finished.since(submitted).as_secs_f64(),
+            execution.finished.since(execution.started).as_secs_f64(),
+            execution.finished.since(submitted).as_secs_f64(),
         );
         let slowdown = if execution > 0.0 { format!("{:.4}", turnaround / execution) } else { String::new() };
         let (queue, nodes) = (job.queued.queue.0, job.queued.request.nodes);
@@ -36,7 +36,7 @@ fn seconds(at: SimTime) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spaceshare::{AllocatorName, Nobody, QueueName, machine, mesh_of, run};
+    use crate::spaceshare::{AllocatorName, NoObserver, QueueName, machine, mesh_of, run};
 
     #[test]
     fn a_job_is_a_line_with_its_number_in_the_log() {
@@ -46,8 +46,9 @@ mod tests {
                 .unwrap();
         let mut machine = machine(mesh_of(4), AllocatorName::FirstFit);
         let jobs = Jobs::of_log(&log, &machine, |_| Default::default());
-        let lived = run(&jobs.jobs, &mut machine, &mut *QueueName::Fcfs.order(), &mut Nobody).unwrap();
-        let csv = jobs_csv(&log, &jobs, &lived);
+        let executions =
+            run(&jobs.jobs, &mut machine, &mut *QueueName::Fcfs.order(), &mut NoObserver).unwrap();
+        let csv = jobs_csv(&log, &jobs, &executions);
         assert_eq!(csv.lines().skip(1).collect::<Vec<_>>(), ["7,0,4,5,0,10,10,1.0000", "9,0,1,6,9,0,9,"]);
     }
 }

@@ -9,11 +9,11 @@ use coswitch_policies::{JobId, SimTime, spaceshare::machine::Machine, spaceshare
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{SpaceJob, Watch};
+use super::{Observer, SpaceJob};
 
 /// When a job ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lived {
+pub struct Execution {
     /// When it got its nodes.
     pub started: SimTime,
     /// When it gave them back.
@@ -31,7 +31,7 @@ pub enum SpaceError {
     Stuck(usize),
 }
 
-/// Runs `jobs` (numbered by their place, in the order of submission) on `machine` as `order` lets them start, and tells `watch`.
+/// Runs `jobs` (numbered by their place, in the order of submission) on `machine` as `order` lets them start, and tells `observer`.
 ///
 /// # Errors
 /// Where jobs are out of order, or wait for ever.
@@ -39,10 +39,10 @@ pub fn run(
     jobs: &[SpaceJob],
     machine: &mut Machine,
     order: &mut dyn QueueOrder,
-    watch: &mut impl Watch,
-) -> Result<Vec<Lived>, SpaceError> {
+    observer: &mut impl Observer,
+) -> Result<Vec<Execution>, SpaceError> {
     check(jobs)?;
-    let mut lived = vec![Lived::default(); jobs.len()];
+    let mut executions = vec![Execution::default(); jobs.len()];
     let mut ends: BinaryHeap<Reverse<(SimTime, JobId)>> = BinaryHeap::new();
     let mut coming = jobs.iter().peekable();
     let mut started = Vec::new();
@@ -55,7 +55,7 @@ pub fn run(
             && at == now
         {
             ends.pop();
-            watch.on_end(now, job, machine);
+            observer.on_end(now, job, machine);
             assert!(machine.release(job), "a running job holds nodes");
             order.on_end(now, job);
         }
@@ -66,14 +66,14 @@ pub fn run(
         for queued in started.drain(..) {
             let index = queued.job.0 as usize;
             let finished = now.after(jobs[index].run);
-            lived[index] = Lived { started: now, finished };
+            executions[index] = Execution { started: now, finished };
             ends.push(Reverse((finished, queued.job)));
-            watch.on_start(now, &jobs[index], machine);
+            observer.on_start(now, &jobs[index], machine);
         }
-        watch.on_instant(now, machine, order.waiting());
+        observer.on_instant(now, machine, order.waiting());
         wake = order.next_wake(now, machine).filter(|at| *at > now);
     }
-    if order.waiting() > 0 { Err(SpaceError::Stuck(order.waiting())) } else { Ok(lived) }
+    if order.waiting() > 0 { Err(SpaceError::Stuck(order.waiting())) } else { Ok(executions) }
 }
 
 pub(super) fn check(jobs: &[SpaceJob]) -> Result<(), SpaceError> {
@@ -97,7 +97,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::spaceshare::Nobody;
+    use crate::spaceshare::NoObserver;
 
     fn at(seconds: u64) -> SimTime {
         Duration::from_secs(seconds).into()
@@ -120,9 +120,12 @@ mod tests {
 
     fn simulate(jobs: &[SpaceJob]) -> Result<Vec<(u64, u64)>, SpaceError> {
         let mut machine = Machine::single(Box::new(FirstFit::new(4)));
-        let lived = run(jobs, &mut machine, &mut Fcfs::default(), &mut Nobody)?;
+        let executions = run(jobs, &mut machine, &mut Fcfs::default(), &mut NoObserver)?;
         let seconds = |time: SimTime| time.0 / 1_000_000_000;
-        Ok(lived.iter().map(|lived| (seconds(lived.started), seconds(lived.finished))).collect())
+        Ok(executions
+            .iter()
+            .map(|execution| (seconds(execution.started), seconds(execution.finished)))
+            .collect())
     }
 
     #[test]

@@ -30,10 +30,10 @@ mod rms;
 mod summary;
 
 pub use choice::{AllocatorName, ChoiceError, QueueName, machine, mesh_of};
-pub use engine::{Lived, SpaceError, run};
+pub use engine::{Execution, SpaceError, run};
 pub use job::{Jobs, SpaceJob};
 pub use layout::{GroupLayout, Layout, LayoutError, PrimeTime, QueueLayout, SetLayout};
 pub use months::by_month;
-pub use observer::{Blocks, Cut, Nobody, Watch};
+pub use observer::{Blocks, MeanFragmentation, NoObserver, Observer};
 pub use rms::run_rms;
-pub use summary::{Class, Summary, classes, jain, summarise};
+pub use summary::{JobClass, Summary, classes, jain, summarise};

@@ -2,24 +2,24 @@
 
 use coswitch_policies::SimTime;
 
-use super::{Lived, SpaceJob};
+use super::{Execution, SpaceJob};
 use crate::workload::{LogStart, Month};
 
 /// The months of a run on `nodes` nodes.
 #[must_use]
-pub fn by_month(start: LogStart, jobs: &[SpaceJob], lived: &[Lived], nodes: u32) -> Vec<Month> {
+pub fn by_month(start: LogStart, jobs: &[SpaceJob], executions: &[Execution], nodes: u32) -> Vec<Month> {
     let first = jobs.iter().map(|job| job.queued.submitted).min().unwrap_or_default();
-    let last = lived.iter().map(|lived| lived.finished).max().unwrap_or_default();
+    let last = executions.iter().map(|execution| execution.finished).max().unwrap_or_default();
     let mut months = start.months(first, last);
     let ends: Vec<SimTime> = months.iter().map(|(_, part)| part.to).collect();
     let index = |at: SimTime| ends.partition_point(|end| *end <= at);
-    for (job, lived) in jobs.iter().zip(lived) {
+    for (job, execution) in jobs.iter().zip(executions) {
         if let Some((month, _)) = months.get_mut(index(job.queued.submitted)) {
             month.jobs += 1;
         }
-        let (mut at, units) = (lived.started, f64::from(job.queued.request.units()));
-        while at < lived.finished {
-            let to = ends[index(at)].min(lived.finished);
+        let (mut at, units) = (execution.started, f64::from(job.queued.request.units()));
+        while at < execution.finished {
+            let to = ends[index(at)].min(execution.finished);
             months[index(at)].0.utilisation += units * to.since(at).as_secs_f64();
             at = to;
         }

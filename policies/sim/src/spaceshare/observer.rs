@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::SpaceJob;
 
 /// Is told what happens, in the order of time.
-pub trait Watch {
+pub trait Observer {
     fn on_start(&mut self, _now: SimTime, _job: &SpaceJob, _machine: &Machine) {}
 
     /// `job` is about to give them back.
@@ -21,11 +21,11 @@ pub trait Watch {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Nobody;
+pub struct NoObserver;
 
-impl Watch for Nobody {}
+impl Observer for NoObserver {}
 
-impl<A: Watch, B: Watch> Watch for (A, B) {
+impl<A: Observer, B: Observer> Observer for (A, B) {
     fn on_start(&mut self, now: SimTime, job: &SpaceJob, machine: &Machine) {
         self.0.on_start(now, job, machine);
         self.1.on_start(now, job, machine);
@@ -49,7 +49,7 @@ pub struct Blocks {
     pub held: Vec<(JobId, SetId, Rect)>,
 }
 
-impl Watch for Blocks {
+impl Observer for Blocks {
     fn on_start(&mut self, _: SimTime, job: &SpaceJob, machine: &Machine) {
         let job = job.queued.job;
         for (set, allocation) in machine.held_by(job) {
@@ -60,7 +60,7 @@ impl Watch for Blocks {
 
 /// How cut up the machine was: means over time, or over jobs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Cut {
+pub struct MeanFragmentation {
     last: SimTime,
     seen: f64,
     waited: f64,
@@ -81,7 +81,7 @@ struct State {
     waiting: bool,
 }
 
-impl Watch for Cut {
+impl Observer for MeanFragmentation {
     fn on_start(&mut self, _: SimTime, job: &SpaceJob, machine: &Machine) {
         self.jobs += 1;
         for (_, allocation) in machine.held_by(job.queued.job) {
@@ -112,7 +112,7 @@ impl Watch for Cut {
     }
 }
 
-impl Cut {
+impl MeanFragmentation {
     /// Of the free node time, the share outside the largest free block.
     #[must_use]
     pub fn scatter(&self) -> f64 {

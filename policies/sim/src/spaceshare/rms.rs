@@ -12,7 +12,7 @@ use coswitch_policies::{
     spaceshare::queue::rms::{Rms, RmsAct, RmsJob},
 };
 
-use super::{Lived, SpaceError, SpaceJob, engine::check};
+use super::{Execution, SpaceError, SpaceJob, engine::check};
 
 struct Turns {
     rms: Rms,
@@ -21,21 +21,21 @@ struct Turns {
     /// Who runs, since when.
     running: BTreeMap<JobId, SimTime>,
     ends: BTreeSet<(SimTime, JobId)>,
-    lived: Vec<Lived>,
+    executions: Vec<Execution>,
 }
 
 /// Runs `jobs`, as [`super::run`] does, under `rms` in timeslices of this length. A job's nodes × time counts as use only while it runs.
 ///
 /// # Errors
 /// Where jobs are out of order, or one is larger than the machine.
-pub fn run_rms(jobs: &[SpaceJob], rms: Rms, timeslice: Duration) -> Result<Vec<Lived>, SpaceError> {
+pub fn run_rms(jobs: &[SpaceJob], rms: Rms, timeslice: Duration) -> Result<Vec<Execution>, SpaceError> {
     check(jobs)?;
     let mut turns = Turns {
         rms,
         left: BTreeMap::new(),
         running: BTreeMap::new(),
         ends: BTreeSet::new(),
-        lived: vec![Lived::default(); jobs.len()],
+        executions: vec![Execution::default(); jobs.len()],
     };
     let length = u64::try_from(timeslice.as_nanos()).unwrap_or(u64::MAX).max(1);
     let mut coming = jobs.iter().peekable();
@@ -59,7 +59,7 @@ pub fn run_rms(jobs: &[SpaceJob], rms: Rms, timeslice: Duration) -> Result<Vec<L
             return Err(SpaceError::Stuck(turns.left.len()));
         }
     }
-    Ok(turns.lived)
+    Ok(turns.executions)
 }
 
 impl Turns {
@@ -84,7 +84,7 @@ impl Turns {
         self.running.remove(&job);
         self.left.remove(&job);
         self.rms.on_end(job);
-        self.lived[job.0 as usize].finished = now;
+        self.executions[job.0 as usize].finished = now;
     }
 
     fn schedule(&mut self, now: SimTime, expired: bool) {
@@ -98,7 +98,7 @@ impl Turns {
                 }
                 RmsAct::Start(job) | RmsAct::Resume(job) => {
                     if act == RmsAct::Start(job) {
-                        self.lived[job.0 as usize].started = now;
+                        self.executions[job.0 as usize].started = now;
                     }
                     self.running.insert(job, now);
                     self.ends.insert((now.after(self.left[&job]), job));
@@ -133,9 +133,9 @@ mod tests {
     }
 
     fn lives(jobs: &[SpaceJob], limit: u32) -> Vec<(u64, u64)> {
-        let lived = run_rms(jobs, Rms::new(4, 2, limit), Duration::from_secs(10)).unwrap();
+        let executions = run_rms(jobs, Rms::new(4, 2, limit), Duration::from_secs(10)).unwrap();
         let seconds = |time: SimTime| time.0 / 1_000_000_000;
-        lived.iter().map(|lived| (seconds(lived.started), seconds(lived.finished))).collect()
+        executions.iter().map(|execution| (seconds(execution.started), seconds(execution.finished))).collect()
     }
 
     #[test]
@@ -150,8 +150,8 @@ mod tests {
     #[test]
     fn time_in_suspension_is_waiting_and_not_use() {
         let jobs = [job(0, 0, 4, 2, 30), job(1, 0, 4, 2, 30)];
-        let lived = run_rms(&jobs, Rms::new(4, 2, 16), Duration::from_secs(10)).unwrap();
-        let summary = summarise(&jobs, &lived, 8);
+        let executions = run_rms(&jobs, Rms::new(4, 2, 16), Duration::from_secs(10)).unwrap();
+        let summary = summarise(&jobs, &executions, 8);
         assert!((summary.utilisation - 1.0).abs() < 1e-12, "{summary:?}");
         assert!((summary.wait_mean_s - 25.0).abs() < 1e-12, "{summary:?}");
         assert!(run_rms(&[job(0, 0, 5, 1, 1)], Rms::new(4, 2, 8), Duration::from_secs(10)).is_err());

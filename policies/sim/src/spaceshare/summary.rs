@@ -22,7 +22,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Lived, SpaceJob};
+use super::{Execution, SpaceJob};
 
 /// The floor of the bounded slowdown that the field uses.
 const FLOOR: Duration = Duration::from_secs(10);
@@ -74,7 +74,7 @@ impl Summary {
 
 /// The jobs of one class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Class {
+pub struct JobClass {
     pub name: String,
     pub jobs: u64,
     pub usage: f64,
@@ -85,14 +85,14 @@ pub struct Class {
 
 /// Computes every metric of a run on a machine of `nodes` nodes. Without jobs all are zero.
 #[must_use]
-pub fn summarise(jobs: &[SpaceJob], lived: &[Lived], nodes: u32) -> Summary {
+pub fn summarise(jobs: &[SpaceJob], executions: &[Execution], nodes: u32) -> Summary {
     if jobs.is_empty() {
         return Summary::default();
     }
     let n = jobs.len() as f64;
-    let each = || jobs.iter().zip(lived).map(|(job, lived)| Times::of(job, lived));
+    let each = || jobs.iter().zip(executions).map(|(job, execution)| Times::of(job, execution));
     let first = jobs.iter().map(|job| job.queued.submitted).min().unwrap_or_default();
-    let last = lived.iter().map(|lived| lived.finished).max().unwrap_or_default();
+    let last = executions.iter().map(|execution| execution.finished).max().unwrap_or_default();
     let makespan = last.since(first).as_secs_f64();
     let mut waits: Vec<f64> = each().map(|times| times.wait).collect();
     let mut bounded: Vec<f64> = each().map(|times| times.bounded()).collect();
@@ -127,18 +127,18 @@ pub fn summarise(jobs: &[SpaceJob], lived: &[Lived], nodes: u32) -> Summary {
 #[must_use]
 pub fn classes<K: Ord + ToString>(
     jobs: &[SpaceJob],
-    lived: &[Lived],
+    executions: &[Execution],
     class_of: impl Fn(&SpaceJob) -> Option<K>,
-) -> Vec<Class> {
+) -> Vec<JobClass> {
     let mut sums: BTreeMap<K, (u64, f64, f64, f64)> = BTreeMap::new();
-    for (job, lived) in jobs.iter().zip(lived) {
+    for (job, execution) in jobs.iter().zip(executions) {
         let Some(key) = class_of(job) else { continue };
-        let times = Times::of(job, lived);
+        let times = Times::of(job, execution);
         let sum = sums.entry(key).or_default();
         *sum = (sum.0 + 1, sum.1 + times.nodes * times.run, sum.2 + times.wait, sum.3 + times.run);
     }
     let all: f64 = sums.values().map(|sum| sum.1).sum();
-    let class = |(name, (jobs, usage, wait, run)): (K, (u64, f64, f64, f64))| Class {
+    let class = |(name, (jobs, usage, wait, run)): (K, (u64, f64, f64, f64))| JobClass {
         name: name.to_string(),
         jobs,
         usage: ratio(usage, all),
@@ -157,8 +157,8 @@ struct Times {
 }
 
 impl Times {
-    fn of(job: &SpaceJob, lived: &Lived) -> Self {
-        let turnaround = lived.finished.since(job.queued.submitted);
+    fn of(job: &SpaceJob, execution: &Execution) -> Self {
+        let turnaround = execution.finished.since(job.queued.submitted);
         Self {
             wait: turnaround.saturating_sub(job.run).as_secs_f64(),
             run: job.run.as_secs_f64(),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     /// Submitted, started, finished; nodes.
-    fn lives(of: &[(u64, u64, u64, u32)]) -> (Vec<SpaceJob>, Vec<Lived>) {
+    fn lives(of: &[(u64, u64, u64, u32)]) -> (Vec<SpaceJob>, Vec<Execution>) {
         let job = |(number, (submitted, started, finished, nodes)): (u32, &(u64, u64, u64, u32))| {
             let run = Duration::from_secs(finished - started);
             let queued = QueuedJob {
@@ -215,7 +215,7 @@ mod tests {
                 submitted: at(*submitted),
                 limit: run,
             };
-            (SpaceJob { queued, run }, Lived { started: at(*started), finished: at(*finished) })
+            (SpaceJob { queued, run }, Execution { started: at(*started), finished: at(*finished) })
         };
         (0..).zip(of).map(job).unzip()
     }
@@ -226,8 +226,8 @@ mod tests {
 
     #[test]
     fn the_metrics_are_those_defined() {
-        let (jobs, lived) = lives(&[(0, 0, 20, 2), (0, 20, 30, 4), (10, 30, 30, 1)]);
-        let summary = summarise(&jobs, &lived, 4);
+        let (jobs, executions) = lives(&[(0, 0, 20, 2), (0, 20, 30, 4), (10, 30, 30, 1)]);
+        let summary = summarise(&jobs, &executions, 4);
         close(summary.makespan_s, 30.0);
         close(summary.utilisation, 80.0 / 120.0);
         close(summary.wait_mean_s, 40.0 / 3.0);
@@ -242,8 +242,8 @@ mod tests {
 
     #[test]
     fn a_class_has_its_own_means_and_its_share_of_the_use() {
-        let (jobs, lived) = lives(&[(0, 0, 20, 2), (0, 20, 30, 4), (10, 30, 30, 1)]);
-        let classes = classes(&jobs, &lived, |job| Some(job.queued.request.nodes).filter(|n| *n > 1));
+        let (jobs, executions) = lives(&[(0, 0, 20, 2), (0, 20, 30, 4), (10, 30, 30, 1)]);
+        let classes = classes(&jobs, &executions, |job| Some(job.queued.request.nodes).filter(|n| *n > 1));
         assert_eq!(classes.iter().map(|class| class.name.as_str()).collect::<Vec<_>>(), ["2", "4"]);
         close(classes[0].usage, 0.5);
         close(classes[1].expansion_factor, 3.0);

@@ -14,7 +14,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::swf::{Comment, Log, Record, Status};
-use crate::{Seed, draw::gamma_cdf};
+use crate::{Seed, distributions::gamma_cdf};
 
 const BUCKETS: usize = 48;
 const BUCKET_SECONDS: f64 = 1800.0;
@@ -35,13 +35,13 @@ pub struct Kind {
     pub sizes: [f64; 3],
     /// Probability of the lower stage.
     pub lower: f64,
-    /// Shape and scale of the two gammas of the run time's logarithm.
+    /// Settings and scale of the two gammas of the run time's logarithm.
     pub run: [(f64, f64); 2],
     /// Slope and value at size 0 of the first one's probability.
     pub first: (f64, f64),
-    /// Shape and scale of the gap's logarithm, the shape as for all hours of the day.
+    /// Settings and scale of the gap's logarithm, the shape as for all hours of the day.
     pub gap: (f64, f64),
-    /// Shape and scale of the daily cycle, in buckets.
+    /// Settings and scale of the daily cycle, in buckets.
     pub cycle: (f64, f64),
 }
 
@@ -70,7 +70,7 @@ pub const INTERACTIVE: Kind = Kind {
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Shape {
+pub struct Settings {
     pub jobs: u32,
     /// Nodes of the machine, a power of two or not. Sizes are stretched as the authors advise: `high` is log2 of this for
     /// batch jobs and 1.5 less for interactive ones, `medium` keeps its distance from `high` (2 and 2.5).
@@ -81,7 +81,7 @@ pub struct Shape {
     pub load: f64,
 }
 
-impl Default for Shape {
+impl Default for Settings {
     /// The machine of the model: 128 nodes.
     fn default() -> Self {
         Self { jobs: 10_000, nodes: 128, interactive: true, load: 1.0 }
@@ -90,7 +90,7 @@ impl Default for Shape {
 
 /// The workload of `seed`, in the Standard Workload Format: queue 0 is interactive, queue 1 batch.
 #[must_use]
-pub fn generate(seed: u64, shape: &Shape) -> Log {
+pub fn generate(seed: u64, shape: &Settings) -> Log {
     let mut root = Seed::new(seed);
     let high = libm::log2(f64::from(shape.nodes.max(1)));
     let batch = Kind { sizes: [BATCH.sizes[0].min(high), (high - 2.0).max(0.0), high], ..BATCH };
@@ -109,7 +109,7 @@ pub fn generate(seed: u64, shape: &Shape) -> Log {
     Log { comments: header(seed, shape), records }
 }
 
-fn header(seed: u64, shape: &Shape) -> Vec<Comment> {
+fn header(seed: u64, shape: &Settings) -> Vec<Comment> {
     let lines = [
         "; Version: 2.2".to_owned(),
         "; Computer: a model".to_owned(),
@@ -137,7 +137,7 @@ struct Stream {
 }
 
 impl Stream {
-    fn new(kind: Kind, queue: u32, seed: u64, shape: &Shape) -> Self {
+    fn new(kind: Kind, queue: u32, seed: u64, shape: &Settings) -> Self {
         let load = if shape.load > 0.0 { shape.load } else { 1.0 };
         let weights = weights(kind.cycle);
         let mut stream =

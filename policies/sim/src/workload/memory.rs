@@ -15,7 +15,7 @@ use crate::Seed;
 /// From which a job's memory on a node is drawn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum MemoryModel {
+pub enum MemoryDistribution {
     /// All alike.
     Constant(Bytes),
     /// Between the two, each as likely as the other.
@@ -28,7 +28,7 @@ pub enum MemoryModel {
 
 /// Why a distribution was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum MemoryModelError {
+pub enum MemoryDistributionError {
     /// Not one of the forms.
     #[error(
         "`{0}` is not a memory distribution; write `64MiB`, `uniform:16MiB..64MiB` or `log-uniform:1MiB..1GiB`"
@@ -41,7 +41,7 @@ pub enum MemoryModelError {
     Range(String),
 }
 
-impl MemoryModel {
+impl MemoryDistribution {
     /// The memory of the job numbered `job` on one node, at least one byte.
     #[must_use]
     pub fn draw(&self, seed: u64, job: u64) -> Bytes {
@@ -67,15 +67,15 @@ fn log_uniform(seed: &mut Seed, low: Bytes, high: Bytes) -> Bytes {
     Bytes((drawn as u64).clamp(low.0, high.0.max(low.0)))
 }
 
-impl FromStr for MemoryModel {
-    type Err = MemoryModelError;
-    fn from_str(text: &str) -> Result<Self, MemoryModelError> {
+impl FromStr for MemoryDistribution {
+    type Err = MemoryDistributionError;
+    fn from_str(text: &str) -> Result<Self, MemoryDistributionError> {
         let Some((name, range)) = text.split_once(':') else { return Ok(Self::Constant(text.parse()?)) };
-        let form = || MemoryModelError::Form(text.to_owned());
+        let form = || MemoryDistributionError::Form(text.to_owned());
         let (low, high) = range.split_once("..").ok_or_else(form)?;
         let (low, high): (Bytes, Bytes) = (low.parse()?, high.parse()?);
         if low > high || low.0 == 0 {
-            return Err(MemoryModelError::Range(text.to_owned()));
+            return Err(MemoryDistributionError::Range(text.to_owned()));
         }
         match name.trim() {
             "uniform" => Ok(Self::Uniform(low, high)),
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_job_keeps_its_memory_whatever_is_drawn_beside_it() {
-        let model: MemoryModel = "log-uniform:1MiB..1GiB".parse().unwrap();
+        let model: MemoryDistribution = "log-uniform:1MiB..1GiB".parse().unwrap();
         let drawn: Vec<Bytes> = (0..10_000).map(|job| model.draw(3, job)).collect();
         assert_eq!(model.draw(3, 77), drawn[77]);
         assert!(drawn.iter().all(|bytes| (Bytes::mib(1)..=Bytes::mib(1024)).contains(bytes)));
@@ -102,11 +102,20 @@ mod tests {
 
     #[test]
     fn a_distribution_is_written_as_its_name_and_its_bounds() {
-        assert_eq!("64MiB".parse(), Ok(MemoryModel::Constant(Bytes::mib(64))));
-        assert_eq!("uniform:1MiB..2MiB".parse(), Ok(MemoryModel::Uniform(Bytes::mib(1), Bytes::mib(2))));
-        assert!(matches!("zipf:1MiB..2MiB".parse::<MemoryModel>(), Err(MemoryModelError::Form(_))));
-        assert!(matches!("uniform:3MiB..2MiB".parse::<MemoryModel>(), Err(MemoryModelError::Range(_))));
-        let of_a_log = MemoryModel::Empirical(vec![Bytes(5), Bytes(7)]);
+        assert_eq!("64MiB".parse(), Ok(MemoryDistribution::Constant(Bytes::mib(64))));
+        assert_eq!(
+            "uniform:1MiB..2MiB".parse(),
+            Ok(MemoryDistribution::Uniform(Bytes::mib(1), Bytes::mib(2)))
+        );
+        assert!(matches!(
+            "zipf:1MiB..2MiB".parse::<MemoryDistribution>(),
+            Err(MemoryDistributionError::Form(_))
+        ));
+        assert!(matches!(
+            "uniform:3MiB..2MiB".parse::<MemoryDistribution>(),
+            Err(MemoryDistributionError::Range(_))
+        ));
+        let of_a_log = MemoryDistribution::Empirical(vec![Bytes(5), Bytes(7)]);
         assert!((0..50).all(|job| [5, 7].contains(&of_a_log.draw(1, job).0)));
     }
 }

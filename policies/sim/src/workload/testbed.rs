@@ -1,5 +1,5 @@
 //! The workload file of the scheduler testbed (Frachtenberg and Petrini, §4.3.1): each line says when an application
-//! starts, how many processing elements it requires, and its command line. Sorted by start.
+//! entries, how many processing elements it requires, and its command line. Sorted by start.
 //!
 //! ```text
 //! # start  PEs  command
@@ -19,7 +19,7 @@ use coswitch_policies::SimTime;
 use thiserror::Error;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Start {
+pub struct Entry {
     pub at: SimTime,
     /// The processing elements it requires; at least one.
     pub elements: u32,
@@ -30,7 +30,7 @@ pub struct Start {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TestbedError {
     #[error("line {line}: the start is `{text}`, which is not a number of time units, zero or more")]
-    Start { line: usize, text: String },
+    Entry { line: usize, text: String },
     /// Not a number of processing elements.
     #[error("line {line}: the number of PEs is `{text}`, which is not a whole number, one or more")]
     Elements { line: usize, text: String },
@@ -45,29 +45,29 @@ pub enum TestbedError {
 /// Reads a workload file whose times are in `unit`.
 ///
 /// # Errors
-/// Where a line lacks something, or starts before the one in front of it.
-pub fn parse(text: &str, unit: Duration) -> Result<Vec<Start>, TestbedError> {
-    let mut starts: Vec<Start> = Vec::new();
+/// Where a line lacks something, or entries before the one in front of it.
+pub fn parse(text: &str, unit: Duration) -> Result<Vec<Entry>, TestbedError> {
+    let mut entries: Vec<Entry> = Vec::new();
     for (line, text) in (1..).zip(text.lines()) {
         let text = text.trim();
         if text.is_empty() || text.starts_with('#') {
             continue;
         }
         let start = parse_line(line, text, unit)?;
-        if starts.last().is_some_and(|last| last.at > start.at) {
+        if entries.last().is_some_and(|last| last.at > start.at) {
             return Err(TestbedError::NotSorted { line });
         }
-        starts.push(start);
+        entries.push(start);
     }
-    Ok(starts)
+    Ok(entries)
 }
 
-fn parse_line(line: usize, text: &str, unit: Duration) -> Result<Start, TestbedError> {
+fn parse_line(line: usize, text: &str, unit: Duration) -> Result<Entry, TestbedError> {
     let (at, rest) = word(text);
     let (elements, command) = word(rest);
     let units = at.parse::<f64>().ok().filter(|units| units.is_finite() && *units >= 0.0);
     let span = units.and_then(|units| Duration::try_from_secs_f64(unit.as_secs_f64() * units).ok());
-    let span = span.ok_or_else(|| TestbedError::Start { line, text: at.to_owned() })?;
+    let span = span.ok_or_else(|| TestbedError::Entry { line, text: at.to_owned() })?;
     let count = elements.parse::<u32>().ok().filter(|count| *count > 0);
     let elements = match count {
         Some(count) => count,
@@ -77,7 +77,7 @@ fn parse_line(line: usize, text: &str, unit: Duration) -> Result<Start, TestbedE
     if command.is_empty() {
         return Err(TestbedError::NoCommand { line });
     }
-    Ok(Start { at: span.into(), elements, command: command.to_owned() })
+    Ok(Entry { at: span.into(), elements, command: command.to_owned() })
 }
 
 fn word(text: &str) -> (&str, &str) {
@@ -85,7 +85,7 @@ fn word(text: &str) -> (&str, &str) {
 }
 
 /// The line, in seconds.
-impl Display for Start {
+impl Display for Entry {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let seconds = self.at.since(SimTime(0)).as_secs_f64();
         write!(f, "{seconds} {} {}", self.elements, self.command)
@@ -100,11 +100,12 @@ mod tests {
 
     #[test]
     fn a_line_is_a_start_some_elements_and_a_command() {
-        let starts = parse("# c\n0 32 ./sweep3d -n 100\n\n12.5\t64  ./sage  timing.input\n", SECOND).unwrap();
-        assert_eq!(starts[1].at, SimTime(12_500_000_000));
-        assert_eq!((starts[1].elements, starts[1].command.as_str()), (64, "./sage  timing.input"));
-        let written: String = starts.iter().map(|start| format!("{start}\n")).collect();
-        assert_eq!(parse(&written, SECOND).unwrap(), starts);
+        let entries =
+            parse("# c\n0 32 ./sweep3d -n 100\n\n12.5\t64  ./sage  timing.input\n", SECOND).unwrap();
+        assert_eq!(entries[1].at, SimTime(12_500_000_000));
+        assert_eq!((entries[1].elements, entries[1].command.as_str()), (64, "./sage  timing.input"));
+        let written: String = entries.iter().map(|start| format!("{start}\n")).collect();
+        assert_eq!(parse(&written, SECOND).unwrap(), entries);
         assert_eq!(parse("2 1 x", Duration::from_millis(10)).unwrap()[0].at, SimTime(20_000_000));
     }
 

@@ -36,7 +36,7 @@ impl Pending {
 
 /// One message train of a communication phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transfer {
+pub struct MessageTrain {
     pub from: NodeId,
     pub to: NodeId,
     /// How much of what waited goes now.
@@ -48,9 +48,9 @@ pub struct Transfer {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct PhasePlan {
     /// In the order of their rounds; all end within the phase.
-    pub transfers: Vec<Transfer>,
+    pub transfers: Vec<MessageTrain>,
     /// What did not fit, for the next phase.
     pub left_over: Pending,
 }
@@ -61,11 +61,17 @@ pub struct Plan {
 /// Rounds begin at number `first_round` and wrap. Whoever plans the next phase begins where this one was cut off, or the
 /// late pairs would starve under overload; with `first_round` 0 the odd ones send first.
 #[must_use]
-pub fn plan(nodes: u32, pending: &Pending, rate: Rate, length: Duration, first_round: usize) -> Plan {
+pub fn plan_phase(
+    nodes: u32,
+    pending: &Pending,
+    rate: Rate,
+    length: Duration,
+    first_round: usize,
+) -> PhasePlan {
     let mut rounds = odd_even_rounds(nodes);
     let count = rounds.len().max(1);
     rounds.rotate_left(first_round % count);
-    let mut plan = Plan { left_over: pending.clone(), ..Plan::default() };
+    let mut plan = PhasePlan { left_over: pending.clone(), ..PhasePlan::default() };
     let mut begins = Duration::ZERO;
     for round in rounds {
         let capacity = capacity(rate, length.saturating_sub(begins));
@@ -74,7 +80,7 @@ pub fn plan(nodes: u32, pending: &Pending, rate: Rate, length: Duration, first_r
             let bytes = pending.between(from, to).min(capacity);
             if bytes.0 > 0 {
                 let over = begins + time_of(bytes, rate).min(length - begins);
-                plan.take(Transfer { from, to, bytes, begins, ends: over });
+                plan.take(MessageTrain { from, to, bytes, begins, ends: over });
                 ends = ends.max(over);
             }
         }
@@ -83,8 +89,8 @@ pub fn plan(nodes: u32, pending: &Pending, rate: Rate, length: Duration, first_r
     plan
 }
 
-impl Plan {
-    fn take(&mut self, transfer: Transfer) {
+impl PhasePlan {
+    fn take(&mut self, transfer: MessageTrain) {
         let key = (transfer.from, transfer.to);
         let rest = self.left_over.between(transfer.from, transfer.to).0 - transfer.bytes.0;
         if rest > 0 {
@@ -127,7 +133,7 @@ mod tests {
     #[test]
     fn a_phase_that_is_long_enough_sends_everything() {
         let pending = all_to_all(5, 100);
-        let plan = plan(5, &pending, RATE, Duration::from_millis(10), 0);
+        let plan = plan_phase(5, &pending, RATE, Duration::from_millis(10), 0);
         assert_eq!(plan.left_over, Pending::default());
         assert_eq!(plan.transfers.iter().map(|transfer| transfer.bytes).sum::<Bytes>(), pending.total());
     }
@@ -137,7 +143,7 @@ mod tests {
         let length = Duration::from_micros(250);
         let (mut pending, mut sent, mut phases) = (all_to_all(4, 100), 0, 0);
         while pending.total().0 > 0 {
-            let plan = plan(4, &pending, RATE, length, phases);
+            let plan = plan_phase(4, &pending, RATE, length, phases);
             assert!(plan.transfers.iter().all(|transfer| transfer.ends <= length));
             sent += plan.transfers.iter().map(|transfer| transfer.bytes.0).sum::<u64>();
             pending = plan.left_over;
@@ -151,7 +157,7 @@ mod tests {
     fn rounds_that_have_nothing_to_send_take_no_time() {
         let mut pending = Pending::default();
         pending.add(NodeId(2), NodeId(0), Bytes(10));
-        let plan = plan(3, &pending, RATE, Duration::from_millis(1), 0);
+        let plan = plan_phase(3, &pending, RATE, Duration::from_millis(1), 0);
         assert_eq!(plan.transfers[0].begins, Duration::ZERO);
         assert_eq!(plan.transfers[0].ends, Duration::from_micros(10));
     }

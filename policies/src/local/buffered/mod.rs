@@ -3,7 +3,7 @@
 //! A slot has two phases. In the *computation* phase tasks run and everything they send is buffered; who must wait
 //! leaves the processor at once. In the *communication* phase of that slot, which overlaps the computation of the next,
 //! the nodes tell each other what they have ([`exchange::Pending`]), plan the transfers and make them
-//! ([`exchange::plan`]); what does not fit in the slot goes on in the next.
+//! ([`exchange::plan_phase`]); what does not fit in the slot goes on in the next.
 //!
 //! The node scheduler here decides who computes. Buffering and the exchange are the daemon's (the simulator's).
 
@@ -12,10 +12,10 @@ pub mod rounds;
 
 use std::time::Duration;
 
-pub use exchange::{Pending, Plan, Transfer, plan};
+pub use exchange::{MessageTrain, Pending, PhasePlan, plan_phase};
 pub use rounds::odd_even_rounds;
 
-use super::{Model, NodeDecision, NodeEvent, Observed, Task};
+use super::{Model, NodeDecision, NodeView, Task, TaskEvent};
 use crate::JobId;
 
 /// The slot's application first; whoever is ready fills its gaps.
@@ -38,12 +38,12 @@ impl Model for Buffered {
         self.slice
     }
 
-    fn rank(&self, task: &Task) -> u8 {
+    fn precedence(&self, task: &Task) -> u8 {
         u8::from(self.slot.is_some() && task.application == self.slot)
     }
 
-    fn observe(&mut self, _at: Observed, event: &NodeEvent, _decisions: &mut Vec<NodeDecision>) {
-        if let NodeEvent::Strobe { application } = event {
+    fn observe(&mut self, _at: NodeView, event: &TaskEvent, _decisions: &mut Vec<NodeDecision>) {
+        if let TaskEvent::Strobe { application } = event {
             self.slot = *application;
         }
     }
@@ -66,10 +66,10 @@ mod tests {
             node.running()
         };
         let [gang, other] = [TaskId(1), TaskId(2)];
-        tell(&mut node, NodeEvent::Arrived { task: other, application: Some(JobId(2)) });
-        tell(&mut node, NodeEvent::Arrived { task: gang, application: Some(JobId(1)) });
-        assert_eq!(tell(&mut node, NodeEvent::Strobe { application: Some(JobId(1)) }), Some(gang));
-        assert_eq!(tell(&mut node, NodeEvent::Waits { task: gang }), Some(other));
-        assert_eq!(tell(&mut node, NodeEvent::Unblocked { task: gang }), Some(gang));
+        tell(&mut node, TaskEvent::Arrived { task: other, application: Some(JobId(2)) });
+        tell(&mut node, TaskEvent::Arrived { task: gang, application: Some(JobId(1)) });
+        assert_eq!(tell(&mut node, TaskEvent::Strobe { application: Some(JobId(1)) }), Some(gang));
+        assert_eq!(tell(&mut node, TaskEvent::Waits { task: gang }), Some(other));
+        assert_eq!(tell(&mut node, TaskEvent::Unblocked { task: gang }), Some(gang));
     }
 }

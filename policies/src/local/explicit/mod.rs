@@ -27,7 +27,7 @@ pub use console::Console;
 pub use load::{LoadIndex, LoadRule};
 pub use slices::Slices;
 
-use super::{Model, NodeDecision, NodeEvent, Observed, Task};
+use super::{Model, NodeDecision, NodeView, Task, TaskEvent};
 use crate::SimTime;
 
 /// What a node does with a slice whose kind of task is not ready.
@@ -41,7 +41,7 @@ pub enum Filling {
 
 /// Which of the two slices it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Phase {
+pub enum SliceKind {
     /// Distributed tasks first.
     Parallel,
     /// Local tasks first.
@@ -66,15 +66,15 @@ pub struct Explicit {
     slices: Slices,
     filling: Filling,
     mode: Mode,
-    phase: Phase,
-    phase_ends: Option<SimTime>,
+    current: SliceKind,
+    current_ends: Option<SimTime>,
 }
 
 impl Explicit {
     /// Static mode: `slices` until the console sends others.
     #[must_use]
     pub const fn fixed(slice: Duration, slices: Slices, filling: Filling) -> Self {
-        Self { slice, slices, filling, mode: Mode::Static, phase: Phase::Parallel, phase_ends: None }
+        Self { slice, slices, filling, mode: Mode::Static, current: SliceKind::Parallel, current_ends: None }
     }
 
     /// Balanced mode: an idle cluster's slices of `period` (*IP*), until the console sends others; the node reports its load.
@@ -91,10 +91,10 @@ impl Explicit {
         Self { mode, ..Self::fixed(slice, Slices::for_load(0.0, period), filling) }
     }
 
-    /// The phase the node is in.
+    /// The current the node is in.
     #[must_use]
-    pub const fn phase(&self) -> Phase {
-        self.phase
+    pub const fn current(&self) -> SliceKind {
+        self.current
     }
 
     #[must_use]
@@ -102,27 +102,27 @@ impl Explicit {
         self.slices
     }
 
-    fn begin(&mut self, now: SimTime, phase: Phase) -> NodeDecision {
-        self.phase = phase;
-        let length = match phase {
-            Phase::Parallel => self.slices.parallel,
-            Phase::Local => self.slices.local,
+    fn begin(&mut self, now: SimTime, current: SliceKind) -> NodeDecision {
+        self.current = current;
+        let length = match current {
+            SliceKind::Parallel => self.slices.parallel,
+            SliceKind::Local => self.slices.local,
         };
         let at = now.after(length);
-        self.phase_ends = Some(at);
+        self.current_ends = Some(at);
         NodeDecision::SetTimer { at }
     }
 
-    fn next_phase(&mut self, now: SimTime) -> NodeDecision {
-        match self.phase {
-            Phase::Parallel => self.begin(now, Phase::Local),
-            Phase::Local => self.begin(now, Phase::Parallel),
+    fn begin_next(&mut self, now: SimTime) -> NodeDecision {
+        match self.current {
+            SliceKind::Parallel => self.begin(now, SliceKind::Local),
+            SliceKind::Local => self.begin(now, SliceKind::Parallel),
         }
     }
 
     /// Looks at the load, which counts in the local slice only. Gives the index that the console should hear of.
-    fn measure(&mut self, at: Observed) -> Option<f64> {
-        if self.phase != Phase::Local {
+    fn measure(&mut self, at: NodeView) -> Option<f64> {
+        if self.current != SliceKind::Local {
             return None;
         }
         match &mut self.mode {
@@ -143,30 +143,30 @@ impl Model for Explicit {
         self.slice
     }
 
-    fn rank(&self, task: &Task) -> u8 {
-        match (self.phase, task.is_distributed()) {
-            (Phase::Parallel, true) | (Phase::Local, false) => 2,
-            (Phase::Parallel, false) => 1,
-            (Phase::Local, true) => u8::from(self.filling == Filling::Both),
+    fn precedence(&self, task: &Task) -> u8 {
+        match (self.current, task.is_distributed()) {
+            (SliceKind::Parallel, true) | (SliceKind::Local, false) => 2,
+            (SliceKind::Parallel, false) => 1,
+            (SliceKind::Local, true) => u8::from(self.filling == Filling::Both),
         }
     }
 
     fn may_run(&self, task: &Task) -> bool {
-        self.rank(task) > 0
+        self.precedence(task) > 0
     }
 
-    fn observe(&mut self, at: Observed, event: &NodeEvent, decisions: &mut Vec<NodeDecision>) {
+    fn observe(&mut self, at: NodeView, event: &TaskEvent, decisions: &mut Vec<NodeDecision>) {
         decisions.extend(self.measure(at).map(|index| NodeDecision::ReportLoad { index }));
-        let Observed { now, .. } = at;
+        let NodeView { now, .. } = at;
         match event {
-            NodeEvent::SlicesSet(slices) => {
+            TaskEvent::SlicesSet(slices) => {
                 self.slices = *slices;
-                decisions.push(self.begin(now, Phase::Parallel));
+                decisions.push(self.begin(now, SliceKind::Parallel));
             }
-            NodeEvent::TimerFired if self.phase_ends.is_none_or(|ends| ends <= now) => {
-                decisions.push(self.next_phase(now));
+            TaskEvent::TimerFired if self.current_ends.is_none_or(|ends| ends <= now) => {
+                decisions.push(self.begin_next(now));
             }
-            _ if self.phase_ends.is_none() => decisions.push(self.begin(now, Phase::Parallel)),
+            _ if self.current_ends.is_none() => decisions.push(self.begin(now, SliceKind::Parallel)),
             _ => {}
         }
     }

@@ -13,7 +13,7 @@ fn two_tasks(filling: Filling) -> (LocalScheduler<Explicit>, Vec<NodeDecision>) 
     let mut node = LocalScheduler::new(Explicit::fixed(10 * MS, slices, filling));
     let mut decisions = Vec::new();
     for (task, application) in [(LOCAL, None), (DISTRIBUTED, Some(JobId(7)))] {
-        node.on_event(SimTime(0), NodeEvent::Arrived { task, application }, &mut decisions).unwrap();
+        node.on_event(SimTime(0), TaskEvent::Arrived { task, application }, &mut decisions).unwrap();
     }
     (node, decisions)
 }
@@ -23,11 +23,11 @@ fn the_slices_take_turns_and_the_console_starts_them_over() {
     let (mut node, mut decisions) = two_tasks(Filling::Both);
     assert_eq!(node.running(), Some(DISTRIBUTED));
     assert!(decisions.contains(&NodeDecision::SetTimer { at: SimTime(100_000_000) }));
-    node.on_event(SimTime(100_000_000), NodeEvent::TimerFired, &mut decisions).unwrap();
-    assert_eq!((node.running(), node.model().phase()), (Some(LOCAL), Phase::Local));
+    node.on_event(SimTime(100_000_000), TaskEvent::TimerFired, &mut decisions).unwrap();
+    assert_eq!((node.running(), node.model().current()), (Some(LOCAL), SliceKind::Local));
     decisions.clear();
     let slices = Slices { parallel: 80 * MS, local: 20 * MS };
-    node.on_event(SimTime(120_000_000), NodeEvent::SlicesSet(slices), &mut decisions).unwrap();
+    node.on_event(SimTime(120_000_000), TaskEvent::SlicesSet(slices), &mut decisions).unwrap();
     assert_eq!(node.running(), Some(DISTRIBUTED));
     assert!(decisions.contains(&NodeDecision::SetTimer { at: SimTime(200_000_000) }));
 }
@@ -37,8 +37,8 @@ fn a_stopped_distributed_task_leaves_the_local_slice_idle() {
     for (filling, runs) in [(Filling::DistributedStopped, None), (Filling::Both, Some(DISTRIBUTED))] {
         let (mut node, mut decisions) = two_tasks(filling);
         let at = SimTime(100_000_000);
-        node.on_event(at, NodeEvent::TimerFired, &mut decisions).unwrap();
-        node.on_event(at, NodeEvent::Finished { task: LOCAL }, &mut decisions).unwrap();
+        node.on_event(at, TaskEvent::TimerFired, &mut decisions).unwrap();
+        node.on_event(at, TaskEvent::Finished { task: LOCAL }, &mut decisions).unwrap();
         assert_eq!(node.running(), runs, "{filling:?}");
     }
 }
@@ -48,10 +48,10 @@ fn in_balanced_mode_a_node_reports_its_load_and_waits_for_the_console() {
     let rule = LoadRule { past_weight: 0.0, samples: 1, ..LoadRule::default() };
     let mut node = LocalScheduler::new(Explicit::balanced(10 * MS, 1000 * MS, rule, Filling::Both));
     let mut decisions = Vec::new();
-    node.on_event(SimTime(0), NodeEvent::Arrived { task: LOCAL, application: None }, &mut decisions).unwrap();
-    node.on_event(SimTime(900_000_000), NodeEvent::TimerFired, &mut decisions).unwrap();
+    node.on_event(SimTime(0), TaskEvent::Arrived { task: LOCAL, application: None }, &mut decisions).unwrap();
+    node.on_event(SimTime(900_000_000), TaskEvent::TimerFired, &mut decisions).unwrap();
     assert!(!decisions.contains(&NodeDecision::ReportLoad { index: 1.0 }), "not in the parallel slice");
-    node.on_event(SimTime(1_000_000_000), NodeEvent::TimerFired, &mut decisions).unwrap();
+    node.on_event(SimTime(1_000_000_000), TaskEvent::TimerFired, &mut decisions).unwrap();
     assert!(decisions.contains(&NodeDecision::ReportLoad { index: 1.0 }));
     assert_eq!(node.model().slices().local, 100 * MS);
 }
@@ -63,7 +63,7 @@ fn in_distributed_mode_a_busy_node_gives_more_to_local_tasks() {
     let mut node = LocalScheduler::new(model);
     let mut decisions = Vec::new();
     for task in 0..3 {
-        let event = NodeEvent::Arrived { task: TaskId(task), application: None };
+        let event = TaskEvent::Arrived { task: TaskId(task), application: None };
         node.on_event(SimTime(0), event, &mut decisions).unwrap();
     }
     assert_eq!(node.model().slices().local, 100 * MS);
@@ -75,7 +75,7 @@ fn in_distributed_mode_a_busy_node_gives_more_to_local_tasks() {
             timer = *at;
         }
         decisions.clear();
-        node.on_event(timer, NodeEvent::TimerFired, &mut decisions).unwrap();
+        node.on_event(timer, TaskEvent::TimerFired, &mut decisions).unwrap();
     }
     assert_eq!(node.model().slices().local, 600 * MS, "three ready local tasks: sixth line of Table 2.1");
 }

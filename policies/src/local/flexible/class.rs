@@ -8,7 +8,7 @@ use super::Counters;
 
 /// What a process needs of the scheduler. (RE, *rate-equivalent*, is for all practical purposes DC, says the paper.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Class {
+pub enum ProcessClass {
     /// CS: coscheduling succeeds; it is not preempted in its slot.
     Coscheduled,
     /// F, frustrated: it should be coscheduled, and waits long all the same.
@@ -33,16 +33,16 @@ impl Thresholds {
     ///
     /// Without one attempt as DC the ratio is taken for infinite, that is, high.
     #[must_use]
-    pub fn classify(&self, counters: &Counters) -> Class {
+    pub fn classify(&self, counters: &Counters) -> ProcessClass {
         let Counters { coscheduled, uncoordinated, .. } = counters;
         if coscheduled.attempts < self.rare && uncoordinated.attempts < self.rare {
-            Class::DontCare
+            ProcessClass::DontCare
         } else if counters.mean_wait().is_some_and(|wait| wait > self.long_wait) {
-            Class::Frustrated
+            ProcessClass::Frustrated
         } else if f64::from(coscheduled.attempts) > self.high_ratio * f64::from(uncoordinated.attempts) {
-            Class::Coscheduled
+            ProcessClass::Coscheduled
         } else {
-            Class::DontCare
+            ProcessClass::DontCare
         }
     }
 }
@@ -55,7 +55,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const THRESHOLDS: Thresholds = Thresholds { rare: 10, long_wait: MS, high_ratio: 2.0 };
 
-    fn classify(coscheduled: u32, uncoordinated: u32, mean_wait: Duration) -> Class {
+    fn classify(coscheduled: u32, uncoordinated: u32, mean_wait: Duration) -> ProcessClass {
         let tally = |attempts| Tally { attempts, waited: mean_wait * attempts };
         THRESHOLDS.classify(&Counters::of(tally(coscheduled), tally(uncoordinated)))
     }
@@ -63,20 +63,20 @@ mod tests {
     #[test]
     fn the_classes_follow_table_2_1_of_the_testbed() {
         let (short, long) = (MS / 2, MS * 2);
-        assert_eq!(classify(20, 20, short), Class::DontCare, "low ratio, short waits");
-        assert_eq!(classify(20, 20, long), Class::Frustrated, "low ratio, long waits");
-        assert_eq!(classify(50, 20, short), Class::Coscheduled, "high ratio, short waits");
-        assert_eq!(classify(50, 20, long), Class::Frustrated, "high ratio, long waits");
+        assert_eq!(classify(20, 20, short), ProcessClass::DontCare, "low ratio, short waits");
+        assert_eq!(classify(20, 20, long), ProcessClass::Frustrated, "low ratio, long waits");
+        assert_eq!(classify(50, 20, short), ProcessClass::Coscheduled, "high ratio, short waits");
+        assert_eq!(classify(50, 20, long), ProcessClass::Frustrated, "high ratio, long waits");
     }
 
     #[test]
     fn a_process_that_rarely_communicates_is_dc_however_long_it_waits() {
-        assert_eq!(classify(9, 9, MS * 1000), Class::DontCare);
+        assert_eq!(classify(9, 9, MS * 1000), ProcessClass::DontCare);
         assert_eq!(
             classify(9, 10, MS * 1000),
-            Class::Frustrated,
+            ProcessClass::Frustrated,
             "one count above the threshold is not rare"
         );
-        assert_eq!(classify(0, 0, MS), Class::DontCare);
+        assert_eq!(classify(0, 0, MS), ProcessClass::DontCare);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Class;
+use super::ProcessClass;
 use crate::SimTime;
 
 /// Attempts to communicate, and the time they took to complete.
@@ -39,7 +39,7 @@ impl Counters {
         (self.coscheduled.waited + self.uncoordinated.waited).checked_div(attempts)
     }
 
-    pub(super) fn count(&mut self, class: Class) {
+    pub(super) fn count(&mut self, class: ProcessClass) {
         self.tally(class).attempts += 1;
     }
 
@@ -48,7 +48,7 @@ impl Counters {
         self.waits_since.get_or_insert(now);
     }
 
-    pub(super) fn end_wait(&mut self, now: SimTime, class: Class) {
+    pub(super) fn end_wait(&mut self, now: SimTime, class: ProcessClass) {
         if let Some(since) = self.waits_since.take() {
             self.tally(class).waited += now.since(since);
         }
@@ -61,10 +61,10 @@ impl Counters {
         }
     }
 
-    const fn tally(&mut self, class: Class) -> &mut Tally {
+    const fn tally(&mut self, class: ProcessClass) -> &mut Tally {
         match class {
-            Class::Coscheduled | Class::Frustrated => &mut self.coscheduled,
-            Class::DontCare => &mut self.uncoordinated,
+            ProcessClass::Coscheduled | ProcessClass::Frustrated => &mut self.coscheduled,
+            ProcessClass::DontCare => &mut self.uncoordinated,
         }
     }
 }

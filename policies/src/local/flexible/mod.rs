@@ -9,17 +9,17 @@
 //! | DC | goes to others like a gap; it is one of them |
 //!
 //! In gaps the node's own round robin chooses among DC processes, then F, then CS. Local tasks never communicate, which
-//! makes them DC. In the order of §4.6.2 these are four priorities, and [`Model::rank`] is just that.
+//! makes them DC. In the order of §4.6.2 these are four priorities, and [`Model::precedence`] is just that.
 
 pub mod class;
 pub mod counters;
 
 use std::{collections::BTreeMap, time::Duration};
 
-pub use class::{Class, Thresholds};
+pub use class::{ProcessClass, Thresholds};
 pub use counters::Counters;
 
-use super::{Model, NodeDecision, NodeEvent, Observed, Task, TaskId, Wait};
+use super::{Model, NodeDecision, NodeView, Task, TaskEvent, TaskId, WaitPolicy};
 use crate::JobId;
 
 /// What FCS is told; the paper leaves the numbers to be found by trial.
@@ -49,7 +49,7 @@ pub struct Flexible {
 struct Process {
     application: JobId,
     slots: u32,
-    class: Class,
+    class: ProcessClass,
     counters: Counters,
 }
 
@@ -62,8 +62,8 @@ impl Flexible {
 
     /// The class of a process; DC for local tasks.
     #[must_use]
-    pub fn class(&self, task: TaskId) -> Class {
-        self.processes.get(&task).map_or(Class::DontCare, |process| process.class)
+    pub fn class(&self, task: TaskId) -> ProcessClass {
+        self.processes.get(&task).map_or(ProcessClass::DontCare, |process| process.class)
     }
 
     fn is_in_its_slot(&self, task: &Task) -> bool {
@@ -98,11 +98,11 @@ impl Flexible {
 }
 
 /// First CS, then DC, for the trial slots each; then by Table 2.1.
-fn class_in_slot(process: &Process, rule: &FlexibleRule) -> Class {
+fn class_in_slot(process: &Process, rule: &FlexibleRule) -> ProcessClass {
     if process.slots < rule.trial_slots {
-        Class::Coscheduled
+        ProcessClass::Coscheduled
     } else if process.slots < 2 * rule.trial_slots {
-        Class::DontCare
+        ProcessClass::DontCare
     } else {
         rule.thresholds.classify(&process.counters)
     }
@@ -113,44 +113,44 @@ impl Model for Flexible {
         self.rule.slice
     }
 
-    fn rank(&self, task: &Task) -> u8 {
+    fn precedence(&self, task: &Task) -> u8 {
         match self.class(task.id) {
-            Class::Coscheduled | Class::Frustrated if self.is_in_its_slot(task) => 3,
-            Class::DontCare => 2,
-            Class::Frustrated => 1,
-            Class::Coscheduled => 0,
+            ProcessClass::Coscheduled | ProcessClass::Frustrated if self.is_in_its_slot(task) => 3,
+            ProcessClass::DontCare => 2,
+            ProcessClass::Frustrated => 1,
+            ProcessClass::Coscheduled => 0,
         }
     }
 
-    fn wait(&self, task: &Task) -> Wait {
+    fn wait(&self, task: &Task) -> WaitPolicy {
         match (self.class(task.id), self.is_in_its_slot(task)) {
-            (Class::Coscheduled, true) => Wait::SpinOn,
-            (Class::Frustrated, true) => Wait::Spin(self.spin_time(task.id)),
-            _ => Wait::Block,
+            (ProcessClass::Coscheduled, true) => WaitPolicy::SpinOn,
+            (ProcessClass::Frustrated, true) => WaitPolicy::Spin(self.spin_time(task.id)),
+            _ => WaitPolicy::Block,
         }
     }
 
-    fn observe(&mut self, at: Observed, event: &NodeEvent, _decisions: &mut Vec<NodeDecision>) {
+    fn observe(&mut self, at: NodeView, event: &TaskEvent, _decisions: &mut Vec<NodeDecision>) {
         match *event {
-            NodeEvent::Arrived { task, application: Some(application) } => {
+            TaskEvent::Arrived { task, application: Some(application) } => {
                 let process = Process {
                     application,
                     slots: 0,
-                    class: Class::Coscheduled,
+                    class: ProcessClass::Coscheduled,
                     counters: Counters::default(),
                 };
                 self.processes.insert(task, process);
             }
-            NodeEvent::Finished { task } => drop(self.processes.remove(&task)),
-            NodeEvent::Strobe { application } => self.on_strobe(application),
-            NodeEvent::MessageSent { task } => self.on_communication(task),
-            NodeEvent::MessageArrived { task } => self.on_communication(task),
-            NodeEvent::Waits { task } => {
+            TaskEvent::Finished { task } => drop(self.processes.remove(&task)),
+            TaskEvent::Strobe { application } => self.on_strobe(application),
+            TaskEvent::MessageSent { task } => self.on_communication(task),
+            TaskEvent::MessageArrived { task } => self.on_communication(task),
+            TaskEvent::Waits { task } => {
                 if let Some(process) = self.processes.get_mut(&task) {
                     process.counters.begin_wait(at.now);
                 }
             }
-            NodeEvent::WaitOver { task } => {
+            TaskEvent::WaitOver { task } => {
                 if let Some(process) = self.processes.get_mut(&task) {
                     process.counters.end_wait(at.now, process.class);
                 }

@@ -29,12 +29,12 @@ impl Node {
     fn new(trial_slots: u32) -> Self {
         let mut node =
             Self { scheduler: LocalScheduler::new(Flexible::new(rule(trial_slots))), decisions: Vec::new() };
-        node.tell(0, NodeEvent::Arrived { task: PARALLEL, application: Some(GANG) });
-        node.tell(0, NodeEvent::Arrived { task: LOCAL, application: None });
+        node.tell(0, TaskEvent::Arrived { task: PARALLEL, application: Some(GANG) });
+        node.tell(0, TaskEvent::Arrived { task: LOCAL, application: None });
         node
     }
 
-    fn tell(&mut self, at_ms: u64, event: NodeEvent) -> Option<TaskId> {
+    fn tell(&mut self, at_ms: u64, event: TaskEvent) -> Option<TaskId> {
         self.decisions.clear();
         let now = SimTime(at_ms * 1_000_000);
         self.scheduler.on_event(now, event, &mut self.decisions).unwrap();
@@ -42,10 +42,10 @@ impl Node {
     }
 
     fn slot_of_gang(&mut self, at_ms: u64) -> Option<TaskId> {
-        self.tell(at_ms, NodeEvent::Strobe { application: Some(GANG) })
+        self.tell(at_ms, TaskEvent::Strobe { application: Some(GANG) })
     }
 
-    fn class(&self) -> Class {
+    fn class(&self) -> ProcessClass {
         self.scheduler.model().class(PARALLEL)
     }
 }
@@ -54,11 +54,11 @@ impl Node {
 fn a_cs_process_keeps_its_slot_and_is_last_outside_of_it() {
     let mut node = Node::new(1);
     assert_eq!(node.slot_of_gang(0), Some(PARALLEL));
-    assert_eq!(node.tell(10, NodeEvent::QuantumEnd), Some(PARALLEL));
-    node.tell(12, NodeEvent::Waits { task: PARALLEL });
+    assert_eq!(node.tell(10, TaskEvent::QuantumEnd), Some(PARALLEL));
+    node.tell(12, TaskEvent::Waits { task: PARALLEL });
     assert_eq!(node.decisions, [NodeDecision::Spin { task: PARALLEL, at_most: None }]);
-    assert_eq!(node.tell(20, NodeEvent::Strobe { application: None }), Some(LOCAL));
-    assert_eq!(node.tell(30, NodeEvent::QuantumEnd), Some(LOCAL));
+    assert_eq!(node.tell(20, TaskEvent::Strobe { application: None }), Some(LOCAL));
+    assert_eq!(node.tell(30, TaskEvent::QuantumEnd), Some(LOCAL));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_new_process_is_first_cs_and_then_dc_for_the_trial_slots() {
             node.class()
         })
         .collect();
-    let (cs, dc) = (Class::Coscheduled, Class::DontCare);
+    let (cs, dc) = (ProcessClass::Coscheduled, ProcessClass::DontCare);
     assert_eq!(classes, [cs, cs, dc, dc, dc], "it never communicated: it stays DC");
 }
 
@@ -78,27 +78,27 @@ fn a_new_process_is_first_cs_and_then_dc_for_the_trial_slots() {
 fn a_process_that_communicates_without_waiting_long_is_cs() {
     let mut node = Node::new(0);
     for _ in 0..8 {
-        node.tell(0, NodeEvent::MessageSent { task: PARALLEL });
+        node.tell(0, TaskEvent::MessageSent { task: PARALLEL });
     }
     node.slot_of_gang(0);
-    assert_eq!(node.class(), Class::Coscheduled);
+    assert_eq!(node.class(), ProcessClass::Coscheduled);
 }
 
 #[test]
 fn an_f_process_gives_its_gaps_away_and_comes_back_at_once() {
     let mut node = Node::new(1);
     assert_eq!(node.slot_of_gang(0), Some(PARALLEL));
-    node.tell(0, NodeEvent::Waits { task: PARALLEL });
+    node.tell(0, TaskEvent::Waits { task: PARALLEL });
     for _ in 0..4 {
-        node.tell(100, NodeEvent::MessageArrived { task: PARALLEL });
+        node.tell(100, TaskEvent::MessageArrived { task: PARALLEL });
     }
-    node.tell(100, NodeEvent::WaitOver { task: PARALLEL });
+    node.tell(100, TaskEvent::WaitOver { task: PARALLEL });
     node.slot_of_gang(100);
-    assert_eq!(node.class(), Class::DontCare, "its second slot is its trial as DC");
+    assert_eq!(node.class(), ProcessClass::DontCare, "its second slot is its trial as DC");
     assert_eq!(node.slot_of_gang(100), Some(PARALLEL));
-    assert_eq!(node.class(), Class::Frustrated, "100 ms in 4 attempts");
-    node.tell(101, NodeEvent::Waits { task: PARALLEL });
+    assert_eq!(node.class(), ProcessClass::Frustrated, "100 ms in 4 attempts");
+    node.tell(101, TaskEvent::Waits { task: PARALLEL });
     assert_eq!(node.decisions, [NodeDecision::Spin { task: PARALLEL, at_most: Some(MS) }]);
-    assert_eq!(node.tell(102, NodeEvent::SpinOver { task: PARALLEL }), Some(LOCAL));
-    assert_eq!(node.tell(103, NodeEvent::Unblocked { task: PARALLEL }), Some(PARALLEL));
+    assert_eq!(node.tell(102, TaskEvent::SpinOver { task: PARALLEL }), Some(LOCAL));
+    assert_eq!(node.tell(103, TaskEvent::Unblocked { task: PARALLEL }), Some(PARALLEL));
 }

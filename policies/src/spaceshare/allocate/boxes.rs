@@ -97,18 +97,18 @@ impl BoxPacker {
     /// Takes the CPUs of `boxes`, or gives them back.
     fn flip(&mut self, boxes: &[Rect]) {
         for part in boxes {
-            self.cut(part.x);
-            self.cut(part.x + part.width);
+            self.split_at(part.x);
+            self.split_at(part.x + part.width);
             let bits = bits(part.y, part.height);
             self.runs.range_mut(part.x..part.x + part.width).for_each(|(_, run)| run.free ^= bits);
         }
         for part in boxes {
-            self.mend(part.x, part.x + part.width);
+            self.merge_equal(part.x, part.x + part.width);
         }
     }
 
     /// Makes a run begin at `node`.
-    fn cut(&mut self, node: u32) {
+    fn split_at(&mut self, node: u32) {
         if node >= self.extent.width || self.runs.contains_key(&node) {
             return;
         }
@@ -119,7 +119,7 @@ impl BoxPacker {
     }
 
     /// Joins equal neighbours from the run before `from` to the one that begins at `to`.
-    fn mend(&mut self, from: u32, to: u32) {
+    fn merge_equal(&mut self, from: u32, to: u32) {
         let mut first = self.runs.range(..=from).next_back().map(|(first, _)| *first).unwrap_or(from);
         if let Some((before, _)) = self.runs.range(..first).next_back() {
             first = *before;

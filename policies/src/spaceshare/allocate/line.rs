@@ -9,17 +9,17 @@
 use super::{Allocation, Allocator, Rect, Request, ledger::Ledger, runs::Runs};
 use crate::JobId;
 
-pub type FirstFit = Line<false>;
-pub type Contiguous = Line<true>;
+pub type FirstFit = LineAllocator<false>;
+pub type Contiguous = LineAllocator<true>;
 
 #[derive(Clone, Debug)]
-pub struct Line<const CONTIGUOUS: bool> {
+pub struct LineAllocator<const CONTIGUOUS: bool> {
     nodes: u32,
     runs: Runs,
     held: Ledger,
 }
 
-impl<const CONTIGUOUS: bool> Line<CONTIGUOUS> {
+impl<const CONTIGUOUS: bool> LineAllocator<CONTIGUOUS> {
     /// `nodes` free nodes side by side.
     #[must_use]
     pub fn new(nodes: u32) -> Self {
@@ -32,7 +32,7 @@ impl<const CONTIGUOUS: bool> Line<CONTIGUOUS> {
     }
 }
 
-impl<const CONTIGUOUS: bool> Allocator for Line<CONTIGUOUS> {
+impl<const CONTIGUOUS: bool> Allocator for LineAllocator<CONTIGUOUS> {
     fn allocate(&mut self, job: JobId, request: Request) -> Option<&Allocation> {
         if request.cpus != 1 || request.nodes == 0 || request.nodes > self.largest_request() {
             return None;
@@ -88,8 +88,8 @@ mod tests {
     use super::*;
 
     /// Eight nodes, of which 2 and 3, 6 and 7 are free.
-    fn holed<const CONTIGUOUS: bool>() -> Line<CONTIGUOUS> {
-        let mut nodes = Line::new(8);
+    fn holed<const CONTIGUOUS: bool>() -> LineAllocator<CONTIGUOUS> {
+        let mut nodes = LineAllocator::new(8);
         for (job, count) in [(0, 2), (1, 2), (2, 2)] {
             nodes.allocate(JobId(job), Request::nodes(count)).unwrap();
         }

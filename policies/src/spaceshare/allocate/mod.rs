@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 pub use boxes::BoxPacker;
 pub use buddy::Buddy;
 pub use buddy_2d::Buddy2d;
-pub use line::{Contiguous, FirstFit, Line};
+pub use line::{Contiguous, FirstFit, LineAllocator};
 pub use m2db::M2db;
 pub use rect::{Mesh, Rect};
 

@@ -133,7 +133,7 @@ impl Machine {
             return false;
         };
         let home = place_among(&mut self.sets, sets, job, request);
-        home.inspect(|home| self.settle(job, *home)).is_some()
+        home.inspect(|home| self.record_home(job, *home)).is_some()
     }
 
     /// Gives `job` what it requests, so much of it in each of these regions of its group; false where one of them does not grant its
@@ -157,11 +157,11 @@ impl Machine {
             };
             home |= part;
         }
-        self.settle(job, home);
+        self.record_home(job, home);
         true
     }
 
-    fn settle(&mut self, job: JobId, home: u64) {
+    fn record_home(&mut self, job: JobId, home: u64) {
         let before = self.homes.insert(job, home);
         assert!(before.is_none(), "{job} holds nothing yet");
     }

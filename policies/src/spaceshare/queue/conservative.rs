@@ -1,7 +1,7 @@
 //! Conservative backfilling (Feitelson and Weil 1998): every job gets a reservation when it comes, the earliest that puts nobody
 //! else off.
 //!
-//! When a job ends before its limit, each waiting job in the order of reservations moves forward as far as it can. While limits are kept, no
+//! When a job ends before its limit, each waiting job in the order of reservations moves forward as far as it can. While limits are reservation, no
 //! job starts later than it was promised. Where a job runs past its limit, or the allocator refuses though enough is free, all
 //! promises are made anew, in the order of coming, and nobody behind it starts in the sets of its group until it has: so
 //! it waits for those that run there, and not for ever for those that come.
@@ -32,7 +32,7 @@ const OVERRUN: Duration = Duration::from_secs(60);
 struct Promise {
     job: QueuedJob,
     /// `None` until the next planning, and where the machine never has so much.
-    kept: Option<Reservation>,
+    reservation: Option<Reservation>,
 }
 
 /// When a running job is over at the latest, and what it asked for in which region.
@@ -51,29 +51,29 @@ pub struct Conservative {
     /// What is free after all running jobs and promises; `None` before the first planning.
     profiles: Option<Profiles>,
     /// A job ended or left early: promises may move forward.
-    room_appeared: bool,
+    capacity_freed: bool,
     /// Numbers of jobs without a promise.
-    fresh: Vec<u64>,
+    unpromised: Vec<u64>,
 }
 
 impl Conservative {
     /// What `job` was promised, while it waits.
     #[must_use]
     pub fn promised(&self, job: JobId) -> Option<SimTime> {
-        self.waiting[self.numbers.get(&job)?].kept.as_ref().map(|kept| kept.start)
+        self.waiting[self.numbers.get(&job)?].reservation.as_ref().map(|reservation| reservation.start)
     }
 
     fn plan(&mut self, now: SimTime, machine: &Machine) {
-        self.profiles.get_or_insert_with(|| Profiles::new(machine)).pass(now);
+        self.profiles.get_or_insert_with(|| Profiles::new(machine)).forget_before(now);
         let late = self.by_start.first().is_some_and(|(start, _)| *start < now);
         let overrun = self.by_end.first().is_some_and(|(end, _)| *end < now);
         if late || overrun {
             self.plan_anew(now, machine);
-        } else if std::mem::take(&mut self.room_appeared) {
+        } else if std::mem::take(&mut self.capacity_freed) {
             let order: Vec<u64> = self.by_start.iter().map(|(_, number)| *number).collect();
             order.into_iter().for_each(|number| self.move_forward(now, machine, number));
         }
-        for number in std::mem::take(&mut self.fresh) {
+        for number in std::mem::take(&mut self.unpromised) {
             self.promise(now, machine, number);
         }
     }
@@ -81,7 +81,7 @@ impl Conservative {
     /// Forgets all promises and makes them again.
     fn plan_anew(&mut self, now: SimTime, machine: &Machine) {
         let mut profiles = Profiles::new(machine);
-        profiles.pass(now);
+        profiles.forget_before(now);
         for (end, parts) in self.running.values_mut() {
             let until = if *end < now { now.after(OVERRUN) } else { *end };
             profiles.take(now, until, parts);
@@ -90,16 +90,16 @@ impl Conservative {
         self.by_end = self.running.iter().map(|(job, (end, _))| (*end, *job)).collect();
         self.profiles = Some(profiles);
         self.by_start.clear();
-        self.room_appeared = false;
-        self.fresh = self.waiting.keys().copied().collect();
+        self.capacity_freed = false;
+        self.unpromised = self.waiting.keys().copied().collect();
     }
 
     fn promise(&mut self, now: SimTime, machine: &Machine, number: u64) {
         let (Some(promise), Some(profiles)) = (self.waiting.get_mut(&number), &mut self.profiles) else {
             return;
         };
-        promise.kept = earliest(profiles, now, machine, &promise.job);
-        if let Some(Reservation { start, parts }) = &promise.kept {
+        promise.reservation = earliest(profiles, now, machine, &promise.job);
+        if let Some(Reservation { start, parts }) = &promise.reservation {
             profiles.take(*start, start.after(promise.job.limit), parts);
             self.by_start.insert((*start, number));
         }
@@ -107,15 +107,15 @@ impl Conservative {
 
     fn move_forward(&mut self, now: SimTime, machine: &Machine, number: u64) {
         let promise = self.waiting.get_mut(&number).expect("it was found by its start");
-        let (job, before) = (promise.job, promise.kept.take().expect("it was found by its start"));
+        let (job, before) = (promise.job, promise.reservation.take().expect("it was found by its start"));
         self.forget(number, &job, &before);
         self.promise(now, machine, number);
         debug_assert!(self.promised(job.job) <= Some(before.start), "nobody is put off");
     }
 
     fn begin(&mut self, now: SimTime, number: u64) {
-        let Promise { job, kept } = self.waiting.remove(&number).expect("who starts has waited");
-        let Reservation { start, parts } = kept.expect("who starts was promised it");
+        let Promise { job, reservation } = self.waiting.remove(&number).expect("who starts has waited");
+        let Reservation { start, parts } = reservation.expect("who starts was promised it");
         self.by_start.remove(&(start, number));
         self.numbers.remove(&job.job);
         let end = now.after(job.limit);
@@ -123,10 +123,10 @@ impl Conservative {
         self.by_end.insert((end, job.job));
     }
 
-    fn forget(&mut self, number: u64, job: &QueuedJob, kept: &Reservation) {
-        self.by_start.remove(&(kept.start, number));
+    fn forget(&mut self, number: u64, job: &QueuedJob, reservation: &Reservation) {
+        self.by_start.remove(&(reservation.start, number));
         if let Some(profiles) = &mut self.profiles {
-            profiles.give(kept.start, kept.start.after(job.limit), &kept.parts);
+            profiles.give(reservation.start, reservation.start.after(job.limit), &reservation.parts);
         }
     }
 }
@@ -170,18 +170,18 @@ fn in_regions(
 
 impl QueueOrder for Conservative {
     fn submit(&mut self, job: QueuedJob) {
-        self.waiting.insert(self.next, Promise { job, kept: None });
+        self.waiting.insert(self.next, Promise { job, reservation: None });
         self.numbers.insert(job.job, self.next);
-        self.fresh.push(self.next);
+        self.unpromised.push(self.next);
         self.next += 1;
     }
 
     fn withdraw(&mut self, job: JobId) -> bool {
         let Some(number) = self.numbers.remove(&job) else { return false };
         let promise = self.waiting.remove(&number).expect("who has a number waits");
-        if let Some(kept) = &promise.kept {
-            self.forget(number, &promise.job, kept);
-            self.room_appeared = true;
+        if let Some(reservation) = &promise.reservation {
+            self.forget(number, &promise.job, reservation);
+            self.capacity_freed = true;
         }
         true
     }
@@ -192,7 +192,7 @@ impl QueueOrder for Conservative {
         if let Some(profiles) = &mut self.profiles {
             profiles.give(now, end, &parts);
         }
-        self.room_appeared |= now < end;
+        self.capacity_freed |= now < end;
     }
 
     fn start(&mut self, now: SimTime, machine: &mut Machine, started: &mut Vec<QueuedJob>) {
@@ -200,13 +200,13 @@ impl QueueOrder for Conservative {
         let due: Vec<u64> = self.by_start.range(..=(now, u64::MAX)).map(|(_, number)| *number).collect();
         let mut refused: Vec<GroupId> = Vec::new();
         for number in due {
-            let Promise { job, kept } = &self.waiting[&number];
-            let (job, kept) = (*job, kept.as_ref().expect("it is due"));
+            let Promise { job, reservation } = &self.waiting[&number];
+            let (job, reservation) = (*job, reservation.as_ref().expect("it is due"));
             if refused.iter().any(|group| machine.share_sets(now, *group, job.group)) {
                 continue;
             }
             // Another end may be about to be told for this very moment: then it is asked again.
-            if machine.place_in(now, job.job, job.group, job.request, &kept.parts) {
+            if machine.place_in(now, job.job, job.group, job.request, &reservation.parts) {
                 self.begin(now, number);
                 started.push(job);
             } else if machine.can_hold_at(now, job.group, job.request) {

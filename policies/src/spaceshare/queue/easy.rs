@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     QueueOrder, QueuedJob,
-    line::{Least, Line},
+    line::{Least, WaitingLine},
 };
 use crate::{
     JobId, SimTime,
@@ -22,7 +22,7 @@ use crate::{
 
 #[derive(Clone, Debug, Default)]
 pub struct Easy {
-    waiting: Line,
+    waiting: WaitingLine,
     /// When each running job is over at the latest.
     running: BTreeMap<JobId, SimTime>,
     /// What it asked for in each set, by that time.
@@ -39,12 +39,12 @@ struct Reservation {
 }
 
 impl Easy {
-    /// When the head of the queue starts at the latest, if limits are kept.
+    /// When the head of the queue starts at the latest, if limits are reservation.
     #[must_use]
     pub fn promised(&self, now: SimTime, machine: &Machine) -> Option<(JobId, SimTime)> {
         let (_, head) = self.waiting.head()?;
-        let kept = self.reserve(now, machine, head)?;
-        Some((head.job, kept.shadow))
+        let reservation = self.reserve(now, machine, head)?;
+        Some((head.job, reservation.shadow))
     }
 
     fn begin(&mut self, now: SimTime, job: JobId, machine: &Machine, started: &mut Vec<QueuedJob>) {
@@ -58,7 +58,9 @@ impl Easy {
     /// The earliest that `head` can be promised.
     fn reserve(&self, now: SimTime, machine: &Machine, head: &QueuedJob) -> Option<Reservation> {
         let hours = machine.hours_of(head.group).iter();
-        hours.filter_map(|hours| self.reserve_in(now, machine, head, *hours)).min_by_key(|kept| kept.shadow)
+        hours
+            .filter_map(|hours| self.reserve_in(now, machine, head, *hours))
+            .min_by_key(|reservation| reservation.shadow)
     }
 
     /// When enough will be free in the sets of these hours, by the limits, and the hours hold.
@@ -90,25 +92,25 @@ impl Easy {
         now: SimTime,
         machine: &mut Machine,
         head: &QueuedJob,
-        mut kept: Reservation,
+        mut reservation: Reservation,
         started: &mut Vec<QueuedJob>,
     ) {
-        let left: Duration = kept.shadow.since(now);
+        let left: Duration = reservation.shadow.since(now);
         let mut from = self.waiting.head().map_or(0, |(place, _)| place + 1);
         loop {
-            let (free, sets) = (machine.free(), machine.sets_in(head.group, kept.hours));
+            let (free, sets) = (machine.free(), machine.sets_in(head.group, reservation.hours));
             // Of a job so much can lie beside the head: the extra, and what is free in other sets.
-            let beside = kept.extra + (free - machine.free_of(sets));
+            let beside = reservation.extra + (free - machine.free_of(sets));
             let may = |least: Least| least.units <= free && (least.limit <= left || least.units <= beside);
             let Some((place, &job)) = self.waiting.find(from, may) else { return };
             from = place + 1;
             if !machine.place(now, job.job, job.group, job.request) {
                 continue;
             }
-            let sets = machine.sets_in(head.group, kept.hours);
+            let sets = machine.sets_in(head.group, reservation.hours);
             let taken = if job.limit > left { within(sets, machine.asked_by(job.job)) } else { 0 };
-            if taken <= kept.extra {
-                kept.extra -= taken;
+            if taken <= reservation.extra {
+                reservation.extra -= taken;
                 self.begin(now, job.job, machine, started);
             } else {
                 assert!(machine.release(job.job), "it was just placed");
@@ -141,8 +143,8 @@ impl QueueOrder for Easy {
         while let Some((_, &head)) = self.waiting.head() {
             if !machine.place(now, head.job, head.group, head.request) {
                 // Where not even the ends of all running jobs suffice, it can be promised nothing.
-                if let Some(kept) = self.reserve(now, machine, &head) {
-                    self.backfill(now, machine, &head, kept, started);
+                if let Some(reservation) = self.reserve(now, machine, &head) {
+                    self.backfill(now, machine, &head, reservation, started);
                 }
                 return;
             }

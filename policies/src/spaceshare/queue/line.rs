@@ -28,7 +28,7 @@ impl Least {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct WaitingLine {
     jobs: Vec<Option<QueuedJob>>,
     places: BTreeMap<JobId, usize>,
     /// Leaf `leaves + place`; a parent holds the least of its children.
@@ -38,13 +38,13 @@ pub(super) struct Line {
     head: usize,
 }
 
-impl Default for Line {
+impl Default for WaitingLine {
     fn default() -> Self {
         Self { jobs: Vec::new(), places: BTreeMap::new(), least: vec![Least::NOBODY; 2], leaves: 1, head: 0 }
     }
 }
 
-impl Line {
+impl WaitingLine {
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }
@@ -156,12 +156,12 @@ mod tests {
 
     #[test]
     fn the_first_that_fits_is_found_behind_a_thousand_that_do_not() {
-        let mut line = Line::default();
+        let mut line = WaitingLine::default();
         (0..1000).for_each(|id| line.push(job(id, 9, 9)));
         line.push(job(1000, 2, 9));
         line.push(job(1001, 1, 9));
         let fits = |least: Least| least.units <= 3;
-        let found = |line: &Line| line.find(0, fits).map(|(_, job)| job.job.0);
+        let found = |line: &WaitingLine| line.find(0, fits).map(|(_, job)| job.job.0);
         assert_eq!(found(&line), Some(1000));
         line.remove(JobId(1000));
         assert_eq!(found(&line), Some(1001));
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn places_outlive_comings_and_goings() {
-        let mut line = Line::default();
+        let mut line = WaitingLine::default();
         for id in 0..100 {
             line.push(job(id, 1, 1));
             if id % 3 != 0 {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Priority, QueueId, QueueOrder, QueueTable, QueuedJob,
-    line::{Least, Line},
+    line::{Least, WaitingLine},
 };
 use crate::{
     JobId, SimTime,
@@ -34,7 +34,7 @@ pub struct AgingConfig {
 #[derive(Clone, Debug)]
 pub struct Aging {
     config: AgingConfig,
-    lines: Vec<Line>,
+    lines: Vec<WaitingLine>,
     /// Jobs of each queue that run.
     running: Vec<u32>,
     queue_of: BTreeMap<JobId, QueueId>,
@@ -55,7 +55,7 @@ impl Aging {
     pub fn new(config: AgingConfig) -> Self {
         assert!(config.age_factor.0 >= 0, "jobs do not grow younger");
         let queues = config.queues.0.len();
-        let (lines, running) = (vec![Line::default(); queues], vec![0; queues]);
+        let (lines, running) = (vec![WaitingLine::default(); queues], vec![0; queues]);
         Self { config, lines, running, queue_of: BTreeMap::new(), boxes: false }
     }
 
@@ -79,7 +79,7 @@ impl Aging {
     fn highest<'a>(
         &'a self,
         now: SimTime,
-        find: impl Fn(usize, &'a Line) -> Option<(usize, &'a QueuedJob)>,
+        find: impl Fn(usize, &'a WaitingLine) -> Option<(usize, &'a QueuedJob)>,
     ) -> Option<(usize, QueuedJob)> {
         let open =
             self.lines.iter().enumerate().filter(|(queue, line)| !line.is_empty() && self.is_open(*queue));
@@ -116,18 +116,18 @@ impl Aging {
 
     /// Starts whoever fits, in order.
     fn start_fitting(&mut self, now: SimTime, machine: &mut Machine, started: &mut Vec<QueuedJob>) {
-        let mut room = Room::new(now, machine);
+        let mut grantable = Grantable::new(now, machine);
         let mut from = vec![0; self.lines.len()];
         let group = |queue: usize| self.config.queues.0[queue].group;
         let groups: Vec<GroupId> = (0..self.lines.len()).map(group).collect();
         while let Some((place, job)) = self.highest(now, |queue, line| {
-            line.find(from[queue], |least: Least| least.units <= room.of(groups[queue]))
+            line.find(from[queue], |least: Least| least.units <= grantable.of(groups[queue]))
         }) {
             if machine.place(now, job.job, job.group, job.request) {
                 self.begin(job, started);
-                room.shrink(now, machine);
+                grantable.shrink(now, machine);
             } else if !self.boxes {
-                room.refused(&job);
+                grantable.refused(&job);
             }
             // Within one queue nobody is looked at twice; a renumbering happens only when jobs come.
             from[usize::from(job.queue.0)] = place + 1;
@@ -136,9 +136,9 @@ impl Aging {
 }
 
 /// How many units a request may have that each group might still grant.
-struct Room(Vec<u32>);
+struct Grantable(Vec<u32>);
 
-impl Room {
+impl Grantable {
     fn new(now: SimTime, machine: &Machine) -> Self {
         let groups = (0..).map(GroupId).take(machine.groups().len());
         Self(groups.map(|group| machine.free_in(now, group)).collect())
@@ -149,15 +149,15 @@ impl Room {
     }
 
     fn shrink(&mut self, now: SimTime, machine: &Machine) {
-        for (group, room) in (0..).map(GroupId).zip(&mut self.0) {
-            *room = (*room).min(machine.free_in(now, group));
+        for (group, grantable) in (0..).map(GroupId).zip(&mut self.0) {
+            *grantable = (*grantable).min(machine.free_in(now, group));
         }
     }
 
     /// An allocator that refuses so many nodes refuses more of them too.
     fn refused(&mut self, job: &QueuedJob) {
-        if let Some(room) = self.0.get_mut(usize::from(job.group.0)) {
-            *room = (*room).min(job.request.nodes - 1);
+        if let Some(grantable) = self.0.get_mut(usize::from(job.group.0)) {
+            *grantable = (*grantable).min(job.request.nodes - 1);
         }
     }
 }
@@ -189,6 +189,6 @@ impl QueueOrder for Aging {
     }
 
     fn waiting(&self) -> usize {
-        self.lines.iter().map(Line::len).sum()
+        self.lines.iter().map(WaitingLine::len).sum()
     }
 }

@@ -20,8 +20,8 @@ impl Profile {
     }
 
     /// Forgets what was before `now`.
-    pub(super) fn pass(&mut self, now: SimTime) {
-        self.cut(now);
+    pub(super) fn forget_before(&mut self, now: SimTime) {
+        self.split_at(now);
         self.steps = self.steps.split_off(&now);
     }
 
@@ -30,21 +30,21 @@ impl Profile {
     /// # Panics
     /// Where so much is not free.
     pub(super) fn take(&mut self, from: SimTime, to: SimTime, units: u32) {
-        self.cut(from);
-        self.cut(to);
+        self.split_at(from);
+        self.split_at(to);
         for free in self.steps.range_mut(from..to).map(|(_, free)| free) {
             *free = free.checked_sub(units).expect("only what is free is reserved");
         }
-        self.smooth(from, to);
+        self.merge_equal(from, to);
     }
 
     /// Gives `units` back from `from` to `to`.
     pub(super) fn give(&mut self, from: SimTime, to: SimTime, units: u32) {
         if from < to {
-            self.cut(from);
-            self.cut(to);
+            self.split_at(from);
+            self.split_at(to);
             self.steps.range_mut(from..to).for_each(|(_, free)| *free += units);
-            self.smooth(from, to);
+            self.merge_equal(from, to);
         }
     }
 
@@ -68,7 +68,7 @@ impl Profile {
     }
 
     /// Makes a step begin at `at`.
-    fn cut(&mut self, at: SimTime) {
+    fn split_at(&mut self, at: SimTime) {
         if !self.steps.contains_key(&at)
             && let Some((_, &free)) = self.steps.range(..at).next_back()
         {
@@ -77,7 +77,7 @@ impl Profile {
     }
 
     /// Drops the steps from `from` to `to` that are none.
-    fn smooth(&mut self, from: SimTime, to: SimTime) {
+    fn merge_equal(&mut self, from: SimTime, to: SimTime) {
         let mut before = self.steps.range(..from).next_back().map(|(_, free)| *free);
         let mut flat = Vec::new();
         for (at, free) in self.steps.range(from..=to) {

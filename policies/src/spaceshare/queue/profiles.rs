@@ -41,8 +41,8 @@ impl Profiles {
     }
 
     /// Forgets what was before `now`.
-    pub(super) fn pass(&mut self, now: SimTime) {
-        self.0.iter_mut().for_each(|region| region.free.pass(now));
+    pub(super) fn forget_before(&mut self, now: SimTime) {
+        self.0.iter_mut().for_each(|region| region.free.forget_before(now));
     }
 
     /// Takes `parts` from `from` to `to`.
@@ -95,19 +95,20 @@ impl Profiles {
     }
 }
 
-/// All of `units` where the least room suffices, as the machine places jobs; else a part in each, in their order.
-fn split(room: &[(RegionId, u32)], units: u32) -> Vec<(RegionId, u32)> {
-    let whole = room.iter().filter(|(_, room)| *room >= units).min_by_key(|(_, room)| *room);
+/// All of `units` where the least capacity suffices, as the machine places jobs; else a part in each, in their order.
+fn split(capacity: &[(RegionId, u32)], units: u32) -> Vec<(RegionId, u32)> {
+    let whole =
+        capacity.iter().filter(|(_, capacity)| *capacity >= units).min_by_key(|(_, capacity)| *capacity);
     if let Some((region, _)) = whole {
         return vec![(*region, units)];
     }
     let mut left = units;
-    let part = |(region, room): &(RegionId, u32)| {
-        let part = left.min(*room);
+    let part = |(region, capacity): &(RegionId, u32)| {
+        let part = left.min(*capacity);
         left -= part;
         (*region, part)
     };
-    room.iter().map(part).filter(|(_, part)| *part > 0).collect()
+    capacity.iter().map(part).filter(|(_, part)| *part > 0).collect()
 }
 
 #[cfg(test)]
@@ -146,9 +147,13 @@ mod tests {
         // Steps in no order: 41 and 83 share no factor with 97 or with each other.
         for step in 0..40u64 {
             let (from, region) = (step * 41 % 97, REGIONS[(step % 3) as usize]);
-            let room = profiles.0[usize::from(region.0)].free.window(SimTime(from));
-            let room = room.clone().least(SimTime(from), SimTime(from + 7)).0;
-            profiles.take(SimTime(from), SimTime(from + 7), &[(region, room.min((step * 83 % 5) as u32))]);
+            let capacity = profiles.0[usize::from(region.0)].free.window(SimTime(from));
+            let capacity = capacity.clone().least(SimTime(from), SimTime(from + 7)).0;
+            profiles.take(
+                SimTime(from),
+                SimTime(from + 7),
+                &[(region, capacity.min((step * 83 % 5) as u32))],
+            );
         }
         let least = |region: usize, from: u64, length: u64| {
             let at = |at| profiles.0[region].free.window(SimTime(at)).least(SimTime(at), SimTime(at)).0;

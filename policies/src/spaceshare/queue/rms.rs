@@ -49,7 +49,7 @@ pub enum RmsState {
 }
 
 /// The order in which CPUs are given out; the smallest first.
-type Rank = (Reverse<bool>, Reverse<i32>, Reverse<u32>, bool, SimTime, JobId);
+type Precedence = (Reverse<bool>, Reverse<i32>, Reverse<u32>, bool, SimTime, JobId);
 
 #[derive(Clone, Debug)]
 struct Resource {
@@ -62,7 +62,7 @@ struct Resource {
 }
 
 impl Resource {
-    const fn rank(&self) -> Rank {
+    const fn precedence(&self) -> Precedence {
         let RmsJob { job, root, priority, submitted, .. } = self.job;
         let suspended = matches!(self.state, RmsState::Suspended | RmsState::Blocked);
         (Reverse(root), Reverse(priority), Reverse(self.waited), suspended, submitted, job)
@@ -132,7 +132,7 @@ impl Rms {
             let waiting = self.resources.values_mut().filter(|resource| waits(resource.state));
             waiting.for_each(|resource| resource.waited += 1);
         }
-        let mut order: Vec<Rank> = self.resources.values().map(Resource::rank).collect();
+        let mut order: Vec<Precedence> = self.resources.values().map(Resource::precedence).collect();
         order.sort_unstable();
         let (mut packer, mut acts) = (BoxPacker::new(self.nodes, self.cpus), Vec::new());
         let ordinary = self.resources.values().filter(|resource| !resource.job.root);

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use coswitch_sim::{
-    spaceshare::{self, AllocatorName, Jobs, Nobody, QueueName},
+    spaceshare::{self, AllocatorName, Jobs, NoObserver, QueueName},
     workload::lublin,
 };
 
@@ -51,7 +51,7 @@ pub(super) fn growth(points: &[(u32, f64)]) -> f64 {
 /// of `rounds`.
 fn cost(rounds: u32, jobs: u32, nodes: u32) -> Result<f64> {
     // The sizes of the model grow with the machine; the load is that of 128 nodes at any size.
-    let log = lublin::generate(7, &lublin::Shape { jobs, nodes, interactive: true, load: 1.0 });
+    let log = lublin::generate(7, &lublin::Settings { jobs, nodes, interactive: true, load: 1.0 });
     let all =
         Jobs::of_log(&log, &spaceshare::machine(spaceshare::mesh_of(nodes), AllocatorName::FirstFit), |_| {
             Default::default()
@@ -59,7 +59,7 @@ fn cost(rounds: u32, jobs: u32, nodes: u32) -> Result<f64> {
     let once = || -> Result<f64> {
         let mut machine = spaceshare::machine(spaceshare::mesh_of(nodes), AllocatorName::FirstFit);
         let began = processor_time()?;
-        let lived = spaceshare::run(&all.jobs, &mut machine, &mut *QueueName::Fcfs.order(), &mut Nobody)?;
+        let lived = spaceshare::run(&all.jobs, &mut machine, &mut *QueueName::Fcfs.order(), &mut NoObserver)?;
         let events = 2.0 * f64::from(u32::try_from(lived.len()).unwrap_or(u32::MAX));
         Ok((processor_time()? - began).as_secs_f64() * 1e9 / events)
     };

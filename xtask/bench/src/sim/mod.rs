@@ -22,7 +22,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use coswitch_sim::{
-    spaceshare::{self, AllocatorName, Jobs, Nobody, QueueName},
+    spaceshare::{self, AllocatorName, Jobs, NoObserver, QueueName},
     workload::{lublin, swf::Log},
 };
 
@@ -88,7 +88,7 @@ fn text_of(log: Option<&Path>) -> Result<(String, String)> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         return Ok((text, name));
     }
-    let shape = lublin::Shape { jobs: JOBS, nodes: NODES, interactive: true, load: 1.0 };
+    let shape = lublin::Settings { jobs: JOBS, nodes: NODES, interactive: true, load: 1.0 };
     Ok((lublin::generate(1, &shape).to_string(), format!("Lublin-Feitelson, {JOBS} jobs, seed 1")))
 }
 
@@ -104,7 +104,7 @@ fn ours(text: &str) -> Result<(u64, f64)> {
     let log: Log = text.parse()?;
     let mut machine = spaceshare::machine(spaceshare::mesh_of(NODES), AllocatorName::FirstFit);
     let jobs = Jobs::of_log(&log, &machine, |_| Default::default());
-    let lived = spaceshare::run(&jobs.jobs, &mut machine, &mut *QueueName::Fcfs.order(), &mut Nobody)?;
+    let lived = spaceshare::run(&jobs.jobs, &mut machine, &mut *QueueName::Fcfs.order(), &mut NoObserver)?;
     let summary = spaceshare::summarise(&jobs.jobs, &lived, NODES);
     Ok((summary.jobs, (processor_time()? - began).as_secs_f64()))
 }

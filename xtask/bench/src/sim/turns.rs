@@ -19,11 +19,11 @@ use coswitch_policies::{
 };
 use coswitch_sim::{
     CostModel, Faults, SimJob, Step, simulate_telling,
-    workload::{lublin, memory::MemoryModel},
+    workload::{lublin, memory::MemoryDistribution},
 };
 
 const NODE_MEMORY: Bytes = Bytes::mib(1024);
-const MEMORY: MemoryModel = MemoryModel::LogUniform(Bytes::mib(64), Bytes::mib(900));
+const MEMORY: MemoryDistribution = MemoryDistribution::LogUniform(Bytes::mib(64), Bytes::mib(900));
 const QUANTUM: Duration = Duration::from_secs(900);
 const RUN_MAX: u64 = 7200;
 const GIB: f64 = (1_u64 << 30) as f64;
@@ -201,7 +201,7 @@ impl Counts {
 #[allow(clippy::cast_precision_loss, reason = "jobs and seconds are far below 2^53")]
 fn waves(size: Size) -> Vec<SimJob> {
     let log =
-        lublin::generate(7, &lublin::Shape { jobs: size.jobs, nodes: 128, interactive: true, load: 1.0 });
+        lublin::generate(7, &lublin::Settings { jobs: size.jobs, nodes: 128, interactive: true, load: 1.0 });
     let room = f64::from(size.rows) * f64::from(size.nodes) * NODE_MEMORY.0 as f64;
     let (mut filled, mut work_s, mut arrival) = (0.0, 0.0, Duration::ZERO);
     let drawn = log.records.iter().zip(0..).filter_map(|(record, id)| {

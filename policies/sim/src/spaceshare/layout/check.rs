@@ -10,7 +10,7 @@ use super::{Layout, PrimeTime, SetLayout};
 pub enum LayoutError {
     #[error("`{from}` names the {what} `{name}`, and there is none")]
     Unknown { from: String, what: &'static str, name: String },
-    /// Nobody could tell which is meant.
+    /// NoObserver could tell which is meant.
     #[error("there are two {0}s called `{1}`")]
     Twice(&'static str, String),
     /// A number makes no sense.
@@ -18,7 +18,7 @@ pub enum LayoutError {
     Range(&'static str, i64, &'static str),
     /// A limit that would be passed over.
     #[error("the queue `{0}` limits how many of its jobs run, which only `--queue aging` heeds")]
-    Unheeded(String),
+    IgnoredLimit(String),
     /// There is nothing to run on, or no way to it.
     #[error(
         "a machine has at least one node set, one group and one queue, and no set without nodes or with more than 2^24"

@@ -14,7 +14,7 @@ use coswitch_policies::{
 };
 use serde::Deserialize;
 
-use super::{AllocatorName, Blocks, Jobs, Lived, QueueName};
+use super::{AllocatorName, Blocks, Execution, Jobs, QueueName};
 use crate::workload::{
     LogStart,
     swf::{Log, Record},
@@ -128,15 +128,21 @@ impl Layout {
     /// By set, Σ nodes · execution ÷ (nodes of the set · makespan). A job that lies in several sets, or on more nodes than it
     /// asked for, counts with what it asked for, in proportion.
     #[must_use]
-    pub fn utilisation(&self, jobs: &Jobs, lived: &[Lived], blocks: &Blocks, makespan_s: f64) -> Vec<f64> {
+    pub fn utilisation(
+        &self,
+        jobs: &Jobs,
+        executions: &[Execution],
+        blocks: &Blocks,
+        makespan_s: f64,
+    ) -> Vec<f64> {
         let area = |rect: &Rect| f64::from(rect.width) * f64::from(rect.height);
-        let (mut held, mut used) = (vec![0.0; lived.len()], vec![0.0; self.sets.len()]);
+        let (mut held, mut used) = (vec![0.0; executions.len()], vec![0.0; self.sets.len()]);
         for (job, _, rect) in &blocks.held {
             held[job.0 as usize] += area(rect);
         }
         for (job, set, rect) in &blocks.held {
             let job = job.0 as usize;
-            let span = lived[job].finished.since(lived[job].started).as_secs_f64();
+            let span = executions[job].finished.since(executions[job].started).as_secs_f64();
             let asked = f64::from(jobs.jobs[job].queued.request.units());
             used[usize::from(set.0)] += span * asked * area(rect) / held[job];
         }
@@ -176,7 +182,7 @@ impl Layout {
         self.check()?;
         let limited = self.queues.iter().find(|queue| queue.running.is_some());
         if let (Some(queue), true) = (limited, name != QueueName::Aging) {
-            return Err(LayoutError::Unheeded(queue.name.clone()));
+            return Err(LayoutError::IgnoredLimit(queue.name.clone()));
         }
         Ok(match name {
             QueueName::Fcfs => Box::new(Fcfs::default()),

@@ -115,9 +115,9 @@ fn each_set_has_its_own_utilisation_and_together_they_are_that_of_the_machine() 
     let jobs = Jobs::of_log(&log, &machine, layout.homes(&log).unwrap());
     let mut order = layout.order(QueueName::Fcfs).unwrap();
     let mut blocks = Blocks::default();
-    let lived = crate::spaceshare::run(&jobs.jobs, &mut machine, &mut *order, &mut blocks).unwrap();
+    let executions = crate::spaceshare::run(&jobs.jobs, &mut machine, &mut *order, &mut blocks).unwrap();
     let makespan = 20.0;
-    let by_set = layout.utilisation(&jobs, &lived, &blocks, makespan);
+    let by_set = layout.utilisation(&jobs, &executions, &blocks, makespan);
     let whole: f64 = by_set.iter().zip([8.0, 16.0]).map(|(used, nodes)| used * nodes * makespan).sum();
     assert!((whole - (8.0 * 10.0 + 3.0 * 20.0)).abs() < 1e-9, "{by_set:?}");
     assert!(by_set.iter().all(|used| *used > 0.0), "{by_set:?}");

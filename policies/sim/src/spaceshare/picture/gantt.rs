@@ -5,7 +5,7 @@ use coswitch_policies::spaceshare::allocate::Mesh;
 
 use crate::{
     picture::{Axis, GREY, LEFT, RIGHT, Svg, colour},
-    spaceshare::{Blocks, Lived, SpaceJob, Summary},
+    spaceshare::{Blocks, Execution, SpaceJob, Summary},
 };
 
 /// Beyond so many blocks a picture is a smear and a file of megabytes: [`super::load()`] suits better.
@@ -20,7 +20,7 @@ pub fn gantt(
     title: &str,
     meshes: &[Mesh],
     jobs: &[SpaceJob],
-    lived: &[Lived],
+    executions: &[Execution],
     blocks: &Blocks,
     summary: &Summary,
     number: impl Fn(usize) -> u64,
@@ -31,7 +31,7 @@ pub fn gantt(
     }
     let nodes: u32 = meshes.iter().map(|mesh| mesh.units()).sum();
     let first = jobs.iter().map(|job| job.queued.submitted).min().unwrap_or_default();
-    let last = lived.iter().map(|lived| lived.finished).max().unwrap_or_default();
+    let last = executions.iter().map(|execution| execution.finished).max().unwrap_or_default();
     let about = format!(
         "{} jobs on {nodes} nodes: utilisation {:.1} %, mean wait {:.2} h",
         summary.jobs,
@@ -44,9 +44,9 @@ pub fn gantt(
     for (job, set, rect) in &blocks.held {
         let before: u32 = meshes.iter().take(usize::from(set.0)).map(|mesh| mesh.units()).sum();
         let mesh = meshes.get(usize::from(set.0))?;
-        let lived = lived.get(job.0 as usize)?;
+        let execution = executions.get(job.0 as usize)?;
         let at = |time: coswitch_policies::SimTime| axis.x(time.since(first).as_secs_f64());
-        let (x, width) = (at(lived.started), at(lived.finished) - at(lived.started));
+        let (x, width) = (at(execution.started), at(execution.finished) - at(execution.started));
         for row in rect.y..rect.y + rect.height {
             let node = before + row * mesh.width + rect.x;
             let (y, height) = (TOP + f64::from(node) * unit, f64::from(rect.width) * unit);

@@ -1,13 +1,19 @@
-//! Load of the machine over a log of any length, and the jobs that wait.
+//! LoadChart of the machine over a log of any length, and the jobs that wait.
 
 use crate::{
-    picture::Load,
-    spaceshare::{Lived, SpaceJob, Summary},
+    picture::LoadChart,
+    spaceshare::{Execution, SpaceJob, Summary},
 };
 
 /// The picture of a run on a machine of `nodes` nodes.
 #[must_use]
-pub fn load(title: &str, nodes: u32, jobs: &[SpaceJob], lived: &[Lived], summary: &Summary) -> String {
+pub fn load(
+    title: &str,
+    nodes: u32,
+    jobs: &[SpaceJob],
+    executions: &[Execution],
+    summary: &Summary,
+) -> String {
     let about = format!(
         "{} jobs on {nodes} nodes: utilisation {:.1} %, mean wait {:.2} h, expansion factor {:.2}",
         summary.jobs,
@@ -16,11 +22,11 @@ pub fn load(title: &str, nodes: u32, jobs: &[SpaceJob], lived: &[Lived], summary
         summary.expansion_factor,
     );
     let first = jobs.iter().map(|job| job.queued.submitted).min().unwrap_or_default();
-    let last = lived.iter().map(|lived| lived.finished).max().unwrap_or_default();
-    let mut load = Load::between(first, last);
-    for (job, lived) in jobs.iter().zip(lived) {
-        load.uses(job.queued.request.nodes, lived.started, lived.finished);
-        load.waits(job.queued.submitted, lived.started);
+    let last = executions.iter().map(|execution| execution.finished).max().unwrap_or_default();
+    let mut load = LoadChart::between(first, last);
+    for (job, execution) in jobs.iter().zip(executions) {
+        load.uses(job.queued.request.nodes, execution.started, execution.finished);
+        load.waits(job.queued.submitted, execution.started);
     }
     load.draw(title, &about, f64::from(nodes))
 }

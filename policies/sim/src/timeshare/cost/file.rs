@@ -18,7 +18,7 @@ use coswitch_policies::{Bytes, Communication};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{CostModel, Sample, Transfer, fit::Step};
+use super::{CostModel, Sample, Transfer, fit::CostStep};
 
 /// The file, in any format that serde reads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -77,13 +77,13 @@ impl CostFile {
     #[must_use]
     pub fn fitted(samples: &[Sample]) -> Self {
         let model = CostModel::default().fitted(samples);
-        let measured = |step: Step| samples.iter().any(|sample| sample.step == step);
-        let moves = |step: Step| samples.iter().any(|sample| sample.step == step && sample.bytes.0 > 0);
+        let measured = |step: CostStep| samples.iter().any(|sample| sample.step == step);
+        let moves = |step: CostStep| samples.iter().any(|sample| sample.step == step && sample.bytes.0 > 0);
         Self {
-            dump: moves(Step::Dump).then(|| Moving::of(model.dump)),
-            restore: moves(Step::Restore).then(|| Moving::of(model.restore)),
-            flush_s: measured(Step::Flush).then_some(model.flush.as_secs_f64()),
-            launch_s: measured(Step::Launch).then_some(model.launch.as_secs_f64()),
+            dump: moves(CostStep::Dump).then(|| Moving::of(model.dump)),
+            restore: moves(CostStep::Restore).then(|| Moving::of(model.restore)),
+            flush_s: measured(CostStep::Flush).then_some(model.flush.as_secs_f64()),
+            launch_s: measured(CostStep::Launch).then_some(model.launch.as_secs_f64()),
             ..Self::default()
         }
     }

@@ -10,7 +10,7 @@ use super::{CostModel, Transfer};
 /// A step of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Step {
+pub enum CostStep {
     /// Images of one node's jobs out of memory.
     Dump,
     Restore,
@@ -23,7 +23,7 @@ pub enum Step {
 /// One measured step, on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
-    pub step: Step,
+    pub step: CostStep,
     pub bytes: Bytes,
     pub took: Duration,
 }
@@ -33,11 +33,11 @@ impl CostModel {
     /// launch as means. What was not measured stays.
     #[must_use]
     pub fn fitted(mut self, samples: &[Sample]) -> Self {
-        let of = |step: Step| samples.iter().filter(move |sample| sample.step == step);
-        self.dump = line(of(Step::Dump)).unwrap_or(self.dump);
-        self.restore = line(of(Step::Restore)).unwrap_or(self.restore);
-        self.flush = mean(of(Step::Flush)).unwrap_or(self.flush);
-        self.launch = mean(of(Step::Launch)).unwrap_or(self.launch);
+        let of = |step: CostStep| samples.iter().filter(move |sample| sample.step == step);
+        self.dump = line(of(CostStep::Dump)).unwrap_or(self.dump);
+        self.restore = line(of(CostStep::Restore)).unwrap_or(self.restore);
+        self.flush = mean(of(CostStep::Flush)).unwrap_or(self.flush);
+        self.launch = mean(of(CostStep::Launch)).unwrap_or(self.launch);
         self
     }
 }
@@ -78,7 +78,7 @@ fn mean<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn sample(step: Step, mib: u64, millis: u64) -> Sample {
+    fn sample(step: CostStep, mib: u64, millis: u64) -> Sample {
         Sample { step, bytes: Bytes::mib(mib), took: Duration::from_millis(millis) }
     }
 
@@ -86,7 +86,11 @@ mod tests {
     fn a_line_is_found_again_from_its_points() {
         let truth = Transfer { fixed: Duration::from_millis(40), per_second: Bytes::mib(500) };
         let samples: Vec<Sample> = [10, 100, 400, 1000]
-            .map(|mib| Sample { step: Step::Dump, bytes: Bytes::mib(mib), took: truth.time(Bytes::mib(mib)) })
+            .map(|mib| Sample {
+                step: CostStep::Dump,
+                bytes: Bytes::mib(mib),
+                took: truth.time(Bytes::mib(mib)),
+            })
             .into();
         let fitted = CostModel::default().fitted(&samples);
         let off = fitted.dump.fixed.abs_diff(truth.fixed);
@@ -97,17 +101,18 @@ mod tests {
 
     #[test]
     fn samples_of_one_size_say_nothing_of_the_fixed_part() {
-        let samples = [sample(Step::Restore, 100, 90), sample(Step::Restore, 100, 110)];
+        let samples = [sample(CostStep::Restore, 100, 90), sample(CostStep::Restore, 100, 110)];
         let fitted = CostModel::default().fitted(&samples).restore;
         assert_eq!(fitted.fixed, Duration::ZERO);
         assert!(fitted.per_second.0.abs_diff(Bytes::mib(1000).0) < 10);
-        let falling = [sample(Step::Dump, 100, 90), sample(Step::Dump, 400, 10)];
+        let falling = [sample(CostStep::Dump, 100, 90), sample(CostStep::Dump, 400, 10)];
         assert_eq!(CostModel::default().fitted(&falling).dump.fixed, Duration::ZERO);
     }
 
     #[test]
     fn steps_that_move_nothing_take_their_mean() {
-        let samples = [sample(Step::Flush, 0, 1), sample(Step::Flush, 0, 3), sample(Step::Launch, 0, 70)];
+        let samples =
+            [sample(CostStep::Flush, 0, 1), sample(CostStep::Flush, 0, 3), sample(CostStep::Launch, 0, 70)];
         let fitted = CostModel::default().fitted(&samples);
         assert_eq!((fitted.flush.as_millis(), fitted.launch.as_millis()), (2, 70));
     }

@@ -4,7 +4,7 @@ mod file;
 mod fit;
 
 pub use file::{CostFile, CostFileError, Moving};
-pub use fit::{Sample, Step as CostStep};
+pub use fit::{CostStep, Sample};
 
 use std::time::Duration;
 

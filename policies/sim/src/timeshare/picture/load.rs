@@ -1,14 +1,14 @@
-//! Load of the machine over a run that has too many turns to draw each.
+//! LoadChart of the machine over a run that has too many turns to draw each.
 
 use coswitch_policies::metrics::RunTimes;
 
-use crate::picture::Load;
+use crate::picture::LoadChart;
 
 /// The picture of a run in turns that has too many of them to draw each: who is out of its turn waits.
 pub(super) fn load_of_turns(title: &str, about: &str, run: &RunTimes) -> String {
     let first = run.jobs.iter().map(|job| job.submitted).min().unwrap_or_default();
     let last = run.jobs.iter().map(|job| job.finished).max().unwrap_or_default();
-    let mut load = Load::between(first, last);
+    let mut load = LoadChart::between(first, last);
     for job in &run.jobs {
         let nodes = u32::try_from(job.nodes.len()).unwrap_or(u32::MAX);
         let mut rested = job.submitted;

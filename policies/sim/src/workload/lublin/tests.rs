@@ -3,7 +3,7 @@
 use super::*;
 
 fn log_of(interactive: bool) -> Log {
-    generate(11, &Shape { jobs: 60_000, interactive, ..Shape::default() })
+    generate(11, &Settings { jobs: 60_000, interactive, ..Settings::default() })
 }
 
 fn of_queue(log: &Log, queue: u32) -> Vec<&Record> {
@@ -96,9 +96,9 @@ fn jobs_arrive_by_day_as_the_cycle_says() {
 
 #[test]
 fn the_same_seed_gives_the_same_log_and_twice_the_load_half_the_time() {
-    let shape = Shape { jobs: 2000, ..Shape::default() };
+    let shape = Settings { jobs: 2000, ..Settings::default() };
     assert_eq!(generate(5, &shape), generate(5, &shape));
     assert_ne!(generate(5, &shape), generate(6, &shape));
-    let last = |load| generate(5, &Shape { load, ..shape }).records.last().unwrap().submit;
+    let last = |load| generate(5, &Settings { load, ..shape }).records.last().unwrap().submit;
     assert!(last(2.0) < last(1.0) * 3 / 4, "{} and {}", last(2.0), last(1.0));
 }
