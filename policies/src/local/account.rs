@@ -1,27 +1,28 @@
-//! The accounts of the CMC model and the metrics computed from them (thesis §2.2.1-2.2.2, formulas 2.4-2.9).
+//! Accounts of the CMC model and the metrics computed from them (thesis §2.2.1-2.2.2, formulas 2.4-2.9).
 //!
-//! Fields keep the paper's meaning under longer names: `since_queued` holds `c`, `co`, `th`, `d` (since the task last
-//! reached the ready queue), `total` holds `tc`, `tco`, `tth`, `td` (since it began).
+//! Fields keep the paper's meaning under longer names: `since_queued` holds `c`, `co`, `th`, `d` (since the
+//! task last reached the ready queue), `total` holds `tc`, `tco`, `tth`, `td` (since it began).
 
 use std::{iter::Sum, ops::AddAssign, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-/// Processor time of one task, one node or a whole system, by what it was good for.
+/// Processor time of one task, one node or a whole system, by use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
     /// Executed (`c`, `tc`).
     pub executed: Duration,
-    /// Executed while there was something to coschedule with (`co`, `tco`).
+    /// Executed while there was a peer to coschedule with (`co`, `tco`).
     pub coscheduled: Duration,
-    /// Not executed although there was something to coschedule with: the processor had another task (`th`, `tth`).
+    /// Not executed although there was a peer to coschedule with: another task had the processor (`th`,
+    /// `tth`).
     pub thrashed: Duration,
     /// Waited because another task overtook this one for the sake of coscheduling (`d`, `td`): *TaskD*, *NodeD*, *SystemD*.
     pub delayed: Duration,
 }
 
 impl Account {
-    /// The two degrees, or nothing where coscheduling was never possible (a task that never communicated).
+    /// Both degrees; none where coscheduling was never possible (a task that never communicated).
     #[must_use]
     pub fn degrees(&self) -> Option<Degrees> {
         let possible = self.coscheduled + self.thrashed;
@@ -32,10 +33,11 @@ impl Account {
     }
 }
 
-/// How well the chances to coschedule were used; both in 0..=1 and together 1.
+/// The share of the chances to coschedule that was used and the share that was missed; together 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Degrees {
-    /// *TaskCoDe*, *NodeCoDe* or *SystemCoDe*: coscheduled over all that could have been.
+    /// *TaskCoDe*, *NodeCoDe* or *SystemCoDe*: coscheduled time over all time in which coscheduling was
+    /// possible.
     pub coscheduling: f64,
     /// *TaskThDe*, *NodeThDe* or *SystemThDe*.
     pub thrashing: f64,

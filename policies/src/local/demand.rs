@@ -1,9 +1,11 @@
-//! DCS, demand-based dynamic coscheduling (testbed §2.2, §4.4; the algorithm of Sobalvarro as told in thesis §2.3).
+//! DCS: demand-based dynamic coscheduling (testbed §2.2, §4.4; Sobalvarro's algorithm as given in thesis
+//! §2.3).
 //!
-//! A message says that its sender runs now; so its receiver should run now, or "at the soonest time it would be fair to
-//! do so". It is fair to take the processor from a task that used more than `share` more of it than the receiver since
-//! each reached the ready queue: `receiver.c + share < running.c`. A message that comes before leaves a *call*, which
-//! waits until that is so, or until the processor is free because who had it blocked, ended or used its slice up:
+//! A message shows that its sender runs now, so its receiver should run now, or "at the soonest time it would
+//! be fair to do so". Preempting is fair when the running task has used more than `share` more processor time
+//! than the receiver since each reached the ready queue: `receiver.c + share < running.c`. A message that
+//! arrives earlier leaves a *call*. The call waits until preempting is fair, or until the processor is free
+//! because the running task blocked, ended or used its slice up:
 //!
 //! ```text
 //!   message, receiver does not run           fair, or processor free
@@ -11,26 +13,26 @@
 //!                                       └─ no message left: lapsed
 //! ```
 //!
-//! The earliest call goes first; of calls at one time, that of the task nearest the top of the queue. No later one could
-//! be fair sooner, since who waits has used nothing since it reached the queue. The call of a task that is away waits for
-//! it to be ready. A task that waits for a message spins and never blocks.
+//! The earliest call goes first; of calls at the same time, that of the task nearest the top of the queue. No
+//! later call could be fair sooner, because a waiting task has used no time since it reached the queue. The
+//! call of a task that is away waits until that task is ready. A task that waits for a message spins and
+//! never blocks.
 //!
-//! `share` is the only brake, and only for who runs: two tasks that write to each other can pass the processor between
-//! them and leave a third waiting, which is what the thesis holds against it.
+//! `share` limits only the running task: two tasks that write to each other can pass the processor between
+//! them and leave a third waiting. The thesis names this as the drawback of DCS.
 
 use std::time::Duration;
 
 use super::{Model, Task, WaitPolicy};
 
-/// The comparison of Sobalvarro is strict, and time is told in nanoseconds.
+/// Sobalvarro's comparison is strict, and time counts in nanoseconds.
 const STRICTLY_MORE: Duration = Duration::from_nanos(1);
 
-/// A message calls its receiver.
+/// An arriving message calls its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// Slice of each task.
     pub slice: Duration,
-    /// How much more than the receiver the running task must have used.
+    /// Processor time by which the running task must exceed the receiver.
     pub share: Duration,
 }
 
@@ -81,7 +83,7 @@ mod tests {
         fn tell(&mut self, at: Duration, event: TaskEvent) -> TaskId {
             self.decisions.clear();
             self.scheduler.on_event(at.into(), event, &mut self.decisions).unwrap();
-            self.scheduler.running().expect("there is always one that is ready")
+            self.scheduler.running().expect("at least one task is ready")
         }
 
         fn message(&mut self, at: Duration, task: TaskId) -> TaskId {
@@ -110,7 +112,7 @@ mod tests {
         let fair = SHARE + STRICTLY_MORE;
         assert_eq!(node.decisions, [NodeDecision::SetTimer { at: fair.into() }]);
         assert_eq!(node.message(SHARE, LAST), RUNS);
-        assert_eq!(node.decisions, [], "the timer is set");
+        assert_eq!(node.decisions, [], "the timer is already set");
         assert_eq!(node.tell(fair, TaskEvent::TimerFired), LAST);
         assert_eq!(node.timer(), None);
         assert_eq!(
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_goes_first_when_who_runs_leaves_the_processor() {
+    fn a_call_goes_first_when_the_running_task_leaves_the_processor() {
         for event in
             [TaskEvent::Blocked { task: RUNS }, TaskEvent::Finished { task: RUNS }, TaskEvent::QuantumEnd]
         {
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn of_calls_at_one_time_that_of_who_is_nearest_the_top_goes_first() {
+    fn of_calls_at_one_time_that_of_the_task_nearest_the_top_goes_first() {
         let mut node = Node::new();
         node.message(MS, LAST);
         node.message(MS, NEXT);
@@ -180,11 +182,15 @@ mod tests {
         node.tell(MS, TaskEvent::QuantumEnd);
         assert_eq!(node.tell(2 * MS, TaskEvent::Finished { task: LAST }), NEXT);
         node.tell(2 * MS, TaskEvent::Arrived { task: LAST, application: None });
-        assert_eq!(node.tell(9 * MS, TaskEvent::TimerFired), NEXT, "another of its name is not called");
+        assert_eq!(
+            node.tell(9 * MS, TaskEvent::TimerFired),
+            NEXT,
+            "a new task of the same name is not called"
+        );
     }
 
     #[test]
-    fn who_is_away_is_called_when_it_is_ready() {
+    fn a_task_that_is_away_is_called_when_it_is_ready() {
         let mut node = Node::new();
         node.tell(MS, TaskEvent::Blocked { task: RUNS });
         assert_eq!(node.message(2 * MS, RUNS), NEXT);

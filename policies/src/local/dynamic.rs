@@ -1,23 +1,23 @@
-//! DYN, dynamic coscheduling: the algorithm DCA (thesis §2.3, §3.6).
+//! DYN: dynamic coscheduling by the algorithm DCA (thesis §2.3, §3.6).
 //!
-//! PCA with another coscheduling condition: only messages received count. Not to be confused with DCS of the testbed
-//! ([`super::demand`]), which acts when a message arrives rather than when a task enters the queue.
+//! DCA is PCA with another coscheduling condition: only received messages count. It is not DCS of the testbed
+//! ([`super::demand`]), which acts when a message arrives and not when a task enters the queue.
 
 use std::time::Duration;
 
 use super::{Frequency, Model, Task};
 
-/// Who receives more goes first, within the starvation bound.
+/// Tasks that receive more messages go first, within the starvation bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dynamic {
-    /// Slice of each task.
     pub slice: Duration,
     /// `MCO`: how often a task may be overtaken between two runs.
     pub overtakes_max: u32,
     /// `P`: weight of past frequencies, in 0..=1.
     pub past_weight: f64,
-    /// Whether a message sent makes a task potential too. The thesis says no: "only `freq_r` and `cur_freq_r` must be
-    /// considered". Then the degree of this model counts less than that of the others; with yes it counts the same.
+    /// Whether a sent message makes a task potential too. The thesis says no ("only `freq_r` and `cur_freq_r`
+    /// must be considered"), so the degree of this model counts less than that of the others; with yes they
+    /// compare.
     pub is_judged_by_sent: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What happens on a node, and what its scheduler decides: the whole conversation between a node scheduler and its shell.
+//! Events of a node and decisions of its scheduler: all messages between a node scheduler and its shell.
 //!
 //! ```text
 //!            Arrived, Unblocked                     QuantumEnd, preempted
@@ -16,42 +16,42 @@ use thiserror::Error;
 use super::{Account, TaskId, explicit::Slices};
 use crate::{JobId, SimTime};
 
-/// Something happened on the node.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum TaskEvent {
     /// A task began; it is ready.
     Arrived {
-        /// Its name, not in use on this node.
+        /// A name not in use on this node.
         task: TaskId,
         /// The distributed application it belongs to; none for a local task.
         application: Option<JobId>,
     },
-    /// The running task began to wait for a message that is not there. The scheduler says whether it spins.
+    /// The running task began to wait for a missing message. The scheduler decides whether it spins.
     Waits {
         task: TaskId,
     },
-    /// The running task spun for as long as it was allowed, in vain.
+    /// The running task spun for the allowed time without success.
     SpinOver {
         task: TaskId,
     },
-    /// The message that a task waited for came, or all of them; spinning it goes on, blocked it is unblocked next.
+    /// The last message that a task waited for arrived. A spinning task goes on; a blocked one is unblocked
+    /// next.
     WaitOver {
         task: TaskId,
     },
-    /// The running task waits for something else than a message.
+    /// The running task waits for something other than a message.
     Blocked {
         task: TaskId,
     },
-    /// What a task waited for is there; it is ready again.
+    /// The wait of a blocked task is over; it is ready again.
     Unblocked {
         /// A task that is neither ready nor running.
         task: TaskId,
     },
-    /// A message for a task came in and waits to be received.
+    /// A message for a task arrived and waits to be received.
     MessageArrived {
         task: TaskId,
     },
-    /// A task took all messages that waited for it.
+    /// A task received all messages that waited for it.
     MessagesTaken {
         task: TaskId,
     },
@@ -59,72 +59,51 @@ pub enum TaskEvent {
     MessageSent {
         task: TaskId,
     },
-    /// The running task used its slice up.
     QuantumEnd,
     Finished {
         task: TaskId,
     },
-    /// The master's global context switch: the slot of `application` begins (none: a slot of nobody).
+    /// The master's global context switch: the slot of `application` begins (none: a slot without an
+    /// application).
     Strobe {
-        /// Whose slot it is.
         application: Option<JobId>,
     },
     /// The console of DTS set the slices; the parallel one begins now (the paper's `sync_point`).
     SlicesSet(Slices),
-    /// The time of the last [`NodeDecision::SetTimer`] has come.
     TimerFired,
 }
 
-/// What the shell shall do.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum NodeDecision {
-    /// The processor goes to `task` at once, for at most `slice`; whoever had it is ready and waits.
-    Run {
-        task: TaskId,
-        /// For how long at most.
-        slice: Duration,
-    },
-    /// The running task may wait actively; after `at_most` the shell says [`TaskEvent::SpinOver`]. None: as long as its
-    /// slice lasts.
-    Spin {
-        task: TaskId,
-        /// For how long at most.
-        at_most: Option<Duration>,
-    },
-    /// Nobody is ready.
+    /// `task` gets the processor at once, for at most `slice`; the task that had it becomes ready.
+    Run { task: TaskId, slice: Duration },
+    /// The running task may wait actively; after `at_most` the shell sends [`TaskEvent::SpinOver`]. None: as
+    /// long as its slice lasts.
+    Spin { task: TaskId, at_most: Option<Duration> },
+    /// No task is ready.
     Idle,
-    /// Say [`TaskEvent::TimerFired`] at this time; replaces an earlier timer.
+    /// Requests [`TaskEvent::TimerFired`] at this time; replaces an earlier timer.
     SetTimer { at: SimTime },
-    /// DTS in balanced mode: the load index that the console should hear of.
+    /// DTS in balanced mode: reports the load index to the console.
     ReportLoad {
         /// In tasks.
         index: f64,
     },
-    /// A task is gone; these are its final accounts.
-    Left {
-        task: TaskId,
-        /// The application it belonged to.
-        application: Option<JobId>,
-        /// What became of its time.
-        account: Account,
-    },
+    /// A task ended; these are its final accounts.
+    Left { task: TaskId, application: Option<JobId>, account: Account },
 }
 
-/// An event that cannot be, after those before it. Retrying does not help: shell and scheduler disagree.
+/// An event that contradicts those before it: shell and scheduler disagree, so a retry does not help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NodeError {
-    /// The task is not known here.
-    #[error("hear of {0}, which this node does not have")]
+    #[error("report an event of {0}, which is not on this node")]
     Unknown(TaskId),
-    #[error("begin {0}: the node has a task of this name")]
+    #[error("begin {0}: the node has a task of this name already")]
     Twice(TaskId),
-    /// Only the running task can do what was reported.
-    #[error("believe what was told of {0}: it does not run")]
+    #[error("report an event of {0} that only the running task can have")]
     NotRunning(TaskId),
-    /// The task did not wait.
     #[error("wake {0}: it is ready already")]
     NotAway(TaskId),
-    /// A quantum ended while nobody ran.
-    #[error("end a quantum: nobody runs")]
+    #[error("end a quantum: no task runs")]
     NobodyRuns,
 }

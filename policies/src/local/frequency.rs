@@ -1,11 +1,11 @@
 //! Communication frequency of a task (thesis §2.2.1 and formulas 2.10-2.12).
 //!
-//! The current frequency is what the prototype takes for it (thesis §3.5.1): messages waiting to be received when the
-//! task is queued, and messages sent during its last execution. No sampling interval is needed then.
+//! The current frequency is that of the prototype (thesis §3.5.1): messages waiting to be received when the
+//! task is queued, and messages sent during its last execution. So no sampling interval is needed.
 
 use serde::{Deserialize, Serialize};
 
-/// Counts of now and smoothed frequencies, in messages.
+/// Current counts and smoothed frequencies, in messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Frequency {
     /// Messages waiting for the task (its RMQ).
@@ -17,7 +17,7 @@ pub struct Frequency {
 }
 
 impl Frequency {
-    /// Folds the current counts in; `past_weight` is the paper's `P`, in 0..=1.
+    /// Smooths the current counts into the frequencies; `past_weight` is the paper's `P`, in 0..=1.
     pub fn update(&mut self, past_weight: f64) {
         let smooth = |past: f64, current: u32| past_weight * past + (1.0 - past_weight) * f64::from(current);
         self.received = smooth(self.received, self.waiting);
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_past_weighs_as_much_as_it_is_told_to() {
+    fn the_past_weighs_as_much_as_the_weight_says() {
         let mut frequency = Frequency { waiting: 4, sent: 2, ..Frequency::default() };
         frequency.update(0.0);
         assert_eq!((frequency.received(), frequency.both()), (4.0, 6.0));

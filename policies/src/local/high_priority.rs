@@ -1,15 +1,14 @@
-//! HPDT, high-priority distributed tasks: they always go before local ones (thesis §3.3, Algorithm 6).
+//! HPDT: distributed tasks always run before local ones (thesis §3.3, Algorithm 6).
 //!
-//! Nothing bounds what local tasks lose: while a distributed task is ready, none of them runs.
+//! The loss of local tasks is not bounded: while a distributed task is ready, none of them runs.
 
 use std::time::Duration;
 
 use super::{Model, Task};
 
-/// Distributed before local, round robin inside each kind.
+/// Distributed before local tasks, round robin inside each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HighPriority {
-    /// Slice of each task.
     pub slice: Duration,
 }
 

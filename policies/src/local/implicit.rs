@@ -1,7 +1,7 @@
 //! IMP, implicit coscheduling: two-phase spin-block (thesis §3.4, Algorithm 7, formula 3.5; testbed §2.2, ICS).
 //!
-//! A task that lacks a message keeps the processor for the spin time and then blocks. Spinning pays as long as it is no
-//! dearer than leaving and coming back: two context switches ([`Implicit::spin_limit`]).
+//! A task that lacks a message spins for the spin time and then blocks. Spinning pays as long as it costs no
+//! more than the two context switches of leaving and coming back ([`Implicit::spin_limit`]).
 
 use std::time::Duration;
 
@@ -10,16 +10,15 @@ use super::{Model, Task, WaitPolicy};
 /// Round robin; waiting tasks spin, then block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Implicit {
-    /// Slice of each task.
     pub slice: Duration,
     /// How long a task spins before it blocks.
     pub spin: Duration,
-    /// Whether a task whose message came gets the processor at once. ICS (testbed §2.2) does that; the thesis does not.
+    /// Whether a task whose message arrived runs at once, as in ICS (testbed §2.2) but not in the thesis.
     pub is_woken_first: bool,
 }
 
 impl Implicit {
-    /// The longest spin that cannot lose more than blocking costs: `2 · C` (formula 3.5).
+    /// The longest spin that cannot cost more than blocking: `2 · C` (formula 3.5).
     #[must_use]
     pub const fn spin_limit(context_switch: Duration) -> Duration {
         context_switch.saturating_mul(2)

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use super::{Model, Task};
 
-/// Nobody is preferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Linux {
-    /// Slice of each task.
     pub slice: Duration,
 }
 

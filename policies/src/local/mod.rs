@@ -1,23 +1,24 @@
-//! Local coscheduling: what one node decides by itself about which of its tasks has the processor.
+//! Local coscheduling: each node decides by itself which of its tasks has the processor.
 //!
-//! The models of Solsona, *Coscheduling Techniques for Non-Dedicated Cluster Computing*, chapters 2-3 (thesis), and of
-//! Frachtenberg and Petrini, *Scheduler testbed system design*, §2.2-2.4 (testbed). Events go in, decisions come out
-//! ([`NodeScheduler`]); the simulator drives these very schedulers, and a live node scheduler would.
+//! The models of Solsona, *Coscheduling Techniques for Non-Dedicated Cluster Computing*, chapters 2-3
+//! (thesis), and of Frachtenberg and Petrini, *Scheduler testbed system design*, §2.2-2.4 (testbed). Events
+//! go in, decisions come out ([`NodeScheduler`]); the simulator drives the same schedulers as a live node
+//! would.
 //!
 //! | file | paper's name | rule |
 //! | --- | --- | --- |
-//! | [`linux`] | LIN; local (testbed §2.5) | round robin, nobody is preferred |
-//! | [`implicit`] | IMP; ICS (testbed §2.2) | who waits for a message spins a while, then blocks |
+//! | [`linux`] | LIN; local (testbed §2.5) | round robin without preference |
+//! | [`implicit`] | IMP; ICS (testbed §2.2) | a task that waits for a message spins, then blocks |
 //! | [`explicit`] | EXP, DTS: static, balanced, distributed | a parallel and a local slice take turns |
 //! | [`high_priority`] | HPDT | distributed tasks always first |
-//! | [`predictive`] | PRE, PCA | who communicates more overtakes, each task at most `MCO` times |
-//! | [`dynamic`] | DYN, DCA | the same, counting only what was received |
+//! | [`predictive`] | PRE, PCA | tasks that communicate more overtake; each task is overtaken at most `MCO` times |
+//! | [`dynamic`] | DYN, DCA | as PRE, counting received messages only |
 //! | [`demand`] | DCS (testbed §2.2; Sobalvarro) | an arriving message calls its receiver, which runs as soon as that is fair |
 //! | [`flexible`] | FCS (testbed §2.4) | classes by measured waiting; Table 2.1 and Algorithm 1 |
 //! | [`buffered`] | BCS (testbed §2.3, §4.5.2) | messages wait for the next slot and go by a schedule |
 //!
-//! All of them share one ready queue with the accounts of the CMC model ([`ready_queue`], [`account`]), so that their
-//! coscheduling degree, delay and thrashing mean the same.
+//! All share one ready queue with the accounts of the CMC model ([`ready_queue`], [`account`]), so that
+//! coscheduling degree, delay and thrashing mean the same for each.
 
 pub mod account;
 pub mod buffered;

@@ -1,4 +1,5 @@
-//! What one coscheduling model adds to the common ready queue. Each hook has the behaviour of plain round robin.
+//! The hooks by which a coscheduling model changes the common ready queue. Each hook defaults to plain round
+//! robin.
 
 use std::time::Duration;
 
@@ -16,33 +17,31 @@ pub enum WaitPolicy {
     SpinOn,
 }
 
-/// The rules of one model.
 pub trait Model {
-    /// For how long a task may run at most.
+    /// The longest time a task may run at once.
     fn slice(&self, task: &Task) -> Duration;
 
-    /// Among ready tasks those of the highest precedence run; a higher one preempts a lower one at once.
+    /// Among ready tasks those of the highest precedence run; a task of higher precedence preempts at once.
     fn precedence(&self, _task: &Task) -> u8 {
         0
     }
 
-    /// Whether a ready task may have the processor now; where nobody may, the node idles.
+    /// Whether a ready task may have the processor now; the node idles where no task may.
     fn may_run(&self, _task: &Task) -> bool {
         true
     }
 
-    /// Whether `newcomer`, entering the ready queue from the bottom, goes past `other` (Algorithm 4).
+    /// Whether `newcomer`, which enters the ready queue from the bottom, goes past `other` (Algorithm 4).
     fn overtakes(&self, _newcomer: &Task, _other: &Task) -> bool {
         false
     }
 
-    /// For how long the running task keeps the processor from `receiver`, which a message calls. None: messages call
-    /// nobody. The scheduler takes the node's timer for it.
+    /// How long the running task keeps the processor when a message calls `receiver`. None: messages do not
+    /// preempt. The scheduler uses the node's timer for it.
     fn call_is_fair_after(&self, _receiver: &Task) -> Option<Duration> {
         None
     }
 
-    /// How `task` waits for a message.
     fn wait(&self, _task: &Task) -> WaitPolicy {
         WaitPolicy::Block
     }
@@ -52,16 +51,17 @@ pub trait Model {
         0.0
     }
 
-    /// Whether a task that enters the ready queue has something to coschedule with (`pco`): its current frequency is not 0.
+    /// Whether a task that enters the ready queue has a peer to coschedule with (`pco`): its current
+    /// frequency is not 0.
     fn is_potential(&self, frequency: &Frequency) -> bool {
         frequency.waiting > 0 || frequency.sent > 0
     }
 
-    /// Sees each event before it takes effect. May ask for a timer or report a load.
+    /// Sees each event before it takes effect. May request a timer or report a load.
     fn observe(&mut self, _at: NodeView, _event: &TaskEvent, _decisions: &mut Vec<NodeDecision>) {}
 }
 
-/// What a model sees of its node besides the event.
+/// The state of a node that a model sees besides the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeView {
     pub now: SimTime,

@@ -1,17 +1,16 @@
-//! PRE, predictive coscheduling: the algorithm PCA (thesis §2.2.4, Algorithm 4).
+//! PRE: predictive coscheduling by the algorithm PCA (thesis §2.2.4, Algorithm 4).
 //!
-//! A task that enters the ready queue goes past those that send and receive less than it, but past each of them only
-//! while that one was overtaken fewer than `MCO` times since it last reached the queue. This bounds the wait of all:
-//! whoever enters at place `p` is overtaken at most `MCO` times before it runs.
+//! A task that enters the ready queue passes those that send and receive less than it, but passes each of
+//! them only while that task was overtaken fewer than `MCO` times since it last reached the queue. This
+//! bounds every wait: a task that enters at place `p` is overtaken at most `MCO` times before it runs.
 
 use std::time::Duration;
 
 use super::{Model, Task};
 
-/// Who communicates more goes first, within the starvation bound.
+/// Tasks that communicate more go first, within the starvation bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Predictive {
-    /// Slice of each task.
     pub slice: Duration,
     /// `MCO`: how often a task may be overtaken between two runs. The paper's default is 2.
     pub overtakes_max: u32,

@@ -1,25 +1,25 @@
-//! The ready queue of one node with the accounting of the CMC model: `T[0]` is the top and the only task that may run
-//! (thesis Algorithm 3, the Local Coscheduler; Algorithm 4, `insert_RQ`).
+//! Ready queue of one node with the accounting of the CMC model (thesis Algorithm 3, the Local Coscheduler;
+//! Algorithm 4, `insert_RQ`). `T[0]` is the top and the only task that may run.
 //!
-//! Invariants: a task is in the queue once; only the top runs; time on the processor is charged when the top leaves it,
-//! once.
+//! Invariants: a task is in the queue once; only the top runs; its time on the processor is charged once,
+//! when it leaves.
 //!
-//! Algorithm 3 charges the whole run of the top to every task it finds in the queue, also to one that came in the middle
-//! of it. Here each is charged from when it reached the queue, as §2.2.1 defines the fields.
+//! Algorithm 3 charges the whole run of the top to every task in the queue, also to one that arrived in the
+//! middle of it. Here each task is charged from when it reached the queue, as §2.2.1 defines the fields.
 //!
-//! Where the algorithms leave the order open: a preempted top is charged and begins anew first, and only then counts as
-//! overtaken once. And it is `T[0]` while it runs, so it can be overtaken only while its own count is below `MCO`.
+//! Where the algorithms leave the order open: a preempted top is first charged and begins anew, and then
+//! counts as overtaken once. It is `T[0]` while it runs, so it can be overtaken only while its own count is
+//! below `MCO`.
 
 use std::time::Duration;
 
 use super::{Model, Task, TaskId};
 use crate::SimTime;
 
-/// The ready tasks of a node, the top first.
 #[derive(Clone, Debug, Default)]
 pub struct ReadyQueue {
     tasks: Vec<Task>,
-    /// Since when the top has the processor; none while nobody has it.
+    /// When the top got the processor; none while the processor is idle.
     running_since: Option<SimTime>,
 }
 
@@ -36,13 +36,14 @@ impl ReadyQueue {
         self.running_since.and(self.tasks.first())
     }
 
-    /// Since when it has it.
+    /// When it got the processor.
     #[must_use]
     pub const fn running_since(&self) -> Option<SimTime> {
         self.running_since
     }
 
-    /// Who was called by a message first; of those called at one time, who is nearest the top.
+    /// The task that was called first by a message; of those called at the same time, the one nearest the
+    /// top.
     #[must_use]
     pub fn first_called(&self) -> Option<&Task> {
         self.tasks.iter().filter(|task| task.called_at.is_some()).min_by_key(|task| task.called_at)
@@ -66,20 +67,20 @@ impl ReadyQueue {
         top.is_potential &= model.is_potential(&top.frequency);
     }
 
-    /// Takes the top out, charged; none where nobody runs.
+    /// Charges and removes the top; none where no task runs.
     pub(super) fn remove_running(&mut self, now: SimTime, model: &impl Model) -> Option<Task> {
         self.running()?;
         self.stop(now, model);
         Some(self.tasks.remove(0))
     }
 
-    /// `insert_RQ`: enters at the bottom and goes past whom the model says (Algorithm 4). Where that is everybody, the
-    /// running task loses the processor.
+    /// `insert_RQ`: enters at the bottom and passes the tasks that the model lets it overtake (Algorithm 4).
+    /// Past all of them, the running task loses the processor.
     pub(super) fn insert(&mut self, now: SimTime, mut task: Task, model: &impl Model) {
         task.queued_at = now;
         task.frequency.update(model.past_weight());
-        // A task comes here with `pco` cleared or about to be judged anew: Algorithm 3 clears it when the frequency is 0,
-        // Algorithm 4 sets it when it is not.
+        // Algorithm 3 clears `pco` when the frequency is 0, Algorithm 4 sets it when it is not: judging it
+        // here does both.
         task.is_potential = model.is_potential(&task.frequency);
         let overtaken = self.tasks.iter().rev().take_while(|other| model.overtakes(&task, other)).count();
         let place = self.tasks.len() - overtaken;
@@ -92,7 +93,7 @@ impl ReadyQueue {
         self.tasks.insert(place, task);
     }
 
-    /// Brings a ready task to the top, past all before it; whoever ran is next.
+    /// Brings a ready task to the top, past all before it; the task that ran is next.
     pub(super) fn bring_to_top(&mut self, now: SimTime, id: TaskId, model: &impl Model) {
         let Some(place) = self.tasks.iter().position(|task| task.id == id) else { return };
         if place == 0 {
@@ -117,7 +118,6 @@ impl ReadyQueue {
         Some(best.1.id)
     }
 
-    /// Gives the processor to the top.
     pub(super) fn dispatch(&mut self, now: SimTime) -> Option<&mut Task> {
         let top = self.tasks.first_mut()?;
         top.frequency.sent = 0;

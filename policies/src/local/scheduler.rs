@@ -1,7 +1,7 @@
-//! The node scheduler: events in, decisions out. One ready queue, one model.
+//! Node scheduler: one ready queue under one model; events in, decisions out.
 //!
-//! Called by the simulator today; a live node scheduler would call it the same way. It never asks the time: each event
-//! comes with it, and times never go back.
+//! The simulator calls it; a live node scheduler would call it the same way. It has no clock: each event
+//! carries its time, and times never go back.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,11 @@ use super::{
 };
 use crate::{JobId, SimTime};
 
-/// A scheduler of one node.
 pub trait NodeScheduler {
-    /// Takes an event and appends what follows from it.
+    /// Takes an event and appends the decisions that follow.
     ///
     /// # Errors
-    /// Where the event cannot be after those before it; nothing is changed then.
+    /// Where the event contradicts those before it; nothing is changed then.
     fn on_event(
         &mut self,
         now: SimTime,
@@ -29,8 +28,8 @@ pub trait NodeScheduler {
     /// The ready tasks, the running one first.
     fn ready(&self) -> &[Task];
 
-    /// *NodeD*, and what *NodeCoDe* and *NodeThDe* are computed from: the accounts of all tasks of the node, those that
-    /// left included. The present run of the running task is not in it yet.
+    /// The accounts of all tasks of the node, ended ones included: *NodeD*, and the base of *NodeCoDe* and
+    /// *NodeThDe*. The present run of the running task is not in it yet.
     fn node_account(&self) -> Account;
 }
 
@@ -41,7 +40,7 @@ pub struct LocalScheduler<M> {
     queue: ReadyQueue,
     away: BTreeMap<TaskId, Task>,
     left: Account,
-    /// The timer last asked for on behalf of a call.
+    /// The last timer requested for a call.
     timer: Option<SimTime>,
 }
 
@@ -63,7 +62,7 @@ impl<M: Model> LocalScheduler<M> {
         &self.model
     }
 
-    /// Refuses what cannot be, before anything is changed.
+    /// Refuses an impossible event before anything is changed.
     fn check(&self, event: &TaskEvent) -> Result<(), NodeError> {
         let is_ready = |task: TaskId| self.queue.tasks().iter().any(|other| other.id == task);
         match *event {
@@ -155,7 +154,7 @@ impl<M: Model> LocalScheduler<M> {
     }
 
     fn on_quantum_end(&mut self, now: SimTime) {
-        let task = self.queue.remove_running(now, &self.model).expect("checked: somebody runs");
+        let task = self.queue.remove_running(now, &self.model).expect("checked: a task runs");
         self.queue.insert(now, task, &self.model);
     }
 
@@ -171,7 +170,8 @@ impl<M: Model> LocalScheduler<M> {
         queue.find_mut(id).or_else(|| away.get_mut(&id)).expect("checked: the task is known")
     }
 
-    /// Who was called first, and when it may have the processor; where nobody runs, at any time.
+    /// The task that was called first, and when it may have the processor; at any time where the processor is
+    /// idle.
     fn next_call(&self) -> Option<(TaskId, SimTime)> {
         let called = self.queue.first_called()?;
         let kept = self.model.call_is_fair_after(called)?;
@@ -185,7 +185,8 @@ impl<M: Model> LocalScheduler<M> {
         }
     }
 
-    /// Asks for a timer if a call waits for the running task to have its share. One that fires in vain does no harm.
+    /// Requests a timer if a call waits for the running task to have its share. A timer that fires too early
+    /// does no harm.
     fn await_call(&mut self, decisions: &mut Vec<NodeDecision>) {
         let Some((_, at)) = self.next_call() else { return };
         if self.timer.replace(at) != Some(at) {
@@ -193,7 +194,7 @@ impl<M: Model> LocalScheduler<M> {
         }
     }
 
-    /// Makes the best task the top and gives it the processor, unless it has it.
+    /// Makes the best task the top and gives it the processor, unless it has it already.
     fn run_best(&mut self, now: SimTime, ran: Option<TaskId>, decisions: &mut Vec<NodeDecision>) {
         self.honour_call(now);
         let Some(best) = self.queue.best(&self.model) else {

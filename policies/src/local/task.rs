@@ -1,4 +1,4 @@
-//! One task on one node, as its scheduler sees it: the CMC fields of a process control block (thesis Table 2.2).
+//! A task on a node as its scheduler sees it: the CMC fields of a process control block (thesis Table 2.2).
 
 use std::fmt;
 
@@ -13,19 +13,18 @@ id!(
     "task-"
 );
 
-/// A task that is ready or waits for something.
+/// A task that is ready or waits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Task {
     pub id: TaskId,
     /// The distributed application it belongs to; none for a local task.
     pub application: Option<JobId>,
-    /// What it sends and receives.
     pub frequency: Frequency,
     /// Whether it entered the ready queue with something to coschedule with (`pco`).
     pub is_potential: bool,
-    /// Whether it was woken and did not leave the processor since.
+    /// Whether it was unblocked and has not left the processor since.
     pub is_woken: bool,
-    /// Since when a message calls it: the first that came while it did not run. None once it ran or took its messages.
+    /// When a message first called it while it did not run. None once it ran or took its messages.
     pub called_at: Option<SimTime>,
     /// When it last reached the ready queue.
     pub queued_at: SimTime,
@@ -35,7 +34,7 @@ pub struct Task {
     pub total: Account,
     /// How often it was overtaken for the sake of coscheduling since it last reached the ready queue (`de`).
     pub overtaken: u32,
-    /// By whom (`ovt`).
+    /// The tasks that overtook it (`ovt`).
     pub overtakers: Vec<TaskId>,
 }
 
@@ -56,13 +55,12 @@ impl Task {
         }
     }
 
-    /// Whether it belongs to a distributed application.
     #[must_use]
     pub const fn is_distributed(&self) -> bool {
         self.application.is_some()
     }
 
-    /// Notes that `other` went ahead of it (Algorithm 4, lines 8-9).
+    /// Counts that `other` went ahead of it (Algorithm 4, lines 8-9).
     pub(super) fn note_overtaken_by(&mut self, other: TaskId) {
         self.overtaken += 1;
         if !self.overtakers.contains(&other) {
@@ -70,7 +68,7 @@ impl Task {
         }
     }
 
-    /// Forgets what is only about its last stay in the ready queue (Algorithm 3, lines 13-14).
+    /// Resets the fields of its last stay in the ready queue (Algorithm 3, lines 13-14).
     pub(super) fn begin_anew(&mut self) {
         self.since_queued = Account::default();
         self.is_woken = false;

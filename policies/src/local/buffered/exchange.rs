@@ -1,19 +1,19 @@
-//! The communication phase of BCS: total exchange, scheduling, communication (testbed §4.5.2.1-4.5.2.3).
+//! Communication phase of BCS: total exchange, scheduling, communication (testbed §4.5.2.1-4.5.2.3).
 
 use std::{collections::BTreeMap, time::Duration};
 
 use super::odd_even_rounds;
 use crate::{Bytes, NodeId, Rate};
 
-/// What every node knows after the total exchange: how much each has for each (the paper's `N × N` matrix; here without
-/// its zeros).
+/// The bytes that each node has for each other, which all nodes know after the total exchange (the paper's `N
+/// × N` matrix, without its zeros).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
     bytes: BTreeMap<(NodeId, NodeId), Bytes>,
 }
 
 impl Pending {
-    /// Adds what `from` has for `to`. A message to the own node needs no network and is not kept.
+    /// Adds bytes from `from` to `to`. A message to the same node needs no network and is not kept.
     pub fn add(&mut self, from: NodeId, to: NodeId, bytes: Bytes) {
         if from != to && bytes.0 > 0 {
             let sum = self.bytes.entry((from, to)).or_default();
@@ -21,29 +21,27 @@ impl Pending {
         }
     }
 
-    /// What `from` has for `to`.
     #[must_use]
     pub fn between(&self, from: NodeId, to: NodeId) -> Bytes {
         self.bytes.get(&(from, to)).copied().unwrap_or_default()
     }
 
-    /// All that waits.
     #[must_use]
     pub fn total(&self) -> Bytes {
         self.bytes.values().copied().sum()
     }
 }
 
-/// One message train of a communication phase.
+/// The messages of one pair of nodes that go in one communication phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageTrain {
     pub from: NodeId,
     pub to: NodeId,
-    /// How much of what waited goes now.
+    /// The part of the pending bytes that goes now.
     pub bytes: Bytes,
-    /// Since the beginning of the phase.
+    /// Time since the start of the phase.
     pub begins: Duration,
-    /// Since the beginning of the phase.
+    /// Time since the start of the phase.
     pub ends: Duration,
 }
 
@@ -51,15 +49,16 @@ pub struct MessageTrain {
 pub struct PhasePlan {
     /// In the order of their rounds; all end within the phase.
     pub transfers: Vec<MessageTrain>,
-    /// What did not fit, for the next phase.
+    /// The bytes that did not fit, for the next phase.
     pub left_over: Pending,
 }
 
-/// Plans a phase of `length` over links of `rate` each way: the odd-even rounds one after the other, each as long as its
-/// longest transfer. Every node that has the same matrix makes the same plan; nobody needs to be asked.
+/// Plans a phase of `length` over links of `rate` each way: the odd-even rounds one after the other, each as
+/// long as its longest transfer. Every node has the same matrix and so makes the same plan without asking
+/// another.
 ///
-/// Rounds begin at number `first_round` and wrap. Whoever plans the next phase begins where this one was cut off, or the
-/// late pairs would starve under overload; with `first_round` 0 the odd ones send first.
+/// Rounds begin at number `first_round` and wrap. The next phase must begin where this one was cut off, or
+/// the late pairs would starve under overload; with `first_round` 0 the odd nodes send first.
 #[must_use]
 pub fn plan_phase(
     nodes: u32,

@@ -1,11 +1,12 @@
 //! BCS, buffered coscheduling (testbed §2.3, §4.5; micro-phases as in Fernández et al. §4.5).
 //!
-//! A slot has two phases. In the *computation* phase tasks run and everything they send is buffered; who must wait
-//! leaves the processor at once. In the *communication* phase of that slot, which overlaps the computation of the next,
-//! the nodes tell each other what they have ([`exchange::Pending`]), plan the transfers and make them
-//! ([`exchange::plan_phase`]); what does not fit in the slot goes on in the next.
+//! A slot has two phases. In the *computation* phase tasks run and everything they send is buffered; a task
+//! that must wait leaves the processor at once. In the *communication* phase of that slot, which overlaps the
+//! computation of the next one, the nodes exchange what they have ([`exchange::Pending`]), plan the transfers
+//! and carry them out ([`exchange::plan_phase`]); what does not fit goes on in the next slot.
 //!
-//! The node scheduler here decides who computes. Buffering and the exchange are the daemon's (the simulator's).
+//! The node scheduler here decides which task computes. The daemon (here the simulator) buffers and exchanges
+//! messages.
 
 pub mod exchange;
 pub mod rounds;
@@ -18,7 +19,7 @@ pub use rounds::odd_even_rounds;
 use super::{Model, NodeDecision, NodeView, Task, TaskEvent};
 use crate::JobId;
 
-/// The slot's application first; whoever is ready fills its gaps.
+/// The slot's application runs first; any ready task uses its idle intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffered {
     slice: Duration,
@@ -26,7 +27,7 @@ pub struct Buffered {
 }
 
 impl Buffered {
-    /// A node in nobody's slot.
+    /// A node in a slot without an application.
     #[must_use]
     pub const fn new(slice: Duration) -> Self {
         Self { slice, slot: None }

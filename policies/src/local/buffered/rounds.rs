@@ -1,12 +1,12 @@
-//! The odd-even schedule: who sends to whom in which round, without two senders at one receiver.
+//! Odd-even schedule: which node sends to which in each round, so that no receiver has two senders.
 //!
-//! The testbed's first algorithm (§4.5.2.2) has two parts: all odd-numbered NICs send to even-numbered ones, then the
-//! reverse. Taken alone it never connects two odd or two even nodes. Here the same two parts are repeated on the next
-//! bit of the node number among nodes that agree in all lower bits: "odd" and "even" of their halved numbers. Any two
-//! nodes differ in a lowest bit, so each ordered pair is served in exactly one part.
+//! The testbed's first algorithm (§4.5.2.2) has two parts: all odd-numbered NICs send to even-numbered ones,
+//! then the reverse. Alone it never connects two odd or two even nodes. Here the two parts repeat for each
+//! further bit of the node number, among nodes that agree in all lower bits. Two nodes differ in exactly one
+//! lowest bit, so each ordered pair is served in exactly one part.
 //!
-//! Inside a part the senders go round their receivers, one step a round, so that in a round each node sends to at most
-//! one and receives from at most one. All takes fewer than `2·n + 2·log2 n` rounds.
+//! Inside a part the senders rotate over their receivers, one step a round, so in a round each node sends to
+//! at most one node and receives from at most one. The whole takes fewer than `2·n + 2·log2 n` rounds.
 
 use crate::NodeId;
 
@@ -36,7 +36,7 @@ fn split(nodes: u32, level: u32, low: u32) -> (Vec<u32>, Vec<u32>) {
     (low..nodes).step_by(1 << level).partition(|node| (node >> level) & 1 == 0)
 }
 
-/// Sender `i` serves receiver `i + step`, both counted round a circle as long as the longer side; once round is all.
+/// Sender `i` serves receiver `i + step`, modulo the length of the longer side; empty after one full turn.
 fn one_step(senders: &[u32], receivers: &[u32], step: usize) -> Vec<(NodeId, NodeId)> {
     let circle = senders.len().max(receivers.len());
     let pair = |(i, sender): (usize, &u32)| {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_round_nobody_sends_twice_or_receives_twice() {
+    fn in_a_round_no_node_sends_twice_or_receives_twice() {
         for nodes in 2..40 {
             let rounds = odd_even_rounds(nodes);
             for round in &rounds {

@@ -1,4 +1,5 @@
-//! The console of DTS: one for the cluster, sets the slices of all nodes (thesis §2.1.1-2.1.2, Algorithm 2).
+//! Console of DTS: one process for the cluster that sets the slices of all nodes (thesis §2.1.1-2.1.2,
+//! Algorithm 2).
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,18 +8,16 @@ use thiserror::Error;
 use super::Slices;
 use crate::NodeId;
 
-/// A load report that cannot be used.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum ConsoleError {
-    /// The node is not one of the virtual machine's.
     #[error("take the load of {0}: it is not one of the console's nodes")]
     Unknown(NodeId),
-    /// A power weight that is no weight: they lie above 0 and up to 1, and the fastest node has 1.
+    /// Power weights lie above 0 and up to 1; the fastest node has 1.
     #[error("weigh {node} by {weight}: a power weight lies above 0 and not above 1")]
     Weight { node: NodeId, weight: f64 },
 }
 
-/// Balanced mode; static mode is a console that hears of no load.
+/// Works in balanced mode; in static mode no node reports its load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Console {
     period: Duration,
@@ -56,7 +55,7 @@ impl Console {
         Ok(Self { period, nodes, announced: 0.0, slices: Slices::for_load(0.0, period) })
     }
 
-    /// What is broadcast every synchronisation interval.
+    /// The slices that are broadcast every synchronisation interval.
     #[must_use]
     pub const fn slices(&self) -> Slices {
         self.slices
@@ -69,7 +68,8 @@ impl Console {
         self.nodes.values().map(|node| node.index / node.power_weight).sum::<f64>() / count
     }
 
-    /// Takes a node's load index. Gives the slices to broadcast, if the relative load moved by more than half a task.
+    /// Takes a node's load index and returns the slices to broadcast if the relative load moved by more than
+    /// half a task.
     ///
     /// # Errors
     /// Where the node is not known.

@@ -1,26 +1,25 @@
-//! The load index of a node: the smoothed length of its ready queue (thesis §2.1.2, formula 2.1, after Ferrari).
+//! Load index of a node: the smoothed length of its ready queue (thesis §2.1.2, formula 2.1, after Ferrari).
 //!
 //! The queue is sampled every second, during the local slice only and without distributed tasks; ten samples make one
 //! mean `q`, and `Q ← Q·e^-P + q·(1 - e^-P)`.
 //!
-//! As printed, `P = 1 / (LI · N)` with `LI = 10 s`, `N = 6`. Applied once every `LI` this smooths over `LI · LI · N` = ten
-//! minutes, not over the one minute the text speaks of; that would be `P = 1 / N`. [`LoadRule::default`] is as printed,
-//! [`LoadRule::over_a_minute`] as meant.
+//! The printed `P = 1 / (LI · N)` with `LI = 10 s`, `N = 6`, applied once every `LI`, smooths over `LI · LI ·
+//! N` = ten minutes and not over the one minute that the text states; for one minute it would be `P = 1 / N`.
+//! [`LoadRule::default`] follows the printed formula, [`LoadRule::over_a_minute`] the text.
 
 use std::time::Duration;
 
 use crate::SimTime;
 
-/// How a load index is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoadRule {
-    /// Time between two looks at the queue.
+    /// Time between two samples of the queue.
     pub sample_every: Duration,
-    /// Looks that make up one mean; with `sample_every` the interval *LI*.
+    /// Samples for one mean; times `sample_every` this is the interval *LI*.
     pub samples: u32,
     /// Weight of the last index, `e^-P`, in 0..=1.
     pub past_weight: f64,
-    /// A change of the index smaller than this is not told to the console (`Load_Threshold`).
+    /// A smaller change of the index is not reported to the console (`Load_Threshold`).
     pub threshold: f64,
 }
 
@@ -36,14 +35,13 @@ impl Default for LoadRule {
 }
 
 impl LoadRule {
-    /// With the weight that smooths over the minute of the text: `P = 1 / 6`.
+    /// The weight that smooths over the minute of the text: `P = 1 / 6`.
     #[must_use]
     pub fn over_a_minute() -> Self {
         Self { past_weight: libm::exp(-1.0 / 6.0), ..Self::default() }
     }
 }
 
-/// The index of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadIndex {
     rule: LoadRule,
@@ -55,7 +53,7 @@ pub struct LoadIndex {
 }
 
 impl LoadIndex {
-    /// An idle node's.
+    /// The index of an idle node.
     #[must_use]
     pub const fn new(rule: LoadRule) -> Self {
         Self { rule, next_sample: None, sum: 0.0, count: 0, index: 0.0, told: None }
@@ -67,7 +65,8 @@ impl LoadIndex {
         self.index
     }
 
-    /// Looks at a queue of `length` local tasks, if it is time to. Gives the new index when an interval is complete.
+    /// Samples a queue of `length` local tasks if a sample is due. Returns the new index when an interval is
+    /// complete.
     pub fn sample(&mut self, now: SimTime, length: usize) -> Option<f64> {
         if self.next_sample.is_some_and(|next| now < next) {
             return None;
@@ -85,9 +84,9 @@ impl LoadIndex {
         Some(self.index)
     }
 
-    /// The index, if the console should hear of it: the first one, and then each that differs from the last one told by
-    /// the threshold. (§2.1.2 compares with the last *computed* index, by which a slow rise would never be told, and
-    /// Algorithm 2 has the comparison the other way round.)
+    /// The index, if it should be reported to the console: the first one, then each that differs from the
+    /// last reported one by the threshold. (§2.1.2 compares with the last *computed* index, which would never
+    /// report a slow rise, and Algorithm 2 has the comparison the other way round.)
     pub fn tell(&mut self) -> Option<f64> {
         let is_news = self.told.is_none_or(|told| (self.index - told).abs() >= self.rule.threshold);
         is_news.then(|| *self.told.insert(self.index))
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_console_hears_of_changes_of_a_whole_task() {
+    fn changes_of_a_whole_task_are_reported() {
         let rule = LoadRule { past_weight: 0.0, samples: 1, ..LoadRule::default() };
         let mut index = LoadIndex::new(rule);
         assert_eq!(index.tell(), Some(0.0));

@@ -2,7 +2,7 @@
 //!
 //! On each node a parallel slice (*PS*) and a local slice (*LS*) take turns; the two make up the iteration period (*IP*).
 //!
-//! | mode | who sets the slices | synchronised |
+//! | mode | slices are set by | synchronised |
 //! | --- | --- | --- |
 //! | static | the console, once; it repeats them every synchronisation interval | yes |
 //! | balanced | the console, from the mean of the nodes' load indices ([`console`]) | yes |
@@ -30,36 +30,37 @@ pub use slices::Slices;
 use super::{Model, NodeDecision, NodeView, Task, TaskEvent};
 use crate::SimTime;
 
-/// What a node does with a slice whose kind of task is not ready.
+/// How a node uses a slice when no task of its kind is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Filling {
-    /// As Algorithm 5: distributed tasks are stopped during the local slice; local tasks may fill the parallel one.
+    /// As in Algorithm 5: distributed tasks are stopped during the local slice; local tasks may use the
+    /// parallel one.
     DistributedStopped,
-    /// As the thesis simulates it (ch. 4): either kind runs where the other has nobody ready.
+    /// As the thesis simulates it (ch. 4): either kind may use the other's slice while no task of that kind
+    /// is ready.
     Both,
 }
 
-/// Which of the two slices it is.
+/// The kind of slice the node is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SliceKind {
-    /// Distributed tasks first.
+    /// Distributed tasks run first.
     Parallel,
-    /// Local tasks first.
+    /// Local tasks run first.
     Local,
 }
 
-/// How the node's slices come to be.
+/// How the slices are set.
 #[derive(Clone, Debug, PartialEq)]
 enum Mode {
-    /// The console says.
+    /// By the console, once.
     Static,
-    /// The console says, after hearing of the nodes' loads.
+    /// By the console, from the loads that the nodes report.
     Balanced(LoadIndex),
-    /// The node's own load does.
+    /// By the node, from its own load.
     Distributed { index: LoadIndex, period: Duration },
 }
 
-/// The scheduler of DTS on one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explicit {
     slice: Duration,
@@ -71,27 +72,27 @@ pub struct Explicit {
 }
 
 impl Explicit {
-    /// Static mode: `slices` until the console sends others.
+    /// Static mode: keeps `slices` until the console sends others.
     #[must_use]
     pub const fn fixed(slice: Duration, slices: Slices, filling: Filling) -> Self {
         Self { slice, slices, filling, mode: Mode::Static, current: SliceKind::Parallel, current_ends: None }
     }
 
-    /// Balanced mode: an idle cluster's slices of `period` (*IP*), until the console sends others; the node reports its load.
+    /// Balanced mode: starts with the slices of an idle cluster for `period` (*IP*), until the console sends
+    /// others; the node reports its load.
     #[must_use]
     pub fn balanced(slice: Duration, period: Duration, rule: LoadRule, filling: Filling) -> Self {
         let mode = Mode::Balanced(LoadIndex::new(rule));
         Self { mode, ..Self::fixed(slice, Slices::for_load(0.0, period), filling) }
     }
 
-    /// Distributed mode: `period` (*IP*) divided by the node's own load index, beginning with an idle node's slices.
+    /// Distributed mode: divides `period` (*IP*) by the node's own load index, starting as an idle node.
     #[must_use]
     pub fn distributed(slice: Duration, period: Duration, rule: LoadRule, filling: Filling) -> Self {
         let mode = Mode::Distributed { index: LoadIndex::new(rule), period };
         Self { mode, ..Self::fixed(slice, Slices::for_load(0.0, period), filling) }
     }
 
-    /// The current the node is in.
     #[must_use]
     pub const fn current(&self) -> SliceKind {
         self.current
@@ -120,7 +121,7 @@ impl Explicit {
         }
     }
 
-    /// Looks at the load, which counts in the local slice only. Gives the index that the console should hear of.
+    /// Samples the load, which counts in the local slice only. Returns the index to report to the console.
     fn measure(&mut self, at: NodeView) -> Option<f64> {
         if self.current != SliceKind::Local {
             return None;

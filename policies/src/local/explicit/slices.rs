@@ -1,4 +1,4 @@
-//! The parallel and the local slice, and how a load sets them (thesis Table 2.1).
+//! The parallel and the local slice, and how the load sets their lengths (thesis Table 2.1).
 
 use std::time::Duration;
 
@@ -14,8 +14,9 @@ pub struct Slices {
 }
 
 impl Slices {
-    /// Table 2.1: `load` is the relative load average, or in distributed mode the node's own load index; a step of half a
-    /// task moves a tenth of the period, from 10 % for local tasks (up to 0.5) to 90 % (above 4).
+    /// Table 2.1: `load` is the relative load average or, in distributed mode, the node's own load index. A
+    /// step of half a task moves a tenth of the period, from 10 % for local tasks (up to 0.5) to 90 % (above
+    /// 4).
     #[must_use]
     pub fn for_load(load: f64, period: Duration) -> Self {
         let tenths = (load * 2.0).ceil().clamp(1.0, 9.0) as u32;

@@ -1,4 +1,4 @@
-//! The classes of FCS and the rule that finds them (testbed §2.4.2, §2.4.4, Table 2.1).
+//! The process classes of FCS and the rule that finds them (testbed §2.4.2, §2.4.4, Table 2.1).
 
 use std::time::Duration;
 
@@ -6,32 +6,31 @@ use serde::{Deserialize, Serialize};
 
 use super::Counters;
 
-/// What a process needs of the scheduler. (RE, *rate-equivalent*, is for all practical purposes DC, says the paper.)
+/// What a process needs from the scheduler. (The paper's RE, *rate-equivalent*, behaves as DC for all
+/// practical purposes.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessClass {
-    /// CS: coscheduling succeeds; it is not preempted in its slot.
+    /// CS: coscheduling succeeds; the process is not preempted in its slot.
     Coscheduled,
-    /// F, frustrated: it should be coscheduled, and waits long all the same.
+    /// F, frustrated: the process should be coscheduled, but still waits long.
     Frustrated,
-    /// DC: it rarely communicates, or as well without its peers.
+    /// DC: the process rarely communicates, or communicates as well without its peers.
     DontCare,
 }
 
-/// The limits of Table 2.1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thresholds {
-    /// Fewer attempts than this, counted both in CS and in DC: it rarely communicates.
+    /// Fewer attempts than this, both in CS and in DC, count as rare.
     pub rare: u32,
-    /// A longer mean wait per attempt is long.
+    /// A longer mean wait per attempt counts as long.
     pub long_wait: Duration,
-    /// A larger `C_CS / C_DC` is high.
+    /// A larger `C_CS / C_DC` counts as high.
     pub high_ratio: f64,
 }
 
 impl Thresholds {
-    /// Table 2.1, row by row: rarely → DC; long waits → F; much more communication when coscheduled → CS; else DC.
-    ///
-    /// Without one attempt as DC the ratio is taken for infinite, that is, high.
+    /// Table 2.1, row by row: rarely → DC; long waits → F; much more communication when coscheduled → CS;
+    /// else DC. Without an attempt as DC the ratio counts as infinite, that is, high.
     #[must_use]
     pub fn classify(&self, counters: &Counters) -> ProcessClass {
         let Counters { coscheduled, uncoordinated, .. } = counters;

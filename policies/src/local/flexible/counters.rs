@@ -11,11 +11,10 @@ use crate::SimTime;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     pub attempts: u32,
-    /// Waiting for them to complete.
+    /// Time until they completed.
     pub waited: Duration,
 }
 
-/// What was counted of one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// While scheduled as CS or F: `C_CS`, `W_CS`.
@@ -26,7 +25,6 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counters that stand at these values.
     #[must_use]
     pub const fn of(coscheduled: Tally, uncoordinated: Tally) -> Self {
         Self { coscheduled, uncoordinated, waits_since: None }
@@ -43,7 +41,7 @@ impl Counters {
         self.tally(class).attempts += 1;
     }
 
-    /// A wait begins; one that goes on keeps its beginning.
+    /// Begins a wait; a wait that is under way keeps its beginning.
     pub(super) fn begin_wait(&mut self, now: SimTime) {
         self.waits_since.get_or_insert(now);
     }

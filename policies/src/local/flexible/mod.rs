@@ -1,15 +1,18 @@
-//! FCS, flexible coscheduling: gang slots from the master, autonomy by measured class (testbed §2.4, Algorithm 1, §4.6).
+//! FCS: flexible coscheduling with gang slots from the master and autonomy by measured class (testbed §2.4,
+//! Algorithm 1, §4.6).
 //!
-//! A strobe names the application whose slot begins. What its process on this node gets depends on its class:
+//! A strobe names the application whose slot begins. The class of its process on this node decides how the
+//! slot is used:
 //!
 //! | class of the slot's process | the slot |
 //! | --- | --- |
 //! | CS | is its own to the end: it spins where it must wait, and no message preempts it |
-//! | F | is its own while it is ready; its gaps go to others |
-//! | DC | goes to others like a gap; it is one of them |
+//! | F | is its own while it is ready; other processes use its idle intervals |
+//! | DC | is open to all, like an idle interval |
 //!
-//! In gaps the node's own round robin chooses among DC processes, then F, then CS. Local tasks never communicate, which
-//! makes them DC. In the order of §4.6.2 these are four priorities, and [`Model::precedence`] is just that.
+//! In idle intervals the node's own round robin chooses among DC processes, then F, then CS. Local tasks
+//! never communicate, so they count as DC. In the order of §4.6.2 these are four priorities, which
+//! [`Model::precedence`] returns.
 
 pub mod class;
 pub mod counters;
@@ -22,22 +25,21 @@ pub use counters::Counters;
 use super::{Model, NodeDecision, NodeView, Task, TaskEvent, TaskId, WaitPolicy};
 use crate::JobId;
 
-/// What FCS is told; the paper leaves the numbers to be found by trial.
+/// The parameters of FCS; the paper leaves their values to be found by trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlexibleRule {
-    /// Slice inside a gap, by the node's own round robin.
+    /// Slice inside an idle interval, under the node's own round robin.
     pub slice: Duration,
     /// Strobes of its own application during which a new process is CS, then as many during which it is DC.
     pub trial_slots: u32,
-    /// After so many slots of its own the counters are halved, so that they follow a process that changes. None: never.
+    /// After this many slots of its own the counters are halved, so that they follow a process that changes.
+    /// None: never.
     pub forget_after: Option<u32>,
-    /// What is rare, long and high.
     pub thresholds: Thresholds,
-    /// The cost of a context switch: it sets the competitive spin time.
+    /// The cost of a context switch; sets the competitive spin time.
     pub context_switch: Duration,
 }
 
-/// The scheduler of FCS on one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flexible {
     rule: FlexibleRule,
@@ -54,7 +56,7 @@ struct Process {
 }
 
 impl Flexible {
-    /// A node without processes, in nobody's slot.
+    /// A node without processes, in a slot without an application.
     #[must_use]
     pub const fn new(rule: FlexibleRule) -> Self {
         Self { rule, slot: None, processes: BTreeMap::new() }
@@ -70,8 +72,8 @@ impl Flexible {
         self.slot.is_some() && task.application == self.slot
     }
 
-    /// Spin for what leaving and coming back costs, the competitive time; a process whose waits have been longer than
-    /// that on average will likely leave anyway, and spins only for what leaving costs.
+    /// The competitive spin time: the cost of leaving and coming back. A process whose mean wait is longer
+    /// than that will likely leave anyway, so it spins only for the cost of leaving.
     fn spin_time(&self, task: TaskId) -> Duration {
         let both_ways = self.rule.context_switch * 2;
         let mean = self.processes.get(&task).and_then(|process| process.counters.mean_wait());

@@ -25,7 +25,7 @@ struct Node {
 }
 
 impl Node {
-    /// A process of the gang and a local task, at time 0.
+    /// A process of the gang and a local task arrive at time 0.
     fn new(trial_slots: u32) -> Self {
         let mut node =
             Self { scheduler: LocalScheduler::new(Flexible::new(rule(trial_slots))), decisions: Vec::new() };

@@ -1,9 +1,9 @@
-//! Boxes of nodes × CPUs, as the `BoxPacker` of RMS packs them (paper 000 §3.2.1).
+//! Boxes of nodes × CPUs, packed as by the `BoxPacker` of RMS (paper 000 §3.2.1).
 //!
-//! A job gets the same number of CPUs on each of its nodes: on the leftmost range of neighbouring nodes that have them, because the
-//! network broadcasts over ranges; where there is none, on the leftmost nodes that have them, in several boxes. On a node it gets
-//! the lowest free CPUs. Nodes whose CPUs are taken alike are kept as one run, so the cost is that of the jobs running, not of the
-//! nodes.
+//! A job gets the same number of CPUs on each of its nodes: on the leftmost range of neighbouring nodes with
+//! enough free CPUs, because the network broadcasts over ranges; without such a range, on the leftmost nodes
+//! with enough, in several boxes. On a node it gets the lowest free CPUs. Neighbouring nodes with the same
+//! free CPUs are kept as one run, so costs grow with the number of running jobs and not of nodes.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ struct Run {
 #[derive(Clone, Debug)]
 pub struct BoxPacker {
     extent: Mesh,
-    /// By first node; they cover all nodes, and neighbours differ.
+    /// By first node. Runs cover all nodes, and neighbouring runs differ.
     runs: BTreeMap<u32, Run>,
     free: u32,
     held: Ledger,
@@ -41,7 +41,7 @@ impl BoxPacker {
         Self { extent, runs, free: extent.units(), held: Ledger::default() }
     }
 
-    /// Gives `job` exactly what `wanted` names; false where any of it is held, and then nothing changes.
+    /// Allocates exactly the blocks of `wanted` to `job`; false, without a change, where any of them is held.
     pub fn claim(&mut self, job: JobId, wanted: &Allocation) -> bool {
         if !wanted.blocks.iter().all(|part| self.is_free(part)) {
             return false;
@@ -58,7 +58,7 @@ impl BoxPacker {
         self.runs.range(first..part.x + part.width).all(|(_, run)| run.free & bits == bits)
     }
 
-    /// The parts of runs, as (first node, nodes), that `request` would get.
+    /// The parts of runs, as (first node, nodes), for `request`.
     fn find(&self, request: Request) -> Option<Vec<(u32, u32)>> {
         self.find_range(request).or_else(|| self.find_scattered(request))
     }
@@ -94,7 +94,7 @@ impl BoxPacker {
         None
     }
 
-    /// Takes the CPUs of `boxes`, or gives them back.
+    /// Takes the CPUs of `boxes`, or frees them.
     fn flip(&mut self, boxes: &[Rect]) {
         for part in boxes {
             self.split_at(part.x);
@@ -137,7 +137,7 @@ impl BoxPacker {
         }
     }
 
-    /// The largest number of nodes that each have `cpus` CPUs free: anywhere, and side by side.
+    /// The number of nodes with `cpus` free CPUs: in all, and in the longest range of neighbours.
     fn nodes_with(&self, cpus: u32) -> (u32, u32) {
         let (mut all, mut longest, mut range) = (0, 0, 0);
         for run in self.runs.values() {
@@ -158,7 +158,7 @@ impl Run {
         self.free.count_ones() >= cpus
     }
 
-    /// Boxes of the lowest `cpus` free CPUs of `nodes` nodes from `first` on.
+    /// Boxes of the lowest `cpus` free CPUs on `nodes` nodes from `first` on.
     fn boxes(self, first: u32, nodes: u32, cpus: u32) -> Vec<Rect> {
         let (mut boxes, mut free, mut left) = (Vec::new(), self.free, cpus);
         while left > 0 {
@@ -268,7 +268,7 @@ mod tests {
         packer.release(JobId(0));
         packer.release(JobId(2));
         assert_eq!(place(&mut packer, 3, 3, 1), [(0, 0, 2, 1), (4, 0, 1, 1)]);
-        // Of the five free CPUs four are one CPU of each node, and two are a node.
+        // Of the five free CPUs, four are one CPU on each node, and two are a whole node.
         let cut = packer.fragmentation();
         assert_eq!((cut.free, cut.largest_block, cut.largest_request), (5, 2, 4));
         packer.release(JobId(1));

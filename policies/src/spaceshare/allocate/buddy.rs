@@ -1,11 +1,13 @@
-//! The buddy tree over a line of nodes, as the ParPar system allocates and the gang scheduler DHC before it (paper 000 §4.3.1, where
-//! the testbed takes over ParPar's module).
+//! Buddy tree over a line of nodes, as in the gang scheduler DHC and in ParPar, whose module the testbed uses
+//! (paper 000 §4.3.1).
 //!
-//! A request is rounded up to a power of two and gets an aligned block of that size: the smallest free block that suffices,
-//! the leftmost of these, halved until it has the size. A block that comes back joins its buddy. Rounding wastes nodes inside the
-//! block (internal fragmentation), alignment wastes them outside; both acts cost O(log² nodes).
+//! A request is rounded up to a power of two and gets an aligned block of that size: the smallest free block
+//! that suffices, the leftmost of equals, halved down to the size. A freed block joins its buddy. Rounding
+//! wastes nodes inside the block (internal fragmentation), alignment wastes nodes outside it. Both operations
+//! cost O(log² nodes).
 //!
-//! Where the number of nodes is no power of two, the tree reaches past the end and blocks that would too do not exist.
+//! Where the number of nodes is no power of two, the tree reaches past the end, and blocks that would reach
+//! past it do not exist.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +39,7 @@ impl Buddy {
     fn take(&mut self, order: usize) -> Option<u32> {
         let from = (order..self.free_blocks.len()).find(|order| !self.free_blocks[*order].is_empty())?;
         let first = self.free_blocks[from].pop_first()?;
-        // The left half is taken further apart, the right halves stay free.
+        // The left half is divided further, the right halves stay free.
         for half in order..from {
             self.free_blocks[half].insert(first + (1 << half));
         }

@@ -1,9 +1,11 @@
-//! The two-dimensional buddy system of Li and Cheng, as paper 002 §2.4 presents it: squares whose side is a power of two.
+//! The two-dimensional buddy system of Li and Cheng, as in paper 002 §2.4: squares whose side is a power of
+//! two.
 //!
-//! A request is rounded up to the smallest such square that holds it; a larger free square is quartered until it has the
-//! size, and four free quarters become their parent again. It was made for square meshes of a power of two; another mesh is first tiled
-//! with aligned squares. A request larger than the largest tile is never granted: that, and up to three quarters of a square
-//! being wasted, is what M2DB answers ([`super::M2db`]). Both acts cost O(log² nodes).
+//! A request is rounded up to the smallest square that holds it. A larger free square is quartered down to
+//! that size, and four free quarters join to their parent again. The system was made for square meshes of a
+//! power of two; other meshes are first tiled with aligned squares. A request larger than the largest tile is
+//! never granted. This, and the waste of up to three quarters of a square, is what M2DB ([`super::M2db`])
+//! avoids. Both operations cost O(log² nodes).
 
 use std::collections::BTreeSet;
 

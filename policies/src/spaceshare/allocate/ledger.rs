@@ -1,11 +1,11 @@
-//! Who holds what: the part of the books that all allocators keep alike.
+//! Ledger of allocations: which job holds which blocks, in the same way for all allocators.
 
 use std::collections::BTreeMap;
 
 use super::{Allocation, Rect, Request};
 use crate::JobId;
 
-/// The allocations in force, and the units in them that nobody asked for.
+/// The current allocations, and their excess units.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
     held: BTreeMap<JobId, Allocation>,

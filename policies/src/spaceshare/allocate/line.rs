@@ -1,10 +1,12 @@
-//! The two usual baselines, over a line of nodes.
+//! First fit and contiguous first fit over a line of nodes: the two usual baselines.
 //!
-//! [`FirstFit`] gives the lowest free nodes, wherever they lie. It refuses only where too few are free, so it bounds from above what any
-//! allocator can use; what it costs is scatter: [`scatter_share`](super::Fragmentation::scatter_share) and the number of blocks tell.
+//! [`FirstFit`] gives the lowest free nodes anywhere. It refuses only where too few are free, so it is the
+//! upper bound of what any allocator can use. Its cost is scatter, shown by
+//! [`scatter_share`](super::Fragmentation::scatter_share) and the number of blocks.
 //!
-//! [`Contiguous`] gives the leftmost run of neighbours that is long enough, as RMS prefers it for the broadcast of its network (paper 000
-//! §3.2.1). A job waits though enough nodes are free where they do not lie together: external fragmentation.
+//! [`Contiguous`] gives the leftmost run of neighbours that is long enough, as RMS prefers it for broadcasts
+//! of its network (paper 000 §3.2.1). A job waits although enough nodes are free if they are not neighbours:
+//! external fragmentation.
 
 use super::{Allocation, Allocator, Rect, Request, ledger::Ledger, runs::Runs};
 use crate::JobId;
@@ -87,7 +89,7 @@ impl<const CONTIGUOUS: bool> Allocator for LineAllocator<CONTIGUOUS> {
 mod tests {
     use super::*;
 
-    /// Eight nodes, of which 2 and 3, 6 and 7 are free.
+    /// Eight nodes, of which 2, 3, 6 and 7 are free.
     fn holed<const CONTIGUOUS: bool>() -> LineAllocator<CONTIGUOUS> {
         let mut nodes = LineAllocator::new(8);
         for (job, count) in [(0, 2), (1, 2), (2, 2)] {

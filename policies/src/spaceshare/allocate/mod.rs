@@ -1,18 +1,20 @@
-//! Allocators: which nodes a job gets to itself (space sharing).
+//! Allocators of space sharing: they choose the nodes that a job has to itself.
 //!
 //! Every machine is a rectangle of units: a line of nodes is one unit high, a mesh is `width × height` nodes, and SMP nodes
 //! are `nodes × CPUs`. An allocation is a list of rectangles, so a job of 100,000 nodes costs no more than one of two.
 //!
 //! | file | allocator | follows |
 //! | --- | --- | --- |
-//! | `line` | the lowest free nodes, wherever they lie; the first run of neighbours that is long enough | the usual baselines |
+//! | `line` | the lowest free nodes anywhere; the first run of neighbours that is long enough | the usual baselines |
 //! | `buddy` | aligned blocks of a power of two | ParPar, DHC: paper 000 §4.3.1 |
 //! | `buddy_2d` | squares of a power of two | Li and Cheng: paper 002 §2.4 |
 //! | `m2db` | rectangles around an anchor block | paper 002 §2.4.1-2.4.2 |
 //! | `boxes` | nodes × CPUs | RMS `BoxPacker`: paper 000 §3.2.1 |
+//! | `rect`, `runs`, `ledger` | rectangles, runs of free nodes, current allocations | |
 //!
-//! Invariants, which the property tests of `tests/allocate.rs` check for all of them: two jobs never hold the same unit; free and
-//! held units are all units; when every job has left, the machine is as it was in the beginning.
+//! Invariants, checked for all of them by the property tests of `tests/allocate.rs`: two jobs never hold the
+//! same unit; free and held units add up to all units; when every job has left, the machine is as at the
+//! beginning.
 
 mod boxes;
 mod buddy;
@@ -36,7 +38,7 @@ pub use rect::{Mesh, Rect};
 
 use crate::JobId;
 
-/// What a job wants to have to itself.
+/// The nodes that a job asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Request {
     pub nodes: u32,
@@ -57,56 +59,55 @@ impl Request {
     }
 }
 
-/// What a job got: rectangles that do not overlap.
+/// The nodes that a job got, as rectangles that do not overlap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocation {
-    /// What it had asked for.
     pub request: Request,
-    /// What it holds, in the order in which it was found.
+    /// In the order in which they were found.
     pub blocks: Vec<Rect>,
 }
 
 impl Allocation {
-    /// Units held: never fewer than asked for.
+    /// Units held: never fewer than requested.
     #[must_use]
     pub fn units(&self) -> u32 {
         self.blocks.iter().map(|block| block.area()).sum()
     }
 
-    /// Units held that nobody asked for: internal fragmentation.
+    /// Units held beyond the request: internal fragmentation.
     #[must_use]
     pub fn excess(&self) -> u32 {
         self.units() - self.request.units()
     }
 }
 
-/// How badly a machine is cut up, in units.
+/// Fragmentation of a machine at one moment, in units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fragmentation {
     pub total: u32,
-    /// Units nobody holds.
     pub free: u32,
-    /// Units held that nobody asked for.
+    /// Units held beyond the requests.
     pub internal: u32,
     pub largest_block: u32,
-    /// The most units that a single request would be granted now.
+    /// The most units that a single request could get now.
     pub largest_request: u32,
 }
 
 impl Fragmentation {
-    /// The share of the held units that nobody asked for.
+    /// The share of the held units that was not requested.
     #[must_use]
     pub fn internal_share(&self) -> f64 {
         share(self.internal, self.total - self.free)
     }
 
-    /// The share of the free units that no single request can have: 0 for an allocator that takes any free nodes.
+    /// The share of the free units that no single request can get: 0 for an allocator that takes any free
+    /// nodes.
     #[must_use]
     pub fn external_share(&self) -> f64 {
         share(self.free - self.largest_request.min(self.free), self.free)
     }
 
-    /// The share of the free units outside the largest free block: how scattered they lie, granted or not.
+    /// The share of the free units outside the largest free block.
     #[must_use]
     pub fn scatter_share(&self) -> f64 {
         share(self.free - self.largest_block.min(self.free), self.free)
@@ -117,25 +118,24 @@ fn share(part: u32, whole: u32) -> f64 {
     if whole == 0 { 0.0 } else { f64::from(part) / f64::from(whole) }
 }
 
-/// Chooses nodes for jobs. Same requests in the same order, same choice.
+/// Chooses nodes for jobs. The same requests in the same order give the same choices.
 pub trait Allocator: fmt::Debug + Send {
-    /// Gives `job` what it requests; `None` where that is not to be had now, and nothing changes.
+    /// Allocates `request` to `job`; `None`, without a change, where it cannot be granted now.
     ///
     /// # Panics
-    /// Where the job holds something already.
+    /// Where the job holds an allocation already.
     fn allocate(&mut self, job: JobId, request: Request) -> Option<&Allocation>;
 
-    /// Takes back what `job` holds; `None` where it holds nothing.
+    /// Releases the allocation of `job`; `None` where it has none.
     fn release(&mut self, job: JobId) -> Option<Allocation>;
 
     fn allocation(&self, job: JobId) -> Option<&Allocation>;
 
     fn total(&self) -> u32;
 
-    /// Units nobody holds.
     fn free(&self) -> u32;
 
-    /// Whether the empty machine grants `request`: otherwise it never will be.
+    /// Whether the empty machine grants `request`.
     fn can_ever_hold(&self, request: Request) -> bool;
 
     /// The largest request (of one CPU a node) that the empty machine grants.
@@ -148,10 +148,10 @@ pub trait Allocator: fmt::Debug + Send {
         granted
     }
 
-    /// The largest request (of one CPU a node) that would be granted now.
+    /// The largest request (of one CPU a node) that could be granted now.
     fn largest_request(&self) -> u32;
 
-    /// The most units that a single request would be granted now.
+    /// The most units that a single request could get now.
     fn largest_units(&self) -> u32 {
         self.largest_request()
     }
@@ -160,7 +160,7 @@ pub trait Allocator: fmt::Debug + Send {
         self.largest_request()
     }
 
-    /// Units held that nobody asked for.
+    /// Units held beyond the requests.
     fn internal(&self) -> u32 {
         0
     }

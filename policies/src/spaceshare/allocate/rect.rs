@@ -1,4 +1,4 @@
-//! Rectangles of units, and the machine as one of them.
+//! Rectangles of units, and the extent of a machine.
 
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +42,7 @@ impl Rect {
             && other.y + other.height <= self.y + self.height
     }
 
-    /// Its four corner units: upper left, upper right, lower right, lower left.
+    /// Its corner units: upper left, upper right, lower right, lower left.
     #[must_use]
     pub const fn corners(&self) -> [(u32, u32); 4] {
         let (right, low) = (self.x + self.width - 1, self.y + self.height - 1);

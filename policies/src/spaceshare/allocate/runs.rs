@@ -1,7 +1,8 @@
-//! The free nodes of a line, as runs of neighbours.
+//! Free nodes of a line, as runs of neighbours.
 //!
-//! Two views of the same runs are kept in step: a map by first node, to join neighbours that come back, and a tree of
-//! maxima over the first nodes, to find the leftmost run of a length. Every act costs O(log nodes).
+//! The same runs are kept twice: in a map by first node, to join neighbours when nodes come back, and in a
+//! tree of maxima over the first nodes, to find the leftmost run of a length. Every operation costs O(log
+//! nodes).
 
 use std::collections::BTreeMap;
 
@@ -9,8 +10,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Runs {
     by_first: BTreeMap<u32, u32>,
-    /// An implicit binary tree: leaf `leaves + i` holds the length of the run that begins at `i`, or 0; a parent holds the larger of
-    /// its children.
+    /// An implicit binary tree: leaf `leaves + i` holds the length of the run that begins at `i`, or 0; a
+    /// parent holds the maximum of its children.
     longest: Vec<u32>,
     leaves: usize,
     free: u32,
@@ -64,11 +65,11 @@ impl Runs {
         self.free -= count;
     }
 
-    /// Puts back `count` nodes from `first` on and joins them with their neighbours.
+    /// Returns `count` nodes from `first` on and joins them with their neighbours.
     pub(super) fn give(&mut self, first: u32, count: u32) {
         let (mut from, mut length) = (first, count);
         if let Some((&before, &had)) = self.by_first.range(..first).next_back() {
-            assert!(before + had <= first, "free nodes are given back once");
+            assert!(before + had <= first, "nodes are freed once");
             if before + had == first {
                 self.by_first.remove(&before);
                 (from, length) = (before, length + had);
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_back_joins_both_neighbours() {
+    fn freed_nodes_join_both_neighbours() {
         let mut runs = Runs::all(10);
         runs.take(0, 3);
         runs.take(3, 3);

@@ -1,4 +1,4 @@
-//! Prime and non-prime time (paper 002 §2.2): hours of the day in which other rules hold.
+//! Prime and non-prime time (paper 002 §2.2): the hours of the day in which node groups use other sets.
 
 use std::time::Duration;
 
@@ -12,29 +12,28 @@ const DAY: u64 = 24 * HOUR;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Period {
-    /// People are at work.
+    /// Working hours.
     Prime,
-    /// They are not.
     NonPrime,
 }
 
-/// The prime hours of each day, as simulated time runs from a given moment of a given day. Summer time is not known.
+/// The prime hours of each day; simulated time starts at a given time of a given weekday. There is no summer
+/// time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calendar {
     /// Nanoseconds of the day at `SimTime(0)`, below one day.
     midnight: u64,
     /// Day of the week at `SimTime(0)`: 0 is Monday.
     weekday: u8,
-    /// Nanoseconds of the day: prime from here
+    /// Nanoseconds of the day at which prime time begins.
     from: u64,
-    /// to here; not after the end of the day.
+    /// Nanoseconds of the day at which it ends; not after the end of the day.
     to: u64,
     /// Whether Saturday and Sunday have prime hours too.
     weekends: bool,
 }
 
 impl Calendar {
-    /// No prime time at all.
     #[must_use]
     pub const fn never_prime() -> Self {
         Self { midnight: 0, weekday: 0, from: 0, to: 0, weekends: true }
@@ -49,7 +48,7 @@ impl Calendar {
     /// Prime between two hours of each day.
     ///
     /// # Panics
-    /// Where they are no hours of one day, in their order.
+    /// Unless both are hours of one day, in this order.
     #[must_use]
     pub const fn between(from: u8, to: u8) -> Self {
         assert!(from <= to && to <= 24, "prime time begins before it ends, on the same day");
@@ -71,7 +70,7 @@ impl Calendar {
         self
     }
 
-    /// What holds at `now`.
+    /// The period at `now`.
     #[must_use]
     pub const fn period(&self, now: SimTime) -> Period {
         let shifted = now.0.saturating_add(self.midnight);
@@ -89,7 +88,7 @@ impl Calendar {
     pub fn next_change(&self, now: SimTime) -> Option<SimTime> {
         let period = self.period(now);
         let today = (now.0 + self.midnight) / DAY * DAY;
-        // A weekend apart, the hours repeat each day: within eight days a change comes or none ever does.
+        // Except for weekends the hours repeat each day, so the next change comes within eight days or never.
         let borders = (0..8).flat_map(|day| [self.from, self.to].map(|time| today + day * DAY + time));
         borders
             .filter_map(|border| border.checked_sub(self.midnight).map(SimTime))

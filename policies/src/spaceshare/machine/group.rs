@@ -1,4 +1,4 @@
-//! Node sets and the groups made of them (paper 002 §2.2).
+//! Node sets, and node groups made of them (paper 002 §2.2).
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -6,12 +6,12 @@ use thiserror::Error;
 use super::Period;
 use crate::spaceshare::allocate::Allocator;
 
-/// A node set, by its place in the list given to [`Machine::new`](super::Machine::new).
+/// The index of a node set in the list given to [`Machine::new`](super::Machine::new).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SetId(pub u16);
 
-/// A node group, by its place in the list given to [`Machine::new`](super::Machine::new).
+/// The index of a node group in the list given to [`Machine::new`](super::Machine::new).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GroupId(pub u16);
@@ -20,17 +20,14 @@ pub struct GroupId(pub u16);
 #[derive(Debug)]
 pub struct NodeSet {
     pub name: String,
-    /// Who chooses among its nodes.
     pub allocator: Box<dyn Allocator>,
 }
 
-/// The sets that the jobs of a queue may use, each list in the order of preference.
+/// The sets that the jobs of a queue may use, by period, each in the order of preference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeGroup {
     pub name: String,
-    /// In prime time.
     pub prime: Vec<SetId>,
-    /// In non-prime time.
     pub non_prime: Vec<SetId>,
 }
 
@@ -44,26 +41,23 @@ impl NodeGroup {
     }
 }
 
-/// Why a machine makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MachineError {
-    /// More sets than are told apart.
+    /// A job's sets are kept as bits of a `u64`.
     #[error("there are {0} node sets, more than 64")]
     TooManySets(usize),
-    /// A group names a set that is not there.
     #[error("node group `{group}` names node set {set}, and there are {sets}")]
     UnknownSet {
         group: String,
-        /// What it names, counted from 0.
+        /// Counted from 0.
         set: u16,
         sets: usize,
     },
-    /// A group names a set twice.
     #[error("node group `{group}` names node set {set} twice")]
     SetTwice { group: String, set: u16 },
 }
 
-/// Whether `list` names each set once, and only those there are.
+/// Checks that `list` names only existing sets, each at most once.
 pub(super) fn check_sets(group: &str, list: &[SetId], sets: usize) -> Result<(), MachineError> {
     for (index, set) in list.iter().enumerate() {
         if usize::from(set.0) >= sets {

@@ -1,11 +1,20 @@
-//! The machine of a batch scheduler: node sets, the node groups made of them, and the hours of the day.
+//! Machine of a batch scheduler: node sets, the node groups made of them, and the hours of the day.
 //!
-//! Paper 002 §2.2: nodes are divided into *node sets* of equal nodes that do not overlap, each with its own allocator; *node groups*
-//! combine sets and may overlap; a group may use other sets in prime than in non-prime time. Each queue belongs to one group.
+//! Paper 002 §2.2: nodes are divided into disjoint *node sets* of equal nodes, each with its own allocator.
+//! *Node groups* combine sets and may overlap; a group may use other sets in prime than in non-prime time.
+//! Each queue belongs to one group.
 //!
-//! A job is placed in two passes, as there: in the set of its group with the fewest free nodes that grants the whole
-//! request; where none does, in the sets of the group in the order of its definition, as much in each as it grants. Who was promised
-//! units of some [region](RegionId) is placed there, by the same passes.
+//! A job is placed in two passes, as in the paper: first on the set of its group with the fewest free nodes
+//! that grants the whole request; if there is none, divided over the sets of the group in their order, on
+//! each as much as it grants. A job with units reserved in some [regions](RegionId) is placed there, by the
+//! same passes.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `group` | node sets and node groups |
+//! | `place` | the two passes |
+//! | `calendar` | prime and non-prime time |
+//! | `region` | sets that are interchangeable for every job |
 
 mod calendar;
 mod group;
@@ -31,15 +40,15 @@ pub struct Machine {
     groups: Vec<NodeGroup>,
     regions: Regions,
     calendar: Calendar,
-    /// The sets in which a job holds nodes: bit `i` for set `i`.
+    /// The node sets in which a job holds nodes: bit `i` for set `i`.
     homes: BTreeMap<JobId, u64>,
 }
 
 impl Machine {
-    /// A machine of `sets`.
+    /// A machine of `sets` and `groups`.
     ///
     /// # Errors
-    /// Where a group does not fit the sets.
+    /// Where a group names a set that is unknown, or twice.
     pub fn new(sets: Vec<NodeSet>, groups: Vec<NodeGroup>, calendar: Calendar) -> Result<Self, MachineError> {
         let count = u16::try_from(sets.len()).ok().filter(|count| *count <= 64);
         let count = count.ok_or(MachineError::TooManySets(sets.len()))?;
@@ -52,7 +61,7 @@ impl Machine {
         Ok(Self { sets, groups, regions, calendar, homes: BTreeMap::new() })
     }
 
-    /// One set and one group, which is the whole of it at any hour.
+    /// A machine of one set and one group, without prime time.
     #[must_use]
     pub fn single(allocator: Box<dyn Allocator>) -> Self {
         let set = NodeSet { name: "all".into(), allocator };
@@ -75,44 +84,44 @@ impl Machine {
         &self.calendar
     }
 
-    /// Units there are in all sets.
+    /// Units in all sets.
     #[must_use]
     pub fn total(&self) -> u32 {
         self.sets.iter().map(|set| set.allocator.total()).sum()
     }
 
-    /// Units nobody holds in all sets.
+    /// Free units in all sets.
     #[must_use]
     pub fn free(&self) -> u32 {
         self.sets.iter().map(|set| set.allocator.free()).sum()
     }
 
-    /// Units nobody holds in the sets that `group` may use at `now`.
+    /// Free units in the sets that `group` may use at `now`.
     #[must_use]
     pub fn free_in(&self, now: SimTime, group: GroupId) -> u32 {
         self.free_of(self.sets_of(now, group))
     }
 
-    /// Units nobody holds in `sets`.
+    /// Free units in `sets`.
     #[must_use]
     pub fn free_of(&self, sets: &[SetId]) -> u32 {
         sets.iter().map(|set| self.set(*set).free()).sum()
     }
 
-    /// Whether `group` grants `request` at some hour when all is free.
+    /// Whether `group` grants `request` on the empty machine, in some period.
     #[must_use]
     pub fn can_ever_hold(&self, group: GroupId, request: Request) -> bool {
         let Some(group) = self.groups.get(usize::from(group.0)) else { return false };
         [&group.prime, &group.non_prime].into_iter().any(|sets| self.can_hold(sets.iter().copied(), request))
     }
 
-    /// Whether `group` grants `request` in the hours of `now` when all is free.
+    /// Whether `group` grants `request` on the empty machine, in the period of `now`.
     #[must_use]
     pub fn can_hold_at(&self, now: SimTime, group: GroupId, request: Request) -> bool {
         self.can_hold(self.sets_of(now, group).iter().copied(), request)
     }
 
-    /// Whether the sets of `regions` grant `request` when all is free.
+    /// Whether the sets of `regions` grant `request` when all of them are free.
     #[must_use]
     pub fn can_hold_in(&self, regions: &[RegionId], request: Request) -> bool {
         self.can_hold(regions.iter().flat_map(|region| self.sets_of_region(*region)), request)
@@ -126,7 +135,7 @@ impl Machine {
                 && (1..=together()).contains(&request.nodes))
     }
 
-    /// Gives `job` what it requests; false where its group does not grant it now, and then nothing changes.
+    /// Allocates `request` to `job`. Returns false, and changes nothing, where its group cannot grant it now.
     pub fn place(&mut self, now: SimTime, job: JobId, group: GroupId, request: Request) -> bool {
         let period = self.calendar.period(now);
         let Some(sets) = self.groups.get(usize::from(group.0)).map(|group| group.sets(period)) else {
@@ -136,8 +145,8 @@ impl Machine {
         home.inspect(|home| self.record_home(job, *home)).is_some()
     }
 
-    /// Gives `job` what it requests, so much of it in each of these regions of its group; false where one of them does not grant its
-    /// part now, and then nothing changes.
+    /// Allocates the given units in each of these regions to `job`. Returns false, and changes nothing, where
+    /// one region cannot grant its part now.
     pub fn place_in(
         &mut self,
         now: SimTime,
@@ -166,14 +175,14 @@ impl Machine {
         assert!(before.is_none(), "{job} holds nothing yet");
     }
 
-    /// Takes back what `job` holds; false where it holds nothing.
+    /// Releases the nodes of `job`; false where it has none.
     pub fn release(&mut self, job: JobId) -> bool {
         let Some(home) = self.homes.remove(&job) else { return false };
         release_all(&mut self.sets, home, job);
         true
     }
 
-    /// What `job` holds, set by set.
+    /// The allocations of `job`, by set.
     pub fn held_by(&self, job: JobId) -> impl Iterator<Item = (SetId, &Allocation)> + '_ {
         let home = self.homes.get(&job).copied().unwrap_or(0);
         (0u16..).zip(&self.sets).filter(move |(set, _)| home >> set & 1 == 1).filter_map(move |(set, of)| {
@@ -181,7 +190,7 @@ impl Machine {
         })
     }
 
-    /// What `job` asked for in each set in which it holds nodes.
+    /// The units that `job` requested in each set in which it holds nodes.
     pub fn asked_by(&self, job: JobId) -> impl Iterator<Item = (SetId, u32)> + '_ {
         self.held_by(job).map(|(set, allocation)| (set, allocation.request.units()))
     }
@@ -190,18 +199,17 @@ impl Machine {
         (0..self.regions.count()).map(RegionId)
     }
 
-    /// The sets of a region.
     pub fn sets_of_region(&self, region: RegionId) -> impl Iterator<Item = SetId> + Clone + '_ {
         (0..).map(SetId).take(self.sets.len()).filter(move |set| self.regions.of_set(*set) == region)
     }
 
-    /// The regions that `group` may use in these hours, in the order of preference.
+    /// The regions that `group` may use in this period, in the order of preference.
     #[must_use]
     pub fn regions_of(&self, group: GroupId, period: Period) -> &[RegionId] {
         self.regions.of_group(usize::from(group.0), period)
     }
 
-    /// The hours in which the sets of `group` differ: both, or one that stands for both.
+    /// The periods in which the sets of `group` differ: both, or one that stands for both.
     #[must_use]
     pub fn hours_of(&self, group: GroupId) -> &'static [Period] {
         let differ =
@@ -209,14 +217,14 @@ impl Machine {
         if differ { &[Period::Prime, Period::NonPrime] } else { &[Period::NonPrime] }
     }
 
-    /// When `group` may use its sets of these hours, from `at` on; `None` where never again.
+    /// The first time from `at` on at which `group` may use its sets of this period; `None` if never.
     #[must_use]
     pub fn opens(&self, at: SimTime, group: GroupId, period: Period) -> Option<SimTime> {
         let open = self.sets_of(at, group) == self.sets_in(group, period);
         if open { Some(at) } else { self.calendar.next_change(at) }
     }
 
-    /// When the sets of groups change next, if ever.
+    /// The next time at which some group changes its sets, if ever.
     #[must_use]
     pub fn next_change(&self, now: SimTime) -> Option<SimTime> {
         let changes = self.groups.iter().any(|group| group.prime != group.non_prime);
@@ -233,7 +241,7 @@ impl Machine {
         self.sets_in(group, self.calendar.period(now))
     }
 
-    /// The sets that `group` may use in these hours, in the order of preference.
+    /// The sets that `group` may use in this period, in the order of preference.
     #[must_use]
     pub fn sets_in(&self, group: GroupId, period: Period) -> &[SetId] {
         self.groups.get(usize::from(group.0)).map_or(&[], |group| group.sets(period))
@@ -249,7 +257,8 @@ mod tests {
     use super::*;
     use crate::spaceshare::allocate::FirstFit;
 
-    /// The two tables of paper 002 §2.2: 16 fat and 8 thin nodes; group 3 uses both, group 4 keeps group 5 out by day.
+    /// The two tables of paper 002 §2.2: 16 fat and 8 thin nodes; group 3 uses both, group 4 excludes group 5
+    /// by day.
     fn example() -> Machine {
         let set =
             |name: &str, nodes| NodeSet { name: name.into(), allocator: Box::new(FirstFit::new(nodes)) };

@@ -1,9 +1,9 @@
-//! The two passes in which a job is given nodes of its group's sets (paper 002 §2.2). A result is a set of sets: bit `i` for set `i`.
+//! Placement of a job on the node sets of its group, in two passes (paper 002 §2.2). The result is a set of
+//! node sets: bit `i` for set `i`.
 
 use super::{NodeSet, SetId};
 use crate::{JobId, spaceshare::allocate::Request};
 
-/// Both passes.
 pub(super) fn place_among(sets: &mut [NodeSet], of: &[SetId], job: JobId, request: Request) -> Option<u64> {
     place_whole(sets, of, job, request).or_else(|| place_divided(sets, of, job, request))
 }
@@ -20,7 +20,8 @@ fn place_whole(sets: &mut [NodeSet], of: &[SetId], job: JobId, request: Request)
     order.into_iter().find_map(|set| sets[index(set)].allocator.allocate(job, request).map(|_| 1 << set.0))
 }
 
-/// Second pass: a part in each set, in the order of the group. Boxes of several CPUs are not divided.
+/// Second pass: a part in each set, in the order of the group. Requests for several CPUs a node are not
+/// divided.
 fn place_divided(sets: &mut [NodeSet], of: &[SetId], job: JobId, request: Request) -> Option<u64> {
     if of.len() < 2 || request.cpus != 1 {
         return None;
@@ -41,7 +42,7 @@ fn place_divided(sets: &mut [NodeSet], of: &[SetId], job: JobId, request: Reques
     None
 }
 
-/// Takes back what `job` holds in each set of `home`.
+/// Releases the nodes of `job` in each set of `home`.
 pub(super) fn release_all(sets: &mut [NodeSet], home: u64, job: JobId) {
     for (bit, set) in sets.iter_mut().enumerate() {
         if home >> bit & 1 == 1 {

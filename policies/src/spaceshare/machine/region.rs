@@ -1,13 +1,14 @@
-//! Regions: node sets that no group tells apart.
+//! Regions: node sets that every group uses together.
 //!
-//! The groups that use one set of a region use all of them, at the same hours. So a unit of a region is as good as any other to
-//! every job, and who reserves units for later need only say how many in which region. A machine of one group is one region.
+//! The groups that use one set of a region use all of them, at the same hours. So the units of a region are
+//! interchangeable for every job, and a reservation only needs the number of units in each region. A machine
+//! of one group is one region.
 
 use serde::{Deserialize, Serialize};
 
 use super::{NodeGroup, Period, SetId};
 
-/// A region, numbered by the first of its sets.
+/// A region; regions are numbered in the order of their first sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RegionId(pub u16);
@@ -16,12 +17,11 @@ pub struct RegionId(pub u16);
 pub(super) struct Regions {
     count: u16,
     of_set: Vec<RegionId>,
-    /// By group: in prime time and otherwise, in the order in which the group names the first set of each.
+    /// By group: in prime time and otherwise, in the order in which the group first names a set of each.
     of_group: Vec<[Vec<RegionId>; 2]>,
 }
 
 impl Regions {
-    /// The regions of so many sets.
     pub(super) fn new(sets: u16, groups: &[NodeGroup]) -> Self {
         let mut users: Vec<Vec<bool>> = Vec::new();
         let region = |set| {
@@ -57,7 +57,7 @@ impl Regions {
         self.of_set[usize::from(set.0)]
     }
 
-    /// Those of the group at this place.
+    /// The regions of the group with this index.
     pub(super) fn of_group(&self, group: usize, period: Period) -> &[RegionId] {
         self.of_group.get(group).map_or(&[], |[prime, non_prime]| match period {
             Period::Prime => prime,
@@ -80,7 +80,7 @@ mod tests {
         let all = group(&[2, 0, 1, 3], &[0, 1, 2, 3]);
         let alone = Regions::new(4, std::slice::from_ref(&all));
         assert_eq!((alone.count(), alone.of_group(0, Period::Prime)), (1, &[RegionId(0)][..]));
-        // By day the second group has two sets, by night one of the others as well.
+        // By day the second group has two sets; by night it has one more, of the others.
         let regions = Regions::new(4, &[all, group(&[1, 3], &[1, 2, 3])]);
         assert_eq!([0, 1, 2, 3].map(|set| regions.of_set(SetId(set)).0), [0, 1, 2, 1]);
         let of = |group, period| regions.of_group(group, period).iter().map(|id| id.0).collect::<Vec<_>>();

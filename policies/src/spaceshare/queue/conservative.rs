@@ -1,14 +1,16 @@
-//! Conservative backfilling (Feitelson and Weil 1998): every job gets a reservation when it comes, the earliest that puts nobody
-//! else off.
+//! Conservative backfilling (Feitelson and Weil 1998): on arrival every job gets the earliest reservation
+//! that delays no other job.
 //!
-//! When a job ends before its limit, each waiting job in the order of reservations moves forward as far as it can. While limits are reservation, no
-//! job starts later than it was promised. Where a job runs past its limit, or the allocator refuses though enough is free, all
-//! promises are made anew, in the order of coming, and nobody behind it starts in the sets of its group until it has: so
-//! it waits for those that run there, and not for ever for those that come.
+//! When a job ends before its limit, each waiting job moves forward as far as it can, in the order of
+//! reservations. While jobs keep their limits, no job starts later than promised. If a job runs past its
+//! limit, or the allocator refuses although enough units are free, all reservations are made again in the
+//! order of arrival, and no job behind the refused one starts in the sets of its group before it does. So it
+//! waits only for running jobs, and not for ever for new ones.
 //!
-//! A reservation heeds the hours of the job's group, and says how much of it lies in which [region](RegionId) of the machine. The job is placed
-//! so: had it the choice when it starts, it might take what is reserved for others. That is dear where the allocator refuses though
-//! enough is free, for the job then waits for its region. Planning costs the waiting jobs times the steps of the profiles.
+//! A reservation respects the hours of the job's group and states its units in each [region](RegionId) of the
+//! machine. The job is placed accordingly: with a free choice at its start it might take units that are
+//! reserved for others. This costs time where the allocator refuses although enough units are free, because
+//! the job then waits for its region. Planning costs the waiting jobs times the steps of the profiles.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,40 +26,40 @@ use crate::{
     spaceshare::machine::{GroupId, Machine, Period, RegionId},
 };
 
-/// How much longer a job past its limit is taken to run.
+/// The further run time assumed for a job past its limit.
 const OVERRUN: Duration = Duration::from_secs(60);
 
-/// A job and what it was promised.
+/// A waiting job and its reservation.
 #[derive(Clone, Debug)]
 struct Promise {
     job: QueuedJob,
-    /// `None` until the next planning, and where the machine never has so much.
+    /// `None` until the next planning, and where the machine never has enough units.
     reservation: Option<Reservation>,
 }
 
-/// When a running job is over at the latest, and what it asked for in which region.
+/// The latest end of a running job, and its units by region.
 type Runs = (SimTime, Vec<(RegionId, u32)>);
 
 #[derive(Clone, Debug, Default)]
 pub struct Conservative {
-    /// In the order of coming.
+    /// In the order of arrival.
     waiting: BTreeMap<u64, Promise>,
     numbers: BTreeMap<JobId, u64>,
     next: u64,
-    /// The waiting by the time promised.
+    /// The waiting jobs by the time promised.
     by_start: BTreeSet<(SimTime, u64)>,
     running: BTreeMap<JobId, Runs>,
     by_end: BTreeSet<(SimTime, JobId)>,
-    /// What is free after all running jobs and promises; `None` before the first planning.
+    /// Free units after all running jobs and reservations; `None` before the first planning.
     profiles: Option<Profiles>,
-    /// A job ended or left early: promises may move forward.
+    /// A job ended or left early: reservations may move forward.
     capacity_freed: bool,
-    /// Numbers of jobs without a promise.
+    /// Numbers of the jobs without a reservation.
     unpromised: Vec<u64>,
 }
 
 impl Conservative {
-    /// What `job` was promised, while it waits.
+    /// The promised start of `job`, while it waits.
     #[must_use]
     pub fn promised(&self, job: JobId) -> Option<SimTime> {
         self.waiting[self.numbers.get(&job)?].reservation.as_ref().map(|reservation| reservation.start)
@@ -78,7 +80,7 @@ impl Conservative {
         }
     }
 
-    /// Forgets all promises and makes them again.
+    /// Drops all reservations and makes them again.
     fn plan_anew(&mut self, now: SimTime, machine: &Machine) {
         let mut profiles = Profiles::new(machine);
         profiles.forget_before(now);
@@ -110,12 +112,13 @@ impl Conservative {
         let (job, before) = (promise.job, promise.reservation.take().expect("it was found by its start"));
         self.forget(number, &job, &before);
         self.promise(now, machine, number);
-        debug_assert!(self.promised(job.job) <= Some(before.start), "nobody is put off");
+        debug_assert!(self.promised(job.job) <= Some(before.start), "no job is delayed");
     }
 
     fn begin(&mut self, now: SimTime, number: u64) {
-        let Promise { job, reservation } = self.waiting.remove(&number).expect("who starts has waited");
-        let Reservation { start, parts } = reservation.expect("who starts was promised it");
+        let Promise { job, reservation } =
+            self.waiting.remove(&number).expect("a job that starts has waited");
+        let Reservation { start, parts } = reservation.expect("a job that starts has a reservation");
         self.by_start.remove(&(start, number));
         self.numbers.remove(&job.job);
         let end = now.after(job.limit);
@@ -131,7 +134,7 @@ impl Conservative {
     }
 }
 
-/// The earliest reservation of `job` from `now` on at which its group has the sets in which it lies.
+/// The earliest reservation of `job` from `now` on, at a time when its group may use the sets that it needs.
 fn earliest(profiles: &Profiles, now: SimTime, machine: &Machine, job: &QueuedJob) -> Option<Reservation> {
     let hours = machine.hours_of(job.group);
     if let [alike] = hours {
@@ -150,7 +153,7 @@ fn earliest(profiles: &Profiles, now: SimTime, machine: &Machine, job: &QueuedJo
     hours.iter().filter_map(in_hours).min_by_key(|found| found.start)
 }
 
-/// The same in some regions. A box of several CPUs is not divided.
+/// The earliest reservation in some regions. A request for several CPUs a node is not divided.
 fn in_regions(
     profiles: &Profiles,
     from: SimTime,
@@ -178,7 +181,7 @@ impl QueueOrder for Conservative {
 
     fn withdraw(&mut self, job: JobId) -> bool {
         let Some(number) = self.numbers.remove(&job) else { return false };
-        let promise = self.waiting.remove(&number).expect("who has a number waits");
+        let promise = self.waiting.remove(&number).expect("a job with a number waits");
         if let Some(reservation) = &promise.reservation {
             self.forget(number, &promise.job, reservation);
             self.capacity_freed = true;
@@ -205,7 +208,7 @@ impl QueueOrder for Conservative {
             if refused.iter().any(|group| machine.share_sets(now, *group, job.group)) {
                 continue;
             }
-            // Another end may be about to be told for this very moment: then it is asked again.
+            // If another job ends at this very moment but is not yet reported, this is asked again.
             if machine.place_in(now, job.job, job.group, job.request, &reservation.parts) {
                 self.begin(now, number);
                 started.push(job);

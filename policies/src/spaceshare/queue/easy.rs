@@ -1,13 +1,14 @@
-//! EASY backfilling (Lifka 1995): today's usual baseline.
+//! EASY backfilling (Lifka 1995), the usual baseline.
 //!
-//! First come, first served, but where the head does not fit, it gets a reservation: the *shadow time* at which, by the limits
-//! of the running jobs, enough is free for it, and what will be *extra* then. Jobs behind it start at once if they are over by then or need
-//! no more than the extra. So only the head is protected; others may be put off.
+//! First come, first served; but if the head does not fit, it gets a reservation: the *shadow time* at which
+//! enough units will be free for it by the limits of the running jobs, and the *extra* units that will then
+//! be left over. A job behind the head starts at once if it ends before the shadow time or needs no more than
+//! the extra units. Only the head is protected; other jobs may be delayed.
 //!
-//! The head's reservation counts the sets of its group, in the hours that hold then. What a job behind the head takes of those sets must be no more
-//! than the extra there; so one that is to run for longer is placed, looked at and, where it takes more, taken back. On other nodes
-//! it is free to start. With an allocator that refuses though enough is free, a reservation may be missed, and the head waits
-//! on. A job past its limit is taken to end any moment.
+//! The head's reservation counts the sets of its group in the period that holds then. A longer job behind the
+//! head may take no more of those sets than the extra units; so it is placed, checked, and released again if
+//! it takes more. On other nodes it may start freely. If an allocator refuses although enough units are free,
+//! a reservation may be missed, and the head waits on. A job past its limit is assumed to end at any moment.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -23,23 +24,23 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct Easy {
     waiting: WaitingLine,
-    /// When each running job is over at the latest.
+    /// The latest end of each running job, by its limit.
     running: BTreeMap<JobId, SimTime>,
-    /// What it asked for in each set, by that time.
+    /// The units it requested in each set, ordered by that end.
     by_end: BTreeMap<(SimTime, JobId), Vec<(SetId, u32)>>,
 }
 
-/// What the head of the queue was promised.
+/// The reservation of the head of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reservation {
     shadow: SimTime,
     extra: u32,
-    /// The hours whose sets it is of.
+    /// The period whose sets it is for.
     hours: Period,
 }
 
 impl Easy {
-    /// When the head of the queue starts at the latest, if limits are reservation.
+    /// The latest start of the head of the queue, provided that jobs keep their limits.
     #[must_use]
     pub fn promised(&self, now: SimTime, machine: &Machine) -> Option<(JobId, SimTime)> {
         let (_, head) = self.waiting.head()?;
@@ -48,14 +49,14 @@ impl Easy {
     }
 
     fn begin(&mut self, now: SimTime, job: JobId, machine: &Machine, started: &mut Vec<QueuedJob>) {
-        let job = self.waiting.remove(job).expect("who starts has waited");
+        let job = self.waiting.remove(job).expect("a job that starts has waited");
         let end = now.after(job.limit);
         self.running.insert(job.job, end);
         self.by_end.insert((end, job.job), machine.asked_by(job.job).collect());
         started.push(job);
     }
 
-    /// The earliest that `head` can be promised.
+    /// The earliest reservation for `head`.
     fn reserve(&self, now: SimTime, machine: &Machine, head: &QueuedJob) -> Option<Reservation> {
         let hours = machine.hours_of(head.group).iter();
         hours
@@ -63,7 +64,8 @@ impl Easy {
             .min_by_key(|reservation| reservation.shadow)
     }
 
-    /// When enough will be free in the sets of these hours, by the limits, and the hours hold.
+    /// The time at which enough units will be free in the sets of this period, by the limits, while the
+    /// period holds.
     fn reserve_in(
         &self,
         now: SimTime,
@@ -73,7 +75,7 @@ impl Easy {
     ) -> Option<Reservation> {
         let (sets, units) = (machine.sets_in(head.group, hours), head.request.units());
         let mut free = machine.free_of(sets);
-        // Where the hours hold, it was refused just now.
+        // In the current period the head was refused just now, even if the count suffices.
         let shadow = if free >= units && machine.opens(now, head.group, hours)? > now {
             now
         } else {
@@ -99,7 +101,7 @@ impl Easy {
         let mut from = self.waiting.head().map_or(0, |(place, _)| place + 1);
         loop {
             let (free, sets) = (machine.free(), machine.sets_in(head.group, reservation.hours));
-            // Of a job so much can lie beside the head: the extra, and what is free in other sets.
+            // A job may take this many units beside the head: the extra, and the free units of other sets.
             let beside = reservation.extra + (free - machine.free_of(sets));
             let may = |least: Least| least.units <= free && (least.limit <= left || least.units <= beside);
             let Some((place, &job)) = self.waiting.find(from, may) else { return };
@@ -119,7 +121,7 @@ impl Easy {
     }
 }
 
-/// What of `asked` lies in `sets`.
+/// The units of `asked` that are in `sets`.
 fn within(sets: &[SetId], asked: impl Iterator<Item = (SetId, u32)>) -> u32 {
     asked.filter(|(set, _)| sets.contains(set)).map(|(_, units)| units).sum()
 }
@@ -142,7 +144,7 @@ impl QueueOrder for Easy {
     fn start(&mut self, now: SimTime, machine: &mut Machine, started: &mut Vec<QueuedJob>) {
         while let Some((_, &head)) = self.waiting.head() {
             if !machine.place(now, head.job, head.group, head.request) {
-                // Where not even the ends of all running jobs suffice, it can be promised nothing.
+                // There is no reservation where even the ends of all running jobs do not suffice.
                 if let Some(reservation) = self.reserve(now, machine, &head) {
                     self.backfill(now, machine, &head, reservation, started);
                 }

@@ -1,4 +1,5 @@
-//! First come, first served (paper 000 §2.6): the job at the head waits for its nodes, and all others for it.
+//! First come, first served (paper 000 §2.6): the head waits for its nodes, and all other jobs wait for the
+//! head.
 
 use std::collections::VecDeque;
 
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_overtakes_the_head_of_the_queue() {
+    fn no_job_overtakes_the_head_of_the_queue() {
         let mut machine = Machine::single(Box::new(FirstFit::new(8)));
         let (mut queue, mut started) = (Fcfs::default(), Vec::new());
         [job(0, 6), job(1, 4), job(2, 1)].into_iter().for_each(|job| queue.submit(job));

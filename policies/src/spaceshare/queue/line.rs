@@ -1,14 +1,15 @@
-//! Waiting jobs in the order in which they came, with a quick answer to *who is the first that could fit?*
+//! Waiting jobs in the order of arrival, with fast search for the first job that could fit.
 //!
-//! Jobs keep their places; a tree over the places holds for each stretch the smallest request and the shortest limit in it, so
-//! whole stretches of jobs that are too large are passed over at once. Coming, leaving and finding cost O(log waiting).
+//! Jobs keep their places. A tree over the places holds the smallest request and the shortest limit of each
+//! stretch, so stretches of jobs that are too large are skipped as a whole. Insertion, removal and search
+//! cost O(log waiting).
 
 use std::{collections::BTreeMap, time::Duration};
 
 use super::QueuedJob;
 use crate::JobId;
 
-/// The least of what the jobs of a stretch ask for, each taken by itself.
+/// The smallest request and the shortest limit of the jobs of a stretch, each by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Least {
     pub(super) units: u32,
@@ -31,10 +32,10 @@ impl Least {
 pub(super) struct WaitingLine {
     jobs: Vec<Option<QueuedJob>>,
     places: BTreeMap<JobId, usize>,
-    /// Leaf `leaves + place`; a parent holds the least of its children.
+    /// Leaf `leaves + place`; a parent holds the minimum of its children.
     least: Vec<Least>,
     leaves: usize,
-    /// Nobody waits before this place.
+    /// All places before this one are empty.
     head: usize,
 }
 
@@ -53,7 +54,6 @@ impl WaitingLine {
         self.places.is_empty()
     }
 
-    /// Adds a job at the end.
     pub(super) fn push(&mut self, job: QueuedJob) {
         if self.jobs.len() == self.leaves {
             self.renumber();
@@ -65,7 +65,6 @@ impl WaitingLine {
         self.set(place, Least::of(&job));
     }
 
-    /// Takes a job out, wherever it is.
     pub(super) fn remove(&mut self, job: JobId) -> Option<QueuedJob> {
         let place = self.places.remove(&job)?;
         self.set(place, Least::NOBODY);
@@ -76,12 +75,13 @@ impl WaitingLine {
         job
     }
 
-    /// Who has waited longest, and where.
+    /// The job that has waited longest, and its place.
     pub(super) fn head(&self) -> Option<(usize, &QueuedJob)> {
         self.jobs.get(self.head)?.as_ref().map(|job| (self.head, job))
     }
 
-    /// The first job at `from` or behind that `may` hold for; it must hold for a stretch wherever it holds for a job in it.
+    /// The first job from place `from` on for which `may` holds; `may` must hold for a stretch if it holds
+    /// for a job in it.
     pub(super) fn find(&self, from: usize, may: impl Fn(Least) -> bool) -> Option<(usize, &QueuedJob)> {
         let place = self.search(1, 0, self.leaves, from, &may)?;
         self.jobs[place].as_ref().map(|job| (place, job))
@@ -111,7 +111,7 @@ impl WaitingLine {
             .or_else(|| self.search(2 * at + 1, first + half, half, from, may))
     }
 
-    /// Closes the gaps and makes room for as many jobs again.
+    /// Removes empty places and doubles the capacity.
     fn renumber(&mut self) {
         self.jobs.retain(Option::is_some);
         self.head = 0;

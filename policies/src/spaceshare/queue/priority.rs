@@ -1,13 +1,15 @@
-//! Priority with aging, and blocking for large jobs (paper 002 §2.3).
+//! Queue priorities with aging, and blocking for large jobs (paper 002 §2.3).
 //!
-//! `job priority = queue priority + age factor · hours waited`. Jobs are looked at in the order of priority, and those that do not fit
-//! are passed over. Where the first that does not fit has a priority above `block_priority`, nobody behind it starts: nodes fall idle
-//! until it has enough. So no job starves: it ages past `block_priority`, and only finitely many jobs can still be ahead of it.
+//! `job priority = queue priority + age factor · hours waited`. Jobs are tried in the order of priority, and
+//! jobs that do not fit are passed over. If the first job that does not fit has a priority above
+//! `block_priority`, no job behind it starts, and nodes stay idle until it fits. So no job starves: it ages
+//! past `block_priority`, and only finitely many jobs can still be ahead of it.
 //!
-//! All jobs age alike, so two never change places: within one queue the order is that of coming, and it is enough to compare the
-//! heads of the queues. A job that cannot run now whoever ends, because the hours or the limit of its queue keep it out, does
-//! not block the others; the paper says nothing of that case. Where others may run for longer than the hours of its group last, it may
-//! so be kept out for ever: with those of the paper, twelve hours and sixteen, it is not.
+//! All jobs age alike, so two jobs never swap their order: within a queue it is first come, first served, and
+//! comparing the heads of the queues suffices. A job that no end of another job could let run now, because
+//! the hours or the limit of its queue exclude it, does not block others; the paper does not mention this
+//! case. Such a job may starve if others may run longer than the hours of its group last; with the paper's
+//! twelve and sixteen hours it does not.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -25,9 +27,9 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgingConfig {
     pub queues: QueueTable,
-    /// What a job gains in each hour it waits; not negative.
+    /// Priority that a job gains in each hour it waits; not negative.
     pub age_factor: Priority,
-    /// Above this a job that does not fit holds up all behind it; `None` is never.
+    /// Above this priority a job that does not fit blocks all behind it; `None`: never.
     pub block_priority: Option<Priority>,
 }
 
@@ -35,10 +37,11 @@ pub struct AgingConfig {
 pub struct Aging {
     config: AgingConfig,
     lines: Vec<WaitingLine>,
-    /// Jobs of each queue that run.
+    /// Running jobs of each queue.
     running: Vec<u32>,
     queue_of: BTreeMap<JobId, QueueId>,
-    /// Whether any job ever asked for several CPUs of a node: then a refusal says nothing of larger requests.
+    /// Whether any job ever requested several CPUs of a node: then a refusal does not rule out larger
+    /// requests.
     boxes: bool,
 }
 
@@ -53,7 +56,7 @@ impl Aging {
     /// Where the age factor is negative: the order of jobs would change while they wait.
     #[must_use]
     pub fn new(config: AgingConfig) -> Self {
-        assert!(config.age_factor.0 >= 0, "jobs do not grow younger");
+        assert!(config.age_factor.0 >= 0, "the age factor is not negative");
         let queues = config.queues.0.len();
         let (lines, running) = (vec![WaitingLine::default(); queues], vec![0; queues]);
         Self { config, lines, running, queue_of: BTreeMap::new(), boxes: false }
@@ -75,7 +78,7 @@ impl Aging {
         self.config.queues.0[queue].running_max.is_none_or(|max| self.running[queue] < max)
     }
 
-    /// The job of highest priority among the first of each open queue that `find` returns.
+    /// The job of highest priority among those that `find` returns for each open queue.
     fn highest<'a>(
         &'a self,
         now: SimTime,
@@ -90,15 +93,15 @@ impl Aging {
 
     fn begin(&mut self, job: QueuedJob, started: &mut Vec<QueuedJob>) {
         let queue = usize::from(job.queue.0);
-        self.lines[queue].remove(job.job).expect("who starts has waited");
+        self.lines[queue].remove(job.job).expect("a job that starts has waited");
         self.running[queue] += 1;
         self.queue_of.insert(job.job, job.queue);
         started.push(job);
     }
 
-    /// Starts the heads of all queues in order, until one does not fit; whether that one blocks.
+    /// Starts the heads of all queues in order until one does not fit; returns whether that one blocks.
     fn start_heads(&mut self, now: SimTime, machine: &mut Machine, started: &mut Vec<QueuedJob>) -> bool {
-        // The largest request of each queue that the hours do not keep out.
+        // The largest request of each queue that the hours do not exclude.
         let mut most = vec![u32::MAX; self.lines.len()];
         while let Some((_, job)) =
             self.highest(now, |queue, line| line.find(0, |least| least.units <= most[queue]))
@@ -114,7 +117,7 @@ impl Aging {
         false
     }
 
-    /// Starts whoever fits, in order.
+    /// Starts every job that fits, in order.
     fn start_fitting(&mut self, now: SimTime, machine: &mut Machine, started: &mut Vec<QueuedJob>) {
         let mut grantable = Grantable::new(now, machine);
         let mut from = vec![0; self.lines.len()];
@@ -129,13 +132,13 @@ impl Aging {
             } else if !self.boxes {
                 grantable.refused(&job);
             }
-            // Within one queue nobody is looked at twice; a renumbering happens only when jobs come.
+            // Each job is tried once; places are renumbered only when jobs arrive.
             from[usize::from(job.queue.0)] = place + 1;
         }
     }
 }
 
-/// How many units a request may have that each group might still grant.
+/// Free capacity by group: an upper bound on the units of a request that the group may still grant.
 struct Grantable(Vec<u32>);
 
 impl Grantable {
@@ -154,7 +157,7 @@ impl Grantable {
         }
     }
 
-    /// An allocator that refuses so many nodes refuses more of them too.
+    /// An allocator that refuses a request refuses larger ones too.
     fn refused(&mut self, job: &QueuedJob) {
         if let Some(grantable) = self.0.get_mut(usize::from(job.group.0)) {
             *grantable = (*grantable).min(job.request.nodes - 1);

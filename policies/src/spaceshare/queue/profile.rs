@@ -1,4 +1,4 @@
-//! How much will be free when: a step function of time, for reservations.
+//! Availability profile: the number of free units as a step function of time, for reservations.
 
 use std::{
     collections::{BTreeMap, VecDeque, btree_map::Range},
@@ -7,28 +7,26 @@ use std::{
 
 use crate::SimTime;
 
-/// Free units from each step on until the next.
+/// Free units from each step until the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Profile {
     steps: BTreeMap<SimTime, u32>,
 }
 
 impl Profile {
-    /// `units` are free for ever.
     pub(super) fn new(units: u32) -> Self {
         Self { steps: BTreeMap::from([(SimTime(0), units)]) }
     }
 
-    /// Forgets what was before `now`.
     pub(super) fn forget_before(&mut self, now: SimTime) {
         self.split_at(now);
         self.steps = self.steps.split_off(&now);
     }
 
-    /// Takes `units` from `from` to `to`.
+    /// Reserves `units` from `from` to `to`.
     ///
     /// # Panics
-    /// Where so much is not free.
+    /// Where fewer are free.
     pub(super) fn take(&mut self, from: SimTime, to: SimTime, units: u32) {
         self.split_at(from);
         self.split_at(to);
@@ -38,7 +36,7 @@ impl Profile {
         self.merge_equal(from, to);
     }
 
-    /// Gives `units` back from `from` to `to`.
+    /// Frees `units` from `from` to `to`.
     pub(super) fn give(&mut self, from: SimTime, to: SimTime, units: u32) {
         if from < to {
             self.split_at(from);
@@ -48,7 +46,7 @@ impl Profile {
         }
     }
 
-    /// The earliest time from `from` on at which `units` are free until `length` later; `None` where they never are.
+    /// The earliest time from `from` on at which `units` are free for `length`; `None` if never.
     pub(super) fn earliest(&self, from: SimTime, units: u32, length: std::time::Duration) -> Option<SimTime> {
         let (first, _) = self.steps.range(..=from).next_back()?;
         let mut begin: Option<SimTime> = None;
@@ -61,7 +59,7 @@ impl Profile {
         begin
     }
 
-    /// Looks at stretches that begin at `from` or later.
+    /// A window over stretches of time that begin at `from` or later.
     pub(super) fn window(&self, from: SimTime) -> Window<'_> {
         let first = self.steps.range(..=from).next_back().map_or(from, |(at, _)| *at);
         Window { ahead: self.steps.range(first..).peekable(), lowest: VecDeque::new() }
@@ -76,7 +74,7 @@ impl Profile {
         }
     }
 
-    /// Drops the steps from `from` to `to` that are none.
+    /// Removes the steps from `from` to `to` that change nothing.
     fn merge_equal(&mut self, from: SimTime, to: SimTime) {
         let mut before = self.steps.range(..from).next_back().map(|(_, free)| *free);
         let mut flat = Vec::new();
@@ -92,16 +90,18 @@ impl Profile {
     }
 }
 
-/// The least that is free in a stretch of time, as the stretch moves on: all steps together are looked at once.
+/// The minimum of free units in a stretch of time that moves forward; visits each step once.
 #[derive(Clone, Debug)]
 pub(super) struct Window<'a> {
     ahead: Peekable<Range<'a, SimTime, u32>>,
-    /// The steps of the stretch behind which none has as little free, and their ends; the lowest first.
+    /// The steps of the stretch with fewer free units than every step behind them, with their ends; the
+    /// lowest first.
     lowest: VecDeque<(Option<SimTime>, u32)>,
 }
 
 impl Window<'_> {
-    /// What is free from `from` to `to` at the least, and when that is over; both no earlier than at the call before.
+    /// The fewest free units from `from` to `to`, and when that minimum ends. Neither bound may be earlier
+    /// than in the call before.
     pub(super) fn least(&mut self, from: SimTime, to: SimTime) -> (u32, Option<SimTime>) {
         while let Some((_, &free)) = self.ahead.next_if(|(at, _)| **at < to || **at <= from) {
             while self.lowest.back().is_some_and(|(_, before)| *before >= free) {
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_earliest_gap_is_found_and_what_is_given_back_leaves_no_trace() {
+    fn the_earliest_free_interval_is_found_and_released_units_leave_no_trace() {
         let mut profile = Profile::new(10);
         profile.take(SimTime(0), SimTime(10), 8);
         profile.take(SimTime(20), SimTime(30), 6);

@@ -1,7 +1,8 @@
-//! A profile for each region of a machine, for jobs that may use several.
+//! Availability profiles of all regions of a machine, for jobs that may use several.
 //!
-//! A reservation says how much of it lies in which region, and the job is placed so. Thus regions do not meddle with each other: what is
-//! reserved in one is there when it is due, whatever the groups of the other jobs are.
+//! A reservation states its units in each region, and the job is placed accordingly. So regions do not
+//! interfere: the units reserved in one are free when they are due, whatever the groups of the other jobs
+//! are.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::{
     spaceshare::machine::{Machine, RegionId},
 };
 
-/// When a job starts, and how much it has in which region.
+/// When a job starts, and with how many units in each region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reservation {
     pub(super) start: SimTime,
@@ -24,12 +25,12 @@ pub(super) struct Profiles(Vec<Region>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Region {
     free: Profile,
-    /// What its sets grant together when all is free.
+    /// The sum of the largest requests that its sets grant when all is free.
     most: u32,
 }
 
 impl Profiles {
-    /// All of `machine` is free for ever.
+    /// The profiles of the empty machine.
     pub(super) fn new(machine: &Machine) -> Self {
         let region = |region| {
             let sets =
@@ -40,26 +41,26 @@ impl Profiles {
         Self(machine.regions().map(region).collect())
     }
 
-    /// Forgets what was before `now`.
     pub(super) fn forget_before(&mut self, now: SimTime) {
         self.0.iter_mut().for_each(|region| region.free.forget_before(now));
     }
 
-    /// Takes `parts` from `from` to `to`.
+    /// Reserves `parts` from `from` to `to`.
     pub(super) fn take(&mut self, from: SimTime, to: SimTime, parts: &[(RegionId, u32)]) {
         for (region, units) in parts {
             self.0[usize::from(region.0)].free.take(from, to, *units);
         }
     }
 
-    /// Gives `parts` back from `from` to `to`.
+    /// Frees `parts` from `from` to `to`.
     pub(super) fn give(&mut self, from: SimTime, to: SimTime, parts: &[(RegionId, u32)]) {
         for (region, units) in parts {
             self.0[usize::from(region.0)].free.give(from, to, *units);
         }
     }
 
-    /// The earliest time from `from` on at which `units` are free in `regions` together until `length` later; `None` where they never are.
+    /// The earliest time from `from` on at which `units` are free for `length` in `regions` together; `None`
+    /// if never.
     pub(super) fn earliest(
         &self,
         from: SimTime,
@@ -84,7 +85,7 @@ impl Profiles {
             if parts.iter().map(|(_, least)| least).sum::<u32>() >= units {
                 return Some(Reservation { start, parts: split(&parts, units) });
             }
-            // Until the least is over in one of them, no later start finds more.
+            // Before one of these minima ends, no later start finds more.
             start = more?;
             parts.clear();
         }
@@ -95,7 +96,8 @@ impl Profiles {
     }
 }
 
-/// All of `units` where the least capacity suffices, as the machine places jobs; else a part in each, in their order.
+/// All of `units` in the region with the least sufficient capacity, as the machine places jobs; else a part
+/// in each, in order.
 fn split(capacity: &[(RegionId, u32)], units: u32) -> Vec<(RegionId, u32)> {
     let whole =
         capacity.iter().filter(|(_, capacity)| *capacity >= units).min_by_key(|(_, capacity)| *capacity);
@@ -140,11 +142,11 @@ mod tests {
         assert_eq!(profiles.earliest(SimTime(0), &REGIONS, 19, nanos(1)), None);
     }
 
-    /// Against a look at every moment.
+    /// Compares with a check of every moment.
     #[test]
     fn nothing_earlier_is_overlooked() {
         let mut profiles = three([4, 8, 6]);
-        // Steps in no order: 41 and 83 share no factor with 97 or with each other.
+        // Steps in a shuffled order: 41 and 83 have no factor in common with 97 or with each other.
         for step in 0..40u64 {
             let (from, region) = (step * 41 % 97, REGIONS[(step % 3) as usize]);
             let capacity = profiles.0[usize::from(region.0)].free.window(SimTime(from));

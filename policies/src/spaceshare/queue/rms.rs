@@ -1,18 +1,19 @@
-//! The scheduler of RMS (paper 000 §3.2.1, Algorithms 2 and 3): gang scheduling without a matrix.
+//! Scheduler of RMS (paper 000 §3.2.1, Algorithms 2 and 3): gang scheduling without a matrix.
 //!
-//! At every event all CPUs are given out anew for the coming timeslice, job by job in a fixed order: root first, then by
-//! priority, by the timeslices waited, running and queued before suspended, and by submission. A job that has its CPUs gets those or none, for it
-//! is never moved; one that has none yet gets a box of what is left ([`BoxPacker`]). The turns come about by waiting, and a job
-//! whose CPUs nobody ahead of it wants runs in this timeslice too: alternate scheduling of whole jobs, for free.
+//! At every event all CPUs are allocated anew for the coming timeslice, job by job in a fixed order: root
+//! first, then by priority, by timeslices waited, running and queued before suspended, and by submission. A
+//! job that has CPUs gets exactly those or none, because jobs never move; a job without CPUs gets a box of
+//! the remaining ones ([`BoxPacker`]). Turns come about by waiting. A job whose CPUs no job ahead of it wants
+//! runs in this timeslice too, which is alternate scheduling of whole jobs.
 //!
 //! ```text
 //!              usage limit            first box             passed over
 //!   submitted ──────────▶ blocked ──▶ queued ──▶ running ◀───────────▶ suspended
 //! ```
 //!
-//! A job of an ordinary user whose CPUs would bring all of theirs above the usage limit is blocked until others end. The paper leaves open
-//! whether the waiting of a job that runs is forgotten; it is here, for else a newcomer would wait as often as all others
-//! had waited in their lives.
+//! A job of an ordinary user is blocked, until others end, if its CPUs would raise the total of ordinary
+//! users above the usage limit. The paper does not say whether a job's waiting is reset when it runs. Here it
+//! is; otherwise a newcomer would have to wait as long as all others have waited in their lives.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -23,13 +24,12 @@ use crate::{
     spaceshare::allocate::{Allocation, Allocator, BoxPacker, Request},
 };
 
-/// What a user asks RMS for.
+/// A job as submitted to RMS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RmsJob {
     pub job: JobId,
-    /// Whether root submitted it.
     pub root: bool,
-    /// Higher goes first.
+    /// Higher values go first.
     pub priority: i32,
     pub request: Request,
     pub submitted: SimTime,
@@ -38,17 +38,17 @@ pub struct RmsJob {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RmsState {
-    /// Above the usage limit.
+    /// It would exceed the usage limit.
     Blocked,
-    /// No CPUs were found for it yet.
+    /// Waits for its first CPUs.
     Queued,
-    /// In this timeslice.
+    /// Runs in this timeslice.
     Running,
     /// Has CPUs, which others use in this timeslice.
     Suspended,
 }
 
-/// The order in which CPUs are given out; the smallest first.
+/// The key that orders jobs when CPUs are allocated; the smallest goes first.
 type Precedence = (Reverse<bool>, Reverse<i32>, Reverse<u32>, bool, SimTime, JobId);
 
 #[derive(Clone, Debug)]
@@ -69,14 +69,13 @@ impl Resource {
     }
 }
 
-/// What the node daemons are told.
+/// Orders for the node daemons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RmsAct {
-    /// Begin it on its CPUs.
+    /// Starts the job on its CPUs.
     Start(JobId),
     Resume(JobId),
-    /// Stop it until told.
     Suspend(JobId),
 }
 
@@ -89,14 +88,14 @@ pub struct Rms {
 }
 
 impl Rms {
-    /// `nodes` nodes of `cpus` CPUs. Ordinary users may together have `usage_limit` CPUs, counted over all timeslices; the default of RMS is
-    /// all CPUs once, which means that their jobs hardly share time.
+    /// `nodes` nodes of `cpus` CPUs. Ordinary users may together have `usage_limit` CPUs, counted over all
+    /// timeslices; the default of RMS is the number of CPUs, with which their jobs hardly share time.
     #[must_use]
     pub const fn new(nodes: u32, cpus: u32, usage_limit: u32) -> Self {
         Self { nodes, cpus, usage_limit, resources: BTreeMap::new() }
     }
 
-    /// A job came; it runs when [`Self::schedule`] says so. False where it is larger than the machine.
+    /// A job arrived; it runs when [`Self::schedule`] starts it. False where it is larger than the machine.
     pub fn submit(&mut self, job: RmsJob) -> bool {
         let fits = BoxPacker::new(self.nodes, self.cpus).can_ever_hold(job.request);
         if fits {
@@ -107,7 +106,7 @@ impl Rms {
         fits
     }
 
-    /// A job ended, wherever it stood.
+    /// A job ended, in whatever state.
     pub fn on_end(&mut self, job: JobId) {
         self.resources.remove(&job);
     }
@@ -123,11 +122,13 @@ impl Rms {
         self.resources.get(&job)?.cpus.as_ref()
     }
 
-    /// Algorithm 3: gives out the CPUs of the coming timeslice; what changes. Call it at every event.
+    /// Algorithm 3: allocates the CPUs of the coming timeslice and returns what changes. Call it at every
+    /// event.
     pub fn schedule(&mut self, timeslice_expired: bool) -> Vec<RmsAct> {
         if timeslice_expired {
-            // Who is blocked does not wait for a timeslice. Else it would be the first to get CPUs once it may: the leftmost, where
-            // others have theirs, while the right half of the machine stays idle.
+            // Blocked jobs do not count timeslices. Otherwise such a job would be first once it may run, and
+            // get the leftmost CPUs, which others have already, while the right half of the machine stays
+            // idle.
             let waits = |state| matches!(state, RmsState::Queued | RmsState::Suspended);
             let waiting = self.resources.values_mut().filter(|resource| waits(resource.state));
             waiting.for_each(|resource| resource.waited += 1);
@@ -143,14 +144,14 @@ impl Rms {
         acts
     }
 
-    /// Finds the place of one job in the timeslice.
+    /// Decides about one job in this timeslice.
     fn give(&mut self, job: JobId, packer: &mut BoxPacker, used: &mut u32) -> Option<RmsAct> {
         let resource = self.resources.get_mut(&job).expect("it was just listed");
         let before = resource.state;
         resource.state = match &resource.cpus {
             Some(cpus) if packer.claim(job, cpus) => RmsState::Running,
             Some(_) => RmsState::Suspended,
-            // It would bring the CPUs of ordinary users above their limit.
+            // It would raise the CPUs of ordinary users above their limit.
             None if !resource.job.root && *used + resource.job.request.units() > self.usage_limit => {
                 RmsState::Blocked
             }
@@ -188,13 +189,13 @@ mod tests {
     }
 
     #[test]
-    fn jobs_take_turns_and_one_that_nobody_is_in_the_way_of_runs_in_both() {
+    fn jobs_take_turns_and_one_without_conflicts_runs_in_every_slice() {
         let mut rms = Rms::new(4, 2, 100);
-        // 0 takes the left half, 1 all nodes but one, 2 one CPU of the last.
+        // Job 0 gets the left half, job 1 all nodes but one, job 2 one CPU of the last node.
         [job(0, 2, 2), job(1, 3, 2), job(2, 1, 1)].into_iter().for_each(|job| assert!(rms.submit(job)));
         assert_eq!(rms.schedule(false), [RmsAct::Start(JobId(0)), RmsAct::Start(JobId(2))]);
         assert_eq!(running(&rms), [0, 2]);
-        // Job 2 got a CPU of node 2, where job 1 wants to be: they take turns.
+        // Job 2 got a CPU of node 2, which job 1 needs: they take turns.
         assert_eq!(
             rms.schedule(true),
             [RmsAct::Start(JobId(1)), RmsAct::Suspend(JobId(0)), RmsAct::Suspend(JobId(2))]
@@ -203,7 +204,7 @@ mod tests {
             rms.schedule(true),
             [RmsAct::Resume(JobId(0)), RmsAct::Resume(JobId(2)), RmsAct::Suspend(JobId(1))]
         );
-        // A job on the free node shares the slices of both.
+        // A job on the free node runs in the slices of both.
         assert!(rms.submit(job(3, 1, 2)));
         assert_eq!(rms.schedule(false), [RmsAct::Start(JobId(3))]);
         rms.schedule(true);
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_blocked_for_long_is_put_beside_those_that_run_and_not_in_their_place() {
+    fn a_job_that_was_blocked_for_long_is_placed_beside_running_jobs_and_not_on_their_cpus() {
         let mut rms = Rms::new(4, 1, 4);
         [job(0, 2, 1), job(1, 2, 1), job(2, 2, 1)].into_iter().for_each(|job| assert!(rms.submit(job)));
         rms.schedule(false);

@@ -1,4 +1,4 @@
-//! The table of queues: priorities, node groups and limits (paper 002 §2.1-2.3, §4.0).
+//! Table of queues: priorities, node groups and limits (paper 002 §2.1-2.3, §4.0).
 
 use std::time::Duration;
 
@@ -24,24 +24,21 @@ impl Priority {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueSpec {
     pub name: String,
-    /// Where its jobs may run.
     pub group: GroupId,
-    /// Where its jobs begin.
+    /// The priority of a job when it is submitted.
     pub priority: Priority,
-    /// Nodes of a job that does not say (§2.1: `set per_request ncpus`).
+    /// Nodes of a job that does not state its number (§2.1: `set per_request ncpus`).
     pub nodes_default: u32,
-    /// The most nodes a job may ask for.
+    /// The most nodes a job may request.
     pub nodes_max: Option<u32>,
-    /// The longest a job may run; also the limit of one that does not say.
+    /// The longest time limit of a job, and the limit of a job that states none.
     pub time_max: Option<Duration>,
-    /// How many of its jobs may run at once.
+    /// The most jobs of the queue that may run at once.
     pub running_max: Option<u32>,
 }
 
-/// Why a queue takes no such job.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum QueueError {
-    /// There is no such queue.
     #[error("there is no queue {0}")]
     Unknown(u16),
     #[error("queue `{queue}` takes jobs of up to {max} nodes, not {nodes}")]
@@ -51,7 +48,7 @@ pub enum QueueError {
 }
 
 impl QueueSpec {
-    /// A queue without limits whose jobs take one node unless they say.
+    /// A queue without limits, whose jobs take one node by default.
     #[must_use]
     pub fn new(name: &str, group: GroupId, priority: Priority) -> Self {
         let (nodes_max, time_max, running_max) = (None, None, None);
@@ -59,7 +56,7 @@ impl QueueSpec {
     }
 }
 
-/// All queues; a [`QueueId`] is a place in it.
+/// All queues; a [`QueueId`] is an index into it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct QueueTable(pub Vec<QueueSpec>);
@@ -70,10 +67,10 @@ impl QueueTable {
         (0..).map(QueueId).zip(&self.0).find(|(_, queue)| queue.name == name).map(|(id, _)| id)
     }
 
-    /// The job as it would wait in `queue`, with what it does not say filled in.
+    /// The job as it would wait in `queue`, with missing values filled in.
     ///
     /// # Errors
-    /// Where the queue takes no such job.
+    /// Where the queue does not admit the job.
     pub fn job(
         &self,
         queue: QueueId,
@@ -113,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_does_not_say_its_queue_does() {
+    fn missing_values_of_a_job_come_from_its_queue() {
         let (table, hour) = (table(), Duration::from_secs(3600));
         let queue = table.find("q16s").unwrap();
         let job = table.job(queue, JobId(0), SimTime(0), None, None).unwrap();
@@ -122,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_past_the_limits_of_its_queue_is_told_so() {
+    fn a_job_past_the_limits_of_its_queue_is_refused_with_the_reason() {
         let (table, queue) = (table(), QueueId(0));
         let refused = |nodes, secs| {
             let limit = Some(Duration::from_secs(secs));

@@ -1,14 +1,20 @@
-//! M2DB, the modified 2-D buddy system of the Paragon's batch scheduler (paper 002 §2.4): rectangles of any form, as close together as may
-//! be, and exactly as many nodes as asked for.
+//! M2DB: the modified 2-D buddy system of the Paragon's batch scheduler (paper 002 §2.4). Jobs get rectangles
+//! of any form, as close together as possible, and exactly as many nodes as requested.
 //!
-//! The *anchor block* is the smallest free block that holds the request, broken into [buddies](split) until the size is met or no buddy
-//! holds it any more; then the largest one is the anchor, and the free blocks *closest* to it make up the rest, broken in turn where they
-//! are too large. A request is refused only where too few nodes are free: there is no external and no internal fragmentation, only
-//! scatter.
+//! The smallest free block that holds the request is broken into [buddies](split) until the size matches or
+//! no buddy holds the request. Then the largest buddy is the *anchor block*, and the free blocks *closest* to
+//! it supply the rest, broken in turn where they are too large. A request is refused only where too few nodes
+//! are free: there is no external and no internal fragmentation, only scatter.
 //!
-//! One step differs from the letter of §2.4.1. When no buddy of the broken block holds the request, step 1 would go on
-//! to the next larger block anywhere and break that too, and so on until the whole machine lies in pieces smaller than the
-//! request. The sense is to stop at the block just broken, and that is done. Pieces nobody took are joined again at once.
+//! One step differs from the text of §2.4.1. When no buddy of the broken block holds the request, step 1
+//! would go on to the next larger block anywhere and break that too, and so on, until the whole machine lies
+//! in pieces smaller than the request. The intent must be to stop at the block just broken, which is done
+//! here. Pieces that remain free are joined again at once.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `split` | how a block breaks into buddies |
+//! | `tree` | the tree of free, taken and broken blocks |
 
 mod split;
 mod tree;
@@ -34,12 +40,12 @@ impl M2db {
         Self { mesh, tree, blocks: BTreeMap::new(), held: Ledger::default() }
     }
 
-    /// The free blocks, as the buddy tree has them now, in the order of size.
+    /// The free blocks of the buddy tree, in the order of size.
     pub fn free_blocks(&self) -> impl Iterator<Item = Rect> + '_ {
         self.tree.free_blocks()
     }
 
-    /// Steps 1 to 4: the first block, taken.
+    /// Steps 1 to 4: takes the anchor block.
     fn take_anchor(&mut self, wanted: u32, broken: &mut Vec<BlockId>) -> BlockId {
         let found = self.tree.smallest(wanted).or_else(|| self.tree.largest());
         let mut chosen = found.expect("enough nodes are free");
@@ -49,7 +55,7 @@ impl M2db {
             let area = |part: &&BlockId| self.tree.rect(**part).area();
             let holds = parts.iter().filter(|part| area(part) >= wanted).min_by_key(area);
             let Some(next) = holds else {
-                // `max_by_key` would take the last of equals.
+                // `max_by_key` would return the last of equal blocks.
                 chosen = *parts.iter().rev().max_by_key(area).expect("a block has parts");
                 break;
             };
@@ -59,7 +65,7 @@ impl M2db {
         chosen
     }
 
-    /// Steps 5 to 7: the rest, as close to the anchor as may be.
+    /// Steps 5 to 7: takes the rest, as close to the anchor as possible.
     fn take_rest(&mut self, anchor: Rect, mut left: u32, broken: &mut Vec<BlockId>) -> Vec<BlockId> {
         let mut taken = Vec::new();
         while left > 0 {
@@ -96,7 +102,7 @@ impl Allocator for M2db {
 
     fn release(&mut self, job: JobId) -> Option<Allocation> {
         let allocation = self.held.strike(job)?;
-        let blocks = self.blocks.remove(&job).expect("what is held has blocks");
+        let blocks = self.blocks.remove(&job).expect("an allocation has blocks");
         blocks.into_iter().for_each(|block| self.tree.give(block));
         Some(allocation)
     }
@@ -132,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// The mesh as a picture: a letter for each job, in the order of numbers; `.` is free.
+    /// The mesh as text: a letter for each job, in the order of numbers; `.` is free.
     fn picture(m2db: &M2db) -> String {
         let Mesh { width, height } = m2db.mesh;
         let mut cells = vec!['.'; (width * height) as usize];

@@ -1,6 +1,6 @@
-//! How M2DB breaks a block into buddies (paper 002 §2.4.2): its six cases.
+//! The six cases in which M2DB breaks a block into buddies (paper 002 §2.4.2).
 //!
-//! With `W2` and `H2` the largest powers of two that do not exceed width and height:
+//! `W2` and `H2` are the largest powers of two that do not exceed width and height:
 //!
 //! | case | block | buddies |
 //! | --- | --- | --- |
@@ -11,8 +11,8 @@
 //! | 5 | only the width is a power of two | `H2` and the rest of the height |
 //! | 6 | neither | `W2 × H2` and the three rests |
 //!
-//! The paper asks for `h ≠ w` in case 6 and thereby leaves out squares such as 3 × 3; they are broken alike here. Its first buddy of
-//! case 2 is printed with the width `2`, which must be `W2`.
+//! The paper requires `h ≠ w` in case 6, which leaves out squares such as 3 × 3; here they break in the same
+//! way. The paper prints the first buddy of case 2 with the width `2`, which must be `W2`.
 
 use crate::spaceshare::allocate::Rect;
 

@@ -1,14 +1,14 @@
-//! The tree of blocks: which are free, which of them suffices, which is closest.
+//! Tree of blocks: finds free blocks by size and by distance.
 //!
-//! A block is free, taken, or broken into buddies; the free and taken ones cover the mesh. Broken blocks always have a taken
-//! block somewhere below, but for the moment between [`BlockTree::split`] and [`BlockTree::join`].
+//! A block is free, taken, or broken into buddies; the free and taken ones cover the mesh. A broken block
+//! always has a taken block below it, except between [`BlockTree::split`] and [`BlockTree::join`].
 
 use std::collections::BTreeSet;
 
 use super::split::buddies;
 use crate::spaceshare::allocate::Rect;
 
-/// A block, while it exists.
+/// A block; valid while the block exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BlockId(u32);
 
@@ -31,7 +31,7 @@ struct Block {
 #[derive(Clone, Debug)]
 pub(super) struct BlockTree {
     blocks: Vec<Block>,
-    /// Places in `blocks` of blocks that exist no more.
+    /// Indices in `blocks` that are free for reuse.
     spare: Vec<BlockId>,
     /// The free blocks by size, then place.
     by_size: BTreeSet<(u32, u32, u32, BlockId)>,
@@ -100,7 +100,7 @@ impl BlockTree {
         best.map(|(.., block)| block)
     }
 
-    /// Breaks a free block; its buddies, clockwise from the upper left.
+    /// Breaks a free block into its buddies, clockwise from the upper left.
     pub(super) fn split(&mut self, block: BlockId) -> Vec<BlockId> {
         assert_eq!(self.at(block).state, State::Free, "only free blocks are broken");
         let rect = self.rect(block);
@@ -117,7 +117,7 @@ impl BlockTree {
         self.each_above(block, |above| above.free -= rect.area());
     }
 
-    /// Puts a taken block back and joins whatever is free again with all of its buddies.
+    /// Frees a taken block and joins every block whose buddies are all free again.
     pub(super) fn give(&mut self, block: BlockId) {
         assert_eq!(self.at(block).state, State::Taken, "only taken blocks come back");
         let rect = self.rect(block);
@@ -134,7 +134,7 @@ impl BlockTree {
         }
     }
 
-    /// Makes a broken block whole where all of its buddies are free.
+    /// Makes a broken block whole if all of its buddies are free.
     pub(super) fn join(&mut self, block: BlockId) {
         let State::Broken(parts) = &self.at(block).state else { return };
         if parts.iter().any(|part| self.at(*part).state != State::Free) {
@@ -192,7 +192,7 @@ fn distance(anchor: Rect, block: Rect) -> u64 {
     anchor.corners().into_iter().zip(block.corners()).map(square).sum()
 }
 
-/// What [`distance`] is at least to any block inside `around`.
+/// A lower bound of [`distance`] to any block inside `around`.
 fn nearest(anchor: Rect, around: Rect) -> u64 {
     let [(left, top), _, (right, low), _] = around.corners();
     let square = |(x, y): (u32, u32)| {
