@@ -1,21 +1,20 @@
-//! Distributions drawn from a [`Seed`]. Logarithms and powers are those of the `libm` crate and not of the platform, so
-//! that a seed means the same workload everywhere.
+//! Random distributions drawn from a [`Seed`]. Logarithms and powers come from the `libm` crate and not from
+//! the platform, so that a seed gives the same workload everywhere.
 
 use crate::Seed;
 
 impl Seed {
-    /// Uniform over `0 < u < 1`: 53 bits, and never an end, so that a logarithm is always finite.
+    /// Uniform over `0 < u < 1`: 53 bits, never 0 or 1, so that its logarithm is always finite.
     pub const fn unit(&mut self) -> f64 {
         let bits = self.next_u64() >> 11;
         (bits as f64 + 0.5) / (1_u64 << 53) as f64
     }
 
-    /// Exponential with this mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * libm::log(self.unit())
     }
 
-    /// Normal with mean 0 and deviation 1 (Marsaglia's polar method; the second value is not kept).
+    /// Normal with mean 0 and deviation 1 (Marsaglia's polar method; the second value is dropped).
     pub fn normal(&mut self) -> f64 {
         loop {
             let (x, y) = (2.0 * self.unit() - 1.0, 2.0 * self.unit() - 1.0);
@@ -44,8 +43,8 @@ impl Seed {
     }
 }
 
-/// The probability that a gamma variable of this shape and scale is at most `x` (series below the mean, continued fraction
-/// above it; relative error below 1e-12).
+/// The probability that a gamma variable of this shape and scale is at most `x` (series below the mean,
+/// continued fraction above it; relative error below 1e-12).
 #[must_use]
 pub fn gamma_cdf(x: f64, shape: f64, scale: f64) -> f64 {
     let x = x / scale;
@@ -66,7 +65,7 @@ fn series(x: f64, shape: f64) -> f64 {
     sum
 }
 
-/// Lentz's method.
+/// Continued fraction by Lentz's method.
 fn fraction(x: f64, shape: f64) -> f64 {
     let tiny = 1e-300;
     let mut b = x + 1.0 - shape;

@@ -1,5 +1,5 @@
-//! The same function over many items (seeds, runs) on several threads. Results come in the order of the items, so the number
-//! of threads does not show in them.
+//! Runs a function over many items (seeds, runs) on several threads. Results come in the order of the items,
+//! so they do not depend on the number of threads.
 
 use std::{
     sync::{

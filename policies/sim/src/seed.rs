@@ -1,12 +1,10 @@
-//! Random numbers by seed: `SplitMix64` (Steele, Lea and Flood 2014), whose sequence is fixed for good, unlike that of a
-//! library's default generator.
+//! Random numbers by seed: `SplitMix64` (Steele, Lea and Flood 2014). Its sequence is fixed for good, unlike
+//! that of a library's default generator.
 
-/// A generator; the same seed gives the same numbers.
 #[derive(Clone, Debug)]
 pub struct Seed(u64);
 
 impl Seed {
-    /// Begins the sequence of `seed`.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
@@ -20,7 +18,7 @@ impl Seed {
         z ^ (z >> 31)
     }
 
-    /// A number in `low..=high`; `low` where that is empty. The bias of the remainder is far below what matters here.
+    /// A number in `low..=high`; `low` where that is empty. The bias of the remainder is negligible here.
     pub const fn between(&mut self, low: u64, high: u64) -> u64 {
         let n = self.next_u64();
         if high <= low { low } else { low + n % (high - low + 1) }

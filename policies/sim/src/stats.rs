@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A mean, and how sure it is.
+/// A mean and its confidence interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SampleMean {
     pub mean: f64,
-    /// The mean of the process lies within so much of it with a probability of 95 %; nothing with fewer than two samples.
+    /// The true mean lies within this distance with a probability of 95 %; none with fewer than two samples.
     pub half_width: Option<f64>,
 }
 
@@ -27,8 +27,9 @@ impl SampleMean {
     }
 }
 
-/// The two-sided 95 % point of Student's t with `freedom` degrees of freedom: the usual table up to 30, beyond it the
-/// expansion of Cornish and Fisher about the normal's 1.959964, which is good to 4 digits there.
+/// The two-sided 95 % point of Student's t with `freedom` degrees of freedom: the usual table up to 30;
+/// beyond that the expansion of Cornish and Fisher around the normal's 1.959964, which is right to 4 digits
+/// there.
 #[must_use]
 pub fn t_95(freedom: usize) -> f64 {
     const TABLE: [f64; 30] = [

@@ -165,7 +165,7 @@ fn processor_is_used<M: Model>(model: M, history: &[(u64, Happening)]) {
     }
 }
 
-/// A node under DCS whose shell heeds its timers, and whom messages call there, by what it is told alone.
+/// A node under DCS whose shell heeds its timers, and whom messages call there, by its events alone.
 struct Demanded {
     node: Node<Demand>,
     timer: Option<SimTime>,

@@ -1,5 +1,5 @@
-//! All node schedulers on one cluster with the same arrivals: those of Table 4.1, the other modes of DTS, and those of
-//! the testbed. Degree, times and delay, each with its 95 % interval over seeds.
+//! Comparison of all node schedulers on one cluster with the same arrivals: those of Table 4.1, the other
+//! modes of DTS, and those of the testbed. Degree, times and delay have 95 % intervals over seeds.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use super::{
 };
 use crate::stats::SampleMean;
 
-/// One scheduler on the cluster. Times are in time units.
+/// Figures of one scheduler. Times are in time units.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
     pub name: String,
-    /// *SystemCoDe*, in 0..=1. Between models it compares only where they count the same: see the DYN lines.
+    /// *SystemCoDe*, in 0..=1. Comparable between models only where they count alike: see the DYN lines.
     pub coscheduling: SampleMean,
     /// *Dret*.
     pub distributed_return: SampleMean,
@@ -54,16 +54,15 @@ impl Compared {
     }
 }
 
-/// A scheduler that is compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Contestant {
-    /// How a command line names it.
+    /// The name on the command line.
     pub key: &'static str,
     pub name: &'static str,
     pub model: LocalModel,
 }
 
-/// The schedulers that are compared, with the numbers chosen here where the papers leave them open.
+/// The compared schedulers, with the parameters chosen here where the papers leave them open.
 #[must_use]
 pub fn contestants(shape: &Shape) -> Vec<Contestant> {
     let thesis = |column| LocalModel::of_thesis(column, shape, 0);

@@ -10,8 +10,9 @@ use super::{
 };
 use crate::stats::SampleMean;
 
-/// The table beside the printed one. A cell reads: measured class, printed class in brackets, `~` where they differ in
-/// strength and `≠` where they differ in direction, the effect with its 95 % interval.
+/// The measured table beside the printed one. A cell holds the measured class, the printed class in brackets,
+/// `~` where they differ in strength and `≠` where they differ in direction, and the effect with its 95 %
+/// interval.
 #[must_use]
 pub fn table_as_markdown(table: &Table) -> String {
     write_table(table).expect("writing to a string does not fail")
@@ -62,7 +63,6 @@ fn levels(cell: &Cell) -> String {
     levels.join(" ")
 }
 
-/// One line for each scheduler.
 #[must_use]
 pub fn comparison_as_markdown(rows: &[Compared]) -> String {
     let mut out = String::from(

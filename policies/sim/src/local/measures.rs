@@ -1,5 +1,5 @@
-//! The metrics of the CMC model (thesis §2.2.2, formulas 2.4-2.9) and the times of the TIMES figures (ch. 4), of one run:
-//! of the system, of each node, of each task. All times are in time units.
+//! Metrics of a run by name: those of the CMC model (thesis §2.2.2, formulas 2.4-2.9) and the times of the
+//! TIMES figures (ch. 4), of the system, of each node, of each task. All times are in time units.
 
 use std::{fmt::Write, time::Duration};
 
@@ -8,13 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{LocalReport, Times, UNIT};
 
-/// What became of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeMeasures {
     pub node: u32,
     /// Tasks that ended on it.
     pub tasks: usize,
-    /// *NodeCoDe*; none where nobody communicated.
+    /// *NodeCoDe*; none where no task communicated.
     pub coscheduling: Option<f64>,
     /// *NodeThDe*.
     pub thrashing: Option<f64>,
@@ -22,7 +21,8 @@ pub struct NodeMeasures {
     pub delay: f64,
 }
 
-/// Every metric of the system by its name, for tables and for means over seeds. Degrees are 0 where nobody communicated.
+/// Every metric of the system by name, for tables and for means over seeds. Degrees are 0 where no task
+/// communicated.
 #[must_use]
 pub fn of_system(report: &LocalReport) -> Vec<(&'static str, f64)> {
     let (all, degrees) = (report.system(), report.degrees());
@@ -59,7 +59,8 @@ pub fn of_nodes(report: &LocalReport) -> Vec<NodeMeasures> {
     (0..).zip(&report.nodes).map(measures).collect()
 }
 
-/// Of each task, in the order of their ends, as comma-separated values. A task that never communicated has no degrees.
+/// The tasks in the order of their ends, as comma-separated values. A task that never communicated has no
+/// degrees.
 #[must_use]
 pub fn tasks_csv(report: &LocalReport) -> String {
     let mut out =
@@ -103,7 +104,7 @@ mod tests {
         assert!(delays > 0.0 && (delays - of("SystemD")).abs() < 1e-6);
         let csv = tasks_csv(&report);
         assert_eq!(nodes.iter().map(|node| node.tasks).sum::<usize>(), csv.lines().count() - 1);
-        // What tasks had that are still there when the run ends is in the nodes' accounts only.
+        // Tasks that have not ended count in the nodes' accounts only.
         let of_tasks: f64 = csv.lines().skip(1).map(|line| line.split(',').nth(5).unwrap()).map(number).sum();
         assert!(of_tasks <= delays + 1e-6 && of_tasks > 0.9 * delays, "{of_tasks} of {delays}");
     }

@@ -1,9 +1,9 @@
-//! What it costs when the tasks of a node do not fit in its memory together: the other thrashing, not that of CMC.
+//! Slowdown of a node whose tasks do not fit in its memory together (thrashing by paging, not that of CMC).
 //!
-//! A task works on all of its memory over and over, so with least-recently-used paging the part that does not fit is
-//! missed again in every round: work slows down by `1 + penalty · (used - capacity) / used`. Measured here on two ranks
-//! sweeping 400 MiB each beside two other jobs on nodes of 1 GiB: 34 times slower at 15 % over, which is a penalty of 230;
-//! FT.A, four jobs on 560 MiB: 11 times at 18 % over, a penalty of 57.
+//! A task cycles through all of its memory, so with least-recently-used paging the part that does not fit is
+//! missed in every round: work slows down by `1 + penalty · (used - capacity) / used`. Measured on two ranks
+//! sweeping 400 MiB each beside two other jobs on nodes of 1 GiB: 34 times slower at 15 % over capacity, a
+//! penalty of 230; on FT.A, four jobs on 560 MiB: 11 times slower at 18 % over, a penalty of 57.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,11 +14,10 @@ use coswitch_policies::Bytes;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeMemory {
     pub capacity: Bytes,
-    /// A task needs at least this; uniform up to `task_max`.
+    /// The memory of a task is uniform from this to `task_max`.
     pub task_min: Bytes,
-    /// A task needs at most this.
     pub task_max: Bytes,
-    /// How dear a missing byte is, as above.
+    /// Slowdown factor for each missing byte, as above.
     pub penalty: f64,
 }
 
@@ -27,7 +26,7 @@ impl NodeMemory {
         Bytes(seed.between(self.task_min.0, self.task_max.0))
     }
 
-    /// The part of full speed, above 0 and up to 1, at which a node works whose tasks need `used`.
+    /// The part of full speed, above 0 and up to 1, of a node whose tasks use `used`.
     #[must_use]
     pub fn speed(&self, used: Bytes) -> f64 {
         let over = used.0.saturating_sub(self.capacity.0);

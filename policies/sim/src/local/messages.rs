@@ -1,4 +1,4 @@
-//! Requests and replies: how a message travels, and what its receiver does with it.
+//! Requests and replies: how messages travel, and how their receivers handle them.
 
 use std::collections::VecDeque;
 
@@ -11,38 +11,38 @@ use super::{
     run::{World, index},
 };
 
-/// What one task sends another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// Wants a reply.
+    /// The sender waits for a reply.
     Request {
         from: Address,
     },
     Reply,
 }
 
-/// What BCS buffers: in the order it was sent.
+/// The messages that BCS buffers, in the order in which they were sent.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     pub(super) waiting: VecDeque<Buffered>,
     pub(super) phases: usize,
 }
 
-/// A message that waits for a communication phase, or is in the middle of one of several.
+/// A message that waits for a communication phase, or is partly sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Buffered {
     pub(super) from: NodeId,
     pub(super) to: Address,
     pub(super) message: Message,
-    /// What of it did not go yet.
+    /// The bytes not yet sent.
     pub(super) left: Bytes,
 }
 
 impl World<'_> {
-    /// The running task has computed for a while: it sends its requests, and waits unless the replies come at once.
+    /// The running task has computed its burst: it sends its requests, and waits unless the replies come at
+    /// once.
     pub(super) fn communicate(&mut self, task: Address) {
         let shape = self.shape;
-        let state = self.nodes[index(task.node)].tasks.get_mut(&task.task).expect("it runs");
+        let state = self.nodes[index(task.node)].tasks.get_mut(&task.task).expect("the task runs");
         state.burst = state.program.burst(shape);
         for _ in 0..state.frequency {
             let Some(peer) = self.choose_peer(task) else { break };
@@ -80,7 +80,8 @@ impl World<'_> {
     pub(super) fn deliver(&mut self, to: Address, message: Message) {
         self.measured.messages += 1;
         if self.nodes[index(to.node)].state(to.task).is_none() {
-            // The receiver ended before it saw the request (only buffered messages take time): its node says so.
+            // The receiver ended before it saw the request (only buffered messages take time): its node
+            // replies.
             if let Message::Request { from } = message {
                 self.sent.push_back((from, Message::Reply));
             }
@@ -113,7 +114,7 @@ impl World<'_> {
         }
     }
 
-    /// A running task takes a message at once, and computes again when it replies_missing none.
+    /// A running task takes a message at once, and computes again when no reply is missing.
     fn on_message_while_running(&mut self, task: Address) {
         self.take_messages(task);
         let replies_missing = self.task_mut(task).replies_missing;
@@ -137,15 +138,15 @@ impl World<'_> {
         }
     }
 
-    /// The running task replies_missing replies: its scheduler says whether it spins or leaves. By now it may have been preempted,
-    /// or have them.
+    /// The running task waits for replies: its scheduler decides whether it spins or leaves. It may meanwhile
+    /// have been preempted, or have the replies.
     pub(super) fn begin_wait(&mut self, task: Address) {
         let state = &self.nodes[index(task.node)];
         let computes = state.running == Some((task.task, Activity::Computing));
         if !computes || state.tasks[&task.task].replies_missing == 0 {
             return;
         }
-        // Blocked, unless the scheduler says `Spin`.
+        // It blocks, unless the scheduler decides `Spin`.
         self.nodes[index(task.node)].advance(self.now);
         self.leave(task.node, TaskState::Blocked);
         self.tell(task.node, TaskEvent::Waits { task: task.task });

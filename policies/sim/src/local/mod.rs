@@ -1,25 +1,25 @@
-//! The non-dedicated cluster of Solsona's thesis: nodes with ready queues on which distributed and local tasks share the
-//! processor, under any of the node schedulers of [`coswitch_policies::local`].
+//! Simulator of the non-dedicated cluster of Solsona's thesis: on each node, distributed and local tasks
+//! share the processor under one of the node schedulers of [`coswitch_policies::local`].
 //!
-//! [`simulate_local`] follows SCluster (thesis ch. 4) where the thesis says what it does; [`shape`] and [`program`] say
-//! what it does not say and what is done here.
+//! [`simulate_local`] follows SCluster (thesis ch. 4); [`shape`] and [`program`] state what the thesis leaves
+//! open and what is done here.
 //!
 //! | file | what |
 //! | --- | --- |
 //! | [`shape`] | SCluster's parameters |
-//! | [`models`] | which node scheduler, with its numbers |
+//! | [`models`] | node schedulers by name, with their parameters |
 //! | [`program`] | arrivals; when a task communicates, by seed |
-//! | [`memory`] | what it costs when the tasks of a node do not fit |
+//! | [`memory`] | slowdown when the tasks of a node do not fit in memory |
 //! | `node` | one node: its tasks, its processor |
-//! | `run`, `orders` | the loop over time; what a scheduler is told, and activity what it says |
+//! | `run`, `orders` | the loop over time; events to the schedulers and their decisions |
 //! | `messages`, `strobes` | requests and replies; slots and buffered messages |
 //! | [`report`] | the metrics of the CMC model and the times, per task, node and system |
-//! | [`measures`] | those by name, for tables |
+//! | [`measures`] | the same metrics by name, for tables |
 //! | [`study`] | a grid of runs over parameters and seeds, on several threads |
 //! | [`trend`] | the classes C, I, SI, SD, D, and their limits |
-//! | [`table_4_1`] | Table 4.1: what a parameter does to the coscheduling degree |
+//! | [`table_4_1`] | Table 4.1: the effect of each parameter on the coscheduling degree |
 //! | [`compare`] | all schedulers on one cluster |
-//! | [`markdown`] | both as Markdown |
+//! | [`markdown`] | table and comparison as Markdown |
 
 pub mod compare;
 pub mod markdown;

@@ -1,4 +1,4 @@
-//! Which node scheduler, with its numbers.
+//! Node schedulers by name, with their parameters.
 
 use std::{fmt, time::Duration};
 
@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Shape, UNIT};
 
-/// A model to simulate; times are absolute, so build it from the shape it runs on ([`LocalModel::of_thesis`]).
+/// A model to simulate. Its times are absolute, so build it from the shape it runs on
+/// ([`LocalModel::of_thesis`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LocalModel {
     Linux,
@@ -27,22 +28,22 @@ pub enum LocalModel {
     Implicit {
         /// How long a task spins.
         spin: Duration,
-        /// Whether who was woken runs at once.
+        /// Whether a woken task runs at once.
         first: bool,
     },
     /// EXP, static mode, synchronised at the beginning.
     Explicit {
         /// *PS* and *LS*.
         slices: Slices,
-        /// Who may use a slice that is not its own.
+        /// Which tasks may use a slice of the other kind.
         filling: Filling,
     },
-    /// EXP, balanced mode: one console for all nodes, which are equals.
+    /// EXP, balanced mode: one console for all nodes, which are equally fast.
     ExplicitBalanced {
         /// *IP*.
         period: Duration,
         rule: LoadRule,
-        /// Who may use a slice that is not its own.
+        /// Which tasks may use a slice of the other kind.
         filling: Filling,
     },
     /// EXP, distributed mode.
@@ -50,7 +51,7 @@ pub enum LocalModel {
         /// *IP*.
         period: Duration,
         rule: LoadRule,
-        /// Who may use a slice that is not its own.
+        /// Which tasks may use a slice of the other kind.
         filling: Filling,
     },
     HighPriority,
@@ -70,18 +71,18 @@ pub enum LocalModel {
     Demand {
         share: Duration,
     },
-    /// FCS under a master that strobes.
+    /// FCS under a master that sends strobes.
     Flexible {
         rule: FlexibleRule,
         /// Time between two strobes.
         slot: Duration,
     },
-    /// BCS under a master that strobes.
+    /// BCS under a master that sends strobes.
     Buffered {
         /// Time between two strobes, and length of a communication phase.
         slot: Duration,
         message: Bytes,
-        /// Of a node's link, each way.
+        /// Rate of a node's link, each way.
         rate: Rate,
     },
 }
@@ -135,7 +136,7 @@ impl LocalModel {
         }
     }
 
-    /// The same with another *MCO*; none where it has none.
+    /// The same model with another *MCO*; none where the model has no *MCO*.
     #[must_use]
     pub const fn overtaking_at_most(mut self, mco: u32) -> Option<Self> {
         let (Self::Dynamic { overtakes_max, .. } | Self::Predictive { overtakes_max, .. }) = &mut self else {
@@ -145,14 +146,14 @@ impl LocalModel {
         Some(self)
     }
 
-    /// The console of DTS, where there is one to talk to.
+    /// The console of DTS, where the model has one.
     pub(super) fn console(&self, stations: u32) -> Option<Console> {
         let Self::ExplicitBalanced { period, .. } = *self else { return None };
         let equals = (0..stations).map(|node| (NodeId(node), 1.0));
         Some(Console::new(period, equals).expect("1 is a power weight"))
     }
 
-    /// Time between two strobes of the master, where the model wants them.
+    /// Time between two strobes of the master, where the model needs them.
     #[must_use]
     pub const fn slot(&self) -> Option<Duration> {
         match self {
@@ -161,7 +162,6 @@ impl LocalModel {
         }
     }
 
-    /// An empty node.
     pub(super) fn scheduler(&self, slice: Duration) -> Box<dyn NodeScheduler> {
         match *self {
             Self::Linux => Box::new(LocalScheduler::new(Linux { slice })),

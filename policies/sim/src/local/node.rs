@@ -1,9 +1,9 @@
-//! One node: the tasks it has, what its processor does, and how far that got.
+//! A node: its tasks, the activity of its processor, and its progress.
 //!
 //! ```text
 //!            Run                     Spin
 //!   ready ─────────► computing ◄──────────► spinning
-//!     ▲                 │  message replies_missing       │ in vain
+//!     ▲                 │ message missing      │ in vain
 //!     │                 ▼                      ▼
 //!     └────────────── blocked ◄────────────────┘
 //! ```
@@ -19,14 +19,13 @@ use super::{
     report::TaskRecord,
 };
 
-/// A task of the cluster.
+/// Names a task in the whole cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Address {
     pub(super) node: NodeId,
     pub(super) task: TaskId,
 }
 
-/// A task on its node.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) application: Option<JobId>,
@@ -36,9 +35,9 @@ pub(super) struct Task {
     /// Processor time until it ends, and until it communicates next.
     pub(super) work: Duration,
     pub(super) burst: Duration,
-    /// Replies it replies_missing.
+    /// Replies not yet received.
     pub(super) replies_missing: u32,
-    /// Whether messages arrived since it last ran, and who of their senders wants a reply.
+    /// Whether messages arrived since it last ran; the senders that wait for a reply are in `requests`.
     pub(super) has_messages: bool,
     pub(super) requests: Vec<Address>,
     memory: Bytes,
@@ -56,14 +55,14 @@ pub(super) enum TaskState {
     Blocked,
 }
 
-/// What the running task does.
+/// The activity of the running task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activity {
     Computing,
     Spinning { until: Option<SimTime> },
 }
 
-/// What the processor has to do next, and when that is due.
+/// The next event of the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Finish,
@@ -108,7 +107,7 @@ impl Node {
         }
     }
 
-    /// Adds a task that arrives now, and names it.
+    /// Adds a task that arrives now, and returns its name.
     pub(super) fn admit(
         &mut self,
         now: SimTime,
@@ -140,7 +139,7 @@ impl Node {
         id
     }
 
-    /// Takes the running task out for good. Its accounts are filled in by who knows them.
+    /// Removes the running task, which ended. The caller fills in its accounts.
     pub(super) fn dismiss(&mut self, now: SimTime, node: NodeId, id: TaskId) -> TaskRecord {
         self.running = None;
         let task = self.tasks.remove(&id).expect("a task that ends is on its node");
@@ -156,7 +155,7 @@ impl Node {
         }
     }
 
-    /// Brings progress and sums up to `now`; before anything changes.
+    /// Advances progress and sums to `now`; called before any change.
     pub(super) fn advance(&mut self, now: SimTime) {
         let span = now.since(std::mem::replace(&mut self.advanced_to, now));
         if span.is_zero() {
@@ -175,7 +174,7 @@ impl Node {
         }
     }
 
-    /// What the processor does next, if nothing comes between; the node is advanced_to.
+    /// The next event of the processor if nothing else happens first; the node must be advanced to now.
     pub(super) fn next_due(&self) -> Option<(SimTime, Due)> {
         let (id, activity) = self.running?;
         let task = &self.tasks[&id];
@@ -193,7 +192,7 @@ impl Node {
     }
 
     pub(super) fn set_state(&mut self, now: SimTime, id: TaskId, state: TaskState) {
-        let task = self.tasks.get_mut(&id).expect("only tasks of the node change their place");
+        let task = self.tasks.get_mut(&id).expect("only tasks of the node change their state");
         let span = now.since(std::mem::replace(&mut task.state_since, now));
         match std::mem::replace(&mut task.state, state) {
             TaskState::Ready => task.waited += span,
@@ -208,7 +207,7 @@ impl Node {
 
     fn time_of(&self, work: Duration) -> SimTime {
         let speed = self.speed();
-        // Rounded up by a nanosecond, so that the work is done when the time has come.
+        // Rounded up by a nanosecond, so that the work is done by then.
         let longer = if self.memory.is_some() { Duration::from_nanos(1) } else { Duration::ZERO };
         self.advanced_to.after(self.scaled(work, 1.0 / speed) + longer)
     }

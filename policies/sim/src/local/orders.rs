@@ -1,4 +1,4 @@
-//! Between a node and its scheduler: telling it what happened, and activity what it says.
+//! Interface between nodes and their schedulers: reports events and carries out decisions.
 
 use coswitch_policies::NodeId;
 use coswitch_policies::local::{NodeDecision, TaskEvent};
@@ -17,7 +17,7 @@ impl World<'_> {
         }
     }
 
-    /// Tells a node's scheduler what happened and does what it says.
+    /// Reports an event to a node's scheduler and carries out its decisions.
     pub(super) fn tell(&mut self, node: NodeId, event: TaskEvent) {
         self.nodes[index(node)].advance(self.now);
         self.touched.insert(node);

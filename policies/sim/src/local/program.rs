@@ -1,15 +1,16 @@
-//! What arrives and what it does, by seed.
+//! Arrivals of tasks and their communication, by seed.
 //!
-//! From the thesis: Poisson arrivals on each node, exponential service, distributed with probability *pdt*, then of one of
-//! *maxm* applications, and with a sending frequency that is uniform in `0..=cf`, drawn once for each task.
+//! From the thesis: Poisson arrivals on each node and exponential service; a task is distributed with
+//! probability *pdt*, then of one of *maxm* applications, with a sending frequency uniform in `0..=cf`, drawn
+//! once for each task.
 //!
-//! Not from the thesis, which does not say what a message is waited for: a distributed task computes for a while
-//! (exponential, [`super::Shape::grain`]), then sends as many requests as its frequency says, each to a task of its
-//! application on another node, and needs the replies before it goes on. A request is answered when its receiver has
-//! the processor: at once if it has it. So a wait ends early where peers run at the same time, which is what
-//! coscheduling is about. A task that has no peer anywhere goes on without sending.
+//! The thesis does not say when a task waits for a message. Here a distributed task computes for a while
+//! (exponential, [`super::Shape::grain`]), then sends as many requests as its frequency, each to a task of
+//! its application on another node, and needs the replies before it goes on. A request is answered when its
+//! receiver has the processor, at once if it has it already. So a wait is short where peers run at the same
+//! time, which is the aim of coscheduling. A task without any peer goes on without sending.
 //!
-//! What arrives is the same under every model with the same seed: each node and each task has a sequence of its own.
+//! Arrivals are the same under every model with the same seed: each node and each task has its own sequence.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use coswitch_policies::{Bytes, JobId};
 use super::Shape;
 use crate::Seed;
 
-/// What comes to one node.
+/// The arrivals of one node.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
     seed: Seed,
@@ -29,12 +30,12 @@ pub struct Arrivals {
 pub struct Newcomer {
     /// Time since the arrival before it.
     pub after: Duration,
-    /// Processor time it needs.
+    /// Processor time that it needs.
     pub work: Duration,
-    /// The application it would be of; none for a local task.
+    /// The application it would belong to; none for a local task.
     pub application: Option<JobId>,
     pub program: Program,
-    /// What it needs of the node's memory.
+    /// The memory that it needs on the node.
     pub memory: Bytes,
 }
 
@@ -54,14 +55,14 @@ impl Arrivals {
         let application = seed.between(1, u64::from(shape.applications));
         let program_seed = seed.next_u64();
         let program = Program { seed: Seed::new(program_seed) };
-        // From a sequence of its own: a memory model leaves everything else as it was.
+        // Drawn from its own sequence, so that a memory model changes nothing else.
         let memory = shape.memory.map_or(Bytes(0), |memory| memory.draw(&mut Seed::new(!program_seed)));
         let application = is_distributed.then_some(JobId(application as u32));
         Newcomer { after, work, application, program, memory }
     }
 }
 
-/// The choices of one task.
+/// The random choices of one task.
 #[derive(Clone, Debug)]
 pub struct Program {
     seed: Seed,
@@ -74,7 +75,7 @@ impl Program {
         u32::try_from(self.seed.between(0, u64::from(most))).expect("at most the bound, a u32")
     }
 
-    /// How long it computes before it communicates next.
+    /// Computation until the next communication.
     pub fn burst(&mut self, shape: &Shape) -> Duration {
         exponential(&mut self.seed, shape.service().mul_f64(shape.grain))
     }
@@ -86,7 +87,7 @@ impl Program {
     }
 }
 
-/// At least a nanosecond, so that time goes on.
+/// At least a nanosecond, so that time advances.
 fn exponential(seed: &mut Seed, mean: Duration) -> Duration {
     Duration::from_secs_f64(seed.exponential(mean.as_secs_f64())).max(Duration::from_nanos(1))
 }
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_arrives_has_the_means_of_its_shape() {
+    fn arrivals_have_the_means_of_the_shape() {
         let shape = Shape { distributed: 0.2, ..Shape::default() };
         let mut arrivals = Arrivals::new(3, 1);
         let tasks: Vec<_> = (0..20_000).map(|_| arrivals.next(&shape)).collect();

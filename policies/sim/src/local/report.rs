@@ -1,4 +1,4 @@
-//! What a run measured: the metrics of the CMC model (thesis §2.2.2) and the times of the TIMES figures (ch. 4).
+//! Report of a run: the metrics of the CMC model (thesis §2.2.2) and the times of the TIMES figures (ch. 4).
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub struct TaskRecord {
     pub task: TaskId,
     /// None for a local task.
     pub application: Option<JobId>,
-    /// *TaskD*, and what *TaskCoDe* and *TaskThDe* come from.
+    /// *TaskD*, and the base of *TaskCoDe* and *TaskThDe*.
     pub account: Account,
     /// From arrival to end.
     pub returned: Duration,
@@ -41,7 +41,7 @@ pub struct LocalReport {
     /// Every task that ended, in the order of ends.
     pub tasks: Vec<TaskRecord>,
     pub end: SimTime,
-    /// How often a processor was given to a task, be it the one that had it before.
+    /// How often a processor was given to a task, the previous one included.
     pub dispatches: u64,
     /// Requests and replies.
     pub messages: u64,
@@ -52,7 +52,7 @@ pub struct LocalReport {
 }
 
 impl LocalReport {
-    /// *SystemD* in `delayed`, and what the degrees come from.
+    /// *SystemD* in `delayed`, and the base of the degrees.
     #[must_use]
     pub fn system(&self) -> Account {
         self.nodes.iter().copied().sum()
@@ -64,13 +64,11 @@ impl LocalReport {
         self.system().degrees()
     }
 
-    /// Mean times of distributed tasks.
     #[must_use]
     pub fn distributed(&self) -> Times {
         mean_times(self.tasks.iter().filter(|task| task.application.is_some()))
     }
 
-    /// Mean times of local tasks.
     #[must_use]
     pub fn local(&self) -> Times {
         mean_times(self.tasks.iter().filter(|task| task.application.is_none()))

@@ -1,5 +1,5 @@
-//! The loop over time. Everything that happens at one instant is done before time goes on: first what was sent is
-//! delivered, and only then does a task begin to wait for what is still missing.
+//! Event loop of the cluster. All events of an instant are handled before time advances: first the messages
+//! sent are delivered, and only then a task begins to wait for the missing ones.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -23,7 +23,7 @@ use super::{
 /// Where the shape cannot be simulated.
 ///
 /// # Panics
-/// Where node and scheduler disagree about what runs; that would be an error in either.
+/// Where node and scheduler disagree about the running task, which is an error in either.
 pub fn simulate_local(shape: &Shape, model: &LocalModel, seed: u64) -> Result<LocalReport, ShapeError> {
     shape.check()?;
     let mut world = World::new(shape, model, seed);
@@ -35,7 +35,7 @@ pub fn simulate_local(shape: &Shape, model: &LocalModel, seed: u64) -> Result<Lo
     Ok(world.report())
 }
 
-/// What comes with time.
+/// An event in the agenda.
 pub(super) enum Scheduled {
     Arrival(NodeId, Box<Newcomer>),
     Processor(NodeId, Due),
@@ -56,12 +56,12 @@ pub(super) struct World<'a> {
     processor_keys: Vec<Option<Key>>,
     pub(super) timer_keys: Vec<Option<Key>>,
     pub(super) touched: BTreeSet<NodeId>,
-    /// Messages of this instant, in order; then who has to wait.
+    /// Messages of this instant, in order; then the tasks that have to wait.
     pub(super) sent: VecDeque<(Address, Message)>,
     pub(super) waits: VecDeque<Address>,
     pub(super) outbox: Outbox,
     pub(super) console: Option<Console>,
-    /// Slices that the console sends to all nodes, once the event at hand is done with.
+    /// Slices that the console sends to all nodes after the present event.
     pub(super) broadcast: Option<Slices>,
     pub(super) now: SimTime,
     ended: u32,
@@ -186,7 +186,7 @@ impl<'a> World<'a> {
         let state = &mut self.nodes[index(node)];
         state.advance(self.now);
         self.touched.insert(node);
-        let (task, _) = state.running.expect("a processor event is taken back when nobody runs");
+        let (task, _) = state.running.expect("a processor event is withdrawn when no task runs");
         match due {
             Due::Finish => self.finish(Address { node, task }),
             Due::Communicate => self.communicate(Address { node, task }),
@@ -238,7 +238,6 @@ impl<'a> World<'a> {
     }
 }
 
-/// Nodes are numbered from 0.
 pub(super) const fn index(node: NodeId) -> usize {
     node.0 as usize
 }

@@ -1,4 +1,4 @@
-//! The parameters of SCluster (thesis ch. 4, Fig. 4.1).
+//! Parameters of SCluster (thesis ch. 4, Fig. 4.1).
 
 use std::time::Duration;
 
@@ -7,29 +7,30 @@ use thiserror::Error;
 
 use super::NodeMemory;
 
-/// The thesis counts in time units without a length; here one is a millisecond. No result depends on it.
+/// A millisecond stands for the thesis's time unit, which has no length. No result depends on it.
 pub const UNIT: Duration = Duration::from_millis(1);
 
-/// What becomes of a distributed task on a node that already has `maxm` of them. The thesis calls `maxm` both the number
-/// of distributed applications and the maximum of distributed tasks on a node, and does not say what happens above it.
+/// The kind of an arriving distributed task on a node that already has `maxm` of them. The thesis calls
+/// `maxm` both the number of distributed applications and the maximum of distributed tasks on a node, and
+/// does not say what happens above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Crowding {
-    /// It joins: only the number of applications is `maxm`, and several tasks of one may share a node.
+    /// It is distributed: only the number of applications is `maxm`, and several tasks of one may share a
+    /// node.
     Share,
-    /// The node has one place for each application; whoever finds none comes as a local task.
+    /// The node has one place for each application; a task without a place becomes a local task.
     TurnLocal,
 }
 
-/// To whom a distributed task sends. Not in the thesis.
+/// The receivers of a distributed task. Not in the thesis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Peers {
-    /// To any task of its application on another node, each time another.
+    /// Any task of its application on another node, chosen anew each time.
     Any,
-    /// To one on the next node, the last node's next being the first.
+    /// One task on the next node; the last node is followed by the first.
     Ring,
 }
 
-/// A cluster and its load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shape {
     /// *NSTATIONS*: nodes.
@@ -38,23 +39,21 @@ pub struct Shape {
     pub queue_length: f64,
     /// *mit*: mean time between two arrivals on a node, exponential.
     pub interarrival: Duration,
-    /// *nsdt*: the run ends when so many distributed tasks have ended.
+    /// *nsdt*: the run ends when this many distributed tasks have ended.
     pub served: u32,
     /// *pdt*: probability that an arriving task is distributed, above 0.
     pub distributed: f64,
     /// *maxm*: distributed applications.
     pub applications: u32,
-    /// *cf* of all applications; none: number `a` of them has `cf = a`, so that all of `1..=maxm` occur.
+    /// *cf* of all applications; none: application number `a` has `cf = a`, so that all of `1..=maxm` occur.
     pub frequency: Option<u32>,
-    /// What a full node does.
     pub crowding: Crowding,
-    /// To whom tasks send.
     pub peers: Peers,
     /// Mean computation between two communications, in mean service times (exponential). Not in the thesis.
     pub grain: f64,
     /// Slice of every task. Not in the thesis.
     pub slice: Duration,
-    /// What memory the nodes have and tasks need; none: enough.
+    /// Memory of nodes and tasks; none: always enough.
     pub memory: Option<NodeMemory>,
 }
 
@@ -78,13 +77,10 @@ impl Default for Shape {
     }
 }
 
-/// Why a shape cannot be simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum ShapeError {
-    /// A count of zero.
     #[error("simulate a cluster with no {0}")]
     None(&'static str),
-    /// A number outside of its range.
     #[error("simulate {name} = {value}: it must be {range}")]
     Range { name: &'static str, value: f64, range: &'static str },
 }
@@ -96,10 +92,10 @@ impl Shape {
         self.interarrival.mul_f64(self.queue_length / (1.0 + self.queue_length))
     }
 
-    /// Whether it can be simulated.
+    /// Checks that it can be simulated.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first invalid value.
     pub fn check(&self) -> Result<(), ShapeError> {
         let counts = [
             ("nodes", self.stations),
@@ -136,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_simulated_is_refused_with_the_reason() {
+    fn an_invalid_shape_is_refused_with_the_reason() {
         let shape = Shape { distributed: 0.0, ..Shape::default() };
         assert_eq!(
             shape.check().unwrap_err().to_string(),

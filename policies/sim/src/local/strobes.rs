@@ -1,5 +1,5 @@
-//! The master's strobes, for FCS and BCS: slots of all applications in turn and one of nobody; and the communication
-//! phase of BCS, which serves what was buffered before the strobe.
+//! Strobes of the master for FCS and BCS: the slots of all applications in turn and one without an
+//! application. Also the communication phase of BCS, which sends the messages buffered before the strobe.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::{
 };
 
 impl World<'_> {
-    /// Slot `number` begins everywhere.
+    /// Begins slot `number` on all nodes.
     pub(super) fn on_strobe(&mut self, number: u32) {
         let turn = number % (self.shape.applications + 1);
         let application = (turn > 0).then_some(JobId(turn));
@@ -28,8 +28,9 @@ impl World<'_> {
         self.schedule(self.now.after(slot), Scheduled::Strobe(number.wrapping_add(1)));
     }
 
-    /// Plans what was buffered. A pair's messages go in order; each that is complete in this phase is delivered when the
-    /// pair's transfer ends, and the rest of one that is cut off goes first in the next.
+    /// Plans the buffered messages. The messages of a pair go in order: each that completes in this phase is
+    /// delivered when the pair's transfer ends, and the rest of one that is cut off goes first in the next
+    /// phase.
     fn begin_communication_phase(&mut self) {
         let LocalModel::Buffered { slot, rate, .. } = *self.model else { return };
         let mut pending = Pending::default();

@@ -5,7 +5,6 @@ use crate::parallel::each;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct StudyRun {
-    /// The cluster and its load.
     pub shape: Shape,
     pub model: LocalModel,
     pub seed: u64,
@@ -41,10 +40,10 @@ impl StudyRun {
     }
 }
 
-/// Makes all runs on up to `threads` threads (at least one).
+/// Runs all on up to `threads` threads (at least one).
 ///
 /// # Errors
-/// Where a shape cannot be simulated; the first such one in the order of the runs.
+/// Where a shape cannot be simulated: the first one in the order of the runs.
 ///
 /// # Panics
 /// Where a run does.

@@ -1,9 +1,9 @@
-//! Table 4.1 of the thesis: how the coscheduling degree of the system answers to each parameter.
+//! Table 4.1 of the thesis: the effect of each parameter on the coscheduling degree of the system.
 //!
-//! All combinations of the levels are run under every model with the same seeds. The *effect* of a parameter is the
-//! mean, over the levels of the others, of the degree at its highest level minus that at its lowest; except for LIN it is
-//! the effect on the difference to LIN in the same run. One effect for each seed; their mean and 95 % interval (Student)
-//! give the class ([`Trend`]).
+//! All combinations of the levels run under every model with the same seeds. The *effect* of a parameter is
+//! the mean, over the levels of the others, of the degree at its highest level minus that at its lowest;
+//! except for LIN, degrees are differences to LIN in the same run. Each seed gives one effect; their mean and
+//! 95 % interval (Student) give the class ([`Trend`]).
 
 use std::{collections::BTreeMap, fmt};
 
@@ -36,7 +36,7 @@ impl Parameter {
     pub const ALL: [Self; 5] =
         [Self::Stations, Self::QueueLength, Self::Applications, Self::Distributed, Self::Overtakes];
 
-    /// What Table 4.1 says, by column; none where it has a dash.
+    /// The printed classes of Table 4.1, by column; none where it has a dash.
     #[must_use]
     pub const fn of_thesis(self) -> [Option<Trend>; 6] {
         use Trend::{
@@ -75,17 +75,16 @@ impl fmt::Display for Parameter {
     }
 }
 
-/// How the table is made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableOptions {
-    /// What is not varied: served tasks, crowding, grain, slice.
+    /// The values that are not varied: served tasks, crowding, grain, slice.
     pub shape: Shape,
     pub seeds: Vec<u64>,
-    /// Threads to run on; the table does not depend on it.
+    /// The table does not depend on it.
     pub threads: usize,
 }
 
-/// One cell: what a parameter does to a model.
+/// The effect of a parameter on a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// Highest level minus lowest.
@@ -95,7 +94,7 @@ pub struct Cell {
     pub trend: Trend,
 }
 
-/// One row of the table; none where the parameter does not exist for the model.
+/// A row of the table; none where the model does not have the parameter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     pub parameter: Parameter,
@@ -123,7 +122,7 @@ struct Point {
     mco_offset: i32,
 }
 
-/// A run of the table and where it belongs.
+/// A run of the table with its levels, column and seed.
 struct Placed {
     point: Point,
     column: Column,
@@ -131,7 +130,7 @@ struct Placed {
     run: StudyRun,
 }
 
-/// Makes the table.
+/// Runs all combinations and computes the table.
 ///
 /// # Errors
 /// Where the shape in the options cannot be simulated.
@@ -203,7 +202,7 @@ struct Study {
 impl Study {
     fn cell(&self, parameter: Parameter, column: Column) -> Option<Cell> {
         parameter.of_thesis()[column as usize]?;
-        // By MCO a model is compared with itself: LIN has none.
+        // The effect of MCO compares a model with itself, because LIN has no MCO.
         let minus_lin = column != Column::Lin && parameter != Parameter::Overtakes;
         let per_seed: Vec<Vec<f64>> = (0..self.repetitions)
             .map(|repetition| self.levels(parameter, column, repetition, minus_lin))

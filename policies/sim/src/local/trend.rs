@@ -1,8 +1,8 @@
-//! Whether a number goes up or down with a parameter, in the five classes of thesis Table 4.1.
+//! Trend of a figure with a parameter, in the five classes of thesis Table 4.1.
 //!
 //! | class | rule |
 //! | --- | --- |
-//! | C | the 95 % interval of the effect holds 0, or the effect is smaller than [`NOTICEABLE`] |
+//! | C | the 95 % interval of the effect includes 0, or the effect is smaller than [`NOTICEABLE`] |
 //! | SI, SD | else, smaller than [`LARGE`] |
 //! | I, D | else |
 //!
@@ -14,23 +14,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::stats::SampleMean;
 
-/// Effects on the degree smaller than this are none.
+/// Smaller effects on the degree count as none.
 pub const NOTICEABLE: f64 = 0.02;
-/// Effects on the degree from this on are not scarce.
+/// Effects on the degree from this size on are not scarce.
 pub const LARGE: f64 = 0.10;
 
-/// What a parameter does when it is increased.
+/// The reaction of the degree when the parameter increases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Trend {
-    /// C: constant.
+    /// C.
     Constant,
-    /// I: increases.
+    /// I.
     Increases,
-    /// SI: scarcely increases.
+    /// SI.
     ScarcelyIncreases,
-    /// SD: scarcely decreases.
+    /// SD.
     ScarcelyDecreases,
-    /// D: decreases.
+    /// D.
     Decreases,
 }
 
@@ -49,7 +49,7 @@ impl Trend {
         }
     }
 
-    /// Whether it differs from `other` in sign, and not only in strength: `I` and `SI` do not.
+    /// Whether it differs from `other` in sign, not only in strength: `I` and `SI` do not.
     #[must_use]
     pub const fn is_other_way(self, other: Self) -> bool {
         self.sign() != other.sign()

@@ -1,4 +1,5 @@
-//! Chart of a run of any length: nodes in use, stacked by the size of the jobs; below, the jobs that wait.
+//! Load chart of a run of any length: nodes in use, stacked by the size of the jobs, and below it the number
+//! of waiting jobs.
 
 use std::fmt::Write;
 
@@ -7,7 +8,7 @@ use coswitch_policies::SimTime;
 use super::svg::{Axis, GREY, LEFT, RIGHT, Svg};
 
 const BINS: usize = 434;
-/// From dark to light: the largest jobs lie at the bottom.
+/// From dark to light; the largest jobs are at the bottom.
 const CLASSES: [(&str, u32, &str); 5] = [
     ("more than 128 nodes", u32::MAX, "#1d4a80"),
     ("65 to 128", 128, "#2f6db3"),
@@ -20,7 +21,7 @@ const USE_HEIGHT: f64 = 230.0;
 const WAIT_TOP: f64 = TOP + USE_HEIGHT + 34.0;
 const WAIT_HEIGHT: f64 = 84.0;
 
-/// What is drawn, by columns of equal width in time.
+/// The values of the chart, by columns of equal width in time.
 pub(crate) struct LoadChart {
     first: SimTime,
     last: SimTime,
@@ -67,7 +68,7 @@ struct Bins {
 }
 
 impl Bins {
-    /// Tells each column that a span touches which part of the column it covers.
+    /// Calls `tell` for each column that the span touches, with the part of the column that it covers.
     fn spread(&self, from: SimTime, to: SimTime, mut tell: impl FnMut(usize, f64)) {
         let place = |at: SimTime| at.since(self.first).as_secs_f64() / self.width;
         let (from, to) = (place(from), place(to));
@@ -109,7 +110,7 @@ fn draw_waiting(svg: &mut Svg, waiting: &[f64]) {
     svg.text((LEFT - 8.0, y(most / 2.0) + 4.0), "end", GREY, "waiting");
 }
 
-/// Steps between two lines of columns.
+/// The area between two step functions.
 fn area(svg: &mut Svg, above: &[f64], below: &[f64], y: impl Fn(f64) -> f64, fill: &str) {
     if above.iter().zip(below).all(|(above, below)| above <= below) {
         return;

@@ -1,5 +1,5 @@
-//! What the pictures of all worlds share: self-contained SVG that reads on a white and on a black page. The same run gives
-//! the same bytes.
+//! Shared parts of the pictures: self-contained SVG that is readable on a white and on a black page. The same
+//! run gives the same bytes.
 //!
 //! | file | what |
 //! | --- | --- |

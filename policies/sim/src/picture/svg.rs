@@ -1,22 +1,21 @@
-//! What all pictures share.
+//! SVG elements, colours and the time axis that all pictures share.
 
 use std::fmt::Write;
 
-/// Of the whole picture, in its own units.
+/// Width of the whole picture, in its own units.
 pub(crate) const WIDTH: f64 = 960.0;
-/// Where time begins and ends.
+/// Left and right end of the time axis.
 pub(crate) const LEFT: f64 = 76.0;
 pub(crate) const RIGHT: f64 = 944.0;
 /// Readable on white and on black.
 pub(crate) const GREY: &str = "#7a828c";
 
-/// The jobs' colours, each with white text on it.
+/// Colours of jobs; white text is readable on each.
 const COLOURS: [&str; 12] = [
     "#2f6db3", "#1f8a78", "#b4612a", "#8150a8", "#a83a5b", "#6b7f1e", "#4a86c8", "#38a08e", "#c97b45",
     "#976abb", "#c05f7c", "#87992f",
 ];
 
-/// The colour of the job numbered so.
 pub(crate) fn colour(job: u32) -> &'static str {
     COLOURS[job as usize % COLOURS.len()]
 }
@@ -26,7 +25,6 @@ pub(crate) struct Svg {
 }
 
 impl Svg {
-    /// Begins a picture of that height.
     pub(crate) fn new(height: f64, title: &str, description: &str) -> Self {
         let (title, description) = (escape(title), escape(description));
         let mut body = format!(
@@ -45,7 +43,7 @@ impl Svg {
         Self { body }
     }
 
-    /// A block, with what a pointer over it is told.
+    /// A block with a tooltip.
     pub(crate) fn block(&mut self, at: (f64, f64), size: (f64, f64), fill: &str, tip: &str) {
         let ((x, y), (width, height)) = (at, size);
         let radius = (width.min(height) / 4.0).min(2.0);
@@ -57,7 +55,7 @@ impl Svg {
         );
     }
 
-    /// The name of a block, where it has room for it.
+    /// The name of a block, if the block is large enough.
     pub(crate) fn name_block(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), name: &str) {
         let letters = name.chars().count() as f64;
         if width > 7.0 * letters + 6.0 && height > 13.0 {
@@ -83,13 +81,13 @@ impl Svg {
         );
     }
 
-    /// A colour and what it means.
+    /// A key: a colour and its meaning.
     pub(crate) fn key(&mut self, x: f64, y: f64, fill: &str, text: &str) {
         self.block((x, y - 10.0), (11.0, 11.0), fill, "");
         self.text((x + 16.0, y), "start", GREY, text);
     }
 
-    /// As wide is a key, with the gap to the next.
+    /// The width of a key, with the gap to the next one.
     pub(crate) fn key_width(text: &str) -> f64 {
         let letters = text.chars().count() as f64;
         30.0 + 6.4 * letters
@@ -101,7 +99,7 @@ impl Svg {
     }
 }
 
-/// Seconds to places.
+/// The time axis: maps seconds to horizontal positions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Axis {
     from: f64,
@@ -117,7 +115,7 @@ impl Axis {
         LEFT + (seconds - self.from) / (self.to - self.from) * (RIGHT - LEFT)
     }
 
-    /// The ticks, from `top` to `bottom`, in a unit that gives about eight.
+    /// Draws the ticks from `top` to `bottom`, about eight of them.
     pub(crate) fn draw(self, svg: &mut Svg, top: f64, bottom: f64) {
         const STEPS: [f64; 22] = [
             0.1,
@@ -155,7 +153,7 @@ impl Axis {
     }
 }
 
-/// A time, in the unit that suits the step.
+/// A time in the unit that suits the step.
 fn said(seconds: f64, step: f64) -> String {
     let (unit, name) = match step {
         step if step >= 86_400.0 => (86_400.0, "d"),

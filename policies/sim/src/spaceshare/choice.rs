@@ -1,4 +1,4 @@
-//! Policies by the names a user writes.
+//! Policies by name: allocators and queues of the command line.
 
 use std::str::FromStr;
 
@@ -26,11 +26,11 @@ pub enum AllocatorName {
     Buddy2d,
     /// The modified 2-D buddy system of paper 002, §2.4.
     M2db,
-    /// Boxes of nodes × CPUs: the mesh is so many nodes wide, and as high as a node has CPUs (RMS: paper 000, §3.2.1).
+    /// Boxes of nodes × CPUs: the mesh is as wide as there are nodes, and as high as a node has CPUs (RMS:
+    /// paper 000, §3.2.1).
     Boxes,
 }
 
-/// Who says which job starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QueueName {
@@ -38,14 +38,13 @@ pub enum QueueName {
     Fcfs,
     /// Backfilling with a reservation for the head (Lifka 1995).
     Easy,
-    /// Backfilling with a reservation for everybody.
+    /// Backfilling with a reservation for every job.
     Conservative,
-    /// Aging without queues of different priority, blocking after 24 hours (paper 002, §2.3): everybody may overtake a
-    /// job that does not fit, for a day.
+    /// Aging with one queue, blocking after 24 hours (paper 002, §2.3): for a day, other jobs may overtake a
+    /// job that does not fit.
     Aging,
 }
 
-/// Why a name was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("there is no {what} `{name}`; there are {known}")]
 pub struct ChoiceError {
@@ -55,7 +54,6 @@ pub struct ChoiceError {
 }
 
 impl AllocatorName {
-    /// Every allocator, by its name.
     pub const ALL: [(&'static str, Self); 6] = [
         ("first-fit", Self::FirstFit),
         ("contiguous", Self::Contiguous),
@@ -65,7 +63,7 @@ impl AllocatorName {
         ("boxes", Self::Boxes),
     ];
 
-    /// The allocator of a machine. Those that know only a line number the nodes of the mesh row by row.
+    /// The allocator of a machine. Allocators of a line number the nodes of the mesh row by row.
     #[must_use]
     pub fn allocator(self, mesh: Mesh) -> Box<dyn Allocator> {
         match self {
@@ -79,8 +77,8 @@ impl AllocatorName {
     }
 }
 
-/// The mesh of so many nodes where nobody says another: as high as the largest power of two that divides them and is no
-/// more than the width. 400 nodes are 25 × 16, the Paragon's; a prime number of nodes is a line.
+/// The default mesh of this many nodes: as high as the largest power of two that divides the number and does
+/// not exceed the width. 400 nodes are 25 × 16, as in the Paragon; a prime number of nodes is a line.
 #[must_use]
 pub fn mesh_of(nodes: u32) -> Mesh {
     let mut height = 1;
@@ -91,7 +89,6 @@ pub fn mesh_of(nodes: u32) -> Mesh {
 }
 
 impl QueueName {
-    /// Every order, by its name.
     pub const ALL: [(&'static str, Self); 4] = [
         ("fcfs", Self::Fcfs),
         ("easy", Self::Easy),
@@ -115,7 +112,7 @@ impl QueueName {
     }
 }
 
-/// One set of nodes that every job may use.
+/// A machine of one node set that every job may use.
 #[must_use]
 pub fn machine(mesh: Mesh, allocator: AllocatorName) -> Machine {
     Machine::single(allocator.allocator(mesh))

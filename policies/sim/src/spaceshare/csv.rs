@@ -1,4 +1,4 @@
-//! The jobs of a space-sharing run as comma-separated values (RFC 4180), one job a line. Times in seconds.
+//! CSV file (RFC 4180) of the jobs of a space-sharing run, one job a line. Times in seconds.
 
 use std::fmt::Write;
 
@@ -7,7 +7,6 @@ use coswitch_policies::SimTime;
 use super::{Execution, Jobs};
 use crate::workload::swf::Log;
 
-/// The jobs of a run of `log`.
 #[must_use]
 pub fn jobs_csv(log: &Log, jobs: &Jobs, executions: &[Execution]) -> String {
     let mut out = String::from("job,queue,nodes,submitted_s,wait_s,execution_s,turnaround_s,slowdown\n");

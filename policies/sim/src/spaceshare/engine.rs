@@ -1,7 +1,7 @@
-//! The loop: at each instant first the ends, then the arrivals, then whoever starts.
+//! Event loop of space sharing: at each instant first the ends, then the arrivals, then the starts.
 //!
-//! Jobs lie in one slice and are named by their place in it; the running ones are a heap of ends. An event costs a heap
-//! operation and what the policies take; nothing here looks at all jobs or at all nodes.
+//! Jobs are in one slice and named by their index; the ends of running jobs are in a heap. An event costs one
+//! heap operation and the work of the policies; no step visits all jobs or all nodes.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -14,24 +14,23 @@ use super::{Observer, SpaceJob};
 /// When a job ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Execution {
-    /// When it got its nodes.
     pub started: SimTime,
-    /// When it gave them back.
     pub finished: SimTime,
 }
 
-/// Why a simulation did not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SpaceError {
-    /// The job at this place is not numbered so, or was submitted before the one in front of it.
+    /// A job is not numbered by its index, or was submitted before the job in front of it.
     #[error("the jobs are not numbered in the order of submission at place {0}")]
     NotInOrder(usize),
-    /// Nothing runs, nothing comes, and yet jobs wait: the queue holds back what fits, or was given what never does.
-    #[error("nothing happens any more and {0} jobs wait")]
+    /// No job runs and none will come, but jobs wait: the queue holds back a job that fits, or has one that
+    /// never does.
+    #[error("no job runs or arrives any more, and {0} jobs wait")]
     Stuck(usize),
 }
 
-/// Runs `jobs` (numbered by their place, in the order of submission) on `machine` as `order` lets them start, and tells `observer`.
+/// Runs `jobs` (numbered by index, in the order of submission) on `machine` in the order that `order`
+/// decides, and notifies `observer`.
 ///
 /// # Errors
 /// Where jobs are out of order, or wait for ever.

@@ -1,4 +1,4 @@
-//! Jobs as the engine takes them, and how records of a log become such jobs.
+//! Jobs of the engine, made from the records of a log.
 
 use std::time::Duration;
 
@@ -15,34 +15,35 @@ use crate::workload::{
     swf::{Log, Record},
 };
 
-/// A job that will run for `run` on nodes of its own, whenever it gets them.
+/// A job that runs for `run` once it has its nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpaceJob {
-    /// What the queue is told. Its number is its place in the list.
+    /// The part that the queue sees. Its number is its index in the list.
     pub queued: QueuedJob,
-    /// What nobody is told: how long it runs.
+    /// The run time, which no policy sees.
     pub run: Duration,
 }
 
-/// The jobs of a workload, in the order of submission, and what became of the records that are none.
+/// The jobs of a workload, in the order of submission, and the count of the records left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Jobs {
-    /// The jobs: the one at `i` is `JobId(i)`.
+    /// The job at index `i` is `JobId(i)`.
     pub jobs: Vec<SpaceJob>,
-    /// By job, the place of its record in the log.
+    /// By job, the index of its record in the log.
     pub records: Vec<u32>,
     pub skipped: Skipped,
 }
 
 impl Jobs {
-    /// The jobs of `log` that `machine` can ever hold. Times count from the log's begin. `home` says which queue and node
-    /// group a record belongs to. A job without a requested time is believed to run as long as it does.
+    /// The jobs of `log` that `machine` can ever hold. Times count from the log's beginning. `home` returns
+    /// the queue and node group of a record. A job without a requested time is limited to its run time.
     #[must_use]
     pub fn of_log(log: &Log, machine: &Machine, home: impl Fn(&Record) -> (QueueId, GroupId)) -> Self {
         Self::in_boxes(log, 1, |_, group, request| machine.can_ever_hold(group, request), home)
     }
 
-    /// The same on nodes of so many CPUs each: a job of more processors gets whole nodes, and with them perhaps some too many.
+    /// The same on nodes of `cpus` CPUs each: a job of more processors gets whole nodes, and so perhaps more
+    /// CPUs than it asked for.
     #[must_use]
     pub fn in_boxes(
         log: &Log,

@@ -1,18 +1,19 @@
-//! Space sharing: each job gets nodes of its own and keeps them to its end. The log of a year passes in a fraction of a second.
+//! Simulator of space sharing: each job gets nodes of its own and keeps them until it ends. The log of a year
+//! takes a fraction of a second.
 //!
-//! The engine is a loop over instants; what it decides nothing about is decided by the same pure policies that a live batch
-//! scheduler would use: a [`QueueOrder`](coswitch_policies::spaceshare::queue::QueueOrder) says who starts, an
-//! [`Allocator`](coswitch_policies::spaceshare::allocate::Allocator) on which nodes.
+//! The engine is a loop over instants. All decisions come from the same pure policies that a live batch
+//! scheduler would use: a [`QueueOrder`](coswitch_policies::spaceshare::queue::QueueOrder) chooses the jobs
+//! that start, an [`Allocator`](coswitch_policies::spaceshare::allocate::Allocator) their nodes.
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `job` | jobs as the engine takes them, and how records of a log become such jobs |
+//! | `job` | jobs of the engine, made from records of a log |
 //! | `engine` | the loop |
-//! | `observer` | who looks on while it runs: node use over time, fragmentation |
-//! | `choice` | policies by the names a user writes |
-//! | `layout` | machines of several node sets, as a user writes them |
+//! | `observer` | observers of a run: placements, fragmentation |
+//! | `choice` | policies by name |
+//! | `layout` | machine files: several node sets, groups and queues |
 //! | `rms` | the time-sharing scheduler of RMS, on the same jobs |
-//! | `summary` | what the numbers at the end mean |
+//! | `summary` | metrics |
 //! | `months` | utilisation by calendar month |
 //! | [`csv`], [`picture`] | the jobs as comma-separated values; load and placement as SVG |
 //! | [`paragon`] | the Paragon of paper 002: node sets, groups and queues |

@@ -5,7 +5,6 @@ use coswitch_policies::SimTime;
 use super::{Execution, SpaceJob};
 use crate::workload::{LogStart, Month};
 
-/// The months of a run on `nodes` nodes.
 #[must_use]
 pub fn by_month(start: LogStart, jobs: &[SpaceJob], executions: &[Execution], nodes: u32) -> Vec<Month> {
     let first = jobs.iter().map(|job| job.queued.submitted).min().unwrap_or_default();

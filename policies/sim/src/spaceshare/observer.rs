@@ -1,4 +1,4 @@
-//! Who looks on while the engine runs. What is not asked for costs nothing.
+//! Observers of a run: they see starts and ends and compute what the engine itself does not need.
 
 use coswitch_policies::{
     JobId, SimTime,
@@ -9,14 +9,15 @@ use serde::{Deserialize, Serialize};
 
 use super::SpaceJob;
 
-/// Is told what happens, in the order of time.
+/// Receives the events of a run in the order of time.
 pub trait Observer {
     fn on_start(&mut self, _now: SimTime, _job: &SpaceJob, _machine: &Machine) {}
 
-    /// `job` is about to give them back.
+    /// `job` is about to release its nodes.
     fn on_end(&mut self, _now: SimTime, _job: JobId, _machine: &Machine) {}
 
-    /// Everything that happens at `now` has happened (unless a job takes no time); `waiting` jobs are in the queue.
+    /// All ends, arrivals and starts at `now` are done (unless a job takes no time); `waiting` jobs are in
+    /// the queue.
     fn on_instant(&mut self, _now: SimTime, _machine: &Machine, _waiting: usize) {}
 }
 
@@ -42,7 +43,7 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
     }
 }
 
-/// Keeps where every job ran: for pictures, and for utilisation by node set.
+/// Records the placement of every job, for pictures and for utilisation by node set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocks {
     /// In the order of starts.
@@ -58,7 +59,7 @@ impl Observer for Blocks {
     }
 }
 
-/// How cut up the machine was: means over time, or over jobs.
+/// Fragmentation of the machine: means over time, or over jobs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MeanFragmentation {
     last: SimTime,
@@ -113,31 +114,31 @@ impl Observer for MeanFragmentation {
 }
 
 impl MeanFragmentation {
-    /// Of the free node time, the share outside the largest free block.
+    /// The share of the free node time outside the largest free block.
     #[must_use]
     pub fn scatter(&self) -> f64 {
         ratio(self.sums.scattered, self.sums.free)
     }
 
-    /// Of the free node time, the share that no single request could have had: external fragmentation.
+    /// The share of the free node time that no single request could have had: external fragmentation.
     #[must_use]
     pub fn external(&self) -> f64 {
         ratio(self.sums.unattainable, self.sums.free)
     }
 
-    /// Nodes held that nobody asked for, in the mean over time: internal fragmentation.
+    /// Nodes held beyond the requests, averaged over time: internal fragmentation.
     #[must_use]
     pub fn internal_nodes(&self) -> f64 {
         ratio(self.sums.internal, self.seen)
     }
 
-    /// Nodes free while jobs waited, in the mean over the time in which jobs waited.
+    /// Free nodes while jobs waited, averaged over the time in which jobs waited.
     #[must_use]
     pub fn idle_while_waiting(&self) -> f64 {
         ratio(self.refused, self.waited)
     }
 
-    /// Blocks of a job, in the mean: 1 is contiguous.
+    /// Mean number of blocks of a job: 1 is contiguous.
     #[must_use]
     pub fn blocks_per_job(&self) -> f64 {
         ratio(self.blocks as f64, self.jobs as f64)

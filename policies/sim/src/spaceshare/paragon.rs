@@ -1,16 +1,17 @@
-//! The Intel Paragon of the San Diego Supercomputer Center, as paper 002 (§2.2-2.4, §3.0, §4.0) configures it.
+//! The Intel Paragon of the San Diego Supercomputer Center as configured in paper 002 (§2.2-2.4, §3.0, §4.0).
 //!
 //! | part | nodes | mesh here | for |
 //! | --- | --- | --- | --- |
 //! | interactive partition | 32 | 2 × 16 | interactive jobs, first come first served |
 //! | node set 1 | 112 with 16 MB | 7 × 16 | batch |
 //! | node set 2 | 224 with 32 MB | 14 × 16 | batch |
-//! | node set 3 | 32 with 32 MB | 2 × 16 | short jobs alone in prime time (9:00 to 17:00), part of the 32 MB pool otherwise |
+//! | node set 3 | 32 with 32 MB | 2 × 16 | in prime time (9:00 to 17:00) only for short jobs, otherwise part of the 32 MB pool |
 //!
-//! Queue names say the rest: `q`, `f` for fat (32 MB) nodes, the most nodes, `s`, `m` or `l` for 1, 4 or 12 hours; `standby`
-//! and `fstandby` are of low priority. What the paper does not give is assumed here, and said: which sets the node
-//! groups combine (`GROUPS`), the priorities (short 12, medium 6, long 0, standby -24 points), the age factor of one point an
-//! hour, and the block priority. A job that is in no such queue goes by the names' rules all the same, or to `q1l`.
+//! A queue name consists of `q`, `f` for fat (32 MB) nodes, the most nodes of a job, and `s`, `m` or `l` for
+//! 1, 4 or 12 hours; `standby` and `fstandby` have low priority. The paper leaves open, and this file
+//! assumes: the sets that the node groups combine (`GROUPS`), the priorities (short 12, medium 6, long 0,
+//! standby -24 points), the age factor of one point an hour, and the block priority. A job without a known
+//! queue counts as one of `q1l`.
 
 use std::time::Duration;
 
@@ -26,16 +27,17 @@ use crate::workload::{
     swf::{Log, Record},
 };
 
-/// Nodes of the two partitions.
+/// Nodes of the interactive partition.
 pub const INTERACTIVE_NODES: u32 = 32;
-/// See the table of the module.
+/// Nodes of the batch partition.
 pub const BATCH_NODES: u32 = 368;
 
 /// The batch sets: name, columns of 16 nodes.
 const SETS: [(&str, u32); 3] = [("16 MB", 7), ("32 MB", 14), ("32 MB short", 2)];
 
-/// Node groups: name, sets in prime time, sets in non-prime time, in the order in which they are divided among. Thin
-/// queues may overflow to fat nodes: they take up to 256 nodes, and there are 112 thin ones.
+/// Node groups: name, sets in prime time, sets in non-prime time, each in the order in which jobs are divided
+/// among them. Thin queues may overflow to fat nodes: they admit jobs of up to 256 nodes, and there are 112
+/// thin ones.
 const GROUPS: [(&str, &[u16], &[u16]); 4] = [
     ("thin, short", &[0, 2, 1], &[0, 1, 2]),
     ("thin", &[0, 1], &[0, 1, 2]),
@@ -43,18 +45,18 @@ const GROUPS: [(&str, &[u16], &[u16]); 4] = [
     ("fat", &[1], &[1, 2]),
 ];
 
-/// What the name of a queue says.
+/// The properties that the name of a queue encodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueClass {
-    /// Wants 32 MB nodes.
+    /// Needs 32 MB nodes.
     pub fat: bool,
     pub limit: Duration,
-    /// Of low priority.
+    /// Has low priority.
     pub standby: bool,
 }
 
 impl QueueClass {
-    /// Reads a name such as `qf128m`; others are taken for long jobs on thin nodes.
+    /// Reads a name such as `qf128m`; other names count as long jobs on thin nodes.
     #[must_use]
     pub fn of(name: &str) -> Self {
         let hours = |n: u64| Duration::from_secs(n * 3600);
@@ -69,14 +71,13 @@ impl QueueClass {
         Self { fat, limit, standby }
     }
 
-    /// Its place among the node groups.
     #[must_use]
     pub fn group(self) -> GroupId {
         let short = self.limit <= Duration::from_secs(3600);
         GroupId(u16::from(!short) + 2 * u16::from(self.fat))
     }
 
-    /// Short before medium before long before standby, a day's waiting apart at most.
+    /// Short before medium before long before standby; the first three lie within half a day of aging.
     const fn priority(self) -> Priority {
         match (self.standby, self.limit.as_secs() / 3600) {
             (true, _) => Priority::points(-24),
@@ -87,7 +88,7 @@ impl QueueClass {
     }
 }
 
-/// The batch partition, on which `allocator` chooses inside each set.
+/// The batch partition, with `allocator` inside each set.
 ///
 /// # Errors
 /// Never: the groups are those above.
@@ -117,7 +118,6 @@ pub fn interactive(allocator: AllocatorName) -> Machine {
     Machine::single(allocator.allocator(Mesh { width: INTERACTIVE_NODES / 16, height: 16 }))
 }
 
-/// The queues of the log's header, and their order by aging and blocking (§2.3).
 #[must_use]
 pub fn queues(log: &Log) -> Queues {
     let names = log.queue_names();
@@ -137,7 +137,7 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// The order: a point an hour, and blocking above so many; never where none.
+    /// Aging by one point an hour, and blocking above this many points; never if none.
     #[must_use]
     pub fn order(&self, block_points: Option<i64>) -> Aging {
         Aging::new(AgingConfig {
@@ -147,13 +147,12 @@ impl Queues {
         })
     }
 
-    /// The time limit of a queue: what backfilling believes, for the log does not say what was asked for.
+    /// The time limit of a queue, which backfilling relies on because the log has no requested times.
     #[must_use]
     pub fn limit(&self, queue: QueueId) -> Duration {
         QueueClass::of(&self.table.0[usize::from(queue.0)].name).limit
     }
 
-    /// The queue and the group of a batch job.
     #[must_use]
     pub fn home(&self, record: &Record) -> (QueueId, GroupId) {
         let number = usize::try_from(record.queue.unwrap_or(0)).unwrap_or(0).min(self.table.0.len() - 1);

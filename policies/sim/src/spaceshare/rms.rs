@@ -1,6 +1,8 @@
-//! The scheduler of RMS over time: jobs share CPUs by timeslices, and so are also suspended. Switching costs nothing here.
+//! Simulation of the RMS scheduler: jobs share CPUs by timeslices and so are also suspended. Switching costs
+//! nothing here.
 //!
-//! Timeslices end at the multiples of their length, where somebody waits; every arrival and end is a moment of scheduling too.
+//! Timeslices end at the multiples of their length while jobs wait; the scheduler also runs at every arrival
+//! and end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,15 +18,16 @@ use super::{Execution, SpaceError, SpaceJob, engine::check};
 
 struct Turns {
     rms: Rms,
-    /// What is left of the jobs that are there.
+    /// The remaining run time of each job that has not ended.
     left: BTreeMap<JobId, Duration>,
-    /// Who runs, since when.
+    /// The running jobs, and when each last started or resumed.
     running: BTreeMap<JobId, SimTime>,
     ends: BTreeSet<(SimTime, JobId)>,
     executions: Vec<Execution>,
 }
 
-/// Runs `jobs`, as [`super::run`] does, under `rms` in timeslices of this length. A job's nodes × time counts as use only while it runs.
+/// Runs `jobs` as [`super::run`] does, under `rms` in timeslices of this length. A job counts as use only
+/// while it runs.
 ///
 /// # Errors
 /// Where jobs are out of order, or one is larger than the machine.
@@ -142,7 +145,7 @@ mod tests {
     fn two_jobs_of_the_whole_machine_take_turns_and_a_small_one_beside_does_not() {
         let jobs = [job(0, 0, 4, 2, 30), job(1, 0, 4, 2, 30)];
         assert_eq!(lives(&jobs, 16), [(0, 50), (10, 60)]);
-        assert_eq!(lives(&jobs, 8), [(0, 30), (30, 60)], "at the usage limit nobody shares");
+        assert_eq!(lives(&jobs, 8), [(0, 30), (30, 60)], "at the usage limit no job shares");
         let beside = [job(0, 0, 4, 1, 30), job(1, 5, 4, 1, 30)];
         assert_eq!(lives(&beside, 8), [(0, 30), (5, 35)]);
     }

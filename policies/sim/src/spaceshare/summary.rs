@@ -1,4 +1,4 @@
-//! What the numbers at the end of a space-sharing run mean.
+//! Metrics of a space-sharing run.
 //!
 //! | metric | definition |
 //! | --- | --- |
@@ -7,16 +7,17 @@
 //! | wait | turnaround − execution: also of a job that was suspended |
 //! | slowdown | turnaround ÷ execution; jobs that took no time have none |
 //! | bounded slowdown | turnaround ÷ max(execution, 10 s), at least 1 |
-//! | expansion factor | (Σ execution + Σ wait) ÷ Σ execution: the column of paper 002, Table 5, which divides means (2.3 h and 0.3 h give its 8.6) and not job by job |
+//! | expansion factor | (Σ execution + Σ wait) ÷ Σ execution: as in paper 002, Table 5, which divides means (2.3 h and 0.3 h give its 8.6) and not job by job |
 //! | makespan | last finished − first submitted |
 //! | utilisation | Σ nodes · execution ÷ (nodes of the machine · makespan) |
 //! | usage | a class's share of Σ nodes · execution |
-//! | relative makespan | makespan ÷ Σ execution: what the jobs would take one after the other, each with the machine to itself |
+//! | relative makespan | makespan ÷ Σ execution, the time of the jobs one after the other, each with the machine to itself |
 //! | spread | √(Σ(tᵢ − t̄)²/n) ÷ t̄ over the turnarounds |
-//! | Jain's index | (Σxᵢ)² ÷ (n · Σxᵢ²) over the bounded slowdowns: 1 is equal for all, 1/n all for one |
+//! | Jain's index | (Σxᵢ)² ÷ (n · Σxᵢ²) over the bounded slowdowns: 1 if all are equal, 1/n if one has all |
 //!
-//! Relative makespan and spread are the two terms of the trade-off metric of paper 003, §5.1 (lower is better). Told
-//! apart, for the second measures the mix of jobs rather than unfairness where jobs are unequal.
+//! Relative makespan and spread are the two terms of the trade-off metric of paper 003, §5.1 (lower is
+//! better). They are kept apart because with unequal jobs the second measures the mix of jobs rather than
+//! unfairness.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -24,10 +25,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Execution, SpaceJob};
 
-/// The floor of the bounded slowdown that the field uses.
+/// The usual floor of the bounded slowdown.
 const FLOOR: Duration = Duration::from_secs(10);
 
-/// See the module. Times in seconds.
+/// Times in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     pub jobs: u64,
@@ -49,7 +50,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Every metric by its name: for tables, and for means over seeds.
+    /// Every metric by its name, for tables and for means over seeds.
     #[must_use]
     pub const fn figures(&self) -> [(&'static str, f64); 15] {
         [
@@ -123,7 +124,7 @@ pub fn summarise(jobs: &[SpaceJob], executions: &[Execution], nodes: u32) -> Sum
     }
 }
 
-/// The jobs by class, in the order of the classes' keys; those with none are left out, also of the usage.
+/// The jobs by class, in the order of the classes' keys; jobs without a class are left out, also of the usage.
 #[must_use]
 pub fn classes<K: Ord + ToString>(
     jobs: &[SpaceJob],
@@ -149,7 +150,7 @@ pub fn classes<K: Ord + ToString>(
     sums.into_iter().map(class).collect()
 }
 
-/// Seconds, and nodes.
+/// Times of a job in seconds, and its nodes.
 struct Times {
     wait: f64,
     run: f64,
@@ -171,14 +172,14 @@ impl Times {
     }
 }
 
-/// Jain's index of fairness; 1 where there is nothing to divide.
+/// Jain's index of fairness; 1 without shares.
 #[must_use]
 pub fn jain(shares: &[f64]) -> f64 {
     let (sum, squares) = shares.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
     if squares > 0.0 { sum * sum / (shares.len() as f64 * squares) } else { 1.0 }
 }
 
-/// The smallest value that at least `q` of all do not exceed.
+/// The smallest value that at least the share `q` of all values do not exceed.
 fn quantile(sorted: &[f64], q: f64) -> f64 {
     let index = (sorted.len() as f64 * q).ceil() as usize;
     sorted.get(index.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or_default()

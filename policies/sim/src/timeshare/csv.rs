@@ -1,4 +1,4 @@
-//! The jobs of a time-sharing run as comma-separated values (RFC 4180), one job a line. Times in seconds, memory in bytes.
+//! CSV file (RFC 4180) of the jobs of a time-sharing run, one job a line. Times in seconds, memory in bytes.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use coswitch_policies::SimTime;
 
 use crate::{SimJob, SimReport};
 
-/// The jobs of a run. A job that was refused has no times.
+/// A job that was refused has no times.
 #[must_use]
 pub fn jobs_csv(jobs: &[SimJob], report: &SimReport) -> String {
     let mut out = String::from(

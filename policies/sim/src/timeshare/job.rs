@@ -1,4 +1,5 @@
-//! Jobs with the work they have to do.
+//! Jobs of the time-sharing simulator: a specification for the scheduler and the work to do; also random ones
+//! by seed.
 
 use std::time::Duration;
 
@@ -7,15 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::Seed;
 
-/// A job as the simulator runs it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SimJob {
-    /// What the scheduler is told.
+    /// The part that the scheduler sees.
     pub spec: JobSpec,
-    /// What it is not told: how long the job runs with the cluster to itself.
+    /// The time that the job takes alone, which the scheduler does not see.
     pub work: Duration,
-    /// The share of its time alone in which it communicates, where known: what `paired` mixes by, and what other jobs of
-    /// its set may compute in.
+    /// The share of its time alone in which it communicates, if known: `paired` mixes by it, and other jobs
+    /// of its set may compute meanwhile.
     pub communication: Option<Communication>,
 }
 
@@ -44,7 +44,7 @@ fn random_job(seed: &mut Seed, id: u32, shape: &WorkloadShape) -> SimJob {
     let ranks = u32::try_from(seed.between(1, shape.ranks_max.into())).unwrap_or(u32::MAX);
     let memory_per_rank = Bytes(seed.between(1, shape.memory_max.0));
     let work = Duration::from_millis(seed.between(1, millis(shape.work_max)));
-    // A third at the begin, the others on whole tenths: together often enough to matter.
+    // A third at the beginning, the others on whole tenths, so that jobs often arrive together.
     let tenth = if seed.chance(333) { 0 } else { seed.between(0, 10) };
     let arrival = SimTime::default().after(shape.arrivals_within / 10 * u32::try_from(tenth).unwrap_or(0));
     let spec =

@@ -4,7 +4,6 @@ use coswitch_policies::metrics::{RunTimes, utilisation_between};
 
 use crate::workload::{LogStart, Month};
 
-/// The months of a run.
 #[must_use]
 pub fn by_month(start: LogStart, run: &RunTimes) -> Vec<Month> {
     let submitted = || run.jobs.iter().map(|job| job.submitted);
@@ -29,7 +28,8 @@ mod tests {
 
     #[test]
     fn jobs_that_share_time_use_each_month_by_its_own() {
-        // Five days before the end of a year, on one of two nodes for ten days, half of them beside another.
+        // From five days before the end of a year; on one of two nodes for ten days, half of the time beside
+        // another job.
         let start = LogStart { day: 9496 - 5, second: 0 };
         let day = |number: u64| SimTime(number * 86_400_000_000_000);
         let job = |id, from, to| JobTimes {

@@ -1,15 +1,17 @@
-//! The workload model of Lublin and Feitelson (*The workload on parallel supercomputers: modeling the characteristics of
-//! rigid jobs*, JPDC 63(11), 2003; technical report 1999): rigid jobs of two kinds, batch and interactive.
+//! Workload model of Lublin and Feitelson (*The workload on parallel supercomputers: modeling the
+//! characteristics of rigid jobs*, JPDC 63(11), 2003; technical report 1999): rigid jobs of two kinds, batch
+//! and interactive.
 //!
-//! | of a job | how it is drawn |
+//! | property | distribution |
 //! | --- | --- |
 //! | size | 1 with probability `serial`; else 2^x, x two-stage uniform over `low..medium..high`, rounded with probability `power_of_two` |
 //! | run time | e^x s, x hyper-gamma; the first gamma has probability `pa · size + pb`; at most e^12 s |
 //! | arrival | e^x s after the last of its kind at rush hour, x gamma (at most 13), stretched by the daily cycle |
 //!
-//! The daily cycle cuts the day into 48 buckets, whose weights are the density of a gamma distribution that begins at 5:30;
-//! a gap is paid for with weights, bucket by bucket, so that it takes longer at night. The parameters are those
-//! published. Each kind draws from a sequence of its own; they are merged by arrival, as the model says.
+//! The daily cycle divides the day into 48 buckets, whose weights are the density of a gamma distribution
+//! that begins at 5:30. An interval between two arrivals is paid for with weights, bucket by bucket, so it
+//! takes longer at night. The parameters are the published ones. Each kind draws from its own sequence; the
+//! sequences are merged by arrival, as in the model.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,9 +20,9 @@ use crate::{Seed, distributions::gamma_cdf};
 
 const BUCKETS: usize = 48;
 const BUCKET_SECONDS: f64 = 1800.0;
-/// The bucket in which the cycle's gamma distribution begins.
+/// The bucket in which the gamma distribution of the cycle begins.
 const CYCLE_START: usize = 11;
-/// Of the logarithms of a run time and of a gap.
+/// Upper limits of the logarithms of a run time and of an interval.
 const RUN_LOG_MAX: f64 = 12.0;
 const GAP_LOG_MAX: f64 = 13.0;
 
@@ -29,19 +31,19 @@ const GAP_LOG_MAX: f64 = 13.0;
 pub struct Kind {
     /// Probability of one node.
     pub serial: f64,
-    /// Probability of a power of two, of those that are not serial by this draw.
+    /// Probability of a power of two, among jobs that are not serial by this draw.
     pub power_of_two: f64,
     /// Logarithm (base 2) of the smallest, the middle and the largest size.
     pub sizes: [f64; 3],
     /// Probability of the lower stage.
     pub lower: f64,
-    /// Settings and scale of the two gammas of the run time's logarithm.
+    /// Shape and scale of the two gammas of the run time's logarithm.
     pub run: [(f64, f64); 2],
-    /// Slope and value at size 0 of the first one's probability.
+    /// Slope, and value at size 0, of the probability of the first gamma.
     pub first: (f64, f64),
-    /// Settings and scale of the gap's logarithm, the shape as for all hours of the day.
+    /// Shape and scale of the interval's logarithm; the shape for all hours of the day.
     pub gap: (f64, f64),
-    /// Settings and scale of the daily cycle, in buckets.
+    /// Shape and scale of the daily cycle, in buckets.
     pub cycle: (f64, f64),
 }
 
@@ -72,12 +74,11 @@ pub const INTERACTIVE: Kind = Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     pub jobs: u32,
-    /// Nodes of the machine, a power of two or not. Sizes are stretched as the authors advise: `high` is log2 of this for
-    /// batch jobs and 1.5 less for interactive ones, `medium` keeps its distance from `high` (2 and 2.5).
+    /// Nodes of the machine. Sizes are scaled as the authors advise: `high` is log2 of this for batch jobs
+    /// and 1.5 less for interactive ones; `medium` keeps its distance from `high` (2 and 2.5).
     pub nodes: u32,
-    /// Whether there are interactive jobs too.
     pub interactive: bool,
-    /// Gaps are divided by this: 2 is twice the load.
+    /// Divides the intervals between arrivals: 2 is twice the load.
     pub load: f64,
 }
 
@@ -88,7 +89,7 @@ impl Default for Settings {
     }
 }
 
-/// The workload of `seed`, in the Standard Workload Format: queue 0 is interactive, queue 1 batch.
+/// The workload of `seed` in the Standard Workload Format: queue 0 is interactive, queue 1 batch.
 #[must_use]
 pub fn generate(seed: u64, shape: &Settings) -> Log {
     let mut root = Seed::new(seed);
@@ -122,17 +123,17 @@ fn header(seed: u64, shape: &Settings) -> Vec<Comment> {
     lines.into_iter().map(|text| Comment { before: 0, text }).collect()
 }
 
-/// The jobs of one kind, one after the other.
+/// The jobs of one kind, in order.
 struct Stream {
     kind: Kind,
     queue: u32,
     seed: Seed,
     load: f64,
     weights: [f64; BUCKETS],
-    /// Of the next job, in seconds since midnight of the first day.
+    /// Arrival of the next job, in seconds since midnight of the first day.
     at: f64,
     bucket: usize,
-    /// Weight paid into the bucket so far.
+    /// Weight spent in the current bucket so far.
     paid: f64,
 }
 
@@ -146,7 +147,7 @@ impl Stream {
         stream
     }
 
-    /// To the next arrival: pays its gap with the weights of the buckets it passes.
+    /// Moves to the next arrival: pays its interval with the weights of the buckets that it passes.
     fn go_on(&mut self) {
         let (shape, scale) = self.kind.gap;
         let gap = libm::exp(below(GAP_LOG_MAX, || self.seed.gamma(shape, scale))) / self.load;
@@ -212,7 +213,7 @@ fn below(most: f64, mut draw: impl FnMut() -> f64) -> f64 {
     }
 }
 
-/// What a bucket of the day costs, 1 in the mean.
+/// The weight of each bucket of the day; 1 on average.
 fn weights((shape, scale): (f64, f64)) -> [f64; BUCKETS] {
     let mut weights = [0.0; BUCKETS];
     for index in CYCLE_START..BUCKETS + CYCLE_START {

@@ -1,8 +1,8 @@
-//! Memory for jobs of a log that has none.
+//! Memory distributions for the jobs of a log that does not record memory.
 //!
-//! The Paragon's log, and most of its age, do not say what a job took. A study that packs by memory draws it from a
-//! distribution that is *stated with the result*, by seed and job number: the memory of a job does not depend on which
-//! other jobs the study looks at.
+//! The Paragon's log, and most logs of its time, do not record memory. A study that packs by memory draws it
+//! from a distribution that is *stated with the result*, by seed and job number: the memory of a job does not
+//! depend on the other jobs of the study.
 
 use std::str::FromStr;
 
@@ -12,31 +12,29 @@ use thiserror::Error;
 
 use crate::Seed;
 
-/// From which a job's memory on a node is drawn.
+/// The distribution of a job's memory on a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryDistribution {
-    /// All alike.
+    /// The same for all jobs.
     Constant(Bytes),
-    /// Between the two, each as likely as the other.
+    /// Uniform between the two.
     Uniform(Bytes, Bytes),
-    /// Between the two, each *factor* as likely as the other: as many jobs between 1 and 2 MiB as between 512 and 1024.
+    /// Uniform in the logarithm: as many jobs between 1 and 2 MiB as between 512 and 1024.
     LogUniform(Bytes, Bytes),
-    /// One of these, each as likely as the other: the values of a log that has them.
+    /// One of these values, for example those of another log.
     Empirical(Vec<Bytes>),
 }
 
-/// Why a distribution was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MemoryDistributionError {
-    /// Not one of the forms.
     #[error(
         "`{0}` is not a memory distribution; write `64MiB`, `uniform:16MiB..64MiB` or `log-uniform:1MiB..1GiB`"
     )]
     Form(String),
     #[error(transparent)]
     Unit(#[from] UnitError),
-    /// The first is more than the second, or nothing.
+    /// The first quantity is zero or exceeds the second.
     #[error("in `{0}` the first quantity is not between 1B and the second")]
     Range(String),
 }
@@ -90,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_keeps_its_memory_whatever_is_drawn_beside_it() {
+    fn the_memory_of_a_job_does_not_depend_on_other_jobs() {
         let model: MemoryDistribution = "log-uniform:1MiB..1GiB".parse().unwrap();
         let drawn: Vec<Bytes> = (0..10_000).map(|job| model.draw(3, job)).collect();
         assert_eq!(model.draw(3, 77), drawn[77]);

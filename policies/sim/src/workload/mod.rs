@@ -1,12 +1,12 @@
-//! Where jobs come from.
+//! Sources of jobs: log formats, workload models, and what logs lack.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`swf`] | the Standard Workload Format of the Parallel Workloads Archive, in and out |
+//! | [`swf`] | the Standard Workload Format of the Parallel Workloads Archive, read and written |
 //! | [`testbed`] | the workload file of the scheduler testbed (Frachtenberg and Petrini, §4.3.1) |
 //! | [`lublin`] | the model of Lublin and Feitelson (1999): batch and interactive jobs over the day |
-//! | `months`, `skipped` | a log's calendar; its records that are no jobs |
-//! | [`memory`] | memory for jobs of a log that has none, drawn from a stated distribution |
+//! | `months`, `skipped` | the calendar of a log; its records that are left out |
+//! | [`memory`] | memory for jobs of a log without any, drawn from a stated distribution |
 
 pub mod lublin;
 pub mod memory;

@@ -1,4 +1,5 @@
-//! The calendar of a log: its header says when its time zero was, so a run divides into months, as in paper 002, Table 2.
+//! Calendar of a log: its header gives the date of time zero, so a run divides into months, as in paper 002,
+//! Table 2.
 
 use coswitch_policies::{SimTime, metrics::Span};
 use serde::{Deserialize, Serialize};
@@ -17,14 +18,14 @@ pub struct LogStart {
     pub second: u64,
 }
 
-/// One month of a run. The first and the last may be parts of months.
+/// The first and the last month of a run may be parts of months.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Month {
     pub year: i64,
     pub month: u8,
     /// Jobs submitted in it.
     pub jobs: u64,
-    /// Node time used ÷ node time there was between the run's first submission and its last end.
+    /// Node time used ÷ node time available between the run's first submission and its last end.
     pub utilisation: f64,
 }
 
@@ -64,7 +65,7 @@ impl LogStart {
         (year, month)
     }
 
-    /// The months of the time from `first` to `last`, each with the part of it that lies between.
+    /// The months from `first` to `last`, each with its part of that time.
     pub(crate) fn months(self, first: SimTime, last: SimTime) -> Vec<(Month, Span)> {
         let (mut months, mut from) = (Vec::new(), first);
         while from < last {
@@ -93,7 +94,7 @@ const fn days(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
-/// The date that lies so many days after 1970-01-01; the inverse of `days`.
+/// The date this many days after 1970-01-01; the inverse of `days`.
 fn date(days: i64) -> (i64, u8, u8) {
     let days = days + 719_468;
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));

@@ -4,16 +4,15 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Records of a log that are not jobs here, by reason.
+/// Records of a log that are left out, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
-    /// The log does not say how long they ran.
     pub no_run_time: u32,
-    /// The log does not say on how many processors.
+    /// The log does not give the number of processors.
     pub no_size: u32,
-    /// They ask for more than the machine, or their group of it, has, or than their queue allows.
+    /// They ask for more than the machine, their node group or their queue has.
     pub too_large: u32,
-    /// They are of another partition than the one that is looked at.
+    /// They are of another partition than the simulated one.
     pub other_partition: u32,
 }
 

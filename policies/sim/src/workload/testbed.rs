@@ -1,5 +1,5 @@
-//! The workload file of the scheduler testbed (Frachtenberg and Petrini, §4.3.1): each line says when an application
-//! entries, how many processing elements it requires, and its command line. Sorted by start.
+//! Workload file of the scheduler testbed (Frachtenberg and Petrini, §4.3.1). Each line gives the start of an
+//! application, the number of processing elements, and the command line; lines are sorted by start.
 //!
 //! ```text
 //! # start  PEs  command
@@ -7,8 +7,8 @@
 //! 12.5     64   ./sage timing.input
 //! ```
 //!
-//! The paper leaves the unit of time open (*some predefined units*): it is an argument. Empty lines and those that begin
-//! with `#` are skipped.
+//! The paper leaves the unit of time open (*some predefined units*), so it is an argument. Empty lines and
+//! lines that begin with `#` are skipped.
 
 use std::{
     fmt::{self, Display, Formatter},
@@ -21,20 +21,17 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub at: SimTime,
-    /// The processing elements it requires; at least one.
+    /// At least one.
     pub elements: u32,
     pub command: String,
 }
 
-/// Why a workload file was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TestbedError {
     #[error("line {line}: the start is `{text}`, which is not a number of time units, zero or more")]
     Entry { line: usize, text: String },
-    /// Not a number of processing elements.
     #[error("line {line}: the number of PEs is `{text}`, which is not a whole number, one or more")]
     Elements { line: usize, text: String },
-    /// The line ends too soon.
     #[error("line {line}: there is no command")]
     NoCommand { line: usize },
     /// The machine manager sleeps from line to line, so it could never start this one.
@@ -45,7 +42,7 @@ pub enum TestbedError {
 /// Reads a workload file whose times are in `unit`.
 ///
 /// # Errors
-/// Where a line lacks something, or entries before the one in front of it.
+/// Where a field is missing or invalid, or lines are not sorted.
 pub fn parse(text: &str, unit: Duration) -> Result<Vec<Entry>, TestbedError> {
     let mut entries: Vec<Entry> = Vec::new();
     for (line, text) in (1..).zip(text.lines()) {
@@ -84,7 +81,7 @@ fn word(text: &str) -> (&str, &str) {
     text.split_once(char::is_whitespace).map_or((text, ""), |(word, rest)| (word, rest.trim_start()))
 }
 
-/// The line, in seconds.
+/// One line, with the start in seconds.
 impl Display for Entry {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let seconds = self.at.since(SimTime(0)).as_secs_f64();

@@ -1,42 +1,37 @@
-//! What of a machine makes no sense, before anything is simulated on it.
+//! Validation of a machine file.
 
 use coswitch_policies::spaceshare::machine::MachineError;
 use thiserror::Error;
 
 use super::{Layout, PrimeTime, SetLayout};
 
-/// Why a layout makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LayoutError {
     #[error("`{from}` names the {what} `{name}`, and there is none")]
     Unknown { from: String, what: &'static str, name: String },
-    /// NoObserver could tell which is meant.
     #[error("there are two {0}s called `{1}`")]
     Twice(&'static str, String),
-    /// A number makes no sense.
     #[error("`{0}` is {1}; it is {2}")]
     Range(&'static str, i64, &'static str),
-    /// A limit that would be passed over.
-    #[error("the queue `{0}` limits how many of its jobs run, which only `--queue aging` heeds")]
+    /// Otherwise the limit would silently be ignored.
+    #[error("the queue `{0}` limits how many of its jobs run, which only `--queue aging` applies")]
     IgnoredLimit(String),
-    /// There is nothing to run on, or no way to it.
     #[error(
         "a machine has at least one node set, one group and one queue, and no set without nodes or with more than 2^24"
     )]
     Empty,
-    /// The groups make no sense.
     #[error(transparent)]
     Machine(#[from] MachineError),
 }
 
-/// More points than anybody would give: products with the hours of a log stay far from the limits of a number.
+/// Keeps products with the hours of a log far from overflow.
 const POINTS_MAX: i64 = 1_000_000;
 
 impl Layout {
-    /// Whether it can be simulated at all.
+    /// Checks the values that do not depend on a log.
     ///
     /// # Errors
-    /// What of it makes no sense by itself.
+    /// The first invalid value.
     pub fn check(&self) -> Result<(), LayoutError> {
         let nodes = |set: &SetLayout| u64::from(set.width) * u64::from(set.height);
         let all = self.sets.iter().map(nodes).fold(0, u64::saturating_add);

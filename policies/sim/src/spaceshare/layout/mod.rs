@@ -1,4 +1,5 @@
-//! A machine of several node sets, as a user writes it: sets, the groups over them, the queues and their groups (paper 002 §2.2-2.3).
+//! Machine file: the node sets, node groups and queues of a machine as a user writes them (paper 002
+//! §2.2-2.3).
 
 mod check;
 
@@ -23,35 +24,34 @@ use crate::workload::{
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layout {
-    /// Take only the records of this partition of the log.
+    /// Only the records of this partition of the log are used.
     #[serde(default)]
     pub partition: Option<u32>,
-    /// Equal nodes that are allocated together.
     pub sets: Vec<SetLayout>,
-    /// Who may use which sets.
+    /// The sets that the jobs of each queue may use.
     pub groups: Vec<GroupLayout>,
     /// The hours in which groups use their prime sets.
     #[serde(default)]
     pub prime_time: PrimeTime,
-    /// The queues; a job in a queue that is not among them goes to the first.
+    /// A job whose queue is not listed goes to the first.
     pub queues: Vec<QueueLayout>,
-    /// Points a waiting job gains in an hour; for the queue `aging`.
+    /// Points that a waiting job gains in an hour; for the queue `aging`.
     #[serde(default = "one")]
     pub age_factor: i64,
-    /// Above so many points a job that does not fit lets nobody overtake it; never where none or zero.
+    /// Above this many points no job may overtake one that does not fit; never if none or zero.
     #[serde(default)]
     pub block_priority: Option<i64>,
 }
 
-/// Hours of the day, from nine to five where nothing is said.
+/// Hours of the day; from nine to five by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PrimeTime {
-    /// It begins at this hour,
+    /// Hour of the day at which it begins.
     pub from: u8,
-    /// and ends at this one of the same day.
+    /// Hour of the same day at which it ends.
     pub to: u8,
-    /// On Saturday and Sunday too.
+    /// Whether Saturday and Sunday have prime time too.
     pub weekends: bool,
 }
 
@@ -85,7 +85,7 @@ const fn a_line() -> u32 {
 #[serde(deny_unknown_fields)]
 pub struct GroupLayout {
     pub name: String,
-    /// In prime time; as otherwise, where it is not told.
+    /// Sets in prime time; those of `sets` if none.
     #[serde(default)]
     pub prime: Option<Vec<String>>,
     pub sets: Vec<String>,
@@ -94,26 +94,25 @@ pub struct GroupLayout {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueLayout {
-    /// What it is called in the log's header, or its number there.
+    /// The name of the queue in the log's header, or its number there.
     pub name: String,
-    /// The node group of its jobs.
     pub group: String,
     /// In points; for the queue `aging`.
     #[serde(default)]
     pub priority: i64,
-    /// The most nodes a job may ask for; who asks for more is left out. As many as the group has, where none.
+    /// The most nodes of a job; larger jobs are left out. None: as many as the group has.
     #[serde(default)]
     pub nodes: Option<u32>,
-    /// How many of its jobs run at once at most; only the queue `aging` heeds it.
+    /// How many of its jobs may run at once; only for the queue `aging`.
     #[serde(default)]
     pub running: Option<u32>,
-    /// The longest a job may run, which is what backfilling believes of it; what the log says, where none.
+    /// The longest a job may run, which backfilling relies on. None: as the log says.
     #[serde(default)]
     pub hours: Option<u32>,
 }
 
 impl Layout {
-    /// Nodes in all sets, of a machine that was [checked](Self::check).
+    /// Nodes in all sets of a [checked](Self::check) machine.
     #[must_use]
     pub fn nodes(&self) -> u32 {
         self.sets.iter().map(|set| set.width * set.height).sum()
@@ -125,8 +124,8 @@ impl Layout {
         self.sets.iter().map(|set| Mesh { width: set.width, height: set.height }).collect()
     }
 
-    /// By set, Σ nodes · execution ÷ (nodes of the set · makespan). A job that lies in several sets, or on more nodes than it
-    /// asked for, counts with what it asked for, in proportion.
+    /// By set, Σ nodes · execution ÷ (nodes of the set · makespan). A job in several sets, or with more nodes
+    /// than it requested, counts with its request, in proportion.
     #[must_use]
     pub fn utilisation(
         &self,
@@ -150,10 +149,10 @@ impl Layout {
         used.into_iter().zip(all).map(|(used, all)| if all > 0.0 { used / all } else { 0.0 }).collect()
     }
 
-    /// The machine; `start` says what hour of which day it is when the log begins.
+    /// The machine; `start` is the time of day and weekday at which the log begins.
     ///
     /// # Errors
-    /// Where names lead nowhere, or it makes no sense.
+    /// Where a name is unknown or a value invalid.
     pub fn machine(&self, allocator: AllocatorName, start: LogStart) -> Result<Machine, LayoutError> {
         self.check()?;
         let sets = self.sets.iter().zip(self.meshes());
@@ -177,7 +176,7 @@ impl Layout {
     /// An empty queue of this order.
     ///
     /// # Errors
-    /// Where names lead nowhere, it makes no sense, or this order would not heed a limit.
+    /// Where a name is unknown or a value invalid, or this order would ignore a limit.
     pub fn order(&self, name: QueueName) -> Result<Box<dyn QueueOrder>, LayoutError> {
         self.check()?;
         let limited = self.queues.iter().find(|queue| queue.running.is_some());
@@ -202,10 +201,10 @@ impl Layout {
         self.partition.map_or_else(|| log.clone(), |number| super::paragon::partition(log, number))
     }
 
-    /// Says the queue and the group of a record of `log`.
+    /// Returns a function that finds the queue and the group of a record of `log`.
     ///
     /// # Errors
-    /// Where names lead nowhere.
+    /// Where a name is unknown.
     pub fn homes(&self, log: &Log) -> Result<impl Fn(&Record) -> (QueueId, GroupId), LayoutError> {
         let (names, table) = (log.queue_names(), self.table()?);
         let known: Vec<String> = self.queues.iter().map(|queue| queue.name.clone()).collect();
@@ -217,14 +216,14 @@ impl Layout {
         })
     }
 
-    /// Whether `queue` takes jobs of so many nodes.
+    /// Whether `queue` admits jobs of this size.
     #[must_use]
     pub fn admits(&self, queue: QueueId, nodes: u32) -> bool {
         let most = self.queues.get(usize::from(queue.0)).and_then(|queue| queue.nodes);
         most.is_none_or(|most| nodes <= most)
     }
 
-    /// Has the jobs believed to run as long as their queues allow.
+    /// Sets the limits of the jobs to those of their queues.
     pub fn limit(&self, jobs: &mut Jobs) {
         for job in &mut jobs.jobs {
             let hours = self.queues.get(usize::from(job.queued.queue.0)).and_then(|queue| queue.hours);

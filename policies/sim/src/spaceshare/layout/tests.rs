@@ -1,4 +1,4 @@
-//! Machines as a user may write them, right and wrong.
+//! Valid and invalid machine files.
 
 use coswitch_policies::{JobId, SimTime, spaceshare::allocate::Request, spaceshare::queue::QueuedJob};
 
@@ -47,7 +47,7 @@ fn sets_groups_and_queues_become_a_machine() {
 }
 
 #[test]
-fn a_name_that_leads_nowhere_is_told() {
+fn an_unknown_name_is_reported() {
     let mut wrong = example();
     wrong.queues[1].group = "day".into();
     let error = wrong.order(QueueName::Aging).unwrap_err().to_string();
@@ -62,7 +62,7 @@ fn a_name_that_leads_nowhere_is_told() {
 }
 
 #[test]
-fn numbers_and_names_that_make_no_sense_are_told() {
+fn numbers_out_of_range_and_duplicate_names_are_reported() {
     let told = |change: fn(&mut Layout)| {
         let mut wrong = example();
         change(&mut wrong);
@@ -105,7 +105,7 @@ fn hours_and_limits_are_those_of_the_file() {
 
 #[test]
 fn each_set_has_its_own_utilisation_and_together_they_are_that_of_the_machine() {
-    // The buddies of the second set give four nodes to who asks for three.
+    // The buddies of the second set give four nodes to the job that asks for three.
     let log: Log =
         "1 0 -1 10 8 -1 -1 8 -1 -1 1 1 1 1 1 1 -1 -1\n2 0 -1 20 3 -1 -1 3 -1 -1 1 1 1 1 3 1 -1 -1\n"
             .parse()

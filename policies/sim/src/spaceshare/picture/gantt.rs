@@ -1,5 +1,5 @@
-//! Space sharing, job by job: nodes from top to bottom, time from left to right, each job in its colour. A job that lies
-//! scattered is seen to.
+//! Gantt chart of a space-sharing run: nodes from top to bottom, time from left to right, each job in its own
+//! colour, so that scattered jobs are visible.
 
 use coswitch_policies::spaceshare::allocate::Mesh;
 
@@ -8,13 +8,14 @@ use crate::{
     spaceshare::{Blocks, Execution, SpaceJob, Summary},
 };
 
-/// Beyond so many blocks a picture is a smear and a file of megabytes: [`super::load()`] suits better.
+/// With more blocks than this a picture is unreadable and megabytes large: [`super::load()`] suits better.
 pub const BLOCKS_MAX: usize = 4000;
 
 const TOP: f64 = 60.0;
 const HEIGHT: f64 = 360.0;
 
-/// The picture of a run; `meshes` are the node sets, in their order, and `number` says what the log calls a job. `None` where there are more than [`BLOCKS_MAX`] blocks.
+/// The picture of a run; `meshes` are the node sets in order, and `number` returns the number of a job in the
+/// log. `None` where there are more than [`BLOCKS_MAX`] blocks.
 #[must_use]
 pub fn gantt(
     title: &str,

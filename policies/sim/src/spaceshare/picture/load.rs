@@ -1,11 +1,10 @@
-//! LoadChart of the machine over a log of any length, and the jobs that wait.
+//! Load chart of a space-sharing run of any length.
 
 use crate::{
     picture::LoadChart,
     spaceshare::{Execution, SpaceJob, Summary},
 };
 
-/// The picture of a run on a machine of `nodes` nodes.
 #[must_use]
 pub fn load(
     title: &str,

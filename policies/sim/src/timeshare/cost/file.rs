@@ -1,4 +1,4 @@
-//! Costs as a file: what a measured run leaves behind, and a study may change by hand.
+//! Cost file: written by a measured run, and edited by hand for studies.
 //!
 //! ```yaml
 //! dump: {fixed_s: 0.04, bytes_per_s: 1.4e9}
@@ -10,7 +10,7 @@
 //! communication: {cg: 0.82, ep: 0.01}
 //! ```
 //!
-//! What is left out is as in [`CostModel::default`]; a field that is not known is an error.
+//! Missing fields are as in [`CostModel::default`]; an unknown field is an error.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -24,7 +24,7 @@ use super::{CostModel, Sample, Transfer, fit::CostStep};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CostFile {
-    /// A node's jobs out of memory.
+    /// Moving a node's jobs out of memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dump: Option<Moving>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,7 +40,7 @@ pub struct CostFile {
     /// How many times slower jobs run on a node whose memory is exceeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swap_slowdown: Option<u32>,
-    /// The share of its time in which a job communicates, by its name; `cg` is of `cg-1` and `cg-2` as well.
+    /// The share of its time in which a job communicates, by name; `cg` also stands for `cg-1` and `cg-2`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub communication: BTreeMap<String, f64>,
 }
@@ -49,31 +49,26 @@ pub struct CostFile {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Moving {
-    /// Seconds that it takes for no bytes at all.
+    /// Seconds for no bytes at all.
     pub fixed_s: f64,
     /// Bytes a second beyond that.
     pub bytes_per_s: f64,
 }
 
-/// Why costs make no sense.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum CostFileError {
-    /// Negative, or not a number.
     #[error("`{0}` is {1}, which is not a length of time")]
     Time(&'static str, f64),
-    /// Nothing would ever be moved.
     #[error("`{0}.bytes_per_s` is {1}, which is not a rate above zero")]
     Rate(&'static str, f64),
-    /// Nothing would ever run.
     #[error("`{0}` is zero; it is at least one")]
     Zero(&'static str),
-    /// Not a part of anything.
     #[error("`communication.{0}` is {1}, which is not a share from 0 to 1")]
     Share(String, f64),
 }
 
 impl CostFile {
-    /// The steps that were measured, as the samples say; see [`CostModel::fitted`].
+    /// The steps that the samples measured; see [`CostModel::fitted`].
     #[must_use]
     pub fn fitted(samples: &[Sample]) -> Self {
         let model = CostModel::default().fitted(samples);
@@ -112,7 +107,7 @@ impl CostFile {
         Ok(model)
     }
 
-    /// What is known of the job called `name`.
+    /// The share of communication of the job called `name`, if known.
     #[must_use]
     pub fn communication_of(&self, name: &str) -> Option<Communication> {
         let kind = || name.rsplit_once('-').filter(|(_, n)| n.bytes().all(|digit| digit.is_ascii_digit()));
@@ -173,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_a_kind_of_job_is_said_of_each() {
+    fn the_share_of_a_kind_of_job_holds_for_each() {
         let communication = [("cg".to_owned(), 0.9), ("cg-2".to_owned(), 0.7)].into();
         let file = CostFile { communication, ..CostFile::default() };
         let of = |name| file.communication_of(name).map(Communication::get);

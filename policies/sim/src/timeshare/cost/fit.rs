@@ -1,4 +1,4 @@
-//! Costs from measured runs: a line through the samples of each step, by least squares.
+//! Fits costs to measured runs: a line through the samples of each step, by least squares.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use super::{CostModel, Transfer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CostStep {
-    /// Images of one node's jobs out of memory.
+    /// Moving the images of one node's jobs out of memory.
     Dump,
     Restore,
     /// From the request to the last marker.
     Flush,
-    /// Processes of a job for the first time.
+    /// Starting the processes of a job for the first time.
     Launch,
 }
 
@@ -29,8 +29,8 @@ pub struct Sample {
 }
 
 impl CostModel {
-    /// This model with every step that was measured as the samples say: dump and restore as `fixed + bytes ÷ rate`, flush and
-    /// launch as means. What was not measured stays.
+    /// This model with every measured step fitted: dump and restore as `fixed + bytes ÷ rate`, flush and
+    /// launch as means. Steps without samples stay.
     #[must_use]
     pub fn fitted(mut self, samples: &[Sample]) -> Self {
         let of = |step: CostStep| samples.iter().filter(move |sample| sample.step == step);
@@ -42,8 +42,8 @@ impl CostModel {
     }
 }
 
-/// Least squares. Where all samples are of about one size, or the line would fall or begin below zero, it goes through the
-/// origin instead: then nothing can be told of the fixed part.
+/// Least squares. If all samples are of about one size, or the line would fall or begin below zero, the line
+/// goes through the origin, because the samples then do not determine the fixed part.
 fn line<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Transfer> {
     let points: Vec<(f64, f64)> = samples
         .map(|sample| (sample.bytes.0 as f64, sample.took.as_secs_f64()))
@@ -96,7 +96,7 @@ mod tests {
         let off = fitted.dump.fixed.abs_diff(truth.fixed);
         assert!(off < Duration::from_micros(10), "{:?}", fitted.dump);
         assert!(fitted.dump.per_second.0.abs_diff(truth.per_second.0) < 100, "{:?}", fitted.dump);
-        assert_eq!(fitted.restore, CostModel::default().restore, "nothing was measured of it");
+        assert_eq!(fitted.restore, CostModel::default().restore, "there is no sample of it");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! How long things take in the simulated cluster; given by a [file](CostFile) or [fitted](Sample) from measured runs.
+//! Cost model of the simulated cluster: how long each step takes, from a [file](CostFile) or [fitted](Sample)
+//! to measured runs.
 
 mod file;
 mod fit;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use coswitch_policies::{Bytes, Communication};
 use serde::{Deserialize, Serialize};
 
-/// What moves between the memory of a node and its store: `fixed + bytes ÷ rate`.
+/// The time to move bytes between the memory of a node and its store: `fixed + bytes ÷ rate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfer {
     /// The time for no bytes at all.
@@ -27,7 +28,7 @@ impl Transfer {
         Self { fixed: Duration::ZERO, per_second }
     }
 
-    /// To move `bytes`; nothing where there are none.
+    /// The time to move `bytes`; zero for no bytes.
     #[must_use]
     pub fn time(&self, bytes: Bytes) -> Duration {
         if bytes.0 == 0 { Duration::ZERO } else { self.fixed + at_rate(bytes, self.per_second) }
@@ -39,18 +40,18 @@ impl Transfer {
 pub struct CostModel {
     pub dump: Transfer,
     pub restore: Transfer,
-    /// From the request to the last marker; the outgoing jobs still run.
+    /// Time from the request to the last marker; the outgoing jobs still run.
     pub flush: Duration,
-    /// To start all ranks of a job for the first time.
+    /// Time to start all ranks of a job for the first time.
     pub launch: Duration,
-    /// Cores of a node: ranks beyond that share them evenly.
+    /// Cores of a node; more ranks than cores share them evenly.
     pub cores: u32,
-    /// How many times slower jobs run on a node whose memory is exceeded (`cosched`). Measured: about 35.
+    /// Slowdown of jobs on a node whose memory is exceeded (`cosched`). Measured: about 35.
     pub swap_slowdown: u32,
 }
 
 impl Default for CostModel {
-    /// About what CRIU was measured to do with warm memory.
+    /// As measured for CRIU with warm memory.
     fn default() -> Self {
         Self {
             dump: Transfer::at(Bytes::mib(1400)),
@@ -64,22 +65,22 @@ impl Default for CostModel {
 }
 
 impl CostModel {
-    /// What is asked of a node with that load, in thousandths of a core; one that is overfull swaps. Jobs overlap each other's
-    /// waiting perfectly: what is asked for most, the cores or the link, sets the pace.
+    /// The demand on a node with that load, in thousandths of a core; an overfull node swaps. Jobs overlap
+    /// each other's waiting perfectly, so the resource in higher demand, cores or link, sets the pace.
     pub(crate) fn asked(&self, load: Load, is_overfull: bool) -> u64 {
         let cores = u64::from(self.cores.max(1));
         let swap = if is_overfull { self.swap_slowdown.max(1) } else { 1 };
         load.compute.max(load.wire * cores).max(1000 * cores) * u64::from(swap)
     }
 
-    /// How many times slower than alone a rank runs on a node that is asked for so much.
+    /// How many times slower than alone a rank runs on a node with this demand.
     pub(crate) fn slowdown(&self, asked: u64) -> Slowdown {
         let has = 1000 * u64::from(self.cores.max(1));
         Slowdown { over: asked.max(has), under: has }
     }
 }
 
-/// What the ranks that run on a node ask of it, in thousandths: of a core, and of its link.
+/// The demand of the ranks that run on a node, in thousandths of a core and of its link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
     compute: u64,
@@ -87,14 +88,14 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Adds ranks that communicate for this share of the time they take alone; where it is not known, they compute throughout.
+    /// Adds ranks that communicate for this share of their time alone; where it is unknown, they compute
+    /// throughout.
     pub(crate) fn add(&mut self, ranks: u32, communication: Option<Communication>) {
         let (compute, wire) = Self::of(ranks, communication);
         self.compute += compute;
         self.wire += wire;
     }
 
-    /// Takes them off again.
     pub(crate) fn remove(&mut self, ranks: u32, communication: Option<Communication>) {
         let (compute, wire) = Self::of(ranks, communication);
         self.compute -= compute;
@@ -120,7 +121,7 @@ impl Slowdown {
         nanos(span.as_nanos() * u128::from(self.under) / u128::from(self.over))
     }
 
-    /// The time `work` takes, rounded up so that it is done when that time is over.
+    /// The time that `work` takes, rounded up so that the work is done when that time is over.
     pub(crate) fn time_for(self, work: Duration) -> Duration {
         nanos((work.as_nanos() * u128::from(self.over)).div_ceil(u128::from(self.under)))
     }
@@ -174,6 +175,6 @@ mod tests {
         assert_eq!(together(&[100]), 1000);
         assert_eq!(together(&[100, 100]), 1800, "two that compute wait for the core");
         assert_eq!(together(&[900, 900]), 1800, "two that communicate wait for the link");
-        assert_eq!(together(&[100, 900]), 1000, "one of each hinders nobody");
+        assert_eq!(together(&[100, 900]), 1000, "one of each hinders neither");
     }
 }

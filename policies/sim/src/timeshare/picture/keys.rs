@@ -1,4 +1,4 @@
-//! Which colour is which job.
+//! Colours and names of jobs in the key of a picture.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use crate::{
     picture::{GREY, LEFT, RIGHT, Svg, colour},
 };
 
-/// Names and colours. Of many jobs those that used most have colours of their own, and are named.
+/// Of many jobs those with the most node time have their own colours and are named.
 pub(super) struct Keys {
     pub(super) names: BTreeMap<JobId, String>,
-    /// Who is named, in order.
+    /// The named jobs, in order.
     named: Vec<JobId>,
     places: BTreeMap<JobId, u32>,
 }
 
 impl Keys {
-    /// As many as there are colours.
+    /// One for each colour.
     const NAMED: usize = 12;
 
     pub(super) fn of(jobs: &[SimJob], report: &SimReport) -> Self {
@@ -38,7 +38,7 @@ impl Keys {
         colour(self.places.get(&job).copied().unwrap_or_default())
     }
 
-    /// What is written, and where: the lines below each other.
+    /// The entries of the key with their positions, line by line.
     fn places(&self) -> Vec<(Option<JobId>, String, f64, f64)> {
         let named =
             self.named.iter().map(|job| (Some(*job), self.names.get(job).cloned().unwrap_or_default()));
@@ -71,7 +71,7 @@ impl Keys {
     }
 }
 
-/// Node time.
+/// Node time of a job.
 fn used(job: &JobTimes) -> f64 {
     job.active.iter().map(|span| span.length().as_secs_f64()).sum::<f64>() * job.nodes.len() as f64
 }

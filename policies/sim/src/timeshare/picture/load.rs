@@ -1,10 +1,10 @@
-//! LoadChart of the machine over a run that has too many turns to draw each.
+//! Load chart of a time-sharing run that has too many turns to draw.
 
 use coswitch_policies::metrics::RunTimes;
 
 use crate::picture::LoadChart;
 
-/// The picture of a run in turns that has too many of them to draw each: who is out of its turn waits.
+/// A job that is not active counts as waiting.
 pub(super) fn load_of_turns(title: &str, about: &str, run: &RunTimes) -> String {
     let first = run.jobs.iter().map(|job| job.submitted).min().unwrap_or_default();
     let last = run.jobs.iter().map(|job| job.finished).max().unwrap_or_default();
@@ -19,7 +19,7 @@ pub(super) fn load_of_turns(title: &str, about: &str, run: &RunTimes) -> String 
         }
         load.waits(rested, job.finished);
     }
-    // Jobs that share nodes may use more than there are.
+    // Jobs that share nodes may use more nodes than there are.
     let most = load.used.iter().map(|used| used.iter().sum()).fold(f64::from(run.nodes), f64::max);
     let shared = if most > f64::from(run.nodes) { "; a node counts for each job on it" } else { "" };
     load.draw(title, &format!("{about}{shared}"), most)

@@ -3,8 +3,8 @@
 //! | file | what |
 //! | --- | --- |
 //! | `turns` | which jobs are in the memory of each node, turn by turn |
-//! | `load` | the load of the machine instead, where there are too many turns to draw |
-//! | `stays`, `keys` | who is on which node when; which colour is which job |
+//! | `load` | the load chart instead, where there are too many turns to draw |
+//! | `stays`, `keys` | the stays of jobs on nodes; the key of colours |
 
 mod keys;
 mod load;

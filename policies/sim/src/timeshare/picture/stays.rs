@@ -1,4 +1,4 @@
-//! Who is on which node when, and how jobs that are there together lie on each other.
+//! Stays of jobs on nodes, stacked by memory where several jobs share a node.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use coswitch_policies::{Bytes, JobId, NodeId};
 
 use crate::{SimJob, SimReport, picture::Axis};
 
-/// Two turns of a job closer together than this are drawn as one.
+/// Turns of a job that are closer together than this are drawn as one.
 const JOIN: f64 = 0.4;
 
-/// A job on a node for a while: from when to when in seconds, how much of the memory, how much lies below, and how much
-/// the node has at most while it is never without a job.
+/// The stay of a job on a node: from and to in seconds, its memory, the memory stacked below it, and the peak
+/// of the node between two moments without a job.
 #[derive(Clone, Copy)]
 pub(super) struct Stay {
     pub(super) job: JobId,
@@ -21,7 +21,7 @@ pub(super) struct Stay {
     pub(super) whole: u64,
 }
 
-/// Who was on each node, with what lies below.
+/// The stays on each node, stacked.
 pub(super) fn lanes(
     nodes: &[(NodeId, Bytes)],
     axis: Axis,
@@ -65,7 +65,7 @@ pub(super) fn lanes(
     lanes
 }
 
-/// What is the most at a time, from when somebody comes to a node without a job until nobody is left.
+/// Sets the peak of each stretch of time in which a node is never without a job.
 fn set_wholes(mut lane: &mut [Stay]) {
     while let Some(first) = lane.first() {
         let (mut end, mut count, mut whole) = (first.to, 0, 0);
@@ -78,7 +78,7 @@ fn set_wholes(mut lane: &mut [Stay]) {
     }
 }
 
-/// How much memory lies below each stay: the lowest gap between those that are there at the same time.
+/// The memory below each stay: the lowest free interval among the stays at the same time.
 fn stack(stays: &[Stay]) -> Vec<u64> {
     let mut placed: Vec<(f64, u64, u64)> = Vec::new();
     let mut below = Vec::with_capacity(stays.len());
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_that_are_there_together_share_what_they_have_and_others_have_it_alone() {
+    fn jobs_on_a_node_at_the_same_time_share_its_height_and_others_have_it_alone() {
         let stay = |(job, from, to, memory)| Stay { job: JobId(job), from, to, memory, below: 0, whole: 0 };
         let mut lane: Vec<Stay> =
             [(0, 0.0, 4.0, 3), (1, 1.0, 2.0, 5), (2, 3.0, 6.0, 2), (3, 6.0, 7.0, 4)].map(stay).into();

@@ -1,5 +1,5 @@
-//! Time sharing as a picture: a band for each node, as high as its memory; in it the jobs that run, as high as their working
-//! sets, turn by turn. Hatched columns are switches during which nothing ran.
+//! Picture of the turns of a time-sharing run: each node is a band as high as its memory, with the running
+//! jobs as high as their working sets. Hatched columns are switches during which no job ran.
 
 use std::collections::BTreeMap;
 
@@ -15,20 +15,20 @@ use crate::{
     picture::{Axis, GREY, LEFT, RIGHT, Svg},
 };
 
-/// Up to so many nodes each has a band with its name; beyond, bands are as thin as need be.
+/// Up to this many nodes, each has a band with its name; beyond, bands are as thin as necessary.
 const NAMED_MAX: usize = 16;
-/// Beyond so many nodes, or blocks, a picture is a smear and a file of megabytes: what is used and who waits is drawn.
+/// With more nodes or blocks than this a picture is unreadable and megabytes large: the load chart is drawn
+/// instead.
 const NODES_MAX: usize = 4096;
 const BLOCKS_MAX: usize = 20_000;
 const TOP: f64 = 64.0;
 const GAP: f64 = 8.0;
-/// Of all bands, where they are thin.
+/// Height of all bands together, where they are thin.
 const THIN_HEIGHT: f64 = 400.0;
 
-/// A stay as it is drawn: how far down and how high.
+/// A stay with its vertical position and height.
 struct Block(Stay, f64, f64);
 
-/// The bands of the nodes that are drawn.
 #[derive(Clone, Copy)]
 struct Bands {
     height: f64,
@@ -50,7 +50,6 @@ impl Bands {
     }
 }
 
-/// The picture of a simulated run.
 #[must_use]
 pub fn turns(title: &str, cluster: &Cluster, jobs: &[SimJob], report: &SimReport) -> String {
     let end = report.times.jobs.iter().map(|job| job.finished.0).max().unwrap_or(0);
@@ -132,8 +131,8 @@ fn draw_node(
     }
 }
 
-/// Of many nodes: a band is shared by those who are there together, by their memory; neighbours that have the same job to
-/// themselves at the same time are one block.
+/// Blocks of thin bands: jobs on a node at the same time divide its band by their memory; neighbouring nodes
+/// with the same single job at the same time form one block.
 fn thin_blocks(lanes: &[Vec<Stay>]) -> Vec<Block> {
     let bands = Bands::of(lanes.len());
     let key = |stay: &Stay| (stay.job, stay.from.to_bits(), stay.to.to_bits());
@@ -195,7 +194,7 @@ mod tests {
     use super::*;
     use crate::{CostModel, Faults, simulate};
 
-    /// A picture of jobs of so many ranks, each on a node of its own, and how many blocks the jobs have in it.
+    /// The picture of jobs of these sizes, each on its own nodes, and the number of blocks of jobs in it.
     fn drawn(nodes: u32, ranks: &[u32], policy: Policy) -> (String, usize) {
         let spec = |(id, ranks): (u32, &u32)| JobSpec {
             id: JobId(id),

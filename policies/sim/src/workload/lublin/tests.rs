@@ -1,4 +1,4 @@
-//! The jobs drawn have the moments that the published parameters imply.
+//! The generated jobs have the moments that the published parameters imply.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn sizes_are_serial_or_powers_of_two_as_often_as_published() {
     }
 }
 
-/// How often a size that is not made a power of two is one all the same.
+/// The share of sizes that are powers of two although they were not rounded to one.
 fn by_chance(kind: &Kind) -> f64 {
     let [low, medium, high] = kind.sizes;
     let uniform = |x: f64, from: f64, to: f64| ((x - from) / (to - from)).clamp(0.0, 1.0);
@@ -88,7 +88,8 @@ fn jobs_arrive_by_day_as_the_cycle_says() {
     }
     let correlation = both / f64::sqrt(ours * theirs);
     assert!(correlation > 0.99, "{correlation}");
-    // The mean gap, by the moment generating function of the gamma, is (1 - scale)^-shape, had it no upper end.
+    // Without an upper end the mean interval would be (1 - scale)^-shape, by the moment generating function
+    // of the gamma.
     let (shape, scale) = BATCH.gap;
     let gap = log.records.last().unwrap().submit as f64 / log.records.len() as f64;
     assert!(gap < (1.0 - scale).powf(-shape) && gap > 500.0, "{gap}");

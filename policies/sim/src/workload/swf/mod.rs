@@ -1,10 +1,10 @@
-//! The Standard Workload Format (version 2.2) of the Parallel Workloads Archive, in and out.
+//! The Standard Workload Format (version 2.2) of the Parallel Workloads Archive, read and written.
 //!
-//! One job a line, 18 fields, `-1` where a value is not known; lines that begin with `;` are comments, of which those
-//! before the first job are the header (`; Key: value`). Comments are kept word for word and where they were, so that what
-//! is read is written again: `write(parse(text))` differs from `text` only in spaces, and in numbers below `-1`, which are
-//! not known either. Some logs append fields of their
-//! own; they are not read. Text in and text out: whoever calls opens, and unzips, files.
+//! Each line is a job of 18 fields, with `-1` for unknown values. Lines that begin with `;` are comments;
+//! those before the first job are the header (`; Key: value`). Comments keep their text and their place, so
+//! `write(parse(text))` differs from `text` only in spaces, and in numbers below `-1`, which count as
+//! unknown. Further fields that some logs append are ignored. Input and output are text: callers open and
+//! unzip files.
 
 mod parse;
 mod write;
@@ -18,14 +18,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Log {
     pub comments: Vec<Comment>,
-    /// Every job, in the order of the file: that of submission, where the log keeps to the format.
+    /// In the order of the file, which is that of submission if the log follows the format.
     pub records: Vec<Record>,
 }
 
 /// A line that begins with `;`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Comment {
-    /// It stands before the record of this index.
+    /// The index of the record that it precedes.
     pub before: usize,
     /// The line, with the `;`.
     pub text: String,
@@ -68,7 +68,7 @@ pub struct Record {
     pub memory_kib: Option<u64>,
     /// Field 8.
     pub requested_processors: Option<u32>,
-    /// Field 9: what the user said it would run at most.
+    /// Field 9: the time limit that the user requested.
     pub requested_time: Option<u64>,
     /// Field 10.
     pub requested_memory_kib: Option<u64>,
@@ -84,20 +84,20 @@ pub struct Record {
     pub queue: Option<u32>,
     /// Field 16.
     pub partition: Option<u32>,
-    /// Field 17: starts only after that job ended.
+    /// Field 17: the job starts only after that one ended.
     pub preceding: Option<u64>,
-    /// Field 18: between that end and this submission.
+    /// Field 18: time between that end and this submission.
     pub think_time: Option<u64>,
 }
 
 impl Record {
-    /// The processors it got, else those it asked for.
+    /// The allocated processors, else the requested ones.
     #[must_use]
     pub fn size(&self) -> Option<u32> {
         self.processors.or(self.requested_processors).filter(|n| *n > 0)
     }
 
-    /// The memory of a processor: what was used, else what was asked for.
+    /// The memory of a processor: used, else requested.
     #[must_use]
     pub fn memory(&self) -> Option<u64> {
         self.memory_kib.or(self.requested_memory_kib).filter(|n| *n > 0)
@@ -105,7 +105,7 @@ impl Record {
 }
 
 impl Log {
-    /// The value of `; key: value` in the header; the first where there are several.
+    /// The value of `; key: value` in the header; the first if there are several.
     #[must_use]
     pub fn header(&self, key: &str) -> Option<&str> {
         self.headers(key).next()
@@ -119,7 +119,7 @@ impl Log {
         })
     }
 
-    /// How many nodes the header says there are: `MaxNodes`, else `MaxProcs`. What follows the number is not looked at.
+    /// The number of nodes in the header: `MaxNodes`, else `MaxProcs`. Text after the number is ignored.
     #[must_use]
     pub fn nodes(&self) -> Option<u32> {
         ["MaxNodes", "MaxProcs"].iter().find_map(|key| leading_number(self.header(key)?).map(|(n, _)| n))

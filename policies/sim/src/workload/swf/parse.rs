@@ -1,4 +1,4 @@
-//! Text to [`Log`]. An error names the line, counted from 1, and the field.
+//! Parses text into a [`Log`]. An error names the line, counted from 1, and the field.
 
 use std::str::FromStr;
 
@@ -27,7 +27,6 @@ const FIELDS: [&str; 18] = [
     "think time from preceding job",
 ];
 
-/// Why a log was not understood.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {problem}")]
 pub struct SwfError {
@@ -36,13 +35,11 @@ pub struct SwfError {
     pub problem: SwfProblem,
 }
 
-/// What is wrong with a line.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SwfProblem {
-    /// Fewer fields than the format has.
     #[error("{found} fields where the format has 18; field {} ({}) is missing", .found + 1, FIELDS[*.found])]
     Short { found: usize },
-    /// Not a number, or one that this field cannot hold.
+    /// Not a number, or out of the field's range.
     #[error("field {} ({}) is `{text}`, which is not {wanted}", .field, FIELDS[.field - 1])]
     Field { field: usize, text: String, wanted: &'static str },
 }
@@ -106,7 +103,7 @@ impl<'a> Fields<'a> {
         word.parse().map_err(|_| self.wrong(word, "a whole number, zero or more"))
     }
 
-    /// Logs of the archive have differences of unset clocks here, which are far below -1: nobody knows these either.
+    /// Differences of unset clocks in some logs of the archive are far below -1; they count as unknown too.
     fn optional<T: FromStr>(&mut self) -> Result<Option<T>, SwfProblem> {
         match self.next()? {
             word if word.starts_with('-') && word.parse::<i64>().is_ok() => Ok(None),
@@ -158,7 +155,7 @@ mod tests {
         assert_eq!((record.cpu_time, record.memory_kib, record.queue), (Some(0.5), None, Some(30)));
         assert_eq!(record.status, Some(Status::Completed));
         let below = LINE.replace("24562", "-1359980917").parse::<Log>().unwrap();
-        assert_eq!(below.records[0].run, None, "what is below nothing is not known");
+        assert_eq!(below.records[0].run, None, "values below -1 are unknown");
         assert_eq!(log.nodes(), Some(400));
         assert_eq!(log.queue_names()[&2], "q4s");
     }

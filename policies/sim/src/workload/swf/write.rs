@@ -1,4 +1,4 @@
-//! [`Log`] to text: the comments where they were, one job a line.
+//! Writes a [`Log`] as text: comments at their places, one job a line.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -17,7 +17,7 @@ impl Display for Log {
     }
 }
 
-/// One line, without its end.
+/// One line, without the line end.
 impl Display for Record {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.number, self.submit)?;
