@@ -1,4 +1,4 @@
-//! Identifiers that every crate shares: jobs, nodes, cuts, and what the scheduler numbers.
+//! Identifiers shared by all crates: jobs, nodes, cuts, and the scheduler's slots, switches and timers.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ id!(
     "node-"
 );
 
-/// The number of a cut: it counts up by one for each cut of one application.
+/// Counts the cuts of one application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Epoch(pub u64);
@@ -42,17 +42,17 @@ impl fmt::Display for Epoch {
 }
 
 id!(
-    /// A row of the matrix. It keeps its number while it moves in the order of turns.
+    /// A row of the matrix. A row keeps its number while its place in the order of turns changes.
     SlotId,
     "slot-"
 );
 id!(
-    /// One plan to change who is in memory.
+    /// A plan that changes which jobs are in memory.
     SwitchId,
     "switch-"
 );
 id!(
-    /// A timer asked for; each is used once.
+    /// A requested timer; each is used once.
     TimerId,
     "timer-"
 );

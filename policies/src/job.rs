@@ -1,22 +1,22 @@
-//! What a job asks for, as the scheduler sees it. Built by the master from the job file, by the simulator from a
-//! workload.
+//! Specification of a job as the scheduler sees it, built by the master from the run file and by the
+//! simulator from a workload.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Bytes, JobId, SimTime};
 
-/// One job: a gang of ranks with a declared working set each.
+/// A gang of ranks with a declared working set each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
-    /// Names the job in every event and decision; unique in a run.
+    /// Unique in a run.
     pub id: JobId,
-    /// What the user calls it; only shown.
+    /// Only shown.
     pub name: Box<str>,
     /// Number of MPI processes. They run together or not at all.
     pub ranks: u32,
     /// The declared working set of one rank.
     pub memory_per_rank: Bytes,
-    /// When it was, or is to be, submitted.
+    /// When it was, or will be, submitted.
     pub arrival: SimTime,
 }
 

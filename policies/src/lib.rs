@@ -1,14 +1,14 @@
-//! Pure scheduling decisions. No function here asks a clock, the environment or a random source: time and seeds are
-//! arguments. The live master and the simulator link the same code.
+//! Pure scheduling decisions. No function here reads a clock, the environment or a random source: time and
+//! seeds are arguments. The live master and the simulator link the same code.
 //!
 //! | module | what |
 //! | --- | --- |
 //! | [`timeshare`] | gangs that take turns: the Ousterhout matrix and its scheduler |
 //! | [`spaceshare`] | jobs with nodes of their own: queues, allocators, node groups |
-//! | [`local`] | the scheduler of one node: local coscheduling |
-//! | [`units`], [`ids`] | bytes, rates and times; the names of jobs, nodes and slots |
-//! | [`job`], [`cluster`], [`placement`] | what a job asks for; what the nodes offer; ranks to nodes |
-//! | [`metrics`] | what the numbers at the end mean |
+//! | [`local`] | local coscheduling: the scheduler of one node |
+//! | [`units`], [`ids`] | bytes, rates and times; identifiers of jobs, nodes and slots |
+//! | [`job`], [`cluster`], [`placement`] | specification of a job; the nodes; assignment of ranks to nodes |
+//! | [`metrics`] | definitions of the metrics |
 
 // First and `macro_use`: it defines `id!`.
 #[macro_use]

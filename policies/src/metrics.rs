@@ -1,4 +1,4 @@
-//! What the numbers at the end mean. One definition for the live master, the simulator and the documentation.
+//! Metrics of time sharing: one definition for the live master, the simulator and the documentation.
 //!
 //! Of a job:
 //!
@@ -9,7 +9,7 @@
 //! | parked | turnaround − wait − run: suspended, out of memory, or on its way |
 //! | turnaround | finished − submitted |
 //! | slowdown | turnaround ÷ time alone; where that is unknown, turnaround ÷ run |
-//! | bounded slowdown | turnaround ÷ max(the same divisor, floor), at least 1: short jobs do not dominate the mean |
+//! | bounded slowdown | turnaround ÷ max(the same divisor, floor), at least 1 |
 //!
 //! Of the set:
 //!
@@ -17,17 +17,17 @@
 //! | --- | --- |
 //! | makespan | last finished − first submitted |
 //! | utilisation | node time with a job active ÷ (nodes × makespan) |
-//! | exposed | time during which a switch kept the nodes from running jobs; switches that overlap count once |
+//! | exposed | time in which a switch kept the nodes from running jobs; overlapping switches count once |
 //! | overhead | exposed ÷ makespan |
-//! | expansion factor | Σ turnaround ÷ Σ of the divisors of slowdown, over the jobs that ran (paper 002, Table 5) |
+//! | expansion factor | Σ turnaround ÷ Σ divisors of slowdown, over the jobs that ran (paper 002, Table 5) |
 //! | relative makespan | makespan ÷ Σ time alone: the first term of the trade-off metric |
 //! | spread | √(Σ(tᵢ − t̄)²/n) ÷ t̄ over the turnarounds tᵢ: its second term |
 //! | trade-off | their sum; lower is better |
 //!
-//! The trade-off metric is that of Bouteiller et al., §5.1, where all jobs are alike and Σ time alone is n · t_sequential.
-//! Its terms are given apart, because with unequal jobs the second measures the mix of jobs rather than unfairness.
-//! *Slowdown* by `run` tells only what waiting and parking cost, not what sharing a node cost: [`JobMetrics::alone`] says
-//! which it is. A job that never ran has no slowdown.
+//! The trade-off metric is that of Bouteiller et al., §5.1, where all jobs are alike and Σ time alone is n ·
+//! t_sequential. Its terms are reported apart, because with unequal jobs the second measures the mix of jobs
+//! rather than unfairness. *Slowdown* by `run` shows only the cost of waiting and parking, not that of
+//! sharing a node: [`JobMetrics::alone`] says which one it is. A job that never ran has no slowdown.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ use crate::{JobId, NodeId, SimTime};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Span {
     pub from: SimTime,
-    /// Its end, not before the begin.
+    /// Not before the beginning.
     pub to: SimTime,
 }
 
@@ -49,27 +49,27 @@ impl Span {
     }
 }
 
-/// What was measured of one job.
+/// Measured times of one job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobTimes {
     pub job: JobId,
     pub submitted: SimTime,
-    /// When it ended, well or badly.
+    /// Also when it failed.
     pub finished: SimTime,
     /// When it was active: in order, not overlapping.
     pub active: Vec<Span>,
     pub nodes: Vec<NodeId>,
-    /// How long it takes with the cluster to itself, where known.
+    /// The time it takes alone on the cluster, if known.
     pub alone: Option<Duration>,
 }
 
-/// What was measured of a whole run.
+/// Measured times of a whole run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunTimes {
     pub nodes: u32,
     pub jobs: Vec<JobTimes>,
-    /// From the first freeze of the outgoing to the release of the incoming set, for each switch during which nothing ran.
-    /// Jobs that join running ones expose nothing.
+    /// From the first freeze of the outgoing jobs to the release of the incoming ones, for each switch during
+    /// which no job ran. Jobs that join running ones expose nothing.
     pub switches: Vec<Span>,
 }
 
@@ -80,13 +80,12 @@ pub struct JobMetrics {
     pub run: Duration,
     pub parked: Duration,
     pub turnaround: Duration,
-    /// The time alone, where the slowdowns are by it.
+    /// The time alone, if the slowdowns are relative to it.
     pub alone: Option<Duration>,
     pub slowdown: Option<f64>,
     pub bounded_slowdown: Option<f64>,
 }
 
-/// Both terms of the trade-off metric, apart.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tradeoff {
     /// `None` unless the time alone of every job is known.
@@ -95,7 +94,7 @@ pub struct Tradeoff {
 }
 
 impl Tradeoff {
-    /// The metric itself, where both terms are known.
+    /// The metric itself, if both terms are known.
     #[must_use]
     pub fn sum(&self) -> Option<f64> {
         self.relative_makespan.map(|first| first + self.spread)
@@ -103,7 +102,7 @@ impl Tradeoff {
 }
 
 impl Metrics {
-    /// See the module; none where no job ran.
+    /// None where no job ran.
     #[must_use]
     pub fn expansion_factor(&self) -> Option<f64> {
         let ran = || self.jobs.iter().filter(|job| job.slowdown.is_some());
@@ -122,7 +121,7 @@ pub struct Metrics {
     pub tradeoff: Tradeoff,
 }
 
-/// The floor of the bounded slowdown that the field uses.
+/// The usual floor of the bounded slowdown.
 pub const SLOWDOWN_FLOOR: Duration = Duration::from_secs(10);
 
 /// Computes every metric of a run. Without jobs all are zero.
@@ -190,7 +189,7 @@ fn busy(run: &RunTimes, part: Span) -> Duration {
     let spans = run.jobs.iter().flat_map(|job| job.active.iter().map(move |span| (within(span), job)));
     let mut spans: Vec<(Span, &JobTimes)> = spans.filter(|(span, _)| span.from < span.to).collect();
     spans.sort_unstable_by_key(|(span, _)| *span);
-    // A list of spans for each node would be as long as all jobs are wide.
+    // Lists of spans by node would be as long as all jobs are wide.
     let last = run.jobs.iter().flat_map(|job| &job.nodes).max();
     let mut covered = vec![SimTime::default(); last.map_or(0, |last| last.0 as usize + 1)];
     let mut busy = Duration::ZERO;
@@ -202,7 +201,7 @@ fn busy(run: &RunTimes, part: Span) -> Duration {
     busy
 }
 
-/// The length of what `spans` cover together.
+/// The length of the union of `spans`.
 fn union(mut spans: Vec<Span>) -> Duration {
     spans.sort_unstable();
     let mut covered = SimTime::default();
@@ -213,7 +212,7 @@ fn union(mut spans: Vec<Span>) -> Duration {
     length
 }
 
-/// What `span` adds to what is covered up to some time, by spans that begin no later.
+/// The time that `span` adds to what is covered so far, by spans that begin no later.
 fn extend(covered: &mut SimTime, span: Span) -> Duration {
     let more = span.to.since(span.from.max(*covered));
     *covered = span.to.max(*covered);
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_expansion_factor_divides_sums_and_leaves_out_who_never_ran() {
+    fn the_expansion_factor_divides_sums_and_leaves_out_jobs_that_never_ran() {
         let never = JobTimes { active: vec![], ..job(2, 0, &[(3, 4)], 1) };
         let jobs = vec![job(0, 0, &[(0, 10)], 10), job(1, 0, &[(10, 20)], 5), never];
         let metrics = measure(&RunTimes { nodes: 1, jobs, switches: vec![] }, SLOWDOWN_FLOOR);

@@ -1,29 +1,28 @@
-//! Units that every crate shares: bytes, link rates, points in time. No bare integer crosses a module boundary.
+//! Units shared by all crates: bytes, link rates, points in time. No bare integer crosses a module boundary.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A number of bytes. Reads and prints binary units (`512MiB`); decimal units (`1GB`) are read as such.
+/// Reads and prints binary units (`512MiB`); reads decimal units (`1GB`) as such.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// `n` binary mebibytes.
     #[must_use]
     pub const fn mib(n: u64) -> Self {
         Self(n << 20)
     }
 
-    /// The sum, or the largest value where it would overflow: a sum of memory never wraps to "fits".
+    /// The sum, or the largest value on overflow: a sum of memory never wraps to "fits".
     #[must_use]
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// So many of it, or the largest value.
+    /// The product, or the largest value on overflow.
     #[must_use]
     pub const fn times(self, n: u32) -> Self {
         Self(self.0.saturating_mul(n as u64))
@@ -48,18 +47,14 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Why a quantity was not understood; says what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum UnitError {
     #[error("`{0}` does not begin with a number; write for example `{1}`")]
     NoNumber(String, &'static str),
-    /// A number without a unit.
     #[error("`{0}` has no unit; write for example `{1}`")]
     NoUnit(String, &'static str),
-    /// A unit that is not known here.
     #[error("`{unit}` in `{text}` is not a unit known here; use one of {known}")]
     UnknownUnit { text: String, unit: String, known: &'static str },
-    /// Larger than can be represented.
     #[error("`{0}` is too large")]
     TooLarge(String),
 }
@@ -111,7 +106,7 @@ impl FromStr for Bytes {
     }
 }
 
-/// Bits per second of a link. Reads and prints decimal units, as network rates are given (`100Mbit`).
+/// Bits per second of a link. Reads and prints decimal units, as usual for network rates (`100Mbit`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rate(pub u64);
@@ -147,7 +142,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     scaled(text, number, scale).map(Duration::from_nanos)
 }
 
-/// A point in time: nanoseconds since the run began. Policies get it as an argument and never ask a clock.
+/// A point in time: nanoseconds since the run began. Policies get it as an argument and have no clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SimTime(pub u64);
@@ -158,7 +153,7 @@ impl SimTime {
         Self(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// The time `span` earlier, not before the begin.
+    /// The time `span` earlier, but not before the beginning.
     #[must_use]
     pub fn before(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
@@ -192,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_unit_says_what_would_be_right() {
+    fn a_wrong_unit_is_reported_with_the_right_ones() {
         assert_eq!(
             "5parsec".parse::<Bytes>().unwrap_err().to_string(),
             "`parsec` in `5parsec` is not a unit known here; use one of B, KiB, MiB, GiB, TiB, KB, MB, GB, TB"

@@ -1,4 +1,4 @@
-//! What must hold of every allocator, on random machines and random comings and goings.
+//! Properties of every allocator on random machines under random sequences of requests and releases.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use coswitch_policies::{
 };
 use proptest::prelude::*;
 
-/// The machine of an allocator, for the checks.
+/// An allocator and its machine.
 struct Kind {
     name: &'static str,
     extent: Mesh,
@@ -31,7 +31,7 @@ fn kinds(width: u32, height: u32) -> Vec<Kind> {
     ]
 }
 
-/// Somebody comes with a request, or the holder that many places from the first goes.
+/// A job requests nodes, or the job at this place among the holders releases its nodes.
 #[derive(Clone, Debug)]
 enum Act {
     Come(Request),
@@ -44,7 +44,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(prop_oneof![3 => come, 2 => (0usize..100).prop_map(Act::Go)], 0..80)
 }
 
-/// Who holds what, kept beside the allocator.
+/// The allocations, kept beside the allocator.
 struct Model<'a> {
     kind: &'a Kind,
     allocator: Box<dyn Allocator>,
@@ -96,7 +96,7 @@ impl Model<'_> {
         Ok(())
     }
 
-    /// No overlap, none lost, none outside.
+    /// No unit is held twice, lost, or outside of the machine.
     fn check(&self) -> Result<(), TestCaseError> {
         let mut seen = BTreeSet::new();
         for block in self.held.values().flatten() {
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn when_all_have_left_the_blocks_have_joined_to_what_they_were(
+    fn when_all_jobs_have_left_the_blocks_have_joined_again(
         width in 1u32..24, height in 1u32..9, before in acts(), after in acts(),
     ) {
         for kind in kinds(width, height) {
@@ -149,7 +149,7 @@ proptest! {
             before.iter().try_for_each(|act| used.act(act))?;
             used.release_all();
             prop_assert_eq!(used.allocator.fragmentation(), fresh.allocator.fragmentation());
-            // And it decides like a machine nobody ever used.
+            // It also decides like an unused machine.
             fresh.next = used.next;
             for act in &after {
                 used.act(act)?;
@@ -183,7 +183,10 @@ proptest! {
     }
 
     #[test]
-    fn what_is_contiguous_is_one_block_of_an_aligned_size(width in 1u32..200, requests in prop::collection::vec(1u32..64, 1..40)) {
+    fn buddy_allocations_are_one_block_of_an_aligned_size(
+        width in 1u32..200,
+        requests in prop::collection::vec(1u32..64, 1..40),
+    ) {
         let (mut contiguous, mut buddy) = (Contiguous::new(width), Buddy::new(width));
         for (job, nodes) in (0..).map(JobId).zip(requests) {
             if let Some(got) = contiguous.allocate(job, Request::nodes(nodes)) {

@@ -1,4 +1,4 @@
-//! What must hold of every order of the queue, played against a small machine with a clock by hand.
+//! Properties of every queue order, played against a small machine with a manual clock.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,14 +18,14 @@ use proptest::prelude::*;
 
 const HOUR: u64 = 3_600_000_000_000;
 
-/// A job with the time it really takes.
+/// A job and the time it really takes.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     waits: QueuedJob,
     takes: Duration,
 }
 
-/// Plays `jobs` to the end and returns when each started; `look` is called after every step.
+/// Plays `jobs` to the end and returns when each started; calls `look` after every step.
 fn play<Q: QueueOrder>(
     order: &mut Q,
     machine: &mut Machine,
@@ -52,7 +52,7 @@ fn play<Q: QueueOrder>(
         assert!(wake.is_none_or(|wake| wake > now), "a wake lies ahead");
         now = next;
         if end == Some(now) {
-            // One at a time, as a simulator may tell them.
+            // One at a time, as a simulator may report them.
             let (_, job) = ends.pop_first().unwrap();
             assert!(machine.release(job));
             order.on_end(now, job);
@@ -109,7 +109,8 @@ fn paragon(contiguous: bool) -> Machine {
     Machine::new(vec![set("thin", 8), set("fat", 8)], groups, Calendar::nine_to_five()).unwrap()
 }
 
-/// A machine of several sets and of groups that overlap, on which any free nodes of a group will do, and jobs that its groups hold at some hour.
+/// A machine of several sets with overlapping groups, on which a group can use any of its free nodes, and
+/// jobs that their groups hold at some hour.
 fn overlapping() -> impl Strategy<Value = (Vec<u32>, Vec<NodeGroup>, Vec<Job>)> {
     let widths = prop::collection::vec(1u32..=8, 1..5);
     // The order of a group's sets, and how many of them it has by day and by night.
@@ -154,7 +155,7 @@ fn aging(priorities: &[i64], block: Option<i64>, running_max: Option<u32>) -> Ag
     }
 }
 
-/// The rule of paper 002 §2.3 by the letter: sort everybody, look at everybody.
+/// The rule of paper 002 §2.3 as written: sorts all jobs and tries each.
 #[derive(Debug)]
 struct ByTheLetter {
     config: AgingConfig,
@@ -176,7 +177,7 @@ impl QueueOrder for ByTheLetter {
     }
 
     fn withdraw(&mut self, _: JobId) -> bool {
-        unreachable!("nobody is taken back here")
+        unreachable!("no job is taken back here")
     }
 
     fn on_end(&mut self, _: SimTime, job: JobId) {
@@ -217,28 +218,28 @@ impl QueueOrder for ByTheLetter {
     }
 }
 
-/// The head is always promised something, and never anything later than before.
+/// The head always has a promise, which never becomes later.
 fn easy_keeps_its_promises(machine: &mut Machine, jobs: &[Job]) {
     let mut promised: BTreeMap<JobId, SimTime> = BTreeMap::new();
     let starts = play(&mut Easy::default(), machine, jobs, |now, easy, machine, _| {
         let promise = easy.promised(now, machine);
-        assert_eq!(promise.is_some(), easy.waiting() > 0, "the head is promised something");
+        assert_eq!(promise.is_some(), easy.waiting() > 0, "the head has a promise");
         if let Some((job, at)) = promise {
-            assert!(promised.insert(job, at).is_none_or(|before| at <= before), "{job} is not put off");
+            assert!(promised.insert(job, at).is_none_or(|before| at <= before), "{job} is not delayed");
         }
     });
     assert!(promised.iter().all(|(job, at)| starts[job] <= *at));
 }
 
-/// So is everybody here.
+/// Every job always has a promise, which never becomes later.
 fn conservative_keeps_its_promises(machine: &mut Machine, jobs: &[Job]) {
     let mut promised: BTreeMap<JobId, SimTime> = BTreeMap::new();
     let starts = play(&mut Conservative::default(), machine, jobs, |_, order, _, _| {
         let promise = |job: &Job| Some((job.waits.job, order.promised(job.waits.job)?));
         let promises: Vec<(JobId, SimTime)> = jobs.iter().filter_map(promise).collect();
-        assert_eq!(promises.len(), order.waiting(), "whoever waits is promised something");
+        assert_eq!(promises.len(), order.waiting(), "every waiting job has a promise");
         for (job, at) in promises {
-            assert!(promised.insert(job, at).is_none_or(|before| at <= before), "{job} is not put off");
+            assert!(promised.insert(job, at).is_none_or(|before| at <= before), "{job} is not delayed");
         }
     });
     assert!(promised.iter().all(|(job, at)| starts[job] <= *at));
@@ -266,7 +267,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_starts_later_than_conservative_backfilling_promised(
+    fn no_job_starts_later_than_conservative_backfilling_promised(
         jobs in workload(1, 16),
         (widths, groups, more) in overlapping(),
     ) {
@@ -275,7 +276,7 @@ proptest! {
     }
 
     #[test]
-    fn limits_that_are_not_kept_stop_nobody_for_ever(
+    fn limits_that_are_not_kept_stop_no_job_for_ever(
         jobs in workload(1, 16),
         (widths, groups, more) in overlapping(),
         factor in 2u32..5,
@@ -283,15 +284,17 @@ proptest! {
         let lying: Vec<Job> = jobs.iter().map(|job| Job { takes: job.takes * factor, ..*job }).collect();
         play(&mut Conservative::default(), &mut single(16), &lying, |_, _, _, _| {});
         play(&mut Easy::default(), &mut single(16), &lying, |_, _, _, _| {});
-        play(&mut Conservative::default(), &mut Machine::single(Box::new(Contiguous::new(16))), &lying, |_, _, _, _| {});
+        let mut machine = Machine::single(Box::new(Contiguous::new(16)));
+        play(&mut Conservative::default(), &mut machine, &lying, |_, _, _, _| {});
         let lying: Vec<Job> = more.iter().map(|job| Job { takes: job.takes * factor, ..*job }).collect();
         play(&mut Conservative::default(), &mut any_nodes(&widths, &groups), &lying, |_, _, _, _| {});
         play(&mut Easy::default(), &mut any_nodes(&widths, &groups), &lying, |_, _, _, _| {});
     }
 
-    /// A job that needs all of one set, against small ones that keep coming to it: by the count of the whole machine there is room.
+    /// A job that needs all of one set, against small ones that keep arriving there; by the count of the
+    /// whole machine it would fit.
     #[test]
-    fn conservative_backfilling_over_node_groups_starves_nobody(
+    fn conservative_backfilling_over_node_groups_starves_no_job(
         jobs in workload(3, 8),
         contiguous in any::<bool>(),
         takes in 10u64..20,
@@ -300,7 +303,7 @@ proptest! {
         let wide = job(999, 0, 8, 5, 30, 30);
         let all: Vec<Job> = jobs.iter().copied().chain((1000..1300).map(small)).chain([wide]).collect();
         let starts = play(&mut Conservative::default(), &mut paragon(contiguous), &all, |_, _, _, _| {});
-        // Who came before it, one after the other, and once it is due those that run then.
+        // The jobs that arrived before it, one after the other, and those that run when it is due.
         let before: u64 = all.iter().filter(|job| job.waits.submitted <= wide.waits.submitted)
             .map(|job| job.takes.as_secs() / 60).sum();
         let longest = all.iter().map(|job| job.takes.as_secs() / 60).max().unwrap_or_default();
@@ -308,7 +311,7 @@ proptest! {
     }
 
     #[test]
-    fn aging_does_what_the_paper_says_by_the_letter(
+    fn aging_follows_the_text_of_the_paper(
         jobs in workload(3, 8),
         priorities in prop::collection::vec(0i64..12, 3),
         block in prop::option::of(4i64..20),
@@ -327,9 +330,14 @@ proptest! {
         prop_assert_eq!(told, expected);
     }
 
-    /// A job of `nodes` nodes against small ones that come without end, more than the machine can do.
+    /// A job of `nodes` nodes against an endless stream of small ones, more than the machine can run.
     #[test]
-    fn blocking_never_starves(nodes in 9u32..=16, block in 5i64..20, head_start in 0i64..10, takes in 10u64..60) {
+    fn blocking_never_starves(
+        nodes in 9u32..=16,
+        block in 5i64..20,
+        head_start in 0i64..10,
+        takes in 10u64..60,
+    ) {
         let small = |id| job(id, 1, 1 + id % 4, u64::from(id), takes, 60);
         let mut jobs: Vec<Job> = (1..1200).map(small).collect();
         jobs.push(job(0, 0, nodes, 60, 30, 60));
@@ -342,8 +350,8 @@ proptest! {
             let config = aging(&[0, head_start], block, None);
             play(&mut Aging::new(config), &mut machine(), &jobs, |_, _, _, _| {})[&JobId(0)]
         };
-        // It ages 2 points an hour from 0, the others from `head_start`: those that came before it, or up to `head_start / 2` hours
-        // after, may go first, and once it blocks the longest of them has to end.
+        // It ages 2 points an hour from 0, the others from `head_start`. Those that arrived before it, or up
+        // to `head_start / 2` hours after, may go first, and once it blocks the longest of them has to end.
         let minutes = |at: SimTime| at.0 / (HOUR / 60);
         let ages = 60 + 30 * u64::try_from(block.max(head_start)).unwrap() + 60;
         let ahead: u64 = jobs.iter().filter(|job| minutes(job.waits.submitted) <= ages)
@@ -352,18 +360,25 @@ proptest! {
         prop_assert!(minutes(start(Some(block))) <= ages + ahead / 13 + 2 * takes);
     }
 
-    /// The same of one that needs both node sets, where small ones of two groups come to them, and others only by night.
+    /// The same for a job that needs both node sets, against small jobs of two groups, and of a third by
+    /// night.
     #[test]
     fn blocking_never_starves_over_node_groups(
-        nodes in 9u32..=16, block in 1i64..10, head_start in 0i64..10, takes in 10u64..60, contiguous in any::<bool>(),
+        nodes in 9u32..=16,
+        block in 1i64..10,
+        head_start in 0i64..10,
+        takes in 10u64..60,
+        contiguous in any::<bool>(),
     ) {
-        let small = |id: u32| job(id, [0, 1, 0, 1, 2][id as usize % 5], 1 + id % 4, 10 * u64::from(id), takes, 60);
+        let group = |id: u32| [0, 1, 0, 1, 2][id as usize % 5];
+        let small = |id: u32| job(id, group(id), 1 + id % 4, 10 * u64::from(id), takes, 60);
         let mut jobs: Vec<Job> = (1..500).map(small).collect();
         jobs.push(job(0, 1, nodes, 60, 30, 60));
         let config = aging(&[head_start, 0, head_start], Some(block), None);
-        let start = play(&mut Aging::new(config), &mut paragon(contiguous), &jobs, |_, _, _, _| {})[&JobId(0)];
+        let mut machine = paragon(contiguous);
+        let start = play(&mut Aging::new(config), &mut machine, &jobs, |_, _, _, _| {})[&JobId(0)];
         let ages = 60 + 30 * u64::try_from(block.max(head_start)).unwrap() + 60;
-        // Whoever is ahead may hold up the others by itself.
+        // Each job ahead may delay the others by itself.
         let ahead = jobs.iter().filter(|job| job.waits.submitted.0 / (HOUR / 60) <= ages).count() as u64;
         prop_assert!(start.0 / (HOUR / 60) <= ages + (ahead + 2) * takes);
     }
@@ -384,7 +399,7 @@ fn without_blocking_a_large_job_waits_until_no_small_one_comes() {
         let config = aging(&[0, 0], block, None);
         play(&mut Aging::new(config), &mut machine(), &jobs, |_, _, _, _| {})[&JobId(0)].0 / (HOUR / 60)
     };
-    // Above 4 points after two hours; who started until then takes one more.
+    // Above 4 points after two hours; a job that started before takes one more.
     assert_eq!(start(Some(4)), 190);
     let last = start(None);
     assert!(last > 2495, "it starves: {last}");
@@ -416,7 +431,7 @@ fn a_reservation_is_of_the_groups_own_sets() {
     let jobs = [
         job(0, 0, 6, 0, 60, 60),
         job(1, 0, 8, 1, 60, 60),   // the head: all thin nodes, once job 0 is over
-        job(2, 0, 2, 2, 90, 90),   // too long, though the machine has room for it and the head
+        job(2, 0, 2, 2, 90, 90),   // too long, though the machine could hold it and the head
         job(3, 0, 2, 3, 30, 30),   // over before the head starts
         job(4, 2, 8, 4, 90, 90),   // on nodes that the head may not have
         job(5, 1, 4, 5, 300, 300), // the fat nodes are taken: it would be in the way
@@ -431,7 +446,7 @@ fn a_reservation_is_of_the_groups_own_sets() {
 }
 
 #[test]
-fn a_reservation_heeds_the_hours_of_the_group() {
+fn a_reservation_respects_the_hours_of_the_group() {
     let jobs = [
         job(0, 2, 8, 600, 60, 60), // all fat nodes, from five in the afternoon
         job(1, 1, 16, 601, 60, 60),
@@ -453,7 +468,8 @@ fn a_reservation_heeds_the_hours_of_the_group() {
     assert_eq!(minutes(conservative), [1020, 601, 1080, 1480]);
 }
 
-/// Two sets, one of which another group uses too: a job is promised what each of them grants, not what is free there.
+/// Two sets, one of which another group uses too: a job is promised what each set grants, not what is free
+/// there.
 #[test]
 fn a_reservation_is_divided_as_the_allocators_grant_it() {
     let group = |sets: &[u16]| {
@@ -470,7 +486,7 @@ fn a_reservation_is_divided_as_the_allocators_grant_it() {
     };
     // Twice the largest block, not all of one set and the rest of the other.
     assert_eq!(start([Box::new(Buddy::new(12)), Box::new(Buddy::new(12))], Request::nodes(16)), SimTime(0));
-    // The first set has CPUs enough, but not the nodes.
+    // The first set has enough CPUs, but not enough nodes.
     let boxes: [Box<dyn Allocator>; 2] = [Box::new(BoxPacker::new(2, 4)), Box::new(BoxPacker::new(4, 4))];
     assert_eq!(start(boxes, Request { nodes: 3, cpus: 2 }), SimTime(0));
 }

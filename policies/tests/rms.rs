@@ -1,4 +1,4 @@
-//! What must hold of the RMS scheduler in every timeslice.
+//! Properties of the RMS scheduler in every timeslice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,8 @@ proptest! {
         for slice in 0..120 {
             for (id, (width, height, at)) in (0..).zip(&requests) {
                 let request = Request { nodes: (*width).min(nodes), cpus: (*height).min(cpus) };
-                let job = RmsJob { job: JobId(id), root: false, priority: 0, request, submitted: SimTime(u64::from(*at)) };
+                let submitted = SimTime(u64::from(*at));
+                let job = RmsJob { job: JobId(id), root: false, priority: 0, request, submitted };
                 if *at == slice {
                     prop_assert!(rms.submit(job));
                     last_ran.insert(job.job, slice);
@@ -44,10 +45,11 @@ proptest! {
                 if rms.state(job) == Some(RmsState::Running) {
                     let cpus = rms.cpus_of(job).unwrap();
                     prop_assert_eq!(place.entry(job).or_insert_with(|| cpus.clone()), cpus, "never moved");
-                    prop_assert!(units(extent, cpus).into_iter().all(|unit| taken.insert(unit)), "never shared");
+                    let units = units(extent, cpus);
+                    prop_assert!(units.into_iter().all(|unit| taken.insert(unit)), "never shared");
                     *last = slice;
                 }
-                // Whoever waits longest comes first, and all others begin at nothing when they run.
+                // The job that has waited longest goes first, and all others restart at zero when they run.
                 prop_assert!(slice - *last <= jobs, "{job} waits {} slices", slice - *last);
             }
         }

@@ -1,9 +1,10 @@
-//! The shapes of paper 003, Fig. 9-11 and Table 2, from the constants of its machine: one core and 1 GB a node, Fast Ethernet,
-//! a local disk (assumed: 30 MB/s), slots of 900 s. `cargo run --release -p coswitch-sim --example hybrid_study`
+//! Reproduces the curves of paper 003, Fig. 9-11 and Table 2, from the constants of its machine: one core and
+//! 1 GB a node, Fast Ethernet, a local disk (assumed: 30 MB/s), slots of 900 s. `cargo run --release -p
+//! coswitch-sim --example hybrid_study`
 //!
-//! Two constants are not the paper's own but taken from its Table 2: the share of communication, 10 % for BT (co-scheduled in
-//! core 0.90 of the time) and 92 % for CG (0.92). So the in-core column of co-scheduling is put in; all else comes out. The
-//! makespans are by that of the same jobs one after the other.
+//! Two constants come from the paper's Table 2: the share of communication, 10 % for BT (co-scheduled in core
+//! 0.90 of the time) and 92 % for CG (0.92). So the in-core column of co-scheduling is input; all else is
+//! output. Makespans are relative to that of the same jobs one after the other.
 
 use std::{fmt::Write, time::Duration};
 
@@ -50,7 +51,7 @@ fn main() -> Result<(), SimError> {
     Ok(())
 }
 
-/// Of the programs, all submitted at once, by the time they take one after the other.
+/// The makespan of the programs, all submitted at once, relative to the time they take one after the other.
 fn makespan(programs: &[Program], policy: Policy, cell: Option<u32>) -> Result<f64, SimError> {
     let job = |(id, program): (u32, &Program)| SimJob {
         spec: JobSpec {

@@ -1,8 +1,9 @@
-//! The Paragon of paper 002 on a log: utilisation, expansion factor and wait by queue, and what the allocators make of it.
+//! Simulates the Paragon of paper 002 on a log: utilisation, expansion factor and wait by queue, under each
+//! allocator.
 //!
 //! `cargo run --release -p coswitch-sim --example paragon -- SDSC-Par-1996-3.1-cln.swf`
 //!
-//! The log is that of the Parallel Workloads Archive and is not part of the repository. It prints what stands in
+//! The log is that of the Parallel Workloads Archive and is not part of the repository. The output is in
 //! docs/simulator.md.
 
 use std::{env, error::Error, fs, process::ExitCode, time::Duration};
@@ -16,7 +17,7 @@ use coswitch_sim::{
     workload::{LogStart, swf::Log},
 };
 
-/// What the tables by month, queue and size are of.
+/// The combination that the tables by month, queue and size show.
 const SHOWN: (&str, &str) = ("m2db", "aging, never blocks");
 
 fn main() -> ExitCode {
@@ -45,7 +46,8 @@ fn study(text: &str) -> Result<String, Box<dyn Error>> {
     let (interactive, batch) = (paragon::partition(&log, 1), paragon::partition(&log, 2));
     let queues = paragon::queues(&log);
     let mut out = String::from(
-        "allocator | order | utilisation % | mean wait h | expansion | scatter % | external % | internal nodes | blocks a job | left out\n",
+        "allocator | order | utilisation % | mean wait h | expansion | scatter % | external % | \
+         internal nodes | blocks a job | left out\n",
     );
     let mut of_m2db = None;
     // The Paragon's nodes are not divided.
@@ -94,7 +96,8 @@ fn study(text: &str) -> Result<String, Box<dyn Error>> {
     let (wait, expansion) = (whole.wait_mean_s / 3600.0, whole.expansion_factor);
     out +=
         &format!("recorded on the machine itself, all queues: wait {wait:.2} h, expansion {expansion:.2}\n");
-    out += "\nqueue | jobs | usage % | mean wait h | mean execution h | expansion | recorded wait h | recorded expansion\n";
+    out += "\nqueue | jobs | usage % | mean wait h | mean execution h | expansion | recorded wait h | \
+            recorded expansion\n";
     let recorded = spaceshare::classes(&jobs.jobs, &recorded, name);
     for (class, recorded) in spaceshare::classes(&jobs.jobs, &executions, name).iter().zip(recorded) {
         let (wait, expansion) = (recorded.wait_mean_s / 3600.0, recorded.expansion_factor);
@@ -106,12 +109,13 @@ fn study(text: &str) -> Result<String, Box<dyn Error>> {
     let executions =
         spaceshare::run(&jobs.jobs, &mut machine, &mut Fcfs::default(), &mut spaceshare::NoObserver)?;
     let summary = spaceshare::summarise(&jobs.jobs, &executions, paragon::INTERACTIVE_NODES);
-    // The machine turned these away (§1.0).
+    // The machine rejected these (§1.0).
     let waits =
         |(job, execution): &(&spaceshare::SpaceJob, &Execution)| execution.started > job.queued.submitted;
     let waited = jobs.jobs.iter().zip(&executions).filter(waits).count();
     out += &format!(
-        "\ninteractive partition: {} jobs, {waited} of them wait, {} left out, utilisation {:.1} %, mean wait {:.2} h\n",
+        "\ninteractive partition: {} jobs, {waited} of them wait, {} left out, utilisation {:.1} %, \
+         mean wait {:.2} h\n",
         summary.jobs,
         jobs.skipped.total(),
         100.0 * summary.utilisation,
@@ -121,7 +125,8 @@ fn study(text: &str) -> Result<String, Box<dyn Error>> {
     Ok(out)
 }
 
-/// Tables 3 and 4 of the paper: by request size and by execution time, and the jobs that run at a time (Table 1).
+/// Tables 3 and 4 of the paper, by request size and by execution time, and the number of jobs that run at a
+/// time (Table 1).
 fn distributions(jobs: &Jobs, executions: &[Execution]) -> String {
     let mut out =
         String::from("\nnodes up to | jobs | usage % | mean wait h | mean execution h | expansion\n");
@@ -157,7 +162,7 @@ fn line(class: &spaceshare::JobClass) -> String {
     )
 }
 
-/// Sorts as a number, prints as one.
+/// Sorts and prints as a number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Size(u32);
 

@@ -1,4 +1,4 @@
-//! Table 4.1 of Solsona's thesis, measured and beside the printed one, and all node schedulers beside each other. Writes
+//! Computes Table 4.1 of Solsona's thesis beside the printed one, and compares all node schedulers. Writes
 //! the tables of `docs/local-coscheduling.md`.
 //!
 //! `cargo run --release -p coswitch-sim --example table_4_1 -- [SEEDS [SERVED [THREADS]]]`
@@ -20,7 +20,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let threads = usize::try_from(threads)?;
     let seeds: Vec<u64> = (1..=u64::from(seeds)).collect();
     let mut out = std::io::stdout().lock();
-    // With the finer grain IMP is overloaded where load is highest and its queues only grow: fewer tasks are served there.
+    // With the finer grain, IMP is overloaded at the highest load and its queues only grow: fewer tasks are
+    // served there.
     let variants = [
         (Crowding::Share, Peers::Any, 0.5, served),
         (Crowding::TurnLocal, Peers::Any, 0.5, served),

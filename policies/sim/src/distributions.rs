@@ -25,7 +25,8 @@ impl Seed {
         }
     }
 
-    /// Gamma with this shape and scale: mean `shape · scale`, variance `shape · scale²` (Marsaglia and Tsang 2000).
+    /// Gamma with this shape and scale: mean `shape · scale`, variance `shape · scale²` (Marsaglia and Tsang
+    /// 2000).
     pub fn gamma(&mut self, shape: f64, scale: f64) -> f64 {
         if shape < 1.0 {
             let raised = self.gamma(shape + 1.0, scale);
@@ -121,7 +122,8 @@ mod tests {
 
     #[test]
     fn the_distribution_function_of_gamma_is_that_of_the_tables() {
-        // Shape 1 is exponential; chi-square with 10 degrees of freedom is shape 5, scale 2: 18.307 is its 95 % point.
+        // Shape 1 is exponential; chi-square with 10 degrees of freedom is shape 5, scale 2: 18.307 is its 95
+        // % point.
         near(gamma_cdf(2.0, 1.0, 1.0), 1.0 - (-2.0_f64).exp(), 1e-12);
         near(gamma_cdf(0.5, 1.0, 1.0), 1.0 - (-0.5_f64).exp(), 1e-12);
         near(gamma_cdf(18.307_038, 5.0, 2.0), 0.95, 1e-8);

@@ -1,4 +1,4 @@
-//! The cluster of the thesis under all models: determinism, conservation, and what theory says.
+//! The cluster of the thesis under all models: determinism, conservation, and agreement with queueing theory.
 
 use std::time::Duration;
 
@@ -48,10 +48,10 @@ fn small(served: u32) -> Shape {
 }
 
 fn run(shape: &Shape, model: &LocalModel, seed: u64) -> LocalReport {
-    simulate_local(shape, model, seed).expect("the shape is possible")
+    simulate_local(shape, model, seed).expect("the shape is valid")
 }
 
-/// Every task's life is its run, its waits and its blocks, and nothing of the processor's time is charged twice.
+/// The life of a task consists of run, wait and blocked time, and no processor time is charged twice.
 fn check_conservation(report: &LocalReport) {
     for task in &report.tasks {
         assert_eq!(task.returned, task.account.executed + task.waited + task.blocked, "{task:?}");
@@ -66,7 +66,7 @@ fn check_conservation(report: &LocalReport) {
 }
 
 #[test]
-fn every_model_serves_what_it_was_asked_to_and_accounts_for_all_time() {
+fn every_model_serves_all_tasks_and_accounts_for_all_time() {
     let shape = small(300);
     for model in every_model(&shape) {
         let report = run(&shape, &model, 5);
@@ -95,7 +95,7 @@ fn the_table_is_the_same_with_one_thread_and_with_two() {
 
 #[test]
 fn a_node_alone_has_the_ready_queue_that_theory_says() {
-    // One node has no peers, so nobody waits for messages, and this is an M/M/1 queue with processor sharing.
+    // One node has no peers, so no task waits for messages: an M/M/1 queue with processor sharing.
     for (queue_length, tolerance) in [(1.0, 0.1), (2.0, 0.3)] {
         let shape = Shape { stations: 1, queue_length, served: 20_000, ..Shape::default() };
         let report = run(&shape, &LocalModel::Linux, 3);
@@ -105,7 +105,7 @@ fn a_node_alone_has_the_ready_queue_that_theory_says() {
 }
 
 #[test]
-fn plain_round_robin_treats_both_kinds_alike_where_nobody_communicates() {
+fn plain_round_robin_treats_both_kinds_alike_without_communication() {
     let shape = Shape { stations: 1, served: 20_000, ..Shape::default() };
     let report = run(&shape, &LocalModel::Linux, 9);
     let (distributed, local) = (report.distributed().returned, report.local().returned);
@@ -120,7 +120,7 @@ fn priority_for_distributed_tasks_is_paid_by_local_ones() {
     assert!(hpdt.distributed().returned < lin.distributed().returned);
     assert!(hpdt.local().returned > lin.local().returned);
     assert!(hpdt.system().delayed > Duration::ZERO);
-    assert_eq!(lin.system().delayed, Duration::ZERO, "round robin overtakes nobody");
+    assert_eq!(lin.system().delayed, Duration::ZERO, "round robin never overtakes");
 }
 
 #[test]
@@ -200,7 +200,11 @@ proptest! {
     #[test]
     fn accounts_hold_for_any_shape(
         stations in 1..6u32, queue in 1..5u8, applications in 1..6u32, distributed in 1..=10u8,
-        turn_local in any::<bool>(), ring in any::<bool>(), grain in 1..20u8, seed in any::<u64>(), choice in 0..13usize,
+        turn_local in any::<bool>(),
+        ring in any::<bool>(),
+        grain in 1..20u8,
+        seed in any::<u64>(),
+        choice in 0..13usize,
     ) {
         let shape = Shape {
             stations,

@@ -1,4 +1,4 @@
-//! Node schedulers under random histories of events: what must hold of each model whatever happens.
+//! Properties of each node scheduler under random histories of events.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,7 +19,7 @@ use proptest::prelude::*;
 
 const SLICE: Duration = Duration::from_millis(10);
 
-/// What may happen next; numbers choose a task among those it can happen to.
+/// An event that may happen next; numbers choose one of the tasks that it can happen to.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
     Arrive { application: u32 },
@@ -51,7 +51,7 @@ fn history() -> impl Strategy<Value = Vec<(u64, Happening)>> {
     proptest::collection::vec((0..20u64, happening()), 1..200)
 }
 
-/// A node, and what its shell knows.
+/// A node and the state of its shell.
 struct Node<M> {
     scheduler: LocalScheduler<M>,
     now: SimTime,
@@ -66,7 +66,7 @@ impl<M: Model> Node<M> {
         Self { scheduler, now: SimTime(0), away: Vec::new(), arrived: 0, decisions: Vec::new() }
     }
 
-    /// Lets it happen, where it can; the event it came to.
+    /// Applies it if possible; returns the event.
     fn play(&mut self, after_ms: u64, happening: Happening) -> Option<TaskEvent> {
         self.now = self.now.after(Duration::from_millis(after_ms));
         self.decisions.clear();
@@ -121,10 +121,10 @@ impl<M: Model> Node<M> {
     }
 }
 
-/// Whoever has the bound of PCA or DCA: no task is overtaken more than `overtakes_max` times before it runs, and no more
-/// dispatches of others come before it than were ahead of it, one for each overtaking, and one more for each of those
-/// that took the processor from a running task, which then runs again first.
-fn nobody_starves<M: Model>(model: M, overtakes_max: u32, history: &[(u64, Happening)]) {
+/// The bound of PCA and DCA: no task is overtaken more than `overtakes_max` times before it runs. The
+/// dispatches of other tasks before it are at most those ahead of it, one for each overtaking, and one more
+/// for each overtaking that took the processor from a running task, which then runs again first.
+fn no_task_starves<M: Model>(model: M, overtakes_max: u32, history: &[(u64, Happening)]) {
     let mut node = Node::new(model);
     let mut patience = BTreeMap::<TaskId, i64>::new();
     for (after, happening) in history {
@@ -148,12 +148,12 @@ fn nobody_starves<M: Model>(model: M, overtakes_max: u32, history: &[(u64, Happe
         }
         let ready = node.ready();
         patience.retain(|task, _| ready.contains(task));
-        assert!(patience.values().all(|left| *left >= 0), "someone starves: {patience:?}");
+        assert!(patience.values().all(|left| *left >= 0), "a task starves: {patience:?}");
         assert!(node.scheduler.ready().iter().all(|task| task.overtaken <= overtakes_max));
     }
 }
 
-/// The processor is never idle while somebody is ready, and no account holds more than the time that passed.
+/// The processor is never idle while a task is ready, and no account exceeds the time that passed.
 fn processor_is_used<M: Model>(model: M, history: &[(u64, Happening)]) {
     let mut node = Node::new(model);
     for (after, happening) in history {
@@ -165,7 +165,8 @@ fn processor_is_used<M: Model>(model: M, history: &[(u64, Happening)]) {
     }
 }
 
-/// A node under DCS whose shell heeds its timers, and whom messages call there, by its events alone.
+/// A node under DCS whose shell honours its timers, and the tasks that messages call there, derived from the
+/// events alone.
 struct Demanded {
     node: Node<Demand>,
     timer: Option<SimTime>,
@@ -206,8 +207,9 @@ impl Demanded {
         called.min_by_key(|task| self.called[task])
     }
 
-    /// Before `event` these were ready, and the first of them ran. Now runs who was called first, where that is fair, and
-    /// else who ran. Where the processor was left and nobody is called, it may be anybody.
+    /// Before `event` these tasks were ready, and the first of them ran. Now the task that was called first
+    /// runs if that is fair, else the task that ran. If the processor was left and no task is called, any
+    /// task may run.
     fn check(&mut self, mut ready: Vec<TaskId>, event: TaskEvent) {
         let now = self.node.now;
         match event {
@@ -242,9 +244,9 @@ proptest! {
     #[test]
     fn pre_and_dyn_never_starve_anybody_beyond_mco(mco in 0..5u32, past in 0..2u8, history in history()) {
         let past_weight = f64::from(past) / 2.0;
-        nobody_starves(Predictive { slice: SLICE, overtakes_max: mco, past_weight }, mco, &history);
+        no_task_starves(Predictive { slice: SLICE, overtakes_max: mco, past_weight }, mco, &history);
         let model = Dynamic { slice: SLICE, overtakes_max: mco, past_weight, is_judged_by_sent: false };
-        nobody_starves(model, mco, &history);
+        no_task_starves(model, mco, &history);
     }
 
     #[test]
@@ -268,7 +270,7 @@ proptest! {
     }
 
     #[test]
-    fn under_dcs_nobody_is_preempted_before_its_share_and_no_call_waits_longer(
+    fn under_dcs_no_task_is_preempted_before_its_share_and_no_call_waits_longer(
         history in history(), share_ms in 0..15u64,
     ) {
         let mut node = Demanded::new(Duration::from_millis(share_ms));
@@ -283,7 +285,8 @@ proptest! {
         for (after, happening) in history {
             node.play(after, happening);
             let ready = node.scheduler.ready();
-            prop_assert!(ready.is_empty() || ready[0].is_distributed() || !ready.iter().any(|task| task.is_distributed()));
+            let first = ready.first().is_none_or(|task| task.is_distributed());
+            prop_assert!(first || !ready.iter().any(|task| task.is_distributed()));
         }
     }
 
@@ -295,7 +298,7 @@ proptest! {
             while let Some(at) = timer.filter(|at| *at <= node.now.after(Duration::from_millis(after))) {
                 node.fire(at);
                 timer = next_timer(&node.decisions);
-                prop_assert!(timer.is_some(), "the slices go on for ever");
+                prop_assert!(timer.is_some(), "the slices never stop");
             }
             node.play(after, happening);
             timer = next_timer(&node.decisions).or(timer);
@@ -325,7 +328,7 @@ proptest! {
 
     #[test]
     fn under_fcs_the_slot_of_a_coscheduled_process_is_its_own(history in history(), slots in 1..5usize) {
-        // With so many trial slots every process is CS all the time.
+        // With this many trial slots every process is CS all the time.
         let rule = FlexibleRule {
             slice: SLICE,
             trial_slots: u32::MAX / 2,
@@ -345,7 +348,8 @@ proptest! {
             let has_slot = ready.iter().any(|task| task.application == Some(slot));
             prop_assert!(!has_slot || ready[0].application == Some(slot));
             let has_local = ready.iter().any(|task| !task.is_distributed());
-            prop_assert!(has_slot || !has_local || !ready[0].is_distributed(), "gaps go to who does not care");
+            let is_local = ready.first().is_some_and(|task| !task.is_distributed());
+            prop_assert!(has_slot || !has_local || is_local, "idle intervals go to DC processes");
         }
     }
 

@@ -17,7 +17,8 @@ pub struct Account {
     /// Not executed although there was a peer to coschedule with: another task had the processor (`th`,
     /// `tth`).
     pub thrashed: Duration,
-    /// Waited because another task overtook this one for the sake of coscheduling (`d`, `td`): *TaskD*, *NodeD*, *SystemD*.
+    /// Waited because another task overtook this one for the sake of coscheduling (`d`, `td`): *TaskD*,
+    /// *NodeD*, *SystemD*.
     pub delayed: Duration,
 }
 

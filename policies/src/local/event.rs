@@ -1,11 +1,11 @@
 //! Events of a node and decisions of its scheduler: all messages between a node scheduler and its shell.
 //!
 //! ```text
-//!            Arrived, Unblocked                     QuantumEnd, preempted
-//!   (new) ───────────────────────► ready ◄───────────────────────────── running ───► Finished
-//!                                    ▲  └──────────── Run ─────────────►  │  │
-//!                                    │                        Waits: Spin │  │ Waits: no Spin, SpinOver, Blocked
-//!                                    └── Unblocked ── away ◄──────────────┴──┘
+//!        Arrived, Unblocked               QuantumEnd, preempted
+//!   (new) ─────────────────► ready ◄───────────────────────────── running ───► Finished
+//!                              ▲  └──────────── Run ─────────────►   │
+//!                              │                                     │ Waits without Spin, SpinOver, Blocked
+//!                              └── Unblocked ── away ◄───────────────┘
 //! ```
 
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! IMP, implicit coscheduling: two-phase spin-block (thesis §3.4, Algorithm 7, formula 3.5; testbed §2.2, ICS).
+//! IMP, implicit coscheduling: two-phase spin-block (thesis §3.4, Algorithm 7, formula 3.5; testbed §2.2,
+//! ICS).
 //!
 //! A task that lacks a message spins for the spin time and then blocks. Spinning pays as long as it costs no
 //! more than the two context switches of leaving and coming back ([`Implicit::spin_limit`]).

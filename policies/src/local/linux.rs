@@ -1,4 +1,5 @@
-//! LIN: the plain scheduler of the node, round robin with equal slices (thesis ch. 4; testbed §2.5, local scheduling).
+//! LIN: the plain scheduler of the node, round robin with equal slices (thesis ch. 4; testbed §2.5, local
+//! scheduling).
 
 use std::time::Duration;
 

@@ -11,9 +11,9 @@
 //! | [`implicit`] | IMP; ICS (testbed §2.2) | a task that waits for a message spins, then blocks |
 //! | [`explicit`] | EXP, DTS: static, balanced, distributed | a parallel and a local slice take turns |
 //! | [`high_priority`] | HPDT | distributed tasks always first |
-//! | [`predictive`] | PRE, PCA | tasks that communicate more overtake; each task is overtaken at most `MCO` times |
+//! | [`predictive`] | PRE, PCA | tasks that communicate more overtake, each task at most `MCO` times |
 //! | [`dynamic`] | DYN, DCA | as PRE, counting received messages only |
-//! | [`demand`] | DCS (testbed §2.2; Sobalvarro) | an arriving message calls its receiver, which runs as soon as that is fair |
+//! | [`demand`] | DCS (testbed §2.2) | a message calls its receiver, which runs once that is fair |
 //! | [`flexible`] | FCS (testbed §2.4) | classes by measured waiting; Table 2.1 and Algorithm 1 |
 //! | [`buffered`] | BCS (testbed §2.3, §4.5.2) | messages wait for the next slot and go by a schedule |
 //!

@@ -53,7 +53,8 @@ impl ReadyQueue {
         self.tasks.iter_mut().find(|task| task.id == id)
     }
 
-    /// Takes the processor from the top and charges its time to the accounts of all (Algorithm 3, lines 4-15).
+    /// Takes the processor from the top and charges its time to the accounts of all (Algorithm 3, lines
+    /// 4-15).
     pub(super) fn stop(&mut self, now: SimTime, model: &impl Model) {
         let Some(since) = self.running_since.take() else { return };
         let span = now.since(since);

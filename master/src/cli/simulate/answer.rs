@@ -1,4 +1,4 @@
-//! What `coswitch simulate` answers, for people and for programs.
+//! Answer of `coswitch simulate` as tables, JSON and comma-separated values.
 
 use std::io;
 
@@ -21,7 +21,7 @@ pub(super) struct Figure {
     pub(super) estimate: SampleMean,
 }
 
-/// The metrics of several runs, each under its name.
+/// Estimates each metric over several runs.
 pub(super) fn figures<N: ToString>(runs: &[Vec<(N, f64)>]) -> Vec<Figure> {
     let Some(first) = runs.first() else { return Vec::new() };
     let figure = |(index, (name, _)): (usize, &(N, f64))| {
@@ -31,15 +31,14 @@ pub(super) fn figures<N: ToString>(runs: &[Vec<(N, f64)>]) -> Vec<Figure> {
     first.iter().enumerate().map(figure).collect()
 }
 
-/// What a simulation answers. Empty parts are left out for people.
+/// Empty parts are left out of the tables.
 #[derive(Debug, Serialize)]
 pub(super) struct Simulated {
-    /// Of the jobs.
     pub(super) workload: String,
     pub(super) nodes: u32,
     pub(super) policy: String,
     pub(super) seeds: Vec<u64>,
-    /// Records of the log that are not jobs here; of the first seed.
+    /// Records of the log that are left out; of the first seed.
     pub(super) skipped: Skipped,
     pub(super) figures: Vec<Figure>,
     /// By job size, of the first seed.
@@ -71,7 +70,7 @@ impl Answer for Simulated {
         self.notes.iter().try_for_each(|note| writeln!(out, "{note}"))
     }
 
-    /// A line a figure: what the tables say, with all digits.
+    /// One line for each figure of the tables, with all digits.
     fn csv(&self) -> Option<String> {
         let month = |month: &Month| format!("utilisation_{},{},,1\n", month_name(month), month.utilisation);
         let class = |by: &'static str| {
@@ -80,7 +79,8 @@ impl Answer for Simulated {
                 let of = format!("{by}_{}", name.replace([',', '"', '\n'], "_"));
                 format!(
                     "jobs_{of},{jobs},,1\nusage_{of},{usage},,1\nwait_mean_s_{of},{wait_mean_s},,1\n\
-                     execution_mean_s_{of},{execution_mean_s},,1\nexpansion_factor_{of},{expansion_factor},,1\n"
+                     execution_mean_s_{of},{execution_mean_s},,1\n\
+                     expansion_factor_{of},{expansion_factor},,1\n"
                 )
             }
         };
@@ -160,12 +160,12 @@ fn month_name(month: &Month) -> String {
     format!("{}-{:02}", month.year, month.month)
 }
 
-/// As people read it: sizes in their unit, other numbers with four digits.
+/// A value for people: sizes in their unit, other numbers with four digits.
 fn said(name: &str, value: f64) -> String {
     if name.starts_with("bytes_") { Bytes(value as u64).to_string() } else { number(value) }
 }
 
-/// Four digits that count, and no more noughts than needed.
+/// Four significant digits, and no more zeros than needed.
 fn number(value: f64) -> String {
     let digits = match value.abs() {
         size if size >= 1000.0 => 0,

@@ -1,4 +1,5 @@
-//! How long switches take: read from a file, as `coswitch run` writes one into its directory, or fitted from a journal.
+//! Reads the costs of switches from a cost file, as `coswitch run` writes, or fits them to the journal of a
+//! run.
 
 use std::path::Path;
 
@@ -7,7 +8,8 @@ use coswitch_sim::{CostFile, CostModel};
 
 use crate::{cli::Failure, costs, journal};
 
-/// The costs at `path`, and what is told there of jobs; about those of CRIU with warm memory where there is none.
+/// The costs at `path`, and the file itself for the communication of jobs; without a path the costs of CRIU
+/// with warm memory.
 pub(in crate::cli) fn load(path: Option<&Path>) -> Result<(CostModel, CostFile), Failure> {
     let Some(path) = path else { return Ok(Default::default()) };
     let failed = || format!("failed to read the costs in {}", path.display());

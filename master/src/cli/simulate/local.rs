@@ -1,5 +1,5 @@
-//! Local coscheduling: who has a node's processor. All node schedulers beside each other, Table 4.1 of paper 001, or one
-//! scheduler with its metrics of system, nodes and tasks.
+//! `simulate local`: compares all node schedulers of local coscheduling and computes Table 4.1 of paper 001,
+//! or runs one scheduler with its metrics of system, nodes and tasks.
 
 use std::io;
 
@@ -24,27 +24,29 @@ use super::{
 };
 use crate::cli::{Answer, Exit, Failure, Output};
 
-/// Distributed tasks that a run serves, where `--jobs` does not say another number.
+/// Default number of distributed tasks that a run serves (`--jobs`).
 const SERVED: u32 = 1000;
 
-/// What `local` takes besides `--nodes`, `--jobs` (distributed tasks a run serves), the seeds and `--csv`.
+/// The options of `local` besides `--nodes`, `--jobs` (distributed tasks a run serves), the seeds and
+/// `--csv`.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Of `local`")]
 pub(super) struct Local {
-    /// Only this node scheduler, with its metrics of each node, and of each task with --csv: lin, imp, ics, exp,
-    /// exp-balanced, exp-distributed, hpdt, dyn, dyn-as-pre, pre, dcs, fcs or bcs.
+    /// Only this node scheduler, with its metrics of each node, and of each task with --csv: lin, imp, ics,
+    /// exp, exp-balanced, exp-distributed, hpdt, dyn, dyn-as-pre, pre, dcs, fcs or bcs.
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
     /// Tasks in the ready queue of a node on average, if each only computed [default: 2].
     #[arg(long, value_name = "TASKS")]
     mrql: Option<f64>,
-    /// Probability that a task which arrives is distributed [default: 0.5].
+    /// Probability that an arriving task is distributed [default: 0.5].
     #[arg(long, value_name = "P")]
     pdt: Option<f64>,
     /// Distributed applications [default: 3].
     #[arg(long, value_name = "N")]
     maxm: Option<u32>,
-    /// Requests that a task sends at a time: 0 to this many [default: 0 to the number of its application].
+    /// Requests that a task sends at a time: from 0 to this number [default: from 0 to the number of its
+    /// application].
     #[arg(long, value_name = "N")]
     cf: Option<u32>,
     /// How often a task may be overtaken, under `dyn` and `pre` [default: as mrql].
@@ -53,7 +55,7 @@ pub(super) struct Local {
     /// Mean computation between two communications, in mean service times [default: 0.5].
     #[arg(long, value_name = "TIMES")]
     grain: Option<f64>,
-    /// A node has one place for each application, and who finds none comes as a local task.
+    /// A node has one place for each application; a task without a place becomes a local task.
     #[arg(long)]
     turn_local: bool,
     /// Tasks send to the next node only.
@@ -62,7 +64,7 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// Which of them are given.
+    /// The options by name, and whether each is given.
     pub(super) const fn given(&self) -> [(&'static str, bool); 9] {
         [
             ("--model", self.model.is_some()),
@@ -78,13 +80,12 @@ impl Local {
     }
 }
 
-/// What Table 4.1 varies by itself: whoever says it wants one cluster looked at.
+/// Table 4.1 varies these parameters itself: a value for one of them asks for a single cluster.
 const fn names_a_cluster(arguments: &Simulate) -> bool {
     let Local { mrql, pdt, maxm, .. } = &arguments.local;
     arguments.nodes.is_some() || mrql.is_some() || pdt.is_some() || maxm.is_some()
 }
 
-/// Whether the answer can be had as comma-separated values.
 pub(super) const fn answers_with_a_table(arguments: &Simulate) -> bool {
     arguments.local.model.is_some() || names_a_cluster(arguments)
 }
@@ -123,7 +124,7 @@ fn failed(error: ShapeError) -> Failure {
     Failure::Workload(anyhow::Error::new(error).context("failed to simulate"))
 }
 
-/// All node schedulers beside each other, and Table 4.1, which has clusters of its own.
+/// The comparison of all node schedulers, and Table 4.1, which has its own clusters.
 #[derive(Serialize)]
 struct Studied {
     shape: Shape,
@@ -203,7 +204,9 @@ fn one(arguments: &Simulate, shape: Shape, name: &str) -> Result<One, Failure> {
     let model = match arguments.local.mco {
         None => model,
         Some(mco) => model.overtaking_at_most(mco).ok_or_else(|| {
-            Failure::Workload(anyhow!("--mco bounds `dyn` and `pre`; under `{name}` nobody is overtaken so"))
+            Failure::Workload(anyhow!(
+                "--mco bounds overtaking under `dyn` and `pre`, not under `{name}`: leave --mco out"
+            ))
         })?,
     };
     let seeds = arguments.seeds();

@@ -1,9 +1,17 @@
-//! `coswitch simulate`: the same policies against a model instead of a machine.
+//! `coswitch simulate`: runs the policies against a model instead of a machine.
 //!
-//! A run file, or a workload with `--policy`, goes to the time-sharing engine, which drives the very scheduler of `coswitch
-//! run`; a workload log without it to the space-sharing engine, which drives queues and allocators. Reading and
-//! writing files is done here; everything between is pure, so that the same command prints the same bytes, with any number
-//! of threads.
+//! A run file, or a workload with `--policy`, goes to the time-sharing engine, which drives the scheduler of
+//! `coswitch run`. A workload log without `--policy` goes to the space-sharing engine, which drives queues
+//! and allocators. Files are read and written here; everything between is pure, so the same command prints
+//! the same bytes with any number of threads.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `timeshare`, `spaceshare`, `local` | one mode each |
+//! | `replay` | repeats the decisions of a run |
+//! | `workload`, `costs` | reads workloads and cost files |
+//! | `unused_options` | rejects options that the mode ignores |
+//! | `answer` | tables, JSON and CSV |
 
 mod answer;
 mod costs;
@@ -41,77 +49,81 @@ pub(super) use costs::load as load_costs;
 /// Simulate a run file, a workload log or a workload model; start nothing.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Simulate {
-    /// A run file, or a log in the Standard Workload Format (`.swf`, `.swf.gz`), or a testbed workload (`.workload`:
-    /// start, PEs, command), or the directory of a run, whose decisions are made again and compared; or the word `local`: the
-    /// node schedulers of local coscheduling beside each other, and Table 4.1 of Solsona's thesis.
+    /// A run file, a log in the Standard Workload Format (`.swf`, `.swf.gz`), a testbed workload
+    /// (`.workload`: start, PEs, command), the directory of a run, whose decisions are repeated and compared,
+    /// or the word `local`, which compares the node schedulers of local coscheduling and computes Table 4.1
+    /// of Solsona's thesis.
     #[arg(required_unless_present = "lublin")]
     file: Option<PathBuf>,
     /// Take the jobs from this log, the nodes and the scheduler from the run file.
     #[arg(long, value_name = "LOG")]
     workload: Option<PathBuf>,
-    /// Draw so many jobs from the model of Lublin and Feitelson instead of reading a log, for as many processors as there are.
-    #[arg(long, value_name = "JOBS", conflicts_with_all = ["workload", "jobs"], value_parser = clap::value_parser!(u32).range(1..=20_000_000))]
+    /// Draw this many jobs from the model of Lublin and Feitelson instead of reading a log, for the number of
+    /// processors of the machine.
+    #[arg(long, value_name = "JOBS", value_parser = at_most(20_000_000))]
+    #[arg(conflicts_with_all = ["workload", "jobs"])]
     lublin: Option<u32>,
-    /// How many times as often as published the model's jobs come.
+    /// Factor on the arrival rate of the model: 2 is twice the published load.
     #[arg(long, default_value_t = 1.0, requires = "lublin", value_parser = load)]
     load: f64,
-    /// Take only the first so many jobs.
+    /// Take only the first N jobs.
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// How long each job of a testbed workload runs, which its format leaves open [default: 60s].
+    /// Run time of each job of a testbed workload, whose format has none [default: 60s].
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     run_time: Option<std::time::Duration>,
     /// Share time under this policy: batch, cosched, gang, hybrid or paired.
     #[arg(long, value_parser = policy)]
     policy: Option<Policy>,
-    /// How long a slot stays active.
+    /// Time for which a slot stays active.
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     quantum: Option<std::time::Duration>,
-    /// So many nodes, instead of what the file says.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    /// Number of nodes, instead of that of the file.
+    #[arg(long, value_parser = at_most(1 << 24))]
     nodes: Option<u32>,
-    /// The nodes are a mesh of this width and height, for allocators that look at it: `25x16`.
+    /// Arrange the nodes as a mesh of this width and height, for allocators of meshes: `25x16`.
     #[arg(long, value_parser = mesh, value_name = "WxH", conflicts_with = "nodes")]
     mesh: Option<Mesh>,
-    /// What a node holds of jobs, in memory.
+    /// Memory that a node offers to jobs.
     #[arg(long, value_name = "BYTES")]
     node_memory: Option<Bytes>,
-    /// Where the log does not say it, draw the memory of a rank: `64MiB`, `uniform:LOW..HIGH`, `log-uniform:LOW..HIGH`, or
-    /// `like:LOG`, one of the values of another log [default: 64MiB].
+    /// Memory of a rank where the log has none: `64MiB`, `uniform:LOW..HIGH`, `log-uniform:LOW..HIGH`, or
+    /// `like:LOG`, drawn from the values of another log [default: 64MiB].
     #[arg(long, value_name = "DISTRIBUTION", value_parser = memory)]
     memory: Option<MemoryDistribution>,
-    /// Who chooses nodes for jobs that have them to themselves [default: first-fit].
+    /// Choose nodes of space-sharing jobs with this allocator [default: first-fit].
     #[arg(long)]
     allocator: Option<AllocatorName>,
-    /// Which of the waiting jobs starts: fcfs, easy, conservative or aging; or `rms`, which suspends jobs as well, in slices of
-    /// `--quantum` [default: fcfs].
+    /// Start waiting jobs in this order: fcfs, easy, conservative or aging; or `rms`, which also suspends
+    /// jobs, in slices of `--quantum` [default: fcfs].
     #[arg(long)]
     queue: Option<Queue>,
-    /// A machine of several node sets: a file with its sets, groups and queues.
+    /// A file with the node sets, node groups and queues of a machine.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "mesh", "cpus"])]
     machine: Option<PathBuf>,
-    /// A node has so many CPUs, and jobs get boxes of nodes × CPUs: for the allocator `boxes` and the queue `rms`.
-    #[arg(long, value_name = "N", conflicts_with = "mesh", value_parser = clap::value_parser!(u32).range(1..=64))]
+    /// Number of CPUs of a node; jobs get boxes of nodes × CPUs. For the allocator `boxes` and the queue
+    /// `rms`.
+    #[arg(long, value_name = "N", conflicts_with = "mesh", value_parser = at_most(64))]
     cpus: Option<u32>,
     /// Under `rms`: CPUs that jobs may have in all timeslices together [default: all CPUs once].
     #[arg(long, value_name = "CPUS")]
     usage_limit: Option<u32>,
-    /// Simulate so many seeds, and tell means with their confidence intervals.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    /// Simulate N seeds, and print means with their confidence intervals.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_most(100_000))]
     seeds: u32,
     /// The first seed.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
-    /// Simulate so many seeds at a time.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    /// Simulate N seeds at a time.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_most(1024))]
     threads: u32,
-    /// How long switches take: a file of costs, or the directory of a run (the costs are fitted from its journal).
+    /// Cost file, or the directory of a run, from whose journal the costs are fitted.
     #[arg(long, value_name = "PATH")]
     costs: Option<PathBuf>,
-    /// In which order the jobs of two slots change places: sequential, overlapped or prefetch.
+    /// Order in which the jobs of two slots change places: sequential, overlapped or prefetch.
     #[arg(long, value_parser = order)]
     switching: Option<SwitchOrder>,
-    /// Let jobs out of their turn stay in memory while there is room.
+    /// Let jobs outside of their turn stay in memory while it has free capacity.
     #[arg(long)]
     residency: bool,
     /// Write every job of the first seed to this file, as comma-separated values.
@@ -120,15 +132,15 @@ pub(crate) struct Simulate {
     /// Write a picture of the first seed to this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Write the jobs of the first seed to this file in the Standard Workload Format (`.swf`, `.swf.gz`), each with the wait
-    /// and the memory it had.
+    /// Write the jobs of the first seed to this file in the Standard Workload Format (`.swf`, `.swf.gz`),
+    /// each with its wait and its memory.
     #[arg(long, value_name = "FILE")]
     swf: Option<PathBuf>,
     #[command(flatten)]
     local: local::Local,
 }
 
-/// Who says which job has nodes.
+/// The value of `--queue`: an order of starting, or RMS, which gives nodes for a timeslice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Queue {
     Order(QueueName),
@@ -146,13 +158,18 @@ impl FromStr for Queue {
     }
 }
 
-/// Within a thousand times of what was published: beyond, the arrivals leave the calendar.
+/// Numbers from 1 to `most`.
+fn at_most(most: i64) -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=most)
+}
+
+/// Within a factor of a thousand of the published load: beyond, arrivals leave the calendar.
 fn load(text: &str) -> Result<f64, String> {
     let load = text.parse().ok().filter(|load| (0.001..=1000.0).contains(load));
     load.ok_or_else(|| format!("`{text}` is not a number from 0.001 to 1000"))
 }
 
-/// A distribution by its name, or the values of a log.
+/// A distribution by name, or the values of a log.
 fn memory(text: &str) -> Result<MemoryDistribution, String> {
     match text.strip_prefix("like:") {
         Some(log) => workload::memories(Path::new(log))
@@ -162,7 +179,7 @@ fn memory(text: &str) -> Result<MemoryDistribution, String> {
     }
 }
 
-/// So many nodes in each direction, together no more than `--nodes` takes.
+/// A mesh with no more nodes than `--nodes` admits.
 fn mesh(text: &str) -> Result<Mesh, String> {
     let sides =
         text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
@@ -177,7 +194,7 @@ fn mesh(text: &str) -> Result<Mesh, String> {
 }
 
 impl Simulate {
-    /// The settings with what the command line says of switching.
+    /// The settings, with the switching options of the command line.
     fn switched(&self, mut config: SchedulerConfig) -> SchedulerConfig {
         config.switching = self.switching.unwrap_or(config.switching);
         if self.residency {
@@ -186,12 +203,11 @@ impl Simulate {
         config
     }
 
-    /// Whether node schedulers are asked for.
     fn is_local(&self) -> bool {
         self.file.as_ref().is_some_and(|file| file == Path::new("local") && !file.exists())
     }
 
-    /// Whether the answer can be had as comma-separated values.
+    /// Whether the answer is available as comma-separated values.
     pub(crate) fn answers_with_a_table(&self) -> bool {
         if self.is_local() {
             return local::answers_with_a_table(self);
@@ -234,7 +250,7 @@ impl Simulate {
         self.queue.unwrap_or(Queue::Order(QueueName::default()))
     }
 
-    /// The mesh of so many nodes: nodes × CPUs, where nodes are divided.
+    /// The mesh of these nodes; nodes × CPUs for an allocator that divides nodes.
     fn mesh_of(&self, nodes: u32) -> Mesh {
         match (self.mesh, self.allocator()) {
             (Some(mesh), _) => mesh,
@@ -256,7 +272,7 @@ impl Simulate {
     }
 }
 
-/// Nothing could be told of no job at all.
+/// Fails if there is no job to simulate.
 fn some_jobs(any: bool, skipped: Skipped) -> Result<(), Failure> {
     if any {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Space sharing: a log or the model under a queue and an allocator.
+//! Simulation of space sharing: a log or the model under a queue and an allocator.
 
 use std::{borrow::Cow, fs, path::Path, time::Duration};
 
@@ -27,14 +27,14 @@ use super::{
 };
 use crate::cli::Failure;
 
-/// A timeslice of RMS, where the command line does not say.
+/// Default timeslice of RMS.
 const TIMESLICE: Duration = Duration::from_secs(60);
 
 struct Run {
     summary: Summary,
     jobs: Jobs,
     executions: Vec<Execution>,
-    /// Not of RMS, whose jobs come and go.
+    /// None under RMS, whose jobs are suspended and resumed.
     observed: Option<(MeanFragmentation, Blocks)>,
 }
 
@@ -46,12 +46,12 @@ pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
     let source = Source::of(arguments, processors)?.expect("a run file is simulated by turns");
     let random = matches!(source, Source::Lublin(_));
     if arguments.seeds > 1 && !random {
-        let text = "every seed of this simulation is the same: the log says everything; leave --seeds out";
+        let text = "every seed of this simulation is the same: nothing in a log is random; leave --seeds out";
         return Err(Failure::Workload(anyhow::anyhow!(text)));
     }
     let Some(nodes) = given.or_else(|| source.nodes()) else {
         return Err(Failure::Workload(anyhow::anyhow!(
-            "the log does not say how many nodes there are: give --nodes"
+            "the log does not give the number of nodes: give --nodes"
         )));
     };
     let units = nodes.saturating_mul(arguments.cpus());
@@ -99,7 +99,7 @@ pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
             Some(SizeClass::of(job.queued.request.units()))
         }),
         queues: layout.as_ref().map(|layout| of_queues(layout, first)).unwrap_or_default(),
-        // Who is suspended uses nothing, and a month does not know.
+        // Months count suspended jobs as running, which is wrong under RMS.
         months: if first.observed.is_some() { months } else { Vec::new() },
         seeds,
         notes: source.note().into_iter().collect(),
@@ -115,7 +115,7 @@ fn check(arguments: &Simulate) -> Result<(), Failure> {
         () if arguments.cpus.is_some() && !rms && !boxes => {
             "only the allocator `boxes` and the queue `rms` divide nodes: leave --cpus out"
         }
-        () if rms && arguments.machine.is_some() => "`rms` knows one node set: leave --machine out",
+        () if rms && arguments.machine.is_some() => "`rms` runs on one node set: leave --machine out",
         () if rms && arguments.svg.is_some() => {
             "there is no picture of jobs that are suspended: leave --svg out"
         }
@@ -143,7 +143,7 @@ fn run(
     let internal =
         |error: SpaceError| Failure::Internal(anyhow::Error::new(error).context("failed to simulate"));
     let cpus = arguments.cpus();
-    // One queue: those of the log had priorities that it does not tell.
+    // A single queue: the log does not record the priorities of its queues.
     let home = |_: &Record| (QueueId(0), GroupId(0));
     let (jobs, executions, observed) = match (arguments.queue(), layout) {
         (Queue::Rms, _) => {
@@ -170,7 +170,7 @@ fn run(
 
 type Ran = (Jobs, Vec<Execution>, Option<(MeanFragmentation, Blocks)>);
 
-/// On a machine of several node sets.
+/// Runs on a machine of several node sets.
 fn in_sets(allocator: AllocatorName, queue: QueueName, layout: &Layout, log: &Log) -> Result<Ran, Failure> {
     let wrong = |error: spaceshare::LayoutError| Failure::Workload(error.into());
     let start = LogStart::of(log).unwrap_or(LogStart { day: 0, second: 0 });
@@ -209,7 +209,7 @@ impl Run {
     }
 }
 
-/// By queue, in the order of the file.
+/// Figures by queue, in the order of the file.
 fn of_queues(layout: &Layout, run: &Run) -> Vec<JobClass> {
     spaceshare::classes(&run.jobs.jobs, &run.executions, |job| {
         let number = job.queued.queue.0;
@@ -217,7 +217,7 @@ fn of_queues(layout: &Layout, run: &Run) -> Vec<JobClass> {
     })
 }
 
-/// Writes the files that were asked for, of the first seed.
+/// Writes the requested files, for the first seed.
 fn keep(
     arguments: &Simulate,
     layout: Option<&Layout>,
@@ -249,7 +249,7 @@ fn keep(
     Ok(())
 }
 
-/// The name a policy has in files and on the command line.
+/// The name of a policy in files and on the command line.
 pub(super) fn word(value: &impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(Into::into)).unwrap_or_default()
 }
@@ -273,7 +273,7 @@ impl std::fmt::Display for SizeClass {
     }
 }
 
-/// A queue by its number, told by its name.
+/// A queue, ordered by number and printed by name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct QueueClass(u16, String);
 

@@ -1,4 +1,4 @@
-//! Time sharing: the scheduler of `coswitch run` against a cost model.
+//! Simulation of time sharing: the scheduler of `coswitch run` against a cost model.
 
 use coswitch_policies::{
     Alternate, Bytes, Cluster, JobId, JobSpec, Packing, Policy, Residency, SchedulerConfig, SimTime,
@@ -26,23 +26,22 @@ use crate::{
     config::{self, JobSet},
 };
 
-/// Events after which a simulation is given up: the scheduler would be at fault.
+/// After this many events a simulation is given up: the scheduler must be at fault.
 const STEPS_MAX: usize = 50_000_000;
-/// Of a slot, where nothing says another: that of the paper's experiments (paper 003, §5.3).
+/// Default quantum: that of the paper's experiments (paper 003, §5.3).
 const QUANTUM: Duration = Duration::from_secs(900);
-/// Of a node, where nothing says another: that of the paper's machines.
+/// Default memory of a node: that of the paper's machines.
 const NODE_MEMORY: Bytes = Bytes::mib(1024);
 
-/// Of a job on a node, where nothing says another.
+/// Default memory of a job on a node.
 const MEMORY: MemoryDistribution = MemoryDistribution::Constant(Bytes::mib(64));
 
-/// The machine and the policy.
 struct Setup {
     name: String,
     cluster: Cluster,
     config: SchedulerConfig,
     cost: CostModel,
-    /// What is known of jobs.
+    /// Communication of jobs, by name.
     known: CostFile,
     jobs: Vec<SimJob>,
 }
@@ -109,7 +108,7 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
     Ok(answer)
 }
 
-/// What decides, with what is not as everywhere.
+/// The policy and the settings that differ from the default.
 fn decided_by(setup: &Setup) -> String {
     let SchedulerConfig { policy, quantum, switching, residency, packing, alternate, max_per_cell, .. } =
         &setup.config;
@@ -128,7 +127,7 @@ fn packing_word(packing: Packing) -> String {
     if matches!(packing, Packing::Exact { .. }) { "exact".to_owned() } else { word(&packing) }
 }
 
-/// From the run file, and from the command line, which goes first.
+/// From the run file and the command line, which takes precedence.
 fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> Result<Setup, Failure> {
     let (cost, known) = super::costs::load(arguments.costs.as_deref())?;
     let Some(set) = set else {
@@ -153,8 +152,7 @@ fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> 
     let mut jobs = Vec::new();
     for job in &set.jobs {
         let Some(work) = job.alone.filter(|_| source.is_none()).or(source.map(|_| Duration::ZERO)) else {
-            let text =
-                format!("job `{}` does not say how long it takes alone: give it a field `alone`", job.name);
+            let text = format!("job `{}` has no time alone: give it a field `alone`", job.name);
             return Err(Failure::Workload(anyhow::anyhow!(text)));
         };
         jobs.push(SimJob { spec: job.spec(), work, communication: known.communication_of(&job.name) });
@@ -162,7 +160,7 @@ fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> 
     Ok(Setup { name: set.name.clone(), cluster: Cluster::uniform(nodes, memory), config, cost, known, jobs })
 }
 
-/// The jobs of a log: a rank for each processor, its memory as the log says or drawn.
+/// The jobs of a log: a rank for each processor; memory as in the log, or drawn.
 fn jobs_of(arguments: &Simulate, log: &Log, seed: u64, setup: &Setup) -> (Vec<SimJob>, Skipped) {
     let (mut jobs, mut skipped) = (Vec::new(), Skipped::default());
     for record in &log.records {
@@ -208,7 +206,7 @@ fn notes(report: &SimReport) -> Vec<String> {
     notes
 }
 
-/// Writes the files that were asked for, of the first seed.
+/// Writes the requested files, for the first seed.
 fn keep(
     arguments: &Simulate,
     answer: &Simulated,
@@ -231,14 +229,15 @@ fn keep(
     Ok(())
 }
 
-/// The jobs as a log: with what the log they came from said of them, the memory they were given and the wait they had.
+/// The jobs as a log: the fields of the records they came from, with the memory and the wait of the
+/// simulation.
 fn as_log(setup: &Setup, of: Option<&Log>, jobs: &[SimJob], report: &SimReport) -> Log {
     let mut came_from = of.into_iter().flat_map(|log| &log.records);
     let waits: BTreeMap<JobId, u64> =
         report.metrics.jobs.iter().map(|job| (job.job, job.wait.as_secs())).collect();
     let record = |job: &SimJob| {
         let SimJob { spec, work, .. } = job;
-        // Jobs are in the order of their records; some records are no jobs.
+        // Jobs are in the order of their records; some records are left out.
         let came_from = came_from.find(|record| *spec.name == *name_of(record));
         Record {
             wait: waits.get(&spec.id).copied(),

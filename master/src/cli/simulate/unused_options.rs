@@ -1,9 +1,9 @@
-//! Options that would not be heeded: an answer to another question than was asked is worse than none.
+//! Rejects options that the chosen mode ignores.
 
 use super::{Queue, Simulate, workload};
 
 impl Simulate {
-    /// What is said besides a file that leaves it no meaning.
+    /// The error for an option that the given file makes meaningless.
     pub(super) fn unused_option(&self) -> Option<String> {
         let file = self.file.as_deref()?;
         let of_jobs = [("--workload", self.workload.is_some()), ("--lublin", self.lublin.is_some())];
@@ -17,7 +17,7 @@ impl Simulate {
             ("--svg", self.svg.is_some()),
             ("--swf", self.swf.is_some()),
         ];
-        // These `local` heeds.
+        // `local` uses these.
         let of_all =
             [("--seeds", self.seeds > 1), ("--nodes", self.nodes.is_some()), ("--csv", self.csv.is_some())];
         let of_machines = || [&files[..], &self.space_options(), &self.time_options()].concat();
@@ -39,7 +39,7 @@ impl Simulate {
         first_given(&others).map(|option| format!("{why}: leave {option} out"))
     }
 
-    /// What is said about the other way of sharing the machine, and would not be heeded.
+    /// The error for an option of the other way of sharing the machine.
     pub(super) fn option_of_other_mode(&self, shares_time: bool) -> Option<String> {
         if let Some(option) = first_given(&self.local.given()) {
             return Some(format!("{option} is about node schedulers: `simulate local`"));
@@ -58,7 +58,7 @@ impl Simulate {
         first_given(&others).map(|option| format!("{option} {why}"))
     }
 
-    /// Options about jobs that have their nodes to themselves, and whether they are given.
+    /// Options of space sharing, and whether each is given.
     fn space_options(&self) -> [(&'static str, bool); 6] {
         [
             ("--allocator", self.allocator.is_some()),
@@ -70,7 +70,7 @@ impl Simulate {
         ]
     }
 
-    /// Options about jobs that share time.
+    /// Options of time sharing, and whether each is given.
     fn time_options(&self) -> [(&'static str, bool); 6] {
         [
             ("--quantum", self.quantum.is_some()),

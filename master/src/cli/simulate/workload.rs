@@ -1,4 +1,4 @@
-//! Where the jobs come from: files, opened and unzipped here, or the model.
+//! Workload of a simulation: reads and unzips files, or draws from the model.
 
 use std::{
     fs::File,
@@ -21,16 +21,16 @@ use crate::cli::Failure;
 
 /// The largest workload file, unzipped: fifty million jobs.
 const BYTES_MAX: u64 = 4 << 30;
-/// What the model draws for, where nothing says another number.
+/// Default number of processors of the model.
 const PROCESSORS: u32 = 128;
-/// As many nodes as `--nodes` takes.
+/// The limit of `--nodes`.
 const NODES_MAX: u32 = 1 << 24;
-/// How long a job of a testbed file runs, which its format leaves open.
+/// Default run time of a job of a testbed file, whose format has no run times.
 const TESTBED_RUN: Duration = Duration::from_secs(60);
 
 /// A workload that may differ from seed to seed.
 pub(super) enum Source {
-    /// A log, the same for every seed.
+    /// The same for every seed.
     Log {
         name: String,
         log: Log,
@@ -44,7 +44,8 @@ pub(super) fn is_run_file(path: &Path) -> bool {
 }
 
 impl Source {
-    /// What the command line asks for; `None` where that is the jobs of the run file. The model draws for so many `processors`.
+    /// The workload that the command line asks for; `None` if it is the jobs of the run file. The model draws
+    /// for this many `processors`.
     pub(super) fn of(arguments: &Simulate, processors: Option<u32>) -> Result<Option<Self>, Failure> {
         if let Some(jobs) = arguments.lublin {
             let nodes = processors.unwrap_or(PROCESSORS);
@@ -91,7 +92,7 @@ impl Source {
         }
     }
 
-    /// What people should know of it.
+    /// A remark for the answer.
     pub(super) fn note(&self) -> Option<String> {
         match self {
             Self::Log { note, .. } => note.clone(),
@@ -99,7 +100,6 @@ impl Source {
         }
     }
 
-    /// The jobs of one seed.
     pub(super) fn log(&self, seed: u64) -> std::borrow::Cow<'_, Log> {
         match self {
             Self::Log { log, .. } => std::borrow::Cow::Borrowed(log),
@@ -107,7 +107,7 @@ impl Source {
         }
     }
 
-    /// The nodes it was made for.
+    /// The number of nodes that it was made for.
     pub(super) fn nodes(&self) -> Option<u32> {
         match self {
             Self::Log { log, .. } => log.nodes(),
@@ -116,7 +116,7 @@ impl Source {
     }
 }
 
-/// What the jobs of a log took of memory, where it says so.
+/// The memory of the jobs of a log, where it records memory.
 pub(super) fn memories(path: &Path) -> anyhow::Result<Vec<Bytes>> {
     let log = read(path, None)?;
     let memory = |record: &Record| Some(Bytes(record.memory()?.saturating_mul(1024)));
@@ -125,7 +125,7 @@ pub(super) fn memories(path: &Path) -> anyhow::Result<Vec<Bytes>> {
     Ok(found)
 }
 
-/// Writes a log, zipped where its name says so.
+/// Writes a log, zipped if its name ends in `.gz`.
 pub(super) fn write(path: &Path, log: &Log) -> Result<(), Failure> {
     let written = || -> io::Result<()> {
         let file = BufWriter::new(File::create(path)?);
@@ -138,7 +138,7 @@ pub(super) fn write(path: &Path, log: &Log) -> Result<(), Failure> {
     written().with_context(|| format!("failed to write {}", path.display())).map_err(Failure::Workload)
 }
 
-/// A testbed workload's jobs run for `testbed`.
+/// Jobs of a testbed workload get the run time `testbed`.
 fn read(path: &Path, testbed: Option<Duration>) -> anyhow::Result<Log> {
     let failed = || format!("failed to read {}", path.display());
     let file = File::open(path).with_context(failed)?;
@@ -154,7 +154,7 @@ fn read(path: &Path, testbed: Option<Duration>) -> anyhow::Result<Log> {
     text.parse().with_context(failed)
 }
 
-/// A testbed file says when and how many, not for how long.
+/// Converts a testbed file, which has no run times.
 fn of_testbed(starts: &[testbed::Entry], run: Duration) -> Log {
     let record = |(number, start): (u64, &testbed::Entry)| Record {
         number,

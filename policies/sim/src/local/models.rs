@@ -118,7 +118,8 @@ impl fmt::Display for Column {
 }
 
 impl LocalModel {
-    /// As simulated in thesis ch. 4: spin `mst / 10`, *PS* = *LS* = 100 units, `P ≈ 0`, and *MCO* = *MRQL* + `mco_offset`.
+    /// As simulated in thesis ch. 4: spin `mst / 10`, *PS* = *LS* = 100 units, `P ≈ 0`, and *MCO* = *MRQL* +
+    /// `mco_offset`.
     #[must_use]
     pub fn of_thesis(column: Column, shape: &Shape, mco_offset: i32) -> Self {
         let mco = shape.queue_length.round() as i32 + mco_offset;

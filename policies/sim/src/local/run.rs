@@ -16,8 +16,8 @@ use super::{
     program::{Arrivals, Newcomer},
 };
 
-/// Runs the cluster of `shape` under `model` until enough distributed tasks have ended. The same arguments give the same
-/// report.
+/// Runs the cluster of `shape` under `model` until enough distributed tasks have ended. The same arguments
+/// give the same report.
 ///
 /// # Errors
 /// Where the shape cannot be simulated.

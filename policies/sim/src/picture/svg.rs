@@ -36,7 +36,8 @@ impl Svg {
         let _ = writeln!(
             body,
             "  <defs><pattern id=\"moving\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
-             patternTransform=\"rotate(45)\"><rect width=\"2.4\" height=\"6\" fill=\"{GREY}\"/></pattern></defs>\n  \
+             patternTransform=\"rotate(45)\"><rect width=\"2.4\" height=\"6\" fill=\"{GREY}\"/></pattern>\
+             </defs>\n  \
              <text x=\"16\" y=\"26\" font-size=\"16\" font-weight=\"600\" fill=\"{GREY}\">{title}</text>\n  \
              <text x=\"16\" y=\"45\" fill=\"{GREY}\">{description}</text>"
         );
@@ -50,8 +51,8 @@ impl Svg {
         let tip = if tip.is_empty() { String::new() } else { format!("<title>{}</title>", escape(tip)) };
         let _ = writeln!(
             self.body,
-            "  <rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\" rx=\"{radius:.1}\" \
-             fill=\"{fill}\">{tip}</rect>"
+            "  <rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\" \
+             rx=\"{radius:.1}\" fill=\"{fill}\">{tip}</rect>"
         );
     }
 

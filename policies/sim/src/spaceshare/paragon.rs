@@ -5,7 +5,7 @@
 //! | interactive partition | 32 | 2 × 16 | interactive jobs, first come first served |
 //! | node set 1 | 112 with 16 MB | 7 × 16 | batch |
 //! | node set 2 | 224 with 32 MB | 14 × 16 | batch |
-//! | node set 3 | 32 with 32 MB | 2 × 16 | in prime time (9:00 to 17:00) only for short jobs, otherwise part of the 32 MB pool |
+//! | node set 3 | 32 with 32 MB | 2 × 16 | 9:00 to 17:00 short jobs, else as node set 2 |
 //!
 //! A queue name consists of `q`, `f` for fat (32 MB) nodes, the most nodes of a job, and `s`, `m` or `l` for
 //! 1, 4 or 12 hours; `standby` and `fstandby` have low priority. The paper leaves open, and this file

@@ -7,13 +7,15 @@
 //! | wait | turnaround − execution: also of a job that was suspended |
 //! | slowdown | turnaround ÷ execution; jobs that took no time have none |
 //! | bounded slowdown | turnaround ÷ max(execution, 10 s), at least 1 |
-//! | expansion factor | (Σ execution + Σ wait) ÷ Σ execution: as in paper 002, Table 5, which divides means (2.3 h and 0.3 h give its 8.6) and not job by job |
+//! | expansion factor | (Σ execution + Σ wait) ÷ Σ execution, as in paper 002, Table 5 (see below) |
 //! | makespan | last finished − first submitted |
 //! | utilisation | Σ nodes · execution ÷ (nodes of the machine · makespan) |
 //! | usage | a class's share of Σ nodes · execution |
-//! | relative makespan | makespan ÷ Σ execution, the time of the jobs one after the other, each with the machine to itself |
+//! | relative makespan | makespan ÷ Σ execution, the time of the jobs one after the other |
 //! | spread | √(Σ(tᵢ − t̄)²/n) ÷ t̄ over the turnarounds |
 //! | Jain's index | (Σxᵢ)² ÷ (n · Σxᵢ²) over the bounded slowdowns: 1 if all are equal, 1/n if one has all |
+//!
+//! Table 5 of paper 002 divides means and not job by job: 2.3 h and 0.3 h give its expansion factor of 8.6.
 //!
 //! Relative makespan and spread are the two terms of the trade-off metric of paper 003, §5.1 (lower is
 //! better). They are kept apart because with unequal jobs the second measures the mix of jobs rather than
@@ -124,7 +126,8 @@ pub fn summarise(jobs: &[SpaceJob], executions: &[Execution], nodes: u32) -> Sum
     }
 }
 
-/// The jobs by class, in the order of the classes' keys; jobs without a class are left out, also of the usage.
+/// The jobs by class, in the order of the classes' keys; jobs without a class are left out, also of the
+/// usage.
 #[must_use]
 pub fn classes<K: Ord + ToString>(
     jobs: &[SpaceJob],

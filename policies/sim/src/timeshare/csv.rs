@@ -10,7 +10,8 @@ use crate::{SimJob, SimReport};
 #[must_use]
 pub fn jobs_csv(jobs: &[SimJob], report: &SimReport) -> String {
     let mut out = String::from(
-        "job,name,ranks,memory_per_rank,submitted_s,alone_s,wait_s,run_s,parked_s,turnaround_s,slowdown,outcome\n",
+        "job,name,ranks,memory_per_rank,submitted_s,alone_s,wait_s,run_s,parked_s,turnaround_s,slowdown,\
+         outcome\n",
     );
     for job in jobs {
         let spec = &job.spec;

@@ -4,9 +4,9 @@
 //!
 //! | property | distribution |
 //! | --- | --- |
-//! | size | 1 with probability `serial`; else 2^x, x two-stage uniform over `low..medium..high`, rounded with probability `power_of_two` |
+//! | size | 1 with probability `serial`; else 2^x, x two-stage uniform, often rounded (`power_of_two`) |
 //! | run time | e^x s, x hyper-gamma; the first gamma has probability `pa · size + pb`; at most e^12 s |
-//! | arrival | e^x s after the last of its kind at rush hour, x gamma (at most 13), stretched by the daily cycle |
+//! | arrival | e^x s after the last of its kind, x gamma (at most 13), stretched by the daily cycle |
 //!
 //! The daily cycle divides the day into 48 buckets, whose weights are the density of a gamma distribution
 //! that begins at 5:30. An interval between two arrivals is paid for with weights, bucket by bucket, so it

@@ -29,7 +29,8 @@ pub enum MemoryDistribution {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MemoryDistributionError {
     #[error(
-        "`{0}` is not a memory distribution; write `64MiB`, `uniform:16MiB..64MiB` or `log-uniform:1MiB..1GiB`"
+        "`{0}` is not a memory distribution; write `64MiB`, `uniform:16MiB..64MiB` or \
+         `log-uniform:1MiB..1GiB`"
     )]
     Form(String),
     #[error(transparent)]

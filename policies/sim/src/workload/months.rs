@@ -85,7 +85,8 @@ impl LogStart {
     }
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar (Hinnant, *chrono-compatible low-level date algorithms*).
+/// Days from 1970-01-01 to a date of the Gregorian calendar (Hinnant, *chrono-compatible low-level date
+/// algorithms*).
 const fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);

@@ -36,8 +36,8 @@ struct Node {
 const ANNOUNCED_STEP: f64 = 0.5;
 
 impl Console {
-    /// A console for nodes with these power weights (formula 2.3: time of the fastest node over the node's own time for
-    /// the same serial program, so 1 for all in a cluster of equals), all idle.
+    /// A console for nodes with these power weights (formula 2.3: time of the fastest node over the node's
+    /// own time for the same serial program, so 1 for all in a cluster of equals), all idle.
     ///
     /// # Errors
     /// Where a weight is not in 0..=1.

@@ -1,7 +1,7 @@
 //! Load index of a node: the smoothed length of its ready queue (thesis §2.1.2, formula 2.1, after Ferrari).
 //!
-//! The queue is sampled every second, during the local slice only and without distributed tasks; ten samples make one
-//! mean `q`, and `Q ← Q·e^-P + q·(1 - e^-P)`.
+//! The queue is sampled every second, during the local slice only and without distributed tasks; ten samples
+//! make one mean `q`, and `Q ← Q·e^-P + q·(1 - e^-P)`.
 //!
 //! The printed `P = 1 / (LI · N)` with `LI = 10 s`, `N = 6`, applied once every `LI`, smooths over `LI · LI ·
 //! N` = ten minutes and not over the one minute that the text states; for one minute it would be `P = 1 / N`.

@@ -1,6 +1,7 @@
 //! EXP: the explicit coscheduling of DTS (thesis §2.1, §3.2; Algorithms 1, 2 and 5).
 //!
-//! On each node a parallel slice (*PS*) and a local slice (*LS*) take turns; the two make up the iteration period (*IP*).
+//! On each node a parallel slice (*PS*) and a local slice (*LS*) take turns; the two make up the iteration
+//! period (*IP*).
 //!
 //! | mode | slices are set by | synchronised |
 //! | --- | --- | --- |

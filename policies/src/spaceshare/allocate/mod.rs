@@ -1,11 +1,12 @@
 //! Allocators of space sharing: they choose the nodes that a job has to itself.
 //!
-//! Every machine is a rectangle of units: a line of nodes is one unit high, a mesh is `width × height` nodes, and SMP nodes
-//! are `nodes × CPUs`. An allocation is a list of rectangles, so a job of 100,000 nodes costs no more than one of two.
+//! Every machine is a rectangle of units: a line of nodes is one unit high, a mesh is `width × height` nodes,
+//! and SMP nodes are `nodes × CPUs`. An allocation is a list of rectangles, so a job of 100,000 nodes costs
+//! no more than one of two.
 //!
 //! | file | allocator | follows |
 //! | --- | --- | --- |
-//! | `line` | the lowest free nodes anywhere; the first run of neighbours that is long enough | the usual baselines |
+//! | `line` | the lowest free nodes; the first run of neighbours that suffices | the usual baselines |
 //! | `buddy` | aligned blocks of a power of two | ParPar, DHC: paper 000 §4.3.1 |
 //! | `buddy_2d` | squares of a power of two | Li and Cheng: paper 002 §2.4 |
 //! | `m2db` | rectangles around an anchor block | paper 002 §2.4.1-2.4.2 |

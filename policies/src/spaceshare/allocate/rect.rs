@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The units `x .. x + width` by `y .. y + height`. On a line of nodes `y` is 0 and the height 1; on SMP nodes `x` counts nodes and
-/// `y` CPUs.
+/// The units `x .. x + width` by `y .. y + height`. On a line of nodes `y` is 0 and the height 1; on SMP
+/// nodes `x` counts nodes and `y` CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rect {
     pub x: u32,

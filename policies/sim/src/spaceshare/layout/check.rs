@@ -17,7 +17,8 @@ pub enum LayoutError {
     #[error("the queue `{0}` limits how many of its jobs run, which only `--queue aging` applies")]
     IgnoredLimit(String),
     #[error(
-        "a machine has at least one node set, one group and one queue, and no set without nodes or with more than 2^24"
+        "a machine has at least one node set, one group and one queue, and no set without nodes or with more \
+         than 2^24"
     )]
     Empty,
     #[error(transparent)]

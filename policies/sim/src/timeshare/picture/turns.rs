@@ -63,7 +63,8 @@ pub fn turns(title: &str, cluster: &Cluster, jobs: &[SimJob], report: &SimReport
     let bottom = bands.top(lanes.len());
     let metrics = &report.metrics;
     let about = format!(
-        "{} nodes, {} jobs: makespan {:.1} s, {} switches, {:.1} % of the time lost to them, {} dumped and {} restored",
+        "{} nodes, {} jobs: makespan {:.1} s, {} switches, {:.1} % of the time lost to them, {} dumped \
+         and {} restored",
         cluster.len(),
         jobs.len(),
         metrics.makespan.as_secs_f64(),

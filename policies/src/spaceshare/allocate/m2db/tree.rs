@@ -183,7 +183,8 @@ const fn key(rect: Rect, block: BlockId) -> (u32, u32, u32, BlockId) {
     (rect.area(), rect.y, rect.x, block)
 }
 
-/// Closeness (paper 002 §2.4.1, step 5): the sum over the four corners of the squared distance between the two blocks.
+/// Closeness (paper 002 §2.4.1, step 5): the sum over the four corners of the squared distance between the
+/// two blocks.
 fn distance(anchor: Rect, block: Rect) -> u64 {
     let square = |((x, y), (u, v)): ((u32, u32), (u32, u32))| {
         let (dx, dy) = (u64::from(x.abs_diff(u)), u64::from(y.abs_diff(v)));
