@@ -22,15 +22,10 @@ pub const LARGE: f64 = 0.10;
 /// The reaction of the degree when the parameter increases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Trend {
-    /// C.
     Constant,
-    /// I.
     Increases,
-    /// SI.
     ScarcelyIncreases,
-    /// SD.
     ScarcelyDecreases,
-    /// D.
     Decreases,
 }
 

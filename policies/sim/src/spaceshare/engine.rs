@@ -87,34 +87,16 @@ pub(super) fn check(jobs: &[SpaceJob]) -> Result<(), SpaceError> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use coswitch_policies::{
-        spaceshare::allocate::{FirstFit, Request},
-        spaceshare::machine::GroupId,
-        spaceshare::queue::{Fcfs, QueueId, QueuedJob},
+    use coswitch_policies::spaceshare::{
+        allocate::{FirstFit, Request},
+        queue::Fcfs,
     };
 
     use super::*;
-    use crate::spaceshare::NoObserver;
-
-    fn at(seconds: u64) -> SimTime {
-        Duration::from_secs(seconds).into()
-    }
+    use crate::spaceshare::{NoObserver, job::space_job};
 
     fn job(number: u32, submitted: u64, nodes: u32, run: u64) -> SpaceJob {
-        let run = Duration::from_secs(run);
-        SpaceJob {
-            queued: QueuedJob {
-                job: JobId(number),
-                queue: QueueId(0),
-                group: GroupId(0),
-                request: Request::nodes(nodes),
-                submitted: at(submitted),
-                limit: run,
-            },
-            run,
-        }
+        space_job(number, submitted, Request::nodes(nodes), run)
     }
 
     fn simulate(jobs: &[SpaceJob]) -> Result<Vec<(u64, u64)>, SpaceError> {

@@ -90,6 +90,21 @@ impl Jobs {
     }
 }
 
+/// A job of the first queue that runs as long as its limit; times in seconds.
+#[cfg(test)]
+pub(super) fn space_job(number: u32, submitted: u64, request: Request, run: u64) -> SpaceJob {
+    let run = Duration::from_secs(run);
+    let queued = QueuedJob {
+        job: JobId(number),
+        queue: QueueId(0),
+        group: GroupId(0),
+        request,
+        submitted: Duration::from_secs(submitted).into(),
+        limit: run,
+    };
+    SpaceJob { queued, run }
+}
+
 #[cfg(test)]
 mod tests {
     use coswitch_policies::spaceshare::allocate::FirstFit;

@@ -7,7 +7,7 @@ use coswitch_policies::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::SpaceJob;
+use super::{SpaceJob, summary::ratio};
 
 /// Receives the events of a run in the order of time.
 pub trait Observer {
@@ -143,8 +143,4 @@ impl MeanFragmentation {
     pub fn blocks_per_job(&self) -> f64 {
         ratio(self.blocks as f64, self.jobs as f64)
     }
-}
-
-fn ratio(part: f64, whole: f64) -> f64 {
-    if whole > 0.0 { part / whole } else { 0.0 }
 }

@@ -113,26 +113,13 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
-    use coswitch_policies::{
-        spaceshare::allocate::Request,
-        spaceshare::machine::GroupId,
-        spaceshare::queue::{QueueId, QueuedJob},
-    };
+    use coswitch_policies::spaceshare::allocate::Request;
 
     use super::*;
-    use crate::spaceshare::summarise;
+    use crate::spaceshare::{job::space_job, summarise};
 
     fn job(number: u32, submitted: u64, nodes: u32, cpus: u32, run: u64) -> SpaceJob {
-        let run = Duration::from_secs(run);
-        let queued = QueuedJob {
-            job: JobId(number),
-            queue: QueueId(0),
-            group: GroupId(0),
-            request: Request { nodes, cpus },
-            submitted: Duration::from_secs(submitted).into(),
-            limit: run,
-        };
-        SpaceJob { queued, run }
+        space_job(number, submitted, Request { nodes, cpus }, run)
     }
 
     fn lives(jobs: &[SpaceJob], limit: u32) -> Vec<(u64, u64)> {

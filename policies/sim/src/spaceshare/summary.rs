@@ -188,20 +188,16 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
     sorted.get(index.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or_default()
 }
 
-fn ratio(part: f64, whole: f64) -> f64 {
+pub(super) fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
 #[cfg(test)]
 mod tests {
-    use coswitch_policies::{
-        JobId, SimTime,
-        spaceshare::allocate::Request,
-        spaceshare::machine::GroupId,
-        spaceshare::queue::{QueueId, QueuedJob},
-    };
+    use coswitch_policies::{SimTime, spaceshare::allocate::Request};
 
     use super::*;
+    use crate::spaceshare::job::space_job;
 
     fn at(seconds: u64) -> SimTime {
         Duration::from_secs(seconds).into()
@@ -210,16 +206,8 @@ mod tests {
     /// Submitted, started, finished; nodes.
     fn lives(of: &[(u64, u64, u64, u32)]) -> (Vec<SpaceJob>, Vec<Execution>) {
         let job = |(number, (submitted, started, finished, nodes)): (u32, &(u64, u64, u64, u32))| {
-            let run = Duration::from_secs(finished - started);
-            let queued = QueuedJob {
-                job: JobId(number),
-                queue: QueueId(0),
-                group: GroupId(0),
-                request: Request::nodes(*nodes),
-                submitted: at(*submitted),
-                limit: run,
-            };
-            (SpaceJob { queued, run }, Execution { started: at(*started), finished: at(*finished) })
+            let job = space_job(number, *submitted, Request::nodes(*nodes), finished - started);
+            (job, Execution { started: at(*started), finished: at(*finished) })
         };
         (0..).zip(of).map(job).unzip()
     }

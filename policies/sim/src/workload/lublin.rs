@@ -24,7 +24,7 @@ const BUCKET_SECONDS: f64 = 1800.0;
 const CYCLE_START: usize = 11;
 /// Upper limits of the logarithms of a run time and of an interval.
 const RUN_LOG_MAX: f64 = 12.0;
-const GAP_LOG_MAX: f64 = 13.0;
+const INTERVAL_LOG_MAX: f64 = 13.0;
 
 /// The parameters of one kind of job, named as in the paper's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ pub struct Kind {
     /// Slope, and value at size 0, of the probability of the first gamma.
     pub first: (f64, f64),
     /// Shape and scale of the interval's logarithm; the shape for all hours of the day.
-    pub gap: (f64, f64),
+    pub interval: (f64, f64),
     /// Shape and scale of the daily cycle, in buckets.
     pub cycle: (f64, f64),
 }
@@ -55,7 +55,7 @@ pub const BATCH: Kind = Kind {
     lower: 0.875,
     run: [(6.57, 0.823), (639.1, 0.0156)],
     first: (-0.003, 0.6986),
-    gap: (6.0415 * 1.0519, 0.8531),
+    interval: (6.0415 * 1.0519, 0.8531),
     cycle: (6.1271, 5.2740),
 };
 
@@ -67,7 +67,7 @@ pub const INTERACTIVE: Kind = Kind {
     lower: 0.705,
     run: [(3.8351, 0.6605), (7.073, 0.6856)],
     first: (-0.0118, 0.9156),
-    gap: (6.5510 * 0.9797, 0.6621),
+    interval: (6.5510 * 0.9797, 0.6621),
     cycle: (8.9186, 3.6680),
 };
 
@@ -149,10 +149,10 @@ impl Stream {
 
     /// Moves to the next arrival: pays its interval with the weights of the buckets that it passes.
     fn go_on(&mut self) {
-        let (shape, scale) = self.kind.gap;
-        let gap = libm::exp(below(GAP_LOG_MAX, || self.seed.gamma(shape, scale))) / self.load;
+        let (shape, scale) = self.kind.interval;
+        let interval = libm::exp(below(INTERVAL_LOG_MAX, || self.seed.gamma(shape, scale))) / self.load;
         let before = self.paid / self.weights[self.bucket];
-        self.paid += gap / BUCKET_SECONDS;
+        self.paid += interval / BUCKET_SECONDS;
         let mut buckets = 0.0;
         while self.paid > self.weights[self.bucket] {
             self.paid -= self.weights[self.bucket];

@@ -43,31 +43,16 @@ impl QueueOrder for Fcfs {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::{
-        spaceshare::allocate::{FirstFit, Request},
-        spaceshare::machine::GroupId,
-        spaceshare::queue::QueueId,
-    };
-
-    fn job(job: u32, nodes: u32) -> QueuedJob {
-        QueuedJob {
-            job: JobId(job),
-            queue: QueueId(0),
-            group: GroupId(0),
-            request: Request::nodes(nodes),
-            submitted: SimTime(0),
-            limit: Duration::from_secs(1),
-        }
-    }
+    use crate::spaceshare::{allocate::FirstFit, queue::waiting_job};
 
     #[test]
     fn no_job_overtakes_the_head_of_the_queue() {
         let mut machine = Machine::single(Box::new(FirstFit::new(8)));
         let (mut queue, mut started) = (Fcfs::default(), Vec::new());
-        [job(0, 6), job(1, 4), job(2, 1)].into_iter().for_each(|job| queue.submit(job));
+        [waiting_job(0, 6, 1), waiting_job(1, 4, 1), waiting_job(2, 1, 1)]
+            .into_iter()
+            .for_each(|job| queue.submit(job));
         queue.start(SimTime(0), &mut machine, &mut started);
         assert_eq!(started.iter().map(|job| job.job.0).collect::<Vec<_>>(), [0]);
         assert!(machine.release(JobId(0)));

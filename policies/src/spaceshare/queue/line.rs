@@ -139,20 +139,7 @@ impl WaitingLine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        SimTime, spaceshare::allocate::Request, spaceshare::machine::GroupId, spaceshare::queue::QueueId,
-    };
-
-    fn job(job: u32, nodes: u32, secs: u64) -> QueuedJob {
-        QueuedJob {
-            job: JobId(job),
-            queue: QueueId(0),
-            group: GroupId(0),
-            request: Request::nodes(nodes),
-            submitted: SimTime(0),
-            limit: Duration::from_secs(secs),
-        }
-    }
+    use crate::spaceshare::queue::waiting_job as job;
 
     #[test]
     fn the_first_that_fits_is_found_behind_a_thousand_that_do_not() {

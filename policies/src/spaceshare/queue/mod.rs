@@ -88,3 +88,16 @@ pub trait QueueOrder: fmt::Debug + Send {
 
     fn waiting(&self) -> usize;
 }
+
+/// A job of the first queue, submitted at time 0.
+#[cfg(test)]
+fn waiting_job(id: u32, nodes: u32, limit_secs: u64) -> QueuedJob {
+    QueuedJob {
+        job: JobId(id),
+        queue: QueueId(0),
+        group: GroupId(0),
+        request: Request::nodes(nodes),
+        submitted: SimTime(0),
+        limit: Duration::from_secs(limit_secs),
+    }
+}

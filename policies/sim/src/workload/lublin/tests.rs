@@ -90,9 +90,9 @@ fn jobs_arrive_by_day_as_the_cycle_says() {
     assert!(correlation > 0.99, "{correlation}");
     // Without an upper end the mean interval would be (1 - scale)^-shape, by the moment generating function
     // of the gamma.
-    let (shape, scale) = BATCH.gap;
-    let gap = log.records.last().unwrap().submit as f64 / log.records.len() as f64;
-    assert!(gap < (1.0 - scale).powf(-shape) && gap > 500.0, "{gap}");
+    let (shape, scale) = BATCH.interval;
+    let interval = log.records.last().unwrap().submit as f64 / log.records.len() as f64;
+    assert!(interval < (1.0 - scale).powf(-shape) && interval > 500.0, "{interval}");
 }
 
 #[test]
