@@ -320,14 +320,14 @@ proptest! {
     ) {
         let config = aging(&priorities, block, running_max);
         let mut letter = ByTheLetter { config: config.clone(), waiting: vec![], running: BTreeMap::new() };
-        let (mut told, mut expected) = (Vec::new(), Vec::new());
+        let (mut started_at, mut expected) = (Vec::new(), Vec::new());
         play(&mut Aging::new(config), &mut paragon(contiguous), &jobs, |now, _, _, started| {
-            told.extend(started.iter().map(|job| (now, job.job)));
+            started_at.extend(started.iter().map(|job| (now, job.job)));
         });
         play(&mut letter, &mut paragon(contiguous), &jobs, |now, _, _, started| {
             expected.extend(started.iter().map(|job| (now, job.job)));
         });
-        prop_assert_eq!(told, expected);
+        prop_assert_eq!(started_at, expected);
     }
 
     /// A job of `nodes` nodes against an endless stream of small ones, more than the machine can run.
@@ -453,17 +453,17 @@ fn a_reservation_respects_the_hours_of_the_group() {
         job(2, 1, 16, 602, 400, 400), // it would not be over at five
         job(3, 0, 8, 603, 480, 480),  // on nodes that job 0 may not have
     ];
-    let (five, mut told) = (SimTime(17 * HOUR), 0);
+    let (five, mut promises) = (SimTime(17 * HOUR), 0);
     let easy = play(&mut Easy::default(), &mut paragon(false), &jobs, |now, easy, machine, _| {
         if now >= SimTime(10 * HOUR) && now < five {
             assert_eq!(easy.promised(now, machine), Some((JobId(0), five)));
-            told += 1;
+            promises += 1;
         }
     });
     let minutes = |starts: BTreeMap<JobId, SimTime>| -> Vec<u64> {
         starts.values().map(|at| at.0 / (HOUR / 60)).collect()
     };
-    assert_eq!((minutes(easy), told > 3), (vec![1020, 601, 1141, 661], true));
+    assert_eq!((minutes(easy), promises > 3), (vec![1020, 601, 1141, 661], true));
     let conservative = play(&mut Conservative::default(), &mut paragon(false), &jobs, |_, _, _, _| {});
     assert_eq!(minutes(conservative), [1020, 601, 1080, 1480]);
 }

@@ -261,7 +261,7 @@ proptest! {
     }
 
     #[test]
-    fn the_processor_is_used_while_somebody_is_ready(history in history()) {
+    fn the_processor_is_used_while_a_task_is_ready(history in history()) {
         processor_is_used(Linux { slice: SLICE }, &history);
         processor_is_used(HighPriority { slice: SLICE }, &history);
         processor_is_used(Predictive { slice: SLICE, overtakes_max: 2, past_weight: 0.0 }, &history);

@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(
             node.tell(12 * MS, TaskEvent::QuantumEnd),
             RUNS,
-            "who was passed is next, and nobody is called"
+            "the overtaken task is next, and no task is called"
         );
     }
 

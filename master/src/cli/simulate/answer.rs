@@ -117,11 +117,11 @@ pub(super) fn figure_table(figures: &[Figure], seeds: usize) -> Table {
     let many = format!("95 % of {seeds} seeds");
     let mut table = if seeds > 1 { table("metric", &["mean", &many]) } else { table("metric", &["value"]) };
     for figure in figures {
-        let mut row = vec![Cell::new(&figure.name), right(said(&figure.name, figure.estimate.mean))];
+        let mut row = vec![Cell::new(&figure.name), right(value_text(&figure.name, figure.estimate.mean))];
         if seeds > 1 {
             row.push(right(format!(
                 "± {}",
-                said(&figure.name, figure.estimate.half_width.unwrap_or_default())
+                value_text(&figure.name, figure.estimate.half_width.unwrap_or_default())
             )));
         }
         table.add_row(row);
@@ -161,7 +161,7 @@ fn month_name(month: &Month) -> String {
 }
 
 /// A value for people: sizes in their unit, other numbers with four digits.
-fn said(name: &str, value: f64) -> String {
+fn value_text(name: &str, value: f64) -> String {
     if name.starts_with("bytes_") { Bytes(value as u64).to_string() } else { number(value) }
 }
 

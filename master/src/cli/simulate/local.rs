@@ -159,7 +159,7 @@ impl Answer for Studied {
                 )?;
             }
         }
-        writeln!(out, "All node schedulers: {}\n", in_words(&self.shape))?;
+        writeln!(out, "All node schedulers: {}\n", shape_text(&self.shape))?;
         writeln!(out, "{}", comparison_as_markdown(&self.schedulers))
     }
 
@@ -175,7 +175,7 @@ impl Answer for Studied {
     }
 }
 
-fn in_words(shape: &Shape) -> String {
+fn shape_text(shape: &Shape) -> String {
     let Shape { stations, queue_length, distributed, applications, grain, .. } = shape;
     format!("{stations} nodes, MRQL {queue_length}, pdt {distributed}, maxm {applications}, grain {grain}")
 }
@@ -221,7 +221,7 @@ fn one(arguments: &Simulate, shape: Shape, name: &str) -> Result<One, Failure> {
 
 impl Answer for One {
     fn tell(&self, out: &mut dyn io::Write) -> io::Result<()> {
-        writeln!(out, "{} on {}; times in time units", self.model, in_words(&self.shape))?;
+        writeln!(out, "{} on {}; times in time units", self.model, shape_text(&self.shape))?;
         writeln!(out, "{}", figure_table(&self.figures, self.seeds.len()))?;
         let first = format!("node, seed {}", self.seeds[0]);
         let mut nodes = table(&first, &["tasks ended", "NodeCoDe", "NodeThDe", "NodeD"]);

@@ -195,7 +195,7 @@ fn mesh(text: &str) -> Result<Mesh, String> {
 
 impl Simulate {
     /// The settings, with the switching options of the command line.
-    fn switched(&self, mut config: SchedulerConfig) -> SchedulerConfig {
+    fn with_switching(&self, mut config: SchedulerConfig) -> SchedulerConfig {
         config.switching = self.switching.unwrap_or(config.switching);
         if self.residency {
             config.residency = Residency::Planned;
@@ -273,7 +273,7 @@ impl Simulate {
 }
 
 /// Fails if there is no job to simulate.
-fn some_jobs(any: bool, skipped: Skipped) -> Result<(), Failure> {
+fn require_jobs(any: bool, skipped: Skipped) -> Result<(), Failure> {
     if any {
         return Ok(());
     }

@@ -79,13 +79,13 @@ pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
         other_partition: u32::try_from(left_out(seeds[0])).unwrap_or(u32::MAX),
         ..first.jobs.skipped
     };
-    super::some_jobs(!first.jobs.jobs.is_empty(), skipped)?;
+    super::require_jobs(!first.jobs.jobs.is_empty(), skipped)?;
     let months = LogStart::of(&log)
         .map(|start| spaceshare::by_month(start, &first.jobs.jobs, &first.executions, units))
         .unwrap_or_default();
     let policy = match arguments.queue() {
         Queue::Order(queue) => {
-            format!("queue {}, allocator {}", word(&queue), word(&arguments.allocator()))
+            format!("queue {}, allocator {}", serial_name(&queue), serial_name(&arguments.allocator()))
         }
         Queue::Rms => format!("rms, timeslices of {:?}", arguments.quantum.unwrap_or(TIMESLICE)),
     };
@@ -104,7 +104,7 @@ pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
         seeds,
         notes: source.note().into_iter().collect(),
     };
-    keep(arguments, layout.as_ref(), &answer, &log, first, nodes)?;
+    write_files(arguments, layout.as_ref(), &answer, &log, first, nodes)?;
     Ok(answer)
 }
 
@@ -218,7 +218,7 @@ fn of_queues(layout: &Layout, run: &Run) -> Vec<JobClass> {
 }
 
 /// Writes the requested files, for the first seed.
-fn keep(
+fn write_files(
     arguments: &Simulate,
     layout: Option<&Layout>,
     answer: &Simulated,
@@ -250,7 +250,7 @@ fn keep(
 }
 
 /// The name of a policy in files and on the command line.
-pub(super) fn word(value: &impl serde::Serialize) -> String {
+pub(super) fn serial_name(value: &impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(Into::into)).unwrap_or_default()
 }
 

@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{
     Simulate,
     answer::{Simulated, figures},
-    spaceshare::word,
+    spaceshare::serial_name,
     workload::{self, Source},
 };
 use crate::{
@@ -87,11 +87,11 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
     })?;
     let all: Vec<_> = runs.iter().map(|(_, _, report)| report.figures()).collect();
     let (jobs, skipped, report) = &runs[0];
-    super::some_jobs(!jobs.is_empty(), *skipped)?;
+    super::require_jobs(!jobs.is_empty(), *skipped)?;
     let answer = Simulated {
         workload: source.as_ref().map_or_else(|| setup.name.clone(), Source::name),
         nodes: u32::try_from(setup.cluster.len()).unwrap_or(u32::MAX),
-        policy: decided_by(&setup),
+        policy: policy_text(&setup),
         seeds,
         skipped: *skipped,
         figures: figures(&all),
@@ -104,27 +104,27 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
             .unwrap_or_default(),
         notes: source.as_ref().and_then(Source::note).into_iter().chain(notes(report)).collect(),
     };
-    keep(arguments, &answer, &setup, source.as_ref(), jobs, report)?;
+    write_files(arguments, &answer, &setup, source.as_ref(), jobs, report)?;
     Ok(answer)
 }
 
 /// The policy and the settings that differ from the default.
-fn decided_by(setup: &Setup) -> String {
+fn policy_text(setup: &Setup) -> String {
     let SchedulerConfig { policy, quantum, switching, residency, packing, alternate, max_per_cell, .. } =
         &setup.config;
     let mut words = vec![
-        format!("policy {policy}, quantum {quantum:?}, switching {}", word(switching)),
+        format!("policy {policy}, quantum {quantum:?}, switching {}", serial_name(switching)),
         format!("nodes of {}", setup.cluster.largest()),
     ];
     words.extend(max_per_cell.map(|most| format!("at most {most} in a cell")));
-    words.extend((*packing != Packing::FirstFit).then(|| format!("packing {}", packing_word(*packing))));
-    words.extend((*alternate != Alternate::None).then(|| format!("alternate {}", word(alternate))));
+    words.extend((*packing != Packing::FirstFit).then(|| format!("packing {}", packing_name(*packing))));
+    words.extend((*alternate != Alternate::None).then(|| format!("alternate {}", serial_name(alternate))));
     words.extend((*residency == Residency::Planned).then(|| "resident".to_owned()));
     words.join(", ")
 }
 
-fn packing_word(packing: Packing) -> String {
-    if matches!(packing, Packing::Exact { .. }) { "exact".to_owned() } else { word(&packing) }
+fn packing_name(packing: Packing) -> String {
+    if matches!(packing, Packing::Exact { .. }) { "exact".to_owned() } else { serial_name(&packing) }
 }
 
 /// From the run file and the command line, which takes precedence.
@@ -137,7 +137,8 @@ fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> 
         return Ok(Setup {
             name: String::new(),
             cluster: Cluster::uniform(nodes, arguments.node_memory.unwrap_or(NODE_MEMORY)),
-            config: arguments.switched(SchedulerConfig::new(policy, arguments.quantum.unwrap_or(QUANTUM))),
+            config: arguments
+                .with_switching(SchedulerConfig::new(policy, arguments.quantum.unwrap_or(QUANTUM))),
             cost,
             known,
             jobs: Vec::new(),
@@ -148,7 +149,7 @@ fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> 
     let mut config = set.scheduler_config();
     config.policy = arguments.policy.unwrap_or(config.policy);
     config.quantum = arguments.quantum.unwrap_or(config.quantum);
-    let config = arguments.switched(config);
+    let config = arguments.with_switching(config);
     let mut jobs = Vec::new();
     for job in &set.jobs {
         let Some(work) = job.alone.filter(|_| source.is_none()).or(source.map(|_| Duration::ZERO)) else {
@@ -207,7 +208,7 @@ fn notes(report: &SimReport) -> Vec<String> {
 }
 
 /// Writes the requested files, for the first seed.
-fn keep(
+fn write_files(
     arguments: &Simulate,
     answer: &Simulated,
     setup: &Setup,

@@ -22,8 +22,8 @@ impl World<'_> {
         self.nodes[index(node)].advance(self.now);
         self.touched.insert(node);
         let mut decisions = Vec::new();
-        let told = self.nodes[index(node)].scheduler.on_event(self.now, event, &mut decisions);
-        if let Err(error) = told {
+        let result = self.nodes[index(node)].scheduler.on_event(self.now, event, &mut decisions);
+        if let Err(error) = result {
             panic!("node and scheduler agree on what runs, yet {node} failed to {error}");
         }
         for decision in decisions {

@@ -148,14 +148,14 @@ impl Axis {
         while number * step <= span {
             let x = self.x(self.from + number * step);
             svg.line((x, top), (x, bottom), 0.25);
-            svg.text((x, bottom + 16.0), "middle", GREY, &said(number * step, step));
+            svg.text((x, bottom + 16.0), "middle", GREY, &tick_text(number * step, step));
             number += 1.0;
         }
     }
 }
 
 /// A time in the unit that suits the step.
-fn said(seconds: f64, step: f64) -> String {
+fn tick_text(seconds: f64, step: f64) -> String {
     let (unit, name) = match step {
         step if step >= 86_400.0 => (86_400.0, "d"),
         step if step >= 3600.0 => (3600.0, "h"),

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_for_the_next_phase_and_nothing_is_lost() {
+    fn bytes_that_do_not_fit_go_in_the_next_phase_and_none_is_lost() {
         let length = Duration::from_micros(250);
         let (mut pending, mut sent, mut phases) = (all_to_all(4, 100), 0, 0);
         while pending.total().0 > 0 {

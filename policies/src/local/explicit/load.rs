@@ -49,14 +49,14 @@ pub struct LoadIndex {
     sum: f64,
     count: u32,
     index: f64,
-    told: Option<f64>,
+    reported: Option<f64>,
 }
 
 impl LoadIndex {
     /// The index of an idle node.
     #[must_use]
     pub const fn new(rule: LoadRule) -> Self {
-        Self { rule, next_sample: None, sum: 0.0, count: 0, index: 0.0, told: None }
+        Self { rule, next_sample: None, sum: 0.0, count: 0, index: 0.0, reported: None }
     }
 
     /// `Q`, in tasks.
@@ -87,9 +87,10 @@ impl LoadIndex {
     /// The index, if it should be reported to the console: the first one, then each that differs from the
     /// last reported one by the threshold. (§2.1.2 compares with the last *computed* index, which would never
     /// report a slow rise, and Algorithm 2 has the comparison the other way round.)
-    pub fn tell(&mut self) -> Option<f64> {
-        let is_news = self.told.is_none_or(|told| (self.index - told).abs() >= self.rule.threshold);
-        is_news.then(|| *self.told.insert(self.index))
+    pub fn to_report(&mut self) -> Option<f64> {
+        let is_news =
+            self.reported.is_none_or(|reported| (self.index - reported).abs() >= self.rule.threshold);
+        is_news.then(|| *self.reported.insert(self.index))
     }
 }
 
@@ -130,9 +131,9 @@ mod tests {
     fn changes_of_a_whole_task_are_reported() {
         let rule = LoadRule { past_weight: 0.0, samples: 1, ..LoadRule::default() };
         let mut index = LoadIndex::new(rule);
-        assert_eq!(index.tell(), Some(0.0));
+        assert_eq!(index.to_report(), Some(0.0));
         index.sample(SimTime(0), 1);
-        assert_eq!(index.tell(), Some(1.0));
-        assert_eq!(index.tell(), None);
+        assert_eq!(index.to_report(), Some(1.0));
+        assert_eq!(index.to_report(), None);
     }
 }

@@ -129,7 +129,7 @@ impl Explicit {
         }
         match &mut self.mode {
             Mode::Static => None,
-            Mode::Balanced(index) => index.sample(at.now, at.local_ready).and_then(|_| index.tell()),
+            Mode::Balanced(index) => index.sample(at.now, at.local_ready).and_then(|_| index.to_report()),
             Mode::Distributed { index, period } => {
                 if let Some(load) = index.sample(at.now, at.local_ready) {
                     self.slices = Slices::for_load(load, *period);

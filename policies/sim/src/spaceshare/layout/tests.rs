@@ -63,19 +63,19 @@ fn an_unknown_name_is_reported() {
 
 #[test]
 fn numbers_out_of_range_and_duplicate_names_are_reported() {
-    let told = |change: fn(&mut Layout)| {
+    let error_of = |change: fn(&mut Layout)| {
         let mut wrong = example();
         change(&mut wrong);
         wrong.order(QueueName::Easy).map(|_| ()).unwrap_err().to_string()
     };
-    assert_eq!(told(|wrong| wrong.age_factor = -1), "`age_factor` is -1; it is from 0 to 1000000");
-    assert_eq!(told(|wrong| wrong.queues[0].running = Some(0)), "`running` is 0; it is at least 1");
-    assert_eq!(told(|wrong| wrong.sets[1].name = "thin".into()), "there are two node sets called `thin`");
-    let unheeded = told(|wrong| wrong.queues[0].running = Some(2));
+    assert_eq!(error_of(|wrong| wrong.age_factor = -1), "`age_factor` is -1; it is from 0 to 1000000");
+    assert_eq!(error_of(|wrong| wrong.queues[0].running = Some(0)), "`running` is 0; it is at least 1");
+    assert_eq!(error_of(|wrong| wrong.sets[1].name = "thin".into()), "there are two node sets called `thin`");
+    let unheeded = error_of(|wrong| wrong.queues[0].running = Some(2));
     assert!(unheeded.starts_with("the queue `small` limits how many"), "{unheeded}");
-    let late = told(|wrong| wrong.prime_time.to = 25);
+    let late = error_of(|wrong| wrong.prime_time.to = 25);
     assert_eq!(late, "`prime_time.to` is 25; it is not before its begin, and within the day");
-    let huge = told(|wrong| (wrong.sets[0].width, wrong.sets[0].height) = (u32::MAX, u32::MAX));
+    let huge = error_of(|wrong| (wrong.sets[0].width, wrong.sets[0].height) = (u32::MAX, u32::MAX));
     assert!(huge.starts_with("a machine has at least"), "{huge}");
 }
 

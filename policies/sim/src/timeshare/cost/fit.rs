@@ -58,8 +58,8 @@ fn line<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<Transfer> {
     let spread = points.iter().map(|p| (p.0 - x).powi(2)).sum::<f64>();
     let slope = points.iter().map(|p| (p.0 - x) * (p.1 - y)).sum::<f64>() / spread;
     let fixed = y - slope * x;
-    let told_apart = spread / n > (0.02 * x).powi(2);
-    let (slope, fixed) = if told_apart && slope > 0.0 && fixed >= 0.0 {
+    let sizes_differ = spread / n > (0.02 * x).powi(2);
+    let (slope, fixed) = if sizes_differ && slope > 0.0 && fixed >= 0.0 {
         (slope, fixed)
     } else {
         (sum(|p| p.0 * p.1) / sum(|p| p.0 * p.0), 0.0)

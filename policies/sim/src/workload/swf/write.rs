@@ -63,7 +63,7 @@ mod tests {
     use crate::workload::swf::Log;
 
     #[test]
-    fn what_is_read_is_written_again() {
+    fn a_log_is_written_as_it_was_read() {
         let text = "; Version: 2.2\n;\n1 0 -1 30 4 29.25 -1 4 60 1024 5 1 2 3 0 -1 -1 -1\n; in the middle\n\
                     2 9 0 0 1 -1 -1 -1 -1 -1 -1 -1 -1 -1 -1 -1 1 4\n; at the end\n";
         let log: Log = text.parse().unwrap();

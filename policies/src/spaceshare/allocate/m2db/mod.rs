@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_anchor_lacks_is_taken_next_to_it() {
+    fn missing_nodes_are_taken_next_to_the_anchor() {
         assert_snapshot!(picture(&filled(7, 6, &[5, 7, 11])), @r"
         ....ccc
         ....ccc
