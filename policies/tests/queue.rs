@@ -7,11 +7,13 @@ use std::{
 
 use coswitch_policies::{
     JobId, SimTime,
-    spaceshare::allocate::{Allocator, BoxPacker, Buddy, Contiguous, FirstFit, M2db, Mesh, Request},
-    spaceshare::machine::{Calendar, GroupId, Machine, NodeGroup, NodeSet, SetId},
-    spaceshare::queue::{
-        Aging, AgingConfig, Conservative, Easy, Fcfs, Priority, QueueId, QueueOrder, QueueSpec, QueueTable,
-        QueuedJob,
+    spaceshare::{
+        allocate::{Allocator, BoxPacker, Buddy, Contiguous, FirstFit, M2db, Mesh, Request},
+        machine::{Calendar, GroupId, Machine, NodeGroup, NodeSet, SetId},
+        queue::{
+            Aging, AgingConfig, Conservative, Easy, Fcfs, Priority, QueueId, QueueOrder, QueueSpec,
+            QueueTable, QueuedJob,
+        },
     },
 };
 use proptest::prelude::*;

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use coswitch_policies::{
     JobId, SimTime,
-    spaceshare::allocate::{Allocation, Mesh, Request},
-    spaceshare::queue::rms::{Rms, RmsJob, RmsState},
+    spaceshare::{
+        allocate::{Allocation, Mesh, Request},
+        queue::rms::{Rms, RmsJob, RmsState},
+    },
 };
 use proptest::prelude::*;
 

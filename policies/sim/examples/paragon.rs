@@ -8,9 +8,9 @@
 
 use std::{env, error::Error, fs, process::ExitCode, time::Duration};
 
-use coswitch_policies::{
-    spaceshare::machine::GroupId,
-    spaceshare::queue::{Easy, Fcfs, QueueId, QueueOrder},
+use coswitch_policies::spaceshare::{
+    machine::GroupId,
+    queue::{Easy, Fcfs, QueueId, QueueOrder},
 };
 use coswitch_sim::{
     spaceshare::{self, AllocatorName, Execution, Jobs, MeanFragmentation, paragon},

@@ -3,10 +3,10 @@
 use std::{borrow::Cow, fs, path::Path, time::Duration};
 
 use anyhow::Context;
-use coswitch_policies::{
-    spaceshare::allocate::Request,
-    spaceshare::machine::GroupId,
-    spaceshare::queue::{QueueId, rms::Rms},
+use coswitch_policies::spaceshare::{
+    allocate::Request,
+    machine::GroupId,
+    queue::{QueueId, rms::Rms},
 };
 use coswitch_sim::{
     parallel::each,

@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
-use coswitch_policies::local::{
-    explicit::{Filling, LoadRule},
-    flexible::{FlexibleRule, Thresholds},
+use coswitch_policies::{
+    Bytes, Rate,
+    local::{
+        explicit::{Filling, LoadRule},
+        flexible::{FlexibleRule, Thresholds},
+    },
 };
-use coswitch_policies::{Bytes, Rate};
 use serde::{Deserialize, Serialize};
 
 use super::{

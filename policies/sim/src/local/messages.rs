@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 
-use coswitch_policies::local::TaskEvent;
-use coswitch_policies::{Bytes, NodeId};
+use coswitch_policies::{Bytes, NodeId, local::TaskEvent};
 
 use super::{
     LocalModel, Peers,

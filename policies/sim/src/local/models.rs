@@ -2,19 +2,21 @@
 
 use std::{fmt, time::Duration};
 
-use coswitch_policies::local::{
-    LocalScheduler, NodeScheduler,
-    buffered::Buffered,
-    demand::Demand,
-    dynamic::Dynamic,
-    explicit::{Console, Explicit, Filling, LoadRule, Slices},
-    flexible::{Flexible, FlexibleRule},
-    high_priority::HighPriority,
-    implicit::Implicit,
-    linux::Linux,
-    predictive::Predictive,
+use coswitch_policies::{
+    Bytes, NodeId, Rate,
+    local::{
+        LocalScheduler, NodeScheduler,
+        buffered::Buffered,
+        demand::Demand,
+        dynamic::Dynamic,
+        explicit::{Console, Explicit, Filling, LoadRule, Slices},
+        flexible::{Flexible, FlexibleRule},
+        high_priority::HighPriority,
+        implicit::Implicit,
+        linux::Linux,
+        predictive::Predictive,
+    },
 };
-use coswitch_policies::{Bytes, NodeId, Rate};
 use serde::{Deserialize, Serialize};
 
 use super::{Shape, UNIT};

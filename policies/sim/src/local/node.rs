@@ -10,8 +10,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use coswitch_policies::local::{NodeScheduler, TaskId};
-use coswitch_policies::{Bytes, JobId, NodeId, SimTime};
+use coswitch_policies::{
+    Bytes, JobId, NodeId, SimTime,
+    local::{NodeScheduler, TaskId},
+};
 
 use super::{
     NodeMemory,

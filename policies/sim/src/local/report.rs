@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use coswitch_policies::local::{Account, Degrees, TaskId};
-use coswitch_policies::{JobId, NodeId, SimTime};
+use coswitch_policies::{
+    JobId, NodeId, SimTime,
+    local::{Account, Degrees, TaskId},
+};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,11 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use coswitch_policies::local::{
-    TaskEvent,
-    explicit::{Console, Slices},
+use coswitch_policies::{
+    JobId, NodeId, SimTime,
+    local::{
+        TaskEvent,
+        explicit::{Console, Slices},
+    },
 };
-use coswitch_policies::{JobId, NodeId, SimTime};
 
 use super::{
     Crowding, LocalModel, LocalReport, Shape, ShapeError,

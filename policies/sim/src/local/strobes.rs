@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use coswitch_policies::local::{
-    TaskEvent,
-    buffered::{Pending, plan_phase},
+use coswitch_policies::{
+    JobId, NodeId,
+    local::{
+        TaskEvent,
+        buffered::{Pending, plan_phase},
+    },
 };
-use coswitch_policies::{JobId, NodeId};
 
 use super::{
     LocalModel,

@@ -2,12 +2,10 @@
 
 use std::str::FromStr;
 
-use coswitch_policies::{
-    spaceshare::allocate::{Allocator, BoxPacker, Buddy, Buddy2d, Contiguous, FirstFit, M2db, Mesh},
-    spaceshare::machine::{GroupId, Machine},
-    spaceshare::queue::{
-        Aging, AgingConfig, Conservative, Easy, Fcfs, Priority, QueueOrder, QueueSpec, QueueTable,
-    },
+use coswitch_policies::spaceshare::{
+    allocate::{Allocator, BoxPacker, Buddy, Buddy2d, Contiguous, FirstFit, M2db, Mesh},
+    machine::{GroupId, Machine},
+    queue::{Aging, AgingConfig, Conservative, Easy, Fcfs, Priority, QueueOrder, QueueSpec, QueueTable},
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

@@ -5,7 +5,10 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use coswitch_policies::{JobId, SimTime, spaceshare::machine::Machine, spaceshare::queue::QueueOrder};
+use coswitch_policies::{
+    JobId, SimTime,
+    spaceshare::{machine::Machine, queue::QueueOrder},
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use coswitch_policies::{
     JobId, SimTime,
-    spaceshare::allocate::Request,
-    spaceshare::machine::{GroupId, Machine},
-    spaceshare::queue::{QueueId, QueuedJob},
+    spaceshare::{
+        allocate::Request,
+        machine::{GroupId, Machine},
+        queue::{QueueId, QueuedJob},
+    },
 };
 use serde::{Deserialize, Serialize};
 

@@ -2,8 +2,10 @@
 
 use coswitch_policies::{
     JobId, SimTime,
-    spaceshare::allocate::Rect,
-    spaceshare::machine::{Machine, SetId},
+    spaceshare::{
+        allocate::Rect,
+        machine::{Machine, SetId},
+    },
 };
 use serde::{Deserialize, Serialize};
 

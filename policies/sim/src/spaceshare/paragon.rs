@@ -15,10 +15,10 @@
 
 use std::time::Duration;
 
-use coswitch_policies::{
-    spaceshare::allocate::Mesh,
-    spaceshare::machine::{Calendar, GroupId, Machine, MachineError, NodeGroup, NodeSet, SetId},
-    spaceshare::queue::{Aging, AgingConfig, Priority, QueueId, QueueSpec, QueueTable},
+use coswitch_policies::spaceshare::{
+    allocate::Mesh,
+    machine::{Calendar, GroupId, Machine, MachineError, NodeGroup, NodeSet, SetId},
+    queue::{Aging, AgingConfig, Priority, QueueId, QueueSpec, QueueTable},
 };
 
 use super::AllocatorName;

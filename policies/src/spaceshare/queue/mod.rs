@@ -43,8 +43,10 @@ pub use table::{Priority, QueueError, QueueSpec, QueueTable};
 
 use crate::{
     JobId, SimTime,
-    spaceshare::allocate::Request,
-    spaceshare::machine::{GroupId, Machine},
+    spaceshare::{
+        allocate::Request,
+        machine::{GroupId, Machine},
+    },
 };
 
 /// The index of a queue in the table of queues.

@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{QueueId, QueuedJob};
-use crate::{JobId, SimTime, spaceshare::allocate::Request, spaceshare::machine::GroupId};
+use crate::{
+    JobId, SimTime,
+    spaceshare::{allocate::Request, machine::GroupId},
+};
 
 /// Priority, in thousandths of a point, so that sums are exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

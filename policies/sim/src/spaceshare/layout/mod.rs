@@ -6,10 +6,10 @@ mod check;
 use std::time::Duration;
 
 pub use check::LayoutError;
-use coswitch_policies::{
-    spaceshare::allocate::{Mesh, Rect},
-    spaceshare::machine::{Calendar, GroupId, Machine, NodeGroup, NodeSet, SetId},
-    spaceshare::queue::{
+use coswitch_policies::spaceshare::{
+    allocate::{Mesh, Rect},
+    machine::{Calendar, GroupId, Machine, NodeGroup, NodeSet, SetId},
+    queue::{
         Aging, AgingConfig, Conservative, Easy, Fcfs, Priority, QueueId, QueueOrder, QueueSpec, QueueTable,
     },
 };

@@ -1,6 +1,9 @@
 //! Valid and invalid machine files.
 
-use coswitch_policies::{JobId, SimTime, spaceshare::allocate::Request, spaceshare::queue::QueuedJob};
+use coswitch_policies::{
+    JobId, SimTime,
+    spaceshare::{allocate::Request, queue::QueuedJob},
+};
 
 use super::*;
 
