@@ -1,9 +1,9 @@
-//! One thread that lives as long as the process and forks every child that must outlive its caller.
+//! Forking thread: lives as long as the process and forks every child that must outlive its caller.
 //!
 //! `PR_SET_PDEATHSIG` fires when the *thread* that forked a child ends, not when its process does. A launcher
-//! that asks to die with its daemon would die with whichever worker thread happened to start it, and a restored
-//! root is a child of the thread that forked CRIU. So both are started here. The thread keeps the namespaces
-//! of its first caller: enter them before the first use.
+//! that asks to die with its daemon would die with the worker thread that started it, and a restored root is
+//! a child of the thread that forked CRIU. So both are started here. The thread keeps the namespaces of its
+//! first caller: enter them before the first use.
 
 use std::io;
 use std::process::{Child, Command};
@@ -11,15 +11,15 @@ use std::sync::{OnceLock, mpsc};
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Starts `command` from the long-lived thread. The child belongs to the caller, who has to reap it.
+/// Starts `command` from the forking thread. The caller has to reap the child.
 pub fn spawn(mut command: Command) -> io::Result<Child> {
     run(move || command.spawn())
 }
 
-/// Runs `work`, which forks and does not take long, on the long-lived thread, and waits for it.
+/// Runs `work`, which forks and must be short, on the forking thread, and waits for it.
 ///
 /// # Panics
-/// Where `work` does.
+/// If `work` panics.
 pub fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     static FORKER: OnceLock<mpsc::Sender<Work>> = OnceLock::new();
     let (reply, answer) = mpsc::channel();
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_is_forked_by_the_same_thread_whoever_asks() {
+    fn the_same_thread_forks_for_all_threads() {
         let parent_thread = || {
             let mut child = spawn(Command::new("true")).unwrap();
             assert!(child.wait().unwrap().success());
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_does_not_exist_is_an_error_of_the_caller() {
+    fn the_caller_gets_the_error_about_a_program_that_does_not_exist() {
         let error = spawn(Command::new("/nonexistent/program")).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }

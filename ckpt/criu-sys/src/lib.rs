@@ -1,22 +1,13 @@
 //! CRIU's RPC: its messages, generated from its protocol definition, and the `swrk` transport.
 //!
-//! Nothing here knows what is dumped or why; that is `coswitch-ckpt`. One request has one worker process
-//! ([`Swrk`]), so any number may run at a time. All forking is done by one thread ([`forker`]).
+//! Nothing here knows what is dumped or why; that is `coswitch-ckpt`. Each request has its own worker process
+//! ([`Swrk`]), so any number may run at a time. One thread forks all of them ([`forker`]).
 
 pub mod forker;
+pub mod image;
+pub mod rpc;
+
 mod limits;
 mod swrk;
 
 pub use swrk::{Ended, Notification, Swrk, SwrkError};
-
-/// Requests and responses.
-#[allow(missing_docs, reason = "generated; the definitions are commented in proto/rpc.proto")]
-pub mod rpc {
-    include!(concat!(env!("OUT_DIR"), "/criu.rpc.rs"));
-}
-
-/// Entries of image files; only those of page maps are complete, all others are for reading.
-#[allow(missing_docs, reason = "generated; the definitions are commented in proto/image.proto")]
-pub mod image {
-    include!(concat!(env!("OUT_DIR"), "/criu.image.rs"));
-}

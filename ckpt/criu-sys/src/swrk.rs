@@ -1,4 +1,4 @@
-//! One `criu swrk` process: one request, one response, notifications in between, and an end in bounded time.
+//! Worker: a `criu swrk` process for one request, its notifications and its response, ended in bounded time.
 //!
 //! ```text
 //! start ── call ──┬─ response ───────────── end          Ended::Itself
@@ -23,71 +23,54 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Larger than any response: the longest part is one line of log.
+/// Larger than any response, whose longest part is one line of log.
 const RESPONSE_BYTES_MAX: usize = 64 * 1024;
 const POLL_INTERVAL: Duration = Duration::from_micros(500);
 
-/// Why a conversation with a worker failed. Whether the *request* succeeded is in the response.
+/// Why communication with a worker failed. Whether the *request* succeeded is in the response.
 #[derive(Debug, thiserror::Error)]
 pub enum SwrkError {
-    /// The program could not be started.
     #[error("start {program}: {source}")]
-    Start {
-        /// What was to be started.
-        program: String,
-        /// Why it was not.
-        source: io::Error,
-    },
-    /// The socket failed.
+    Start { program: String, source: io::Error },
     #[error("talk to criu: {0}")]
     Socket(#[from] nix::Error),
     /// The worker ended, or closed its socket, without a response.
-    #[error("criu ended without a response{}", said(.stderr))]
-    Closed {
-        /// What it wrote to its standard error.
-        stderr: String,
-    },
-    /// No response came in time.
+    #[error("criu ended without a response{}", after_colon(.stderr))]
+    Closed { stderr: String },
     #[error("criu gave no response in time")]
     TimedOut,
-    /// The bytes received are no response.
     #[error("criu's response cannot be read: {0}")]
     Malformed(#[from] prost::DecodeError),
-    /// A response to something else.
+    /// The response has another type than the request.
     #[error("criu answered {got} to a request of type {wanted}")]
-    Mismatch {
-        /// Type of the request.
-        wanted: i32,
-        /// Type of the response.
-        got: i32,
-    },
+    Mismatch { wanted: i32, got: i32 },
 }
 
-fn said(stderr: &str) -> String {
+fn after_colon(stderr: &str) -> String {
     if stderr.is_empty() { String::new() } else { format!(": {stderr}") }
 }
 
-/// A phase that CRIU has reached; asked for by `notify_scripts`.
+/// A phase that CRIU has reached; sent if the request sets `notify_scripts`.
 #[derive(Debug)]
 pub struct Notification {
-    /// Its name, such as `post-dump`.
+    /// The phase, such as `post-dump`.
     pub script: String,
-    /// The restored root, where CRIU tells it.
+    /// The restored root, if CRIU reports it.
     pub pid: Option<i32>,
 }
 
-/// How a worker came to its end.
+/// How a worker ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// By itself: whatever it had in hand is done or rolled back.
+    /// By itself: its request is done or rolled back.
     Itself,
-    /// By SIGTERM: a dump it had in hand may have ruined the processes.
+    /// By SIGTERM: the processes of an unfinished dump may be damaged.
     Terminated,
-    /// By SIGKILL: likewise.
+    /// By SIGKILL: the processes of an unfinished dump may be damaged.
     Killed,
 }
 
-/// A running worker. Dropped without [`Swrk::end`] or [`Swrk::abort`] it is killed and reaped.
+/// A running worker. If it is dropped without [`Swrk::end`] or [`Swrk::abort`], it is killed and reaped.
 pub struct Swrk {
     child: Child,
     socket: OwnedFd,
@@ -96,17 +79,22 @@ pub struct Swrk {
 }
 
 impl Swrk {
-    /// Starts a worker; it waits for a request, so there is time to move it into control groups.
+    /// Starts a worker, which waits for a request and can be moved into control groups before.
     pub fn start(program: &Path) -> Result<Swrk, SwrkError> {
         Swrk::start_as(program, None, false)
     }
 
-    /// Starts one that will dump and dies with this process; `inherited` is open in it under the same number.
+    /// Starts a worker that will dump and dies with this process; `inherited` is open in it under the same
+    /// number.
     pub fn start_to_dump(program: &Path, inherited: Option<BorrowedFd<'_>>) -> Result<Swrk, SwrkError> {
         Swrk::start_as(program, inherited, true)
     }
 
-    fn start_as(program: &Path, inherited: Option<BorrowedFd<'_>>, mortal: bool) -> Result<Swrk, SwrkError> {
+    fn start_as(
+        program: &Path,
+        inherited: Option<BorrowedFd<'_>>,
+        dies_with_parent: bool,
+    ) -> Result<Swrk, SwrkError> {
         let flags = SockFlag::SOCK_CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         let failed = |source| SwrkError::Start { program: program.display().to_string(), source };
@@ -115,17 +103,16 @@ impl Swrk {
         command.args(["swrk", "0"]).current_dir("/");
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null());
         command.stderr(stderr.try_clone().map_err(failed)?);
-        limits::prepare(&mut command, inherited.map(|fd| fd.as_raw_fd()), mortal);
+        limits::prepare(&mut command, inherited.map(|fd| fd.as_raw_fd()), dies_with_parent);
         let child = forker::spawn(command).map_err(failed)?;
         Ok(Swrk { child, socket: ours, stderr, reaped: false })
     }
 
-    /// The worker's process id.
     pub fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id() as i32)
     }
 
-    /// Sends the request and waits for its response, answering notifications by `on_notify` (true: go on).
+    /// Sends the request and waits for its response. `on_notify` answers notifications; `true` means go on.
     pub fn call(
         &mut self,
         request: &CriuReq,
@@ -149,29 +136,30 @@ impl Swrk {
         }
     }
 
-    /// Waits for a worker that has responded to end; past `limit` it is made to.
+    /// Waits for a worker that has responded to end; past `limit` it is terminated.
     pub fn end(mut self, limit: Duration) -> Ended {
-        self.wait_or_insist(limit)
+        self.wait_or_force(limit)
     }
 
-    /// Makes a worker that did not respond give up, gently first; each stage has `grace`. For a dump: its next
-    /// write fails, and it rolls back. One that had nothing left to write has done its work: its late response says so.
+    /// Makes a worker that did not respond give up: its writes fail, so that it rolls a dump back, then
+    /// SIGTERM, then SIGKILL, with `grace` after each. A dump that had nothing left to write succeeds, as its
+    /// late response says.
     pub fn abort(mut self, grace: Duration) -> (Ended, Option<CriuResp>) {
         limits::forbid_writes(self.pid()).ok();
-        let ended = self.wait_or_insist(grace);
+        let ended = self.wait_or_force(grace);
         (ended, self.receive(Instant::now()).ok())
     }
 
     /// Ends a worker that has nothing to roll back, such as one that restores.
     pub fn terminate(mut self, grace: Duration) -> Ended {
-        self.insist(grace)
+        self.force(grace)
     }
 
-    fn wait_or_insist(&mut self, grace: Duration) -> Ended {
-        if self.ended_within(grace) { Ended::Itself } else { self.insist(grace) }
+    fn wait_or_force(&mut self, grace: Duration) -> Ended {
+        if self.ended_within(grace) { Ended::Itself } else { self.force(grace) }
     }
 
-    fn insist(&mut self, grace: Duration) -> Ended {
+    fn force(&mut self, grace: Duration) -> Ended {
         kill(self.pid(), Signal::SIGTERM).ok();
         if self.ended_within(grace) {
             return Ended::Terminated;
@@ -202,11 +190,11 @@ impl Swrk {
         }
     }
 
-    /// Waits for the process, not for the end of file: what it was restoring may hold the socket after it.
+    /// Waits for the process, not for the end of file: restored processes may hold the socket longer.
     fn ended_within(&mut self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         loop {
-            // One reaped by somebody else is as good as reaped.
+            // An error means that it was reaped elsewhere.
             if !matches!(self.child.try_wait(), Ok(None)) {
                 self.reaped = true;
                 return true;
@@ -242,7 +230,7 @@ impl Drop for Swrk {
 }
 
 fn check_type(request: &CriuReq, response: CriuResp) -> Result<CriuResp, SwrkError> {
-    // A request that CRIU refuses outright is answered by an EMPTY that failed.
+    // CRIU answers a request that it refuses outright with a failed EMPTY.
     let refused = response.r#type == CriuReqType::Empty as i32 && !response.success;
     if response.r#type == request.r#type || refused {
         return Ok(response);
@@ -253,7 +241,7 @@ fn check_type(request: &CriuReq, response: CriuResp) -> Result<CriuResp, SwrkErr
 fn readable_by(socket: &OwnedFd, deadline: Instant) -> Result<bool, nix::Error> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        // Rounded up, so that a wait never becomes a spin in its last millisecond.
+        // Rounded up, so that the last millisecond is waited and not spun.
         let timeout = PollTimeout::try_from(left + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX);
         let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
         match poll(&mut fds, timeout) {

@@ -1,4 +1,4 @@
-//! The transport against a real CRIU, and against programs that misbehave as CRIU must never.
+//! The transport with a real CRIU, and with programs that do not behave like CRIU.
 
 use criu_sys::rpc::{CriuFeatures, CriuOpts, CriuReq, CriuReqType};
 use criu_sys::{Ended, Swrk, SwrkError};
@@ -20,7 +20,7 @@ fn request(kind: CriuReqType) -> CriuReq {
 }
 
 #[test]
-fn criu_tells_its_version() {
+fn criu_reports_its_version() {
     let mut worker = Swrk::start(&criu()).unwrap();
     let response = worker.call(&request(CriuReqType::Version), in_seconds(20), &mut |_| true).unwrap();
     let version = response.version.expect("a version");
@@ -29,7 +29,7 @@ fn criu_tells_its_version() {
 }
 
 #[test]
-fn features_are_answered_one_by_one() {
+fn criu_reports_its_features() {
     let mut worker = Swrk::start(&criu()).unwrap();
     let features = CriuFeatures { mem_track: Some(true), lazy_pages: Some(true), pidfd_store: Some(true) };
     let request = CriuReq { features: Some(features), ..request(CriuReqType::FeatureCheck) };
@@ -39,7 +39,7 @@ fn features_are_answered_one_by_one() {
 }
 
 #[test]
-fn a_refused_request_is_a_response_that_says_so() {
+fn a_refused_request_gets_a_response_without_success() {
     let mut worker = Swrk::start(&criu()).unwrap();
     let opts =
         CriuOpts { images_dir_fd: -1, images_dir: Some("/nonexistent".to_owned()), ..CriuOpts::default() };
@@ -50,15 +50,15 @@ fn a_refused_request_is_a_response_that_says_so() {
 }
 
 #[test]
-fn a_program_that_ends_at_once_is_reported_with_its_last_words() {
+fn the_error_about_a_program_that_ends_at_once_has_its_standard_error() {
     let mut worker = Swrk::start(Path::new("/bin/ls")).unwrap();
-    // It may be gone before or after our request is sent: both must read the same.
+    // It may end before or after our request is sent: the error must be the same.
     let error = worker.call(&request(CriuReqType::Version), in_seconds(20), &mut |_| true).unwrap_err();
     assert!(matches!(&error, SwrkError::Closed { stderr } if stderr.contains("swrk")), "{error}");
 }
 
 #[test]
-fn a_silent_worker_is_given_up_in_time_and_then_terminated() {
+fn a_silent_worker_times_out_and_is_terminated() {
     // Whatever its arguments, yes(1) writes only to its standard output and never looks at its input.
     let mut worker = Swrk::start(Path::new("/usr/bin/yes")).unwrap();
     let begun = Instant::now();
