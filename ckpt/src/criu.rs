@@ -1,6 +1,6 @@
-//! The CRIU that is used: where it is found, whether it is new enough, and what it can do with this kernel.
+//! The CRIU program: finds it and checks its version and what it can do with this kernel.
 
-use crate::kerndat::{self, Kerndat, KerndatError};
+use crate::kerndat::{self, KerndatError, KerndatState};
 use criu_sys::rpc::{CriuFeatures, CriuReq, CriuReqType, CriuResp};
 use criu_sys::{Swrk, SwrkError};
 use std::fmt;
@@ -9,9 +9,9 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Names the program to use, before every other place.
+/// Names the program to use; takes precedence over all other places.
 pub const PROGRAM_VARIABLE: &str = "COSWITCH_CRIU";
-/// Names the directory that set-up installs to.
+/// Names the directory that `cargo xtask setup` installs to.
 pub const PREFIX_VARIABLE: &str = "COSWITCH_PREFIX";
 const PREFIX_DEFAULT: &str = "/opt/coswitch";
 
@@ -22,14 +22,11 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// Probing the kernel was seen to stall for 100 s on busy cores.
 const PROBE_LIMIT: Duration = Duration::from_secs(240);
 
-/// A version of CRIU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// First number.
     pub major: u32,
-    /// Second number.
     pub minor: u32,
-    /// Third number; 0 where there is none.
+    /// 0 if there is none.
     pub sublevel: u32,
 }
 
@@ -45,44 +42,31 @@ impl fmt::Display for Version {
 /// Why there is no CRIU to work with.
 #[derive(Debug, thiserror::Error)]
 pub enum LocateError {
-    /// Not in any of the places looked at.
-    #[error("find criu: not at {}; run `cargo xtask setup`, or name one in {PROGRAM_VARIABLE}", listed(.looked_at))]
-    Missing {
-        /// The places.
-        looked_at: Vec<PathBuf>,
-    },
-    /// Too old for current kernels.
-    #[error("use {}: it is criu {found}, and {VERSION_MIN} or newer is needed; run `cargo xtask setup`", .program.display())]
-    TooOld {
-        /// The program found.
-        program: PathBuf,
-        /// Its version.
-        found: Version,
-    },
-    /// Found, but it does not answer as CRIU does.
+    #[error(
+        "find criu: not at {}; run `cargo xtask setup`, or name one in {PROGRAM_VARIABLE}",
+        listed(.looked_at)
+    )]
+    Missing { looked_at: Vec<PathBuf> },
+    #[error(
+        "use {}: it is criu {found}, and {VERSION_MIN} or newer is needed; run `cargo xtask setup`",
+        .program.display()
+    )]
+    TooOld { program: PathBuf, found: Version },
+    /// The program does not answer as CRIU does.
     #[error("use {}: {source}", .program.display())]
-    Unusable {
-        /// The program found.
-        program: PathBuf,
-        /// What happened.
-        source: SwrkError,
-    },
+    Unusable { program: PathBuf, source: SwrkError },
 }
 
 fn listed(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Why a check failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// The worker failed.
     #[error(transparent)]
     Swrk(#[from] SwrkError),
-    /// The cache could not be made.
     #[error(transparent)]
     Kerndat(#[from] KerndatError),
-    /// CRIU says that it cannot work with this kernel.
     #[error("criu cannot work with this kernel: {0}")]
     Kernel(String),
 }
@@ -90,13 +74,13 @@ pub enum CheckError {
 /// What [`Criu::check`] found; each part is a line for `coswitch doctor`.
 #[derive(Clone, Debug)]
 pub struct Health {
-    /// The cache of kernel probes, as it was before the check.
-    pub kerndat: Kerndat,
-    /// Processes can be held by descriptor.
+    /// The state of the cache of kernel probes before the check.
+    pub kerndat: KerndatState,
+    /// CRIU can hold processes by descriptor.
     pub pidfd_store: bool,
-    /// Memory can be paged in after a restore.
+    /// CRIU can page memory in after a restore.
     pub lazy_pages: bool,
-    /// Memory changes can be tracked.
+    /// CRIU can track memory changes.
     pub mem_track: bool,
 }
 
@@ -105,11 +89,12 @@ pub struct Health {
 pub struct Criu {
     program: PathBuf,
     version: Version,
-    workers: Option<PathBuf>,
+    /// The cgroup of workers that dump.
+    worker_cgroup: Option<PathBuf>,
 }
 
 impl Criu {
-    /// Looks at `COSWITCH_CRIU`, else in the prefix that set-up installs to, else on the search path.
+    /// Finds CRIU: named by `COSWITCH_CRIU`, else installed by `cargo xtask setup`, else on the search path.
     pub fn locate() -> Result<Criu, LocateError> {
         if let Some(program) = std::env::var_os(PROGRAM_VARIABLE) {
             return Criu::at(Path::new(&program));
@@ -131,42 +116,40 @@ impl Criu {
         if version < VERSION_MIN {
             return Err(LocateError::TooOld { program: program.to_owned(), found: version });
         }
-        Ok(Criu { program: program.to_owned(), version, workers: None })
+        Ok(Criu { program: program.to_owned(), version, worker_cgroup: None })
     }
 
-    /// Has those that dump work in this cgroup, where whoever cleans up after us finds them and their children. Those
-    /// that restore are where the tree will be.
+    /// Runs workers that dump in this cgroup, so that a clean-up after this process finds them and their
+    /// children. Workers that restore run in the cgroups of the restored tree.
     pub fn with_workers_in(self, cgroup: &Path) -> Criu {
-        Criu { workers: Some(cgroup.to_owned()), ..self }
+        Criu { worker_cgroup: Some(cgroup.to_owned()), ..self }
     }
 
-    /// Starts a worker as [`Swrk::start_to_dump`], where it is to work.
+    /// Starts a worker with [`Swrk::start_to_dump`] in its cgroup.
     pub(crate) fn start_to_dump(&self, inherited: Option<BorrowedFd<'_>>) -> Result<Swrk, SwrkError> {
         let worker = Swrk::start_to_dump(&self.program, inherited)?;
-        // It has no child before its first request.
+        // The worker has no children before its first request, so it can move alone.
         let enter = |cgroup: &PathBuf| fs::write(cgroup.join("cgroup.procs"), worker.pid().to_string());
         let failed = |source| SwrkError::Start { program: self.program.display().to_string(), source };
-        self.workers.iter().try_for_each(enter).map_err(failed)?;
+        self.worker_cgroup.iter().try_for_each(enter).map_err(failed)?;
         Ok(worker)
     }
 
-    /// The program.
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Its version.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Makes the cache of kernel probes where it is missing or from before this boot. Call it at start, not in a
-    /// switch: it may take minutes. [`Criu::dump`] and [`Criu::restore`] make up for it where it was forgotten.
-    pub fn prepare(&self) -> Result<Kerndat, KerndatError> {
+    /// Makes the cache of kernel probes if it is missing or from before this boot. Call it at start, because
+    /// it may take minutes; [`Criu::dump`] and [`Criu::restore`] call it as well.
+    pub fn prepare(&self) -> Result<KerndatState, KerndatError> {
         kerndat::ensure(&self.program, PROBE_LIMIT)
     }
 
-    /// Asks CRIU whether it works with this kernel and what it can.
+    /// Asks CRIU whether it works with this kernel and what it can do.
     pub fn check(&self) -> Result<Health, CheckError> {
         let kerndat = kerndat::state();
         self.prepare()?;
@@ -180,7 +163,7 @@ impl Criu {
             features: Some(wanted),
             ..CriuReq::default()
         })?;
-        // Another build's cache is deleted when this build reads it: ours takes its place.
+        // CRIU has deleted the cache if it was of another build: make it anew.
         self.prepare()?;
         let features = features.features.unwrap_or_default();
         Ok(Health {
@@ -226,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_program_is_named_with_the_remedy() {
+    fn the_error_about_a_missing_program_names_it_and_the_remedy() {
         let error = Criu::at(Path::new("/nonexistent/criu")).unwrap_err().to_string();
         assert!(error.contains("/nonexistent/criu") && error.contains("cargo xtask setup"), "{error}");
     }

@@ -1,20 +1,21 @@
-//! Taking a frozen tree out of memory.
+//! Dump: takes a frozen tree out of memory.
 //!
 //! ```text
-//! frozen ──▶ looked at ──▶ CRIU dumps ──▶ timers repaired ──▶ gone: images valid, root is the caller's zombie
-//!                │              │
-//!                │              └─ fails or times out ──▶ rolled back: images removed, tree frozen as before
-//!                │                                  └───▶ CRIU had to be killed: the tree is lost
-//!                └─ refused: nothing was done
+//! frozen ──▶ checked ──▶ CRIU dumps ──▶ timers repaired ──▶ gone: images valid, root is the caller's zombie
+//!               │             │
+//!               │             └─ fails or times out ──▶ rolled back: images removed, tree frozen as before
+//!               │                                 └───▶ CRIU had to be killed: the tree is lost
+//!               └─ refused: nothing was done
 //! ```
 
+use crate::criu::Criu;
 use crate::images::{self, ImagesError};
 use crate::kerndat::KerndatError;
-use crate::pages::{Borrowed, Memory, Pending, Receiver};
+use crate::options;
+use crate::pages::{Arena, Borrowed, Memory, Received, Receiver};
 use crate::preflight::{self, PreflightError, SegmentFile};
-use crate::proc_mount;
-use crate::processes::{self, Standing, StillThere};
-use crate::{Arena, Criu, options};
+use crate::proc_mount::{self, DirLock};
+use crate::processes::{self, ProcessState, StillThere};
 use criu_sys::rpc::{CriuOpts, CriuPageServerInfo, CriuReq, CriuReqType, CriuResp};
 use criu_sys::{Ended, SwrkError};
 use nix::unistd::Pid;
@@ -24,13 +25,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long CRIU may take to roll back, then to heed SIGTERM, before it is killed and the tree with it.
+/// How long CRIU may take to roll back, and then to end at SIGTERM, before it is killed, which loses the
+/// tree.
 const GRACE: Duration = Duration::from_secs(20);
-/// How long dumped processes may take to be gone; CRIU has waited for them already.
+/// How long dumped processes may take to be gone after CRIU has waited for them.
 const GONE_LIMIT: Duration = Duration::from_secs(10);
 const LOG: &str = "dump.log";
 
-/// What to dump, and where to.
 #[derive(Clone, Debug)]
 pub struct DumpRequest {
     /// PID 1 of the tree's namespace, as we see it, and our child. Its working directory must be writable.
@@ -39,158 +40,105 @@ pub struct DumpRequest {
     pub freeze_cgroup: PathBuf,
     /// The segment file that the tree shares with us, as we have it mapped.
     pub segment: Option<SegmentFile>,
-    /// Where the images go; must be missing or empty.
+    /// Must be missing or empty.
     pub images_dir: PathBuf,
-    /// Where CRIU's log and statistics go.
+    /// The directory for CRIU's log and statistics.
     pub work_dir: PathBuf,
     /// Takes the pages; without it CRIU writes them to its images itself, which takes longer.
     pub arena: Option<Arena>,
-    /// For all of it.
     pub timeout: Duration,
 }
 
-/// What a dump did.
 #[derive(Debug)]
 pub struct DumpReport {
     /// The processes dumped, root first; the root is a zombie for the caller to reap.
     pub pids: Vec<Pid>,
-    /// How much the images and `memory` hold.
+    /// The sum of the images and `memory`.
     pub image_bytes: u64,
-    /// Where an arena took the pages: the images are nothing without it, and it has to be sealed.
+    /// The pages, if an arena took them: the images are useless without them, so they must be sealed.
     pub memory: Option<Memory>,
-    /// Periodic timers that would have stayed silent after a restore.
+    /// Number of periodic timers that a restore would have left disarmed.
     pub timers_repaired: usize,
-    /// How long CRIU held the tree.
+    /// How long CRIU kept the tree from running.
     pub frozen: Option<Duration>,
     /// How long the call took.
     pub took: Duration,
 }
 
-/// How a tree stands after a dump that failed.
+/// The state of a tree after a dump that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JobState {
-    /// In memory and frozen, as it was: thaw it and it goes on.
+pub enum TreeState {
+    /// In memory and frozen, as before: it goes on when it is thawed.
     Frozen,
     /// In memory and not frozen.
     Running,
-    /// Not to be trusted, or dead: only an earlier snapshot helps.
+    /// Dead or damaged: only an earlier snapshot helps.
     Lost,
 }
 
-/// Why there is no image. No image is left in any of these cases.
+/// Why there is no image. No error leaves an image behind.
 #[derive(Debug, thiserror::Error)]
 pub enum DumpError {
-    /// The root is not there to be dumped.
-    #[error("dump process {root}: it is {standing:?}")]
-    NoRoot {
-        /// The root.
-        root: i32,
-        /// How it stands.
-        standing: Standing,
-    },
-    /// The segment's path no longer leads to what we have mapped: restored, the tree would talk to nobody.
+    #[error("dump process {root}: it is {state:?}")]
+    NoRoot { root: i32, state: ProcessState },
+    /// The segment's path no longer leads to the file that we have mapped: a restored tree would be cut off
+    /// from us.
     #[error("dump: {0}")]
     Segment(#[from] PreflightError),
-    /// A process has something else mapped under the segment's path.
+    /// A process has another file mapped under the segment's path.
     #[error("dump process {pid}: the segment {} that it has mapped is not ours", .path.display())]
-    SegmentForeign {
-        /// The process.
-        pid: i32,
-        /// The path.
-        path: PathBuf,
-    },
-    /// The directory for the images holds something.
+    SegmentForeign { pid: i32, path: PathBuf },
     #[error("dump into {}: it is not empty", .path.display())]
-    NotEmpty {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// A file could not be used.
+    NotEmpty { path: PathBuf },
     #[error("dump: {}: {source}", .path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What happened.
-        source: io::Error,
-    },
-    /// The cache of kernel probes could not be made.
+    Io { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Kerndat(#[from] KerndatError),
     /// CRIU could not dump the tree and has rolled back.
     #[error("dump process {root}: criu: {}", .log.join("; "))]
-    Refused {
-        /// The root.
-        root: i32,
-        /// What its log says.
-        log: Vec<String>,
-        /// How the tree stands.
-        job: JobState,
-    },
-    /// Pages could not be taken, or there is no room for them, and CRIU has rolled back.
+    Refused { root: i32, log: Vec<String>, tree: TreeState },
+    /// Pages could not be received, or the disk has no space for them, and CRIU has rolled back.
     #[error("dump process {root}: take its pages: {source}")]
-    Pages {
-        /// The root.
-        root: i32,
-        /// What happened.
-        source: io::Error,
-        /// How the tree stands.
-        job: JobState,
-    },
-    /// CRIU could not be talked to.
+    Pages { root: i32, source: io::Error, tree: TreeState },
     #[error("dump process {root}: {source}")]
-    Swrk {
-        /// The root.
-        root: i32,
-        /// What happened.
-        source: SwrkError,
-        /// How the tree stands.
-        job: JobState,
-    },
-    /// It took too long, and was given up.
-    #[error("dump process {root}: not done after {} ms; the tree is {job:?}", .limit.as_millis())]
-    TimedOut {
-        /// The root.
-        root: i32,
-        /// The limit.
-        limit: Duration,
-        /// How the tree stands.
-        job: JobState,
-    },
-    /// CRIU reports success, and yet processes are there.
+    Swrk { root: i32, source: SwrkError, tree: TreeState },
+    #[error("dump process {root}: not done after {} ms; the tree is {tree:?}", .limit.as_millis())]
+    TimedOut { root: i32, limit: Duration, tree: TreeState },
+    /// Processes are still there although CRIU reports success.
     #[error("dump: {0}")]
     NotGone(#[from] StillThere),
-    /// CRIU reports success, and yet its images cannot be read.
+    /// The images cannot be read although CRIU reports success.
     #[error("dump: {0}")]
     Images(#[from] ImagesError),
 }
 
 impl DumpError {
-    /// How the tree stands.
-    pub fn job(&self) -> JobState {
+    pub fn tree(&self) -> TreeState {
         match self {
-            DumpError::NoRoot { .. } | DumpError::NotGone(_) | DumpError::Images(_) => JobState::Lost,
-            DumpError::Refused { job, .. }
-            | DumpError::Pages { job, .. }
-            | DumpError::Swrk { job, .. }
-            | DumpError::TimedOut { job, .. } => *job,
-            // Refused before anything was done: the request says that it is frozen.
-            _ => JobState::Frozen,
+            DumpError::NoRoot { .. } | DumpError::NotGone(_) | DumpError::Images(_) => TreeState::Lost,
+            DumpError::Refused { tree, .. }
+            | DumpError::Pages { tree, .. }
+            | DumpError::Swrk { tree, .. }
+            | DumpError::TimedOut { tree, .. } => *tree,
+            // Refused before anything was done; the request requires a frozen tree.
+            _ => TreeState::Frozen,
         }
     }
 }
 
 impl Criu {
-    /// Dumps the tree. When it returns well, the tree's memory has been given back. Blocks; any number of threads
-    /// may dump different trees at a time.
+    /// Dumps the tree. On success the tree's memory has been freed. Blocks; any number of threads may dump
+    /// different trees at a time.
     pub fn dump(&self, request: &DumpRequest) -> Result<DumpReport, DumpError> {
         let begun = Instant::now();
         let _span = tracing::info_span!("dump", root = request.root.as_raw()).entered();
-        let pids = look_at(request)?;
+        let pids = check_request(request)?;
         self.prepare()?;
         let deadline = begun + request.timeout;
-        let turn = wait_for_turn(request, deadline)?;
-        let done = turn.during(&request.images_dir, || self.take_images(request, &pids, deadline));
-        let done = done.and_then(|pending| finish(request, &pids, pending));
+        let working_dir = lock_working_dir(request, deadline)?;
+        let dump = || self.dump_to_images(request, &pids, deadline);
+        let done = working_dir.hold_during(&request.images_dir, dump);
+        let done = done.and_then(|received| complete(request, &pids, received));
         let (timers_repaired, memory) = done.inspect_err(|error| {
             tracing::warn!(%error, "dump failed");
             fs::remove_dir_all(&request.images_dir).ok();
@@ -206,48 +154,47 @@ impl Criu {
         })
     }
 
-    fn take_images(
+    fn dump_to_images(
         &self,
         request: &DumpRequest,
         pids: &[Pid],
         deadline: Instant,
-    ) -> Result<Option<Pending>, DumpError> {
+    ) -> Result<Option<Received>, DumpError> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |source| DumpError::Io { path, source }
         };
         fs::create_dir_all(&request.images_dir).map_err(at(&request.images_dir))?;
         let Some(arena) = &request.arena else {
-            let (response, ended) = self.ask_for_images(request, deadline, None, || {})?;
-            return judge(request, response, ended).map(|()| None);
+            let (response, ended) = self.run_dump(request, deadline, None, || {})?;
+            return outcome(request, response, ended).map(|()| None);
         };
         let borrowed = Borrowed::of(pids).map_err(at(Path::new("/proc")))?;
         let receiver = Receiver::new(arena, &request.images_dir, request.timeout + GRACE);
         let (receiver, theirs) = receiver.map_err(at(&request.images_dir))?;
         let (asked, received) = std::thread::scope(|scope| {
             let pages = scope.spawn(|| receiver.receive(pids, &borrowed));
-            let asked = self.ask_for_images(request, deadline, Some(theirs), || receiver.hang_up());
-            // A worker that has ended says no more; nor does one that was never started.
+            let asked = self.run_dump(request, deadline, Some(theirs), || receiver.hang_up());
+            // The worker has ended, or was never started, so no more pages come.
             receiver.hang_up();
             (asked, pages.join().expect("receiving does not panic"))
         });
         let (response, ended) = asked?;
         let refused = matches!(&response, Ok(response) if !response.success);
-        match (judge(request, response, ended), received) {
-            (Ok(()), Ok(pending)) => Ok(Some(pending)),
-            // CRIU's own complaint would be that nobody takes its pages.
+        let root = request.root.as_raw();
+        match (outcome(request, response, ended), received) {
+            (Ok(()), Ok(received)) => Ok(Some(received)),
+            // Our error is the cause: CRIU only knows that its pages were not taken.
             (Err(error), Err(source)) if refused && source.kind() != io::ErrorKind::UnexpectedEof => {
-                Err(DumpError::Pages { root: request.root.as_raw(), source, job: error.job() })
+                Err(DumpError::Pages { root, source, tree: error.tree() })
             }
             (Err(error), _) => Err(error),
-            (Ok(()), Err(source)) => {
-                Err(DumpError::Pages { root: request.root.as_raw(), source, job: JobState::Lost })
-            }
+            (Ok(()), Err(source)) => Err(DumpError::Pages { root, source, tree: TreeState::Lost }),
         }
     }
 
-    /// One worker's whole life; `give_up` makes it fail where it sends pages.
-    fn ask_for_images(
+    /// Runs a worker from its start to its end; `give_up` makes its transfer of pages fail.
+    fn run_dump(
         &self,
         request: &DumpRequest,
         deadline: Instant,
@@ -268,14 +215,14 @@ impl Criu {
             }),
             ..CriuReq::default()
         };
-        let untouched = |source| DumpError::Swrk { root, source, job: JobState::Frozen };
+        let untouched = |source| DumpError::Swrk { root, source, tree: TreeState::Frozen };
         let mut worker = self.start_to_dump(pages_to.as_ref().map(AsFd::as_fd)).map_err(untouched)?;
         drop(pages_to);
         Ok(match worker.call(&message, deadline, &mut |_| true) {
             Err(SwrkError::TimedOut) => {
                 give_up();
                 match worker.abort(GRACE) {
-                    // It was about to succeed: the tree is in the images and no longer in memory.
+                    // The dump succeeded after all: the tree is in the images and no longer in memory.
                     (ended, Some(late)) if late.success => (Ok(late), ended),
                     (ended, _) => (Err(SwrkError::TimedOut), ended),
                 }
@@ -285,22 +232,22 @@ impl Criu {
     }
 }
 
-fn wait_for_turn(request: &DumpRequest, deadline: Instant) -> Result<proc_mount::Turn, DumpError> {
-    proc_mount::wait_for_turn(request.root, deadline).map_err(|source| match source.kind() {
+fn lock_working_dir(request: &DumpRequest, deadline: Instant) -> Result<DirLock, DumpError> {
+    proc_mount::lock_working_dir(request.root, deadline).map_err(|source| match source.kind() {
         io::ErrorKind::TimedOut => {
             let root = request.root.as_raw();
-            DumpError::TimedOut { root, limit: request.timeout, job: JobState::Frozen }
+            DumpError::TimedOut { root, limit: request.timeout, tree: TreeState::Frozen }
         }
         _ => DumpError::Io { path: format!("/proc/{}/cwd", request.root).into(), source },
     })
 }
 
-/// Refuses what would fail or, worse, succeed and be useless; returns the tree's processes.
-fn look_at(request: &DumpRequest) -> Result<Vec<Pid>, DumpError> {
+/// Refuses a dump that would fail, or succeed and be useless; returns the tree's processes.
+fn check_request(request: &DumpRequest) -> Result<Vec<Pid>, DumpError> {
     let root = request.root;
-    let standing = processes::standing(root);
-    if !standing.is_live() {
-        return Err(DumpError::NoRoot { root: root.as_raw(), standing });
+    let state = processes::state(root);
+    if !state.is_live() {
+        return Err(DumpError::NoRoot { root: root.as_raw(), state });
     }
     let is_empty = |dir: &Path| fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none());
     if !is_empty(&request.images_dir) {
@@ -315,7 +262,7 @@ fn look_at(request: &DumpRequest) -> Result<Vec<Pid>, DumpError> {
 }
 
 fn check_mapping(pid: Pid, segment: &SegmentFile) -> Result<(), DumpError> {
-    // A process that ended between being listed and looked at maps nothing.
+    // A process that has ended since it was listed maps nothing.
     let mapped = processes::mapped_inodes(pid, &segment.path).unwrap_or_default();
     if mapped.iter().all(|inode| *inode == segment.inode) {
         return Ok(());
@@ -323,50 +270,47 @@ fn check_mapping(pid: Pid, segment: &SegmentFile) -> Result<(), DumpError> {
     Err(DumpError::SegmentForeign { pid: pid.as_raw(), path: segment.path.clone() })
 }
 
-/// What the response, and the way the worker ended, say of the tree.
-fn judge(
+/// Derives the result, and the state of the tree, from the response and from how the worker ended.
+fn outcome(
     request: &DumpRequest,
     response: Result<CriuResp, SwrkError>,
     ended: Ended,
 ) -> Result<(), DumpError> {
     let root = request.root.as_raw();
     match response {
-        // A worker that has responded has let go of the tree: how it ends no longer matters.
+        // A worker that has responded has released the tree, so how it ends does not matter.
         Ok(response) if response.success => Ok(()),
         Ok(response) => {
-            let mut log = options::errors_in_log(&request.work_dir.join(LOG));
-            if log.is_empty() {
-                log.push(response.cr_errmsg.unwrap_or_default().trim().to_owned());
-            }
-            Err(DumpError::Refused { root, log, job: state_after(request, Ended::Itself) })
+            let log = options::errors(&request.work_dir.join(LOG), response);
+            Err(DumpError::Refused { root, log, tree: state_after(request, Ended::Itself) })
         }
         Err(SwrkError::TimedOut) => {
-            Err(DumpError::TimedOut { root, limit: request.timeout, job: state_after(request, ended) })
+            Err(DumpError::TimedOut { root, limit: request.timeout, tree: state_after(request, ended) })
         }
-        // It died with the tree in its hands.
-        Err(source) => Err(DumpError::Swrk { root, source, job: state_after(request, Ended::Killed) }),
+        // The worker died while it controlled the tree.
+        Err(source) => Err(DumpError::Swrk { root, source, tree: state_after(request, Ended::Killed) }),
     }
 }
 
-/// CRIU freezes the tree again when it rolls back, if it found it frozen.
-fn state_after(request: &DumpRequest, ended: Ended) -> JobState {
-    if ended != Ended::Itself || !processes::standing(request.root).is_live() {
-        return JobState::Lost;
+/// The state of the tree after a failed dump. A rollback of CRIU freezes the tree again if it was frozen.
+fn state_after(request: &DumpRequest, ended: Ended) -> TreeState {
+    if ended != Ended::Itself || !processes::state(request.root).is_live() {
+        return TreeState::Lost;
     }
     let frozen = fs::read_to_string(request.freeze_cgroup.join("cgroup.freeze")).unwrap_or_default();
-    if frozen.trim() == "1" { JobState::Frozen } else { JobState::Running }
+    if frozen.trim() == "1" { TreeState::Frozen } else { TreeState::Running }
 }
 
-/// Makes sure of what CRIU reports, repairs what it gets wrong, and completes its images.
-fn finish(
+/// Repairs and completes CRIU's images, and waits until the processes are gone.
+fn complete(
     request: &DumpRequest,
     pids: &[Pid],
-    pending: Option<Pending>,
+    received: Option<Received>,
 ) -> Result<(usize, Option<Memory>), DumpError> {
     let repaired = images::repair_timers(&request.images_dir)?;
     let own: Vec<i32> = pids.iter().map(|pid| pid.as_raw()).collect();
     images::repair_proc_files(&request.images_dir, &own)?;
-    let memory = pending.map(|pending| pending.settle(&request.images_dir)).transpose()?;
+    let memory = received.map(|received| received.complete_images(&request.images_dir)).transpose()?;
     processes::wait_gone(pids, GONE_LIMIT)?;
     Ok((repaired, memory))
 }

@@ -1,11 +1,11 @@
-//! CRIU's image files, as far as we look into them. Pure: bytes in, findings out.
+//! Decoders for the parts of CRIU's image files that we need. Pure.
 //!
 //! ```text
 //! u32 common magic │ u32 magic of the kind │ ( u32 length │ protobuf message )*
 //! ```
-//! Nothing is ever re-encoded: an entry holds fields that we do not know. Repairs change bytes in place (see
-//! [`disarmed_periodic_timers`] and [`own_proc_files`]). Page maps are written anew, where we hold
-//! the pages.
+//! No entry is re-encoded, because entries have fields that we do not know. Repairs change bytes in place
+//! (see [`disarmed_periodic_timers`] and [`own_proc_files`]). Only page maps are written anew, if we hold the
+//! pages.
 
 use criu_sys::image::{CoreEntry, FileEntry, MmEntry, PagemapEntry, PagemapHead, StatsEntry};
 use prost::Message;
@@ -33,38 +33,25 @@ const FIELD_VALUE_NS: u32 = 8;
 /// Why an image file cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
-    /// Not an image, or not of the kind its name says.
     #[error("not an image of the expected kind (magic {found:08x?})")]
-    Magic {
-        /// The two magic numbers found.
-        found: [u32; 2],
-    },
-    /// Ends in the middle of an entry.
+    Magic { found: [u32; 2] },
     #[error("cut off in the entry at byte {offset}")]
-    Truncated {
-        /// Where the entry begins.
-        offset: usize,
-    },
-    /// An entry that is no message of its kind.
+    Truncated { offset: usize },
     #[error("the entry at byte {offset} cannot be read")]
-    Entry {
-        /// Where the entry begins.
-        offset: usize,
-    },
+    Entry { offset: usize },
 }
 
 /// A regular file that the dumped processes had open or mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegularFile {
-    /// Its path.
     pub path: String,
-    /// Its length; CRIU refuses to restore when it has changed.
+    /// CRIU refuses to restore when this has changed.
     pub bytes: Option<u64>,
-    /// Its type and permissions; likewise.
+    /// Type and permissions; CRIU refuses to restore when they have changed.
     pub mode: Option<u32>,
 }
 
-/// The regular files of a `files.img`.
+/// Decodes the regular files of a `files.img`.
 pub fn regular_files(image: &[u8]) -> Result<Vec<RegularFile>, ImageError> {
     let mut files = Vec::new();
     for entry in entries(image, COMMON_MAGIC, FILES_MAGIC)? {
@@ -76,11 +63,11 @@ pub fn regular_files(image: &[u8]) -> Result<Vec<RegularFile>, ImageError> {
     Ok(files)
 }
 
-/// Offsets of the bytes that have to become 1 so that periodic timers go on after a restore.
+/// Returns the offsets of the bytes that must become 1 so that periodic timers go on after a restore.
 ///
-/// A periodic timerfd that has expired and was not read yet is dumped with no time left, and a timer set to "no
-/// time left" is a disarmed one: it would never fire again (CRIU issue 3162). One nanosecond left is what is meant.
-/// The nanoseconds are zero then, a single byte, and so is one.
+/// A periodic timerfd that has expired and was not read yet is dumped with zero time left, and setting a
+/// timer to zero disarms it: it would never fire again (CRIU issue 3162). The repair leaves one nanosecond.
+/// Zero and one both take a single byte in the encoding.
 pub fn disarmed_periodic_timers(image: &[u8]) -> Result<Vec<usize>, ImageError> {
     let mut offsets = Vec::new();
     for entry in entries(image, COMMON_MAGIC, FILES_MAGIC)? {
@@ -97,11 +84,13 @@ pub fn disarmed_periodic_timers(image: &[u8]) -> Result<Vec<usize>, ImageError> 
     Ok(offsets)
 }
 
-/// What has to be written where so that files of `/proc` that a process had open about itself are found again.
+/// Returns repairs (offset and text) for paths of `/proc` files that a process had open about itself, such as
+/// `/proc/self/mounts`, which MPI libraries read when they start.
 ///
-/// Their paths name the process by the id that it had outside its namespace, and it comes back with another: MPI libraries
-/// read `/proc/self/mounts` when they start. `self`, padded with slashes to the length of the number, leads to whoever
-/// restores the file, which is its owner. A shorter number has no room for that; but `/proc/mounts` leads there as well.
+/// Such a path names the process by its id outside its namespace, and a restored process has another one. The
+/// repair is `self`, padded with slashes to the length of the number: the process that restores the file is
+/// its owner. If the number is shorter than `self`, only `mounts` can be repaired, because `/proc/mounts`
+/// leads there as well.
 pub fn own_proc_files(image: &[u8], pids: &[i32]) -> Result<Vec<(usize, String)>, ImageError> {
     let mut repairs = Vec::new();
     for entry in entries(image, COMMON_MAGIC, FILES_MAGIC)? {
@@ -121,7 +110,7 @@ pub fn own_proc_files(image: &[u8], pids: &[i32]) -> Result<Vec<(usize, String)>
     Ok(repairs)
 }
 
-/// Where in `/proc/NUMBER/…` the number of one of these processes stands; CRIU leaves the first slash out.
+/// Finds the number in `/proc/NUMBER/…` if it is one of these process ids; CRIU omits the first slash.
 fn pid_in_proc_path(path: &str, pids: &[i32]) -> Option<Range<usize>> {
     let start =
         path.find("proc/").filter(|at| path[..*at].is_empty() || &path[..*at] == "/")? + "proc/".len();
@@ -130,7 +119,7 @@ fn pid_in_proc_path(path: &str, pids: &[i32]) -> Option<Range<usize>> {
     pids.contains(&pid).then_some(start..start + length)
 }
 
-/// The addresses that a process could write to, of an `mm-N.img`, in order.
+/// Decodes the address ranges that a process could write to from an `mm-N.img`, in order.
 pub fn writable(image: &[u8]) -> Result<Vec<Range<u64>>, ImageError> {
     let entries = entries(image, COMMON_MAGIC, MM_MAGIC)?;
     let entry = entries.first().ok_or(ImageError::Truncated { offset: HEADER_BYTES })?;
@@ -140,9 +129,9 @@ pub fn writable(image: &[u8]) -> Result<Vec<Range<u64>>, ImageError> {
     Ok(vmas.into_iter().map(|vma| vma.start..vma.end).collect())
 }
 
-/// Where the kernel may write to the memory of the thread of a `core-N.img` before the thread itself runs again: its
-/// restartable sequence, and where frames of signals go that were pending, below its stack pointer or on the stack that
-/// it has for signals. `None` where that cannot be told, as on another architecture.
+/// Decodes where the kernel may write to the memory of the thread of a `core-N.img` before the thread runs
+/// again: its restartable sequence, and the places for frames of pending signals, below its stack pointer or
+/// on its alternate signal stack. `None` if the image does not say, as on another architecture.
 pub fn written_by_kernel(image: &[u8]) -> Result<Option<Vec<Range<u64>>>, ImageError> {
     let entries = entries(image, COMMON_MAGIC, CORE_MAGIC)?;
     let entry = entries.first().ok_or(ImageError::Truncated { offset: HEADER_BYTES })?;
@@ -158,7 +147,7 @@ pub fn written_by_kernel(image: &[u8]) -> Result<Option<Vec<Range<u64>>>, ImageE
     Ok(Some(ranges.filter(|range| !range.is_empty()).collect()))
 }
 
-/// A `pagemap-N.img` for runs (address, pages) that lie one after the other in `pages-<pages_id>.img`.
+/// Encodes a `pagemap-N.img` for runs (address, pages) that are consecutive in `pages-<pages_id>.img`.
 pub fn page_map(pages_id: u32, runs: impl Iterator<Item = (u64, u64)>) -> Vec<u8> {
     let mut image = [COMMON_MAGIC.to_le_bytes(), PAGEMAP_MAGIC.to_le_bytes()].concat();
     let mut push = |message: Vec<u8>| {
@@ -173,7 +162,7 @@ pub fn page_map(pages_id: u32, runs: impl Iterator<Item = (u64, u64)>) -> Vec<u8
     image
 }
 
-/// CRIU's own account of a dump or a restore.
+/// Decodes CRIU's statistics of a dump or a restore.
 pub fn statistics(image: &[u8]) -> Result<StatsEntry, ImageError> {
     let entries = entries(image, SERVICE_MAGIC, STATS_MAGIC)?;
     let entry = entries.first().ok_or(ImageError::Truncated { offset: HEADER_BYTES })?;
@@ -184,7 +173,7 @@ fn decode<M: Message + Default>(image: &[u8], entry: &Range<usize>) -> Result<M,
     M::decode(&image[entry.clone()]).map_err(|_| ImageError::Entry { offset: entry.start })
 }
 
-/// The ranges of the entries' messages.
+/// Returns the ranges of the entries' messages.
 fn entries(image: &[u8], common: u32, kind: u32) -> Result<Vec<Range<usize>>, ImageError> {
     let truncated = |offset| ImageError::Truncated { offset };
     let word = |offset: usize| {
@@ -209,7 +198,7 @@ fn entries(image: &[u8], common: u32, kind: u32) -> Result<Vec<Range<usize>>, Im
     Ok(entries)
 }
 
-/// The range of the first field of that number, without its tag and length; walks the wire format.
+/// Finds the first field of that number in the wire format; the range excludes its tag and length.
 fn field(image: &[u8], message: Range<usize>, wanted: u32) -> Option<Range<usize>> {
     let mut at = message.start;
     while at < message.end {
@@ -235,7 +224,7 @@ fn field(image: &[u8], message: Range<usize>, wanted: u32) -> Option<Range<usize
     None
 }
 
-/// A base-128 number and the offset behind it.
+/// Decodes a base-128 number; returns it and the offset behind it.
 fn varint(image: &[u8], start: usize, end: usize) -> Option<(u64, usize)> {
     let mut value = 0u64;
     for (index, byte) in image.get(start..end)?.iter().take(10).enumerate() {
@@ -306,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_proc_about_its_own_process_is_found_by_self_and_no_other_is_touched() {
+    fn only_proc_files_of_a_process_about_itself_are_changed_to_self() {
         let others =
             ["/proc/4878", "/proc/cpuinfo", "/tmp/proc/4878/x", "/proc/77777/stat", "/proc/123/stat"];
         let names = others.iter().chain(&["proc/4878/mounts", "/proc/54321/status", "proc/123/mounts"]);

@@ -1,4 +1,4 @@
-//! Reading and repairing the images in a directory; what they mean is decided in [`crate::image_file`].
+//! A directory of CRIU's images: reads and repairs them with the decoders of [`crate::image_file`].
 
 use crate::image_file::{self, ImageError, RegularFile};
 use criu_sys::image::{DumpStatsEntry, RestoreStatsEntry};
@@ -10,35 +10,23 @@ use std::path::{Path, PathBuf};
 /// Why the images in a directory could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ImagesError {
-    /// A file could not be read or written.
     #[error("use {}: {source}", .path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What happened.
-        source: io::Error,
-    },
-    /// A file is not what it should be.
+    Io { path: PathBuf, source: io::Error },
     #[error("read {}: {source}", .path.display())]
-    Image {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: ImageError,
-    },
+    Image { path: PathBuf, source: ImageError },
 }
 
-/// The regular files that the dumped processes had open or mapped.
 pub fn regular_files(images: &Path) -> Result<Vec<RegularFile>, ImagesError> {
     read_as(&images.join("files.img"), image_file::regular_files)
 }
 
-/// Whether the file of that name, relative to its snapshot, holds memory and nothing that CRIU interprets.
+/// Whether the file of that name, relative to its snapshot, holds pages, which CRIU copies and does not
+/// interpret.
 pub(crate) fn holds_pages(name: &str) -> bool {
     name.starts_with("images/pages-")
 }
 
-/// Repairs the periodic timers that a restore would leave disarmed; returns how many there were.
+/// Repairs the periodic timers that a restore would leave disarmed; returns their number.
 pub fn repair_timers(images: &Path) -> Result<usize, ImagesError> {
     repair(images, |image| {
         let offsets = image_file::disarmed_periodic_timers(image)?;
@@ -46,18 +34,19 @@ pub fn repair_timers(images: &Path) -> Result<usize, ImagesError> {
     })
 }
 
-/// Repairs the paths of open files in `/proc` that name one of these processes, which will have other ids.
+/// Repairs the paths of open files in `/proc` that name one of these processes by its id, which a restore
+/// changes.
 pub fn repair_proc_files(images: &Path, pids: &[i32]) -> Result<usize, ImagesError> {
     repair(images, |image| image_file::own_proc_files(image, pids))
 }
 
-/// Overwrites in the list of files what was found to be wrong: offsets and what has to be there.
+/// Applies repairs (offset and new text) to `files.img`; returns their number.
 fn repair(
     images: &Path,
     find: impl FnOnce(&[u8]) -> Result<Vec<(usize, String)>, ImageError>,
 ) -> Result<usize, ImagesError> {
     let path = images.join("files.img");
-    let repairs = find(&read(&path)?).map_err(|source| ImagesError::Image { path: path.clone(), source })?;
+    let repairs = read_as(&path, find)?;
     if repairs.is_empty() {
         return Ok(0);
     }
@@ -69,17 +58,17 @@ fn repair(
     Ok(repairs.len())
 }
 
-/// CRIU's account of a dump; `None` where it left none, which is no reason to fail.
+/// CRIU's statistics of a dump; `None` if it left none, which is no reason to fail.
 pub fn dump_statistics(work_dir: &Path) -> Option<DumpStatsEntry> {
     image_file::statistics(&fs::read(work_dir.join("stats-dump")).ok()?).ok()?.dump
 }
 
-/// CRIU's account of a restore.
+/// CRIU's statistics of a restore.
 pub fn restore_statistics(work_dir: &Path) -> Option<RestoreStatsEntry> {
     image_file::statistics(&fs::read(work_dir.join("stats-restore")).ok()?).ok()?.restore
 }
 
-/// How many bytes the files in a directory hold.
+/// The sum of the lengths of the files in a directory.
 pub fn bytes(images: &Path) -> Result<u64, ImagesError> {
     let lengths =
         list(images)?.into_iter().map(|(_, path)| Ok(fs::metadata(&path).map_err(at(&path))?.len()));
@@ -96,12 +85,12 @@ pub(crate) fn list(images: &Path) -> Result<Vec<(String, PathBuf)>, ImagesError>
     files.collect()
 }
 
-/// Reads a file, and what it means.
+/// Reads and decodes a file.
 pub(crate) fn read_as<T>(
     path: &Path,
-    meaning: impl FnOnce(&[u8]) -> Result<T, ImageError>,
+    decode: impl FnOnce(&[u8]) -> Result<T, ImageError>,
 ) -> Result<T, ImagesError> {
-    meaning(&read(path)?).map_err(|source| ImagesError::Image { path: path.to_owned(), source })
+    decode(&read(path)?).map_err(|source| ImagesError::Image { path: path.to_owned(), source })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ImagesError> {

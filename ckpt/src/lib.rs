@@ -1,7 +1,7 @@
-//! Dump and restore of an application's part on a node through CRIU; snapshot manifest and store.
+//! Dump and restore of an application's part on a node through CRIU; snapshots and their store.
 //!
-//! The daemon calls this crate; it depends on nothing of ours and knows neither gangs nor daemons. What it
-//! handles is a *tree*: a launcher that is PID 1 of its own PID namespace and the ranks below it, frozen in one
+//! The daemon calls this crate; the crate depends on nothing of ours and knows neither gangs nor daemons. It
+//! handles a *tree*: a launcher that is PID 1 of its own PID namespace and the ranks below it, frozen in one
 //! cgroup, sharing one segment file with a process that is never dumped.
 //!
 //! ```text
@@ -13,13 +13,15 @@
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | [`criu`], [`kerndat`] | where CRIU is, what it can, and its cache of kernel probes |
-//! | [`dump`], [`restore`], [`processes`] | the two acts, and the processes before and after |
-//! | [`pages`] | the arena; pages from CRIU to it, to a file, and back into a tree |
-//! | [`preflight`] | what must be true of files before a restore |
-//! | [`image_file`], [`images`] | reading CRIU's images: pure, and from a directory |
+//! | [`criu`], [`kerndat`] | where CRIU is, what it can do, and its cache of kernel probes |
+//! | [`dump`], [`restore`], [`processes`] | dump, restore, and the processes before and after |
+//! | [`pages`] | pages from CRIU to the arena, to a file, and back into a tree |
+//! | [`preflight`] | checks of files before a restore |
+//! | [`image_file`], [`images`] | CRIU's images: decoding (pure), and a directory of them |
 //! | [`manifest`] | what a complete snapshot is; pure |
-//! | [`snapshot`], [`segment`], [`store`] | one snapshot in a directory, the segment's contents in it, and all of them |
+//! | [`snapshot`], [`segment`], [`store`] | one snapshot, the segment's contents in it, and all snapshots |
+//!
+//! No two files here import each other, directly or through others.
 
 pub mod criu;
 pub mod dump;
@@ -35,21 +37,20 @@ pub mod segment;
 pub mod snapshot;
 pub mod store;
 
+mod error;
 mod files;
 mod options;
+mod parallel;
 mod proc_mount;
+mod reservations;
 
 pub use criu::{Criu, LocateError};
 pub use criu_sys::forker;
-pub use dump::{DumpError, DumpReport, DumpRequest, JobState};
+pub use dump::{DumpError, DumpReport, DumpRequest, TreeState};
+pub use error::SnapshotError;
 pub use manifest::{Damage, Identity, Manifest, Origin};
 pub use pages::{Arena, Memory};
 pub use preflight::{ForeignOutput, OutputFile, SegmentFile};
 pub use restore::{RestoreError, RestoreRequest, Restored, Retry};
-pub use snapshot::{BringBackError, Snapshot, SnapshotError, SnapshotWriter};
+pub use snapshot::{Snapshot, SnapshotRestoreError, SnapshotWriter};
 pub use store::{Store, StoreError};
-
-/// How many threads of a node copy or check side by side, at most four.
-fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).min(4)
-}

@@ -1,11 +1,11 @@
-//! What a complete snapshot is. Pure: values to bytes and back, and what was found against what was recorded.
+//! Manifest of a snapshot: lists all parts of a complete snapshot. Pure.
 //!
 //! ```json
 //! {"magic":"coswitch-snapshot","version":1,"checksum":"…","body":{…}}
 //! ```
-//! The checksum is over the body's bytes exactly as written. A reader of version N reads all older ones; it refuses
-//! newer ones, because it could not tell what they require. Fields that version N does not know are not an error: a
-//! later program may have added one that an older may ignore, without a new version.
+//! The checksum is over the body's bytes exactly as written. A reader of version N reads all older versions;
+//! it refuses newer ones, because it cannot tell what they require. Fields that version N does not know are
+//! not an error: a later program may add one that older programs may ignore, without a new version.
 
 use crate::preflight::{OutputFile, SegmentFile};
 use serde::{Deserialize, Serialize};
@@ -15,19 +15,18 @@ use std::time::Duration;
 
 /// The name of the manifest in a snapshot's directory.
 pub const FILE_NAME: &str = "manifest.json";
-/// Read no more than this before decoding. A tree of a thousand ranks has some thousands of files.
+/// A larger file is refused before it is decoded. A tree of a thousand ranks has some thousands of files.
 pub const BYTES_MAX: u64 = 16 << 20;
 
 const MAGIC: &str = "coswitch-snapshot";
 const VERSION: u32 = 1;
 
-/// The hash of a file's contents: xxh3 with 128 bits. It finds damage; it is no protection against intent.
+/// The xxh3 hash of a file's contents, 128 bits. It detects damage, not manipulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Checksum(pub u128);
 
 impl Checksum {
-    /// Of these bytes.
     pub fn of(bytes: &[u8]) -> Checksum {
         Checksum(xxhash_rust::xxh3::xxh3_128(bytes))
     }
@@ -55,106 +54,69 @@ impl TryFrom<String> for Checksum {
     }
 }
 
-/// Whose snapshot it is.
+/// Which application and which cut a snapshot belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// The application.
     pub application: String,
-    /// The number of the cut it belongs to.
+    /// The number of the cut.
     pub epoch: u64,
-    /// When it was begun.
+    /// When writing began.
     pub created_unix_ms: u64,
 }
 
-/// Where it was made: an image belongs to a kernel and a CRIU, and a restore elsewhere is a guess.
+/// Where a snapshot was made. Images are only known to work with the same kernel and the same CRIU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// Version of CRIU.
     pub criu: String,
-    /// Release of the kernel.
     pub kernel: String,
-    /// The root as the daemon saw it; for reading logs.
+    /// The process id of the tree's root as the daemon saw it; for reading logs.
     pub root: i32,
-    /// How long the dump took.
     pub dump_took: Duration,
 }
 
-/// A file of the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileRecord {
-    /// Its name below the snapshot's directory.
+    /// Relative to the snapshot's directory.
     pub name: String,
-    /// Its length.
     pub bytes: u64,
-    /// Of its contents.
     pub checksum: Checksum,
 }
 
-/// All that a snapshot consists of, and all that has to be true around it.
+/// All that a snapshot consists of, and the files outside that a restore relies on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Whose it is.
     #[serde(flatten)]
     pub identity: Identity,
-    /// Where it comes from.
     pub origin: Origin,
-    /// The segment file that the tree had mapped, as it was then.
+    /// The segment file that the tree had mapped, as it was at the dump.
     pub segment: Option<SegmentFile>,
-    /// The output files, as long as they were then.
+    /// The output files, with their lengths at the dump.
     pub outputs: Vec<OutputFile>,
-    /// Every file but the manifest, in the order of their names.
+    /// Every file but the manifest, sorted by name.
     pub files: Vec<FileRecord>,
 }
 
-/// What is wrong with a snapshot. None of it can be put right; an older snapshot can.
+/// What is wrong with a snapshot. No damage can be repaired; only an older snapshot helps.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// The manifest is no JSON, or not of this shape.
     #[error("the manifest cannot be read: {0}")]
     Malformed(String),
-    /// Something else's file.
     #[error("the manifest has magic '{found}'")]
-    Magic {
-        /// The magic found.
-        found: String,
-    },
-    /// Written by a later program.
+    Magic { found: String },
     #[error("the manifest has version {found}; this program reads up to {VERSION}")]
-    Version {
-        /// The version found.
-        found: u32,
-    },
-    /// The manifest itself was altered.
+    Version { found: u32 },
+    /// The manifest differs from its own checksum.
     #[error("the manifest's contents are not what was written")]
     Manifest,
-    /// A file is gone.
     #[error("{name} is missing")]
-    Missing {
-        /// The file.
-        name: String,
-    },
-    /// A file was not there when the snapshot was sealed.
+    Missing { name: String },
+    /// A file was added after the snapshot was sealed.
     #[error("{name} does not belong to the snapshot")]
-    Unknown {
-        /// The file.
-        name: String,
-    },
-    /// A file is longer or shorter.
+    Unknown { name: String },
     #[error("{name} has {found} bytes, not {recorded}")]
-    Size {
-        /// The file.
-        name: String,
-        /// Its length when sealed.
-        recorded: u64,
-        /// Its length now.
-        found: u64,
-    },
-    /// A file's contents are other ones.
+    Size { name: String, recorded: u64, found: u64 },
     #[error("{name} has other contents than were written")]
-    Contents {
-        /// The file.
-        name: String,
-    },
+    Contents { name: String },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -167,7 +129,6 @@ struct Envelope<'a> {
 }
 
 impl Manifest {
-    /// The bytes of the file.
     pub fn encode(&self) -> Vec<u8> {
         let body = serde_json::value::to_raw_value(self).expect("a manifest has only keys that are strings");
         let checksum = Checksum::of(body.get().as_bytes());
@@ -175,7 +136,6 @@ impl Manifest {
         serde_json::to_vec(&envelope).expect("an envelope has only keys that are strings")
     }
 
-    /// Reads what [`Manifest::encode`] wrote, and nothing else.
     pub fn decode(bytes: &[u8]) -> Result<Manifest, Damage> {
         let malformed = |error: serde_json::Error| Damage::Malformed(error.to_string());
         let envelope: Envelope<'_> = serde_json::from_slice(bytes).map_err(malformed)?;
@@ -191,7 +151,7 @@ impl Manifest {
         serde_json::from_str(envelope.body.get()).map_err(malformed)
     }
 
-    /// Compares with the names and lengths found in the directory, sorted by name: cheap, and done at each opening.
+    /// Compares with the names and lengths found in the directory. Cheap; done whenever a snapshot is opened.
     pub fn compare(&self, found: &[(String, u64)]) -> Result<(), Damage> {
         let known = |name: &str| self.files.iter().any(|file| file.name == name);
         for file in &self.files {
@@ -213,14 +173,12 @@ impl Manifest {
         }
     }
 
-    /// How much the snapshot holds.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
 }
 
 impl FileRecord {
-    /// Compares with the checksum of what is there.
     pub fn check(&self, found: Checksum) -> Result<(), Damage> {
         if found == self.checksum { Ok(()) } else { Err(Damage::Contents { name: self.name.clone() }) }
     }
@@ -266,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_any_single_bit_is_noticed() {
+    fn a_change_of_any_single_bit_is_detected() {
         let bytes = manifest().encode();
         for position in 0..bytes.len() {
             for bit in 0..8 {
@@ -285,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_is_refused_by_name() {
+    fn a_later_version_is_refused() {
         let text = String::from_utf8(manifest().encode()).unwrap().replace("\"version\":1", "\"version\":2");
         assert_eq!(Manifest::decode(text.as_bytes()), Err(Damage::Version { found: 2 }));
     }
@@ -301,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn files_missing_added_or_of_another_length_are_named() {
+    fn files_missing_added_or_of_another_length_are_reported_by_name() {
         let found =
             |files: &[(&str, u64)]| files.iter().map(|(name, n)| (name.to_string(), *n)).collect::<Vec<_>>();
         let manifest = manifest();

@@ -1,19 +1,19 @@
-//! The options that every dump and restore shares, and CRIU's log.
+//! CRIU options that dumps and restores share, and errors from CRIU's log.
 
-use criu_sys::rpc::{CriuCgMode, CriuNetworkLockMethod, CriuOpts};
+use criu_sys::rpc::{CriuCgMode, CriuNetworkLockMethod, CriuOpts, CriuResp};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// Each step, but not each page: those lines (level 4) take a tenth of a dump; 2 are warnings and errors.
+/// Logs each step but not each page (level 4), which takes a tenth of a dump.
 const LOG_LEVEL: i32 = 3;
-/// Files that were unlinked while open travel inside the image up to this size.
+/// Files that were unlinked while open are stored inside the image up to this size.
 const GHOST_BYTES_MAX: u32 = 64 << 20;
-/// Enough of the log to understand a failure.
 const ERROR_LINES_MAX: usize = 12;
 
-/// Options for images in one directory and log and statistics in another, which must stay open until the response.
+/// Options for images in one directory, and log and statistics in another that must stay open until the
+/// response.
 pub(crate) fn common(images: &Path, work: &File, log: &str) -> CriuOpts {
     CriuOpts {
         images_dir_fd: -1,
@@ -21,10 +21,11 @@ pub(crate) fn common(images: &Path, work: &File, log: &str) -> CriuOpts {
         work_dir_fd: Some(work.as_raw_fd()),
         log_level: Some(LOG_LEVEL),
         log_file: Some(log.to_owned()),
-        // The daemon places the processes; CRIU must not look for the groups they were in.
+        // The daemon places the processes; CRIU must not look for their old cgroups.
         manage_cgroups_mode: Some(CriuCgMode::Ignore as i32),
-        // A tree with an open connection is refused, so there is nothing to keep silent; a table of nftables, made and
-        // removed for nothing, waits for grace periods of the kernel: a fifth of a dump and of a restore of 1 GiB.
+        // A tree with an open connection is refused, so there is no traffic to block. Creating and removing a
+        // table of nftables would wait for grace periods of the kernel: a fifth of a dump and of a restore of
+        // 1 GiB.
         network_lock: Some(CriuNetworkLockMethod::Skip as i32),
         // All users of a lock are in the tree: an application is dumped whole or not at all.
         file_locks: Some(true),
@@ -33,18 +34,27 @@ pub(crate) fn common(images: &Path, work: &File, log: &str) -> CriuOpts {
     }
 }
 
-/// The lines of a log that tell why a request failed; CRIU's own choice is not always the telling one.
-pub(crate) fn errors_in_log(path: &Path) -> Vec<String> {
-    let log = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
-    log.lines().filter(|line| is_telling(line)).take(ERROR_LINES_MAX).map(without_time).collect()
+/// Why a request failed: the errors in the log, or the response's own message if there are none. The log
+/// comes first because the message is not always the cause.
+pub(crate) fn errors(log: &Path, response: CriuResp) -> Vec<String> {
+    let mut errors = errors_in_log(log);
+    if errors.is_empty() {
+        errors.push(response.cr_errmsg.unwrap_or_default().trim().to_owned());
+    }
+    errors
 }
 
-/// Machines without CAP_SYS_RESOURCE log a harmless error at each start.
-fn is_telling(line: &str) -> bool {
+fn errors_in_log(path: &Path) -> Vec<String> {
+    let log = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    log.lines().filter(|line| is_relevant(line)).take(ERROR_LINES_MAX).map(without_time).collect()
+}
+
+/// Machines without CAP_SYS_RESOURCE log a harmless error about RLIMIT_NOFILE at each start.
+fn is_relevant(line: &str) -> bool {
     line.contains("Error") && !line.contains("RLIMIT_NOFILE")
 }
 
-/// Drops the `(00.012345)` that each line begins with.
+/// Removes the `(00.012345)` at the start of each line.
 fn without_time(line: &str) -> String {
     line.split_once(") ").map_or(line, |(_, rest)| rest).to_owned()
 }
@@ -60,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_telling_lines_of_a_log_are_kept_and_without_their_time() {
+    fn only_relevant_errors_of_a_log_are_kept_and_without_their_time() {
         let dir = tempfile::tempdir().unwrap();
         let log = "(00.000001) Error (criu/util.c:1): Can't setup RLIMIT_NOFILE for self\n\
                    (00.000002) Dumping\n\

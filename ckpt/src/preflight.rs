@@ -1,8 +1,9 @@
-//! What must be true of files before a restore.
+//! Checks of files before a restore.
 //!
-//! CRIU puts processes back onto the files they had, by path. It refuses where size or mode differ, half-way
-//! through; and where a file was *replaced* by another of the same size it succeeds and the ranks map the wrong
-//! one, silently cut off from their daemon. So all of it is checked before anything is started.
+//! CRIU reopens the files of restored processes by path. It refuses files of another size or mode only
+//! half-way through a restore. If a file was *replaced* by another of the same size, it succeeds: the ranks
+//! map the wrong file and are silently cut off from their daemon. So all files are checked before anything is
+//! started.
 
 use crate::image_file::RegularFile;
 use crate::segment;
@@ -12,33 +13,30 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The identity of a segment file: the ranks and their daemon must map the very same one.
+/// The identity of a segment file: the ranks and their daemon must map the very same file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentFile {
-    /// Where the ranks find it.
     pub path: PathBuf,
-    /// Device and inode: what is mapped, whatever its name.
+    /// Device and inode identify what is mapped, whatever its name.
     pub device: u64,
-    /// See `device`.
     pub inode: u64,
-    /// Its fixed size.
     pub bytes: u64,
-    /// Its type and permissions.
+    /// Type and permissions.
     pub mode: u32,
 }
 
 impl SegmentFile {
-    /// As it is at that path now.
+    /// The file at that path now.
     pub fn at(path: &Path) -> io::Result<SegmentFile> {
         Ok(SegmentFile::new(path, &fs::metadata(path)?))
     }
 
-    /// As the open (and mapped) file is, which should be found at that path.
+    /// The open (and mapped) file, which should be at that path.
     pub fn of(file: &File, path: &Path) -> io::Result<SegmentFile> {
         Ok(SegmentFile::new(path, &file.metadata()?))
     }
 
-    /// Gives back the memory that its contents take, in place: it reads as zeros until it is refilled.
+    /// Frees the memory of its contents in place: the file reads as zeros until it is refilled.
     pub fn empty(&self) -> io::Result<()> {
         let file = File::options().write(true).open(&self.path)?;
         segment::punch(&file, 0, self.bytes)
@@ -55,90 +53,61 @@ impl SegmentFile {
     }
 }
 
-/// A file that the tree writes its output to, as long as it was when the tree was dumped.
+/// A file that the tree writes its output to, with its length when the tree was dumped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputFile {
-    /// Its path.
     pub path: PathBuf,
-    /// Its length.
     pub bytes: u64,
 }
 
-/// What somebody else had appended to an output file, set aside so that the tree can come back.
+/// Data that was appended to an output file after the dump, moved to a file of its own before the restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignOutput {
     /// The output file.
     pub path: PathBuf,
-    /// Where the foreign part is now.
     pub kept_in: PathBuf,
-    /// How long it is.
+    /// Length of the data in `kept_in`.
     pub bytes: u64,
 }
 
 /// Why a restore must not be tried.
 #[derive(Debug, thiserror::Error)]
 pub enum PreflightError {
-    /// Nothing is at the segment's path.
     #[error("the segment file {} is missing", .path.display())]
-    SegmentMissing {
-        /// Its path.
-        path: PathBuf,
-    },
-    /// Another file is at the segment's path: restored ranks would talk to nobody.
-    #[error("the segment file {} was replaced (inode {expected} is expected, {found} is there)", .path.display())]
+    SegmentMissing { path: PathBuf },
+    /// Another file is at the segment's path: restored ranks would be cut off from their daemon.
+    #[error(
+        "the segment file {} was replaced (inode {expected} is expected, {found} is there)",
+        .path.display()
+    )]
     SegmentReplaced {
-        /// Its path.
         path: PathBuf,
         /// The inode that the daemon maps.
         expected: u64,
         /// The inode at the path.
         found: u64,
     },
-    /// A file is longer or shorter than it was.
     #[error("{} has changed: it had {recorded} bytes, now {found}", .path.display())]
-    SizeChanged {
-        /// The file.
-        path: PathBuf,
-        /// Its length in the image.
-        recorded: u64,
-        /// Its length now.
-        found: u64,
-    },
-    /// A file has another type or other permissions than it had.
+    SizeChanged { path: PathBuf, recorded: u64, found: u64 },
     #[error("{} has changed: its mode was {recorded:o}, now {found:o}", .path.display())]
-    ModeChanged {
-        /// The file.
-        path: PathBuf,
-        /// Its mode in the image.
-        recorded: u32,
-        /// Its mode now.
-        found: u32,
-    },
-    /// An output file has lost some of what the tree had written.
+    ModeChanged { path: PathBuf, recorded: u32, found: u32 },
+    /// An output file has lost data that the tree had written.
     #[error("the output file {} was cut: it had {recorded} bytes, now {found}", .path.display())]
     OutputCut {
-        /// The file.
         path: PathBuf,
-        /// Its length in the image.
         recorded: u64,
-        /// Its length now; 0 where it is missing.
+        /// 0 if the file is missing.
         found: u64,
     },
-    /// A file could not be looked at or put right.
     #[error("prepare {}: {source}", .path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What happened.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> PreflightError {
     move |source| PreflightError::Io { path: path.to_owned(), source }
 }
 
-/// The file at the segment's path must be the one expected, in size and mode too.
+/// Checks that the file at the segment's path is the expected one, with the same size and mode.
 pub fn check_segment(expected: &SegmentFile) -> Result<(), PreflightError> {
     let path = expected.path.clone();
     let found = match SegmentFile::at(&path) {
@@ -154,7 +123,8 @@ pub fn check_segment(expected: &SegmentFile) -> Result<(), PreflightError> {
     compare(path, (expected.bytes, found.bytes), (expected.mode, found.mode))
 }
 
-/// Regular files of the image must be as they were. One that is missing is left to CRIU: it may be inside the image.
+/// Checks that regular files have the size and mode of the dump. Missing files are left to CRIU: they may be
+/// inside the image.
 pub fn check_regular_files(files: &[RegularFile]) -> Result<(), PreflightError> {
     for file in files {
         let path = PathBuf::from(&file.path);
@@ -176,9 +146,10 @@ fn compare(path: PathBuf, bytes: (u64, u64), mode: (u32, u32)) -> Result<(), Pre
     Ok(())
 }
 
-/// Cuts output files back to where the tree left them. CRIU refuses a file that has grown, except one that was opened
-/// to append: there the foreign part would stay, in the middle of the tree's own output. What was appended since (by somebody else, or by the tree
-/// itself after an older snapshot) moves to `FILE.foreign-N`: nothing is lost.
+/// Cuts output files back to their lengths at the dump. CRIU refuses a file that has grown, unless it was
+/// opened to append: there the foreign part would stay in the middle of the tree's output. What was appended
+/// since the dump (by another program, or by the tree itself after an older snapshot) moves to
+/// `FILE.foreign-N`, so that nothing is lost.
 pub fn set_aside_foreign_output(outputs: &[OutputFile]) -> Result<Vec<ForeignOutput>, PreflightError> {
     let mut set_aside = Vec::new();
     for output in outputs {
@@ -189,8 +160,12 @@ pub fn set_aside_foreign_output(outputs: &[OutputFile]) -> Result<Vec<ForeignOut
         }
         if found > *recorded {
             let foreign = move_tail(path, *recorded).map_err(at(path))?;
-            tracing::warn!(file = %path.display(), kept_in = %foreign.kept_in.display(), bytes = foreign.bytes,
-                "output was appended to while its job was parked; set aside");
+            tracing::warn!(
+                file = %path.display(),
+                kept_in = %foreign.kept_in.display(),
+                bytes = foreign.bytes,
+                "output was appended to while its job was parked; set aside",
+            );
             set_aside.push(foreign);
         }
     }
@@ -218,7 +193,7 @@ fn create_aside(path: &Path) -> io::Result<(PathBuf, File)> {
             result => return Ok((candidate, result?)),
         }
     }
-    unreachable!("four thousand million files lie beside {}", path.display())
+    unreachable!("four thousand million files of foreign output for {}", path.display())
 }
 
 #[cfg(test)]
@@ -252,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_replaced_by_an_equal_copy_is_told_from_the_original() {
+    fn a_segment_replaced_by_an_equal_copy_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("segment");
         fs::write(&path, [7; 4096]).unwrap();

@@ -1,7 +1,8 @@
-//! The processes of a tree, seen from outside: who they are, how they stand, letting them go on, seeing them gone.
+//! Processes of a tree: lists them, reads their states, resumes them and waits until they are gone.
 //!
-//! Everything is by process id and by `/proc`. That is sound for a tree whose root is our child: its id is taken
-//! until we reap it, and those below it cannot end and be replaced while they are frozen or stopped.
+//! Processes are named by their ids and read from `/proc`. That is safe for a tree whose root is our child:
+//! the root keeps its id until we reap it, and its descendants cannot end and be replaced while they are
+//! frozen or stopped.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -13,49 +14,44 @@ use std::time::{Duration, Instant};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How a process stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ProcessState {
     /// Runs, sleeps, or is frozen by its cgroup.
     Alive,
     /// Stopped by a signal.
     Stopped,
-    /// Dead and not reaped.
+    /// Ended and not reaped.
     Zombie,
-    /// No such process.
+    /// There is no process with that id.
     Gone,
 }
 
-impl Standing {
-    /// Has memory and may do something.
+impl ProcessState {
+    /// Whether the process has memory and may run.
     pub fn is_live(self) -> bool {
-        matches!(self, Standing::Alive | Standing::Stopped)
+        matches!(self, ProcessState::Alive | ProcessState::Stopped)
     }
 }
 
-/// Processes that had to go, or to stop, and did not.
+/// Processes that should have ended, or stopped, in that time and did not.
 #[derive(Debug, thiserror::Error)]
 #[error("processes {pids:?} are still there, or still run, after {} ms", .waited.as_millis())]
 pub struct StillThere {
-    /// They.
     pub pids: Vec<i32>,
-    /// How long was waited.
     pub waited: Duration,
 }
-
-/// How that process stands now.
-pub fn standing(pid: Pid) -> Standing {
+pub fn state(pid: Pid) -> ProcessState {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name before it is in parentheses and may hold any character.
+    // The process's name precedes the state, in parentheses, and may hold any character.
     match stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()) {
-        None => Standing::Gone,
-        Some('Z' | 'X') => Standing::Zombie,
-        Some('T' | 't') => Standing::Stopped,
-        Some(_) => Standing::Alive,
+        None => ProcessState::Gone,
+        Some('Z' | 'X') => ProcessState::Zombie,
+        Some('T' | 't') => ProcessState::Stopped,
+        Some(_) => ProcessState::Alive,
     }
 }
 
-/// The processes of the tree, root first, each parent before its children; zombies included.
+/// Lists the processes of the tree, zombies included: root first, each parent before its children.
 pub fn tree(root: Pid) -> Vec<Pid> {
     let mut pids = vec![root];
     let mut next = 0;
@@ -66,20 +62,20 @@ pub fn tree(root: Pid) -> Vec<Pid> {
     pids
 }
 
-/// The ids that the process has in its own PID namespace and those around it, outermost first.
+/// The ids of the process in its own PID namespace and in the enclosing ones, outermost first.
 pub fn ids_in_namespaces(pid: Pid) -> Vec<i32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
     line.split_whitespace().filter_map(|id| id.parse().ok()).collect()
 }
 
-/// These processes by the id that each has in its own PID namespace.
+/// Maps the id of each process in its own PID namespace to its id here.
 pub(crate) fn by_own_id(pids: &[Pid]) -> BTreeMap<u32, Pid> {
     let own = |pid: &Pid| Some((u32::try_from(*ids_in_namespaces(*pid).last()?).ok()?, *pid));
     pids.iter().filter_map(own).collect()
 }
 
-/// Lets stopped processes go on, those below before the root that watches them.
+/// Lets stopped processes go on: descendants first, because the root watches them.
 pub fn resume(pids: &[Pid]) -> nix::Result<()> {
     for pid in pids.iter().rev() {
         kill(*pid, Signal::SIGCONT)?;
@@ -87,31 +83,31 @@ pub fn resume(pids: &[Pid]) -> nix::Result<()> {
     Ok(())
 }
 
-/// Waits until all that live are stopped.
+/// Waits until all live processes among them are stopped.
 pub fn wait_stopped(pids: &[Pid], limit: Duration) -> Result<(), StillThere> {
-    wait_until_none(limit, || pids.iter().copied().filter(|pid| standing(*pid) == Standing::Alive).collect())
+    wait_until_none(limit, || pids.iter().copied().filter(|pid| state(*pid) == ProcessState::Alive).collect())
 }
 
-/// Waits until none of them has memory any more; zombies count as gone and are the caller's to reap.
+/// Waits until none of them has memory. Zombies count as gone; the caller reaps them.
 pub fn wait_gone(pids: &[Pid], limit: Duration) -> Result<(), StillThere> {
-    wait_until_none(limit, || pids.iter().copied().filter(|pid| standing(*pid).is_live()).collect())
+    wait_until_none(limit, || pids.iter().copied().filter(|pid| state(*pid).is_live()).collect())
 }
 
 /// Waits until no live process is in the cgroup.
 pub fn wait_cgroup_empty(cgroup: &Path, limit: Duration) -> Result<(), StillThere> {
     wait_until_none(limit, || {
         let members = in_cgroup(cgroup).unwrap_or_default();
-        members.into_iter().filter(|pid| standing(*pid).is_live()).collect()
+        members.into_iter().filter(|pid| state(*pid).is_live()).collect()
     })
 }
 
-/// The processes of a cgroup, either version.
+/// Lists the processes of a cgroup of either version.
 pub fn in_cgroup(cgroup: &Path) -> io::Result<Vec<Pid>> {
     let text = fs::read_to_string(cgroup.join("cgroup.procs"))?;
     Ok(text.lines().filter_map(|line| line.parse().ok()).map(Pid::from_raw).collect())
 }
 
-/// Our children in a cgroup of version 2, with those that are dead and not reaped, of which [`in_cgroup`] does not tell.
+/// Lists our children in a cgroup of version 2, including zombies, which [`in_cgroup`] leaves out.
 pub(crate) fn children_in(cgroup: &Path) -> Vec<Pid> {
     let is_in = |pid: &Pid| {
         let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
@@ -121,7 +117,7 @@ pub(crate) fn children_in(cgroup: &Path) -> Vec<Pid> {
     children(Pid::this()).into_iter().filter(is_in).collect()
 }
 
-/// The inodes under which a process has that path mapped; a file unlinked or replaced since still counts.
+/// The inodes that a process has mapped under that path, including files unlinked or replaced since.
 pub fn mapped_inodes(pid: Pid, path: &Path) -> io::Result<Vec<u64>> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
     let mut inodes: Vec<u64> = maps.lines().filter_map(|line| inode_of_mapping(line, path)).collect();
@@ -129,7 +125,7 @@ pub fn mapped_inodes(pid: Pid, path: &Path) -> io::Result<Vec<u64>> {
     Ok(inodes)
 }
 
-/// `address perms offset device inode path`, where the path may end in ` (deleted)`.
+/// Decodes `address perms offset device inode path`, where the path may end in ` (deleted)`.
 fn inode_of_mapping(line: &str, path: &Path) -> Option<u64> {
     let (head, mapped) = line.split_at(line.find('/')?);
     let mapped = mapped.strip_suffix(" (deleted)").unwrap_or(mapped);
@@ -179,14 +175,14 @@ mod tests {
     fn a_process_is_alive_then_a_zombie_then_gone() {
         let mut child = Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().unwrap();
         let pid = Pid::from_raw(child.id() as i32);
-        assert_eq!(standing(pid), Standing::Alive);
+        assert_eq!(state(pid), ProcessState::Alive);
         assert!(tree(Pid::this()).contains(&pid));
         let still = wait_gone(&[pid], Duration::from_millis(5)).unwrap_err();
         assert_eq!(still.pids, [pid.as_raw()]);
         child.kill().unwrap();
         wait_gone(&[pid], Duration::from_secs(10)).unwrap();
-        assert_eq!(standing(pid), Standing::Zombie);
+        assert_eq!(state(pid), ProcessState::Zombie);
         child.wait().unwrap();
-        assert_eq!(standing(pid), Standing::Gone);
+        assert_eq!(state(pid), ProcessState::Gone);
     }
 }

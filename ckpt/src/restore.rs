@@ -1,19 +1,20 @@
-//! Bringing a dumped tree back, stopped, in the cgroups it shall live in.
+//! Restore: brings a dumped tree back, stopped, in its cgroups.
 //!
 //! ```text
 //! files as recorded? ──▶ worker placed in the cgroups ──▶ CRIU restores ──▶ stopped ── resume ──▶ running
-//!        │                                                     └─ fails ──▶ swept: nothing of it is left
+//!        │                                                     └─ fails ──▶ cleaned up: nothing is left
 //!        └─ refused: nothing was started
 //! ```
-//! The worker waits for its request, so it is moved into the cgroups first and all it restores is born there. The
-//! restored root becomes a child of the forking thread, that is, of this process, which reaps it in the end.
+//! The worker is moved into the cgroups before its request, so all restored processes start there. The
+//! restored root becomes a child of the forking thread, that is, of this process, which has to reap it.
 
+use crate::criu::Criu;
 use crate::images::{self, ImagesError};
 use crate::kerndat::KerndatError;
-use crate::pages::{FillError, Source};
+use crate::options;
+use crate::pages::{Arena, FillError, PageSource};
 use crate::preflight::{self, ForeignOutput, OutputFile, PreflightError, SegmentFile};
 use crate::processes::{self, StillThere};
-use crate::{Arena, Criu, options};
 use criu_sys::rpc::{CriuOpts, CriuReq, CriuReqType, CriuResp};
 use criu_sys::{Notification, Swrk, SwrkError};
 use nix::sys::signal::{Signal, kill};
@@ -25,131 +26,100 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a worker may take to end, and a failed tree to be swept.
+/// How long a worker may take to end, and the clean-up of a failed restore may take.
 const GRACE: Duration = Duration::from_secs(10);
-/// A worker that restores blocks SIGTERM for most of the time, and killing it harms nothing that is not swept anyway.
+/// Short, because a worker that restores blocks SIGTERM most of the time, and the clean-up ends what killing
+/// it leaves.
 const TERMINATE_GRACE: Duration = Duration::from_millis(200);
 const LOG: &str = "restore.log";
 
-/// What to restore, and where to.
 #[derive(Clone, Debug)]
 pub struct RestoreRequest {
-    /// The images.
     pub images_dir: PathBuf,
-    /// Where CRIU's log and statistics go.
+    /// The directory for CRIU's log and statistics.
     pub work_dir: PathBuf,
-    /// Groups the tree shall be in, one per hierarchy: empty of processes, and not frozen. After a restore that fails,
-    /// no child of ours is left in them, not even a dead one.
+    /// The cgroups of the tree, one per hierarchy: empty of processes, and not frozen. After a failed restore
+    /// no child of ours is left in them, not even a zombie.
     pub cgroups: Vec<PathBuf>,
     /// The segment file as the daemon maps it, with its contents already in place.
     pub segment: Option<SegmentFile>,
-    /// Output files, to be cut back to where the tree left them.
+    /// Output files, to be cut back to their lengths at the dump.
     pub outputs: Vec<OutputFile>,
-    /// May still have the pages; see [`crate::DumpRequest::arena`].
+    /// The arena of the dump, which may still have the pages.
     pub arena: Option<Arena>,
-    /// Leave the tree stopped, to be started together with the rest of its gang. Where its pages went to an arena,
-    /// there is no other way.
+    /// Leave the tree stopped, to be started together with the rest of its gang. Required if an arena took
+    /// its pages.
     pub leave_stopped: bool,
-    /// For all of it.
     pub timeout: Duration,
 }
 
-/// A tree that is back.
+/// A restored tree.
 #[derive(Clone, Debug)]
 pub struct Restored {
-    /// Its root, our child; PID 1 of its own namespace.
+    /// Our child; PID 1 of its own namespace.
     pub root: Pid,
-    /// All of its processes, root first.
+    /// All processes, root first.
     pub pids: Vec<Pid>,
-    /// What had been appended to its output files meanwhile.
     pub foreign: Vec<ForeignOutput>,
     /// How long the call took.
     pub took: Duration,
 }
 
 impl Restored {
-    /// Lets the tree go on.
     pub fn resume(&self) -> nix::Result<()> {
         processes::resume(&self.pids)
+    }
+
+    /// Ends the tree, which has not run yet; `cgroups` are those it was restored into.
+    pub(crate) fn end(&self, cgroups: &[PathBuf]) {
+        clean_up(Some(self.root), cgroups);
     }
 }
 
 /// Whether trying again can help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// Just so.
     Worthwhile,
-    /// Once what the error names has been put right; the image is good.
+    /// The image is good, but the cause that the error names must be removed first.
     AfterRemedy,
-    /// Not with this image here.
+    /// Not with this image on this machine.
     Pointless,
 }
 
-/// Why the tree is not back. Nothing of it is left running in any of these cases, and the images are as they were.
+/// Why the tree was not restored. No process of it is left, and the images are unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// A file is not as it was.
     #[error("restore: {0}")]
     Preflight(#[from] PreflightError),
-    /// The images cannot be read.
     #[error("restore: {0}")]
     Images(#[from] ImagesError),
-    /// Processes, perhaps zombies that nobody has reaped, are in a cgroup that must be empty.
+    /// A cgroup that must be empty holds processes, perhaps zombies.
     #[error("restore: the cgroup {} holds processes {pids:?}", .path.display())]
-    CgroupBusy {
-        /// The group.
-        path: PathBuf,
-        /// What is in it.
-        pids: Vec<i32>,
-    },
-    /// Nothing can be restored in a frozen cgroup.
+    CgroupBusy { path: PathBuf, pids: Vec<i32> },
     #[error("restore: the cgroup {} is frozen", .path.display())]
-    CgroupFrozen {
-        /// The group.
-        path: PathBuf,
-    },
-    /// A file could not be used.
+    CgroupFrozen { path: PathBuf },
     #[error("restore: {}: {source}", .path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What happened.
-        source: io::Error,
-    },
-    /// The cache of kernel probes could not be made.
+    Io { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Kerndat(#[from] KerndatError),
-    /// A process has an id that the tree needs. Cannot be where the tree has its own PID namespace.
+    /// A process has an id that the tree needs. Impossible if the tree has its own PID namespace.
     #[error("restore: a process id of the tree is taken: {}", .log.join("; "))]
-    PidTaken {
-        /// What CRIU's log says.
-        log: Vec<String>,
-    },
-    /// CRIU could not restore the tree.
+    PidTaken { log: Vec<String> },
     #[error("restore: criu: {}", .log.join("; "))]
-    Refused {
-        /// What its log says.
-        log: Vec<String>,
-    },
-    /// CRIU could not be talked to.
+    Refused { log: Vec<String> },
     #[error("restore: {0}")]
     Swrk(#[from] SwrkError),
-    /// The tree was there, without all of its pages.
+    /// CRIU restored the tree, but its deferred pages could not be filled in.
     #[error("restore: {0}")]
     Pages(#[from] FillError),
-    /// CRIU has reported success, and yet processes have not stopped.
+    /// Processes have not stopped although CRIU reports success.
     #[error("restore: {0}")]
     NotStopped(#[from] StillThere),
-    /// It took too long, and was given up.
     #[error("restore: not done after {} ms", .limit.as_millis())]
-    TimedOut {
-        /// The limit.
-        limit: Duration,
-    },
+    TimedOut { limit: Duration },
 }
 
 impl RestoreError {
-    /// Whether trying again can help.
     pub fn retry(&self) -> Retry {
         match self {
             RestoreError::TimedOut { .. } | RestoreError::Swrk(_) | RestoreError::Kerndat(_) => {
@@ -174,31 +144,32 @@ impl Criu {
         self.prepare()?;
         let in_memory = request.arena.as_ref().and_then(|arena| arena.find(&request.images_dir));
         let pages = match &in_memory {
-            Some(memory) => Some(Source::Memory(memory)),
-            None => Source::among(&request.images_dir)?,
+            Some(memory) => Some(PageSource::Memory(memory)),
+            None => PageSource::open(&request.images_dir)?,
         };
         assert!(request.leave_stopped || pages.is_none(), "a tree runs only when it has all of its pages");
         let mut seen_root = None;
-        let root = self.bring_back(request, deadline, &mut seen_root).inspect_err(|error| {
+        let root = self.run_restore(request, deadline, &mut seen_root).inspect_err(|error| {
             tracing::warn!(%error, "restore failed");
-            sweep(seen_root, &request.cgroups);
+            clean_up(seen_root, &request.cgroups);
         })?;
         let pids = processes::tree(root);
         if request.leave_stopped {
-            // CRIU lets go of them with a stop signal on its way: a SIGCONT that overtook it would be lost.
-            processes::wait_stopped(&pids, GRACE).inspect_err(|_| sweep(Some(root), &request.cgroups))?;
+            // CRIU detaches from the processes before its stop signal arrives: a SIGCONT sent earlier would
+            // be lost.
+            processes::wait_stopped(&pids, GRACE).inspect_err(|_| clean_up(Some(root), &request.cgroups))?;
         }
         if let Some(pages) = pages {
             let filled = pages.fill(&pids, deadline).map_err(|error| match error {
                 FillError::TimedOut => RestoreError::TimedOut { limit: request.timeout },
                 error => error.into(),
             });
-            filled.inspect_err(|_| sweep(Some(root), &request.cgroups))?;
+            filled.inspect_err(|_| clean_up(Some(root), &request.cgroups))?;
         }
         Ok(Restored { root, pids, foreign, took: begun.elapsed() })
     }
 
-    fn bring_back(
+    fn run_restore(
         &self,
         request: &RestoreRequest,
         deadline: Instant,
@@ -218,7 +189,7 @@ impl Criu {
         };
         let mut worker = Swrk::start(self.program())?;
         request.cgroups.iter().try_for_each(|cgroup| enter(worker.pid(), cgroup))?;
-        // A restore that fails after this is known by its root, which is our child to reap.
+        // If the restore fails after this, the clean-up needs the root, which is our child to reap.
         let mut note_root = |notification: &Notification| {
             *seen_root = notification.pid.map(Pid::from_raw).or(*seen_root);
             true
@@ -226,7 +197,7 @@ impl Criu {
         match worker.call(&message, deadline, &mut note_root) {
             Ok(response) => {
                 worker.end(GRACE);
-                judge(request, response)
+                outcome(request, response)
             }
             Err(SwrkError::TimedOut) => {
                 worker.terminate(TERMINATE_GRACE);
@@ -237,14 +208,7 @@ impl Criu {
     }
 }
 
-impl Restored {
-    /// Ends the tree, which has not run yet; `cgroups` are those it was restored into.
-    pub(crate) fn end(&self, cgroups: &[PathBuf]) {
-        sweep(Some(self.root), cgroups);
-    }
-}
-
-/// All that could make CRIU fail half-way, or succeed wrongly, while nothing has been started.
+/// Checks, before anything is started, all files that could make CRIU fail half-way or succeed wrongly.
 fn check_files(request: &RestoreRequest) -> Result<Vec<ForeignOutput>, RestoreError> {
     if let Some(segment) = &request.segment {
         preflight::check_segment(segment)?;
@@ -274,29 +238,26 @@ fn enter(pid: Pid, cgroup: &Path) -> Result<(), RestoreError> {
     fs::write(&path, pid.to_string()).map_err(|source| RestoreError::Io { path, source })
 }
 
-fn judge(request: &RestoreRequest, response: CriuResp) -> Result<Pid, RestoreError> {
-    if let (true, Some(restore)) = (response.success, response.restore) {
+fn outcome(request: &RestoreRequest, response: CriuResp) -> Result<Pid, RestoreError> {
+    if let (true, Some(restore)) = (response.success, &response.restore) {
         return Ok(Pid::from_raw(restore.pid));
     }
-    let mut log = options::errors_in_log(&request.work_dir.join(LOG));
-    if log.is_empty() {
-        log.push(response.cr_errmsg.unwrap_or_default().trim().to_owned());
-    }
-    // clone3 with a chosen id, or the check that follows the older way of choosing one.
+    let log = options::errors(&request.work_dir.join(LOG), response);
+    // From clone3 with a chosen id, or from the check after the older way of choosing one.
     let is_taken = |line: &String| line.contains("Can't fork") && line.contains("File exists");
     Err(if log.iter().any(is_taken) { RestoreError::PidTaken { log } } else { RestoreError::Refused { log } })
 }
 
-/// Ends whatever a failed restore has left: the cgroups were empty, so all in them is of it.
-fn sweep(root: Option<Pid>, cgroups: &[PathBuf]) {
+/// Ends and reaps the processes of a failed restore. The cgroups were empty, so all processes in them are of
+/// it.
+fn clean_up(root: Option<Pid>, cgroups: &[PathBuf]) {
     let deadline = Instant::now() + GRACE;
     let mut found: BTreeSet<Pid> = root.into_iter().collect();
     loop {
         found.extend(cgroups.iter().flat_map(|cgroup| processes::in_cgroup(cgroup).unwrap_or_default()));
-        // A root that was killed before CRIU told of it.
+        // Finds a root that was killed before CRIU reported it.
         found.extend(cgroups.iter().flat_map(|cgroup| processes::children_in(cgroup)));
-        let live: Vec<Pid> =
-            found.iter().copied().filter(|pid| processes::standing(*pid).is_live()).collect();
+        let live: Vec<Pid> = found.iter().copied().filter(|pid| processes::state(*pid).is_live()).collect();
         for pid in &live {
             kill(*pid, Signal::SIGKILL).ok();
         }
@@ -305,18 +266,18 @@ fn sweep(root: Option<Pid>, cgroups: &[PathBuf]) {
             return;
         }
         if Instant::now() >= deadline {
-            tracing::error!(?found, "a failed restore could not be swept");
+            tracing::error!(?found, "processes of a failed restore could not be ended");
             return;
         }
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// Reaps that one process; one that is no child of ours (any more) is reaped by others, once it is dead.
+/// Reaps that process if it has ended. A process that is not our child counts as reaped when it is dead.
 fn is_reaped(pid: Pid) -> bool {
     match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
         Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) => true,
         Ok(_) => false,
-        Err(_) => !processes::standing(pid).is_live(),
+        Err(_) => !processes::state(pid).is_live(),
     }
 }

@@ -1,10 +1,10 @@
-//! The contents of a segment file in a snapshot: sparse, compressed, and refilled in place.
+//! Contents of a segment file in a snapshot: stored sparse and compressed, loaded back in place.
 //!
 //! ```text
 //! magic 8 │ version u32 │ u64 size of the file │ zstd( ( u64 offset │ u32 length │ bytes )*  u64 MAX )
 //! ```
-//! Blocks of zeros are not stored. The file itself is never created, replaced or resized here: the daemon has it
-//! mapped, and the ranks will map the same inode.
+//! Blocks of zeros are not stored. This module never creates, replaces or resizes the segment file: the
+//! daemon has it mapped, and the ranks will map the same inode.
 
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::unistd::{Whence, lseek64};
@@ -17,31 +17,23 @@ use std::path::Path;
 const MAGIC: &[u8; 8] = b"COSWSEGM";
 const VERSION: u32 = 1;
 const END: u64 = u64::MAX;
-/// Compared with zero, and written, as a whole.
+/// Unit of comparison with zero, and of writing.
 const BLOCK: usize = 64 * 1024;
 const LEVEL: i32 = -1;
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
-/// Why a segment's contents could not be stored or brought back.
 #[derive(Debug, thiserror::Error)]
 pub enum SegmentError {
-    /// Reading or writing failed.
     #[error("copy a segment: {0}")]
     Io(#[from] io::Error),
-    /// The file is not what [`save`] writes.
     #[error("load a segment: its stored contents are damaged: {0}")]
     Damaged(&'static str),
-    /// The segment file has another size than it had.
     #[error("load a segment: it had {stored} bytes, the file has {found}")]
-    Size {
-        /// Its size when stored.
-        stored: u64,
-        /// The size of the file to be refilled.
-        found: u64,
-    },
+    Size { stored: u64, found: u64 },
 }
 
-/// Stores the contents of `segment` in `target`; returns how many bytes were not zero.
+/// Stores the contents of `segment` in `target`; returns how many bytes are in the blocks that are not all
+/// zero.
 pub fn save(segment: &File, target: &Path) -> Result<u64, SegmentError> {
     let size = segment.metadata()?.len();
     let mut file = BufWriter::new(File::create(target)?);
@@ -70,7 +62,7 @@ pub fn save(segment: &File, target: &Path) -> Result<u64, SegmentError> {
     Ok(stored)
 }
 
-/// Fills `segment` with the contents stored in `source`; what is zero there becomes a hole here.
+/// Fills `segment` with the contents stored in `source`; blocks of zeros become holes.
 pub fn load(source: &Path, segment: &File) -> Result<(), SegmentError> {
     let mut file = BufReader::new(File::open(source)?);
     let stored = read_header(&mut file)?;
@@ -97,7 +89,7 @@ pub fn load(source: &Path, segment: &File) -> Result<(), SegmentError> {
         filled = offset + length as u64;
     }
     punch(segment, filled, stored)?;
-    // Reading to the end makes zstd compare its checksum.
+    // Reading to the end makes zstd verify its checksum.
     match io::copy(&mut decoder, &mut io::sink()).map_err(damaged)? {
         0 => Ok(()),
         _ => Err(SegmentError::Damaged("something follows the last block")),
@@ -120,12 +112,12 @@ fn read_array<const N: usize>(from: &mut impl Read) -> Result<[u8; N], SegmentEr
     Ok(bytes)
 }
 
-/// Where reading is decoding, an error of reading is damage.
+/// An error of reading through the decoder means damage.
 fn damaged(_: io::Error) -> SegmentError {
     SegmentError::Damaged("it is cut off or cannot be decompressed")
 }
 
-/// The first offset from `from` on that may hold data, on a block's border; `size` where there is none.
+/// The first offset from `from` on that may hold data, rounded down to a block; `size` if there is none.
 fn next_data(file: &File, from: u64, size: u64) -> io::Result<u64> {
     if from >= size {
         return Ok(size);
@@ -133,7 +125,7 @@ fn next_data(file: &File, from: u64, size: u64) -> io::Result<u64> {
     match lseek64(file.as_fd(), from as i64, Whence::SeekData) {
         Ok(offset) => Ok((offset as u64 / BLOCK as u64 * BLOCK as u64).max(from)),
         Err(nix::Error::ENXIO) => Ok(size),
-        // A file system that cannot tell holes from data holds data everywhere.
+        // On a file system without SEEK_DATA, every offset may hold data.
         Err(nix::Error::EINVAL) => Ok(from),
         Err(error) => Err(error.into()),
     }

@@ -1,24 +1,26 @@
-//! A snapshot in a directory: written in two steps, trusted only whole.
+//! One snapshot in a directory: written in two steps, checked and restored.
 //!
 //! ```text
-//! epoch-N/images/        CRIU's, and pages    begin ─ images dumped, segment and channels saved ─▶ tree may go
-//!         segment.zst    the segment file                     │
-//!         channels.bin   messages in flight                   └─ seal: hash, fsync, manifest last, by rename
+//! epoch-N/images/        CRIU's, and pages  begin ─ images dumped, segment and channels saved ─▶ tree may go
+//!         segment.zst    the segment file                   │
+//!         channels.bin   messages in flight                 └─ seal: hash, fsync, manifest last, by rename
 //!         log/           CRIU's, not sealed
-//!         manifest.json  without it, there is no snapshot; renamed where damage was found
+//!         manifest.json  without it, there is no snapshot; renamed to manifest.damaged when damage is found
 //! ```
-//! [`SnapshotWriter::seal`] reads everything once more and waits for the disk: it can be done while the next job
-//! runs. Until it has returned, the snapshot before it is the last valid one.
+//! [`SnapshotWriter::seal`] reads everything once more and waits for the disk, so it runs beside the next
+//! job. Until it returns, the previous snapshot is the last valid one.
 
+use crate::criu::Criu;
+use crate::dump::DumpReport;
+use crate::error::{SnapshotError, at};
 use crate::files;
 use crate::images;
 use crate::manifest::{self, Damage, FileRecord, Identity, Manifest, Origin};
-use crate::pages::{FillError, PAGES, Unusable};
+use crate::pages::{Arena, FillError, Memory, PAGES, Unusable};
 use crate::preflight::{OutputFile, SegmentFile};
+use crate::reservations::Reservation;
 use crate::restore::{RestoreError, RestoreRequest, Restored};
-use crate::segment::{self, SegmentError};
-use crate::store::Claim;
-use crate::{Arena, Criu, DumpReport, Memory};
+use crate::segment;
 use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::io;
@@ -26,8 +28,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const IMAGES: &str = "images";
-/// The manifest of a snapshot that was found damaged.
-const DISTRUSTED: &str = "manifest.damaged";
+/// The manifest's name after damage was found.
+const DAMAGED: &str = "manifest.damaged";
 const SEGMENT: &str = "segment.zst";
 const CHANNELS: &str = "channels.bin";
 /// Messages in flight are bounded by the credits of the links, far below this.
@@ -37,81 +39,37 @@ fn pages_name() -> String {
     format!("{IMAGES}/{PAGES}")
 }
 
-/// Why a snapshot could not be written or used.
+/// Why a snapshot was not restored; no process of it is left.
 #[derive(Debug, thiserror::Error)]
-pub enum SnapshotError {
-    /// A file could not be used.
-    #[error("use {}: {source}", .path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What happened.
-        source: io::Error,
-    },
-    /// There is a valid snapshot of this epoch.
-    #[error("write the snapshot {}: there is one already", .dir.display())]
-    Exists {
-        /// Its directory.
-        dir: PathBuf,
-    },
-    /// It was never sealed.
-    #[error("use the snapshot {}: it is not complete", .dir.display())]
-    Incomplete {
-        /// Its directory.
-        dir: PathBuf,
-    },
-    /// It was found damaged when it was to be restored.
-    #[error("use the snapshot {}: it was found damaged", .dir.display())]
-    Distrusted {
-        /// Its directory.
-        dir: PathBuf,
-    },
-    /// It is not what was sealed.
-    #[error("use the snapshot {}: {damage}", .dir.display())]
-    Damaged {
-        /// Its directory.
-        dir: PathBuf,
-        /// What is wrong.
-        damage: Damage,
-    },
-    /// The segment's contents could not be stored or brought back.
-    #[error(transparent)]
-    Segment(#[from] SegmentError),
-}
-
-/// Why a snapshot was not brought back; nothing of it is left.
-#[derive(Debug, thiserror::Error)]
-pub enum BringBackError {
-    /// It cannot be trusted, or not be read.
+pub enum SnapshotRestoreError {
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
-    /// CRIU could not restore it.
     #[error(transparent)]
     Restore(#[from] RestoreError),
 }
 
-/// A snapshot being written. Dropped without [`SnapshotWriter::seal`], it removes what it has written.
+/// A snapshot being written. Dropping it before [`SnapshotWriter::seal`] removes what it has written.
 #[derive(Debug)]
 pub struct SnapshotWriter {
     dir: PathBuf,
     identity: Identity,
     segment: Option<SegmentFile>,
     outputs: Vec<OutputFile>,
-    /// And where it stays when it is sealed.
+    /// The pages that the dump left in memory, and the arena that may keep them after sealing.
     memory: Option<(Memory, Arena)>,
-    /// Its room in the store.
-    claim: Option<Claim>,
+    /// Held, not read.
+    _reservation: Option<Reservation>,
     sealed: bool,
 }
 
 impl SnapshotWriter {
-    /// Creates the directory. A half-written snapshot in it is removed; a valid one is an error.
+    /// Creates the directory. A half-written snapshot in it is removed; a sealed one is an error.
     pub fn begin(dir: &Path, identity: Identity) -> Result<SnapshotWriter, SnapshotError> {
         if dir.join(manifest::FILE_NAME).exists() {
             return Err(SnapshotError::Exists { dir: dir.to_owned() });
         }
         if dir.exists() {
-            fs::remove_dir_all(dir).map_err(files::at(dir))?;
+            fs::remove_dir_all(dir).map_err(at(dir))?;
         }
         let writer = SnapshotWriter {
             dir: dir.to_owned(),
@@ -119,52 +77,51 @@ impl SnapshotWriter {
             segment: None,
             outputs: Vec::new(),
             memory: None,
-            claim: None,
+            _reservation: None,
             sealed: false,
         };
         for dir in [writer.images_dir(), writer.work_dir()] {
-            fs::create_dir_all(&dir).map_err(files::at(&dir))?;
+            fs::create_dir_all(&dir).map_err(at(&dir))?;
         }
         Ok(writer)
     }
 
-    /// Holds its room until it is sealed or dropped.
-    pub(crate) fn holding(mut self, claim: Claim) -> SnapshotWriter {
-        self.claim = Some(claim);
+    /// Holds that reservation until the snapshot is sealed or dropped.
+    pub(crate) fn with_reservation(mut self, reservation: Reservation) -> SnapshotWriter {
+        self._reservation = Some(reservation);
         self
     }
 
-    /// The directory of the store that it is in.
+    /// The directory of the store that the snapshot is in.
     pub fn tier(&self) -> &Path {
         self.dir.ancestors().nth(2).unwrap_or(&self.dir)
     }
 
-    /// Where CRIU's images go.
     pub fn images_dir(&self) -> PathBuf {
         self.dir.join(IMAGES)
     }
 
-    /// Where CRIU's log goes.
+    /// The directory for CRIU's log and statistics.
     pub fn work_dir(&self) -> PathBuf {
         self.dir.join(files::LOG_DIR)
     }
 
-    /// Stores the contents of the segment file and records which file it is; returns how many bytes were not zero.
+    /// Stores the contents of the segment file and records its identity; returns how many bytes were stored.
     pub fn save_segment(&mut self, path: &Path) -> Result<u64, SnapshotError> {
-        let file = File::open(path).map_err(files::at(path))?;
+        let file = File::open(path).map_err(at(path))?;
         let stored = segment::save(&file, &self.dir.join(SEGMENT))?;
-        self.segment = Some(SegmentFile::of(&file, path).map_err(files::at(path))?);
+        self.segment = Some(SegmentFile::of(&file, path).map_err(at(path))?);
         Ok(stored)
     }
 
-    /// Stores the channel states, which only the daemon can read.
+    /// Stores the channel states, as the daemon has encoded them.
     pub fn save_channels(&mut self, channels: &[u8]) -> Result<(), SnapshotError> {
         let path = self.dir.join(CHANNELS);
-        fs::write(&path, channels).map_err(files::at(&path))
+        fs::write(&path, channels).map_err(at(&path))
     }
 
-    /// Records how long the tree's output files are: as CRIU found them where it did, else as they are now. One that
-    /// somebody has removed is not recorded: it is not worth losing the tree, which is in the image by now.
+    /// Records the lengths of the tree's output files: from CRIU's images, or else as they are now. A removed
+    /// output file is skipped: it is not worth losing the tree, which is only in the images by now.
     pub fn record_outputs(&mut self, paths: &[PathBuf]) -> Result<(), SnapshotError> {
         let in_images = images::regular_files(&self.images_dir()).unwrap_or_default();
         for path in paths {
@@ -177,20 +134,20 @@ impl SnapshotWriter {
                     tracing::warn!(output = %path.display(), "an output file was removed");
                     continue;
                 }
-                (_, Err(error)) => return Err(files::at(path)(error)),
+                (_, Err(error)) => return Err(at(path)(error)),
             };
             self.outputs.push(OutputFile { path: path.clone(), bytes });
         }
         Ok(())
     }
 
-    /// Takes what the dump left in memory, to be sealed; it may stay in the arena after that.
+    /// Takes the pages that the dump left in memory, to be sealed; the arena may keep them after that.
     pub fn take_memory(&mut self, memory: Option<Memory>, arena: &Arena) {
         self.memory = memory.map(|memory| (memory, arena.clone()));
     }
 
-    /// Writes the pages, hashes and syncs all files and then writes the manifest: from its return on, the snapshot is
-    /// valid.
+    /// Writes the pages, hashes and syncs all files, then writes the manifest. When it returns, the snapshot
+    /// is valid.
     pub fn seal(mut self, origin: Origin) -> Result<Manifest, SnapshotError> {
         let images_dir = self.images_dir();
         let pages = self.memory.as_ref().map(|(memory, _)| memory.write(&images_dir)).transpose()?;
@@ -224,7 +181,7 @@ impl Drop for SnapshotWriter {
 }
 
 impl Origin {
-    /// Of a dump that this CRIU has made here.
+    /// The origin of a dump that this CRIU has made on this machine.
     pub fn of(criu: &Criu, root: Pid, report: &DumpReport) -> Origin {
         let kernel = nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned());
         Origin {
@@ -236,7 +193,8 @@ impl Origin {
     }
 }
 
-/// A sealed snapshot whose files are all there; whether their contents are good is for [`Snapshot::verify`] to say.
+/// A sealed snapshot whose files are all there, with the right lengths. [`Snapshot::verify`] checks their
+/// contents.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     dir: PathBuf,
@@ -244,11 +202,10 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Reads the manifest and compares it with the names and lengths of the files.
     pub fn open(dir: &Path) -> Result<Snapshot, SnapshotError> {
         let path = dir.join(manifest::FILE_NAME);
-        if dir.join(DISTRUSTED).exists() {
-            return Err(SnapshotError::Distrusted { dir: dir.to_owned() });
+        if dir.join(DAMAGED).exists() {
+            return Err(SnapshotError::MarkedDamaged { dir: dir.to_owned() });
         }
         if !path.exists() {
             return Err(SnapshotError::Incomplete { dir: dir.to_owned() });
@@ -260,25 +217,29 @@ impl Snapshot {
         Ok(Snapshot { dir: dir.to_owned(), manifest })
     }
 
-    /// Reads all files and compares their contents with what was sealed.
+    /// Reads all files and compares them with their checksums.
     pub fn verify(&self) -> Result<(), SnapshotError> {
         files::verify(&self.dir, &self.manifest.files.iter().collect::<Vec<_>>())
     }
 
-    /// Brings the tree back, stopped, if every byte of it is as it was sealed. What CRIU interprets is checked first;
-    /// the pages, nearly all there is, are checked while it copies them, and a tree with a wrong one never runs.
-    /// One that is found damaged does not count as sealed any more.
-    pub fn restore(&self, criu: &Criu, request: &RestoreRequest) -> Result<Restored, BringBackError> {
+    /// Restores the tree, stopped, if every byte is as it was sealed. Files that CRIU interprets are checked
+    /// before CRIU starts; its files of pages are checked while it copies them, and a tree with a wrong page
+    /// never runs. A snapshot that turns out damaged is marked and does not count as sealed any more.
+    pub fn restore(&self, criu: &Criu, request: &RestoreRequest) -> Result<Restored, SnapshotRestoreError> {
         self.restore_checked(criu, request).inspect_err(|error| {
-            if matches!(error, BringBackError::Snapshot(SnapshotError::Damaged { .. })) {
-                self.distrust();
+            if matches!(error, SnapshotRestoreError::Snapshot(SnapshotError::Damaged { .. })) {
+                self.mark_damaged();
             }
         })
     }
 
-    fn restore_checked(&self, criu: &Criu, request: &RestoreRequest) -> Result<Restored, BringBackError> {
+    fn restore_checked(
+        &self,
+        criu: &Criu,
+        request: &RestoreRequest,
+    ) -> Result<Restored, SnapshotRestoreError> {
         assert!(request.leave_stopped, "a tree runs only after all of it has been checked");
-        // Of the pages that CRIU does not know, each chunk is checked before it is given to the tree.
+        // Deferred pages are left out here: each chunk of them is checked before it is written into the tree.
         let known = self.manifest.files.iter().filter(|file| file.name != pages_name());
         let (pages, rest): (Vec<_>, Vec<_>) = known.partition(|file| images::holds_pages(&file.name));
         files::verify(&self.dir, &rest)?;
@@ -300,48 +261,40 @@ impl Snapshot {
         })
     }
 
-    /// Takes the manifest's name away: what is known to be damaged must not be kept as if it were valid.
-    fn distrust(&self) {
+    /// Renames the manifest, so that the snapshot does not count as valid any more.
+    fn mark_damaged(&self) {
         let manifest = self.dir.join(manifest::FILE_NAME);
-        if let Err(error) = fs::rename(&manifest, self.dir.join(DISTRUSTED)) {
-            tracing::warn!(dir = %self.dir.display(), %error, "a damaged snapshot keeps its name");
+        if let Err(error) = fs::rename(&manifest, self.dir.join(DAMAGED)) {
+            tracing::warn!(dir = %self.dir.display(), %error, "a damaged snapshot could not be marked");
         }
     }
 
-    /// Gives it back, to one that was repaired.
-    pub fn trust_again(&self) -> Result<(), SnapshotError> {
-        let distrusted = self.dir.join(DISTRUSTED);
-        fs::rename(&distrusted, self.dir.join(manifest::FILE_NAME)).map_err(files::at(&distrusted))
-    }
-
-    /// What it consists of.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
-
-    /// Its directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The channel states, checked; `None` where none were saved.
+    /// Returns the verified channel states; `None` if none were saved.
     pub fn channels(&self) -> Result<Option<Vec<u8>>, SnapshotError> {
         let Some(record) = self.record(CHANNELS) else { return Ok(None) };
         files::verify_one(&self.dir, record)?;
         files::read_bounded(&self.dir.join(CHANNELS), CHANNELS_BYTES_MAX).map(Some)
     }
 
-    /// Refills the segment file at that path, in place. Checked before anything is written to it.
+    /// Refills the segment file at that path in place, after verifying the stored contents.
     pub fn load_segment(&self, path: &Path) -> Result<(), SnapshotError> {
         let missing = Damage::Missing { name: SEGMENT.to_owned() };
         let record = self.record(SEGMENT);
         let record = record.ok_or(SnapshotError::Damaged { dir: self.dir.clone(), damage: missing })?;
         files::verify_one(&self.dir, record)?;
-        let file = File::options().read(true).write(true).open(path).map_err(files::at(path))?;
+        let file = File::options().read(true).write(true).open(path).map_err(at(path))?;
         Ok(segment::load(&self.dir.join(SEGMENT), &file)?)
     }
 
-    /// Asks for the tree to come back, stopped, into these cgroups; `segment` is the file that the daemon has mapped.
+    /// A request to restore the tree, stopped, into these cgroups; `segment` is the file that the daemon has
+    /// mapped.
     pub fn restore_request(
         &self,
         cgroups: Vec<PathBuf>,
@@ -360,11 +313,11 @@ impl Snapshot {
         }
     }
 
-    /// Removes it; the manifest goes first, so that half of it is never taken for a snapshot.
+    /// Removes the snapshot: the manifest first, so that half of it is never taken for a snapshot.
     pub fn remove(self) -> Result<(), SnapshotError> {
         let manifest = self.dir.join(manifest::FILE_NAME);
-        fs::remove_file(&manifest).map_err(files::at(&manifest))?;
-        fs::remove_dir_all(&self.dir).map_err(files::at(&self.dir))
+        fs::remove_file(&manifest).map_err(at(&manifest))?;
+        fs::remove_dir_all(&self.dir).map_err(at(&self.dir))
     }
 
     fn record(&self, name: &str) -> Option<&FileRecord> {

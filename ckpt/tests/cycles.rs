@@ -1,13 +1,13 @@
-//! A tree goes out of memory and comes back, again and again, and never notices.
+//! Dump and restore in cycles: a tree loses nothing.
 
 mod common;
 
 use common::{Tree, criu};
-use coswitch_ckpt::processes::{self, Standing};
+use coswitch_ckpt::processes::{self, ProcessState};
 use std::time::Duration;
 
 #[test]
-fn twenty_cycles_at_any_instant_lose_nothing() {
+fn twenty_cycles_at_different_instants_lose_nothing() {
     let mut tree = Tree::start(2);
     for cycle in 0..20 {
         std::thread::sleep(Duration::from_millis(7 * cycle % 31));
@@ -27,11 +27,11 @@ fn a_dumped_tree_is_gone_from_memory_and_a_restored_one_is_stopped_until_resumed
     assert_eq!(report.pids, before);
     assert!(report.image_bytes > 2 * (4 << 20), "two ranks of 4 MiB: {}", report.image_bytes);
     assert!(report.frozen.is_some_and(|frozen| frozen < report.took), "{report:?}");
-    assert!(before.iter().all(|pid| processes::standing(*pid) == Standing::Gone));
+    assert!(before.iter().all(|pid| processes::state(*pid) == ProcessState::Gone));
 
     let restored = tree.restore().unwrap();
     assert_eq!(restored.pids.len(), before.len());
-    assert!(restored.pids.iter().all(|pid| processes::standing(*pid) == Standing::Stopped));
+    assert!(restored.pids.iter().all(|pid| processes::state(*pid) == ProcessState::Stopped));
     assert_eq!(processes::in_cgroup(&tree.cgroup).unwrap().len(), before.len());
     let inside = |pid| *processes::ids_in_namespaces(pid).last().unwrap() as u32;
     assert_eq!(inside(restored.root), 1);
@@ -53,7 +53,7 @@ fn trees_are_dumped_and_restored_in_parallel() {
     }
 }
 
-/// The threads end after each act: a root that asked to die with its parent thread must not mind.
+/// Runs `act` in threads that end, which must not end a root that asked to die with its parent thread.
 fn in_parallel(trees: &mut [Tree], act: impl Fn(&mut Tree) + Sync) {
     std::thread::scope(|scope| {
         for tree in trees {

@@ -1,12 +1,12 @@
-//! The sharp edges of CRIU, each handled or refused with an error that says what to do.
+//! Known pitfalls of CRIU: each is handled, or refused with an error that says what to do.
 
 mod common;
 
 use common::{Bystander, Shape, Tree, criu, dump_and_seal, wait_for};
-use coswitch_ckpt::kerndat::{self, Kerndat};
+use coswitch_ckpt::kerndat::{self, KerndatState};
 use coswitch_ckpt::preflight::PreflightError;
-use coswitch_ckpt::processes::{self, Standing};
-use coswitch_ckpt::{DumpError, JobState, OutputFile, RestoreError, Retry, images};
+use coswitch_ckpt::processes::{self, ProcessState};
+use coswitch_ckpt::{DumpError, OutputFile, RestoreError, Retry, TreeState, images};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
@@ -16,10 +16,11 @@ use std::process::Command;
 use std::time::Duration;
 
 #[test]
-fn periodic_timers_that_had_expired_unread_fire_again() {
+fn periodic_timers_that_expired_before_the_dump_and_were_not_read_fire_again() {
     let mut tree = Tree::start(4);
     let mut repaired = 0;
-    // A rank reads its timer late, so that most dumps find some expired; one such dump proves the repair.
+    // A rank reads its timer late, so most dumps find an expired one; the repair is proven by the first such
+    // dump.
     for _ in 0..10 {
         repaired += tree.dump().unwrap().timers_repaired;
         assert_eq!(images::repair_timers(&tree.images()).unwrap(), 0, "a repaired image needs no repair");
@@ -29,11 +30,11 @@ fn periodic_timers_that_had_expired_unread_fire_again() {
             return;
         }
     }
-    panic!("no dump has met an expired timer");
+    panic!("no dump has found an expired timer");
 }
 
 #[test]
-fn a_segment_replaced_by_an_equal_copy_is_refused_before_anything_starts() {
+fn a_segment_replaced_by_an_equal_copy_is_refused_before_a_process_starts() {
     let mut tree = Tree::start(1);
     tree.dump().unwrap();
     let (path, kept) = (tree.segment.path.clone(), tree.dir.path().join("kept"));
@@ -78,14 +79,14 @@ fn a_tree_whose_segment_was_unlinked_is_not_dumped_and_goes_on() {
     fs::copy(&aside, &path).unwrap();
     let error = tree.dump().unwrap_err();
     assert!(matches!(error, DumpError::Segment(PreflightError::SegmentReplaced { .. })), "{error}");
-    assert_eq!(error.job(), JobState::Frozen);
+    assert_eq!(error.tree(), TreeState::Frozen);
     fs::rename(&aside, &path).unwrap();
     tree.thaw();
     tree.assert_working();
 }
 
 #[test]
-fn output_appended_to_by_somebody_else_is_set_aside_and_nothing_is_lost() {
+fn foreign_output_is_set_aside_and_nothing_is_lost() {
     let mut tree = Tree::start(2);
     tree.dump().unwrap();
     let path = tree.output(0);
@@ -105,11 +106,11 @@ fn output_appended_to_by_somebody_else_is_set_aside_and_nothing_is_lost() {
 }
 
 #[test]
-fn dumps_of_roots_that_share_a_working_directory_take_turns() {
+fn dumps_of_trees_that_share_a_working_directory_take_turns() {
     let shared = tempfile::tempdir().unwrap();
     let shape = Shape { working_dir: Some(shared.path().to_owned()), ..Shape::default() };
     let mut trees: Vec<Tree> = (0..3).map(|_| Tree::with(1, &shape)).collect();
-    // What a dump that was killed at the wrong moment leaves.
+    // As a killed dump may leave it.
     fs::create_dir(shared.path().join("proc.crtools")).unwrap();
     for _ in 0..4 {
         std::thread::scope(|scope| {
@@ -124,18 +125,18 @@ fn dumps_of_roots_that_share_a_working_directory_take_turns() {
 }
 
 #[test]
-fn a_squatter_on_a_process_id_does_not_matter_to_a_tree_with_its_own_namespace() {
+fn a_tree_with_its_own_namespace_is_restored_while_the_old_id_of_its_root_is_taken() {
     let mut tree = Tree::start(2);
     let before: Vec<i32> = tree.pids().into_iter().map(Pid::as_raw).collect();
     tree.dump().unwrap();
-    let _squatter = squat_on(before[0]);
+    let _taken = take_pid(before[0]);
     tree.come_back();
     tree.assert_working();
     assert_ne!(tree.root.as_raw(), before[0]);
 }
 
-/// Takes exactly that process id, which has just become free.
-fn squat_on(wanted: i32) -> Bystander {
+/// Starts a process with that id, which has just become free.
+fn take_pid(wanted: i32) -> Bystander {
     for _ in 0..1000 {
         fs::write("/proc/sys/kernel/ns_last_pid", (wanted - 1).to_string()).unwrap();
         let bystander = Bystander(Command::new("sleep").arg("600").spawn().unwrap());
@@ -147,23 +148,22 @@ fn squat_on(wanted: i32) -> Bystander {
 }
 
 #[test]
-fn a_tree_can_come_back_while_its_dumped_root_is_still_a_zombie() {
+fn a_tree_is_restored_while_its_dumped_root_is_still_a_zombie() {
     let mut tree = Tree::start(1);
     tree.freeze();
     let zombie = tree.root;
     dump_and_seal(&tree.dump_request()).unwrap();
-    assert_eq!(processes::standing(zombie), Standing::Zombie);
+    assert_eq!(processes::state(zombie), ProcessState::Zombie);
     tree.come_back();
     tree.assert_working();
     waitpid(zombie, None).unwrap();
 }
 
 #[test]
-fn zombies_in_the_tree_come_back_as_zombies() {
+fn zombies_in_the_tree_are_restored_as_zombies() {
     let mut tree = Tree::with(2, &Shape { children: true, ..Shape::default() });
     let zombies = |tree: &Tree| {
-        let standings = tree.pids().into_iter().map(processes::standing);
-        standings.filter(|standing| *standing == Standing::Zombie).count()
+        tree.pids().into_iter().filter(|pid| processes::state(*pid) == ProcessState::Zombie).count()
     };
     wait_for("the children to end", || zombies(&tree) == 4);
     for _ in 0..3 {
@@ -175,18 +175,18 @@ fn zombies_in_the_tree_come_back_as_zombies() {
 }
 
 #[test]
-fn a_dead_root_is_refused_for_what_it_is() {
+fn a_dump_of_a_dead_root_is_refused() {
     let tree = Tree::start(1);
     let mut request = tree.dump_request();
     let mut dead = Bystander(Command::new("true").spawn().unwrap());
     request.root = dead.pid();
-    wait_for("it to end", || processes::standing(request.root) == Standing::Zombie);
+    wait_for("it to end", || processes::state(request.root) == ProcessState::Zombie);
     let error = criu().dump(&request).unwrap_err();
-    assert!(matches!(error, DumpError::NoRoot { standing: Standing::Zombie, .. }), "{error}");
+    assert!(matches!(error, DumpError::NoRoot { state: ProcessState::Zombie, .. }), "{error}");
     dead.0.wait().unwrap();
     let error = criu().dump(&request).unwrap_err();
-    assert!(matches!(error, DumpError::NoRoot { standing: Standing::Gone, .. }), "{error}");
-    assert_eq!(error.job(), JobState::Lost);
+    assert!(matches!(error, DumpError::NoRoot { state: ProcessState::Gone, .. }), "{error}");
+    assert_eq!(error.tree(), TreeState::Lost);
 }
 
 #[test]
@@ -199,14 +199,14 @@ fn a_cgroup_with_processes_in_it_is_refused_until_they_are_gone() {
     let RestoreError::CgroupBusy { pids, .. } = &error else { panic!("{error}") };
     assert_eq!(pids, &[bystander.pid().as_raw()]);
     assert_eq!(error.retry(), Retry::AfterRemedy);
-    assert_eq!(processes::standing(bystander.pid()), Standing::Alive, "a bystander must not be swept");
+    assert_eq!(processes::state(bystander.pid()), ProcessState::Alive, "the clean-up spares other processes");
     drop(bystander);
     tree.come_back();
     tree.assert_working();
 }
 
 #[test]
-fn a_frozen_cgroup_is_refused_rather_than_waited_for() {
+fn a_restore_into_a_frozen_cgroup_is_refused() {
     let mut tree = Tree::start(1);
     tree.dump().unwrap();
     tree.freeze_empty();
@@ -218,21 +218,21 @@ fn a_frozen_cgroup_is_refused_rather_than_waited_for() {
 }
 
 #[test]
-fn the_kernel_cache_is_remade_where_it_is_missing_and_kept_where_it_is_fresh() {
+fn the_kernel_cache_is_kept_while_it_is_fresh() {
     let criu = criu();
     kerndat::make(criu.program(), common::LIMIT).unwrap();
     let made = fs::metadata(kerndat::path()).unwrap();
-    assert_eq!(criu.prepare().unwrap(), Kerndat::Fresh);
+    assert_eq!(criu.prepare().unwrap(), KerndatState::Fresh);
     assert_eq!(fs::metadata(kerndat::path()).unwrap().modified().unwrap(), made.modified().unwrap());
-    // CRIU accepts it: what it cannot use, it deletes when it starts.
+    // CRIU accepts the cache; otherwise it would delete it when it starts.
     criu.check().unwrap();
     assert_eq!(fs::metadata(kerndat::path()).unwrap().modified().unwrap(), made.modified().unwrap());
-    // The tmpfs that was mounted to make it is nowhere to be seen.
+    // The tmpfs that was mounted to make the cache is not visible.
     assert!(!fs::read_to_string("/proc/self/mounts").unwrap().contains("criu-probe"));
 }
 
 #[test]
-fn a_tree_outlives_the_threads_that_asked_for_its_dump_and_restore() {
+fn a_tree_outlives_the_threads_that_dumped_and_restored_it() {
     let mut tree = Tree::start(1);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -240,7 +240,7 @@ fn a_tree_outlives_the_threads_that_asked_for_its_dump_and_restore() {
             tree.come_back();
         });
     });
-    // The launcher asks to be killed when the thread that is its parent ends.
+    // The launcher has asked to be killed when the thread that forked it ends.
     std::thread::sleep(Duration::from_millis(50));
     tree.assert_working();
     kill(tree.root, Signal::SIGKILL).unwrap();

@@ -1,17 +1,17 @@
-//! What fails leaves the tree running, or nothing of it, and never half of anything.
+//! Failures: a failed dump leaves the tree as it was, and a failed restore leaves no process behind.
 
 mod common;
 
 use common::{Shape, SmallStore, Tree, cgroup_root, criu, dump_and_seal, wait_for};
-use coswitch_ckpt::processes::{self, Standing};
-use coswitch_ckpt::{DumpError, JobState, RestoreError, Retry};
+use coswitch_ckpt::processes::{self, ProcessState};
+use coswitch_ckpt::{DumpError, RestoreError, Retry, TreeState};
 use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 #[test]
-fn a_dump_that_takes_too_long_is_given_up_and_the_tree_goes_on() {
+fn a_dump_that_times_out_is_rolled_back_and_the_tree_goes_on() {
     let tree = Tree::with(1, &Shape { mib: 512, ..Shape::default() });
     tree.freeze();
     let mut request = tree.dump_request();
@@ -19,19 +19,19 @@ fn a_dump_that_takes_too_long_is_given_up_and_the_tree_goes_on() {
     let begun = Instant::now();
     let error = criu().dump(&request).unwrap_err();
     assert!(matches!(error, DumpError::TimedOut { .. }), "{error}");
-    assert_eq!(error.job(), JobState::Frozen, "it has rolled back by itself: {error}");
+    assert_eq!(error.tree(), TreeState::Frozen, "CRIU rolled back: {error}");
     assert!(begun.elapsed() < Duration::from_secs(20));
     assert!(!request.images_dir.exists());
     tree.thaw();
     tree.assert_working();
-    // And it can be dumped after that.
+    // It can be dumped after that.
     tree.freeze();
     request.timeout = common::LIMIT;
     criu().dump(&request).unwrap();
 }
 
 #[test]
-fn a_dump_given_up_at_any_moment_is_rolled_back_or_done_but_the_tree_is_never_lost() {
+fn a_dump_that_times_out_at_any_moment_never_loses_the_tree() {
     let mut tree = Tree::with(2, &Shape { mib: 16, ..Shape::default() });
     let mut given_up = 0;
     for limit_ms in [1, 20, 30, 40, 50, 60, 70, 80, 90, 100, 120, 140] {
@@ -46,7 +46,7 @@ fn a_dump_given_up_at_any_moment_is_rolled_back_or_done_but_the_tree_is_never_lo
             }
             Err(error) => {
                 assert!(matches!(error, DumpError::TimedOut { .. }), "{error}");
-                assert_eq!(error.job(), JobState::Frozen, "after {limit_ms} ms: {error}");
+                assert_eq!(error.tree(), TreeState::Frozen, "after {limit_ms} ms: {error}");
                 assert!(!request.images_dir.exists());
                 given_up += 1;
                 tree.thaw();
@@ -68,7 +68,7 @@ fn a_dump_into_a_full_store_is_refused_and_the_tree_goes_on() {
         request.arena = arena;
         let error = criu().dump(&request).unwrap_err();
         assert!(matches!(error, DumpError::Refused { .. } | DumpError::Pages { .. }), "{error}");
-        assert_eq!(error.job(), JobState::Frozen);
+        assert_eq!(error.tree(), TreeState::Frozen);
     }
     assert_eq!(fs::read_dir(&store.0).unwrap().count(), 0);
     tree.thaw();
@@ -76,21 +76,21 @@ fn a_dump_into_a_full_store_is_refused_and_the_tree_goes_on() {
 }
 
 #[test]
-fn a_tree_that_holds_what_cannot_be_dumped_is_refused_with_crius_reason_and_goes_on() {
+fn the_error_of_a_refused_dump_has_the_reason_of_criu_and_the_tree_goes_on() {
     let tree = Tree::start(1);
     let mut request = tree.dump_request();
-    // A rank alone is not a whole session: its leader lies outside.
+    // A rank alone cannot be dumped: the leader of its session is outside.
     request.root = tree.pids()[1];
     tree.freeze();
     let error = criu().dump(&request).unwrap_err();
-    let DumpError::Refused { log, job, .. } = &error else { panic!("{error}") };
-    assert!(!log.is_empty() && *job == JobState::Frozen, "{error}");
+    let DumpError::Refused { log, tree: state, .. } = &error else { panic!("{error}") };
+    assert!(!log.is_empty() && *state == TreeState::Frozen, "{error}");
     tree.thaw();
     tree.assert_working();
 }
 
 #[test]
-fn images_are_not_written_over_others() {
+fn images_are_not_written_into_a_directory_that_is_not_empty() {
     let tree = Tree::start(1);
     let request = tree.dump_request();
     fs::create_dir(&request.images_dir).unwrap();
@@ -113,7 +113,7 @@ fn a_restore_from_damaged_images_leaves_nothing_behind() {
         File::options().write(true).open(&path).unwrap().set_len(whole.len() as u64 / 2).unwrap();
         let error = tree.restore().unwrap_err();
         assert_eq!(error.retry(), Retry::Pointless, "{name}: {error}");
-        assert_swept(&tree.cgroup);
+        assert_cleaned_up(&tree.cgroup);
         fs::write(&path, whole).unwrap();
     }
     tree.come_back();
@@ -121,7 +121,7 @@ fn a_restore_from_damaged_images_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_restore_given_up_at_any_moment_leaves_nothing_behind_and_can_be_tried_again() {
+fn a_restore_that_times_out_at_any_moment_leaves_nothing_behind_and_can_be_tried_again() {
     let mut tree = Tree::with(2, &Shape { mib: 32, ..Shape::default() });
     tree.dump().unwrap();
     let mut request = tree.restore_request();
@@ -132,7 +132,7 @@ fn a_restore_given_up_at_any_moment_leaves_nothing_behind_and_can_be_tried_again
             Err(error) => {
                 assert!(matches!(error, RestoreError::TimedOut { .. }), "{error}");
                 assert_eq!(error.retry(), Retry::Worthwhile);
-                assert_swept(&tree.cgroup);
+                assert_cleaned_up(&tree.cgroup);
                 given_up += 1;
             }
             Ok(restored) => {
@@ -149,11 +149,11 @@ fn a_restore_given_up_at_any_moment_leaves_nothing_behind_and_can_be_tried_again
 }
 
 #[test]
-fn a_restore_whose_processes_are_killed_under_it_leaves_no_zombie_whatever_there_was_of_it() {
+fn a_restore_whose_processes_are_killed_leaves_no_zombie() {
     let mut tree = Tree::with(2, &Shape { mib: 32, ..Shape::default() });
     tree.dump().unwrap();
     let request = tree.restore_request();
-    // CRIU alone, then with the root that it has just made, then with ranks.
+    // Kills CRIU alone, then CRIU and the new root, then ranks as well.
     for processes in 1..=4 {
         let error = std::thread::scope(|scope| {
             let restore = scope.spawn(|| criu().restore(&request));
@@ -164,21 +164,21 @@ fn a_restore_whose_processes_are_killed_under_it_leaves_no_zombie_whatever_there
             restore.join().unwrap().unwrap_err()
         });
         assert!(matches!(error, RestoreError::Swrk(_)), "{error}");
-        assert_swept(&tree.cgroup);
+        assert_cleaned_up(&tree.cgroup);
     }
     tree.come_back();
     tree.assert_working();
 }
 
-/// No process of that cgroup is left, and none is our zombie.
-fn assert_swept(cgroup: &Path) {
+/// Asserts that no process is left in the cgroup, not even as our zombie.
+fn assert_cleaned_up(cgroup: &Path) {
     assert_eq!(processes::in_cgroup(cgroup).unwrap(), []);
     let below = cgroup.strip_prefix(cgroup_root()).unwrap().display().to_string();
     let is_of_it =
         |pid: &Pid| fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|line| line.contains(&below));
-    // A worker of another test may be a zombie for a moment, but not in this cgroup.
+    // Other tests may have zombies for a moment, but not in this cgroup.
     wait_for("the last of it to be reaped", || {
         let children = processes::tree(Pid::this());
-        !children.iter().any(|pid| processes::standing(*pid) != Standing::Gone && is_of_it(pid))
+        !children.iter().any(|pid| processes::state(*pid) != ProcessState::Gone && is_of_it(pid))
     });
 }

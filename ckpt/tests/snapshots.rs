@@ -1,59 +1,34 @@
-//! Snapshots: whole or not at all, checked before they are trusted, and a tree comes back from one as it was.
+//! Snapshots: written completely or not at all, checked before they are used, and restored as they were.
 
 mod common;
 
-use common::{Shape, SmallStore, Tree, arena, criu};
+use common::{
+    IN_FLIGHT, Shape, SmallStore, Tree, arena, criu, flip, restore, restore_request, take, wait_for,
+};
 use coswitch_ckpt::store::Tier;
 use coswitch_ckpt::{
-    BringBackError, Damage, Manifest, Origin, OutputFile, Snapshot, SnapshotError, Store, StoreError,
+    Damage, Manifest, Origin, OutputFile, Snapshot, SnapshotError, SnapshotRestoreError, Store, StoreError,
     processes,
 };
-use nix::sys::wait::waitpid;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-const IN_FLIGHT: &[u8] = b"a message that was under way at the cut";
-
-/// Cuts the tree into a snapshot, in the order a daemon does it.
-fn take(tree: &mut Tree, store: &Store, epoch: u64) -> Snapshot {
-    let mut writer = store.begin("job", epoch, SystemTime::now()).unwrap();
-    tree.freeze();
-    let mut request = tree.dump_request();
-    (request.images_dir, request.work_dir) = (writer.images_dir(), writer.work_dir());
-    writer.save_segment(&tree.segment.path).unwrap();
-    writer.save_channels(IN_FLIGHT).unwrap();
-    let mut report = criu().dump(&request).unwrap();
-    writer.take_memory(report.memory.take(), &arena());
-    waitpid(tree.root, None).unwrap();
-    let outputs: Vec<PathBuf> = (0..tree.segment.ranks().len()).map(|rank| tree.output(rank)).collect();
-    writer.record_outputs(&outputs).unwrap();
-    writer.seal(Origin::of(&criu(), tree.root, &report)).unwrap();
-    store.snapshot("job", epoch).unwrap()
-}
-
-fn bring_back(tree: &mut Tree, snapshot: &Snapshot) {
-    snapshot.verify().unwrap();
-    snapshot.load_segment(&tree.segment.path).unwrap();
-    let request = snapshot.restore_request(
-        vec![tree.cgroup.clone()],
-        Some(tree.segment.identity()),
-        Duration::from_secs(60),
-    );
-    let restored = tree.restore_as(&request).unwrap();
-    restored.resume().unwrap();
+/// The origin of a snapshot that was not made by a dump.
+fn made_up() -> Origin {
+    Origin { criu: "4.2".into(), kernel: "6.18".into(), root: 1, dump_took: Duration::ZERO }
 }
 
 #[test]
-fn a_tree_comes_back_from_a_snapshot_with_its_segment_channels_and_output_as_they_were() {
+fn a_tree_is_restored_with_its_segment_channels_and_output_as_they_were() {
     let mut tree = Tree::start(2);
     let store = Store::open(&tree.dir.path().join("store")).unwrap();
-    let snapshot = take(&mut tree, &store, 1);
+    let snapshot = take(&tree, &store, 1, &arena());
     let counters: Vec<_> = tree.segment.ranks().iter().map(|rank| rank.counters()).collect();
     let output = fs::read(tree.output(0)).unwrap();
 
-    // The segment is reused by others while the tree is parked, and somebody writes to its output.
+    // While the tree is parked, its segment is overwritten and another program appends to its output.
     tree.segment.file.write_all_at(&vec![0xa5; tree.segment.bytes()], 0).unwrap();
     fs::write(tree.output(0), [output.as_slice(), b"foreign"].concat()).unwrap();
     assert_eq!(snapshot.channels().unwrap().unwrap(), IN_FLIGHT);
@@ -64,64 +39,58 @@ fn a_tree_comes_back_from_a_snapshot_with_its_segment_channels_and_output_as_the
     snapshot.verify().unwrap();
     snapshot.load_segment(&tree.segment.path).unwrap();
     assert_eq!(tree.segment.ranks().iter().map(|rank| rank.counters()).collect::<Vec<_>>(), counters);
-    bring_back(&mut tree, &snapshot);
-    tree.assert_working();
+    restore(&mut tree, &snapshot, None);
     assert_eq!(fs::read(tree.output(0).with_extension("out.foreign-1")).unwrap(), b"foreign");
-    // A restore leaves the snapshot as it was, to be restored again.
+    // A restore does not change the snapshot.
     Snapshot::open(snapshot.dir()).unwrap().verify().unwrap();
 }
 
 #[test]
-fn a_tree_goes_back_to_an_older_snapshot_and_what_it_wrote_since_is_kept_aside() {
+fn a_tree_goes_back_to_an_older_snapshot_and_its_later_output_is_set_aside() {
     let mut tree = Tree::start(2);
     let store = Store::open(&tree.dir.path().join("store")).unwrap();
-    let first = take(&mut tree, &store, 1);
+    let first = take(&tree, &store, 1, &arena());
     let rounds = tree.segment.ranks()[0].counters()[0];
-    bring_back(&mut tree, &first);
-    common::wait_for("the ranks to go far beyond it", || {
-        tree.segment.ranks()[0].counters()[0] > rounds + 500
-    });
-    let second = take(&mut tree, &store, 2);
+    restore(&mut tree, &first, None);
+    wait_for("the ranks to go far beyond it", || tree.segment.ranks()[0].counters()[0] > rounds + 500);
+    let second = take(&tree, &store, 2, &arena());
 
-    // The newest one turns out damaged: the one before it is what is left.
-    flip(&second.dir().join("images/pages.cws"), 100);
+    // The newest snapshot turns out damaged, so the one before it is used.
+    flip(&second.dir().join("images/pages.cws"), 800);
     let damaged = Damage::Contents { name: "images/pages.cws".to_owned() };
-    let cgroups = vec![tree.cgroup.clone()];
-    let request = second.restore_request(cgroups, Some(tree.segment.identity()), Duration::from_secs(60));
-    let error = second.restore(&criu(), &request).unwrap_err();
-    assert!(matches!(&error, BringBackError::Snapshot(error) if is_damage(error, &damaged)), "{error}");
+    let error = second.restore(&criu(), &restore_request(&tree, &second, None)).unwrap_err();
+    assert!(matches!(&error, SnapshotRestoreError::Snapshot(error) if is_damage(error, &damaged)), "{error}");
     assert_eq!(processes::in_cgroup(&tree.cgroup).unwrap(), [], "a tree with a wrong page is ended");
     let (found, passed_over) = store.latest_intact("job").unwrap();
     assert_eq!(found.as_ref().map(|snapshot| snapshot.manifest().identity.epoch), Some(1));
     assert!(
-        matches!(&passed_over[..], [over] if matches!(over.reason, SnapshotError::Distrusted { .. })),
+        matches!(&passed_over[..], [over] if matches!(over.reason, SnapshotError::MarkedDamaged { .. })),
         "{passed_over:?}"
     );
-    bring_back(&mut tree, &found.unwrap());
-    tree.assert_working();
+    restore(&mut tree, &found.unwrap(), None);
     assert!(tree.dir.path().join("rank-0.out.foreign-1").exists());
 }
 
 #[test]
-fn a_byte_changed_anywhere_is_found_and_the_file_named() {
+fn a_byte_changed_anywhere_is_found_and_the_error_names_the_file() {
     let mut tree = Tree::with(1, &Shape { mib: 1, ..Shape::default() });
     let store = Store::open(&tree.dir.path().join("store")).unwrap();
     let snapshot = take_and_go_on(&mut tree, &store);
     for record in &snapshot.manifest().files {
         let path = snapshot.dir().join(&record.name);
         for offset in samples(record.bytes) {
-            flip(&path, offset);
+            flip(&path, 8 * offset);
             let error = Snapshot::open(snapshot.dir()).unwrap().verify().unwrap_err();
             let expected = Damage::Contents { name: record.name.clone() };
             assert!(is_damage(&error, &expected), "{} at {offset}: {error}", record.name);
-            flip(&path, offset);
+            flip(&path, 8 * offset);
         }
     }
     let manifest = snapshot.dir().join("manifest.json");
     for offset in samples(fs::metadata(&manifest).unwrap().len()) {
-        flip(&manifest, offset);
+        flip(&manifest, 8 * offset);
         assert!(Snapshot::open(snapshot.dir()).is_err(), "byte {offset} of the manifest");
-        flip(&manifest, offset);
+        flip(&manifest, 8 * offset);
     }
     Snapshot::open(snapshot.dir()).unwrap().verify().unwrap();
 }
@@ -156,8 +125,7 @@ fn without_its_manifest_there_is_no_snapshot() {
     fs::write(writer.images_dir().join("core-1.img"), "half").unwrap();
     assert!(matches!(Snapshot::open(&dir), Err(SnapshotError::Incomplete { .. })));
     assert!(store.latest_intact("job").unwrap().0.is_none());
-    // What a daemon leaves that was killed while it wrote is replaced by the next attempt; a writer that is
-    // dropped cleans up itself.
+    // The next attempt replaces what a killed daemon has left; a writer that is dropped cleans up itself.
     std::mem::forget(writer);
     let again = store.begin("job", 1, SystemTime::now()).unwrap();
     assert_eq!(fs::read_dir(again.images_dir()).unwrap().count(), 0);
@@ -166,7 +134,7 @@ fn without_its_manifest_there_is_no_snapshot() {
 }
 
 #[test]
-fn the_last_two_valid_snapshots_are_kept_and_those_being_written() {
+fn pruning_keeps_the_last_two_valid_snapshots_and_those_being_written() {
     let root = tempfile::tempdir().unwrap();
     let store = Store::open(root.path()).unwrap();
     for epoch in 1..=3 {
@@ -179,7 +147,7 @@ fn the_last_two_valid_snapshots_are_kept_and_those_being_written() {
     assert_eq!(store.sealed_epochs("job").unwrap(), [3, 2]);
     assert!(half_written.images_dir().exists());
 
-    // One of which a file is gone does not count as valid.
+    // A snapshot without one of its files does not count as valid.
     fs::remove_file(root.path().join("job/epoch-2/images/core-1.img")).unwrap();
     drop(half_written);
     write(&store, 5);
@@ -196,36 +164,38 @@ fn the_last_two_valid_snapshots_are_kept_and_those_being_written() {
 }
 
 #[test]
-fn a_name_that_is_a_path_and_more_than_there_is_room_for_are_refused() {
+fn a_name_that_is_a_path_and_more_bytes_than_are_free_are_refused() {
     let root = tempfile::tempdir().unwrap();
     let store = Store::open(root.path()).unwrap();
     for name in ["", ".", "..", "../other", "a/b", ".hidden"] {
         assert!(matches!(store.sealed_epochs(name), Err(StoreError::Name { .. })), "{name}");
     }
-    store.has_room(1).unwrap();
-    assert!(matches!(store.has_room(u64::MAX), Err(StoreError::Full { .. })));
+    store.begin_with("job", 1, SystemTime::now(), 1).unwrap();
+    let error = store.begin_with("large", 1, SystemTime::now(), u64::MAX).unwrap_err();
+    assert!(matches!(error, StoreError::Full { needed: u64::MAX, .. }), "{error}");
+    assert!(!root.path().join("large").exists(), "nothing is written");
 }
 
 #[test]
-fn what_does_not_fit_the_first_tier_goes_to_the_next_and_is_found_there() {
+fn a_snapshot_that_does_not_fit_the_first_tier_goes_to_the_next_and_is_found_there() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let tier = |dir: &tempfile::TempDir, bytes_max| Tier { root: dir.path().to_owned(), bytes_max };
     let store = Store::with_tiers(vec![tier(&first, Some(10_000)), tier(&second, Some(50_000))]).unwrap();
     for (epoch, needed) in [(1, 9_000), (2, 20_000)] {
         let writer = store.begin_with("job", epoch, SystemTime::now(), needed).unwrap();
         fs::write(writer.images_dir().join("core-1.img"), vec![1; needed as usize]).unwrap();
-        let origin = Origin { criu: "4.2".into(), kernel: "6.18".into(), root: 1, dump_took: Duration::ZERO };
-        writer.seal(origin).unwrap();
+        writer.seal(made_up()).unwrap();
     }
     assert!(first.path().join("job/epoch-1").exists() && second.path().join("job/epoch-2").exists());
     assert_eq!(store.sealed_epochs("job").unwrap(), [2, 1]);
     store.verify("job", 2).unwrap();
-    assert!(matches!(store.has_room(40_000), Err(StoreError::Full { free, .. }) if free < 50_000));
+    let full = store.begin_with("job", 3, SystemTime::now(), 40_000);
+    assert!(matches!(full, Err(StoreError::Full { free, .. }) if free < 50_000), "{full:?}");
     let again = store.begin_with("job", 2, SystemTime::now(), 0);
     assert!(matches!(again, Err(StoreError::Snapshot(SnapshotError::Exists { .. }))), "{again:?}");
     assert_eq!(store.list().unwrap().iter().map(|entry| entry.epoch).collect::<Vec<_>>(), [2, 1]);
 
-    // One that is damaged in a tier is passed over for the one before it in another.
+    // A damaged snapshot in one tier is passed over for the one before it in another tier.
     let image = second.path().join("job/epoch-2/images/core-1.img");
     flip(&image, 700);
     let (found, passed_over) = store.latest_intact("job").unwrap();
@@ -233,7 +203,7 @@ fn what_does_not_fit_the_first_tier_goes_to_the_next_and_is_found_there() {
     flip(&image, 700);
     store.verify("job", 2).unwrap();
 
-    // A half-written one in a tier is not left beside the next attempt in another.
+    // A half-written snapshot in one tier is removed by the next attempt in another tier.
     std::mem::forget(store.begin_with("job", 3, SystemTime::now(), 20_000).unwrap());
     drop(store.begin_with("job", 3, SystemTime::now(), 0).unwrap());
     assert!(!second.path().join("job/epoch-3").exists());
@@ -244,7 +214,7 @@ fn what_does_not_fit_the_first_tier_goes_to_the_next_and_is_found_there() {
 }
 
 #[test]
-fn two_that_leave_together_are_not_promised_the_same_room() {
+fn two_snapshots_being_written_do_not_reserve_the_same_space() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let tier = |dir: &tempfile::TempDir| Tier { root: dir.path().to_owned(), bytes_max: Some(10_000) };
     let store = Store::with_tiers(vec![tier(&first), tier(&second)]).unwrap();
@@ -253,18 +223,17 @@ fn two_that_leave_together_are_not_promised_the_same_room() {
     assert!(writers[0].images_dir().starts_with(first.path()));
     assert!(writers[1].images_dir().starts_with(second.path()));
     assert!(matches!(begin("c"), Err(StoreError::Full { needed: 6_000, free: 4_000, .. })));
-    // A claim is no longer than it takes: what is sealed counts as what it is, what is given up as nothing.
+    // A sealed snapshot counts with its size, and one that was given up does not count.
     let [a, b] = writers;
     fs::write(a.images_dir().join("core-1.img"), [1; 3_000]).unwrap();
-    let origin = Origin { criu: "4.2".into(), kernel: "6.18".into(), root: 1, dump_took: Duration::ZERO };
-    a.seal(origin).unwrap();
+    a.seal(made_up()).unwrap();
     drop(b);
     assert!(begin("c").unwrap().images_dir().starts_with(first.path()));
-    store.has_room(10_000).unwrap();
+    store.begin_with("d", 1, SystemTime::now(), 10_000).unwrap();
 }
 
 #[test]
-fn a_disk_that_is_full_has_no_room_whatever_it_may_hold() {
+fn a_full_disk_takes_no_snapshot_even_below_the_limit_of_its_tier() {
     let dir = tempfile::tempdir().unwrap();
     let small = SmallStore::mount(dir.path().join("small"), "1m");
     let tier = |root: PathBuf| Tier { root, bytes_max: Some(1 << 30) };
@@ -275,10 +244,10 @@ fn a_disk_that_is_full_has_no_room_whatever_it_may_hold() {
     }
 }
 
-/// Takes a snapshot; the tree goes on from it and needs it no longer.
+/// Takes a snapshot and restores the tree from it, which then does not need it any more.
 fn take_and_go_on(tree: &mut Tree, store: &Store) -> Snapshot {
-    let snapshot = take(tree, store, 1);
-    bring_back(tree, &snapshot);
+    let snapshot = take(tree, store, 1, &arena());
+    restore(tree, &snapshot, None);
     snapshot
 }
 
@@ -286,15 +255,14 @@ fn write(store: &Store, epoch: u64) -> Manifest {
     let mut writer = store.begin("job", epoch, SystemTime::now()).unwrap();
     fs::write(writer.images_dir().join("core-1.img"), "contents").unwrap();
     writer.save_channels(IN_FLIGHT).unwrap();
-    let origin = Origin { criu: "4.2".into(), kernel: "6.18".into(), root: 1, dump_took: Duration::ZERO };
-    writer.seal(origin).unwrap()
+    writer.seal(made_up()).unwrap()
 }
 
 fn is_damage(error: &SnapshotError, expected: &Damage) -> bool {
     matches!(error, SnapshotError::Damaged { damage, .. } if damage == expected)
 }
 
-/// The ends, the middle, and what lies at the borders of pages and of the blocks that are hashed.
+/// Offsets at the ends, in the middle, and at the borders of pages and of the blocks that are hashed.
 fn samples(bytes: u64) -> Vec<u64> {
     let offsets =
         [0, 1, 7, 8, 4095, 4096, bytes / 2, bytes.saturating_sub(2), bytes.saturating_sub(1), 1 << 20];
@@ -304,15 +272,8 @@ fn samples(bytes: u64) -> Vec<u64> {
     offsets
 }
 
-fn flip(path: &Path, offset: u64) {
-    let file = File::options().read(true).write(true).open(path).unwrap();
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, offset).unwrap();
-    file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
-}
-
 #[test]
-fn the_segment_is_refused_where_its_stored_contents_are_damaged_before_it_is_written_to() {
+fn damaged_segment_contents_are_refused_before_the_segment_is_written_to() {
     let root = tempfile::tempdir().unwrap();
     let store = Store::open(root.path()).unwrap();
     let segment: PathBuf = root.path().join("segment");
@@ -320,12 +281,11 @@ fn the_segment_is_refused_where_its_stored_contents_are_damaged_before_it_is_wri
     let mut writer = store.begin("job", 1, SystemTime::now()).unwrap();
     writer.save_segment(&segment).unwrap();
     writer.save_channels(IN_FLIGHT).unwrap();
-    let origin = Origin { criu: "4.2".into(), kernel: "6.18".into(), root: 1, dump_took: Duration::ZERO };
-    writer.seal(origin).unwrap();
+    writer.seal(made_up()).unwrap();
     let snapshot = store.snapshot("job", 1).unwrap();
     fs::write(&segment, vec![4; 200_000]).unwrap();
-    flip(&snapshot.dir().join("segment.zst"), 25);
-    flip(&snapshot.dir().join("channels.bin"), 3);
+    flip(&snapshot.dir().join("segment.zst"), 8 * 25);
+    flip(&snapshot.dir().join("channels.bin"), 8 * 3);
     let error = snapshot.load_segment(&segment).unwrap_err();
     assert!(is_damage(&error, &Damage::Contents { name: "segment.zst".to_owned() }), "{error}");
     assert_eq!(fs::read(&segment).unwrap(), vec![4; 200_000]);

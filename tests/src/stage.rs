@@ -13,7 +13,7 @@ use std::{
 };
 
 use coswitch::install::Installation;
-use coswitch_ckpt::{Store, store::Entry};
+use coswitch_ckpt::{Store, store::StoredSnapshot};
 use coswitch_daemon::{
     cgroup::{Hierarchies, JobCgroup, NodeCgroup},
     node::{Tier, node_name, store_dir},
@@ -433,7 +433,7 @@ impl Stage {
 
     /// A job's snapshots on a node, newest first.
     #[must_use]
-    pub fn images(&self, node: NodeId, job: JobId) -> Vec<Entry> {
+    pub fn images(&self, node: NodeId, job: JobId) -> Vec<StoredSnapshot> {
         let entries = self.store(node).list().unwrap_or_default().into_iter();
         entries.filter(|entry| entry.application == job.to_string()).collect()
     }

@@ -82,7 +82,7 @@ fn crash_in(scenery: Scenery, reach: Reach) {
 /// and goes with the group.
 fn computes(pid: i32) -> bool {
     let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    comm.trim() != "criu" && processes::standing(Pid::from_raw(pid)) == processes::Standing::Alive
+    comm.trim() != "criu" && processes::state(Pid::from_raw(pid)) == processes::ProcessState::Alive
 }
 
 /// 0 for none.

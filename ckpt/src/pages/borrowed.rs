@@ -1,43 +1,44 @@
-//! The page of each process that CRIU borrows while it works.
+//! The page of each process that CRIU overwrites for a while during a dump.
 //!
-//! To make a process call the kernel, CRIU puts `syscall; int3` where the first executable area begins, and what was
-//! there back afterwards. It does so again after it has sent the pages; but what is sent without copying is the page
-//! itself, and whoever reads late finds the borrowed one. A process that was dumped before its first function, which
-//! lies there, then came back to an `int3`. So the page is read while the tree is frozen and CRIU has not begun.
+//! To make a process call the kernel, CRIU writes `syscall; int3` to the start of its first executable area,
+//! and restores the contents afterwards. It does so once more after it has sent the pages; but pages are sent
+//! without copying, so a late reader finds CRIU's code in this page. A process that was dumped before its
+//! first function, which is there, was then restored to an `int3`. So the page is read while the tree is
+//! frozen and before CRIU begins.
 
 use super::receive::Received;
-use super::wire::{Image, PAGE};
+use super::wire::{Owner, PAGE};
 use crate::processes;
 use nix::unistd::Pid;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// A page as it was before CRIU came.
+/// A page as it was before CRIU began.
 struct Page {
-    /// Its id in its own namespace.
+    /// The id of its process in its own namespace.
     process: u32,
     address: u64,
     bytes: [u8; PAGE],
 }
 
-/// Those of a tree.
+/// The borrowed pages of a tree.
 pub(crate) struct Borrowed(Vec<Page>);
 
 impl Borrowed {
-    /// Reads them; the processes are frozen. One without memory, a zombie, has none.
+    /// Reads the pages of frozen processes. A zombie has none.
     pub(crate) fn of(pids: &[Pid]) -> io::Result<Borrowed> {
         pids.iter().filter_map(|pid| read(*pid).transpose()).collect::<io::Result<_>>().map(Borrowed)
     }
 
-    /// Puts them where they belong among what has come.
+    /// Overwrites the borrowed pages among the received ones.
     pub(super) fn put_back(&self, received: &mut Received) -> io::Result<()> {
         let mut offset = 0;
         for run in &received.runs {
             let bytes = run.pages * PAGE as u64;
             let area = run.address..run.address + bytes;
             let is_of =
-                |page: &&Page| run.image == Image::Process(page.process) && area.contains(&page.address);
+                |page: &&Page| run.owner == Owner::Process(page.process) && area.contains(&page.address);
             for page in self.0.iter().filter(is_of) {
                 received.raw.put(offset + page.address - run.address, &page.bytes)?;
             }
@@ -57,7 +58,7 @@ fn read(pid: Pid) -> io::Result<Option<Page>> {
     Ok(Some(Page { process, address, bytes }))
 }
 
-/// Where the area of a line of `maps` begins, if it is executable.
+/// The start of the area in a line of `maps`, if the area is executable.
 fn executable(line: &str) -> Option<u64> {
     let (area, rest) = line.split_once(' ')?;
     let is_executable = rest.as_bytes().get(2) == Some(&b'x');
@@ -66,20 +67,18 @@ fn executable(line: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::arena::Arena;
-    use super::super::intake;
-    use super::super::wire::Run;
+    use super::super::raw::tests::raw;
+    use super::super::wire::PageRun;
     use super::*;
 
     #[test]
     fn a_borrowed_page_is_put_back_where_it_belongs_and_nowhere_else() {
-        let dir = tempfile::tempdir().unwrap();
-        for arena in [Arena::new(8 << 20).unwrap(), Arena::new(0).unwrap()] {
+        for in_blocks in [true, false] {
             let run =
-                |process, address| Run { image: Image::Process(process), address, pages: 3, lazy: false };
+                |process, address| PageRun { owner: Owner::Process(process), address, pages: 3, lazy: false };
             let runs = vec![run(7, 0x1000), run(7, 0x8000), run(8, 0x8000)];
-            let raw = intake::tests::raw(&[1; 9 * PAGE], &arena, dir.path());
-            let mut received = Received { images: Vec::new(), runs, raw };
+            let raw = raw(&[1; 9 * PAGE], in_blocks);
+            let mut received = Received { owners: Vec::new(), runs, raw };
             let page = |process, address, byte| Page { process, address, bytes: [byte; PAGE] };
             let borrowed = Borrowed(vec![page(7, 0x9000, 2), page(8, 0x5000, 3), page(9, 0x1000, 4)]);
             borrowed.put_back(&mut received).unwrap();

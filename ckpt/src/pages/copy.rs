@@ -1,11 +1,11 @@
-//! Pages copied out of a stopped tree.
+//! Copies pages out of a stopped tree.
 //!
-//! What CRIU sends is references to the pages, which cost it little, and one thread that reads them from the socket is as
-//! fast as one core copies. So only what CRIU says of them is heeded: they themselves are thrown away unread, and all
-//! cores copy them out of the tree.
+//! CRIU sends references to pages, which costs it little, but one thread that reads them from the socket is
+//! no faster than one core copies. So only the headers are read: the pages in the socket are discarded
+//! unread, and all cores copy them out of the tree.
 
-use super::arena::BLOCK;
-use super::split::Stretch;
+use super::blocks::BLOCK;
+use super::raw::Extent;
 use super::wire::PAGE;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
@@ -19,27 +19,27 @@ use std::os::unix::fs::FileExt;
 
 const PIPE_BYTES: i32 = 1 << 20;
 
-/// Where what is not read goes.
-pub(super) struct Drain {
+/// Discards data of a socket unread.
+pub(super) struct Sink {
     pipe: (OwnedFd, OwnedFd),
     null: File,
 }
 
-impl Drain {
-    pub(super) fn new() -> io::Result<Drain> {
+impl Sink {
+    pub(super) fn new() -> io::Result<Sink> {
         let pipe = pipe2(OFlag::O_CLOEXEC)?;
         fcntl(&pipe.0, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES))?;
-        Ok(Drain { pipe, null: File::options().write(true).open("/dev/null")? })
+        Ok(Sink { pipe, null: File::options().write(true).open("/dev/null")? })
     }
 
-    /// Takes `count` bytes from a socket, without copying them.
+    /// Discards `count` bytes of a socket without copying them.
     pub(super) fn discard(&self, socket: &impl AsFd, count: u64) -> io::Result<()> {
         let mut left = count;
         while left > 0 {
             let took = pass(socket, &self.pipe.1, left.min(PIPE_BYTES as u64))?;
-            let mut inside = took;
-            while inside > 0 {
-                inside -= pass(&self.pipe.0, &self.null, inside)?;
+            let mut in_pipe = took;
+            while in_pipe > 0 {
+                in_pipe -= pass(&self.pipe.0, &self.null, in_pipe)?;
             }
             left -= took;
         }
@@ -57,19 +57,20 @@ fn pass(from: &impl AsFd, to: &impl AsFd, most: u64) -> io::Result<u64> {
     }
 }
 
-/// Copies what these stretches, in the order of their offsets, have into the block that begins at an offset.
+/// Copies the pages of these extents, in the order of their offsets, into the block that begins at the offset
+/// `begin`.
 pub(super) fn copy(
     mut block: &mut [u8],
     begin: u64,
-    stretches: &[Stretch],
+    extents: &[Extent],
     tree: &BTreeMap<u32, Pid>,
 ) -> io::Result<()> {
     let (mut parts, mut at): (Vec<(u32, u64, &mut [u8])>, _) = (Vec::new(), begin);
-    for stretch in stretches {
-        let (_, rest) = block.split_at_mut((stretch.offset - at) as usize);
-        let (part, rest) = rest.split_at_mut(stretch.pages as usize * PAGE);
-        parts.push((stretch.process, stretch.address, part));
-        (block, at) = (rest, stretch.end());
+    for extent in extents {
+        let (_, rest) = block.split_at_mut((extent.offset - at) as usize);
+        let (part, rest) = rest.split_at_mut(extent.pages as usize * PAGE);
+        parts.push((extent.process, extent.address, part));
+        (block, at) = (rest, extent.end());
     }
     for parts in parts.chunk_by_mut(|one, next| one.0 == next.0) {
         let pid = *tree.get(&parts[0].0).ok_or(io::ErrorKind::NotFound)?;
@@ -78,7 +79,7 @@ pub(super) fn copy(
     Ok(())
 }
 
-/// Reads parts of a process: at most as many as a block has pages, which one call may be asked for.
+/// Reads parts of a process: at most as many as a block has pages, because one call can take 1024.
 fn read(pid: Pid, parts: &mut [(u32, u64, &mut [u8])]) -> io::Result<()> {
     const { assert!(BLOCK / PAGE <= 1024) };
     let remote =
@@ -89,7 +90,7 @@ fn read(pid: Pid, parts: &mut [(u32, u64, &mut [u8])]) -> io::Result<()> {
     if process_vm_readv(pid, &mut local, &remote) == Ok(wanted) {
         return Ok(());
     }
-    // A page that the process itself may not read; this file does not ask.
+    // The process itself may not read some page; this file ignores permissions.
     let memory = File::open(format!("/proc/{pid}/mem"))?;
     parts.iter_mut().try_for_each(|(_, address, part)| memory.read_exact_at(part, *address))
 }

@@ -1,13 +1,13 @@
-//! Giving restored processes the pages that CRIU knew nothing of, while they are stopped.
+//! Fills deferred pages into restored processes while they are stopped.
 //!
-//! The pages are written from outside, by several threads; each chunk from a file is checked before. Weighed against
-//! userfaultfd (docs/decisions/0001): that takes two thirds of the time for each page, but it has the restored
-//! processes wait on whoever serves them, and CRIU's own restorer with them.
+//! Several threads write the pages from outside; each chunk from a file is checked before. The alternative
+//! was userfaultfd (docs/decisions/0001): it takes two thirds of the time for each page, but the restored
+//! processes, and CRIU's own restorer, would wait for the process that serves the pages.
 
 use super::huge::Huge;
 use super::index::{self, Chunk, INDEX, PAGES, Unusable};
 use super::memory::{Memory, Piece};
-use crate::processes;
+use crate::{parallel, processes};
 use nix::sys::uio::{RemoteIoVec, process_vm_writev};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
@@ -19,49 +19,39 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Chunks that a thread takes at a time, if there are so many: huge pages are asked for in few calls then.
+/// The most chunks that a thread takes at a time. Large groups need fewer calls for huge pages.
 const GROUP: u64 = 64;
 
-/// Why the pages were not all given back.
+/// Why not all pages were filled in.
 #[derive(Debug, thiserror::Error)]
 pub enum FillError {
-    /// They are not what was stored.
     #[error(transparent)]
     Unusable(#[from] Unusable),
-    /// They could not be read.
     #[error("read pages: {0}")]
     Read(io::Error),
-    /// A process that they belong to was not restored.
+    /// Pages belong to a process that was not restored.
     #[error("pages of process {0}, which is not there")]
     NoProcess(u32),
-    /// A process did not take them.
     #[error("write {bytes} bytes at {address:#x} of process {process}: {source}")]
-    Write {
-        /// The process.
-        process: i32,
-        /// The address.
-        address: u64,
-        /// How many.
-        bytes: usize,
-        /// What happened.
-        source: io::Error,
-    },
-    /// It took too long.
+    Write { process: i32, address: u64, bytes: usize, source: io::Error },
     #[error("the pages were not given back in time")]
     TimedOut,
 }
 
-/// Where pages come from.
-pub(crate) enum Source<'a> {
-    /// They are still in memory, as they were dumped.
+/// Where the deferred pages of a tree come from.
+pub(crate) enum PageSource<'a> {
+    /// From memory, as they were dumped.
     Memory(&'a Memory),
-    /// They are in a file.
-    File { pages: File, chunks: Vec<Chunk> },
+    File {
+        pages: File,
+        chunks: Vec<Chunk>,
+    },
 }
 
-impl Source<'_> {
-    /// Those among the images; `None` where CRIU has written all pages itself. Reading begins in the background.
-    pub(crate) fn among(images_dir: &Path) -> Result<Option<Source<'static>>, FillError> {
+impl PageSource<'_> {
+    /// Opens the file of pages among the images and starts reading it in the background; `None` if CRIU has
+    /// written all pages itself.
+    pub(crate) fn open(images_dir: &Path) -> Result<Option<PageSource<'static>>, FillError> {
         let pages = match File::open(images_dir.join(PAGES)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             pages => pages.map_err(FillError::Read)?,
@@ -70,21 +60,21 @@ impl Source<'_> {
         nix::fcntl::posix_fadvise(&pages, 0, 0, advice).ok();
         // Pages without an index were never sealed.
         let index = fs::read(images_dir.join(INDEX)).map_err(FillError::Read)?;
-        Ok(Some(Source::File { pages, chunks: index::decode(&index)? }))
+        Ok(Some(PageSource::File { pages, chunks: index::decode(&index)? }))
     }
 
     fn chunks(&self) -> u64 {
         match self {
-            Source::Memory(memory) => memory.chunks(),
-            Source::File { chunks, .. } => chunks.len() as u64,
+            PageSource::Memory(memory) => memory.chunks(),
+            PageSource::File { chunks, .. } => chunks.len() as u64,
         }
     }
 
-    /// Whose pages are in these chunks: process, address, how many.
+    /// The pages in these chunks: process, address, number of pages.
     fn pages(&self, chunks: Range<u64>) -> Vec<(u32, u64, u64)> {
         match self {
-            Source::Memory(memory) => memory.pages(chunks),
-            Source::File { chunks: all, .. } => {
+            PageSource::Memory(memory) => memory.pages(chunks),
+            PageSource::File { chunks: all, .. } => {
                 let pieces =
                     all[chunks.start as usize..chunks.end as usize].iter().flat_map(|chunk| &chunk.pieces);
                 pieces.map(|(process, address, pages)| (*process, *address, u64::from(*pages))).collect()
@@ -92,8 +82,8 @@ impl Source<'_> {
         }
     }
 
-    /// Gives a chunk to its processes.
-    fn give(
+    /// Writes a chunk into its processes.
+    fn write_chunk(
         &self,
         number: u64,
         to: &BTreeMap<u32, Pid>,
@@ -101,11 +91,11 @@ impl Source<'_> {
     ) -> Result<(), FillError> {
         let [stored, decoded] = scratch;
         match self {
-            Source::Memory(memory) => {
+            PageSource::Memory(memory) => {
                 let (bytes, pieces) = memory.chunk(number, stored).map_err(FillError::Read)?;
                 write(bytes, &pieces, to)
             }
-            Source::File { pages, chunks } => {
+            PageSource::File { pages, chunks } => {
                 let chunk = &chunks[number as usize];
                 stored.resize(chunk.stored as usize, 0);
                 pages.read_exact_at(stored, chunk.offset).map_err(|error| match error.kind() {
@@ -117,19 +107,19 @@ impl Source<'_> {
         }
     }
 
-    /// Gives all pages to the processes of a restored tree, which must be stopped.
+    /// Writes all pages into the processes of a restored tree, which must be stopped.
     pub(crate) fn fill(&self, pids: &[Pid], deadline: Instant) -> Result<(), FillError> {
         let to = processes::by_own_id(pids);
         let huge = Huge::of(self.pages(0..self.chunks()).into_iter());
-        let threads = crate::threads();
+        let threads = parallel::threads();
         let group = self.chunks().div_ceil(threads as u64).clamp(1, GROUP);
         let (next, failed) = (AtomicU64::new(0), AtomicBool::new(false));
-        let give = |chunks: Range<u64>| {
+        let fill = |chunks: Range<u64>| {
             let mut scratch = [Vec::new(), Vec::new()];
             huge.make(self.pages(chunks.clone()).into_iter(), &to);
             chunks.into_iter().try_for_each(|number| match Instant::now() < deadline {
                 _ if failed.load(Ordering::Relaxed) => Ok(()),
-                true => self.give(number, &to, &mut scratch),
+                true => self.write_chunk(number, &to, &mut scratch),
                 false => Err(FillError::TimedOut),
             })
         };
@@ -139,8 +129,8 @@ impl Source<'_> {
                 if first >= self.chunks() || failed.load(Ordering::Relaxed) {
                     return Ok(());
                 }
-                let given = give(first..self.chunks().min(first + group));
-                given.inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
+                let filled = fill(first..self.chunks().min(first + group));
+                filled.inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
             }
         };
         std::thread::scope(|scope| {
@@ -152,7 +142,7 @@ impl Source<'_> {
     }
 }
 
-/// The pieces of a stored chunk: its pages lie one after the other.
+/// The pieces of a stored chunk, whose pages are consecutive.
 fn pieces_of(chunk: &Chunk) -> Vec<Piece> {
     let mut at = 0;
     let place = |(process, address, pages): &(u32, u64, u16)| {

@@ -1,11 +1,12 @@
-//! Huge pages, where what is given back fills them.
+//! Huge pages for restored processes, made before their pages are filled in.
 //!
-//! A hole that is filled page by page costs a fault for each, and each page is looked up, pinned and freed again by the
-//! next dump. So one page of every 2 MiB is touched, the kernel makes a huge page of it (`MADV_COLLAPSE`), and all is
-//! written to that. Only what was there as a whole when it was dumped is touched: the process holds no more than it
-//! did. That the kernel declines, where the process or the system wants none or there is none to be had, changes nothing
-//! but the time it takes; where it has to work long for one, because it searches, it is not asked again. What it waits for
-//! others on a busy machine does not count: huge pages are worth that there too.
+//! A hole that is filled page by page costs a fault for each page, and the next dump looks up, pins and frees
+//! each of them. So one page of every 2 MiB is touched, the kernel makes a huge page of it (`MADV_COLLAPSE`),
+//! and all pages are written to that. Only areas whose pages were all there at the dump are touched, so the
+//! process holds no more memory than before. If the kernel declines, because the process or the system wants
+//! no huge pages or there are none, only the time changes. If it works long for one, because it has to
+//! search, it is not asked again. Time that it waits on a busy machine does not count: huge pages are worth
+//! that.
 
 use super::wire::PAGE;
 use nix::errno::Errno;
@@ -21,21 +22,22 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 const HUGE: u64 = 2 << 20;
-/// Of a processor, for each: what the faults that it saves now and the dump that it speeds up later are worth.
+/// Processor time for one huge page: what it saves in faults now and in the next dump.
 const WORTHWHILE: Duration = Duration::from_millis(1);
 const SETTING: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/// The huge pages that a tree shall have.
+/// The huge pages planned for a tree.
 pub(super) struct Huge {
-    /// Whole ones, by process, in order and apart from each other.
+    /// Ranges of whole huge pages by process, in order and disjoint.
     whole: BTreeMap<u32, Vec<Range<u64>>>,
-    /// The kernel makes one at a time in a process; meanwhile another thread better writes.
-    turn: Mutex<()>,
+    /// The kernel makes one huge page at a time in a process; other threads write pages meanwhile.
+    collapsing: Mutex<()>,
     given_up: AtomicBool,
 }
 
 impl Huge {
-    /// For pages (process, address, how many) in any order, but those that lie one after the other come so.
+    /// Plans for pages (process, address, number) in any order, except that consecutive pages come one after
+    /// the other.
     pub(super) fn of(pages: impl Iterator<Item = (u32, u64, u64)>) -> Huge {
         let mut whole: BTreeMap<u32, Vec<Range<u64>>> = BTreeMap::new();
         for (process, run) in joined(pages) {
@@ -46,16 +48,16 @@ impl Huge {
         }
         whole.values_mut().for_each(|ranges| ranges.sort_by_key(|range| range.start));
         let is_off = std::fs::read_to_string(SETTING).map_or(true, |setting| setting.contains("[never]"));
-        Huge { whole, turn: Mutex::default(), given_up: AtomicBool::new(is_off) }
+        Huge { whole, collapsing: Mutex::default(), given_up: AtomicBool::new(is_off) }
     }
 
-    /// Has those made that begin among these pages, of stopped processes. The caller writes the pages afterwards, and
-    /// nobody has before: the first byte of each huge page becomes zero.
+    /// Makes the huge pages that begin among these pages, of stopped processes. The caller writes the pages
+    /// afterwards and not before, because the first byte of each huge page becomes zero.
     pub(super) fn make(&self, pages: impl Iterator<Item = (u32, u64, u64)>, to: &BTreeMap<u32, Pid>) {
         for (process, run) in joined(pages) {
             let Some(pid) = to.get(&process) else { continue };
             for range in self.beginning_in(process, run) {
-                let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+                let _one = self.collapsing.lock().unwrap_or_else(PoisonError::into_inner);
                 if self.given_up.load(Ordering::Relaxed) {
                     return;
                 }
@@ -76,7 +78,7 @@ impl Huge {
     }
 }
 
-/// Pages that lie one after the other, as one range.
+/// Joins consecutive pages into ranges.
 fn joined(pages: impl Iterator<Item = (u32, u64, u64)>) -> Vec<(u32, Range<u64>)> {
     let mut runs: Vec<(u32, Range<u64>)> = Vec::new();
     for (process, address, pages) in pages {
@@ -89,7 +91,7 @@ fn joined(pages: impl Iterator<Item = (u32, u64, u64)>) -> Vec<(u32, Range<u64>)
     runs
 }
 
-/// How long this thread has had a processor.
+/// The processor time of this thread.
 fn worked() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a thread can read its own clock").into()
 }
@@ -99,14 +101,15 @@ fn collapse(pid: Pid, range: &Range<u64>) -> nix::Result<()> {
         let remote = [RemoteIoVec { base: address as usize, len: 1 }];
         process_vm_writev(pid, &[IoSlice::new(&[0])], &remote)?;
     }
-    // SAFETY: takes numbers only, and the descriptor it returns is nobody else's.
+    // SAFETY: takes numbers only, and nothing else owns the descriptor it returns.
     let process = unsafe {
         let fd = libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0);
         OwnedFd::from_raw_fd(Errno::result(fd)? as i32)
     };
     let area = libc::iovec { iov_base: range.start as *mut _, iov_len: (range.end - range.start) as usize };
     let (process, advice) = (process.as_raw_fd(), libc::MADV_COLLAPSE);
-    // SAFETY: reads one `iovec`, which lives; the addresses in it are those of another process, whose contents stay.
+    // SAFETY: reads one `iovec`, which lives; its addresses are those of another process, whose contents do
+    // not change.
     let advised =
         unsafe { libc::syscall(libc::SYS_process_madvise, process, &raw const area, 1usize, advice, 0u32) };
     Errno::result(advised).map(drop)
@@ -126,14 +129,14 @@ mod tests {
         Huge::of([pages].into_iter()).make([pages].into_iter(), &to);
         let offset = (start - memory.as_ptr() as u64) as usize;
         for at in (0..3).map(|number| offset + number * HUGE as usize) {
-            // Not where the system wants no huge pages.
+            // 7 if the system wants no huge pages.
             assert!([0, 7].contains(&std::mem::replace(&mut memory[at], 7)));
         }
         assert!(memory.iter().all(|byte| *byte == 7));
     }
 
     #[test]
-    fn only_what_is_there_as_a_whole_is_made_huge_and_by_whom_it_begins_with() {
+    fn huge_pages_are_whole_and_made_with_the_pages_that_they_begin_among() {
         let pages = |process, from: u64, to: u64| (process, from * MIB, (to - from) * MIB / PAGE as u64);
         let given = [pages(1, 1, 3), pages(1, 3, 9), pages(2, 9, 12), pages(1, 21, 26), pages(1, 11, 13)];
         let huge = Huge::of(given.into_iter());

@@ -1,11 +1,11 @@
-//! What is where in a file of pages. Pure.
+//! Index of a file of pages. Pure.
 //!
 //! ```text
-//! pages.cws   chunk │ chunk │ …                 without gaps: each byte belongs to the one chunk that vouches for it
+//! pages.cws   chunk │ chunk │ …             without gaps: each byte belongs to one chunk and its checksum
 //! pages.idx   "COSWPAGE" │ u32 version │ postcard of the list of chunks
 //! ```
-//! The manifest vouches for the index, and the index for each chunk as it is stored, so that nothing is decoded, let
-//! alone given to a process, before it was checked.
+//! The manifest has the checksum of the index, and the index has the checksum of each chunk as it is stored.
+//! So nothing is decoded, or written into a process, before it was checked.
 
 use super::raw::CHUNK;
 use super::wire::PAGE;
@@ -19,37 +19,30 @@ pub(crate) const INDEX: &str = "pages.idx";
 const MAGIC: &[u8; 8] = b"COSWPAGE";
 const VERSION: u32 = 1;
 
-/// A stored chunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Chunk {
-    /// Where it lies.
     pub(super) offset: u64,
-    /// How long it is there.
+    /// Its length in the file.
     pub(super) stored: u32,
-    /// Compressed by zstd, else as it is.
     pub(super) is_compressed: bool,
-    /// Of what is stored.
+    /// Of the stored bytes.
     checksum: (u64, u64),
-    /// Whose pages they are, in order: process, address, pages.
+    /// The pages in their order: process, address, number of pages.
     pub(super) pieces: Vec<(u32, u64, u16)>,
 }
 
 /// Why stored pages cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// Not an index, or not one that this program reads.
     #[error("the index of pages cannot be read")]
     Index,
-    /// A chunk is not what was written.
     #[error("the chunk of pages at byte {offset} has other contents than were written")]
-    Chunk {
-        /// Where it lies.
-        offset: u64,
-    },
+    Chunk { offset: u64 },
 }
 
 impl Chunk {
-    /// Encodes `payload`, the pages of the pieces one after the other, at that level (of zstd; `None`: not at all).
+    /// Encodes `payload`, the pages of the pieces one after the other, at that zstd level; `None`:
+    /// uncompressed. Also returns the compressed bytes if they are to be stored instead of `payload`.
     pub(super) fn encode(
         offset: u64,
         payload: &[u8],
@@ -57,7 +50,8 @@ impl Chunk {
         level: Option<i32>,
     ) -> (Chunk, Option<Vec<u8>>) {
         let packed = level.and_then(|level| zstd::bulk::compress(payload, level).ok());
-        // What does not halve is read faster as it is: decoding takes longer than the disk saves.
+        // A chunk that does not shrink by half is read faster uncompressed: decoding takes longer than the
+        // disk saves.
         let packed = packed.filter(|packed| packed.len() <= payload.len() / 2);
         let stored = packed.as_deref().unwrap_or(payload);
         let Checksum(sum) = Checksum::of(stored);
@@ -66,12 +60,12 @@ impl Chunk {
         (Chunk { offset, stored: stored.len() as u32, is_compressed, checksum, pieces }, packed)
     }
 
-    /// How long it is decoded.
+    /// Its length when decoded.
     pub(super) fn bytes(&self) -> usize {
         self.pieces.iter().map(|(_, _, pages)| usize::from(*pages) * PAGE).sum()
     }
 
-    /// Checks what is stored and decodes it.
+    /// Checks and decodes the stored bytes.
     pub(super) fn decode<'a>(
         &self,
         stored: &'a [u8],
@@ -93,13 +87,12 @@ impl Chunk {
     }
 }
 
-/// The bytes of the index.
 pub(super) fn encode(chunks: &[Chunk]) -> Vec<u8> {
     let body = postcard::to_stdvec(chunks).expect("a list of plain values can be written to memory");
     [&MAGIC[..], &VERSION.to_le_bytes(), &body].concat()
 }
 
-/// Reads what [`encode`] wrote; the chunks must follow each other and be no larger than chunks are.
+/// Decodes an index; the chunks must follow each other without gaps and be at most [`CHUNK`] long.
 pub(super) fn decode(bytes: &[u8]) -> Result<Vec<Chunk>, Unusable> {
     let body = bytes.strip_prefix(MAGIC).and_then(|rest| rest.strip_prefix(&VERSION.to_le_bytes()));
     let chunks: Vec<Chunk> = body.and_then(|body| postcard::from_bytes(body).ok()).ok_or(Unusable::Index)?;
@@ -125,7 +118,7 @@ mod tests {
         (chunk, stored)
     }
 
-    /// Bytes that no compression shortens.
+    /// Incompressible bytes.
     fn noise(length: usize) -> Vec<u8> {
         let mut state = 7u64;
         let next = || {
@@ -136,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_comes_back_as_it_was_and_is_compressed_where_that_helps() {
+    fn a_chunk_decodes_to_what_was_encoded_and_is_compressed_if_that_helps() {
         for (payload, level, compressed) in
             [(vec![3; CHUNK], Some(1), true), (noise(CHUNK), Some(1), false), (vec![3; PAGE], None, false)]
         {
@@ -147,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bit_changed_in_a_stored_chunk_and_every_cut_is_noticed() {
+    fn every_bit_changed_in_a_stored_chunk_and_every_cut_is_detected() {
         for level in [None, Some(1)] {
             let (chunk, mut stored) = chunk(&[9; PAGE], level);
             for bit in 0..stored.len() * 8 {
@@ -161,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_comes_back_as_it_was_and_one_with_gaps_or_cut_is_refused() {
+    fn an_index_decodes_to_what_was_encoded_and_one_with_gaps_or_cut_off_is_refused() {
         let (first, _) = chunk(&[1; 2 * PAGE], Some(1));
         let second = Chunk { offset: u64::from(first.stored), ..chunk(&noise(PAGE), None).0 };
         let bytes = encode(&[first.clone(), second.clone()]);

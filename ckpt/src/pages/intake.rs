@@ -1,15 +1,16 @@
-//! A dump's pages on their way into memory: blocks of the arena are filled one after the other, each is handed to a
-//! thread that copies into it what is still to be copied, and what does not fit goes to a file that has no name.
+//! Intake of a dump's pages: fills blocks of the arena one after the other. Each full block goes to a thread
+//! that copies the queued pages of the tree into it. Pages that do not fit the arena go to a nameless file.
 //!
 //! ```text
-//! serve ── append, expect ──▶ open block ── full ──▶ threads: copy ──▶ Raw
+//! serve ── append, queue_copy ──▶ open block ── full ──▶ threads: copy ──▶ Raw
 //! ```
 
-use super::arena::{Arena, BLOCK, Block};
+use super::arena::Arena;
+use super::blocks::{BLOCK, Block};
 use super::copy;
-use super::raw::Raw;
-use super::split::Stretch;
+use super::raw::{Extent, Raw};
 use super::wire::PAGE;
+use crate::parallel;
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,48 +20,48 @@ use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 
-/// Takes pages in their order.
+/// Takes pages in the order of their arrival.
 pub(super) struct Intake<'a> {
     arena: &'a Arena,
     dir: &'a Path,
-    open: Option<Entry>,
-    full: Sender<Entry>,
-    /// Blocks that were full.
-    handed_on: u64,
-    /// What does not fit: it follows the blocks.
+    open: Option<OpenBlock>,
+    full: Sender<OpenBlock>,
+    blocks_full: u64,
+    /// Continues where the blocks end.
     overflow: Option<File>,
     length: u64,
     buffer: Vec<u8>,
 }
 
-/// A block, and what is to be copied into it.
-struct Entry {
-    /// Its place among the pages, in bytes.
+/// A block, and the pages to be copied into it.
+struct OpenBlock {
+    /// Offset of the block among all pages, in bytes.
     begin: u64,
     block: Block,
-    stretches: Vec<Stretch>,
+    extents: Vec<Extent>,
 }
 
-/// Has `serve` fill an intake, and copies beside it what it expects of the processes of a tree, which are stopped.
+/// Runs `serve`, which fills an intake, and meanwhile copies the queued pages from the processes of a tree,
+/// which are stopped.
 pub(super) fn take_in<T>(
     tree: &BTreeMap<u32, Pid>,
     arena: &Arena,
     dir: &Path,
     serve: impl FnOnce(&mut Intake) -> io::Result<T>,
 ) -> io::Result<(T, Raw)> {
-    let (full, entries) = channel::<Entry>();
+    let (full, entries) = channel::<OpenBlock>();
     let entries = Mutex::new(entries);
     let next = || entries.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
-    let copied = |mut entry: Entry| {
-        copy::copy(&mut entry.block, entry.begin, &entry.stretches, tree).map(|()| (entry.begin, entry.block))
+    let copied = |mut entry: OpenBlock| {
+        copy::copy(&mut entry.block, entry.begin, &entry.extents, tree).map(|()| (entry.begin, entry.block))
     };
     let work = || std::iter::from_fn(next).map(copied).collect::<io::Result<Vec<_>>>();
-    let threads = crate::threads();
+    let threads = parallel::threads();
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         let mut intake = Intake::new(arena, dir, full);
         let served = serve(&mut intake);
-        // No more entries, so that the threads end.
+        // Ending the intake closes the channel, and the threads end.
         let (overflow, length) = intake.end();
         let served = served?;
         let mut blocks = Vec::new();
@@ -73,31 +74,31 @@ pub(super) fn take_in<T>(
 }
 
 impl<'a> Intake<'a> {
-    fn new(arena: &'a Arena, dir: &'a Path, full: Sender<Entry>) -> Intake<'a> {
-        Intake { arena, dir, open: None, full, handed_on: 0, overflow: None, length: 0, buffer: Vec::new() }
+    fn new(arena: &'a Arena, dir: &'a Path, full: Sender<OpenBlock>) -> Intake<'a> {
+        Intake { arena, dir, open: None, full, blocks_full: 0, overflow: None, length: 0, buffer: Vec::new() }
     }
 
     fn end(mut self) -> (Option<File>, u64) {
-        self.hand_on();
+        self.close_block();
         (self.overflow, self.length)
     }
 
-    fn hand_on(&mut self) {
+    fn close_block(&mut self) {
         if let Some(entry) = self.open.take() {
-            self.handed_on += 1;
-            // Its receiver lives until the threads have ended, and they wait for this.
+            self.blocks_full += 1;
+            // Cannot fail: the receiver outlives the threads, which end after the sender is dropped.
             self.full.send(entry).ok();
         }
     }
 
-    /// The block that the next page goes to and where in it, unless that is the file.
-    fn open(&mut self) -> io::Result<Option<(&mut Entry, usize)>> {
+    /// The block for the next page and the offset in it; `None` if the page goes to the file.
+    fn open(&mut self) -> io::Result<Option<(&mut OpenBlock, usize)>> {
         let at = self.length as usize % BLOCK;
         if self.overflow.is_none() && at == 0 {
-            self.hand_on();
+            self.close_block();
             match self.arena.take() {
                 Some(block) => {
-                    self.open = Some(Entry { begin: self.length, block, stretches: Vec::new() });
+                    self.open = Some(OpenBlock { begin: self.length, block, extents: Vec::new() });
                 }
                 None => self.overflow = Some(nameless(self.dir)?),
             }
@@ -105,22 +106,22 @@ impl<'a> Intake<'a> {
         Ok(self.open.as_mut().filter(|_| self.overflow.is_none()).map(|entry| (entry, at)))
     }
 
-    /// Has pages of a process copied; returns how many, as the arena may be full.
-    pub(super) fn expect(&mut self, process: u32, address: u64, pages: u64) -> io::Result<u64> {
-        let mut expected = 0;
-        while expected < pages {
+    /// Queues pages of a process to be copied; returns how many fit the arena.
+    pub(super) fn queue_copy(&mut self, process: u32, address: u64, pages: u64) -> io::Result<u64> {
+        let mut queued = 0;
+        while queued < pages {
             let offset = self.length;
             let Some((entry, at)) = self.open()? else { break };
-            let here = (pages - expected).min(((BLOCK - at) / PAGE) as u64);
-            let address = address + expected * PAGE as u64;
-            entry.stretches.push(Stretch { process, address, pages: here, offset });
-            expected += here;
+            let here = (pages - queued).min(((BLOCK - at) / PAGE) as u64);
+            let address = address + queued * PAGE as u64;
+            entry.extents.push(Extent { process, address, pages: here, offset });
+            queued += here;
             self.length += here * PAGE as u64;
         }
-        Ok(expected)
+        Ok(queued)
     }
 
-    /// Takes `count` bytes from `source`.
+    /// Reads `count` bytes from `source`.
     pub(super) fn append(&mut self, source: &mut impl Read, count: u64) -> io::Result<()> {
         let end = self.length + count;
         while self.length < end {
@@ -139,9 +140,9 @@ impl<'a> Intake<'a> {
     fn overflow(&mut self, source: &mut impl Read, wanted: usize) -> io::Result<usize> {
         let file = self.overflow.as_ref().ok_or(io::ErrorKind::NotFound)?;
         self.buffer.resize(1 << 20, 0);
-        let room = self.buffer.len().min(wanted);
-        let took = read_some(source, &mut self.buffer[..room])?;
-        file.write_all_at(&self.buffer[..took], self.length - self.handed_on * BLOCK as u64)?;
+        let length = self.buffer.len().min(wanted);
+        let took = read_some(source, &mut self.buffer[..length])?;
+        file.write_all_at(&self.buffer[..took], self.length - self.blocks_full * BLOCK as u64)?;
         Ok(took)
     }
 }
@@ -156,7 +157,7 @@ fn read_some(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// It is gone when it is closed, whatever becomes of us.
+/// Creates a file without a name, so that it vanishes when it is closed, even if this process is killed.
 fn nameless(dir: &Path) -> io::Result<File> {
     let path = dir.join("pages.overflow");
     let file = File::options().read(true).write(true).create_new(true).open(&path)?;
@@ -165,19 +166,13 @@ fn nameless(dir: &Path) -> io::Result<File> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::super::raw::CHUNK;
     use super::*;
 
-    /// These bytes, as a dump of them.
-    pub(in super::super) fn raw(bytes: &[u8], arena: &Arena, dir: &Path) -> Raw {
-        let append = |intake: &mut Intake| intake.append(&mut &*bytes, bytes.len() as u64);
-        take_in(&BTreeMap::new(), arena, dir, append).unwrap().1
-    }
-
-    /// Memory of ours, and the same bytes sent: which of them are appended and which are copied must not matter.
+    /// Takes bytes of this process, some appended and some copied: the result must be the same.
     #[test]
-    fn what_does_not_fit_the_arena_goes_to_a_file_and_nothing_is_mixed_up() {
+    fn pages_that_do_not_fit_the_arena_go_to_a_file_and_nothing_is_mixed_up() {
         let dir = tempfile::tempdir().unwrap();
         let bytes: Vec<u8> = (0..3 * BLOCK as u64 + 8192).map(|at| (at / 4096 % 251) as u8).collect();
         let tree = BTreeMap::from([(7, Pid::this())]);
@@ -188,8 +183,8 @@ pub(super) mod tests {
             let serve = |intake: &mut Intake| {
                 for (number, part) in bytes.chunks(12_288).enumerate() {
                     let pages = if number % 4 < copied { (part.len() / PAGE) as u64 } else { 0 };
-                    let expected = intake.expect(7, part.as_ptr() as u64, pages)? as usize * PAGE;
-                    intake.append(&mut &part[expected..], (part.len() - expected) as u64)?;
+                    let queued = intake.queue_copy(7, part.as_ptr() as u64, pages)? as usize * PAGE;
+                    intake.append(&mut &part[queued..], (part.len() - queued) as u64)?;
                 }
                 Ok(())
             };
@@ -205,18 +200,19 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_ends_early_or_cannot_be_read_is_an_error_and_the_blocks_are_given_back() {
+    fn pages_that_end_early_or_cannot_be_read_are_an_error_and_the_blocks_are_freed() {
         let (dir, arena) = (tempfile::tempdir().unwrap(), Arena::new(2 * BLOCK as u64).unwrap());
         let tree = BTreeMap::from([(7, Pid::this())]);
         let short = take_in(&tree, &arena, dir.path(), |intake| intake.append(&mut &b"short"[..], 6));
         assert_eq!(short.err().unwrap().kind(), io::ErrorKind::UnexpectedEof);
-        for (process, address) in [(7, 0x1000), (8, bytes_of(&dir))] {
-            assert!(take_in(&tree, &arena, dir.path(), |intake| intake.expect(process, address, 1)).is_err());
+        for (process, address) in [(7, 0x1000), (8, page_of(&dir))] {
+            let queue = |intake: &mut Intake| intake.queue_copy(process, address, 1);
+            assert!(take_in(&tree, &arena, dir.path(), queue).is_err());
         }
-        assert_eq!(arena.room(), arena.bytes());
+        assert_eq!(arena.available_bytes(), arena.bytes());
     }
 
-    fn bytes_of<T>(what: &T) -> u64 {
-        std::ptr::from_ref(what) as u64 & !(PAGE as u64 - 1)
+    fn page_of<T>(value: &T) -> u64 {
+        std::ptr::from_ref(value) as u64 & !(PAGE as u64 - 1)
     }
 }

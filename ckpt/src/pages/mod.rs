@@ -1,15 +1,17 @@
-//! The pages of a tree: from CRIU into memory, from memory to a file, and from either back into the tree.
+//! Pages of a tree: from CRIU into memory, from memory to a file, and from either back into the tree.
 //!
 //! ```text
-//! CRIU ──▶ receive ──▶ raw (arena, else a file) ── split ──▶ images: the few that CRIU needs
+//! CRIU ──▶ receive ──▶ raw (arena, else a file) ── split ──▶ images: the few pages that CRIU needs
 //! tree ──▶ copy ────────┘                             └─────▶ Memory: all others
-//! Memory ── seal ──▶ pages.cws, pages.idx                      tree is gone; done in the background
-//! CRIU restores, the tree is stopped ── fill, from Memory or pages.cws ──▶ whole
+//! Memory ── seal ──▶ pages.cws, pages.idx                      in the background, when the tree is gone
+//! CRIU restores, the tree is stopped ── fill, from Memory or pages.cws ──▶ complete
 //! ```
-//! CRIU writes pages into fresh memory of a file system and reads them from there, and what that costs is the fresh
-//! memory. It can also send them away ([`wire`]), and then one copy into memory that is there already is enough.
+//! If CRIU writes pages to files and reads them from there, most of the time goes into fresh memory of the
+//! file system. CRIU can also send pages over a socket ([`wire`]); then one copy into memory that was touched
+//! before is enough.
 
 mod arena;
+mod blocks;
 mod borrowed;
 mod copy;
 mod fill;
@@ -27,11 +29,12 @@ pub use arena::Arena;
 pub use fill::FillError;
 pub use index::Unusable;
 pub use memory::Memory;
-pub use seal::Sealed;
+pub use seal::SealReport;
 
 pub(crate) use borrowed::Borrowed;
-pub(crate) use fill::Source;
+pub(crate) use fill::PageSource;
 pub(crate) use index::PAGES;
+pub(crate) use receive::Received;
 
 use crate::images::ImagesError;
 use crate::processes;
@@ -43,24 +46,22 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// So much may be under way between CRIU and us, so that neither waits for the other; it is memory of the tree, not ours.
+/// Bytes that may be under way between CRIU and us, so that neither waits for the other. They are references
+/// to the tree's own memory.
 const SOCKET_BYTES: usize = 256 << 20;
 
-/// Stacks, the index, what else is written after the last page.
+/// Disk space for all that is written after the last page: stacks, the index, small images.
 const IMAGES_BYTES: u64 = 2 << 20;
 
-/// Takes the pages of one dump.
+/// Receives the pages of one dump.
 pub(crate) struct Receiver<'a> {
     socket: UnixStream,
     arena: &'a Arena,
     images_dir: &'a Path,
 }
 
-/// What has come, while CRIU's images are still incomplete.
-pub(crate) struct Pending(receive::Received);
-
 impl<'a> Receiver<'a> {
-    /// Also returns CRIU's end. Silence of longer than `limit` is an error.
+    /// Also returns CRIU's end of the socket. Receiving fails after a silence of `limit`.
     pub(crate) fn new(
         arena: &'a Arena,
         images_dir: &'a Path,
@@ -72,28 +73,28 @@ impl<'a> Receiver<'a> {
         Ok((Receiver { socket, arena, images_dir }, theirs.into()))
     }
 
-    /// Until CRIU has sent all of these processes; the room for it on the disk is taken then. `borrowed` was read
-    /// before CRIU began.
-    pub(crate) fn receive(&self, pids: &[Pid], borrowed: &Borrowed) -> io::Result<Pending> {
-        let complete = |received: &mut receive::Received| {
+    /// Receives all pages of these processes and allocates disk space for them. `borrowed` was read before
+    /// CRIU began.
+    pub(crate) fn receive(&self, pids: &[Pid], borrowed: &Borrowed) -> io::Result<Received> {
+        let complete = |received: &mut Received| {
             borrowed.put_back(received)?;
             let (lazy, others) = received.bytes();
-            seal::reserve(self.images_dir, lazy, others + IMAGES_BYTES)
+            seal::preallocate(self.images_dir, lazy, others + IMAGES_BYTES)
         };
         let tree = processes::by_own_id(pids);
-        receive::receive(&self.socket, &tree, self.arena, self.images_dir, complete).map(Pending)
+        receive::receive(&self.socket, &tree, self.arena, self.images_dir, complete)
     }
 
-    /// Has CRIU, and ourselves, give up.
+    /// Makes CRIU, and our own receiving, fail.
     pub(crate) fn hang_up(&self) {
         self.socket.shutdown(Shutdown::Both).ok();
     }
 }
 
-impl Pending {
-    /// CRIU is done: completes its images.
-    pub(crate) fn settle(self, images_dir: &Path) -> Result<Memory, ImagesError> {
-        let deferred = split::split(&self.0, images_dir)?;
-        Ok(Memory::new(self.0.raw, deferred))
+impl Received {
+    /// Writes the pages that CRIU needs into its images, which it has finished; returns all other pages.
+    pub(crate) fn complete_images(self, images_dir: &Path) -> Result<Memory, ImagesError> {
+        let deferred = split::split(&self, images_dir)?;
+        Ok(Memory::new(self.raw, deferred))
     }
 }

@@ -1,14 +1,14 @@
-//! The other end of CRIU's page transfer, during a dump.
+//! Receiver of CRIU's page transfer during a dump.
 //!
-//! CRIU ends with a handshake, and until it is answered the tree can still go on. So what could fail later is tried
-//! before: pages are copied, and the disk's room for what has come is taken. Where anything fails the socket is shut,
-//! CRIU notices, and rolls back.
+//! CRIU ends the transfer with a handshake, and until we answer it, CRIU can still roll back. So everything
+//! that could fail later is done before: pages are copied, and disk space for them is allocated. On a failure
+//! the socket is shut down, and CRIU rolls back.
 
 use super::arena::Arena;
-use super::copy::Drain;
+use super::copy::Sink;
 use super::intake::{self, Intake};
 use super::raw::Raw;
-use super::wire::{self, Command, HEADER, Image, PAGE, Run};
+use super::wire::{self, Command, HEADER, Owner, PAGE, PageRun};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -16,23 +16,24 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// All that CRIU has sent: images and runs in the order they came, and their pages one after the other.
-pub(super) struct Received {
-    pub(super) images: Vec<Image>,
-    pub(super) runs: Vec<Run>,
+/// All that CRIU has sent: owners and runs in the order of their arrival, and their pages in the order of the
+/// runs.
+pub(crate) struct Received {
+    pub(super) owners: Vec<Owner>,
+    pub(super) runs: Vec<PageRun>,
     pub(super) raw: Raw,
 }
 
 impl Received {
-    /// How many bytes are lazy, and how many are not.
+    /// Returns the number of lazy bytes and the number of other bytes.
     pub(super) fn bytes(&self) -> (u64, u64) {
         let lazy = self.runs.iter().filter(|run| run.lazy).map(|run| run.pages * PAGE as u64).sum();
         (lazy, self.raw.length() - lazy)
     }
 }
 
-/// Serves one dump of these processes, which are stopped, until CRIU closes; `complete` may mend what has come, or refuse
-/// it.
+/// Receives the pages of one dump of these processes, which are stopped, until CRIU closes the transfer.
+/// `complete` may correct or refuse what was received.
 pub(super) fn receive(
     mut socket: &UnixStream,
     tree: &BTreeMap<u32, Pid>,
@@ -41,7 +42,7 @@ pub(super) fn receive(
     complete: impl FnOnce(&mut Received) -> io::Result<()>,
 ) -> io::Result<Received> {
     let done = intake::take_in(tree, arena, dir, |intake| serve(&mut socket, intake, tree))
-        .map(|((images, runs), raw)| Received { images, runs, raw })
+        .map(|((owners, runs), raw)| Received { owners, runs, raw })
         .and_then(|mut received| complete(&mut received).map(|()| received))
         .and_then(|received| socket.write_all(&0u32.to_le_bytes()).map(|()| received));
     if done.is_err() {
@@ -54,31 +55,31 @@ fn serve(
     socket: &mut &UnixStream,
     intake: &mut Intake,
     tree: &BTreeMap<u32, Pid>,
-) -> io::Result<(Vec<Image>, Vec<Run>)> {
-    let (mut header, drain) = ([0; HEADER], Drain::new()?);
-    let (mut images, mut runs) = (Vec::new(), Vec::new());
+) -> io::Result<(Vec<Owner>, Vec<PageRun>)> {
+    let (mut header, sink) = ([0; HEADER], Sink::new()?);
+    let (mut owners, mut runs) = (Vec::new(), Vec::new());
     loop {
         socket.read_exact(&mut header)?;
         match wire::decode(&header) {
-            Some(Command::Open(image)) => {
-                images.push(image);
+            Some(Command::Open(owner)) => {
+                owners.push(owner);
                 socket.write_all(&[0])?;
             }
             Some(Command::Add(run)) => {
-                let copied = match run.image {
-                    Image::Process(process) if run.lazy && tree.contains_key(&process) => {
-                        intake.expect(process, run.address, run.pages)?
+                let copied = match run.owner {
+                    Owner::Process(process) if run.lazy && tree.contains_key(&process) => {
+                        intake.queue_copy(process, run.address, run.pages)?
                     }
                     _ => 0,
                 };
-                drain.discard(socket, copied * PAGE as u64)?;
+                sink.discard(socket, copied * PAGE as u64)?;
                 intake.append(socket, (run.pages - copied) * PAGE as u64)?;
                 runs.push(run);
             }
-            Some(Command::Close) => return Ok((images, runs)),
+            Some(Command::Close) => return Ok((owners, runs)),
             None => {
-                let said = format!("criu sends pages in a way that is not known: {header:02x?}");
-                return Err(io::Error::new(io::ErrorKind::InvalidData, said));
+                let message = format!("criu sends pages in a way that is not known: {header:02x?}");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, message));
             }
         }
     }

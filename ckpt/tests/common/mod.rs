@@ -1,10 +1,12 @@
-//! A real tree for the tests: built, started in a cgroup of its own, watched through its segment, swept at the end.
+//! A real tree for the tests: compiled, started in its own cgroup, watched through its segment, ended when
+//! dropped.
 #![allow(dead_code, unreachable_pub, reason = "each suite uses its own part of it")]
 
 pub mod segment;
 
 use coswitch_ckpt::{
-    Arena, Criu, DumpError, DumpReport, DumpRequest, RestoreError, RestoreRequest, Restored,
+    Arena, Criu, DumpError, DumpReport, DumpRequest, Origin, RestoreError, RestoreRequest, Restored,
+    Snapshot, SnapshotWriter, Store,
 };
 use coswitch_ckpt::{forker, processes};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -12,13 +14,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 use segment::Segment;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 pub const LIMIT: Duration = Duration::from_secs(60);
 
@@ -33,21 +36,20 @@ pub fn criu() -> Criu {
     .clone()
 }
 
-/// Less than some trees of the tests hold, so that files take what it does not.
+/// Smaller than some trees of the tests, so that some of their pages go to files.
 pub fn arena() -> Arena {
     static ARENA: OnceLock<Arena> = OnceLock::new();
     ARENA.get_or_init(|| Arena::new(24 << 20).unwrap()).clone()
 }
 
-/// What may differ between trees.
 pub struct Shape {
-    /// Private memory of a rank.
+    /// Private memory of each rank.
     pub mib: usize,
     /// Each rank has a child, and two zombies that it does not reap.
     pub children: bool,
     /// Each rank has memory of many kinds, and a child that shares some of it.
     pub shapes: bool,
-    /// Of the launcher, instead of one of its own.
+    /// Working directory of the launcher, instead of one of its own.
     pub working_dir: Option<PathBuf>,
 }
 
@@ -72,7 +74,6 @@ impl Tree {
         Tree::with(ranks, &Shape::default())
     }
 
-    /// Likewise, of another shape.
     pub fn with(ranks: usize, shape: &Shape) -> Tree {
         let name = unique_name();
         let dir = tempfile::Builder::new().prefix(&name).tempdir().unwrap();
@@ -124,7 +125,7 @@ impl Tree {
         }
     }
 
-    /// Freezes and dumps into a new directory; reaps the root where that went well.
+    /// Freezes and dumps into a new directory; reaps the root on success.
     pub fn dump(&mut self) -> Result<DumpReport, DumpError> {
         self.dumps += 1;
         self.freeze();
@@ -157,13 +158,13 @@ impl Tree {
         Ok(restored)
     }
 
-    /// Restores, and starts what came back.
+    /// Restores and resumes.
     pub fn come_back(&mut self) {
         let restored = self.restore().unwrap();
         restored.resume().unwrap();
     }
 
-    /// Every part of every rank goes on from here, and none has seen anything wrong.
+    /// Asserts that every part of every rank makes progress and has found no error.
     #[track_caller]
     pub fn assert_working(&self) {
         for rank in self.segment.ranks() {
@@ -177,7 +178,6 @@ impl Tree {
         }
     }
 
-    /// Ends it as a crash would.
     pub fn kill(&self) {
         fs::write(self.cgroup.join("cgroup.kill"), "1").unwrap();
         waitpid(self.root, None).unwrap();
@@ -200,14 +200,66 @@ impl Drop for Tree {
     }
 }
 
-/// Dumps what is frozen, and writes what the dump has left in memory.
+/// Dumps a frozen tree and seals the pages that the dump has left in memory.
 pub fn dump_and_seal(request: &DumpRequest) -> Result<DumpReport, DumpError> {
     let report = criu().dump(request)?;
     report.memory.as_ref().expect("an arena takes all pages").seal(&request.images_dir).unwrap();
     Ok(report)
 }
 
-/// Starts the program as a launcher stub does: the root is our child, in the cgroup before it does anything.
+/// Channel states that [`cut`] saves.
+pub const IN_FLIGHT: &[u8] = b"a message that was under way at the cut";
+
+/// Dumps the tree into a new snapshot with the steps of a daemon, in the same order; the snapshot is not
+/// sealed yet.
+pub fn cut(tree: &Tree, store: &Store, epoch: u64, arena: &Arena) -> (SnapshotWriter, DumpReport) {
+    let mut writer = store.begin("job", epoch, SystemTime::now()).unwrap();
+    tree.freeze();
+    let mut request = tree.dump_request();
+    (request.images_dir, request.work_dir) = (writer.images_dir(), writer.work_dir());
+    request.arena = Some(arena.clone());
+    writer.save_segment(&tree.segment.path).unwrap();
+    writer.save_channels(IN_FLIGHT).unwrap();
+    let mut report = criu().dump(&request).unwrap();
+    writer.take_memory(report.memory.take(), arena);
+    waitpid(tree.root, None).unwrap();
+    let outputs: Vec<PathBuf> = (0..tree.segment.ranks().len()).map(|rank| tree.output(rank)).collect();
+    writer.record_outputs(&outputs).unwrap();
+    (writer, report)
+}
+
+/// Takes a sealed snapshot of the tree.
+pub fn take(tree: &Tree, store: &Store, epoch: u64, arena: &Arena) -> Snapshot {
+    let (writer, report) = cut(tree, store, epoch, arena);
+    writer.seal(Origin::of(&criu(), tree.root, &report)).unwrap();
+    store.snapshot("job", epoch).unwrap()
+}
+
+pub fn restore_request(tree: &Tree, snapshot: &Snapshot, arena: Option<&Arena>) -> RestoreRequest {
+    let segment = Some(tree.segment.identity());
+    let mut request = snapshot.restore_request(vec![tree.cgroup.clone()], segment, LIMIT);
+    request.arena = arena.cloned();
+    request
+}
+
+/// Restores the tree from a snapshot and asserts that it works.
+pub fn restore(tree: &mut Tree, snapshot: &Snapshot, arena: Option<&Arena>) {
+    snapshot.load_segment(&tree.segment.path).unwrap();
+    let restored = snapshot.restore(&criu(), &restore_request(tree, snapshot, arena)).unwrap();
+    tree.root = restored.root;
+    restored.resume().unwrap();
+    tree.assert_working();
+}
+
+/// Flips one bit of a file.
+pub fn flip(path: &Path, bit: u64) {
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, bit / 8).unwrap();
+    file.write_all_at(&[byte[0] ^ (1 << (bit % 8))], bit / 8).unwrap();
+}
+
+/// Starts the program like a launcher: the root is our child and in the cgroup before it does anything.
 fn launch(dir: &Path, segment: &Segment, cgroup: &Path, shape: &Shape) -> Pid {
     let mut command = Command::new(program());
     command.arg("start").arg(dir).arg(&segment.path);
@@ -254,12 +306,12 @@ fn unique_name() -> String {
 pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !is_so() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        assert!(Instant::now() < deadline, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// A file system for a store, with little room.
+/// A small file system for a store.
 pub struct SmallStore(pub PathBuf);
 
 impl SmallStore {
@@ -277,7 +329,7 @@ impl Drop for SmallStore {
     }
 }
 
-/// A process that does nothing, ended and reaped when dropped.
+/// A process that sleeps; ended and reaped when dropped.
 pub struct Bystander(pub std::process::Child);
 
 impl Bystander {

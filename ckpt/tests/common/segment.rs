@@ -1,4 +1,4 @@
-//! The test's side of the segment that the ranks of `target.c` share with it.
+//! The test's side of the segment shared with the ranks of `target.c`.
 
 use coswitch_ckpt::SegmentFile;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const PAGE: usize = 4096;
 
-/// Mapped for as long as the test lives, as a daemon has it.
+/// A segment file, mapped like in a daemon.
 pub struct Segment {
     pub path: PathBuf,
     pub file: File,
@@ -34,7 +34,8 @@ impl Segment {
         let bytes = PAGE * (1 + ranks);
         file.set_len(bytes as u64).unwrap();
         let flags = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice, of a file that is as long as the mapping.
+        // SAFETY: a fresh mapping at an address of the kernel's choice, of a file that is as long as the
+        // mapping.
         let base = unsafe {
             mmap(None, NonZeroUsize::new(bytes).unwrap(), flags, MapFlags::MAP_SHARED, file.as_fd(), 0)
         };
@@ -76,7 +77,7 @@ impl RankPage<'_> {
         self.word(32).load(Ordering::Acquire)
     }
 
-    /// Rings the rank's bell; it should answer with the number returned.
+    /// Rings the rank's bell; the rank should answer with the number returned.
     pub fn ring(&self) -> u32 {
         let bell = self.half_word(40);
         let asked = bell.fetch_add(1, Ordering::AcqRel) + 1;
@@ -95,7 +96,8 @@ impl RankPage<'_> {
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: inside the page, aligned by 8, mapped while the segment is borrowed, and only used atomically here.
+        // SAFETY: inside the page, aligned by 8, mapped while the segment is borrowed, and only used
+        // atomically here.
         unsafe { AtomicU64::from_ptr(self.base.add(offset).cast().as_ptr()) }
     }
 

@@ -1,12 +1,14 @@
 /*
- * A tree like an application's part on a node: `target start DIR SEGMENT RANKS [MIB [children|shapes]]` starts a launcher
- * that is PID 1 of a new PID namespace and RANKS ranks below it, prints the launcher's process id as its parent sees
- * it, waits for a byte on its input (time to move the launcher into its cgroup), lets the launcher begin, and ends.
+ * A tree like an application's part on a node: `target start DIR SEGMENT RANKS [MIB [children|shapes]]`
+ * starts a launcher that is PID 1 of a new PID namespace and RANKS ranks below it, prints the launcher's
+ * process id as its parent sees it, waits for a byte on its input (while the test moves the launcher into
+ * its cgroup), lets the launcher begin, and ends.
  *
- * Each rank keeps MIB (4) of private memory whose contents follow from its own counter, exchanges heartbeats with the
- * launcher over a socketpair, and has a thread that answers a bell in the shared segment by futex, and one that
- * waits in epoll for an eventfd and a periodic timerfd. It has /proc/self/mounts open and reads it now and then. What it does and any error are counted in its page of the
- * segment, which the test maps as well. A launcher asks to die with the thread that is its parent.
+ * Each rank keeps MIB (4) of private memory whose contents follow from its own counter, exchanges
+ * heartbeats with the launcher over a socketpair, and has a thread that answers a bell in the shared
+ * segment by futex, and one that waits in epoll for an eventfd and a periodic timerfd. It has
+ * /proc/self/mounts open and reads it now and then. It counts its progress and errors in its page of the
+ * segment, which the test maps as well. A launcher asks to die with the thread that forked it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -35,7 +37,7 @@
 #define PAGE 4096
 #define WORDS_DEFAULT (1u << 20)
 
-/* The first page of the segment is the test's, page 1 + n is rank n's. Known to common/mod.rs by offsets. */
+/* Page 1 + n of the segment belongs to rank n, page 0 to the test. common/segment.rs knows the offsets. */
 struct rank_page {
 	uint64_t rounds;         /*  0: of computing on private memory */
 	uint64_t heartbeats;     /*  8: echoed by the launcher */
@@ -67,7 +69,7 @@ static void on_alarm(int signal)
 	page->alarms++;
 }
 
-/* Half of the waits have a time-out, half have none. */
+/* Half of the waits have a time-out. */
 static void *answer_bell(void *unused)
 {
 	struct timespec limit = { 0, 3 * 1000 * 1000 };
@@ -86,14 +88,15 @@ static void *count_ticks(void *unused)
 	struct epoll_event on_timer = { .events = EPOLLIN, .data.fd = timer };
 	struct epoll_event on_event = { .events = EPOLLIN, .data.fd = event_fd };
 	if (epoll < 0 || timer < 0 || timerfd_settime(timer, 0, &period, NULL) ||
-	    epoll_ctl(epoll, EPOLL_CTL_ADD, timer, &on_timer) || epoll_ctl(epoll, EPOLL_CTL_ADD, event_fd, &on_event))
+	    epoll_ctl(epoll, EPOLL_CTL_ADD, timer, &on_timer) ||
+	    epoll_ctl(epoll, EPOLL_CTL_ADD, event_fd, &on_event))
 		die("timer");
 	for (;;) {
 		struct epoll_event event;
 		uint64_t count;
 		if (epoll_wait(epoll, &event, 1, -1) != 1)
 			continue;
-		/* Late on purpose: the timer is mostly found expired and unread by a dump. */
+		/* Late on purpose, so that most dumps find the timer expired and unread. */
 		if (event.data.fd == timer)
 			usleep(4000);
 		if (read(event.data.fd, &count, sizeof count) == sizeof count && event.data.fd == timer)
@@ -102,7 +105,7 @@ static void *count_ticks(void *unused)
 	return unused;
 }
 
-/* The whole memory is one sequence that moves by one each round: a page lost or taken from another time shows. */
+/* The whole memory is one sequence that moves by one each round, so a lost or outdated page is detected. */
 static void compute(uint32_t round)
 {
 	for (uint32_t i = 0; i < words; i += 128) {
@@ -127,7 +130,7 @@ static void heartbeat(int launcher, uint64_t beat)
 		page->heartbeats++;
 }
 
-/* Children that have ended and that nobody has asked after, and one that lives. */
+/* Children that have ended and are not reaped, and one that lives. */
 static void leave_children(void)
 {
 	for (int child = 0; child < 3; child++) {
@@ -185,7 +188,7 @@ static void check_shapes(void)
 	mprotect(shapes[NO_ACCESS], SHAPE_BYTES, PROT_NONE);
 }
 
-/* Of what it inherits it changes a half. */
+/* Changes half of the memory that it inherits. */
 static void fork_with_shapes(void)
 {
 	uint32_t half = SHAPE_BYTES / PAGE / 2;
@@ -277,14 +280,15 @@ static int start_rank(const char *dir, char *segment, int rank)
 	exit(0);
 }
 
-/* Echoes heartbeats; ends when a rank does, and everything below it with it. */
+/* Echoes heartbeats; ends when a rank does, which ends all processes below it. */
 static void run_launcher(const char *dir, const char *path, int ranks)
 {
 	int sockets[64];
 	setsid();
 	redirect(dir, "launcher");
 	int fd = open(path, O_RDWR);
-	char *segment = fd < 0 ? MAP_FAILED : mmap(NULL, PAGE * (1 + ranks), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	size_t bytes = PAGE * (1 + ranks);
+	char *segment = fd < 0 ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (segment == MAP_FAILED)
 		die(path);
 	close(fd);
@@ -308,7 +312,7 @@ static void run_launcher(const char *dir, const char *path, int ranks)
 	}
 }
 
-/* The child of this process's parent, and PID 1 of a new namespace. */
+/* Becomes a child of this process's parent, and PID 1 of a new namespace. */
 static pid_t fork_into_namespace(void)
 {
 	return syscall(SYS_clone, CLONE_NEWPID | CLONE_PARENT | SIGCHLD, NULL, NULL, NULL, NULL);
@@ -330,7 +334,7 @@ int main(int count, char **arguments)
 	if (pid < 0)
 		die("clone");
 	if (pid == 0) {
-		/* The parent enters the cgroups for us before it lets us go on. */
+		/* The parent moves us into the cgroups before it lets us go on. */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(go[1]);
 		if (read(go[0], &byte, 1) != 1)

@@ -10,7 +10,7 @@ use std::{
 };
 
 use coswitch_ckpt::{
-    DumpReport, DumpRequest, JobState, Origin, Restored, SegmentFile, SnapshotWriter, StoreError,
+    DumpReport, DumpRequest, Origin, Restored, SegmentFile, SnapshotWriter, StoreError, TreeState,
 };
 use coswitch_policies::{Bytes, Epoch, JobId};
 use nix::unistd::Pid;
@@ -205,8 +205,8 @@ impl Dump {
             timeout: DUMP_LIMIT,
         };
         let dumped = self.node.criu.dump(&request);
-        let mut report = dumped.map_err(|error| match error.job() {
-            JobState::Frozen | JobState::Running => Failure::alive(error),
+        let mut report = dumped.map_err(|error| match error.tree() {
+            TreeState::Frozen | TreeState::Running => Failure::alive(error),
             _ => Failure::dead(error),
         })?;
         // From here on the processes are gone: the images, and the memory that belongs to them, are all there is.

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context;
 use comfy_table::{Cell, CellAlignment, Table};
-use coswitch_ckpt::{Store, store::Entry};
+use coswitch_ckpt::{Store, store::StoredSnapshot};
 use coswitch_daemon::{
     cgroup::Hierarchies,
     node::{self, Tier},
@@ -90,7 +90,7 @@ impl Images {
             for entry in entries.into_iter().filter(|entry| self.act.means(&node, entry)) {
                 let (state, good) = self.act.carry_out(&node, &store, &entry);
                 is_good &= good;
-                let Entry { application: job, epoch, root, bytes, .. } = entry;
+                let StoredSnapshot { application: job, epoch, root, bytes, .. } = entry;
                 let store = root.parent().unwrap_or(&root).to_owned();
                 found.images.push(Image { node: node.clone(), job, epoch, store, bytes, state });
             }
@@ -101,7 +101,7 @@ impl Images {
 }
 
 impl Act {
-    fn means(&self, node: &str, entry: &Entry) -> bool {
+    fn means(&self, node: &str, entry: &StoredSnapshot) -> bool {
         let (Act::Verify(which) | Act::Remove { which, .. }) = self else { return true };
         which.node.as_deref().is_none_or(|wanted| wanted == node)
             && which.job.as_ref().is_none_or(|wanted| *wanted == entry.application)
@@ -109,7 +109,7 @@ impl Act {
     }
 
     /// How the image stands after it, and whether that is good.
-    fn carry_out(&self, node: &str, store: &Store, entry: &Entry) -> (String, bool) {
+    fn carry_out(&self, node: &str, store: &Store, entry: &StoredSnapshot) -> (String, bool) {
         let done = match self {
             Act::List => return (state(entry), true),
             Act::Verify(_) if entry.problem.is_some() => return (state(entry), !entry.is_damaged()),
@@ -123,7 +123,7 @@ impl Act {
     }
 }
 
-fn state(entry: &Entry) -> String {
+fn state(entry: &StoredSnapshot) -> String {
     entry.problem.as_ref().map_or_else(|| "sealed".into(), ToString::to_string)
 }
 

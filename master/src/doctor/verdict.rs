@@ -5,7 +5,7 @@ use std::path::Path;
 use coswitch_ckpt::{
     Criu, LocateError,
     criu::{CheckError, Health},
-    kerndat::Kerndat,
+    kerndat::KerndatState,
 };
 use coswitch_policies::Bytes;
 
@@ -119,9 +119,9 @@ fn kerndat(criu: &Result<Examined, LocateError>) -> Option<Check> {
     const NAME: &str = "CRIU's kernel cache";
     let Ok((_, Some(Ok(health)))) = criu else { return None };
     Some(match health.kerndat {
-        Kerndat::Fresh => Check::ok(NAME, "there"),
-        Kerndat::Stale => Check::ok(NAME, "it was from before this boot; made anew"),
-        Kerndat::Missing => Check::ok(NAME, "it was missing; made now"),
+        KerndatState::Fresh => Check::ok(NAME, "there"),
+        KerndatState::Stale => Check::ok(NAME, "it was from before this boot; made anew"),
+        KerndatState::Missing => Check::ok(NAME, "it was missing; made now"),
     })
 }
 
