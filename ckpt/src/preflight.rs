@@ -63,7 +63,6 @@ pub struct OutputFile {
 /// Data that was appended to an output file after the dump, moved to a file of its own before the restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignOutput {
-    /// The output file.
     pub path: PathBuf,
     pub kept_in: PathBuf,
     /// Length of the data in `kept_in`.

@@ -131,7 +131,6 @@ fn next_data(file: &File, from: u64, size: u64) -> io::Result<u64> {
     }
 }
 
-/// Makes a hole.
 pub(crate) fn punch(file: &File, from: u64, to: u64) -> io::Result<()> {
     if from == to {
         return Ok(());

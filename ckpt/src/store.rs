@@ -1,4 +1,4 @@
-//! The snapshots of all applications on a node: `<root>/<application>/epoch-<n>/`.
+//! Store: the snapshots of all applications on a node, in `<root>/<application>/epoch-<n>/`.
 //!
 //! A store has tiers, which are directories in the order of their use: a snapshot goes to the first tier with
 //! enough free space and is looked for in all. Two valid snapshots of each application are kept: the last,
@@ -110,7 +110,6 @@ impl Tier {
 /// All snapshots of a node. Clones share their reservations, so a node has one store and its clones.
 #[derive(Clone, Debug)]
 pub struct Store {
-    /// At least one.
     tiers: Vec<Tier>,
     reservations: Reservations,
 }

@@ -140,7 +140,7 @@ fn pruning_keeps_the_last_two_valid_snapshots_and_those_being_written() {
     for epoch in 1..=3 {
         write(&store, epoch);
     }
-    fs::create_dir(root.path().join("job/epoch-2-left-by-somebody")).unwrap();
+    fs::create_dir(root.path().join("job/epoch-2-copy")).unwrap();
     flip(&root.path().join("job/epoch-2/images/core-1.img"), 0);
     let half_written = store.begin("job", 4, SystemTime::now()).unwrap();
     store.prune("job").unwrap();
