@@ -22,7 +22,7 @@ use tracing::{error, info, warn};
 use crate::{
     app::{App, Node, Note},
     cgroup::{Hierarchies, NodeCgroup},
-    cpu_group, fabric,
+    cpu_group, virtual_net,
     node::{self, NodeConfig, VirtualLink},
     plane::{Command, Plane, PlaneEvent, connect},
     processors,
@@ -55,7 +55,7 @@ pub fn run() -> anyhow::Result<()> {
         processors::keep_to(&config.processors).context("failed to use the node's processors")?;
     }
     if let Some(link) = config.link {
-        join_fabric(config.node, link)?;
+        join_virtual_net(config.node, link)?;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(serve(config));
@@ -65,12 +65,12 @@ pub fn run() -> anyhow::Result<()> {
 }
 
 /// Before any thread is started: namespaces belong to threads.
-fn join_fabric(node: NodeId, link: VirtualLink) -> anyhow::Result<()> {
-    fabric::enter_namespace()?;
+fn join_virtual_net(node: NodeId, link: VirtualLink) -> anyhow::Result<()> {
+    virtual_net::enter_namespace()?;
     say(NAMESPACE)?;
     let mut plugged = String::new();
     io::stdin().lock().read_line(&mut plugged).context("failed to be plugged in")?;
-    Ok(fabric::configure_link(node, link.rate)?)
+    Ok(virtual_net::configure_link(node, link.rate)?)
 }
 
 /// To the parent; one that has died meanwhile is a failure like any other, after which what was made is removed.

@@ -8,7 +8,7 @@ use std::{io, net::SocketAddr, path::PathBuf};
 pub use coswitch_daemon::node::Tier;
 use coswitch_daemon::{
     cgroup::CgroupError,
-    fabric::FabricError,
+    virtual_net::VirtualNetError,
     pki::{Identity, PkiError},
 };
 use coswitch_policies::{Bytes, NodeId};
@@ -78,7 +78,7 @@ pub enum ProvisioningError {
     #[error(transparent)]
     Pki(#[from] PkiError),
     #[error("the virtual network could not be set up")]
-    Network(#[from] FabricError),
+    Network(#[from] VirtualNetError),
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
     #[error("failed to {act}")]

@@ -15,7 +15,7 @@ use std::{
 
 use coswitch_daemon::{
     cgroup::Hierarchies,
-    fabric,
+    virtual_net,
     node::{self, NodeConfig, VirtualLink, node_name, store_dir},
     pki::{Authority, Identity},
     processors,
@@ -108,7 +108,7 @@ impl Provisioning for VirtualNodes {
 
     /// Moves the calling thread into the network namespace that holds the bridge between the nodes.
     fn start(request: &VirtualRequest) -> Result<Self, ProvisioningError> {
-        fabric::enter_head()?;
+        virtual_net::enter_head()?;
         let authority = Authority::new()?;
         let nodes = request.nodes.clone();
         let mut started = Self { identity: authority.member()?, nodes, daemons: Vec::new() };
@@ -178,7 +178,7 @@ impl Drop for VirtualNodes {
 }
 
 fn listen(node: NodeId, port: u16) -> SocketAddr {
-    SocketAddr::new(IpAddr::V4(fabric::address(node)), port)
+    SocketAddr::new(IpAddr::V4(virtual_net::address(node)), port)
 }
 
 fn configure(request: &VirtualRequest, spec: &NodeSpec, identity: Identity) -> NodeConfig {
@@ -232,7 +232,7 @@ fn lines(output: ChildStdout) -> mpsc::Receiver<String> {
 impl Starting {
     fn plug(&mut self, link: VirtualLink) -> Result<(), ProvisioningError> {
         self.expect(NAMESPACE)?;
-        fabric::plug(self.daemon.node, self.daemon.process.id(), link.rate)?;
+        virtual_net::plug(self.daemon.node, self.daemon.process.id(), link.rate)?;
         writeln!(self.daemon.input).map_err(io("tell a daemon that its link is there"))
     }
 

@@ -48,7 +48,7 @@ fn between_nodes<T: Send>(
     rate: Option<Rate>,
     parse: impl Fn(&str) -> Result<T> + Copy + Send,
 ) -> Result<Vec<(T, T)>> {
-    // The nodes of tcp have a fabric of their own: a second one, so a second thread.
+    // The nodes of tcp have a virtual network of their own: a second one, so a second thread.
     let (theirs_to, theirs) = std::sync::mpsc::channel();
     let (go, turns) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {

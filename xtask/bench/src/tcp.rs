@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use coswitch_daemon::{fabric, processors};
+use coswitch_daemon::{processors, virtual_net};
 use coswitch_launcher::LaunchSpec;
 use coswitch_policies::{NodeId, Rate};
 use nix::unistd::{Pid, gettid};
@@ -33,7 +33,7 @@ pub(crate) struct TcpNodes(Vec<Node>);
 impl TcpNodes {
     /// Makes them; the calling thread enters the namespace that joins them. `apart`: each keeps to its share of the processors.
     pub(crate) fn set(rate: Option<Rate>, apart: bool) -> Result<Self> {
-        fabric::enter_head()?;
+        virtual_net::enter_head()?;
         let cpus = processors::allowed().context("failed to learn the processors")?;
         let share = |node| match apart {
             true => processors::share(&cpus, node as usize, NODES as usize),
@@ -101,18 +101,18 @@ impl Node {
         let (plugged, is_plugged) = channel();
         thread::spawn(move || {
             processors::keep_to(&cpus).expect("this process may use them");
-            own_id.send(fabric::enter_namespace().map(|()| gettid())).ok();
+            own_id.send(virtual_net::enter_namespace().map(|()| gettid())).ok();
             let limit: Duration = PATIENCE;
             if is_plugged.recv_timeout(limit).is_err() {
                 return;
             }
-            own_id.send(fabric::configure_link(node, rate).map(|()| gettid())).ok();
+            own_id.send(virtual_net::configure_link(node, rate).map(|()| gettid())).ok();
             for spec in orders {
                 started.send(bare::start(&spec)).ok();
             }
         });
         let id = own.recv_timeout(PATIENCE)??;
-        fabric::plug(node, u32::try_from(id.as_raw())?, rate)?;
+        virtual_net::plug(node, u32::try_from(id.as_raw())?, rate)?;
         plugged.send(()).context("a node has ended")?;
         own.recv_timeout(PATIENCE)??;
         Ok(Self { launches, launched })

@@ -1,12 +1,12 @@
-//! The virtual network of `nodes: N`: one network namespace per node, joined by veth pairs to a bridge (DESIGN §10).
+//! The virtual network of `nodes: N`: one network namespace per node, joined by veth pairs to a bridge.
 //!
 //! ```text
 //!   head namespace (master)          node-0 namespace        node-1 namespace
 //!   br0 10.83.255.254 ── cs0 ═══════ eth0 10.83.0.1          eth0 10.83.0.2
 //!        └────────────── cs1 ════════════════════════════════╛
 //! ```
-//! No namespace has a name or a mount: each lives exactly as long as the processes in it, so that nothing is left
-//! however they end. Links are shaped by `tbf` in both directions, at the sender's side of each.
+//! No namespace has a name or a mount: each ends with the last process in it, so nothing is left behind. `tbf` shapes
+//! each link in both directions, at the sender.
 
 use std::{
     io::{self, Write},
@@ -19,28 +19,17 @@ use nix::sched::{CloneFlags, unshare};
 use thiserror::Error;
 
 const HEAD: Ipv4Addr = Ipv4Addr::new(10, 83, 255, 254);
-/// Bytes that pass at once on a slow link.
+/// Smallest burst in bytes, for slow links.
 const SMALL_BURST: u64 = 20 << 10;
 
-/// Why the virtual network could not be built.
 #[derive(Debug, Error)]
-pub enum FabricError {
-    /// No permission, or the kernel has no network namespaces.
+pub enum VirtualNetError {
     #[error("a network namespace could not be made")]
     Namespace(#[source] nix::Error),
-    /// `ip` or `tc` could not be started.
     #[error("`{0}` could not be run (package iproute2)")]
     Tool(&'static str, #[source] io::Error),
-    /// `ip` or `tc` refused.
     #[error("`{tool}` refused `{script}`: {stderr}")]
-    Refused {
-        /// Which.
-        tool: &'static str,
-        /// What it was told.
-        script: String,
-        /// What it said.
-        stderr: String,
-    },
+    Refused { tool: &'static str, script: String, stderr: String },
 }
 
 /// The address of a node on the bridge.
@@ -55,29 +44,29 @@ pub fn address(node: NodeId) -> Ipv4Addr {
     )
 }
 
-/// Puts the calling thread, and all threads that it will start, into a new network namespace that holds the bridge.
+/// Puts the calling thread, and all threads that it starts later, into a new network namespace with the bridge.
 ///
 /// # Errors
-/// [`FabricError`]
-pub fn enter_head() -> Result<(), FabricError> {
+/// [`VirtualNetError`]
+pub fn enter_head() -> Result<(), VirtualNetError> {
     enter_namespace()?;
     run("ip", &format!("link add br0 type bridge\naddr add {HEAD}/16 dev br0\nlink set br0 up\n"))
 }
 
-/// Puts the calling thread, and all threads that it will start, into a new, empty network namespace.
+/// Puts the calling thread, and all threads that it starts later, into a new, empty network namespace.
 ///
 /// # Errors
-/// [`FabricError`]
-pub fn enter_namespace() -> Result<(), FabricError> {
-    unshare(CloneFlags::CLONE_NEWNET).map_err(FabricError::Namespace)?;
+/// [`VirtualNetError`]
+pub fn enter_namespace() -> Result<(), VirtualNetError> {
+    unshare(CloneFlags::CLONE_NEWNET).map_err(VirtualNetError::Namespace)?;
     run("ip", "link set lo up\n")
 }
 
-/// From the head namespace: plugs the namespace of process `pid` into the bridge as `node`.
+/// Connects the namespace of process `pid` to the bridge as `node`; called in the head namespace.
 ///
 /// # Errors
-/// [`FabricError`]
-pub fn plug(node: NodeId, pid: u32, rate: Option<Rate>) -> Result<(), FabricError> {
+/// [`VirtualNetError`]
+pub fn plug(node: NodeId, pid: u32, rate: Option<Rate>) -> Result<(), VirtualNetError> {
     let port = format!("cs{}", node.0);
     let mtu = mtu(rate);
     run(
@@ -90,33 +79,33 @@ pub fn plug(node: NodeId, pid: u32, rate: Option<Rate>) -> Result<(), FabricErro
     shape(&port, rate)
 }
 
-/// Inside a node's namespace, once plugged: gives the link its address.
+/// Gives the link its address; called in a node's namespace after [`plug`].
 ///
 /// # Errors
-/// [`FabricError`]
-pub fn configure_link(node: NodeId, rate: Option<Rate>) -> Result<(), FabricError> {
+/// [`VirtualNetError`]
+pub fn configure_link(node: NodeId, rate: Option<Rate>) -> Result<(), VirtualNetError> {
     run("ip", &format!("addr add {}/16 dev eth0\nlink set eth0 up\n", address(node)))?;
     shape("eth0", rate)
 }
 
-/// At full speed the link is as wide as loopback; at a rate it is Ethernet, whose packets a real switch would see.
+/// Without a rate the link has the packet size of loopback, with a rate that of Ethernet.
 fn mtu(rate: Option<Rate>) -> u32 {
     if rate.is_some() { 1500 } else { 65_535 }
 }
 
-fn shape(device: &str, rate: Option<Rate>) -> Result<(), FabricError> {
+fn shape(device: &str, rate: Option<Rate>) -> Result<(), VirtualNetError> {
     let Some(rate) = rate else { return Ok(()) };
-    // What the bucket saves up while nobody sends passes at once afterwards, as on no real link. So it holds a
-    // millisecond, or where that is less, little more than one packet; and packets are small there.
+    // An idle link fills the bucket, and a full bucket passes at once, unlike on a real link. So the bucket holds the
+    // bytes of one millisecond, or of little more than one packet, and packets are small on a slow link.
     let burst = (rate.0 / 8 / 1000).max(SMALL_BURST);
     let packet = (burst / 5 * 4).min(1 << 16);
     run("ip", &format!("link set {device} gso_max_size {packet}\n"))?;
     run("tc", &format!("qdisc add dev {device} root tbf rate {}bit burst {burst}b latency 50ms\n", rate.0))
 }
 
-/// Runs `ip` or `tc` on a script, all or (where a line is refused) an error.
-fn run(tool: &'static str, script: &str) -> Result<(), FabricError> {
-    let failed = |error| FabricError::Tool(tool, error);
+/// Runs `ip` or `tc` on a script; an error where it refuses a line.
+fn run(tool: &'static str, script: &str) -> Result<(), VirtualNetError> {
+    let failed = |error| VirtualNetError::Tool(tool, error);
     let mut child = Command::new(tool)
         .args(["-batch", "-"])
         .stdin(Stdio::piped())
@@ -130,7 +119,7 @@ fn run(tool: &'static str, script: &str) -> Result<(), FabricError> {
         return Ok(());
     }
     let stderr = String::from_utf8_lossy(&output.stderr).trim().to_string();
-    Err(FabricError::Refused { tool, script: script.trim().replace('\n', "; "), stderr })
+    Err(VirtualNetError::Refused { tool, script: script.trim().replace('\n', "; "), stderr })
 }
 
 #[cfg(test)]
