@@ -7,11 +7,11 @@
 pub mod app;
 pub mod cgroup;
 pub mod children;
-mod cpu_group;
 pub mod cut;
 pub mod node;
 pub mod pki;
 pub mod plane;
+mod proc_text;
 pub mod processors;
 pub mod protocol;
 pub mod serve;
@@ -19,4 +19,3 @@ pub mod session;
 pub mod swap;
 pub mod virtual_net;
 pub mod wire;
-mod working_set;

@@ -21,13 +21,12 @@ use tracing::{error, info, warn};
 
 use crate::{
     app::{App, Node, Note},
-    cgroup::{Hierarchies, NodeCgroup},
-    cpu_group, virtual_net,
+    cgroup::{Hierarchies, NodeCgroup, daemons},
     node::{self, NodeConfig, VirtualLink},
     plane::{Command, Plane, PlaneEvent, connect},
     processors,
     protocol::{AppEvent, AppRequest, DaemonEvent, Failure, Member, Request, Step},
-    session,
+    session, virtual_net,
 };
 
 /// What a daemon says on its standard output while it starts, a word a line.
@@ -81,11 +80,11 @@ fn say(word: &str) -> anyhow::Result<()> {
 async fn serve(config: NodeConfig) -> anyhow::Result<()> {
     let hierarchies = Hierarchies::find()?;
     let name = config.name();
-    if let Err(error) = cpu_group::enter(&hierarchies) {
+    if let Err(error) = daemons::enter(&hierarchies) {
         warn!(%error, "ranks and data plane are in different scheduling groups: messages will be slow");
     }
     let result = set_up_and_serve(config, hierarchies.clone()).await;
-    if let Err(error) = cpu_group::leave(&hierarchies) {
+    if let Err(error) = daemons::leave(&hierarchies) {
         warn!(%error, "the daemons' scheduling group stays behind");
     }
     // Also what a failed set-up has left, and what a failed release could not remove.

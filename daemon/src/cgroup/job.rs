@@ -1,0 +1,134 @@
+//! The control group of one job on one node: freezing, killing, and its memory account.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use coswitch_policies::Bytes;
+
+use super::{
+    files::{self, CgroupError, write},
+    memory::MemoryGroup,
+};
+use crate::proc_text::counter;
+
+#[derive(Clone, Debug)]
+pub struct JobCgroup {
+    /// In version 2.
+    freezer: PathBuf,
+    memory: MemoryGroup,
+}
+
+impl JobCgroup {
+    pub(super) fn create(freezer: PathBuf, memory: MemoryGroup) -> Result<Self, CgroupError> {
+        files::make_dir(&freezer)?;
+        files::make_dir(memory.dir())?;
+        Ok(Self { freezer, memory })
+    }
+
+    fn dirs(&self) -> impl Iterator<Item = &Path> {
+        let memory = self.memory.is_version_1().then(|| self.memory.dir());
+        std::iter::once(self.freezer.as_path()).chain(memory)
+    }
+
+    /// The files that a process writes its id to in order to enter the group.
+    #[must_use]
+    pub fn procs(&self) -> Vec<PathBuf> {
+        self.dirs().map(|dir| dir.join("cgroup.procs")).collect()
+    }
+
+    /// The directory for CRIU's option `freeze_cgroup`.
+    #[must_use]
+    pub fn freezer(&self) -> &Path {
+        &self.freezer
+    }
+
+    /// Every process in the group.
+    ///
+    /// # Errors
+    /// [`CgroupError::File`]
+    pub fn pids(&self) -> Result<Vec<i32>, CgroupError> {
+        files::pids(&self.freezer)
+    }
+
+    /// The processor time of the group while CRIU works in it; `None` where CRIU is not there.
+    pub(crate) fn used_by_criu(&self) -> Option<Duration> {
+        let is_criu = |pid: &i32| {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == "criu")
+        };
+        self.pids().ok()?.iter().find(|pid| is_criu(pid))?;
+        let text = fs::read_to_string(self.freezer.join("cpu.stat")).ok()?;
+        counter(&text, "usage_usec").map(Duration::from_micros)
+    }
+
+    /// The bytes charged to the job on this node now.
+    ///
+    /// # Errors
+    /// [`CgroupError::File`]
+    pub fn used(&self) -> Result<Bytes, CgroupError> {
+        self.memory.used()
+    }
+
+    /// The shared memory in it, such as the segment.
+    pub(crate) fn shared(&self) -> Result<Bytes, CgroupError> {
+        self.memory.shared()
+    }
+
+    /// Whether the kernel has killed a process of the job for want of memory.
+    pub(crate) fn was_out_of_memory(&self) -> bool {
+        self.memory.was_out_of_memory()
+    }
+
+    /// Makes the kernel free the pages that it can read back: clean ones, and those with a copy in swap.
+    ///
+    /// # Errors
+    /// [`CgroupError::File`]
+    pub fn reclaim(&self) -> Result<(), CgroupError> {
+        self.memory.reclaim()
+    }
+
+    /// Freezes the processes and blocks until they are frozen. After a time-out the group is thawed again.
+    ///
+    /// # Errors
+    /// [`CgroupError`]
+    pub fn freeze(&self, limit: Duration) -> Result<(), CgroupError> {
+        write(&self.freezer.join("cgroup.freeze"), "1")?;
+        let frozen = files::wait_event(&self.freezer, "frozen 1", "freezing the ranks", limit);
+        if frozen.is_err() {
+            self.thaw()?;
+        }
+        frozen
+    }
+
+    /// # Errors
+    /// [`CgroupError::File`]
+    pub fn thaw(&self) -> Result<(), CgroupError> {
+        write(&self.freezer.join("cgroup.freeze"), "0")
+    }
+
+    /// Blocks until no process is in the group.
+    ///
+    /// # Errors
+    /// [`CgroupError`]
+    pub fn wait_empty(&self, limit: Duration) -> Result<(), CgroupError> {
+        files::wait_event(&self.freezer, "populated 0", "ending the processes", limit)
+    }
+
+    /// Kills every process in the group, frozen or not; does not wait.
+    ///
+    /// # Errors
+    /// [`CgroupError::File`]
+    pub fn kill(&self) -> Result<(), CgroupError> {
+        write(&self.freezer.join("cgroup.kill"), "1")
+    }
+
+    /// Removes the group, which must be empty.
+    ///
+    /// # Errors
+    /// [`CgroupError`]
+    pub fn remove(&self) -> Result<(), CgroupError> {
+        self.dirs().try_for_each(files::remove_dir)
+    }
+}
