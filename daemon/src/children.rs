@@ -1,7 +1,8 @@
-//! Waiting for child processes.
+//! Child processes of the daemon.
 //!
-//! Nobody in the daemon waits for "any child": each owner waits for its own, by pidfd, so that no two of them take each
-//! other's exit status. (They are forked by [`coswitch_ckpt::forker`], whose thread lives as long as the process.)
+//! No code in the daemon waits for "any child": each owner waits for its own child by pidfd, so that no owner
+//! takes another's exit status. [`coswitch_ckpt::forker`] forks them, on a thread that lives as long as the
+//! process.
 
 use std::{
     io,
@@ -15,33 +16,29 @@ use nix::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// A child of this process, to be waited for.
 pub struct Child {
-    /// Its process id, which is its own until it has been waited for.
+    /// Valid until the child has been reaped.
     pub pid: i32,
     handle: AsyncFd<OwnedFd>,
 }
 
 impl Child {
-    /// Takes charge of `pid`, which must be a child of this process that nobody else waits for.
+    /// Takes ownership of `pid`, a child of this process with no other owner.
     ///
     /// # Errors
-    /// Where there is no such child any more.
+    /// Where the child has been reaped already.
     pub fn adopt(pid: i32) -> io::Result<Self> {
-        // SAFETY: pidfd_open takes two plain integers.
-        let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
-        // SAFETY: the call has just returned this descriptor, which nobody else owns.
-        let fd = unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).expect("a descriptor")) };
-        // SAFETY: the descriptor belongs to the value that is registered, which neither closes nor replaces it.
+        let fd = open_pidfd(pid)?;
+        // SAFETY: the registered value owns the descriptor and neither closes nor replaces it.
         let handle =
             unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)?;
         Ok(Self { pid, handle })
     }
 
-    /// Waits for its end, and reaps it. May be dropped and called again.
+    /// Waits until the child has ended, and reaps it. The future may be dropped and the method called again.
     ///
     /// # Errors
-    /// Where somebody else has reaped it.
+    /// Where the child has been reaped already.
     pub async fn ended(&self) -> io::Result<WaitStatus> {
         loop {
             let mut ready = self.handle.readable().await?;
@@ -52,9 +49,8 @@ impl Child {
         }
     }
 
-    /// Sends SIGKILL.
     pub fn kill(&self) {
-        // SAFETY: a plain system call on a descriptor that this value owns; a process that has ended gives ESRCH.
+        // SAFETY: a system call on a descriptor that this value owns; a process that has ended gives ESRCH.
         unsafe {
             libc::syscall(
                 libc::SYS_pidfd_send_signal,
@@ -65,6 +61,14 @@ impl Child {
             );
         }
     }
+}
+
+/// A descriptor of process `pid`.
+pub(crate) fn open_pidfd(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: pidfd_open takes two plain integers.
+    let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    // SAFETY: the call has just returned this descriptor, which has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).expect("a descriptor")) })
 }
 
 #[cfg(test)]

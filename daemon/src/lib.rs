@@ -1,12 +1,13 @@
 //! The node daemon: the software network card of a node.
 //!
-//! It owns every network connection, relays messages between the ranks' rings and other nodes ([`plane`]), runs the
-//! marker protocol ([`cut`]), launches ranks, owns their cgroups and calls the checkpointer ([`app`]), all by order
-//! of the dispatchers on the head node ([`protocol`], [`session`]).
+//! It owns every network connection, relays messages between the ranks' rings and other nodes ([`plane`]),
+//! runs the marker protocol ([`cut`]), launches ranks, owns their cgroups and calls the checkpointer
+//! ([`app`]). The dispatchers on the head node give the orders ([`protocol`], [`session`]).
 
 pub mod app;
 pub mod cgroup;
 pub mod children;
+mod control;
 pub mod cut;
 pub mod node;
 pub mod pki;

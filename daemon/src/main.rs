@@ -1,4 +1,4 @@
-//! `coswitchd`, the node daemon. Started by `coswitch run` for virtual nodes; see `coswitch_daemon::serve`.
+//! The program `coswitchd`, the node daemon; `coswitch run` starts one for each virtual node.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,8 @@
-//! Who may talk to a daemon: mutual TLS under a cluster certificate authority (DESIGN §8).
+//! Certificates: mutual TLS under the authority of a cluster.
 //!
-//! A cluster has one authority. The head node and every daemon hold a certificate of it; each connection, control or
-//! data, begins with a handshake in which both sides prove theirs. A peer without one can make a daemon do nothing.
+//! A cluster has one authority, which signs a certificate of the head node and of every daemon. Each
+//! connection, control or data, begins with a handshake in which both sides prove theirs; a daemon ignores a
+//! peer without a certificate.
 
 use std::sync::Arc;
 
@@ -14,24 +15,20 @@ use rustls::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Every certificate of a cluster carries this name: a member proves that it belongs, not which host it is.
+/// The name in every certificate of a cluster: a certificate proves membership, not the host.
 const MEMBER_NAME: &str = "member.coswitch.internal";
 
-/// Why certificates could not be made or used.
 #[derive(Debug, Error)]
 pub enum PkiError {
-    /// They could not be made.
     #[error("certificate could not be made")]
     Make(#[from] rcgen::Error),
-    /// They could not be used.
     #[error("certificate could not be used")]
     Use(#[from] rustls::Error),
-    /// The authority's certificate is no authority.
     #[error("cluster authority could not be used")]
     Authority(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// What a member holds to prove itself; DER throughout.
+/// Certificate and key of a member, and the authority's certificate; all in DER.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Identity {
     authority: Vec<u8>,
@@ -39,17 +36,13 @@ pub struct Identity {
     key: Vec<u8>,
 }
 
-/// The authority of a cluster; signs members.
+/// The certificate authority of a cluster.
 pub struct Authority {
     certificate: Vec<u8>,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    /// A new authority with a new key.
-    ///
-    /// # Errors
-    /// [`PkiError::Make`]
     pub fn new() -> Result<Self, PkiError> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(Vec::new())?;
@@ -58,10 +51,7 @@ impl Authority {
         Ok(Self { certificate, issuer: Issuer::new(params, key) })
     }
 
-    /// A new member.
-    ///
-    /// # Errors
-    /// [`PkiError::Make`]
+    /// Signs a new member.
     pub fn member(&self) -> Result<Identity, PkiError> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(vec![MEMBER_NAME.to_string()])?;
@@ -84,10 +74,7 @@ impl Identity {
         (vec![CertificateDer::from(self.certificate.clone())], PrivateKeyDer::Pkcs8(key))
     }
 
-    /// For the side that accepts.
-    ///
-    /// # Errors
-    /// [`PkiError`]
+    /// TLS configuration of the accepting side.
     pub fn server(&self) -> Result<Arc<ServerConfig>, PkiError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier =
@@ -97,15 +84,12 @@ impl Identity {
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key)?;
-        // A data link leaves TLS after the handshake: no ticket may trail behind it.
+        // A data link leaves TLS after the handshake: no ticket may follow it.
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
     }
 
-    /// For the side that connects.
-    ///
-    /// # Errors
-    /// [`PkiError`]
+    /// TLS configuration of the connecting side.
     pub fn client(&self) -> Result<Arc<ClientConfig>, PkiError> {
         let (chain, key) = self.chain();
         let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -116,8 +100,7 @@ impl Identity {
     }
 }
 
-/// The name that a connecting side expects.
-#[must_use]
+/// The name that the connecting side expects in the certificate.
 pub fn member_name() -> ServerName<'static> {
     ServerName::try_from(MEMBER_NAME).expect("a valid host name")
 }

@@ -1,7 +1,8 @@
-//! The processors of a virtual node: its own share of the machine's, as a machine of its own would have.
+//! The processors of a virtual node: a share of the machine's own.
 //!
-//! Without shares the kernel may leave a rank and both data planes on one core for a long time, and a stream of large
-//! messages loses a fifth of its bandwidth. Whatever a daemon starts stays on the daemon's processors.
+//! Without shares the kernel may leave a rank and both data planes on one core for a long time, and a stream
+//! of large messages loses a fifth of its bandwidth. Processes that a daemon starts stay on the daemon's
+//! processors.
 
 use nix::{
     errno::Errno,
@@ -12,25 +13,24 @@ use nix::{
 /// The processors this process may use.
 ///
 /// # Errors
-/// Where the kernel does not say.
+/// Where the kernel refuses to name them.
 pub fn allowed() -> Result<Vec<usize>, Errno> {
     let set = sched_getaffinity(Pid::from_raw(0))?;
     Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu) == Ok(true)).collect())
 }
 
-/// Keeps this thread, and all that it will start, on `cpus`.
+/// Keeps this thread, and all threads that it starts later, on `cpus`.
 ///
 /// # Errors
-/// Where one of them is not there.
+/// Where one of them does not exist.
 pub fn keep_to(cpus: &[usize]) -> Result<(), Errno> {
     let mut set = CpuSet::new();
     cpus.iter().try_for_each(|cpu| set.set(*cpu))?;
     sched_setaffinity(Pid::from_raw(0), &set)
 }
 
-/// The share of node `number` of `count`: shares are as equal as can be and overlap only where there are more nodes than
-/// processors.
-#[must_use]
+/// The share of node `number` of `count`. Shares differ by at most one processor, and overlap only where
+/// there are more nodes than processors.
 pub fn share(all: &[usize], number: usize, count: usize) -> Vec<usize> {
     match all.len() {
         0 => Vec::new(),
@@ -39,23 +39,23 @@ pub fn share(all: &[usize], number: usize, count: usize) -> Vec<usize> {
     }
 }
 
-/// How long a turn of a thread is, as the kernel counts turns.
+/// The time slice of a thread in the kernel's scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turns {
-    /// As everybody's: a thread that yields lets others have theirs.
-    Usual,
-    /// A tenth of a millisecond: the thread has a processor as soon as it wakes, where whoever computes on it would finish a turn of
-    /// milliseconds first. A yield then gives next to nothing away.
+pub enum TimeSlice {
+    /// The kernel's own: a thread that yields lets other threads run.
+    Default,
+    /// A tenth of a millisecond: the thread runs as soon as it wakes, before the thread that computes on its
+    /// processor has finished a slice of milliseconds. A yield then gives almost no time away.
     Short,
 }
 
-/// Asks the kernel for such turns of this thread. Kernels before 6.12 change nothing.
-pub fn ask_for(turns: Turns) {
-    // SAFETY: of numbers only, for each of which 0 is a value.
+/// Sets the time slice of this thread. Kernels before 6.12 ignore it.
+pub fn set_time_slice(slice: TimeSlice) {
+    // SAFETY: the structure holds numbers only, and 0 is a valid value of each.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
-    attributes.size = u32::try_from(size_of_val(&attributes)).expect("a structure of some bytes");
-    attributes.sched_runtime = if turns == Turns::Short { 100_000 } else { 0 };
-    // SAFETY: reads one structure, which says how large it is. Where it is refused, turns are as long as they were.
+    attributes.size = u32::try_from(size_of_val(&attributes)).expect("a small structure");
+    attributes.sched_runtime = if slice == TimeSlice::Short { 100_000 } else { 0 };
+    // SAFETY: the call reads one structure, which holds its own size. Where it fails, the slice is unchanged.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0u32) };
 }
 
@@ -74,13 +74,13 @@ mod tests {
     }
 
     #[test]
-    fn more_nodes_than_processors_take_turns() {
+    fn more_nodes_than_processors_share_them() {
         let shares: Vec<_> = (0..4).map(|number| share(&[0, 1], number, 4)).collect();
         assert_eq!(shares, [[0], [1], [0], [1]]);
     }
 
     #[test]
-    fn thread_stays_where_it_is_told() {
+    fn a_thread_stays_on_its_processors() {
         let first = allowed().unwrap()[0];
         std::thread::spawn(move || {
             keep_to(&[first]).unwrap();

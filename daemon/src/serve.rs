@@ -1,7 +1,6 @@
-//! A daemon from its start to its end: sets up the node, serves one control session, removes everything.
+//! Life of a daemon: sets up the node, serves one control session, removes everything.
 
 use std::{
-    collections::BTreeMap,
     io::{self, BufRead, Write},
     net::TcpListener as StdListener,
     sync::Arc,
@@ -10,42 +9,37 @@ use std::{
 
 use anyhow::Context;
 use coswitch_ckpt::{Arena, Criu};
-use coswitch_policies::{JobId, NodeId};
+use coswitch_policies::NodeId;
 use tokio::{
     net::TcpListener,
-    signal::unix::{SignalKind, signal},
-    sync::mpsc::{UnboundedReceiver, unbounded_channel},
-    time::{MissedTickBehavior, interval, timeout},
+    sync::mpsc::{UnboundedSender, unbounded_channel},
+    time::timeout,
 };
-use tracing::{error, info, warn};
+use tracing::warn;
 
 use crate::{
-    app::{App, Node, Note},
+    app::NodeServices,
     cgroup::{Hierarchies, NodeCgroup, daemons},
+    control::Control,
     node::{self, NodeConfig, VirtualLink},
-    plane::{Command, Plane, PlaneEvent, connect},
+    plane::{Command, Plane, connect},
     processors,
-    protocol::{AppEvent, AppRequest, DaemonEvent, Failure, Member, Request, Step},
+    protocol::DaemonEvent,
     session, virtual_net,
 };
 
-/// What a daemon says on its standard output while it starts, a word a line.
+/// A line on the daemon's standard output: its network namespace exists.
 pub const NAMESPACE: &str = "namespace";
-/// See [`NAMESPACE`]: listening.
+/// A line on the daemon's standard output: it accepts connections.
 pub const READY: &str = "ready";
 
 const FIRST_CONTACT_LIMIT: Duration = Duration::from_secs(30);
-const LINK_LIMIT: Duration = Duration::from_secs(10);
-const RELEASE_LIMIT: Duration = Duration::from_secs(30);
 const DESTROY_LIMIT: Duration = Duration::from_secs(10);
-const SAMPLE_EVERY: Duration = Duration::from_millis(100);
-/// Traffic is told once in so many samples.
-const TRAFFIC_EVERY: u32 = 10;
 
 /// Runs a daemon; the configuration is the first line of standard input.
 ///
 /// # Errors
-/// Where the node cannot be set up. Whatever had been made is removed.
+/// Where the node cannot be set up; the parts that were made are removed.
 pub fn run() -> anyhow::Result<()> {
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).context("failed to read the configuration")?;
@@ -58,12 +52,12 @@ pub fn run() -> anyhow::Result<()> {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(serve(config));
-    // The watch on standard input may still be blocked; everything else has ended.
+    // The thread that reads standard input may still be blocked; all other work has ended.
     runtime.shutdown_background();
     result
 }
 
-/// Before any thread is started: namespaces belong to threads.
+/// Must run before any thread is started: namespaces belong to threads.
 fn join_virtual_net(node: NodeId, link: VirtualLink) -> anyhow::Result<()> {
     virtual_net::enter_namespace()?;
     say(NAMESPACE)?;
@@ -72,9 +66,9 @@ fn join_virtual_net(node: NodeId, link: VirtualLink) -> anyhow::Result<()> {
     Ok(virtual_net::configure_link(node, link.rate)?)
 }
 
-/// To the parent; one that has died meanwhile is a failure like any other, after which what was made is removed.
+/// Tells the parent process; fails where that has died.
 fn say(word: &str) -> anyhow::Result<()> {
-    writeln!(io::stdout(), "{word}").context("nobody listens")
+    writeln!(io::stdout(), "{word}").context("failed to write to the process that started this daemon")
 }
 
 async fn serve(config: NodeConfig) -> anyhow::Result<()> {
@@ -87,7 +81,7 @@ async fn serve(config: NodeConfig) -> anyhow::Result<()> {
     if let Err(error) = daemons::leave(&hierarchies) {
         warn!(%error, "the daemons' scheduling group stays behind");
     }
-    // Also what a failed set-up has left, and what a failed release could not remove.
+    // Also after a failed set-up or a failed release.
     node::destroy(&hierarchies, &name, DESTROY_LIMIT).context("failed to remove what is left")?;
     result
 }
@@ -95,47 +89,57 @@ async fn serve(config: NodeConfig) -> anyhow::Result<()> {
 async fn set_up_and_serve(config: NodeConfig, hierarchies: Hierarchies) -> anyhow::Result<()> {
     let (events, to_head) = unbounded_channel();
     let (plane_events, from_plane) = unbounded_channel();
-    let criu = Criu::locate()?;
-    criu.prepare()?;
-    let store = config.open_store().context("failed to make the store")?;
-    let cgroup = NodeCgroup::create(hierarchies, &config.name(), config.memory)?;
-    let criu = criu.with_workers_in(cgroup.checkpointers());
     let plane = Plane::start(config.node, plane_events)?;
-    let control = TcpListener::bind(config.control).await.context("failed to listen for the head node")?;
-    let data = StdListener::bind(config.data).context("failed to listen for other daemons")?;
-    let arena = Arena::new(config.arena.0).context("failed to map the arena")?;
-    let node = Arc::new(Node { config, plane, criu, store, arena, cgroup, events });
-    accept_links(Arc::clone(&node), data)?;
+    let node = Arc::new(set_up(config, hierarchies, plane, events)?);
+    let listener =
+        TcpListener::bind(node.config.control).await.context("failed to listen for the head node")?;
+    accept_links(Arc::clone(&node))?;
     say(READY)?;
     let (own, identity) = (node.config.node, node.config.identity.clone());
     let mut starter = tokio::task::spawn_blocking(wait_for_end_of_input);
-    let contact = timeout(FIRST_CONTACT_LIMIT, session::accept(&control, &identity, own));
+    let contact = timeout(FIRST_CONTACT_LIMIT, session::accept(&listener, &identity, own));
     let stream = tokio::select! {
         contact = contact => contact.context("no head node came")??,
         _ = &mut starter => anyhow::bail!("the process that started this daemon has ended"),
     };
     let (incoming, requests) = unbounded_channel();
     let carried = tokio::spawn(session::carry(stream, to_head, incoming, || DaemonEvent::Alive));
-    let mut serving = Serving { node, apps: BTreeMap::new() };
+    let mut control = Control::new(node);
     tokio::select! {
-        () = serving.run(requests, from_plane) => {}
+        () = control.run(requests, from_plane) => {}
         _ = &mut starter => warn!("the process that started this daemon has ended"),
     }
-    serving.release_all().await;
-    // The last answers go out, unless nobody is there to take them.
-    drop(serving);
+    control.release_all().await;
+    // This ends the session once the last answers are sent.
+    drop(control);
     let _ = timeout(Duration::from_millis(200), carried).await;
     Ok(())
 }
 
-/// Whoever started this daemon holds its standard input open for as long as it lives.
+fn set_up(
+    config: NodeConfig,
+    hierarchies: Hierarchies,
+    plane: Plane,
+    events: UnboundedSender<DaemonEvent>,
+) -> anyhow::Result<NodeServices> {
+    let criu = Criu::locate()?;
+    criu.prepare()?;
+    let store = config.open_store().context("failed to make the store")?;
+    let cgroup = NodeCgroup::create(hierarchies, &config.name(), config.memory)?;
+    let criu = criu.with_workers_in(cgroup.checkpointers());
+    let arena = Arena::new(config.arena.0).context("failed to map the arena")?;
+    Ok(NodeServices { config, plane, criu, store, arena, cgroup, events })
+}
+
+/// The process that started this daemon holds its standard input open until it ends.
 fn wait_for_end_of_input() {
-    // More input is not expected, and an error ends it as well.
+    // No further input is expected, and an error counts as the end.
     let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
 }
 
-/// Each handshake in a thread of its own: a stranger that dawdles delays nobody.
-fn accept_links(node: Arc<Node>, listener: StdListener) -> anyhow::Result<()> {
+/// Each handshake has a thread of its own, so that a slow peer does not delay the others.
+fn accept_links(node: Arc<NodeServices>) -> anyhow::Result<()> {
+    let listener = StdListener::bind(node.config.data).context("failed to listen for other daemons")?;
     let (own, server) = (node.config.node, node.config.identity.server()?);
     let node = Arc::downgrade(&node);
     let accept = move || {
@@ -150,119 +154,4 @@ fn accept_links(node: Arc<Node>, listener: StdListener) -> anyhow::Result<()> {
     };
     std::thread::Builder::new().name("links".into()).spawn(accept)?;
     Ok(())
-}
-
-struct Serving {
-    node: Arc<Node>,
-    apps: BTreeMap<JobId, (App, tokio::task::JoinHandle<()>)>,
-}
-
-impl Serving {
-    async fn run(
-        &mut self,
-        mut requests: UnboundedReceiver<Request>,
-        mut plane: UnboundedReceiver<PlaneEvent>,
-    ) {
-        let mut sample = interval(SAMPLE_EVERY);
-        sample.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut terminate = match signal(SignalKind::terminate()) {
-            Ok(terminate) => terminate,
-            Err(error) => return error!(%error, "signals cannot be handled"),
-        };
-        let mut ticks = 0;
-        loop {
-            tokio::select! {
-                request = requests.recv() => match request {
-                    Some(Request::Shutdown) | None => return info!("the head node has ended the session"),
-                    Some(Request::Join { members }) => self.join(members),
-                    Some(Request::App { job, request }) => self.on_request(job, request),
-                    Some(Request::Hello { .. } | Request::Alive) => {}
-                },
-                Some(event) = plane.recv() => self.on_plane(event),
-                _ = sample.tick() => {
-                    ticks += 1;
-                    self.sample(ticks % TRAFFIC_EVERY == 0);
-                }
-                _ = terminate.recv() => return info!("terminated"),
-            }
-        }
-    }
-
-    fn on_request(&mut self, job: JobId, request: AppRequest) {
-        self.apps.retain(|_, (_, task)| !task.is_finished());
-        if matches!(request, AppRequest::Launch(_)) {
-            self.apps.entry(job).or_insert_with(|| App::start(Arc::clone(&self.node), job));
-        }
-        match (self.apps.get(&job), request) {
-            (Some((app, _)), AppRequest::Release) => app.release(Arc::clone(&self.node), job),
-            (Some((app, _)), request) => app.note(Note::Request(request)),
-            (None, AppRequest::Release) => {
-                self.node.tell(DaemonEvent::App { job, event: AppEvent::Released })
-            }
-            (None, _) => {
-                let failure = Failure::dead("there is no such application here");
-                let event = AppEvent::Failed { during: Step::Run, failure };
-                self.node.tell(DaemonEvent::App { job, event });
-            }
-        }
-    }
-
-    fn on_plane(&self, event: PlaneEvent) {
-        let job = match &event {
-            PlaneEvent::LinkLost { peer, reason } => {
-                warn!(%peer, reason, "data link lost");
-                return self.node.tell(DaemonEvent::LinkLost { peer: *peer });
-            }
-            PlaneEvent::Freeze { job, .. }
-            | PlaneEvent::Thaw { job, .. }
-            | PlaneEvent::Flushed { job, .. }
-            | PlaneEvent::Aborted { job, .. }
-            | PlaneEvent::CutFailed { job, .. }
-            | PlaneEvent::FromLauncher { job, .. }
-            | PlaneEvent::Corrupt { job, .. } => *job,
-        };
-        if let Some((app, _)) = self.apps.get(&job) {
-            app.note(Note::Plane(event));
-        }
-    }
-
-    fn sample(&self, traffic: bool) {
-        if let Ok(memory) = self.node.cgroup.memory_use() {
-            self.node.tell(DaemonEvent::Memory(memory));
-        }
-        if traffic {
-            self.apps.values().for_each(|(app, _)| app.note(Note::Sample));
-        }
-    }
-
-    /// Connects to every lower node; the higher ones connect to this one.
-    fn join(&self, members: Vec<Member>) {
-        let node = Arc::clone(&self.node);
-        tokio::task::spawn_blocking(move || {
-            let own = node.config.node;
-            let client = node.config.identity.client().map_err(|error| error.to_string());
-            let joined = client.and_then(|client| {
-                members.iter().filter(|member| member.node < own).try_for_each(|member| {
-                    let (peer, stream) = connect::connect(member.data, own, &client, LINK_LIMIT)
-                        .map_err(|error| format!("{}: {error}", member.node))?;
-                    node.plane.tell(Command::AddLink(peer, stream));
-                    Ok(())
-                })
-            });
-            node.tell(match joined {
-                Ok(()) => DaemonEvent::Joined,
-                Err(reason) => DaemonEvent::JoinFailed { reason },
-            });
-        });
-    }
-
-    async fn release_all(&mut self) {
-        let apps = std::mem::take(&mut self.apps);
-        apps.iter().for_each(|(job, (app, _))| app.release(Arc::clone(&self.node), *job));
-        for (job, (_, task)) in apps {
-            if timeout(RELEASE_LIMIT, task).await.is_err() {
-                error!(%job, "the application could not be released in time");
-            }
-        }
-    }
 }

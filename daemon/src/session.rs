@@ -1,11 +1,13 @@
-//! The control session: one authenticated connection from the head node at a time.
+//! The control session: one authenticated connection between the head node and a daemon.
 //!
-//! Silence is death: where the head node says nothing for three heartbeats, or its connection breaks, the daemon ends
-//! its applications, removes what is left of them and exits. (Taking up again with a new master comes later.)
+//! Silence means death: where the head node is silent for five heartbeats ([`SILENCE_LIMIT`]), or its
+//! connection breaks, the daemon ends its applications, removes what they have left and exits. A daemon
+//! accepts one session in its life.
 
 use std::time::Duration;
 
 use coswitch_policies::NodeId;
+use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -22,37 +24,29 @@ use crate::{
     wire::{self, WireError},
 };
 
-/// How long silence may last.
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(5 * HEARTBEAT.as_secs());
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
 
-/// Why a session did not begin, or how it ended.
 #[derive(Debug, Error)]
 pub enum SessionError {
-    /// A frame could not be read or written.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// Connecting, or the handshake, failed.
     #[error("control connection could not be set up")]
     Connect(#[from] std::io::Error),
-    /// The own certificate is no good.
     #[error(transparent)]
     Pki(#[from] PkiError),
-    /// The peer was silent for too long.
     #[error("peer was silent for {SILENCE_LIMIT:?}")]
     Silent,
-    /// The peer closed the connection.
     #[error("peer closed the control connection")]
     Closed,
-    /// The peer did not begin as agreed, or speaks another version.
     #[error("peer speaks another version of the control protocol, or none")]
     Version,
 }
 
-/// Waits for a member of the cluster to connect; strangers are turned away and logged.
+/// Waits until a member of the cluster connects; refuses and logs strangers.
 ///
 /// # Errors
-/// [`SessionError`], never because of a stranger.
+/// [`SessionError`], but not for a stranger.
 pub async fn accept(
     listener: &TcpListener,
     identity: &Identity,
@@ -66,7 +60,7 @@ pub async fn accept(
             Ok(Err(error)) => {
                 warn!(%from, error = &error as &dyn std::error::Error, "control connection refused")
             }
-            Err(_) => warn!(%from, "control connection refused: it stayed silent"),
+            Err(_) => warn!(%from, "control connection refused: the peer stayed silent"),
         }
     }
 }
@@ -87,9 +81,6 @@ async fn greet(
 }
 
 /// The head node's side: connects to a daemon and greets it.
-///
-/// # Errors
-/// [`SessionError`]
 pub async fn connect(
     address: std::net::SocketAddr,
     identity: &Identity,
@@ -99,7 +90,7 @@ pub async fn connect(
         let stream = loop {
             match TcpStream::connect(address).await {
                 Ok(stream) => break stream,
-                // Not listening yet, or not reachable yet; the limit around this loop ends it.
+                // Not listening or not reachable yet; the time-out below bounds this loop.
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
             }
         };
@@ -114,54 +105,54 @@ pub async fn connect(
     timeout(limit, work).await.map_err(|_| SessionError::Silent)?
 }
 
-/// Carries messages both ways until the peer is gone, or `outgoing` has ended (then `Ok`). Says `alive` whenever it has
-/// said nothing else for a heartbeat.
-///
-/// # Errors
-/// [`SessionError`]
+/// Carries messages both ways until the peer has gone or `outgoing` has ended, which is `Ok`. Sends `alive`
+/// every heartbeat.
 pub async fn carry<Out, In>(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    mut outgoing: UnboundedReceiver<Out>,
+    outgoing: UnboundedReceiver<Out>,
     incoming: UnboundedSender<In>,
     alive: impl Fn() -> Out,
 ) -> Result<(), SessionError>
 where
-    Out: serde::Serialize,
-    In: serde::de::DeserializeOwned,
+    Out: Serialize,
+    In: DeserializeOwned,
 {
-    let (mut reader, mut writer) = tokio::io::split(stream);
-    let read = async {
-        loop {
-            match timeout(SILENCE_LIMIT, wire::read(&mut reader)).await {
-                Err(_) => return Err(SessionError::Silent),
-                Ok(message) => match message? {
-                    None => return Err(SessionError::Closed),
-                    Some(message) => {
-                        if incoming.send(message).is_err() {
-                            return Ok(());
-                        }
-                    }
-                },
-            }
+    let (reader, writer) = tokio::io::split(stream);
+    tokio::select! {
+        result = receive(reader, incoming) => result,
+        result = send(writer, outgoing, alive) => result,
+    }
+}
+
+async fn receive<In: DeserializeOwned>(
+    mut reader: impl AsyncRead + Unpin,
+    incoming: UnboundedSender<In>,
+) -> Result<(), SessionError> {
+    loop {
+        let message = timeout(SILENCE_LIMIT, wire::read(&mut reader)).await;
+        let message = message.map_err(|_| SessionError::Silent)??.ok_or(SessionError::Closed)?;
+        if incoming.send(message).is_err() {
+            return Ok(());
         }
-    };
-    let write = async {
-        let mut beat = interval(HEARTBEAT);
-        loop {
-            let message = tokio::select! {
-                message = outgoing.recv() => message,
-                _ = beat.tick() => Some(alive()),
-            };
-            match message {
-                Some(message) => timeout(SILENCE_LIMIT, wire::write(&mut writer, &message))
-                    .await
-                    .map_err(|_| SessionError::Silent)??,
-                None => {
-                    debug!("control session ends");
-                    return Ok(());
-                }
-            }
-        }
-    };
-    tokio::select! { result = read => result, result = write => result }
+    }
+}
+
+async fn send<Out: Serialize>(
+    mut writer: impl AsyncWrite + Unpin,
+    mut outgoing: UnboundedReceiver<Out>,
+    alive: impl Fn() -> Out,
+) -> Result<(), SessionError> {
+    let mut beat = interval(HEARTBEAT);
+    loop {
+        let message = tokio::select! {
+            message = outgoing.recv() => message,
+            _ = beat.tick() => Some(alive()),
+        };
+        let Some(message) = message else {
+            debug!("control session ends");
+            return Ok(());
+        };
+        let written = timeout(SILENCE_LIMIT, wire::write(&mut writer, &message)).await;
+        written.map_err(|_| SessionError::Silent)??;
+    }
 }

@@ -11,12 +11,10 @@ pub const ADVICE: &str =
     "fallocate -l 8G /var/swap && chmod 600 /var/swap && mkswap /var/swap && swapon /var/swap";
 
 /// The size of all swap space; 0 where there is none.
-#[must_use]
 pub fn configured() -> Bytes {
     meminfo("SwapTotal")
 }
 
-#[must_use]
 pub fn free() -> Bytes {
     meminfo("SwapFree")
 }

@@ -5,8 +5,8 @@
 //!   br0 10.83.255.254 ── cs0 ═══════ eth0 10.83.0.1          eth0 10.83.0.2
 //!        └────────────── cs1 ════════════════════════════════╛
 //! ```
-//! No namespace has a name or a mount: each ends with the last process in it, so nothing is left behind. `tbf` shapes
-//! each link in both directions, at the sender.
+//! No namespace has a name or a mount: each ends with the last process in it, so nothing is left behind.
+//! `tbf` shapes each link in both directions, at the sender.
 
 use std::{
     io::{self, Write},
@@ -33,7 +33,6 @@ pub enum VirtualNetError {
 }
 
 /// The address of a node on the bridge.
-#[must_use]
 pub fn address(node: NodeId) -> Ipv4Addr {
     let host = node.0 + 1;
     Ipv4Addr::new(
@@ -44,28 +43,20 @@ pub fn address(node: NodeId) -> Ipv4Addr {
     )
 }
 
-/// Puts the calling thread, and all threads that it starts later, into a new network namespace with the bridge.
-///
-/// # Errors
-/// [`VirtualNetError`]
+/// Puts the calling thread, and all threads that it starts later, into a new network namespace with the
+/// bridge.
 pub fn enter_head() -> Result<(), VirtualNetError> {
     enter_namespace()?;
     run("ip", &format!("link add br0 type bridge\naddr add {HEAD}/16 dev br0\nlink set br0 up\n"))
 }
 
 /// Puts the calling thread, and all threads that it starts later, into a new, empty network namespace.
-///
-/// # Errors
-/// [`VirtualNetError`]
 pub fn enter_namespace() -> Result<(), VirtualNetError> {
     unshare(CloneFlags::CLONE_NEWNET).map_err(VirtualNetError::Namespace)?;
     run("ip", "link set lo up\n")
 }
 
 /// Connects the namespace of process `pid` to the bridge as `node`; called in the head namespace.
-///
-/// # Errors
-/// [`VirtualNetError`]
 pub fn plug(node: NodeId, pid: u32, rate: Option<Rate>) -> Result<(), VirtualNetError> {
     let port = format!("cs{}", node.0);
     let mtu = mtu(rate);
@@ -80,9 +71,6 @@ pub fn plug(node: NodeId, pid: u32, rate: Option<Rate>) -> Result<(), VirtualNet
 }
 
 /// Gives the link its address; called in a node's namespace after [`plug`].
-///
-/// # Errors
-/// [`VirtualNetError`]
 pub fn configure_link(node: NodeId, rate: Option<Rate>) -> Result<(), VirtualNetError> {
     run("ip", &format!("addr add {}/16 dev eth0\nlink set eth0 up\n", address(node)))?;
     shape("eth0", rate)
@@ -95,8 +83,9 @@ fn mtu(rate: Option<Rate>) -> u32 {
 
 fn shape(device: &str, rate: Option<Rate>) -> Result<(), VirtualNetError> {
     let Some(rate) = rate else { return Ok(()) };
-    // An idle link fills the bucket, and a full bucket passes at once, unlike on a real link. So the bucket holds the
-    // bytes of one millisecond, or of little more than one packet, and packets are small on a slow link.
+    // An idle link fills the bucket, and a full bucket passes at once, unlike on a real link. So the bucket
+    // holds the bytes of a millisecond, or of little more than one packet; and packets are small on a slow
+    // link.
     let burst = (rate.0 / 8 / 1000).max(SMALL_BURST);
     let packet = (burst / 5 * 4).min(1 << 16);
     run("ip", &format!("link set {device} gso_max_size {packet}\n"))?;

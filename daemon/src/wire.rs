@@ -1,4 +1,4 @@
-//! Framing of the control protocol: magic, length, postcard body; limits are checked before anything is read into memory.
+//! Frames of the control protocol: magic, length, postcard body. Limits are checked before a body is read.
 
 use std::io;
 
@@ -7,30 +7,23 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CSWC");
-/// The exchange of a job of ten thousand ranks fits; nothing legitimate is larger.
+/// Large enough for the PMI exchange of ten thousand ranks; no valid frame is larger.
 const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// Why a frame could not be read or written.
 #[derive(Debug, Error)]
 pub enum WireError {
     /// The connection broke, or ended in the middle of a frame.
     #[error("control connection broke")]
     Io(#[from] io::Error),
-    /// The peer does not speak this protocol.
     #[error("peer does not speak the coswitch control protocol")]
     Magic,
-    /// A frame over the limit.
     #[error("control frame of {0} bytes is over the limit of {FRAME_BYTES_MAX}")]
     TooLarge(usize),
-    /// A body that does not decode.
     #[error("control frame does not decode")]
     Body(#[from] postcard::Error),
 }
 
 /// Writes one frame and flushes it.
-///
-/// # Errors
-/// [`WireError`]
 pub async fn write<T: Serialize>(to: &mut (impl AsyncWrite + Unpin), message: &T) -> Result<(), WireError> {
     let mut frame = [MAGIC.to_le_bytes(), [0; 4]].concat();
     frame = postcard::to_extend(message, frame)?;
@@ -44,9 +37,6 @@ pub async fn write<T: Serialize>(to: &mut (impl AsyncWrite + Unpin), message: &T
 }
 
 /// Reads one frame; `None` where the peer has closed the connection between two frames.
-///
-/// # Errors
-/// [`WireError`]
 pub async fn read<T: DeserializeOwned>(from: &mut (impl AsyncRead + Unpin)) -> Result<Option<T>, WireError> {
     let mut head = [0; 8];
     match from.read_exact(&mut head).await {

@@ -1,6 +1,6 @@
-//! Two data planes, a real TCP link, real segments, and threads in the part of ranks: every record arrives once, whole
-//! and in order, while the ranks are frozen, the network flushed and the segments overwritten and refilled at random
-//! instants, as a dump and a restore would.
+//! Test of two data planes with a TCP link, segments and threads as ranks: every record arrives once, whole
+//! and in order, although at random instants the ranks are frozen, the network is flushed, and the segments
+//! are overwritten and refilled, as by a dump and a restore.
 
 use std::{
     fs::File,
@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coswitch_daemon::plane::{Command, Plane, PlaneEvent};
+use coswitch_daemon::plane::{AppPlaneEvent, Command, Plane, PlaneEvent};
 use coswitch_policies::{Epoch, JobId, NodeId};
 use coswitch_ring::{Header, INLINE_MAX, Path as Way, RankPort, Segment, SegmentSpec};
 use tokio::sync::{
@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const RECORDS: u64 = 1500;
 const CUTS: u64 = 40;
 
-/// A small generator: the test is the same on every run, but for the timing.
+/// A generator with a fixed seed: runs of the test differ only in timing.
 struct Draws(u64);
 
 impl Draws {
@@ -37,12 +37,12 @@ impl Draws {
     }
 }
 
-/// Stops the ranks of a node where a cgroup would.
+/// Freezes the ranks of a node, in place of a cgroup.
 #[derive(Default)]
 struct Freezer {
     wanted: AtomicBool,
     standing: AtomicU32,
-    /// No more cuts will come.
+    /// There are no further cuts.
     done: AtomicBool,
 }
 
@@ -92,23 +92,23 @@ impl Node {
         Self { plane, events, segment, freezer: Arc::default() }
     }
 
-    /// Answers what the plane has asked, and says whether it has flushed.
+    /// Answers the plane's events; true once it has flushed.
     fn has_flushed(&mut self) -> bool {
         while let Ok(event) = self.events.try_recv() {
             match event {
-                PlaneEvent::Freeze { epoch, .. } => {
+                PlaneEvent::App { event: AppPlaneEvent::Freeze { epoch }, .. } => {
                     self.freezer.freeze(self.segment.local_ranks());
                     self.plane.tell(Command::Frozen(JOB, epoch, true));
                 }
-                PlaneEvent::Flushed { .. } => return true,
-                other => panic!("a cut without trouble, and yet {other:?}"),
+                PlaneEvent::App { event: AppPlaneEvent::Flushed { .. }, .. } => return true,
+                other => panic!("unexpected event of a cut without faults: {other:?}"),
             }
         }
         false
     }
 
-    /// What a dump and a restore do to the segment and the channels.
-    fn out_and_in(&self, epoch: Epoch) {
+    /// Does to the segment and the channels what a dump and a restore do.
+    fn dump_and_restore(&self, epoch: Epoch) {
         let (reply, states) = oneshot::channel();
         self.plane.tell(Command::ChannelStates(JOB, epoch, reply));
         let states = states.blocking_recv().unwrap();
@@ -118,9 +118,9 @@ impl Node {
         file.write_all_at(&vec![0xa5; kept.len()], 0).unwrap();
         std::thread::sleep(Duration::from_millis(2));
         file.write_all_at(&kept, 0).unwrap();
-        let (reply, settled) = oneshot::channel();
-        self.plane.tell(Command::Settle(JOB, epoch, states, reply));
-        assert!(settled.blocking_recv().unwrap(), "channel states decode");
+        let (reply, restored) = oneshot::channel();
+        self.plane.tell(Command::RestoreChannels(JOB, epoch, states, reply));
+        assert!(restored.blocking_recv().unwrap(), "channel states decode");
     }
 }
 
@@ -135,13 +135,13 @@ fn join(nodes: &[Node; 2]) {
     }
 }
 
-/// What the payload of a record must be, from who sent it to whom and its number.
+/// Writes the payload of a record, which depends on its sender, its receiver and its number.
 fn fill(payload: &mut [u8], src: u32, dst: u32, number: u64) {
     let first = (u64::from(src) * 31 + u64::from(dst) * 7 + number) as u8;
     payload.iter_mut().enumerate().for_each(|(at, byte)| *byte = first.wrapping_add(at as u8));
 }
 
-/// One rank: sends [`RECORDS`] to each of `others` and takes as many from each.
+/// A rank that sends [`RECORDS`] records to each of `others` and takes as many from each.
 struct Player<'a> {
     own: u32,
     port: RankPort,
@@ -177,7 +177,7 @@ impl<'a> Player<'a> {
             }
             self.take_all();
         }
-        // The cuts that are still to come count on this rank.
+        // Later cuts need this rank.
         while !freezer.done.load(Ordering::SeqCst) && began.elapsed() < LIMIT {
             freezer.pass();
             std::thread::sleep(Duration::from_micros(200));
@@ -191,8 +191,8 @@ impl<'a> Player<'a> {
             fill(&mut payload, self.own, dst, number);
             return self.port.push(Way::Daemon, &header, &[&payload]).unwrap();
         }
-        let room = self.port.segment().chunk_bytes() - INLINE_MAX;
-        let len = INLINE_MAX + 1 + self.draws.below(room as u64) as usize;
+        let extra_max = self.port.segment().chunk_bytes() - INLINE_MAX;
+        let len = INLINE_MAX + 1 + self.draws.below(extra_max as u64) as usize;
         let Some(mut chunk) = self.port.lease_chunk(Way::Daemon) else { return false };
         fill(&mut self.port.chunk_mut(&mut chunk)[..len], self.own, dst, number);
         let header = Header { len: u32::try_from(len).unwrap(), ..header };
@@ -244,7 +244,7 @@ fn every_record_arrives_once_whole_and_in_order_through_cuts_and_refilled_segmen
                 flushed == [true; 2]
             });
             if draws.below(3) > 0 {
-                nodes.iter().for_each(|node| node.out_and_in(epoch));
+                nodes.iter().for_each(|node| node.dump_and_restore(epoch));
             }
             for node in &nodes {
                 node.plane.tell(Command::Resume(JOB, epoch));

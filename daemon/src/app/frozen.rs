@@ -1,70 +1,88 @@
-//! The ranks' side of a cut: freezing them, and letting them go on where it did not come about.
+//! The ranks' side of a cut: freezing, thawing, resuming.
 
 use std::time::{Duration, Instant};
 
 use coswitch_policies::{Bytes, Epoch};
+use tracing::warn;
 
-use super::{Failure, Ice, Part, State, blocking};
+use super::part::{FrozenRanks, Part, State, blocking};
 use crate::{
     plane::Command,
-    protocol::{AppEvent, Step},
+    protocol::{AppEvent, Failure, Step},
 };
 
 const FREEZE_LIMIT: Duration = Duration::from_secs(5);
 
 impl Part {
-    /// The data plane has seen the first marker of a cut.
+    /// Freezes the ranks for a cut and tells the data plane.
     pub(super) async fn freeze(&mut self, epoch: Epoch) {
         let began = Instant::now();
-        let cgroup = self.made().cgroup.clone();
+        let cgroup = self.resources().cgroup.clone();
         let frozen = blocking(move || cgroup.freeze(FREEZE_LIMIT)).await;
         if let Err(error) = &frozen {
-            tracing::warn!(%epoch, %error, "ranks did not freeze");
+            warn!(%epoch, %error, "ranks did not freeze");
         } else {
-            self.state = match std::mem::replace(&mut self.state, State::Ended) {
-                State::Running { root } | State::Frozen(Ice { root, .. }) => {
-                    State::Frozen(Ice { root, since: Instant::now(), freeze: began.elapsed() })
+            self.state = match self.take_state() {
+                State::Running { root } | State::Frozen(FrozenRanks { root, .. }) => {
+                    State::Frozen(FrozenRanks { root, since: Instant::now(), freeze: began.elapsed() })
                 }
-                // No rank is left; a cut that reaches other nodes in time goes through here as well.
+                // No rank is left; the cut, which other nodes take part in, goes on here as well.
                 other => other,
             };
         }
         self.node.plane.tell(Command::Frozen(self.job, epoch, frozen.is_ok()));
     }
 
-    /// The network is empty: report how long that took.
     pub(super) fn on_flushed(&mut self, epoch: Epoch, drained: Bytes) {
         let (freeze, flush) = match &self.state {
-            State::Frozen(Ice { since, freeze, .. }) => (*freeze, since.elapsed()),
+            State::Frozen(ranks) => (ranks.freeze, ranks.since.elapsed()),
             _ => Default::default(),
         };
         self.tell(AppEvent::Flushed { epoch, freeze, flush, drained });
     }
 
-    /// Lets frozen ranks run.
+    /// The process id of the launcher, if the ranks are frozen and alive. All messages that the launcher sent
+    /// before the cut have arrived by now.
+    pub(super) async fn frozen_root(&mut self) -> Result<i32, Failure> {
+        let State::Frozen(FrozenRanks { root, .. }) = &self.state else {
+            return Err(Failure::alive("its ranks are not frozen"));
+        };
+        let pid = root.pid;
+        if self.all_exited {
+            // The launcher's last message has been received and would be missing in a snapshot.
+            return Err(Failure::alive("its ranks have ended"));
+        }
+        if let Ok(status) = tokio::time::timeout(Duration::ZERO, root.ended()).await {
+            self.on_root_ended(status).await;
+            return Err(Failure::alive("its ranks have ended"));
+        }
+        Ok(pid)
+    }
+
+    /// Lets the ranks run after a cut that failed or was given up.
     pub(super) fn thaw(&mut self) {
-        if let Err(error) = self.made().cgroup.thaw() {
+        if let Err(error) = self.resources().cgroup.thaw() {
             return self.answer(Step::Resume, Err(Failure::dead(error)));
         }
-        self.state = match std::mem::replace(&mut self.state, State::Ended) {
-            State::Frozen(Ice { root, .. }) => State::Running { root },
+        self.state = match self.take_state() {
+            State::Frozen(FrozenRanks { root, .. }) => State::Running { root },
             other => other,
         };
     }
 
-    /// The gang is complete on all nodes: let its ranks compute.
+    /// Lets the ranks run when all nodes are ready.
     pub(super) fn resume(&mut self, epoch: Epoch) -> Result<AppEvent, Failure> {
         let began = Instant::now();
-        // The data plane first: a rank that runs may ring at once.
+        // The data plane first: a rank may ring as soon as it runs.
         self.node.plane.tell(Command::Resume(self.job, epoch));
-        match std::mem::replace(&mut self.state, State::Ended) {
+        match self.take_state() {
             State::Stopped { root, restored } => {
                 restored.resume().map_err(Failure::dead)?;
                 self.state = State::Running { root };
             }
-            // What is paged out comes back by page faults.
-            State::Frozen(Ice { root, .. }) | State::PagedOut(Ice { root, .. }) => {
-                self.made().cgroup.thaw().map_err(Failure::dead)?;
+            // Pages in swap come back by page faults.
+            State::Frozen(FrozenRanks { root, .. }) | State::PagedOut(FrozenRanks { root, .. }) => {
+                self.resources().cgroup.thaw().map_err(Failure::dead)?;
                 self.state = State::Running { root };
             }
             other => self.state = other,

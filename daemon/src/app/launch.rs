@@ -1,4 +1,4 @@
-//! Starting the ranks: cgroup, segment, launcher.
+//! Launch of the ranks: cgroup, segment, launcher.
 
 use std::{
     fs::{self, File},
@@ -10,18 +10,19 @@ use std::{
 
 use coswitch_ckpt::{SegmentFile, forker};
 use coswitch_launcher::{LaunchSpec, RankSpec, StartError};
+use coswitch_policies::NodeId;
 use coswitch_ring::{Segment, SegmentSpec, WaitPolicy};
 
-use super::{Failure, Made, Part, State, blocking};
+use super::part::{Part, Resources, State, blocking};
 use crate::{
     cgroup::JobCgroup,
     children::Child,
     plane::Command,
-    protocol::{LaunchRequest, Wait},
+    protocol::{Failure, LaunchRequest, Wait},
 };
 
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// How much of a failed rank's output is told.
+/// Reported tail of a failed rank's output.
 const LAST_OUTPUT_BYTES: u64 = 2048;
 
 impl Part {
@@ -35,7 +36,7 @@ impl Part {
         fs::create_dir_all(&launch.output).map_err(Failure::dead)?;
         self.node.plane.tell(Command::AddApp(self.job, Arc::clone(&segment), launch.placement.clone()));
         let spec = self.spec(&launch, &cgroup);
-        self.made = Some(Made { cgroup, segment, file, launch });
+        self.resources = Some(Resources { cgroup, segment, file, launch });
         let program = self.node.config.launcher.clone();
         let started =
             blocking(move || forker::run(move || coswitch_launcher::start(&program, &spec, START_LIMIT)));
@@ -46,7 +47,7 @@ impl Part {
 
     fn make_segment(&self, launch: &LaunchRequest) -> anyhow::Result<Arc<Segment>> {
         let own = self.node.config.node;
-        let here = (0..).zip(&launch.placement).filter(|(_, node)| **node == own).map(|(rank, _)| rank);
+        let here = local_ranks(&launch.placement, own);
         let dir = self.node.config.shm(self.job);
         fs::create_dir_all(&dir)?;
         let mut spec = SegmentSpec::new(u32::try_from(launch.placement.len())?, here.collect());
@@ -61,9 +62,8 @@ impl Part {
 
     fn spec(&self, launch: &LaunchRequest, cgroup: &JobCgroup) -> LaunchSpec {
         let config = &self.node.config;
-        let own = config.node;
-        let here = (0..).zip(&launch.placement).filter(|(_, node)| **node == own);
-        let ranks = (0..).zip(here).map(|(local, (rank, _))| RankSpec {
+        let here = local_ranks(&launch.placement, config.node);
+        let ranks = (0..).zip(here).map(|(local, rank)| RankSpec {
             rank,
             local,
             stdout: output(&launch.output, rank, "out"),
@@ -80,17 +80,22 @@ impl Part {
             command: launch.command.clone(),
             env: launch.env.clone(),
             cwd: launch.cwd.clone(),
-            log: launch.output.join(format!("launcher-{}.log", own)),
+            log: launch.output.join(format!("launcher-{}.log", config.node)),
         }
     }
 }
 
-/// The file that takes what a rank writes.
+/// The ranks of an application on node `own`.
+pub(super) fn local_ranks(placement: &[NodeId], own: NodeId) -> impl Iterator<Item = u32> {
+    (0..).zip(placement).filter(move |(_, node)| **node == own).map(|(rank, _)| rank)
+}
+
+/// The file of a rank's output; `kind` is `out` or `err`.
 pub(super) fn output(dir: &Path, rank: u32, kind: &str) -> PathBuf {
     dir.join(format!("rank-{rank}.{kind}"))
 }
 
-/// The end of what a rank wrote: to its standard error or, where it left that empty, its standard output.
+/// The end of a rank's standard error or, where that is empty, of its standard output.
 pub(super) fn last_output(dir: &Path, rank: u32) -> String {
     let tails = ["err", "out"].into_iter().filter_map(|kind| tail(&output(dir, rank, kind)).ok());
     tails.map(|text| text.trim().to_string()).find(|text| !text.is_empty()).unwrap_or_default()
@@ -110,13 +115,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_ranks_output_is_its_stderr_or_else_its_stdout() {
+    fn the_last_output_of_a_rank_is_from_its_stderr_or_else_its_stdout() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(last_output(dir.path(), 0), "");
         fs::write(output(dir.path(), 0, "err"), "\n").unwrap();
         fs::write(output(dir.path(), 0, "out"), format!("{}the end\n", "x".repeat(5000))).unwrap();
-        let told = last_output(dir.path(), 0);
-        assert!(told.ends_with("xthe end") && told.len() < 2100);
+        let text = last_output(dir.path(), 0);
+        assert!(text.ends_with("xthe end") && text.len() < 2100);
         fs::write(output(dir.path(), 0, "err"), "broken\n").unwrap();
         assert_eq!(last_output(dir.path(), 0), "broken");
     }

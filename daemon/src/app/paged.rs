@@ -1,12 +1,12 @@
-//! Out of memory without leaving it: a frozen job's private pages go to swap, and come back from there.
+//! Parking by page-out: the private pages of a frozen job go to swap, and come back from there.
 //!
-//! `process_madvise(MADV_PAGEOUT)` writes pages to swap, but leaves them in the swap cache, charged to the job: a reclaim
-//! of its cgroup gives them back. What the pages of the segment and of program files hold is left to the kernel.
+//! `process_madvise(MADV_PAGEOUT)` writes pages to swap but leaves them in the swap cache, charged to the
+//! job; a reclaim of its cgroup frees them. Pages of the segment and of program files are left to the kernel.
 
 use std::{
     fs, io,
     ops::Range,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsRawFd, OwnedFd},
     thread,
     time::{Duration, Instant},
 };
@@ -15,24 +15,25 @@ use coswitch_policies::{Bytes, Epoch};
 use nix::errno::Errno;
 use thiserror::Error;
 
-use super::{Failure, Part, State, blocking};
+use super::part::{Part, State, blocking};
 use crate::{
     cgroup::{CgroupError, JobCgroup},
-    protocol::{AppEvent, Step},
+    children::open_pidfd,
+    proc_text,
+    protocol::{AppEvent, Failure, Step},
     swap,
 };
 
 const LIMIT: Duration = Duration::from_secs(240);
-/// Without any memory given back for so long there is none to be had.
+/// A reclaim that has freed no memory for so long will not free any.
 const STALL: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Advised at once: between two pieces the limit is looked at.
+/// Bytes advised at once; the time limit is checked between two pieces.
 const PIECE: u64 = 64 << 20;
-/// Of the private pages this share may stay, and for each process so much that the kernel keeps for it.
+/// This share of the private pages may stay in memory, and so many bytes of each process.
 const MAY_STAY: u64 = 16;
 const OF_A_PROCESS: u64 = 1 << 20;
 
-/// Why pages did not leave.
 #[derive(Debug, Error)]
 enum PageOutError {
     #[error("swap is full: {needed} are to go there and {free} are free")]
@@ -48,20 +49,20 @@ enum PageOutError {
 impl Part {
     /// Takes the place of a dump: from frozen to paged out.
     pub(super) async fn page_out(&mut self, epoch: Epoch) -> Result<AppEvent, Failure> {
-        self.look_whether_frozen().await?;
-        let cgroup = self.made().cgroup.clone();
-        let held = cgroup.used().map_err(Failure::alive)?;
+        self.frozen_root().await?;
+        let cgroup = self.resources().cgroup.clone();
+        let before = cgroup.used().map_err(Failure::alive)?;
         let (group, began) = (cgroup.clone(), Instant::now());
-        let gone = move || Bytes(held.0.saturating_sub(group.used().unwrap_or(held).0));
-        let work = blocking(move || page_out(&cgroup));
-        let paged_out = self.watched(Step::Dump, held, gone, work).await;
+        let gone = move || Bytes(before.0.saturating_sub(group.used().unwrap_or(before).0));
+        let work = blocking(move || move_to_swap(&cgroup));
+        let paged_out = self.with_progress(Step::Dump, before, gone, work).await;
         let (bytes, dump) = paged_out.map_err(|error| match error {
             PageOutError::Full { .. } => Failure::store_full(error),
             error => Failure::alive(error),
         })?;
         self.image_bytes = bytes;
-        self.state = match std::mem::replace(&mut self.state, State::Ended) {
-            State::Frozen(ice) => State::PagedOut(ice),
+        self.state = match self.take_state() {
+            State::Frozen(ranks) => State::PagedOut(ranks),
             other => other,
         };
         Ok(AppEvent::Dumped { epoch, bytes, dump, release: began.elapsed().saturating_sub(dump) })
@@ -73,49 +74,60 @@ impl Part {
             return Err(Failure::dead("it is not paged out"));
         }
         let began = Instant::now();
-        let cgroup = self.made().cgroup.clone();
+        let cgroup = self.resources().cgroup.clone();
         let before = cgroup.used().map_err(Failure::dead)?;
-        let (group, total) = (cgroup.clone(), self.image_bytes);
-        let come = move || Bytes(group.used().unwrap_or(before).0.saturating_sub(before.0));
-        let so_far = come.clone();
+        let group = cgroup.clone();
+        let back = move || Bytes(group.used().unwrap_or(before).0.saturating_sub(before.0));
+        let so_far = back.clone();
         let work = blocking(move || advise_all(&cgroup, libc::MADV_WILLNEED, began + LIMIT));
-        self.watched(Step::Restore, total, so_far, work).await.map_err(Failure::dead)?;
-        self.state = match std::mem::replace(&mut self.state, State::Ended) {
-            State::PagedOut(ice) => State::Frozen(ice),
+        self.with_progress(Step::Restore, self.image_bytes, so_far, work).await.map_err(Failure::dead)?;
+        self.state = match self.take_state() {
+            State::PagedOut(ranks) => State::Frozen(ranks),
             other => other,
         };
-        Ok(AppEvent::Restored { epoch, bytes: come(), restore: began.elapsed() })
+        Ok(AppEvent::Restored { epoch, bytes: back(), restore: began.elapsed() })
     }
 }
 
-/// Says how much has left memory and how long writing it took; what remains until the return is giving it back.
-fn page_out(cgroup: &JobCgroup) -> Result<(Bytes, Duration), PageOutError> {
+/// Returns the bytes that have left memory and the time for writing them, without the reclaim.
+fn move_to_swap(cgroup: &JobCgroup) -> Result<(Bytes, Duration), PageOutError> {
     let began = Instant::now();
-    let held = cgroup.used()?;
+    let before = cgroup.used()?;
+    let may_stay = check_swap(cgroup)?;
+    advise_all(cgroup, libc::MADV_PAGEOUT, began + LIMIT)?;
+    let written = began.elapsed();
+    let after = reclaim_down_to(may_stay, cgroup, began + LIMIT)?;
+    Ok((Bytes(before.0.saturating_sub(after.0)), written))
+}
+
+/// Checks that swap has enough free space; returns how many bytes may stay in memory.
+fn check_swap(cgroup: &JobCgroup) -> Result<Bytes, PageOutError> {
     let processes = cgroup.pids()?;
-    let private = processes.iter().map(|pid| Private::of(*pid)).collect::<io::Result<Vec<_>>>()?;
-    let needed = Bytes(private.iter().map(|private| private.resident).sum());
+    let private = processes.iter().map(|pid| PrivatePages::of(*pid)).collect::<io::Result<Vec<_>>>()?;
+    let needed: Bytes = private.iter().map(|pages| pages.resident).sum();
     let free = swap::free();
     if free < needed {
         return Err(PageOutError::Full { needed, free });
     }
-    // Pages that were fetched and not touched are in memory only as copies of what is in swap.
-    let all: u64 = private.iter().map(|private| private.resident + private.swapped).sum();
-    let may_stay = Bytes(all / MAY_STAY + processes.len() as u64 * OF_A_PROCESS);
-    advise_all(cgroup, libc::MADV_PAGEOUT, began + LIMIT)?;
-    let written = began.elapsed();
-    let (mut best, mut last) = (held, Instant::now());
+    // Prefetched pages that were not touched count as well: in memory they are only copies of swap.
+    let all: u64 = private.iter().map(|pages| pages.resident.0 + pages.swapped.0).sum();
+    Ok(Bytes(all / MAY_STAY + processes.len() as u64 * OF_A_PROCESS))
+}
+
+/// Returns the use of memory afterwards.
+fn reclaim_down_to(may_stay: Bytes, cgroup: &JobCgroup, deadline: Instant) -> Result<Bytes, PageOutError> {
+    let (mut least, mut last_progress) = (Bytes(u64::MAX), Instant::now());
     loop {
         cgroup.reclaim()?;
         let used = cgroup.used()?;
         let left = Bytes(used.0.saturating_sub(cgroup.shared()?.0));
         if left <= may_stay {
-            return Ok((Bytes(held.0.saturating_sub(used.0)), written));
+            return Ok(used);
         }
-        if used < best {
-            (best, last) = (used, Instant::now());
+        if used < least {
+            (least, last_progress) = (used, Instant::now());
         }
-        if last.elapsed() > STALL || began.elapsed() > LIMIT {
+        if last_progress.elapsed() > STALL || Instant::now() > deadline {
             advise_all(cgroup, libc::MADV_WILLNEED, Instant::now() + STALL)?;
             return Err(PageOutError::Partial { left });
         }
@@ -123,20 +135,16 @@ fn page_out(cgroup: &JobCgroup) -> Result<(Bytes, Duration), PageOutError> {
     }
 }
 
-/// A process that ends meanwhile is none to advise.
+/// Advises the kernel on the private pages of each process, until `deadline`.
 fn advise_all(cgroup: &JobCgroup, advice: i32, deadline: Instant) -> Result<(), PageOutError> {
     for pid in cgroup.pids()? {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
-        // SAFETY: pidfd_open takes two plain integers.
-        let fd =
-            Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) }).map_err(io::Error::from)?;
-        // SAFETY: the call has just returned this descriptor, which nobody else owns.
-        let process = unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).expect("a descriptor")) };
+        let process = open_pidfd(pid)?;
         for piece in maps.lines().filter_map(private_writable).flat_map(pieces) {
             if Instant::now() > deadline {
                 return Ok(());
             }
-            // What the kernel cannot page, such as locked pages, stays; what has left is measured, not assumed.
+            // The kernel refuses some pages, such as locked ones; the caller measures the result.
             let _ = advise(&process, piece, advice);
         }
     }
@@ -145,15 +153,15 @@ fn advise_all(cgroup: &JobCgroup, advice: i32, deadline: Instant) -> Result<(), 
 
 fn advise(process: &OwnedFd, piece: Range<u64>, advice: i32) -> nix::Result<()> {
     let iov = libc::iovec { iov_base: piece.start as *mut _, iov_len: (piece.end - piece.start) as usize };
-    // SAFETY: the vector is valid during the call; its addresses are the other process's, and neither advice changes
-    // what is to be read there.
+    // SAFETY: the vector is valid during the call; its addresses are the other process's, and neither advice
+    // changes the content of its memory.
     let done = unsafe {
         libc::syscall(libc::SYS_process_madvise, process.as_raw_fd(), &raw const iov, 1usize, advice, 0u32)
     };
     Errno::result(done).map(drop)
 }
 
-/// The range of a line of `/proc/PID/maps`, if it is a private mapping that may be written.
+/// The range of a line of `/proc/PID/maps`, if it is a private, writable mapping.
 fn private_writable(line: &str) -> Option<Range<u64>> {
     let (range, rest) = line.split_once(' ')?;
     let flags = rest.as_bytes();
@@ -169,20 +177,17 @@ fn pieces(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     range.step_by(PIECE as usize).map(move |start| start..(start + PIECE).min(end))
 }
 
-/// A process's share of private pages, in memory and in swap.
-struct Private {
-    resident: u64,
-    swapped: u64,
+/// Private pages of a process.
+struct PrivatePages {
+    resident: Bytes,
+    swapped: Bytes,
 }
 
-impl Private {
+impl PrivatePages {
     fn of(pid: i32) -> io::Result<Self> {
         let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-        let bytes = |field| -> u64 {
-            let value = text.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
-            value.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) << 10
-        };
-        Ok(Self { resident: bytes("Pss_Anon:"), swapped: bytes("SwapPss:") })
+        let size = |field| proc_text::size(&text, field).unwrap_or_default();
+        Ok(Self { resident: size("Pss_Anon"), swapped: size("SwapPss") })
     }
 }
 
@@ -191,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_private_mappings_that_may_be_written_are_paged() {
+    fn only_private_writable_mappings_are_paged() {
         let line = |flags: &str| private_writable(&format!("7f00-7f80 {flags} 00000000 00:00 0 [heap]"));
         assert_eq!(line("rw-p"), Some(0x7f00..0x7f80));
         assert_eq!((line("rw-s"), line("r-xp"), private_writable("")), (None, None, None));
@@ -204,9 +209,9 @@ mod tests {
     }
 
     #[test]
-    fn what_this_process_has_touched_is_resident() {
+    fn touched_pages_are_resident() {
         let touched = std::hint::black_box(vec![7_u8; 32 << 20]);
-        let held = Private::of(std::process::id().cast_signed()).unwrap();
-        assert!(held.resident >= touched.len() as u64);
+        let pages = PrivatePages::of(std::process::id().cast_signed()).unwrap();
+        assert!(pages.resident >= Bytes(touched.len() as u64));
     }
 }

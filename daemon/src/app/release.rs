@@ -1,11 +1,12 @@
-//! The end of an application here: nothing of it is left.
+//! Release of an application: ends its processes and removes everything of it on this node.
 
-use std::{fs, io, path::Path, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use super::{Ice, Part, State, blocking};
+use super::part::{FrozenRanks, Part, State, blocking};
 use crate::{
+    node::remove_tree,
     plane::Command,
-    protocol::{AppEvent, Step},
+    protocol::{AppEvent, Failure, Step},
 };
 
 const END_LIMIT: Duration = Duration::from_secs(10);
@@ -13,18 +14,18 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 impl Part {
     /// Ends the processes, if any, and reaps the root.
     pub(super) async fn end_processes(&mut self) -> anyhow::Result<()> {
-        let root = match std::mem::replace(&mut self.state, State::Ended) {
+        let root = match self.take_state() {
             State::Running { root }
-            | State::Frozen(Ice { root, .. })
-            | State::PagedOut(Ice { root, .. })
+            | State::Frozen(FrozenRanks { root, .. })
+            | State::PagedOut(FrozenRanks { root, .. })
             | State::Stopped { root, .. } => Some(root),
-            _ => None,
+            State::Absent | State::Parked | State::Ended => None,
         };
-        if let Some(made) = &self.made {
-            made.cgroup.kill()?;
-            // A frozen group's processes die, but the group stays frozen for those that come later.
-            made.cgroup.thaw()?;
-            let cgroup = made.cgroup.clone();
+        if let Some(resources) = &self.resources {
+            let cgroup = resources.cgroup.clone();
+            cgroup.kill()?;
+            // Frozen processes die, but without this their group would freeze the next ones.
+            cgroup.thaw()?;
             blocking(move || cgroup.wait_empty(END_LIMIT)).await?;
         }
         if let Some(root) = root {
@@ -35,14 +36,14 @@ impl Part {
 
     pub(super) async fn release(mut self) {
         let removed = self.remove_everything().await;
-        self.answer(Step::Run, removed.map(|()| AppEvent::Released).map_err(super::Failure::dead));
+        self.answer(Step::Run, removed.map(|()| AppEvent::Released).map_err(Failure::dead));
     }
 
     async fn remove_everything(&mut self) -> anyhow::Result<()> {
         self.end_processes().await?;
         self.node.plane.ask(|done| Command::RemoveApp(self.job, done)).await;
-        if let Some(made) = self.made.take() {
-            made.cgroup.remove()?;
+        if let Some(resources) = self.resources.take() {
+            resources.cgroup.remove()?;
         }
         let (node, job) = (Arc::clone(&self.node), self.job);
         blocking(move || {
@@ -50,12 +51,5 @@ impl Part {
             Ok(node.store.remove(&job.to_string())?)
         })
         .await
-    }
-}
-
-fn remove_tree(dir: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }

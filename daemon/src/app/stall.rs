@@ -1,31 +1,31 @@
-//! A restore that does not go on: one in which a process was killed waits for it until its limit.
+//! Detector of stalled restores: when a process of a restore is killed, CRIU waits for it until its time-out.
 //!
-//! While CRIU works its processes use the processor, in the job's cgroup like all that it restores. Where they have not
-//! for long, it is given up; the snapshot is not harmed, and the dispatcher tries again.
+//! While CRIU works, its processes use the processor, in the job's cgroup like the processes that it
+//! restores. A restore that uses none for long is given up; the snapshot is not harmed, and the dispatcher
+//! tries again.
 
 use std::time::{Duration, Instant};
 
-/// A starved machine gives each process some time in that long.
+/// Even a busy machine gives each process some time within this period.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Waking up to look at the time is no progress.
-const LEAST: Duration = Duration::from_millis(5);
+/// Less processor time is no progress: CRIU uses as much to wake up and look at the clock.
+const PROGRESS_MIN: Duration = Duration::from_millis(5);
 
-/// See the module's description.
-pub(super) struct Stall {
+pub(super) struct StallDetector {
     since: Instant,
     used: Duration,
 }
 
-impl Stall {
+impl StallDetector {
     pub(super) fn new(now: Instant) -> Self {
         Self { since: now, used: Duration::ZERO }
     }
 
-    /// Whether nothing has moved for too long. `used`: of the processor by CRIU and what it restores; `None`: CRIU is
-    /// not at work there, before the restore or after it.
-    pub(super) fn look(&mut self, now: Instant, used: Option<Duration>) -> bool {
+    /// Whether there was no progress for too long. `used`: processor time of CRIU and the processes that it
+    /// restores; `None`: CRIU does not work there now.
+    pub(super) fn is_stalled(&mut self, now: Instant, used: Option<Duration>) -> bool {
         match used {
-            Some(used) if used < self.used + LEAST => now - self.since > PATIENCE,
+            Some(used) if used < self.used + PROGRESS_MIN => now - self.since > PATIENCE,
             used => {
                 *self = Self { since: now, used: used.unwrap_or_default() };
                 false
@@ -39,14 +39,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_criu_at_work_without_using_the_processor_stalls() {
+    fn a_restore_stalls_only_while_criu_uses_no_processor() {
         let began = Instant::now();
         let after = |seconds| began + Duration::from_secs(seconds);
-        let mut stall = Stall::new(began);
-        assert!(!stall.look(after(60), None), "hashing may take long");
-        assert!(!stall.look(after(61), Some(Duration::from_secs(1))));
-        assert!(!stall.look(after(70), Some(Duration::from_millis(1200))));
-        assert!(!stall.look(after(79), Some(Duration::from_millis(1202))));
-        assert!(stall.look(after(81), Some(Duration::from_millis(1203))));
+        let mut stall = StallDetector::new(began);
+        assert!(!stall.is_stalled(after(60), None), "hashing may take long");
+        assert!(!stall.is_stalled(after(61), Some(Duration::from_secs(1))));
+        assert!(!stall.is_stalled(after(70), Some(Duration::from_millis(1200))));
+        assert!(!stall.is_stalled(after(79), Some(Duration::from_millis(1202))));
+        assert!(stall.is_stalled(after(81), Some(Duration::from_millis(1203))));
     }
 }

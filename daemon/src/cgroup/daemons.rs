@@ -1,10 +1,10 @@
 //! One scheduling group for the daemons of a machine and all processes that they start.
 //!
-//! The kernel shares a core between groups first and within a group second, and `sched_yield` passes it on only within
-//! one. A rank that waits for its data plane, or the other way round, gives the core away in vain where the two are in
-//! different groups, and autogrouping puts every session into a group of its own: a message then takes three times as
-//! long, and twenty times beside a busy shell. Processes that a daemon starts, and those that CRIU restores for it, are
-//! born in the daemon's group.
+//! The kernel shares a core between groups first and within a group second, and `sched_yield` passes it on
+//! only within one. A rank that waits for its data plane, or the other way round, gives the core away in vain
+//! where the two are in different groups, and autogrouping puts every session into a group of its own: a
+//! message then takes three times as long, and twenty times beside a busy shell. Processes that a daemon
+//! starts, and those that CRIU restores for it, are born in the daemon's group.
 
 use std::path::Path;
 

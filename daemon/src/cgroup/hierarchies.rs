@@ -23,16 +23,13 @@ pub struct Hierarchies {
 pub(super) enum CpuController {
     /// Version 1, with its mount point: the group holds daemons and ranks.
     V1(PathBuf),
-    /// Version 2: the daemons are in a leaf beside the groups of their nodes, under a common parent that does not pass
-    /// the controller on.
+    /// Version 2: the daemons are in a leaf beside the groups of their nodes, under a common parent that does
+    /// not pass the controller on.
     V2,
 }
 
 impl Hierarchies {
     /// Reads the mount table.
-    ///
-    /// # Errors
-    /// [`CgroupError::NoVersion2`], [`CgroupError::NoMemory`]
     pub fn find() -> Result<Self, CgroupError> {
         Self::among(&files::read(Path::new("/proc/self/mounts"))?)
     }
@@ -93,7 +90,7 @@ impl Hierarchies {
         self.unified.join(CHECKPOINTERS)
     }
 
-    /// Where version 2 has the memory controller: the groups from its root to the node's, which must pass it on.
+    /// The groups from the root to the node's, which must pass on the memory controller; empty for version 1.
     pub(super) fn down_to(&self, name: &str) -> Vec<PathBuf> {
         if self.memory_v1.is_some() {
             return Vec::new();

@@ -34,21 +34,16 @@ impl JobCgroup {
     }
 
     /// The files that a process writes its id to in order to enter the group.
-    #[must_use]
     pub fn procs(&self) -> Vec<PathBuf> {
         self.dirs().map(|dir| dir.join("cgroup.procs")).collect()
     }
 
     /// The directory for CRIU's option `freeze_cgroup`.
-    #[must_use]
     pub fn freezer(&self) -> &Path {
         &self.freezer
     }
 
     /// Every process in the group.
-    ///
-    /// # Errors
-    /// [`CgroupError::File`]
     pub fn pids(&self) -> Result<Vec<i32>, CgroupError> {
         files::pids(&self.freezer)
     }
@@ -64,9 +59,6 @@ impl JobCgroup {
     }
 
     /// The bytes charged to the job on this node now.
-    ///
-    /// # Errors
-    /// [`CgroupError::File`]
     pub fn used(&self) -> Result<Bytes, CgroupError> {
         self.memory.used()
     }
@@ -82,17 +74,11 @@ impl JobCgroup {
     }
 
     /// Makes the kernel free the pages that it can read back: clean ones, and those with a copy in swap.
-    ///
-    /// # Errors
-    /// [`CgroupError::File`]
     pub fn reclaim(&self) -> Result<(), CgroupError> {
         self.memory.reclaim()
     }
 
     /// Freezes the processes and blocks until they are frozen. After a time-out the group is thawed again.
-    ///
-    /// # Errors
-    /// [`CgroupError`]
     pub fn freeze(&self, limit: Duration) -> Result<(), CgroupError> {
         write(&self.freezer.join("cgroup.freeze"), "1")?;
         let frozen = files::wait_event(&self.freezer, "frozen 1", "freezing the ranks", limit);
@@ -102,32 +88,21 @@ impl JobCgroup {
         frozen
     }
 
-    /// # Errors
-    /// [`CgroupError::File`]
     pub fn thaw(&self) -> Result<(), CgroupError> {
         write(&self.freezer.join("cgroup.freeze"), "0")
     }
 
     /// Blocks until no process is in the group.
-    ///
-    /// # Errors
-    /// [`CgroupError`]
     pub fn wait_empty(&self, limit: Duration) -> Result<(), CgroupError> {
         files::wait_event(&self.freezer, "populated 0", "ending the processes", limit)
     }
 
     /// Kills every process in the group, frozen or not; does not wait.
-    ///
-    /// # Errors
-    /// [`CgroupError::File`]
     pub fn kill(&self) -> Result<(), CgroupError> {
         write(&self.freezer.join("cgroup.kill"), "1")
     }
 
     /// Removes the group, which must be empty.
-    ///
-    /// # Errors
-    /// [`CgroupError`]
     pub fn remove(&self) -> Result<(), CgroupError> {
         self.dirs().try_for_each(files::remove_dir)
     }

@@ -1,4 +1,4 @@
-//! The memory account of one control group, in either version: what it uses, what its working set is, giving pages back.
+//! Memory account of one control group, in either version: use, working set, reclaim.
 
 use std::{
     fs, io,
@@ -79,8 +79,8 @@ impl MemoryGroup {
                 .ok()
                 .and_then(|text| text.trim().parse().ok())
         };
-        let held = working_set(used, &stat, swapped.unwrap_or(0));
-        Some(JobMemory { job, used, held, major_faults: counter(&stat, "pgmajfault").unwrap_or(0) })
+        let resident = working_set(used, &stat, swapped.unwrap_or(0));
+        Some(JobMemory { job, used, held: resident, major_faults: counter(&stat, "pgmajfault").unwrap_or(0) })
     }
 
     /// Whether the kernel has killed a process of the group for want of memory.
@@ -109,8 +109,8 @@ pub(super) fn stall(dir: &Path) -> Option<Duration> {
     total_stall(&fs::read_to_string(dir.join("memory.pressure")).ok()?)
 }
 
-/// The working set: all that is charged, without caches of files, which the kernel drops before it swaps, and with the
-/// pages that are in swap already.
+/// The working set: all that is charged, without caches of files, which the kernel drops before it swaps, and
+/// with the pages that are in swap already.
 fn working_set(used: Bytes, stat: &str, swapped: u64) -> Bytes {
     // `shmem` is not on the file lists.
     let caches = ["inactive_file", "active_file"].map(|list| counter(stat, list).unwrap_or(0));

@@ -27,9 +27,6 @@ pub struct NodeCgroup {
 
 impl NodeCgroup {
     /// Makes the group in every hierarchy; `limit` bounds the memory of all jobs of the node together.
-    ///
-    /// # Errors
-    /// [`CgroupError`]
     pub fn create(hierarchies: Hierarchies, name: &str, limit: Option<Bytes>) -> Result<Self, CgroupError> {
         let checkpointers = hierarchies.checkpointers().join(name);
         make_dir(&checkpointers)?;
@@ -43,32 +40,22 @@ impl NodeCgroup {
     }
 
     /// The group of the checkpointers of this node's jobs.
-    #[must_use]
     pub fn checkpointers(&self) -> &Path {
         &self.checkpointers
     }
 
     /// The bytes charged to all jobs of the node now.
-    ///
-    /// # Errors
-    /// [`CgroupError::File`]
     pub fn used(&self) -> Result<Bytes, CgroupError> {
         self.memory.used()
     }
 
     /// The memory of the node and of each job that has a group on it.
-    ///
-    /// # Errors
-    /// [`CgroupError::File`]
     pub fn memory_use(&self) -> Result<MemoryUse, CgroupError> {
         let jobs = self.memory.jobs();
         Ok(MemoryUse { used: self.used()?, stall: memory::stall(&self.freezer), jobs })
     }
 
     /// Makes the group of one job.
-    ///
-    /// # Errors
-    /// [`CgroupError::File`]
     pub fn job(&self, name: &str) -> Result<JobCgroup, CgroupError> {
         JobCgroup::create(self.freezer.join(name), self.memory.below(name))
     }
@@ -79,9 +66,6 @@ impl NodeCgroup {
     }
 
     /// Kills every process in the groups of a node and removes them; the node's daemon may have died before.
-    ///
-    /// # Errors
-    /// [`CgroupError`]
     pub fn destroy(hierarchies: &Hierarchies, name: &str, limit: Duration) -> Result<(), CgroupError> {
         daemons::remove(hierarchies);
         kill_and_remove(&hierarchies.checkpointers().join(name), limit)?;
@@ -95,7 +79,6 @@ impl NodeCgroup {
     }
 
     /// The names of all node groups on this machine.
-    #[must_use]
     pub fn list(hierarchies: &Hierarchies) -> Vec<String> {
         let parents = hierarchies.parents().chain([hierarchies.checkpointers()]);
         let groups = parents.flat_map(|parent| sub_groups(&parent));

@@ -1,16 +1,16 @@
-//! The inbox: messages that have come in from peers and not yet gone to their rank.
+//! The inbox: messages that have arrived from peers and have not yet gone to their rank.
 //!
-//! A message waits here because the ranks are frozen (channel state), because it lies after the cut, or only because
-//! its rank has no room. Each is kept with the newest marker that came before it on its channel, so that one number
-//! says of any cut, now or later, on which side of it the message lies.
+//! A message waits here because the ranks are frozen (channel state), because it lies after the cut, or
+//! because its rank's ring is full. The inbox keeps it with the newest marker that came before it on its
+//! channel: this one number tells, for any cut now or later, on which side of the cut the message lies.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use coswitch_policies::Epoch;
 
-use super::Cut;
+use super::machine::Cut;
 
-/// Lanes of waiting messages; order is kept within a lane. A lane is one channel, or one channel and receiver.
+/// Queues of waiting messages, one per lane. A lane is one channel, or one channel and receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Inbox<L: Ord, M> {
     lanes: BTreeMap<L, VecDeque<(Epoch, M)>>,
@@ -23,7 +23,7 @@ impl<L: Ord, M> Default for Inbox<L, M> {
 }
 
 impl<L: Ord + Clone, M> Inbox<L, M> {
-    /// Puts a message at the end of its lane; `sent_after` as [`Cut::sent_after`] says when it arrives.
+    /// Appends a message to its lane; `sent_after` is [`Cut::sent_after`] at its arrival.
     pub fn push(&mut self, lane: L, sent_after: Epoch, message: M) {
         let queue = self.lanes.entry(lane).or_default();
         debug_assert!(
@@ -38,35 +38,34 @@ impl<L: Ord + Clone, M> Inbox<L, M> {
         !self.lanes.contains_key(lane)
     }
 
-    /// Whether nothing waits at all.
     pub fn is_empty(&self) -> bool {
         self.lanes.is_empty()
     }
 
-    /// The lanes in which something waits.
+    /// The lanes with waiting messages.
     pub fn lanes(&self) -> impl Iterator<Item = &L> {
         self.lanes.keys()
     }
 
-    /// The first message of a lane, if the cut allows it to go to its rank now.
+    /// The first message of a lane, if the cut allows its delivery now.
     pub fn front(&self, lane: &L, cut: &Cut) -> Option<&M> {
         let (sent_after, message) = self.lanes.get(lane)?.front()?;
         cut.may_deliver(*sent_after).then_some(message)
     }
 
-    /// Takes the first message of a lane out, if the cut allows it to go to its rank now, with its place.
+    /// Removes the first message of a lane, if the cut allows its delivery now.
     pub fn take(&mut self, lane: &L, cut: &Cut) -> Option<(Epoch, M)> {
         let (sent_after, _) = self.lanes.get(lane)?.front()?;
         let sent_after = *sent_after;
         cut.may_deliver(sent_after).then(|| self.pop(lane)).flatten().map(|message| (sent_after, message))
     }
 
-    /// Puts a message that its rank had no room for back to the front of its lane.
+    /// Returns a message to the front of its lane, because its rank's ring is full.
     pub fn put_back(&mut self, lane: L, sent_after: Epoch, message: M) {
         self.lanes.entry(lane).or_default().push_front((sent_after, message));
     }
 
-    /// Takes the first message of a lane out, after it has gone to its rank.
+    /// Removes the first message of a lane, which has gone to its rank.
     pub fn pop(&mut self, lane: &L) -> Option<M> {
         let queue = self.lanes.get_mut(lane)?;
         let (_, message) = queue.pop_front()?;
@@ -76,7 +75,7 @@ impl<L: Ord + Clone, M> Inbox<L, M> {
         Some(message)
     }
 
-    /// As [`Inbox::before`], to be changed in place.
+    /// As [`Inbox::before`], mutable.
     pub fn before_mut(&mut self, epoch: Epoch) -> impl Iterator<Item = (&L, &mut M)> {
         self.lanes.iter_mut().flat_map(move |(lane, queue)| {
             let older = queue.iter_mut().filter(move |(sent_after, _)| *sent_after < epoch);
@@ -84,7 +83,7 @@ impl<L: Ord + Clone, M> Inbox<L, M> {
         })
     }
 
-    /// What belongs to the snapshot of `epoch`: sent before that cut and not in any ring. The rest lies after it.
+    /// The messages that belong to the snapshot of `epoch`: sent before that cut and not in any ring.
     pub fn before(&self, epoch: Epoch) -> impl Iterator<Item = (&L, &M)> {
         self.lanes.iter().flat_map(move |(lane, queue)| {
             queue
@@ -100,10 +99,10 @@ mod tests {
     use coswitch_policies::NodeId;
 
     use super::*;
-    use crate::cut::Input;
+    use crate::cut::events::Input;
 
     #[test]
-    fn what_lies_after_the_cut_is_not_part_of_the_snapshot() {
+    fn messages_after_the_cut_are_not_part_of_the_snapshot() {
         let mut inbox = Inbox::default();
         inbox.push(1, Epoch(0), "before");
         inbox.push(1, Epoch(1), "after");
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_to_frozen_ranks_and_all_of_it_afterwards_in_order() {
+    fn messages_go_to_their_ranks_in_order_after_the_freeze() {
         let mut cut = Cut::restored([NodeId(1)], Epoch(3));
         let mut inbox = Inbox::default();
         inbox.push((), Epoch(2), 'a');

@@ -1,6 +1,6 @@
-//! A cluster in memory for the tests of the cut: nodes that send to each other over FIFO links, and a checkpoint
-//! scheduler, in which every step is one explicit choice. The tests walk through the choices; this file checks, after
-//! each step, that no message overtakes another and, at each complete flush, that the cut is consistent.
+//! Model of a cluster for the tests of the cut: nodes with FIFO links between them, and a checkpoint
+//! scheduler. A test chooses each step; the model checks after each step that no message overtakes another
+//! and, at each complete flush, that the cut is consistent.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -9,30 +9,28 @@ use std::{
 
 use coswitch_policies::{Epoch, NodeId};
 
-use super::{Arrival, Cut, Inbox, Input, Output, Report};
+use super::{Arrival, Cut, CutReport, Inbox, Input, Output};
 
-/// What may go wrong or be slow in a world, and how much traffic there is.
+/// Faults, delays and traffic of a world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Rules {
     pub(super) nodes: usize,
-    /// Messages to send on each ordered pair of nodes, row by row.
+    /// Number of messages on each ordered pair of nodes, row by row.
     pub(super) messages: Vec<u8>,
     pub(super) epochs: u64,
     /// Freezing takes a step of its own, in which the ranks still send.
     pub(super) slow_freeze: bool,
-    /// A rank's ring may have no room, so that a message waits in the inbox.
+    /// A rank's ring may be full, so that a message waits in the inbox.
     pub(super) full_rings: bool,
-    /// Freezes fail, and the scheduler gives epochs up, up to this many times.
+    /// Number of failed freezes and of epochs that the scheduler gives up.
     pub(super) faults: u8,
 }
 
-/// One step that a world may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Send(usize, usize),
     Receive(usize, usize),
-    /// As `Receive`, but the rank's ring has no room.
-    ReceiveNoRoom(usize, usize),
+    ReceiveFullRing(usize, usize),
     Drain(usize, usize),
     Freeze(usize),
     FailFreeze(usize),
@@ -48,7 +46,7 @@ enum Wire {
     Marker(Epoch),
 }
 
-/// What a node's ranks have done: messages sent to and received from each node.
+/// Numbers of messages that a node's ranks have sent to and received from each node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Ranks {
     sent: Vec<u8>,
@@ -82,7 +80,7 @@ pub(super) struct World {
     scheduler: Scheduler,
     epoch: Epoch,
     faults_left: u8,
-    /// Epochs that ended in a consistent, complete cut.
+    /// Number of complete, consistent cuts.
     pub(super) snapshots: u64,
 }
 
@@ -119,7 +117,7 @@ impl World {
         Rc::make_mut(&mut self.links[from * rules.nodes + to])
     }
 
-    /// Every step possible now, in a fixed order.
+    /// All possible steps, in a fixed order.
     pub(super) fn steps(&self, rules: &Rules, into: &mut Vec<Step>) {
         into.clear();
         for at in 0..rules.nodes {
@@ -130,7 +128,7 @@ impl World {
                 }
                 match self.links[peer * rules.nodes + at].front() {
                     Some(Wire::Message(_)) if rules.full_rings => {
-                        into.extend([Step::Receive(peer, at), Step::ReceiveNoRoom(peer, at)]);
+                        into.extend([Step::Receive(peer, at), Step::ReceiveFullRing(peer, at)]);
                     }
                     Some(_) => into.push(Step::Receive(peer, at)),
                     None => {}
@@ -172,7 +170,7 @@ impl World {
                 self.link(rules, from, to).push_back(Wire::Message(message));
             }
             Step::Receive(from, to) => self.receive(rules, from, to, true),
-            Step::ReceiveNoRoom(from, to) => self.receive(rules, from, to, false),
+            Step::ReceiveFullRing(from, to) => self.receive(rules, from, to, false),
             Step::Drain(from, to) => {
                 let message = self.node(to).inbox.pop(&from).expect("offered only where one waits");
                 self.deliver(from, to, message);
@@ -216,7 +214,7 @@ impl World {
         self.order_all(Input::Abort { epoch: self.epoch });
     }
 
-    fn receive(&mut self, rules: &Rules, from: usize, to: usize, room: bool) {
+    fn receive(&mut self, rules: &Rules, from: usize, to: usize, is_free: bool) {
         let wire = self.link(rules, from, to).pop_front().expect("offered only where one waits");
         match wire {
             Wire::Marker(epoch) => self.feed(rules, to, Input::Marker { from: id(from), epoch }),
@@ -225,7 +223,7 @@ impl World {
                 let arrival = node.cut.arrival(id(from)).expect("every node is a peer");
                 let sent_after = node.cut.sent_after(id(from)).expect("every node is a peer");
                 assert_eq!(arrival == Arrival::Deliver, node.cut.may_deliver(sent_after));
-                if arrival == Arrival::Deliver && room && node.inbox.is_clear(&from) {
+                if arrival == Arrival::Deliver && is_free && node.inbox.is_clear(&from) {
                     self.deliver(from, to, message);
                 } else {
                     node.inbox.push(from, sent_after, message);
@@ -238,10 +236,10 @@ impl World {
         let node = self.node(to);
         assert!(
             !node.frozen || node.freeze_wanted.is_some(),
-            "nothing is delivered once the state is recorded"
+            "no message is delivered once the state is recorded"
         );
         node.ranks.received[from] += 1;
-        assert_eq!(node.ranks.received[from], message, "none lost, none twice, none out of turn");
+        assert_eq!(node.ranks.received[from], message, "messages arrive once and in order");
     }
 
     fn freeze(&mut self, rules: &Rules, at: usize) {
@@ -275,25 +273,28 @@ impl World {
         }
     }
 
-    fn on_report(&mut self, at: usize, report: Report) {
+    fn on_report(&mut self, at: usize, report: CutReport) {
         match (&mut self.scheduler, report) {
-            (Scheduler::Flushing { flushed }, Report::Flushed { epoch }) if epoch == self.epoch => {
+            (Scheduler::Flushing { flushed }, CutReport::Flushed { epoch }) if epoch == self.epoch => {
                 assert!(flushed.insert(at), "a flush is reported once");
                 if flushed.len() == self.nodes.len() {
                     self.check_cut();
                     self.scheduler = Scheduler::Flushed;
                 }
             }
-            (Scheduler::Flushing { .. }, Report::Failed { epoch, .. }) if epoch == self.epoch => {
+            (Scheduler::Flushing { .. }, CutReport::Failed { epoch, .. }) if epoch == self.epoch => {
                 self.give_up()
             }
-            (_, Report::Flushed { epoch } | Report::Aborted { epoch } | Report::Failed { epoch, .. }) => {
-                assert!(epoch <= self.epoch, "nobody is ahead of the scheduler");
+            (
+                _,
+                CutReport::Flushed { epoch } | CutReport::Aborted { epoch } | CutReport::Failed { epoch, .. },
+            ) => {
+                assert!(epoch <= self.epoch, "no node is ahead of the scheduler");
             }
         }
     }
 
-    /// On every channel: received before the cut + channel state = sent before the cut, without gap or repetition.
+    /// On every channel: received before the cut + channel state = sent before the cut.
     fn check_cut(&self) {
         let own = |node: &Node| match &node.recorded {
             Some((epoch, ranks)) if *epoch == self.epoch => ranks.clone(),
@@ -302,7 +303,7 @@ impl World {
         for (to, receiver) in self.nodes.iter().enumerate() {
             assert!(
                 receiver.frozen && receiver.cut.is_flushed(self.epoch),
-                "frozen until the scheduler's word"
+                "frozen until the scheduler's order"
             );
             for (from, sender) in self.nodes.iter().enumerate().filter(|(from, _)| *from != to) {
                 let waiting = receiver.inbox.before(self.epoch).filter(|(lane, _)| **lane == from);
@@ -314,13 +315,13 @@ impl World {
         }
     }
 
-    /// Nothing can happen any more: everything must have arrived, and everybody must run.
+    /// After the last step: all messages have arrived, and all nodes run.
     pub(super) fn check_end(&self, rules: &Rules) {
-        assert!(self.links.iter().all(|link| link.is_empty()), "nothing is in flight: {self:?}");
+        assert!(self.links.iter().all(|link| link.is_empty()), "no message is in flight: {self:?}");
         assert_eq!(
             (&self.scheduler, self.epoch.0),
             (&Scheduler::Idle, rules.epochs),
-            "no epoch hangs: {self:?}"
+            "every epoch has ended: {self:?}"
         );
         for (at, node) in self.nodes.iter().enumerate() {
             assert!(!node.frozen && node.cut.epoch().is_none() && node.inbox.is_empty(), "runs on: {node:?}");
@@ -333,7 +334,7 @@ impl World {
             }
         }
         if rules.faults == 0 {
-            assert_eq!(self.snapshots, rules.epochs, "without faults every epoch gives a snapshot");
+            assert_eq!(self.snapshots, rules.epochs, "without faults every epoch ends in a snapshot");
         }
     }
 }

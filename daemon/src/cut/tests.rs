@@ -1,4 +1,4 @@
-//! The cut under every interleaving of small clusters, and under random ones of larger clusters with faults.
+//! Tests of the cut: every interleaving of small clusters, and random walks of larger clusters with faults.
 
 use std::{
     collections::HashSet,
@@ -10,7 +10,7 @@ use coswitch_policies::{Epoch, NodeId};
 use proptest::prelude::*;
 
 use super::{
-    Arrival, Cut, CutError, Input, Output, Report,
+    Arrival, Cut, CutError, CutReport, Input, Output,
     model::{Rules, Step, World},
 };
 
@@ -19,7 +19,7 @@ const E2: Epoch = Epoch(2);
 const A: NodeId = NodeId(1);
 const B: NodeId = NodeId(2);
 
-/// Walks through every reachable state once; returns how many there are.
+/// Visits every reachable state once and returns their number.
 fn explore(rules: &Rules) -> usize {
     let mut seen = HashSet::new();
     let mut ends = 0;
@@ -41,7 +41,7 @@ fn explore(rules: &Rules) -> usize {
             }
         }
     }
-    assert!(ends > 0, "some walk comes to an end");
+    assert!(ends > 0, "at least one walk ends");
     seen.len()
 }
 
@@ -63,13 +63,13 @@ fn every_interleaving_of_successive_epochs_gives_consistent_cuts() {
 }
 
 #[test]
-fn every_interleaving_with_rings_that_have_no_room_gives_a_consistent_cut() {
+fn every_interleaving_with_full_rings_gives_a_consistent_cut() {
     let rules = Rules { epochs: 2, full_rings: true, ..rules(2, &[(0, 1, 2), (1, 0, 1)]) };
     assert!(explore(&rules) > 1000);
 }
 
 #[test]
-fn every_interleaving_with_aborts_and_failed_freezes_loses_nothing() {
+fn no_message_is_lost_in_any_interleaving_with_aborts_and_failed_freezes() {
     let rules = Rules { epochs: 2, faults: 1, ..rules(2, &[(0, 1, 2), (1, 0, 1)]) };
     assert!(explore(&rules) > 1000);
 }
@@ -86,7 +86,7 @@ fn every_order_of_markers_on_four_nodes_gives_a_consistent_cut() {
     assert!(explore(&rules) > 10_000);
 }
 
-/// Knuth's linear congruential generator: enough to choose steps by.
+/// Knuth's linear congruential generator.
 fn random(seed: &mut u64) -> usize {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*seed >> 33) as usize
@@ -109,7 +109,7 @@ proptest! {
         let rules = Rules { nodes, messages, epochs, slow_freeze, full_rings, faults };
         let mut world = World::new(&rules);
         let mut steps: Vec<Step> = Vec::new();
-        // A world ends by itself: each step uses up a message, a marker, an order, a fault or an epoch.
+        // The walk ends: each step uses up a message, a marker, an order, a fault or an epoch.
         loop {
             world.steps(&rules, &mut steps);
             let Some(choices) = NonZeroUsize::new(steps.len()) else { break };
@@ -131,7 +131,10 @@ fn draining() -> Cut {
 fn flushed() -> Cut {
     let mut cut = draining();
     assert_eq!(cut.on(Input::Begin { epoch: E1 }), []);
-    assert_eq!(cut.on(Input::Marker { from: B, epoch: E1 }), [Output::Report(Report::Flushed { epoch: E1 })]);
+    assert_eq!(
+        cut.on(Input::Marker { from: B, epoch: E1 }),
+        [Output::Report(CutReport::Flushed { epoch: E1 })]
+    );
     cut
 }
 
@@ -139,7 +142,7 @@ fn flushed() -> Cut {
 fn an_application_on_one_node_flushes_as_soon_as_it_is_frozen() {
     let mut cut = Cut::new([]);
     assert_eq!(cut.on(Input::Begin { epoch: E1 }), [Output::FreezeRanks { epoch: E1 }]);
-    assert_eq!(cut.on(Input::Frozen { epoch: E1 }), [Output::Report(Report::Flushed { epoch: E1 })]);
+    assert_eq!(cut.on(Input::Frozen { epoch: E1 }), [Output::Report(CutReport::Flushed { epoch: E1 })]);
     assert!(cut.is_flushed(E1) && !cut.is_flushed(E2));
 }
 
@@ -152,7 +155,7 @@ fn a_message_before_its_channels_marker_is_channel_state_and_one_after_it_is_hel
 }
 
 #[test]
-fn repeated_and_late_markers_mean_nothing() {
+fn repeated_and_late_markers_are_ignored() {
     let mut cut = flushed();
     assert_eq!(cut.on(Input::Marker { from: A, epoch: E1 }), []);
     assert_eq!(cut.on(Input::Begin { epoch: E1 }), []);
@@ -173,7 +176,7 @@ fn a_marker_of_the_next_epoch_waits_until_this_one_has_ended() {
 fn a_waiting_marker_begins_its_epoch_when_this_one_is_aborted() {
     let mut cut = flushed();
     assert_eq!(cut.on(Input::Marker { from: A, epoch: E2 }), []);
-    let aborted = Output::Report(Report::Aborted { epoch: E1 });
+    let aborted = Output::Report(CutReport::Aborted { epoch: E1 });
     let expected = [Output::ThawRanks { epoch: E1 }, aborted, Output::FreezeRanks { epoch: E2 }];
     assert_eq!(cut.on(Input::Abort { epoch: E1 }), expected);
 }
@@ -182,13 +185,13 @@ fn a_waiting_marker_begins_its_epoch_when_this_one_is_aborted() {
 fn a_marker_of_the_next_epoch_ends_one_that_cannot_have_been_completed() {
     let mut cut = draining();
     assert_eq!(cut.on(Input::Marker { from: B, epoch: E2 }), [Output::FreezeRanks { epoch: E2 }]);
-    assert_eq!(cut.on(Input::Abort { epoch: E1 }), [Output::Report(Report::Aborted { epoch: E1 })]);
+    assert_eq!(cut.on(Input::Abort { epoch: E1 }), [Output::Report(CutReport::Aborted { epoch: E1 })]);
     assert_eq!(cut.epoch(), Some(E2));
 }
 
 #[test]
 fn an_abort_thaws_once_and_is_answered_each_time() {
-    let aborted = Output::Report(Report::Aborted { epoch: E1 });
+    let aborted = Output::Report(CutReport::Aborted { epoch: E1 });
     for mut cut in [draining(), flushed()] {
         assert_eq!(cut.on(Input::Abort { epoch: E1 }), [Output::ThawRanks { epoch: E1 }, aborted]);
         assert_eq!(cut.on(Input::Abort { epoch: E1 }), [aborted]);
@@ -198,7 +201,7 @@ fn an_abort_thaws_once_and_is_answered_each_time() {
 }
 
 #[test]
-fn a_freeze_that_comes_too_late_changes_nothing() {
+fn a_freeze_after_the_abort_is_ignored() {
     let mut cut = Cut::new([A]);
     assert_eq!(cut.on(Input::Begin { epoch: E1 }), [Output::FreezeRanks { epoch: E1 }]);
     assert_eq!(cut.on(Input::Abort { epoch: E1 }).first(), Some(&Output::ThawRanks { epoch: E1 }));
@@ -210,14 +213,14 @@ fn a_freeze_that_comes_too_late_changes_nothing() {
 fn a_failed_freeze_is_reported_and_the_ranks_run_on() {
     let mut cut = Cut::new([A]);
     assert_eq!(cut.on(Input::Begin { epoch: E1 }), [Output::FreezeRanks { epoch: E1 }]);
-    let failed = Output::Report(Report::Failed { epoch: E1, reason: CutError::FreezeFailed });
+    let failed = Output::Report(CutReport::Failed { epoch: E1, reason: CutError::FreezeFailed });
     assert_eq!(cut.on(Input::FreezeFailed { epoch: E1 }), [Output::ThawRanks { epoch: E1 }, failed]);
 }
 
 #[test]
 fn a_lost_peer_fails_this_epoch_and_every_later_one() {
     let mut cut = draining();
-    let failed = |epoch| Output::Report(Report::Failed { epoch, reason: CutError::PeerLost(B) });
+    let failed = |epoch| Output::Report(CutReport::Failed { epoch, reason: CutError::PeerLost(B) });
     assert_eq!(cut.on(Input::PeerLost { node: B }), [Output::ThawRanks { epoch: E1 }, failed(E1)]);
     assert_eq!(cut.on(Input::Begin { epoch: E2 }), [failed(E2)]);
 }
@@ -232,7 +235,7 @@ fn a_peer_lost_after_the_flush_does_not_spoil_the_snapshot() {
 #[test]
 fn a_resume_before_the_flush_is_complete_spoils_the_epoch() {
     let mut cut = draining();
-    let failed = Output::Report(Report::Failed { epoch: E1, reason: CutError::ResumedEarly });
+    let failed = Output::Report(CutReport::Failed { epoch: E1, reason: CutError::ResumedEarly });
     assert_eq!(cut.on(Input::Resumed { epoch: E1 }), [Output::ThawRanks { epoch: E1 }, failed]);
 }
 

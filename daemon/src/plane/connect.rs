@@ -1,4 +1,5 @@
-//! Setting up a data link: both daemons prove themselves in a TLS handshake, then leave TLS and exchange plain frames.
+//! Set-up of a data link: both daemons prove themselves in a TLS handshake, then leave TLS and exchange plain
+//! frames.
 //!
 //! ```text
 //!   connecting (higher node)                      accepting (lower node)
@@ -7,9 +8,9 @@
 //!                     ◀─────────── TLS ───────────  Hello{node}
 //!        START        ─────────── plain ──────────▶            (only now may the accepting side send frames)
 //! ```
-//! The plain START keeps either side's TLS reader from swallowing frames. Message data is neither encrypted nor
-//! signed after that, as in every MPI: the cluster's network is trusted not to alter packets, but nobody without a
-//! certificate gets a link.
+//! The plain START keeps either side's TLS reader from reading frames. Message data is neither encrypted nor
+//! signed after that, as in every MPI: the cluster's network is trusted not to alter packets, but a peer
+//! without a certificate gets no link.
 
 use std::{
     ffi::OsString,
@@ -28,27 +29,21 @@ use crate::pki::member_name;
 
 const MAGIC: [u8; 8] = *b"coswlnk1";
 const START: [u8; 8] = *b"coswgo!\n";
-/// One handshake; a stranger that stays silent holds a thread for no longer.
+/// Time-out of each read and write of a handshake: a silent stranger occupies a thread no longer.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
 
-/// Why a data link did not come up.
 #[derive(Debug, Error)]
 pub enum LinkError {
-    /// Not reachable, or gone during the handshake, or not a member.
     #[error("data link handshake failed")]
     Io(#[from] io::Error),
-    /// TLS could not begin.
     #[error("data link handshake could not begin")]
     Tls(#[from] rustls::Error),
-    /// A member that speaks something else.
+    /// The peer is a member but speaks another protocol.
     #[error("peer does not speak the coswitch link protocol")]
     Protocol,
 }
 
-/// Connects to `address` as `own`, trying until `limit`; says which node answered.
-///
-/// # Errors
-/// [`LinkError`]
+/// Connects to `address` as `own`, with attempts until `limit`; returns the node that answered.
 pub fn connect(
     address: SocketAddr,
     own: NodeId,
@@ -73,10 +68,7 @@ pub fn connect(
     ready(stream).map(|stream| (peer, stream))
 }
 
-/// Answers a connection as `own`; says which node it came from.
-///
-/// # Errors
-/// [`LinkError`]
+/// Accepts a connection as `own`; returns the node at its other end.
 pub fn accept(
     mut stream: TcpStream,
     own: NodeId,
@@ -121,8 +113,8 @@ fn limit_waits(stream: &TcpStream) -> io::Result<()> {
 
 /// From here on the data plane's thread owns the stream and never blocks in it.
 fn ready(stream: TcpStream) -> Result<TcpStream, LinkError> {
-    // A congestion control that spaces packets out by time (bbr) halves the bandwidth of a link without delay; where
-    // the kernel has no cubic, its own choice stays.
+    // A congestion control that spaces packets by time (bbr) halves the bandwidth of a link without delay.
+    // Where the kernel has no cubic, its own choice stays.
     let _ = setsockopt(&stream, TcpCongestion, &OsString::from("cubic"));
     stream.set_nonblocking(true)?;
     Ok(stream)

@@ -1,7 +1,7 @@
-//! What travels on a data link between two daemons: frames of many applications, one after the other.
+//! Frames of a data link between two daemons; one link carries frames of many applications.
 //!
-//! A frame is a [`FrameHead`] of 24 bytes; a data frame goes on with the ring record's header and then its payload, so
-//! that the receiving daemon can hand the record on as it is. All integers are little-endian.
+//! A frame is a [`FrameHead`] of 24 bytes; a data frame goes on with the ring record's header and then its
+//! payload, so that the receiving daemon can hand the record on as it is. All integers are little-endian.
 
 use coswitch_policies::{Epoch, JobId};
 use coswitch_ring::{HEADER_BYTES, Header};
@@ -13,7 +13,7 @@ pub(crate) const HEAD_BYTES: usize = 24;
 pub(crate) const DATA_HEAD_BYTES: usize = HEAD_BYTES + HEADER_BYTES;
 const MAGIC: u32 = u32::from_le_bytes(*b"CSWD");
 
-/// A peer broke the protocol; its link cannot be trusted any further.
+/// A peer broke the protocol; its link is closed.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum FrameError {
     #[error("data frame does not begin with the magic number")]
@@ -24,18 +24,16 @@ pub(crate) enum FrameError {
     Length { announced: u32, record: u32 },
 }
 
-/// What a frame says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// A message, or a part of one: record header and payload follow.
+    /// A message or a part of one; the record's header and payload follow.
     Data { payload: u32 },
-    /// The marker of a cut: everything before it was sent before the sender's cut.
+    /// The marker of a cut: all frames before it were sent before the sender's cut.
     Marker { epoch: Epoch },
-    /// The receiver has passed on this many bytes; as many may follow.
+    /// The receiver has passed on this many bytes; the sender may send as many more.
     Credit { bytes: u64 },
 }
 
-/// The head of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHead {
     pub(crate) job: JobId,

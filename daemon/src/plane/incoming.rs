@@ -1,12 +1,11 @@
-//! Where the payload of an incoming record lies until its rank has it.
+//! The payload of an incoming record, until its rank has it.
 
 use coswitch_ring::Lease;
 
-/// See the module's description.
 pub(crate) enum Incoming {
-    /// In the slab chunk in which the rank will find it.
+    /// In a slab chunk, where the rank will find it.
     Leased(Lease),
-    /// In the daemon: the rank cannot take it now, or there is no such application any more.
+    /// In the daemon: the rank cannot take it now, or its application has ended.
     Heap(Vec<u8>),
 }
 

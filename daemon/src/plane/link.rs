@@ -1,9 +1,9 @@
 //! One data link: a non-blocking TCP stream to a peer daemon, shared by all applications.
 //!
-//! Sending: a frame is written straight from where it lies (ring or slab); only what the socket does not take is copied
-//! and kept. While something is kept the link has no room, and the rings fill up behind it: that is the back-pressure.
-//! Receiving: small records are read many at a time; the payload of a large one goes from the socket straight into
-//! the slab chunk in which the rank will find it.
+//! Sending: a frame is written straight from its ring or slab; only the rest that the socket does not take is
+//! copied. While there is an unsent rest, the link takes no further record, and the rings fill up: that is
+//! the back-pressure. Receiving: small records are read many at a time; the payload of a large one goes from
+//! the socket straight into the slab chunk in which the rank will find it.
 
 use std::{
     io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write},
@@ -11,35 +11,45 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
-use coswitch_policies::{JobId, NodeId};
+use coswitch_policies::{Epoch, JobId, NodeId};
 use coswitch_ring::{HEADER_BYTES, Header, INLINE_MAX};
 
 use super::{
-    apps::Apps,
     frame::{self, DATA_HEAD_BYTES, Frame, FrameHead, HEAD_BYTES},
     incoming::Incoming,
     moved::Moved,
 };
 
 const READ_BYTES: usize = 64 << 10;
-/// More is never kept for one link: one record and a few control frames.
-const KEPT_COMPACT: usize = 1 << 20;
+/// Capacity that the buffer of unsent bytes may keep; one record and a few control frames fit.
+const UNSENT_CAPACITY: usize = 1 << 20;
 
-/// See the module's description.
+/// The receiver of a link's frames.
+pub(crate) trait FrameHandler {
+    /// Chooses the place for the payload of a large record.
+    fn place(&mut self, from: NodeId, job: JobId, header: &Header) -> Incoming;
+    /// A large record is complete.
+    fn on_record(&mut self, from: NodeId, job: JobId, header: Header, payload: Incoming);
+    /// A small record is complete, in the receive buffer.
+    fn on_small_record(&mut self, from: NodeId, job: JobId, header: Header, payload: &[u8]);
+    fn on_credit(&mut self, from: NodeId, job: JobId, bytes: u64);
+    fn on_marker(&mut self, from: NodeId, job: JobId, epoch: Epoch);
+}
+
 pub(crate) struct Link {
     pub(crate) peer: NodeId,
     stream: TcpStream,
-    kept: Vec<u8>,
-    kept_from: usize,
+    unsent: Vec<u8>,
+    unsent_from: usize,
     buffer: Box<[u8]>,
     begin: usize,
     end: usize,
     large: Option<Large>,
-    /// The last record was large: more of them follow, so do not read their payloads into `buffer`.
+    /// The last record was large: more of them are likely, so their payloads are not read into `buffer`.
     streaming: bool,
 }
 
-/// A large record of which the payload is still coming.
+/// A large record whose payload is incomplete.
 struct Large {
     job: JobId,
     header: Header,
@@ -53,8 +63,8 @@ impl Link {
         Self {
             peer,
             stream,
-            kept: Vec::new(),
-            kept_from: 0,
+            unsent: Vec::new(),
+            unsent_from: 0,
             buffer,
             begin: 0,
             end: 0,
@@ -68,55 +78,55 @@ impl Link {
     }
 
     /// Whether a record may be sent; control frames always may.
-    pub(crate) fn has_room(&self) -> bool {
-        self.kept.is_empty()
+    pub(crate) fn may_send_record(&self) -> bool {
+        self.unsent.is_empty()
     }
 
-    /// Sends a record.
     pub(crate) fn send_record(&mut self, job: JobId, header: &Header, payload: &[u8]) -> io::Result<()> {
         let length = u32::try_from(payload.len()).expect("a record's payload fits one chunk");
         let head = FrameHead { job, frame: Frame::Data { payload: length } }.encode();
         self.send([&head, header.as_bytes(), payload])
     }
 
-    /// Sends a marker or credit.
     pub(crate) fn send_control(&mut self, job: JobId, frame: Frame) -> io::Result<()> {
         self.send([&FrameHead { job, frame }.encode(), &[], &[]])
     }
 
     fn send(&mut self, parts: [&[u8]; 3]) -> io::Result<()> {
         let mut sent = 0;
-        if self.kept.is_empty() {
+        if self.unsent.is_empty() {
             sent = again(self.stream.write_vectored(&parts.map(IoSlice::new)))?.unwrap_or(0);
         }
         for part in parts {
             let skip = sent.min(part.len());
-            self.kept.extend_from_slice(&part[skip..]);
+            self.unsent.extend_from_slice(&part[skip..]);
             sent -= skip;
         }
         Ok(())
     }
 
-    /// Writes what was kept, as far as the socket takes it; true where some of it went out.
+    /// Writes unsent bytes, as many as the socket takes; true where it took some.
     pub(crate) fn flush(&mut self) -> io::Result<bool> {
-        if self.kept.is_empty() {
+        if self.unsent.is_empty() {
             return Ok(false);
         }
-        let Some(sent) = again(self.stream.write(&self.kept[self.kept_from..]))? else { return Ok(false) };
-        self.kept_from += sent;
-        if self.kept_from == self.kept.len() {
-            self.kept.clear();
-            self.kept_from = 0;
-            self.kept.shrink_to(KEPT_COMPACT);
+        let Some(sent) = again(self.stream.write(&self.unsent[self.unsent_from..]))? else {
+            return Ok(false);
+        };
+        self.unsent_from += sent;
+        if self.unsent_from == self.unsent.len() {
+            self.unsent.clear();
+            self.unsent_from = 0;
+            self.unsent.shrink_to(UNSENT_CAPACITY);
         }
         Ok(sent > 0)
     }
 
-    /// Reads once and hands complete records and control frames to `apps`.
-    pub(crate) fn receive(&mut self, apps: &mut Apps) -> io::Result<Moved> {
-        let room = if self.streaming { DATA_HEAD_BYTES } else { READ_BYTES };
-        self.make_room();
-        let limit = (self.end + room).min(self.buffer.len());
+    /// Reads once and gives complete records and control frames to `handler`.
+    pub(crate) fn receive(&mut self, handler: &mut impl FrameHandler) -> io::Result<Moved> {
+        let at_most = if self.streaming { DATA_HEAD_BYTES } else { READ_BYTES };
+        self.compact();
+        let limit = (self.end + at_most).min(self.buffer.len());
         let rest = &mut self.buffer[self.end..limit];
         let read = match &mut self.large {
             Some(large) => {
@@ -137,13 +147,13 @@ impl Link {
         }
         self.end += read;
         let was_large = self.large.is_some();
-        self.finish_large(apps);
+        self.finish_large(handler);
         let moved = if was_large && self.large.is_none() { Moved::Chunk } else { Moved::Something };
-        while self.large.is_none() && self.take_frame(apps)? {}
+        while self.large.is_none() && self.take_frame(handler)? {}
         Ok(moved)
     }
 
-    fn make_room(&mut self) {
+    fn compact(&mut self) {
         if self.begin > 0 {
             self.buffer.copy_within(self.begin..self.end, 0);
             self.end -= self.begin;
@@ -151,14 +161,14 @@ impl Link {
         }
     }
 
-    fn finish_large(&mut self, apps: &mut Apps) {
+    fn finish_large(&mut self, handler: &mut impl FrameHandler) {
         if let Some(large) = self.large.take_if(|large| large.have == large.header.len as usize) {
-            apps.on_record(self.peer, large.job, large.header, large.target);
+            handler.on_record(self.peer, large.job, large.header, large.target);
         }
     }
 
-    /// Takes one frame out of the buffer; false where it is not yet complete.
-    fn take_frame(&mut self, apps: &mut Apps) -> io::Result<bool> {
+    /// Takes one frame out of the buffer; false where it is incomplete.
+    fn take_frame(&mut self, handler: &mut impl FrameHandler) -> io::Result<bool> {
         let have = &self.buffer[self.begin..self.end];
         let Some((head, rest)) = have.split_first_chunk::<HEAD_BYTES>() else { return Ok(false) };
         let FrameHead { job, frame } = FrameHead::decode(head).map_err(invalid)?;
@@ -166,12 +176,12 @@ impl Link {
             Frame::Data { payload } => payload,
             Frame::Marker { epoch } => {
                 self.begin += HEAD_BYTES;
-                apps.on_marker(self.peer, job, epoch);
+                handler.on_marker(self.peer, job, epoch);
                 return Ok(true);
             }
             Frame::Credit { bytes } => {
                 self.begin += HEAD_BYTES;
-                apps.on_credit(self.peer, job, bytes);
+                handler.on_credit(self.peer, job, bytes);
                 return Ok(true);
             }
         };
@@ -182,16 +192,16 @@ impl Link {
         self.streaming = length > INLINE_MAX;
         if !self.streaming {
             let Some(payload) = payload.get(..length) else { return Ok(false) };
-            apps.on_small_record(self.peer, job, header, payload);
+            handler.on_small_record(self.peer, job, header, payload);
             self.begin += DATA_HEAD_BYTES + length;
             return Ok(true);
         }
-        let mut target = apps.place(self.peer, job, &header);
+        let mut target = handler.place(self.peer, job, &header);
         let have = payload.len().min(length);
         target.bytes_mut()[..have].copy_from_slice(&payload[..have]);
         self.begin += DATA_HEAD_BYTES + have;
         self.large = Some(Large { job, header, target, have });
-        self.finish_large(apps);
+        self.finish_large(handler);
         Ok(true)
     }
 }

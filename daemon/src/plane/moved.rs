@@ -1,11 +1,11 @@
-//! What one look at rings and links has moved.
+//! Result of one pass of the data plane over rings and links.
 
-/// Ordered, so that the larger of two is what both together have moved.
+/// Ordered: the maximum of two results is the result of both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Moved {
     Nothing,
     Something,
-    /// A payload in a chunk: whoever works on it next, perhaps on this core, should begin at once.
+    /// A payload in a chunk: its receiver, perhaps on this core, should begin at once.
     Chunk,
 }
 

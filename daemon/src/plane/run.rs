@@ -1,8 +1,8 @@
-//! The loop of the data plane's thread.
+//! Loop of the data plane's thread.
 //!
-//! It looks at commands, rings and links in turn. When nothing moved it goes on looking for about as long as a sleep and
-//! a wake-up would cost, giving the core away in between, and then sleeps until a rank, a peer or the control side
-//! rings. A sleep is bounded, so that nothing depends on a single wake-up.
+//! Each pass serves commands, rings and links. After passes that moved no message the loop polls on, yielding
+//! the core in between, for about the cost of a sleep and a wake-up; then it sleeps until a rank, a peer or
+//! the control side rings. A sleep is bounded, so a lost wake-up does no harm.
 
 use std::{
     collections::BTreeMap,
@@ -18,16 +18,22 @@ use coswitch_policies::NodeId;
 use coswitch_ring::{Bell, wait_any};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Command, PlaneEvent, apps::Apps, link::Link, moved::Moved, watch::Watch};
+use super::{
+    apps::Apps,
+    link::Link,
+    messages::{Command, PlaneEvent},
+    moved::Moved,
+    socket_watcher::SocketWatcher,
+};
 use crate::{
     cut::Input,
-    processors::{Turns, ask_for},
+    processors::{TimeSlice, set_time_slice},
 };
 
-/// Competitive: about what going to sleep and being woken costs.
-const LOOK_ON: Duration = Duration::from_micros(200);
-/// A yield that takes longer has met somebody who computes, and the next ones would: chunks then move without yields for
-/// a while.
+/// About the cost of a sleep and a wake-up, so that polling at most doubles the cost of a wait.
+const POLL_FOR: Duration = Duration::from_micros(200);
+/// A yield that takes longer has given the core to a computing thread, as the next ones would: after it,
+/// chunks move without yields for [`BUSY_FOR`].
 const BUSY: Duration = Duration::from_micros(100);
 const BUSY_FOR: Duration = Duration::from_millis(10);
 const SLEEP_MAX: Duration = Duration::from_millis(250);
@@ -35,14 +41,14 @@ const SLEEP_MAX: Duration = Duration::from_millis(250);
 pub(crate) struct Loop {
     commands: Receiver<Command>,
     bell: Arc<Bell>,
-    watch: Watch,
+    watcher: SocketWatcher,
     links: BTreeMap<NodeId, Link>,
     apps: Apps,
     events: UnboundedSender<PlaneEvent>,
-    /// Until when somebody computes on this core, as far as is known.
+    /// Another thread is assumed to compute on this core until then.
     busy_until: Instant,
-    /// Short ones while it sleeps, the usual ones from its first yield on: yields would be in vain.
-    turns: Turns,
+    /// Short during a sleep, the default from the first yield on: a thread with a short slice yields in vain.
+    slice: TimeSlice,
 }
 
 impl Loop {
@@ -52,17 +58,17 @@ impl Loop {
         bell: Arc<Bell>,
         events: UnboundedSender<PlaneEvent>,
     ) -> io::Result<Self> {
-        let watch = Watch::start(Arc::clone(&bell))?;
+        let watcher = SocketWatcher::start(Arc::clone(&bell))?;
         let apps = Apps::new(own, events.clone());
-        let (links, busy_until, turns) = (BTreeMap::new(), Instant::now(), Turns::Usual);
-        Ok(Self { commands, bell, watch, links, apps, events, busy_until, turns })
+        let (links, busy_until, slice) = (BTreeMap::new(), Instant::now(), TimeSlice::Default);
+        Ok(Self { commands, bell, watcher, links, apps, events, busy_until, slice })
     }
 
     pub(crate) fn run(mut self) {
         let mut last_moved = Instant::now();
-        while let Some(moved) = self.turn() {
+        while let Some(moved) = self.pass() {
             match moved {
-                Moved::Nothing if last_moved.elapsed() < LOOK_ON => self.yield_core(),
+                Moved::Nothing if last_moved.elapsed() < POLL_FOR => self.yield_core(),
                 Moved::Nothing => {
                     if self.sleep().is_none() {
                         return;
@@ -78,15 +84,15 @@ impl Loop {
         }
     }
 
-    /// Lets a rank on this core have its turn.
+    /// Lets a rank on this core run.
     fn yield_core(&mut self) {
-        self.take_turns(Turns::Usual);
+        self.change_slice(TimeSlice::Default);
         std::thread::yield_now();
     }
 
-    fn take_turns(&mut self, turns: Turns) {
-        if std::mem::replace(&mut self.turns, turns) != turns {
-            ask_for(turns);
+    fn change_slice(&mut self, slice: TimeSlice) {
+        if std::mem::replace(&mut self.slice, slice) != slice {
+            set_time_slice(slice);
         }
     }
 
@@ -101,8 +107,8 @@ impl Loop {
         }
     }
 
-    /// Looks at everything once; `None` once told to stop.
-    fn turn(&mut self) -> Option<Moved> {
+    /// Serves everything once; `None` after [`Command::Stop`].
+    fn pass(&mut self) -> Option<Moved> {
         let mut moved = Moved::Nothing;
         loop {
             match self.commands.try_recv() {
@@ -112,14 +118,14 @@ impl Loop {
             }
             moved = Moved::Something;
         }
-        moved.note(self.links_turn());
-        // Only writing to a link fails in here; the next turn's look at the links finds out which.
+        moved.note(self.serve_links());
+        // Only a write to a link fails here; the next pass over the links finds the broken one.
         moved.note(self.apps.pump(&mut self.links).unwrap_or(Moved::Something));
-        self.post();
+        self.send_control();
         Some(moved)
     }
 
-    fn links_turn(&mut self) -> Moved {
+    fn serve_links(&mut self) -> Moved {
         let mut moved = Moved::Nothing;
         let mut lost = Vec::new();
         for (peer, link) in &mut self.links {
@@ -136,29 +142,29 @@ impl Loop {
         moved
     }
 
-    /// Sends the markers and credits that the turn has called for.
-    fn post(&mut self) {
+    /// Sends the markers and credits of the outbox.
+    fn send_control(&mut self) {
         for (to, job, frame) in self.apps.outbox.drain(..) {
             if let Some(link) = self.links.get_mut(&to) {
-                // As above: a broken link is found, and reported, by the next look at it.
+                // The next pass finds and reports a broken link.
                 let _ = link.send_control(job, frame);
             }
         }
     }
 
-    /// Draws a ticket of every bell, looks once more, and only then sleeps. `None` once told to stop.
+    /// Takes a ticket of every bell, makes one more pass, then sleeps. `None` after [`Command::Stop`].
     fn sleep(&mut self) -> Option<()> {
         let bell = Arc::clone(&self.bell);
         let segments: Vec<_> = self.apps.segments().cloned().collect();
         let bells = std::iter::once(&*bell).chain(segments.iter().map(|segment| segment.daemon_bell()));
         let tickets: Vec<_> = bells.map(|bell| (bell, bell.ticket())).collect();
         for link in self.links.values() {
-            // A socket that cannot be armed only costs up to one bounded sleep.
-            let _ = self.watch.arm(link.fd(), !link.has_room());
+            // A socket that cannot be armed costs at most one bounded sleep.
+            let _ = self.watcher.arm(link.fd(), !link.may_send_record());
         }
-        if self.turn()? == Moved::Nothing {
-            // Whoever computes meanwhile makes way at once.
-            self.take_turns(Turns::Short);
+        if self.pass()? == Moved::Nothing {
+            // So that this thread runs as soon as it wakes, before threads that compute.
+            self.change_slice(TimeSlice::Short);
             wait_any(&tickets, SLEEP_MAX);
         }
         Some(())
@@ -168,7 +174,7 @@ impl Loop {
         match command {
             Command::AddLink(peer, stream) => {
                 let link = Link::new(peer, stream);
-                match self.watch.add(link.fd()) {
+                match self.watcher.add(link.fd()) {
                     Ok(()) => drop(self.links.insert(peer, link)),
                     Err(error) => {
                         let _ = self.events.send(PlaneEvent::LinkLost { peer, reason: error.to_string() });
@@ -189,10 +195,10 @@ impl Loop {
             Command::ChannelStates(job, epoch, reply) => {
                 let _ = reply.send(self.apps.channel_states(job, epoch));
             }
-            Command::Settle(job, epoch, states, reply) => {
-                let _ = reply.send(self.apps.settle(job, epoch, &states));
+            Command::RestoreChannels(job, epoch, states, reply) => {
+                let _ = reply.send(self.apps.restore(job, epoch, &states));
             }
-            Command::Stop => unreachable!("taken by the turn"),
+            Command::Stop => unreachable!("ends the pass"),
         }
     }
 }

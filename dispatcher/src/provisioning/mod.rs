@@ -8,8 +8,8 @@ use std::{io, net::SocketAddr, path::PathBuf};
 pub use coswitch_daemon::node::Tier;
 use coswitch_daemon::{
     cgroup::CgroupError,
-    virtual_net::VirtualNetError,
     pki::{Identity, PkiError},
+    virtual_net::VirtualNetError,
 };
 use coswitch_policies::{Bytes, NodeId};
 use thiserror::Error;

@@ -15,11 +15,11 @@ use std::{
 
 use coswitch_daemon::{
     cgroup::Hierarchies,
-    virtual_net,
     node::{self, NodeConfig, VirtualLink, node_name, store_dir},
     pki::{Authority, Identity},
     processors,
     serve::{NAMESPACE, READY},
+    virtual_net,
 };
 use coswitch_policies::{Bytes, NodeId, Rate};
 

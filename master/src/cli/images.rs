@@ -152,7 +152,7 @@ fn stores(dirs: &[PathBuf]) -> Result<BTreeMap<String, Store>, anyhow::Error> {
 /// Where there may be images, as far as can be known.
 fn usual() -> BTreeSet<PathBuf> {
     let nodes = Hierarchies::find().map(|hierarchies| node::leftovers(&hierarchies)).unwrap_or_default();
-    let noted = nodes.iter().flat_map(|name| node::noted_stores(name));
+    let noted = nodes.iter().flat_map(|name| node::listed_stores(name));
     let dirs = noted.filter_map(|root| root.parent().map(Into::into)).chain([STORE.into()]);
     dirs.filter(|dir: &PathBuf| dir.is_dir()).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use coswitch_daemon::node::{ADMITTED_BESIDES, Tier};
+use coswitch_daemon::node::{SNAPSHOT_OVERHEAD, Tier};
 use coswitch_policies::{Bytes, Policy};
 use serde_yaml::Spanned;
 
@@ -87,7 +87,7 @@ impl Reader {
         let (Some(most), true) = (sizes.max(), is_parked) else { return };
         let held = |job: &Job| job.memory.0.saturating_mul(job.ranks.div_ceil(set.cluster.nodes).into());
         let Some(largest) = set.jobs.iter().max_by_key(|job| held(job)) else { return };
-        let needed = Bytes(held(largest)).saturating_add(ADMITTED_BESIDES);
+        let needed = Bytes(held(largest)).saturating_add(SNAPSHOT_OVERHEAD);
         if needed.0 > most {
             let message = format!(
                 "no directory takes `{}`, which needs {needed} on a node; the largest takes {}",

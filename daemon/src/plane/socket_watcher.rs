@@ -1,8 +1,9 @@
-//! Lets the data plane sleep on futexes and sockets at once.
+//! Thread that wakes the sleeping data plane when a socket is ready.
 //!
-//! A rank announces a message by a futex (it must hold no descriptor that leads outside of its image), a peer by a socket.
-//! The plane sleeps on all futexes; while it does, a small thread sleeps on the sockets and rings the plane's bell. The
-//! sockets are armed for one event each and only before a sleep, so a busy plane costs that thread nothing.
+//! A rank announces a message by a futex (it must hold no descriptor that leads out of its image), a peer by
+//! a socket. The plane sleeps on all futexes; meanwhile this thread sleeps on the sockets and rings the
+//! plane's bell. The sockets are armed for one event each and only before a sleep, so the thread does no work
+//! while the plane is busy.
 
 use std::{
     io,
@@ -18,17 +19,16 @@ use std::{
 use coswitch_ring::Bell;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
-/// How long the thread may take to notice that it shall end.
+/// How long the thread may take to notice the order to end.
 const NOTICE: Duration = Duration::from_millis(200);
 
-/// See the module's description.
-pub(crate) struct Watch {
+pub(crate) struct SocketWatcher {
     epoll: Arc<Epoll>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watch {
+impl SocketWatcher {
     pub(crate) fn start(bell: Arc<Bell>) -> io::Result<Self> {
         let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
         let stop = Arc::new(AtomicBool::new(false));
@@ -50,7 +50,7 @@ impl Watch {
         Ok(self.epoll.add(socket, EpollEvent::new(EpollFlags::empty(), 0))?)
     }
 
-    /// Asks for one ring of the bell when `socket` can be read or, if `also_write`, written.
+    /// Rings the bell once when `socket` can be read or, if `also_write`, written.
     pub(crate) fn arm(&self, socket: BorrowedFd<'_>, also_write: bool) -> io::Result<()> {
         let mut flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLONESHOT;
         flags.set(EpollFlags::EPOLLOUT, also_write);
@@ -58,7 +58,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for SocketWatcher {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

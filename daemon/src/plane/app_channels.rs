@@ -1,9 +1,9 @@
-//! One application in the data plane: rings, channels, credits, inbox, cut.
+//! Data plane of one application: rings, channels, flow control, inbox, cut.
 //!
-//! Outgoing records go from a rank's ring to the link of the destination's node while the channel has credit; incoming
-//! ones go to the rank's ring, or, where that is full or the cut forbids it, to the inbox, whose size the credit
-//! bounds. From the freeze of a cut until the ranks are let run, the rings are neither read nor written: they are
-//! part of the snapshot.
+//! An outgoing record goes from a rank's ring to the link of the destination's node while the channel has
+//! credit. An incoming record goes to the rank's ring or, where the ring is full or the cut forbids it, to
+//! the inbox, whose size the credit bounds. From the freeze of a cut until the ranks run again, the rings are
+//! neither read nor written: they are part of the snapshot.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,26 +11,25 @@ use std::{
     sync::Arc,
 };
 
-use coswitch_policies::{Epoch, NodeId};
+use coswitch_policies::{Epoch, JobId, NodeId};
 use coswitch_ring::{Corrupt, DaemonPort, Header, INLINE_MAX, MessagePort, Record, Segment};
 use serde::{Deserialize, Serialize};
 
-use super::{apps::cost, incoming::Incoming, link::Link, moved::Moved};
+use super::{
+    flow::{FlowControl, cost},
+    incoming::Incoming,
+    link::Link,
+    moved::Moved,
+};
 use crate::cut::{Arrival, Cut, Inbox, Input, Output};
 
-/// What one node may have sent to another for one application without the receiver having passed it on. Large enough
-/// for the bandwidth of a link times its delay, small enough that a cut is quickly flushed.
-const WINDOW_BYTES: u64 = 2 << 20;
-/// Credit goes back in steps of this.
-const CREDIT_STEP: u64 = WINDOW_BYTES / 2;
-/// Records taken from one ring before the next one has its turn.
+/// Records taken from one ring in succession, before the next ring.
 const BATCH: usize = 16;
 
-/// What can go wrong between a ring and a link: the two are answered differently.
+/// Failure between a ring and a link.
 pub(crate) enum Fault {
     /// The application has damaged its segment.
     Corrupt(String),
-    /// The link is broken.
     Link(io::Error),
 }
 
@@ -41,20 +40,12 @@ impl From<Corrupt> for Fault {
 }
 
 /// A record that waits in the inbox.
-struct Kept {
+struct Waiting {
     header: Header,
     payload: Incoming,
 }
 
-/// Flow control of the ordered streams to and from one other node.
-struct Channel {
-    /// What may still be sent.
-    credit: u64,
-    /// Passed on, but not yet returned to the sender as credit.
-    owed: u64,
-}
-
-/// Channel states as they travel with a snapshot.
+/// Channel states in a snapshot.
 #[derive(Serialize, Deserialize)]
 struct ChannelStates {
     /// Peer, header and payload of each message, in the order of its channel.
@@ -62,16 +53,15 @@ struct ChannelStates {
     to_launcher: VecDeque<Vec<u8>>,
 }
 
-/// See the module's description.
-pub(crate) struct App {
+pub(crate) struct AppChannels {
     segment: Arc<Segment>,
     ports: Vec<DaemonPort>,
     launcher: MessagePort,
     to_launcher: VecDeque<Vec<u8>>,
     /// The node of each rank.
     placement: Vec<NodeId>,
-    channels: BTreeMap<NodeId, Channel>,
-    inbox: Inbox<NodeId, Kept>,
+    channels: BTreeMap<NodeId, FlowControl>,
+    inbox: Inbox<NodeId, Waiting>,
     cut: Cut,
     drained: u64,
     broken: bool,
@@ -81,11 +71,10 @@ fn ports(segment: &Arc<Segment>) -> Vec<DaemonPort> {
     (0..segment.local_ranks()).map(|local| DaemonPort::new(Arc::clone(segment), local)).collect()
 }
 
-impl App {
+impl AppChannels {
     pub(crate) fn new(own: NodeId, segment: Arc<Segment>, placement: Vec<NodeId>) -> Self {
         let peers = placement.iter().filter(|node| **node != own);
-        let channels: BTreeMap<NodeId, Channel> =
-            peers.map(|peer| (*peer, Channel { credit: WINDOW_BYTES, owed: 0 })).collect();
+        let channels: BTreeMap<NodeId, FlowControl> = peers.map(|peer| (*peer, FlowControl::new())).collect();
         Self {
             ports: ports(&segment),
             launcher: MessagePort::daemon_side(Arc::clone(&segment)),
@@ -112,7 +101,7 @@ impl App {
         self.to_launcher.push_back(message);
     }
 
-    /// What the channels held when the ranks had been frozen.
+    /// Bytes that arrived on the channels after the freeze, before their markers.
     pub(crate) fn drained(&self) -> u64 {
         self.drained
     }
@@ -125,10 +114,10 @@ impl App {
         outputs
     }
 
-    /// Moves what can be moved, of chunks one from each ring.
+    /// Moves records, at most [`BATCH`] and at most one chunk from each ring.
     pub(crate) fn pump(
         &mut self,
-        job: coswitch_policies::JobId,
+        job: JobId,
         links: &mut BTreeMap<NodeId, Link>,
         from_launcher: impl FnMut(Vec<u8>),
     ) -> Result<Moved, Fault> {
@@ -141,11 +130,7 @@ impl App {
         Ok(out.max(Moved::some_if(inbox | launcher)))
     }
 
-    fn pump_out(
-        &mut self,
-        job: coswitch_policies::JobId,
-        links: &mut BTreeMap<NodeId, Link>,
-    ) -> Result<Moved, Fault> {
+    fn pump_out(&mut self, job: JobId, links: &mut BTreeMap<NodeId, Link>) -> Result<Moved, Fault> {
         let mut moved = Moved::Nothing;
         for port in &mut self.ports {
             for _ in 0..BATCH {
@@ -159,11 +144,11 @@ impl App {
                     )));
                 };
                 let Some(link) = links.get_mut(node) else { break };
-                if !link.has_room() || channel.credit < cost(&header) {
+                if !link.may_send_record() || !channel.may_send(&header) {
                     break;
                 }
                 link.send_record(job, &header, payload).map_err(Fault::Link)?;
-                channel.credit -= cost(&header);
+                channel.on_sent(&header);
                 port.pop(1)?;
                 moved.note(Moved::Something);
                 if header.len as usize > INLINE_MAX {
@@ -182,13 +167,13 @@ impl App {
         let lanes: Vec<NodeId> = self.inbox.lanes().copied().collect();
         let mut moved = false;
         for lane in lanes {
-            while let Some((sent_after, kept)) = self.inbox.take(&lane, &self.cut) {
-                let header = kept.header;
-                if let Some(kept) = self.deliver(kept)? {
-                    self.inbox.put_back(lane, sent_after, kept);
+            while let Some((sent_after, record)) = self.inbox.take(&lane, &self.cut) {
+                let header = record.header;
+                if let Some(record) = self.deliver(record)? {
+                    self.inbox.put_back(lane, sent_after, record);
                     break;
                 }
-                self.owe(lane, &header);
+                self.on_passed_on(lane, &header);
                 moved = true;
             }
         }
@@ -209,25 +194,24 @@ impl App {
         Ok(moved)
     }
 
-    /// Credit that has become worth a frame.
+    /// The credit to return to each peer now.
     pub(crate) fn credit_due(&mut self) -> impl Iterator<Item = (NodeId, u64)> {
-        let due = self.channels.iter_mut().filter(|(_, channel)| channel.owed >= CREDIT_STEP);
-        due.map(|(peer, channel)| (*peer, std::mem::take(&mut channel.owed)))
+        self.channels.iter_mut().filter_map(|(peer, channel)| Some((*peer, channel.take_due()?)))
     }
 
     pub(crate) fn on_credit(&mut self, from: NodeId, bytes: u64) {
         if let Some(channel) = self.channels.get_mut(&from) {
-            channel.credit = channel.credit.saturating_add(bytes).min(WINDOW_BYTES);
+            channel.on_credit(bytes);
         }
     }
 
-    fn owe(&mut self, from: NodeId, header: &Header) {
+    fn on_passed_on(&mut self, from: NodeId, header: &Header) {
         if let Some(channel) = self.channels.get_mut(&from) {
-            channel.owed += cost(header);
+            channel.on_passed_on(header);
         }
     }
 
-    /// Order within a channel: nothing overtakes what already waits.
+    /// Whether a record may go to its rank now: no record overtakes a waiting one of its channel.
     fn may_pass(&self, from: NodeId) -> bool {
         !self.broken && self.cut.arrival(from) == Some(Arrival::Deliver) && self.inbox.is_clear(&from)
     }
@@ -239,7 +223,7 @@ impl App {
             .ok_or_else(|| format!("record for rank {}, which does not live here", header.dst))
     }
 
-    /// A chunk to receive a large payload into, where the rank may have it at once.
+    /// A chunk for a large payload, where the record may go to its rank now.
     pub(crate) fn lease(&mut self, from: NodeId, header: &Header) -> Option<Incoming> {
         if !self.may_pass(from) || header.len as usize > self.segment.chunk_bytes() {
             return None;
@@ -256,9 +240,9 @@ impl App {
         let delivered = self.may_pass(from)
             && self.port_of(&header)?.try_deliver(&header, payload).map_err(|error| error.to_string())?;
         if delivered {
-            self.owe(from, &header);
+            self.on_passed_on(from, &header);
         } else {
-            self.keep(from, Kept { header, payload: Incoming::Heap(payload.to_vec()) });
+            self.put_in_inbox(from, Waiting { header, payload: Incoming::Heap(payload.to_vec()) });
         }
         Ok(())
     }
@@ -269,38 +253,40 @@ impl App {
         header: Header,
         payload: Incoming,
     ) -> Result<(), String> {
-        let mut kept = Some(Kept { header, payload });
-        if self.may_pass(from) {
-            kept = self.deliver(kept.expect("set above")).map_err(|error| match error {
+        let record = Waiting { header, payload };
+        let refused = if self.may_pass(from) {
+            self.deliver(record).map_err(|error| match error {
                 Fault::Corrupt(reason) => reason,
                 Fault::Link(error) => error.to_string(),
-            })?;
-        }
-        match kept {
-            None => self.owe(from, &header),
-            Some(kept) => self.keep(from, kept),
+            })?
+        } else {
+            Some(record)
+        };
+        match refused {
+            None => self.on_passed_on(from, &header),
+            Some(record) => self.put_in_inbox(from, record),
         }
         Ok(())
     }
 
-    fn keep(&mut self, from: NodeId, kept: Kept) {
+    fn put_in_inbox(&mut self, from: NodeId, record: Waiting) {
         if self.cut.arrival(from) == Some(Arrival::Record) {
-            self.drained += cost(&kept.header);
+            self.drained += cost(&record.header);
         }
         if let Some(sent_after) = self.cut.sent_after(from) {
-            self.inbox.push(from, sent_after, kept);
+            self.inbox.push(from, sent_after, record);
         }
     }
 
-    /// Gives a record to its rank, or gives it back where there is no room.
-    fn deliver(&mut self, Kept { header, payload }: Kept) -> Result<Option<Kept>, Fault> {
+    /// Gives a record to its rank, or returns it where the rank's ring is full.
+    fn deliver(&mut self, Waiting { header, payload }: Waiting) -> Result<Option<Waiting>, Fault> {
         let chunk_bytes = self.segment.chunk_bytes();
         let port = self.port_of(&header).map_err(Fault::Corrupt)?;
         let lease = match payload {
             Incoming::Leased(lease) => lease,
             Incoming::Heap(bytes) if bytes.len() <= INLINE_MAX => {
                 let delivered = port.try_deliver(&header, &bytes)?;
-                return Ok((!delivered).then_some(Kept { header, payload: Incoming::Heap(bytes) }));
+                return Ok((!delivered).then_some(Waiting { header, payload: Incoming::Heap(bytes) }));
             }
             Incoming::Heap(bytes) if bytes.len() > chunk_bytes => {
                 return Err(Fault::Corrupt(format!(
@@ -309,7 +295,7 @@ impl App {
                 )));
             }
             Incoming::Heap(bytes) => match port.lease_chunk() {
-                None => return Ok(Some(Kept { header, payload: Incoming::Heap(bytes) })),
+                None => return Ok(Some(Waiting { header, payload: Incoming::Heap(bytes) })),
                 Some(mut lease) => {
                     lease.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
                     lease
@@ -317,12 +303,12 @@ impl App {
             },
         };
         let refused = port.deliver_leased(&header, lease)?.err();
-        Ok(refused.map(|lease| Kept { header, payload: Incoming::Leased(lease) }))
+        Ok(refused.map(|lease| Waiting { header, payload: Incoming::Leased(lease) }))
     }
 
-    /// What the channels held at the cut of `epoch`, for the snapshot; it stays in place as well.
+    /// Encodes the content of the channels at the cut of `epoch`, which stays in the inbox as well.
     pub(crate) fn channel_states(&mut self, epoch: Epoch) -> Vec<u8> {
-        let inbox = self.inbox.before_mut(epoch).map(|(peer, Kept { header, payload })| {
+        let inbox = self.inbox.before_mut(epoch).map(|(peer, Waiting { header, payload })| {
             let length = header.len as usize;
             (*peer, header.as_bytes().to_vec(), payload.bytes_mut()[..length].to_vec())
         });
@@ -330,9 +316,9 @@ impl App {
         postcard::to_stdvec(&states).expect("plain data encodes")
     }
 
-    /// After a restore: rings as they were at the cut, and the inbox too. Leases of another time are given back
-    /// first, so that none of them names a chunk that the refilled segment uses otherwise.
-    pub(crate) fn settle(&mut self, epoch: Epoch, states: &[u8]) -> Result<(), postcard::Error> {
+    /// After a restore of the segment: restores the channels to the cut. Older leases are given back first,
+    /// because they may name a chunk that the refilled segment uses for another record.
+    pub(crate) fn restore(&mut self, epoch: Epoch, states: &[u8]) -> Result<(), postcard::Error> {
         let states: ChannelStates = postcard::from_bytes(states)?;
         self.inbox = Inbox::default();
         self.segment.free_orphan_leases();
@@ -340,17 +326,16 @@ impl App {
         self.launcher = MessagePort::daemon_side(Arc::clone(&self.segment));
         self.to_launcher = states.to_launcher;
         if !self.cut.is_flushed(epoch) {
-            // Back to an older cut: whatever waited here since, and its credit, are void on both sides.
-            let anew = || Channel { credit: WINDOW_BYTES, owed: 0 };
-            self.channels.values_mut().for_each(|channel| *channel = anew());
+            // Back to an older cut: later messages, and their credit, are void on both sides.
+            self.channels.values_mut().for_each(|channel| *channel = FlowControl::new());
         }
         self.cut = Cut::restored(self.channels.keys().copied(), epoch);
         for (peer, header, payload) in states.inbox {
             let Ok(header) = <&[u8; coswitch_ring::HEADER_BYTES]>::try_from(header.as_slice()) else {
                 return Err(postcard::Error::DeserializeUnexpectedEnd);
             };
-            let kept = Kept { header: Header::from_bytes(header), payload: Incoming::Heap(payload) };
-            self.inbox.push(peer, Epoch(epoch.0.saturating_sub(1)), kept);
+            let record = Waiting { header: Header::from_bytes(header), payload: Incoming::Heap(payload) };
+            self.inbox.push(peer, Epoch(epoch.0.saturating_sub(1)), record);
         }
         Ok(())
     }

@@ -1,0 +1,149 @@
+//! Dump of the part: from frozen to parked.
+//!
+//! A dump is over when the processes have ended and their memory is free. The snapshot is sealed (hashed,
+//! synced) in the background, because the next set needs the memory and not the disk. Only a sealed snapshot
+//! is restored.
+
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use coswitch_ckpt::{DumpReport, DumpRequest, TreeState, Origin, SegmentFile, SnapshotWriter, StoreError};
+use coswitch_policies::{Bytes, Epoch, JobId};
+use nix::unistd::Pid;
+use tracing::warn;
+
+use super::{
+    launch::{local_ranks, output},
+    part::{FrozenRanks, Note, Part, State, blocking},
+    services::NodeServices,
+};
+use crate::{
+    node::SNAPSHOT_OVERHEAD,
+    plane::Command,
+    protocol::{AppEvent, Failure, LaunchRequest, Step},
+};
+
+const DUMP_LIMIT: Duration = Duration::from_secs(240);
+const REAP_LIMIT: Duration = Duration::from_secs(10);
+
+/// Input of a dump, which runs on a blocking thread.
+struct Dump {
+    node: Arc<NodeServices>,
+    job: JobId,
+    epoch: Epoch,
+    root: i32,
+    freezer: PathBuf,
+    /// Memory of the ranks: the store must have that much free space.
+    resident: Bytes,
+    segment: SegmentFile,
+    outputs: Vec<PathBuf>,
+    channels: Vec<u8>,
+}
+
+impl Part {
+    pub(super) async fn dump(&mut self, epoch: Epoch) -> Result<AppEvent, Failure> {
+        let root = self.frozen_root().await?;
+        let began = Instant::now();
+        let channels = self.node.plane.ask(|reply| Command::ChannelStates(self.job, epoch, reply)).await;
+        let resources = self.resources();
+        let resident = resources.cgroup.used().map_err(Failure::alive)?;
+        let dump = Dump {
+            node: Arc::clone(&self.node),
+            job: self.job,
+            epoch,
+            root,
+            freezer: resources.cgroup.freezer().to_path_buf(),
+            resident,
+            segment: resources.file.clone(),
+            outputs: outputs(&self.node, &resources.launch),
+            channels: channels.ok_or_else(|| Failure::alive("the data plane has ended"))?,
+        };
+        let (store, job) = (self.node.store.clone(), self.job.to_string());
+        let written = move || Bytes(store.bytes(&job, epoch.0));
+        let work = blocking(move || dump.carry_out());
+        let (writer, report) = self.with_progress(Step::Dump, resident, written, work).await?;
+        let dumped = Instant::now();
+        self.reap_dumped().await.map_err(Failure::dead)?;
+        let bytes = Bytes(report.image_bytes);
+        self.image_bytes = bytes;
+        self.seal(epoch, writer, root, report);
+        Ok(AppEvent::Dumped { epoch, bytes, dump: dumped - began, release: dumped.elapsed() })
+    }
+
+    /// Reaps the processes, which the dump has killed; afterwards their ids and their group are free.
+    async fn reap_dumped(&mut self) -> anyhow::Result<()> {
+        if let State::Frozen(FrozenRanks { root, .. }) = std::mem::replace(&mut self.state, State::Parked) {
+            tokio::time::timeout(REAP_LIMIT, root.ended()).await??;
+        }
+        let cgroup = self.resources().cgroup.clone();
+        Ok(blocking(move || cgroup.thaw().and_then(|()| cgroup.wait_empty(REAP_LIMIT))).await?)
+    }
+
+    fn seal(&self, epoch: Epoch, writer: SnapshotWriter, root: i32, report: DumpReport) {
+        let (node, job, own) = (Arc::clone(&self.node), self.job, self.own.clone());
+        tokio::task::spawn_blocking(move || {
+            let began = Instant::now();
+            let origin = Origin::of(&node.criu, Pid::from_raw(root), &report);
+            let tier = writer.tier().to_owned();
+            let sealed = writer.seal(origin).map_err(|error| error.to_string()).map(|manifest| {
+                let bytes = Bytes(manifest.files.iter().map(|file| file.bytes).sum());
+                AppEvent::Sealed { epoch, seal: began.elapsed(), tier, bytes }
+            });
+            if let Err(error) = node.store.prune(&job.to_string()) {
+                warn!(%job, %error, "an old snapshot could not be removed");
+            }
+            // The task may have ended meanwhile and removed its snapshots.
+            let _ = own.send(Note::Sealed(epoch, sealed));
+        });
+    }
+}
+
+impl Dump {
+    /// Writes images, segment and channel states; the returned writer still has to seal them.
+    fn carry_out(self) -> Result<(SnapshotWriter, DumpReport), Failure> {
+        let mut writer = self.begin()?;
+        writer.save_channels(&self.channels).map_err(Failure::alive)?;
+        writer.save_segment(&self.segment.path).map_err(Failure::alive)?;
+        let request = DumpRequest {
+            root: Pid::from_raw(self.root),
+            freeze_cgroup: self.freezer,
+            segment: Some(self.segment.clone()),
+            images_dir: writer.images_dir(),
+            work_dir: writer.work_dir(),
+            arena: Some(self.node.arena.clone()),
+            timeout: DUMP_LIMIT,
+        };
+        let dumped = self.node.criu.dump(&request);
+        let mut report = dumped.map_err(|error| match error.tree() {
+            TreeState::Frozen | TreeState::Running => Failure::alive(error),
+            _ => Failure::dead(error),
+        })?;
+        // The processes have ended: only the images, and the memory that belongs to them, are left.
+        writer.take_memory(report.memory.take(), &self.node.arena);
+        // A restore refills it.
+        if let Err(error) = self.segment.empty() {
+            warn!(%error, "the segment stays in memory");
+        }
+        writer.record_outputs(&self.outputs).map_err(Failure::dead)?;
+        Ok((writer, report))
+    }
+
+    fn begin(&self) -> Result<SnapshotWriter, Failure> {
+        let needed = self.resident.saturating_add(SNAPSHOT_OVERHEAD).0;
+        let now = SystemTime::now();
+        let begun = self.node.store.begin_with(&self.job.to_string(), self.epoch.0, now, needed);
+        begun.map_err(|error| match error {
+            StoreError::Full { .. } => Failure::store_full(error),
+            error => Failure::alive(error),
+        })
+    }
+}
+
+/// The output files of the ranks here.
+fn outputs(node: &NodeServices, launch: &LaunchRequest) -> Vec<PathBuf> {
+    let here = local_ranks(&launch.placement, node.config.node);
+    here.flat_map(|rank| ["out", "err"].map(|kind| output(&launch.output, rank, kind))).collect()
+}

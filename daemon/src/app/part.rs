@@ -1,0 +1,152 @@
+//! Data and state of an application's part on this node.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use coswitch_ckpt::{Restored, SegmentFile};
+use coswitch_launcher::protocol::{Assembler, LauncherEvent};
+use coswitch_policies::{Bytes, Epoch, JobId};
+use coswitch_ring::Segment;
+use tokio::{sync::mpsc::UnboundedSender, time::interval};
+
+use super::services::NodeServices;
+use crate::{
+    cgroup::JobCgroup,
+    children::Child,
+    plane::AppPlaneEvent,
+    protocol::{AppEvent, AppRequest, DaemonEvent, Failure, LaunchRequest, Park, Step},
+};
+
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+
+/// A message to the task of an application.
+pub enum Note {
+    /// From the head node.
+    Request(AppRequest),
+    /// From the data plane.
+    Plane(AppPlaneEvent),
+    /// Report the driver's counters.
+    Sample,
+    /// The task's own background work has sealed a snapshot, or failed to.
+    Sealed(Epoch, Result<AppEvent, String>),
+}
+
+/// State of the processes.
+pub(super) enum State {
+    /// Not launched.
+    Absent,
+    /// Ranks compute, or are ending.
+    Running { root: Child },
+    /// Ranks are frozen for a cut.
+    Frozen(FrozenRanks),
+    /// Ranks are frozen, and their pages are in swap.
+    PagedOut(FrozenRanks),
+    /// There are snapshots and no processes.
+    Parked,
+    /// Restored and not yet resumed.
+    Stopped { root: Child, restored: Restored },
+    /// The launcher and all ranks have ended.
+    Ended,
+}
+
+impl State {
+    pub(super) fn root(&self) -> Option<&Child> {
+        match self {
+            Self::Running { root } | Self::Stopped { root, .. } => Some(root),
+            Self::Frozen(ranks) | Self::PagedOut(ranks) => Some(&ranks.root),
+            Self::Absent | Self::Parked | Self::Ended => None,
+        }
+    }
+}
+
+pub(super) struct FrozenRanks {
+    pub(super) root: Child,
+    pub(super) since: Instant,
+    /// How long freezing took.
+    pub(super) freeze: Duration,
+}
+
+/// Resources of the part from launch to release.
+pub(super) struct Resources {
+    pub(super) cgroup: JobCgroup,
+    pub(super) segment: Arc<Segment>,
+    /// The segment's file: the ranks must have mapped this very one, now and after a restore.
+    pub(super) file: SegmentFile,
+    pub(super) launch: LaunchRequest,
+}
+
+pub(super) struct Part {
+    pub(super) node: Arc<NodeServices>,
+    pub(super) job: JobId,
+    pub(super) state: State,
+    pub(super) resources: Option<Resources>,
+    pub(super) launcher: Assembler<LauncherEvent>,
+    /// The launcher has sent its last message.
+    pub(super) all_exited: bool,
+    /// Size of the last dump.
+    pub(super) image_bytes: Bytes,
+    /// For background work of this task.
+    pub(super) own: UnboundedSender<Note>,
+}
+
+/// Runs blocking work off the async threads.
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.expect("blocking work does not panic")
+}
+
+impl Part {
+    pub(super) fn new(node: Arc<NodeServices>, job: JobId, own: UnboundedSender<Note>) -> Self {
+        Self {
+            node,
+            job,
+            state: State::Absent,
+            resources: None,
+            launcher: Assembler::default(),
+            all_exited: false,
+            image_bytes: Bytes(0),
+            own,
+        }
+    }
+
+    pub(super) fn tell(&self, event: AppEvent) {
+        self.node.tell(DaemonEvent::App { job: self.job, event });
+    }
+
+    pub(super) fn answer(&self, during: Step, result: Result<AppEvent, Failure>) {
+        self.tell(result.unwrap_or_else(|failure| AppEvent::Failed { during, failure }));
+    }
+
+    pub(super) fn resources(&self) -> &Resources {
+        self.resources.as_ref().expect("made at the launch, which precedes this state")
+    }
+
+    pub(super) fn park(&self) -> Park {
+        self.resources.as_ref().map_or(Park::default(), |resources| resources.launch.park)
+    }
+
+    /// Leaves `Ended` in place.
+    pub(super) fn take_state(&mut self) -> State {
+        std::mem::replace(&mut self.state, State::Ended)
+    }
+
+    /// Reports the progress of `work` until it is done.
+    pub(super) async fn with_progress<T>(
+        &self,
+        step: Step,
+        total: Bytes,
+        mut so_far: impl FnMut() -> Bytes,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let mut ticks = interval(PROGRESS_EVERY);
+        ticks.tick().await;
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                _ = ticks.tick() => self.tell(AppEvent::Progress { step, bytes: so_far().min(total), total }),
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Messages to and from the launcher: exits of ranks, PMI fences, and the end of the application's part.
+
+use std::{io, time::Duration};
+
+use coswitch_launcher::protocol::{ExitStatus, LauncherCommand, LauncherEvent, encode};
+use coswitch_ring::Segment;
+use nix::sys::wait::WaitStatus;
+use tracing::warn;
+
+use super::{
+    launch::last_output,
+    part::{Part, State},
+};
+use crate::{
+    plane::Command,
+    protocol::{AppEvent, Exit, Failure, RankTraffic, Step},
+};
+
+impl Part {
+    pub(super) fn tell_launcher(&self, command: &LauncherCommand) {
+        for part in encode(command) {
+            self.node.plane.tell(Command::ToLauncher(self.job, part));
+        }
+    }
+
+    pub(super) fn on_launcher(&mut self, event: LauncherEvent) {
+        match event {
+            LauncherEvent::Ready => {}
+            LauncherEvent::AllExited => {
+                self.all_exited = true;
+                self.tell_ended();
+            }
+            LauncherEvent::Fence { sequence, puts } => self.tell(AppEvent::Fence { sequence, puts }),
+            LauncherEvent::RankExited { rank, status } => self.tell_exit(rank, self.exit_of(status)),
+            LauncherEvent::Abort { rank, code, .. } => self.tell_exit(rank, Exit::Aborted(code)),
+        }
+    }
+
+    fn exit_of(&self, status: ExitStatus) -> Exit {
+        match status {
+            ExitStatus::Exited(status) => Exit::Status(status),
+            ExitStatus::Signaled(libc::SIGKILL) if self.resources().cgroup.was_out_of_memory() => {
+                Exit::OutOfMemory
+            }
+            ExitStatus::Signaled(signal) => Exit::Signal(signal),
+            ExitStatus::ExecFailed(reason) => Exit::NotStarted(reason),
+        }
+    }
+
+    fn tell_exit(&self, rank: u32, exit: Exit) {
+        let output = &self.resources().launch.output;
+        let last_output = if exit == Exit::Status(0) { String::new() } else { last_output(output, rank) };
+        self.tell(AppEvent::RankExited { rank, exit, last_output });
+    }
+
+    pub(super) async fn on_root_ended(&mut self, status: io::Result<WaitStatus>) {
+        self.tell_traffic();
+        self.state = State::Ended;
+        match status {
+            Ok(WaitStatus::Exited(_, 0)) => self.tell_ended(),
+            Ok(status) => {
+                let reason = format!("its launcher ended with {status:?}");
+                warn!(reason);
+                self.answer(Step::Run, Err(Failure::dead(reason)));
+            }
+            Err(error) => self.answer(Step::Run, Err(Failure::dead(error))),
+        }
+    }
+
+    /// Reports the end once the launcher has been reaped *and* its last message has come through the rings:
+    /// the exits of all ranks are known by then.
+    fn tell_ended(&self) {
+        if self.all_exited && matches!(self.state, State::Ended) {
+            self.tell(AppEvent::Exited);
+        }
+    }
+
+    pub(super) fn tell_traffic(&self) {
+        // The counters of a parked part are in its snapshot.
+        if let Some(resources) = &self.resources
+            && !matches!(self.state, State::Parked)
+        {
+            self.tell(AppEvent::Traffic(traffic(&resources.segment)));
+        }
+    }
+}
+
+fn traffic(segment: &Segment) -> Vec<RankTraffic> {
+    let of_rank = |local| {
+        let counters = segment.counters(local);
+        RankTraffic {
+            rank: segment.global_of(local),
+            messages: counters.messages_sent,
+            bytes: counters.bytes_sent,
+            waiting: Duration::from_nanos(counters.wait_ns),
+        }
+    };
+    (0..segment.local_ranks()).map(of_rank).collect()
+}

@@ -1,0 +1,94 @@
+//! Loop of an application's task: requests, events of the data plane, the end of the launcher.
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tracing::warn;
+
+use super::part::{Note, Part};
+use crate::{
+    plane::{AppPlaneEvent, Command},
+    protocol::{AppEvent, AppRequest, Failure, Park, Step},
+};
+use coswitch_launcher::protocol::LauncherCommand;
+use coswitch_policies::Epoch;
+
+impl Part {
+    pub(super) async fn run(mut self, mut inbox: UnboundedReceiver<Note>) {
+        loop {
+            let note = match self.state.root() {
+                Some(root) => tokio::select! {
+                    note = inbox.recv() => note,
+                    status = root.ended() => {
+                        self.on_root_ended(status).await;
+                        continue;
+                    }
+                },
+                None => inbox.recv().await,
+            };
+            match note {
+                Some(Note::Request(AppRequest::Release)) | None => break self.release().await,
+                Some(Note::Request(request)) => self.on_request(request).await,
+                Some(Note::Plane(event)) => self.on_plane(event).await,
+                Some(Note::Sample) => self.tell_traffic(),
+                Some(Note::Sealed(_, Ok(sealed))) => self.tell(sealed),
+                Some(Note::Sealed(epoch, Err(reason))) => self.tell(AppEvent::SealFailed { epoch, reason }),
+            }
+        }
+    }
+
+    async fn on_request(&mut self, request: AppRequest) {
+        let (step, result) = match request {
+            AppRequest::Cut(epoch) => return self.node.plane.tell(Command::BeginCut(self.job, epoch)),
+            AppRequest::AbortCut(epoch) => return self.node.plane.tell(Command::AbortCut(self.job, epoch)),
+            AppRequest::FenceDone { sequence, puts } => {
+                return self.tell_launcher(&LauncherCommand::FenceDone { sequence, puts });
+            }
+            AppRequest::Launch(launch) => {
+                (Step::Launch, self.launch(*launch).await.map(|()| AppEvent::Launched))
+            }
+            AppRequest::Dump(epoch) => (Step::Dump, self.leave_memory(epoch).await),
+            AppRequest::Restore(epoch) => (Step::Restore, self.come_back(epoch).await),
+            AppRequest::Discard => (Step::Discard, self.discard().await),
+            AppRequest::Resume(epoch) => (Step::Resume, self.resume(epoch)),
+            AppRequest::Release => unreachable!("ends the task"),
+        };
+        self.answer(step, result);
+    }
+
+    async fn leave_memory(&mut self, epoch: Epoch) -> Result<AppEvent, Failure> {
+        let result = match self.park() {
+            Park::Criu => self.dump(epoch).await,
+            Park::PageOut => self.page_out(epoch).await,
+        };
+        let is_lost = matches!(&result, Err(Failure::Other { alive: false, .. }));
+        if is_lost && let Err(failure) = self.discard().await {
+            warn!(%failure, "the processes of a failed dump could not be ended");
+        }
+        result
+    }
+
+    async fn come_back(&mut self, epoch: Epoch) -> Result<AppEvent, Failure> {
+        match self.park() {
+            Park::Criu => self.restore(epoch).await,
+            Park::PageOut => self.page_in(epoch).await,
+        }
+    }
+
+    async fn on_plane(&mut self, event: AppPlaneEvent) {
+        match event {
+            AppPlaneEvent::Freeze { epoch } => self.freeze(epoch).await,
+            AppPlaneEvent::Thaw { .. } => self.thaw(),
+            AppPlaneEvent::Flushed { epoch, drained } => self.on_flushed(epoch, drained),
+            AppPlaneEvent::Aborted { epoch } => self.tell(AppEvent::Resumed { epoch, thaw: None }),
+            AppPlaneEvent::CutFailed { reason, .. } => self.answer(Step::Cut, Err(Failure::alive(reason))),
+            AppPlaneEvent::Corrupt { reason } => {
+                let reason = format!("a rank has damaged its segment: {reason}");
+                self.answer(Step::Run, Err(Failure::dead(reason)));
+            }
+            AppPlaneEvent::FromLauncher { message } => match self.launcher.push(&message) {
+                Ok(Some(event)) => self.on_launcher(event),
+                Ok(None) => {}
+                Err(error) => self.answer(Step::Run, Err(Failure::dead(error))),
+            },
+        }
+    }
+}

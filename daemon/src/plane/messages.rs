@@ -1,0 +1,57 @@
+//! Messages between the control side and the data plane.
+
+use std::{net::TcpStream, sync::Arc};
+
+use coswitch_policies::{Bytes, Epoch, JobId, NodeId};
+use coswitch_ring::Segment;
+use tokio::sync::oneshot;
+
+/// From the control side to the data plane.
+pub enum Command {
+    AddLink(NodeId, TcpStream),
+    /// Before an application starts here; the last field is the node of each rank.
+    AddApp(JobId, Arc<Segment>, Vec<NodeId>),
+    RemoveApp(JobId, oneshot::Sender<()>),
+    /// The checkpoint scheduler's marker.
+    BeginCut(JobId, Epoch),
+    /// Answers [`AppPlaneEvent::Freeze`]; false where the ranks did not freeze.
+    Frozen(JobId, Epoch, bool),
+    /// The checkpoint scheduler gives up the cut.
+    AbortCut(JobId, Epoch),
+    /// The ranks may run again after a complete flush: their rings are in use from now on.
+    Resume(JobId, Epoch),
+    /// A message for the application's launcher; it waits while a cut forbids the use of the rings.
+    ToLauncher(JobId, Vec<u8>),
+    /// Asks for the channel states of a flushed application.
+    ChannelStates(JobId, Epoch, oneshot::Sender<Vec<u8>>),
+    /// Restores the channels to the cut, after the segment; answers false where the states do not decode.
+    RestoreChannels(JobId, Epoch, Vec<u8>, oneshot::Sender<bool>),
+    /// Ends the thread.
+    Stop,
+}
+
+/// From the data plane to the control side.
+#[derive(Debug)]
+pub enum PlaneEvent {
+    App { job: JobId, event: AppPlaneEvent },
+    LinkLost { peer: NodeId, reason: String },
+}
+
+/// From the data plane to the part of one application.
+#[derive(Debug)]
+pub enum AppPlaneEvent {
+    /// Freeze the ranks, then answer with [`Command::Frozen`].
+    Freeze { epoch: Epoch },
+    /// Markers have come from all channels; `drained`: content of the channels after the freeze.
+    Flushed { epoch: Epoch, drained: Bytes },
+    /// Let the ranks run: the cut has failed or was given up.
+    Thaw { epoch: Epoch },
+    /// The cut failed here; the ranks run on.
+    CutFailed { epoch: Epoch, reason: String },
+    /// Answers [`Command::AbortCut`].
+    Aborted { epoch: Epoch },
+    /// A part of a message, as the launcher encoded it.
+    FromLauncher { message: Vec<u8> },
+    /// The application has damaged its segment, which the data plane no longer touches.
+    Corrupt { reason: String },
+}
