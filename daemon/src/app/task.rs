@@ -1,5 +1,7 @@
 //! Loop of an application's task: requests, events of the data plane, the end of the launcher.
 
+use coswitch_launcher::protocol::LauncherCommand;
+use coswitch_policies::Epoch;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tracing::warn;
 
@@ -8,8 +10,6 @@ use crate::{
     plane::{AppPlaneEvent, Command},
     protocol::{AppEvent, AppRequest, Failure, Park, Step},
 };
-use coswitch_launcher::protocol::LauncherCommand;
-use coswitch_policies::Epoch;
 
 impl Part {
     pub(super) async fn run(mut self, mut inbox: UnboundedReceiver<Note>) {
