@@ -16,7 +16,7 @@ use std::{
 
 use coswitch_daemon::plane::{AppPlaneEvent, Command, Plane, PlaneEvent};
 use coswitch_policies::{Epoch, JobId, NodeId};
-use coswitch_ring::{Header, INLINE_MAX, Path as Way, RankPort, Segment, SegmentSpec};
+use coswitch_ring::{Header, INLINE_MAX, Peer, RankPort, Segment, SegmentSpec};
 use tokio::sync::{
     mpsc::{UnboundedReceiver, unbounded_channel},
     oneshot,
@@ -189,24 +189,24 @@ impl<'a> Player<'a> {
         if self.draws.below(3) > 0 {
             let mut payload = vec![0; self.draws.below(INLINE_MAX as u64 + 1) as usize];
             fill(&mut payload, self.own, dst, number);
-            return self.port.push(Way::Daemon, &header, &[&payload]).unwrap();
+            return self.port.push(Peer::Daemon, &header, &[&payload]).unwrap();
         }
         let extra_max = self.port.segment().chunk_bytes() - INLINE_MAX;
         let len = INLINE_MAX + 1 + self.draws.below(extra_max as u64) as usize;
-        let Some(mut chunk) = self.port.lease_chunk(Way::Daemon) else { return false };
+        let Some(mut chunk) = self.port.lease_chunk(Peer::Daemon) else { return false };
         fill(&mut self.port.chunk_mut(&mut chunk)[..len], self.own, dst, number);
         let header = Header { len: u32::try_from(len).unwrap(), ..header };
         match self.port.push_chunk(&header, chunk).unwrap() {
             Ok(()) => true,
             Err(chunk) => {
-                self.port.give_up(chunk);
+                self.port.release(chunk);
                 false
             }
         }
     }
 
     fn take_all(&mut self) {
-        while let Some(record) = self.port.peek(Way::Daemon).unwrap() {
+        while let Some(record) = self.port.peek(Peer::Daemon).unwrap() {
             let header = record.header;
             let from = self.others.iter().position(|other| *other == header.src).unwrap();
             assert_eq!((header.dst, header.message), (self.own, self.taken[from]), "from {}", header.src);
@@ -214,7 +214,7 @@ impl<'a> Player<'a> {
             fill(&mut expected, header.src, self.own, header.message);
             assert!(record.payload == expected, "record {} from {} is whole", header.message, header.src);
             self.taken[from] += 1;
-            self.port.pop(Way::Daemon).unwrap();
+            self.port.pop(Peer::Daemon).unwrap();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A doorbell: an eventcount in shared memory on a futex.
+//! A doorbell: an event count in shared memory, based on a futex.
 //!
 //! ```text
 //!   waiter                               ringer
@@ -8,16 +8,17 @@
 //!   wait(t)        sleep while sequence = t
 //! ```
 //!
-//! Either the waiter sees the work, or the ringer sees `armed`: both sides put a full fence between their write and
-//! their read. The ring of work that the waiter has done already may come late and take `armed` from it: so the sequence
-//! is read first, and that ring ends the wait. A ring that finds nobody armed costs that fence and one load. The futex is
-//! not private, because the two sides are different processes. Callers bound every wait, so even a ringer that is frozen
-//! between the two halves of `ring` delays a waiter only as long as its time-out.
+//! Either the waiter sees the work, or the ringer sees `armed`: both sides put a full fence between their
+//! write and their read. The ring for work that the waiter has already done may come late and clear `armed`.
+//! For this reason the waiter reads the sequence first: such a ring ends its wait. A ring without an armed
+//! waiter costs the fence and one load. The futex is not private, because the two sides are different
+//! processes. Callers bound every wait, so a ringer that is frozen in the middle of `ring` delays a waiter by
+//! the time-out at most.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
-/// An eventcount shared between processes.
+/// An event count shared between processes.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Bell {
@@ -26,12 +27,12 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// A bell outside of a segment, between threads of one process.
+    /// A bell outside a segment, between threads of one process.
     pub const fn new() -> Bell {
         Bell { sequence: AtomicU32::new(0), armed: AtomicU32::new(0) }
     }
 
-    /// Announces that the caller may sleep soon. Look for work *after* this, then [`Bell::wait`].
+    /// Announces that the caller may sleep soon. Look for work *after* this call, then call [`Bell::wait`].
     pub fn ticket(&self) -> u32 {
         let ticket = self.sequence.load(Ordering::Acquire);
         self.armed.store(1, Ordering::Relaxed);
@@ -39,22 +40,23 @@ impl Bell {
         ticket
     }
 
-    /// Sleeps until the bell is rung after `ticket` was drawn, or `timeout` has passed. May return early without
-    /// cause (a signal, a restore from an image), so the caller looks for work again in any case.
+    /// Sleeps until the bell has been rung since `ticket` was drawn, or `timeout` has passed. May return
+    /// early (a signal, a restore from an image), so the caller looks for work again in any case.
     pub fn wait(&self, ticket: u32, timeout: Option<Duration>) {
         let timespec = timeout.map(|t| libc::timespec {
             tv_sec: t.as_secs().min(i64::MAX as u64) as libc::time_t,
             tv_nsec: t.subsec_nanos().into(),
         });
         let timespec_ptr = timespec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: the futex word is a live, aligned u32; the time-out is null or points to a local that outlives the
-        // call. Every error (EAGAIN, EINTR, ETIMEDOUT) means "look again", so the result is not needed.
+        // SAFETY: the futex word is a live, aligned u32; the time-out is null or points to a local that
+        // outlives the call. After every error (EAGAIN, EINTR, ETIMEDOUT) the caller looks again, so the
+        // result is not needed.
         unsafe {
             libc::syscall(libc::SYS_futex, self.sequence.as_ptr(), libc::FUTEX_WAIT, ticket, timespec_ptr)
         };
     }
 
-    /// Wakes everybody who drew a ticket. Call it after publishing the work.
+    /// Wakes all waiters that drew a ticket. Call it after publishing the work.
     pub fn ring(&self) {
         fence(Ordering::SeqCst);
         if self.armed.load(Ordering::Relaxed) != 0 && self.armed.swap(0, Ordering::SeqCst) != 0 {
@@ -71,15 +73,17 @@ impl Default for Bell {
     }
 }
 
-/// Sleeps until one of the bells is rung after its ticket was drawn, or `timeout` has passed; may return early without
-/// cause, as [`Bell::wait`] does. The kernel takes 128 at most: bells beyond that are only noticed at the time-out.
+/// Sleeps until one of the bells has been rung since its ticket was drawn, or `timeout` has passed. May
+/// return early, as [`Bell::wait`] does. The kernel takes at most 128 bells: later ones are noticed only at
+/// the time-out.
 pub fn wait_any(tickets: &[(&Bell, u32)], timeout: Duration) {
     const WAITERS_MAX: usize = 128;
     let waiters: Vec<libc::futex_waitv> = tickets
         .iter()
         .take(WAITERS_MAX)
         .map(|(bell, ticket)| {
-            // SAFETY: an all-zero futex_waitv is valid: it is plain integers, and its reserved field must be zero.
+            // SAFETY: an all-zero futex_waitv is valid: it consists of integers, and its reserved field must
+            // be zero.
             let mut waiter: libc::futex_waitv = unsafe { std::mem::zeroed() };
             waiter.val = u64::from(*ticket);
             waiter.uaddr = bell.sequence.as_ptr() as u64;
@@ -88,8 +92,8 @@ pub fn wait_any(tickets: &[(&Bell, u32)], timeout: Duration) {
         })
         .collect();
     let mut deadline = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the clock is written to a local; the system call reads `waiters` and the deadline, which outlive it. Every
-    // error means "look again", so the result is not needed.
+    // SAFETY: the clock is written to a local; the system call reads `waiters` and the deadline, which
+    // outlive it. After every error the caller looks again, so the result is not needed.
     unsafe {
         libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut deadline);
         let nanos = deadline.tv_nsec + i64::from(timeout.subsec_nanos());
@@ -111,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn ring_after_ticket_makes_wait_return_at_once() {
+    fn wait_returns_at_once_if_the_bell_was_rung_after_the_ticket() {
         let bell = bell();
         let ticket = bell.ticket();
         bell.ring();
@@ -129,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn any_of_several_bells_ends_the_wait() {
+    fn ring_of_one_of_several_bells_ends_the_wait() {
         let bells = [bell(), bell(), bell()];
         let tickets: Vec<_> = bells.iter().map(|bell| (bell, bell.ticket())).collect();
         let start = Instant::now();

@@ -1,51 +1,47 @@
-//! The record header: one cache line in front of every payload, relayed verbatim between nodes.
+//! The record header: one cache line in front of every payload, sent unchanged between nodes.
 //!
-//! The daemon reads `src`, `dst` and `len`. The other fields belong to the driver, which is the only one to give
-//! them meaning. `slot` is local to a segment: it is set on entry to a ring and cleared when a record is read.
+//! The daemon reads `src`, `dst` and `len`. The other fields belong to the driver, which alone gives them a
+//! meaning. `slot` is local to a segment: it is set when a record enters a ring and cleared when it is read.
 
-/// Size of a [`Header`] in a ring and on the wire.
+/// Size of a [`Header`], in a ring and on the wire.
 pub const HEADER_BYTES: usize = 64;
 
 /// Value of [`Header::slot`] for a payload that lies in the ring itself.
 pub const NO_CHUNK: u32 = u32::MAX;
 
-/// What precedes every payload.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Global rank that sent the record.
+    /// Global rank of the sender.
     pub src: u32,
-    /// Global rank that shall receive it.
+    /// Global rank of the receiver.
     pub dst: u32,
-    /// Payload bytes that follow.
+    /// Length of the payload in bytes.
     pub len: u32,
-    /// Slab chunk that holds the payload, or [`NO_CHUNK`]. Meaningful inside a ring only.
+    /// Slab chunk that holds the payload, or [`NO_CHUNK`]. Has a meaning only inside a ring.
     pub slot: u32,
-    /// What the record is, in the driver's protocol. [`Header::PAD`] is taken.
+    /// Kind of record in the driver's protocol. [`Header::PAD`] is reserved.
     pub kind: u16,
-    /// Flags of the driver.
     pub flags: u16,
-    /// Endpoint of the sending rank.
     pub src_endpoint: u16,
-    /// Endpoint of the receiving rank.
     pub dst_endpoint: u16,
     /// Tag of a tagged message, or a remote address.
     pub tag: u64,
     /// Completion data of a message, or a memory key.
     pub data: u64,
-    /// Number of the message or operation the record belongs to.
+    /// Number of the message or one-sided operation to which the record belongs.
     pub message: u64,
-    /// Where in the message this payload lies.
+    /// Offset of this payload in the message.
     pub offset: u64,
     /// Length of the whole message.
     pub total: u64,
 }
 
 impl Header {
-    /// Kind of the filler at the end of a ring; never seen by a reader.
+    /// Kind of the record that fills the end of a ring; readers skip it.
     pub const PAD: u16 = u16::MAX;
 
-    /// A header of zeros whose payload, if any, is inline.
+    /// All zeros, with an inline payload.
     pub const EMPTY: Header = Header {
         src: 0,
         dst: 0,
@@ -62,13 +58,14 @@ impl Header {
         total: 0,
     };
 
-    /// The header as it goes over the network.
+    /// The header as sent over the network.
     pub fn as_bytes(&self) -> &[u8; HEADER_BYTES] {
-        // SAFETY: Header is repr(C), 64 bytes without padding (see the layout test), and any byte may be read.
+        // SAFETY: Header is repr(C) and has 64 bytes without padding (see the layout test), so any byte may
+        // be read.
         unsafe { &*std::ptr::from_ref(self).cast() }
     }
 
-    /// The header that came over the network. Any bytes make a header; its numbers are the reader's to check.
+    /// Decodes a header from the network. Any bytes make a header: the reader has to check its numbers.
     pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Header {
         // SAFETY: the source is 64 readable bytes and every bit pattern is a valid Header of plain integers.
         unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) }
@@ -103,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn header_survives_the_wire() {
+    fn header_is_unchanged_after_encoding_and_decoding() {
         let header = Header { src: 1, dst: 2, len: 3, kind: 4, tag: u64::MAX, total: 9, ..Header::EMPTY };
         assert_eq!(Header::from_bytes(header.as_bytes()), header);
     }

@@ -1,7 +1,7 @@
-//! Where everything lies in a segment: a pure function of its shape.
+//! Layout of a segment: computes the offset of every part from the segment's shape.
 //!
 //! ```text
-//! prefix (4 KiB: shape, wait policy, daemon and launcher bells)
+//! prefix (4 KiB: shape, wait policy, bells of daemon and launcher)
 //! locality tables | rank blocks (bell, counters, slab flags) | chunk states
 //! message rings | out ring, in ring of every rank | direct rings, source-major
 //! out slab, in slab of every rank (page-aligned)
@@ -10,13 +10,13 @@
 use crate::wait::WaitPolicy;
 use std::time::Duration;
 
-/// Largest payload that lies in a ring; a larger one lies in a slab chunk.
+/// Largest payload, in bytes, that lies in a ring; a larger one lies in a slab chunk.
 pub const INLINE_MAX: usize = 8128;
 
-/// Largest message between launcher and daemon.
+/// Largest message between launcher and daemon, in bytes.
 pub const MESSAGE_MAX: usize = 64 * 1024;
 
-/// Value of the locality table for a rank that lives on another node.
+/// Entry of the locality table for a rank on another node.
 pub(crate) const NOT_LOCAL: u32 = u32::MAX;
 
 pub(crate) const PREFIX_BYTES: usize = 4096;
@@ -26,30 +26,29 @@ const PAGE: usize = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"coswring");
 const VERSION: u32 = 1;
 
-/// What the daemon asks for when it creates a segment.
+/// Parameters with which the daemon creates a segment.
 #[derive(Debug, Clone)]
 pub struct SegmentSpec {
     /// Ranks of the application on all nodes.
     pub world_size: u32,
-    /// Global rank of each local rank, in the order of the local indexes.
+    /// Global rank of each local rank, by local index.
     pub local_ranks: Vec<u32>,
-    /// Bytes of the ring between a rank and the daemon, one way.
+    /// Capacity of the ring between a rank and the daemon, in each direction.
     pub ring_bytes: u32,
-    /// Bytes of the ring from one local rank to another.
+    /// Capacity of the ring from one local rank to another.
     pub direct_ring_bytes: u32,
-    /// Bytes of a slab chunk.
     pub chunk_bytes: u32,
     /// Chunks a rank owns for sending; the daemon owns as many for sending to it.
     pub chunks_per_rank: u32,
-    /// How ranks wait at first.
+    /// Initial wait policy of the ranks.
     pub wait: WaitPolicy,
-    /// How long they spin before they sleep.
+    /// Time for which a rank spins before it sleeps.
     pub spin: Duration,
 }
 
 impl SegmentSpec {
-    /// A spec with sizes that serve from one to a few dozen ranks on a node: at most 8 MiB of rings and 8 MiB of
-    /// slabs a rank. Nothing is allocated before it is touched.
+    /// A specification whose sizes fit one to a few dozen ranks on a node: at most 8 MiB of rings and 8 MiB
+    /// of slabs per rank. Memory is allocated only when it is first touched.
     pub fn new(world_size: u32, local_ranks: Vec<u32>) -> SegmentSpec {
         const DIRECT_BYTES_PER_RANK: usize = 4 << 20;
         let fair = (DIRECT_BYTES_PER_RANK / local_ranks.len().max(1)).max(1);
@@ -67,36 +66,20 @@ impl SegmentSpec {
     }
 }
 
-/// Why a segment cannot have this shape.
+/// Reason why a shape is rejected.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ShapeError {
-    /// The file does not begin as a segment does.
     #[error("not a segment file")]
     Magic,
-    /// Another version of the layout.
     #[error("segment layout version {0}, this program reads {VERSION}")]
     Version(u32),
-    /// A number is outside its range.
     #[error("{what} is {value}, allowed is {allowed}")]
-    Range {
-        /// Which number.
-        what: &'static str,
-        /// Its value.
-        value: u64,
-        /// What would be right.
-        allowed: &'static str,
-    },
-    /// The file is not as long as its shape says.
+    Range { what: &'static str, value: u64, allowed: &'static str },
     #[error("segment is {actual} bytes long, its shape says {expected}")]
-    Length {
-        /// Length by shape.
-        expected: u64,
-        /// Length of the file.
-        actual: u64,
-    },
+    Length { expected: u64, actual: u64 },
 }
 
-/// The numbers every reader needs to find its way, at the very beginning of the file.
+/// Header of the file: the numbers from which every reader computes the layout.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
@@ -176,6 +159,13 @@ impl Shape {
     }
 }
 
+/// Position of a ring in its segment, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RingAt {
+    pub(crate) offset: usize,
+    pub(crate) capacity: u32,
+}
+
 /// Offsets of everything, from the beginning of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
@@ -251,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn default_rings_stay_below_8_mib_a_rank_up_to_64_ranks() {
+    fn default_rings_stay_below_8_mib_per_rank_up_to_64_ranks() {
         for locals in [1, 2, 4, 16, 64] {
             let layout = Layout::of(&shape(locals));
             let rings = (layout.slabs - layout.message_rings) / locals as usize;
@@ -280,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_shapes_are_refused() {
+    fn shape_with_a_number_out_of_range_is_rejected() {
         let good = SegmentSpec::new(2, vec![0, 1]);
         assert!(Shape::of(&SegmentSpec { local_ranks: vec![], ..good.clone() }).is_err());
         assert!(Shape::of(&SegmentSpec { local_ranks: vec![2], ..good.clone() }).is_err());
@@ -290,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn shape_of_another_length_or_version_is_refused() {
+    fn shape_of_another_length_or_version_is_rejected() {
         let good = shape(2);
         assert_eq!(good.check(good.len), Ok(()));
         assert!(matches!(good.check(good.len - 1), Err(ShapeError::Length { .. })));

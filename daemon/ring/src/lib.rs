@@ -1,25 +1,25 @@
-//! Shared-memory segment of one application on one node: rings, slabs, doorbells.
+//! The shared-memory segment of one application on one node: rings, slabs and doorbells.
 //!
 //! ```text
 //!            out ring            in ring
-//!   rank 0 ----------> daemon ----------> rank 0        one pair a rank, for other nodes
-//!   rank 0 ---------------------------->  rank 1        one direct ring for every ordered pair
+//!   rank 0 ----------> daemon ----------> rank 0        one pair per rank, for messages between nodes
+//!   rank 0 ---------------------------->  rank 1        one direct ring for every ordered pair of ranks
 //!   launcher <------------------------->  daemon        two message rings
 //! ```
 //!
-//! The segment is one file of fixed size. The daemon creates it; launcher and ranks open it by path and map it
-//! `MAP_SHARED`. Its contents are not in a process image: the daemon saves and refills them, so everything that
-//! matters lies here and every private copy can be derived from it again.
+//! The segment is one file of fixed size. The daemon creates it; launcher and ranks open it by path and map
+//! it `MAP_SHARED`. A process image does not contain it: the daemon saves and refills it. Therefore all state
+//! of the conversation lies in the segment, and every private copy can be derived from it again.
 //!
 //! Invariants:
-//! - A rank may be frozen, or killed and restored, at any instruction. Hence no lock is shared between processes:
-//!   every ring has one producer and one consumer, and an index is published after the data it covers.
-//! - Small payloads lie in the ring behind their [`Header`]; larger ones fill one slab *chunk* whose number the
-//!   header carries. A chunk has one owner (who leases it) and at any time one holder.
-//! - Nothing read from the segment is trusted: indexes, lengths and chunk numbers are checked and a bad one is
+//! - A rank may be frozen, or killed and restored, at any instruction. Hence processes share no lock: every
+//!   ring has one producer and one consumer, and an index is published after the data it covers.
+//! - Small payloads lie in the ring behind their [`Header`]. A larger payload fills one slab *chunk*, whose
+//!   number the header carries. A chunk has one owner, which leases it, and at any time one holder.
+//! - Nothing read from the segment is trusted: indexes, lengths and chunk numbers are checked. A bad one is
 //!   [`Corrupt`], never undefined behaviour and never a panic.
 //!
-//! All unsafe code about shared memory is in this crate. It knows neither jobs nor sockets.
+//! This crate contains all unsafe code about shared memory. It knows neither jobs nor sockets.
 
 mod bell;
 mod counters;
@@ -41,7 +41,7 @@ pub use daemon_port::{DaemonPort, Lease};
 pub use header::{HEADER_BYTES, Header, NO_CHUNK};
 pub use layout::{INLINE_MAX, MESSAGE_MAX, SegmentSpec, ShapeError};
 pub use message_port::MessagePort;
-pub use rank_port::{OutChunk, Path, RankPort};
+pub use rank_port::{OutChunk, Peer, RankPort};
 pub use segment::{Segment, SegmentError};
 pub use spsc::{Corrupt, Record};
 pub use wait::WaitPolicy;

@@ -1,4 +1,4 @@
-//! A shared file mapping, and checked ways to look into it.
+//! A shared file mapping with bounds-checked access.
 
 use std::fs::File;
 use std::io;
@@ -12,15 +12,15 @@ pub(crate) struct Mapping {
     len: usize,
 }
 
-// SAFETY: a mapping is plain memory valid in every thread; what lies in it is accessed through atomics or through
-// the ring and slab protocols, which say who may touch which bytes when.
+// SAFETY: a mapping is plain memory that is valid in every thread. Its contents are accessed through atomics
+// or by the protocols of rings and slabs, which give each byte one accessor at a time.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
     pub(crate) fn of(file: &File, len: usize) -> io::Result<Mapping> {
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        // SAFETY: a new mapping at an address that the kernel chooses touches no existing memory.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -38,23 +38,22 @@ impl Mapping {
         Ok(Mapping { base, len })
     }
 
-    /// Pointer to `bytes` bytes at `offset`. Offsets come from the layout, so one outside is a broken invariant.
+    /// Pointer to `bytes` bytes at `offset`. Panics outside the mapping: offsets come from the layout.
     pub(crate) fn at(&self, offset: usize, bytes: usize) -> NonNull<u8> {
-        assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.len), "layout leaves the mapping");
+        assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.len), "offset outside the mapping");
         // SAFETY: offset lies within the mapping, as just asserted.
         unsafe { self.base.add(offset) }
     }
 
-    /// A value of shared memory. `T` must consist of atomics, so that others may change it meanwhile.
+    /// A value in shared memory, which other processes may change meanwhile.
     pub(crate) fn shared<T: Shared>(&self, offset: usize) -> &T {
         let place = self.at(offset, size_of::<T>()).cast::<T>();
         assert!(place.is_aligned(), "layout misaligns a shared value");
-        // SAFETY: in bounds and aligned as asserted; Shared promises that every bit pattern is a value and that
-        // concurrent change is allowed; the reference lives no longer than the mapping.
+        // SAFETY: in bounds and aligned, as asserted. `Shared` promises that every bit pattern is a value and
+        // that concurrent change is allowed. The reference lives no longer than the mapping.
         unsafe { place.as_ref() }
     }
 
-    /// An array of shared values.
     pub(crate) fn shared_slice<T: Shared>(&self, offset: usize, count: usize) -> &[T] {
         let place = self.at(offset, size_of::<T>() * count).cast::<T>();
         assert!(place.is_aligned(), "layout misaligns a shared value");
@@ -65,7 +64,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: base and len are those of the mapping made in `of`; every reference into it borrows from self.
+        // SAFETY: base and len are those of the mapping made in `of`, and every reference into it borrows
+        // from self.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -73,12 +73,12 @@ impl Drop for Mapping {
 /// Types that may live in memory shared with other processes.
 ///
 /// # Safety
-/// Made of atomics only, `repr(C)`, valid for every bit pattern.
+/// The type consists of atomics only, is `repr(C)`, and is valid for every bit pattern.
 pub(crate) unsafe trait Shared {}
 
-// SAFETY: an atomic integer is what the trait asks for.
+// SAFETY: an atomic integer meets the conditions.
 unsafe impl Shared for std::sync::atomic::AtomicU32 {}
-// SAFETY: an atomic integer is what the trait asks for.
+// SAFETY: an atomic integer meets the conditions.
 unsafe impl Shared for std::sync::atomic::AtomicU64 {}
 // SAFETY: repr(C), two AtomicU32.
 unsafe impl Shared for crate::bell::Bell {}

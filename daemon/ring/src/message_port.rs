@@ -1,6 +1,6 @@
-//! Byte messages between the launcher and the daemon: two rings of the same make as those of the ranks.
+//! Byte messages between launcher and daemon, over two rings of the same kind as those of the ranks.
 //!
-//! Either side can be made again at any time from the shared indexes; at most one of each lives at a time.
+//! Either side can be created again from the shared indexes at any time; at most one of each lives at a time.
 
 use crate::header::Header;
 use crate::layout::MESSAGE_MAX;
@@ -8,7 +8,7 @@ use crate::segment::Segment;
 use crate::spsc::{Consumer, Corrupt, Producer};
 use std::sync::Arc;
 
-/// One side's end of the conversation.
+/// One side of the two message rings.
 #[derive(Debug)]
 pub struct MessagePort {
     segment: Arc<Segment>,
@@ -18,12 +18,10 @@ pub struct MessagePort {
 }
 
 impl MessagePort {
-    /// The launcher's end.
     pub fn launcher_side(segment: Arc<Segment>) -> MessagePort {
         MessagePort::new(segment, false)
     }
 
-    /// The daemon's end.
     pub fn daemon_side(segment: Arc<Segment>) -> MessagePort {
         MessagePort::new(segment, true)
     }
@@ -34,8 +32,9 @@ impl MessagePort {
         MessagePort { segment, out, inward, is_daemon }
     }
 
-    /// Sends a message of at most [`MESSAGE_MAX`] bytes and rings the other side. `false`: no room now (also if the
-    /// shared indexes are damaged, which the next `recv` reports); this side's bell is rung when there is.
+    /// Sends a message of at most [`MESSAGE_MAX`] bytes and rings the other side's bell. `false`: the ring is
+    /// full (or its indexes are damaged, which the next `recv` reports); this side's bell will be rung when
+    /// there is free space.
     pub fn send(&mut self, message: &[u8]) -> bool {
         assert!(message.len() <= MESSAGE_MAX, "messages are at most {MESSAGE_MAX} bytes");
         let header = Header { len: message.len() as u32, ..Header::EMPTY };
@@ -46,7 +45,7 @@ impl MessagePort {
         sent
     }
 
-    /// Receives the next message into `message`, replacing what it held; `false` if there is none.
+    /// Replaces the contents of `message` by the next message; `false` if there is none.
     pub fn recv(&mut self, message: &mut Vec<u8>) -> Result<bool, Corrupt> {
         let Some(record) = self.inward.record_at(self.inward.head())? else { return Ok(false) };
         if record.header.slot != crate::header::NO_CHUNK {

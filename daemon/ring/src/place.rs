@@ -1,28 +1,28 @@
-//! Head and tail arithmetic of a ring, without the ring: pure, so that it can be tested exhaustively.
+//! Head and tail arithmetic of a ring: pure functions, which can be tested exhaustively.
 //!
-//! Indexes are byte positions that only grow; a position modulo the capacity is the place in memory. A record never
-//! wraps: if it does not fit before the end, a pad fills the rest and the record starts over at the beginning.
+//! Indexes are byte positions that only grow; a position modulo the capacity is the offset in memory. A
+//! record never wraps: if it does not fit before the end, a pad fills the rest and the record begins at
+//! offset 0.
 
-/// Records start at multiples of a cache line, so that a pad header always fits.
+/// Records begin at multiples of a cache line, so that the header of a pad always fits.
 pub(crate) const ALIGN: u64 = 64;
 
-/// Where a record goes.
+/// Positions of a record to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Placement {
-    /// Position of a pad to be written first.
+    /// Pad to be written first.
     pub(crate) pad: Option<u64>,
-    /// Position of the record.
     pub(crate) start: u64,
-    /// The tail after it.
+    /// The tail after the record.
     pub(crate) end: u64,
 }
 
-/// Bytes a record with `inline` payload bytes takes in a ring.
+/// Bytes that a record with `inline` payload bytes takes in a ring.
 pub(crate) fn extent(inline: u32) -> u64 {
     ALIGN + u64::from(inline).next_multiple_of(ALIGN)
 }
 
-/// Places a record of `extent` bytes behind `tail`, or `None` while the reader is still at `head` and it has no room.
+/// Places a record of `extent` bytes at `tail`; `None` if the space between `tail` and `head` is too small.
 pub(crate) fn place(head: u64, tail: u64, capacity: u64, extent: u64) -> Option<Placement> {
     let to_end = capacity - tail % capacity;
     let (pad, start) = if extent <= to_end { (None, tail) } else { (Some(tail), tail + to_end) };
@@ -30,8 +30,8 @@ pub(crate) fn place(head: u64, tail: u64, capacity: u64, extent: u64) -> Option<
     (end - head <= capacity).then_some(Placement { pad, start, end })
 }
 
-/// Whether a pair of indexes read from shared memory can be true at all. Indexes that would overflow in the lifetime
-/// of a cluster cannot; without them the arithmetic above needs no care.
+/// Whether a pair of indexes read from shared memory is possible. Indexes near overflow are rejected, so that
+/// the arithmetic above cannot overflow; no ring reaches them in the lifetime of a cluster.
 pub(crate) fn plausible(head: u64, tail: u64, capacity: u64) -> bool {
     tail < 1 << 62
         && tail.wrapping_sub(head) <= capacity
@@ -46,7 +46,7 @@ mod tests {
     use std::collections::VecDeque;
 
     #[test]
-    fn record_that_would_wrap_starts_over_behind_a_pad() {
+    fn record_that_would_wrap_begins_at_the_start_after_a_pad() {
         assert_eq!(place(0, 0, 256, 128), Some(Placement { pad: None, start: 0, end: 128 }));
         assert_eq!(place(192, 192, 256, 128), Some(Placement { pad: Some(192), start: 256, end: 384 }));
     }
@@ -58,18 +58,21 @@ mod tests {
     }
 
     #[test]
-    fn implausible_indexes_are_recognised() {
+    fn impossible_indexes_are_rejected() {
         assert!(plausible(64, 320, 256));
         assert!(!plausible(64, 384, 256), "more than full");
         assert!(!plausible(128, 64, 256), "head before tail");
-        assert!(!plausible(0, 65, 256), "not on a line");
+        assert!(!plausible(0, 65, 256), "not at a cache line");
         assert!(!plausible(u64::MAX - 63, u64::MAX - 63, 256), "about to overflow");
     }
 
     proptest! {
-        /// Against a model that remembers which bytes are taken: no overlap, no wrap, full only when it must be.
+        /// Compares with a model that keeps the placed records: no overlap, no wrap, and an empty ring takes
+        /// any record.
         #[test]
-        fn placements_never_overlap_nor_wrap(ops in prop::collection::vec((any::<bool>(), 0u32..=960), 1..300)) {
+        fn placements_never_overlap_nor_wrap(
+            ops in prop::collection::vec((any::<bool>(), 0u32..=960), 1..300)
+        ) {
             let capacity = 2048u64;
             let (mut head, mut tail) = (0u64, 0u64);
             let mut live: VecDeque<Placement> = VecDeque::new();
@@ -83,7 +86,7 @@ mod tests {
                         tail = p.end;
                         live.push_back(p);
                     } else {
-                        prop_assert!(!live.is_empty() , "an empty ring takes any record up to half its size");
+                        prop_assert!(!live.is_empty(), "an empty ring takes any record up to half its size");
                     }
                 } else if let Some(p) = live.pop_front() {
                     head = p.end;

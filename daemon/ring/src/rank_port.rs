@@ -1,218 +1,209 @@
-//! A rank's end of everything: the ring pair to its daemon and the direct ring pair to every other local rank.
+//! A rank's port: its ring pair with the daemon and the direct ring pairs with the other local ranks.
 //!
-//! One port per process, used by one thread at a time. Peers are named by [`Path`]; the port knows nothing of global
-//! ranks. All out chunks come from the rank's own slab whichever path they take, so a path whose reader is asleep is
-//! kept from taking more than half of them.
+//! A process has one port, which one thread uses at a time. Each ring pair is named by its [`Peer`]; the port
+//! knows nothing of global ranks. All outgoing chunks come from the rank's own slab, whichever peer they go
+//! to. Therefore one peer, which may be asleep, can hold at most half of them.
 
 use crate::bell::Bell;
 use crate::counters::Counters;
 use crate::header::{Header, NO_CHUNK};
 use crate::layout::INLINE_MAX;
 use crate::segment::Segment;
-use crate::slab::{Slab, SlabKind, SlabOf};
+use crate::slab::{Slab, SlabId, SlabKind};
 use crate::spsc::{Consumer, Corrupt, Producer, Record};
 use std::sync::Arc;
 
-/// Whom a ring pair connects the rank with.
+/// The other process of a ring pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Path {
-    /// The daemon, and through it every rank of another node.
+pub enum Peer {
+    /// The daemon, which relays to every rank of another node.
     Daemon,
-    /// The local rank with this local index.
-    Peer(u32),
+    /// The rank with this local index.
+    Rank(u32),
 }
 
-/// A leased chunk of the rank's own slab. It must be pushed or given back: forgetting it loses the chunk for the
-/// rest of the run.
+/// A leased chunk of the rank's own slab. The holder must push or release it: a chunk that is only dropped
+/// stays leased for the rest of the run.
 #[must_use]
 #[derive(Debug)]
 pub struct OutChunk {
     chunk: u32,
-    path: Path,
+    peer: Peer,
 }
 
 #[derive(Debug)]
-struct Link {
+struct RingPair {
     out: Producer,
     inward: Consumer,
-    /// Where chunks named in `inward` lie, and who is told about room in `inward`.
-    in_slab: SlabOf,
+    /// Slab of the chunks that records of `inward` name.
+    in_slab: SlabId,
 }
 
-/// A rank's end of the segment.
+/// A rank's side of all its rings.
 #[derive(Debug)]
 pub struct RankPort {
     segment: Arc<Segment>,
     local: u32,
-    /// Peers by local index (the rank's own entry is unused), then the daemon.
-    links: Vec<Link>,
-    /// Which link last took a chunk.
+    /// Ring pairs by local index of the other rank (the rank's own entry is unused), then that of the daemon.
+    pairs: Vec<RingPair>,
+    /// For each chunk, the index of the ring pair that last took it.
     taken_by: Vec<u32>,
 }
 
 impl RankPort {
-    /// The end of local rank `local`. Panics on an index outside the segment.
+    /// The port of local rank `local`. Panics if the index is out of range.
     pub fn new(segment: Arc<Segment>, local: u32) -> RankPort {
         let locals = segment.local_ranks();
         assert!(local < locals, "local index {local} outside the segment");
-        let peer = |peer| Link {
-            out: Producer::new(segment.clone(), segment.direct_ring(local, peer)),
-            inward: Consumer::new(segment.clone(), segment.direct_ring(peer, local), INLINE_MAX),
-            in_slab: SlabOf { local: peer, kind: SlabKind::Out },
+        let rank = |other| RingPair {
+            out: Producer::new(segment.clone(), segment.direct_ring(local, other)),
+            inward: Consumer::new(segment.clone(), segment.direct_ring(other, local), INLINE_MAX),
+            in_slab: SlabId { local: other, kind: SlabKind::Out },
         };
-        let daemon = Link {
+        let daemon = RingPair {
             out: Producer::new(segment.clone(), segment.out_ring(local)),
             inward: Consumer::new(segment.clone(), segment.in_ring(local), INLINE_MAX),
-            in_slab: SlabOf { local, kind: SlabKind::In },
+            in_slab: SlabId { local, kind: SlabKind::In },
         };
-        let links = (0..locals).map(peer).chain([daemon]).collect();
+        let pairs = (0..locals).map(rank).chain([daemon]).collect();
         let taken_by = vec![0; segment.chunks_per_rank() as usize];
-        RankPort { segment, local, links, taken_by }
+        RankPort { segment, local, pairs, taken_by }
     }
 
-    /// The segment.
     pub fn segment(&self) -> &Arc<Segment> {
         &self.segment
     }
 
-    /// Local index of this rank.
     pub fn local(&self) -> u32 {
         self.local
     }
 
-    /// The bell others ring for this rank.
+    /// The bell that other processes ring for this rank.
     pub fn bell(&self) -> &Bell {
         self.segment.rank_bell(self.local)
     }
 
-    /// This rank's counters.
     pub fn counters(&self) -> &Counters {
         self.segment.rank_counters(self.local)
     }
 
-    /// Every path there is: the daemon, then the other local ranks.
-    pub fn paths(&self) -> impl Iterator<Item = Path> + use<> {
-        let own = self.local;
-        let peers = (0..self.segment.local_ranks()).filter(move |&peer| peer != own).map(Path::Peer);
-        std::iter::once(Path::Daemon).chain(peers)
-    }
-
-    fn index(&self, path: Path) -> usize {
-        match path {
-            Path::Peer(peer) => peer as usize,
-            Path::Daemon => self.links.len() - 1,
+    fn index(&self, peer: Peer) -> usize {
+        match peer {
+            Peer::Rank(local) => local as usize,
+            Peer::Daemon => self.pairs.len() - 1,
         }
     }
 
-    fn bell_of(&self, path: Path) -> &Bell {
-        match path {
-            Path::Peer(peer) => self.segment.rank_bell(peer),
-            Path::Daemon => self.segment.daemon_bell(),
+    fn bell_of(&self, peer: Peer) -> &Bell {
+        match peer {
+            Peer::Rank(local) => self.segment.rank_bell(local),
+            Peer::Daemon => self.segment.daemon_bell(),
         }
     }
 
     fn out_slab(&self) -> Slab<'_> {
-        self.segment.slab(SlabOf { local: self.local, kind: SlabKind::Out })
+        self.segment.slab(SlabId { local: self.local, kind: SlabKind::Out })
     }
 
-    /// Sends a record whose payload is the concatenation of `parts`, at most [`INLINE_MAX`] bytes, and rings the
-    /// reader. `false`: no room now; this rank's bell is rung when there is.
-    pub fn push(&mut self, path: Path, header: &Header, parts: &[&[u8]]) -> Result<bool, Corrupt> {
+    /// Sends a record whose payload is the concatenation of `parts`, at most [`INLINE_MAX`] bytes, and rings
+    /// the peer's bell. `false`: the ring is full; this rank's bell will be rung when there is free space.
+    pub fn push(&mut self, peer: Peer, header: &Header, parts: &[&[u8]]) -> Result<bool, Corrupt> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         assert!(len <= INLINE_MAX, "larger payloads are sent in chunks");
         let header = Header { slot: NO_CHUNK, len: len as u32, ..*header };
-        let index = self.index(path);
-        let pushed = self.links[index].out.push(&header, parts)?;
+        let index = self.index(peer);
+        let pushed = self.pairs[index].out.push(&header, parts)?;
         if pushed {
-            self.bell_of(path).ring();
+            self.bell_of(peer).ring();
         }
         Ok(pushed)
     }
 
-    /// A chunk for a payload on this path, or `None` while its readers hold too many of them; this rank's bell is
-    /// rung when one comes back.
-    pub fn lease_chunk(&mut self, path: Path) -> Option<OutChunk> {
-        let index = self.index(path) as u32;
+    /// Leases a chunk for a payload to this peer. `None` while the peer holds too many of them; this rank's
+    /// bell is rung when one becomes free.
+    pub fn lease_chunk(&mut self, peer: Peer) -> Option<OutChunk> {
+        let index = self.index(peer) as u32;
         let slab = self.out_slab();
-        let limit = if self.links.len() > 2 { self.taken_by.len() / 2 } else { self.taken_by.len() };
+        let limit = if self.pairs.len() > 2 { self.taken_by.len() / 2 } else { self.taken_by.len() };
         let held = || {
             (0u32..).zip(&self.taken_by).filter(|&(chunk, &by)| by == index && !slab.is_free(chunk)).count()
         };
         if held() >= limit {
-            slab.want_one();
-            // One may have come back before its reader could see that it is wanted.
+            slab.mark_starved();
+            // A chunk may have become free before its reader could see the request.
             if held() >= limit {
                 return None;
             }
         }
         let chunk = slab.lease()?;
         self.taken_by[chunk as usize] = index;
-        Some(OutChunk { chunk, path })
+        Some(OutChunk { chunk, peer })
     }
 
-    /// The bytes of a leased chunk.
     pub fn chunk_mut<'a>(&self, chunk: &'a mut OutChunk) -> &'a mut [u8] {
         let slab = self.out_slab();
-        // SAFETY: a leased chunk belongs to the holder of the OutChunk alone, borrowed mutably here. The mapping
-        // lives as long as the segment, which this port keeps; ports live as long as the process uses chunks.
+        // SAFETY: a leased chunk belongs to the holder of the OutChunk alone, which is borrowed mutably here.
+        // The mapping lives as long as the segment, which this port keeps; ports live as long as the process
+        // uses chunks.
         unsafe { std::slice::from_raw_parts_mut(slab.chunk(chunk.chunk).as_ptr(), slab.chunk_bytes) }
     }
 
-    /// Sends a record whose first `header.len` payload bytes lie in the chunk, and rings the reader. The chunk comes
-    /// back if the ring has no room now.
+    /// Sends a record whose `header.len` payload bytes lie in the chunk, and rings the peer's bell. Returns
+    /// the chunk if the ring is full.
     pub fn push_chunk(&mut self, header: &Header, chunk: OutChunk) -> Result<Result<(), OutChunk>, Corrupt> {
         assert!(header.len as usize <= self.segment.chunk_bytes(), "a payload fits its chunk");
         self.out_slab().publish(chunk.chunk);
         let header = Header { slot: chunk.chunk, ..*header };
-        let index = self.index(chunk.path);
-        if self.links[index].out.push(&header, &[])? {
-            self.bell_of(chunk.path).ring();
+        let index = self.index(chunk.peer);
+        if self.pairs[index].out.push(&header, &[])? {
+            self.bell_of(chunk.peer).ring();
             return Ok(Ok(()));
         }
         self.out_slab().unpublish(chunk.chunk);
         Ok(Err(chunk))
     }
 
-    /// Gives a chunk back unused.
-    pub fn give_up(&self, chunk: OutChunk) {
-        self.out_slab().give_up(chunk.chunk);
+    /// Frees a leased chunk that was not sent.
+    pub fn release(&self, chunk: OutChunk) {
+        self.out_slab().release(chunk.chunk);
     }
 
-    /// Whether a record may have come on this path: one load, for polling.
-    pub fn has_news(&self, path: Path) -> bool {
-        self.links[self.index(path)].inward.has_news()
+    /// Whether a record from this peer may have arrived: a single load, for polling.
+    pub fn may_have_record(&self, peer: Peer) -> bool {
+        self.pairs[self.index(peer)].inward.may_have_record()
     }
 
-    /// The next record that came on this path.
-    pub fn peek(&self, path: Path) -> Result<Option<Record<'_>>, Corrupt> {
-        let link = &self.links[self.index(path)];
-        let Some(raw) = link.inward.record_at(link.inward.head())? else { return Ok(None) };
+    /// The oldest record from this peer.
+    pub fn peek(&self, peer: Peer) -> Result<Option<Record<'_>>, Corrupt> {
+        let pair = &self.pairs[self.index(peer)];
+        let Some(raw) = pair.inward.record_at(pair.inward.head())? else { return Ok(None) };
         let header = Header { slot: NO_CHUNK, ..raw.header };
         let (chunk, len) = (raw.header.slot, raw.header.len);
         let payload = match chunk {
-            NO_CHUNK => link.inward.inline_payload(&raw),
+            NO_CHUNK => pair.inward.inline_payload(&raw),
             _ => {
-                link.in_slab.view(&self.segment).published(chunk, len).ok_or(Corrupt::Chunk { chunk, len })?
+                self.segment.slab(pair.in_slab).published(chunk, len).ok_or(Corrupt::Chunk { chunk, len })?
             }
         };
         Ok(Some(Record { header, payload }))
     }
 
-    /// Releases the next record on this path, its ring space and its chunk, and tells whoever waits for either.
-    pub fn pop(&mut self, path: Path) -> Result<(), Corrupt> {
-        let index = self.index(path);
-        let link = &mut self.links[index];
-        let Some(raw) = link.inward.record_at(link.inward.head())? else { return Ok(()) };
+    /// Releases the oldest record from this peer with its ring space and its chunk, and rings the peer's bell
+    /// if it waits for either.
+    pub fn pop(&mut self, peer: Peer) -> Result<(), Corrupt> {
+        let index = self.index(peer);
+        let pair = &mut self.pairs[index];
+        let Some(raw) = pair.inward.record_at(pair.inward.head())? else { return Ok(()) };
         let mut wanted = false;
         let (chunk, len) = (raw.header.slot, raw.header.len);
         if chunk != NO_CHUNK {
-            let slab = link.in_slab.view(&self.segment);
+            let slab = self.segment.slab(pair.in_slab);
             slab.published(chunk, len).ok_or(Corrupt::Chunk { chunk, len })?;
             wanted = slab.free(chunk);
         }
-        wanted |= link.inward.release_to(raw.end);
+        wanted |= pair.inward.release_to(raw.end);
         if wanted {
-            self.bell_of(path).ring();
+            self.bell_of(peer).ring();
         }
         Ok(())
     }

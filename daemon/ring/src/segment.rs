@@ -1,11 +1,12 @@
-//! The segment file: creating it, opening it, and its tables.
+//! The segment file: creates, opens and maps it, and gives access to its parts.
 
 use crate::bell::Bell;
 use crate::counters::{Counters, CountersSnapshot};
-use crate::layout::{Layout, NOT_LOCAL, PREFIX_BYTES, RANK_BLOCK_BYTES, SegmentSpec, Shape, ShapeError};
+use crate::layout::{
+    Layout, NOT_LOCAL, PREFIX_BYTES, RANK_BLOCK_BYTES, RingAt, SegmentSpec, Shape, ShapeError,
+};
 use crate::mapping::Mapping;
-use crate::slab::{Slab, SlabKind, SlabOf};
-use crate::spsc::RingAt;
+use crate::slab::{Slab, SlabId, SlabKind};
 use crate::wait::WaitPolicy;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,30 +25,15 @@ const RANK_COUNTERS: usize = 64;
 const RANK_OUT_STARVED: usize = 128;
 const RANK_IN_STARVED: usize = 192;
 
-/// Why a segment could not be created or opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SegmentError {
-    /// The operating system refused.
     #[error("{act} segment {path}: {source}")]
-    Io {
-        /// What was tried.
-        act: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-    /// The file or the spec makes no segment.
+    Io { act: &'static str, path: PathBuf, source: io::Error },
     #[error("segment {path}: {source}")]
-    Shape {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: ShapeError,
-    },
+    Shape { path: PathBuf, source: ShapeError },
 }
 
-/// A mapped segment. Shared by the ports that are made from it.
+/// A mapped segment, shared by its ports.
 #[derive(Debug)]
 pub struct Segment {
     mapping: Mapping,
@@ -58,7 +44,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Creates the file, which must not exist, and maps it. On failure no file is left.
+    /// Creates the file, which must not exist, and maps it. A failure leaves no file.
     pub fn create(path: impl AsRef<Path>, spec: &SegmentSpec) -> Result<Segment, SegmentError> {
         let path = path.as_ref();
         let shape = Shape::of(spec).map_err(|source| SegmentError::Shape { path: path.into(), source })?;
@@ -85,13 +71,13 @@ impl Segment {
         }
         mapping.shared::<AtomicU32>(WAIT_POLICY).store(spec.wait as u32, Ordering::Relaxed);
         mapping.shared::<AtomicU64>(SPIN_NS).store(nanos(spec.spin), Ordering::Relaxed);
-        // SAFETY: Shape is repr(C) of integers without padding, so all its bytes may be read.
+        // SAFETY: Shape is repr(C), of integers without padding, so all its bytes may be read.
         let bytes =
             unsafe { std::slice::from_raw_parts(std::ptr::from_ref(shape).cast::<u8>(), size_of::<Shape>()) };
         file.write_all_at(bytes, 0)
     }
 
-    /// Opens and maps an existing segment. The file is closed again; the mapping stays.
+    /// Opens and maps an existing segment. The file is closed again, the mapping stays.
     pub fn open(path: impl AsRef<Path>) -> Result<Segment, SegmentError> {
         let path = path.as_ref();
         let io = |source| SegmentError::Io { act: "open", path: path.into(), source };
@@ -108,7 +94,7 @@ impl Segment {
         }
         let mut bytes = [0u8; size_of::<Shape>()];
         file.read_exact_at(&mut bytes, 0).map_err(io("read"))?;
-        // SAFETY: the source has the size of a Shape, of which every bit pattern is a value.
+        // SAFETY: the source has the size of a Shape, and every bit pattern is a valid Shape.
         let shape = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast::<Shape>()) };
         shape.check(metadata.len()).map_err(not_a_segment)?;
         let layout = Layout::of(&shape);
@@ -116,49 +102,46 @@ impl Segment {
         Ok(Segment { mapping, shape, layout, path: path.into(), inode: metadata.ino() })
     }
 
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     #[allow(clippy::len_without_is_empty, reason = "a segment is never empty")]
     pub fn len(&self) -> u64 {
         self.layout.len as u64
     }
 
-    /// Inode of the file: a restored rank must find the same one.
+    /// Inode of the file. A restored rank must find the same one.
     pub fn inode(&self) -> u64 {
         self.inode
     }
 
-    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Ranks of the application on all nodes.
     pub fn world_size(&self) -> u32 {
         self.shape.world_size
     }
 
-    /// Ranks of the application on this node.
+    /// Number of ranks of the application on this node.
     pub fn local_ranks(&self) -> u32 {
         self.shape.locals
     }
 
-    /// Bytes of a slab chunk: the largest payload of one record.
+    /// Size of a slab chunk, which is the largest payload of one record.
     pub fn chunk_bytes(&self) -> usize {
         self.shape.chunk_bytes as usize
     }
 
-    /// Chunks of each slab.
     pub fn chunks_per_rank(&self) -> u32 {
         self.shape.chunks
     }
 
-    /// Global rank of a local index. Panics on an index outside the segment.
+    /// Global rank of a local index. Panics if the index is out of range.
     pub fn global_of(&self, local: u32) -> u32 {
         let table = self.mapping.shared_slice::<AtomicU32>(self.layout.global_of, self.shape.locals as usize);
         table[local as usize].load(Ordering::Relaxed)
     }
 
-    /// Local index of a global rank, or `None` if it lives on another node (or nowhere).
+    /// Local index of a global rank; `None` if the rank lives on another node or does not exist.
     pub fn local_of(&self, global: u32) -> Option<u32> {
         let table =
             self.mapping.shared_slice::<AtomicU32>(self.layout.local_of, self.shape.world_size as usize);
@@ -166,25 +149,24 @@ impl Segment {
         (local < self.shape.locals).then_some(local)
     }
 
-    /// Changes how ranks wait, from their next empty poll on.
+    /// Changes the wait policy and the spin time; ranks follow it from their next empty poll on.
     pub fn set_wait_policy(&self, policy: WaitPolicy, spin: Duration) {
         self.mapping.shared::<AtomicU64>(SPIN_NS).store(nanos(spin), Ordering::Relaxed);
         self.mapping.shared::<AtomicU32>(WAIT_POLICY).store(policy as u32, Ordering::Relaxed);
     }
 
-    /// How ranks wait now, and how long they spin before they sleep.
+    /// The present wait policy, and the time for which a rank spins before it sleeps.
     pub fn wait_policy(&self) -> (WaitPolicy, Duration) {
         let policy = self.mapping.shared::<AtomicU32>(WAIT_POLICY).load(Ordering::Relaxed);
         let spin = self.mapping.shared::<AtomicU64>(SPIN_NS).load(Ordering::Relaxed);
         (WaitPolicy::from_raw(policy), Duration::from_nanos(spin))
     }
 
-    /// What a local rank has counted so far.
     pub fn counters(&self, local: u32) -> CountersSnapshot {
         self.rank_counters(local).snapshot()
     }
 
-    /// Rung by everybody who has something for the daemon.
+    /// Rung by every process that has published work for the daemon.
     pub fn daemon_bell(&self) -> &Bell {
         self.mapping.shared(DAEMON_BELL)
     }
@@ -194,16 +176,16 @@ impl Segment {
         self.mapping.shared(LAUNCHER_BELL)
     }
 
-    /// Rung by everybody who has something for this rank.
+    /// Rung by every process that has published work for this rank.
     pub fn rank_bell(&self, local: u32) -> &Bell {
         self.mapping.shared(self.rank_block(local) + RANK_BELL)
     }
 
-    /// After a restore, before any port is made: chunks the daemon had leased and not published become free. Ranks'
-    /// own leases live on in their images.
+    /// Frees the chunks that the daemon had leased and not published. Call it after a restore and before
+    /// creating a port. Leases of ranks live on in their images.
     pub fn free_orphan_leases(&self) {
         (0..self.shape.locals)
-            .for_each(|local| self.slab(SlabOf { local, kind: SlabKind::In }).free_leased());
+            .for_each(|local| self.slab(SlabId { local, kind: SlabKind::In }).free_leased());
     }
 
     pub(crate) fn rank_counters(&self, local: u32) -> &Counters {
@@ -215,8 +197,8 @@ impl Segment {
         self.layout.rank_blocks + local as usize * RANK_BLOCK_BYTES
     }
 
-    pub(crate) fn slab(&self, which: SlabOf) -> Slab<'_> {
-        let SlabOf { local, kind } = which;
+    pub(crate) fn slab(&self, which: SlabId) -> Slab<'_> {
+        let SlabId { local, kind } = which;
         let (states, starved, nth) = match kind {
             SlabKind::Out => (self.layout.out_states, RANK_OUT_STARVED, 2 * local as usize),
             SlabKind::In => (self.layout.in_states, RANK_IN_STARVED, 2 * local as usize + 1),
@@ -230,12 +212,10 @@ impl Segment {
         }
     }
 
-    /// The ring from a rank to the daemon.
     pub(crate) fn out_ring(&self, local: u32) -> RingAt {
         self.rank_ring(2 * local as usize, self.shape.ring_bytes)
     }
 
-    /// The ring from the daemon to a rank.
     pub(crate) fn in_ring(&self, local: u32) -> RingAt {
         self.rank_ring(2 * local as usize + 1, self.shape.ring_bytes)
     }
@@ -244,7 +224,6 @@ impl Segment {
         RingAt { offset: self.layout.rank_rings + nth * self.layout.rank_ring_stride, capacity }
     }
 
-    /// The ring from one local rank to another.
     pub(crate) fn direct_ring(&self, from: u32, to: u32) -> RingAt {
         assert!(from < self.shape.locals && to < self.shape.locals, "direct rings join local ranks");
         let nth = from as usize * self.shape.locals as usize + to as usize;
@@ -252,7 +231,7 @@ impl Segment {
         RingAt { offset, capacity: self.shape.direct_ring_bytes }
     }
 
-    /// The message ring towards the daemon, or from it.
+    /// The message ring from launcher to daemon, or from daemon to launcher.
     pub(crate) fn message_ring(&self, to_daemon: bool) -> RingAt {
         let nth = usize::from(!to_daemon);
         let offset = self.layout.message_rings + nth * self.layout.message_ring_stride;

@@ -1,16 +1,15 @@
-//! A slab: equal chunks for payloads too large for a ring.
+//! A slab: chunks of equal size for payloads that are too large for a ring.
 //!
 //! ```text
 //!            lease (owner)            publish (owner)
 //!   FREE ------------------> LEASED -----------------> PUBLISHED
-//!     ^                        | give up (owner)           |
-//!     +------------------------+---------------------------+  free (the one who consumed the record)
+//!     ^                        | release (owner)           |
+//!     +------------------------+---------------------------+  free (consumer of the record)
 //! ```
 //!
-//! One state word per chunk in shared memory says all; the owner scans for a free one, lowest first, so that a few
-//! chunks stay hot in the cache. The owner of an out slab is the rank, of an in slab the daemon.
+//! The state is one word per chunk in shared memory. The owner looks for a free chunk from the lowest number
+//! on, so that a few chunks stay in the cache. The rank owns its out slab, the daemon the rank's in slab.
 
-use crate::segment::Segment;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -18,10 +17,11 @@ const FREE: u32 = 0;
 const LEASED: u32 = 1;
 const PUBLISHED: u32 = 2;
 
-/// A view of one slab. Borrow it from the segment whenever it is needed: it holds nothing but addresses.
+/// A view of one slab. It holds only addresses, so callers borrow a new one whenever they need it.
 pub(crate) struct Slab<'a> {
     pub(crate) states: &'a [AtomicU32],
-    /// Set by the owner that found no free chunk; cleared by whoever frees one and rings.
+    /// Set by an owner that found no free chunk; cleared by the consumer that frees one and rings the owner's
+    /// bell.
     pub(crate) starved: &'a AtomicU32,
     pub(crate) base: NonNull<u8>,
     pub(crate) chunk_bytes: usize,
@@ -30,15 +30,15 @@ pub(crate) struct Slab<'a> {
 impl<'a> Slab<'a> {
     pub(crate) fn lease(&self) -> Option<u32> {
         let found = self.find_free().or_else(|| {
-            self.want_one();
+            self.mark_starved();
             self.find_free()
         })?;
         self.states[found as usize].store(LEASED, Ordering::Relaxed);
         Some(found)
     }
 
-    /// The owner waits for a chunk to come back.
-    pub(crate) fn want_one(&self) {
+    /// Asks the consumers to ring the owner's bell when they free a chunk.
+    pub(crate) fn mark_starved(&self) {
         self.starved.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
@@ -55,66 +55,60 @@ impl<'a> Slab<'a> {
         self.states[chunk as usize].store(PUBLISHED, Ordering::Release);
     }
 
-    /// Takes back the publication of a chunk that no record names.
+    /// Makes a published chunk that no record names leased again.
     pub(crate) fn unpublish(&self, chunk: u32) {
         self.states[chunk as usize].store(LEASED, Ordering::Relaxed);
     }
 
-    /// Takes a leased chunk back. Does nothing to a chunk in another state.
-    pub(crate) fn give_up(&self, chunk: u32) {
+    /// Frees a leased chunk. Does nothing to a chunk in another state.
+    pub(crate) fn release(&self, chunk: u32) {
         let state = &self.states[chunk as usize];
         let _ = state.compare_exchange(LEASED, FREE, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Frees a consumed chunk; true if the owner waits for one and wants its bell rung.
+    /// Frees a consumed chunk. True if the owner waits for one, so that its bell must be rung.
     pub(crate) fn free(&self, chunk: u32) -> bool {
         self.states[chunk as usize].store(FREE, Ordering::Release);
         fence(Ordering::SeqCst);
         self.starved.load(Ordering::Relaxed) != 0 && self.starved.swap(0, Ordering::SeqCst) != 0
     }
 
-    /// After a restore: chunks that were leased and never published belong to nobody.
+    /// Frees all leased chunks: after a restore they have no holder.
     pub(crate) fn free_leased(&self) {
-        (0..self.states.len() as u32).for_each(|chunk| self.give_up(chunk));
+        (0..self.states.len() as u32).for_each(|chunk| self.release(chunk));
     }
 
-    /// The first `len` bytes of a chunk named by a record, if the record can be true.
+    /// The first `len` bytes of a chunk that a record names; `None` if the chunk is not published or too
+    /// small.
     pub(crate) fn published(&self, chunk: u32, len: u32) -> Option<&'a [u8]> {
         let state = self.states.get(chunk as usize)?;
         if state.load(Ordering::Acquire) != PUBLISHED || len as usize > self.chunk_bytes {
             return None;
         }
-        // SAFETY: chunk and length are in range; a published chunk is not written to before its consumer, the
-        // caller, frees it.
+        // SAFETY: chunk and length are in range. The owner does not write to a published chunk before its
+        // consumer, the caller, frees it.
         Some(unsafe { std::slice::from_raw_parts(self.chunk(chunk).as_ptr(), len as usize) })
     }
 
-    /// Address of a chunk that the caller has leased.
     pub(crate) fn chunk(&self, chunk: u32) -> NonNull<u8> {
-        assert!((chunk as usize) < self.states.len(), "leased chunks exist");
+        assert!((chunk as usize) < self.states.len(), "chunk {chunk} outside the slab");
         // SAFETY: the slab has states.len() chunks of chunk_bytes each.
         unsafe { self.base.add(chunk as usize * self.chunk_bytes) }
     }
 }
 
-/// Which slab of a local rank.
+/// Direction of a slab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlabKind {
-    /// Owned by the rank, for what it sends.
+    /// Owned by the rank, for payloads that it sends.
     Out,
-    /// Owned by the daemon, for what it delivers to the rank.
+    /// Owned by the daemon, for payloads that it delivers to the rank.
     In,
 }
 
-/// Where the chunks named in a ring lie.
+/// Names one slab of a segment.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SlabOf {
+pub(crate) struct SlabId {
     pub(crate) local: u32,
     pub(crate) kind: SlabKind,
-}
-
-impl SlabOf {
-    pub(crate) fn view(self, segment: &Segment) -> Slab<'_> {
-        segment.slab(self)
-    }
 }

@@ -1,16 +1,16 @@
-//! One ring of records with one producer and one consumer, over shared memory.
+//! A ring of records in shared memory, with one producer and one consumer.
 //!
 //! ```text
 //! control (4 cache lines): tail (producer writes) | head (consumer writes) | starved | unused
 //! data: [header 64 B][inline payload, rounded up to 64 B] ... never wrapping, see `place`
 //! ```
 //!
-//! Each side keeps its own index privately too, and the last value it saw of the other one, which can only be too
-//! old and never wrong. Both are read from shared memory when the side is made, so a side can be made again at any
-//! time (while no other instance of it lives).
+//! Each side also keeps a private copy of its own index, and the producer the last head it saw. That copy can
+//! be outdated but never wrong. Both are read from shared memory when a side is created, so a side can be
+//! created again at any time at which no other instance of it lives.
 
 use crate::header::{HEADER_BYTES, Header, NO_CHUNK};
-use crate::layout::RING_CONTROL_BYTES;
+use crate::layout::{RING_CONTROL_BYTES, RingAt};
 use crate::place::{ALIGN, extent, place, plausible};
 use crate::segment::Segment;
 use std::ptr::NonNull;
@@ -21,40 +21,15 @@ const TAIL: usize = 0;
 const HEAD: usize = 64;
 const STARVED: usize = 128;
 
-/// Shared memory says something that cannot be: the other side is broken or hostile. Retrying does not help.
+/// Impossible contents of shared memory: the other side is broken or hostile. Retrying does not help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Corrupt {
-    /// Head and tail cannot both be true.
-    #[error("ring indexes make no sense: head {head}, tail {tail}")]
-    Indexes {
-        /// Consumer's index.
-        head: u64,
-        /// Producer's index.
-        tail: u64,
-    },
-    /// A record is longer than its ring, or than a payload may be.
+    #[error("impossible ring indexes: head {head}, tail {tail}")]
+    Indexes { head: u64, tail: u64 },
     #[error("record of {len} bytes at {position} leaves its ring")]
-    Length {
-        /// Where it begins.
-        position: u64,
-        /// Its claimed length.
-        len: u32,
-    },
-    /// A record names a chunk that does not exist, is not published or is shorter than the payload.
+    Length { position: u64, len: u32 },
     #[error("record names chunk {chunk} for {len} bytes, which is not published or too small")]
-    Chunk {
-        /// The chunk named.
-        chunk: u32,
-        /// Payload bytes claimed.
-        len: u32,
-    },
-}
-
-/// Where a ring lies in its segment.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RingAt {
-    pub(crate) offset: usize,
-    pub(crate) capacity: u32,
+    Chunk { chunk: u32, len: u32 },
 }
 
 /// A ring in a mapped segment; keeps the mapping alive.
@@ -66,9 +41,9 @@ struct Ring {
     capacity: u64,
 }
 
-// SAFETY: the pointers lead into the mapping, which is valid in all threads and kept alive by the Arc.
+// SAFETY: the pointers lead into the mapping, which is valid in all threads; the Arc keeps it alive.
 unsafe impl Send for Ring {}
-// SAFETY: shared methods only use atomics; the data bytes are touched by the one producer and the one consumer.
+// SAFETY: shared methods use only atomics; only the one producer and the one consumer touch the data bytes.
 unsafe impl Sync for Ring {}
 
 impl Ring {
@@ -79,7 +54,8 @@ impl Ring {
     }
 
     fn tail(&self) -> &AtomicU64 {
-        // SAFETY: the control block is RING_CONTROL_BYTES long, cache-line aligned, and lives as long as self.
+        // SAFETY: the control block is RING_CONTROL_BYTES long, cache-line aligned, and lives as long as
+        // self.
         unsafe { self.control.add(TAIL).cast().as_ref() }
     }
 
@@ -93,7 +69,7 @@ impl Ring {
         unsafe { self.control.add(STARVED).cast().as_ref() }
     }
 
-    /// Address of a position; at least `ALIGN` bytes follow it, because positions are multiples of it.
+    /// Address of a position. At least `ALIGN` bytes follow it, because positions are multiples of `ALIGN`.
     fn at(&self, position: u64) -> NonNull<u8> {
         debug_assert!(position.is_multiple_of(ALIGN));
         // SAFETY: the capacity is a power of two, so the masked position lies in the data.
@@ -101,7 +77,6 @@ impl Ring {
     }
 }
 
-/// The writing side.
 #[derive(Debug)]
 pub(crate) struct Producer {
     ring: Ring,
@@ -117,25 +92,27 @@ impl Producer {
         Producer { ring, tail, head_seen }
     }
 
-    /// Appends a record whose payload is in `parts` (inline) or in the chunk `header.slot` names (no parts).
-    /// `Ok(false)`: no room now; the consumer will report when it makes some.
+    /// Appends a record whose payload is in `parts` (inline) or in the chunk that `header.slot` names (no
+    /// parts). `Ok(false)`: the ring is full; the consumer rings the producer's bell when it has released
+    /// space.
     pub(crate) fn push(&mut self, header: &Header, parts: &[&[u8]]) -> Result<bool, Corrupt> {
         let inline = if header.slot == NO_CHUNK { header.len } else { 0 };
         assert_eq!(
             parts.iter().map(|part| part.len()).sum::<usize>(),
             inline as usize,
-            "header tells the length"
+            "the header gives the length of the payload"
         );
         let need = extent(inline);
-        assert!(need <= self.ring.capacity / 2, "records are at most half a ring long");
-        let Some(placement) = self.find_room(need)? else { return Ok(false) };
+        assert!(need <= self.ring.capacity / 2, "a record takes at most half a ring");
+        let Some(placement) = self.find_space(need)? else { return Ok(false) };
         if let Some(pad) = placement.pad {
             self.write_header(pad, &Header { kind: Header::PAD, ..Header::EMPTY });
         }
         let mut at = placement.start + HEADER_BYTES as u64;
         for part in parts {
-            // SAFETY: `place` found `need` contiguous bytes from `start` on that the consumer has released; the sum
-            // of the parts is the inline length, so all of them end within. The source is a slice of ours.
+            // SAFETY: `place` found `need` contiguous bytes from `start` on that the consumer has released.
+            // The parts add up to the inline length, so all of them end within these bytes. The source is a
+            // slice of this process, which does not overlap the ring.
             unsafe {
                 let target = self.ring.data.add((at & (self.ring.capacity - 1)) as usize);
                 std::ptr::copy_nonoverlapping(part.as_ptr(), target.as_ptr(), part.len());
@@ -148,7 +125,7 @@ impl Producer {
         Ok(true)
     }
 
-    fn find_room(&mut self, need: u64) -> Result<Option<crate::place::Placement>, Corrupt> {
+    fn find_space(&mut self, need: u64) -> Result<Option<crate::place::Placement>, Corrupt> {
         let capacity = self.ring.capacity;
         if plausible(self.head_seen, self.tail, capacity)
             && let Some(placement) = place(self.head_seen, self.tail, capacity, need)
@@ -173,21 +150,21 @@ impl Producer {
     }
 
     fn write_header(&self, position: u64, header: &Header) {
-        // SAFETY: a position in the ring is followed by at least 64 bytes; these are free for the producer.
+        // SAFETY: at least 64 bytes follow a position in the ring; the consumer has released these.
         unsafe { self.ring.at(position).cast::<Header>().write(*header) };
     }
 }
 
-/// A record as the consumer sees it. The payload stays where it is until the record is released.
+/// A record as the consumer sees it. The payload stays in place until the record is released.
 #[derive(Debug)]
 pub struct Record<'a> {
-    /// The header, with `slot` cleared.
+    /// With `slot` cleared.
     pub header: Header,
-    /// The payload, in the ring or in a slab chunk.
+    /// Lies in the ring or in a slab chunk.
     pub payload: &'a [u8],
 }
 
-/// A checked record, its payload not yet looked up.
+/// A checked record whose payload has not been looked up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawRecord {
     pub(crate) header: Header,
@@ -195,7 +172,6 @@ pub(crate) struct RawRecord {
     pub(crate) end: u64,
 }
 
-/// The reading side.
 #[derive(Debug)]
 pub(crate) struct Consumer {
     ring: Ring,
@@ -214,12 +190,12 @@ impl Consumer {
         self.head
     }
 
-    /// Whether something lies behind the head. May be a pad only, or nonsense; `record_at` tells.
-    pub(crate) fn has_news(&self) -> bool {
+    /// Whether the tail differs from the head. Only `record_at` finds out whether a valid record lies there.
+    pub(crate) fn may_have_record(&self) -> bool {
         self.ring.tail().load(Ordering::Relaxed) != self.head
     }
 
-    /// The record at or behind `position`, which is the head or the end of a record.
+    /// The record at `position`, which is the head or the end of a record; skips a pad.
     pub(crate) fn record_at(&self, position: u64) -> Result<Option<RawRecord>, Corrupt> {
         let tail = self.ring.tail().load(Ordering::Acquire);
         if !plausible(self.head, tail, self.ring.capacity) {
@@ -251,21 +227,22 @@ impl Consumer {
     }
 
     fn read_header(&self, position: u64) -> Header {
-        // SAFETY: a position in the ring is followed by at least 64 bytes; any bit pattern is a Header.
+        // SAFETY: at least 64 bytes follow a position in the ring; any bit pattern is a Header.
         unsafe { self.ring.at(position).cast::<Header>().read() }
     }
 
     /// The inline payload of a record that has not been released.
     pub(crate) fn inline_payload(&self, record: &RawRecord) -> &[u8] {
-        // SAFETY: `record_at` checked that header and payload lie in the ring without wrapping, and the producer
-        // does not touch them before they are released, which needs `&mut self`.
+        // SAFETY: `record_at` has checked that header and payload lie in the ring without wrapping. The
+        // producer does not touch them before they are released, which needs `&mut self`.
         unsafe {
             let payload = self.ring.at(record.start).add(HEADER_BYTES);
             std::slice::from_raw_parts(payload.as_ptr(), record.header.len as usize)
         }
     }
 
-    /// Releases everything before `position`; true if the producer waits for room and wants its bell rung.
+    /// Releases everything before `position`. True if the producer waits for space, so that its bell must be
+    /// rung.
     pub(crate) fn release_to(&mut self, position: u64) -> bool {
         self.head = position;
         self.ring.head().store(position, Ordering::Release);

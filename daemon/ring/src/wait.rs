@@ -1,22 +1,22 @@
-//! How a rank waits for messages: a policy of the job, changed by the daemon while the rank runs.
+//! Wait policy: how the ranks of a job wait for messages. The daemon may change it while they run.
 
-/// What a rank does when it polls and nothing has come.
+/// Action of a rank after polls that found nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u32)]
 pub enum WaitPolicy {
-    /// Poll without pause, as stock MPI libraries do.
+    /// Polls without a pause, as stock MPI libraries do.
     Spin = 0,
-    /// Poll, giving the core away between polls.
+    /// Polls, and yields the core between polls.
     Yield = 1,
-    /// Sleep on the bell at once.
+    /// Sleeps on the bell at once.
     Block = 2,
-    /// Poll for about as long as a sleep and wake-up would cost, then sleep (competitive spinning).
+    /// Polls for about as long as a sleep and wake-up would cost, then sleeps (competitive spinning).
     #[default]
     SpinBlock = 3,
 }
 
 impl WaitPolicy {
-    /// The policy of a stored number; an unknown one (newer writer, damage) is the default.
+    /// Decodes a stored number; an unknown one (newer writer, damage) gives the default.
     pub fn from_raw(raw: u32) -> WaitPolicy {
         match raw {
             0 => WaitPolicy::Spin,
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_policy_survives_its_number() {
+    fn every_policy_is_decoded_from_its_number() {
         for policy in [WaitPolicy::Spin, WaitPolicy::Yield, WaitPolicy::Block, WaitPolicy::SpinBlock] {
             assert_eq!(WaitPolicy::from_raw(policy as u32), policy);
         }

@@ -1,11 +1,11 @@
-//! A rank that writes anything anywhere into the segment must not bring the daemon down.
+//! Hostile ranks: random bytes written anywhere into the segment must not crash the daemon.
 
-use coswitch_ring::{DaemonPort, Header, MessagePort, Path, RankPort, Segment, SegmentSpec};
+use coswitch_ring::{DaemonPort, Header, MessagePort, Peer, RankPort, Segment, SegmentSpec};
 use proptest::prelude::*;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// Where a scribble goes: weighted towards control words, where it hurts most.
+/// Offset of a random write, weighted towards control words.
 fn offset(len: u64) -> impl Strategy<Value = u64> {
     prop_oneof![4096..len, 4096..20_000u64, (20_000..2_000_000u64).prop_map(|o| o / 64 * 64)]
 }
@@ -45,16 +45,18 @@ fn exercise(segment: &Arc<Segment>, daemons: &mut [DaemonPort], messages: &mut M
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn scribbles_are_errors_not_panics(scribbles in prop::collection::vec((offset(400_000), word()), 1..60)) {
+    fn random_writes_cause_errors_and_no_panic(
+        writes in prop::collection::vec((offset(400_000), word()), 1..60)
+    ) {
         let dir = tempfile::tempdir().unwrap();
         let segment = Arc::new(Segment::create(dir.path().join("segment"), &small()).unwrap());
         let file = std::fs::OpenOptions::new().write(true).open(segment.path()).unwrap();
         let mut rank = RankPort::new(segment.clone(), 0);
         let mut daemons: Vec<_> = (0..2).map(|local| DaemonPort::new(segment.clone(), local)).collect();
         let mut messages = MessagePort::daemon_side(segment.clone());
-        for (at, value) in scribbles {
-            let _ = rank.push(Path::Daemon, &Header::EMPTY, &[b"payload"]);
-            if let Some(chunk) = rank.lease_chunk(Path::Daemon) {
+        for (at, value) in writes {
+            let _ = rank.push(Peer::Daemon, &Header::EMPTY, &[b"payload"]);
+            if let Some(chunk) = rank.lease_chunk(Peer::Daemon) {
                 let _ = rank.push_chunk(&Header { len: 16_000, ..Header::EMPTY }, chunk);
             }
             let at = at.min(segment.len() - 8);

@@ -1,7 +1,7 @@
-//! The three kinds of port against each other, in one process and across threads.
+//! The three kinds of port exchange records with each other, in one thread and across threads.
 
 use coswitch_ring::{
-    DaemonPort, Header, INLINE_MAX, MESSAGE_MAX, MessagePort, Path, RankPort, Segment, SegmentSpec,
+    DaemonPort, Header, INLINE_MAX, MESSAGE_MAX, MessagePort, Peer, RankPort, Segment, SegmentSpec,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,12 +19,12 @@ fn header(message: u64, len: usize) -> Header {
     Header { src: 1, dst: 0, message, len: len as u32, ..Header::EMPTY }
 }
 
-/// Bytes that tell which message they belong to, so that a mix-up shows.
+/// A payload that depends on its message, so that a mix-up is detected.
 fn pattern(message: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (message.wrapping_mul(0x9e37_79b9).wrapping_add(i) >> 3) as u8).collect()
 }
 
-/// A length for every message: mostly small, sometimes a chunk.
+/// The length of a message: mostly small, sometimes so large that it needs a chunk.
 fn length(message: u64, chunk: usize) -> usize {
     let random = message.wrapping_mul(0xd134_2543_de82_ef95) >> 33;
     match random % 7 {
@@ -35,19 +35,19 @@ fn length(message: u64, chunk: usize) -> usize {
     }
 }
 
-fn send(rank: &mut RankPort, path: Path, message: u64) -> bool {
+fn send(rank: &mut RankPort, peer: Peer, message: u64) -> bool {
     let payload = pattern(message, length(message, rank.segment().chunk_bytes()));
     let header = header(message, payload.len());
     if payload.len() <= INLINE_MAX {
         let (a, b) = payload.split_at(payload.len() / 3);
-        return rank.push(path, &header, &[a, b]).unwrap();
+        return rank.push(peer, &header, &[a, b]).unwrap();
     }
-    let Some(mut chunk) = rank.lease_chunk(path) else { return false };
+    let Some(mut chunk) = rank.lease_chunk(peer) else { return false };
     rank.chunk_mut(&mut chunk)[..payload.len()].copy_from_slice(&payload);
     match rank.push_chunk(&header, chunk).unwrap() {
         Ok(()) => true,
         Err(chunk) => {
-            rank.give_up(chunk);
+            rank.release(chunk);
             false
         }
     }
@@ -64,16 +64,16 @@ fn deliver(daemon: &mut DaemonPort, message: u64, chunk_bytes: usize) -> bool {
     daemon.deliver_leased(&header, lease).unwrap().is_ok()
 }
 
-fn take(rank: &mut RankPort, path: Path, expected: u64) -> bool {
-    let Some(record) = rank.peek(path).unwrap() else { return false };
+fn take(rank: &mut RankPort, peer: Peer, expected: u64) -> bool {
+    let Some(record) = rank.peek(peer).unwrap() else { return false };
     assert_eq!(record.header.message, expected);
     assert_eq!(record.payload, pattern(expected, record.payload.len()));
-    rank.pop(path).unwrap();
+    rank.pop(peer).unwrap();
     true
 }
 
 #[test]
-fn segment_tells_its_locality_to_whoever_opens_it() {
+fn opened_segment_has_the_locality_tables_of_the_created_one() {
     let (_dir, created) = segment(3);
     let opened = Segment::open(created.path()).unwrap();
     assert_eq!((opened.world_size(), opened.local_ranks()), (5, 3));
@@ -93,7 +93,7 @@ fn creating_over_an_existing_file_fails_and_leaves_it() {
 }
 
 #[test]
-fn file_that_is_no_segment_is_refused() {
+fn file_that_is_not_a_segment_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("noise");
     std::fs::write(&path, vec![7u8; 100_000]).unwrap();
@@ -103,7 +103,7 @@ fn file_that_is_no_segment_is_refused() {
 }
 
 #[test]
-fn wait_policy_is_seen_by_the_other_side() {
+fn rank_sees_the_wait_policy_that_the_daemon_sets() {
     use coswitch_ring::WaitPolicy;
     let (_dir, daemon) = segment(1);
     let rank = Segment::open(daemon.path()).unwrap();
@@ -112,12 +112,12 @@ fn wait_policy_is_seen_by_the_other_side() {
 }
 
 #[test]
-fn full_ring_says_so_and_goes_on_where_it_stopped() {
+fn full_ring_rejects_a_record_and_accepts_it_once_there_is_space() {
     let (_dir, segment) = segment(1);
     let mut rank = RankPort::new(segment.clone(), 0);
     let mut daemon = DaemonPort::new(segment, 0);
     let mut sent = 0;
-    while send(&mut rank, Path::Daemon, sent) {
+    while send(&mut rank, Peer::Daemon, sent) {
         sent += 1;
     }
     assert!(sent > 10);
@@ -125,31 +125,31 @@ fn full_ring_says_so_and_goes_on_where_it_stopped() {
     assert_eq!(daemon.records().count() as u64, sent);
     daemon.pop(sent as usize).unwrap();
     assert!(daemon.peek().unwrap().is_none());
-    assert!(send(&mut rank, Path::Daemon, sent));
+    assert!(send(&mut rank, Peer::Daemon, sent));
     assert_eq!(daemon.peek().unwrap().unwrap().header.message, sent);
 }
 
 #[test]
-fn sleeping_reader_cannot_take_all_chunks_of_a_rank() {
+fn sleeping_reader_cannot_hold_all_chunks_of_a_rank() {
     let (_dir, segment) = segment(3);
     let mut rank = RankPort::new(segment.clone(), 0);
     let big = header(0, 60_000);
     let mut pushed = 0;
-    while let Some(chunk) = rank.lease_chunk(Path::Peer(1)) {
+    while let Some(chunk) = rank.lease_chunk(Peer::Rank(1)) {
         rank.push_chunk(&big, chunk).unwrap().unwrap();
         pushed += 1;
     }
     assert_eq!(pushed, segment.chunks_per_rank() / 2);
-    let chunk = rank.lease_chunk(Path::Peer(2)).expect("another path still gets one");
-    rank.give_up(chunk);
+    let chunk = rank.lease_chunk(Peer::Rank(2)).expect("another peer still gets a chunk");
+    rank.release(chunk);
 }
 
 #[test]
-fn dropped_lease_and_orphaned_lease_become_free_again() {
+fn dropped_and_orphaned_leases_become_free() {
     let (_dir, segment) = segment(1);
     let daemon = DaemonPort::new(segment.clone(), 0);
     for _ in 0..3 * segment.chunks_per_rank() {
-        daemon.release(daemon.lease_chunk().unwrap());
+        drop(daemon.lease_chunk().unwrap());
     }
     let leases: Vec<_> = std::iter::from_fn(|| daemon.lease_chunk()).collect();
     assert_eq!(leases.len() as u32, segment.chunks_per_rank());
@@ -160,7 +160,7 @@ fn dropped_lease_and_orphaned_lease_become_free_again() {
 }
 
 #[test]
-fn messages_pass_between_launcher_and_daemon_both_ways() {
+fn messages_pass_between_launcher_and_daemon_in_both_directions() {
     let (_dir, segment) = segment(1);
     let mut launcher = MessagePort::launcher_side(segment.clone());
     let mut daemon = MessagePort::daemon_side(segment.clone());
@@ -184,10 +184,10 @@ fn messages_pass_between_launcher_and_daemon_both_ways() {
     assert!(daemon.send(b"again"));
 }
 
-/// Two ranks and the daemon in three threads, each blocking on its bell; ports are made anew at random moments, as
-/// after a restore. Every message must arrive once, in order, with its bytes.
+/// Two ranks and the daemon run in three threads, and each sleeps on its bell. Ports are created anew now and
+/// then, as after a restore. Every message must arrive once, in order, with its payload.
 #[test]
-fn messages_survive_threads_blocking_waits_and_ports_made_anew() {
+fn no_message_is_lost_with_threads_sleeps_and_ports_created_anew() {
     const MESSAGES: u64 = 3_000;
     let (_dir, segment) = segment(2);
     let start = Instant::now();
@@ -199,7 +199,7 @@ fn messages_survive_threads_blocking_waits_and_ports_made_anew() {
         for local in 0..2u32 {
             let segment = segment.clone();
             scope.spawn(move || {
-                let other = Path::Peer(1 - local);
+                let other = Peer::Rank(1 - local);
                 let mut rank = RankPort::new(segment.clone(), local);
                 let (mut to_daemon, mut to_peer, mut from_daemon, mut from_peer) = (0, 0, 0, 0);
                 while [to_daemon, to_peer, from_daemon, from_peer].iter().any(|&done| done < MESSAGES) {
@@ -209,9 +209,9 @@ fn messages_survive_threads_blocking_waits_and_ports_made_anew() {
                         *done += u64::from(did);
                         idle &= !did;
                     };
-                    count(to_daemon < MESSAGES && send(&mut rank, Path::Daemon, to_daemon), &mut to_daemon);
+                    count(to_daemon < MESSAGES && send(&mut rank, Peer::Daemon, to_daemon), &mut to_daemon);
                     count(to_peer < MESSAGES && send(&mut rank, other, to_peer), &mut to_peer);
-                    count(take(&mut rank, Path::Daemon, from_daemon), &mut from_daemon);
+                    count(take(&mut rank, Peer::Daemon, from_daemon), &mut from_daemon);
                     count(take(&mut rank, other, from_peer), &mut from_peer);
                     if to_peer % 501 == 0 {
                         rank = RankPort::new(segment.clone(), local);

@@ -30,7 +30,7 @@ pub(crate) mod wire;
 
 use address::{Address, AddressTable};
 use completion::{Completion, CompletionQueue, Counter, Failure};
-use coswitch_ring::{Corrupt, Header, Path, RankPort, Segment};
+use coswitch_ring::{Corrupt, Header, Peer, RankPort, Segment};
 use endpoint::{Endpoint, Handle, MultiBuffer, Reporting};
 use receive::Incoming;
 use rma::{Operation, Region};
@@ -94,8 +94,8 @@ enum Queued {
 pub(crate) enum Route {
     /// It is this rank.
     Own,
-    /// Through this path, whose outbox has this number.
-    Via(Path, usize),
+    /// Through this peer, whose outbox has this number.
+    Via(Peer, usize),
     /// No such rank.
     Nowhere,
 }
@@ -254,8 +254,8 @@ impl Core {
             return Route::Own;
         }
         match self.segment.local_of(rank) {
-            Some(peer) if peer != self.local => Route::Via(Path::Peer(peer), peer as usize),
-            _ if rank < self.segment.world_size() => Route::Via(Path::Daemon, self.outboxes.len() - 1),
+            Some(peer) if peer != self.local => Route::Via(Peer::Rank(peer), peer as usize),
+            _ if rank < self.segment.world_size() => Route::Via(Peer::Daemon, self.outboxes.len() - 1),
             _ => Route::Nowhere,
         }
     }

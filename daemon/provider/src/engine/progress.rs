@@ -3,7 +3,7 @@
 use super::send::{push_bytes, push_message};
 use super::wire::Kind;
 use super::{Core, Engine, Queued, sound};
-use coswitch_ring::{Header, INLINE_MAX, Path};
+use coswitch_ring::{Header, INLINE_MAX, Peer};
 
 /// Records taken from one path before the next one gets its turn.
 const BATCH: usize = 32;
@@ -29,9 +29,9 @@ impl Core {
 impl Engine {
     /// Takes what has come and sends what can be sent; true if anything moved.
     pub(crate) fn progress(&mut self) -> bool {
-        let mut moved = self.drain(Path::Daemon);
+        let mut moved = self.drain(Peer::Daemon);
         for peer in 0..self.core.outboxes.len() as u32 - 1 {
-            moved |= peer != self.core.local && self.drain(Path::Peer(peer));
+            moved |= peer != self.core.local && self.drain(Peer::Rank(peer));
         }
         for outbox in 0..self.core.outboxes.len() {
             moved |= self.flush_outbox(outbox);
@@ -44,15 +44,15 @@ impl Engine {
         moved
     }
 
-    fn drain(&mut self, path: Path) -> bool {
-        if !self.port.has_news(path) {
+    fn drain(&mut self, peer: Peer) -> bool {
+        if !self.port.may_have_record(peer) {
             return false;
         }
         for _ in 0..BATCH {
-            let Some(record) = sound(self.port.peek(path)) else { break };
+            let Some(record) = sound(self.port.peek(peer)) else { break };
             self.core.on_record(&record.header, record.payload);
-            let bulk = path == Path::Daemon && record.payload.len() > INLINE_MAX;
-            sound(self.port.pop(path));
+            let bulk = peer == Peer::Daemon && record.payload.len() > INLINE_MAX;
+            sound(self.port.pop(peer));
             if bulk {
                 self.bulk = true;
                 break;
@@ -63,23 +63,23 @@ impl Engine {
 
     /// Sends what waits for this path until there is no room; true if anything was sent.
     pub(crate) fn flush_outbox(&mut self, number: usize) -> bool {
-        let path = match number == self.core.outboxes.len() - 1 {
-            true => Path::Daemon,
-            false => Path::Peer(number as u32),
+        let peer = match number == self.core.outboxes.len() - 1 {
+            true => Peer::Daemon,
+            false => Peer::Rank(number as u32),
         };
         let mut moved = false;
         while !self.core.outboxes[number].queue.is_empty() {
-            if !self.flush_queued(number, path) {
+            if !self.flush_queued(number, peer) {
                 return moved;
             }
             moved = true;
         }
         while let Some(message) = self.core.outboxes[number].streams.pop_front() {
-            if !self.flush_stream(number, path, message) {
+            if !self.flush_stream(number, peer, message) {
                 return moved;
             }
             moved = true;
-            if path == Path::Daemon {
+            if peer == Peer::Daemon {
                 self.bulk = true;
                 break;
             }
@@ -87,11 +87,11 @@ impl Engine {
         moved
     }
 
-    fn flush_queued(&mut self, number: usize, path: Path) -> bool {
+    fn flush_queued(&mut self, number: usize, peer: Peer) -> bool {
         let Some(queued) = self.core.outboxes[number].queue.pop_front() else { return false };
         let pushed = match &queued {
-            Queued::Control(header) => sound(self.port.push(path, header, &[])),
-            Queued::Message(send) => push_message(&mut self.port, &mut self.core, path, send),
+            Queued::Control(header) => sound(self.port.push(peer, header, &[])),
+            Queued::Message(send) => push_message(&mut self.port, &mut self.core, peer, send),
         };
         match queued {
             queued if !pushed => self.core.outboxes[number].queue.push_front(queued),
@@ -102,13 +102,13 @@ impl Engine {
     }
 
     /// Sends one record of a stream and puts it behind the others; false if there was no room.
-    fn flush_stream(&mut self, number: usize, path: Path, message: u64) -> bool {
+    fn flush_stream(&mut self, number: usize, peer: Peer, message: u64) -> bool {
         let Some(transfer) = self.core.transfers.get_mut(&message) else { return true };
         let piece = (transfer.allowed - transfer.sent).min(self.port.segment().chunk_bytes() as u64);
         let header = Header { offset: transfer.sent, ..transfer.header };
         let pushed = push_bytes(
             &mut self.port,
-            path,
+            peer,
             &header,
             &transfer.source,
             transfer.sent as usize,

@@ -6,7 +6,7 @@ use super::completion::Completion;
 use super::wire::{self, HAS_DATA, Kind, TAGGED, UNASKED_BYTES};
 use super::{Core, Engine, Errno, Queued, Route, sound};
 use crate::abi::{FI_EAGAIN, FI_EHOSTUNREACH, FI_MSG, FI_SEND, FI_TAGGED};
-use coswitch_ring::{Header, INLINE_MAX, Path, RankPort};
+use coswitch_ring::{Header, INLINE_MAX, Peer, RankPort};
 
 /// A message on its way out.
 #[derive(Debug)]
@@ -67,9 +67,9 @@ impl Engine {
         match self.core.route(send.to.rank) {
             Route::Own => self.core.send_to_self(send, must_not_wait),
             Route::Nowhere => return Err(FI_EHOSTUNREACH),
-            Route::Via(path, outbox) => {
+            Route::Via(peer, outbox) => {
                 if self.core.outboxes[outbox].queue.is_empty()
-                    && push_message(&mut self.port, &mut self.core, path, &send)
+                    && push_message(&mut self.port, &mut self.core, peer, &send)
                 {
                     self.core.after_first_record(send, outbox);
                 } else if must_not_wait {
@@ -87,33 +87,33 @@ impl Engine {
 /// Sends `len` bytes of `source` from `offset` on behind `header`, inline or in a chunk; false if there is no room.
 pub(crate) fn push_bytes(
     port: &mut RankPort,
-    path: Path,
+    peer: Peer,
     header: &Header,
     source: &Source,
     offset: usize,
     len: usize,
 ) -> bool {
     if len <= INLINE_MAX {
-        return source.with_slices(offset, len, |slices| sound(port.push(path, header, slices)));
+        return source.with_slices(offset, len, |slices| sound(port.push(peer, header, slices)));
     }
-    let Some(mut chunk) = port.lease_chunk(path) else { return false };
+    let Some(mut chunk) = port.lease_chunk(peer) else { return false };
     source.read(offset, &mut port.chunk_mut(&mut chunk)[..len]);
     match sound(port.push_chunk(&Header { len: len as u32, ..*header }, chunk)) {
         Ok(()) => true,
         Err(chunk) => {
-            port.give_up(chunk);
+            port.release(chunk);
             false
         }
     }
 }
 
 /// Sends the first record of a message, which for most is the only one.
-pub(crate) fn push_message(port: &mut RankPort, core: &mut Core, path: Path, send: &Outgoing) -> bool {
+pub(crate) fn push_message(port: &mut RankPort, core: &mut Core, peer: Peer, send: &Outgoing) -> bool {
     let total = send.source.len();
     let first = total.min(port.segment().chunk_bytes());
     let kind = if first == total { Kind::Eager } else { Kind::Rts };
     let header = send.header(kind, core.next_message + 1);
-    let pushed = push_bytes(port, path, &header, &send.source, 0, first);
+    let pushed = push_bytes(port, peer, &header, &send.source, 0, first);
     if pushed {
         core.new_message();
     }
