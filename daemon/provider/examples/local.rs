@@ -1,14 +1,14 @@
-//! Runs an MPI program over the driver without any daemon, for measuring and debugging the driver alone:
+//! Runs an MPI program over the driver without a daemon, to measure and debug the driver alone:
 //!
 //! ```text
 //! cargo run --release -p coswitch-provider --example local -- RANKS NODES POLICY PROGRAM [ARGUMENT...]
 //! ```
 //!
-//! POLICY is `spin`, `yield`, `block` or `spin-block`. With several nodes a thread of this process relays between them.
-//! It prints what each rank wrote, how long the job took and what each rank counted.
+//! POLICY is `spin`, `yield`, `block` or `spin-block`. With several nodes a thread of this process relays
+//! between them. The program prints the output and the counters of each rank, and the time that the job took.
 
 #[path = "../tests/support/mod.rs"]
-#[allow(dead_code, reason = "shared with the tests, which use more of it")]
+#[allow(dead_code, reason = "the tests use more of this module")]
 mod support;
 
 use coswitch_ring::{SegmentSpec, WaitPolicy};
@@ -50,7 +50,7 @@ fn main() {
     let outcome = run(&job);
     let mut out = std::io::stdout().lock();
     for ((output, counters), status) in outcome.outputs.iter().zip(&outcome.counters).zip(&outcome.statuses) {
-        // Nobody to tell if stdout is closed.
+        // An error means that stdout is closed, which cannot be reported.
         let _ = writeln!(out, "{output}[{status}] {counters:?}");
     }
     let _ = writeln!(

@@ -1,10 +1,12 @@
-//! libcoswitch_fi.so: the libfabric provider that stock MPICH loads.
+//! The driver, libcoswitch_fi.so: a libfabric provider that stock MPICH loads.
 //!
-//! The launcher sets `FI_PROVIDER_PATH` and `FI_PROVIDER=coswitch`; libfabric then loads this library into every rank
-//! and calls [`fi_prov_ini`]. From there on the rank's messages go through the shared-memory segment of its node and
-//! nowhere else: the rank holds no sockets, so it can be frozen and taken out of memory at any instruction.
+//! The launcher sets `FI_PROVIDER_PATH` and `FI_PROVIDER=coswitch`; libfabric then loads this library into
+//! every rank and calls [`fi_prov_ini`]. From then on the rank's messages go through the shared-memory
+//! segment of its node only. The rank holds no sockets, so it can be frozen and taken out of memory at any
+//! instruction.
 //!
-//! `abi` is libfabric's C interface, `shell` implements its calls, `engine` is the driver proper.
+//! `abi` declares libfabric's C interface, `shell` implements its calls, and `engine` sends and receives
+//! messages.
 
 mod abi;
 mod engine;
@@ -12,7 +14,7 @@ mod shell;
 
 use std::ffi::c_void;
 
-/// The entry point libfabric looks for.
+/// The entry point that libfabric looks up.
 #[unsafe(no_mangle)]
 pub extern "C" fn fi_prov_ini() -> *mut c_void {
     let provider = abi::Provider {
@@ -24,17 +26,17 @@ pub extern "C" fn fi_prov_ini() -> *mut c_void {
         fabric: shell::fabric,
         cleanup,
     };
-    // libfabric keeps the pointer and writes to the context, for as long as the process lives.
+    // libfabric keeps the pointer and writes to the context as long as the process lives.
     Box::into_raw(Box::new(provider)).cast()
 }
 
 unsafe extern "C" fn cleanup() {}
 
-/// The version of the libfabric that loads us. It accepts only providers that are as new as what its caller was
-/// compiled for; the interface is compatible, so we are always as new as itself.
+/// The version of the loaded libfabric. It rejects providers older than the version its caller was compiled
+/// for; the interface is compatible, so the provider reports libfabric's own version.
 fn loaded_version() -> u32 {
     const UNKNOWN: u32 = abi::fi_version(1, 22);
-    // SAFETY: dlsym with a C string; RTLD_DEFAULT needs no handle.
+    // SAFETY: the name is a C string, and RTLD_DEFAULT needs no handle.
     let symbol: *mut c_void = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"fi_version".as_ptr()) };
     if symbol.is_null() {
         return UNKNOWN;

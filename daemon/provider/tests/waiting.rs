@@ -1,14 +1,14 @@
-//! How ranks wait: what it costs the processor, and what the counters tell.
+//! Tests of waiting ranks: the processor time that they take, and their counters.
 
 #[path = "support/programs.rs"]
 mod programs;
-#[allow(dead_code, reason = "shared with other tests, which use more of it")]
+#[allow(dead_code, reason = "other tests use more of this module")]
 mod support;
 
 use coswitch_ring::{SegmentSpec, WaitPolicy};
 use support::{Job, Outcome, run};
 
-/// Processor seconds that rank 1 of two took for each second of waiting, by way of waiting.
+/// Processor seconds that rank 1 of two took per second of waiting, for each way to wait.
 fn cost_of_waiting(nodes: u32, shape: fn(&mut SegmentSpec)) -> (Vec<(String, f64)>, Outcome) {
     let program = programs::compiled("waiting");
     let outcome = run(&Job { shape, ..Job::new(2, nodes, &program, &[]) });
@@ -21,7 +21,7 @@ fn cost_of_waiting(nodes: u32, shape: fn(&mut SegmentSpec)) -> (Vec<(String, f64
 }
 
 #[test]
-fn waiting_rank_that_may_sleep_leaves_the_processor_to_others() {
+fn waiting_rank_that_may_sleep_takes_little_processor_time() {
     let shapes: [fn(&mut SegmentSpec); 2] =
         [|spec| spec.wait = WaitPolicy::Block, |spec| spec.wait = WaitPolicy::SpinBlock];
     for nodes in [1, 2] {
@@ -38,7 +38,7 @@ fn waiting_rank_that_may_sleep_leaves_the_processor_to_others() {
 }
 
 #[test]
-fn spinning_rank_is_counted_as_waiting_too() {
+fn spinning_rank_counts_as_waiting() {
     let (_, outcome) = cost_of_waiting(1, |spec| spec.wait = WaitPolicy::Spin);
     let (patient, other) = (outcome.counters[1], outcome.counters[0]);
     assert!(patient.wait_ns > 1_000_000_000, "counted {} ns", patient.wait_ns);
@@ -47,7 +47,7 @@ fn spinning_rank_is_counted_as_waiting_too() {
 }
 
 #[test]
-fn programs_end_well_under_every_policy() {
+fn programs_succeed_under_every_wait_policy() {
     let shapes: [fn(&mut SegmentSpec); 4] = [
         |spec| spec.wait = WaitPolicy::Spin,
         |spec| spec.wait = WaitPolicy::Yield,

@@ -1,10 +1,10 @@
-//! Numbers of the interface: flags, classes, commands, errors.
+//! Constants of the interface: flags, classes, commands, errors.
 
 pub(crate) const fn fi_version(major: u32, minor: u32) -> u32 {
     major << 16 | minor
 }
 
-// Capabilities and operation flags share one 64-bit space.
+// Capabilities and operation flags share one 64-bit number.
 pub(crate) const FI_MSG: u64 = 1 << 1;
 pub(crate) const FI_RMA: u64 = 1 << 2;
 pub(crate) const FI_TAGGED: u64 = 1 << 3;

@@ -1,4 +1,4 @@
-//! Arguments of single operations and entries of completion queues.
+//! Argument structures of operations, and entries of completion queues.
 
 use std::ffi::{c_int, c_void};
 
@@ -59,7 +59,8 @@ pub(crate) struct CqTaggedEntry {
     pub(crate) tag: u64,
 }
 
-/// The part of an error entry that every API version has; `err_data` behind it is left as the caller set it.
+/// The fields of an error entry that every API version has. The later field `err_data` keeps the caller's
+/// value.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct CqErrEntry {

@@ -1,4 +1,4 @@
-//! What `fi_getinfo` returns, and the provider's own entry.
+//! Structures that `fi_getinfo` returns, and the provider's entry.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -119,7 +119,7 @@ pub(crate) type GetInfo = unsafe extern "C" fn(
     info: *mut *mut Info,
 ) -> c_int;
 
-/// What `fi_prov_ini` returns. libfabric keeps notes of its own in `context`.
+/// Result of `fi_prov_ini`. libfabric stores its own data in `context`.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Provider {

@@ -1,5 +1,5 @@
-//! The layout of every structure, against sizes and offsets measured with a C compiler from the public headers of
-//! libfabric 1.17 (x86-64; the same on every LP64 platform).
+//! Test of the layout of every structure, against sizes and offsets that a C compiler measured from the
+//! public headers of libfabric 1.17 (x86-64; equal on every LP64 platform).
 
 use super::*;
 use std::mem::{offset_of, size_of};
@@ -14,7 +14,7 @@ macro_rules! layout {
 }
 
 #[test]
-fn structures_lie_as_the_c_headers_say() {
+fn structures_have_the_layout_of_the_c_headers() {
     layout! {
         Fid 24 { fclass 0, context 8, ops 16 }
         Ops 56 { size 0, close 8, bind 16, control 24, ops_open 32, tostr 40, ops_set 48 }

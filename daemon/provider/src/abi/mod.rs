@@ -1,9 +1,10 @@
-//! libfabric's C interface as far as a provider needs it, written by hand from the public headers (API 1.17).
+//! Declarations of libfabric's C interface, as far as a provider needs it, from the public headers (API
+//! 1.17).
 //!
-//! The interface only ever grows at the end of its structures, so a provider built on these loads into every
-//! libfabric from 1.3 to 2.x: `size` fields tell the caller how much of a table there is, and the attribute
-//! structures we hand out are allocated with spare room (see `shell::info`). The layout is checked against offsets
-//! measured from the headers in `layout.rs`.
+//! The interface only grows at the end of its structures, so a provider with these declarations loads into
+//! every libfabric from 1.3 to 2.x: `size` fields give the caller the length of a table, and returned
+//! attribute structures are allocated with spare space (see `shell::info`). `layout.rs` checks the layout
+//! against offsets measured from the headers.
 
 mod consts;
 mod entries;

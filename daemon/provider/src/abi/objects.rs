@@ -1,9 +1,8 @@
-//! The heads of the objects the caller holds pointers to. Ours go on behind them.
+//! Heads of the objects to which callers hold pointers. The provider's own fields follow the head.
 
 use super::ops::*;
 use std::ffi::{c_int, c_void};
 
-/// First field of every object.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Fid {

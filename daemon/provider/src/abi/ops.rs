@@ -1,10 +1,10 @@
-//! The operation tables. No entry is ever NULL: what we do not offer is [`not_supported`].
+//! Operation tables. No entry is NULL: operations that the provider does not offer are [`not_supported`].
 
 use super::*;
 use std::ffi::{c_char, c_int, c_void};
 
-/// An operation we do not offer, whatever its arguments. C callers clean up their own arguments on every platform
-/// this runs on (x86-64, aarch64), so one function without parameters serves all signatures.
+/// An operation that the provider does not offer, with any arguments. On every supported platform (x86-64,
+/// aarch64) C callers clean up their own arguments, so one function without parameters serves all signatures.
 pub(crate) type Unsupported = unsafe extern "C" fn() -> isize;
 
 /// Returns -FI_ENOSYS.
@@ -213,7 +213,7 @@ pub(crate) struct OpsRma {
     pub(crate) injectdata: Unsupported,
 }
 
-/// Atomics: none offered (libfabric's users fall back to messages), the table is there all the same.
+/// Atomics: none is offered, and callers fall back to messages, but they expect the table.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct OpsAtomic {
@@ -221,7 +221,7 @@ pub(crate) struct OpsAtomic {
     pub(crate) all: [Unsupported; 13],
 }
 
-/// Collectives: none offered.
+/// Collectives: none is offered.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct OpsCollective {

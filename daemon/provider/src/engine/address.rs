@@ -1,12 +1,11 @@
-//! Who sends and who receives: a global rank and one of its endpoints.
+//! Addresses: a global rank and one of its endpoints.
 //!
-//! An address says nothing about where the rank is, because MPI keeps addresses for a whole run while a rank may come
-//! back from an image on another node. Where it is now is looked up in the segment at every send.
+//! An address does not contain the rank's node, because MPI keeps addresses for a whole run while a rank may
+//! be restored on another node. The present location is looked up in the segment at every send.
 
-/// Bytes of an address as libfabric's callers see it.
+/// Size of an address as libfabric's callers see it.
 pub(crate) const ADDRESS_BYTES: usize = 8;
 
-/// A rank's endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Address {
     pub(crate) rank: u32,
@@ -21,7 +20,7 @@ impl Address {
         bytes
     }
 
-    /// `None` for bytes that no endpoint ever gave out.
+    /// `None` for bytes that are no address.
     pub(crate) fn from_bytes(bytes: [u8; ADDRESS_BYTES]) -> Option<Address> {
         let value = u64::from_le_bytes(bytes);
         let endpoint = u16::try_from(value >> 32).ok()?;
@@ -29,7 +28,7 @@ impl Address {
     }
 }
 
-/// The address vector: numbers the caller uses instead of addresses.
+/// The address vector: maps the numbers that callers use to addresses.
 #[derive(Debug, Default)]
 pub(crate) struct AddressTable {
     entries: Vec<Option<Address>>,
@@ -49,7 +48,7 @@ impl AddressTable {
         *self.entries.get(number as usize)?
     }
 
-    /// The number of an address. Only reached by callers that ask for the source of every message.
+    /// The number of an address. Linear, but used only for callers that ask for the source of every message.
     pub(crate) fn number_of(&self, address: Address) -> Option<u64> {
         self.entries.iter().position(|&entry| entry == Some(address)).map(|number| number as u64)
     }
@@ -60,14 +59,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn address_survives_its_bytes() {
+    fn address_is_unchanged_after_encoding_and_decoding() {
         let address = Address { rank: 70_000, endpoint: 3 };
         assert_eq!(Address::from_bytes(address.to_bytes()), Some(address));
         assert_eq!(Address::from_bytes([0xff; 8]), None);
     }
 
     #[test]
-    fn numbers_stay_valid_when_others_are_removed() {
+    fn numbers_stay_valid_when_other_entries_are_removed() {
         let mut table = AddressTable::default();
         let addresses = [0, 1, 2].map(|rank| Address { rank, endpoint: 0 });
         let numbers = addresses.map(|address| table.insert(address));

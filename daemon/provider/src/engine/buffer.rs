@@ -1,7 +1,8 @@
-//! The program's own memory: where messages are read from and written to.
+//! Access to the program's memory: the buffers that messages are read from and written to.
 //!
-//! libfabric's contract makes a buffer ours from the call that names it until the completion (or cancellation) of the
-//! operation. [`Spans`] carries that promise from the shell, where it is made, to the copy, where it is needed.
+//! By libfabric's contract a buffer belongs to the provider from the call that names it until the operation
+//! is complete or cancelled. [`Spans`] carries this promise from the shell, where it is made, to the copy,
+//! which needs it.
 
 /// One piece of the program's memory.
 #[derive(Debug, Clone, Copy)]
@@ -10,21 +11,21 @@ pub(crate) struct Span {
     len: usize,
 }
 
-/// Memory of an operation, in one piece or several. Reading and writing are bounded by it.
+/// Memory of an operation, in one or several pieces. Reads and writes stay within it.
 #[derive(Debug)]
 pub(crate) enum Spans {
     One(Span),
     Many(Box<[Span]>),
 }
 
-// SAFETY: a span is an address in the process, valid in all threads; the operation that owns it is used under the
-// engine's lock.
+// SAFETY: a span is an address in the process, valid in all threads; the operation that owns it is used only
+// under the engine's lock.
 unsafe impl Send for Span {}
 
 impl Span {
     /// # Safety
-    /// `base` must be valid for the operation's reads or writes of `len` bytes until the operation is complete. With
-    /// `len` 0 any address will do.
+    /// `base` must be valid for the operation's reads or writes of `len` bytes until the operation is
+    /// complete. If `len` is 0, any address is allowed.
     pub(crate) unsafe fn new(base: *mut u8, len: usize) -> Span {
         Span { base, len }
     }
@@ -36,16 +37,16 @@ impl Spans {
     /// # Safety
     /// As for [`Span::new`].
     pub(crate) unsafe fn one(base: *mut u8, len: usize) -> Spans {
-        // SAFETY: passed on to our caller.
+        // SAFETY: the same condition holds for the caller.
         Spans::One(unsafe { Span::new(base, len) })
     }
 
     /// # Safety
-    /// `iov` must point to `count` readable entries (or `count` be 0), each as for [`Span::new`].
+    /// `iov` must point to `count` readable entries (or `count` is 0), each as for [`Span::new`].
     pub(crate) unsafe fn of_iov(iov: *const libc::iovec, count: usize) -> Spans {
-        // SAFETY: the entries are readable, says our caller.
+        // SAFETY: the caller guarantees that the entries are readable.
         let entry = |nth: usize| unsafe { *iov.add(nth) };
-        // SAFETY: what the entries name is valid, says our caller.
+        // SAFETY: the caller guarantees that the memory of the entries is valid.
         let span = |v: libc::iovec| unsafe { Span::new(v.iov_base.cast(), v.iov_len) };
         match count {
             0 => Spans::EMPTY,
@@ -65,20 +66,20 @@ impl Spans {
         self.all().iter().map(|span| span.len).sum()
     }
 
-    /// Address of the first byte, for completions.
+    /// Address of the first byte.
     pub(crate) fn base(&self) -> *mut u8 {
         self.all().first().map_or(std::ptr::null_mut(), |span| span.base)
     }
 
-    /// The part from `offset` on, at most `len` bytes, of memory in one piece.
+    /// At most `len` bytes from `offset` on. Panics if the memory is in several pieces.
     pub(crate) fn part_of_one(&self, offset: usize, len: usize) -> Spans {
-        let Spans::One(span) = self else { unreachable!("multi-receive buffers are in one piece") };
+        let Spans::One(span) = self else { unreachable!("a multi-receive buffer is in one piece") };
         let offset = offset.min(span.len);
-        // SAFETY: a part of a valid span is valid; the address stays within or one past its end.
+        // SAFETY: a part of a valid span is valid; the address is within the span or one past its end.
         unsafe { Spans::one(span.base.wrapping_add(offset), len.min(span.len - offset)) }
     }
 
-    /// Calls `visit` with the pieces that cover `len` bytes from `offset` on, clipped to the memory there is.
+    /// Calls `visit` with the pieces that cover `len` bytes from `offset` on, cut at the end of the memory.
     fn cover(&self, mut offset: usize, mut len: usize, mut visit: impl FnMut(*mut u8, usize)) {
         for span in self.all() {
             if offset >= span.len {
@@ -95,31 +96,33 @@ impl Spans {
         }
     }
 
-    /// Copies `bytes` to `offset`; what does not fit is dropped.
+    /// Copies `bytes` to `offset` and drops the bytes that do not fit.
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
         let mut done = 0;
         self.cover(offset, bytes.len(), |target, len| {
-            // SAFETY: the span is writable by the contract of its maker and `len` long; the source is in bounds.
-            // The two do not overlap: a program that sends from memory it receives into has no valid result.
+            // SAFETY: by the contract of `Span::new` the span is writable and `len` long; the source is in
+            // bounds. The two do not overlap: MPI forbids a program to send from memory that it receives
+            // into.
             unsafe { std::ptr::copy_nonoverlapping(bytes[done..done + len].as_ptr(), target, len) };
             done += len;
         });
     }
 
-    /// Fills `target` from `offset` on; the caller asks for no more than there is.
+    /// Fills `target` with the bytes from `offset` on, all of which must exist.
     pub(crate) fn read(&self, offset: usize, target: &mut [u8]) {
         let mut done = 0;
         self.cover(offset, target.len(), |source, len| {
-            // SAFETY: the span is readable by the contract of its maker and `len` long; the target is in bounds.
+            // SAFETY: by the contract of `Span::new` the span is readable and `len` long; the target is in
+            // bounds.
             unsafe { std::ptr::copy_nonoverlapping(source, target[done..done + len].as_mut_ptr(), len) };
             done += len;
         });
-        debug_assert_eq!(done, target.len(), "the caller knows the length");
+        debug_assert_eq!(done, target.len(), "the target is no longer than the memory");
     }
 
-    /// Calls `f` with the bytes from `offset` on as slices.
+    /// Calls `f` with the `len` bytes from `offset` on, as slices.
     pub(crate) fn with_slices<R>(&self, offset: usize, len: usize, f: impl FnOnce(&[&[u8]]) -> R) -> R {
-        // SAFETY: readable by the contract of the span's maker; the slices do not outlive this call.
+        // SAFETY: readable by the contract of `Span::new`; the slices do not outlive this call.
         let slice = |base: *mut u8, len| unsafe { std::slice::from_raw_parts(base.cast_const(), len) };
         if let Spans::One(span) = self {
             let len = len.min(span.len - offset.min(span.len));
@@ -130,7 +133,7 @@ impl Spans {
         f(&slices)
     }
 
-    /// Copies all of `source` to the beginning, as far as both go.
+    /// Copies `source` to the beginning, up to the end of the shorter one.
     pub(crate) fn copy_from(&self, source: &Spans) {
         let mut offset = 0;
         source.with_slices(0, source.len(), |slices| {
@@ -142,7 +145,7 @@ impl Spans {
     }
 }
 
-/// What a send takes its bytes from: the program's memory, or a copy of it where the call had to return at once.
+/// Source of a send: the program's memory, or a copy of it if the call had to return at once.
 #[derive(Debug)]
 pub(crate) enum Source {
     User(Spans),
@@ -183,14 +186,14 @@ mod tests {
     use super::*;
 
     fn spans(parts: &mut [Vec<u8>]) -> Spans {
-        // SAFETY: the vectors outlive the spans in these tests and are not touched meanwhile.
+        // SAFETY: in these tests the vectors outlive the spans and are not touched meanwhile.
         Spans::Many(
             parts.iter_mut().map(|part| unsafe { Span::new(part.as_mut_ptr(), part.len()) }).collect(),
         )
     }
 
     #[test]
-    fn bytes_scatter_over_pieces_and_gather_again() {
+    fn bytes_written_to_several_pieces_are_read_back() {
         let mut parts = [vec![0u8; 3], vec![], vec![0; 5], vec![0; 2]];
         let memory = spans(&mut parts);
         assert_eq!(memory.len(), 10);
@@ -213,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_memory_takes_and_gives_nothing() {
+    fn empty_memory_holds_no_bytes() {
         Spans::EMPTY.write(0, &[1, 2]);
         Spans::EMPTY.read(0, &mut []);
         assert_eq!(Spans::EMPTY.with_slices(0, 0, |slices| slices.concat()), []);

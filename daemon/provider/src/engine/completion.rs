@@ -1,11 +1,10 @@
-//! Completion queues and counters: how operations report that they are done.
+//! Completion queues and counters: report that operations have finished or failed.
 
 use super::address::Address;
 use crate::abi::CqErrEntry;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 
-/// One finished operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Completion {
     /// The caller's context pointer, as a number.
@@ -15,7 +14,7 @@ pub(crate) struct Completion {
     pub(crate) buffer: usize,
     pub(crate) data: u64,
     pub(crate) tag: u64,
-    /// Who sent the message, for receives.
+    /// Sender of a received message.
     pub(crate) source: Option<Address>,
 }
 
@@ -24,29 +23,28 @@ impl Completion {
         Completion { context: 0, flags: 0, len: 0, buffer: 0, data: 0, tag: 0, source: None };
 }
 
-/// One failed operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Failure {
-    pub(crate) what: Completion,
+    pub(crate) completion: Completion,
     /// Bytes that did not fit.
     pub(crate) overflow: usize,
-    /// Positive libfabric error number.
+    /// Positive error number of libfabric.
     pub(crate) error: i32,
 }
 
 impl Failure {
-    pub(crate) fn new(what: Completion, error: i32) -> Failure {
-        Failure { what, overflow: 0, error }
+    pub(crate) fn new(completion: Completion, error: i32) -> Failure {
+        Failure { completion, overflow: 0, error }
     }
 
     pub(crate) fn entry(&self) -> CqErrEntry {
         CqErrEntry {
-            op_context: self.what.context as *mut c_void,
-            flags: self.what.flags,
-            len: self.what.len,
-            buf: self.what.buffer as *mut c_void,
-            data: self.what.data,
-            tag: self.what.tag,
+            op_context: self.completion.context as *mut c_void,
+            flags: self.completion.flags,
+            len: self.completion.len,
+            buf: self.completion.buffer as *mut c_void,
+            data: self.completion.data,
+            tag: self.completion.tag,
             olen: self.overflow,
             err: self.error,
             prov_errno: 0,
@@ -54,14 +52,13 @@ impl Failure {
     }
 }
 
-/// A completion queue. Failures are reported before anything else.
+/// A completion queue. Failures are reported before completions.
 #[derive(Debug, Default)]
 pub(crate) struct CompletionQueue {
     pub(crate) done: VecDeque<Completion>,
     pub(crate) failed: VecDeque<Failure>,
 }
 
-/// A counter of completions, and of failures.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counter {
     pub(crate) done: u64,

@@ -1,22 +1,21 @@
-//! What an endpoint knows: its queues, and how it reports.
+//! State of an endpoint: its match queues, and how it reports completions.
 
 use super::buffer::Spans;
 use super::matching::{Envelope, MatchQueue};
 
-/// Number of a completion queue, counter or address vector in the engine.
+/// Index of a completion queue, counter, address vector or domain in a table of the engine.
 pub(crate) type Handle = usize;
 
-/// How one direction of an endpoint reports completions.
+/// Reporting of completions, for one direction of an endpoint.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Reporting {
     pub(crate) queue: Option<Handle>,
-    /// Only operations that ask for it report a success.
+    /// Success is reported only for operations that ask for it.
     pub(crate) selective: bool,
-    /// Flags of operations that carry none of their own.
+    /// Flags of operations without flags of their own.
     pub(crate) default_flags: u64,
 }
 
-/// Counters bound to an endpoint.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BoundCounters {
     pub(crate) send: Option<Handle>,
@@ -27,7 +26,6 @@ pub(crate) struct BoundCounters {
     pub(crate) remote_write: Option<Handle>,
 }
 
-/// A posted receive.
 #[derive(Debug)]
 pub(crate) struct Posted {
     pub(crate) context: usize,
@@ -35,46 +33,45 @@ pub(crate) struct Posted {
     pub(crate) memory: Memory,
 }
 
-/// Where a posted receive puts its bytes.
+/// Memory of a posted receive.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// One message.
+    /// For one message.
     Single(Spans),
-    /// One message after another, until it is used up.
+    /// A multi-receive buffer, which takes messages until it is used up.
     Multi(Handle),
 }
 
-/// A multi-receive buffer.
 #[derive(Debug)]
 pub(crate) struct MultiBuffer {
     pub(crate) spans: Spans,
     pub(crate) used: usize,
-    /// Messages that have their place and not yet all their bytes.
+    /// Messages that have a place in the buffer and whose bytes have not all arrived.
     pub(crate) outstanding: usize,
-    /// No longer posted: the last completion hands it back.
+    /// No longer posted: the last completion returns it to the program.
     pub(crate) exhausted: bool,
 }
 
-/// A message that came before its receive.
+/// A message that arrived before its receive was posted.
 #[derive(Debug)]
-pub(crate) struct Arrived {
+pub(crate) struct Unexpected {
     pub(crate) data: Option<u64>,
     pub(crate) total: u64,
     pub(crate) body: Body,
 }
 
-/// Where the bytes of an unexpected message are.
+/// Bytes of an unexpected message.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// All here.
+    /// All have arrived.
     Whole(Box<[u8]>),
-    /// The first ones here, the others with the sender until asked for. Key of [`Core::partials`](super::Core).
+    /// The first bytes have arrived; the sender keeps the others until they are requested. Key of
+    /// [`Core::partials`](super::Core).
     Partial((u32, u64)),
-    /// Still in the memory of a send to ourselves.
+    /// Still in the memory of a send from this rank to itself.
     Own(Box<super::send::Outgoing>),
 }
 
-/// An endpoint of this rank.
 #[derive(Debug, Default)]
 pub(crate) struct Endpoint {
     pub(crate) domain: usize,
@@ -82,16 +79,16 @@ pub(crate) struct Endpoint {
     pub(crate) sending: Reporting,
     pub(crate) receiving: Reporting,
     pub(crate) counters: BoundCounters,
-    pub(crate) tagged: MatchQueue<Posted, Arrived>,
-    pub(crate) untagged: MatchQueue<Posted, Arrived>,
-    /// Messages found by a peek and reserved for the context that peeked.
-    pub(crate) claimed: Vec<(usize, Envelope, Arrived)>,
-    /// A multi-receive buffer with less room is used up.
+    pub(crate) tagged: MatchQueue<Posted, Unexpected>,
+    pub(crate) untagged: MatchQueue<Posted, Unexpected>,
+    /// Messages that a peek found and reserved for its context.
+    pub(crate) claimed: Vec<(usize, Envelope, Unexpected)>,
+    /// A multi-receive buffer with fewer free bytes is used up.
     pub(crate) multi_receive_min: usize,
 }
 
 impl Endpoint {
-    pub(crate) fn queue_mut(&mut self, tagged: bool) -> &mut MatchQueue<Posted, Arrived> {
+    pub(crate) fn queue_mut(&mut self, tagged: bool) -> &mut MatchQueue<Posted, Unexpected> {
         if tagged { &mut self.tagged } else { &mut self.untagged }
     }
 }

@@ -1,23 +1,23 @@
-//! Which message goes to which receive: MPI's matching rules, pure.
+//! Tag matching: pairs messages with receives by MPI's rules. Pure code.
 //!
-//! A receive matches a message if the source agrees (or is any) and the tags agree in the bits that are not ignored.
-//! A message goes to the *oldest posted* receive that matches; a receive takes the *oldest arrived* message that
-//! matches. The two queues never hold a matching pair.
+//! A receive matches a message if the source agrees (or is any) and the tags agree in all bits that are not
+//! ignored. A message goes to the *oldest posted* receive that matches; a receive takes the *oldest
+//! unexpected* message that matches. The two queues never hold a matching pair.
 
 use super::address::Address;
 use std::collections::VecDeque;
 
-/// What a receive asks for.
+/// Messages that a receive accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pattern {
     /// `None`: any source.
     pub(crate) source: Option<Address>,
     pub(crate) tag: u64,
-    /// Bits of the tag that do not count.
+    /// Bits of the tag that are not compared.
     pub(crate) ignore: u64,
 }
 
-/// What a message tells about itself.
+/// The attributes of a message that matching compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Envelope {
     pub(crate) source: Address,
@@ -55,12 +55,12 @@ impl<R, M> MatchQueue<R, M> {
         self.unexpected.push_back((envelope, message));
     }
 
-    /// Where the receive stands that an arriving message goes to. The place is good until the queue changes.
+    /// Place of the receive that an arriving message goes to, valid until the queue changes.
     pub(crate) fn find_posted(&self, envelope: &Envelope) -> Option<usize> {
         self.posted.iter().position(|(pattern, _)| pattern.matches(envelope))
     }
 
-    /// A receive found by `find_posted`; it stays posted (multi-receive buffers take many messages).
+    /// A receive found by `find_posted`, which stays posted (multi-receive buffers take several messages).
     pub(crate) fn posted(&self, place: usize) -> &R {
         &self.posted[place].1
     }
@@ -70,18 +70,18 @@ impl<R, M> MatchQueue<R, M> {
         self.posted.remove(place).expect("the place was found in this queue").1
     }
 
-    /// The message a new receive gets.
+    /// Takes the message that a new receive gets.
     pub(crate) fn take_unexpected(&mut self, pattern: &Pattern) -> Option<(Envelope, M)> {
         let place = self.unexpected.iter().position(|(envelope, _)| pattern.matches(envelope))?;
         self.unexpected.remove(place)
     }
 
-    /// The message a new receive would get.
+    /// The message that a new receive would get.
     pub(crate) fn peek_unexpected(&self, pattern: &Pattern) -> Option<(&Envelope, &M)> {
         self.unexpected.iter().find(|(envelope, _)| pattern.matches(envelope)).map(|(e, m)| (e, m))
     }
 
-    /// Withdraws the oldest posted receive for which `is_it` holds.
+    /// Removes the oldest posted receive for which `is_it` holds.
     pub(crate) fn cancel(&mut self, is_it: impl Fn(&R) -> bool) -> Option<R> {
         let place = self.posted.iter().position(|(_, receive)| is_it(receive))?;
         self.posted.remove(place).map(|(_, receive)| receive)
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_receive_takes_one_message_after_another_until_it_is_cancelled() {
+    fn multi_receive_stays_posted_until_it_is_cancelled() {
         let mut queue = MatchQueue::<u32, ()>::default();
         queue.post(pattern(None, 0, ANY), 7);
         for message in [envelope(1, 1), envelope(2, 2)] {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn ignored_bits_do_not_count_and_the_others_do() {
+    fn only_bits_that_are_not_ignored_are_compared() {
         assert!(pattern(None, 0x10, 0x0f).matches(&envelope(0, 0x1a)));
         assert!(!pattern(None, 0x10, 0x0f).matches(&envelope(0, 0x2a)));
         assert!(!pattern(Some(3), 0, ANY).matches(&envelope(4, 0)));
@@ -171,9 +171,10 @@ mod tests {
     }
 
     proptest! {
-        /// Against the definition: every message and every receive is paired with the oldest partner that was free.
+        /// Compares with the definition: each message and each receive is paired with its oldest unpaired
+        /// match.
         #[test]
-        fn pairs_are_those_of_the_definition(ops in prop::collection::vec(op(), 1..200)) {
+        fn pairs_agree_with_the_definition(ops in prop::collection::vec(op(), 1..200)) {
             let mut queue = MatchQueue::<usize, usize>::default();
             let mut waiting: Vec<(usize, Op)> = Vec::new();
             for (number, op) in ops.into_iter().enumerate() {

@@ -1,17 +1,17 @@
-//! The driver proper: everything between the C interface (`shell`) and the rings.
+//! The engine of the driver: message state and logic between the C interface (`shell`) and the rings.
 //!
 //! ```text
 //!   shell: fi_tsend, fi_trecv, fi_cq_read ...
 //!     |  one lock per process (never shared between processes)
 //!   Engine = RankPort (rings) + Core (state) + Waiter
-//!     send.rs      outgoing messages          matching.rs   which receive takes which message
-//!     receive.rs   incoming messages          rma.rs        one-sided operations
-//!     progress.rs  moves records both ways    wait.rs       when to sleep
+//!     send.rs      outgoing messages              matching.rs   pairs messages with receives
+//!     receive.rs   incoming messages              rma.rs        one-sided operations
+//!     progress.rs  moves records in and out       wait.rs       decides when to yield and sleep
 //! ```
 //!
-//! [`Core`] decides and never touches a ring: records go in, completions and queued records come out. `progress.rs`
-//! carries records between the core and the rings. A rank is never blocked by a full ring: what finds no room waits
-//! in an [`Outbox`] and is completed later, from a poll of the completion queue.
+//! [`Core`] decides and never touches a ring: it takes records, and produces completions and queued records.
+//! `progress.rs` carries records between the core and the rings. A full ring never blocks a rank: records
+//! that do not fit wait in an [`Outbox`] and are sent from a later poll of the completion queue.
 
 pub(crate) mod address;
 pub(crate) mod buffer;
@@ -38,10 +38,10 @@ use send::{Outgoing, Transfer};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// libfabric's way to say no: a positive error number.
+/// A positive error number of libfabric.
 pub(crate) type Errno = i32;
 
-/// A table whose numbers stay valid: freed places are used again, never moved.
+/// A table with stable indexes: a removed entry leaves a free place, which a later entry takes.
 #[derive(Debug)]
 pub(crate) struct Table<T>(Vec<Option<T>>);
 
@@ -74,12 +74,12 @@ impl<T> Table<T> {
     }
 }
 
-/// What waits for room on one path.
+/// Records and transfers that wait for free space in the ring to one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    /// In order: envelopes of messages, and small answers among them.
+    /// Records in their order: first records of messages, and replies without a payload.
     queue: VecDeque<Queued>,
-    /// Transfers that may send now, served in turn.
+    /// Transfers that may send now, served round-robin.
     streams: VecDeque<u64>,
 }
 
@@ -89,18 +89,17 @@ enum Queued {
     Message(Outgoing),
 }
 
-/// Where a rank is, seen from here.
+/// Way from this rank to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// It is this rank.
     Own,
-    /// Through this peer, whose outbox has this number.
+    /// Over the rings of this peer, whose outbox has this number.
     Via(Peer, usize),
-    /// No such rank.
+    /// The rank does not exist.
     Nowhere,
 }
 
-/// All state of the driver but the rings.
+/// All state of the engine except the rings.
 #[derive(Debug)]
 pub(crate) struct Core {
     segment: Arc<Segment>,
@@ -113,39 +112,38 @@ pub(crate) struct Core {
     pub(crate) domains: Table<()>,
     regions: HashMap<(Handle, u64), Region>,
     multi_buffers: Table<MultiBuffer>,
-    /// One for every local index, and the daemon's last.
+    /// One per local index, then that of the daemon.
     outboxes: Vec<Outbox>,
-    /// Outgoing bytes in several records, by message number.
+    /// Outgoing messages of several records, by message number.
     transfers: HashMap<u64, Transfer>,
-    /// Messages that have their receive and not yet all their bytes, by sender and message number.
+    /// Matched messages whose bytes have not all arrived, by sender and message number.
     incoming: HashMap<(u32, u64), Incoming>,
-    /// First bytes of long messages that have no receive yet.
+    /// First bytes of long messages that are not yet matched, by sender and message number.
     partials: HashMap<(u32, u64), Vec<u8>>,
-    /// One-sided operations that await their answer.
+    /// One-sided operations that wait for their reply.
     operations: HashMap<u64, Operation>,
     next_message: u64,
-    /// Counts everything a thread may wait for.
-    events: u64,
-    /// Received since the shared counters were last brought up to date.
+    /// Counts the changes that a sleeping thread may wait for.
+    changes: u64,
+    /// Received since the last update of the shared counters.
     received_messages: u64,
     received_bytes: u64,
 }
 
-/// The driver of one process.
 #[derive(Debug)]
 pub(crate) struct Engine {
     port: RankPort,
     pub(crate) core: Core,
     waiter: wait::Waiter,
-    /// A large payload was taken from the daemon, or given to it. One poll moves one each way, so that both ends work
-    /// at the same time.
+    /// A large payload was taken from the daemon or given to it. One poll moves at most one in each
+    /// direction, so that rank and daemon work at the same time.
     bulk: bool,
-    /// Threads asleep on the bell.
+    /// Number of threads that sleep on the bell.
     sleepers: u32,
     started: std::time::Instant,
 }
 
-/// A process has one driver, whatever number of fabrics and domains it opens.
+/// The one engine of a process, shared by all of its fabrics and domains.
 #[derive(Debug)]
 pub(crate) struct SharedEngine {
     engine: Mutex<Engine>,
@@ -169,8 +167,8 @@ impl SharedEngine {
     }
 }
 
-/// Shared memory that cannot be true ends the process: its messages are lost and MPI could not go on.
-fn sound<T>(result: Result<T, Corrupt>) -> T {
+/// Ends the process if the shared memory is corrupt: messages are lost, and MPI could not go on.
+fn or_abort<T>(result: Result<T, Corrupt>) -> T {
     result.unwrap_or_else(|corrupt| {
         eprintln!("coswitch: shared memory of this rank is corrupt: {corrupt}");
         std::process::abort()
@@ -191,14 +189,14 @@ impl Engine {
         }
     }
 
-    /// Opens an endpoint and returns its number, which is never used again.
+    /// Opens an endpoint and returns its number, which is never reused.
     pub(crate) fn open_endpoint(&mut self, endpoint: Endpoint) -> Option<u16> {
         let number = u16::try_from(self.core.endpoints.len()).ok()?;
         self.core.endpoints.push(Some(endpoint));
         Some(number)
     }
 
-    /// Closes an endpoint. Nothing touches the program's memory on its behalf any more.
+    /// Closes an endpoint. From then on no operation of it touches the program's memory.
     pub(crate) fn close_endpoint(&mut self, number: u16) {
         let core = &mut self.core;
         core.endpoints[number as usize] = None;
@@ -233,7 +231,7 @@ impl Core {
             partials: HashMap::new(),
             operations: HashMap::new(),
             next_message: 1,
-            events: 0,
+            changes: 0,
             received_messages: 0,
             received_bytes: 0,
         }
@@ -243,7 +241,7 @@ impl Core {
         self.endpoints.get_mut(number as usize)?.as_mut()
     }
 
-    /// The address a caller's number stands for.
+    /// The address that a caller's number stands for.
     pub(crate) fn address(&self, endpoint: u16, number: u64) -> Option<Address> {
         let table = self.endpoints.get(endpoint as usize)?.as_ref()?.addresses?;
         self.addresses.get(table)?.get(number)
@@ -260,7 +258,6 @@ impl Core {
         }
     }
 
-    /// Queues a record without payload.
     fn control(&mut self, header: Header) {
         if let Route::Via(_, outbox) = self.route(header.dst) {
             self.outboxes[outbox].queue.push_back(Queued::Control(header));
@@ -273,16 +270,16 @@ impl Core {
     }
 
     fn complete(&mut self, reporting: Reporting, reports: bool, completion: Completion) {
-        self.events += 1;
+        self.changes += 1;
         if let Some(queue) = reporting.queue.filter(|_| reports).and_then(|queue| self.queues.get_mut(queue))
         {
             queue.done.push_back(completion);
         }
     }
 
-    /// Failures are reported whether or not the operation asked for a report.
+    /// Reports a failure, even if the operation asked for no report.
     pub(crate) fn fail(&mut self, reporting: Reporting, failure: Failure) {
-        self.events += 1;
+        self.changes += 1;
         if let Some(queue) = reporting.queue.and_then(|queue| self.queues.get_mut(queue)) {
             queue.failed.push_back(failure);
         }
@@ -290,7 +287,7 @@ impl Core {
 
     fn count(&mut self, counter: Option<Handle>, error: bool) {
         if let Some(counter) = counter.and_then(|counter| self.counters.get_mut(counter)) {
-            self.events += 1;
+            self.changes += 1;
             if error {
                 counter.failed += 1;
             } else {

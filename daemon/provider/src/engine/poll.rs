@@ -1,4 +1,4 @@
-//! Polling as the caller sees it: completions if there are any, else progress, else perhaps a rest.
+//! Polling: returns completions, makes progress where there are none, and pauses where nothing moves.
 
 use super::completion::Completion;
 use super::wait::Pause;
@@ -7,35 +7,35 @@ use crate::abi::{FI_EAGAIN, FI_EAVAIL};
 use std::os::linux::fs::MetadataExt;
 use std::time::Duration;
 
-/// With several threads in the process, a sleeper may hold a lock of the MPI library that another thread needs, so it
-/// must look up often.
+/// Bound of a sleep in a process with several threads: the sleeper may hold a lock of the MPI library that
+/// another thread needs.
 const SLEEP_AMONG_THREADS: Duration = Duration::from_micros(100);
 
-/// What reading a completion queue gives.
+/// Result of reading a completion queue.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Read {
-    /// So many entries were written.
+pub(crate) enum ReadResult {
+    /// Number of entries written.
     Entries(usize),
-    /// There is none.
+    /// The queue is empty.
     Empty,
-    /// A failure must be fetched first.
+    /// The caller must fetch a failure first.
     Failed,
 }
 
-impl Read {
-    /// The way libfabric says it.
+impl ReadResult {
+    /// The return value of libfabric's call.
     pub(crate) fn code(self) -> isize {
         match self {
-            Read::Entries(count) => count as isize,
-            Read::Empty => -(FI_EAGAIN as isize),
-            Read::Failed => -(FI_EAVAIL as isize),
+            ReadResult::Entries(count) => count as isize,
+            ReadResult::Empty => -(FI_EAGAIN as isize),
+            ReadResult::Failed => -(FI_EAVAIL as isize),
         }
     }
 }
 
-/// What to do, without the lock, after a poll that found nothing.
+/// A [`Pause`] to be taken after releasing the lock; a sleep carries the ticket of the bell.
 #[derive(Debug)]
-enum Rest {
+enum ArmedPause {
     None,
     Yield,
     Sleep { ticket: u32, bound: Duration },
@@ -47,10 +47,10 @@ impl Core {
         queue: Handle,
         count: usize,
         write: &mut dyn FnMut(usize, &Completion, &Core),
-    ) -> Read {
-        let Some(entries) = self.queues.get_mut(queue) else { return Read::Empty };
+    ) -> ReadResult {
+        let Some(entries) = self.queues.get_mut(queue) else { return ReadResult::Empty };
         if !entries.failed.is_empty() {
-            return Read::Failed;
+            return ReadResult::Failed;
         }
         let mut taken = 0;
         while taken < count
@@ -59,7 +59,7 @@ impl Core {
             write(taken, &entry, self);
             taken += 1;
         }
-        if taken == 0 { Read::Empty } else { Read::Entries(taken) }
+        if taken == 0 { ReadResult::Empty } else { ReadResult::Entries(taken) }
     }
 }
 
@@ -78,9 +78,9 @@ impl Engine {
         self.started.elapsed().as_nanos() as u64
     }
 
-    /// After a poll that found nothing. A decision to sleep is followed by one more look, because the bell is only
-    /// heard from the ticket on.
-    fn rest(&mut self) -> Rest {
+    /// Chooses the pause after a poll that found nothing. Before a sleep it polls once more, because only
+    /// rings after the ticket end the sleep.
+    fn next_pause(&mut self) -> ArmedPause {
         let (policy, spin) = self.core.segment.wait_policy();
         let started = self.started;
         let (pause, waited) = self.waiter.on_idle(policy, spin, || started.elapsed().as_nanos() as u64);
@@ -88,21 +88,21 @@ impl Engine {
             self.port.counters().on_waited(waited);
         }
         match pause {
-            Pause::None => Rest::None,
-            Pause::Yield => Rest::Yield,
+            Pause::None => ArmedPause::None,
+            Pause::Yield => ArmedPause::Yield,
             Pause::Sleep(bound) => {
                 let ticket = self.port.bell().ticket();
                 if self.poll() {
-                    return Rest::None;
+                    return ArmedPause::None;
                 }
                 self.sleepers += 1;
-                Rest::Sleep { ticket, bound }
+                ArmedPause::Sleep { ticket, bound }
             }
         }
     }
 
-    /// Whether the last poll moved a large payload, and the daemon may want this core to move it on.
-    fn shall_share(&mut self) -> bool {
+    /// Whether the last poll moved a large payload and the daemon may need this core to process it.
+    fn should_yield(&mut self) -> bool {
         std::mem::take(&mut self.bulk) && {
             let (policy, _) = self.core.segment.wait_policy();
             let now = self.now_ns();
@@ -110,13 +110,14 @@ impl Engine {
         }
     }
 
-    /// Wakes this process's sleeping threads if there is something new for them.
-    fn tell_sleepers(&self, events_before: u64) {
-        if self.sleepers > 0 && self.core.events != events_before {
+    /// Wakes this process's sleeping threads if the state has changed.
+    fn wake_sleepers(&self, changes_before: u64) {
+        if self.sleepers > 0 && self.core.changes != changes_before {
             self.port.bell().ring();
         }
     }
-    fn rested(&mut self, slept: bool) {
+
+    fn after_pause(&mut self, slept: bool) {
         self.sleepers -= u32::from(slept);
         let took = self.waiter.on_paused(self.now_ns());
         self.port.counters().on_waited(took);
@@ -125,45 +126,45 @@ impl Engine {
 }
 
 impl SharedEngine {
-    /// Runs `act` under the lock, and lets threads that sleep know if it completed anything.
+    /// Runs `act` under the lock and wakes sleeping threads if it completed anything.
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Engine) -> R) -> R {
         let mut engine = self.lock();
-        let before = engine.core.events;
+        let before = engine.core.changes;
         let result = act(&mut engine);
-        engine.tell_sleepers(before);
+        engine.wake_sleepers(before);
         result
     }
 
-    /// Reads up to `count` completions. Without any it makes progress, and rests if the caller seems to do nothing
-    /// but wait.
+    /// Reads up to `count` completions. If there are none, it makes progress, and pauses if the caller seems
+    /// to do nothing but wait.
     pub(crate) fn read_queue(
         &self,
         queue: Handle,
         count: usize,
         write: &mut dyn FnMut(usize, &Completion, &Core),
-    ) -> Read {
-        let step = self.with(|engine| {
+    ) -> ReadResult {
+        let read = self.with(|engine| {
             let found = engine.core.pop_completions(queue, count, write);
-            if found != Read::Empty {
+            if found != ReadResult::Empty {
                 return Ok(found);
             }
             let moved = engine.poll();
             let found = engine.core.pop_completions(queue, count, write);
-            if found == Read::Empty && engine.shall_share() {
-                return Err(Rest::Yield);
+            if found == ReadResult::Empty && engine.should_yield() {
+                return Err(ArmedPause::Yield);
             }
-            if moved || found != Read::Empty {
+            if moved || found != ReadResult::Empty {
                 return Ok(found);
             }
-            match engine.rest() {
-                Rest::None => Ok(engine.core.pop_completions(queue, count, write)),
-                rest => Err(rest),
+            match engine.next_pause() {
+                ArmedPause::None => Ok(engine.core.pop_completions(queue, count, write)),
+                pause => Err(pause),
             }
         });
-        match step {
+        match read {
             Ok(found) => found,
-            Err(rest) => {
-                self.take_rest(rest);
+            Err(pause) => {
+                self.take_pause(pause);
                 self.with(|engine| engine.core.pop_completions(queue, count, write))
             }
         }
@@ -171,45 +172,45 @@ impl SharedEngine {
 
     /// Makes progress for a caller that waits for `value` to change.
     pub(crate) fn poll_for<V>(&self, value: impl Fn(&Core) -> V, seen: impl FnOnce(&V) -> bool) -> V {
-        let (now, rest) = self.with(|engine| {
+        let (now, pause) = self.with(|engine| {
             let moved = engine.poll();
             let now = value(&engine.core);
-            let rest = if moved || !seen(&now) { Rest::None } else { engine.rest() };
-            (now, rest)
+            let pause = if moved || !seen(&now) { ArmedPause::None } else { engine.next_pause() };
+            (now, pause)
         });
-        match rest {
-            Rest::None => now,
-            rest => {
-                self.take_rest(rest);
+        match pause {
+            ArmedPause::None => now,
+            pause => {
+                self.take_pause(pause);
                 self.with(|engine| value(&engine.core))
             }
         }
     }
 
-    /// A poll of another kind (a peek) has found nothing.
-    pub(crate) fn rest_after_miss(&self) {
-        let rest = self.with(|engine| engine.rest());
-        self.take_rest(rest);
+    /// Pauses after a poll of another kind (a peek) that found nothing.
+    pub(crate) fn pause_after_miss(&self) {
+        let pause = self.with(|engine| engine.next_pause());
+        self.take_pause(pause);
     }
 
-    fn take_rest(&self, rest: Rest) {
-        let slept = match rest {
-            Rest::None => return,
-            Rest::Yield => {
+    fn take_pause(&self, pause: ArmedPause) {
+        let slept = match pause {
+            ArmedPause::None => return,
+            ArmedPause::Yield => {
                 std::thread::yield_now();
                 false
             }
-            Rest::Sleep { ticket, bound } => {
+            ArmedPause::Sleep { ticket, bound } => {
                 let bound = if is_single_threaded() { bound } else { bound.min(SLEEP_AMONG_THREADS) };
                 self.segment.rank_bell(self.local).wait(ticket, Some(bound));
                 true
             }
         };
-        self.with(|engine| engine.rested(slept));
+        self.with(|engine| engine.after_pause(slept));
     }
 }
 
-/// A directory has two links more than it has subdirectories, and there is one for every thread.
+/// `/proc/self/task` has one subdirectory per thread, and a directory has two links more than subdirectories.
 fn is_single_threaded() -> bool {
     std::fs::metadata("/proc/self/task").is_ok_and(|task| task.st_nlink() <= 3)
 }

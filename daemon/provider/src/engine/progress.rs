@@ -1,11 +1,11 @@
-//! Moving records: from the rings into the core, from the outboxes into the rings.
+//! Progress: moves records from the rings into the core and from the outboxes into the rings.
 
 use super::send::{push_bytes, push_message};
 use super::wire::Kind;
-use super::{Core, Engine, Queued, sound};
+use super::{Core, Engine, Queued, or_abort};
 use coswitch_ring::{Header, INLINE_MAX, Peer};
 
-/// Records taken from one path before the next one gets its turn.
+/// Largest number of records taken from one peer before the next peer's turn.
 const BATCH: usize = 32;
 
 impl Core {
@@ -27,11 +27,11 @@ impl Core {
 }
 
 impl Engine {
-    /// Takes what has come and sends what can be sent; true if anything moved.
+    /// Receives arrived records and sends waiting ones; true if anything moved.
     pub(crate) fn progress(&mut self) -> bool {
         let mut moved = self.drain(Peer::Daemon);
-        for peer in 0..self.core.outboxes.len() as u32 - 1 {
-            moved |= peer != self.core.local && self.drain(Peer::Rank(peer));
+        for local in 0..self.core.outboxes.len() as u32 - 1 {
+            moved |= local != self.core.local && self.drain(Peer::Rank(local));
         }
         for outbox in 0..self.core.outboxes.len() {
             moved |= self.flush_outbox(outbox);
@@ -49,10 +49,10 @@ impl Engine {
             return false;
         }
         for _ in 0..BATCH {
-            let Some(record) = sound(self.port.peek(peer)) else { break };
+            let Some(record) = or_abort(self.port.peek(peer)) else { break };
             self.core.on_record(&record.header, record.payload);
             let bulk = peer == Peer::Daemon && record.payload.len() > INLINE_MAX;
-            sound(self.port.pop(peer));
+            or_abort(self.port.pop(peer));
             if bulk {
                 self.bulk = true;
                 break;
@@ -61,7 +61,7 @@ impl Engine {
         true
     }
 
-    /// Sends what waits for this path until there is no room; true if anything was sent.
+    /// Sends waiting records until the ring is full; true if any was sent.
     pub(crate) fn flush_outbox(&mut self, number: usize) -> bool {
         let peer = match number == self.core.outboxes.len() - 1 {
             true => Peer::Daemon,
@@ -90,7 +90,7 @@ impl Engine {
     fn flush_queued(&mut self, number: usize, peer: Peer) -> bool {
         let Some(queued) = self.core.outboxes[number].queue.pop_front() else { return false };
         let pushed = match &queued {
-            Queued::Control(header) => sound(self.port.push(peer, header, &[])),
+            Queued::Control(header) => or_abort(self.port.push(peer, header, &[])),
             Queued::Message(send) => push_message(&mut self.port, &mut self.core, peer, send),
         };
         match queued {
@@ -101,7 +101,7 @@ impl Engine {
         pushed
     }
 
-    /// Sends one record of a stream and puts it behind the others; false if there was no room.
+    /// Sends one record of a transfer and moves the transfer behind the others; false if the ring is full.
     fn flush_stream(&mut self, number: usize, peer: Peer, message: u64) -> bool {
         let Some(transfer) = self.core.transfers.get_mut(&message) else { return true };
         let piece = (transfer.allowed - transfer.sent).min(self.port.segment().chunk_bytes() as u64);

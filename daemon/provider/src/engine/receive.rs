@@ -1,9 +1,9 @@
-//! Incoming messages: from the record, or the send to ourselves, to the completion of the receive.
+//! Incoming messages: from a record, or a send to the own rank, to the completion of the receive.
 
 use super::address::Address;
 use super::buffer::Spans;
 use super::completion::{Completion, Failure};
-use super::endpoint::{Arrived, Body, Memory, MultiBuffer, Posted};
+use super::endpoint::{Body, Memory, MultiBuffer, Posted, Unexpected};
 use super::matching::{Envelope, Pattern};
 use super::send::Outgoing;
 use super::wire::{self, HAS_DATA, Kind, TAGGED};
@@ -14,7 +14,7 @@ use crate::abi::{
 };
 use coswitch_ring::Header;
 
-/// A message that has found its receive.
+/// A message that is matched with its receive.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(super) endpoint: u16,
@@ -26,18 +26,18 @@ pub(crate) struct Incoming {
     reports: bool,
     spans: Spans,
     multi: Option<usize>,
-    /// Bytes that have come, of those that fit.
+    /// Bytes that have arrived, of those that fit.
     received: u64,
 }
 
 impl Incoming {
-    /// Bytes of the message that the receive has room for.
+    /// Number of bytes of the message that fit into the receive.
     fn wanted(&self) -> u64 {
         self.total.min(self.spans.len() as u64)
     }
 }
 
-/// A receive as the caller asks for it.
+/// Parameters of a receive call.
 #[derive(Debug)]
 pub(crate) struct Receive {
     pub(crate) endpoint: u16,
@@ -49,7 +49,7 @@ pub(crate) struct Receive {
     pub(crate) multi: bool,
 }
 
-/// What to do with a message that a peek finds.
+/// Action on a message that a peek finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Peek {
     Look,
@@ -58,7 +58,7 @@ pub(crate) enum Peek {
 }
 
 impl Core {
-    /// Posts a receive, or completes it with messages that are already here.
+    /// Posts a receive, or completes it with messages that have already arrived.
     pub(crate) fn receive(&mut self, receive: Receive) {
         let Receive { endpoint, tagged, pattern, context, reports, spans, multi } = receive;
         if multi {
@@ -80,7 +80,9 @@ impl Core {
     }
 
     fn receive_many(&mut self, number: u16, tagged: bool, pattern: Pattern, posted: Posted) {
-        let Memory::Multi(multi) = posted.memory else { unreachable!("called for multi-receive buffers") };
+        let Memory::Multi(multi) = posted.memory else {
+            unreachable!("the memory is a multi-receive buffer")
+        };
         loop {
             let Some(queue) = self.endpoint(number).map(|endpoint| endpoint.queue_mut(tagged)) else {
                 return;
@@ -90,16 +92,16 @@ impl Core {
             };
             let one = Posted { memory: Memory::Multi(multi), ..posted };
             self.take(number, tagged, envelope, arrived, one);
-            // The last message may have used the buffer up, and even completed it.
+            // The last message may have used up the buffer, and even completed it.
             if self.multi_buffers.get(multi).is_none_or(|buffer| buffer.exhausted) {
                 return;
             }
         }
     }
 
-    /// Pairs a message that was here first with its receive.
-    fn take(&mut self, number: u16, tagged: bool, envelope: Envelope, arrived: Arrived, posted: Posted) {
-        let Arrived { data, total, body } = arrived;
+    /// Pairs an unexpected message with its receive.
+    fn take(&mut self, number: u16, tagged: bool, envelope: Envelope, arrived: Unexpected, posted: Posted) {
+        let Unexpected { data, total, body } = arrived;
         let mut incoming = self.pair(number, tagged, envelope, data, total, posted);
         match body {
             Body::Whole(bytes) => {
@@ -116,7 +118,7 @@ impl Core {
         }
     }
 
-    /// The receive of a message, with its place in the caller's memory.
+    /// Pairs a message with a receive and assigns it memory of the caller.
     fn pair(
         &mut self,
         endpoint: u16,
@@ -134,10 +136,10 @@ impl Core {
         Incoming { endpoint, tagged, envelope, data, total, context, reports, spans, multi, received: 0 }
     }
 
-    /// Sets bytes of a multi-receive buffer aside for one message.
+    /// Reserves bytes of a multi-receive buffer for one message.
     fn reserve(&mut self, endpoint: u16, multi: usize, total: usize) -> Spans {
         let min = self.endpoint(endpoint).map_or(0, |endpoint| endpoint.multi_receive_min);
-        let buffer = self.multi_buffers.get_mut(multi).expect("a posted buffer is in the table");
+        let buffer = self.multi_buffers.get_mut(multi).expect("the table holds every posted buffer");
         let part = buffer.spans.part_of_one(buffer.used, total);
         buffer.used += part.len();
         buffer.outstanding += 1;
@@ -145,7 +147,7 @@ impl Core {
         part
     }
 
-    /// The posted receive that an arriving message goes to.
+    /// Pairs an arriving message with the posted receive that it goes to.
     fn match_arrival(
         &mut self,
         number: u16,
@@ -169,7 +171,7 @@ impl Core {
         Some(incoming)
     }
 
-    /// A message, or the beginning of a long one, has come.
+    /// Handles a message, or the beginning of a long one.
     pub(crate) fn on_message(&mut self, header: &Header, payload: &[u8]) {
         let tagged = header.flags & TAGGED != 0;
         let data = (header.flags & HAS_DATA != 0).then_some(header.data);
@@ -189,14 +191,14 @@ impl Core {
         }
         let Some(endpoint) = self.endpoint(header.dst_endpoint) else { return };
         let body = if whole { Body::Whole(payload.into()) } else { Body::Partial(key) };
-        endpoint.queue_mut(tagged).store(envelope, Arrived { data, total: header.total, body });
+        endpoint.queue_mut(tagged).store(envelope, Unexpected { data, total: header.total, body });
         if !whole {
             self.partials.insert(key, payload.to_vec());
         }
-        self.events += 1;
+        self.changes += 1;
     }
 
-    /// A long message has its receive: the sender may send the rest, or as much of it as fits.
+    /// Allows the sender of a matched long message to send the rest, as far as it fits.
     fn ask_for_rest(&mut self, key: (u32, u64), incoming: Incoming, here: u64) {
         if here < incoming.total {
             let from = Address { rank: self.rank, endpoint: incoming.endpoint };
@@ -210,7 +212,7 @@ impl Core {
         }
     }
 
-    /// More bytes of a long message.
+    /// Handles further bytes of a long message.
     pub(crate) fn on_data(&mut self, header: &Header, payload: &[u8]) {
         let key = (header.src, header.message);
         if let Some(incoming) = self.incoming.get_mut(&key) {
@@ -218,13 +220,13 @@ impl Core {
             let end = header.offset.saturating_add(payload.len() as u64).min(incoming.wanted());
             incoming.received = incoming.received.max(end);
             if incoming.received >= incoming.wanted() {
-                let incoming = self.incoming.remove(&key).expect("just found");
+                let incoming = self.incoming.remove(&key).expect("the message was found above");
                 self.finish_receive(incoming);
             }
         } else if let Some(bytes) = self.partials.get_mut(&key) {
             bytes.extend_from_slice(payload);
         }
-        // Else the message was truncated or discarded and its tail is of no use.
+        // Otherwise the message was truncated or discarded, and nothing needs its remaining bytes.
     }
 
     fn finish_receive(&mut self, incoming: Incoming) {
@@ -247,7 +249,7 @@ impl Core {
         let Some(endpoint) = self.endpoint(endpoint) else { return };
         let (receiving, counter) = (endpoint.receiving, endpoint.counters.receive);
         if overflow > 0 {
-            self.fail(receiving, Failure { what: completion, overflow, error: FI_ETRUNC });
+            self.fail(receiving, Failure { completion, overflow, error: FI_ETRUNC });
         } else {
             self.complete(receiving, reports || released, completion);
         }
@@ -256,7 +258,8 @@ impl Core {
         self.received_bytes += completion.len as u64;
     }
 
-    /// One message of a multi-receive buffer is complete; true if it was the last and the buffer goes back.
+    /// Ends one message of a multi-receive buffer; true if it was the last and the program gets the buffer
+    /// back.
     fn release(&mut self, multi: usize) -> bool {
         let Some(buffer) = self.multi_buffers.get_mut(multi) else { return false };
         buffer.outstanding -= 1;
@@ -267,7 +270,7 @@ impl Core {
         last
     }
 
-    /// A send to this very rank: matched like any other, copied once.
+    /// Sends to the own rank: matched like any other message, and copied once.
     pub(crate) fn send_to_self(&mut self, send: Outgoing, must_not_wait: bool) {
         let envelope = Envelope { source: send.from, tag: send.tag };
         let total = send.source.len() as u64;
@@ -284,7 +287,7 @@ impl Core {
             Body::Own(Box::new(send))
         };
         if let Some(endpoint) = self.endpoint(number) {
-            endpoint.queue_mut(tagged).store(envelope, Arrived { data, total, body });
+            endpoint.queue_mut(tagged).store(envelope, Unexpected { data, total, body });
         }
     }
 
@@ -301,7 +304,7 @@ impl Core {
         self.finish_receive(incoming);
     }
 
-    /// Withdraws a posted receive; it then fails with FI_ECANCELED.
+    /// Cancels a posted receive, which then fails with FI_ECANCELED.
     pub(crate) fn cancel(&mut self, number: u16, context: usize) -> Result<(), Errno> {
         let endpoint = self.endpoint(number).ok_or(FI_ENOENT)?;
         let is_it = |posted: &Posted| posted.context == context;
@@ -311,23 +314,23 @@ impl Core {
         };
         let receiving = endpoint.receiving;
         if let Memory::Multi(multi) = posted.memory {
-            let buffer = self.multi_buffers.get_mut(multi).expect("a posted buffer is in the table");
+            let buffer = self.multi_buffers.get_mut(multi).expect("the table holds every posted buffer");
             buffer.exhausted = true;
             if buffer.outstanding > 0 {
-                // Bytes are still to come into this buffer: the last message hands it back.
+                // Bytes are still to arrive in this buffer: the last message returns it to the program.
                 return Ok(());
             }
             self.multi_buffers.remove(multi);
         }
-        let what = Completion { context, flags: FI_RECV | kind, ..Completion::EMPTY };
-        self.fail(receiving, Failure::new(what, FI_ECANCELED));
+        let completion = Completion { context, flags: FI_RECV | kind, ..Completion::EMPTY };
+        self.fail(receiving, Failure::new(completion, FI_ECANCELED));
         Ok(())
     }
 }
 
 impl Engine {
-    /// Looks for a message without receiving it and reports what it finds; nothing is an error entry, which all
-    /// callers understand. Returns whether there was one.
+    /// Looks for a message without receiving it and reports the result: a completion, or a failure
+    /// (FI_ENOMSG) if there is none. Returns whether there was one.
     pub(crate) fn peek(&mut self, receive: &Receive, act: Peek) -> bool {
         self.poll();
         self.core.peek(receive, act)
@@ -341,8 +344,8 @@ impl Core {
         let receiving = endpoint.receiving;
         let kind = FI_RECV | if tagged { FI_TAGGED } else { FI_MSG };
         let Some((envelope, arrived)) = endpoint.queue_mut(tagged).peek_unexpected(&pattern) else {
-            let what = Completion { context, flags: kind, tag: pattern.tag, ..Completion::EMPTY };
-            self.fail(receiving, Failure::new(what, FI_ENOMSG));
+            let completion = Completion { context, flags: kind, tag: pattern.tag, ..Completion::EMPTY };
+            self.fail(receiving, Failure::new(completion, FI_ENOMSG));
             return false;
         };
         let with_data = if arrived.data.is_some() { FI_REMOTE_CQ_DATA } else { 0 };
@@ -357,7 +360,7 @@ impl Core {
         };
         if act != Peek::Look {
             let taken = endpoint.queue_mut(tagged).take_unexpected(&pattern);
-            let (envelope, arrived) = taken.expect("just seen");
+            let (envelope, arrived) = taken.expect("the message was found above");
             match act {
                 Peek::Claim => endpoint.claimed.push((context, envelope, arrived)),
                 _ => self.discard(number, envelope, arrived),
@@ -367,7 +370,7 @@ impl Core {
         true
     }
 
-    /// Receives a message claimed by an earlier peek with the same context.
+    /// Receives a message that an earlier peek with the same context claimed.
     pub(crate) fn receive_claimed(&mut self, receive: Receive) -> Result<(), Errno> {
         let Receive { endpoint, tagged, context, reports, spans, .. } = receive;
         let (envelope, arrived) = self.take_claimed(endpoint, context)?;
@@ -381,32 +384,32 @@ impl Core {
         Ok(())
     }
 
-    /// Drops a message claimed by an earlier peek, and reports that.
+    /// Drops a message that an earlier peek claimed, and reports a completion.
     pub(crate) fn discard_claimed(&mut self, receive: &Receive) -> Result<(), Errno> {
         let (envelope, arrived) = self.take_claimed(receive.endpoint, receive.context)?;
         let Some(endpoint) = self.endpoint(receive.endpoint) else { return Err(FI_ENOENT) };
         let receiving = endpoint.receiving;
         let kind = if receive.tagged { FI_TAGGED } else { FI_MSG };
-        let what = Completion {
+        let completion = Completion {
             context: receive.context,
             flags: FI_RECV | kind,
             tag: envelope.tag,
             ..Completion::EMPTY
         };
         self.discard(receive.endpoint, envelope, arrived);
-        self.complete(receiving, receive.reports, what);
+        self.complete(receiving, receive.reports, completion);
         Ok(())
     }
 
-    fn take_claimed(&mut self, number: u16, context: usize) -> Result<(Envelope, Arrived), Errno> {
+    fn take_claimed(&mut self, number: u16, context: usize) -> Result<(Envelope, Unexpected), Errno> {
         let claimed = &mut self.endpoint(number).ok_or(FI_ENOENT)?.claimed;
         let place = claimed.iter().position(|(by, ..)| *by == context).ok_or(FI_ENOMSG)?;
         let (_, envelope, arrived) = claimed.remove(place);
         Ok((envelope, arrived))
     }
 
-    /// Drops a message; its sender is done with it.
-    fn discard(&mut self, number: u16, envelope: Envelope, arrived: Arrived) {
+    /// Drops a message and completes it at its sender.
+    fn discard(&mut self, number: u16, envelope: Envelope, arrived: Unexpected) {
         match arrived.body {
             Body::Whole(_) => {}
             Body::Own(send) => self.report_sent(send.report, send.source.len()),

@@ -1,8 +1,8 @@
-//! One-sided operations, emulated: the target's progress serves them.
+//! One-sided operations, emulated by messages: the target serves them when it makes progress.
 //!
-//! A write is a stream of records, each telling its place; the target copies them in and acknowledges the last. A
-//! read is one record that asks, answered by a stream. Both complete when the answer is complete, which is stronger
-//! than libfabric asks for and is what MPI's flush needs.
+//! A write is a series of records, each with its offset; the target copies them into its memory and
+//! acknowledges the last. A read is one request record, answered by a series of records. Both complete when
+//! the reply is complete. This is stronger than libfabric requires, and MPI's flush needs it.
 
 use super::address::Address;
 use super::buffer::{Source, Spans};
@@ -16,12 +16,12 @@ use crate::abi::{
 };
 use coswitch_ring::Header;
 
-/// Memory registered for access by others. Remote addresses count from its beginning.
+/// Memory registered for access by other ranks. Remote addresses are offsets from its beginning.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Region {
     pub(crate) base: usize,
     pub(crate) len: usize,
-    /// `FI_REMOTE_READ`, `FI_REMOTE_WRITE`.
+    /// Set of `FI_REMOTE_READ` and `FI_REMOTE_WRITE`.
     pub(crate) access: u64,
 }
 
@@ -35,13 +35,13 @@ impl Region {
         if self.access & access == 0 {
             return Err(FI_EACCES);
         }
-        // SAFETY: the program registered this memory for remote access and keeps it until it closes the region; the
-        // part lies within, as just checked.
+        // SAFETY: the program has registered this memory for remote access and keeps it until it closes the
+        // region. The part lies within it, as checked above.
         Ok(unsafe { Spans::one((self.base as *mut u8).wrapping_add(address as usize), len as usize) })
     }
 }
 
-/// A one-sided operation on its way.
+/// A one-sided operation that waits for its reply.
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(super) endpoint: u16,
@@ -58,7 +58,7 @@ enum Act {
     Write,
 }
 
-/// A one-sided operation as the caller asks for it.
+/// Parameters of a one-sided call.
 #[derive(Debug)]
 pub(crate) struct Rma {
     pub(crate) from: Address,
@@ -132,7 +132,7 @@ impl Core {
         self.regions.remove(&(domain, key));
     }
 
-    /// Sends bytes that need no asking.
+    /// Sends bytes that need no permission of the receiver.
     fn stream(&mut self, header: Header, source: Source, outbox: usize) {
         let total = header.total;
         if total == 0 {
@@ -162,7 +162,7 @@ impl Core {
         if let Ok(spans) = &result {
             spans.write(0, &source.to_vec());
         }
-        self.served(rma.to.endpoint, FI_REMOTE_WRITE);
+        self.count_access(rma.to.endpoint, FI_REMOTE_WRITE);
         self.finish_operation(rma.operation(Act::Write, total), result.err());
     }
 
@@ -172,11 +172,11 @@ impl Core {
         if let Ok(memory) = &result {
             spans.copy_from(memory);
         }
-        self.served(rma.to.endpoint, FI_REMOTE_READ);
+        self.count_access(rma.to.endpoint, FI_REMOTE_READ);
         self.finish_operation(rma.operation(Act::Read(Spans::EMPTY), total), result.err());
     }
 
-    /// Bytes to be written into our memory.
+    /// Handles a record that writes to this rank's memory.
     pub(crate) fn on_write(&mut self, header: &Header, payload: &[u8]) {
         let endpoint = header.dst_endpoint;
         let memory = self.remote(endpoint, header.tag, header.data, header.total, FI_REMOTE_WRITE);
@@ -184,17 +184,17 @@ impl Core {
             spans.write(header.offset as usize, payload);
         }
         if header.offset.saturating_add(payload.len() as u64) == header.total {
-            self.served(endpoint, FI_REMOTE_WRITE);
+            self.count_access(endpoint, FI_REMOTE_WRITE);
             let error = memory.err().unwrap_or(0) as u64;
             self.control(Header { data: error, ..wire::reply(Kind::Ack, header) });
         }
     }
 
-    /// A request for bytes of our memory.
+    /// Handles a request to read this rank's memory.
     pub(crate) fn on_read(&mut self, header: &Header) {
         let endpoint = header.dst_endpoint;
         let memory = self.remote(endpoint, header.tag, header.data, header.total, FI_REMOTE_READ);
-        self.served(endpoint, FI_REMOTE_READ);
+        self.count_access(endpoint, FI_REMOTE_READ);
         match (memory, self.route(header.src)) {
             (Ok(spans), Route::Via(_, outbox)) => {
                 let reply = Header { total: header.total, ..wire::reply(Kind::ReadReply, header) };
@@ -205,7 +205,7 @@ impl Core {
         }
     }
 
-    /// Bytes we asked for.
+    /// Handles bytes that this rank has requested.
     pub(crate) fn on_read_reply(&mut self, header: &Header, payload: &[u8]) {
         let Some(operation) = self.operations.get_mut(&header.message) else { return };
         if let Act::Read(spans) = &operation.act {
@@ -217,7 +217,7 @@ impl Core {
         }
     }
 
-    /// The target is done with a write, or refuses.
+    /// Handles the end of a write, or the rejection of an operation.
     pub(crate) fn on_ack(&mut self, header: &Header) {
         self.end_operation(header.message, (header.data != 0).then_some(header.data as i32));
     }
@@ -236,16 +236,17 @@ impl Core {
             Act::Write => (FI_WRITE, endpoint.counters.write),
         };
         let len = operation.total as usize;
-        let what = Completion { context: operation.context, flags: FI_RMA | kind, len, ..Completion::EMPTY };
+        let completion =
+            Completion { context: operation.context, flags: FI_RMA | kind, len, ..Completion::EMPTY };
         match error {
-            None => self.complete(sending, operation.reports, what),
-            Some(error) => self.fail(sending, Failure::new(what, error)),
+            None => self.complete(sending, operation.reports, completion),
+            Some(error) => self.fail(sending, Failure::new(completion, error)),
         }
         self.count(counter, error.is_some());
     }
 
-    /// Counts an access by others.
-    fn served(&mut self, endpoint: u16, access: u64) {
+    /// Counts an access by another rank.
+    fn count_access(&mut self, endpoint: u16, access: u64) {
         let Some(endpoint) = self.endpoint(endpoint) else { return };
         let counters = endpoint.counters;
         self.count(

@@ -1,14 +1,15 @@
-//! Outgoing messages: eager in one record, long ones in a stream of records once the receiver has asked for them.
+//! Outgoing messages: short ones go in one record (eager), long ones in several, most of them once the
+//! receive matches.
 
 use super::address::Address;
 use super::buffer::Source;
 use super::completion::Completion;
-use super::wire::{self, HAS_DATA, Kind, TAGGED, UNASKED_BYTES};
-use super::{Core, Engine, Errno, Queued, Route, sound};
+use super::wire::{self, HAS_DATA, Kind, TAGGED, UNSOLICITED_BYTES};
+use super::{Core, Engine, Errno, Queued, Route, or_abort};
 use crate::abi::{FI_EAGAIN, FI_EHOSTUNREACH, FI_MSG, FI_SEND, FI_TAGGED};
 use coswitch_ring::{Header, INLINE_MAX, Peer, RankPort};
 
-/// A message on its way out.
+/// A message to be sent.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) from: Address,
@@ -20,7 +21,7 @@ pub(crate) struct Outgoing {
     pub(crate) report: SendReport,
 }
 
-/// What is left to say about a send once its bytes are away.
+/// The parameters of a send that its completion needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SendReport {
     pub(crate) endpoint: u16,
@@ -29,19 +30,19 @@ pub(crate) struct SendReport {
     pub(crate) reports: bool,
 }
 
-/// Bytes that leave in several records.
+/// A message or reply that is sent in several records.
 #[derive(Debug)]
 pub(crate) struct Transfer {
-    /// What the records have in common; `total` is the length of the message.
+    /// Common fields of the records; `total` is the length of the message.
     pub(crate) header: Header,
     pub(crate) source: Source,
     pub(crate) outbox: usize,
     pub(crate) sent: u64,
-    /// How far it may go now.
+    /// Number of bytes that may be sent now.
     pub(crate) allowed: u64,
-    /// Where it ends.
+    /// Number of bytes to be sent in all.
     pub(crate) goal: u64,
-    /// For messages; a one-sided operation is reported when its answer comes.
+    /// Set for messages; a one-sided operation is reported when its reply arrives.
     pub(crate) report: Option<SendReport>,
 }
 
@@ -61,7 +62,8 @@ impl Outgoing {
 }
 
 impl Engine {
-    /// Sends a message: at once if there is room, later if not. `must_not_wait` refuses to keep it for later.
+    /// Sends a message, at once if the ring has space and else later. With `must_not_wait` it fails with
+    /// FI_EAGAIN instead of sending later.
     pub(crate) fn send(&mut self, send: Outgoing, must_not_wait: bool) -> Result<(), Errno> {
         let len = send.source.len() as u64;
         match self.core.route(send.to.rank) {
@@ -84,7 +86,7 @@ impl Engine {
     }
 }
 
-/// Sends `len` bytes of `source` from `offset` on behind `header`, inline or in a chunk; false if there is no room.
+/// Sends `len` bytes of `source` from `offset` on, inline or in a chunk; false if there is no space.
 pub(crate) fn push_bytes(
     port: &mut RankPort,
     peer: Peer,
@@ -94,11 +96,11 @@ pub(crate) fn push_bytes(
     len: usize,
 ) -> bool {
     if len <= INLINE_MAX {
-        return source.with_slices(offset, len, |slices| sound(port.push(peer, header, slices)));
+        return source.with_slices(offset, len, |slices| or_abort(port.push(peer, header, slices)));
     }
     let Some(mut chunk) = port.lease_chunk(peer) else { return false };
     source.read(offset, &mut port.chunk_mut(&mut chunk)[..len]);
-    match sound(port.push_chunk(&Header { len: len as u32, ..*header }, chunk)) {
+    match or_abort(port.push_chunk(&Header { len: len as u32, ..*header }, chunk)) {
         Ok(()) => true,
         Err(chunk) => {
             port.release(chunk);
@@ -107,7 +109,7 @@ pub(crate) fn push_bytes(
     }
 }
 
-/// Sends the first record of a message, which for most is the only one.
+/// Sends the first record of a message, for most messages the only one. False if there is no space.
 pub(crate) fn push_message(port: &mut RankPort, core: &mut Core, peer: Peer, send: &Outgoing) -> bool {
     let total = send.source.len();
     let first = total.min(port.segment().chunk_bytes());
@@ -121,7 +123,8 @@ pub(crate) fn push_message(port: &mut RankPort, core: &mut Core, peer: Peer, sen
 }
 
 impl Core {
-    /// The envelope of a message is away: reports a short one, goes on with a long one.
+    /// Continues after the first record of a message: reports a short message, starts the transfer of a long
+    /// one.
     pub(crate) fn after_first_record(&mut self, send: Outgoing, outbox: usize) {
         let total = send.source.len() as u64;
         let first = total.min(self.segment.chunk_bytes() as u64);
@@ -129,7 +132,7 @@ impl Core {
             return self.report_sent(send.report, total as usize);
         }
         let message = self.next_message;
-        let allowed = UNASKED_BYTES.clamp(first, total);
+        let allowed = UNSOLICITED_BYTES.clamp(first, total);
         let header = send.header(Kind::Data, message);
         let report = Some(send.report);
         let transfer =
@@ -144,7 +147,7 @@ impl Core {
         self.transfers.insert(message, transfer);
     }
 
-    /// The receiver wants this many bytes of the message in all.
+    /// Handles the receiver's request for `header.total` bytes of the message in all.
     pub(crate) fn on_clear_to_send(&mut self, header: &Header) {
         let message = header.message;
         let Some(transfer) = self.transfers.get_mut(&message) else { return };
@@ -152,7 +155,8 @@ impl Core {
         transfer.goal = header.total.min(transfer.header.total);
         transfer.allowed = transfer.goal.max(transfer.sent);
         if transfer.sent >= transfer.goal {
-            // Still among the streams if it was not waiting; a stream without a transfer is skipped there.
+            // If it was not waiting, its number is still in `streams`, where a number without transfer is
+            // skipped.
             self.finish_transfer(message);
         } else if was_waiting {
             self.outboxes[transfer.outbox].streams.push_back(message);

@@ -1,4 +1,4 @@
-//! Two drivers on one segment, in one process: the semantics libfabric's callers rely on, one by one.
+//! Tests with two engines on one segment, in one process: the semantics that libfabric's callers rely on.
 
 use super::address::{Address, AddressTable};
 use super::buffer::{Source, Spans};
@@ -12,7 +12,7 @@ use super::*;
 use crate::abi::*;
 use coswitch_ring::SegmentSpec;
 
-/// A driver with one endpoint, one queue (handle 0) and one counter (handle 0).
+/// An engine with one endpoint, one queue (handle 0) and one counter (handle 0).
 struct Side {
     engine: Engine,
     address: Address,
@@ -50,7 +50,7 @@ fn pair() -> Pair {
 }
 
 fn memory(bytes: &mut [u8]) -> Spans {
-    // SAFETY: the tests keep their buffers alive and look at them only when the operation is complete.
+    // SAFETY: the tests keep their buffers alive and read them only when the operation is complete.
     unsafe { Spans::one(bytes.as_mut_ptr(), bytes.len()) }
 }
 
@@ -72,10 +72,10 @@ impl Side {
         self.engine.core.queues.get_mut(0).unwrap().done.drain(..).collect()
     }
 
-    /// Error numbers and contexts of what has failed.
+    /// Error numbers and contexts of the failed operations.
     fn failed(&mut self) -> Vec<(i32, usize)> {
         let failures = self.engine.core.queues.get_mut(0).unwrap().failed.drain(..);
-        failures.map(|failure| (failure.error, failure.what.context)).collect()
+        failures.map(|failure| (failure.error, failure.completion.context)).collect()
     }
 }
 
@@ -90,7 +90,7 @@ impl Pair {
         self.sides[at].engine.core.receive(receive(endpoint, bytes, tag, context));
     }
 
-    fn settle(&mut self) {
+    fn run_until_idle(&mut self) {
         while self.sides.iter_mut().any(|side| side.engine.progress()) {}
     }
 
@@ -108,15 +108,15 @@ fn message_of_any_length_arrives_before_or_after_its_receive() {
     for len in [0, 1, 8128, 8129, 65536, 65537, 300_000, 5_000_000] {
         for late in [false, true] {
             let mut pair = pair();
-            let (mut out, mut room) = (counted(len), vec![0; len]);
+            let (mut out, mut target) = (counted(len), vec![0; len]);
             if !late {
-                pair.receive(1, &mut room, Some(5), 11);
+                pair.receive(1, &mut target, Some(5), 11);
             }
             pair.send(0, &mut out, Some(5), 10);
-            pair.settle();
+            pair.run_until_idle();
             if late {
-                pair.receive(1, &mut room, Some(5), 11);
-                pair.settle();
+                pair.receive(1, &mut target, Some(5), 11);
+                pair.run_until_idle();
             }
             let (sent, received) = (pair.sides[0].done(), pair.sides[1].done());
             assert_eq!((sent.len(), received.len()), (1, 1), "{len} bytes, late {late}");
@@ -127,19 +127,19 @@ fn message_of_any_length_arrives_before_or_after_its_receive() {
             );
             assert_eq!(received[0].flags, FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA);
             assert_eq!(received[0].source, Some(pair.sides[0].address));
-            assert!(room == out, "{len} bytes, late {late}");
+            assert!(target == out, "{len} bytes, late {late}");
         }
     }
 }
 
 #[test]
-fn long_unexpected_message_stays_mostly_with_its_sender() {
+fn sender_keeps_most_of_a_long_unexpected_message() {
     let mut pair = pair();
     let mut out = counted(20_000_000);
     pair.send(0, &mut out, Some(1), 1);
-    pair.settle();
+    pair.run_until_idle();
     let here: usize = pair.sides[1].engine.core.partials.values().map(Vec::len).sum();
-    assert!(here as u64 <= wire::UNASKED_BYTES, "{here} bytes wait in the receiver");
+    assert!(here as u64 <= wire::UNSOLICITED_BYTES, "{here} bytes wait in the receiver");
     assert!(pair.sides[0].done().is_empty(), "the send is not complete");
 }
 
@@ -147,13 +147,13 @@ fn long_unexpected_message_stays_mostly_with_its_sender() {
 fn message_longer_than_its_receive_fails_there_and_succeeds_at_the_sender() {
     for len in [100, 50_000, 1_000_000] {
         let mut pair = pair();
-        let (mut out, mut room) = (counted(len), vec![0; len / 2]);
-        pair.receive(1, &mut room, Some(5), 11);
+        let (mut out, mut target) = (counted(len), vec![0; len / 2]);
+        pair.receive(1, &mut target, Some(5), 11);
         pair.send(0, &mut out, Some(5), 10);
-        pair.settle();
+        pair.run_until_idle();
         assert_eq!(pair.sides[1].failed(), [(FI_ETRUNC, 11)]);
         assert_eq!(pair.sides[0].done().len(), 1);
-        assert_eq!(room, out[..len / 2]);
+        assert_eq!(target, out[..len / 2]);
         assert!(
             pair.sides[1].engine.core.incoming.is_empty() && pair.sides[0].engine.core.transfers.is_empty()
         );
@@ -161,35 +161,35 @@ fn message_longer_than_its_receive_fails_there_and_succeeds_at_the_sender() {
 }
 
 #[test]
-fn multi_receive_buffer_takes_messages_until_it_is_used_up_and_is_handed_back_last() {
+fn multi_receive_buffer_takes_messages_until_it_is_used_up_and_is_then_returned() {
     let mut pair = pair();
-    let mut room = vec![0; 400_000];
+    let mut target = vec![0; 400_000];
     let endpoint = pair.sides[1].address.endpoint;
-    let posted = Receive { multi: true, ..receive(endpoint, &mut room, None, 9) };
+    let posted = Receive { multi: true, ..receive(endpoint, &mut target, None, 9) };
     pair.sides[1].engine.core.receive(posted);
     let mut outs = [counted(50), counted(399_900), counted(10)];
     pair.send(0, &mut outs[0], None, 0);
     pair.send(0, &mut outs[1], None, 1);
-    pair.settle();
+    pair.run_until_idle();
     let done = pair.sides[1].done();
     assert_eq!(done.iter().map(|done| done.len).collect::<Vec<_>>(), [50, 399_900]);
     assert_eq!(done[0].flags & FI_MULTI_RECV, 0);
     assert_eq!(done[1].flags & FI_MULTI_RECV, FI_MULTI_RECV, "50 bytes are left, fewer than the minimum");
-    assert_eq!(done[1].buffer, room.as_ptr() as usize + 50);
-    assert!(room[..50] == outs[0] && room[50..399_950] == outs[1]);
+    assert_eq!(done[1].buffer, target.as_ptr() as usize + 50);
+    assert!(target[..50] == outs[0] && target[50..399_950] == outs[1]);
     pair.send(0, &mut outs[2], None, 2);
-    pair.settle();
+    pair.run_until_idle();
     assert!(pair.sides[1].done().is_empty(), "the buffer is no longer posted");
 }
 
 #[test]
-fn peek_reports_claims_and_discards_and_says_when_there_is_nothing() {
+fn peek_reports_claims_or_discards_a_message_and_fails_without_one() {
     let mut pair = pair();
     let mut outs = [counted(10), counted(500_000), counted(30)];
     for (context, out) in outs.iter_mut().enumerate() {
         pair.send(0, out, Some(3), context);
     }
-    pair.settle();
+    pair.run_until_idle();
     let look = receive(0, &mut [], Some(3), 21);
     let engine = &mut pair.sides[1].engine;
     assert!(!engine.peek(&receive(0, &mut [], Some(4), 20), Peek::Look));
@@ -203,31 +203,31 @@ fn peek_reports_claims_and_discards_and_says_when_there_is_nothing() {
     pair.receive(1, &mut third, Some(3), 23);
     let claimed = receive(0, &mut second, Some(3), 22);
     pair.sides[1].engine.core.receive_claimed(claimed).unwrap();
-    pair.settle();
+    pair.run_until_idle();
     assert!(third == outs[2] && second == outs[1]);
     assert_eq!(pair.sides[0].done().len(), 3);
     assert!(
         pair.sides[1].engine.core.receive_claimed(receive(0, &mut [], Some(3), 22)).is_err(),
-        "only once"
+        "a message is claimed only once"
     );
 }
 
 #[test]
 fn cancelled_receive_fails_once_and_takes_no_message() {
     let mut pair = pair();
-    let (mut room, mut out) = (vec![0; 4], counted(4));
-    pair.receive(1, &mut room, Some(1), 31);
+    let (mut target, mut out) = (vec![0; 4], counted(4));
+    pair.receive(1, &mut target, Some(1), 31);
     let core = &mut pair.sides[1].engine.core;
     assert_eq!(core.cancel(0, 31), Ok(()));
     assert_eq!(core.cancel(0, 31), Err(FI_ENOENT));
     pair.send(0, &mut out, Some(1), 0);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.sides[1].failed(), [(FI_ECANCELED, 31)]);
-    assert!(pair.sides[1].done().is_empty() && room == [0; 4]);
+    assert!(pair.sides[1].done().is_empty() && target == [0; 4]);
 }
 
 #[test]
-fn sleeping_receiver_blocks_nobody_and_loses_nothing() {
+fn sleeping_receiver_blocks_no_sender_and_loses_no_message() {
     const MANY: usize = 3000;
     let mut pair = pair();
     let mut outs: Vec<_> = (0..MANY).map(|i| counted(if i % 50 == 0 { 70_000 } else { i % 200 })).collect();
@@ -236,18 +236,18 @@ fn sleeping_receiver_blocks_nobody_and_loses_nothing() {
     }
     let [sender, receiver] = [pair.sides[0].address, pair.sides[1].address];
     let inject = message(sender, receiver, &mut [1, 2, 3], Some(ANY_TAG), 0);
-    assert_eq!(pair.sides[0].engine.send(inject, true), Err(FI_EAGAIN), "what cannot wait is refused");
+    assert_eq!(pair.sides[0].engine.send(inject, true), Err(FI_EAGAIN), "a send that must not wait fails");
     for (tag, out) in outs.iter().enumerate() {
-        let mut room = vec![0; out.len()];
-        pair.receive(1, &mut room, Some(tag as u64), tag);
-        pair.settle();
-        assert!(room == *out, "message {tag}");
+        let mut target = vec![0; out.len()];
+        pair.receive(1, &mut target, Some(tag as u64), tag);
+        pair.run_until_idle();
+        assert!(target == *out, "message {tag}");
     }
     assert_eq!(pair.sides[0].done().len(), MANY);
 }
 
 #[test]
-fn remote_memory_is_written_and_read_within_its_bounds_only() {
+fn remote_memory_is_written_and_read_only_within_its_bounds() {
     for len in [0, 5, 100_000, 3_000_000] {
         let mut pair = pair();
         let mut window = vec![0; len + 10];
@@ -262,7 +262,7 @@ fn remote_memory_is_written_and_read_within_its_bounds_only() {
         for rma in [&good, &beyond, &unknown] {
             engine.write(rma, Source::User(memory(&mut out))).unwrap();
         }
-        pair.settle();
+        pair.run_until_idle();
         assert_eq!(pair.sides[0].failed(), [(FI_EINVAL, 2), (FI_ENOKEY, 3)]);
         assert_eq!(
             pair.sides[0].done().iter().map(|done| done.flags).collect::<Vec<_>>(),
@@ -271,7 +271,7 @@ fn remote_memory_is_written_and_read_within_its_bounds_only() {
         assert!(window[10..] == out);
         pair.sides[0].engine.read(&good, memory(&mut back)).unwrap();
         pair.sides[0].engine.read(&unknown, memory(&mut back)).unwrap();
-        pair.settle();
+        pair.run_until_idle();
         assert_eq!(pair.sides[0].failed(), [(FI_ENOKEY, 3)]);
         assert_eq!(
             pair.sides[0].done().iter().map(|done| done.flags).collect::<Vec<_>>(),
@@ -290,29 +290,29 @@ fn memory_registered_for_reading_cannot_be_written() {
     pair.sides[1].engine.core.register(0, 1, region).unwrap();
     let rma = pair.rma(0, 1, 1);
     pair.sides[0].engine.write(&rma, Source::Owned([9u8; 8].into())).unwrap();
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.sides[0].failed(), [(FI_EACCES, 1)]);
     assert_eq!(window, [5; 8]);
 }
 
 #[test]
-fn send_to_oneself_matches_like_any_other() {
+fn send_to_the_own_rank_is_matched_like_any_other() {
     for len in [0, 100, 1_000_000] {
         for late in [false, true] {
             let mut pair = pair();
-            let (mut out, mut room) = (counted(len), vec![0; len]);
+            let (mut out, mut target) = (counted(len), vec![0; len]);
             let own = pair.sides[0].address;
             if !late {
-                pair.receive(0, &mut room, Some(8), 2);
+                pair.receive(0, &mut target, Some(8), 2);
             }
             pair.sides[0].engine.send(message(own, own, &mut out, Some(8), 1), false).unwrap();
             if late {
-                pair.receive(0, &mut room, Some(8), 2);
+                pair.receive(0, &mut target, Some(8), 2);
             }
             let mut contexts: Vec<_> = pair.sides[0].done().iter().map(|done| done.context).collect();
             contexts.sort_unstable();
             assert_eq!(contexts, [1, 2]);
-            assert!(room == out);
+            assert!(target == out);
         }
     }
 }

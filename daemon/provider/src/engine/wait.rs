@@ -1,66 +1,67 @@
-//! When to stop polling: the waiting policies, pure. Time comes in as a number.
+//! Decides when a rank stops polling and yields or sleeps, by its wait policy. Pure code: time is an
+//! argument.
 //!
-//! MPI libraries poll the completion queue in a tight loop while they wait, but also once in a while from a program
-//! that computes in between (`MPI_Test`). Only the first may be put to sleep. So polls that find nothing are counted,
-//! the clock is read at every [`CHECK_EVERY`]th of them, and only if these came fast is the rank taken to be waiting.
+//! MPI libraries poll the completion queue in a tight loop while they wait, but also now and then from a
+//! program that computes in between (`MPI_Test`). Only the former may be put to sleep. Therefore polls that
+//! find nothing are counted, the clock is read at every [`CHECK_EVERY`]th of them, and a rank counts as
+//! waiting only if these polls came fast.
 
 use coswitch_ring::WaitPolicy;
 use std::time::Duration;
 
-/// Idle polls between two looks at the clock.
+/// Idle polls between two readings of the clock.
 const CHECK_EVERY: u32 = 16;
-/// That many polls take no longer than this when the caller does nothing else.
+/// [`CHECK_EVERY`] polls take at most this time if the caller does nothing else.
 const TIGHT_NS: u64 = CHECK_EVERY as u64 * 2_000;
-/// A yield that takes longer gave the core to somebody else.
+/// A longer yield has given the core to another process.
 const CONTENDED_NS: u64 = 1_500;
-/// After nothing but such yields for this long the rank sleeps once. Waking up, it is placed on an idle core if there is
-/// one, which yielding alone does not achieve: two ranks can take turns on one core for long beside an idle one. Where
-/// every core is shared, sleeping more often would only cost.
+/// After this time with only contended yields the rank sleeps once. On wake-up the kernel places it on an
+/// idle core if there is one. Yields alone do not achieve this: two ranks can take turns on one core for long
+/// beside an idle one. Where all cores are shared, more frequent sleeps would only cost time.
 const CONTENDED_MAX_NS: u64 = 2_000_000;
-/// A yield that takes longer has met somebody who computes, and the next ones would: large payloads then move without
-/// yields for a while.
+/// A longer yield has met a process that computes, and so would the next ones: for [`BUSY_FOR_NS`] large
+/// payloads then move without yields.
 const BUSY_NS: u64 = 100_000;
 const BUSY_FOR_NS: u64 = 10_000_000;
-/// Bounds of a sleep. It grows while nothing comes; the bell ends it anyway.
+/// Bounds of a sleep, which grows while nothing arrives. The bell ends it in any case.
 const SLEEP_MIN: Duration = Duration::from_millis(1);
 const SLEEP_MAX: Duration = Duration::from_millis(64);
-/// A pause that seems to have taken longer was stretched by a stop of the whole job, in which nobody waits.
+/// Largest part of a pause that counts as waiting: a longer one contains a stop of the whole job.
 const COUNTED_MAX: Duration = Duration::from_millis(100);
 
-/// What to do after a poll that found nothing.
+/// Action after a poll that found nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pause {
-    /// Go on.
     None,
-    /// Let others have the core, then go on.
+    /// Yield the core once.
     Yield,
     /// Sleep on the bell, at most this long.
     Sleep(Duration),
 }
 
-/// Follows the polls of one process.
+/// Wait state of one process, updated at each poll.
 #[derive(Debug, Default)]
 pub(crate) struct Waiter {
     idle_polls: u32,
-    /// When the present wait began; 0: it has not.
+    /// Beginning of the present wait; 0 if there is none.
     since_ns: u64,
     last_ns: u64,
     sleeps: u32,
     yielding: bool,
-    /// When the yields began to give the core to somebody else; 0: they do not.
+    /// Beginning of the present series of contended yields; 0 if there is none.
     contended_ns: u64,
-    /// Until when somebody computes on this core, as far as is known.
+    /// Until this time another process is expected to compute on this core.
     busy_until_ns: u64,
 }
 
 impl Waiter {
-    /// A poll found something.
+    /// Records a poll that found something.
     pub(crate) fn on_active(&mut self) {
         let &mut Waiter { last_ns, contended_ns, busy_until_ns, .. } = self;
         *self = Waiter { last_ns, contended_ns, busy_until_ns, ..Waiter::default() };
     }
 
-    /// A poll found nothing. Returns what to do and the nanoseconds of waiting that this poll makes certain.
+    /// Records a poll that found nothing. Returns the pause to take and the nanoseconds to count as waiting.
     pub(crate) fn on_idle(
         &mut self,
         policy: WaitPolicy,
@@ -108,9 +109,9 @@ impl Waiter {
         u128::from(now - self.since_ns) < spin.as_nanos() && !contended
     }
 
-    /// A large payload has moved between rank and daemon, who should work on it side by side with the rank, perhaps on this
-    /// core. True where the core shall be given away once; [`Waiter::on_paused`] follows then. Who is told to spin does
-    /// not give it away.
+    /// Decides whether to yield after a large payload has moved between rank and daemon. The daemon should
+    /// process it in parallel, perhaps on this core. After true, the caller yields once and calls
+    /// [`Waiter::on_paused`]. Never true under [`WaitPolicy::Spin`].
     pub(crate) fn on_bulk(&mut self, policy: WaitPolicy, now_ns: u64) -> bool {
         if policy == WaitPolicy::Spin {
             return false;
@@ -122,7 +123,7 @@ impl Waiter {
         !busy
     }
 
-    /// A pause is over; returns the nanoseconds of it that were waiting.
+    /// Records the end of a pause. Returns the nanoseconds to count as waiting.
     pub(crate) fn on_paused(&mut self, now_ns: u64) -> u64 {
         let took = now_ns.saturating_sub(self.last_ns);
         self.last_ns = now_ns;
@@ -146,7 +147,7 @@ mod tests {
 
     const SPIN: Duration = Duration::from_micros(50);
 
-    /// Polls `polls` times, `gap_ns` apart; returns the pauses that were asked for and the time counted as waiting.
+    /// Polls `polls` times, `gap_ns` apart; returns the pauses and the nanoseconds counted as waiting.
     fn poll(
         waiter: &mut Waiter,
         policy: WaitPolicy,
@@ -169,12 +170,12 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_is_stopped_does_not_wait() {
+    fn stop_of_the_job_does_not_count_as_waiting() {
         let mut waiter = Waiter::default();
         let (mut now, stopped) = (0, 5_000_000_000);
         poll(&mut waiter, WaitPolicy::Block, &mut now, 200, 1_000);
         assert!(waiter.on_paused(now + stopped) <= COUNTED_MAX.as_nanos() as u64);
-        assert_eq!(waiter.on_paused(now + stopped + 7), 7, "and waits again afterwards");
+        assert_eq!(waiter.on_paused(now + stopped + 7), 7, "time after the stop counts again");
     }
 
     #[test]
@@ -182,13 +183,13 @@ mod tests {
         let (mut waiter, mut now) = (Waiter::default(), 1_000_000);
         let (pauses, waited) = poll(&mut waiter, WaitPolicy::SpinBlock, &mut now, 200, 1_000);
         let first_sleep = pauses.iter().position(|pause| matches!(pause, Pause::Sleep(_))).unwrap();
-        assert!((10..30).contains(&first_sleep), "50 us are about 16 looks: {first_sleep}");
+        assert!((10..30).contains(&first_sleep), "50 us are about 16 checks: {first_sleep}");
         assert!(pauses[..first_sleep].iter().all(|&pause| pause == Pause::Yield));
         assert!((150_000..200_000).contains(&waited), "nearly all of 200 us counts as waiting: {waited}");
     }
 
     #[test]
-    fn test_loop_that_computes_in_between_never_pauses() {
+    fn program_that_computes_between_its_polls_never_pauses() {
         for policy in [WaitPolicy::Block, WaitPolicy::SpinBlock, WaitPolicy::Yield] {
             let (mut waiter, mut now) = (Waiter::default(), 1_000_000);
             let (pauses, waited) = poll(&mut waiter, policy, &mut now, 5_000, 10_000);
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_do_what_they_are_called() {
+    fn each_policy_asks_for_its_own_pause() {
         let seen = |policy| {
             let (mut waiter, mut now) = (Waiter::default(), 1_000_000);
             poll(&mut waiter, policy, &mut now, 200, 64).0
@@ -209,11 +210,11 @@ mod tests {
     }
 
     #[test]
-    fn rank_that_shares_its_core_sleeps_once_in_a_while_to_be_placed_anew() {
+    fn rank_on_a_shared_core_sleeps_now_and_then_to_be_placed_on_another_core() {
         let (mut waiter, mut now) = (Waiter::default(), 1_000_000);
         let mut pauses = Vec::new();
         for _ in 0..4 * CONTENDED_MAX_NS / (4 * CONTENDED_NS) {
-            // Something comes after every other look, so the rank never spins for long.
+            // A record arrives after every second check, so the rank never spins for long.
             for _ in 0..2 * CHECK_EVERY {
                 now += 100;
                 let (pause, _) = waiter.on_idle(WaitPolicy::SpinBlock, SPIN, || now);
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn large_payloads_give_the_core_away_unless_somebody_computes_there() {
+    fn large_payload_yields_the_core_unless_another_process_computes_there() {
         let (mut waiter, mut now) = (Waiter::default(), 1_000_000);
         for took in [500, 500, BUSY_NS + 1] {
             assert!(!waiter.on_bulk(WaitPolicy::Spin, now));
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn sleeps_grow_to_a_bound_and_start_over_after_activity() {
+    fn sleeps_grow_to_a_bound_and_are_short_again_after_activity() {
         let (mut waiter, mut now) = (Waiter::default(), 1_000_000);
         let sleeps = poll(&mut waiter, WaitPolicy::Block, &mut now, 200, 640).0;
         assert_eq!(sleeps.first(), Some(&Pause::Sleep(SLEEP_MIN)));
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_that_jumps_after_a_restore_only_delays_the_sleep() {
+    fn clock_that_jumps_back_after_a_restore_only_delays_the_sleep() {
         let (mut waiter, mut now) = (Waiter::default(), 1_000_000_000);
         poll(&mut waiter, WaitPolicy::SpinBlock, &mut now, 200, 200);
         now = 5_000;

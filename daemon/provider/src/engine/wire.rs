@@ -1,11 +1,11 @@
-//! The driver's protocol: the records that ranks exchange.
+//! The driver's protocol: kinds of record that ranks exchange.
 //!
 //! ```text
 //! sender                          receiver
 //! Eager [all bytes] ------------>                     a message of at most one chunk
 //!
 //! Rts [first bytes] ------------>                     a longer one: envelope and first bytes,
-//! Data [next bytes] ------------>                     then a little more without being asked,
+//! Data [next bytes] ------------>                     then some unsolicited bytes,
 //!           <-------------------- Cts {wanted}        and the rest once a receive has matched
 //! Data [rest]       ------------>
 //!
@@ -14,15 +14,14 @@
 //!           <-------------------- ReadReply [bytes]   or Ack with an error
 //! ```
 //!
-//! Records of one pair of ranks take one path and stay in order. `message` is unique per sending rank.
+//! Records between two ranks take one way and stay in order. `message` is unique per sending rank.
 
 use super::address::Address;
 use coswitch_ring::Header;
 
-/// Bytes of a long message that travel before its receive has matched.
-pub(crate) const UNASKED_BYTES: u64 = 512 << 10;
+/// Bytes of a long message that are sent before its receive has matched.
+pub(crate) const UNSOLICITED_BYTES: u64 = 512 << 10;
 
-/// Kinds of record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub(crate) enum Kind {
@@ -50,7 +49,6 @@ pub(crate) const TAGGED: u16 = 1;
 /// The message carries completion data.
 pub(crate) const HAS_DATA: u16 = 2;
 
-/// A header from one endpoint to another.
 pub(crate) fn header(kind: Kind, from: Address, to: Address) -> Header {
     Header {
         src: from.rank,
@@ -62,12 +60,11 @@ pub(crate) fn header(kind: Kind, from: Address, to: Address) -> Header {
     }
 }
 
-/// Who sent a record.
 pub(crate) fn sender(header: &Header) -> Address {
     Address { rank: header.src, endpoint: header.src_endpoint }
 }
 
-/// The answer to a record: the same message number, sender and receiver exchanged.
+/// Header of the reply to a record: the same message number, sender and receiver exchanged.
 pub(crate) fn reply(kind: Kind, header: &Header) -> Header {
     let receiver = Address { rank: header.dst, endpoint: header.dst_endpoint };
     Header { message: header.message, ..self::header(kind, receiver, sender(header)) }
@@ -78,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_survives_its_header() {
+    fn every_kind_is_decoded_from_its_header() {
         let a = Address { rank: 1, endpoint: 2 };
         let b = Address { rank: 3, endpoint: 4 };
         for kind in [
@@ -97,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn reply_goes_back_with_the_same_number() {
+    fn reply_goes_to_the_sender_with_the_same_message_number() {
         let (a, b) = (Address { rank: 1, endpoint: 2 }, Address { rank: 3, endpoint: 4 });
         let asked = Header { message: 77, ..header(Kind::Rts, a, b) };
         let answer = reply(Kind::Cts, &asked);

@@ -1,4 +1,4 @@
-//! The address vector.
+//! Address vectors: `fi_av_insert` and its relatives.
 
 use super::domain::Domain;
 use super::{copy_text, plain_ops};
@@ -30,9 +30,9 @@ static AV_OPS: OpsAv = OpsAv {
 };
 
 /// # Safety
-/// `fid` is an address vector that `open` made and nobody closed.
+/// `fid` is an address vector made by `open` that is not closed.
 unsafe fn of<'a>(fid: *mut FidAv) -> &'a Av {
-    // SAFETY: the fid is the first field of our object, says our caller.
+    // SAFETY: the caller guarantees a boxed object of this type, whose first field is the fid.
     unsafe { &*fid.cast::<Av>() }
 }
 
@@ -42,7 +42,7 @@ pub(super) unsafe extern "C" fn open(
     av: *mut *mut FidAv,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: null or valid, by libfabric's contract. A name asks for a vector shared between processes.
+    // SAFETY: null or valid, by libfabric's contract. A name requests a vector shared between processes.
     if unsafe { attr.as_ref() }.is_some_and(|attr| !attr.name.is_null()) {
         return -FI_ENOSYS;
     }
@@ -77,8 +77,8 @@ unsafe extern "C" fn insert(
         let Some(table) = engine.core.addresses.get_mut(av.handle) else { return -FI_EINVAL };
         let mut inserted = 0;
         for nth in 0..count {
-            // SAFETY: the caller passes `count` addresses of our size, back to back, and as many places for numbers
-            // (or none).
+            // SAFETY: the caller passes `count` addresses of ADDRESS_BYTES, back to back, and as many places
+            // for numbers (or null).
             let bytes = unsafe { addresses.cast::<[u8; ADDRESS_BYTES]>().add(nth).read_unaligned() };
             let number = Address::from_bytes(bytes).map(|address| table.insert(address));
             inserted += c_int::from(number.is_some());
@@ -126,7 +126,7 @@ unsafe extern "C" fn straddr(
     buffer: *mut c_char,
     len: *mut usize,
 ) -> *const c_char {
-    // SAFETY: the caller passes an address of our size.
+    // SAFETY: the caller passes an address of ADDRESS_BYTES.
     let bytes = unsafe { address.cast::<[u8; ADDRESS_BYTES]>().read_unaligned() };
     let text = match Address::from_bytes(bytes) {
         Some(Address { rank, endpoint }) => format!("coswitch:{rank}:{endpoint}"),

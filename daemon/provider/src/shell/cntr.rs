@@ -1,4 +1,4 @@
-//! Counters.
+//! Counters of completions: `fi_cntr_read` and its relatives.
 
 use super::domain::Domain;
 use super::plain_ops;
@@ -16,7 +16,7 @@ pub(super) struct Cntr {
     fid: FidCntr,
     engine: &'static SharedEngine,
     pub(super) handle: Handle,
-    /// What the last read returned: reading the same again means waiting.
+    /// Value of the last read. A caller that reads the same value again is waiting.
     last: AtomicU64,
 }
 
@@ -26,9 +26,9 @@ static CNTR_OPS: OpsCntr =
     OpsCntr { size: size_of::<OpsCntr>(), read, readerr, add, set, wait, adderr, seterr };
 
 /// # Safety
-/// `fid` is a counter that `open` made and nobody closed.
+/// `fid` is a counter made by `open` that is not closed.
 unsafe fn of<'a>(fid: *mut FidCntr) -> &'a Cntr {
-    // SAFETY: the fid is the first field of our object, says our caller.
+    // SAFETY: the caller guarantees a boxed object of this type, whose first field is the fid.
     unsafe { &*fid.cast::<Cntr>() }
 }
 
@@ -59,7 +59,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
 }
 
 impl Cntr {
-    /// The counter after some progress; a caller that reads the same value again and again is given rest.
+    /// Makes progress and reads the counter; pauses if the caller reads the same value again and again.
     fn poll(&self) -> Counter {
         let handle = self.handle;
         let last = self.last.load(Ordering::Relaxed);

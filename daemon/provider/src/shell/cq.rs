@@ -1,4 +1,4 @@
-//! Completion queues.
+//! Completion queues: `fi_cq_read` and its relatives.
 
 use super::domain::Domain;
 use super::{copy_text, plain_ops};
@@ -6,7 +6,7 @@ use crate::abi::*;
 use crate::engine::address::Address;
 use crate::engine::completion::{Completion, CompletionQueue};
 use crate::engine::endpoint::Handle;
-use crate::engine::poll::Read;
+use crate::engine::poll::ReadResult;
 use crate::engine::{Core, SharedEngine};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub(super) struct Cq {
     format: Format,
 }
 
-/// How much of an entry the caller wants.
+/// Format of an entry. Each format is a prefix of the next one.
 #[derive(Debug, Clone, Copy)]
 enum Format {
     Context,
@@ -40,7 +40,7 @@ impl Format {
         }
     }
 
-    /// The formats are prefixes of each other.
+    /// Size of an entry.
     fn bytes(self) -> usize {
         match self {
             Format::Context => 8,
@@ -57,9 +57,9 @@ static CQ_OPS: OpsCq =
     OpsCq { size: size_of::<OpsCq>(), read, readfrom, readerr, sread, sreadfrom, signal, strerror };
 
 /// # Safety
-/// `fid` is a queue that `open` made and nobody closed.
+/// `fid` is a queue made by `open` that is not closed.
 unsafe fn of<'a>(fid: *mut FidCq) -> &'a Cq {
-    // SAFETY: the fid is the first field of our object, says our caller.
+    // SAFETY: the caller guarantees a boxed object of this type, whose first field is the fid.
     unsafe { &*fid.cast::<Cq>() }
 }
 
@@ -94,8 +94,8 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
 
 impl Cq {
     /// # Safety
-    /// `entries` has room for `count` entries of the queue's format, `sources` (or null) for as many addresses.
-    unsafe fn read(&self, entries: *mut c_void, count: usize, sources: *mut u64) -> Read {
+    /// `entries` takes `count` entries of the queue's format; `sources` is null or takes as many addresses.
+    unsafe fn read(&self, entries: *mut c_void, count: usize, sources: *mut u64) -> ReadResult {
         let bytes = self.format.bytes();
         let mut write = |place: usize, done: &Completion, core: &Core| {
             let entry = CqTaggedEntry {
@@ -106,7 +106,7 @@ impl Cq {
                 data: done.data,
                 tag: done.tag,
             };
-            // SAFETY: `place` is below `count`; only the prefix that the format has is copied.
+            // SAFETY: `place` is below `count`; only the prefix that belongs to the format is copied.
             unsafe {
                 let target = entries.cast::<u8>().add(place * bytes);
                 std::ptr::copy_nonoverlapping((&raw const entry).cast::<u8>(), target, bytes);
@@ -133,23 +133,23 @@ impl Cq {
         let limit = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
         let start = Instant::now();
         loop {
-            // SAFETY: passed on to our caller.
+            // SAFETY: the caller guarantees the same.
             let read = unsafe { self.read(entries, count, sources) };
-            if read != Read::Empty || limit.is_some_and(|limit| start.elapsed() >= limit) {
+            if read != ReadResult::Empty || limit.is_some_and(|limit| start.elapsed() >= limit) {
                 return read.code();
             }
         }
     }
 }
 
-/// The caller's number for a source; all vectors of a process hold the same addresses.
+/// The caller's number of a source; all address vectors of a process hold the same addresses.
 fn number_of(core: &Core, source: Address) -> Option<u64> {
     let tables = core.endpoints.iter().flatten().filter_map(|endpoint| endpoint.addresses);
     tables.filter_map(|table| core.addresses.get(table)).find_map(|table| table.number_of(source))
 }
 
 unsafe extern "C" fn read(fid: *mut FidCq, entries: *mut c_void, count: usize) -> isize {
-    // SAFETY: the caller's queue is open and its buffer as long as it says.
+    // SAFETY: the caller's queue is open, and its buffer is as long as the count says.
     unsafe { of(fid).read(entries, count, std::ptr::null_mut()) }.code()
 }
 
@@ -191,7 +191,7 @@ unsafe extern "C" fn readerr(fid: *mut FidCq, entry: *mut CqErrEntry, _flags: u6
     let cq = unsafe { of(fid) };
     let failed = cq.engine.with(|engine| engine.core.queues.get_mut(cq.handle)?.failed.pop_front());
     let Some(failure) = failed else { return -(FI_EAGAIN as isize) };
-    // SAFETY: the caller's entry is at least as long as the oldest API had it, which is what we write.
+    // SAFETY: the caller's entry is at least as long as in the oldest API, and no more than that is written.
     unsafe { entry.write(failure.entry()) };
     1
 }

@@ -1,28 +1,15 @@
-//! Endpoints: opening, binding, enabling, options; and what the data calls of all kinds have in common.
+//! Endpoints: opening, binding, enabling, options.
 
 use super::av::Av;
+use super::call::Ep;
 use super::cntr::Cntr;
 use super::cq::Cq;
 use super::domain::Domain;
-use super::info::INJECT_BYTES;
 use super::{code, msg, plain_ops, rma, tagged};
 use crate::abi::*;
 use crate::engine::address::{ADDRESS_BYTES, Address};
-use crate::engine::buffer::{Source, Spans};
 use crate::engine::endpoint::{Endpoint, Reporting};
-use crate::engine::matching::Pattern;
-use crate::engine::receive::{Peek, Receive};
-use crate::engine::send::{Outgoing, SendReport};
-use crate::engine::{Engine, Errno, SharedEngine};
 use std::ffi::{c_int, c_void};
-
-#[repr(C)]
-#[derive(Debug)]
-pub(super) struct Ep {
-    fid: FidEp,
-    pub(super) engine: &'static SharedEngine,
-    pub(super) number: u16,
-}
 
 static OPS: Ops = Ops { bind, control, ..plain_ops(close) };
 
@@ -53,123 +40,6 @@ static CM_OPS: OpsCm = OpsCm {
 static ATOMIC_OPS: OpsAtomic = OpsAtomic { size: size_of::<OpsAtomic>(), all: [not_supported; 13] };
 static COLLECTIVE_OPS: OpsCollective =
     OpsCollective { size: size_of::<OpsCollective>(), all: [not_supported; 11] };
-
-/// A send as one of the many C calls describes it.
-pub(super) struct SendCall {
-    pub(super) spans: Spans,
-    pub(super) to: u64,
-    pub(super) tag: Option<u64>,
-    pub(super) data: Option<u64>,
-    pub(super) context: *mut c_void,
-    /// `None`: a call without flags, which uses the endpoint's.
-    pub(super) flags: Option<u64>,
-    pub(super) inject: bool,
-}
-
-/// A receive as one of the many C calls describes it.
-pub(super) struct ReceiveCall {
-    pub(super) spans: Spans,
-    pub(super) from: u64,
-    /// Tag and ignored bits.
-    pub(super) tag: Option<(u64, u64)>,
-    pub(super) context: *mut c_void,
-    pub(super) flags: Option<u64>,
-}
-
-fn reports(reporting: &Reporting, flags: Option<u64>) -> bool {
-    !reporting.selective || flags.unwrap_or(reporting.default_flags) & FI_COMPLETION != 0
-}
-
-impl Ep {
-    /// # Safety
-    /// `fid` is an endpoint that `open` made and nobody closed.
-    pub(super) unsafe fn of<'a>(fid: *mut FidEp) -> &'a Ep {
-        // SAFETY: the fid is the first field of our object, says our caller.
-        unsafe { &*fid.cast::<Ep>() }
-    }
-
-    pub(super) fn send(&self, call: SendCall) -> isize {
-        let inject = call.inject || call.flags.is_some_and(|flags| flags & FI_INJECT != 0);
-        if inject && call.spans.len() > INJECT_BYTES {
-            return -(FI_EMSGSIZE as isize);
-        }
-        code(self.engine.with(|engine| {
-            let (from, to, sending) = self.ends(engine, call.to)?;
-            // A call without completion (inject) has no context to report.
-            let reports = !call.inject && reports(&sending, call.flags);
-            let tagged = call.tag.is_some();
-            let report =
-                SendReport { endpoint: self.number, tagged, context: call.context as usize, reports };
-            let (source, tag) = (Source::User(call.spans), call.tag.unwrap_or(0));
-            engine.send(Outgoing { from, to, source, tag, tagged, data: call.data, report }, inject)
-        }))
-    }
-
-    /// The two ends of an operation, and how it is reported.
-    pub(super) fn ends(&self, engine: &mut Engine, to: u64) -> Result<(Address, Address, Reporting), Errno> {
-        let to = engine.core.address(self.number, to).ok_or(FI_EADDRNOTAVAIL)?;
-        let from = Address { rank: engine.core.rank, endpoint: self.number };
-        let sending = engine.core.endpoint(self.number).ok_or(FI_EINVAL)?.sending;
-        Ok((from, to, sending))
-    }
-
-    /// The same, with whether this operation reports its success.
-    pub(super) fn rma_ends(
-        &self,
-        engine: &mut Engine,
-        to: u64,
-        flags: Option<u64>,
-    ) -> Result<(Address, Address, bool), Errno> {
-        let (from, to, sending) = self.ends(engine, to)?;
-        Ok((from, to, reports(&sending, flags)))
-    }
-
-    pub(super) fn receive(&self, call: ReceiveCall) -> isize {
-        let flags = call.flags.unwrap_or(0);
-        let result = self.engine.with(|engine| {
-            let receive = self.as_receive(engine, call)?;
-            if flags & FI_PEEK != 0 {
-                let act = match flags {
-                    _ if flags & FI_CLAIM != 0 => Peek::Claim,
-                    _ if flags & FI_DISCARD != 0 => Peek::Discard,
-                    _ => Peek::Look,
-                };
-                return Ok(engine.peek(&receive, act));
-            }
-            match flags {
-                _ if flags & FI_DISCARD != 0 => engine.core.discard_claimed(&receive)?,
-                _ if flags & FI_CLAIM != 0 => engine.core.receive_claimed(receive)?,
-                _ => engine.core.receive(receive),
-            }
-            Ok(true)
-        });
-        if result == Ok(false) {
-            // Peeking again and again is a way of waiting, too.
-            self.engine.rest_after_miss();
-        }
-        code(result.map(drop))
-    }
-
-    fn as_receive(&self, engine: &mut Engine, call: ReceiveCall) -> Result<Receive, Errno> {
-        let source = match call.from {
-            FI_ADDR_UNSPEC => None,
-            number => Some(engine.core.address(self.number, number).ok_or(FI_EADDRNOTAVAIL)?),
-        };
-        let receiving = engine.core.endpoint(self.number).ok_or(FI_EINVAL)?.receiving;
-        let flags = call.flags.unwrap_or(receiving.default_flags);
-        // Untagged messages match by source only.
-        let (tag, ignore) = call.tag.unwrap_or((0, u64::MAX));
-        Ok(Receive {
-            endpoint: self.number,
-            tagged: call.tag.is_some(),
-            pattern: Pattern { source, tag, ignore },
-            context: call.context as usize,
-            reports: reports(&receiving, call.flags),
-            spans: call.spans,
-            multi: call.tag.is_none() && flags & FI_MULTI_RECV != 0,
-        })
-    }
-}
 
 pub(super) unsafe extern "C" fn open(
     domain: *mut FidDomain,
@@ -219,7 +89,8 @@ unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {
     let ep = unsafe { Ep::of(fid.cast()) };
     ep.engine.with(|engine| {
         let Some(endpoint) = engine.core.endpoint(ep.number) else { return -FI_EINVAL };
-        // SAFETY: `other` is an open object of ours of the class it says; each has its Fid first.
+        // SAFETY: `other` is an open object of this provider, of the class that its Fid names; Fid is its
+        // first field.
         unsafe {
             match (*other).fclass {
                 FI_CLASS_AV => endpoint.addresses = Some((*other.cast::<Av>()).handle),
@@ -329,8 +200,8 @@ unsafe extern "C" fn getname(fid: *mut Fid, address: *mut c_void, len: *mut usiz
     let own = Address { rank: ep.engine.rank(), endpoint: ep.number };
     // SAFETY: the caller passes a buffer of `*len` bytes.
     unsafe {
-        let room = std::mem::replace(&mut *len, ADDRESS_BYTES);
-        if room < ADDRESS_BYTES {
+        let capacity = std::mem::replace(&mut *len, ADDRESS_BYTES);
+        if capacity < ADDRESS_BYTES {
             return -FI_ETOOSMALL;
         }
         std::ptr::copy_nonoverlapping(own.to_bytes().as_ptr(), address.cast(), ADDRESS_BYTES);

@@ -1,6 +1,7 @@
-//! The fabric object: opens domains.
+//! The fabric object: opens domains, and holds the table of the objects that a domain opens.
 
-use super::{domain, plain_ops, process};
+use super::domain::Domain;
+use super::{av, cntr, cq, ep, mr, plain_ops, process};
 use crate::abi::*;
 use std::ffi::{c_int, c_void};
 
@@ -8,12 +9,27 @@ static OPS: Ops = plain_ops(close);
 
 static FABRIC_OPS: OpsFabric = OpsFabric {
     size: size_of::<OpsFabric>(),
-    domain: domain::open,
+    domain: open_domain,
     passive_ep: not_supported,
     eq_open: not_supported,
     wait_open: not_supported,
     trywait: not_supported,
     domain2: not_supported,
+};
+
+static DOMAIN_OPS: OpsDomain = OpsDomain {
+    size: size_of::<OpsDomain>(),
+    av_open: av::open,
+    cq_open: cq::open,
+    endpoint: ep::open,
+    scalable_ep: not_supported,
+    cntr_open: cntr::open,
+    poll_open: not_supported,
+    stx_ctx: not_supported,
+    srx_ctx: not_supported,
+    query_atomic: not_supported,
+    query_collective: not_supported,
+    endpoint2: not_supported,
 };
 
 pub(crate) unsafe extern "C" fn fabric(
@@ -24,7 +40,7 @@ pub(crate) unsafe extern "C" fn fabric(
     if process::engine().is_none() {
         return -FI_ENODATA;
     }
-    // SAFETY: libfabric passes the attributes of our own fi_info.
+    // SAFETY: libfabric passes null or the attributes of an fi_info that this provider made.
     let api_version = unsafe { attr.as_ref() }.map_or(0, |attr| attr.api_version);
     let object = FidFabric {
         fid: Fid { fclass: FI_CLASS_FABRIC, context, ops: &raw const OPS },
@@ -33,6 +49,19 @@ pub(crate) unsafe extern "C" fn fabric(
     };
     // SAFETY: the caller passes a place for the result.
     unsafe { *fabric = Box::into_raw(Box::new(object)) };
+    0
+}
+
+unsafe extern "C" fn open_domain(
+    _fabric: *mut FidFabric,
+    _info: *mut Info,
+    domain: *mut *mut FidDomain,
+    context: *mut c_void,
+) -> c_int {
+    let Some(engine) = process::engine() else { return -FI_ENODATA };
+    let object = Domain::new(engine, &DOMAIN_OPS, &mr::OPS, context);
+    // SAFETY: the caller passes a place for the result.
+    unsafe { *domain = Box::into_raw(Box::new(object)).cast() };
     0
 }
 

@@ -1,4 +1,4 @@
-//! `fi_getinfo`: what we offer, and whether that is what the caller asks for.
+//! `fi_getinfo`: the provider's capabilities, returned if they satisfy the caller's hints.
 
 use super::process;
 use crate::abi::*;
@@ -21,28 +21,28 @@ const NAME: &CStr = c"coswitch";
 /// Largest message that `fi_inject` takes.
 pub(super) const INJECT_BYTES: usize = 16 << 10;
 
-/// Bytes of every structure we hand out. Later libfabric versions append fields to them and read these as zeros.
-const ROOMY: usize = 1024;
+/// Size of every returned structure. Later libfabric versions append fields to them and read these as zeros.
+const ALLOCATED_BYTES: usize = 1024;
 
-/// A zeroed structure that libfabric will free.
+/// Allocates a zeroed structure that libfabric will free.
 ///
 /// # Safety
 /// `T` must be a C structure that may be all zeros.
 unsafe fn allocate<T>() -> *mut T {
-    const { assert!(size_of::<T>() * 2 <= ROOMY) };
-    // SAFETY: calloc has no preconditions.
-    let memory = unsafe { libc::calloc(1, ROOMY) };
+    const { assert!(size_of::<T>() * 2 <= ALLOCATED_BYTES) };
+    // SAFETY: calloc has no conditions.
+    let memory = unsafe { libc::calloc(1, ALLOCATED_BYTES) };
     assert!(!memory.is_null(), "out of memory");
     memory.cast()
 }
 
-/// A copy of `text` that libfabric will free.
+/// Copies `text` to memory that libfabric will free.
 fn duplicate(text: &CStr) -> *mut c_char {
     // SAFETY: the argument is a C string.
     unsafe { libc::strdup(text.as_ptr()) }
 }
 
-/// What the caller insists on.
+/// Requirements of the caller.
 struct Hints {
     caps: u64,
     tx_op_flags: u64,
@@ -69,38 +69,39 @@ impl Hints {
     /// # Safety
     /// `hints` is null or a valid `fi_info` whose attribute pointers are null or valid.
     unsafe fn read(hints: *const Info) -> Hints {
-        let mut wish = Hints::NONE;
-        // SAFETY: null or valid, says our caller; the same for the attributes below.
-        let Some(hints) = (unsafe { hints.as_ref() }) else { return wish };
-        wish.caps = hints.caps;
-        wish.acceptable &= hints.addr_format == FI_FORMAT_UNSPEC;
+        let mut wanted = Hints::NONE;
+        // SAFETY: null or valid, as the caller guarantees; the same holds for the attributes below.
+        let Some(hints) = (unsafe { hints.as_ref() }) else { return wanted };
+        wanted.caps = hints.caps;
+        wanted.acceptable &= hints.addr_format == FI_FORMAT_UNSPEC;
         // SAFETY: as above.
         if let Some(ep) = unsafe { hints.ep_attr.as_ref() } {
-            wish.acceptable &= ep.ep_type == FI_EP_RDM || ep.ep_type == FI_EP_UNSPEC;
-            wish.acceptable &= ep.protocol == 0 && ep.tx_ctx_cnt <= 1 && ep.rx_ctx_cnt <= 1;
+            wanted.acceptable &= ep.ep_type == FI_EP_RDM || ep.ep_type == FI_EP_UNSPEC;
+            wanted.acceptable &= ep.protocol == 0 && ep.tx_ctx_cnt <= 1 && ep.rx_ctx_cnt <= 1;
         }
         // SAFETY: as above.
         if let Some(tx) = unsafe { hints.tx_attr.as_ref() } {
-            wish.acceptable &= tx.msg_order & !FI_ORDER_SAS == 0 && tx.comp_order == 0;
-            wish.acceptable &= tx.inject_size <= INJECT_BYTES && tx.caps & !CAPS == 0;
-            wish.tx_op_flags = tx.op_flags;
+            wanted.acceptable &= tx.msg_order & !FI_ORDER_SAS == 0 && tx.comp_order == 0;
+            wanted.acceptable &= tx.inject_size <= INJECT_BYTES && tx.caps & !CAPS == 0;
+            wanted.tx_op_flags = tx.op_flags;
         }
         // SAFETY: as above.
         if let Some(rx) = unsafe { hints.rx_attr.as_ref() } {
-            wish.acceptable &=
+            wanted.acceptable &=
                 rx.msg_order & !FI_ORDER_SAS == 0 && rx.comp_order == 0 && rx.caps & !CAPS == 0;
-            wish.rx_op_flags = rx.op_flags;
+            wanted.rx_op_flags = rx.op_flags;
         }
         // SAFETY: as above.
         if let Some(domain) = unsafe { hints.domain_attr.as_ref() } {
             let or = |value, unspecified, default| if value == unspecified { default } else { value };
-            wish.threading = or(domain.threading, FI_THREAD_UNSPEC, wish.threading);
-            wish.control_progress = or(domain.control_progress, FI_PROGRESS_UNSPEC, wish.control_progress);
-            wish.data_progress = or(domain.data_progress, FI_PROGRESS_UNSPEC, wish.data_progress);
-            wish.av_type = or(domain.av_type, FI_AV_UNSPEC, wish.av_type);
-            wish.acceptable &= wish.data_progress != FI_PROGRESS_AUTO && domain.cq_data_size <= 8;
+            wanted.threading = or(domain.threading, FI_THREAD_UNSPEC, wanted.threading);
+            wanted.control_progress =
+                or(domain.control_progress, FI_PROGRESS_UNSPEC, wanted.control_progress);
+            wanted.data_progress = or(domain.data_progress, FI_PROGRESS_UNSPEC, wanted.data_progress);
+            wanted.av_type = or(domain.av_type, FI_AV_UNSPEC, wanted.av_type);
+            wanted.acceptable &= wanted.data_progress != FI_PROGRESS_AUTO && domain.cq_data_size <= 8;
         }
-        wish
+        wanted
     }
 }
 
@@ -113,16 +114,16 @@ pub(crate) unsafe extern "C" fn getinfo(
     info: *mut *mut Info,
 ) -> c_int {
     // SAFETY: libfabric passes null or a valid structure.
-    let wish = unsafe { Hints::read(hints) };
-    if !wish.acceptable || wish.caps & !CAPS != 0 || info.is_null() {
+    let wanted = unsafe { Hints::read(hints) };
+    if !wanted.acceptable || wanted.caps & !CAPS != 0 || info.is_null() {
         return -FI_ENODATA;
     }
     let Some(engine) = process::engine() else { return -FI_ENODATA };
     let endpoint_source = crate::engine::address::Address { rank: engine.rank(), endpoint: 0 };
-    // SAFETY: all these structures may be zero; the pointers are fresh and exclusively ours until we return them.
+    // SAFETY: all these structures may be zero; until the call returns, no other code knows the new pointers.
     unsafe {
         let offer: *mut Info = allocate();
-        fill(&mut *offer, &wish, version);
+        fill(&mut *offer, &wanted, version);
         (*offer).src_addr = libc::malloc(ADDRESS_BYTES);
         assert!(!(*offer).src_addr.is_null(), "out of memory");
         let source = endpoint_source.to_bytes();
@@ -133,21 +134,21 @@ pub(crate) unsafe extern "C" fn getinfo(
     0
 }
 
-/// Writes the offer into fresh, zeroed structures.
+/// Writes the capabilities into newly allocated, zeroed structures.
 ///
 /// # Safety
 /// `info` is zeroed and will be freed by libfabric, with everything it points to.
-unsafe fn fill(info: &mut Info, wish: &Hints, version: u32) {
+unsafe fn fill(info: &mut Info, wanted: &Hints, version: u32) {
     const MESSAGE_MAX: usize = 1 << 62;
     const MANY: usize = 1 << 14;
     info.caps = CAPS;
     info.addr_format = FI_FORMAT_UNSPEC;
-    // SAFETY: the structures may be zero, and nobody else knows the fresh pointers.
+    // SAFETY: the structures may be zero, and no other code knows the new pointers.
     unsafe {
         info.tx_attr = allocate();
         let tx = &mut *info.tx_attr;
         tx.caps = TX_CAPS;
-        tx.op_flags = wish.tx_op_flags;
+        tx.op_flags = wanted.tx_op_flags;
         tx.msg_order = FI_ORDER_SAS;
         tx.inject_size = INJECT_BYTES;
         tx.size = MANY;
@@ -157,7 +158,7 @@ unsafe fn fill(info: &mut Info, wish: &Hints, version: u32) {
         info.rx_attr = allocate();
         let rx = &mut *info.rx_attr;
         rx.caps = RX_CAPS;
-        rx.op_flags = wish.rx_op_flags;
+        rx.op_flags = wanted.rx_op_flags;
         rx.msg_order = FI_ORDER_SAS;
         rx.size = MANY;
         rx.iov_limit = 8;
@@ -174,11 +175,11 @@ unsafe fn fill(info: &mut Info, wish: &Hints, version: u32) {
         info.domain_attr = allocate();
         let domain = &mut *info.domain_attr;
         domain.name = duplicate(NAME);
-        domain.threading = wish.threading;
-        domain.control_progress = wish.control_progress;
-        domain.data_progress = wish.data_progress;
+        domain.threading = wanted.threading;
+        domain.control_progress = wanted.control_progress;
+        domain.data_progress = wanted.data_progress;
         domain.resource_mgmt = FI_RM_ENABLED;
-        domain.av_type = wish.av_type;
+        domain.av_type = wanted.av_type;
         domain.mr_key_size = 8;
         domain.cq_data_size = 8;
         domain.cq_cnt = MANY;

@@ -1,10 +1,11 @@
-//! libfabric's objects and calls: a thin layer of C over the engine.
+//! Implementation of libfabric's objects and calls: a thin C layer over the engine.
 //!
-//! Every call finds its object from the pointer it was given, turns C arguments into values of ours, and hands them
-//! to the [engine](crate::engine) under its lock. Objects are boxes whose first field is the structure of `abi` that
-//! the caller sees; closing one frees it.
+//! Every call finds its object by the pointer that it gets, converts the C arguments, and hands them to the
+//! [engine](crate::engine) under its lock. An object is a box whose first field is the structure of `abi`
+//! that the caller sees; closing the object frees the box.
 
 mod av;
+mod call;
 mod cntr;
 mod cq;
 mod domain;
@@ -28,7 +29,7 @@ fn code(result: Result<(), crate::engine::Errno>) -> isize {
     result.map_or_else(|error| -(error as isize), |()| 0)
 }
 
-/// The table every object begins with, for an object that can be closed and no more.
+/// Operations of an object that can only be closed. Every object begins with such a table.
 const fn plain_ops(close: unsafe extern "C" fn(*mut Fid) -> c_int) -> Ops {
     Ops {
         size: size_of::<Ops>(),
@@ -49,14 +50,15 @@ unsafe extern "C" fn refuse_control(_: *mut Fid, _: c_int, _: *mut c_void) -> c_
     -FI_ENOSYS
 }
 
-/// Copies a C string into a caller's buffer of `len` bytes, cut if need be.
+/// Copies `text` into a buffer of `len` bytes as a C string, cut if it is too long. Returns its full size.
 ///
 /// # Safety
 /// `buffer` is null or has `len` writable bytes.
 unsafe fn copy_text(text: &str, buffer: *mut std::ffi::c_char, len: usize) -> usize {
     if !buffer.is_null() && len > 0 {
         let count = text.len().min(len - 1);
-        // SAFETY: `count` bytes and the final zero fit the buffer, says our caller; the source is as long.
+        // SAFETY: `count` bytes and the final zero fit the buffer, as the caller guarantees; the source is as
+        // long.
         unsafe {
             std::ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, count);
             *buffer.add(count) = 0;

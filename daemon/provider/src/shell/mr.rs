@@ -1,4 +1,4 @@
-//! Registered memory: what one-sided operations of others may touch.
+//! Registration of memory for one-sided operations of other ranks.
 
 use super::domain::Domain;
 use super::plain_ops;
@@ -16,7 +16,7 @@ struct Mr {
     domain: Handle,
 }
 
-/// Registration closes like everything else; there is nothing to bind it to.
+/// Binding and enabling a registration succeed and do nothing.
 static MR_OPS: Ops = Ops { bind: accept_bind, control: accept_control, ..plain_ops(close) };
 
 pub(super) static OPS: OpsMr = OpsMr { size: size_of::<OpsMr>(), reg, regv, regattr };
@@ -30,7 +30,7 @@ unsafe extern "C" fn accept_control(_: *mut Fid, command: c_int, _: *mut c_void)
 }
 
 /// # Safety
-/// `domain` is an open domain of ours, `mr` a place for the result.
+/// `domain` is an open domain of this provider, `mr` a place for the result.
 unsafe fn register(
     domain: *mut Fid,
     region: Region,
@@ -38,7 +38,7 @@ unsafe fn register(
     mr: *mut *mut FidMr,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: passed on to our caller.
+    // SAFETY: the caller guarantees the same.
     let domain = unsafe { Domain::of(domain.cast()) };
     if let Err(error) = domain.engine.with(|engine| engine.core.register(domain.handle, key, region)) {
         return -error;
@@ -49,7 +49,7 @@ unsafe fn register(
         key,
     };
     let object = Mr { fid, engine: domain.engine, domain: domain.handle };
-    // SAFETY: passed on to our caller.
+    // SAFETY: the caller guarantees the same.
     unsafe { *mr = Box::into_raw(Box::new(object)).cast() };
     0
 }
@@ -80,7 +80,7 @@ unsafe extern "C" fn regv(
     mr: *mut *mut FidMr,
     context: *mut c_void,
 ) -> c_int {
-    // We announce an iov limit of one.
+    // `fi_getinfo` announces an iov limit of one.
     if count != 1 {
         return -FI_EINVAL;
     }

@@ -1,9 +1,10 @@
 //! Untagged messages: `fi_send`, `fi_recv` and their relatives.
 //!
-//! SAFETY (of every call here): the endpoint is one of ours and open, buffers and iovs are as long as they say, and
-//! stay valid until the operation is complete. That is libfabric's contract with its callers.
+//! SAFETY (of every call here): libfabric's contract with its callers guarantees that the endpoint is an open
+//! one of this provider, and that buffers and iovs have their stated lengths and stay valid until the
+//! operation is complete.
 
-use super::ep::{Ep, ReceiveCall, SendCall};
+use super::call::{Ep, ReceiveCall, SendCall};
 use crate::abi::*;
 use crate::engine::buffer::Spans;
 use std::ffi::c_void;

@@ -1,10 +1,11 @@
 //! One-sided calls: `fi_read`, `fi_write` and their relatives.
 //!
-//! SAFETY (of every call here): the endpoint is one of ours and open, buffers and iovs are as long as they say, and
-//! stay valid until the operation is complete. That is libfabric's contract with its callers.
+//! SAFETY (of every call here): libfabric's contract with its callers guarantees that the endpoint is an open
+//! one of this provider, and that buffers and iovs have their stated lengths and stay valid until the
+//! operation is complete.
 
+use super::call::Ep;
 use super::code;
-use super::ep::Ep;
 use crate::abi::*;
 use crate::engine::buffer::{Source, Spans};
 use crate::engine::rma::Rma;
@@ -24,7 +25,7 @@ pub(super) static OPS: OpsRma = OpsRma {
     injectdata: not_supported,
 };
 
-/// A one-sided operation as one of the C calls describes it.
+/// Arguments of a one-sided call of any form, except the local memory.
 struct RmaCall {
     to: u64,
     address: u64,
@@ -51,7 +52,7 @@ impl RmaCall {
         }))
     }
 
-    /// The call a message structure describes. We announce a limit of one remote piece.
+    /// The arguments in a message structure; `None` unless there is one remote piece, the announced limit.
     ///
     /// # Safety
     /// `msg` is valid.
@@ -59,7 +60,7 @@ impl RmaCall {
         if msg.rma_iov_count != 1 || flags & FI_REMOTE_CQ_DATA != 0 {
             return None;
         }
-        // SAFETY: there is one entry.
+        // SAFETY: the message has one entry.
         let RmaIov { addr, key, .. } = unsafe { *msg.rma_iov };
         Some(RmaCall { to: msg.addr, address: addr, key, context: msg.context, flags: Some(flags) })
     }
@@ -157,7 +158,7 @@ unsafe extern "C" fn inject(
 ) -> isize {
     // SAFETY: see the head of this file.
     let (ep, spans) = unsafe { (Ep::of(ep), Spans::one(buf.cast_mut().cast(), len)) };
-    // The caller may use its buffer again at once.
+    // The caller may reuse its buffer at once.
     let source = Source::Owned(Source::User(spans).to_vec().into());
     RmaCall { to, address, key, context: null_mut(), flags: None }.write(ep, source, true)
 }

@@ -1,4 +1,4 @@
-/* What the test programs share: a check that ends the job, and payloads that tell where they belong. */
+/* Shared by the test programs: a check that ends the job, and payloads that depend on sender and message. */
 #ifndef CHECK_H
 #define CHECK_H
 

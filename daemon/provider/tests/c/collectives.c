@@ -1,4 +1,4 @@
-/* Collectives, blocking and not, small and large, several at a time. */
+/* Tests of collectives: blocking and non-blocking, small and large, several at a time. */
 #include "check.h"
 
 static void reductions(int count) {

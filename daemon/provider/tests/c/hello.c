@@ -1,4 +1,4 @@
-/* The least an MPI program can do, and a ping-pong with a check. */
+/* A minimal MPI program: passes messages of growing length around a ring and checks them. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* One-sided communication: fence, lock, post-start, many large operations at a time, accumulates, dynamic windows. */
+/* Tests of one-sided communication: fence, lock, post-start, large operations, accumulates, dynamic windows. */
 #include "check.h"
 
 enum { MIB = 1 << 20, MANY = 16 };
@@ -22,7 +22,7 @@ static void fence(void) {
     MPI_Win_free(&win);
 }
 
-/* Every rank keeps sixteen 1 MiB puts, then gets, under way to its neighbour. */
+/* Every rank has sixteen 1 MiB puts, then gets, to its neighbour in progress at a time. */
 static void many_large(void) {
     unsigned char *base, *local = allocate((size_t)MANY * MIB);
     MPI_Win win;

@@ -1,4 +1,4 @@
-/* Point-to-point semantics: every size, order, matching, probing, cancelling, truncation, self, types. */
+/* Tests of point-to-point semantics: sizes, order, matching, probes, cancelling, truncation, self, types. */
 #include "check.h"
 
 enum { BIG = 3 << 20 };
@@ -19,7 +19,7 @@ static void all_sizes(void) {
             verify(in, left * 7 + bytes, bytes, "posted");
             MPI_Barrier(world);
             MPI_Isend(out, bytes, MPI_BYTE, right, 2, world, &requests[1]);
-            MPI_Barrier(world); /* the message is here before its receive */
+            MPI_Barrier(world); /* the message arrives before its receive */
             memset(in, 0, bytes);
             MPI_Recv(in, bytes, MPI_BYTE, left, 2, world, MPI_STATUS_IGNORE);
             MPI_Wait(&requests[1], MPI_STATUS_IGNORE);
@@ -53,7 +53,7 @@ static void reverse_order_and_windows(void) {
     }
 }
 
-/* Messages of one sender with one tag must not overtake each other, short ones not even long ones. */
+/* Messages of one sender with one tag must not overtake each other, not even short ones long ones. */
 static void no_overtaking(void) {
     enum { COUNT = 200 };
     int peer = rank ^ 1;
@@ -133,7 +133,7 @@ static void probes(void) {
     }
     int found;
     MPI_Iprobe(peer, 399, world, &found, MPI_STATUS_IGNORE);
-    CHECK(!found, "nobody sent that");
+    CHECK(!found, "no rank sent that message");
 }
 
 static void cancelling(void) {
@@ -157,20 +157,20 @@ static void truncation(void) {
     static const int lengths[] = {64, 20000, 100000, 2000000};
     for (int i = 0; i < 4 && pair == 2; i++)
         for (int late = 0; late < 2; late++) {
-            int bytes = lengths[i], room = bytes / 2;
+            int bytes = lengths[i], capacity = bytes / 2;
             unsigned char *out = allocate(bytes), *in = allocate(bytes);
             fill(out, rank + i, bytes);
             memset(in, 0xee, bytes);
             MPI_Request send, receive;
-            if (!late) MPI_Irecv(in, room, MPI_BYTE, peer, 500, careful, &receive);
+            if (!late) MPI_Irecv(in, capacity, MPI_BYTE, peer, 500, careful, &receive);
             MPI_Barrier(careful);
             MPI_Isend(out, bytes, MPI_BYTE, peer, 500, careful, &send);
             MPI_Barrier(careful);
-            if (late) MPI_Irecv(in, room, MPI_BYTE, peer, 500, careful, &receive);
+            if (late) MPI_Irecv(in, capacity, MPI_BYTE, peer, 500, careful, &receive);
             int error = MPI_Wait(&receive, MPI_STATUS_IGNORE), class = 0;
             MPI_Error_class(error, &class);
-            CHECK(class == MPI_ERR_TRUNCATE, "%d bytes into %d gave class %d", bytes, room, class);
-            for (int b = room; b < bytes; b++) CHECK(in[b] == 0xee, "byte %d beyond the receive was written", b);
+            CHECK(class == MPI_ERR_TRUNCATE, "%d bytes into %d gave class %d", bytes, capacity, class);
+            for (int b = capacity; b < bytes; b++) CHECK(in[b] == 0xee, "byte %d beyond the receive was written", b);
             MPI_Wait(&send, MPI_STATUS_IGNORE);
             free(out);
             free(in);
@@ -186,7 +186,7 @@ static void synchronous(void) {
     MPI_Issend(&value, 1, MPI_INT, peer, 600, world, &request);
     for (int i = 0; i < 1000; i++) {
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-        CHECK(!done, "nobody has received yet");
+        CHECK(!done, "the receive has not begun");
     }
     MPI_Sendrecv(NULL, 0, MPI_INT, peer, 601, NULL, 0, MPI_INT, peer, 601, world, MPI_STATUS_IGNORE);
     MPI_Recv(&got, 1, MPI_INT, peer, 600, world, MPI_STATUS_IGNORE);

@@ -1,4 +1,4 @@
-/* MPI_THREAD_MULTIPLE: four threads a rank, each with its own communicator, exchange with their peers. */
+/* Tests of MPI_THREAD_MULTIPLE: four threads per rank, each with its own communicator, exchange with their peers. */
 #include "check.h"
 #include <pthread.h>
 #include <time.h>
@@ -26,7 +26,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* One thread waits in MPI for what only the other one will cause. */
+/* One thread waits in MPI for a message that the other thread sends later. */
 static void *wait_for_other(void *argument) {
     int value = -1;
     (void)argument;

@@ -1,4 +1,4 @@
-/* Rank 0 keeps the others waiting for a second, in three ways. Each of the others prints the processor time it took. */
+/* Rank 0 makes the other ranks wait for a second, in three ways. Each prints the processor time that its wait took. */
 #include "check.h"
 #include <sys/resource.h>
 #include <time.h>

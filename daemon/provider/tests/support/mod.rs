@@ -1,7 +1,7 @@
-//! A little launcher for tests: segments, ranks with a PMI server, and a relay that plays the daemons.
+//! A small launcher for tests: segments, ranks with a PMI server, and a relay in place of the daemons.
 //!
-//! It launches unmodified MPI programs on one or more "nodes" of this machine. Everything it starts has a time-out and
-//! is reaped, and the segments lie in a directory that goes away with the job.
+//! It launches unmodified MPI programs on one or more "nodes" of this machine. Every process that it starts
+//! has a time-out and is reaped, and the segments lie in a directory that is deleted with the job.
 
 pub(crate) mod freeze;
 pub(crate) mod pmi;
@@ -16,7 +16,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What to run.
 pub(crate) struct Job<'a> {
     pub(crate) ranks: u32,
     pub(crate) nodes: u32,
@@ -26,7 +25,7 @@ pub(crate) struct Job<'a> {
     pub(crate) timeout: Duration,
     /// Changes the segment before it is created.
     pub(crate) shape: fn(&mut SegmentSpec),
-    /// Freeze the ranks and refill the segments again and again, with this pause between.
+    /// Freezes the ranks and refills the segments repeatedly, with this pause between.
     pub(crate) freeze_every: Option<Duration>,
 }
 
@@ -45,27 +44,26 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What came of it.
 pub(crate) struct Outcome {
     pub(crate) statuses: Vec<ExitStatus>,
-    /// What each rank wrote to stdout and stderr.
+    /// Standard output and standard error of each rank.
     pub(crate) outputs: Vec<String>,
     pub(crate) counters: Vec<CountersSnapshot>,
     pub(crate) timed_out: bool,
-    /// How often the ranks were frozen.
+    /// Number of freezes.
     pub(crate) freezes: u32,
 }
 
 impl Outcome {
-    /// Whether all ranks ended well, in time.
+    /// Whether all ranks succeeded in time.
     pub(crate) fn is_success(&self) -> bool {
         !self.timed_out && self.statuses.iter().all(ExitStatus::success)
     }
 }
 
-/// The directory that holds libcoswitch_fi.so, next to the test binary.
+/// The directory of libcoswitch_fi.so, near the test binary.
 fn provider_dir() -> PathBuf {
-    let mut dir = std::env::current_exe().expect("tests know their own path");
+    let mut dir = std::env::current_exe().expect("the path of a test is known");
     while dir.pop() {
         if dir.join("libcoswitch_fi.so").exists() {
             return dir;
@@ -79,7 +77,6 @@ fn ranks_of(node: u32, job: &Job) -> Vec<u32> {
     (0..job.ranks).filter(|rank| rank * job.nodes / job.ranks == node).collect()
 }
 
-/// Runs a job to its end.
 pub(crate) fn run(job: &Job) -> Outcome {
     let dir = tempfile::Builder::new()
         .prefix("coswitch-test-")
@@ -149,7 +146,7 @@ fn start_rank(job: &Job, rank: u32, segment: &Segment, dir: &Path, pmi: &pmi::Se
         .stdout(output.try_clone().expect("dup"))
         .stderr(output)
         .process_group(0);
-    // SAFETY: between fork and exec only async-signal-safe calls are made.
+    // SAFETY: between fork and exec the closure makes only async-signal-safe calls.
     unsafe {
         command.pre_exec(move || {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -164,14 +161,14 @@ fn start_rank(job: &Job, rank: u32, segment: &Segment, dir: &Path, pmi: &pmi::Se
     child
 }
 
-/// Waits for all; once one has failed or the time is up the others are killed. All are reaped.
+/// Waits for all children and reaps them. Kills the others once one has failed or the time is over.
 fn wait_all(children: &mut [Child], job: &Job, freeze: &mut dyn FnMut(&[u32])) -> (Vec<ExitStatus>, bool) {
     let deadline = Instant::now() + job.timeout;
     let mut thawed = Instant::now();
     let mut statuses: Vec<Option<ExitStatus>> = vec![None; children.len()];
     while statuses.iter().any(Option::is_none) {
         for (child, status) in children.iter_mut().zip(&mut statuses) {
-            *status = status.or_else(|| child.try_wait().expect("our own child"));
+            *status = status.or_else(|| child.try_wait().expect("the process is a child of the test"));
         }
         let late = Instant::now() >= deadline;
         let failed = statuses.iter().flatten().any(|status| !status.success());
@@ -196,7 +193,7 @@ fn kill_all(children: &mut [Child]) -> Vec<ExitStatus> {
     children
         .iter_mut()
         .map(|child| {
-            // Fails only if the child has already been reaped, which wait tells better.
+            // An error means that the child has been reaped, which `wait` reports.
             let _ = child.kill();
             child.wait().unwrap_or(ExitStatus::from_raw(-1))
         })

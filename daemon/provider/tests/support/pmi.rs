@@ -1,4 +1,4 @@
-//! A minimal PMI-1 server: what MPICH asks its launcher between MPI_Init and MPI_Finalize.
+//! A minimal PMI-1 server: answers the requests of MPICH between MPI_Init and MPI_Finalize.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -20,7 +20,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// One thread a rank; ends when all ranks have closed their sockets.
+/// One thread per rank, which ends when the rank has closed its socket.
 pub(crate) struct Server {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -35,7 +35,7 @@ impl Server {
     pub(crate) fn serve(&self, _rank: u32, socket: UnixStream) {
         let shared = self.shared.clone();
         let thread = std::thread::spawn(move || {
-            // An error means the rank is gone, which its exit status tells.
+            // An error means that the rank has ended, which its exit status shows.
             let _ = shared.converse(&socket);
             shared.state.lock().unwrap().gone += 1;
             shared.changed.notify_all();
@@ -44,7 +44,8 @@ impl Server {
     }
 
     pub(crate) fn join(self) {
-        self.threads.into_inner().unwrap().into_iter().for_each(|thread| thread.join().expect("no panic"));
+        let threads = self.threads.into_inner().unwrap();
+        threads.into_iter().for_each(|thread| thread.join().expect("a PMI thread does not panic"));
     }
 }
 
@@ -76,7 +77,7 @@ impl Shared {
     fn get(&self, key: &str) -> String {
         let state = self.state.lock().unwrap();
         let value = match key {
-            // Every rank on its own node: MPICH then uses no shared memory of its own.
+            // Each rank seems to be on a node of its own, so that MPICH uses no shared memory.
             "PMI_process_mapping" => Some(format!("(vector,(0,{},1))", self.ranks)),
             _ => state.values.get(key).cloned(),
         };
@@ -102,7 +103,7 @@ impl Shared {
             state.generation += 1;
             self.changed.notify_all();
         }
-        // A rank that is gone will never come: the others are killed by the harness, do not wait for it.
+        // A rank that has ended never reaches the barrier: do not wait for it, the harness kills the others.
         let state = self
             .changed
             .wait_while(state, |state| state.generation == generation && state.gone == 0)

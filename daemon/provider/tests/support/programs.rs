@@ -1,10 +1,10 @@
-//! The C programs of the tests, compiled once with the MPI wrapper.
+//! Compiles the C programs of the tests with the MPI wrapper, once each.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-/// Where the MPI library under test is installed; `COSWITCH_MPI` names another place.
+/// Directory of the MPI library under test; `COSWITCH_MPI` overrides it.
 pub(crate) fn mpi_prefix() -> PathBuf {
     std::env::var_os("COSWITCH_MPI").map_or_else(|| "/opt/coswitch/mpi".into(), PathBuf::from)
 }
@@ -20,13 +20,13 @@ pub(crate) fn compiled(name: &str) -> PathBuf {
         return program;
     }
     let mut compiler = Command::new(mpi_prefix().join("bin/mpicc"));
-    // The wrapper adds the library but not where it is found at run time.
+    // The wrapper adds the library, but not its run-time path.
     let library = mpi_prefix().join("lib");
     let rpath = format!("-Wl,-rpath,{}", library.display());
     let temporary = program.with_extension("new");
     compiler.args(["-O2", "-Wall", "-o"]).arg(&temporary).arg(&source).args([&rpath, "-lpthread"]);
     let status = compiler.status().expect("the MPI compiler wrapper runs");
     assert!(status.success(), "{name}.c does not compile");
-    std::fs::rename(&temporary, &program).expect("same directory");
+    std::fs::rename(&temporary, &program).expect("both paths are in one directory");
     program
 }

@@ -1,4 +1,4 @@
-//! Plays the daemons: one thread that carries records between the segments of the "nodes".
+//! A relay in place of the daemons: one thread carries records between the segments of the "nodes".
 
 use coswitch_ring::{DaemonPort, Header, INLINE_MAX, Segment};
 use std::collections::{HashMap, VecDeque};
@@ -17,7 +17,7 @@ struct Control {
     stop: AtomicBool,
     /// Held by the relay while it touches a segment.
     at_work: Mutex<()>,
-    /// The segments were refilled: all ports are to be made anew.
+    /// The segments were refilled: the relay must create all ports anew.
     refilled: AtomicBool,
 }
 
@@ -32,8 +32,8 @@ impl Relay {
         Relay { control, thread: Some(thread) }
     }
 
-    /// Runs `act` while the relay touches nothing; then it makes its ports anew.
-    pub(crate) fn parked(&self, act: impl FnOnce()) {
+    /// Runs `act` while the relay touches no segment; then the relay creates its ports anew.
+    pub(crate) fn pause(&self, act: impl FnOnce()) {
         let _guard = self.control.at_work.lock().unwrap();
         act();
         self.control.refilled.store(true, Ordering::Release);
@@ -42,12 +42,11 @@ impl Relay {
     pub(crate) fn stop(self) {
         self.control.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread {
-            thread.join().expect("the relay saw only sound records");
+            thread.join().expect("the relay thread does not panic");
         }
     }
 }
 
-/// The ports of all ranks.
 fn open_ports(segments: &[Arc<Segment>]) -> Vec<DaemonPort> {
     let ports = |segment: &Arc<Segment>| {
         let segment = segment.clone();
@@ -83,7 +82,7 @@ fn carry(segments: &[Arc<Segment>], control: &Control) {
         drop(guard);
         idle = if moved { 0 } else { idle + 1 };
         if idle > 200 {
-            // Several bells and one thread: sleep on the first, look at the others soon.
+            // There are several bells: sleep on the first, and check the others soon.
             segments[0].daemon_bell().wait(tickets[0], Some(Duration::from_micros(300)));
         } else if idle > 0 {
             std::thread::yield_now();
@@ -91,7 +90,7 @@ fn carry(segments: &[Arc<Segment>], control: &Control) {
     }
 }
 
-/// Takes one record of a rank and passes it on, or keeps it if its receiver has no room.
+/// Takes one record of a rank and delivers it, or keeps it if the receiver's ring is full.
 fn take(
     ports: &mut [DaemonPort],
     port_of: &HashMap<u32, usize>,
@@ -99,7 +98,7 @@ fn take(
     from: usize,
 ) -> bool {
     const HELD_MAX: usize = 64;
-    let record = ports[from].peek().expect("a sound record");
+    let record = ports[from].peek().expect("the ring is not corrupt");
     let Some((header, payload)) = record.map(|record| (record.header, record.payload.to_vec())) else {
         return false;
     };
@@ -110,15 +109,15 @@ fn take(
     if !held[to].is_empty() || !deliver(&mut ports[to], &header, &payload) {
         held[to].push_back((header, payload));
     }
-    ports[from].pop(1).expect("a sound record");
+    ports[from].pop(1).expect("the ring is not corrupt");
     true
 }
 
 fn deliver(port: &mut DaemonPort, header: &Header, payload: &[u8]) -> bool {
     if payload.len() <= INLINE_MAX {
-        return port.try_deliver(header, payload).expect("a sound ring");
+        return port.try_deliver(header, payload).expect("the ring is not corrupt");
     }
     let Some(mut lease) = port.lease_chunk() else { return false };
     lease.bytes_mut()[..payload.len()].copy_from_slice(payload);
-    port.deliver_leased(header, lease).expect("a sound ring").is_ok()
+    port.deliver_leased(header, lease).expect("the ring is not corrupt").is_ok()
 }
