@@ -1,13 +1,14 @@
-//! PID 1 of the application's PID namespace on this node: sets itself up, starts the ranks, serves them, reaps.
+//! PID 1 of the application's PID namespace on this node: starts the ranks, serves their PMI requests, and
+//! reaps them.
 //!
-//! Invariants: from the go-ahead on it holds no descriptor that leads out of its tree, except regular files and
-//! `/dev/null`; it takes no lock shared with anybody; whatever it waits for may end early (EINTR, restore). When it
-//! ends, for whatever reason, the kernel ends everything else in the namespace.
+//! Invariants: after its setup it holds no descriptor that leads out of its process tree, except regular
+//! files and `/dev/null`; it shares no lock with another process; every wait may end early (EINTR, restore).
+//! When it ends, for any reason, the kernel ends all other processes of the namespace.
 
 mod clients;
-mod outbox;
 mod ranks;
 mod serve;
+mod uplink;
 mod wake;
 
 use std::{
@@ -27,13 +28,13 @@ use nix::{
 };
 use thiserror::Error;
 
-use crate::birth::{GO, PATIENCE};
+use crate::starter::{GO, SETUP_TIMEOUT};
 
 #[derive(Debug, Error)]
 enum SetUpError {
-    #[error("ask to die with the daemon: {0}")]
+    #[error("request to die with the daemon: {0}")]
     DeathSignal(#[source] nix::Error),
-    #[error("hear from the process that gave birth: {0}")]
+    #[error("talk to the starter: {0}")]
     Talk(#[source] io::Error),
     #[error("become a session leader: {0}")]
     Session(#[source] nix::Error),
@@ -45,7 +46,6 @@ enum SetUpError {
     Stranger { rank: u32, local: u32 },
 }
 
-/// The whole life of PID 1.
 pub(crate) fn run() -> ExitCode {
     let (spec, segment) = match set_up() {
         Ok(Some(ready)) => ready,
@@ -64,12 +64,13 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// All that may fail before the ranks are started. `None`: the daemon has been told, or is gone.
+/// Runs all steps that may fail before the ranks are started. `None`: the starter has reported a failure, or
+/// is gone.
 fn set_up() -> Result<Option<(LaunchSpec, Arc<Segment>)>, SetUpError> {
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(SetUpError::DeathSignal)?;
     close_from(3);
     let stream = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from).map_err(SetUpError::Talk)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(SetUpError::Talk)?;
+    stream.set_read_timeout(Some(SETUP_TIMEOUT)).map_err(SetUpError::Talk)?;
     let mut lines = BufReader::new(&stream);
     let mut line = String::new();
     lines.read_line(&mut line).map_err(SetUpError::Talk)?;
@@ -97,7 +98,8 @@ fn prepare(spec: &LaunchSpec) -> Result<Arc<Segment>, SetUpError> {
     let null = open(File::open("/dev/null"), &"/dev/null".into())?;
     let log = open(OpenOptions::new().append(true).create(true).open(&spec.log), &spec.log)?;
     let segment = Segment::open(&spec.segment)?;
-    // CRIU mounts a /proc in the working directory of the tree it dumps: so each launcher has one of its own.
+    // CRIU mounts a /proc in the working directory of the tree that it dumps, so each launcher needs its own
+    // directory.
     chdir(spec.segment.parent().unwrap_or(Path::new("/"))).map_err(SetUpError::Session)?;
     for &coswitch_launcher::RankSpec { rank, local, .. } in &spec.ranks {
         if segment.local_of(rank) != Some(local) {
@@ -109,8 +111,8 @@ fn prepare(spec: &LaunchSpec) -> Result<Arc<Segment>, SetUpError> {
     Ok(Arc::new(segment))
 }
 
-/// Whatever the daemon had open when it forked must not live on here.
+/// Closes the descriptors that the daemon had open when it forked.
 fn close_from(first: u32) {
-    // SAFETY: nothing in this process owns a descriptor from `first` on yet; it has just been executed.
+    // SAFETY: this process has just been executed, so no object in it owns a descriptor from `first` on.
     unsafe { libc::close_range(first, u32::MAX, 0) };
 }

@@ -1,48 +1,33 @@
-//! The PMI-1 server, pure: a line of a rank goes in, replies and other effects come out.
+//! The PMI-1 server: takes lines of ranks and returns replies and other effects. Pure code.
 //!
-//! What MPICH says is written down in the tests below. From 4.0 to 5.0 it puts one address per rank between two barriers
-//! and then stays silent until `finalize`. A barrier is local where all ranks live here, and else a fence, relayed by
-//! the daemon. The process mapping claims one rank per node: MPICH then opens no shared memory of its own.
+//! The tests below contain the requests of MPICH. Versions 4.0 to 5.0 put one address per rank between two
+//! barriers and then send nothing until `finalize`. If all ranks are on this node, a barrier is local; else
+//! it is a fence, which the daemon relays. The process mapping claims one rank per node, so that MPICH opens
+//! no shared memory of its own.
 
 use std::collections::BTreeMap;
 
-/// Longest key and value, as told to the ranks.
+/// Limits that the ranks are told, in bytes.
 const KEY_MAX: usize = 64;
 const VALUE_MAX: usize = 1024;
 const NAME_MAX: usize = 256;
 
-/// What is to be done for a line.
+/// Action that a line requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Send this line, without its newline, to a rank.
-    Reply {
-        /// The rank.
-        rank: u32,
-        /// The line.
-        line: String,
-    },
-    /// Relay the barrier to the other nodes; [`Server::on_fence_done`] goes on.
-    Fence {
-        /// Which barrier.
-        sequence: u64,
-        /// What was put here since the last one.
-        puts: Vec<(String, String)>,
-    },
-    /// End all ranks: this one asked for it.
-    Abort {
-        /// The rank.
-        rank: u32,
-        /// Exit code it asks for.
-        code: i32,
-        /// What it says.
-        message: String,
-    },
+    Send { rank: u32, line: String },
+    /// Relay barrier `sequence` to the other nodes, with the puts since the last one.
+    /// [`Server::on_fence_done`] ends it.
+    Fence { sequence: u64, puts: Vec<(String, String)> },
+    /// End all ranks. `rank` is the cause; `code` is the exit code that it requests.
+    Abort { rank: u32, code: i32, message: String },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Client {
-    /// Has said nothing yet; perhaps no MPI program at all.
-    Silent,
+enum ClientState {
+    /// Has sent nothing; perhaps it is no MPI program.
+    Uninitialised,
     Initialised,
     InBarrier,
     Finalized,
@@ -53,39 +38,38 @@ enum Client {
 pub struct Server {
     key_space: String,
     world_size: u32,
-    clients: BTreeMap<u32, Client>,
+    clients: BTreeMap<u32, ClientState>,
     keys: BTreeMap<String, String>,
-    /// Put here since the last fence.
-    fresh: Vec<(String, String)>,
+    /// Keys and values put on this node since the last fence.
+    new_puts: Vec<(String, String)>,
     sequence: u64,
-    /// Lines of a multi-line command that a rank is in the middle of.
+    /// Lines received of an unfinished multi-line request, by rank.
     multi_line: BTreeMap<u32, Vec<String>>,
 }
 
 impl Server {
-    /// A server for these ranks out of `world_size`.
     #[must_use]
     pub fn new(key_space: String, world_size: u32, ranks: impl IntoIterator<Item = u32>) -> Self {
-        let clients = ranks.into_iter().map(|rank| (rank, Client::Silent)).collect();
+        let clients = ranks.into_iter().map(|rank| (rank, ClientState::Uninitialised)).collect();
         let mapping = format!("(vector,(0,{world_size},1))");
         Self {
             key_space,
             world_size,
             clients,
             keys: BTreeMap::from([("PMI_process_mapping".into(), mapping)]),
-            fresh: Vec::new(),
+            new_puts: Vec::new(),
             sequence: 0,
             multi_line: BTreeMap::new(),
         }
     }
 
-    /// Whether a rank is in the middle of MPI: it may not just leave, for others may wait for it.
+    /// Whether a rank is between `MPI_Init` and `MPI_Finalize`: other ranks may wait for it.
     #[must_use]
     pub fn is_inside(&self, rank: u32) -> bool {
-        matches!(self.clients.get(&rank), Some(Client::Initialised | Client::InBarrier))
+        matches!(self.clients.get(&rank), Some(ClientState::Initialised | ClientState::InBarrier))
     }
 
-    /// Takes one line, without its newline.
+    /// Handles one line, without its newline.
     pub fn on_line(&mut self, rank: u32, line: &str) -> Vec<Effect> {
         if let Some(lines) = self.multi_line.get_mut(&rank) {
             if line.trim() != "endcmd" {
@@ -99,20 +83,20 @@ impl Server {
             self.multi_line.insert(rank, Vec::new());
             return Vec::new();
         }
-        self.on_command(rank, &Command { line })
+        self.on_command(rank, &Request(line))
     }
 
-    fn on_command(&mut self, rank: u32, command: &Command<'_>) -> Vec<Effect> {
-        let line = match command.get("cmd") {
-            Some("init") => return self.on_init(rank, command),
+    fn on_command(&mut self, rank: u32, request: &Request<'_>) -> Vec<Effect> {
+        let line = match request.get("cmd") {
+            Some("init") => return self.on_init(rank, request),
             Some("get_maxes") => {
                 format!("cmd=maxes kvsname_max={NAME_MAX} keylen_max={KEY_MAX} vallen_max={VALUE_MAX} rc=0")
             }
             Some("get_appnum") => "cmd=appnum appnum=0 rc=0".into(),
             Some("get_my_kvsname") => format!("cmd=my_kvsname kvsname={} rc=0", self.key_space),
             Some("get_universe_size") => format!("cmd=universe_size size={} rc=0", self.world_size),
-            Some("get") => self.get(command),
-            Some("put") => match self.put(command) {
+            Some("get") => self.get(request),
+            Some("put") => match self.put(request) {
                 Ok(()) => "cmd=put_result rc=0 msg=success".into(),
                 Err(reason) => format!("cmd=put_result rc=-1 msg={reason}"),
             },
@@ -121,66 +105,66 @@ impl Server {
             Some("unpublish_name") => "cmd=unpublish_result rc=-1 msg=not_supported".into(),
             Some("lookup_name") => "cmd=lookup_result rc=-1 msg=not_supported".into(),
             Some("finalize") => {
-                self.clients.insert(rank, Client::Finalized);
+                self.clients.insert(rank, ClientState::Finalized);
                 "cmd=finalize_ack rc=0".into()
             }
             Some("abort") => {
-                let code = command.get("exitcode").and_then(|code| code.parse().ok()).unwrap_or(1);
-                return abort(rank, code, command.rest("message").unwrap_or_default());
+                let code = request.get("exitcode").and_then(|code| code.parse().ok()).unwrap_or(1);
+                return abort(rank, code, request.rest("message").unwrap_or_default());
             }
-            _ => return abort(rank, 1, &format!("broke the PMI protocol: {}", command.line)),
+            _ => return abort(rank, 1, &format!("broke the PMI protocol: {}", request.0)),
         };
-        vec![Effect::Reply { rank, line }]
+        vec![Effect::Send { rank, line }]
     }
 
-    fn on_init(&mut self, rank: u32, command: &Command<'_>) -> Vec<Effect> {
-        let (version, rc) = match command.get("pmi_version") {
+    fn on_init(&mut self, rank: u32, request: &Request<'_>) -> Vec<Effect> {
+        let (version, rc) = match request.get("pmi_version") {
             Some("1") => (1, 0),
             _ => (1, -1),
         };
         if rc == 0 {
-            self.clients.insert(rank, Client::Initialised);
+            self.clients.insert(rank, ClientState::Initialised);
         }
         let line = format!("cmd=response_to_init pmi_version={version} pmi_subversion=1 rc={rc}");
-        vec![Effect::Reply { rank, line }]
+        vec![Effect::Send { rank, line }]
     }
 
-    fn get(&self, command: &Command<'_>) -> String {
-        match command.get("key").and_then(|key| self.keys.get(key)) {
+    fn get(&self, request: &Request<'_>) -> String {
+        match request.get("key").and_then(|key| self.keys.get(key)) {
             Some(value) => format!("cmd=get_result rc=0 msg=success value={value}"),
             None => "cmd=get_result rc=-1 msg=key_not_found value=unknown".into(),
         }
     }
 
-    fn put(&mut self, command: &Command<'_>) -> Result<(), &'static str> {
-        let key = command.get("key").ok_or("no_key")?;
-        let value = command.get("value").ok_or("no_value")?;
+    fn put(&mut self, request: &Request<'_>) -> Result<(), &'static str> {
+        let key = request.get("key").ok_or("no_key")?;
+        let value = request.get("value").ok_or("no_value")?;
         if key.len() > KEY_MAX || value.len() > VALUE_MAX {
             return Err("too_long");
         }
         self.keys.insert(key.into(), value.into());
-        self.fresh.push((key.into(), value.into()));
+        self.new_puts.push((key.into(), value.into()));
         Ok(())
     }
 
     fn on_barrier(&mut self, rank: u32) -> Vec<Effect> {
-        if self.clients.insert(rank, Client::InBarrier) == Some(Client::InBarrier) {
-            return abort(rank, 1, "broke the PMI protocol: it is in the barrier already");
+        if self.clients.insert(rank, ClientState::InBarrier) == Some(ClientState::InBarrier) {
+            return abort(rank, 1, "broke the PMI protocol: it is already in the barrier");
         }
-        if self.clients.values().any(|client| *client != Client::InBarrier) {
+        if self.clients.values().any(|client| *client != ClientState::InBarrier) {
             return Vec::new();
         }
         self.sequence += 1;
-        let puts = std::mem::take(&mut self.fresh);
+        let puts = std::mem::take(&mut self.new_puts);
         if self.clients.len() == self.world_size as usize {
             return self.leave_barrier();
         }
         vec![Effect::Fence { sequence: self.sequence, puts }]
     }
 
-    /// All nodes are in barrier `sequence`. Repeated or late news mean nothing.
+    /// Handles the report that all nodes are in barrier `sequence`. A repeated or late report has no effect.
     pub fn on_fence_done(&mut self, sequence: u64, puts: Vec<(String, String)>) -> Vec<Effect> {
-        let waiting = self.clients.values().all(|client| *client == Client::InBarrier);
+        let waiting = self.clients.values().all(|client| *client == ClientState::InBarrier);
         if sequence != self.sequence || !waiting {
             return Vec::new();
         }
@@ -189,27 +173,25 @@ impl Server {
     }
 
     fn leave_barrier(&mut self) -> Vec<Effect> {
-        self.clients.values_mut().for_each(|client| *client = Client::Initialised);
-        let reply = |&rank: &u32| Effect::Reply { rank, line: "cmd=barrier_out rc=0".into() };
+        self.clients.values_mut().for_each(|client| *client = ClientState::Initialised);
+        let reply = |&rank: &u32| Effect::Send { rank, line: "cmd=barrier_out rc=0".into() };
         self.clients.keys().map(reply).collect()
     }
 }
 
-/// One line of `name=value` words.
-struct Command<'a> {
-    line: &'a str,
-}
+/// One line with words of the form `name=value`.
+struct Request<'a>(&'a str);
 
-impl<'a> Command<'a> {
+impl<'a> Request<'a> {
     fn get(&self, name: &str) -> Option<&'a str> {
-        let mut words = self.line.split_ascii_whitespace().filter_map(|word| word.split_once('='));
+        let mut words = self.0.split_ascii_whitespace().filter_map(|word| word.split_once('='));
         words.find(|(word, _)| *word == name).map(|(_, value)| value)
     }
 
-    /// The value that goes on, spaces and all, to the end of the line.
+    /// The value of `name`, which extends to the end of the line and may contain spaces.
     fn rest(&self, name: &str) -> Option<&'a str> {
-        let start = self.line.find(&format!(" {name}="))?;
-        Some(self.line[start + name.len() + 2..].trim_end())
+        let start = self.0.find(&format!(" {name}="))?;
+        Some(self.0[start + name.len() + 2..].trim_end())
     }
 }
 
@@ -217,13 +199,14 @@ fn abort(rank: u32, code: i32, message: &str) -> Vec<Effect> {
     vec![Effect::Abort { rank, code, message: message.into() }]
 }
 
-/// `MPI_Comm_spawn` would need room that nobody has set aside. One answer is due after the last command of the series.
+/// Rejects `MPI_Comm_spawn`, for whose ranks no resources are reserved. The one answer is due after the last
+/// request of the series.
 fn refuse_spawn(rank: u32, lines: &[String]) -> Vec<Effect> {
-    let number = |name| lines.iter().find_map(|line| Command { line }.get(name)?.parse::<u32>().ok());
+    let number = |name| lines.iter().find_map(|line| Request(line).get(name)?.parse::<u32>().ok());
     if number("spawnssofar") < number("totspawns") {
         return Vec::new();
     }
-    vec![Effect::Reply { rank, line: "cmd=spawn_result rc=-1 errcodes=-1 msg=spawn_is_not_supported".into() }]
+    vec![Effect::Send { rank, line: "cmd=spawn_result rc=-1 errcodes=-1 msg=spawn_is_not_supported".into() }]
 }
 
 #[cfg(test)]
@@ -234,16 +217,16 @@ mod tests {
         Server::new("app-1".into(), world_size, ranks.iter().copied())
     }
 
-    /// Plays a dialogue of one rank: each line that it says, and what it must be told.
+    /// Checks a dialogue of one rank: pairs of a request and its reply.
     fn plays(server: &mut Server, rank: u32, dialogue: &[(&str, &str)]) {
         for (said, answer) in dialogue {
-            let expected = Effect::Reply { rank, line: (*answer).into() };
+            let expected = Effect::Send { rank, line: (*answer).into() };
             assert_eq!(server.on_line(rank, said), [expected], "after {said}");
         }
     }
 
     fn out(rank: u32) -> Effect {
-        Effect::Reply { rank, line: "cmd=barrier_out rc=0".into() }
+        Effect::Send { rank, line: "cmd=barrier_out rc=0".into() }
     }
 
     const INIT: (&str, &str) = (
@@ -254,7 +237,7 @@ mod tests {
     const STORED: &str = "cmd=put_result rc=0 msg=success";
 
     #[test]
-    fn the_dialogue_of_mpich_4_2_is_answered_to_the_letter() {
+    fn dialogue_of_mpich_4_2_gets_the_exact_answers() {
         let mut server = server(2, &[0, 1]);
         for rank in [0, 1] {
             plays(
@@ -302,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_of_mpich_5_are_stored_as_they_come() {
+    fn keys_of_mpich_5_are_stored_unchanged() {
         let mut server = server(1, &[0]);
         plays(
             &mut server,
@@ -319,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_barrier_over_several_nodes_waits_for_the_others_and_brings_their_puts() {
+    fn barrier_over_several_nodes_waits_for_the_others_and_delivers_their_puts() {
         let mut server = server(3, &[1, 2]);
         for rank in [1, 2] {
             plays(&mut server, rank, &[INIT]);
@@ -328,9 +311,9 @@ mod tests {
         assert_eq!(server.on_line(2, "cmd=barrier_in"), []);
         let puts = vec![("k2".into(), "v2".into())];
         assert_eq!(server.on_line(1, "cmd=barrier_in"), [Effect::Fence { sequence: 1, puts }]);
-        assert_eq!(server.on_fence_done(7, vec![]), [], "of another fence");
+        assert_eq!(server.on_fence_done(7, vec![]), [], "report of another fence");
         assert_eq!(server.on_fence_done(1, vec![("k0".into(), "v0".into())]), [out(1), out(2)]);
-        assert_eq!(server.on_fence_done(1, vec![]), [], "told twice");
+        assert_eq!(server.on_fence_done(1, vec![]), [], "repeated report");
         plays(
             &mut server,
             1,
@@ -344,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abort_carries_its_whole_message() {
+    fn abort_contains_the_whole_message() {
         let mut server = server(2, &[0, 1]);
         let message = "application called MPI_Abort(MPI_COMM_WORLD, 7) - process 0".to_owned();
         let line = format!("cmd=abort exitcode=7 message={message}");
@@ -352,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn spawn_is_refused_once_the_whole_request_is_in() {
+    fn spawn_is_rejected_after_the_whole_request() {
         let mut server = server(1, &[0]);
         plays(&mut server, 0, &[INIT]);
         let block = ["mcmd=spawn", "nprocs=2", "execname=child", "totspawns=2"];
@@ -366,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_pmi_1_is_refused_or_ends_the_application() {
+    fn request_that_is_not_pmi_1_is_rejected_or_ends_the_application() {
         let mut server = server(1, &[0]);
         plays(
             &mut server,

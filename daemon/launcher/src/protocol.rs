@@ -1,7 +1,8 @@
-//! The conversation between launcher and daemon, through the message rings of the application's segment.
+//! Protocol between launcher and daemon, over the message rings of the application's segment.
 //!
-//! A value is encoded with postcard and cut into parts that fit a ring message: each part begins with one byte that
-//! says whether more follow. [`encode`] makes the parts, an [`Assembler`] on the other side puts them together.
+//! A value is encoded with postcard and cut into parts that fit a ring message. The first byte of each part
+//! says whether more parts follow. [`encode`] makes the parts, and an [`Assembler`] on the other side joins
+//! them.
 
 use std::marker::PhantomData;
 
@@ -9,82 +10,58 @@ use coswitch_ring::MESSAGE_MAX;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-/// A value may be this long, encoded: far above any exchange of addresses, far below what would hurt.
+/// Largest encoded value in bytes: far more than any exchange of addresses needs, and small enough to buffer.
 const VALUE_MAX: usize = 64 << 20;
 const LAST: u8 = 0;
 const MORE: u8 = 1;
 
-/// From a launcher to its daemon.
+/// Message from a launcher to its daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LauncherEvent {
     /// The ranks have been started.
     Ready,
-    /// All ranks here are in the barrier. Not sent where all ranks of the application live here.
+    /// All ranks on this node are in the barrier. Not sent if all ranks of the application are on this node.
     Fence {
-        /// Counts up from 1; equal on all nodes for the same barrier.
+        /// Number of the barrier, from 1 on, equal on all nodes.
         sequence: u64,
-        /// Key and value of each put by the ranks here since the last fence.
+        /// Keys and values that the ranks on this node have put since the last fence.
         puts: Vec<(String, String)>,
     },
-    /// A rank has ended. After the first abnormal end the launcher ends the others and reports them too.
-    RankExited {
-        /// Which.
-        rank: u32,
-        /// How.
-        status: ExitStatus,
-    },
-    /// A rank has called `MPI_Abort` or broken the PMI protocol, or has left without `MPI_Finalize`; the launcher ends
-    /// all ranks here.
-    Abort {
-        /// Which.
-        rank: u32,
-        /// The exit code it asks for.
-        code: i32,
-        /// What it says.
-        message: String,
-    },
-    /// No rank is left here; the launcher exits.
+    /// A rank has ended. After the first abnormal end the launcher ends the other ranks and reports them too.
+    RankExited { rank: u32, status: ExitStatus },
+    /// A rank has called `MPI_Abort`, violated the PMI protocol or exited without `MPI_Finalize`. The
+    /// launcher ends all ranks on this node; `code` is the exit code that the rank requests.
+    Abort { rank: u32, code: i32, message: String },
+    /// No rank is left on this node, and the launcher exits.
     AllExited,
 }
 
-/// How a rank has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExitStatus {
-    /// By itself, with this status.
     Exited(i32),
-    /// By this signal.
     Signaled(i32),
-    /// It never began.
+    /// The rank was not started, for this reason.
     ExecFailed(String),
 }
 
-/// From a daemon to its launcher.
+/// Message from a daemon to its launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LauncherCommand {
-    /// All nodes have reached fence `sequence`.
-    FenceDone {
-        /// Which.
-        sequence: u64,
-        /// The puts of all nodes; those of this one may be left out.
-        puts: Vec<(String, String)>,
-    },
-    /// End all ranks here and exit.
+    /// All nodes have reached fence `sequence`. The puts are those of all nodes, or of all other nodes.
+    FenceDone { sequence: u64, puts: Vec<(String, String)> },
+    /// The launcher shall end all ranks on this node and exit.
     Kill,
 }
 
-/// Why a message of the other side was not understood; the conversation cannot go on.
+/// Reason why a message was rejected. The conversation cannot continue.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum ProtocolError {
-    /// A part without its first byte.
     #[error("read a message part: it is empty")]
     Empty,
-    /// A first byte that is neither of the two.
     #[error("read a message part: it begins with {0}")]
     Kind(u8),
-    /// Larger than anything that is ever sent.
     #[error("read a message of more than {VALUE_MAX} bytes")]
     TooLong,
-    /// Not a value of the type expected.
     #[error("decode a message: {0}")]
     Decode(#[from] postcard::Error),
 }
@@ -92,10 +69,10 @@ pub enum ProtocolError {
 /// The ring messages that carry `value`, in order.
 ///
 /// # Panics
-/// Where the value is longer than anything that makes sense.
+/// If the encoded value is longer than 64 MiB.
 pub fn encode(value: &impl Serialize) -> Vec<Vec<u8>> {
     let bytes = postcard::to_stdvec(value).expect("messages are plain data");
-    assert!(bytes.len() <= VALUE_MAX, "a message of {} bytes", bytes.len());
+    assert!(bytes.len() <= VALUE_MAX, "a message has at most {VALUE_MAX} bytes, not {}", bytes.len());
     let count = bytes.len().div_ceil(MESSAGE_MAX - 1);
     let part = |(at, part): (usize, &[u8])| {
         let kind = if at + 1 == count { LAST } else { MORE };
@@ -104,7 +81,7 @@ pub fn encode(value: &impl Serialize) -> Vec<Vec<u8>> {
     bytes.chunks(MESSAGE_MAX - 1).enumerate().map(part).collect()
 }
 
-/// Puts the parts of values together.
+/// Joins the parts of values.
 #[derive(Debug)]
 pub struct Assembler<T> {
     bytes: Vec<u8>,
@@ -118,10 +95,10 @@ impl<T> Default for Assembler<T> {
 }
 
 impl<T: DeserializeOwned> Assembler<T> {
-    /// Takes the next ring message; gives a value where it completes one.
+    /// Takes the next ring message and returns the value that it completes, if any.
     ///
     /// # Errors
-    /// Where it makes no sense: the other side is damaged.
+    /// If the message is invalid, that is, the other side is damaged.
     pub fn push(&mut self, message: &[u8]) -> Result<Option<T>, ProtocolError> {
         let (&kind, part) = message.split_first().ok_or(ProtocolError::Empty)?;
         if self.bytes.len() + part.len() > VALUE_MAX {
@@ -152,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn short_values_travel_in_one_message_and_long_ones_in_several() {
+    fn short_value_takes_one_message_and_a_long_one_several() {
         let exited =
             LauncherEvent::RankExited { rank: 3, status: ExitStatus::ExecFailed("no such file".into()) };
         assert_eq!(carry(&exited), (1, exited));
@@ -164,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_message_is_an_error() {
+    fn invalid_message_is_an_error() {
         let mut assembler = Assembler::<LauncherCommand>::default();
         assert_eq!(assembler.push(&[]), Err(ProtocolError::Empty));
         assert_eq!(assembler.push(&[7]), Err(ProtocolError::Kind(7)));

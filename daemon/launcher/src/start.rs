@@ -1,7 +1,7 @@
-//! Starting a launcher, from the daemon's side.
+//! Starts a launcher, on the daemon's side.
 //!
-//! PID 1 asks the kernel to be killed when its parent dies, and to the kernel the parent is the *thread* that forked.
-//! So [`start`] must be called on a thread that lives as long as the daemon does.
+//! PID 1 asks the kernel to kill it when its parent dies, and for the kernel the parent is the *thread* that
+//! forked. So [`start`] must be called on a thread that lives as long as the daemon.
 
 use std::{
     io::{self, Read, Write},
@@ -24,30 +24,24 @@ use thiserror::Error;
 
 use crate::{LaunchSpec, Reply};
 
-/// Why an application's part could not be started here. Nothing of it is left.
+/// Reason why a launcher was not started. No process of it is left.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// The launcher itself could not be run.
     #[error("run {program}: {source}")]
-    Run {
-        /// The program.
-        program: String,
-        /// The reason.
-        source: io::Error,
-    },
-    /// The launcher says why not.
+    Run { program: String, source: io::Error },
+    /// The launcher reports this reason.
     #[error("start the launcher: {0}")]
     Refused(String),
-    /// It said nothing, or nothing that makes sense.
+    /// The launcher gave no answer, or an invalid one.
     #[error("start the launcher: {0}")]
-    Silent(&'static str),
+    NoAnswer(&'static str),
 }
 
-/// Starts `program`, the launcher, and returns the process id of PID 1: a child of this process that the caller has
-/// to reap. The ranks are reported by [`crate::protocol::LauncherEvent::Ready`] later.
+/// Starts `program`, the launcher, and returns the process id of PID 1, a child of this process that the
+/// caller must reap. [`crate::protocol::LauncherEvent::Ready`] reports later that the ranks were started.
 ///
 /// # Errors
-/// Where it does not start within `timeout`. Whatever had been started is then gone and reaped.
+/// If it does not start within `timeout`. All of its processes are then ended and reaped.
 pub fn start(program: &Path, spec: &LaunchSpec, timeout: Duration) -> Result<i32, StartError> {
     let failed = |source| StartError::Run { program: program.display().to_string(), source };
     let mut command = Command::new(program);
@@ -56,7 +50,7 @@ pub fn start(program: &Path, spec: &LaunchSpec, timeout: Duration) -> Result<i32
     let mut born = None;
     let result = converse(&mut birth, spec, Instant::now() + timeout, &mut born);
     if result.is_err() {
-        // An error means that it has exited already.
+        // An error means that it has already exited.
         drop(birth.kill());
     }
     birth.wait().map_err(failed)?;
@@ -64,13 +58,13 @@ pub fn start(program: &Path, spec: &LaunchSpec, timeout: Duration) -> Result<i32
         (Ok(()), Some(pid)) => Ok(pid.as_raw()),
         (result, born) => {
             born.into_iter().for_each(end);
-            Err(result.err().unwrap_or(StartError::Silent("it started nothing")))
+            Err(result.err().unwrap_or(StartError::NoAnswer("it started no process")))
         }
     }
 }
 
 fn end(pid: Pid) {
-    // It is our child and not yet reaped, so the id is still its own.
+    // It is a child that has not been reaped, so the id still belongs to it.
     let _ = kill(pid, Signal::SIGKILL);
     while waitpid(pid, None) == Err(Errno::EINTR) {}
 }
@@ -83,7 +77,7 @@ fn converse(
 ) -> Result<(), StartError> {
     let spec = serde_json::to_vec(spec).expect("a spec is plain data");
     let mut input = birth.stdin.take().expect("piped");
-    // A launcher that stops reading has said why, or has died: its output tells.
+    // A launcher that stops reading has reported a reason or has died: its output shows which.
     drop(input.write_all(&spec));
     drop(input);
     let mut output = birth.stdout.take().expect("piped");
@@ -95,15 +89,15 @@ fn converse(
                 Ok(Reply::Born { pid }) => *born = Some(Pid::from_raw(pid)),
                 Ok(Reply::Started) => return Ok(()),
                 Ok(Reply::Refused { reason }) => return Err(StartError::Refused(reason)),
-                Err(_) => return Err(StartError::Silent("its answer is not understood")),
+                Err(_) => return Err(StartError::NoAnswer("its answer is invalid")),
             }
         }
         let mut part = [0; 512];
         match readable(&output, deadline).and_then(|()| output.read(&mut part)) {
-            Ok(0) => return Err(StartError::Silent("it died without a word")),
+            Ok(0) => return Err(StartError::NoAnswer("it exited without an answer")),
             Ok(length) => text.extend_from_slice(&part[..length]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return Err(StartError::Silent("it did not answer in time")),
+            Err(_) => return Err(StartError::NoAnswer("it did not answer in time")),
         }
     }
 }

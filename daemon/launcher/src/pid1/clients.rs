@@ -1,4 +1,4 @@
-//! The ranks' PMI sockets: lines in, lines out, never blocking.
+//! The PMI sockets of the ranks: non-blocking input and output of lines.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use std::{
 
 use nix::poll::PollFlags;
 
-/// No PMI line is near as long; a rank that sends one is not speaking PMI.
+/// Largest length of a line in bytes, far more than PMI needs.
 const LINE_MAX: usize = 64 << 10;
 
 struct Client {
@@ -20,7 +20,7 @@ struct Client {
     output: Vec<u8>,
 }
 
-/// All sockets that are open.
+/// All open sockets.
 #[derive(Default)]
 pub(super) struct Clients {
     by_rank: BTreeMap<u32, Client>,
@@ -33,7 +33,7 @@ impl Clients {
         Ok(())
     }
 
-    /// What to poll for.
+    /// Sockets to poll, and the conditions to poll for.
     pub(super) fn interests(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>, PollFlags)> {
         self.by_rank.iter().map(|(rank, client)| {
             let writing = if client.output.is_empty() { PollFlags::empty() } else { PollFlags::POLLOUT };
@@ -41,7 +41,7 @@ impl Clients {
         })
     }
 
-    /// Moves bytes both ways and returns the lines that are complete. A socket that is at its end is closed.
+    /// Reads and writes, and returns the complete lines. Closes a socket that is at its end.
     pub(super) fn exchange(&mut self, rank: u32) -> Vec<String> {
         let Some(client) = self.by_rank.get_mut(&rank) else { return Vec::new() };
         let open = client.fill() && client.flush();
@@ -52,18 +52,18 @@ impl Clients {
         lines
     }
 
-    pub(super) fn say(&mut self, rank: u32, line: &str) {
+    pub(super) fn send(&mut self, rank: u32, line: &str) {
         if let Some(client) = self.by_rank.get_mut(&rank) {
             client.output.extend_from_slice(line.as_bytes());
             client.output.push(b'\n');
-            // A rank that is gone is noticed when it is reaped.
+            // An error means that the rank has ended, which is noticed when it is reaped.
             client.flush();
         }
     }
 }
 
 impl Client {
-    /// Reads what there is; `false` at the end.
+    /// Reads all available bytes; `false` at the end of the stream.
     fn fill(&mut self) -> bool {
         let mut part = [0; 4096];
         while self.input.len() <= LINE_MAX {
@@ -77,7 +77,7 @@ impl Client {
         true
     }
 
-    /// Writes what there is room for; `false` where nobody reads any more.
+    /// Writes as much as the socket takes; `false` if the rank has closed it.
     fn flush(&mut self) -> bool {
         while !self.output.is_empty() {
             match self.stream.write(&self.output) {
@@ -92,7 +92,7 @@ impl Client {
     fn lines(&mut self) -> Vec<String> {
         let whole = match self.input.iter().rposition(|byte| *byte == b'\n') {
             Some(end) => self.input.drain(..=end).collect::<Vec<u8>>(),
-            // An endless line is passed on as it is, to be refused.
+            // A line that is too long is returned as it is, and the PMI server rejects it.
             None if self.input.len() > LINE_MAX => std::mem::take(&mut self.input),
             None => return Vec::new(),
         };
@@ -112,20 +112,20 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_put_together_from_whatever_pieces_arrive() {
+    fn lines_are_joined_from_the_pieces_that_arrive() {
         let (mut clients, mut rank) = pair();
         rank.write_all(b"cmd=in").unwrap();
         assert!(clients.exchange(3).is_empty());
         rank.write_all(b"it\ncmd=get_maxes\ncmd=").unwrap();
         assert_eq!(clients.exchange(3), ["cmd=init", "cmd=get_maxes"]);
-        clients.say(3, "answer");
+        clients.send(3, "answer");
         let mut answer = [0; 7];
         rank.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"answer\n");
     }
 
     #[test]
-    fn the_last_words_of_a_rank_are_heard_and_its_socket_is_closed() {
+    fn last_line_of_a_rank_is_returned_and_its_socket_is_closed() {
         let (mut clients, mut rank) = pair();
         rank.write_all(b"cmd=abort exitcode=3\n").unwrap();
         drop(rank);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_takes_bounded_memory() {
+    fn line_that_is_too_long_takes_bounded_memory() {
         let (mut clients, mut rank) = pair();
         rank.set_nonblocking(true).unwrap();
         for _ in 0..40 {
@@ -144,6 +144,6 @@ mod tests {
                 return;
             }
         }
-        panic!("an endless line is never passed on");
+        panic!("a line that is too long is never returned");
     }
 }

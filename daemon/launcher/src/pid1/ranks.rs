@@ -1,4 +1,4 @@
-//! Starting ranks and reaping them, and whatever they leave behind.
+//! Starts ranks, and reaps them and the orphans that they leave.
 
 use std::{
     fs::{File, OpenOptions},
@@ -22,7 +22,7 @@ use nix::{
     unistd::Pid,
 };
 
-/// Starts one rank; gives its process id and our end of its PMI socket.
+/// Starts one rank; returns its process id and the launcher's end of its PMI socket.
 pub(super) fn start(spec: &LaunchSpec, rank: &RankSpec) -> Result<(Pid, UnixStream), String> {
     let (ours, theirs) = UnixStream::pair().map_err(|error| format!("make a PMI socket: {error}"))?;
     let (program, arguments) = spec.command.split_first().ok_or("run an empty command")?;
@@ -35,11 +35,11 @@ pub(super) fn start(spec: &LaunchSpec, rank: &RankSpec) -> Result<(Pid, UnixStre
         .stdin(Stdio::null())
         .stdout(output(&rank.stdout)?)
         .stderr(output(&rank.stderr)?)
-        // A rank that signals its process group means itself.
+        // A rank that signals its process group must reach only itself.
         .process_group(0);
     let socket = theirs.as_raw_fd();
-    // SAFETY: between fork and exec the closure makes two system calls and touches no lock and no heap. The descriptor
-    // is open there: `theirs` lives until after the spawn.
+    // SAFETY: between fork and exec the closure makes two system calls and touches no lock and no heap. The
+    // descriptor is open then, because `theirs` lives until after the spawn.
     unsafe {
         command.pre_exec(move || {
             sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
@@ -51,7 +51,7 @@ pub(super) fn start(spec: &LaunchSpec, rank: &RankSpec) -> Result<(Pid, UnixStre
     }
     let child =
         command.spawn().map_err(|error| format!("run {program} in {}: {error}", spec.cwd.display()))?;
-    let pid = i32::try_from(child.id()).expect("a process id");
+    let pid = i32::try_from(child.id()).expect("a process id fits an i32");
     Ok((Pid::from_raw(pid), ours))
 }
 
@@ -60,7 +60,7 @@ fn output(path: &Path) -> Result<File, String> {
     file.map_err(|error| format!("open {}: {error}", path.display()))
 }
 
-/// The user's environment without what another launcher may have left in it, and with what ours adds.
+/// The user's environment, without the variables of other launchers and with those of the driver and of PMI.
 fn environment(spec: &LaunchSpec, rank: &RankSpec, pmi: &UnixStream) -> Vec<(String, String)> {
     let foreign = |name: &str| ["PMI_", "PMIX_", "COSWITCH_"].iter().any(|prefix| name.starts_with(prefix));
     let mut all: Vec<_> = spec.env.iter().filter(|(name, _)| !foreign(name)).cloned().collect();
@@ -71,23 +71,23 @@ fn environment(spec: &LaunchSpec, rank: &RankSpec, pmi: &UnixStream) -> Vec<(Str
     set("COSWITCH_SEGMENT", spec.segment.display().to_string());
     set("COSWITCH_LOCAL", rank.local.to_string());
     set("COSWITCH_RANK", rank.rank.to_string());
-    // UCX, linked to the MPI library and not used, would take over signals otherwise.
+    // UCX, which is linked to the MPI library and not used, would otherwise install signal handlers.
     set("UCX_HANDLE_ERRORS", "none".into());
     if let Some(directory) = &spec.provider_dir {
         set("FI_PROVIDER", "coswitch".into());
         set("FI_PROVIDER_PATH", directory.display().to_string());
-        // Newer MPICH would prefer UCX.
+        // Newer MPICH prefers UCX.
         set("MPIR_CVAR_CH4_NETMOD", "ofi".into());
     }
     all
 }
 
-/// The children that have ended, orphans of ranks among them.
+/// Reaps the children that have ended, orphans of ranks among them.
 pub(super) fn reap() -> Vec<(Pid, ExitStatus)> {
     let mut ended = Vec::new();
     loop {
         let mut status = 0;
-        // SAFETY: the status is written to a local. (nix would refuse the statuses of real-time signals.)
+        // SAFETY: the status is written to a local. (nix rejects the statuses of real-time signals.)
         let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
         if pid > 0 {
             ended.push((Pid::from_raw(pid), exit_status(status)));
@@ -97,7 +97,7 @@ pub(super) fn reap() -> Vec<(Pid, ExitStatus)> {
     }
 }
 
-/// Only the two ways to end come here: `waitpid` was not asked for stops.
+/// The status of an ended process; `waitpid` reports no stops here.
 fn exit_status(raw: i32) -> ExitStatus {
     let status = std::process::ExitStatus::from_raw(raw);
     match status.signal() {
@@ -106,8 +106,8 @@ fn exit_status(raw: i32) -> ExitStatus {
     }
 }
 
-/// Ends every process of the namespace but this one.
+/// Kills all other processes of the namespace.
 pub(super) fn end_all() {
-    // It fails where nobody is left.
+    // An error means that no process is left.
     let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
 }

@@ -1,4 +1,4 @@
-//! The life of PID 1 once the ranks may run: one loop that serves, relays and reaps until no rank is left.
+//! The main loop of PID 1: serves PMI requests, relays fences and reaps ranks until none is left.
 
 use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
@@ -11,19 +11,19 @@ use coswitch_ring::{Corrupt, Segment};
 use nix::unistd::Pid;
 use thiserror::Error;
 
-use super::{clients::Clients, outbox::Outbox, ranks, wake::Wake};
+use super::{clients::Clients, ranks, uplink::Uplink, wake::Wake};
 
-/// How long the last events wait for a daemon that takes none.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// Time for which the last events wait for a daemon that does not receive.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why PID 1 cannot go on; all ranks end with it.
+/// Reason why PID 1 cannot continue. All ranks end with it.
 #[derive(Debug, Error)]
 pub(super) enum ServeError {
-    #[error("wait for news: {0}")]
+    #[error("wait for events: {0}")]
     Wait(#[source] io::Error),
-    #[error("read what the daemon says: {0}")]
+    #[error("read a message of the daemon: {0}")]
     Ring(#[from] Corrupt),
-    #[error("understand what the daemon says: {0}")]
+    #[error("decode a message of the daemon: {0}")]
     Protocol(#[from] ProtocolError),
 }
 
@@ -32,20 +32,20 @@ struct Launcher {
     clients: Clients,
     /// Ranks that have not been reaped.
     running: BTreeMap<Pid, u32>,
-    outbox: Outbox,
+    uplink: Uplink,
     commands: Assembler<LauncherCommand>,
-    /// Everything has been told to end: what ranks say any more means nothing.
+    /// All ranks are being ended: their requests are ignored.
     ending: bool,
 }
 
-/// Starts the ranks and stays until all have ended.
+/// Starts the ranks and serves them until all have ended.
 pub(super) fn run(spec: LaunchSpec, segment: Arc<Segment>) -> Result<(), ServeError> {
     let wake = Wake::new().map_err(ServeError::Wait)?;
     let mut launcher = Launcher {
         pmi: Server::new(spec.key_space(), spec.world_size, spec.ranks.iter().map(|rank| rank.rank)),
         clients: Clients::default(),
         running: BTreeMap::new(),
-        outbox: Outbox::new(Arc::clone(&segment)),
+        uplink: Uplink::new(Arc::clone(&segment)),
         commands: Assembler::default(),
         ending: false,
     };
@@ -53,10 +53,10 @@ pub(super) fn run(spec: LaunchSpec, segment: Arc<Segment>) -> Result<(), ServeEr
     drop(spec);
     wake.listen(segment).map_err(ServeError::Wait)?;
     while !launcher.running.is_empty() {
-        launcher.turn(&wake)?;
+        launcher.run_once(&wake)?;
     }
-    launcher.outbox.push(&LauncherEvent::AllExited);
-    launcher.outbox.finish(LAST_WORDS);
+    launcher.uplink.push(&LauncherEvent::AllExited);
+    launcher.uplink.finish(FLUSH_TIMEOUT);
     Ok(())
 }
 
@@ -69,33 +69,33 @@ impl Launcher {
             });
             if let Err(reason) = started {
                 let status = ExitStatus::ExecFailed(reason);
-                self.outbox.push(&LauncherEvent::RankExited { rank: rank.rank, status });
+                self.uplink.push(&LauncherEvent::RankExited { rank: rank.rank, status });
                 return self.end();
             }
         }
-        self.outbox.push(&LauncherEvent::Ready);
+        self.uplink.push(&LauncherEvent::Ready);
     }
 
-    fn turn(&mut self, wake: &Wake) -> Result<(), ServeError> {
-        let news = wake.wait(self.clients.interests()).map_err(ServeError::Wait)?;
-        if news.terminate {
+    fn run_once(&mut self, wake: &Wake) -> Result<(), ServeError> {
+        let woken = wake.wait(self.clients.interests()).map_err(ServeError::Wait)?;
+        if woken.terminate {
             self.end();
         }
-        for rank in news.clients {
-            self.listen(rank);
+        for rank in woken.clients {
+            self.serve_client(rank);
         }
         for (pid, status) in ranks::reap() {
-            // Whoever is no rank is an orphan of one.
+            // A process that is no rank is an orphan of one.
             if let Some(rank) = self.running.remove(&pid) {
                 self.on_exit(rank, status);
             }
         }
-        self.obey()?;
-        self.outbox.flush();
+        self.handle_commands()?;
+        self.uplink.flush();
         Ok(())
     }
 
-    fn listen(&mut self, rank: u32) {
+    fn serve_client(&mut self, rank: u32) {
         for line in self.clients.exchange(rank) {
             let effects = self.pmi.on_line(rank, &line);
             self.carry_out(effects);
@@ -103,21 +103,21 @@ impl Launcher {
     }
 
     fn on_exit(&mut self, rank: u32, status: ExitStatus) {
-        // An abort is said and not waited for: hear it before its consequence.
-        self.listen(rank);
-        let left_others_waiting = self.pmi.is_inside(rank);
-        let well = status == ExitStatus::Exited(0);
-        self.outbox.push(&LauncherEvent::RankExited { rank, status });
-        if well && left_others_waiting && !self.ending {
+        // A rank does not wait for an answer to its abort: read it before handling the exit that it causes.
+        self.serve_client(rank);
+        let others_may_wait = self.pmi.is_inside(rank);
+        let succeeded = status == ExitStatus::Exited(0);
+        self.uplink.push(&LauncherEvent::RankExited { rank, status });
+        if succeeded && others_may_wait && !self.ending {
             self.abort(rank, 1, "ended without MPI_Finalize".into());
-        } else if !well {
+        } else if !succeeded {
             self.end();
         }
     }
 
-    fn obey(&mut self) -> Result<(), ServeError> {
+    fn handle_commands(&mut self) -> Result<(), ServeError> {
         let mut message = Vec::new();
-        while self.outbox.recv(&mut message)? {
+        while self.uplink.recv(&mut message)? {
             match self.commands.push(&message)? {
                 Some(LauncherCommand::FenceDone { sequence, puts }) => {
                     let effects = self.pmi.on_fence_done(sequence, puts);
@@ -134,9 +134,9 @@ impl Launcher {
         for effect in effects {
             match effect {
                 _ if self.ending => {}
-                Effect::Reply { rank, line } => self.clients.say(rank, &line),
+                Effect::Send { rank, line } => self.clients.send(rank, &line),
                 Effect::Fence { sequence, puts } => {
-                    self.outbox.push(&LauncherEvent::Fence { sequence, puts })
+                    self.uplink.push(&LauncherEvent::Fence { sequence, puts })
                 }
                 Effect::Abort { rank, code, message } => self.abort(rank, code, message),
             }
@@ -144,7 +144,7 @@ impl Launcher {
     }
 
     fn abort(&mut self, rank: u32, code: i32, message: String) {
-        self.outbox.push(&LauncherEvent::Abort { rank, code, message });
+        self.uplink.push(&LauncherEvent::Abort { rank, code, message });
         self.end();
     }
 

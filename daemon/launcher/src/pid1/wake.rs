@@ -1,7 +1,8 @@
-//! What PID 1 sleeps on: the end of a child, lines of its ranks, and the daemon's bell.
+//! The events that wake PID 1: the end of a child, lines from its ranks, and rings of its bell.
 //!
-//! The bell is a futex, which cannot be polled; a thread sleeps on it and passes it on through an eventfd. Signalfd,
-//! eventfd and a thread in a futex wait all come back from an image. A timerfd may not, so there is none.
+//! The bell is a futex, which cannot be polled, so a thread sleeps on it and forwards rings to an eventfd.
+//! Signalfd, eventfd and a thread in a futex wait all continue after a restore. A timerfd may not, so there
+//! is none.
 
 use std::{
     io,
@@ -21,25 +22,25 @@ use nix::{
     },
 };
 
-/// Even a ring that is lost delays us by no more than this.
+/// Longest wait for the bell, which bounds the delay by a lost ring.
 const BELL_WAIT: Duration = Duration::from_secs(1);
 const BELL_STACK_BYTES: usize = 64 << 10;
 
-/// The sources of news that are always there.
+/// The event sources other than the PMI sockets.
 pub(super) struct Wake {
     signals: SignalFd,
     bell: Arc<EventFd>,
 }
 
-/// What there is news of.
+/// Events since the last wait.
 #[derive(Debug, Default)]
-pub(super) struct News {
+pub(super) struct Woken {
     pub(super) terminate: bool,
     pub(super) clients: Vec<u32>,
 }
 
 impl Wake {
-    /// Takes SIGCHLD and SIGTERM over from their handlers, for this thread and those it starts.
+    /// Blocks SIGCHLD and SIGTERM in this thread and those it starts, and receives them by a signalfd.
     pub(super) fn new() -> io::Result<Self> {
         let mut mask = SigSet::empty();
         mask.add(Signal::SIGCHLD);
@@ -50,13 +51,13 @@ impl Wake {
         Ok(Self { signals, bell: Arc::new(bell) })
     }
 
-    /// Starts to listen to the daemon; the first news is at once, for whatever is there already.
+    /// Starts to listen to the bell. The first wake-up comes at once, for messages that have already arrived.
     pub(super) fn listen(&self, segment: Arc<Segment>) -> io::Result<()> {
         let bell = Arc::clone(&self.bell);
         let listen = move || {
             loop {
                 let ticket = segment.launcher_bell().ticket();
-                // It fails only where 2^64 rings have not been taken notice of.
+                // It fails only after 2^64 rings that were not read.
                 let _ = bell.write(1);
                 segment.launcher_bell().wait(ticket, Some(BELL_WAIT));
             }
@@ -65,12 +66,12 @@ impl Wake {
         Ok(())
     }
 
-    /// Sleeps until there is news. The caller looks everywhere in any case, except that only the clients named have
-    /// something to say, or room for what is said to them.
+    /// Sleeps until an event. The caller then checks all sources, but of the clients only those returned,
+    /// which have input or free space for output.
     pub(super) fn wait<'a>(
         &self,
         clients: impl Iterator<Item = (u32, BorrowedFd<'a>, PollFlags)>,
-    ) -> io::Result<News> {
+    ) -> io::Result<Woken> {
         let (ranks, clients): (Vec<u32>, Vec<_>) =
             clients.map(|(rank, fd, flags)| (rank, PollFd::new(fd, flags))).unzip();
         let own = [self.signals.as_fd(), self.bell.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
@@ -79,13 +80,13 @@ impl Wake {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let mut news = News::default();
-        let spoken = ranks.iter().zip(&fds[2..]).filter(|(_, fd)| fd.any() == Some(true));
-        news.clients = spoken.map(|(rank, _)| *rank).collect();
+        let mut woken = Woken::default();
+        let ready = ranks.iter().zip(&fds[2..]).filter(|(_, fd)| fd.any() == Some(true));
+        woken.clients = ready.map(|(rank, _)| *rank).collect();
         let _ = self.bell.read();
         while let Ok(Some(signal)) = self.signals.read_signal() {
-            news.terminate |= signal.ssi_signo == Signal::SIGTERM as u32;
+            woken.terminate |= signal.ssi_signo == Signal::SIGTERM as u32;
         }
-        Ok(news)
+        Ok(woken)
     }
 }

@@ -1,4 +1,4 @@
-//! A launched tree goes into images and comes back, again and again, in the middle of its PMI conversation. Needs CRIU.
+//! Dumps and restores a launched process tree repeatedly, in the middle of its PMI conversation. Needs CRIU.
 
 use std::{
     fs,
@@ -12,11 +12,15 @@ use coswitch_ckpt::{Criu, DumpRequest, RestoreRequest, SegmentFile};
 use coswitch_launcher::protocol::{ExitStatus, LauncherCommand, LauncherEvent};
 use nix::{sys::wait::WaitStatus, unistd::Pid};
 
-use crate::stage::{Node, PATIENCE, Scene, eventually, exited, inhabitants, namespace_of};
+use crate::harness::{Node, Setup, TIMEOUT, eventually, exited, namespace_of, processes_in};
 
-/// Speaks PMI all the time, so that any instant finds a request or an answer on its way.
+/// Sends PMI requests without pause, so that at any instant a request or an answer is under way.
 const CHATTER: &str = r#"
-    ask() { echo "$1" >&$PMI_FD; read -r -u $PMI_FD answer; [[ $answer == $2 ]] || { echo "$1: $answer" >&2; exit 1; }; }
+    ask() {
+        echo "$1" >&$PMI_FD
+        read -r -u $PMI_FD answer
+        [[ $answer == $2 ]] || { echo "$1: $answer" >&2; exit 1; }
+    }
     ask "cmd=init pmi_version=1 pmi_subversion=1" "*rc=0"
     for ((i = 0; i < 400; i++)); do
         ask "cmd=put kvsname=k key=a$i value=$PMI_RANK.$i" "cmd=put_result rc=0*"
@@ -29,7 +33,7 @@ const CHATTER: &str = r#"
     ask "cmd=finalize" "cmd=finalize_ack*"
 "#;
 
-/// A cgroup to freeze the tree in, on the unified hierarchy.
+/// A cgroup of the unified hierarchy that freezes the process tree.
 struct Group(PathBuf);
 
 impl Group {
@@ -56,54 +60,54 @@ impl Drop for Group {
     }
 }
 
-fn dump(criu: &Criu, group: &Group, scene: &Scene, node: &mut Node, cycle: usize) {
+fn dump(criu: &Criu, group: &Group, setup: &Setup, node: &mut Node, cycle: usize) {
     group.freeze();
     let request = DumpRequest {
         root: Pid::from_raw(node.pid),
         freeze_cgroup: group.0.clone(),
-        segment: Some(SegmentFile::at(&scene.path("segment-0")).unwrap()),
+        segment: Some(SegmentFile::at(&setup.path("segment-0")).unwrap()),
         arena: None,
-        images_dir: scene.path(&format!("images-{cycle}")),
-        work_dir: scene.path(&format!("work-{cycle}")),
-        timeout: PATIENCE,
+        images_dir: setup.path(&format!("images-{cycle}")),
+        work_dir: setup.path(&format!("work-{cycle}")),
+        timeout: TIMEOUT,
     };
     criu.dump(&request).unwrap_or_else(|error| panic!("cycle {cycle}: {error}"));
-    assert!(matches!(node.reap(), WaitStatus::Signaled(..)), "CRIU ends what it has dumped");
+    assert!(matches!(node.reap(), WaitStatus::Signaled(..)), "CRIU kills the dumped processes");
 }
 
-fn restore(criu: &Criu, group: &Group, scene: &Scene, node: &mut Node, cycle: usize) {
+fn restore(criu: &Criu, group: &Group, setup: &Setup, node: &mut Node, cycle: usize) {
     let request = RestoreRequest {
-        images_dir: scene.path(&format!("images-{cycle}")),
-        work_dir: scene.path(&format!("work-{cycle}")),
+        images_dir: setup.path(&format!("images-{cycle}")),
+        work_dir: setup.path(&format!("work-{cycle}")),
         cgroups: vec![group.0.clone()],
         segment: None,
         outputs: Vec::new(),
         arena: None,
         leave_stopped: true,
-        timeout: PATIENCE,
+        timeout: TIMEOUT,
     };
     let restored = criu.restore(&request).unwrap_or_else(|error| panic!("cycle {cycle}: {error}"));
-    node.is_back(restored.root.as_raw(), namespace_of(restored.root.as_raw()).unwrap());
+    node.on_restored(restored.root.as_raw(), namespace_of(restored.root.as_raw()).unwrap());
     restored.resume().unwrap();
 }
 
 #[test]
-fn a_launched_tree_survives_images_at_any_instant() {
+fn launched_tree_continues_after_dumps_at_any_instant() {
     let criu = Criu::locate().expect("CRIU is set up by `cargo xtask setup`");
     let group = Group::new("image");
-    let scene = Scene::new(3, &["bash", "-c", CHATTER]);
-    let (segment, mut spec) = scene.prepare(&[0, 1]);
+    let setup = Setup::new(3, &["bash", "-c", CHATTER]);
+    let (segment, mut spec) = setup.prepare(&[0, 1]);
     spec.cgroup_procs = vec![group.0.join("cgroup.procs")];
     let mut node = Node::start(segment, &spec).unwrap();
     assert_eq!(node.next(), LauncherEvent::Ready);
 
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let (mut cycle, mut fence) = (0, None);
     while fence.is_none() {
-        assert!(Instant::now() < deadline, "the ranks come to their barrier: {}", scene.read("rank-0.err"));
+        assert!(Instant::now() < deadline, "the ranks reach their barrier: {}", setup.read("rank-0.err"));
         std::thread::sleep(Duration::from_millis(20 + 17 * (cycle as u64 % 7)));
-        dump(&criu, &group, &scene, &mut node, cycle);
-        restore(&criu, &group, &scene, &mut node, cycle);
+        dump(&criu, &group, &setup, &mut node, cycle);
+        restore(&criu, &group, &setup, &mut node, cycle);
         cycle += 1;
         fence = node.poll();
     }
@@ -111,50 +115,50 @@ fn a_launched_tree_survives_images_at_any_instant() {
     let Some(LauncherEvent::Fence { sequence: 1, puts }) = fence else { panic!("{fence:?}") };
     assert_eq!(puts.len(), 800);
 
-    // The other nodes may be there first: what the daemon says meanwhile is found after the restore.
-    dump(&criu, &group, &scene, &mut node, cycle);
-    node.tell(&LauncherCommand::FenceDone { sequence: 1, puts: vec![("far".into(), "away".into())] });
-    restore(&criu, &group, &scene, &mut node, cycle);
+    // The other nodes may reach the barrier first: a message of the daemon is received after the restore.
+    dump(&criu, &group, &setup, &mut node, cycle);
+    node.send(&LauncherCommand::FenceDone { sequence: 1, puts: vec![("far".into(), "away".into())] });
+    restore(&criu, &group, &setup, &mut node, cycle);
     let mut events = node.events_to_end();
     events.sort_by_key(|event| matches!(event, LauncherEvent::RankExited { rank: 1, .. }));
     assert_eq!(
         events,
         [0, 1].map(|rank| exited(rank, ExitStatus::Exited(0))),
         "{}",
-        scene.read("rank-0.err")
+        setup.read("rank-0.err")
     );
     let all: String = (0..400).map(|line| format!("{line}\n")).collect();
-    assert_eq!([scene.read("rank-0.out"), scene.read("rank-1.out")], [all.clone(), all]);
-    assert_eq!(scene.read("launcher.log"), "");
+    assert_eq!([setup.read("rank-0.out"), setup.read("rank-1.out")], [all.clone(), all]);
+    assert_eq!(setup.read("launcher.log"), "");
 }
 
 #[test]
-fn a_restored_tree_still_dies_with_its_daemon() {
+fn restored_tree_dies_with_its_daemon() {
     let criu = Criu::locate().expect("CRIU is set up by `cargo xtask setup`");
     let group = Group::new("death");
-    let scene = Scene::sh(2, "exec sleep 1000");
-    let (segment, mut spec) = scene.prepare(&[0, 1]);
+    let setup = Setup::sh(2, "exec sleep 1000");
+    let (segment, mut spec) = setup.prepare(&[0, 1]);
     spec.cgroup_procs = vec![group.0.join("cgroup.procs")];
     let mut node = Node::start(segment, &spec).unwrap();
     assert_eq!(node.next(), LauncherEvent::Ready);
-    node.wait_for_inhabitants(3);
-    dump(&criu, &group, &scene, &mut node, 0);
+    node.wait_for_processes(3);
+    dump(&criu, &group, &setup, &mut node, 0);
 
-    // A shell plays the next daemon, so that it can be killed.
+    // A shell takes the role of the next daemon, so that it can be killed.
     let restore =
         "restore -d --restore-sibling --manage-cgroups=ignore --network-lock nftables -o restore.log";
     let script = format!("\"$0\" {restore} -D \"$1\" -W \"$2\" --pidfile pid && echo back; read forever");
     let mut daemon = Command::new("sh");
-    daemon.args(["-c", &script]).arg(criu.program()).args([scene.path("images-0"), scene.path("work-0")]);
+    daemon.args(["-c", &script]).arg(criu.program()).args([setup.path("images-0"), setup.path("work-0")]);
     let daemon = daemon.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut daemon = daemon.unwrap();
     let mut answer = String::new();
     BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut answer).unwrap();
-    assert_eq!(answer, "back\n", "{}", scene.read("work-0/restore.log"));
-    let pid = scene.read("work-0/pid").trim().parse().unwrap();
+    assert_eq!(answer, "back\n", "{}", setup.read("work-0/restore.log"));
+    let pid = setup.read("work-0/pid").trim().parse().unwrap();
     let namespace = namespace_of(pid).unwrap();
-    assert_eq!(inhabitants(namespace).len(), 3);
+    assert_eq!(processes_in(namespace).len(), 3);
     daemon.kill().unwrap();
     daemon.wait().unwrap();
-    eventually("nobody is left", || inhabitants(namespace).is_empty());
+    eventually("no process is left", || processes_in(namespace).is_empty());
 }

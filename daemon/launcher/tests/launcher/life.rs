@@ -1,4 +1,4 @@
-//! How applications begin and end, with programs that know nothing of MPI.
+//! Tests of the start and end of applications, with programs that do not use MPI.
 
 use std::{fs, io::Write, process::Stdio, sync::Arc, time::Duration};
 
@@ -12,29 +12,29 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::stage::{LAUNCHER, Node, Scene, eventually, exited, inhabitants, ranks_with};
+use crate::harness::{LAUNCHER, Node, Setup, eventually, exited, processes_in, ranks_with};
 
-const WELL: ExitStatus = ExitStatus::Exited(0);
+const SUCCESS: ExitStatus = ExitStatus::Exited(0);
 const KILLED: ExitStatus = ExitStatus::Signaled(9);
 
 #[test]
-fn ranks_that_end_well_are_reported_and_their_output_is_kept() {
-    let scene = Scene::sh(2, "echo out $PMI_RANK of $PMI_SIZE; echo err $COSWITCH_LOCAL >&2; pwd");
+fn ranks_that_succeed_are_reported_and_their_output_is_kept() {
+    let setup = Setup::sh(2, "echo out $PMI_RANK of $PMI_SIZE; echo err $COSWITCH_LOCAL >&2; pwd");
     for rank in 0..2 {
-        fs::write(scene.path(&format!("rank-{rank}.out")), "earlier\n").unwrap();
+        fs::write(setup.path(&format!("rank-{rank}.out")), "earlier\n").unwrap();
     }
-    let mut node = scene.launch(&[0, 1]);
+    let mut node = setup.launch(&[0, 1]);
     let events = node.events_to_end();
     assert_eq!(events[0], LauncherEvent::Ready);
-    assert_eq!(ranks_with(&events, &WELL), [0, 1].into());
-    assert_eq!(scene.read("rank-1.out"), format!("earlier\nout 1 of 2\n{}\n", scene.dir.path().display()));
-    assert_eq!((scene.read("rank-0.err"), scene.read("rank-1.err")), ("err 0\n".into(), "err 1\n".into()));
-    assert_eq!(scene.read("launcher.log"), "");
+    assert_eq!(ranks_with(&events, &SUCCESS), [0, 1].into());
+    assert_eq!(setup.read("rank-1.out"), format!("earlier\nout 1 of 2\n{}\n", setup.dir.path().display()));
+    assert_eq!((setup.read("rank-0.err"), setup.read("rank-1.err")), ("err 0\n".into(), "err 1\n".into()));
+    assert_eq!(setup.read("launcher.log"), "");
 }
 
 #[test]
-fn a_program_that_does_not_exist_is_named() {
-    let mut node = Scene::new(2, &["/nowhere/program"]).launch(&[0, 1]);
+fn missing_program_is_named() {
+    let mut node = Setup::new(2, &["/nowhere/program"]).launch(&[0, 1]);
     match &node.events_to_end()[..] {
         [LauncherEvent::RankExited { rank: 0, status: ExitStatus::ExecFailed(reason) }] => {
             assert!(reason.contains("/nowhere/program") && reason.contains("No such file"), "{reason}");
@@ -44,101 +44,101 @@ fn a_program_that_does_not_exist_is_named() {
 }
 
 #[test]
-fn a_program_that_cannot_be_run_by_the_second_rank_ends_the_first() {
-    let scene = Scene::sh(2, "sleep 1000");
-    let (segment, mut spec) = scene.prepare(&[0, 1]);
-    spec.ranks[1].stdout = scene.path("no/such/directory");
+fn first_rank_ends_if_the_second_cannot_be_started() {
+    let setup = Setup::sh(2, "sleep 1000");
+    let (segment, mut spec) = setup.prepare(&[0, 1]);
+    spec.ranks[1].stdout = setup.path("no/such/directory");
     let events = Node::start(segment, &spec).unwrap().events_to_end();
     assert!(matches!(&events[0], LauncherEvent::RankExited { rank: 1, status: ExitStatus::ExecFailed(_) }));
     assert_eq!(events[1..], [exited(0, KILLED)]);
 }
 
 #[test]
-fn a_rank_that_dies_by_a_signal_is_reported_first_and_the_others_end() {
-    let mut node = Scene::sh(3, "test $PMI_RANK = 1 && kill -SEGV $$; sleep 1000").launch(&[0, 1, 2]);
+fn rank_killed_by_a_signal_is_reported_first_and_the_others_end() {
+    let mut node = Setup::sh(3, "test $PMI_RANK = 1 && kill -SEGV $$; sleep 1000").launch(&[0, 1, 2]);
     let events = node.events_to_end();
     assert_eq!(events[..2], [LauncherEvent::Ready, exited(1, ExitStatus::Signaled(11))]);
     assert_eq!(ranks_with(&events, &KILLED), [0, 2].into());
 }
 
 #[test]
-fn a_rank_that_fails_ends_the_others() {
-    let mut node = Scene::sh(2, "test $PMI_RANK = 0 && exit 3; sleep 1000").launch(&[0, 1]);
+fn failed_rank_ends_the_others() {
+    let mut node = Setup::sh(2, "test $PMI_RANK = 0 && exit 3; sleep 1000").launch(&[0, 1]);
     let events = node.events_to_end();
     assert_eq!(events, [LauncherEvent::Ready, exited(0, ExitStatus::Exited(3)), exited(1, KILLED)]);
 }
 
 #[test]
-fn a_rank_that_ends_well_leaves_the_others_alone() {
-    let mut node = Scene::sh(2, "test $PMI_RANK = 0 && exit 0; sleep 0.3").launch(&[0, 1]);
-    assert_eq!(node.events_to_end(), [LauncherEvent::Ready, exited(0, WELL), exited(1, WELL)]);
+fn rank_that_succeeds_does_not_end_the_others() {
+    let mut node = Setup::sh(2, "test $PMI_RANK = 0 && exit 0; sleep 0.3").launch(&[0, 1]);
+    assert_eq!(node.events_to_end(), [LauncherEvent::Ready, exited(0, SUCCESS), exited(1, SUCCESS)]);
 }
 
 #[test]
-fn what_a_rank_leaves_behind_ends_with_the_application() {
+fn orphans_of_a_rank_end_with_the_application() {
     let orphan = "trap '' TERM HUP; touch here; exec sleep 1000";
     let script =
         format!("(setsid sh -c \"{orphan}\" &); (exit 0 &); until test -e here; do sleep 0.01; done");
-    let mut node = Scene::sh(1, &script).launch(&[0]);
-    // That nothing is left is checked at the end of every test.
-    assert_eq!(node.events_to_end(), [LauncherEvent::Ready, exited(0, WELL)]);
+    let mut node = Setup::sh(1, &script).launch(&[0]);
+    // `events_to_end` checks that no process is left.
+    assert_eq!(node.events_to_end(), [LauncherEvent::Ready, exited(0, SUCCESS)]);
 }
 
 #[test]
-fn the_daemon_can_end_an_application() {
-    let mut node = Scene::sh(2, "sleep 1000").launch(&[0, 1]);
+fn daemon_can_end_an_application() {
+    let mut node = Setup::sh(2, "sleep 1000").launch(&[0, 1]);
     assert_eq!(node.next(), LauncherEvent::Ready);
-    node.tell(&LauncherCommand::Kill);
+    node.send(&LauncherCommand::Kill);
     assert_eq!(ranks_with(&node.events_to_end(), &KILLED), [0, 1].into());
 }
 
 #[test]
 fn sigterm_ends_an_application() {
-    let mut node = Scene::sh(2, "sleep 1000").launch(&[0, 1]);
+    let mut node = Setup::sh(2, "sleep 1000").launch(&[0, 1]);
     assert_eq!(node.next(), LauncherEvent::Ready);
     kill(Pid::from_raw(node.pid), Signal::SIGTERM).unwrap();
     assert_eq!(ranks_with(&node.events_to_end(), &KILLED), [0, 1].into());
 }
 
 #[test]
-fn the_death_of_the_daemon_ends_everything() {
-    let scene = Scene::sh(2, "sleep 1000");
-    let (segment, mut spec) = scene.prepare(&[0, 1]);
-    // A shell plays the daemon here, so that it can be killed.
+fn death_of_the_daemon_ends_the_application() {
+    let setup = Setup::sh(2, "sleep 1000");
+    let (segment, mut spec) = setup.prepare(&[0, 1]);
+    // A shell takes the role of the daemon, so that it can be killed.
     let script = "read go; \"$1\" < \"$2\" > \"$3\"; read forever";
-    let files = [LAUNCHER.into(), scene.path("spec"), scene.path("reply")];
+    let files = [LAUNCHER.into(), setup.path("spec"), setup.path("reply")];
     let mut daemon = std::process::Command::new("sh");
     daemon.args(["-c", script, "sh"]).args(&files).stdin(Stdio::piped());
     let mut daemon = daemon.spawn().unwrap();
     spec.daemon_pid = daemon.id();
     fs::write(&files[1], serde_json::to_vec(&spec).unwrap()).unwrap();
     daemon.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
-    eventually("started", || scene.read("reply").ends_with("\"Started\"\n"));
-    let Ok(Reply::Born { pid }) = serde_json::from_str(scene.read("reply").lines().next().unwrap()) else {
-        panic!("{}", scene.read("reply"))
+    eventually("started", || setup.read("reply").ends_with("\"Started\"\n"));
+    let Ok(Reply::Born { pid }) = serde_json::from_str(setup.read("reply").lines().next().unwrap()) else {
+        panic!("{}", setup.read("reply"))
     };
-    let namespace = crate::stage::namespace_of(pid).unwrap();
-    eventually("two ranks and their sleeps", || inhabitants(namespace).len() >= 3);
+    let namespace = crate::harness::namespace_of(pid).unwrap();
+    eventually("two ranks and their sleeps", || processes_in(namespace).len() >= 3);
     daemon.kill().unwrap();
     daemon.wait().unwrap();
-    eventually("nobody is left", || inhabitants(namespace).is_empty());
+    eventually("no process is left", || processes_in(namespace).is_empty());
     drop(segment);
 }
 
 #[test]
-fn nothing_starts_for_a_daemon_that_is_not_the_parent() {
-    let scene = Scene::sh(1, "echo started");
-    let (segment, mut spec) = scene.prepare(&[0]);
+fn no_rank_starts_for_a_daemon_that_is_not_the_parent() {
+    let setup = Setup::sh(1, "echo started");
+    let (segment, mut spec) = setup.prepare(&[0]);
     spec.daemon_pid = 1;
     let error = Node::start(segment, &spec).err().expect("refused");
     assert!(matches!(&error, StartError::Refused(reason) if reason.contains("daemon is gone")), "{error}");
-    assert_eq!(scene.read("rank-0.out"), "");
+    assert_eq!(setup.read("rank-0.out"), "");
 }
 
 #[test]
-fn what_is_missing_at_the_start_is_named() {
-    let scene = Scene::sh(2, "echo started");
-    let (segment, good) = scene.prepare(&[0, 1]);
+fn failed_start_names_the_missing_file() {
+    let setup = Setup::sh(2, "echo started");
+    let (segment, good) = setup.prepare(&[0, 1]);
     let refused = |change: &dyn Fn(&mut coswitch_launcher::LaunchSpec), word: &str| {
         let mut spec = good.clone();
         change(&mut spec);
@@ -149,20 +149,20 @@ fn what_is_missing_at_the_start_is_named() {
     refused(&|spec| spec.log = "/nowhere/log".into(), "/nowhere/log");
     refused(&|spec| spec.cgroup_procs = vec!["/nowhere/cgroup.procs".into()], "/nowhere/cgroup.procs");
     refused(&|spec| spec.ranks[1].rank = 0, "local rank 1 that is rank 0");
-    assert_eq!(scene.read("rank-0.out"), "");
+    assert_eq!(setup.read("rank-0.out"), "");
 }
 
 #[test]
-fn the_tree_holds_nothing_that_leads_out_of_it_and_idles_without_work() {
-    let scene = Scene::sh(2, "exec sleep 1000");
-    let mut node = scene.launch(&[0, 1]);
+fn process_tree_holds_no_descriptor_that_leads_out_and_takes_no_time_when_idle() {
+    let setup = Setup::sh(2, "exec sleep 1000");
+    let mut node = setup.launch(&[0, 1]);
     assert_eq!(node.next(), LauncherEvent::Ready);
-    let pids = node.wait_for_inhabitants(3);
+    let pids = node.wait_for_processes(3);
     let open = |pid| {
         let fds = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
         let mut kinds: Vec<String> = fds
             .map(|fd| fs::read_link(fd.unwrap().path()).unwrap().display().to_string())
-            .map(|link| link.replace(&scene.dir.path().display().to_string(), ""))
+            .map(|link| link.replace(&setup.dir.path().display().to_string(), ""))
             .map(|link| link.split(":[").next().unwrap().to_owned())
             .collect();
         kinds.sort_unstable();
@@ -179,7 +179,7 @@ fn the_tree_holds_nothing_that_leads_out_of_it_and_idles_without_work() {
             open(*pid),
             ["/dev/null".into(), format!("/rank-{rank}.err"), format!("/rank-{rank}.out"), "socket".into()]
         );
-        assert!(status().contains("SigBlk:\t0000000000000000"), "a rank begins with no signal blocked");
+        assert!(status().contains("SigBlk:\t0000000000000000"), "no signal is blocked in a rank");
     }
     let ticks = || {
         let stat = fs::read_to_string(format!("/proc/{}/stat", node.pid)).unwrap();
@@ -188,21 +188,21 @@ fn the_tree_holds_nothing_that_leads_out_of_it_and_idles_without_work() {
     };
     let before = ticks();
     std::thread::sleep(Duration::from_secs(2));
-    assert!(ticks() - before <= 1, "an idle launcher uses no processor time");
+    assert!(ticks() - before <= 1, "an idle launcher takes no processor time");
 }
 
 #[test]
-fn the_application_is_born_into_the_cgroups_given() {
+fn application_starts_in_the_given_cgroups() {
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
     let v2 = mounts.lines().find_map(|line| line.split(' ').nth(1).filter(|_| line.contains(" cgroup2 ")));
     let group =
         format!("{}/coswitch-launcher-test-{}", v2.expect("cgroup v2 is mounted"), std::process::id());
     fs::create_dir(&group).unwrap();
-    let scene = Scene::sh(1, "exec sleep 1000");
-    let (segment, mut spec) = scene.prepare(&[0]);
+    let setup = Setup::sh(1, "exec sleep 1000");
+    let (segment, mut spec) = setup.prepare(&[0]);
     spec.cgroup_procs = vec![format!("{group}/cgroup.procs").into()];
     let node = Node::start(segment, &spec).unwrap();
-    let pids = node.wait_for_inhabitants(2);
+    let pids = node.wait_for_processes(2);
     let members = fs::read_to_string(format!("{group}/cgroup.procs")).unwrap();
     drop(node);
     eventually("an empty cgroup", || fs::remove_dir(&group).is_ok());
@@ -210,15 +210,15 @@ fn the_application_is_born_into_the_cgroups_given() {
 }
 
 #[test]
-fn a_segment_that_makes_no_sense_ends_the_application() {
-    let scene = Scene::sh(1, "sleep 1000");
-    let mut node = scene.launch(&[0]);
+fn invalid_message_in_the_segment_ends_the_application() {
+    let setup = Setup::sh(1, "sleep 1000");
+    let mut node = setup.launch(&[0]);
     assert_eq!(node.next(), LauncherEvent::Ready);
-    let segment = Arc::new(Segment::open(scene.path("segment-0")).unwrap());
+    let segment = Arc::new(Segment::open(setup.path("segment-0")).unwrap());
     let mut port = coswitch_ring::MessagePort::daemon_side(segment);
     assert!(port.send(&[7, 7, 7]));
     let status = node.reap();
     assert_eq!(status, nix::sys::wait::WaitStatus::Exited(Pid::from_raw(node.pid), 1));
-    assert!(inhabitants(node.namespace).is_empty());
-    assert!(scene.read("launcher.log").contains("what the daemon says"), "{}", scene.read("launcher.log"));
+    assert!(processes_in(node.namespace).is_empty());
+    assert!(setup.read("launcher.log").contains("message of the daemon"), "{}", setup.read("launcher.log"));
 }

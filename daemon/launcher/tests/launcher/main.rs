@@ -1,6 +1,7 @@
-//! The real launcher, with the test in the part of the daemon. Needs root, for PID namespaces and cgroups.
+//! Tests of the real launcher, with the test in the role of the daemon. They need root, for PID namespaces
+//! and cgroups.
 
+mod harness;
 mod image;
 mod life;
 mod mpi;
-mod stage;

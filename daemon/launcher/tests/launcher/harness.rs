@@ -1,4 +1,4 @@
-//! Plays the daemon: makes the segment, starts the real launcher, talks to it, and leaves nothing behind.
+//! Test harness in the role of the daemon: creates the segment, starts the real launcher, and cleans up.
 
 use std::{
     collections::BTreeSet,
@@ -24,31 +24,31 @@ use nix::{
 };
 
 pub(crate) const LAUNCHER: &str = env!("CARGO_BIN_EXE_coswitch-launcher");
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A part of an application on one "node", with the test as its daemon.
+/// An application's part on one "node", with the test as its daemon.
 pub(crate) struct Node {
     pub(crate) pid: i32,
-    /// Inode of the PID namespace: whoever is in it belongs to us.
+    /// Inode of the PID namespace. All processes in it belong to this test.
     pub(crate) namespace: u64,
     segment: Arc<Segment>,
     port: MessagePort,
     events: Assembler<LauncherEvent>,
     reaped: bool,
-    /// Its files stay as long as it does.
+    /// Keeps the files as long as the node.
     _dir: Option<Arc<tempfile::TempDir>>,
 }
 
-/// What is launched; `ranks` are those of one node.
-pub(crate) struct Scene {
+/// The application to launch.
+pub(crate) struct Setup {
     pub(crate) dir: Arc<tempfile::TempDir>,
     pub(crate) world_size: u32,
     pub(crate) command: Vec<String>,
 }
 
-impl Scene {
+impl Setup {
     pub(crate) fn new(world_size: u32, command: &[&str]) -> Self {
-        assert!(nix::unistd::geteuid().is_root(), "these tests make PID namespaces: run them as root");
+        assert!(nix::unistd::geteuid().is_root(), "these tests create PID namespaces: run them as root");
         let command = command.iter().map(|word| (*word).to_owned()).collect();
         Self { dir: Arc::new(tempfile::tempdir().unwrap()), world_size, command }
     }
@@ -57,18 +57,18 @@ impl Scene {
         Self::new(world_size, &["sh", "-c", script])
     }
 
-    /// An MPI program of this directory, built with the MPI wrapper.
+    /// The MPI program `actor.c`, built with the MPI wrapper.
     pub(crate) fn actor(world_size: u32, act: &str) -> Self {
-        let mut scene = Self::new(world_size, &[]);
-        let program = scene.dir.path().join("actor");
+        let mut setup = Self::new(world_size, &[]);
+        let program = setup.dir.path().join("actor");
         let prefix = std::env::var("COSWITCH_PREFIX").unwrap_or_else(|_| "/opt/coswitch".into());
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/launcher/programs/actor.c");
         let mpicc = Path::new(&prefix).join("mpi/bin/mpicc");
         let built = Command::new(&mpicc).args(["-o"]).arg(&program).arg(source).status();
         let hint = "the MPI library is set up by `cargo xtask setup`";
         assert!(built.is_ok_and(|status| status.success()), "{} failed; {hint}", mpicc.display());
-        scene.command = vec![program.display().to_string(), act.into()];
-        scene
+        setup.command = vec![program.display().to_string(), act.into()];
+        setup
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -79,7 +79,7 @@ impl Scene {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// The segment of a node with these ranks, and what its launcher has to be told.
+    /// Creates the segment of a node with these ranks, and the specification for its launcher.
     pub(crate) fn prepare(&self, ranks: &[u32]) -> (Arc<Segment>, LaunchSpec) {
         let path = self.path(&format!("segment-{}", ranks[0]));
         let segment = Segment::create(&path, &SegmentSpec::new(self.world_size, ranks.to_vec())).unwrap();
@@ -116,7 +116,7 @@ impl Scene {
 
 impl Node {
     pub(crate) fn start(segment: Arc<Segment>, spec: &LaunchSpec) -> Result<Self, StartError> {
-        let pid = start(Path::new(LAUNCHER), spec, PATIENCE)?;
+        let pid = start(Path::new(LAUNCHER), spec, TIMEOUT)?;
         Ok(Self::of(pid, segment))
     }
 
@@ -126,14 +126,14 @@ impl Node {
         Self { pid, namespace, segment, port, events: Assembler::default(), reaped: false, _dir: None }
     }
 
-    /// It has been dumped, reaped and restored.
-    pub(crate) fn is_back(&mut self, pid: i32, namespace: u64) {
+    /// Continues with the restored process tree.
+    pub(crate) fn on_restored(&mut self, pid: i32, namespace: u64) {
         (self.pid, self.namespace, self.reaped) = (pid, namespace, false);
     }
 
-    pub(crate) fn tell(&mut self, command: &LauncherCommand) {
+    pub(crate) fn send(&mut self, command: &LauncherCommand) {
         for part in encode(command) {
-            assert!(self.port.send(&part), "the ring has room");
+            assert!(self.port.send(&part), "the ring has free space");
         }
     }
 
@@ -148,18 +148,19 @@ impl Node {
     }
 
     pub(crate) fn next(&mut self) -> LauncherEvent {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let ticket = self.segment.daemon_bell().ticket();
             if let Some(event) = self.poll() {
                 return event;
             }
-            assert!(Instant::now() < deadline, "the launcher says nothing");
+            assert!(Instant::now() < deadline, "the launcher sends no event");
             self.segment.daemon_bell().wait(ticket, Some(Duration::from_secs(1)));
         }
     }
 
-    /// Everything until the end, which must come as [`LauncherEvent::AllExited`] and leave nothing.
+    /// All events up to [`LauncherEvent::AllExited`], after which the launcher must exit and leave no
+    /// process.
     pub(crate) fn events_to_end(&mut self) -> Vec<LauncherEvent> {
         let mut events = Vec::new();
         loop {
@@ -169,7 +170,7 @@ impl Node {
             }
         }
         assert_eq!(self.reap(), WaitStatus::Exited(Pid::from_raw(self.pid), 0));
-        assert_eq!(inhabitants(self.namespace), [] as [i32; 0], "nobody is left");
+        assert_eq!(processes_in(self.namespace), [] as [i32; 0], "no process is left");
         events
     }
 
@@ -179,11 +180,11 @@ impl Node {
         status
     }
 
-    /// Waits until `count` processes, PID 1 among them, are there.
-    pub(crate) fn wait_for_inhabitants(&self, count: usize) -> Vec<i32> {
+    /// Waits until there are `count` processes, including PID 1.
+    pub(crate) fn wait_for_processes(&self, count: usize) -> Vec<i32> {
         let mut found = Vec::new();
         eventually(&format!("{count} processes"), || {
-            found = inhabitants(self.namespace);
+            found = processes_in(self.namespace);
             found.len() == count
         });
         found
@@ -203,7 +204,7 @@ pub(crate) fn exited(rank: u32, status: ExitStatus) -> LauncherEvent {
     LauncherEvent::RankExited { rank, status }
 }
 
-/// The ranks that ended in this way.
+/// The ranks that ended with status `wanted`.
 pub(crate) fn ranks_with(events: &[LauncherEvent], wanted: &ExitStatus) -> BTreeSet<u32> {
     let rank = |event: &LauncherEvent| match event {
         LauncherEvent::RankExited { rank, status } if status == wanted => Some(*rank),
@@ -217,8 +218,8 @@ pub(crate) fn namespace_of(pid: i32) -> Option<u64> {
     link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// The processes of a PID namespace, without zombies, PID 1 first.
-pub(crate) fn inhabitants(namespace: u64) -> Vec<i32> {
+/// The processes of a PID namespace except zombies, PID 1 first.
+pub(crate) fn processes_in(namespace: u64) -> Vec<i32> {
     let pids =
         fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let mut pids: Vec<i32> = pids.filter(|&pid| namespace_of(pid) == Some(namespace)).collect();
@@ -227,9 +228,9 @@ pub(crate) fn inhabitants(namespace: u64) -> Vec<i32> {
 }
 
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !holds() {
-        assert!(Instant::now() < deadline, "never: {what}");
+        assert!(Instant::now() < deadline, "not in time: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

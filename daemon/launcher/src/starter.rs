@@ -1,11 +1,13 @@
-//! Giving birth to PID 1: joins the cgroups, clones into a new PID namespace, executes itself there, reports, exits.
+//! The starter of PID 1: joins the cgroups, clones itself into a new PID namespace, reports to the daemon and
+//! exits.
 //!
-//! `CLONE_PARENT` makes PID 1 a child of the daemon, who can reap it and whose death the kernel tells it. Whether the
-//! daemon was still alive when PID 1 asked for that cannot be seen from inside the namespace (its parent is
-//! process 0 there in any case), so this process looks, after PID 1 has asked and before it may go on:
+//! `CLONE_PARENT` makes PID 1 a child of the daemon, which can therefore reap it, and whose death makes the
+//! kernel kill it. PID 1 cannot find out whether the daemon was still alive when it requested the latter:
+//! inside the namespace its parent is always process 0. So this process checks it, after the request and
+//! before PID 1 may continue:
 //!
 //! ```text
-//!   daemon            birth                                PID 1
+//!   daemon            starter                              PID 1
 //!     │ ── spec ──────> │ ──────── clone, exec ────────────> │ PR_SET_PDEATHSIG
 //!     │ <─ Born ─────── │ ── spec ─────────────────────────> │ opens segment and log
 //!     │                 │ <───────────────────── Started ─── │     (or Refused: both exit)
@@ -30,84 +32,85 @@ use std::{
 use coswitch_launcher::{LaunchSpec, Reply};
 use thiserror::Error;
 
-/// The argument that says to be PID 1.
+/// The argument of the program that makes it PID 1.
 pub(crate) const PID1: &str = "pid1";
-/// What the go-ahead looks like.
+/// The message that allows PID 1 to continue.
 pub(crate) const GO: &str = "go\n";
-/// Either side of the conversation at birth gives up after this.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Time-out of either side of the conversation with PID 1 during the start.
+pub(crate) const SETUP_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Error)]
-enum BirthError {
+enum StarterError {
     #[error("read the launch specification: {0}")]
     Input(#[source] io::Error),
-    #[error("understand the launch specification: {0}")]
+    #[error("parse the launch specification: {0}")]
     Spec(#[source] serde_json::Error),
     #[error("join the cgroup {path}: {source}")]
     Cgroup { path: PathBuf, source: io::Error },
-    #[error("make a PID namespace: {0}")]
+    #[error("create a PID namespace: {0}")]
     Clone(#[source] io::Error),
     #[error("talk to PID 1: {0}")]
     Talk(#[source] io::Error),
     #[error("{0}")]
     Refused(String),
-    #[error("go on: the daemon is gone")]
+    #[error("continue: the daemon is gone")]
     Orphan,
 }
 
-/// The whole life of this process.
 pub(crate) fn run() -> ExitCode {
-    let (reply, code) = match bear() {
+    let (reply, code) = match start_pid1() {
         Ok(()) => (Reply::Started, ExitCode::SUCCESS),
         Err(error) => (Reply::Refused { reason: error.to_string() }, ExitCode::FAILURE),
     };
-    say(&reply);
+    report(&reply);
     code
 }
 
-fn say(reply: &Reply) {
+fn report(reply: &Reply) {
     let line = serde_json::to_string(reply).expect("a reply is plain data") + "\n";
-    // A daemon that does not listen any more will not miss it.
+    // An error means that the daemon no longer reads, so the reply is not needed.
     drop(io::stdout().write_all(line.as_bytes()));
 }
 
-fn bear() -> Result<(), BirthError> {
+fn start_pid1() -> Result<(), StarterError> {
     let mut text = String::new();
-    io::stdin().read_to_string(&mut text).map_err(BirthError::Input)?;
-    let spec: LaunchSpec = serde_json::from_str(&text).map_err(BirthError::Spec)?;
+    io::stdin().read_to_string(&mut text).map_err(StarterError::Input)?;
+    let spec: LaunchSpec = serde_json::from_str(&text).map_err(StarterError::Spec)?;
     for path in &spec.cgroup_procs {
-        fs::write(path, "0").map_err(|source| BirthError::Cgroup { path: path.clone(), source })?;
+        fs::write(path, "0").map_err(|source| StarterError::Cgroup { path: path.clone(), source })?;
     }
-    let program = std::env::current_exe().map_err(BirthError::Clone)?;
-    let (mut ours, theirs) = UnixStream::pair().map_err(BirthError::Talk)?;
-    let pid = clone_and_exec(program, theirs.as_raw_fd()).map_err(BirthError::Clone)?;
+    let program = std::env::current_exe().map_err(StarterError::Clone)?;
+    let (mut ours, theirs) = UnixStream::pair().map_err(StarterError::Talk)?;
+    let pid = clone_and_exec(program, theirs.as_raw_fd()).map_err(StarterError::Clone)?;
     drop(theirs);
-    say(&Reply::Born { pid });
+    report(&Reply::Born { pid });
 
-    ours.set_read_timeout(Some(PATIENCE)).map_err(BirthError::Talk)?;
+    ours.set_read_timeout(Some(SETUP_TIMEOUT)).map_err(StarterError::Talk)?;
     let line = serde_json::to_string(&spec).expect("a spec is plain data") + "\n";
-    ours.write_all(line.as_bytes()).map_err(BirthError::Talk)?;
+    ours.write_all(line.as_bytes()).map_err(StarterError::Talk)?;
     let mut answer = String::new();
-    BufReader::new(&ours).read_line(&mut answer).map_err(BirthError::Talk)?;
+    BufReader::new(&ours).read_line(&mut answer).map_err(StarterError::Talk)?;
     match serde_json::from_str(&answer) {
         Ok(Reply::Started) => {}
-        Ok(Reply::Refused { reason }) => return Err(BirthError::Refused(reason)),
-        _ => return Err(BirthError::Refused("PID 1 died at birth".into())),
+        Ok(Reply::Refused { reason }) => return Err(StarterError::Refused(reason)),
+        _ => return Err(StarterError::Refused("PID 1 exited during its setup".into())),
     }
     if parent_id() != spec.daemon_pid {
-        return Err(BirthError::Orphan);
+        return Err(StarterError::Orphan);
     }
-    ours.write_all(GO.as_bytes()).map_err(BirthError::Talk)
+    ours.write_all(GO.as_bytes()).map_err(StarterError::Talk)
 }
 
-/// The child, PID 1 of a new PID namespace and child of our parent, executes `program` with `stdin` as standard input.
+/// Clones a child that executes `program` with `stdin` as its standard input. The child is PID 1 of a new PID
+/// namespace and a child of this process's parent.
 fn clone_and_exec(program: PathBuf, stdin: RawFd) -> io::Result<i32> {
     let program = CString::new(program.into_os_string().into_vec())?;
-    let argument = CString::new(PID1).expect("no zero byte in it");
+    let argument = CString::new(PID1).expect("the argument contains no zero byte");
     let arguments = [program.as_ptr(), argument.as_ptr(), std::ptr::null()];
     let flags = libc::CLONE_NEWPID | libc::CLONE_PARENT | libc::SIGCHLD;
-    // SAFETY: without a stack and without CLONE_VM the call behaves as fork. This process has one thread, so the child's
-    // copy of memory is consistent; the child makes system calls only, on values made before, and never returns.
+    // SAFETY: without a stack and without CLONE_VM the call behaves like fork. This process has one thread,
+    // so the child's copy of memory is consistent. The child makes only system calls, on values made before,
+    // and never returns.
     unsafe {
         match libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) {
             -1 => Err(io::Error::last_os_error()),
@@ -116,7 +119,7 @@ fn clone_and_exec(program: PathBuf, stdin: RawFd) -> io::Result<i32> {
                 libc::execv(program.as_ptr(), arguments.as_ptr());
                 libc::_exit(127)
             }
-            pid => Ok(i32::try_from(pid).expect("a process id")),
+            pid => Ok(i32::try_from(pid).expect("a process id fits an i32")),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Events on their way to the daemon: they wait here while its ring has no room.
+//! Connection to the daemon: sends events, which wait here while the message ring is full, and receives
+//! commands.
 
 use std::{
     collections::VecDeque,
@@ -9,13 +10,12 @@ use std::{
 use coswitch_launcher::protocol::{LauncherEvent, encode};
 use coswitch_ring::{Corrupt, MessagePort, Segment};
 
-/// This end of the conversation with the daemon.
-pub(super) struct Outbox {
+pub(super) struct Uplink {
     port: MessagePort,
     backlog: VecDeque<Vec<u8>>,
 }
 
-impl Outbox {
+impl Uplink {
     pub(super) fn new(segment: Arc<Segment>) -> Self {
         Self { port: MessagePort::launcher_side(segment), backlog: VecDeque::new() }
     }
@@ -25,14 +25,14 @@ impl Outbox {
         self.flush();
     }
 
-    /// Sends what there is room for; our bell is rung when there is more.
+    /// Sends until the ring is full; the launcher's bell is rung when there is free space.
     pub(super) fn flush(&mut self) {
         while self.backlog.front().is_some_and(|message| self.port.send(message)) {
             self.backlog.pop_front();
         }
     }
 
-    /// Sends the rest before this process ends, or gives up when nobody takes it.
+    /// Sends the rest before this process ends, or gives up after `patience`.
     pub(super) fn finish(mut self, patience: Duration) {
         let deadline = Instant::now() + patience;
         self.flush();
