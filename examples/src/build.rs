@@ -46,7 +46,8 @@ pub enum BuildError {
     Compile(String),
 }
 
-/// Brings the programs up to date with the MPI wrapper `mpicc`. Cheap when they are. Callers in other processes wait their turn.
+/// Brings the programs up to date with the MPI wrapper `mpicc`. Cheap when they are. Callers in other
+/// processes wait their turn.
 ///
 /// # Errors
 /// Names what is missing, or holds what the compiler said.

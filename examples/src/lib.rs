@@ -1,7 +1,8 @@
 //! Runnable walk-throughs: small MPI programs that check themselves, and job sets that use them.
 //!
-//! The programs are C (`mpi/`, see its README) and are built by `make` with the MPI wrapper; this package knows where they
-//! and the job sets lie, and builds them for the demo, the tests and the benchmarks. Nothing here runs them.
+//! The programs are C (`mpi/`, see its README) and are built by `make` with the MPI wrapper; this package
+//! knows where they and the job sets lie, and builds them for the demo, the tests and the benchmarks. Nothing
+//! here runs them.
 
 use std::path::{Path, PathBuf};
 

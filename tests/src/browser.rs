@@ -1,6 +1,6 @@
-//! A headless Chromium, driven over the DevTools protocol: what a page looks like to those who open it.
+//! A headless Chromium, controlled over the DevTools protocol, which shows a page as a reader sees it.
 //!
-//! The protocol goes through a pair of pipes (`--remote-debugging-pipe`): JSON values, each ended by a zero byte.
+//! The protocol uses a pair of pipes (`--remote-debugging-pipe`): JSON values, each followed by a zero byte.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -14,11 +14,10 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// The machine may be busy with other suites.
+/// Time-out of a call, long because the machine may be busy with other suites.
 const LIMIT: Duration = Duration::from_secs(120);
 const PROGRAMS: [&str; 4] = ["chromium-headless-shell", "chromium", "google-chrome", "chrome-headless-shell"];
 
-/// A browser with one page.
 #[derive(Debug)]
 pub struct Browser {
     process: Child,
@@ -26,20 +25,20 @@ pub struct Browser {
     from: Receiver<Value>,
     session: Option<String>,
     calls: u64,
-    /// What it told without being asked.
-    told: Vec<Value>,
+    /// Messages since the page was opened that are not answers to calls.
+    messages: Vec<Value>,
     _profile: TempDir,
 }
 
 impl Browser {
-    /// Starts it.
+    /// Starts a browser.
     ///
     /// # Panics
-    /// Where there is none, or it does not answer.
+    /// If none is installed, or it does not answer.
     #[must_use]
     pub fn start() -> Self {
         let profile = tempfile::tempdir().expect("a temporary directory");
-        // The shell moves its own pipes to where the browser looks for them.
+        // The browser expects the pipes at descriptors 3 and 4, to which the shell moves its own.
         let mut process = Command::new("sh")
             .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1"])
             .arg(program())
@@ -49,8 +48,8 @@ impl Browser {
             .stdout(Stdio::piped())
             .spawn()
             .expect("a shell starts");
-        let to = process.stdin.take().expect("it was piped");
-        let mut out = BufReader::new(process.stdout.take().expect("it was piped"));
+        let to = process.stdin.take().expect("stdin is a pipe");
+        let mut out = BufReader::new(process.stdout.take().expect("stdout is a pipe"));
         let (tell, from) = channel();
         thread::spawn(move || {
             let mut message = Vec::new();
@@ -63,7 +62,7 @@ impl Browser {
             }
         });
         let mut browser =
-            Self { process, to, from, session: None, calls: 0, told: Vec::new(), _profile: profile };
+            Self { process, to, from, session: None, calls: 0, messages: Vec::new(), _profile: profile };
         let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
         let attached =
             browser.call("Target.attachToTarget", json!({"targetId": target["targetId"], "flatten": true}));
@@ -77,7 +76,7 @@ impl Browser {
     /// Calls a method and waits for its result.
     ///
     /// # Panics
-    /// Where the browser says no, or nothing.
+    /// If the browser answers with an error, or not in time.
     pub fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.calls += 1;
         let mut message = json!({"id": self.calls, "method": method, "params": parameters});
@@ -85,15 +84,15 @@ impl Browser {
             message["sessionId"] = json!(session);
         }
         let text = message.to_string() + "\0";
-        self.to.write_all(text.as_bytes()).expect("the browser listens");
+        self.to.write_all(text.as_bytes()).expect("the browser reads its pipe");
         let id = self.calls;
-        let answer = self.hear(method, |message| message["id"] == id);
+        let answer = self.receive(method, |message| message["id"] == id);
         assert!(answer.get("error").is_none(), "{method}: {}", answer["error"]);
         answer["result"].clone()
     }
 
-    /// Waits for a message; keeps the others.
-    fn hear(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+    /// Waits for a message and keeps the others.
+    fn receive(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
         let began = Instant::now();
         loop {
             let left = LIMIT.saturating_sub(began.elapsed());
@@ -101,20 +100,20 @@ impl Browser {
             if is_it(&message) {
                 return message;
             }
-            self.told.push(message);
+            self.messages.push(message);
         }
     }
 
-    /// Opens a file in colours that suit a light or a dark system; says how long it took until it had loaded.
+    /// Opens a file with a light or dark colour scheme. Returns the time until it was loaded.
     pub fn open(&mut self, file: &Path, scheme: &str) -> Duration {
-        self.told.clear();
+        self.messages.clear();
         let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
         self.call("Emulation.setEmulatedMedia", features);
         let began = Instant::now();
         self.call("Page.navigate", json!({"url": format!("file://{}", file.display())}));
-        if !self.told.iter().any(is_loaded) {
-            let loaded = self.hear("loading", is_loaded);
-            self.told.push(loaded);
+        if !self.messages.iter().any(is_loaded) {
+            let loaded = self.receive("loading", is_loaded);
+            self.messages.push(loaded);
         }
         began.elapsed()
     }
@@ -122,7 +121,7 @@ impl Browser {
     /// The value of an expression on the page.
     ///
     /// # Panics
-    /// Where it throws.
+    /// If it throws.
     pub fn evaluate(&mut self, expression: &str) -> Value {
         let parameters = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let answer = self.call("Runtime.evaluate", parameters);
@@ -130,7 +129,7 @@ impl Browser {
         answer["result"]["value"].clone()
     }
 
-    /// Presses and releases a key, by its DOM name and its old number.
+    /// Presses and releases a key, given by its DOM name and its virtual key code.
     pub fn press(&mut self, key: &str, code: u32) {
         for kind in ["rawKeyDown", "keyUp"] {
             let event = json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code});
@@ -138,7 +137,7 @@ impl Browser {
         }
     }
 
-    /// What screen readers are told: role and name of each node, in order.
+    /// The accessibility tree for screen readers: role and name of each node, in order.
     pub fn accessible(&mut self) -> Vec<(String, String)> {
         let tree = self.call("Accessibility.getFullAXTree", json!({}));
         let text = |node: &Value, field: &str| node[field]["value"].as_str().unwrap_or_default().to_string();
@@ -150,7 +149,6 @@ impl Browser {
             .collect()
     }
 
-    /// Exceptions, errors and warnings since the page was opened.
     #[must_use]
     pub fn complaints(&self) -> Vec<String> {
         let is_one = |message: &&Value| match message["method"].as_str() {
@@ -160,13 +158,14 @@ impl Browser {
             }
             _ => false,
         };
-        self.told.iter().filter(is_one).map(Value::to_string).collect()
+        self.messages.iter().filter(is_one).map(Value::to_string).collect()
     }
 
-    /// What the page asked for since it was opened.
+    /// Addresses that the page has requested since it was opened.
     #[must_use]
     pub fn requests(&self) -> Vec<String> {
-        let requests = self.told.iter().filter(|message| message["method"] == "Network.requestWillBeSent");
+        let requests =
+            self.messages.iter().filter(|message| message["method"] == "Network.requestWillBeSent");
         requests
             .filter_map(|message| message["params"]["request"]["url"].as_str().map(String::from))
             .collect()
@@ -191,5 +190,5 @@ fn program() -> PathBuf {
     found
         .into_iter()
         .find(|file| file.is_file())
-        .unwrap_or_else(|| panic!("none of {PROGRAMS:?} is there; `cargo xtask test` installs one"))
+        .unwrap_or_else(|| panic!("none of {PROGRAMS:?} is installed; `cargo xtask test` installs one"))
 }

@@ -1,34 +1,36 @@
-//! A stage for the cross-crate suites in `tests/`: real daemons on virtual nodes, real MPI programs, real CRIU.
+//! Harness of the cross-crate suites in `tests/`: real daemons on virtual nodes, real MPI programs, real
+//! CRIU.
 //!
-//! A test is a list of acts (launch, run, park, restore, kill) and a check of what the programs found. [`stage`] is the
-//! cluster without a master, under the test's own orders; [`master`] is `coswitch run` as a user starts it. However a test
-//! ends, [`traces`] looks for what it has left on the machine, and nothing may be left.
+//! A test launches jobs, gives orders (park, restore, end) or kills processes, and checks the results of the
+//! programs. [`cluster`] is a cluster without a master, which the test controls itself; [`master`] runs
+//! `coswitch` as a user does. However a test ends, [`leftovers`] searches the machine for what remains of it,
+//! and nothing may remain.
 //!
-//! `cargo xtask test` builds the programs that the suites start, and runs them.
+//! `cargo xtask test` builds the programs that the suites start, and runs the suites.
 
-pub mod act;
 pub mod browser;
+pub mod cluster;
+pub mod job;
+pub mod leftovers;
 pub mod master;
-
 pub mod parts;
 pub mod seed;
-pub mod stage;
 pub mod swap;
-pub mod traces;
 pub mod turns;
 
-/// One test at a time: each has as many ranks as the machine has processors, and looks for zombies of this process.
+/// Lets one test run at a time: each has as many ranks as the machine has processors, and searches for
+/// zombies of this process.
 fn turn() -> std::sync::MutexGuard<'static, ()> {
     static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    // The test that had its turn before may have failed; that is no business of the next one.
+    // A failure of the previous test does not concern the next one.
     TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// The directory of a test's logs and outputs. A failing test shows what they say last.
+/// Directory of a test's logs and outputs. A failing test prints their ends.
 #[derive(Debug)]
-struct Papers(tempfile::TempDir);
+struct TestDir(tempfile::TempDir);
 
-impl Papers {
+impl TestDir {
     fn new(name: &str) -> Self {
         Self(tempfile::Builder::new().prefix(&format!("{name}-")).tempdir().expect("a temporary directory"))
     }
@@ -38,24 +40,24 @@ impl Papers {
     }
 }
 
-impl Drop for Papers {
+impl Drop for TestDir {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            tell_files(self.path());
+            print_files(self.path());
         }
     }
 }
 
-/// Directories of snapshots among them begin so: CRIU's logs in it have thousands of lines each, and are not told.
+/// Prefix of snapshot directories. CRIU's logs in them have thousands of lines each and are not printed.
 const STORE: &str = "store";
 
-fn tell_files(dir: &std::path::Path) {
+fn print_files(dir: &std::path::Path) {
     const TAIL_BYTES: usize = 2000;
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if path.is_dir() && !name.starts_with(STORE) {
-            tell_files(&path);
+            print_files(&path);
         } else if [".out", ".err", ".log"].iter().any(|end| name.ends_with(end)) {
             let bytes = std::fs::read(&path).unwrap_or_default();
             if !bytes.is_empty() {

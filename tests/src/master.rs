@@ -1,4 +1,5 @@
-//! `coswitch run` as a user starts it: a process, a run file, a report. Nothing may be left of it, however it ends.
+//! A process of `coswitch run`, started as a user does: run file, signals, report, and the check for
+//! leftovers.
 
 use std::{
     fs::{self, File},
@@ -23,62 +24,63 @@ use nix::{
 use serde_json::Value;
 
 use crate::{
-    Papers, STORE, parts,
-    traces::{MARK, Traces},
+    STORE, TestDir,
+    leftovers::{Leftovers, MARK},
+    parts,
 };
 
 const POLL: Duration = Duration::from_millis(20);
 
 /// A running master.
 pub struct Master {
-    // Dropped in this order: it ends before its papers go.
-    process: Living,
-    papers: Papers,
-    traces: Traces,
+    // Dropped in this order: the process ends before its directory is removed.
+    process: KillOnDrop,
+    test_dir: TestDir,
+    leftovers: Leftovers,
     mark: String,
     _turn: MutexGuard<'static, ()>,
 }
 
-/// What a master has come to.
+/// Results of a master that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its exit code; `None`: a signal ended it.
+    /// Exit code; `None` if a signal ended it.
     pub code: Option<i32>,
-    /// What it printed on standard output.
+    /// Standard output.
     pub report: Option<Value>,
-    /// What it printed on standard error.
-    pub complaints: String,
-    /// Its journal.
+    /// Standard error.
+    pub stderr: String,
     pub events: Vec<RunEvent>,
-    _papers: Papers,
+    _test_dir: TestDir,
 }
 
 impl Master {
-    /// Starts it on a run file; `{bin}` in its text stands for the directory of the example programs, `{store}` for
-    /// a directory for snapshots.
+    /// Starts a master with a run file. In its text `{bin}` stands for the directory of the example programs
+    /// and `{store}` for a directory for snapshots.
     ///
     /// # Panics
-    /// Where it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn run(run_file: &str) -> Self {
-        Self::told(&["run"], run_file)
+        Self::with_arguments(&["run"], run_file)
     }
 
-    /// The same with other arguments: `run` and its options, or another command that runs a job set.
+    /// As [`Master::run`], with other arguments: `run` and its options, or another command that runs a job
+    /// set.
     ///
     /// # Panics
-    /// Where it cannot be started.
+    /// If it cannot be started.
     #[must_use]
-    pub fn told(arguments: &[&str], run_file: &str) -> Self {
+    pub fn with_arguments(arguments: &[&str], run_file: &str) -> Self {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let turn = crate::turn();
         let mark = format!("master-{}-{:03}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
-        let papers = Papers::new(&mark);
-        let dir = papers.path();
+        let test_dir = TestDir::new(&mark);
+        let dir = test_dir.path();
         let (file, store) = (dir.join("jobs.yaml"), dir.join(STORE));
         fs::create_dir(&store).expect("a directory for snapshots");
         let null = parts::programs().path(coswitch_examples::Program::Null);
-        let bin = null.parent().expect("programs lie in a directory").display().to_string();
+        let bin = null.parent().expect("a program lies in a directory").display().to_string();
         let text = run_file.replace("{bin}", &bin).replace("{store}", &store.display().to_string());
         fs::write(&file, text).expect("a run file");
         let create = |name| File::create(dir.join(name)).expect("a file");
@@ -93,77 +95,75 @@ impl Master {
             .stdout(create("report.json"))
             .stderr(create("master.err"))
             .spawn()
-            .map(Living)
+            .map(KillOnDrop)
             .expect("coswitch starts");
-        // The run is named after the process as long as that lives. One that has refused its run file by now has none.
+        // The run is named after the process while it lives. A master that has already rejected its run file
+        // has no name.
         let name = RunName::of(process.0.id()).map_or_else(|| mark.clone(), |name| name.to_string());
-        let traces = Traces::of(&name, &mark, &[store]);
-        Self { papers, process, traces, mark, _turn: turn }
+        let leftovers = Leftovers::of(&name, &mark, &[store]);
+        Self { test_dir, process, leftovers, mark, _turn: turn }
     }
 
-    /// Its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.0.id()
     }
 
-    /// The processes of the run whose name (`comm`) is that.
     #[must_use]
     pub fn processes(&self, name: &str) -> Vec<u32> {
         let is_it =
             |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name);
-        self.traces.processes().into_iter().filter(is_it).collect()
+        self.leftovers.processes().into_iter().filter(is_it).collect()
     }
 
-    /// What has happened so far.
+    /// The journal so far.
     #[must_use]
     pub fn events(&self) -> Vec<RunEvent> {
-        journal::read(&self.papers.path().join("out").join(journal::FILE_NAME)).unwrap_or_default()
+        journal::read(&self.test_dir.path().join("out").join(journal::FILE_NAME)).unwrap_or_default()
     }
 
-    /// The directory that `{store}` stands for.
     #[must_use]
     pub fn store(&self) -> PathBuf {
-        self.papers.path().join(STORE)
+        self.test_dir.path().join(STORE)
     }
 
-    /// The run's directory: outputs and logs.
+    /// Directory of the run's outputs and logs.
     #[must_use]
     pub fn out(&self) -> PathBuf {
-        self.papers.path().join("out")
+        self.test_dir.path().join("out")
     }
 
-    /// Waits until `done`.
+    /// Waits until `done` holds.
     ///
     /// # Panics
-    /// Where that takes longer than `limit`, or the master ends before.
-    pub fn until(&mut self, what: &str, limit: Duration, done: impl Fn(&Self) -> bool) {
+    /// If that takes longer than `limit`, or the master ends before.
+    pub fn wait_until(&mut self, what: &str, limit: Duration, done: impl Fn(&Self) -> bool) {
         let began = Instant::now();
         while !done(self) {
-            let ended = self.process.0.try_wait().expect("it is our child");
+            let ended = self.process.0.try_wait().expect("the process is a child of the test");
             assert!(ended.is_none(), "{} ended before {what}: {ended:?}", self.mark);
             assert!(began.elapsed() < limit, "waited {limit:?} for {what}");
             thread::sleep(POLL);
         }
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the master.
     ///
     /// # Panics
-    /// Where it has ended already.
+    /// If it has ended.
     pub fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.pid().cast_signed()), signal).expect("it runs");
+        kill(Pid::from_raw(self.pid().cast_signed()), signal).expect("the master runs");
     }
 
-    /// Waits for its end, and until nothing is left of the run.
+    /// Waits for the end of the master, and until nothing is left of the run.
     ///
     /// # Panics
-    /// Where it does not end within `limit`, or leaves something for longer than `clean`.
+    /// If it does not end within `limit`, or something is left for longer than `clean`.
     pub fn end(self, limit: Duration, clean: Duration) -> Ended {
         self.end_with(limit, clean, || ())
     }
 
-    /// The same; `look` sees the run's directory before it is removed.
+    /// As [`Master::end`]; calls `look` before the run's directory is removed.
     ///
     /// # Panics
     /// As [`Master::end`].
@@ -171,23 +171,23 @@ impl Master {
     pub fn end_with(mut self, limit: Duration, clean: Duration, look: impl FnOnce()) -> Ended {
         let status = self.wait(limit);
         look();
-        self.traces.assert_nothing_left(clean);
+        self.leftovers.assert_nothing_left(clean);
         let events = self.events();
-        let read = |name| fs::read_to_string(self.papers.path().join(name)).unwrap_or_default();
-        let (report, complaints) = (read("report.json"), read("master.err"));
+        let read = |name| fs::read_to_string(self.test_dir.path().join(name)).unwrap_or_default();
+        let (report, stderr) = (read("report.json"), read("master.err"));
         Ended {
             code: status.code(),
             report: serde_json::from_str(&report).ok(),
-            complaints,
+            stderr,
             events,
-            _papers: self.papers,
+            _test_dir: self.test_dir,
         }
     }
 
     fn wait(&mut self, limit: Duration) -> ExitStatus {
         let began = Instant::now();
         loop {
-            if let Some(status) = self.process.0.try_wait().expect("it is our child") {
+            if let Some(status) = self.process.0.try_wait().expect("the process is a child of the test") {
                 return status;
             }
             assert!(began.elapsed() < limit, "coswitch run did not end within {limit:?}");
@@ -196,10 +196,10 @@ impl Master {
     }
 }
 
-/// A test that fails while the master runs ends it.
-struct Living(Child);
+/// A process that is killed on drop, when a test fails.
+struct KillOnDrop(Child);
 
-impl Drop for Living {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -207,10 +207,10 @@ impl Drop for Living {
 }
 
 impl Ended {
-    /// What the report says of a job.
+    /// The entry of a job in the report.
     ///
     /// # Panics
-    /// Where there is no report, or no such job in it.
+    /// If there is no report, or no such job in it.
     #[must_use]
     pub fn job(&self, name: &str) -> &Value {
         let jobs = self.report.as_ref().and_then(|report| report["jobs"].as_array());

@@ -1,14 +1,15 @@
-//! What the suites start: this build's binaries, the example programs, the MPI library's interpreter.
+//! Programs that the suites start: this build's binaries, the example programs, the MPI library's Python
+//! interpreter.
 
 use std::{path::PathBuf, sync::OnceLock};
 
 use coswitch::install::Installation;
 use coswitch_examples::{Programs, mpi_prefix};
 
-/// The parts of this build, beside the test executables.
+/// The installation of this build, beside the test executables.
 ///
 /// # Panics
-/// Where one is missing, saying how to get it.
+/// If a part is missing; the message says how to build it.
 #[must_use]
 pub fn installation() -> Installation {
     Installation::find().unwrap_or_else(|missing| panic!("{missing}; `cargo xtask test` builds all of them"))
@@ -17,7 +18,7 @@ pub fn installation() -> Installation {
 /// The program `coswitch` of this build.
 ///
 /// # Panics
-/// Where it is missing, saying how to get it.
+/// If it is missing; the message says how to build it.
 #[must_use]
 pub fn coswitch() -> PathBuf {
     let program = installation().daemon.with_file_name("coswitch");
@@ -25,10 +26,10 @@ pub fn coswitch() -> PathBuf {
     program
 }
 
-/// The example programs, brought up to date once.
+/// The example programs, built once.
 ///
 /// # Panics
-/// Where they cannot be built, saying why.
+/// If they cannot be built.
 #[must_use]
 pub fn programs() -> &'static Programs {
     static PROGRAMS: OnceLock<Programs> = OnceLock::new();
@@ -37,10 +38,10 @@ pub fn programs() -> &'static Programs {
     })
 }
 
-/// The interpreter that has mpi4py.
+/// The Python interpreter with mpi4py.
 ///
 /// # Panics
-/// Where it is missing, saying how to get it.
+/// If it is missing; the message says how to install it.
 #[must_use]
 pub fn python() -> PathBuf {
     let python = mpi_prefix().join("bin/python");

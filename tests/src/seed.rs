@@ -1,4 +1,4 @@
-//! Randomness that can be repeated: `COSWITCH_SEED` names the seed, and a failing test shows the one it had.
+//! Repeatable randomness: `COSWITCH_SEED` sets the seed, and a failing test shows its seed.
 
 use std::{
     env,
@@ -7,10 +7,10 @@ use std::{
 
 pub use coswitch_sim::Seed;
 
-/// The seed of a test, told on standard error, which is shown where the test fails.
+/// The seed of a test, printed to standard error, which the test harness shows if the test fails.
 ///
 /// # Panics
-/// Where `COSWITCH_SEED` is no number.
+/// If `COSWITCH_SEED` is not a number.
 #[must_use]
 pub fn seed() -> Seed {
     let number = match env::var("COSWITCH_SEED") {
@@ -23,8 +23,8 @@ pub fn seed() -> Seed {
     Seed::new(number)
 }
 
-/// A span of at most `longest`. Short ones are as likely as long ones: half of all spans lie below a tenth of the
-/// longest, where programs start, restore and meet each other.
+/// A random span up to `longest`. Half of all spans are below a tenth of `longest`, because programs start,
+/// restore and synchronise early.
 pub fn span(seed: &mut Seed, longest: Duration) -> Duration {
     let longest = if seed.chance(500) { longest / 10 } else { longest };
     Duration::from_micros(seed.between(0, u64::try_from(longest.as_micros()).unwrap_or(u64::MAX)))

@@ -1,4 +1,4 @@
-//! A swap file of a test's own, for as long as the test has it.
+//! A temporary swap file for a test.
 
 use std::{
     fs::{self, File},
@@ -11,10 +11,10 @@ use std::{
 
 use coswitch_policies::Bytes;
 
-/// Takes the file away as soon as nobody holds the other end of its input: even where this process is killed.
+/// Removes the file as soon as the other end of its input is closed, even if this process is killed.
 const KEEPER: &str = "trap '' INT TERM HUP; read -r _; swapoff \"$0\" 2>/dev/null; rm -f \"$0\"";
 
-/// Swap that goes when this does, however the process ends.
+/// A swap file that is removed on drop, or when the process ends in any way.
 #[derive(Debug)]
 pub struct SwapFile {
     path: PathBuf,
@@ -22,10 +22,10 @@ pub struct SwapFile {
 }
 
 impl SwapFile {
-    /// On disk, in use.
+    /// Creates the file on disk and activates it.
     ///
     /// # Panics
-    /// Where the machine does not take it.
+    /// If the machine does not accept it.
     #[must_use]
     pub fn of(size: Bytes) -> Self {
         static FILES: AtomicU32 = AtomicU32::new(0);
@@ -34,13 +34,13 @@ impl SwapFile {
         let mut keeper = Command::new("sh");
         keeper.args(["-c", KEEPER]).arg(&path).stdin(Stdio::piped()).stdout(Stdio::null());
         let swap = Self { path, keeper: keeper.spawn().expect("a shell starts") };
-        swap.fill(size).expect("there is room for a swap file");
+        swap.fill(size).expect("the disk has space for a swap file");
         swap.call("mkswap");
         swap.call("swapon");
         swap
     }
 
-    /// With zeros: swap may have no holes.
+    /// Fills the file with zeros, because a swap file may have no holes.
     fn fill(&self, size: Bytes) -> io::Result<()> {
         let mut file = File::create(&self.path)?;
         file.set_permissions(fs::Permissions::from_mode(0o600))?;

@@ -1,6 +1,8 @@
-//! Gang switches at random instants: jobs take turns on the nodes, one computes while the others wait, parked or,
-//! in mixed turns, suspended: then the order of the switch, how a job leaves, where it waits, how it comes back and
-//! which directories have room is drawn anew each time.
+//! Gang switches at random instants: jobs take turns on the nodes, and one computes while the others are
+//! parked.
+//!
+//! In mixed rotations jobs also wait suspended. The order of the switch, the way a job leaves and comes back,
+//! the place where it waits and the directories with free space are then drawn anew for each switch.
 
 use std::{
     collections::VecDeque,
@@ -11,42 +13,42 @@ use coswitch_dispatcher::protocol::Order;
 use coswitch_policies::{JobId, NodeId, SwitchOrder};
 
 use crate::{
-    act::Act,
+    cluster::{JobStatus, RUN_LIMIT, TestCluster},
+    job::TestJob,
     seed::{Seed, span},
-    stage::{Life, RUN_LIMIT, Stage},
 };
 
-/// A rotation of jobs. A turn begins when a job's processes have been started or restored, and may end at once.
+/// A rotation of jobs. A turn begins when a job's processes have been started or restored, and may end
+/// immediately.
 pub struct Turns<'a> {
-    stage: &'a mut Stage,
+    cluster: &'a mut TestCluster,
     seed: &'a mut Seed,
-    /// Of a turn.
+    /// Longest turn.
     longest: Duration,
     mixed: bool,
     computing: Option<JobId>,
     waiting: VecDeque<JobId>,
-    /// How often one job left and another one came.
+    /// Number of switches from one job to another.
     switches: u32,
-    /// In which order: sequential, overlapped, prefetch.
+    /// Number of switches by order: sequential, overlapped, prefetch.
     orders: [u32; 3],
 }
 
 impl<'a> Turns<'a> {
-    /// Turns of random length up to `longest`.
-    pub fn new(stage: &'a mut Stage, seed: &'a mut Seed, longest: Duration) -> Self {
+    pub fn new(cluster: &'a mut TestCluster, seed: &'a mut Seed, longest: Duration) -> Self {
         let waiting = VecDeque::new();
-        Self { stage, seed, longest, mixed: false, computing: None, waiting, switches: 0, orders: [0; 3] }
+        Self { cluster, seed, longest, mixed: false, computing: None, waiting, switches: 0, orders: [0; 3] }
     }
 
-    /// Jobs also wait in memory.
+    /// Lets jobs also wait suspended in memory.
     pub fn mixed(self) -> Self {
         Self { mixed: true, ..self }
     }
 
-    /// Each of the acts plays to its end by turns, and is verified.
-    pub fn play_all(mut self, acts: Vec<Act>) {
-        for act in acts {
-            self.switch(Some(act));
+    /// Runs all jobs to their ends in turns, and verifies them.
+    pub fn run_all(mut self, specs: Vec<TestJob>) {
+        for spec in specs {
+            self.switch(Some(spec));
         }
         while !self.waiting.is_empty() {
             self.switch(None);
@@ -54,12 +56,12 @@ impl<'a> Turns<'a> {
         self.finish();
     }
 
-    /// Two jobs play by turns until so many switches were made, all jobs to their end. A job that has ended is verified and
-    /// replaced by the next act.
-    pub fn play_until(mut self, switches: u32, mut act: impl FnMut(u32) -> Act) {
+    /// Runs two jobs in turns until there were `switches` switches, and then all jobs to their ends. A job
+    /// that has ended is verified and replaced by the next one.
+    pub fn run_until(mut self, switches: u32, mut spec: impl FnMut(u32) -> TestJob) {
         let mut played = 0;
         while self.switches < switches {
-            let next = (self.waiting.is_empty()).then(|| act(played));
+            let next = (self.waiting.is_empty()).then(|| spec(played));
             played += u32::from(next.is_some());
             self.switch(next);
         }
@@ -74,18 +76,18 @@ impl<'a> Turns<'a> {
         );
     }
 
-    fn switch(&mut self, next: Option<Act>) {
+    fn switch(&mut self, next: Option<TestJob>) {
         let order = self.draw();
         if let (SwitchOrder::Prefetch, None, Some(job)) = (order, &next, self.waiting.front())
-            && self.stage.actors[job].life == Life::Parked
+            && self.cluster.jobs[job].status == JobStatus::Parked
         {
-            // It comes while the other one still computes.
-            self.stage.order(*job, Order::Prefetch);
+            // It is fetched while the other job still computes.
+            self.cluster.order(*job, Order::Prefetch);
         }
         let left = self.leave(order);
         self.enter(next);
         for job in &self.waiting {
-            self.stage.settle(*job);
+            self.cluster.wait_for_order(*job);
         }
         self.switches += u32::from(left);
         self.orders[order as usize] += u32::from(left);
@@ -95,40 +97,40 @@ impl<'a> Turns<'a> {
         if !self.mixed {
             return SwitchOrder::Sequential;
         }
-        if self.stage.has_two_tiers() {
-            for node in (0..self.stage.nodes()).map(NodeId) {
-                self.stage.fill(node, self.seed.chance(500));
+        if self.cluster.has_two_tiers() {
+            for node in (0..self.cluster.nodes()).map(NodeId) {
+                self.cluster.fill(node, self.seed.chance(500));
             }
         }
         let orders = [SwitchOrder::Sequential, SwitchOrder::Overlapped, SwitchOrder::Prefetch];
         orders[self.seed.between(0, 2) as usize]
     }
 
-    /// After a turn: says whether the job has left; it may have ended instead.
+    /// Ends a turn. False if the job has ended instead of leaving.
     fn leave(&mut self, switch: SwitchOrder) -> bool {
         let Some(job) = self.computing.take() else { return false };
         let in_order = switch == SwitchOrder::Sequential;
         let end = Instant::now() + RUN_LIMIT;
         loop {
-            self.stage.run_for(span(self.seed, self.longest));
+            self.cluster.run_for(span(self.seed, self.longest));
             let stays = !in_order || self.mixed && self.seed.chance(400);
             let order = if stays { Order::Suspend } else { Order::Park };
-            match self.stage.obey(job, order) {
-                // It runs on because its ranks are ending.
-                Life::Running => {
-                    let stayed = &self.stage.actors[&job].stayed;
+            match self.cluster.order_and_wait(job, order) {
+                // The job continues because its ranks are ending.
+                JobStatus::Running => {
+                    let stayed = &self.cluster.jobs[&job].stayed;
                     assert!(
                         Instant::now() < end,
                         "{job} neither leaves nor ends within {RUN_LIMIT:?}: {stayed:?}"
                     );
                 }
-                Life::Ended(_) => {
-                    self.stage.verify(job, Duration::ZERO);
+                JobStatus::Ended(_) => {
+                    self.cluster.verify(job, Duration::ZERO);
                     return false;
                 }
-                Life::Suspended if !in_order && self.seed.chance(700) => {
-                    // It leaves while the other one comes.
-                    self.stage.order(job, Order::Park);
+                JobStatus::Suspended if !in_order && self.seed.chance(700) => {
+                    // It is parked while the other job is restored.
+                    self.cluster.order(job, Order::Park);
                     self.waiting.push_back(job);
                     return true;
                 }
@@ -141,38 +143,38 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Those that wait may wait elsewhere.
+    /// Moves some waiting jobs into or out of memory.
     fn rearrange(&mut self) {
         if !self.mixed {
             return;
         }
         for job in self.waiting.clone() {
-            let order = match self.stage.actors[&job].life {
-                Life::Suspended if self.seed.chance(400) => Order::Park,
-                Life::Parked if self.seed.chance(300) => Order::Prefetch,
+            let order = match self.cluster.jobs[&job].status {
+                JobStatus::Suspended if self.seed.chance(400) => Order::Park,
+                JobStatus::Parked if self.seed.chance(300) => Order::Prefetch,
                 _ => continue,
             };
-            self.stage.obey(job, order);
+            self.cluster.order_and_wait(job, order);
             if order == Order::Prefetch && self.seed.chance(500) {
-                self.stage.obey(job, Order::Park);
+                self.cluster.order_and_wait(job, Order::Park);
             }
         }
     }
 
-    fn enter(&mut self, next: Option<Act>) {
+    fn enter(&mut self, next: Option<TestJob>) {
         let job = match next {
-            Some(act) => {
-                let job = self.stage.launch(act);
-                self.stage.settle(job);
+            Some(spec) => {
+                let job = self.cluster.launch(spec);
+                self.cluster.wait_for_order(job);
                 job
             }
             None => {
-                let job = self.waiting.pop_front().expect("somebody waits");
-                self.stage.settle(job);
-                if self.stage.actors[&job].life == Life::Suspended {
-                    self.stage.obey(job, Order::Resume);
+                let job = self.waiting.pop_front().expect("a job waits");
+                self.cluster.wait_for_order(job);
+                if self.cluster.jobs[&job].status == JobStatus::Suspended {
+                    self.cluster.order_and_wait(job, Order::Resume);
                 } else {
-                    self.stage.restore(job);
+                    self.cluster.restore(job);
                 }
                 job
             }
@@ -182,7 +184,7 @@ impl<'a> Turns<'a> {
 
     fn finish(&mut self) {
         if let Some(job) = self.computing.take() {
-            self.stage.verify(job, RUN_LIMIT);
+            self.cluster.verify(job, RUN_LIMIT);
         }
     }
 }

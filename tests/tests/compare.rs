@@ -1,12 +1,13 @@
-//! `coswitch compare` on real programs: every policy runs as often as asked for, and its numbers are those of its runs.
+//! `coswitch compare` on real programs: every policy runs `--repeat` times, and its figures are those of its
+//! runs.
 
 use std::{fs, time::Duration};
 
 use coswitch::journal;
-use coswitch_tests::{master::Master, stage::RUN_LIMIT};
+use coswitch_tests::{cluster::RUN_LIMIT, master::Master};
 use serde_json::Value;
 
-/// Either fits alone, both do not fit together.
+/// Two jobs, each of which fits alone and which do not fit together.
 const TWO: &str = r#"
 cluster: {nodes: 2, memory: 128MiB}
 scheduler: {policy: cosched, quantum: 700ms}
@@ -16,10 +17,10 @@ jobs:
 "#;
 
 #[test]
-fn policies_take_turns_and_each_is_told_with_its_own_runs() {
+fn policies_take_turns_and_each_is_reported_with_its_own_runs() {
     let arguments =
         ["compare", "--policies", "batch,gang", "--switching", "sequential,prefetch", "--repeat", "2"];
-    let master = Master::told(&arguments, TWO);
+    let master = Master::with_arguments(&arguments, TWO);
     let out = master.out();
     let mut switched = Vec::new();
     let ended = master.end_with(2 * RUN_LIMIT, Duration::ZERO, || {
@@ -58,10 +59,10 @@ fn policies_take_turns_and_each_is_told_with_its_own_runs() {
 }
 
 #[test]
-fn a_policy_under_which_a_job_is_too_large_is_refused_before_anything_runs() {
+fn job_too_large_for_a_policy_is_rejected_before_any_run() {
     let too_large = TWO.replace("memory: 128MiB", "memory: 64MiB");
-    let ended =
-        Master::told(&["compare", "--policies", "cosched,hybrid"], &too_large).end(RUN_LIMIT, Duration::ZERO);
+    let ended = Master::with_arguments(&["compare", "--policies", "cosched,hybrid"], &too_large)
+        .end(RUN_LIMIT, Duration::ZERO);
     assert_eq!(ended.code, Some(2), "{ended:?}");
-    assert!(ended.complaints.contains("larger than a node"), "{}", ended.complaints);
+    assert!(ended.stderr.contains("larger than a node"), "{}", ended.stderr);
 }

@@ -1,20 +1,21 @@
-//! However `coswitch run` ends, at whatever instant: its exit code tells, and nothing is left of the run.
+//! Ends of `coswitch run`: at any instant and for any reason the exit code is right and nothing is left of
+//! the run.
 
 use std::{fs, time::Duration};
 
 use coswitch::journal::{Event, JobOutcome, RunEvent, RunOutcome};
 use coswitch_policies::{Cause, JobId};
 use coswitch_tests::{
+    cluster::{RUN_LIMIT, STEP_LIMIT},
     master::Master,
     seed::{seed, span},
-    stage::{PATIENCE, RUN_LIMIT},
 };
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 
-/// Two gangs that never end and take turns: there is a switch about every second.
+/// Two gangs that never end and take turns, with a switch about every second.
 const ENDLESS: &str = r#"
 cluster: {nodes: 2, memory: 192MiB, store: "{store}"}
 scheduler: {policy: gang, quantum: 700ms, switching: sequential, residency: none}
@@ -29,7 +30,7 @@ jobs:
     memory: 90MiB
 "#;
 
-/// Daemons notice the master's death by its closed connection, at the latest by its silence.
+/// Daemons notice the master's death by its closed connection, at the latest by missing heartbeats.
 const CLEAN_LIMIT: Duration = Duration::from_secs(8);
 
 fn switches(master: &Master) -> usize {
@@ -38,10 +39,10 @@ fn switches(master: &Master) -> usize {
 }
 
 fn wait_for_switches(master: &mut Master, count: usize) {
-    master.until("switches", RUN_LIMIT, |master| switches(master) >= count);
+    master.wait_until("switches", RUN_LIMIT, |master| switches(master) >= count);
 }
 
-/// Whether the job's ranks were let run and nobody has begun to take them out again.
+/// Whether the job's ranks run and no switch has begun since.
 fn computes(master: &Master, job: u32) -> bool {
     let mut last = None;
     for event in master.events() {
@@ -55,11 +56,11 @@ fn computes(master: &Master, job: u32) -> bool {
 }
 
 fn kill_one(master: &Master, name: &str) {
-    let victim = *master.processes(name).last().expect("there is one");
+    let victim = *master.processes(name).last().expect("there is such a process");
     kill(Pid::from_raw(victim.cast_signed()), Signal::SIGKILL).expect("it runs");
 }
 
-/// Two jobs that soon hold more than they say, and more than the store takes of a node.
+/// Two jobs that soon use more memory than they declare, and more than the store takes of a node.
 const NOWHERE_TO_GO: &str = r#"
 cluster: {nodes: 2, memory: 192MiB, store: [{directory: "{store}", size: 40MiB}]}
 scheduler: {policy: gang, quantum: 200ms, switching: sequential, residency: none}
@@ -72,20 +73,24 @@ jobs:
 "#;
 
 #[test]
-fn jobs_that_find_no_room_in_the_store_run_on_to_their_ends() {
+fn jobs_for_which_the_store_is_full_run_to_their_ends() {
     let ended = Master::run(NOWHERE_TO_GO).end(RUN_LIMIT, Duration::ZERO);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let refused = ended.events.iter().filter(|event| {
-        matches!(&event.kind, Event::SwitchEnded { misplaced, .. } if misplaced.iter().any(|job| job.cause == Cause::StoreFull))
+    let rejected = ended.events.iter().filter(|event| match &event.kind {
+        Event::SwitchEnded { misplaced, .. } => misplaced.iter().any(|job| job.cause == Cause::StoreFull),
+        _ => false,
     });
-    assert!(refused.count() > 3, "three failures of its own would have ended it: {ended:?}");
-    let said = |event: &RunEvent| matches!(&event.kind, Event::Warning { text } if text.contains("the store is full"));
-    assert!(ended.events.iter().any(said), "{ended:?}");
+    assert!(rejected.count() > 3, "three failures of its own would have ended it: {ended:?}");
+    let warned = |event: &RunEvent| match &event.kind {
+        Event::Warning { text } => text.contains("the store is full"),
+        _ => false,
+    };
+    assert!(ended.events.iter().any(warned), "{ended:?}");
 }
 
 #[test]
-fn a_run_that_takes_longer_than_its_limit_is_ended_and_says_so() {
-    let master = Master::told(&["run", "--limit", "3s"], ENDLESS);
+fn run_that_exceeds_its_time_limit_is_ended_with_its_own_exit_code() {
+    let master = Master::with_arguments(&["run", "--limit", "3s"], ENDLESS);
     let ended = master.end(RUN_LIMIT, Duration::ZERO);
     assert_eq!(ended.code, Some(5), "{ended:?}");
     let last = ended.events.last().map(|event| &event.kind);
@@ -93,12 +98,12 @@ fn a_run_that_takes_longer_than_its_limit_is_ended_and_says_so() {
 }
 
 #[test]
-fn an_interrupted_run_ends_everything_and_says_so() {
+fn interrupted_run_ends_all_jobs_with_its_own_exit_code() {
     let mut master = Master::run(ENDLESS);
     wait_for_switches(&mut master, 2);
     master.signal(Signal::SIGINT);
-    let ended = master.end(PATIENCE, Duration::ZERO);
-    assert_eq!(ended.code, Some(130), "{}", ended.complaints);
+    let ended = master.end(STEP_LIMIT, Duration::ZERO);
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     assert!(matches!(
         ended.events.last().unwrap().kind,
         Event::RunEnded { outcome: RunOutcome::Interrupted }
@@ -106,15 +111,15 @@ fn an_interrupted_run_ends_everything_and_says_so() {
 }
 
 #[test]
-fn a_run_interrupted_at_any_instant_leaves_nothing() {
+fn run_interrupted_at_any_instant_leaves_nothing() {
     let mut seed = seed();
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let mut master = Master::run(ENDLESS);
-        master.until("the start", PATIENCE, |master| !master.events().is_empty());
+        master.wait_until("the start", STEP_LIMIT, |master| !master.events().is_empty());
         std::thread::sleep(span(&mut seed, Duration::from_secs(4)));
         master.signal(signal);
-        let ended = master.end(PATIENCE, Duration::ZERO);
-        assert_eq!(ended.code, Some(130), "{}", ended.complaints);
+        let ended = master.end(STEP_LIMIT, Duration::ZERO);
+        assert_eq!(ended.code, Some(130), "{}", ended.stderr);
     }
 }
 
@@ -126,34 +131,34 @@ fn nothing_outlives_a_killed_master() {
         wait_for_switches(&mut master, switched);
         std::thread::sleep(span(&mut seed, Duration::from_secs(2)));
         master.signal(Signal::SIGKILL);
-        let ended = master.end(PATIENCE, CLEAN_LIMIT);
+        let ended = master.end(STEP_LIMIT, CLEAN_LIMIT);
         assert_eq!(ended.code, None);
     }
 }
 
 #[test]
-fn a_killed_daemon_ends_the_run_with_its_own_exit_code() {
+fn killed_daemon_ends_the_run_with_its_own_exit_code() {
     let mut seed = seed();
     for switched in [0, 1] {
         let mut master = Master::run(ENDLESS);
-        master.until("the daemons", PATIENCE, |master| master.processes("coswitchd").len() == 2);
-        // Before that the master may not have reached them.
+        master.wait_until("the daemons", STEP_LIMIT, |master| master.processes("coswitchd").len() == 2);
+        // Before a job runs, the master may not have reached the daemons.
         let runs = |master: &Master| {
             master.events().iter().any(|event| matches!(event.kind, Event::JobRunning { .. }))
         };
-        master.until("a job that runs", PATIENCE, runs);
+        master.wait_until("a job that runs", STEP_LIMIT, runs);
         wait_for_switches(&mut master, switched);
         std::thread::sleep(span(&mut seed, Duration::from_secs(2)));
         kill_one(&master, "coswitchd");
-        let ended = master.end(PATIENCE, CLEAN_LIMIT);
-        assert_eq!(ended.code, Some(4), "{}", ended.complaints);
+        let ended = master.end(STEP_LIMIT, CLEAN_LIMIT);
+        assert_eq!(ended.code, Some(4), "{}", ended.stderr);
         let lost = ended.report.unwrap()["warnings"].to_string();
         assert!(lost.contains("was lost"), "{lost}");
     }
 }
 
 #[test]
-fn a_job_whose_rank_is_killed_fails_with_the_signal_and_the_others_succeed() {
+fn job_with_a_killed_rank_fails_with_the_signal_and_the_others_succeed() {
     let mut master = Master::run(
         r#"
 cluster: {nodes: 2, memory: 256MiB}
@@ -170,8 +175,8 @@ jobs:
 "#,
     );
     wait_for_switches(&mut master, 1);
-    // A rank that computes: the process of one that is just being restored would only make the restore fail.
-    master.until("the victim's turn", RUN_LIMIT, |master| computes(master, 0));
+    // The rank must compute: killing a process that is being restored would only make the restore fail.
+    master.wait_until("the victim's turn", RUN_LIMIT, |master| computes(master, 0));
     kill_one(&master, "ring-check");
     let ended = master.end(RUN_LIMIT, Duration::ZERO);
     assert_eq!(ended.code, Some(1), "{ended:?}");
@@ -180,7 +185,7 @@ jobs:
 }
 
 #[test]
-fn a_program_that_is_missing_is_refused_before_anything_starts() {
+fn missing_program_is_rejected_before_any_process_starts() {
     let master = Master::run(
         r#"
 cluster: {nodes: 1, memory: 256MiB}
@@ -191,13 +196,13 @@ jobs:
     memory: 50MiB
 "#,
     );
-    let ended = master.end(PATIENCE, Duration::ZERO);
+    let ended = master.end(STEP_LIMIT, Duration::ZERO);
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.events.is_empty());
 }
 
 #[test]
-fn damage_to_a_parked_jobs_image_fails_that_job_clearly_and_no_other() {
+fn damaged_image_of_a_parked_job_fails_only_that_job() {
     let mut master = Master::run(
         r#"
 cluster: {nodes: 2, memory: 192MiB, store: "{store}"}
@@ -219,7 +224,7 @@ jobs:
         let epoch = node.path().join("job-0/epoch-1");
         epoch.join("manifest.json").exists().then_some(epoch)
     };
-    master.until("the first snapshot", RUN_LIMIT, |master| manifest(master).is_some());
+    master.wait_until("the first snapshot", RUN_LIMIT, |master| manifest(master).is_some());
     let epoch = manifest(&master).unwrap();
     let pages = fs::read_dir(epoch.join("images")).unwrap().flatten().map(|entry| entry.path());
     let largest = pages.max_by_key(|path| path.metadata().unwrap().len()).unwrap();

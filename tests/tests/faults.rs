@@ -1,4 +1,4 @@
-//! What dies, is killed or damaged takes its job with it and nothing else, and nothing is left of it.
+//! Faults: a killed process or a damaged snapshot ends only the job concerned, and leaves nothing behind.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -7,102 +7,104 @@ use coswitch_dispatcher::protocol::{AppOutcome, Order};
 use coswitch_examples::Program;
 use coswitch_policies::{JobId, NodeId};
 use coswitch_tests::{
-    act::Act,
+    cluster::{JobStatus, RUN_LIMIT, STEP_LIMIT, TestCluster, run_on},
+    job::TestJob,
     parts,
     seed::{seed, span},
-    stage::{Life, PATIENCE, RUN_LIMIT, Stage, play},
 };
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 
-/// Four ranks on two nodes that go on until somebody ends them.
-fn endless() -> Act {
-    Act::program(Program::RingCheck, &["--rounds", "100000000", "--max-bytes", "256KiB"]).on(4, 2)
+/// Four ranks on two nodes that run until they are ended.
+fn endless() -> TestJob {
+    TestJob::program(Program::RingCheck, &["--rounds", "100000000", "--max-bytes", "256KiB"]).on(4, 2)
 }
 
-/// The job that must not notice what happens to the other one.
-fn bystander() -> Act {
-    Act::program(Program::Cg, &["--class", "W", "--repeat", "5"]).on(2, 2)
+/// A job that must not be affected by the failure of the other one.
+fn bystander() -> TestJob {
+    TestJob::program(Program::Cg, &["--class", "W", "--repeat", "5"]).on(2, 2)
 }
 
-fn launch(stage: &mut Stage, act: Act) -> JobId {
-    let job = stage.launch(act);
-    assert_eq!(*stage.settle(job), Life::Running);
+fn launch(cluster: &mut TestCluster, spec: TestJob) -> JobId {
+    let job = cluster.launch(spec);
+    assert_eq!(*cluster.wait_for_order(job), JobStatus::Running);
     job
 }
 
 fn kill_one(pids: &[u32]) {
-    let victim = pids.first().expect("it has such a process");
+    let victim = pids.first().expect("there is such a process");
     kill(Pid::from_raw(victim.cast_signed()), Signal::SIGKILL).expect("it runs");
 }
 
-/// Waits for the job's ranks to be there, whose name that is.
-fn wait_for_ranks(stage: &mut Stage, job: JobId, name: &str, ranks: usize) -> Vec<u32> {
-    stage.until("the ranks to start", PATIENCE, |stage| {
-        matches!(stage.actors[&job].life, Life::Ended(_)) || stage.processes(job, name).len() == ranks
+/// Waits until there are `ranks` processes of the job named `name`, or the job has ended.
+fn wait_for_ranks(cluster: &mut TestCluster, job: JobId, name: &str, ranks: usize) -> Vec<u32> {
+    cluster.wait_until("the ranks to start", STEP_LIMIT, |cluster| {
+        matches!(cluster.jobs[&job].status, JobStatus::Ended(_))
+            || cluster.processes(job, name).len() == ranks
     });
-    stage.processes(job, name)
+    cluster.processes(job, name)
 }
 
 #[test]
-fn a_killed_rank_fails_its_job_and_no_other() {
-    play(2, |stage| {
-        let (victim, other) = (launch(stage, endless()), launch(stage, bystander()));
-        let ranks = wait_for_ranks(stage, victim, "ring-check", 4);
-        stage.run_for(Duration::from_millis(500));
+fn killed_rank_fails_only_its_job() {
+    run_on(2, |cluster| {
+        let (victim, other) = (launch(cluster, endless()), launch(cluster, bystander()));
+        let ranks = wait_for_ranks(cluster, victim, "ring-check", 4);
+        cluster.run_for(Duration::from_millis(500));
         kill_one(&ranks);
-        let outcome = stage.end_of(victim, PATIENCE);
+        let outcome = cluster.wait_for_end(victim, STEP_LIMIT);
         assert!(matches!(outcome, AppOutcome::RankFailed { exit: Exit::Signal(9), .. }), "{outcome:?}");
-        stage.verify(other, RUN_LIMIT);
+        cluster.verify(other, RUN_LIMIT);
     });
 }
 
 #[test]
-fn a_killed_launcher_fails_its_job_and_no_other() {
-    play(2, |stage| {
-        let (victim, other) = (launch(stage, endless()), launch(stage, bystander()));
-        stage.run_for(Duration::from_millis(500));
-        kill_one(&stage.processes(victim, "coswitch-launch"));
-        let outcome = stage.end_of(victim, PATIENCE);
+fn killed_launcher_fails_only_its_job() {
+    run_on(2, |cluster| {
+        let (victim, other) = (launch(cluster, endless()), launch(cluster, bystander()));
+        cluster.run_for(Duration::from_millis(500));
+        kill_one(&cluster.processes(victim, "coswitch-launch"));
+        let outcome = cluster.wait_for_end(victim, STEP_LIMIT);
         assert!(matches!(outcome, AppOutcome::Lost { .. }), "{outcome:?}");
-        stage.verify(other, RUN_LIMIT);
+        cluster.verify(other, RUN_LIMIT);
     });
 }
 
 #[test]
-fn a_rank_killed_after_a_restore_fails_its_job_all_the_same() {
-    play(2, |stage| {
-        let job = launch(stage, endless());
-        stage.run_for(Duration::from_millis(500));
-        assert!(stage.park(job) && stage.restore(job));
-        kill_one(&wait_for_ranks(stage, job, "ring-check", 4));
-        let outcome = stage.end_of(job, PATIENCE);
+fn rank_killed_after_a_restore_fails_its_job() {
+    run_on(2, |cluster| {
+        let job = launch(cluster, endless());
+        cluster.run_for(Duration::from_millis(500));
+        assert!(cluster.park(job) && cluster.restore(job));
+        kill_one(&wait_for_ranks(cluster, job, "ring-check", 4));
+        let outcome = cluster.wait_for_end(job, STEP_LIMIT);
         assert!(matches!(outcome, AppOutcome::RankFailed { exit: Exit::Signal(9), .. }), "{outcome:?}");
     });
 }
 
 #[test]
-fn a_job_ends_when_told_to_even_if_its_restore_hangs_because_a_rank_was_killed_in_it() {
+fn job_can_be_ended_while_its_restore_hangs_after_a_rank_was_killed() {
     let mut seed = seed();
-    play(2, |stage| {
+    run_on(2, |cluster| {
         for _ in 0..4 {
-            let job = launch(stage, endless());
-            stage.run_for(Duration::from_millis(500));
-            assert!(stage.park(job));
-            stage.order(job, Order::Restore);
-            stage.until("a rank to appear", PATIENCE, |stage| {
-                stage.actors[&job].life == Life::Running || !stage.processes(job, "ring-check").is_empty()
+            let job = launch(cluster, endless());
+            cluster.run_for(Duration::from_millis(500));
+            assert!(cluster.park(job));
+            cluster.order(job, Order::Restore);
+            cluster.wait_until("a rank to appear", STEP_LIMIT, |cluster| {
+                cluster.jobs[&job].status == JobStatus::Running
+                    || !cluster.processes(job, "ring-check").is_empty()
             });
-            stage.run_for(span(&mut seed, Duration::from_millis(60)));
-            let ranks = stage.processes(job, "ring-check");
+            cluster.run_for(span(&mut seed, Duration::from_millis(60)));
+            let ranks = cluster.processes(job, "ring-check");
             ranks.first().into_iter().for_each(|_| kill_one(&ranks));
-            stage.run_for(Duration::from_secs(2));
-            stage.order(job, Order::End);
-            stage.end_of(job, PATIENCE);
+            cluster.run_for(Duration::from_secs(2));
+            cluster.order(job, Order::End);
+            cluster.wait_for_end(job, STEP_LIMIT);
             assert!(
-                !stage.actors[&job].mended.iter().any(|what| what.contains("no answer")),
+                !cluster.jobs[&job].mended.iter().any(|what| what.contains("no answer")),
                 "it was left behind"
             );
         }
@@ -110,24 +112,25 @@ fn a_job_ends_when_told_to_even_if_its_restore_hangs_because_a_rank_was_killed_i
 }
 
 #[test]
-fn a_rank_that_fails_is_reported_with_its_status_and_last_words() {
-    play(1, |stage| {
-        let job = stage.launch(Act::new("sh", "/bin/sh", &["-c", "echo no luck >&2; exit 3"], None));
-        let AppOutcome::RankFailed { rank: 0, exit, last_output } = stage.end_of(job, PATIENCE) else {
-            panic!("a rank has failed: {:?}", stage.actors[&job].life)
+fn failed_rank_is_reported_with_its_status_and_last_output() {
+    run_on(1, |cluster| {
+        let job = cluster.launch(TestJob::new("sh", "/bin/sh", &["-c", "echo no luck >&2; exit 3"], None));
+        let AppOutcome::RankFailed { rank: 0, exit, last_output } = cluster.wait_for_end(job, STEP_LIMIT)
+        else {
+            panic!("a rank has failed: {:?}", cluster.jobs[&job].status)
         };
         assert_eq!((exit, last_output.as_str()), (Exit::Status(3), "no luck"));
     });
 }
 
 #[test]
-fn a_rank_that_aborts_ends_the_whole_job() {
+fn rank_that_aborts_ends_its_job() {
     const ABORT: &str = "from mpi4py import MPI; import time\n\
                          MPI.COMM_WORLD.Abort(7) if MPI.COMM_WORLD.rank == 1 else time.sleep(600)";
-    play(2, |stage| {
+    run_on(2, |cluster| {
         let python = parts::python().display().to_string();
-        let job = stage.launch(Act::new("abort", &python, &["-c", ABORT], None).on(3, 2));
-        let outcome = stage.end_of(job, PATIENCE);
+        let job = cluster.launch(TestJob::new("abort", &python, &["-c", ABORT], None).on(3, 2));
+        let outcome = cluster.wait_for_end(job, STEP_LIMIT);
         assert!(
             matches!(outcome, AppOutcome::RankFailed { rank: 1, exit: Exit::Aborted(7), .. }),
             "{outcome:?}"
@@ -136,40 +139,40 @@ fn a_rank_that_aborts_ends_the_whole_job() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_reported_as_such() {
-    play(2, |stage| {
-        let job = stage.launch(Act::new("nothing", "/nowhere/program", &[], None).on(2, 2));
-        let outcome = stage.end_of(job, PATIENCE);
+fn missing_program_is_reported() {
+    run_on(2, |cluster| {
+        let job = cluster.launch(TestJob::new("nothing", "/nowhere/program", &[], None).on(2, 2));
+        let outcome = cluster.wait_for_end(job, STEP_LIMIT);
         assert!(matches!(outcome, AppOutcome::RankFailed { exit: Exit::NotStarted(_), .. }), "{outcome:?}");
     });
 }
 
 #[test]
-fn a_killed_daemon_ends_the_jobs_of_its_node_and_no_other() {
-    play(3, |stage| {
-        let spanning = launch(stage, endless());
-        let elsewhere = Act { placement: vec![NodeId(2); 2], ..bystander() };
-        let elsewhere = launch(stage, elsewhere);
-        stage.run_for(Duration::from_millis(500));
-        kill_one(&[stage.daemon(NodeId(1))]);
-        let outcome = stage.end_of(spanning, PATIENCE);
+fn killed_daemon_ends_only_the_jobs_of_its_node() {
+    run_on(3, |cluster| {
+        let spanning = launch(cluster, endless());
+        let elsewhere = TestJob { placement: vec![NodeId(2); 2], ..bystander() };
+        let elsewhere = launch(cluster, elsewhere);
+        cluster.run_for(Duration::from_millis(500));
+        kill_one(&[cluster.daemon(NodeId(1))]);
+        let outcome = cluster.wait_for_end(spanning, STEP_LIMIT);
         assert!(matches!(outcome, AppOutcome::Lost { .. }), "{outcome:?}");
-        assert!(stage.lost.contains_key(&NodeId(1)) && stage.lost.len() == 1, "{:?}", stage.lost);
-        stage.verify(elsewhere, RUN_LIMIT);
+        assert!(cluster.lost.contains_key(&NodeId(1)) && cluster.lost.len() == 1, "{:?}", cluster.lost);
+        cluster.verify(elsewhere, RUN_LIMIT);
     });
 }
 
 #[test]
-fn what_a_stranger_writes_into_a_parked_jobs_output_is_set_aside() {
-    play(2, |stage| {
-        let job = launch(stage, Act::program(Program::Cg, &["--class", "A", "--repeat", "3"]).on(2, 2));
-        stage.run_for(Duration::from_millis(800));
-        assert!(stage.park(job));
-        let output = stage.actors[&job].output.clone();
+fn foreign_text_in_the_output_of_a_parked_job_is_kept_elsewhere() {
+    run_on(2, |cluster| {
+        let job = launch(cluster, TestJob::program(Program::Cg, &["--class", "A", "--repeat", "3"]).on(2, 2));
+        cluster.run_for(Duration::from_millis(800));
+        assert!(cluster.park(job));
+        let output = cluster.jobs[&job].output.clone();
         let before = fs::read(output.join("rank-0.out")).unwrap();
         fs::write(output.join("rank-0.out"), [&before[..], b"a stranger was here\n"].concat()).unwrap();
-        assert!(stage.restore(job));
-        stage.verify(job, RUN_LIMIT);
+        assert!(cluster.restore(job));
+        cluster.verify(job, RUN_LIMIT);
         let own = fs::read_to_string(output.join("rank-0.out")).unwrap();
         assert!(!own.contains("stranger"), "{own}");
         let kept =
@@ -177,23 +180,23 @@ fn what_a_stranger_writes_into_a_parked_jobs_output_is_set_aside() {
         assert_eq!(
             kept.filter(|text| text.contains("a stranger was here")).count(),
             1,
-            "it is kept elsewhere"
+            "the foreign text is kept elsewhere"
         );
     });
 }
 
-/// The largest image of the last snapshot, but for the pages: those may come from memory.
-fn an_image(stage: &Stage, node: NodeId, job: JobId) -> PathBuf {
-    let epochs = fs::read_dir(stage.snapshots(node, job)).unwrap().map(|entry| entry.unwrap().path());
+/// The largest image of the last snapshot except pages, which may be restored from memory.
+fn an_image(cluster: &TestCluster, node: NodeId, job: JobId) -> PathBuf {
+    let epochs = fs::read_dir(cluster.snapshots(node, job)).unwrap().map(|entry| entry.unwrap().path());
     let images =
         fs::read_dir(epochs.max().unwrap().join("images")).unwrap().map(|entry| entry.unwrap().path());
     let is_pages = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with("pages");
     images.filter(|path| !is_pages(path)).max_by_key(|path| path.metadata().unwrap().len()).unwrap()
 }
 
-/// Turns one bit of it; says which file it is in.
-fn damage(stage: &Stage, job: JobId) -> PathBuf {
-    let image = an_image(stage, NodeId(1), job);
+/// Flips one bit of an image and returns its path.
+fn damage(cluster: &TestCluster, job: JobId) -> PathBuf {
+    let image = an_image(cluster, NodeId(1), job);
     let mut bytes = fs::read(&image).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x10;
@@ -201,122 +204,127 @@ fn damage(stage: &Stage, job: JobId) -> PathBuf {
     image
 }
 
-fn wait_for_seals(stage: &mut Stage, job: JobId) {
+fn wait_for_seals(cluster: &mut TestCluster, job: JobId) {
     let nodes = [NodeId(0), NodeId(1)];
-    stage.until("the seal", PATIENCE, |stage| nodes.iter().all(|node| stage.is_sealed(*node, job)));
+    cluster
+        .wait_until("the seal", STEP_LIMIT, |cluster| nodes.iter().all(|node| cluster.is_sealed(*node, job)));
 }
 
 #[test]
-fn a_job_whose_last_snapshot_is_damaged_goes_back_to_the_one_before_it_and_verifies() {
-    play(2, |stage| {
-        let job = launch(stage, Act::program(Program::RingCheck, &["--rounds", "3000"]).on(4, 2));
-        stage.run_for(Duration::from_millis(400));
-        assert!(stage.park(job) && stage.restore(job));
-        stage.run_for(Duration::from_millis(400));
-        assert!(stage.park(job));
-        wait_for_seals(stage, job);
-        damage(stage, job);
-        assert!(stage.restore(job), "the snapshot before the damaged one is restored");
-        stage.run_for(Duration::from_millis(200));
-        assert!(stage.park(job) && stage.restore(job), "and the job can be switched as before");
-        let mended = std::mem::take(&mut stage.actors.get_mut(&job).unwrap().mended);
+fn job_with_a_damaged_snapshot_is_restored_from_the_one_before_and_verifies() {
+    run_on(2, |cluster| {
+        let job = launch(cluster, TestJob::program(Program::RingCheck, &["--rounds", "3000"]).on(4, 2));
+        cluster.run_for(Duration::from_millis(400));
+        assert!(cluster.park(job) && cluster.restore(job));
+        cluster.run_for(Duration::from_millis(400));
+        assert!(cluster.park(job));
+        wait_for_seals(cluster, job);
+        damage(cluster, job);
+        assert!(cluster.restore(job), "the snapshot before the damaged one is restored");
+        cluster.run_for(Duration::from_millis(200));
+        assert!(cluster.park(job) && cluster.restore(job), "the job can be switched again");
+        let mended = std::mem::take(&mut cluster.jobs.get_mut(&job).unwrap().mended);
         assert!(mended.iter().any(|what| what.contains("the snapshot before it is used")), "{mended:?}");
-        stage.verify(job, RUN_LIMIT);
+        cluster.verify(job, RUN_LIMIT);
     });
 }
 
 #[test]
-fn a_damaged_image_ends_its_job_before_any_rank_runs_and_no_other_job() {
-    play(2, |stage| {
-        let (victim, other) = (launch(stage, endless()), launch(stage, bystander()));
-        stage.run_for(Duration::from_millis(800));
-        assert!(stage.park(victim) && stage.park(other));
-        wait_for_seals(stage, victim);
-        let image = damage(stage, victim);
-        let output = stage.actors[&victim].output.join("rank-0.out");
+fn damaged_image_ends_only_its_job_before_any_rank_runs() {
+    run_on(2, |cluster| {
+        let (victim, other) = (launch(cluster, endless()), launch(cluster, bystander()));
+        cluster.run_for(Duration::from_millis(800));
+        assert!(cluster.park(victim) && cluster.park(other));
+        wait_for_seals(cluster, victim);
+        let image = damage(cluster, victim);
+        let output = cluster.jobs[&victim].output.join("rank-0.out");
         let said = fs::read(&output).unwrap();
-        stage.order(victim, Order::Restore);
-        let AppOutcome::Lost { reason } = stage.end_of(victim, PATIENCE) else {
-            panic!("the damage was not noticed: {:?}", stage.actors[&victim].life)
+        cluster.order(victim, Order::Restore);
+        let AppOutcome::Lost { reason } = cluster.wait_for_end(victim, STEP_LIMIT) else {
+            panic!("the damage was not noticed: {:?}", cluster.jobs[&victim].status)
         };
         let name = image.file_name().unwrap().to_str().unwrap();
         assert!(reason.contains("node-1") && reason.contains(name), "{reason}");
-        assert_eq!(fs::read(&output).unwrap(), said, "a half-restored gang has computed");
-        assert!(stage.restore(other));
-        stage.verify(other, RUN_LIMIT);
+        assert_eq!(fs::read(&output).unwrap(), said, "a gang that was not fully restored has computed");
+        assert!(cluster.restore(other));
+        cluster.verify(other, RUN_LIMIT);
     });
 }
 
 #[test]
-fn a_restore_in_which_a_rank_is_killed_is_given_up_soon_and_tried_again() {
-    play(2, |stage| {
-        let job = launch(stage, endless());
-        stage.run_for(Duration::from_millis(300));
-        assert!(stage.park(job));
-        wait_for_seals(stage, job);
-        stage.order(job, Order::Prefetch);
-        stage.until_some_time("a rank to appear", PATIENCE, |stage| {
-            stage.actors[&job].life == Life::Suspended || !stage.processes(job, "ring-check").is_empty()
+fn restore_with_a_killed_rank_is_given_up_and_tried_again() {
+    run_on(2, |cluster| {
+        let job = launch(cluster, endless());
+        cluster.run_for(Duration::from_millis(300));
+        assert!(cluster.park(job));
+        wait_for_seals(cluster, job);
+        cluster.order(job, Order::Prefetch);
+        cluster.poll_until("a rank to appear", STEP_LIMIT, |cluster| {
+            cluster.jobs[&job].status == JobStatus::Suspended
+                || !cluster.processes(job, "ring-check").is_empty()
         });
-        let ranks = stage.processes(job, "ring-check");
+        let ranks = cluster.processes(job, "ring-check");
         ranks.first().into_iter().for_each(|_| kill_one(&ranks));
-        // One that was killed after its restore is found dead when it is to run.
-        stage.settle(job);
-        stage.obey(job, Order::Resume);
-        let life = &stage.actors[&job].life;
-        let told =
-            matches!(life, Life::Running | Life::Ended(AppOutcome::RankFailed { exit: Exit::Signal(9), .. }));
-        assert!(told, "{life:?}");
+        // A rank that was killed after its restore is found dead when the job is resumed.
+        cluster.wait_for_order(job);
+        cluster.order_and_wait(job, Order::Resume);
+        let status = &cluster.jobs[&job].status;
+        let told = matches!(
+            status,
+            JobStatus::Running | JobStatus::Ended(AppOutcome::RankFailed { exit: Exit::Signal(9), .. })
+        );
+        assert!(told, "{status:?}");
     });
 }
 
 #[test]
-fn a_dump_that_fails_on_one_node_leaves_a_suspended_job_suspended_and_is_completed_later() {
-    play(2, |stage| {
-        let job = launch(stage, Act::program(Program::RingCheck, &["--rounds", "2000"]).on(4, 2));
-        stage.run_for(Duration::from_millis(300));
-        // Where the images are to go, there is a file.
-        let in_the_way = stage.snapshots(NodeId(1), job).join("epoch-1");
+fn dump_that_fails_on_one_node_leaves_the_job_suspended_and_is_completed_later() {
+    run_on(2, |cluster| {
+        let job = launch(cluster, TestJob::program(Program::RingCheck, &["--rounds", "2000"]).on(4, 2));
+        cluster.run_for(Duration::from_millis(300));
+        // A file has the name of the directory for the images.
+        let in_the_way = cluster.snapshots(NodeId(1), job).join("epoch-1");
         fs::create_dir_all(in_the_way.parent().unwrap()).unwrap();
         fs::write(&in_the_way, "").unwrap();
-        assert_eq!(*stage.obey(job, Order::Suspend), Life::Suspended);
-        assert_eq!(*stage.obey(job, Order::Park), Life::Suspended);
-        let stayed = std::mem::take(&mut stage.actors.get_mut(&job).unwrap().stayed);
+        assert_eq!(*cluster.order_and_wait(job, Order::Suspend), JobStatus::Suspended);
+        assert_eq!(*cluster.order_and_wait(job, Order::Park), JobStatus::Suspended);
+        let stayed = std::mem::take(&mut cluster.jobs.get_mut(&job).unwrap().stayed);
         assert!(stayed.len() == 1 && stayed[0].contains("node-1"), "{stayed:?}");
         fs::remove_file(&in_the_way).unwrap();
-        assert!(stage.park(job), "node 0 has an image of this line already, node 1 writes one");
-        assert!(stage.restore(job));
-        stage.verify(job, RUN_LIMIT);
+        assert!(cluster.park(job), "node 0 already has an image of this cut, and node 1 writes one");
+        assert!(cluster.restore(job));
+        cluster.verify(job, RUN_LIMIT);
     });
 }
 
 #[test]
-fn a_job_whose_dump_is_killed_goes_back_to_the_snapshot_before_and_verifies() {
-    play(2, |stage| {
-        let job = launch(stage, Act::program(Program::RingCheck, &["--rounds", "3000"]).on(4, 2));
-        stage.run_for(Duration::from_millis(300));
-        assert!(stage.park(job));
-        wait_for_seals(stage, job);
-        assert!(stage.restore(job));
-        stage.run_for(Duration::from_millis(200));
-        stage.order(job, Order::Park);
-        stage.until_some_time("the dump to begin", PATIENCE, |stage| {
-            !stage.processes_of_run("criu").is_empty() || !matches!(stage.actors[&job].life, Life::Asked(_))
+fn job_whose_dump_is_killed_is_restored_from_the_snapshot_before_and_verifies() {
+    run_on(2, |cluster| {
+        let job = launch(cluster, TestJob::program(Program::RingCheck, &["--rounds", "3000"]).on(4, 2));
+        cluster.run_for(Duration::from_millis(300));
+        assert!(cluster.park(job));
+        wait_for_seals(cluster, job);
+        assert!(cluster.restore(job));
+        cluster.run_for(Duration::from_millis(200));
+        cluster.order(job, Order::Park);
+        cluster.poll_until("the dump to begin", STEP_LIMIT, |cluster| {
+            !cluster.processes_of_run("criu").is_empty()
+                || !matches!(cluster.jobs[&job].status, JobStatus::Ordered(_))
         });
-        for criu in stage.processes_of_run("criu").into_iter().take(1) {
-            // It may have ended meanwhile; then nothing has to be mended.
+        for criu in cluster.processes_of_run("criu").into_iter().take(1) {
+            // An error means that it has ended meanwhile, so that nothing needs to be repaired.
             let _ = kill(Pid::from_raw(criu.cast_signed()), Signal::SIGKILL);
         }
-        let life = stage.settle(job).clone();
-        let mended = std::mem::take(&mut stage.actors.get_mut(&job).unwrap().mended);
-        stage.actors.get_mut(&job).unwrap().stayed.clear();
-        match life {
-            Life::Running => {
+        let status = cluster.wait_for_order(job).clone();
+        let mended = std::mem::take(&mut cluster.jobs.get_mut(&job).unwrap().mended);
+        cluster.jobs.get_mut(&job).unwrap().stayed.clear();
+        match status {
+            JobStatus::Running => {
                 assert!(mended.iter().all(|what| what.contains("the snapshot before")), "{mended:?}")
             }
-            Life::Parked => assert!(stage.restore(job)),
-            life => panic!("{life:?}"),
+            JobStatus::Parked => assert!(cluster.restore(job)),
+            status => panic!("{status:?}"),
         }
-        stage.verify(job, RUN_LIMIT);
+        cluster.verify(job, RUN_LIMIT);
     });
 }

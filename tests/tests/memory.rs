@@ -1,4 +1,5 @@
-//! Who holds how much: jobs of twice the nodes' memory and more stay within it, and coswitch itself is small.
+//! Memory use: jobs that need more than twice the nodes' memory stay within it, and coswitch itself takes
+//! little.
 
 use std::{fs, os::unix::fs::MetadataExt, time::Duration};
 
@@ -7,13 +8,13 @@ use coswitch_daemon::protocol::Wait;
 use coswitch_policies::{Bytes, NodeId};
 use coswitch_ring::SegmentSpec;
 use coswitch_tests::{
-    act::Act,
+    cluster::{RUN_LIMIT, STEP_LIMIT, TestCluster, run_on},
+    job::TestJob,
     master::{Ended, Master},
     parts,
-    stage::{PATIENCE, RUN_LIMIT, Stage, play},
 };
 
-/// Five jobs of which no more than two fit together; `policy` is put in.
+/// Five jobs of which at most two fit together; `{policy}` is replaced.
 const OVERSIZED: &str = r#"
 cluster: {nodes: 2, memory: 256MiB}
 scheduler: {policy: "{policy}", quantum: 500ms, switching: sequential, residency: none}
@@ -48,7 +49,7 @@ fn run(policy: &str) {
         Event::JobSubmitted { ranks, memory, .. } => Some(memory.0 * u64::from(*ranks)),
         _ => None,
     });
-    assert!(working_sets.sum::<u64>() >= 2 * 2 * capacity.0, "the set would nearly fit at once");
+    assert!(working_sets.sum::<u64>() >= 2 * 2 * capacity.0, "the jobs need twice the memory of the nodes");
     assert!(ended.report.as_ref().unwrap()["set"]["switches"].as_u64().unwrap() >= 2, "{ended:?}");
     check_samples(&ended, capacity);
 }
@@ -69,7 +70,7 @@ fn check_samples(ended: &Ended, capacity: Bytes) {
             nodes[node.0 as usize] += 1;
         }
     }
-    assert!(nodes.iter().all(|samples| *samples >= 20), "{nodes:?} samples are too few to tell");
+    assert!(nodes.iter().all(|samples| *samples >= 20), "{nodes:?} samples are too few");
 }
 
 #[test]
@@ -82,63 +83,68 @@ fn jobs_of_twice_the_memory_stay_within_it_under_gang() {
     run("gang");
 }
 
-/// What is resident of a process, in MiB, without the memory of jobs that it has mapped.
+/// Resident memory of a process in MiB.
 fn resident_mib(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let kib = |name: &str| -> u64 {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel tells it");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel reports it");
         line.split_whitespace().next().unwrap().parse().unwrap()
     };
     (kib("RssAnon:") + kib("RssFile:") + kib("RssShmem:")) / 1024
 }
 
-/// Sixteen ranks on node 0 and one on node 1 that have met in MPI and now wait.
-fn gathered(stage: &mut Stage) -> coswitch_policies::JobId {
+/// Launches sixteen ranks on node 0 and one on node 1, which pass a barrier and then wait.
+fn gathered(cluster: &mut TestCluster) -> coswitch_policies::JobId {
     const MEET: &str = "from mpi4py import MPI; import time\n\
                         MPI.COMM_WORLD.Barrier(); print('met', flush=True); time.sleep(600)";
     let python = parts::python().display().to_string();
-    let mut act = Act::new("meet", &python, &["-c", MEET], None).on(17, 1).waiting(Wait::Block);
-    act.placement[16] = NodeId(1);
-    let job = stage.launch(act);
-    let output = stage.actors[&job].output.clone();
+    let mut spec = TestJob::new("meet", &python, &["-c", MEET], None).on(17, 1).waiting(Wait::Block);
+    spec.placement[16] = NodeId(1);
+    let job = cluster.launch(spec);
+    let output = cluster.jobs[&job].output.clone();
     let met = move |rank: u32| {
         fs::read_to_string(output.join(format!("rank-{rank}.out"))).is_ok_and(|said| said == "met\n")
     };
-    stage.until("all ranks to meet", RUN_LIMIT, |_| (0..17).all(&met));
+    cluster.wait_until("all ranks to meet", RUN_LIMIT, |_| (0..17).all(&met));
     job
 }
 
 #[test]
-fn a_daemon_with_sixteen_idle_ranks_holds_little_and_so_do_their_rings() {
-    play(2, |stage| {
-        let job = gathered(stage);
-        stage.run_for(Duration::from_secs(2));
-        let resident = resident_mib(stage.daemon(NodeId(0)));
-        assert!(resident <= 50, "the daemon holds {resident} MiB");
-        let segment = stage.segment(NodeId(0), job).metadata().unwrap().len();
+fn daemon_with_sixteen_idle_ranks_takes_little_memory_and_so_do_their_rings() {
+    run_on(2, |cluster| {
+        let job = gathered(cluster);
+        cluster.run_for(Duration::from_secs(2));
+        let resident = resident_mib(cluster.daemon(NodeId(0)));
+        assert!(resident <= 50, "the daemon takes {resident} MiB");
+        let segment = cluster.segment(NodeId(0), job).metadata().unwrap().len();
         let spec = SegmentSpec::new(17, (0..16).collect());
         let slabs = 16 * 2 * u64::from(spec.chunk_bytes) * u64::from(spec.chunks_per_rank);
         let rings = (segment - slabs) / 16;
-        assert!((64 << 10..=8 << 20).contains(&rings), "{rings} bytes of rings a rank");
-        stage.order(job, coswitch_dispatcher::protocol::Order::End);
-        stage.end_of(job, PATIENCE);
+        assert!((64 << 10..=8 << 20).contains(&rings), "{rings} bytes of rings per rank");
+        cluster.order(job, coswitch_dispatcher::protocol::Order::End);
+        cluster.wait_for_end(job, STEP_LIMIT);
     });
 }
 
 #[test]
-fn the_segment_of_a_parked_job_holds_no_memory() {
-    play(2, |stage| {
-        let job = gathered(stage);
+fn segment_of_a_parked_job_takes_no_memory() {
+    run_on(2, |cluster| {
+        let job = gathered(cluster);
         let nodes = [NodeId(0), NodeId(1)];
-        let held = |stage: &Stage, node| stage.segment(node, job).metadata().unwrap().blocks() * 512;
-        let before = held(stage, NodeId(0));
-        assert!(stage.park(job));
+        let held =
+            |cluster: &TestCluster, node| cluster.segment(node, job).metadata().unwrap().blocks() * 512;
+        let before = held(cluster, NodeId(0));
+        assert!(cluster.park(job));
         for node in nodes {
-            // The daemon goes on looking at its bell.
-            assert!(held(stage, node) <= 64 << 10, "{} bytes of {before} stay on {node}", held(stage, node));
+            // The daemon still reads its bell.
+            assert!(
+                held(cluster, node) <= 64 << 10,
+                "{} bytes of {before} stay on {node}",
+                held(cluster, node)
+            );
         }
-        assert!(stage.restore(job));
-        stage.order(job, coswitch_dispatcher::protocol::Order::End);
-        stage.end_of(job, PATIENCE);
+        assert!(cluster.restore(job));
+        cluster.order(job, coswitch_dispatcher::protocol::Order::End);
+        cluster.wait_for_end(job, STEP_LIMIT);
     });
 }

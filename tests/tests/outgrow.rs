@@ -1,12 +1,14 @@
-//! Jobs that need more than they declared: their set is split before the node runs out of memory, and the run says so.
+//! Jobs that need more memory than declared: their set is split before the node runs out of memory, and the
+//! run reports it.
 
 use std::{collections::BTreeSet, fs, process::Command, time::Duration};
 
 use coswitch::journal::{Event, JobOutcome};
 use coswitch_policies::{Bytes, JobId, Split};
-use coswitch_tests::{master::Master, parts, stage::RUN_LIMIT};
+use coswitch_tests::{cluster::RUN_LIMIT, master::Master, parts};
 
-/// Two jobs that grow from 12 to 154 MiB a rank, each rank on a node of its own, and one that keeps its word; as declared all fit.
+/// Two jobs that grow from 12 to 154 MiB per rank, each rank on a node of its own, and one that stays within
+/// its declaration. As declared all fit.
 const TOO_SMALL: &str = r#"
 cluster: {nodes: 2, memory: 256MiB, store: "{store}"}
 scheduler: {policy: hybrid, quantum: 2s, switching: sequential}
@@ -22,7 +24,7 @@ jobs:
     memory: 55MiB
 "#;
 
-/// Two MiB every tenth of a second, up to 142; then all of it is looked at.
+/// Allocates 2 MiB every tenth of a second, up to 142 MiB, and then checks all of it.
 const GROW: &str = "import time\\n\
     from mpi4py import MPI\\n\
     world, kept = MPI.COMM_WORLD, []\\n\
@@ -34,7 +36,7 @@ const GROW: &str = "import time\\n\
     print('VERIFICATION SUCCESSFUL', world.allreduce(len(kept)), flush=True)";
 
 #[test]
-fn a_set_that_outgrows_its_node_is_split_before_it_runs_out_of_memory() {
+fn set_that_outgrows_its_node_is_split_before_memory_runs_out() {
     let python = parts::python().display().to_string();
     let master = Master::run(&TOO_SMALL.replace("{python}", &python).replace("{grow}", GROW));
     let out = master.out();
@@ -63,7 +65,8 @@ fn a_set_that_outgrows_its_node_is_split_before_it_runs_out_of_memory() {
     let apart = splits.iter().find(|(_, split)| growers(&[split.job, split.moved.job]) > 0);
     let (line, split) = *apart.unwrap_or_else(|| panic!("no set was split: {ended:?}"));
     assert!(split.resident > Bytes::mib(70) && split.capacity == Bytes::mib(256), "{split:?}");
-    // From the end of the switch that takes it out, or of the last one that was under way: nothing more than a node has.
+    // From the end of the switch that evicts the job, or of the last one under way, no node uses more than
+    // its memory.
     let settled = line + ended.events[line..].iter().position(switch_ended).expect("it was taken out");
     for event in &ended.events[settled..] {
         if let Event::MemorySample { used, .. } = &event.kind {
@@ -89,13 +92,16 @@ fn a_set_that_outgrows_its_node_is_split_before_it_runs_out_of_memory() {
 }
 
 #[test]
-fn a_job_too_large_for_its_node_is_told_so_and_the_others_go_on() {
+fn job_too_large_for_its_node_fails_with_the_reason_and_the_others_continue() {
     let master = Master::run(
         r#"
 cluster: {nodes: 1, memory: 128MiB, store: "{store}"}
 scheduler: {policy: hybrid, quantum: 2s}
 jobs:
-  - {name: glutton, command: [python3, -c, "kept = [b'a' * (1 << 20) for _ in range(300)]"], ranks: 1, memory: 40MiB}
+  - name: glutton
+    command: [python3, -c, "kept = [b'a' * (1 << 20) for _ in range(300)]"]
+    ranks: 1
+    memory: 40MiB
   - {name: modest, command: ["{bin}/ep", --class, S], ranks: 1, memory: 40MiB}
 "#,
     );

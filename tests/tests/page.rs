@@ -1,5 +1,5 @@
-//! The page of a run, as a browser shows it: drawn without complaint, small, of one file, light and dark, and within
-//! reach of keyboard and screen reader.
+//! The page of a run in a browser: drawn without errors, small, one file, light and dark, accessible by
+//! keyboard and screen reader.
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
@@ -8,11 +8,11 @@ use coswitch::{
     report::page::page,
 };
 use coswitch_policies::{Bytes, JobId, NodeId, Placement, Policy, Purpose, SwitchId, SwitchOrder};
-use coswitch_tests::{browser::Browser, master::Master, parts, stage::RUN_LIMIT};
+use coswitch_tests::{browser::Browser, cluster::RUN_LIMIT, master::Master, parts};
 use serde_json::Value;
 
 const PAGE_BYTES_MAX: u64 = 2 << 20;
-/// A second on an idle machine; this one may have other work.
+/// Time-out of opening a page, which takes a second on an idle machine.
 const OPENS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Two sets that do not fit together.
@@ -33,32 +33,32 @@ jobs:
 "#;
 
 #[test]
-fn the_page_of_a_real_run_is_drawn_read_and_walked() {
+fn page_of_a_real_run_is_drawn_readable_and_accessible() {
     let scratch = tempfile::tempdir().unwrap();
     let file = page_of_a_run(scratch.path());
     assert!(fs::metadata(&file).unwrap().len() < PAGE_BYTES_MAX);
     let mut browser = Browser::start();
-    let mut papers = Vec::new();
+    let mut backgrounds = Vec::new();
     for scheme in ["light", "dark"] {
         let took = browser.open(&file, scheme);
         eprintln!("{scheme}: open after {took:?}, drawn after {} ms", browser.evaluate(DRAWN));
         assert!(took < OPENS_WITHIN, "{took:?}");
         assert_eq!(browser.complaints(), [""; 0]);
         assert_eq!(browser.requests(), [format!("file://{}", file.display())], "it loads nothing");
-        everything_is_drawn(&mut browser);
-        everything_can_be_read(&mut browser, scheme);
-        papers.push(browser.evaluate(PAPER));
+        check_drawing(&mut browser);
+        check_contrast(&mut browser, scheme);
+        backgrounds.push(browser.evaluate(BACKGROUND));
     }
-    assert_ne!(papers[0], papers[1], "it is light or dark as the system asks");
+    assert_ne!(backgrounds[0], backgrounds[1], "the page follows the system's colour scheme");
     browser.evaluate("document.querySelector('.theme input[value=light]').click()");
-    assert_eq!(browser.evaluate(PAPER), papers[0], "or as the reader chooses");
-    the_story_is_told_to_everybody(&mut browser);
-    marks_are_reached_by_keyboard(&mut browser);
-    buttons_zoom_and_choose(&mut browser);
+    assert_eq!(browser.evaluate(BACKGROUND), backgrounds[0], "the reader's choice overrides it");
+    check_accessibility_tree(&mut browser);
+    check_keyboard(&mut browser);
+    check_buttons(&mut browser);
     assert_eq!(browser.complaints(), [""; 0]);
 }
 
-/// Runs the set, and has the program make the page; and the trace and the table, which have to be readable.
+/// Runs the jobs and creates the page, the trace and the table with `coswitch report`.
 fn page_of_a_run(scratch: &Path) -> std::path::PathBuf {
     let master = Master::run(TURNS);
     let (from, journal) = (master.out().join(journal::FILE_NAME), scratch.join(journal::FILE_NAME));
@@ -99,12 +99,12 @@ jobs:
 "#;
 
 #[test]
-fn the_page_of_a_real_comparison_is_drawn_and_read() {
+fn page_of_a_real_comparison_is_drawn_and_readable() {
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("compared.html");
     let path = file.display().to_string();
     let arguments = ["compare", "--policies", "batch,cosched,gang", "--repeat", "2", "--html", &path];
-    let ended = Master::told(&arguments, COMPARED).end(2 * RUN_LIMIT, Duration::ZERO);
+    let ended = Master::with_arguments(&arguments, COMPARED).end(2 * RUN_LIMIT, Duration::ZERO);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(fs::metadata(&file).unwrap().len() < PAGE_BYTES_MAX);
     let mut browser = Browser::start();
@@ -114,7 +114,7 @@ fn the_page_of_a_real_comparison_is_drawn_and_read() {
         assert_eq!(browser.requests(), [format!("file://{path}")], "it loads nothing");
         assert_eq!(count(&mut browser, "[data-chart=arms] .arms rect"), 3);
         assert_eq!(count(&mut browser, "table tbody tr"), 6, "times and costs of three policies");
-        everything_can_be_read(&mut browser, scheme);
+        check_contrast(&mut browser, scheme);
     }
     let told = browser.accessible();
     let has = |role: &str, part: &str| told.iter().any(|(of, name)| of == role && name.contains(part));
@@ -126,18 +126,18 @@ fn the_page_of_a_real_comparison_is_drawn_and_read() {
     browser.evaluate("document.querySelector('[data-chart=arms] .mark-item').focus()");
     let first = browser.evaluate(FOCUSED);
     browser.press("ArrowDown", 40);
-    assert_ne!(browser.evaluate(FOCUSED), first, "bars are reached by keyboard");
+    assert_ne!(browser.evaluate(FOCUSED), first, "the arrow keys move between bars");
 }
 
 const DRAWN: &str = "document.documentElement.dataset.drawn";
-const PAPER: &str = "getComputedStyle(document.body).backgroundColor";
+const BACKGROUND: &str = "getComputedStyle(document.body).backgroundColor";
 
 fn count(browser: &mut Browser, selector: &str) -> u64 {
     let expression = format!("document.querySelectorAll({selector:?}).length");
     browser.evaluate(&expression).as_u64().unwrap()
 }
 
-fn everything_is_drawn(browser: &mut Browser) {
+fn check_drawing(browser: &mut Browser) {
     let least = [
         ("[data-chart=matrix] .blocks rect", 16),
         ("[data-chart=matrix] .steps rect", 8),
@@ -152,33 +152,48 @@ fn everything_is_drawn(browser: &mut Browser) {
         assert!(found >= least, "{found} of {selector}");
     }
     let wide = "document.documentElement.scrollWidth <= innerWidth";
-    assert_eq!(browser.evaluate(wide), true, "nothing sticks out of the page");
+    assert_eq!(browser.evaluate(wide), true, "the page needs no horizontal scrolling");
 }
 
-/// Text has a contrast of 4.5, on the page and on the jobs' colours.
-fn everything_can_be_read(browser: &mut Browser, scheme: &str) {
+/// Checks that text has a contrast of 4.5, on the page and on the jobs' colours.
+fn check_contrast(browser: &mut Browser, scheme: &str) {
     let worst = browser.evaluate(
         r#"(() => {
           const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
           const light = (colour) => {
             pen.fillStyle = colour;
             pen.fillRect(0, 0, 1, 1);
-            const [r, g, b] = [...pen.getImageData(0, 0, 1, 1).data].map((value) => value / 255).map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4));
+            const linear = (value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+            const [r, g, b] = [...pen.getImageData(0, 0, 1, 1).data].map((value) => linear(value / 255));
             return 0.2126 * r + 0.7152 * g + 0.0722 * b;
           };
-          const contrast = (a, b) => { const [x, y] = [light(a), light(b)].sort((a, b) => b - a); return (x + 0.05) / (y + 0.05); };
-          const resolved = (colour) => { const probe = document.body.appendChild(document.createElement("i")); probe.style.color = colour; const of = getComputedStyle(probe).color; probe.remove(); return of; };
+          const contrast = (a, b) => {
+            const [x, y] = [light(a), light(b)].sort((a, b) => b - a);
+            return (x + 0.05) / (y + 0.05);
+          };
+          const resolved = (colour) => {
+            const probe = document.body.appendChild(document.createElement("i"));
+            probe.style.color = colour;
+            const of = getComputedStyle(probe).color;
+            probe.remove();
+            return of;
+          };
           const paper = getComputedStyle(document.body).backgroundColor;
-          const words = [...document.querySelectorAll("p, dt, dd, small, th, td, a, summary, li, figcaption, text[fill='var(--quiet)']")].filter((element) => element.checkVisibility());
-          const pairs = words.map((element) => [element.tagName, contrast(getComputedStyle(element).color, paper)]);
-          const jobs = [...document.querySelectorAll(".jobs button")].map((button) => [button.textContent, contrast(resolved(`var(--j${button.dataset.job})`), resolved("var(--on-job)"))]);
-          return [...pairs, ...jobs].filter(([, contrast]) => !(contrast >= 4.5)).map(([name, contrast]) => `${name} ${contrast.toFixed(2)}`);
+          const texts = "p, dt, dd, small, th, td, a, summary, li, figcaption, text[fill='var(--quiet)']";
+          const words = [...document.querySelectorAll(texts)].filter((element) => element.checkVisibility());
+          const onPaper = (element) => contrast(getComputedStyle(element).color, paper);
+          const pairs = words.map((element) => [element.tagName, onPaper(element)]);
+          const onJob = (job) => contrast(resolved(`var(--j${job})`), resolved("var(--on-job)"));
+          const buttons = [...document.querySelectorAll(".jobs button")];
+          const jobs = buttons.map((button) => [button.textContent, onJob(button.dataset.job)]);
+          const bad = [...pairs, ...jobs].filter(([, contrast]) => !(contrast >= 4.5));
+          return bad.map(([name, contrast]) => `${name} ${contrast.toFixed(2)}`);
         })()"#,
     );
     assert_eq!(worst, serde_json::json!([]), "{scheme}");
 }
 
-fn the_story_is_told_to_everybody(browser: &mut Browser) {
+fn check_accessibility_tree(browser: &mut Browser) {
     let told = browser.accessible();
     let has = |role: &str, part: &str| told.iter().any(|(of, name)| of == role && name.contains(part));
     for landmark in ["banner", "main", "contentinfo"] {
@@ -187,7 +202,7 @@ fn the_story_is_told_to_everybody(browser: &mut Browser) {
     for heading in ["coswitch report", "jobs", "The matrix over time", "Memory of each node", "Jobs"] {
         assert!(has("heading", heading), "{heading}");
     }
-    assert!(has("StaticText", " stood still for "), "who waited most is said in words");
+    assert!(has("StaticText", " stood still for "), "the text names the job that waited most");
     for label in ["dumping heat-", "restoring ", "exposed: nobody computed", "declared 100 MiB"] {
         assert!(has("image", label), "{label}");
     }
@@ -196,7 +211,7 @@ fn the_story_is_told_to_everybody(browser: &mut Browser) {
 
 const FOCUSED: &str = "document.activeElement.getAttribute('aria-label')";
 
-fn marks_are_reached_by_keyboard(browser: &mut Browser) {
+fn check_keyboard(browser: &mut Browser) {
     assert_eq!(count(browser, "[data-chart=matrix] .mark-item[tabindex='0']"), 1, "one stop of the tab key");
     browser.evaluate("document.querySelector('[data-zoom=all]').previousElementSibling.focus()");
     browser.evaluate("document.querySelector('[data-zoom=in]').focus()");
@@ -207,19 +222,19 @@ fn marks_are_reached_by_keyboard(browser: &mut Browser) {
     let second = browser.evaluate(FOCUSED);
     assert_ne!(first, second);
     let tip = "document.getElementById('tip').hidden ? null : document.getElementById('tip').textContent";
-    assert_eq!(browser.evaluate(tip), second, "and said to those who see");
+    assert_eq!(browser.evaluate(tip), second, "the tip shows the same text");
     browser.press("End", 35);
     assert!(browser.evaluate(FOCUSED).as_str().is_some_and(|label| label.contains(" on node-1")));
     browser.press("Escape", 27);
     assert_eq!(browser.evaluate(tip), Value::Null);
 }
 
-fn buttons_zoom_and_choose(browser: &mut Browser) {
+fn check_buttons(browser: &mut Browser) {
     let blocks = count(browser, "[data-chart=matrix] .blocks rect");
     for _ in 0..3 {
         browser.evaluate("document.querySelector('[data-zoom=in]').click()");
     }
-    assert!(count(browser, "[data-chart=matrix] .blocks rect") < blocks, "less is seen of a shorter time");
+    assert!(count(browser, "[data-chart=matrix] .blocks rect") < blocks, "a shorter time shows fewer blocks");
     browser.evaluate("document.querySelector('[data-zoom=all]').click()");
     assert_eq!(count(browser, "[data-chart=matrix] .blocks rect"), blocks);
     browser.evaluate("document.querySelector('.jobs button').click()");
@@ -321,7 +336,7 @@ fn many_turns() -> Vec<RunEvent> {
 }
 
 #[test]
-fn the_page_of_a_long_run_of_twenty_jobs_is_small_and_opens() {
+fn page_of_a_long_run_of_twenty_jobs_is_small_and_opens() {
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("page.html");
     fs::write(&file, page(&[many_turns()])).unwrap();

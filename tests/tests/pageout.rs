@@ -1,4 +1,4 @@
-//! Parking by page-out: a job's pages go to swap and come back, and where they cannot the job is as it was.
+//! Parking by page-out: a job's pages go to swap and back, and if swap is full the job stays in its state.
 
 use std::time::Duration;
 
@@ -7,51 +7,51 @@ use coswitch_dispatcher::protocol::Order;
 use coswitch_examples::Program;
 use coswitch_policies::{Bytes, JobId, NodeId};
 use coswitch_tests::{
-    act::Act,
+    cluster::{JobStatus, RUN_LIMIT, STEP_LIMIT, TestCluster, run_on},
+    job::TestJob,
     seed::seed,
-    stage::{Life, PATIENCE, RUN_LIMIT, Stage, play},
     swap::SwapFile,
     turns::Turns,
 };
 
 const NODES: [NodeId; 2] = [NodeId(0), NodeId(1)];
-/// Of each of the two ranks.
+/// Memory of each of the two ranks.
 const MEMORY: Bytes = Bytes::mib(96);
 
-/// One rank on each node, and its memory.
-fn heat() -> Act {
-    Act::program(Program::Heat, &["--memory", "96MiB", "--steps", "120"]).on(2, 2).parking(Park::PageOut)
+/// A job with one rank on each node.
+fn heat() -> TestJob {
+    TestJob::program(Program::Heat, &["--memory", "96MiB", "--steps", "120"]).on(2, 2).parking(Park::PageOut)
 }
 
-fn launch(stage: &mut Stage) -> JobId {
-    let job = stage.launch(heat());
-    assert_eq!(*stage.settle(job), Life::Running);
-    let touched = |stage: &Stage| NODES.iter().all(|node| stage.memory(*node, job) >= MEMORY);
-    stage.until_some_time("its memory to be touched", PATIENCE, touched);
+fn launch(cluster: &mut TestCluster) -> JobId {
+    let job = cluster.launch(heat());
+    assert_eq!(*cluster.wait_for_order(job), JobStatus::Running);
+    let touched = |cluster: &TestCluster| NODES.iter().all(|node| cluster.memory(*node, job) >= MEMORY);
+    cluster.poll_until("its memory to be touched", STEP_LIMIT, touched);
     job
 }
 
 #[test]
-fn a_job_that_is_paged_out_gives_its_memory_back_and_verifies_later() {
+fn paged_out_job_frees_its_memory_and_verifies_later() {
     let _swap = SwapFile::of(Bytes::mib(512));
-    play(2, |stage| {
-        let job = launch(stage);
+    run_on(2, |cluster| {
+        let job = launch(cluster);
         for order in [Order::Prefetch, Order::Restore] {
-            assert!(stage.park(job), "{:?}", stage.actors[&job].stayed);
+            assert!(cluster.park(job), "{:?}", cluster.jobs[&job].stayed);
             for node in NODES {
-                let left = stage.memory(node, job);
+                let left = cluster.memory(node, job);
                 assert!(left.0 < MEMORY.0 / 8, "{left} are left on {node}");
-                assert!(!stage.processes(job, "heat").is_empty(), "its processes stay");
-                assert!(!stage.is_sealed(node, job), "there is no snapshot");
+                assert!(!cluster.processes(job, "heat").is_empty(), "the processes stay");
+                assert!(!cluster.is_sealed(node, job), "there is no snapshot");
             }
-            stage.obey(job, order);
-            assert!(NODES.iter().all(|node| stage.memory(*node, job).0 > MEMORY.0 / 8 * 7));
+            cluster.order_and_wait(job, order);
+            assert!(NODES.iter().all(|node| cluster.memory(*node, job).0 > MEMORY.0 / 8 * 7));
             if order == Order::Prefetch {
-                assert_eq!(stage.actors[&job].life, Life::Suspended);
+                assert_eq!(cluster.jobs[&job].status, JobStatus::Suspended);
             }
         }
-        assert_eq!(stage.actors[&job].life, Life::Running);
-        stage.verify(job, RUN_LIMIT);
+        assert_eq!(cluster.jobs[&job].status, JobStatus::Running);
+        cluster.verify(job, RUN_LIMIT);
     });
 }
 
@@ -59,29 +59,31 @@ fn a_job_that_is_paged_out_gives_its_memory_back_and_verifies_later() {
 fn switches_by_page_out_at_random_instants_lose_nothing() {
     let mut seed = seed();
     let _swap = SwapFile::of(Bytes::mib(512));
-    let act = |played: u32| {
+    let spec = |played: u32| {
         let traffic = (played + 1).to_string();
-        Act::program(Program::RingCheck, &["--seed", &traffic, "--rounds", "400", "--max-bytes", "1MiB"])
+        TestJob::program(Program::RingCheck, &["--seed", &traffic, "--rounds", "400", "--max-bytes", "1MiB"])
             .on(4, 2)
             .parking(Park::PageOut)
     };
-    play(2, |stage| Turns::new(stage, &mut seed, Duration::from_millis(500)).mixed().play_until(8, act));
+    run_on(2, |cluster| {
+        Turns::new(cluster, &mut seed, Duration::from_millis(500)).mixed().run_until(8, spec)
+    });
 }
 
 #[test]
-fn where_swap_is_full_the_job_stays_where_it_was_and_verifies() {
+fn job_stays_in_its_state_if_swap_is_full_and_verifies() {
     let _swap = SwapFile::of(Bytes::mib(32));
-    play(2, |stage| {
-        let job = launch(stage);
-        assert_eq!(*stage.obey(job, Order::Park), Life::Running);
-        assert_eq!(*stage.obey(job, Order::Suspend), Life::Suspended);
-        assert_eq!(*stage.obey(job, Order::Park), Life::Suspended);
-        let stayed = std::mem::take(&mut stage.actors.get_mut(&job).unwrap().stayed);
+    run_on(2, |cluster| {
+        let job = launch(cluster);
+        assert_eq!(*cluster.order_and_wait(job, Order::Park), JobStatus::Running);
+        assert_eq!(*cluster.order_and_wait(job, Order::Suspend), JobStatus::Suspended);
+        assert_eq!(*cluster.order_and_wait(job, Order::Park), JobStatus::Suspended);
+        let stayed = std::mem::take(&mut cluster.jobs.get_mut(&job).unwrap().stayed);
         assert!(
             stayed.len() == 2 && stayed.iter().all(|reason| reason.contains("swap is full")),
             "{stayed:?}"
         );
-        assert_eq!(*stage.obey(job, Order::Resume), Life::Running);
-        stage.verify(job, RUN_LIMIT);
+        assert_eq!(*cluster.order_and_wait(job, Order::Resume), JobStatus::Running);
+        cluster.verify(job, RUN_LIMIT);
     });
 }

@@ -1,13 +1,13 @@
-//! Live measurements reach the scheduler: sets that were packed by memory alone are mixed by what the jobs turn out to do.
+//! Pairing by live measurements: sets packed by memory alone are mixed once the jobs' communication is known.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use coswitch::journal::{Event, JobOutcome};
 use coswitch_policies::JobId;
-use coswitch_tests::{master::Master, stage::RUN_LIMIT};
+use coswitch_tests::{cluster::RUN_LIMIT, master::Master};
 
-/// Jobs 0 and 1 wait for a slow link most of the time, jobs 2 and 3 never; two fit a node, and the file's order puts
-/// like with like.
+/// Jobs 0 and 1 wait for a slow link most of the time, jobs 2 and 3 never. Two jobs fit a node, and by the
+/// order of the file equal ones are packed together.
 const ALIKE: &str = r#"
 cluster: {nodes: 2, memory: 128MiB, network: {rate: 100Mbit}, store: "{store}"}
 scheduler: {policy: paired, quantum: 2500ms}
@@ -25,7 +25,7 @@ jobs:
 "#;
 
 #[test]
-fn jobs_that_compute_and_jobs_that_communicate_end_up_together() {
+fn jobs_that_compute_are_paired_with_jobs_that_communicate() {
     let ended = Master::run(ALIKE).end(RUN_LIMIT, Duration::ZERO);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     for name in ["talks-1", "talks-2", "computes-1", "computes-2"] {
@@ -50,6 +50,6 @@ fn jobs_that_compute_and_jobs_that_communicate_end_up_together() {
         })
         .collect();
     let mixed = |set: &BTreeSet<u32>| set.range(..2).count() == 1;
-    assert!(!mixed(&sets[0]), "packed by memory alone at first: {sets:?}");
-    assert!(sets.iter().any(mixed), "and mixed once they are known: {sets:?}");
+    assert!(!mixed(&sets[0]), "at first packed by memory alone: {sets:?}");
+    assert!(sets.iter().any(mixed), "later mixed by measurements: {sets:?}");
 }

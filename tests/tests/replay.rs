@@ -1,12 +1,12 @@
-//! What the master decided in a live run, the simulator's scheduler decides again from its journal: the same code, asked the same.
+//! Replay: from the journal of a live run the scheduler makes the same decisions again in the simulator.
 
 use std::{process::Command, time::Duration};
 
 use coswitch::journal::Event;
-use coswitch_tests::{master::Master, parts, stage::RUN_LIMIT};
+use coswitch_tests::{cluster::RUN_LIMIT, master::Master, parts};
 use serde_json::Value;
 
-/// Gangs that take turns, by the plainest switches; one comes while others run.
+/// Gangs that take turns with sequential switches; one arrives while others run.
 const PLAIN: &str = r#"
 cluster: {nodes: 2, memory: 128MiB, store: "{store}"}
 scheduler: {policy: hybrid, quantum: 500ms, switching: sequential, residency: none}
@@ -26,7 +26,8 @@ jobs:
     arrival: 1s
 "#;
 
-/// Decisions that depend on what was measured: who is paired with whom, and when the next row is brought in.
+/// A run whose decisions depend on measurements: the pairs of jobs, and the time at which the next row is
+/// fetched.
 const MEASURED: &str = r#"
 cluster: {nodes: 2, memory: 160MiB, network: {rate: 100Mbit}, store: "{store}"}
 scheduler: {policy: paired, quantum: 1200ms, switching: prefetch, residency: planned}
@@ -42,7 +43,7 @@ jobs:
     memory: 75MiB
 "#;
 
-fn decided_again(run_file: &str) -> Vec<Event> {
+fn run_and_replay(run_file: &str) -> Vec<Event> {
     let master = Master::run(run_file);
     let out = master.out();
     let mut replayed = None;
@@ -57,20 +58,20 @@ fn decided_again(run_file: &str) -> Vec<Event> {
     let counts: Value = serde_json::from_slice(&replayed.stdout).expect("it answers in JSON");
     let is_decision = |kind: &&Event| matches!(kind, Event::SwitchStarted { .. } | Event::SlotStarted { .. });
     let kinds: Vec<Event> = ended.events.into_iter().map(|event| event.kind).collect();
-    let told = kinds.iter().filter(is_decision).count();
-    assert_eq!(counts["decisions"], told, "each decision was compared");
+    let events = kinds.iter().filter(is_decision).count();
+    assert_eq!(counts["decisions"], events, "each decision was compared");
     kinds
 }
 
 #[test]
-fn a_live_run_is_decided_the_same_way_again() {
-    let told = decided_again(PLAIN);
+fn replay_of_a_live_run_makes_the_same_decisions() {
+    let events = run_and_replay(PLAIN);
     let restored = |kind: &&Event| matches!(kind, Event::SwitchEnded { bytes_in, .. } if bytes_in.0 > 0);
-    assert!(told.iter().any(|kind| restored(&kind)), "there is something to decide: {told:#?}");
+    assert!(events.iter().any(|kind| restored(&kind)), "there is something to decide: {events:#?}");
 }
 
 #[test]
-fn a_live_run_that_learns_as_it_goes_is_decided_the_same_way_again() {
-    let told = decided_again(MEASURED);
-    assert!(told.iter().any(|kind| matches!(kind, Event::JobMeasured { .. })), "{told:#?}");
+fn replay_of_a_live_run_with_measurements_makes_the_same_decisions() {
+    let events = run_and_replay(MEASURED);
+    assert!(events.iter().any(|kind| matches!(kind, Event::JobMeasured { .. })), "{events:#?}");
 }

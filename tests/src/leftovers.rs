@@ -1,7 +1,8 @@
-//! What a run may leave on a machine, and the search for it.
+//! Leftovers of a run: searches the machine for processes, cgroups, files and mounts that remain of it.
 //!
-//! A process of the run is recognised by any of: an environment variable that is handed down to all of them, the run's
-//! name in its command line, a cgroup of the run, a network namespace of the run. Other runs on the machine are not touched.
+//! A process belongs to the run if it has the run's environment variable, which all of them inherit, the
+//! run's name in its command line, a cgroup of the run, or a network namespace of the run. Other runs on the
+//! machine are ignored.
 
 use std::{
     collections::BTreeSet,
@@ -14,35 +15,36 @@ use std::{
 
 use coswitch_daemon::cgroup::{Hierarchies, NodeCgroup};
 
-/// The environment variable that marks the processes of a test's run.
+/// Environment variable that marks the processes of a test's run.
 pub const MARK: &str = "COSWITCH_TEST_RUN";
 
-/// The marks of one run.
+/// The marks by which the leftovers of one run are recognised.
 #[derive(Clone, Debug)]
-pub struct Traces {
+pub struct Leftovers {
     run: String,
-    /// The value of [`MARK`].
+    /// `MARK=value`, as in the environment of a process.
     mark: String,
-    /// Inodes.
+    /// Inodes of network namespaces.
     namespaces: BTreeSet<u64>,
-    /// Directories that must be empty, or gone, in the end.
+    /// Directories that must be empty or missing at the end.
     stores: Vec<PathBuf>,
 }
 
-impl Traces {
-    /// Of the run of that name; `mark` is the value of [`MARK`] in its processes' environment.
+impl Leftovers {
+    /// Marks of the run named `run`; `mark` is the value of [`MARK`] in the environment of its processes.
     #[must_use]
     pub fn of(run: &str, mark: &str, stores: &[PathBuf]) -> Self {
         let stores = stores.to_vec();
         Self { run: run.into(), mark: format!("{MARK}={mark}"), namespaces: BTreeSet::new(), stores }
     }
 
-    /// Whoever is in the network namespace of that thread or process (a path in `/proc`) belongs to the run.
-    pub fn note_namespace(&mut self, process: &str) {
+    /// Adds the network namespace of a thread or process (a path in `/proc`): all processes in it belong to
+    /// the run.
+    pub fn add_namespace(&mut self, process: &str) {
         self.namespaces.extend(namespace(Path::new("/proc").join(process).as_path()));
     }
 
-    /// The processes of the run, this one not counted.
+    /// The processes of the run, except this one.
     #[must_use]
     pub fn processes(&self) -> Vec<u32> {
         let own = std::process::id();
@@ -60,7 +62,7 @@ impl Traces {
             || namespace(&dir).is_some_and(|inode| self.namespaces.contains(&inode))
     }
 
-    /// Everything that is left, in words.
+    /// Descriptions of all leftovers.
     #[must_use]
     pub fn left(&self) -> Vec<String> {
         let mut left: Vec<String> = self.processes().into_iter().map(describe).collect();
@@ -86,7 +88,7 @@ impl Traces {
     /// Waits until nothing is left.
     ///
     /// # Panics
-    /// Names what is still there after `limit`.
+    /// If something is left after `limit`; the message lists it.
     pub fn assert_nothing_left(&self, limit: Duration) {
         let began = Instant::now();
         loop {
@@ -109,14 +111,14 @@ fn namespace(process: &Path) -> Option<u64> {
     Some(fs::metadata(process.join("ns/net")).ok()?.ino())
 }
 
-/// The fields of a process's stat file after its name: its state and its parent come first.
+/// State and parent of a process, which follow the name in its stat file.
 fn stat(pid: &str) -> Option<(String, u32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     Some((fields.next()?.to_string(), fields.next()?.parse().ok()?))
 }
 
-/// Children of this process that nobody has reaped.
+/// Children of this process that were not reaped.
 fn zombies() -> Vec<String> {
     let own = std::process::id();
     let is_one = |pid: &String| stat(pid).is_some_and(|(state, parent)| state == "Z" && parent == own);
@@ -135,23 +137,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_with_the_mark_is_found_until_it_has_gone() {
+    fn process_with_the_mark_is_found_until_it_is_reaped() {
         let _turn = crate::turn();
-        let traces = Traces::of("no-such-run", "a-mark", &[]);
-        assert_eq!(traces.left(), Vec::<String>::new());
+        let leftovers = Leftovers::of("no-such-run", "a-mark", &[]);
+        assert_eq!(leftovers.left(), Vec::<String>::new());
         let mut child = std::process::Command::new("sleep").arg("60").env(MARK, "a-mark").spawn().unwrap();
-        // Its environment can be read only some time after it began to run its program.
+        // Its environment can be read only some time after it has begun to execute its program.
         let began = Instant::now();
-        while traces.processes().is_empty() && began.elapsed() < Duration::from_secs(10) {
+        while leftovers.processes().is_empty() && began.elapsed() < Duration::from_secs(10) {
             thread::sleep(Duration::from_millis(1));
         }
-        assert_eq!(traces.processes(), [child.id()]);
+        assert_eq!(leftovers.processes(), [child.id()]);
         child.kill().unwrap();
         while stat(&child.id().to_string()).is_some_and(|(state, _)| state != "Z") {
             thread::sleep(Duration::from_millis(1));
         }
-        assert_eq!(traces.left(), [format!("zombie {}", child.id())]);
+        assert_eq!(leftovers.left(), [format!("zombie {}", child.id())]);
         child.wait().unwrap();
-        traces.assert_nothing_left(Duration::ZERO);
+        leftovers.assert_nothing_left(Duration::ZERO);
     }
 }

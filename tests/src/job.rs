@@ -1,4 +1,4 @@
-//! What is played on a stage: a program, its ranks and their nodes, and how its success is recognised.
+//! Jobs of the tests: a program, the nodes of its ranks, and the check of its results.
 
 use std::{fs, path::Path};
 
@@ -9,26 +9,23 @@ use coswitch_policies::NodeId;
 
 use crate::parts;
 
-/// A program and where its ranks run.
+/// A program and the nodes of its ranks.
 #[derive(Clone, Debug)]
-pub struct Act {
-    /// For messages and directories.
+pub struct TestJob {
+    /// Appears in messages and directories.
     pub name: String,
     /// Program and arguments.
     pub command: Vec<String>,
-    /// The node of each rank.
     pub placement: Vec<NodeId>,
-    /// What rank 0 says when it has verified its results; `None`: the program has nothing to say.
+    /// Text that rank 0 prints once it has verified its results; `None` if the program prints nothing.
     pub says: Option<&'static str>,
-    /// How its ranks wait.
     pub wait: Wait,
-    /// How it leaves memory.
     pub park: Park,
 }
 
 const VERIFIED: &str = "VERIFICATION SUCCESSFUL";
 
-impl Act {
+impl TestJob {
     /// One of the example programs, on one rank.
     #[must_use]
     pub fn program(program: Program, arguments: &[&str]) -> Self {
@@ -58,29 +55,24 @@ impl Act {
         }
     }
 
-    /// On so many ranks, in blocks of equal size on nodes 0, 1 and so on.
+    /// Sets the number of ranks, in blocks of equal size on nodes 0, 1 and so on.
     #[must_use]
     pub fn on(mut self, ranks: u32, nodes: u32) -> Self {
         self.placement = (0..ranks).map(|rank| NodeId(rank * nodes / ranks)).collect();
         self
     }
 
-    /// With each rank waiting like that.
     #[must_use]
     pub fn waiting(self, wait: Wait) -> Self {
         Self { wait, ..self }
     }
 
-    /// Leaving memory like that.
     #[must_use]
     pub fn parking(self, park: Park) -> Self {
         Self { park, ..self }
     }
 
-    /// Checks how it ended and what it wrote.
-    ///
-    /// # Errors
-    /// What is wrong.
+    /// Checks the outcome and the output of the job.
     pub fn check(&self, outcome: &AppOutcome, output: &Path) -> Result<(), String> {
         let failed = |what: &str| Err(format!("{} on {:?}: {what}", self.command.join(" "), self.placement));
         if *outcome != AppOutcome::Succeeded {
