@@ -34,7 +34,7 @@ struct range {
 struct grid {
     int rows, columns, row, column;
     struct range row_block, column_block;
-    int partner;              /* of the transpose exchange; it names this rank as its own partner */
+    int partner;              /* in the transpose exchange, whose partner is this rank */
     struct range for_partner; /* the part of this rank's row block that is the partner's column block */
 };
 
@@ -212,7 +212,7 @@ static void multiply(const struct solver *s, const double *in, double *out) {
                      MPI_STATUS_IGNORE);
 }
 
-/* Solves A z = x approximately; returns the norm of what is left. */
+/* Solves A z = x approximately; returns the norm of the residual. */
 static double conjugate_gradient(struct solver *s) {
     int n = s->grid.column_block.count;
     for (int i = 0; i < n; i++) {
@@ -235,9 +235,9 @@ static double conjugate_gradient(struct solver *s) {
     return sqrt(dot(s, s->r, s->r));
 }
 
-/* The official test looks at zeta alone, and the iteration forgives an error made early: it converges all the
- * same. So each solve must also have left next to nothing of x (measured: 4e-15 of its norm); one damaged
- * vector is enough to miss that. */
+/* The official test checks only zeta, and the iteration converges in spite of an early error. So the residual
+ * of each solve must also be nearly zero (measured: 4e-15 of the norm of x); one damaged vector makes it
+ * larger. */
 static int eigenvalue(void *context) {
     struct solver *s = context;
     double zeta = 0, residual = 0;

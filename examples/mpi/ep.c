@@ -1,6 +1,6 @@
-/* NAS EP: pairs of Gaussian deviates by the polar method, and how many fall into each square annulus
- * (NAS-95-020, section 2.2 and 2.3.1). Written from the specification. Any number of ranks; nothing is
- * communicated but the sums at the end of each repetition: the compute-bound partner of a pair. */
+/* NAS EP: pairs of Gaussian deviates by the polar method, counted by square annulus (NAS-95-020, sections 2.2
+ * and 2.3.1). Written from the specification. Any number of ranks. It communicates only the sums at the end
+ * of each repetition: the compute-bound partner of a pair. */
 #include "nas.h"
 #include <math.h>
 

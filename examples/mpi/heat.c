@@ -54,7 +54,7 @@ static void make_waves(struct field *f) {
 
 static struct field make_field(long memory) {
     struct field f = {.side = (int)cbrt((double)memory / (2 * sizeof(double))) - 2};
-    /* Twelve face buffers and the waves lie on top of the two fields: give the grid up to them. */
+    /* Besides the two fields there are twelve face buffers and the waves: reduce the grid by their size. */
     while (f.side > 2 && 16 * pow(f.side + 2, 3) + 96 * pow(f.side, 2) > (double)memory) f.side--;
     if (f.side < 2) usage_error("--memory is too small: at least 4KiB");
     int periods[3] = {0, 0, 0}, rank;
@@ -136,8 +136,8 @@ static void step(struct field *f) {
     f->next = swap;
 }
 
-/* `rounds` more multiply-adds for each point, which leave the field alone: weight on computing, none on the
- * network. */
+/* `rounds` more multiply-adds for each point, which do not change the field: more computing, equal
+ * traffic. */
 static double extra_work(const struct field *f, long rounds) {
     double sum = 0;
     for (int x = 1; x <= f->side && rounds; x++)
@@ -166,7 +166,7 @@ static double worst_error(const struct field *f, long steps) {
     return everywhere;
 }
 
-/* Rank 0 looks at the clock, all ranks obey: the number of steps must be the same everywhere. */
+/* Rank 0 reads the clock and decides for all ranks: all must make the same number of steps. */
 static int time_is_up(double begin, double seconds) {
     int stop = seconds_now() - begin >= seconds;
     MPI_Bcast(&stop, 1, MPI_INT, 0, MPI_COMM_WORLD);
@@ -190,7 +190,7 @@ int main(int argc, char **argv) {
     const struct cli_option options[] = {
         {"memory", CLI_BYTES, &memory, "memory of the fields per rank (default 64MiB)"},
         {"steps", CLI_COUNT, &steps, "time steps (default 200)"},
-        {"seconds", CLI_SECONDS, &seconds, "or: run for so long, parked time included"},
+        {"seconds", CLI_SECONDS, &seconds, "run for this time instead, parked time included"},
         {"compute", CLI_COUNT, &compute, "extra multiply-adds per point and step (default 0)"},
         {0},
     };

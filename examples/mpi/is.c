@@ -164,7 +164,7 @@ static void count_values(struct sort *s, const struct survey *total, const int *
     for (int i = 0; i < s->received_count; i++) s->count_of_value[s->received[i] - s->first_value]++;
 }
 
-/* Checks the keys at the test places that lie in this rank's interval; returns how many were right. */
+/* Checks the keys at the test places that lie in this rank's interval; returns the number of correct ones. */
 static int right_tests(const struct sort *s, const struct survey *total, int iteration) {
     int right = 0;
     for (int t = 0; t < TESTS; t++) {
@@ -191,8 +191,8 @@ static int rank_keys(struct sort *s, int iteration) {
     return all_right == TESTS;
 }
 
-/* Full verification: puts the keys at their ranks and sees that they are in order, across ranks too, and that
- * none is missing. */
+/* Full verification: puts the keys at their ranks and checks that they are in order, also across ranks, and
+ * that none is missing. */
 static int in_order(struct sort *s) {
     int good = 1, at = 0;
     int32_t *sorted = allocate(s->received_count * sizeof(int32_t));

@@ -1,4 +1,4 @@
-/* What the three NAS kernels share: the pseudo-random generator of the specification (NAS-95-020,
+/* Shared by the three NAS kernels: the pseudo-random generator of the specification (NAS-95-020,
  * section 2.2), the class option, and the loop that times and verifies a kernel `--repeat` times. */
 #ifndef COSWITCH_EXAMPLES_NAS_H
 #define COSWITCH_EXAMPLES_NAS_H
@@ -43,7 +43,7 @@ static inline struct nas_options nas_options(int argc, char **argv, const char *
     struct nas_options chosen = {.class_name = "S", .repeat = 1};
     const struct cli_option options[] = {
         {"class", CLI_TEXT, &chosen.class_name, "problem size S, W, A or B (default S)"},
-        {"repeat", CLI_COUNT, &chosen.repeat, "how often to do and verify the timed part (default 1)"},
+        {"repeat", CLI_COUNT, &chosen.repeat, "repetitions of the timed part, each verified (default 1)"},
         {0},
     };
     parse_options(argc, argv, about, options);
@@ -51,7 +51,7 @@ static inline struct nas_options nas_options(int argc, char **argv, const char *
     return chosen;
 }
 
-/* Runs `kernel` as often as asked; it returns whether its result is the official one. Collective. */
+/* Runs `kernel` `--repeat` times. The kernel returns whether its result is the official one. Collective. */
 static inline int nas_repeat(const char *name, const struct nas_options *chosen, int (*kernel)(void *),
                              void *problem) {
     int verified = 1;

@@ -1,4 +1,4 @@
-/* Does nothing between MPI_Init and MPI_Finalize: what launching costs. */
+/* Does nothing between MPI_Init and MPI_Finalize, to measure the cost of a launch. */
 #include <mpi.h>
 
 int main(int argc, char **argv) {

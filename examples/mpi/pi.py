@@ -1,8 +1,8 @@
-"""Pi by the midpoint rule on all ranks, with pickled Python objects going round the ring; checks itself.
+"""Pi by the midpoint rule on all ranks, with pickled Python objects passed around the ring; verifies itself.
 
     mpiexec -n 4 python pi.py --rounds 50
 
-Needs mpi4py only. Exit codes as of the C programs: 0 verified, 1 wrong, 2 wrong usage.
+Needs only mpi4py. Exit codes as for the C programs: 0 verified, 1 wrong result, 2 wrong usage.
 """
 
 import argparse
@@ -21,8 +21,8 @@ rank, size = comm.Get_rank(), comm.Get_size()
 def options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=20, help="rounds (default 20)")
-    parser.add_argument("--seconds", type=float, default=0, help="or: run for so long, parked time included")
-    parser.add_argument("--intervals", type=int, default=200_000, help="of the midpoint rule, a round (default 200000)")
+    parser.add_argument("--seconds", type=float, default=0, help="run for this time, parked time included")
+    parser.add_argument("--intervals", type=int, default=200_000, help="intervals per round (default 200000)")
     return parser.parse_args()
 
 
@@ -34,7 +34,7 @@ def midpoint_pi(intervals):
 
 
 def parcel(owner, round_number):
-    """An object of many types and a random size that anybody can make again from owner and round."""
+    """An object of many types and a random size, determined by owner and round."""
     rng = random.Random(owner * 1_000_003 + round_number)
     body = rng.randbytes(rng.choice([0, 10, 1000, 100_000, 1_000_000]))
     return {
@@ -47,7 +47,7 @@ def parcel(owner, round_number):
 
 
 def ring_is_right(round_number):
-    """Each rank's parcel goes all the way round; at every stop it must be the one that is due there."""
+    """Each rank's parcel passes around the whole ring; every rank checks each parcel it receives."""
     held, good = parcel(rank, round_number), True
     for hop in range(1, size + 1):
         held = comm.sendrecv(held, dest=(rank + 1) % size, source=(rank - 1) % size, sendtag=hop, recvtag=hop)
@@ -59,10 +59,11 @@ def gather_is_right(round_number):
     """Objects through broadcast and gather, and a buffer through the fast path."""
     root = round_number % size
     sent = comm.bcast(parcel(root, round_number) if rank == root else None, root=root)
-    everybody = comm.allgather((rank, sent["digest"]))
+    gathered = comm.allgather((rank, sent["digest"]))
     numbers = bytearray(comm.size)
     comm.Allgather(bytes([rank % 256]), numbers)
-    return everybody == [(r, sent["digest"]) for r in range(size)] and list(numbers) == [r % 256 for r in range(size)]
+    expected = [(r, sent["digest"]) for r in range(size)]
+    return gathered == expected and list(numbers) == [r % 256 for r in range(size)]
 
 
 def peak_resident_mib():
@@ -76,7 +77,8 @@ def main():
     tolerance = 1.0 / chosen.intervals**2 + 1e-11  # of the rule, and of rounding
     while True:
         value = midpoint_pi(chosen.intervals)
-        good &= abs(value - math.pi) <= tolerance and ring_is_right(round_number) and gather_is_right(round_number)
+        good &= abs(value - math.pi) <= tolerance
+        good &= ring_is_right(round_number) and gather_is_right(round_number)
         round_number += 1
         more = time.monotonic() - begin < chosen.seconds if chosen.seconds else round_number < chosen.rounds
         if rank == 0 and round_number % 10 == 0:

@@ -1,7 +1,7 @@
-/* What every example program shares: command-line options, clocks, sizes, memory, a way to fail.
+/* Shared by all example programs: command-line options, clocks, sizes, memory, failure.
  *
- * Header only, so that each program stays one compiler call. Every rank parses the same command line and
- * comes to the same verdict; rank 0 alone speaks. Exit codes: 0 verified, 1 verification failed, 2 wrong
+ * Header only, so that each program needs a single compiler call. Every rank parses the same command line and
+ * reaches the same verdict; only rank 0 prints. Exit codes: 0 verified, 1 verification failed, 2 wrong
  * usage. */
 #ifndef COSWITCH_EXAMPLES_SUPPORT_H
 #define COSWITCH_EXAMPLES_SUPPORT_H
@@ -38,7 +38,7 @@ static inline int world_size(void) {
     return size;
 }
 
-/* Ends the program on every rank with the usage code; only for verdicts all ranks reach alike. */
+/* Ends the program on every rank with the usage code; only for errors that all ranks detect. */
 static inline void __attribute__((noreturn, format(printf, 1, 2))) usage_error(const char *format, ...) {
     if (world_rank() == 0) {
         va_list arguments;
@@ -139,8 +139,7 @@ static inline void parse_options(int argc, char **argv, const char *about, const
     }
 }
 
-/* Highest resident set so far, in MiB; read from /proc because ru_maxrss also remembers the launcher before
- * exec. */
+/* Peak resident memory in MiB, read from /proc because ru_maxrss includes the launcher before exec. */
 static inline double peak_resident_mib(void) {
     char line[256];
     double kib = 0;
@@ -152,7 +151,7 @@ static inline double peak_resident_mib(void) {
     return kib / 1024;
 }
 
-/* Prints the verdict all ranks agree on and returns the exit code that goes with it. Collective. */
+/* Prints the common verdict of all ranks and returns its exit code. Collective. */
 static inline int conclude(const char *program, int verified) {
     int everywhere;
     double mine = peak_resident_mib(), peak;

@@ -1,4 +1,4 @@
-//! Builds the programs with `make`, into `mpi/bin`, where the job sets expect them.
+//! Builds the programs with `make` into `mpi/bin`, where the run files expect them.
 
 use std::{
     fs::File,
@@ -11,46 +11,31 @@ use thiserror::Error;
 
 use crate::{Program, folder};
 
-/// The programs, built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Programs {
     folder: PathBuf,
 }
 
 impl Programs {
-    /// The executable of `program`.
     pub fn path(&self, program: Program) -> PathBuf {
         self.folder.join(program.name())
     }
 }
 
-/// Why the programs could not be built.
 #[derive(Debug, Error)]
 pub enum BuildError {
-    /// There is no such compiler wrapper.
-    #[error("{} is not there: `cargo xtask setup` installs the MPI wrapper", .0.display())]
+    #[error("{} is missing: `cargo xtask setup` installs the MPI wrapper", .0.display())]
     NoWrapper(PathBuf),
-    /// A file or folder of the build could not be used.
     #[error("cannot use {}", .path.display())]
-    Folder {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// `make` could not be started.
+    Folder { path: PathBuf, source: io::Error },
     #[error("cannot start make")]
     Make(#[source] io::Error),
-    /// The compiler refused.
     #[error("make failed:\n{0}")]
     Compile(String),
 }
 
-/// Brings the programs up to date with the MPI wrapper `mpicc`. Cheap when they are. Callers in other
-/// processes wait their turn.
-///
-/// # Errors
-/// Names what is missing, or holds what the compiler said.
+/// Builds the programs with the MPI wrapper `mpicc`, if they are not up to date. Processes build one after
+/// the other.
 pub fn build(mpicc: &Path) -> Result<Programs, BuildError> {
     if !mpicc.is_file() {
         return Err(BuildError::NoWrapper(mpicc.into()));
@@ -72,7 +57,7 @@ pub fn build(mpicc: &Path) -> Result<Programs, BuildError> {
     Ok(programs)
 }
 
-/// Held until dropped.
+/// Locks the folder until the file is dropped.
 fn lock(folder: &Path) -> Result<File, BuildError> {
     let failed = |path: &Path| {
         let path = path.to_path_buf();
@@ -90,11 +75,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_wrapper_is_named_with_its_remedy() {
-        let error = build(Path::new("/nowhere/mpicc")).expect_err("there is none");
+    fn missing_wrapper_is_named_with_its_remedy() {
+        let error = build(Path::new("/nowhere/mpicc")).expect_err("the wrapper is missing");
         assert_eq!(
             error.to_string(),
-            "/nowhere/mpicc is not there: `cargo xtask setup` installs the MPI wrapper"
+            "/nowhere/mpicc is missing: `cargo xtask setup` installs the MPI wrapper"
         );
     }
 }

@@ -1,30 +1,29 @@
-//! The names of what is here.
+//! Names and paths of the example programs and run files.
 
 use std::path::PathBuf;
 
 use crate::folder;
 
-/// An example program; `mpi/README.md` says what each does and needs.
+/// An example program, described in `mpi/README.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Program {
-    /// NAS CG: long exchanges and many short ones. Needs a power of two of ranks.
+    /// NAS CG: long exchanges and many short ones. The number of ranks is a power of two.
     Cg,
-    /// NAS EP: computes only.
+    /// NAS EP: only computes.
     Ep,
-    /// NAS IS: one all-to-all exchange of nearly all data after the other.
+    /// NAS IS: a series of all-to-all exchanges of nearly all data.
     Is,
-    /// Halo exchange that fills a given amount of memory.
+    /// Heat equation with halo exchange, in a given amount of memory.
     Heat,
-    /// Random traffic, every message of which is checked.
+    /// Random traffic in which every message is checked.
     RingCheck,
     /// `MPI_Init` and `MPI_Finalize`.
     Null,
-    /// Latency and bandwidth as a line of JSON. Needs two ranks.
+    /// Latency and bandwidth as a line of JSON. Needs at least two ranks.
     Pingpong,
 }
 
 impl Program {
-    /// All of them.
     pub const ALL: [Program; 7] = [
         Program::Cg,
         Program::Ep,
@@ -35,7 +34,6 @@ impl Program {
         Program::Pingpong,
     ];
 
-    /// The file name.
     pub fn name(self) -> &'static str {
         match self {
             Program::Cg => "cg",
@@ -49,27 +47,25 @@ impl Program {
     }
 }
 
-/// A job set that comes with coswitch, one for each policy.
+/// A run file of this package, one for each policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum JobFile {
-    /// Sets that fit, switched as gangs: the demo.
+    /// Sets that fit into memory, switched as gangs: the demo.
     Hybrid,
     /// One job at a time, switched as gangs.
     Gang,
-    /// Everything at once.
+    /// All jobs at once.
     Cosched,
-    /// One after the other.
+    /// One job after the other, without switching.
     Batch,
-    /// Sets mixed by what the jobs do.
+    /// Sets mixed by measured communication.
     Paired,
 }
 
 impl JobFile {
-    /// All of them.
     pub const ALL: [JobFile; 5] =
         [JobFile::Hybrid, JobFile::Gang, JobFile::Cosched, JobFile::Batch, JobFile::Paired];
 
-    /// Where the file lies.
     pub fn path(self) -> PathBuf {
         folder().join(match self {
             JobFile::Hybrid => "hybrid.yaml",

@@ -1,7 +1,7 @@
 //! The launcher of an application on one node: PID 1 of its PID namespace, parent of its ranks, and their PMI
 //! server.
 //!
-//! This library is the part that the daemon uses: [`start`] starts a launcher from a [`LaunchSpec`],
+//! This library is the part that the daemon uses: [`start`] starts a launcher from a [`LauncherSpec`],
 //! [`protocol`] is the later conversation through the application's segment, and [`pmi`] the pure part of the
 //! PMI server. The other part is the program `coswitch-launcher`.
 //!
@@ -20,5 +20,5 @@ pub mod protocol;
 mod spec;
 mod start;
 
-pub use spec::{LaunchSpec, RankSpec, Reply};
+pub use spec::{LauncherSpec, RankSpec, Reply};
 pub use start::{StartError, start};

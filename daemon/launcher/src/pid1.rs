@@ -20,7 +20,7 @@ use std::{
     sync::Arc,
 };
 
-use coswitch_launcher::{LaunchSpec, Reply};
+use coswitch_launcher::{LauncherSpec, Reply};
 use coswitch_ring::{Segment, SegmentError};
 use nix::{
     sys::{prctl, signal::Signal},
@@ -66,7 +66,7 @@ pub(crate) fn run() -> ExitCode {
 
 /// Runs all steps that may fail before the ranks are started. `None`: the starter has reported a failure, or
 /// is gone.
-fn set_up() -> Result<Option<(LaunchSpec, Arc<Segment>)>, SetUpError> {
+fn set_up() -> Result<Option<(LauncherSpec, Arc<Segment>)>, SetUpError> {
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(SetUpError::DeathSignal)?;
     close_from(3);
     let stream = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from).map_err(SetUpError::Talk)?;
@@ -74,7 +74,7 @@ fn set_up() -> Result<Option<(LaunchSpec, Arc<Segment>)>, SetUpError> {
     let mut lines = BufReader::new(&stream);
     let mut line = String::new();
     lines.read_line(&mut line).map_err(SetUpError::Talk)?;
-    let spec: LaunchSpec = serde_json::from_str(&line).map_err(|e| SetUpError::Talk(e.into()))?;
+    let spec: LauncherSpec = serde_json::from_str(&line).map_err(|e| SetUpError::Talk(e.into()))?;
 
     let prepared = prepare(&spec);
     let reply = match &prepared {
@@ -90,7 +90,7 @@ fn set_up() -> Result<Option<(LaunchSpec, Arc<Segment>)>, SetUpError> {
     Ok((go == GO).then_some((spec, segment)))
 }
 
-fn prepare(spec: &LaunchSpec) -> Result<Arc<Segment>, SetUpError> {
+fn prepare(spec: &LauncherSpec) -> Result<Arc<Segment>, SetUpError> {
     setsid().map_err(SetUpError::Session)?;
     let open = |result: io::Result<File>, path: &PathBuf| {
         result.map_err(|source| SetUpError::Open { path: path.clone(), source })

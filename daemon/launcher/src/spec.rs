@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// One application's part on one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LaunchSpec {
+pub struct LauncherSpec {
     /// Name of the application, unique in the run and equal on all of its nodes. Gives the PMI key space its
     /// name.
     pub application: String,
@@ -56,7 +56,7 @@ pub enum Reply {
     Refused { reason: String },
 }
 
-impl LaunchSpec {
+impl LauncherSpec {
     /// Name of the PMI key space: the application's name as one word.
     #[must_use]
     pub fn key_space(&self) -> String {

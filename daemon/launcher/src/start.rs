@@ -22,7 +22,7 @@ use nix::{
 };
 use thiserror::Error;
 
-use crate::{LaunchSpec, Reply};
+use crate::{LauncherSpec, Reply};
 
 /// Reason why a launcher was not started. No process of it is left.
 #[derive(Debug, Error)]
@@ -42,7 +42,7 @@ pub enum StartError {
 ///
 /// # Errors
 /// If it does not start within `timeout`. All of its processes are then ended and reaped.
-pub fn start(program: &Path, spec: &LaunchSpec, timeout: Duration) -> Result<i32, StartError> {
+pub fn start(program: &Path, spec: &LauncherSpec, timeout: Duration) -> Result<i32, StartError> {
     let failed = |source| StartError::Run { program: program.display().to_string(), source };
     let mut command = Command::new(program);
     let mut birth =
@@ -71,7 +71,7 @@ fn end(pid: Pid) {
 
 fn converse(
     birth: &mut Child,
-    spec: &LaunchSpec,
+    spec: &LauncherSpec,
     deadline: Instant,
     born: &mut Option<Pid>,
 ) -> Result<(), StartError> {

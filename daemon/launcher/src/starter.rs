@@ -29,7 +29,7 @@ use std::{
     time::Duration,
 };
 
-use coswitch_launcher::{LaunchSpec, Reply};
+use coswitch_launcher::{LauncherSpec, Reply};
 use thiserror::Error;
 
 /// The argument of the program that makes it PID 1.
@@ -75,7 +75,7 @@ fn report(reply: &Reply) {
 fn start_pid1() -> Result<(), StarterError> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text).map_err(StarterError::Input)?;
-    let spec: LaunchSpec = serde_json::from_str(&text).map_err(StarterError::Spec)?;
+    let spec: LauncherSpec = serde_json::from_str(&text).map_err(StarterError::Spec)?;
     for path in &spec.cgroup_procs {
         fs::write(path, "0").map_err(|source| StarterError::Cgroup { path: path.clone(), source })?;
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use coswitch_ckpt::{SegmentFile, forker};
-use coswitch_launcher::{LaunchSpec, RankSpec, StartError};
+use coswitch_launcher::{LauncherSpec, RankSpec, StartError};
 use coswitch_policies::NodeId;
 use coswitch_ring::{Segment, SegmentSpec, WaitPolicy};
 
@@ -60,7 +60,7 @@ impl Part {
         Ok(Arc::new(Segment::create(dir.join("segment"), &spec)?))
     }
 
-    fn spec(&self, launch: &LaunchRequest, cgroup: &JobCgroup) -> LaunchSpec {
+    fn spec(&self, launch: &LaunchRequest, cgroup: &JobCgroup) -> LauncherSpec {
         let config = &self.node.config;
         let here = local_ranks(&launch.placement, config.node);
         let ranks = (0..).zip(here).map(|(local, rank)| RankSpec {
@@ -69,7 +69,7 @@ impl Part {
             stdout: output(&launch.output, rank, "out"),
             stderr: output(&launch.output, rank, "err"),
         });
-        LaunchSpec {
+        LauncherSpec {
             application: format!("{}-{}", config.run, self.job),
             daemon_pid: std::process::id(),
             cgroup_procs: cgroup.procs(),

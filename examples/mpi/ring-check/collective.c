@@ -4,8 +4,8 @@
 
 enum { NUMBERS_MAX = 4096 };
 
-/* The contribution of `source` to `target` under this round's number; a block for everybody is addressed to
- * `source` itself. */
+/* The contribution of `source` to `target` in this round; a block for all ranks is addressed to `source`
+ * itself. */
 static struct planned block_of(const struct run *run, int source, int target, size_t bytes) {
     return (struct planned){.source = source, .target = target, .bytes = bytes, .sequence = run->round << 20};
 }
@@ -130,7 +130,7 @@ static void reduce(struct run *run, struct draws *draws, enum reduction kind) {
         }
 }
 
-/* Also sees to it that all ranks are in the same round. */
+/* Also checks that all ranks are in the same round. */
 static void barrier(struct run *run, struct draws *draws) {
     pause_computing(run, draws);
     uint64_t arrived = run->round, least;

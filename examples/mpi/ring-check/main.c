@@ -1,4 +1,4 @@
-/* ring-check: options, the sequence of rounds, and the totals. See ring.h for the idea. */
+/* ring-check: options, the sequence of rounds, and the totals. ring.h describes the method. */
 #include "ring.h"
 
 enum { AUDIT_EVERY = 32 }; /* rounds */
@@ -20,8 +20,8 @@ static const struct kind KINDS[] = {
 };
 enum { KIND_COUNT = sizeof KINDS / sizeof *KINDS };
 
-/* One rank in four computes for a while without entering MPI, so that peers' messages meet somebody who does
- * not look. */
+/* One rank in four computes for a while without entering MPI, so that messages arrive at a rank that does not
+ * poll. */
 void pause_computing(struct run *run, struct draws *draws) {
     int busy[RANKS_MAX];
     uint64_t length[RANKS_MAX];
@@ -57,7 +57,8 @@ static void play_round(struct run *run, const char *only) {
     kind->round(run, &draws);
 }
 
-/* Between two barriers nothing can be in flight: whatever a probe finds here came twice or late. */
+/* Between two barriers no message can be in flight: a message that a probe finds here is a duplicate or
+ * late. */
 static void audit(struct run *run) {
     MPI_Comm communicators[] = {MPI_COMM_WORLD, run->any_source};
     watchdog_progress("the audit");
@@ -67,7 +68,7 @@ static void audit(struct run *run) {
         MPI_Status status;
         MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicators[i], &found, &status);
         if (found)
-            complain(run, "duplicated: a message from %d that nobody sent is still there", status.MPI_SOURCE);
+            complain(run, "duplicated: a message from %d that no rank sent has arrived", status.MPI_SOURCE);
     }
     MPI_Barrier(MPI_COMM_WORLD);
 }
@@ -97,7 +98,8 @@ static void run_rounds(struct run *run, long rounds, double seconds, const char 
         play_round(run, only);
         run->round++;
         go_on = rounds ? run->round < (uint64_t)rounds : seconds_now() - begin < seconds;
-        /* Clocks differ: rank 0 decides for all, before anything that all take part in. With --rounds all know. */
+        /* Clocks differ, so rank 0 decides for all ranks before each round. With --rounds all know the
+         * end. */
         if (!rounds) MPI_Bcast(&go_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
         if (run->round % AUDIT_EVERY == 0 || !go_on) {
             audit(run);
@@ -114,12 +116,12 @@ int main(int argc, char **argv) {
     double seconds = 0;
     const char *only = "p2p,collective,one-sided";
     const struct cli_option options[] = {
-        {"seed", CLI_COUNT, &seed, "of the traffic plan (default 1)"},
+        {"seed", CLI_COUNT, &seed, "seed of the traffic plan (default 1)"},
         {"rounds", CLI_COUNT, &rounds, "rounds of traffic (default 500)"},
-        {"seconds", CLI_SECONDS, &seconds, "or: run for so long, parked time included"},
+        {"seconds", CLI_SECONDS, &seconds, "run for this time instead, parked time included"},
         {"max-bytes", CLI_BYTES, &run.max_bytes, "largest message (default 4MiB)"},
         {"pause-ms", CLI_COUNT, &run.pause_ms, "longest computing pause (default 5)"},
-        {"only", CLI_TEXT, &only, "of p2p,collective,one-sided (default all)"},
+        {"only", CLI_TEXT, &only, "kinds of p2p,collective,one-sided (default all)"},
         {"timeout", CLI_COUNT, &timeout,
          "seconds of running without progress that fail it (default 120, 0: never)"},
         {0},

@@ -1,5 +1,5 @@
 /* The contents of messages: a header with sequence number and checksum, then a pseudo-random body that the
- * receiver can make again. A message shorter than a header is body only; its contents still depend on its
+ * receiver can recompute. A message shorter than a header is body only; its contents still depend on its
  * sequence number. */
 #include "ring.h"
 
@@ -31,7 +31,7 @@ static uint64_t body_key(const struct run *run, const struct planned *planned) {
 
 static uint64_t body_word(uint64_t key, size_t index) { return mix(key + index * 0x9e3779b97f4a7c15ull); }
 
-/* Two running sums: the second makes the order of the words count. */
+/* Two running sums; the second depends on the order of the words. */
 static uint64_t checksum_of(const char *body, size_t bytes) {
     uint64_t sum = bytes, sum_of_sums = 0, word;
     for (; bytes; body += sizeof word, bytes -= sizeof word) {
@@ -52,7 +52,7 @@ static void fill_body(uint64_t key, char *body, size_t bytes) {
     }
 }
 
-/* Offset of the first byte that differs from what was sent; `bytes` if none does. */
+/* Offset of the first byte that differs from the sent one; `bytes` if none does. */
 static size_t first_difference(uint64_t key, const char *body, size_t bytes) {
     for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
         uint64_t word = body_word(key, at / sizeof word);
@@ -104,8 +104,8 @@ static void check_header(struct run *run, const char *buffer, const struct plann
                  planned->source);
 }
 
-/* Compares what arrived with what was planned; `status` is NULL for contents that came without one
- * (one-sided, collective). */
+/* Compares received contents with the plan; `status` is NULL for contents without one (one-sided,
+ * collective). */
 void check_message(struct run *run, const char *buffer, const struct planned *planned,
                    const MPI_Status *status) {
     if (status) {

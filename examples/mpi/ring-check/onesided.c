@@ -5,14 +5,14 @@
 
 enum { SLOT_MAX = 256 << 10 };
 
-/* Of each rank: a counter per origin and one for all, then a slot per origin for puts, and one slot to get
- * from. */
+/* Memory of each rank: a counter per origin and a common one, a slot per origin for puts, and a slot for
+ * gets. */
 struct window {
     MPI_Win handle;
     char *base;
     size_t slot_bytes;
     int64_t counters[RANKS_MAX]
-                    [RANKS_MAX + 1]; /* what each rank's counters must hold, the same on all ranks */
+                    [RANKS_MAX + 1]; /* expected counters of each rank, equal on all ranks */
 };
 
 static MPI_Aint slot_at(const struct run *run, int slot) {
@@ -88,7 +88,7 @@ static void accumulate(struct run *run, int target, int with_locks) {
     else MPI_Win_fence(0, w->handle);
 }
 
-/* The common counter hands out values: between the old total and the new, never one twice (amounts are
+/* The common counter returns values between the old total and the new one, none twice (amounts are
  * positive). */
 static void fetch_and_add(struct run *run, int target) {
     struct window *w = run->window;
@@ -110,13 +110,13 @@ static void check_counters(struct run *run, int target) {
         w->counters[target][origin] += amount(run, origin);
         w->counters[target][RANKS_MAX] += amount(run, origin);
     }
-    MPI_Barrier(MPI_COMM_WORLD); /* all have added */
+    MPI_Barrier(MPI_COMM_WORLD); /* all ranks have added */
     MPI_Win_lock(MPI_LOCK_SHARED, target, 0, w->handle);
     MPI_Get(found, RANKS_MAX + 1, MPI_INT64_T, target, 0, RANKS_MAX + 1, MPI_INT64_T, w->handle);
     MPI_Win_unlock(target, w->handle);
     if (memcmp(found, w->counters[target], sizeof found) != 0)
         complain(run, "counters of rank %d are wrong", target);
-    MPI_Barrier(MPI_COMM_WORLD); /* all have looked */
+    MPI_Barrier(MPI_COMM_WORLD); /* all ranks have checked */
 }
 
 void one_sided_round(struct run *run, struct draws *draws) {

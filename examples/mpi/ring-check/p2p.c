@@ -31,7 +31,7 @@ static void finish_sends(struct outbox *outbox) {
     for (int i = 0; i < outbox->count; i++) free(outbox->buffers[i]);
 }
 
-/* Indexes of the messages to this rank, shuffled. Every rank draws the same numbers, whatever its share. */
+/* Shuffled indexes of the messages to this rank. Every rank draws the same number of random numbers. */
 static int shuffled_arrivals(const struct run *run, struct draws *draws, const struct plan *plan,
                              int *order) {
     int all[PLAN_MAX], count = 0;
@@ -81,7 +81,7 @@ void window_round(struct run *run, struct draws *draws) {
     finish_sends(&outbox);
 }
 
-/* Receives the next message from anybody, in one of four ways. Returns a buffer to free. */
+/* Receives the next message from any source, in one of four ways. Returns a buffer to free. */
 static char *receive_any(struct run *run, int way, MPI_Status *status) {
     int bytes, found = 0;
     char *buffer;
@@ -111,8 +111,8 @@ static int next_from(const struct run *run, const struct plan *plan, int source,
     return from;
 }
 
-/* MPI does not let messages of one source overtake each other when both match: so each source must come in
- * plan order. */
+/* In MPI messages of one source do not overtake each other if both match, so each source must follow the
+ * order of the plan. */
 static void receive_in_channel_order(struct run *run, struct draws *draws, const struct plan *plan) {
     int next[RANKS_MAX] = {0};
     for (int i = 0; i < plan->count; i++) {
@@ -134,7 +134,7 @@ static void any_order_round(struct run *run, struct draws *draws, int most, size
     static struct plan plan;
     static struct outbox outbox;
     plan_messages(run, draws, &plan, most, most_bytes, 0);
-    MPI_Barrier(run->any_source); /* everybody is through with the previous round of this kind */
+    MPI_Barrier(run->any_source); /* all ranks have finished the previous round of this kind */
     post_sends(run, &plan, run->any_source, &outbox);
     if (busy_receiver) pause_computing(run, draws);
     receive_in_channel_order(run, draws, &plan);
@@ -145,12 +145,12 @@ void any_source_round(struct run *run, struct draws *draws) {
     any_order_round(run, draws, 32, 2 * (size_t)run->max_bytes, (int)draw_below(draws, 2));
 }
 
-/* Many small messages at ranks that may be computing: fills the transport until it pushes back. */
+/* Sends many small messages to ranks that may be computing, which fills the transport. */
 void burst_round(struct run *run, struct draws *draws) {
     any_order_round(run, draws, PLAN_MAX, 256 << 10, 1);
 }
 
-/* Everybody sends `distance` ranks on and receives from as far behind. */
+/* Every rank sends to the rank `distance` after it and receives from the rank `distance` before it. */
 void shift_round(struct run *run, struct draws *draws) {
     int distance = (int)draw_below(draws, run->size), tag = (int)draw_below(draws, 1000);
     size_t bytes = draw_size(draws, run->max_bytes);

@@ -1,4 +1,4 @@
-/* What a round sends: random sizes, tags, modes and end points, within a budget of bytes. */
+/* Plan of a round: messages of random size, tag, mode and end points, within a budget of bytes. */
 #include "ring.h"
 
 uint64_t mix(uint64_t value) {
@@ -11,8 +11,8 @@ uint64_t draw(struct draws *draws) { return mix(draws->state += 0x9e3779b97f4a7c
 
 uint64_t draw_below(struct draws *draws, uint64_t bound) { return draw(draws) % bound; }
 
-/* Half of the sizes are spread evenly over the powers of two; the others lie where transports change their
- * protocol. */
+/* Half of the sizes are spread evenly over the powers of two; the others are near sizes at which transports
+ * change their protocol. */
 size_t draw_size(struct draws *draws, size_t most) {
     static const size_t EDGES[] = {0, 64, 256, 4096, 8192, 16384, 65536, 131072, 262144, 1048576};
     size_t size;

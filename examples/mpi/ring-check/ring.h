@@ -1,13 +1,12 @@
-/* ring-check: seeded random traffic in which every rank knows what every other rank will send.
+/* ring-check: seeded random traffic in which every rank knows all messages that any rank will send.
  *
- * The plan of a round is drawn from (seed, round) alone, by every rank alike: who sends how many bytes to
- * whom under which tag, in which mode, with which sequence number. A receiver therefore knows what must
- * arrive, and anything lost, duplicated, reordered, cut short or damaged is an error with a name; a lost one
- * shows as a stall.
+ * Every rank draws the same plan of a round from (seed, round): the sender, receiver, size, tag, mode and
+ * sequence number of each message. A receiver therefore knows which messages must arrive, and reports each
+ * that is lost, duplicated, reordered, shortened or damaged by name; a lost one causes a stall.
  *
  *   main.c        options, rounds, totals       watchdog.c    ends a stalled run
  *   message.c     contents and their check      p2p.c         point-to-point rounds
- *   plan.c        what a round sends            collective.c, onesided.c */
+ *   plan.c        messages of a round           collective.c, onesided.c */
 #ifndef COSWITCH_EXAMPLES_RING_H
 #define COSWITCH_EXAMPLES_RING_H
 
@@ -34,7 +33,7 @@ struct run {
     uint64_t sequence[RANKS_MAX]
                      [RANKS_MAX]; /* next number of each channel [source][target], the same on all ranks */
     struct tally tally;           /* of this rank */
-    MPI_Comm any_source;          /* for rounds that receive from anybody, see p2p.c */
+    MPI_Comm any_source;          /* for rounds that receive from any source, see p2p.c */
     struct window *window;        /* see onesided.c */
 };
 

@@ -1,8 +1,8 @@
-/* Ends a run in which a message was lost: without it the receiver would wait for ever.
+/* Watchdog: ends a run in which a message was lost and the receiver would wait forever.
  *
- * An interval timer ticks; the run resets the count whenever it gets on. A rank that was suspended or parked
- * for an hour sees one tick at most, so being switched out is never taken for a stall. The timer also
- * interrupts system calls now and then, which a driver has to bear. */
+ * An interval timer counts ticks, and each progress of the run resets the count. A rank that was suspended or
+ * parked for an hour gets at most one tick, so this is never taken for a stall. The timer also interrupts
+ * system calls, as a test of the driver. */
 #include "ring.h"
 #include <signal.h>
 #include <sys/time.h>
@@ -15,7 +15,7 @@ static long ticks_allowed;
 static const char *volatile activity = "starting";
 static const struct run *watched;
 
-/* Only async-signal-safe calls and arithmetic in here. */
+/* Makes only async-signal-safe calls. */
 static void say(const char *text) {
     if (write(STDERR_FILENO, text, strlen(text)) < 0) return;
 }

@@ -1,7 +1,7 @@
 /* A faulty network for faults.rs: loaded into a program with LD_PRELOAD, it damages one message of rank 0.
  *
- * FAULT says how (flip, drop, duplicate, shorten), FAULT_AT which MPI_Isend of the rank: the first from there
- * on that has at least a hundred elements and a real target. */
+ * FAULT is the kind of damage (flip, drop, duplicate, shorten), FAULT_AT the number of the MPI_Isend from
+ * which on the first message with at least a hundred elements and a real target is damaged. */
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>

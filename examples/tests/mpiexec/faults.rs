@@ -1,4 +1,4 @@
-//! The checks of the programs are checked: a network that damages a single message must not go unnoticed.
+//! Tests of the programs' own checks: they must detect a network that damages a single message.
 
 use std::{path::Path, process::Command, process::Output};
 
@@ -34,7 +34,7 @@ impl FaultyNetwork {
 }
 
 #[test]
-fn ring_check_notices_one_damaged_message_and_says_what_is_wrong() {
+fn ring_check_detects_and_names_the_damage_to_one_message() {
     let network = FaultyNetwork::build();
     let arguments = ["--rounds", "100", "--max-bytes", "64KiB", "--timeout", "5"];
     let cases = [
@@ -47,13 +47,13 @@ fn ring_check_notices_one_damaged_message_and_says_what_is_wrong() {
     for (fault, at, name) in cases {
         let output = network.run(fault, at, Program::RingCheck, &arguments);
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success(), "{fault} at {at} went unnoticed");
+        assert!(!output.status.success(), "{fault} at {at} was not detected");
         assert!(said.contains(name), "{fault} at {at}: {said}");
     }
 }
 
 #[test]
-fn heat_notices_one_flipped_bit_in_a_face() {
+fn heat_detects_one_flipped_bit_in_a_face() {
     let network = FaultyNetwork::build();
     let output = network.run("flip", 40, Program::Heat, &["--memory", "2MiB", "--steps", "100"]);
     assert_eq!(output.status.code(), Some(1));

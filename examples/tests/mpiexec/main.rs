@@ -1,4 +1,4 @@
-//! The example programs under the MPI library's own launcher: what they verify, refuse and notice.
+//! Tests of the example programs under the MPI library's own launcher.
 
 mod faults;
 mod programs;

@@ -1,4 +1,4 @@
-//! The programs verify, and they refuse what they cannot do.
+//! Tests that the programs verify and reject wrong usage.
 
 use std::process::{ExitStatus, Output};
 
@@ -17,7 +17,7 @@ fn assert_verified(output: &Output, what: &str) {
 }
 
 fn code(status: ExitStatus) -> i32 {
-    status.code().expect("it was not killed")
+    status.code().expect("the program was not killed")
 }
 
 #[test]
@@ -53,22 +53,22 @@ fn ep_is_heat_and_ring_check_take_three_ranks() {
 }
 
 #[test]
-fn the_python_script_verifies() {
+fn python_script_verifies() {
     let python = mpi_prefix().join("bin/python");
     let script = python_script();
     for ranks in [1, 2] {
-        let output = run(&python, ranks, &[script.to_str().expect("our own path"), "--rounds", "3"]);
+        let output = run(&python, ranks, &[script.to_str().expect("a path in UTF-8"), "--rounds", "3"]);
         assert_verified(&output, &format!("pi.py on {ranks} ranks"));
     }
 }
 
 #[test]
-fn ring_check_ends_with_its_count_of_errors() {
+fn ring_check_prints_its_count_of_errors_last() {
     let output = run(&programs().path(Program::RingCheck), 2, &["--rounds", "20", "--seed", "7"]);
     let said = String::from_utf8_lossy(&output.stdout);
-    let last = said.lines().find(|line| line.ends_with("messages, 0 errors")).expect("the line is there");
+    let last = said.lines().find(|line| line.ends_with("messages, 0 errors")).expect("the line exists");
     let count =
-        last.strip_prefix("ring-check: ").and_then(|rest| rest.split(' ').next()).expect("it begins so");
+        last.strip_prefix("ring-check: ").and_then(|rest| rest.split(' ').next()).expect("the prefix exists");
     assert!(count.parse::<u64>().expect("a number") > 0);
 }
 
@@ -76,21 +76,21 @@ fn ring_check_ends_with_its_count_of_errors() {
 fn pingpong_prints_one_line_of_json() {
     let output = run(&programs().path(Program::Pingpong), 2, &["--iterations", "20"]);
     let said = String::from_utf8_lossy(&output.stdout);
-    let line: serde_json::Value = serde_json::from_str(&said).expect("it is JSON");
+    let line: serde_json::Value = serde_json::from_str(&said).expect("the output is JSON");
     assert_eq!(line["latency"]["bytes"], 1);
     assert!(line["latency"]["median_us"].as_f64().expect("a number") > 0.0);
     assert!(line["bandwidth"]["mb_per_s"].as_f64().expect("a number") > 0.0);
 }
 
 #[test]
-fn the_do_nothing_program_does_nothing() {
+fn null_program_prints_nothing() {
     let output = run(&programs().path(Program::Null), 2, &[]);
     assert!(output.status.success());
     assert!(output.stdout.is_empty());
 }
 
 #[test]
-fn wrong_usage_ends_with_code_two_and_says_why() {
+fn wrong_usage_ends_with_code_two_and_a_reason() {
     let programs = programs();
     let cases: [(Program, u32, &[&str], &str); 6] = [
         (Program::Cg, 3, &[], "power of two"),

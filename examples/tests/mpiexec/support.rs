@@ -1,4 +1,4 @@
-//! Runs a program under the MPI library's own launcher, for so long and no longer.
+//! Runs a program under the MPI library's own launcher, with a time-out.
 
 use std::{
     os::unix::process::CommandExt,
@@ -14,20 +14,19 @@ use nix::{
     unistd::Pid,
 };
 
-/// Four ranks that poll on two busy cores are slow; a run that hangs is much slower.
+/// Time-out, long because four ranks that poll on two busy cores are slow.
 const TIMEOUT: Duration = Duration::from_secs(240);
 
-/// The programs, up to date.
 pub(crate) fn programs() -> Programs {
     build(&mpi_prefix().join("bin/mpicc")).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Runs a program on so many ranks, in a process group of its own that does not outlive the time-out.
+/// Runs a program on `ranks` ranks, in a process group of its own that is killed at the time-out.
 pub(crate) fn run(program: &Path, ranks: u32, arguments: &[&str]) -> Output {
     run_with(&[], program, ranks, arguments)
 }
 
-/// The same with environment variables for the ranks alone.
+/// As [`run`], with environment variables for the ranks only.
 pub(crate) fn run_with(variables: &[(&str, &str)], program: &Path, ranks: u32, arguments: &[&str]) -> Output {
     let child = Command::new(mpi_prefix().join("bin/mpiexec"))
         .args(["-n", &ranks.to_string()])
@@ -43,20 +42,20 @@ pub(crate) fn run_with(variables: &[(&str, &str)], program: &Path, ranks: u32, a
     finish(child)
 }
 
-/// No program here says so much that its pipe fills before it ends.
+/// Waits for the end. No program prints enough to fill its pipe.
 fn finish(mut child: Child) -> Output {
     let began = Instant::now();
-    while child.try_wait().expect("the child is ours").is_none() {
+    while child.try_wait().expect("the process is a child of the test").is_none() {
         if began.elapsed() > TIMEOUT {
             stop(&mut child);
             panic!("the run did not end within {TIMEOUT:?}");
         }
         sleep(Duration::from_millis(5));
     }
-    child.wait_with_output().expect("the child is ours")
+    child.wait_with_output().expect("the process is a child of the test")
 }
 
-/// `mpiexec` ends its ranks when asked to; it gets five seconds.
+/// Ends the group. On SIGTERM `mpiexec` ends its ranks, for which it has five seconds.
 fn stop(child: &mut Child) {
     let group = Pid::from_raw(child.id().cast_signed());
     for (signal, patience) in [(Signal::SIGTERM, 1000), (Signal::SIGKILL, 1)] {

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use coswitch_launcher::{
-    LaunchSpec, RankSpec,
+    LauncherSpec, RankSpec,
     protocol::{Assembler, ExitStatus, LauncherCommand, LauncherEvent, encode},
 };
 use coswitch_ring::{MessagePort, Segment, SegmentSpec};
@@ -44,12 +44,12 @@ pub(crate) struct Plan<'a> {
 
 impl Plan<'_> {
     /// Makes the segment; the files of a rank bear its number.
-    pub(crate) fn prepare(&self) -> Result<(Arc<Segment>, LaunchSpec)> {
+    pub(crate) fn prepare(&self) -> Result<(Arc<Segment>, LauncherSpec)> {
         let segment = self.dir.join(format!("segment-{}", self.rank));
         let driver = parts::built("libcoswitch_fi.so")?;
         let provider_dir = self.driver.then(|| driver.parent().expect("a file lies somewhere").to_path_buf());
         let own = self.env.iter().map(|(name, value)| ((*name).into(), (*value).into()));
-        let spec = LaunchSpec {
+        let spec = LauncherSpec {
             application: format!("bench-{}", std::process::id()),
             daemon_pid: std::process::id(),
             cgroup_procs: self.cgroup_procs.clone(),
@@ -72,7 +72,7 @@ impl Plan<'_> {
 }
 
 /// Starts it. The calling thread must outlive it: PID 1 dies with the thread that started it.
-pub(crate) fn start(spec: &LaunchSpec) -> Result<Pid> {
+pub(crate) fn start(spec: &LauncherSpec) -> Result<Pid> {
     let launcher = parts::built("coswitch-launcher")?;
     Ok(Pid::from_raw(coswitch_launcher::start(&launcher, spec, PATIENCE)?))
 }

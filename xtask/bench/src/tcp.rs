@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use coswitch_daemon::{processors, virtual_net};
-use coswitch_launcher::LaunchSpec;
+use coswitch_launcher::LauncherSpec;
 use coswitch_policies::{NodeId, Rate};
 use nix::unistd::{Pid, gettid};
 use tempfile::TempDir;
@@ -23,7 +23,7 @@ const NODES: u32 = 2;
 
 /// A node is a thread: it has its own network namespace, and so has what it starts.
 struct Node {
-    launches: Sender<LaunchSpec>,
+    launches: Sender<LauncherSpec>,
     launched: Receiver<Result<Pid>>,
 }
 
@@ -95,7 +95,7 @@ fn ended(parts: &mut [Part]) -> Result<()> {
 
 impl Node {
     fn set(node: NodeId, rate: Option<Rate>, cpus: Vec<usize>) -> Result<Self> {
-        let (launches, orders) = channel::<LaunchSpec>();
+        let (launches, orders) = channel::<LauncherSpec>();
         let (started, launched) = channel();
         let (own_id, own) = channel();
         let (plugged, is_plugged) = channel();

@@ -15,7 +15,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use coswitch_launcher::{LaunchSpec, RankSpec, protocol::ExitStatus};
+use coswitch_launcher::{LauncherSpec, RankSpec, protocol::ExitStatus};
 use nix::{
     errno::Errno,
     sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask},
@@ -23,7 +23,7 @@ use nix::{
 };
 
 /// Starts one rank; returns its process id and the launcher's end of its PMI socket.
-pub(super) fn start(spec: &LaunchSpec, rank: &RankSpec) -> Result<(Pid, UnixStream), String> {
+pub(super) fn start(spec: &LauncherSpec, rank: &RankSpec) -> Result<(Pid, UnixStream), String> {
     let (ours, theirs) = UnixStream::pair().map_err(|error| format!("make a PMI socket: {error}"))?;
     let (program, arguments) = spec.command.split_first().ok_or("run an empty command")?;
     let mut command = Command::new(program);
@@ -61,7 +61,7 @@ fn output(path: &Path) -> Result<File, String> {
 }
 
 /// The user's environment, without the variables of other launchers and with those of the driver and of PMI.
-fn environment(spec: &LaunchSpec, rank: &RankSpec, pmi: &UnixStream) -> Vec<(String, String)> {
+fn environment(spec: &LauncherSpec, rank: &RankSpec, pmi: &UnixStream) -> Vec<(String, String)> {
     let foreign = |name: &str| ["PMI_", "PMIX_", "COSWITCH_"].iter().any(|prefix| name.starts_with(prefix));
     let mut all: Vec<_> = spec.env.iter().filter(|(name, _)| !foreign(name)).cloned().collect();
     let mut set = |name: &str, value: String| all.push((name.into(), value));

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 use coswitch_launcher::{
-    LaunchSpec,
+    LauncherSpec,
     pmi::{Effect, Server},
     protocol::{Assembler, ExitStatus, LauncherCommand, LauncherEvent, ProtocolError},
 };
@@ -39,7 +39,7 @@ struct Launcher {
 }
 
 /// Starts the ranks and serves them until all have ended.
-pub(super) fn run(spec: LaunchSpec, segment: Arc<Segment>) -> Result<(), ServeError> {
+pub(super) fn run(spec: LauncherSpec, segment: Arc<Segment>) -> Result<(), ServeError> {
     let wake = Wake::new().map_err(ServeError::Wait)?;
     let mut launcher = Launcher {
         pmi: Server::new(spec.key_space(), spec.world_size, spec.ranks.iter().map(|rank| rank.rank)),
@@ -61,7 +61,7 @@ pub(super) fn run(spec: LaunchSpec, segment: Arc<Segment>) -> Result<(), ServeEr
 }
 
 impl Launcher {
-    fn start(&mut self, spec: &LaunchSpec) {
+    fn start(&mut self, spec: &LauncherSpec) {
         for rank in &spec.ranks {
             let started = ranks::start(spec, rank).and_then(|(pid, stream)| {
                 self.running.insert(pid, rank.rank);

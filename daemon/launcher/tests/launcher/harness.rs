@@ -10,7 +10,7 @@ use std::{
 };
 
 use coswitch_launcher::{
-    LaunchSpec, RankSpec, StartError,
+    LauncherSpec, RankSpec, StartError,
     protocol::{Assembler, ExitStatus, LauncherCommand, LauncherEvent, encode},
     start,
 };
@@ -80,7 +80,7 @@ impl Setup {
     }
 
     /// Creates the segment of a node with these ranks, and the specification for its launcher.
-    pub(crate) fn prepare(&self, ranks: &[u32]) -> (Arc<Segment>, LaunchSpec) {
+    pub(crate) fn prepare(&self, ranks: &[u32]) -> (Arc<Segment>, LauncherSpec) {
         let path = self.path(&format!("segment-{}", ranks[0]));
         let segment = Segment::create(&path, &SegmentSpec::new(self.world_size, ranks.to_vec())).unwrap();
         let rank = |(local, &rank): (usize, &u32)| RankSpec {
@@ -90,7 +90,7 @@ impl Setup {
             stderr: self.path(&format!("rank-{rank}.err")),
         };
         let env = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("FI_PROVIDER", "tcp"), ("PMI_RANK", "foreign")];
-        let spec = LaunchSpec {
+        let spec = LauncherSpec {
             application: format!("launcher test {}", std::process::id()),
             daemon_pid: std::process::id(),
             cgroup_procs: Vec::new(),
@@ -115,7 +115,7 @@ impl Setup {
 }
 
 impl Node {
-    pub(crate) fn start(segment: Arc<Segment>, spec: &LaunchSpec) -> Result<Self, StartError> {
+    pub(crate) fn start(segment: Arc<Segment>, spec: &LauncherSpec) -> Result<Self, StartError> {
         let pid = start(Path::new(LAUNCHER), spec, TIMEOUT)?;
         Ok(Self::of(pid, segment))
     }

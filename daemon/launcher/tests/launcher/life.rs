@@ -139,7 +139,7 @@ fn no_rank_starts_for_a_daemon_that_is_not_the_parent() {
 fn failed_start_names_the_missing_file() {
     let setup = Setup::sh(2, "echo started");
     let (segment, good) = setup.prepare(&[0, 1]);
-    let refused = |change: &dyn Fn(&mut coswitch_launcher::LaunchSpec), word: &str| {
+    let refused = |change: &dyn Fn(&mut coswitch_launcher::LauncherSpec), word: &str| {
         let mut spec = good.clone();
         change(&mut spec);
         let error = Node::start(Arc::clone(&segment), &spec).err().expect("refused");
