@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     arguments.carry_out()
 }
 
-/// COSWITCH_LOG where it is set, else by the number of `-v`.
+/// Logs at the level of COSWITCH_LOG, or else of the number of `-v`.
 fn log_to_stderr(verbose: u8) {
     let level = match verbose {
         0 => LevelFilter::WARN,

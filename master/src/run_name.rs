@@ -1,5 +1,5 @@
-//! The name of a run. It appears in the names of cgroups, shared memory and directories, and tells by itself whether
-//! the run is still alive: it holds the master's process id and the time that process was started.
+//! The name of a run: the process id of its master and the start time of that process, so that the name alone shows
+//! whether the run is alive. It is part of the names of cgroups, shared memory and directories.
 
 use std::{fmt, fs, str::FromStr};
 
@@ -11,23 +11,23 @@ pub struct RunName {
 }
 
 impl RunName {
-    /// The name of the run that this process is the master of.
+    /// The name of the run whose master is this process.
     pub fn of_this_process() -> Self {
         let pid = std::process::id();
         Self::of(pid).unwrap_or(Self { pid, started: 0 })
     }
 
-    /// The name of the run that process `pid` is the master of; `None` where it has ended.
+    /// The name of the run whose master is the process `pid`; `None` where the process has ended.
     pub fn of(pid: u32) -> Option<Self> {
         Some(Self { pid, started: started(pid)? })
     }
 
-    /// Whether its master is still there. A process id that was given to another process has another start time.
+    /// Whether the master is alive. Another process with the same id has another start time.
     pub fn is_alive(&self) -> bool {
         started(self.pid) == Some(self.started)
     }
 
-    /// The name of a part of the run, as short as this one and as telling.
+    /// The name of a part of the run, which is read as the run's name, too.
     pub fn with_suffix(&self, suffix: &str) -> String {
         format!("{self}{suffix}")
     }
@@ -39,14 +39,14 @@ impl fmt::Display for RunName {
     }
 }
 
-/// Not the name of a run, nor of something that belongs to one.
+/// The text is not the name of a run or of a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRunName;
 
 impl FromStr for RunName {
     type Err = NoRunName;
 
-    /// Reads it from its own name or that of anything that belongs to it, such as `r1f-2a0-n1`.
+    /// Reads the name of a run or of anything that belongs to it, such as `r1f-2a0-n1`.
     fn from_str(text: &str) -> Result<Self, NoRunName> {
         let mut parts = text.strip_prefix('r').ok_or(NoRunName)?.splitn(3, '-');
         let mut hex =
@@ -60,10 +60,10 @@ fn hex_digits(text: &str) -> &str {
     &text[..text.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(text.len())]
 }
 
-/// When the process was started, in ticks since boot: field 22 of its stat file.
+/// The start time of a process in ticks since boot: field 22 of its stat file.
 fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in field 2 may hold anything, but its closing parenthesis is the last.
+    // Field 2 is the program's name, which may contain any character; the last parenthesis ends it.
     let after_name = stat.rsplit_once(')')?.1;
     let mut fields = after_name.split_whitespace();
     let state = fields.next()?;
@@ -75,14 +75,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_alive_and_another_of_its_number_is_not() {
+    fn this_process_is_alive_and_an_earlier_one_with_its_id_is_not() {
         let name = RunName::of_this_process();
         assert!(name.is_alive());
         assert!(!RunName { started: name.started + 1, ..name }.is_alive());
     }
 
     #[test]
-    fn a_name_is_read_from_what_belongs_to_the_run() {
+    fn a_name_is_read_from_the_names_of_parts_of_the_run() {
         let name = RunName { pid: 31, started: 672 };
         for text in [name.to_string(), format!("{name}-n1"), name.with_suffix("-a3") + "-n0"] {
             assert_eq!(text.parse(), Ok(name), "{text}");
