@@ -96,6 +96,7 @@ pub enum Park {
 
 /// How a rank waits for messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Wait {
     /// Poll without pause.
     Spin,

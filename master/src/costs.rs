@@ -1,23 +1,21 @@
-//! How long the steps of a run's switches took: read from its events, fitted, and kept beside its journal for `coswitch simulate
-//! --costs`.
+//! The costs of a run's switches, fitted from its events and written beside its journal for `coswitch simulate --costs`.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use anyhow::Context;
 use coswitch_policies::{Bytes, JobId, NodeId, SimTime, SwitchId};
+use coswitch_report::journal::{Event, RunEvent, SwitchStep};
 use coswitch_sim::{CostFile, CostStep, Sample};
 
-use crate::journal::{Event, Phase, RunEvent};
-
-/// What the file of costs in the directory of a run is called.
+/// The name of the cost file in the directory of a run.
 pub(crate) const FILE_NAME: &str = "costs.yaml";
 
-/// The costs of a run; nothing of the steps that it never made.
+/// The costs of a run; steps that it never made are left out.
 pub(crate) fn measured(events: &[RunEvent]) -> CostFile {
     CostFile { communication: communication(events), ..CostFile::fitted(&samples(events)) }
 }
 
-/// The share of its time in which each job communicated, by its name: the mean of what was measured, second by second.
+/// The share of its time that each job communicated, by job name: the mean of its measurements.
 fn communication(events: &[RunEvent]) -> BTreeMap<String, f64> {
     let mut seen: BTreeMap<JobId, (u32, u32)> = BTreeMap::new();
     let mut names = BTreeMap::new();
@@ -35,8 +33,8 @@ fn communication(events: &[RunEvent]) -> BTreeMap<String, f64> {
     seen.into_iter().filter_map(|(job, seen)| Some((names.remove(&job)?, mean(seen)))).collect()
 }
 
-/// Writes what a run has cost, on nodes of so many cores, into its directory; nothing where it neither launched nor moved anybody.
-pub(crate) fn keep(directory: &Path, events: &[RunEvent], cores: Option<u32>) -> anyhow::Result<()> {
+/// Writes the costs of a run into its directory; no file where it launched and moved no job. `cores` are those of a node.
+pub(crate) fn store(directory: &Path, events: &[RunEvent], cores: Option<u32>) -> anyhow::Result<()> {
     let costs = measured(events);
     if costs == CostFile::default() {
         return Ok(());
@@ -47,15 +45,15 @@ pub(crate) fn keep(directory: &Path, events: &[RunEvent], cores: Option<u32>) ->
     std::fs::write(&path, text).with_context(|| format!("failed to write {}", path.display()))
 }
 
-/// The steps of a run, as a node sees them: all jobs of a set are dumped side by side, so theirs are one step.
+/// The steps of a run on each node. A node dumps all jobs of a set in parallel, so their steps count as one.
 fn samples(events: &[RunEvent]) -> Vec<Sample> {
     let mut steps: BTreeMap<(SwitchId, NodeId, CostStep), (SimTime, SimTime, Bytes)> = BTreeMap::new();
     let mut launched: BTreeMap<JobId, SimTime> = BTreeMap::new();
     let mut samples = Vec::new();
     for event in events {
         match &event.kind {
-            Event::PhaseDone { switch, node, phase, began, ended, bytes, .. } => {
-                let Some(step) = step_of(*phase) else { continue };
+            Event::StepDone { switch, node, step, began, ended, bytes, .. } => {
+                let Some(step) = cost_step(*step) else { continue };
                 let all = steps.entry((*switch, *node, step)).or_insert((*began, *ended, Bytes(0)));
                 *all = (all.0.min(*began), all.1.max(*ended), all.2.saturating_add(*bytes));
             }
@@ -77,12 +75,12 @@ fn samples(events: &[RunEvent]) -> Vec<Sample> {
     samples
 }
 
-const fn step_of(phase: Phase) -> Option<CostStep> {
-    match phase {
-        Phase::Freeze | Phase::Flush => Some(CostStep::Flush),
-        Phase::Dump | Phase::Release => Some(CostStep::Dump),
-        Phase::Restore => Some(CostStep::Restore),
-        Phase::Launch | Phase::Seal | Phase::Thaw => None,
+const fn cost_step(step: SwitchStep) -> Option<CostStep> {
+    match step {
+        SwitchStep::Freeze | SwitchStep::Flush => Some(CostStep::Flush),
+        SwitchStep::Dump | SwitchStep::Release => Some(CostStep::Dump),
+        SwitchStep::Restore => Some(CostStep::Restore),
+        SwitchStep::Launch | SwitchStep::Seal | SwitchStep::Thaw => None,
     }
 }
 
@@ -93,21 +91,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_run_has_cost_is_kept_and_read_back() {
+    fn the_costs_of_a_run_are_written_and_read_back() {
         let directory = tempfile::tempdir().unwrap();
-        keep(directory.path(), &[], Some(2)).unwrap();
-        assert!(!directory.path().join(FILE_NAME).exists(), "there is nothing to tell");
-        let phase = |phase, bytes, millis: u64| Event::PhaseDone {
+        store(directory.path(), &[], Some(2)).unwrap();
+        assert!(!directory.path().join(FILE_NAME).exists(), "a run without events has no costs");
+        let done = |step, bytes, millis: u64| Event::StepDone {
             switch: SwitchId(0),
             job: JobId(0),
             node: NodeId(0),
-            phase,
+            step,
             began: SimTime(0),
             ended: Duration::from_millis(millis).into(),
             bytes: Bytes::mib(bytes),
         };
-        let steps =
-            [phase(Phase::Flush, 0, 4), phase(Phase::Dump, 100, 250), phase(Phase::Restore, 100, 200)];
+        let steps = [
+            done(SwitchStep::Flush, 0, 4),
+            done(SwitchStep::Dump, 100, 250),
+            done(SwitchStep::Restore, 100, 200),
+        ];
         let (job, ranks, memory) = (JobId(0), 2, Bytes::mib(1));
         let share = |share| Event::JobMeasured {
             job,
@@ -115,14 +116,14 @@ mod tests {
             bytes_per_second: Bytes(0),
             ranks: vec![],
         };
-        let told = [
+        let measured_job = [
             Event::JobSubmitted { job, name: "cg-1".into(), ranks, memory, alone: None },
             share(800),
             share(901),
         ];
-        let kinds = steps.into_iter().chain(told);
+        let kinds = steps.into_iter().chain(measured_job);
         let events: Vec<RunEvent> = kinds.map(|kind| RunEvent { at: SimTime(0), kind }).collect();
-        keep(directory.path(), &events, Some(2)).unwrap();
+        store(directory.path(), &events, Some(2)).unwrap();
         let text = std::fs::read_to_string(directory.path().join(FILE_NAME)).unwrap();
         let read: CostFile = serde_yaml::from_str(&text).unwrap();
         assert_eq!(read, CostFile { cores: Some(2), ..measured(&events) });

@@ -1,10 +1,10 @@
 //! The master scheduler and the command line.
 //!
-//! [`config`] reads a job set, [`doctor`] checks the machine, [`engine`] runs the set and tells what happens as
-//! [`journal`] events; the [`live`] view and the [`report`] are made from those events and from nothing else.
+//! [`config`] reads a job set, [`doctor`] checks the machine, and [`engine`] runs the set and emits its events. The
+//! [`journal`] stores them; the [`live`] view and the reports of `coswitch-report` are made from them alone. [`cli`] is
+//! above all others.
 
 pub mod cli;
-pub mod compare;
 pub mod config;
 mod costs;
 pub mod doctor;
@@ -12,5 +12,4 @@ pub mod engine;
 pub mod install;
 pub mod journal;
 pub mod live;
-pub mod report;
 pub mod run_name;

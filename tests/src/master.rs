@@ -13,10 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coswitch::{
-    journal::{self, RunEvent},
-    run_name::RunName,
-};
+use coswitch::run_name::RunName;
+use coswitch_report::journal::{self, RunEvent};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,

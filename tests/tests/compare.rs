@@ -3,8 +3,8 @@
 
 use std::{fs, time::Duration};
 
-use coswitch::journal;
-use coswitch_tests::{cluster::RUN_LIMIT, master::Master};
+use coswitch_report::journal;
+use coswitch_tests::{master::Master, cluster::RUN_LIMIT};
 use serde_json::Value;
 
 /// Two jobs, each of which fits alone and which do not fit together.
@@ -27,7 +27,7 @@ fn policies_take_turns_and_each_is_reported_with_its_own_runs() {
         for run in ["batch/turn-1", "batch/turn-2", "gang-sequential/turn-1", "gang-prefetch/turn-2"] {
             let events =
                 journal::read(&out.join(run).join(journal::FILE_NAME)).expect("a journal of each run");
-            switched.push(coswitch::report::fold(&events).set.switches);
+            switched.push(coswitch_report::fold(&events).set.switches);
             let said = fs::read_to_string(out.join(run).join("heat/rank-0.out")).unwrap();
             assert!(said.contains("VERIFICATION SUCCESSFUL"), "{run}: {said}");
         }

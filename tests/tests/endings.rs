@@ -3,8 +3,8 @@
 
 use std::{fs, time::Duration};
 
-use coswitch::journal::{Event, JobOutcome, RunEvent, RunOutcome};
 use coswitch_policies::{Cause, JobId};
+use coswitch_report::journal::{Event, JobOutcome, RunEvent, RunOutcome};
 use coswitch_tests::{
     cluster::{RUN_LIMIT, STEP_LIMIT},
     master::Master,

@@ -3,9 +3,9 @@
 
 use std::{fs, os::unix::fs::MetadataExt, time::Duration};
 
-use coswitch::journal::Event;
 use coswitch_daemon::protocol::Wait;
 use coswitch_policies::{Bytes, NodeId};
+use coswitch_report::journal::Event;
 use coswitch_ring::SegmentSpec;
 use coswitch_tests::{
     cluster::{RUN_LIMIT, STEP_LIMIT, TestCluster, run_on},

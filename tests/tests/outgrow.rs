@@ -3,9 +3,9 @@
 
 use std::{collections::BTreeSet, fs, process::Command, time::Duration};
 
-use coswitch::journal::{Event, JobOutcome};
 use coswitch_policies::{Bytes, JobId, Split};
-use coswitch_tests::{cluster::RUN_LIMIT, master::Master, parts};
+use coswitch_report::journal::{Event, JobOutcome};
+use coswitch_tests::{master::Master, parts, cluster::RUN_LIMIT};
 
 /// Two jobs that grow from 12 to 154 MiB per rank, each rank on a node of its own, and one that stays within
 /// its declaration. As declared all fit.
@@ -115,6 +115,6 @@ jobs:
     assert_eq!(ended.job("modest")["outcome"], serde_json::to_value(JobOutcome::Exit(0)).unwrap());
 }
 
-fn switch_ended(event: &coswitch::journal::RunEvent) -> bool {
+fn switch_ended(event: &coswitch_report::journal::RunEvent) -> bool {
     matches!(event.kind, Event::SwitchEnded { .. })
 }

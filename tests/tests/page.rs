@@ -3,12 +3,12 @@
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
-use coswitch::{
-    journal::{self, Event, JobMemory, JobOutcome, Phase, RunEvent, RunOutcome},
-    report::page::page,
-};
 use coswitch_policies::{Bytes, JobId, NodeId, Placement, Policy, Purpose, SwitchId, SwitchOrder};
-use coswitch_tests::{browser::Browser, cluster::RUN_LIMIT, master::Master, parts};
+use coswitch_report::{
+    journal::{self, Event, JobMemory, JobOutcome, RunEvent, RunOutcome, SwitchStep},
+    page::page,
+};
+use coswitch_tests::{browser::Browser, master::Master, parts, cluster::RUN_LIMIT};
 use serde_json::Value;
 
 const PAGE_BYTES_MAX: u64 = 2 << 20;
@@ -287,19 +287,19 @@ fn many_turns() -> Vec<RunEvent> {
             },
         );
         let out = [
-            (Phase::Flush, 0, 20),
-            (Phase::Dump, 20, 400),
-            (Phase::Release, 400, 410),
-            (Phase::Seal, 410, 2000),
+            (SwitchStep::Flush, 0, 20),
+            (SwitchStep::Dump, 20, 400),
+            (SwitchStep::Release, 400, 410),
+            (SwitchStep::Seal, 410, 2000),
         ];
         let steps = outgoing.iter().flat_map(|job| out.map(|step| (*job, step)));
-        let back = incoming.map(|job| (job, (Phase::Restore, 420, 900)));
-        for (job, (phase, began, ended)) in steps.chain(back.into_iter().filter(|_| turn >= 10)) {
+        let back = incoming.map(|job| (job, (SwitchStep::Restore, 420, 900)));
+        for (job, (step, began, ended)) in steps.chain(back.into_iter().filter(|_| turn >= 10)) {
             for node in (0..NODES).map(NodeId) {
                 let [began, ended] = [began, ended].map(|at| Duration::from_millis(now + at).into());
                 tell(
                     now + 900,
-                    Event::PhaseDone { switch, job, node, phase, began, ended, bytes: Bytes::mib(400) },
+                    Event::StepDone { switch, job, node, step, began, ended, bytes: Bytes::mib(400) },
                 );
             }
         }

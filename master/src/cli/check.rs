@@ -1,8 +1,9 @@
-//! `coswitch check`: is the run file right?
+//! `coswitch check`: checks a run file.
 
 use std::{io, path::PathBuf};
 
 use anyhow::Context;
+use coswitch_report::words::plural;
 use serde::Serialize;
 
 use super::{Answer, Exit, Failure, Output};
@@ -10,13 +11,12 @@ use crate::config::{self, JobSet};
 
 /// Check a run file; start nothing.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Check {
+pub(crate) struct CheckCommand {
     /// The run file.
     file: PathBuf,
 }
 
-impl Check {
-    /// Checks the file.
+impl CheckCommand {
     pub(crate) fn carry_out(self, output: Output) -> Result<Exit, Failure> {
         let job_set = config::load(&self.file)?;
         output.print(&Checked(job_set)).context("failed to print")?;
@@ -31,7 +31,7 @@ struct Checked(JobSet);
 impl Answer for Checked {
     fn tell(&self, out: &mut dyn io::Write) -> io::Result<()> {
         let JobSet { file, cluster, scheduler, jobs, .. } = &self.0;
-        let (needs, has) = (self.0.memory_total(), self.0.capacity_total());
+        let (declared, capacity) = (self.0.memory_total(), self.0.capacity_total());
         writeln!(out, "{} is right", file.display())?;
         writeln!(
             out,
@@ -40,14 +40,8 @@ impl Answer for Checked {
             plural(cluster.nodes as usize, "node"),
             cluster.memory
         )?;
-        #[allow(clippy::cast_precision_loss, reason = "one decimal is shown")]
-        let times = needs.0 as f64 / has.0 as f64;
-        writeln!(out, "  jobs need {needs} in all, {times:.1} times what the nodes hold")?;
+        let times = declared.0 as f64 / capacity.0 as f64;
+        writeln!(out, "  jobs need {declared} in all, {times:.1} times what the nodes hold")?;
         writeln!(out, "  policy {}, quantum {:?}", scheduler.policy, scheduler.quantum)
     }
-}
-
-/// `1 job`, `2 jobs`.
-pub(crate) fn plural(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

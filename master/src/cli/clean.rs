@@ -1,42 +1,40 @@
-//! `coswitch clean`: ends and removes what runs left behind whose master is gone.
+//! `coswitch clean`: ends and removes the remains of runs whose master has ended.
 
 use std::{io, time::Duration};
 
 use anyhow::Context;
 use coswitch_daemon::{cgroup::Hierarchies, node};
+use coswitch_report::words::plural;
 use serde::Serialize;
 
-use super::{Answer, Exit, Failure, Output, check::plural};
+use super::{Answer, Exit, Failure, Output};
 use crate::run_name::RunName;
 
-/// How long the killed processes of one node may take to be gone.
+/// The time limit for the end of the killed processes of one node.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// End and remove what dead runs left behind: processes, cgroups, shared memory, images.
+/// End and remove the remains of dead runs: processes, cgroups, shared memory, images.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Clean;
+pub(crate) struct CleanCommand;
 
-/// What was found and done, by the names of nodes.
+/// The nodes that were found, by name.
 #[derive(Debug, Default, Serialize)]
 struct Cleaned {
-    /// Ended and removed.
     removed: Vec<String>,
-    /// Of a run that is still alive: left alone.
+    /// Nodes of a living run: not touched.
     alive: Vec<String>,
-    /// Not made by a run, so nothing is known of it: left alone.
+    /// Not made by a run: not touched.
     foreign: Vec<String>,
-    /// Would not go.
-    failed: Vec<Stuck>,
+    failed: Vec<FailedNode>,
 }
 
 #[derive(Debug, Serialize)]
-struct Stuck {
+struct FailedNode {
     node: String,
     why: String,
 }
 
-impl Clean {
-    /// Looks through all cgroups and shared memory of coswitch.
+impl CleanCommand {
     pub(crate) fn carry_out(self, output: Output) -> Result<Exit, Failure> {
         let hierarchies = Hierarchies::find().context("failed to look for cgroups")?;
         let mut cleaned = Cleaned::default();
@@ -48,7 +46,7 @@ impl Clean {
                     Ok(()) => cleaned.removed.push(name),
                     Err(error) => {
                         let why = format!("{:#}", anyhow::Error::new(error));
-                        cleaned.failed.push(Stuck { node: name, why });
+                        cleaned.failed.push(FailedNode { node: name, why });
                     }
                 },
             }
@@ -64,7 +62,9 @@ impl Answer for Cleaned {
         removed.iter().try_for_each(|name| writeln!(out, "removed what was left of {name}"))?;
         alive.iter().try_for_each(|name| writeln!(out, "{name} belongs to a run that is alive"))?;
         foreign.iter().try_for_each(|name| writeln!(out, "{name} was not made by a run; left alone"))?;
-        failed.iter().try_for_each(|Stuck { node, why }| writeln!(out, "failed to remove {node}: {why}"))?;
+        failed
+            .iter()
+            .try_for_each(|FailedNode { node, why }| writeln!(out, "failed to remove {node}: {why}"))?;
         writeln!(out, "{} removed", plural(removed.len(), "node"))
     }
 }

@@ -1,29 +1,31 @@
-//! `coswitch compare`: the same jobs under several policies, on this machine, in turns.
+//! `coswitch compare`: runs the same jobs under several policies in turns.
 
 use std::{
-    fs,
+    fs, io,
     path::PathBuf,
     time::{Duration, Instant},
 };
 
 use anyhow::Context;
 use coswitch_policies::{Bytes, Policy, SwitchOrder, parse_duration};
+use coswitch_report::{
+    compare::{self, Arm, Comparison},
+    fold,
+    journal::RunOutcome,
+};
 
 use super::{
-    Exit, Failure, Output,
+    Answer, Exit, Failure, Output,
     runs::{self, Runs},
 };
 use crate::{
-    compare::{self, Arm},
-    config::{self, JobSet, Park},
+    config::{self, JobSet, ParkMethod},
     doctor,
-    journal::RunOutcome,
-    report,
 };
 
-/// Run a job set under several policies, in turns, and compare them: what would I gain?
+/// Run a job set under several policies, in turns, and compare them.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Compare {
+pub(crate) struct CompareCommand {
     /// The run file; its `policy` is not used.
     file: PathBuf,
     /// The policies.
@@ -32,22 +34,23 @@ pub(crate) struct Compare {
     /// The ways of switching, for policies that switch [default: that of the run file].
     #[arg(long, value_delimiter = ',', value_parser = order, value_name = "LIST")]
     switching: Vec<SwitchOrder>,
-    /// How often each of them runs.
+    /// How often each policy runs.
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
-    /// A run that takes longer is ended, and said to be too slow.
+    /// End a run that takes longer, and count it as too slow.
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = parse_duration)]
     limit: Duration,
-    /// Begin no further turn that would not end in this time, as the longest so far tells; and run nothing again that was too slow.
+    /// Begin no further turn that would not end in this time, by the longest turn so far, and do not repeat an arm that
+    /// was too slow.
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     within: Option<Duration>,
     /// The directory for the runs [default: coswitch-runs/RUN].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Write a page with the comparison: one file that needs no network.
+    /// Write a page with the comparison to this file; it needs no network.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Show nothing while they run.
+    /// Show nothing during the runs.
     #[arg(short, long)]
     quiet: bool,
 }
@@ -62,15 +65,15 @@ pub(super) fn order(text: &str) -> Result<SwitchOrder, String> {
     serde_json::from_value(text.into()).map_err(|_| format!("there is no order `{text}`"))
 }
 
-impl Compare {
-    /// Checks everything first, measures the times alone, then runs them all.
+impl CompareCommand {
+    /// Checks the machine, measures each job alone, then runs all arms.
     pub(crate) fn carry_out(self, output: Output) -> Result<Exit, Failure> {
         let (mut sets, left_out) = self.sets()?;
         let Some((_, first)) = sets.first_mut() else {
             return Err(anyhow::anyhow!("nothing is left to compare: {}", left_out.join("; ")).into());
         };
         let findings =
-            doctor::examine(&first.jobs, first.scheduler.park == Park::PageOut, &first.cluster.store);
+            doctor::examine(&first.jobs, first.scheduler.park == ParkMethod::PageOut, &first.cluster.store);
         if !findings.is_fit() {
             return Err(Failure::Lacking(findings));
         }
@@ -97,12 +100,12 @@ impl Compare {
                 }
                 let dir = out.join(arm.to_string().replace(", ", "-")).join(format!("turn-{}", turn + 1));
                 let (outcome, events) = runs.run(set.clone(), &dir, &format!("-t{turn}-{at}"))?;
-                reports[at].1.push(report::fold(&events));
+                reports[at].1.push(fold(&events));
                 match outcome {
                     RunOutcome::Done => {}
                     RunOutcome::TimedOut => too_slow[at] = true,
                     RunOutcome::JobsFailed => all = outcome,
-                    RunOutcome::Interrupted | RunOutcome::Aborted => return Ok(super::run::exit_of(outcome)),
+                    RunOutcome::Interrupted | RunOutcome::Aborted => return Ok(outcome.into()),
                 }
             }
             longest = longest.max(turn_began.elapsed());
@@ -113,10 +116,10 @@ impl Compare {
                 .with_context(|| format!("failed to write {}", path.display()))?;
         }
         output.print(&comparison).context("failed to print the comparison")?;
-        Ok(super::run::exit_of(all))
+        Ok(all.into())
     }
 
-    /// The job set under each of the policies, and what is left out, and why.
+    /// The job set for each arm, and the reason for each arm that is left out.
     fn sets(&self) -> Result<(Sets, Vec<String>), Failure> {
         let of_file = config::load_under(&self.file, self.policies.first().copied())?.scheduler.switching;
         let orders = if self.switching.is_empty() { vec![of_file] } else { self.switching.clone() };
@@ -124,7 +127,7 @@ impl Compare {
         for arm in compare::arms(&self.policies, &orders) {
             let mut set = config::load_under(&self.file, Some(arm.policy))?;
             set.scheduler.switching = arm.switching.unwrap_or(of_file);
-            match why_not(&set) {
+            match obstacle(&set) {
                 Some(why) => left_out.push(format!("{arm}: {why}")),
                 None => sets.push((arm, set)),
             }
@@ -133,11 +136,17 @@ impl Compare {
     }
 }
 
-/// Without swap, jobs that do not fit together would be killed and not compared.
-fn why_not(set: &JobSet) -> Option<String> {
-    let (needed, has) = (set.memory_total(), set.capacity_total());
+impl Answer for Comparison {
+    fn tell(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        self.write_tables(out)
+    }
+}
+
+/// Why the set cannot run: without swap, the kernel would kill jobs that do not fit together.
+fn obstacle(set: &JobSet) -> Option<String> {
+    let (needed, capacity) = (set.memory_total(), set.capacity_total());
     let swaps = coswitch_daemon::swap::configured() > Bytes(0);
-    (set.scheduler.policy == Policy::Cosched && needed > has && !swaps).then(|| {
-        format!("all jobs at once need {needed}, the nodes have {has}, and this machine has no swap")
+    (set.scheduler.policy == Policy::Cosched && needed > capacity && !swaps).then(|| {
+        format!("all jobs at once need {needed}, the nodes have {capacity}, and this machine has no swap")
     })
 }

@@ -1,12 +1,13 @@
-//! What the exit code tells a script. Documented in `--help` and stable.
+//! The exit codes and failures of commands. The codes are documented in `--help` and stable.
 
 use std::process::ExitCode;
+
+use coswitch_report::journal::RunOutcome;
 
 use miette::Diagnostic as _;
 
 use crate::{config::ConfigError, doctor::Findings};
 
-/// The exit codes of `coswitch`, for `--help`.
 pub(crate) const HELP: &str = "\
 Exit codes:
     0  everything asked for was done; for `run`: every job exited with code 0
@@ -20,9 +21,8 @@ Exit codes:
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Everything asked for was done.
     Done = 0,
-    /// A job failed, or an image is not good.
+    /// A job failed, or an image is damaged or was not removed.
     JobFailed = 1,
     /// The command line or the run file is wrong.
     BadInput = 2,
@@ -30,10 +30,22 @@ pub enum Exit {
     Lacking = 3,
     /// coswitch itself failed.
     Internal = 4,
-    /// It took longer than it was given.
+    /// The run reached its time limit.
     TimedOut = 5,
-    /// The user stopped it.
+    /// The user stopped the command.
     Interrupted = 130,
+}
+
+impl From<RunOutcome> for Exit {
+    fn from(outcome: RunOutcome) -> Self {
+        match outcome {
+            RunOutcome::Done => Self::Done,
+            RunOutcome::JobsFailed => Self::JobFailed,
+            RunOutcome::TimedOut => Self::TimedOut,
+            RunOutcome::Interrupted => Self::Interrupted,
+            RunOutcome::Aborted => Self::Internal,
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {
@@ -47,9 +59,9 @@ impl From<Exit> for ExitCode {
 pub enum Failure {
     /// The run file is wrong.
     Input(ConfigError),
-    /// A workload, costs or what is wanted of them is wrong.
+    /// A workload, a cost file or an option of `simulate` is wrong.
     Workload(anyhow::Error),
-    /// What should be an earlier run is none.
+    /// The path of an earlier run does not lead to a run.
     Run(anyhow::Error),
     /// The machine lacks something.
     Lacking(Findings),
@@ -70,7 +82,6 @@ impl From<anyhow::Error> for Failure {
 }
 
 impl Failure {
-    /// The code it ends with.
     pub const fn exit(&self) -> Exit {
         match self {
             Self::Input(_) | Self::Workload(_) | Self::Run(_) => Exit::BadInput,
@@ -79,8 +90,8 @@ impl Failure {
         }
     }
 
-    /// For a person, on standard error.
-    pub fn tell(self) {
+    /// Prints the failure on standard error.
+    pub fn print(self) {
         match self {
             Self::Input(error) => eprintln!("{:?}", miette::Report::new(error)),
             Self::Lacking(findings) => {
@@ -93,7 +104,7 @@ impl Failure {
         }
     }
 
-    /// For a program, on standard output.
+    /// The failure as an answer for programs.
     pub fn json(&self) -> serde_json::Value {
         let message = match self {
             Self::Input(error) => error.to_string(),

@@ -1,22 +1,20 @@
-//! `coswitch metrics`: what the numbers of a report mean.
+//! `coswitch metrics`: the definition of every number of a report.
 
 use std::io::Write;
 
 use anyhow::Context;
+use coswitch_report::METRICS;
 
 use super::{Exit, Failure};
 
-pub(crate) const TEXT: &str = include_str!("metrics.txt");
-
-/// Say what every number of a report means
+/// Print the definition of every number of a report
 #[derive(Debug, clap::Args)]
-#[command(long_about = TEXT)]
-pub(crate) struct Metrics;
+#[command(long_about = METRICS)]
+pub(crate) struct MetricsCommand;
 
-impl Metrics {
-    /// Prints the definitions.
+impl MetricsCommand {
     pub(crate) fn carry_out(self) -> Result<Exit, Failure> {
-        std::io::stdout().lock().write_all(TEXT.as_bytes()).context("failed to print the definitions")?;
+        std::io::stdout().lock().write_all(METRICS.as_bytes()).context("failed to print the definitions")?;
         Ok(Exit::Done)
     }
 }

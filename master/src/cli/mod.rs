@@ -20,14 +20,13 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 
 pub use exit::{Exit, Failure};
-pub(crate) use metrics::TEXT as METRICS;
 pub use output::{Answer, Output};
 
 /// Time-shares a cluster between MPI jobs that do not fit in its memory together.
 #[derive(Debug, Parser)]
 #[command(name = "coswitch", version, after_help = exit::HELP, max_term_width = 110)]
 pub struct Arguments {
-    /// Print the answer for people or for programs.
+    /// The format of the answer: for people or for programs.
     #[arg(long, global = true, value_enum, default_value = "human", value_name = "FORMAT")]
     output: Output,
     /// Log more: -v what is done, -vv every step. COSWITCH_LOG takes filters such as `coswitch=debug`.
@@ -39,17 +38,17 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Run(run::Run),
-    Check(check::Check),
-    Compare(compare::Compare),
-    Explain(explain::Explain),
+    Run(run::RunCommand),
+    Check(check::CheckCommand),
+    Compare(compare::CompareCommand),
+    Explain(explain::ExplainCommand),
     Simulate(Box<simulate::Simulate>),
-    Report(report::Report),
-    Doctor(doctor::Doctor),
-    Clean(clean::Clean),
-    Images(images::Images),
-    Schema(schema::Schema),
-    Metrics(metrics::Metrics),
+    Report(report::ReportCommand),
+    Doctor(doctor::DoctorCommand),
+    Clean(clean::CleanCommand),
+    Images(images::ImagesCommand),
+    Schema(schema::SchemaCommand),
+    Metrics(metrics::MetricsCommand),
 }
 
 impl Command {
@@ -59,7 +58,7 @@ impl Command {
 }
 
 impl Arguments {
-    /// Carries the command out, and says what went wrong where it could not be.
+    /// Carries out the command and prints its failure.
     pub fn carry_out(self) -> ExitCode {
         let output = self.output;
         if output == Output::Csv && !self.command.answers_with_a_table() {
@@ -91,6 +90,6 @@ fn fail(failure: Failure, output: Output) -> Exit {
             println!("{:#}", failure.json());
         }
     }
-    failure.tell();
+    failure.print();
     exit
 }

@@ -1,11 +1,11 @@
-//! Every command answers with a value; this prints it, for people or for programs.
+//! Prints the answer of a command: as text, JSON or comma-separated values.
 
 use std::io::{self, Write};
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// For whom the answer is printed.
+/// The format of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// Text and tables.
@@ -16,15 +16,15 @@ pub enum Output {
     Csv,
 }
 
-/// What a command answers: serialised as it is for programs, told for people.
+/// The answer of a command: serialised for programs, written as text for people.
 pub trait Answer: Serialize {
-    /// Tells it.
+    /// Writes the answer as text.
     ///
     /// # Errors
-    /// Where `out` takes no more.
+    /// Where `out` cannot be written.
     fn tell(&self, out: &mut dyn Write) -> io::Result<()>;
 
-    /// As comma-separated values, where that makes sense.
+    /// The answer as comma-separated values, if it is a table.
     fn csv(&self) -> Option<String> {
         None
     }
@@ -34,7 +34,7 @@ impl Output {
     /// Prints `answer` on standard output.
     ///
     /// # Errors
-    /// Where standard output takes no more; a reader that went away is none.
+    /// Where standard output cannot be written. It is not an error that its reader has closed it.
     pub fn print(self, answer: &impl Answer) -> io::Result<()> {
         let mut out = io::stdout().lock();
         let printed = match self {
@@ -43,7 +43,7 @@ impl Output {
                 Some(csv) => out.write_all(csv.as_bytes()),
                 None => Err(io::Error::new(
                     io::ErrorKind::Unsupported,
-                    "this answer is no table: use `--output json`",
+                    "this answer is not a table: use `--output json`",
                 )),
             },
             Self::Json => serde_json::to_writer_pretty(&mut out, answer).map_err(io::Error::from),

@@ -1,4 +1,4 @@
-//! `coswitch report`: the report of earlier runs, from their journals; as tables, or as files that others read.
+//! `coswitch report`: the report of earlier runs, from their journals.
 
 use std::{
     fs, io,
@@ -6,45 +6,46 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
+use coswitch_report::{
+    Report, csv, fold,
+    journal::{self, Event, RunEvent},
+    page, trace,
+};
 use serde::{Serialize, Serializer};
 
 use super::{Answer, Exit, Failure, Output};
-use crate::{
-    journal::{self, Event, RunEvent},
-    report,
-};
 
 /// Show the report of earlier runs again, from their journals.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Report {
-    /// The run's directory, or its journal; several are compared.
+pub(crate) struct ReportCommand {
+    /// The run's directory, or its journal; several runs are compared.
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// Write a page with pictures, tables and words: one file that needs no network.
+    /// Write a page with charts, tables and text to this file; it needs no network.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write what happened as a trace that ui.perfetto.dev and Chrome's tracing show.
+    /// Write a trace to this file, for ui.perfetto.dev and Chrome's tracing.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Write the table of jobs as comma-separated values, times in seconds.
+    /// Write the table of jobs to this file as comma-separated values, times in seconds.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 }
 
-impl Report {
-    /// Folds the journals; prints the reports, or writes the files that are asked for.
+impl ReportCommand {
+    /// Prints the reports, or writes the requested files instead.
     pub(crate) fn carry_out(self, output: Output) -> Result<Exit, Failure> {
         let journals: Vec<_> = self.runs.iter().map(|run| read(run)).collect::<Result<_, _>>()?;
-        let reports: Vec<report::Report> = journals.iter().map(report::fold).collect();
+        let reports: Vec<Report> = journals.iter().map(fold).collect();
         let mut written = Written { files: Vec::new() };
         if let Some(path) = self.html {
-            written.write(path, report::page::page(&journals).as_bytes())?;
+            written.write(path, page::page(&journals).as_bytes())?;
         }
         if let Some(path) = self.trace {
-            written.write(path, report::trace::trace(&journals).as_bytes())?;
+            written.write(path, trace::trace(&journals).as_bytes())?;
         }
         if let Some(path) = self.csv {
-            written.write(path, &report::csv::csv(&reports))?;
+            written.write(path, &csv::csv(&reports))?;
         }
         let printed = match written.files.is_empty() {
             true => output.print(&Reports(reports)),
@@ -64,8 +65,8 @@ fn read(run: &Path) -> Result<Vec<RunEvent>, Failure> {
     }
 }
 
-/// One is told as it is, several one after the other.
-struct Reports(Vec<report::Report>);
+/// One report is serialised as it is, several as a list.
+struct Reports(Vec<Report>);
 
 impl Serialize for Reports {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -82,13 +83,12 @@ impl Answer for Reports {
             if number > 0 {
                 writeln!(out)?;
             }
-            report.tell(out)?;
+            report.write_tables(out)?;
         }
         Ok(())
     }
 }
 
-/// The files that were written.
 #[derive(Serialize)]
 struct Written {
     files: Vec<File>,

@@ -1,4 +1,4 @@
-//! Runs of one process: each in a directory of its own, with its journal there.
+//! The runs of one command, each in its own directory with its journal.
 
 use std::{
     fs,
@@ -8,37 +8,38 @@ use std::{
 
 use anyhow::{Context, anyhow};
 use coswitch_daemon::processors;
+use coswitch_report::{
+    JobReport, fold,
+    journal::{FILE_NAME, JobOutcome, RunEvent, RunOutcome},
+};
 
 use crate::{
     config::{Job, JobSet},
     costs,
     engine::{self, EngineOptions},
-    journal::{self, JobOutcome, RunEvent, RunOutcome},
+    journal::Writer,
     live::Live,
-    report,
     run_name::RunName,
 };
 
-/// How runs are carried out.
 pub(super) struct Runs {
     pub(super) name: RunName,
     pub(super) quiet: bool,
     pub(super) limit: Option<Duration>,
 }
 
-/// What the smallest share of the machine's processors is, where the kernel tells it.
+/// The cores of the node with the fewest; `None` where the kernel does not tell.
 fn cores_of_a_node(nodes: u32) -> Option<u32> {
     let all = u32::try_from(processors::allowed().ok()?.len()).ok()?;
     Some((all / nodes.max(1)).max(1))
 }
 
 impl Runs {
-    /// Of this process.
     pub(super) fn new(quiet: bool, limit: Option<Duration>) -> Self {
         Self { name: RunName::of_this_process(), quiet, limit }
     }
 
-    /// Runs `job_set` in the directory `out` and keeps its journal there. `suffix` tells the runs of a process apart.
+    /// Runs `job_set` and writes its journal to the directory `out`. `suffix` makes the run's name unique.
     pub(super) fn run(
         &self,
         job_set: JobSet,
@@ -47,25 +48,25 @@ impl Runs {
     ) -> anyhow::Result<(RunOutcome, Vec<RunEvent>)> {
         let out = new_directory(out)?;
         let cores = cores_of_a_node(job_set.cluster.nodes);
-        let mut journal = journal::Writer::open(&out.join(journal::FILE_NAME))?;
+        let mut journal = Writer::open(&out.join(FILE_NAME))?;
         let mut live = Live::new(self.quiet, &out);
         let (mut events, mut unwritten) = (Vec::new(), None);
         let options =
             EngineOptions { run: self.name.with_suffix(suffix), out: out.clone(), limit: self.limit };
         let outcome = engine::run(job_set, options, |event: RunEvent| {
             live.on_event(&event);
-            if !event.kind.is_fleeting() {
-                // The jobs must not die of a full disk under the journal; the run fails at its end instead.
+            if !event.kind.is_live_only() {
+                // A full disk below the journal must not end the jobs; the run fails at its end instead.
                 unwritten = unwritten.take().or(journal.append(&event).err());
                 events.push(event);
             }
         })?;
         drop(live);
-        costs::keep(&out, &events, cores)?;
+        costs::store(&out, &events, cores)?;
         unwritten.map_or(Ok((outcome.run, events)), |error| Err(error.into()))
     }
 
-    /// Runs one of each kind of job by itself, in directories below `out`, and notes how long it ran.
+    /// Runs one job of each kind alone, in directories below `out`, and sets how long it ran.
     pub(super) fn measure_alone(&self, job_set: &mut JobSet, out: &Path) -> anyhow::Result<()> {
         for index in 0..job_set.jobs.len() {
             if job_set.jobs[index].alone.is_some() {
@@ -86,14 +87,14 @@ impl Runs {
         let (_, events) = self
             .run(only, out, &format!("-a{}", job.id.0))
             .with_context(|| format!("failed to run {} alone", job.name))?;
-        let report = report::fold(&events);
-        let ended_well = |job: &&report::JobReport| job.outcome.as_ref().is_some_and(JobOutcome::is_success);
-        let times = report.jobs.iter().find(ended_well).and_then(|job| job.times.as_ref());
-        times.map(|times| times.run).ok_or_else(|| anyhow!("{} did not end well alone", job.name))
+        let report = fold(&events);
+        let succeeded = |job: &&JobReport| job.outcome.as_ref().is_some_and(JobOutcome::is_success);
+        let times = report.jobs.iter().find(succeeded).and_then(|job| job.times.as_ref());
+        times.map(|times| times.run).ok_or_else(|| anyhow!("{} failed when it ran alone", job.name))
     }
 }
 
-/// Where a run goes that is not told: `coswitch-runs/RUN`.
+/// The directory of a run, by default `coswitch-runs/RUN`.
 pub(super) fn directory(out: Option<&Path>, name: &RunName) -> PathBuf {
     out.map_or_else(|| Path::new("coswitch-runs").join(name.to_string()), Path::to_path_buf)
 }
@@ -104,11 +105,11 @@ fn is_alike(a: &Job, b: &Job) -> bool {
         == (&b.program, &b.arguments, b.ranks, &b.env, &b.cwd, b.wait)
 }
 
-/// A directory for a run. One that holds a journal belongs to another run.
+/// Makes the directory of a run. A directory with a journal belongs to another run.
 fn new_directory(path: &Path) -> anyhow::Result<PathBuf> {
     fs::create_dir_all(path).with_context(|| format!("failed to make {}", path.display()))?;
     let path = path.canonicalize().with_context(|| format!("failed to find {}", path.display()))?;
-    if path.join(journal::FILE_NAME).exists() {
+    if path.join(FILE_NAME).exists() {
         return Err(anyhow!("{} holds another run; name a new directory", path.display()));
     }
     Ok(path)

@@ -8,10 +8,10 @@ use super::{Exit, Failure};
 
 /// Print the JSON Schema of a run file, for editors.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Schema;
+pub(crate) struct SchemaCommand;
 
-impl Schema {
-    /// Prints it. It is JSON, whatever `--output` says.
+impl SchemaCommand {
+    /// Prints the schema, which is JSON with every `--output`.
     pub(crate) fn carry_out(self) -> Result<Exit, Failure> {
         let mut out = std::io::stdout().lock();
         out.write_all(crate::config::schema_text().as_bytes()).context("failed to print the schema")?;

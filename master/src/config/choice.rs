@@ -1,5 +1,6 @@
-//! The values of a run file that are one word out of a few.
+//! The values of a run file that are one of a few words.
 
+use coswitch_dispatcher::protocol::Wait;
 use coswitch_policies::{Alternate, ConfigError, Estimate, Oracle, Packing, Policy, Residency, SwitchOrder};
 use schemars::{Schema, json_schema};
 use serde::{Deserialize, Serialize};
@@ -11,9 +12,8 @@ use super::{
 
 /// A type whose values are named by words.
 trait Choice: Copy + 'static {
-    /// What is chosen, as in "is not a …".
+    /// The name of the choice in messages: "is not a …".
     const WHAT: &'static str;
-    /// The words that can be written now.
     const WORDS: &'static [(&'static str, Self)];
 }
 
@@ -103,10 +103,10 @@ choice!(Estimate, "way to know what a job needs", {
     "declared" => Estimate::Declared,
 });
 
-/// How a job leaves memory where it has to.
+/// How a job leaves memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Park {
+pub enum ParkMethod {
     /// Into images.
     Criu,
     /// Into the swap space of its nodes.
@@ -115,13 +115,13 @@ pub enum Park {
     Suspend,
 }
 
-choice!(Park, "way of parking", {
-    "criu" => Park::Criu,
-    "pageout" => Park::PageOut,
-    "suspend" => Park::Suspend,
+choice!(ParkMethod, "way of parking", {
+    "criu" => ParkMethod::Criu,
+    "pageout" => ParkMethod::PageOut,
+    "suspend" => ParkMethod::Suspend,
 });
 
-/// Steps of the search for the fewest slots: a second of work at the most.
+/// The steps of the search for the fewest slots, about a second of work.
 const EXACT_VISITS: u32 = 200_000;
 
 choice!(Packing, "way of packing", {
@@ -149,20 +149,6 @@ impl Quantity for Alternate {
     }
 }
 
-/// What a rank does while it waits for a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Wait {
-    /// Poll without pause, as stock MPICH does.
-    Spin,
-    /// Poll, giving up the processor between polls.
-    Yield,
-    /// Sleep at once.
-    Block,
-    /// Poll for a moment, then sleep.
-    SpinBlock,
-}
-
 choice!(Wait, "way of waiting", {
     "spin" => Wait::Spin,
     "yield" => Wait::Yield,
@@ -175,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_misspelt_word_is_answered_with_the_nearest() {
+    fn the_message_on_a_misspelt_word_proposes_the_nearest() {
         let misread = Policy::read("hibrid").unwrap_err();
         assert_eq!(misread.message, "`hibrid` is not a policy");
         assert_eq!(

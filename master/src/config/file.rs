@@ -1,7 +1,9 @@
-//! What a user writes: the run file, field by field. The JSON Schema is generated from these types.
+//! The fields of the run file, as a user writes them. The JSON Schema is generated from these types, and their
+//! descriptions are part of it.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
 
+use coswitch_dispatcher::protocol::Wait;
 use coswitch_policies::{Alternate, Bytes, Estimate, Oracle, Packing, Policy, Rate, Residency, SwitchOrder};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
@@ -11,7 +13,8 @@ use serde::{
 use serde_yaml::Spanned;
 
 use super::{
-    choice::{Park, Wait},
+    choice::ParkMethod,
+    job_set::NODES_MAX,
     leaf::{Leaf, Percent},
 };
 
@@ -109,7 +112,7 @@ pub struct SchedulerPart {
     pub needs: Option<Leaf<Estimate>>,
     /// How a job leaves memory: into images, into swap space, or not at all.
     #[serde(default)]
-    pub park: Option<Leaf<Park>>,
+    pub park: Option<Leaf<ParkMethod>>,
     /// The most jobs that may share a node in one slot (policy `hybrid`).
     #[serde(default)]
     pub max_per_cell: Option<Leaf<u32>>,
@@ -157,10 +160,10 @@ pub struct JobPart {
     pub wait: Option<Leaf<Wait>>,
 }
 
-/// `nodes:` as written: a number, or what later versions will take.
+/// The field `nodes` as written: a number, or a value that only later versions accept.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Nodes {
-    /// One value: a number of virtual nodes, or a word.
+    /// A number of virtual nodes, or a word.
     Word(String),
     /// A list of host names.
     Hosts,
@@ -176,7 +179,7 @@ impl JsonSchema for Nodes {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "integer", "minimum": 1, "maximum": super::resolve::NODES_MAX })
+        json_schema!({ "type": "integer", "minimum": 1, "maximum": NODES_MAX })
     }
 }
 

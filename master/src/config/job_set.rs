@@ -1,100 +1,100 @@
-//! What a run file means: the cluster, the settings and the jobs, checked, with nothing left to look up.
+//! The job set that a run file means: cluster, settings and jobs, checked and complete.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use coswitch_daemon::node::Tier;
+use coswitch_dispatcher::protocol::Wait;
 use coswitch_policies::{
     Alternate, AutoQuantum, Bytes, Estimate, JobId, JobSpec, Oracle, Packing, Policy, Rate, Residency,
     SchedulerConfig, SimTime, SwitchOrder,
 };
 use serde::{Deserialize, Serialize};
 
-use super::choice::{Park, Wait};
+use super::choice::ParkMethod;
 
-/// A run file, understood and checked.
+/// The most virtual nodes of one machine.
+pub const NODES_MAX: u32 = 64;
+/// The most jobs of one run.
+pub const JOBS_MAX: u32 = 1000;
+/// The most ranks of one job.
+pub const RANKS_MAX: u32 = 1024;
+
+/// A run file, read and checked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobSet {
-    /// The name of the run: the file's name without its ending.
+    /// The name of the run: the file's name without its extension.
     pub name: String,
-    /// The file it was read from.
+    /// The run file.
     pub file: PathBuf,
-    /// The machines.
-    pub cluster: Cluster,
-    /// How they are shared.
+    pub cluster: ClusterConfig,
     pub scheduler: Settings,
     /// The jobs, numbered from 0 in the order of the file.
     pub jobs: Vec<Job>,
 }
 
-/// The machines of a run: virtual nodes of this machine.
+/// The virtual nodes of a run, all on this machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Cluster {
-    /// How many.
+pub struct ClusterConfig {
     pub nodes: u32,
-    /// What one of them may hold of jobs.
+    /// Memory that one node offers to jobs.
     pub memory: Bytes,
-    /// The rate of a node's link; full speed where none.
+    /// The rate of a node's link; `None` is full speed.
     pub rate: Option<Rate>,
-    /// What stands ready on a node for pages on their way to its store; the nodes choose where none.
+    /// Memory of a node for pages on their way to its store; `None` leaves the size to the node.
     pub arena: Option<Bytes>,
-    /// The directories for images, in the order of use; `/var/tmp` where none.
+    /// The directories for images, in the order of use; none is `/var/tmp`.
     pub store: Vec<Tier>,
 }
 
-/// How the machines are shared.
+/// How the jobs share the cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// The limits under which the matrix is filled.
     pub policy: Policy,
-    /// How long a slot stays active; with `auto` at least.
+    /// How long a slot stays active; the minimum where `auto` is set.
     pub quantum: Duration,
-    /// Where coswitch chooses the quantum: within which bounds.
+    /// The bounds within which coswitch chooses the quantum.
     pub auto: Option<AutoQuantum>,
     /// The order of the steps of a switch.
     pub switching: SwitchOrder,
-    /// How early a prefetch begins.
     pub oracle: Oracle,
     /// Where jobs wait for their turns.
     pub residency: Residency,
-    /// What is assumed of the jobs' memory.
+    /// How the memory of jobs is estimated.
     #[serde(default)]
     pub needs: Estimate,
-    /// How a job leaves memory.
-    pub park: Park,
-    /// The most jobs in one cell; no limit but memory where none.
+    pub park: ParkMethod,
+    /// The most jobs in one cell; `None` is as many as fit in memory.
     pub max_per_cell: Option<u32>,
-    /// How jobs that come together are given their slots.
+    /// How jobs that are submitted together get their slots.
     #[serde(default)]
     pub packing: Packing,
-    /// Which jobs go on in the slots of others.
+    /// Which jobs are backfilled into the slots of others.
     #[serde(default)]
     pub alternate: Alternate,
 }
 
-/// One job; `count` alike in the file are so many of these.
+/// One job; a `count` of n in the file makes n of these.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Its number.
     pub id: JobId,
-    /// Its name, unique in the run.
+    /// Unique in the run.
     pub name: String,
     /// The program: an absolute path to an executable file.
     pub program: PathBuf,
     /// The program's arguments, without its name.
     pub arguments: Vec<String>,
-    /// The number of MPI ranks.
     pub ranks: u32,
-    /// The working set of one rank.
+    /// The declared working set of one rank.
     pub memory: Bytes,
-    /// When it is submitted, from the start of the run.
+    /// The time of submission, from the start of the run.
     pub arrival: SimTime,
     /// Environment variables for the ranks, on top of coswitch's own.
     pub env: BTreeMap<String, String>,
     /// The working directory of the ranks, absolute.
     pub cwd: PathBuf,
-    /// How long it takes alone, where the file says so.
+    /// How long the job takes alone, where known.
     pub alone: Option<Duration>,
-    /// What its ranks do while they wait.
+    /// How its ranks wait for messages.
     pub wait: Wait,
 }
 
@@ -112,7 +112,7 @@ impl Job {
 }
 
 impl JobSet {
-    /// The machines as the scheduler sees them.
+    /// The cluster as the scheduler sees it.
     pub fn cluster(&self) -> coswitch_policies::Cluster {
         coswitch_policies::Cluster::uniform(self.cluster.nodes, self.cluster.memory)
     }
@@ -155,7 +155,7 @@ impl JobSet {
         self.jobs.iter().map(Job::memory_total).sum()
     }
 
-    /// What all nodes together may hold.
+    /// The memory that all nodes offer together.
     pub fn capacity_total(&self) -> Bytes {
         Bytes(self.cluster.memory.0.saturating_mul(self.cluster.nodes.into()))
     }

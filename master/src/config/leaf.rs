@@ -1,7 +1,7 @@
-//! The single values a run file is made of, each with its place in the text.
+//! The single values of a run file, each with its position in the text.
 //!
-//! A leaf is read as text and understood later, by [`Leaf::read`], so that a wrong unit in one field does not hide
-//! a wrong one in another. What may stand in a leaf is told once, by [`Quantity`], to the reader and to the schema.
+//! A leaf is stored as text and parsed later, by [`Leaf::read`], so that a wrong unit in one field does not hide
+//! a wrong unit in another. [`Quantity`] defines the values of a leaf once, for the reader and for the schema.
 
 use std::{borrow::Cow, marker::PhantomData, time::Duration};
 
@@ -18,22 +18,20 @@ pub trait Quantity: Sized {
     /// The name of the type in the schema.
     const NAME: &'static str;
 
-    /// Understands the text.
+    /// Parses the text.
     ///
     /// # Errors
-    /// Says what is wrong and what would be right.
+    /// Says what is wrong and how to correct it.
     fn read(text: &str) -> Result<Self, Misread>;
 
-    /// What the schema says of it.
     fn schema() -> Schema;
 }
 
-/// Why a value was not understood.
+/// Why a value cannot be parsed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Misread {
-    /// What is wrong.
     pub message: String,
-    /// What would be right.
+    /// How to correct it.
     pub help: Option<String>,
 }
 
@@ -43,7 +41,7 @@ impl<E: std::error::Error> From<E> for Misread {
     }
 }
 
-/// A value of type `T` as it stands in the text.
+/// A value of type `T` as written in the file.
 #[derive(Debug)]
 pub struct Leaf<T> {
     text: Spanned<String>,
@@ -61,12 +59,10 @@ impl<T: Quantity> Leaf<T> {
         })
     }
 
-    /// What is written there.
     pub fn text(&self) -> &str {
         &self.text.value
     }
 
-    /// Where it stands.
     pub fn span(&self) -> SourceSpan {
         span_at(&self.text.referenced)
     }
@@ -153,7 +149,7 @@ impl Quantity for Duration {
     }
 }
 
-/// A share of one, written in percent.
+/// A fraction, written in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Percent(pub f64);
 

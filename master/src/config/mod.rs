@@ -1,7 +1,7 @@
-//! The run file: read, checked, understood.
+//! Reads and checks a run file.
 //!
-//! text → [`tree`] (places) → [`shape`] (fields, against the schema) → [`file`] (typed) → [`resolve`] (meaning) →
-//! [`JobSet`]. Every step but the first collects its problems; nothing is started before all have passed.
+//! text → [`tree`] (positions) → [`shape`] (fields, by the schema) → [`file`] (typed) → [`resolve`] (meaning) →
+//! [`JobSet`]. Every step but the first collects its problems; nothing is started before all steps have passed.
 
 pub mod choice;
 pub mod file;
@@ -25,40 +25,26 @@ use serde::de::DeserializeOwned;
 use serde_yaml::{Location, Options, Spanned};
 use thiserror::Error;
 
-pub use choice::{Park, Wait};
-pub use job_set::{Cluster, Job, JobSet, Settings};
+pub use choice::ParkMethod;
+pub use job_set::{ClusterConfig, Job, JobSet, Settings};
 pub use problem::{Located, Problem, Refused};
 pub use schema::schema_text;
 
 use file::{RunFile, SchedulerPart};
 use tree::{Node, span_at};
 
-/// The largest run file, in bytes. Ten thousand jobs written out one by one are half of it.
+/// The largest run file, in bytes: twice the size of ten thousand jobs written out one by one.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Why a run file could not be used.
 #[derive(Debug, Error, Diagnostic)]
 pub enum ConfigError {
-    /// It cannot be read at all.
     #[error("failed to read {}: {cause}", .path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        cause: io::Error,
-    },
-    /// It is larger than any run file should be.
+    Unreadable { path: PathBuf, cause: io::Error },
     #[error("failed to read {}: it has {bytes} bytes, a run file has at most {FILE_BYTES_MAX}", .path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-        /// Its size.
-        bytes: u64,
-    },
-    /// It is not text.
+    TooLarge { path: PathBuf, bytes: u64 },
     #[error("failed to read {}: it is not UTF-8 text", .0.display())]
     NotText(PathBuf),
-    /// It is read, and something in it is wrong.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Refused(#[from] Box<Refused>),
@@ -67,15 +53,15 @@ pub enum ConfigError {
 /// Reads and checks the run file at `path`. Starts nothing.
 ///
 /// # Errors
-/// With every problem of the file that can be told.
+/// With every problem of the file that was found.
 pub fn load(path: &Path) -> Result<JobSet, ConfigError> {
     load_under(path, None)
 }
 
-/// Likewise, to think about it and not to run it: its programs and directories need not be on this machine.
+/// Reads and checks a run file that will not be run: its programs and directories may be missing on this machine.
 ///
 /// # Errors
-/// Likewise.
+/// As [`load`].
 pub fn load_to_plan(path: &Path) -> Result<JobSet, ConfigError> {
     let (text, base) = (read_text(path)?, base_of(path)?);
     let find =
@@ -83,24 +69,24 @@ pub fn load_to_plan(path: &Path) -> Result<JobSet, ConfigError> {
     read(
         path,
         &text,
-        &resolve::Surroundings { file: path, base: &base, here: false, find: &find, policy: None },
+        &resolve::Context { file: path, base: &base, is_run_here: false, find: &find, policy: None },
     )
 }
 
-/// Likewise, with `policy` in the place of what the file says.
+/// Reads and checks a run file, with `policy` instead of the file's policy.
 ///
 /// # Errors
-/// Likewise.
+/// As [`load`].
 pub fn load_under(path: &Path, policy: Option<Policy>) -> Result<JobSet, ConfigError> {
     let text = read_text(path)?;
     let search = std::env::var_os("PATH");
     let base = base_of(path)?;
     let find = |name: &str| program::find(name, &base, search.as_deref());
-    read(path, &text, &resolve::Surroundings { file: path, base: &base, here: true, find: &find, policy })
+    read(path, &text, &resolve::Context { file: path, base: &base, is_run_here: true, find: &find, policy })
 }
 
-fn read(path: &Path, text: &str, around: &resolve::Surroundings<'_>) -> Result<JobSet, ConfigError> {
-    understand(text, around).map_err(|problems| Box::new(Refused::new(path, text, problems)).into())
+fn read(path: &Path, text: &str, context: &resolve::Context<'_>) -> Result<JobSet, ConfigError> {
+    understand(text, context).map_err(|problems| Box::new(Refused::new(path, text, problems)).into())
 }
 
 fn read_text(path: &Path) -> Result<String, ConfigError> {
@@ -122,16 +108,16 @@ fn base_of(path: &Path) -> Result<PathBuf, ConfigError> {
     Ok(absolute.parent().unwrap_or(Path::new("/")).to_path_buf())
 }
 
-fn understand(text: &str, around: &resolve::Surroundings<'_>) -> Result<JobSet, Vec<Problem>> {
+fn understand(text: &str, context: &resolve::Context<'_>) -> Result<JobSet, Vec<Problem>> {
     let tree: Spanned<Node> = parse(text)?;
     let mut problems = shape::check(&tree, &schema::schema());
     match parse::<RunFile>(text) {
-        Ok(file) => match resolve::resolve(&file, &defaults(), around) {
+        Ok(file) => match resolve::resolve(&file, &defaults(), context) {
             Ok(job_set) if problems.is_empty() => return Ok(job_set),
             Ok(_) => {}
             Err(more) => problems.extend(more),
         },
-        // Where the shape is wrong, this is the same once more, less well said.
+        // Where the shape is wrong, the typed reader repeats its problems in worse words.
         Err(more) if problems.is_empty() => problems = more,
         Err(_) => {}
     }
@@ -142,7 +128,7 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Problem>> {
     serde_yaml::from_str_with_options(text, limits()).map_err(|error| vec![syntax(text, &error)])
 }
 
-/// A run file is small; a file that unfolds into something large is refused before it does.
+/// Limits that refuse a file whose aliases expand to a large document, before they are expanded.
 fn limits() -> Options {
     serde_yaml::options! {
         budget: serde_yaml::budget! {
@@ -162,12 +148,12 @@ fn syntax(text: &str, error: &serde_yaml::Error) -> Problem {
     let end = text.trim_end().len().saturating_sub(1);
     let span = error.location().map_or_else(|| (end, 1).into(), |location| span_of_error(text, &location));
     let message = error.to_string();
-    // The place is shown by the excerpt.
+    // The excerpt shows the position.
     let message = message.split(" at line ").next().unwrap_or_default().to_owned();
     Problem::new("YAML", span, message)
 }
 
-/// Errors of the scanner know line and column only.
+/// The span of an error; errors of the scanner have only line and column.
 fn span_of_error(text: &str, location: &Location) -> SourceSpan {
     if location.span().byte_offset().is_some() {
         return span_at(location);

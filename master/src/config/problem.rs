@@ -1,34 +1,33 @@
-//! What is wrong with a run file: where, what, and what would be right.
+//! The problems of a run file: position, message and help.
 //!
-//! Problems are collected, not thrown: one reading of a file tells everything that can be told at once.
+//! Problems are collected, so that one reading of a file reports all of them.
 
 use std::path::{Path, PathBuf};
 
+use coswitch_report::words::plural;
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceSpan};
 use serde::Serialize;
 use thiserror::Error;
 
-/// One thing wrong at one place of a run file.
+/// A problem at one position of a run file.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{field}: {message}")]
 pub struct Problem {
     /// The path of the field, such as `jobs[0].memory`.
     pub field: String,
-    /// Where in the text, in bytes.
+    /// In bytes of the text.
     pub span: SourceSpan,
-    /// What is wrong, as a fragment.
     pub message: String,
-    /// What would be right.
+    /// How to correct it.
     pub help: Option<String>,
 }
 
 impl Problem {
-    /// A problem of `field` at `span`.
     pub fn new(field: impl Into<String>, span: SourceSpan, message: impl Into<String>) -> Self {
         Self { field: field.into(), span, message: message.into(), help: None }
     }
 
-    /// The same, saying what would be right.
+    /// Adds help.
     #[must_use]
     pub fn help(self, help: impl Into<String>) -> Self {
         Self { help: Some(help.into()), ..self }
@@ -45,25 +44,19 @@ impl Diagnostic for Problem {
     }
 }
 
-/// Everything wrong with one run file.
+/// All problems of one run file.
 #[derive(Debug, Error, Diagnostic)]
-#[error("{} cannot be run: {}", .path.display(), count(.problems.len()))]
+#[error("{} cannot be run: {}", .path.display(), plural(.problems.len(), "problem"))]
 pub struct Refused {
-    /// The file.
     pub path: PathBuf,
     #[source_code]
     text: NamedSource<String>,
-    /// What is wrong with it, in the order of the text.
+    /// In the order of the text.
     #[related]
     pub problems: Vec<Problem>,
 }
 
-fn count(problems: usize) -> String {
-    if problems == 1 { "1 problem".into() } else { format!("{problems} problems") }
-}
-
 impl Refused {
-    /// All problems of the file at `path` whose text is `text`.
     pub fn new(path: &Path, text: &str, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| problem.span.offset());
         Self {
@@ -73,7 +66,7 @@ impl Refused {
         }
     }
 
-    /// The same for programs.
+    /// The problems with line and column, for `--output json`.
     pub fn located(&self) -> Vec<Located<'_>> {
         let text = self.text.inner();
         self.problems.iter().map(|problem| Located::of(problem, &self.path, text)).collect()
@@ -108,7 +101,7 @@ pub fn line_column(text: &str, offset: usize) -> (usize, usize) {
     (line, column)
 }
 
-/// The byte at a line and column, counted from one; the last one where the text ends before.
+/// The byte at a line and column, counted from one; the last byte where the text is shorter.
 pub fn byte_of(text: &str, [line, column]: [usize; 2]) -> usize {
     let begin: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     let rest = text.get(begin..).unwrap_or_default();
@@ -116,7 +109,7 @@ pub fn byte_of(text: &str, [line, column]: [usize; 2]) -> usize {
     (begin + offset).min(text.len().saturating_sub(1))
 }
 
-/// Of `known` the one that `wrong` was most likely meant to be.
+/// The known name that `wrong` most likely means.
 pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
@@ -131,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_name_is_proposed_and_a_far_one_is_not() {
+    fn only_a_similar_name_is_proposed() {
         assert_eq!(nearest("comand", ["command", "count", "name"]), Some("command"));
         assert_eq!(nearest("Memory", ["memory", "ranks"]), Some("memory"));
         assert_eq!(nearest("zebra", ["memory", "ranks"]), None);

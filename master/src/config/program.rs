@@ -1,4 +1,4 @@
-//! Finds a job's program: from the run file's directory where it has a `/`, else along PATH.
+//! Finds a job's program: below the run file's directory where its name has a `/`, else in PATH.
 
 use std::{
     ffi::OsStr,
@@ -9,28 +9,21 @@ use std::{
 
 use thiserror::Error;
 
-/// Why a program cannot be started.
 #[derive(Debug, Error)]
 pub enum ProgramError {
-    /// No such file.
     #[error("there is no program {}", .0.display())]
     Missing(PathBuf),
-    /// A directory, a socket.
     #[error("{} is not a file", .0.display())]
     NotAFile(PathBuf),
-    /// A file that nobody may execute.
     #[error("{} is not executable", .0.display())]
     NotExecutable(PathBuf),
-    /// Not in any directory of PATH.
     #[error("there is no program `{0}` in PATH")]
     NotInPath(String),
-    /// An empty name.
     #[error("the program's name is empty")]
     Empty,
 }
 
 impl ProgramError {
-    /// What to do about it.
     pub fn help(&self) -> String {
         match self {
             Self::Missing(_) => {
@@ -51,7 +44,7 @@ impl ProgramError {
 /// The absolute path of the program that a run file in `base` calls `name`.
 ///
 /// # Errors
-/// Where there is none that could be executed.
+/// Where there is no executable file of that name.
 pub fn find(name: &str, base: &Path, search: Option<&OsStr>) -> Result<PathBuf, ProgramError> {
     if name.is_empty() {
         return Err(ProgramError::Empty);
@@ -67,8 +60,7 @@ pub fn find(name: &str, base: &Path, search: Option<&OsStr>) -> Result<PathBuf, 
 }
 
 fn executable(path: &Path) -> Result<PathBuf, ProgramError> {
-    // The path is kept as written: resolving links would change what a program such as a virtual environment's
-    // python finds beside itself.
+    // The path is kept as written: the python of a virtual environment, for example, looks for files beside the link.
     let metadata = fs::metadata(path).map_err(|_| ProgramError::Missing(path.into()))?;
     if !metadata.is_file() {
         return Err(ProgramError::NotAFile(path.into()));
@@ -92,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_and_plain_files_are_no_programs() {
+    fn directories_and_plain_files_are_refused() {
         let root = Path::new("/");
         assert!(matches!(find("./etc", root, None), Err(ProgramError::NotAFile(_))));
         assert!(matches!(find("etc/passwd", root, None), Err(ProgramError::NotExecutable(_))));

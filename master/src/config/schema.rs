@@ -1,4 +1,4 @@
-//! The JSON Schema of a run file, for editors and for the shape check.
+//! The JSON Schema of the run file, for editors and for the check of its shape.
 
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
@@ -13,7 +13,7 @@ pub fn schema() -> Value {
     schema.to_value()
 }
 
-/// The schema as it is shipped and printed.
+/// The text of the schema, as `coswitch schema` prints it.
 pub fn schema_text() -> String {
     let text = serde_json::to_string_pretty(&schema()).expect("a JSON value can be written");
     text + "\n"
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shipped_schema_is_current() {
+    fn the_published_schema_is_current() {
         let shipped = include_str!("../../coswitch.schema.json");
         assert!(
             shipped == schema_text(),

@@ -1,6 +1,6 @@
 //! Checks the shape of a run file against its own schema: unknown fields, missing ones, a list where a value belongs.
 //!
-//! The schema that is shipped is the one that is obeyed. What the values mean is judged elsewhere.
+//! The published schema itself is checked against. Values are checked by [`super::resolve`].
 
 use miette::SourceSpan;
 use serde_json::{Map, Value};
@@ -11,7 +11,7 @@ use super::{
     tree::{Node, span_at},
 };
 
-/// Everything that is wrong with the shape of `root`.
+/// All problems of the shape of `root`.
 pub fn check(root: &Spanned<Node>, schema: &Value) -> Vec<Problem> {
     let mut problems = Vec::new();
     visit("", span_at(&root.referenced), &root.value, Some(schema), &mut problems);
@@ -19,7 +19,7 @@ pub fn check(root: &Spanned<Node>, schema: &Value) -> Vec<Problem> {
 }
 
 fn visit(path: &str, span: SourceSpan, node: &Node, schema: Option<&Value>, problems: &mut Vec<Problem>) {
-    let Some(schema) = schema.map(|schema| settled(schema, node)) else { return };
+    let Some(schema) = schema.map(|schema| alternative(schema, node)) else { return };
     match (node, expected(schema)) {
         (Node::Map(entries), Expected::Map) => visit_map(path, span, entries, schema, problems),
         (Node::List(items), Expected::List) => {
@@ -29,7 +29,7 @@ fn visit(path: &str, span: SourceSpan, node: &Node, schema: Option<&Value>, prob
             }
         }
         (Node::Scalar, Expected::Value) => {}
-        // The reader has something better to say about a list of hosts.
+        // `resolve` has a better message on a list of hosts.
         (Node::List(_), Expected::Value) if path == "cluster.nodes" => {}
         (found, expected) => problems.push(mismatch(path, span, found, &expected)),
     }
@@ -80,7 +80,7 @@ fn unknown(path: &str, key: &Spanned<String>, fields: &Map<String, Value>) -> Pr
     Problem::new(path, span_at(&key.referenced), message).help(help)
 }
 
-/// Where a word of the machines of `simulate` belongs.
+/// Help on a field that only the machine files of `simulate` have.
 fn simulated(word: &str) -> Option<&'static str> {
     match word {
         "sets" | "groups" | "partitions" | "prime" => Some(
@@ -127,12 +127,12 @@ fn first_type(kind: &Value) -> Option<&str> {
     kind.as_str().or_else(|| kind.as_array()?.first()?.as_str())
 }
 
-/// Of `anyOf: [schema, …, null]`, as optional fields and choices of shapes are written, the one that the node could be;
-/// else the first.
-fn settled<'a>(schema: &'a Value, node: &Node) -> &'a Value {
+/// The alternative of `anyOf: [schema, …, null]` that has the shape of the node, else the first. Optional fields and
+/// choices of shapes are written so.
+fn alternative<'a>(schema: &'a Value, node: &Node) -> &'a Value {
     let Some(all) = schema.get("anyOf").and_then(Value::as_array) else { return schema };
     let some = all.iter().filter(|one| one.get("type") != Some(&"null".into()));
-    let mut some = some.map(|one| settled(one, node)).peekable();
+    let mut some = some.map(|one| alternative(one, node)).peekable();
     let first = some.peek().copied().unwrap_or(schema);
     let could_be = |one: &&Value| match (node, expected(one)) {
         (Node::Map(_), kind) => matches!(kind, Expected::Map),

@@ -1,7 +1,7 @@
-//! The YAML text as a tree in which every node knows its place.
+//! The YAML text as a tree whose nodes have positions.
 //!
-//! Only the shape of the file is looked at here, so that all unknown and missing fields can be told at once; a
-//! typed reader would stop at the first. Scalars keep no value: the typed reader judges those.
+//! The tree serves the check of the file's shape, which reports all unknown and missing fields; the typed reader would
+//! stop at the first. Scalars keep no value: the typed reader checks them.
 
 use std::fmt;
 
@@ -26,7 +26,6 @@ pub enum Node {
 }
 
 impl Node {
-    /// What it is, in words.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Scalar => "a single value",
@@ -37,7 +36,7 @@ impl Node {
     }
 }
 
-/// Where a value stands in the text.
+/// The position of a value in the text.
 pub fn span_at(location: &Location) -> SourceSpan {
     let span = location.span();
     let byte = |n: Option<u64>| usize::try_from(n.unwrap_or(0)).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Runs a small tool and waits for it, but not for ever.
+//! Runs a small tool with a time limit.
 
 use std::{
     io,
@@ -10,11 +10,11 @@ use std::{
 /// Longer than any of the tools takes, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The tool's output, which must be small enough for a pipe's buffer.
+/// Returns the tool's output, which must be small enough for a pipe's buffer.
 ///
 /// # Errors
-/// Where it cannot be started or does not end in time; then it is killed and reaped.
-pub(crate) fn run(command: &mut Command) -> io::Result<Output> {
+/// Where the tool cannot be started or does not end in time; then it is killed and reaped.
+fn run(command: &mut Command) -> io::Result<Output> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let began = Instant::now();
     while child.try_wait()?.is_none() {
@@ -28,17 +28,17 @@ pub(crate) fn run(command: &mut Command) -> io::Result<Output> {
     child.wait_with_output()
 }
 
-/// The tool's standard output where it ended well, else its last words.
+/// Returns the tool's standard output.
 ///
 /// # Errors
-/// With the last words, or what the system said.
+/// With the last line of its standard error, where the tool failed.
 pub(crate) fn text(command: &mut Command) -> Result<String, String> {
     let output = run(command).map_err(|error| error.to_string())?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().rev().find(|line| !line.trim().is_empty()).map(str::trim);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let last = errors.lines().rev().find(|line| !line.trim().is_empty()).map(str::trim);
     Err(last.map_or_else(|| output.status.to_string(), str::to_owned))
 }
 
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tool_that_fails_gives_its_last_words() {
+    fn the_error_of_a_tool_is_its_last_line() {
         let mut command = Command::new("sh");
         assert_eq!(text(command.args(["-c", "echo first >&2; echo last >&2; exit 3"])), Err("last".into()));
         assert!(text(&mut Command::new("/no/such/tool")).is_err());

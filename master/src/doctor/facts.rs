@@ -1,4 +1,4 @@
-//! Looks at the machine. Decides nothing; leaves nothing behind.
+//! Reads the facts about the machine; leaves nothing behind.
 
 use std::{
     fs, io,
@@ -26,55 +26,48 @@ use super::{
 };
 use crate::install::{self, Installation, PartMissing};
 
-/// Everything a verdict needs.
 #[derive(Debug)]
 pub(crate) struct Facts {
     /// `uname -r`.
     pub(crate) kernel: String,
-    /// Whether this is root.
     pub(crate) root: bool,
-    /// The effective capabilities.
+    /// The effective capabilities, as a bit set.
     pub(crate) capabilities: u64,
-    /// CRIU, and what it says of the kernel; it can say so to root only.
+    /// CRIU, and its check of the kernel, which only root can make.
     pub(crate) criu: Result<(Criu, Option<Result<Health, CheckError>>), LocateError>,
-    /// What the mount table says of cgroups.
     pub(crate) cgroups: Cgroups,
-    /// Whether a namespace with a shaped link could be made; only root can try.
+    /// Whether a namespace with a shaped link could be made; `None` for users other than root.
     pub(crate) network: Option<Result<(), String>>,
-    /// What `/dev/shm` has left; an error where it is no tmpfs.
+    /// Free memory of `/dev/shm`; an error where it is not a tmpfs.
     pub(crate) shm: Result<Bytes, String>,
-    /// The size of all swap.
+    /// Size of all swap.
     pub(crate) swap: Bytes,
-    /// The directories for images.
-    pub(crate) stores: Vec<(PathBuf, Result<Place, String>)>,
-    /// coswitch's own parts.
+    pub(crate) stores: Vec<(PathBuf, Result<StoreSpace, String>)>,
     pub(crate) installation: Result<Installation, PartMissing>,
-    /// The MPI library that set-up installs.
+    /// The MPI library that `cargo xtask setup` installs.
     pub(crate) mpi: (PathBuf, io::Result<Library>),
 }
 
-/// A directory that can be written to.
+/// The space of a writable directory for images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// What it has left.
+pub(crate) struct StoreSpace {
     pub(crate) free: Bytes,
-    /// What is written there stays in memory.
+    /// Whether its files stay in memory.
     pub(crate) is_memory: bool,
 }
 
-/// The mounted hierarchies.
+/// The mounted cgroup hierarchies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cgroups {
-    /// Version 2, with its controllers.
+    /// The mount of version 2 and its controllers.
     pub(crate) unified: Option<(PathBuf, Vec<String>)>,
     /// Controllers of version 1.
     pub(crate) version_1: Vec<String>,
-    /// Whether a group could be made, and has `cgroup.freeze` and `cgroup.kill`; only root can try.
+    /// Whether a group could be made and has `cgroup.freeze` and `cgroup.kill`; `None` for users other than root.
     pub(crate) freeze: Option<Result<(), String>>,
 }
 
 impl Facts {
-    /// Looks at everything.
     pub(crate) fn gather(stores: &[PathBuf]) -> Self {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let root = geteuid().is_root();
@@ -88,15 +81,15 @@ impl Facts {
             network: root.then(network),
             shm: shm(&mounts),
             swap: coswitch_daemon::swap::configured(),
-            stores: stores.iter().map(|dir| (dir.clone(), place(dir))).collect(),
+            stores: stores.iter().map(|dir| (dir.clone(), store_space(dir))).collect(),
             installation: Installation::find(),
-            mpi: (library.clone(), mpi::look(&library)),
+            mpi: (library.clone(), mpi::inspect(&library)),
         }
     }
 }
 
 impl Cgroups {
-    /// Makes a group and removes it.
+    /// Tries to make a group, and removes it.
     fn probed(self) -> Self {
         let freeze = self.unified.as_ref().map(|(mount, _)| {
             let group = mount.join(format!("coswitch-doctor-{}", std::process::id()));
@@ -116,8 +109,8 @@ fn cgroups(mounts: &str) -> Cgroups {
     let mut found = Cgroups::default();
     for row in mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>()) {
         match row[..] {
-            [_, place, "cgroup2", ..] if found.unified.is_none() => {
-                let path = PathBuf::from(place);
+            [_, mount, "cgroup2", ..] if found.unified.is_none() => {
+                let path = PathBuf::from(mount);
                 let controllers = fs::read_to_string(path.join("cgroup.controllers")).unwrap_or_default();
                 found.unified = Some((path, controllers.split_whitespace().map(Into::into).collect()));
             }
@@ -133,12 +126,12 @@ fn capabilities(status: &str) -> u64 {
     line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok()).unwrap_or(0)
 }
 
-fn is_tmpfs(mounts: &str, place: &str) -> bool {
+fn is_tmpfs(mounts: &str, path: &str) -> bool {
     let mut rows = mounts.lines().rev().map(|line| line.split(' '));
-    rows.find_map(|mut row| (row.nth(1) == Some(place)).then(|| row.next() == Some("tmpfs"))).unwrap_or(false)
+    rows.find_map(|mut row| (row.nth(1) == Some(path)).then(|| row.next() == Some("tmpfs"))).unwrap_or(false)
 }
 
-/// A namespace dies with the only process in it, and all its links with it.
+/// Tries to make a shaped link in a network namespace. The namespace and its links end with the process in it.
 fn network() -> Result<(), String> {
     let script = "ip link add name cs0 type veth peer name cs1 && ip link add name br0 type bridge \
                   && ip link set cs0 master br0 && ip link set cs1 gso_max_size 16384 \
@@ -154,11 +147,11 @@ fn shm(mounts: &str) -> Result<Bytes, String> {
     Ok(Bytes(found.blocks_available().saturating_mul(found.fragment_size())))
 }
 
-fn place(dir: &Path) -> Result<Place, String> {
+fn store_space(dir: &Path) -> Result<StoreSpace, String> {
     access(dir, AccessFlags::W_OK).map_err(|error| format!("cannot be written to: {error}"))?;
     let found = statfs(dir).map_err(|error| format!("cannot be looked at: {error}"))?;
     let free = Bytes(found.blocks_available().saturating_mul(u64::try_from(found.block_size()).unwrap_or(0)));
-    Ok(Place { free, is_memory: found.filesystem_type() == TMPFS_MAGIC })
+    Ok(StoreSpace { free, is_memory: found.filesystem_type() == TMPFS_MAGIC })
 }
 
 #[cfg(test)]
@@ -166,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mount_table_tells_where_the_controllers_are() {
+    fn the_controllers_are_found_in_the_mount_table() {
         let table = "cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\n\
                      cgroup2 /nowhere/unified cgroup2 rw 0 0\n";
         let found = cgroups(table);
@@ -175,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_mount_on_a_place_is_the_one_that_counts() {
+    fn the_last_mount_on_a_path_counts() {
         assert!(is_tmpfs("/dev/sda /run ext4 rw 0 0\ntmpfs /run tmpfs rw 0 0\n", "/run"));
         assert!(!is_tmpfs("tmpfs /run tmpfs rw 0 0\n/dev/sda /run ext4 rw 0 0\n", "/run"));
         assert!(!is_tmpfs("tmpfs /run/lock tmpfs rw 0 0\n", "/run"));

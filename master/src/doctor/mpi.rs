@@ -1,5 +1,5 @@
-//! Whether an MPI library can load coswitch's driver: MPICH with the device `ch4:ofi`, over a libfabric that loads
-//! providers from files. Looked at are the library's own bytes and what it is linked to; nothing of it is run.
+//! Checks whether an MPI library can load coswitch's driver: it must be MPICH with the device `ch4:ofi`, over a libfabric
+//! that loads providers from files. The library's file and its links are read; nothing of it is run.
 
 use std::{
     collections::BTreeMap,
@@ -8,28 +8,26 @@ use std::{
     process::Command,
 };
 
-use super::{Check, command};
+use super::{check::Check, command};
 use crate::config::Job;
 
-/// What a library says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Library {
-    /// The file.
     pub(crate) path: PathBuf,
     /// Whether it has MPICH's device for libfabric.
     pub(crate) has_ofi: bool,
-    /// The libfabric it is linked to, and whether that loads providers.
+    /// The libfabric that it is linked to, and whether that loads providers.
     pub(crate) fabric: Option<(PathBuf, bool)>,
 }
 
 const REMEDY: &str =
     "build the program with the MPI wrapper that `cargo xtask setup` installs (mpi/bin/mpicc of its prefix)";
 
-/// Looks into the library at `path`.
+/// Reads the library at `path`.
 ///
 /// # Errors
 /// Where it cannot be read.
-pub(crate) fn look(path: &Path) -> io::Result<Library> {
+pub(crate) fn inspect(path: &Path) -> io::Result<Library> {
     let has_ofi = contains(&fs::read(path)?, b"ch4:ofi");
     let fabric = linked(path, &BTreeMap::new(), "libfabric.so");
     let fabric =
@@ -37,7 +35,6 @@ pub(crate) fn look(path: &Path) -> io::Result<Library> {
     Ok(Library { path: path.into(), has_ofi, fabric: fabric.map(|(loads, fabric)| (fabric, loads)) })
 }
 
-/// Judges a library.
 pub(crate) fn judge(name: &str, library: io::Result<Library>, path: &Path) -> Check {
     let at = path.display();
     match library {
@@ -65,22 +62,22 @@ pub(crate) fn judge(name: &str, library: io::Result<Library>, path: &Path) -> Ch
     }
 }
 
-/// Judges the MPI library of each program of `jobs`, once.
+/// Judges each MPI library of the programs of `jobs` once.
 pub(crate) fn judge_programs(jobs: &[Job]) -> Vec<Check> {
     let mut libraries: BTreeMap<PathBuf, &Job> = BTreeMap::new();
     for job in jobs {
-        // A script's interpreter is linked to no MPI library: it loads one later, and nothing can be said now.
+        // A script's interpreter may load an MPI library later, which cannot be known now.
         if let Some(library) = linked(&job.program, &job.env, "libmpi") {
             libraries.entry(library).or_insert(job);
         }
     }
     libraries
         .into_iter()
-        .map(|(path, job)| judge(&format!("MPI library of job `{}`", job.name), look(&path), &path))
+        .map(|(path, job)| judge(&format!("MPI library of job `{}`", job.name), inspect(&path), &path))
         .collect()
 }
 
-/// The shared library whose name begins with `name` that the loader would give to `program`.
+/// The shared library with a name beginning with `name` that the loader would load for `program`.
 fn linked(program: &Path, env: &BTreeMap<String, String>, name: &str) -> Option<PathBuf> {
     let text = command::text(Command::new("ldd").arg(program).envs(env)).ok()?;
     let line = text.lines().map(str::trim).find(|line| line.starts_with(name))?;
@@ -88,14 +85,14 @@ fn linked(program: &Path, env: &BTreeMap<String, String>, name: &str) -> Option<
     Some(path.into())
 }
 
-fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
-    bytes.windows(wanted.len()).any(|window| window == wanted)
+fn contains(bytes: &[u8], text: &[u8]) -> bool {
+    bytes.windows(text.len()).any(|window| window == text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::State;
+    use crate::doctor::Verdict;
 
     fn library(has_ofi: bool, fabric: Option<bool>) -> Check {
         let fabric = fabric.map(|loads| (PathBuf::from("/f/libfabric.so.1"), loads));
@@ -104,16 +101,16 @@ mod tests {
     }
 
     #[test]
-    fn only_a_library_that_loads_providers_will_do() {
-        assert_eq!(library(true, Some(true)).state, State::Ok);
+    fn only_a_library_that_loads_providers_is_accepted() {
+        assert_eq!(library(true, Some(true)).verdict, Verdict::Ok);
         for lacking in [library(false, Some(true)), library(true, None), library(true, Some(false))] {
-            assert_eq!(lacking.state, State::Lacking);
+            assert_eq!(lacking.verdict, Verdict::Lacking);
             assert!(lacking.found.contains("no loadable providers"), "{lacking}");
         }
     }
 
     #[test]
-    fn what_a_program_is_linked_to_is_found() {
+    fn the_linked_library_of_a_program_is_found() {
         let libc = linked(Path::new("/bin/sh"), &BTreeMap::new(), "libc.so").unwrap();
         assert!(libc.is_file());
         assert_eq!(linked(Path::new("/bin/sh"), &BTreeMap::new(), "libmpi"), None);

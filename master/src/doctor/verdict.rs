@@ -1,4 +1,4 @@
-//! Judges what was found. Pure: the same facts give the same verdict.
+//! Judges the facts about the machine. Pure.
 
 use std::path::Path;
 
@@ -10,19 +10,19 @@ use coswitch_ckpt::{
 use coswitch_policies::Bytes;
 
 use super::{
-    Check,
-    facts::{Cgroups, Facts, Place},
+    check::Check,
+    facts::{Cgroups, Facts, StoreSpace},
     mpi,
 };
 use crate::install::{Installation, PartMissing};
 
 const SETUP: &str = "run `cargo xtask setup` as root";
-/// `futex_waitv`, on which the data plane sleeps, came with 5.16.
+/// The data plane sleeps in `futex_waitv`, which came with 5.16.
 const KERNEL: (u32, u32) = (5, 16);
 /// Rings and slabs of a few small jobs.
 const SHM_LEAST: Bytes = Bytes::mib(128);
 const SHM_GOOD: Bytes = Bytes::mib(1024);
-/// The capabilities that dumping, namespaces, cgroups and links need, by their number in `linux/capability.h`.
+/// The capabilities for dumping, namespaces, cgroups and links, with their numbers in `linux/capability.h`.
 const CAPABILITIES: [(u32, &str); 7] = [
     (1, "DAC_OVERRIDE"),
     (5, "KILL"),
@@ -33,7 +33,7 @@ const CAPABILITIES: [(u32, &str); 7] = [
     (40, "CHECKPOINT_RESTORE"),
 ];
 
-/// All verdicts about the machine, in the order in which lacks are best repaired.
+/// All checks, in the order in which lacks are best repaired.
 pub(crate) fn judge(facts: &Facts, pages_out: bool) -> Vec<Check> {
     let checks = [
         Some(kernel(&facts.kernel)),
@@ -91,7 +91,7 @@ fn parts(installation: &Result<Installation, PartMissing>) -> Check {
     }
 }
 
-fn parent(path: &std::path::Path) -> String {
+fn parent(path: &Path) -> String {
     path.parent().unwrap_or(path).display().to_string()
 }
 
@@ -114,7 +114,7 @@ fn at(criu: &Criu) -> String {
     format!("{} at {}", criu.version(), criu.program().display())
 }
 
-/// By now the cache is there: the check made it. Without it a dump may stall for a minute.
+/// The check of CRIU has made the cache where it was missing. Without it a dump may stall for a minute.
 fn kerndat(criu: &Result<Examined, LocateError>) -> Option<Check> {
     const NAME: &str = "CRIU's kernel cache";
     let Ok((_, Some(Ok(health)))) = criu else { return None };
@@ -192,22 +192,22 @@ fn shared_memory(shm: &Result<Bytes, String>) -> Check {
     }
 }
 
-/// That there is enough room is found out when a job is to leave memory.
-fn store(dir: &Path, found: &Result<Place, String>) -> Check {
+/// Whether the directory has enough space is known only when a job leaves memory.
+fn store(dir: &Path, found: &Result<StoreSpace, String>) -> Check {
     const NAME: &str = "store";
     let dir = dir.display();
     match found {
         Err(why) => Check::lacking(NAME, format!("{dir} {why}"), "name another directory in `cluster.store`"),
-        Ok(Place { free, is_memory: true }) => Check::warning(
+        Ok(StoreSpace { free, is_memory: true }) => Check::warning(
             NAME,
             format!("{dir} has {free} left, of memory"),
             "name a directory on a disk in `cluster.store`: what leaves memory would stay there",
         ),
-        Ok(Place { free, .. }) => Check::ok(NAME, format!("{dir} has {free} left")),
+        Ok(StoreSpace { free, .. }) => Check::ok(NAME, format!("{dir} has {free} left")),
     }
 }
 
-/// Only one way of parking needs it, so having none is no fault.
+/// Only `park: pageout` needs swap, so its absence alone is not a fault.
 fn swap(configured: Bytes, pages_out: bool) -> Check {
     const NAME: &str = "swap";
     match configured {
@@ -224,48 +224,51 @@ fn swap(configured: Bytes, pages_out: bool) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::State;
+    use crate::doctor::Verdict;
 
     #[test]
     fn an_old_kernel_and_a_missing_criu_are_refused() {
-        assert_eq!(kernel("6.18.44-fc-v669").state, State::Ok);
-        assert_eq!(kernel("5.10.0-21-amd64").state, State::Lacking);
-        assert_eq!(kernel("strange").state, State::Warning);
+        assert_eq!(kernel("6.18.44-fc-v669").verdict, Verdict::Ok);
+        assert_eq!(kernel("5.10.0-21-amd64").verdict, Verdict::Lacking);
+        assert_eq!(kernel("strange").verdict, Verdict::Warning);
         let missing = LocateError::Missing { looked_at: vec!["/c".into()] };
-        assert_eq!(criu(&Err(missing)).state, State::Lacking);
+        assert_eq!(criu(&Err(missing)).verdict, Verdict::Lacking);
     }
 
     #[test]
     fn a_missing_capability_is_named() {
-        assert_eq!(privileges(true, 0x1ff_feff_ffff).state, State::Ok, "SYS_RESOURCE is not needed");
+        assert_eq!(privileges(true, 0x1ff_feff_ffff).verdict, Verdict::Ok, "SYS_RESOURCE is not needed");
         assert!(privileges(true, !(1 << 21)).found.contains("SYS_ADMIN"));
-        assert_eq!(privileges(false, u64::MAX).state, State::Lacking);
+        assert_eq!(privileges(false, u64::MAX).verdict, Verdict::Lacking);
     }
 
     #[test]
     fn the_memory_controller_may_be_in_either_version() {
         let v1 = Cgroups { version_1: vec!["memory".into()], ..Cgroups::default() };
-        assert_eq!(memory_controller(&v1).state, State::Ok);
-        assert_eq!(memory_controller(&Cgroups::default()).state, State::Lacking);
-        assert_eq!(freezer(&v1).state, State::Lacking);
+        assert_eq!(memory_controller(&v1).verdict, Verdict::Ok);
+        assert_eq!(memory_controller(&Cgroups::default()).verdict, Verdict::Lacking);
+        assert_eq!(freezer(&v1).verdict, Verdict::Lacking);
     }
 
     #[test]
-    fn a_machine_without_swap_is_fit_and_told_what_it_cannot_do() {
+    fn a_machine_without_swap_is_fit_unless_a_run_needs_it() {
         let none = swap(Bytes(0), false);
-        assert!(none.state == State::Ok && none.found.contains("pageout") && none.found.contains("swapon"));
+        assert!(
+            none.verdict == Verdict::Ok && none.found.contains("pageout") && none.found.contains("swapon")
+        );
         assert_eq!(swap(Bytes::mib(2048), false).found, "2GiB");
-        assert_ne!(swap(Bytes(0), true).state, State::Ok, "a run that needs it is refused");
+        assert_ne!(swap(Bytes(0), true).verdict, Verdict::Ok, "a run that needs it is refused");
     }
 
     #[test]
-    fn a_store_in_memory_is_warned_of() {
-        let on = |is_memory| store(Path::new("/x"), &Ok(Place { free: Bytes::mib(1), is_memory })).state;
-        assert_eq!((on(false), on(true)), (State::Ok, State::Warning));
+    fn a_store_in_memory_gives_a_warning() {
+        let on =
+            |is_memory| store(Path::new("/x"), &Ok(StoreSpace { free: Bytes::mib(1), is_memory })).verdict;
+        assert_eq!((on(false), on(true)), (Verdict::Ok, Verdict::Warning));
     }
 
     #[test]
-    fn every_lack_says_what_to_do() {
+    fn every_lack_has_a_remedy() {
         let lacks = [
             kernel("3.2.1"),
             privileges(false, 0),
@@ -277,7 +280,7 @@ mod tests {
             store(Path::new("/gone"), &Err("cannot be written to".into())),
         ];
         for check in lacks {
-            assert!(check.state == State::Lacking && check.remedy.is_some(), "{check}");
+            assert!(check.verdict == Verdict::Lacking && check.remedy.is_some(), "{check}");
         }
     }
 }

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, time::Duration};
 use coswitch_dispatcher::protocol::RankTraffic;
 use coswitch_policies::{Bytes, JobId, SimTime, timeshare::packing::pairing::Communication};
 
-use crate::journal::{Event, RankMeasured};
+use coswitch_report::journal::{Event, RankMeasured};
 
 /// Two reports closer than this say little.
 const INTERVAL_MIN: Duration = Duration::from_millis(200);

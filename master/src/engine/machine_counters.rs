@@ -4,7 +4,7 @@ use std::{fs, time::Duration};
 
 use coswitch_policies::Bytes;
 
-use crate::journal::MachineUse;
+use coswitch_report::journal::MachineUse;
 
 const PAGE: u64 = 4096;
 

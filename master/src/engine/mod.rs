@@ -21,11 +21,9 @@ use coswitch_dispatcher::provisioning::{
     virtual_nodes::{self, VirtualNodes, VirtualRequest},
 };
 
-use crate::{
-    config::JobSet,
-    install::Installation,
-    journal::{RunEvent, RunOutcome},
-};
+use coswitch_report::journal::{RunEvent, RunOutcome};
+
+use crate::{config::JobSet, install::Installation};
 
 /// Options of one run.
 #[derive(Clone, Debug)]

@@ -10,6 +10,7 @@ use coswitch_dispatcher::{
     sessions::Sessions,
 };
 use coswitch_policies::{JobId, SimTime};
+use coswitch_report::journal::{Event, RunEvent, RunOutcome};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc::{UnboundedSender, unbounded_channel},
@@ -21,10 +22,7 @@ use super::{
     machine_counters::MachineCounters,
     run::{Input, Output, Run, RunSettings},
 };
-use crate::{
-    config::JobSet,
-    journal::{Event, RunEvent, RunOutcome},
-};
+use crate::config::JobSet;
 
 /// Runs the job set on nodes that are up, and tells them to end.
 pub(super) async fn drive(

@@ -1,4 +1,4 @@
-//! A run as a picture that moves: the slot and its time left, a line for each job, a bar for each dump and restore.
+//! The bars of the live view: the slot with its remaining time, a line for each job, a bar for each dump and restore.
 
 use std::{
     collections::BTreeMap,
@@ -7,24 +7,24 @@ use std::{
 };
 
 use coswitch_policies::{Bytes, JobId, NodeId};
+use coswitch_report::{
+    journal::{Event, RunEvent, SwitchStep},
+    live::{View, line},
+};
 use indicatif::{MultiProgress, ProgressBar, ProgressState, ProgressStyle};
-
-use super::{lines, view::View};
-use crate::journal::{Event, Phase, RunEvent};
 
 const TICK: Duration = Duration::from_millis(200);
 
-/// The bars on the terminal. They are cleared when this is dropped.
+/// The bars on the terminal. They are cleared on drop.
 pub(crate) struct Bars {
     all: MultiProgress,
     slot: ProgressBar,
     ends: Arc<Mutex<Option<Instant>>>,
     jobs: BTreeMap<JobId, ProgressBar>,
-    steps: BTreeMap<(JobId, NodeId, Phase), ProgressBar>,
+    steps: BTreeMap<(JobId, NodeId, SwitchStep), ProgressBar>,
 }
 
 impl Bars {
-    /// An empty picture.
     pub(crate) fn new() -> Self {
         let ends = Arc::new(Mutex::new(None));
         let all = MultiProgress::new();
@@ -33,23 +33,23 @@ impl Bars {
         Self { all, slot, ends, jobs: BTreeMap::new(), steps: BTreeMap::new() }
     }
 
-    /// Draws what `view` knows after `event`.
+    /// Redraws after `event`, which `view` has applied already.
     pub(crate) fn on_event(&mut self, view: &View, event: &RunEvent) {
         match &event.kind {
             Event::Warning { .. }
             | Event::SetSplit(_)
             | Event::JobOutgrew { .. }
             | Event::JobFinished { .. } => {
-                lines::tell(view, event).iter().for_each(|line| drop(self.all.println(line)));
+                line(view, event).iter().for_each(|line| drop(self.all.println(line)));
             }
             Event::SlotStarted { ends, .. } => {
                 let left = ends.map(|ends| Instant::now() + ends.since(event.at));
                 *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = left;
             }
-            Event::Progress { job, node, phase, bytes, total } => {
-                self.step(view, *job, *node, *phase, *bytes, *total);
+            Event::Progress { job, node, step, bytes, total } => {
+                self.step(view, (*job, *node, *step), *bytes, *total);
             }
-            Event::PhaseDone { job, node, phase, .. } => self.remove_step((*job, *node, *phase)),
+            Event::StepDone { job, node, step, .. } => self.remove_step((*job, *node, *step)),
             Event::SwitchStarted { .. } => *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = None,
             Event::SwitchEnded { .. } => {
                 for (_, bar) in std::mem::take(&mut self.steps) {
@@ -73,17 +73,18 @@ impl Bars {
         }
     }
 
-    fn step(&mut self, view: &View, job: JobId, node: NodeId, phase: Phase, bytes: Bytes, total: Bytes) {
-        let bar = self.steps.entry((job, node, phase)).or_insert_with(|| {
+    fn step(&mut self, view: &View, key: (JobId, NodeId, SwitchStep), bytes: Bytes, total: Bytes) {
+        let bar = self.steps.entry(key).or_insert_with(|| {
+            let (job, node, step) = key;
             let bar = self.all.add(ProgressBar::new(total.0).with_style(step_style()));
-            bar.set_prefix(format!("{} {} on {node}", phase.doing(), view.name(job)));
+            bar.set_prefix(format!("{} {} on {node}", step.doing(), view.name(job)));
             bar
         });
         bar.set_length(total.0.max(bytes.0));
         bar.set_position(bytes.0);
     }
 
-    fn remove_step(&mut self, key: (JobId, NodeId, Phase)) {
+    fn remove_step(&mut self, key: (JobId, NodeId, SwitchStep)) {
         if let Some(bar) = self.steps.remove(&key) {
             self.all.remove(&bar);
         }
@@ -97,7 +98,7 @@ impl Drop for Bars {
     }
 }
 
-/// Events are many, changes are few, and each redraws the terminal.
+/// Sets the text only where it changed, because each change redraws the terminal.
 fn set(bar: &ProgressBar, text: String) {
     if bar.message() != text {
         bar.set_message(text);

@@ -1,24 +1,24 @@
-//! What a person sees while a set runs, made from the journal's events and nothing else.
+//! The live view of a run on standard error: bars on a terminal, log lines elsewhere.
 //!
-//! [`view`] is what is known now (pure); [`lines`] tells it as a log, [`bars`] as a picture that moves.
+//! The state behind it and the lines are in `coswitch_report::live`, a fold over the events of the journal.
 
 mod bars;
-mod lines;
 mod tail;
-mod view;
 
 use std::{
     io::{self, IsTerminal},
     path::Path,
 };
 
-use crate::journal::{Event, RunEvent};
+use coswitch_report::{
+    journal::{Event, RunEvent},
+    live::{View, line},
+};
 
 use bars::Bars;
 use tail::Tails;
-use view::View;
 
-/// Shows events as they happen, on standard error.
+/// Shows events as they happen.
 pub struct Live {
     view: View,
     shown: Shown,
@@ -31,7 +31,7 @@ enum Shown {
 }
 
 impl Live {
-    /// A picture that moves on a terminal, else lines; nothing where it shall be `quiet`. The run's directory is `out`.
+    /// A view of the run in the directory `out`; it shows nothing where it is `quiet`.
     pub fn new(quiet: bool, out: &Path) -> Self {
         let shown = match (quiet, io::stderr().is_terminal()) {
             (true, _) => Shown::Nothing,
@@ -41,14 +41,13 @@ impl Live {
         Self { view: View::default(), shown }
     }
 
-    /// Shows what happened.
     pub fn on_event(&mut self, event: &RunEvent) {
         self.view.on_event(event);
         match &mut self.shown {
             Shown::Nothing => {}
-            Shown::Lines => lines::tell(&self.view, event).iter().for_each(|line| eprintln!("{line}")),
+            Shown::Lines => line(&self.view, event).iter().for_each(|line| eprintln!("{line}")),
             Shown::Bars(bars, tails) => {
-                for (job, line) in tails.look(&self.view) {
+                for (job, line) in tails.poll(&self.view) {
                     self.view.on_event(&RunEvent { at: event.at, kind: Event::Output { job, line } });
                 }
                 bars.on_event(&self.view, event);

@@ -1,6 +1,6 @@
-//! What the jobs that run said last: the end of the standard output of their rank 0.
+//! The last line of output of each running job, from the standard output of its rank 0.
 //!
-//! The files of a job that does not run are left alone: nobody may touch them while it is parked.
+//! Only files of running jobs are opened: the files of a parked job must stay untouched.
 
 use std::{
     fs::File,
@@ -10,32 +10,31 @@ use std::{
 };
 
 use coswitch_policies::JobId;
-
-use super::view::{JobState, View};
+use coswitch_report::live::{JobState, View};
 
 const EVERY: Duration = Duration::from_millis(500);
-/// No line worth showing is longer.
+/// How much of the end of a file is read.
 const BYTES: u64 = 1024;
 
-/// Looks now and then.
+/// Reads the last lines at intervals.
 #[derive(Debug)]
 pub(crate) struct Tails {
     out: PathBuf,
-    looked: Option<Instant>,
+    polled: Option<Instant>,
 }
 
 impl Tails {
-    /// Of the run whose directory is `out`.
+    /// For the run in the directory `out`.
     pub(crate) fn new(out: &Path) -> Self {
-        Self { out: out.into(), looked: None }
+        Self { out: out.into(), polled: None }
     }
 
-    /// The last lines, where it is time to look.
-    pub(crate) fn look(&mut self, view: &View) -> Vec<(JobId, String)> {
-        if self.looked.is_some_and(|at| at.elapsed() < EVERY) {
+    /// The last lines; empty until the interval has passed.
+    pub(crate) fn poll(&mut self, view: &View) -> Vec<(JobId, String)> {
+        if self.polled.is_some_and(|at| at.elapsed() < EVERY) {
             return Vec::new();
         }
-        self.looked = Some(Instant::now());
+        self.polled = Some(Instant::now());
         let running = view.jobs.iter().filter(|(_, job)| job.state == JobState::Running);
         let line = |name: &str| last_line(&self.out.join(name).join("rank-0.out")).ok().flatten();
         running.filter_map(|(id, job)| Some((*id, line(&job.name)?))).collect()
@@ -58,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_is_found_without_reading_the_file() {
+    fn the_last_line_is_found_at_the_end_of_a_long_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("rank-0.out");
         std::fs::write(&path, "step 1\n".repeat(10_000) + "step \x1b[31m2\n\n").unwrap();

@@ -1,4 +1,4 @@
-//! `coswitch explain`: the matrix that a run file would get, and why.
+//! `coswitch explain`: the matrix of a run file, with explanations.
 
 mod round;
 
@@ -15,16 +15,16 @@ use super::{Answer, Exit, Failure, Output, simulate::load_costs};
 use crate::config;
 use round::Round;
 
-/// Show the matrix that a run file would get, and why; start nothing.
+/// Show and explain the matrix of a run file; start nothing.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Explain {
+pub(crate) struct ExplainCommand {
     /// The run file.
     file: PathBuf,
-    /// How long switches take and how much jobs communicate: a file of costs, or the directory of a run that was measured.
+    /// How long switches take and how much jobs communicate: a cost file, or the directory of an earlier run.
     #[arg(long, value_name = "PATH")]
     costs: Option<PathBuf>,
-    /// Which jobs go on on the idle nodes of others, instead of what the file says: `none`, `whole`, or `partial`, those of their
-    /// ranks whose nodes are idle, which is only drawn.
+    /// Which jobs are backfilled into the slots of others, instead of the file's `alternate`: `none`, `whole`, or `partial`,
+    /// which backfills the ranks on idle nodes only and is shown, but never run.
     #[arg(long, value_parser = alternate)]
     alternate: Option<Alternate>,
 }
@@ -33,14 +33,14 @@ fn alternate(text: &str) -> Result<Alternate, String> {
     serde_json::from_value(text.into()).map_err(|_| format!("`{text}` is not `none`, `whole` or `partial`"))
 }
 
-impl Explain {
-    /// Fills the matrix with all jobs of the file, in the order of their arrival.
+impl ExplainCommand {
+    /// Fills the matrix with all jobs of the file in the order of arrival, and prints it.
     pub(crate) fn carry_out(self, output: Output) -> Result<Exit, Failure> {
         let mut set = config::load_to_plan(&self.file)?;
         let alternate = self.alternate.unwrap_or(set.scheduler.alternate);
         set.scheduler.alternate = if alternate == Alternate::Partial { Alternate::None } else { alternate };
-        let (cost, told) = load_costs(self.costs.as_deref())?;
-        let known = set.jobs.iter().filter_map(|job| Some((job.id, told.communication_of(&job.name)?)));
+        let (cost, measured) = load_costs(self.costs.as_deref())?;
+        let known = set.jobs.iter().filter_map(|job| Some((job.id, measured.communication_of(&job.name)?)));
         let known: BTreeMap<JobId, Communication> = known.collect();
         let shown = SchedulerConfig { alternate, ..set.scheduler_config() };
         let explanation = explain_jobs(set.cluster(), shown, set.specs(), &known);
@@ -58,7 +58,7 @@ impl Explain {
 struct Explained {
     #[serde(flatten)]
     explanation: Explanation,
-    /// All turns once, as simulated; where there is more than one.
+    /// One simulated round of all turns; `None` where there is only one set.
     round: Option<Round>,
 }
 

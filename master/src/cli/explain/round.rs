@@ -1,5 +1,5 @@
-//! What one round of all turns costs once everybody has run: taken out of a simulation of several rounds, so that it is with the
-//! order of switching, the residency and the alternate scheduling of the run file.
+//! The cost of one round of all turns, measured in a simulation of several rounds, so that it includes the order of
+//! switching, the residency and the backfilled jobs of the run file.
 
 use std::{collections::BTreeMap, fmt, ops::Range, time::Duration};
 
@@ -11,23 +11,23 @@ use serde::Serialize;
 
 use crate::config::JobSet;
 
-/// The round that counts: in the first jobs are launched, in the second none of them was ever restored.
+/// The round that counts: jobs are launched in the first, and parked for the first time in the second.
 const ROUND: usize = 3;
-/// Events of a turn or a job, at most: then enough was seen.
+/// The most simulated steps for each turn and each job; then the simulation ends.
 const STEPS: usize = 64;
 
-/// All turns once. Bytes are those of all nodes.
+/// One round of all turns. Bytes are summed over all nodes.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct Round {
-    /// Out of memory.
+    /// Bytes that leave memory.
     out: Bytes,
-    /// Into memory.
+    /// Bytes that come into memory.
     into: Bytes,
-    /// Between the end of a turn and the begin of the next, in all.
+    /// Time between the end of a turn and the start of the next, summed.
     exposed_s: f64,
 }
 
-/// All jobs being there, and none about to end; `turns` of them are a round.
+/// Simulates a round of `turns` turns in which all jobs are submitted and none ends.
 pub(super) fn simulate(
     set: &JobSet,
     cost: &CostModel,
@@ -37,7 +37,7 @@ pub(super) fn simulate(
     let config = set.scheduler_config();
     let longest = config.auto.map_or(config.quantum, |auto| auto.longest);
     let rounds = turns * ROUND;
-    // Nobody ends before the last turn that counts, not even who goes on in the turns of all others.
+    // No job ends before the last turn that counts, not even a job that is backfilled into all other slots.
     let work = longest.saturating_mul(u32::try_from(rounds + 2).unwrap_or(u32::MAX));
     let jobs = at_once(set.specs()).into_iter().map(|spec| SimJob {
         communication: known.get(&spec.id).copied(),
@@ -63,7 +63,7 @@ pub(super) fn simulate(
     }
 }
 
-/// The jobs at one time, but in the order of their arrivals: those that came together still do.
+/// The jobs with all arrivals close together, in their order; equal arrivals stay equal.
 fn at_once(mut specs: Vec<JobSpec>) -> Vec<JobSpec> {
     specs.sort_by_key(|spec| spec.arrival);
     let groups: Vec<usize> = specs.chunk_by(|a, b| a.arrival == b.arrival).map(<[_]>::len).collect();
@@ -72,13 +72,14 @@ fn at_once(mut specs: Vec<JobSpec>) -> Vec<JobSpec> {
     specs
 }
 
-/// Follows a simulation and adds up the turns that count.
+/// Adds up the turns of one round of a simulation.
 struct Count<'a> {
     jobs: &'a [SimJob],
+    /// The turns that count.
     counts: Range<usize>,
-    /// Turns that have begun.
+    /// The number of turns that have begun.
     turn: usize,
-    /// When the last one ended.
+    /// The end of the last turn.
     ended: Option<SimTime>,
     round: Round,
 }

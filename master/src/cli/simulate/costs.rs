@@ -4,9 +4,10 @@
 use std::path::Path;
 
 use anyhow::Context;
+use coswitch_report::journal;
 use coswitch_sim::{CostFile, CostModel};
 
-use crate::{cli::Failure, costs, journal};
+use crate::{cli::Failure, costs};
 
 /// The costs at `path`, and the file itself for the communication of jobs; without a path the costs of CRIU
 /// with warm memory.

@@ -1,9 +1,8 @@
-//! The journal of a live run, fed to the scheduler once more: does it decide the same?
+//! Replays the journal of a live run: feeds its inputs to a new scheduler and compares the decisions.
 //!
-//! The journal tells what happened (submissions, ends, timers, finished switches), at the very instant at which the scheduler was asked
-//! about it, and what was decided (switches, turns). The first is fed to a fresh scheduler, the second compared with its
-//! decisions, one by one; ends of turns must agree to the nanosecond. Journals before version 2 do not tell timers;
-//! since version 3 `paired` listens to classes.
+//! The journal has the inputs of the scheduler (submissions, ends, timers, finished switches), each at the instant at which
+//! the scheduler got it, and the decisions (switches, turns, splits). Decisions are compared one by one; ends of turns must
+//! agree to the nanosecond. Journals before version 2 lack timers; since version 3 `paired` goes by classes.
 
 use std::{collections::VecDeque, io, path::Path};
 
@@ -11,17 +10,15 @@ use coswitch_policies::{
     Cluster, Decision, JobId, JobSpec, Policy, Scheduler, SchedulerConfig, SchedulerEvent, SimTime, SlotId,
     Split, SwitchId, Turn,
 };
+use coswitch_report::journal::{self, Event, JournalError, RunEvent};
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::{
-    cli::Answer,
-    journal::{self, Event, JournalError, RunEvent},
-};
+use crate::cli::Answer;
 
-/// A decision, as the journal tells it.
+/// A decision, as it is in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Told {
+enum Recorded {
     Switch { switch: SwitchId, outgoing: Vec<JobId>, incoming: Vec<JobId> },
     Turn { slot: SlotId, jobs: Vec<JobId>, ends: Option<SimTime> },
     Split(Split),
@@ -30,9 +27,8 @@ enum Told {
 /// A run whose decisions were made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Replayed {
-    /// Events fed.
+    /// Inputs of the scheduler.
     pub(super) events: u32,
-    /// Decisions that agreed: all of them.
     pub(super) decisions: u32,
 }
 
@@ -43,29 +39,23 @@ impl Answer for Replayed {
     }
 }
 
-/// Why a run could not be replayed.
 #[derive(Debug, Error)]
 pub(super) enum ReplayError {
-    /// There is no journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// It does not begin as a journal does.
     #[error("the journal does not begin with the start of a run")]
     NoStart,
-    /// Older journals tell too little.
     #[error("the journal is of version {0}; runs can be replayed since version 2, under `paired` since 3")]
     Old(u32),
-    /// The settings make no sense.
     #[error(transparent)]
     Config(#[from] coswitch_policies::ConfigError),
-    /// Not the same.
     #[error("line {line}: the run decided {run}, the scheduler now decides {now}")]
     Differs {
-        /// In the journal, counted from 1.
+        /// Counts from 1.
         line: usize,
-        /// What is written there.
+        /// The decision in the journal.
         run: String,
-        /// What it would be now.
+        /// The decision of the new scheduler.
         now: String,
     },
 }
@@ -85,58 +75,58 @@ fn replay(events: &[RunEvent]) -> Result<Replayed, ReplayError> {
         return Err(ReplayError::Old(*version));
     }
     let config = scheduler.clone().unwrap_or_else(|| SchedulerConfig::new(*policy, *quantum));
-    let mut again = Again {
+    let mut replay = Replay {
         scheduler: Scheduler::new(Cluster::uniform(*nodes, *capacity), config)?,
         decided: VecDeque::new(),
         counts: Replayed { events: 0, decisions: 0 },
     };
     for (index, event) in events.iter().enumerate() {
-        for happened in inputs(events, index) {
-            again.happen(index, event.at, happened)?;
+        for input in inputs(events, index) {
+            replay.feed(index, event.at, input)?;
         }
-        again.compare(index, &event.kind)?;
+        replay.compare(index, &event.kind)?;
     }
-    Ok(again.counts)
+    Ok(replay.counts)
 }
 
-struct Again {
+struct Replay {
     scheduler: Scheduler,
-    /// Decided, and not yet met in the journal.
-    decided: VecDeque<Told>,
+    /// Decisions that were not yet met in the journal.
+    decided: VecDeque<Recorded>,
     counts: Replayed,
 }
 
-impl Again {
-    fn happen(&mut self, index: usize, at: SimTime, event: SchedulerEvent) -> Result<(), ReplayError> {
+impl Replay {
+    fn feed(&mut self, index: usize, at: SimTime, event: SchedulerEvent) -> Result<(), ReplayError> {
         if let Some(more) = self.decided.front() {
             return Err(differs(index, &"nothing", more));
         }
         self.counts.events += 1;
         for decision in self.scheduler.on_event(at, event) {
             match decision {
-                Decision::Switch(plan) => self.decided.push_back(Told::Switch {
+                Decision::Switch(plan) => self.decided.push_back(Recorded::Switch {
                     switch: plan.switch,
                     outgoing: plan.outgoing.into_iter().map(|outgoing| outgoing.job).collect(),
                     incoming: plan.incoming.into_iter().map(|incoming| incoming.job).collect(),
                 }),
                 Decision::SlotStarted(_) | Decision::SlotChanged(_) => {
                     let turn = self.scheduler.turn();
-                    self.decided.extend(turn.map(|Turn { slot, jobs, ends }| Told::Turn {
+                    self.decided.extend(turn.map(|Turn { slot, jobs, ends }| Recorded::Turn {
                         slot,
                         jobs,
                         ends,
                     }));
                 }
-                Decision::Split(split) => self.decided.push_back(Told::Split(split)),
+                Decision::Split(split) => self.decided.push_back(Recorded::Split(split)),
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// A line that may tell a decision.
+    /// Compares a line that may have a decision.
     fn compare(&mut self, index: usize, line: &Event) -> Result<(), ReplayError> {
-        let Some(run) = told_by(line) else { return Ok(()) };
+        let Some(run) = recorded_decision(line) else { return Ok(()) };
         match self.decided.pop_front() {
             Some(now) if now == run => {
                 self.counts.decisions += 1;
@@ -148,7 +138,7 @@ impl Again {
     }
 }
 
-/// What the scheduler was asked about in the line `index`: jobs that came together in the last line of them.
+/// The inputs of the scheduler in the line `index`. Jobs that were submitted together are an input in their last line.
 fn inputs(events: &[RunEvent], index: usize) -> Vec<SchedulerEvent> {
     let submitted = |event: &RunEvent| match &event.kind {
         Event::JobSubmitted { job, name, ranks, memory, .. } => {
@@ -177,8 +167,10 @@ fn inputs(events: &[RunEvent], index: usize) -> Vec<SchedulerEvent> {
         Event::JobMeasured { job, communication, .. } => {
             vec![SchedulerEvent::Measured { job, communication }]
         }
-        Event::JobHeld { job, node, held } => vec![SchedulerEvent::Resident { job, node, resident: held }],
-        Event::NodePressed { node, .. } => vec![SchedulerEvent::MemoryPressure { node }],
+        Event::JobResident { job, node, resident } => {
+            vec![SchedulerEvent::Resident { job, node, resident }]
+        }
+        Event::NodeUnderPressure { node, .. } => vec![SchedulerEvent::MemoryPressure { node }],
         Event::SwitchEnded { switch, restore, exposed, misplaced, .. } => {
             let over = if misplaced.is_empty() {
                 SchedulerEvent::SwitchDone { switch }
@@ -191,13 +183,13 @@ fn inputs(events: &[RunEvent], index: usize) -> Vec<SchedulerEvent> {
     }
 }
 
-fn told_by(event: &Event) -> Option<Told> {
+fn recorded_decision(event: &Event) -> Option<Recorded> {
     match event.clone() {
         Event::SwitchStarted { switch, outgoing, incoming, .. } => {
-            Some(Told::Switch { switch, outgoing, incoming })
+            Some(Recorded::Switch { switch, outgoing, incoming })
         }
-        Event::SlotStarted { slot, jobs, ends } => Some(Told::Turn { slot, jobs, ends }),
-        Event::SetSplit(split) => Some(Told::Split(split)),
+        Event::SlotStarted { slot, jobs, ends } => Some(Recorded::Turn { slot, jobs, ends }),
+        Event::SetSplit(split) => Some(Recorded::Split(split)),
         _ => None,
     }
 }
@@ -214,8 +206,8 @@ mod tests {
 
     use super::*;
 
-    /// The demo, recorded on two nodes: eleven jobs in four slots, with restores, jobs that move to
-    /// an earlier slot, and switches during which jobs end. Samples and phases, which are no decisions, are left out.
+    /// The demo, recorded on two nodes: eleven jobs in four slots, with restores, jobs that move to an earlier slot, and
+    /// switches during which jobs end. Events other than inputs and decisions are left out.
     fn recorded() -> Vec<RunEvent> {
         let lines = include_str!("testdata/hybrid.jsonl").lines();
         lines.map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -223,15 +215,15 @@ mod tests {
 
     #[test]
     fn a_live_run_is_decided_the_same_way_again() {
-        let told = recorded().iter().filter(|event| told_by(&event.kind).is_some()).count();
+        let expected = recorded().iter().filter(|event| recorded_decision(&event.kind).is_some()).count();
         let replayed = replay(&recorded()).unwrap();
-        assert_eq!(replayed.decisions as usize, told);
-        assert!(told > 25, "{told} decisions");
+        assert_eq!(replayed.decisions as usize, expected);
+        assert!(expected > 25, "{expected} decisions");
     }
 
-    /// Two jobs that fit side by side only where a cell may hold two, and a switch that could not dump one of them at first.
+    /// Two jobs that share a node only where a cell may hold two, and a switch that at first fails to dump one of them.
     #[test]
-    fn settings_and_failed_switches_are_followed() {
+    fn settings_and_failed_switches_are_replayed() {
         let (a, b) = (JobId(0), JobId(1));
         let config = SchedulerConfig {
             max_per_cell: Some(1),
@@ -243,7 +235,7 @@ mod tests {
         };
         (*scheduler, *policy, *quantum, *nodes) = (Some(config.clone()), config.policy, config.quantum, 1);
         let mut run = vec![events[0].clone()];
-        let mut tell =
+        let mut push =
             |seconds: u64, kind| run.push(RunEvent { at: Duration::from_secs(seconds).into(), kind });
         let fired = |timer| Event::TimerFired { timer: TimerId(timer) };
         let submitted = |job, name: &str| Event::JobSubmitted {
@@ -274,30 +266,30 @@ mod tests {
             jobs: vec![job],
             ends: Some(Duration::from_secs(ends).into()),
         };
-        tell(0, submitted(a, "a"));
-        tell(0, submitted(b, "b"));
-        tell(0, started(0, &[], &[a]));
-        tell(1, ended(0, vec![]));
-        tell(1, turn(a, 0, 11));
-        tell(11, fired(0));
-        tell(11, started(1, &[a], &[b]));
+        push(0, submitted(a, "a"));
+        push(0, submitted(b, "b"));
+        push(0, started(0, &[], &[a]));
+        push(1, ended(0, vec![]));
+        push(1, turn(a, 0, 11));
+        push(11, fired(0));
+        push(11, started(1, &[a], &[b]));
         let left = [(a, Residence::Running), (b, Residence::Unlaunched)]
             .map(|(job, left)| Misplaced::new(job, left));
-        tell(12, ended(1, left.to_vec()));
-        tell(12, turn(a, 0, 22));
-        tell(22, fired(1));
-        tell(22, started(2, &[a], &[b]));
+        push(12, ended(1, left.to_vec()));
+        push(12, turn(a, 0, 22));
+        push(22, fired(1));
+        push(22, started(2, &[a], &[b]));
         assert_eq!(replay(&run).unwrap().decisions, 5);
-        let ended_well = run.iter_mut().find_map(|event| match &mut event.kind {
+        let misplaced = run.iter_mut().find_map(|event| match &mut event.kind {
             Event::SwitchEnded { misplaced, .. } if !misplaced.is_empty() => Some(misplaced),
             _ => None,
         });
-        ended_well.unwrap().clear();
+        misplaced.unwrap().clear();
         assert!(matches!(replay(&run), Err(ReplayError::Differs { .. })));
     }
 
     #[test]
-    fn a_run_that_was_decided_otherwise_is_found_out() {
+    fn a_differing_decision_is_an_error() {
         let mut events = recorded();
         let swapped = events.iter_mut().find_map(|event| match &mut event.kind {
             Event::SwitchStarted { incoming, .. } if incoming.len() > 2 => Some(incoming),

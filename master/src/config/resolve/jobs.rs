@@ -1,18 +1,18 @@
-//! The jobs of a run file: each by itself, then each against the names of the others and the size of a node.
+//! Resolves the jobs of a run file: checks each job alone, then its name against the others and its size against a node.
 
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
 };
 
+use coswitch_dispatcher::protocol::Wait;
 use coswitch_policies::{Bytes, JobId, Policy};
 use serde_yaml::Spanned;
 
-use super::{JOBS_MAX, RANKS_MAX, Reader, Surroundings};
+use super::{Context, Reader};
 use crate::config::{
-    choice::Wait,
     file::JobPart,
-    job_set::{Cluster, Job},
+    job_set::{ClusterConfig, JOBS_MAX, Job, RANKS_MAX},
     leaf::Leaf,
     problem::Problem,
     tree::span_at,
@@ -22,10 +22,10 @@ impl Reader {
     pub(super) fn jobs(
         &mut self,
         parts: &Spanned<Vec<JobPart>>,
-        cluster: &Cluster,
+        cluster: &ClusterConfig,
         policy: Policy,
         wait: Wait,
-        around: &Surroundings<'_>,
+        context: &Context<'_>,
     ) -> Vec<Job> {
         if parts.value.is_empty() {
             let problem = Problem::new("jobs", span_at(&parts.referenced), "there is no job to run");
@@ -35,7 +35,7 @@ impl Reader {
         let mut names = BTreeMap::new();
         for (index, part) in parts.value.iter().enumerate() {
             let path = format!("jobs[{index}]");
-            let job = self.job(&path, part, wait, around);
+            let job = self.job(&path, part, wait, context);
             if policy != Policy::Cosched {
                 self.check_fits(&path, part, &job, cluster);
             }
@@ -60,9 +60,9 @@ impl Reader {
         jobs
     }
 
-    fn job(&mut self, path: &str, part: &JobPart, wait: Wait, around: &Surroundings<'_>) -> Job {
+    fn job(&mut self, path: &str, part: &JobPart, wait: Wait, context: &Context<'_>) -> Job {
         let field = |name: &str| format!("{path}.{name}");
-        let mut command = self.command(&field("command"), &part.command, around);
+        let mut command = self.command(&field("command"), &part.command, context);
         let arguments = command.split_off(1.min(command.len()));
         Job {
             id: JobId(0),
@@ -73,7 +73,7 @@ impl Reader {
             memory: self.memory(&field("memory"), &part.memory),
             arrival: self.optional(&field("arrival"), part.arrival.as_ref()).unwrap_or_default().into(),
             env: self.env(&field("env"), part),
-            cwd: self.cwd(&field("cwd"), part, around.base),
+            cwd: self.cwd(&field("cwd"), part, context.base),
             alone: self.optional(&field("alone"), part.alone.as_ref()),
             wait: self.optional(&field("wait"), part.wait.as_ref()).unwrap_or(wait),
         }
@@ -97,14 +97,14 @@ impl Reader {
         &mut self,
         field: &str,
         command: &Spanned<Vec<Leaf<String>>>,
-        around: &Surroundings<'_>,
+        context: &Context<'_>,
     ) -> Vec<String> {
         let Some((program, arguments)) = command.value.split_first() else {
             let problem = Problem::new(field, span_at(&command.referenced), "the command is empty");
             self.refuse(problem.help("write the program, then its arguments: `[./cg, --class, A]`"));
             return Vec::new();
         };
-        let found = (around.find)(program.text()).unwrap_or_else(|error| {
+        let found = (context.find)(program.text()).unwrap_or_else(|error| {
             let problem = Problem::new(format!("{field}[0]"), program.span(), error.to_string());
             self.refuse(problem.help(error.help()));
             PathBuf::new()
@@ -148,11 +148,11 @@ impl Reader {
     }
 
     fn env(&mut self, field: &str, part: &JobPart) -> BTreeMap<String, String> {
-        const OURS: [&str; 4] = ["COSWITCH_", "PMI_", "FI_PROVIDER", "PMIX_"];
+        const RESERVED: [&str; 4] = ["COSWITCH_", "PMI_", "FI_PROVIDER", "PMIX_"];
         let mut env = BTreeMap::new();
         for (name, value) in part.env.iter().flatten() {
             let problem = |message: String| Problem::new(format!("{field}.{name}"), value.span(), message);
-            if OURS.iter().any(|prefix| name.starts_with(prefix)) {
+            if RESERVED.iter().any(|prefix| name.starts_with(prefix)) {
                 self.refuse(problem(format!("`{name}` is set by coswitch itself")).help("remove it"));
             } else if name.is_empty() || name.contains(['=', '\0']) || value.text().contains('\0') {
                 self.refuse(problem(format!("`{name}` cannot be an environment variable")));
@@ -165,7 +165,7 @@ impl Reader {
     fn cwd(&mut self, field: &str, part: &JobPart, base: &Path) -> PathBuf {
         let Some(leaf) = &part.cwd else { return base.into() };
         let path = base.join(leaf.text());
-        if self.here && !path.is_dir() {
+        if self.is_run_here && !path.is_dir() {
             let message = format!("there is no directory {}", path.display());
             self.refuse(
                 Problem::new(field, leaf.span(), message).help("it counts from the run file's directory"),
@@ -174,7 +174,7 @@ impl Reader {
         path
     }
 
-    fn check_fits(&mut self, path: &str, part: &JobPart, job: &Job, cluster: &Cluster) {
+    fn check_fits(&mut self, path: &str, part: &JobPart, job: &Job, cluster: &ClusterConfig) {
         let ranks_here = job.ranks.div_ceil(cluster.nodes);
         let needs = Bytes(job.memory.0.saturating_mul(ranks_here.into()));
         if needs <= cluster.memory {

@@ -1,7 +1,7 @@
-//! From what is written to what it means: reads every value, checks one against the other, expands counts.
+//! Resolves a typed run file into a job set: parses every value, checks values against each other, expands counts.
 //!
-//! Pure but for `find`, which looks programs up, and a look whether a `cwd` is there. A value that is wrong is noted and stood in for, so that the check
-//! goes on; the result is used only where nothing was noted.
+//! A wrong value is reported and replaced by a default, so that the check continues; the result is used only where there
+//! is no problem. The only input besides the file is whether programs and directories exist.
 
 mod jobs;
 mod store;
@@ -11,70 +11,66 @@ use std::{
     time::Duration,
 };
 
+use coswitch_dispatcher::protocol::Wait;
 use coswitch_policies::{AutoQuantum, Bytes, Policy, Residency, Scheduler, SchedulerEvent, SimTime};
 use serde_yaml::Spanned;
 
 use super::{
-    choice::{Park, Wait},
+    choice::ParkMethod,
     file::{ClusterPart, Nodes, RunFile, SchedulerPart},
-    job_set::{Cluster, JobSet, Settings},
+    job_set::{ClusterConfig, JobSet, NODES_MAX, Settings},
     leaf::{Leaf, Percent, Quantity},
     problem::Problem,
     program::ProgramError,
     tree::span_at,
 };
 
-/// The most virtual nodes of one machine.
-pub const NODES_MAX: u32 = 64;
-/// The most jobs of one run.
-pub const JOBS_MAX: u32 = 1000;
-/// The most ranks of one job.
-pub const RANKS_MAX: u32 = 1024;
+/// The shortest quantum that `auto` chooses, and its first.
+const AUTO_QUANTUM_MIN: Duration = Duration::from_secs(1);
+/// The longest quantum that `auto` chooses, where the file has no `quantum_max`.
+const AUTO_QUANTUM_MAX: Duration = Duration::from_secs(600);
 
-/// What the quantum `auto` begins with, and does not fall below.
-const SHORTEST: Duration = Duration::from_secs(1);
-/// What it does not exceed, where nothing is said.
-const LONGEST: Duration = Duration::from_secs(600);
-
-/// Where a run file lies and how its programs are found.
-pub struct Surroundings<'a> {
-    /// The file.
+/// The path of a run file, and how its programs are found.
+pub struct Context<'a> {
     pub file: &'a Path,
-    /// Its directory, absolute.
+    /// The directory of the file, absolute.
     pub base: &'a Path,
-    /// Whether it is to be run here: then programs and directories have to be there.
-    pub here: bool,
-    /// Looks a program up.
+    /// Whether the set will be run on this machine: then programs and directories must exist.
+    pub is_run_here: bool,
+    /// Finds a program.
     pub find: &'a dyn Fn(&str) -> Result<PathBuf, ProgramError>,
-    /// In the place of what the file says.
+    /// Replaces the file's policy.
     pub policy: Option<Policy>,
 }
 
-/// What `file` means, or everything that is wrong with its values.
+/// The job set of `file`.
+///
+/// # Errors
+/// With all problems of its values.
 pub fn resolve(
     file: &RunFile,
     defaults: &SchedulerPart,
-    around: &Surroundings<'_>,
+    context: &Context<'_>,
 ) -> Result<JobSet, Vec<Problem>> {
-    let mut reader = Reader { problems: Vec::new(), here: around.here };
-    let cluster = reader.cluster(&file.cluster, around.base);
+    let mut reader = Reader { problems: Vec::new(), is_run_here: context.is_run_here };
+    let cluster = reader.cluster(&file.cluster, context.base);
     let (mut scheduler, wait) = reader.scheduler(file.scheduler.as_ref(), defaults);
-    scheduler.policy = around.policy.unwrap_or(scheduler.policy);
-    let jobs = reader.jobs(&file.jobs, &cluster, scheduler.policy, wait, around);
-    let name = around.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let set = JobSet { name, file: around.file.into(), cluster, scheduler, jobs };
+    scheduler.policy = context.policy.unwrap_or(scheduler.policy);
+    let jobs = reader.jobs(&file.jobs, &cluster, scheduler.policy, wait, context);
+    let name = context.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let set = JobSet { name, file: context.file.into(), cluster, scheduler, jobs };
     if let Some(store) = &file.cluster.store {
-        reader.must_take_each(&set, store);
+        reader.check_store_takes_each(&set, store);
     }
     if let Some(park) = file.scheduler.as_ref().and_then(|part| part.park.as_ref()) {
-        reader.must_hold_all(&set, park);
+        reader.check_memory_holds_all(&set, park);
     }
     if reader.problems.is_empty() { Ok(set) } else { Err(reader.problems) }
 }
 
 struct Reader {
     problems: Vec<Problem>,
-    here: bool,
+    is_run_here: bool,
 }
 
 impl Reader {
@@ -90,7 +86,7 @@ impl Reader {
         self.problems.push(problem);
     }
 
-    fn cluster(&mut self, part: &ClusterPart, base: &Path) -> Cluster {
+    fn cluster(&mut self, part: &ClusterPart, base: &Path) -> ClusterConfig {
         let memory = self.read("cluster.memory", &part.memory);
         if memory == Some(Bytes(0)) {
             let problem =
@@ -105,9 +101,9 @@ impl Reader {
                 Problem::new("cluster.network.rate", network.rate.span(), format!("{rate} is too slow"));
             self.refuse(problem.help("the slowest link that can be made is 1Mbit"));
         }
-        Cluster {
+        ClusterConfig {
             nodes: self.nodes(&part.nodes),
-            // Where it could not be read, no job must look too large for it.
+            // Where it cannot be read, no job is reported as too large for it.
             memory: memory.unwrap_or(Bytes(u64::MAX)),
             rate,
             arena: self.arena(part, memory),
@@ -144,12 +140,7 @@ impl Reader {
         }
         let (quantum, is_auto) = self.quantum(part, defaults);
         let Percent(overhead) = setting!(overhead).unwrap_or(Percent(0.02));
-        let longest = setting!(quantum_max).unwrap_or(LONGEST).max(quantum);
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a share is between 0 and 1"
-        )]
+        let longest = setting!(quantum_max).unwrap_or(AUTO_QUANTUM_MAX).max(quantum);
         let overhead = (overhead * 1e6).round() as u32;
         let settings = Settings {
             policy: setting!(policy).unwrap_or(Policy::Hybrid),
@@ -159,7 +150,7 @@ impl Reader {
             oracle: setting!(oracle).unwrap_or_default(),
             residency: setting!(residency).unwrap_or(Residency::Planned),
             needs: setting!(needs).unwrap_or_default(),
-            park: setting!(park).unwrap_or(Park::Criu),
+            park: setting!(park).unwrap_or(ParkMethod::Criu),
             max_per_cell: setting!(max_per_cell),
             packing: setting!(packing).unwrap_or_default(),
             alternate: setting!(alternate).unwrap_or_default(),
@@ -171,32 +162,32 @@ impl Reader {
         (settings, setting!(wait).unwrap_or(Wait::SpinBlock))
     }
 
-    /// Jobs that never leave memory have to fit there together, as they would lie if they came at once.
-    fn must_hold_all(&mut self, set: &JobSet, park: &Leaf<Park>) {
-        if set.scheduler.park != Park::Suspend || !self.problems.is_empty() {
+    /// Checks that jobs which never leave memory fit there together, packed as if submitted together.
+    fn check_memory_holds_all(&mut self, set: &JobSet, park: &Leaf<ParkMethod>) {
+        if set.scheduler.park != ParkMethod::Suspend || !self.problems.is_empty() {
             return;
         }
         let Ok(mut scheduler) = Scheduler::new(set.cluster(), set.scheduler_config()) else { return };
         scheduler.on_event(SimTime(0), SchedulerEvent::Submitted { jobs: set.specs() });
         let rows = scheduler.matrix().rows();
-        for (node, has) in set.cluster().nodes() {
+        for (node, capacity) in set.cluster().nodes() {
             let needed: Bytes = rows.clone().map(|row| row.memory_on(node)).sum();
-            if needed > has {
-                let message = format!("all jobs together need {needed} on {node}, which has {has}");
+            if needed > capacity {
+                let message = format!("all jobs together need {needed} on {node}, which has {capacity}");
                 let problem = Problem::new("scheduler.park", park.span(), message);
                 return self.refuse(problem.help("write `criu`, so that jobs may leave memory"));
             }
         }
     }
 
-    /// The quantum, or the shortest one where it is to be chosen.
+    /// The quantum, and whether coswitch chooses it; then it is the shortest.
     fn quantum(&mut self, part: &SchedulerPart, defaults: &SchedulerPart) -> (Duration, bool) {
         const FIELD: &str = "scheduler.quantum";
         let Some(leaf) = part.quantum.as_ref().or(defaults.quantum.as_ref()) else {
             return (Duration::MAX, false);
         };
         if leaf.text().trim() == "auto" {
-            return (SHORTEST, true);
+            return (AUTO_QUANTUM_MIN, true);
         }
         let quantum = self.read(FIELD, leaf).unwrap_or(Duration::MAX);
         if quantum < Duration::from_millis(10) {

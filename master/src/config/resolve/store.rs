@@ -1,14 +1,15 @@
-//! Where images go: the arena and the tiers of the store, each by itself, then against the jobs.
+//! Resolves where images go: checks arena and directories alone, then against the jobs.
 
 use std::path::Path;
 
 use coswitch_daemon::node::{SNAPSHOT_OVERHEAD, Tier};
 use coswitch_policies::{Bytes, Policy};
+use miette::SourceSpan;
 use serde_yaml::Spanned;
 
 use super::Reader;
 use crate::config::{
-    choice::Park,
+    choice::ParkMethod,
     file::{ClusterPart, StorePart, TierPart},
     job_set::{Job, JobSet},
     problem::Problem,
@@ -34,7 +35,7 @@ impl Reader {
         match &store.value {
             StorePart::Directory(directory) => {
                 let tier = Tier::unbounded(base.join(directory));
-                self.must_be_there(&tier, Problem::new(FIELD, whole, ""));
+                self.check_exists(&tier, FIELD, whole);
                 vec![tier]
             }
             StorePart::Tiers(parts) if parts.is_empty() => {
@@ -57,11 +58,10 @@ impl Reader {
                 let problem = Problem::new(field("size"), leaf.span(), "a directory that may hold nothing");
                 self.refuse(problem.help("remove it, or write for example `20GiB`"));
             }
-            let problem = |message: String| Problem::new(field("directory"), part.directory.span(), message);
-            self.must_be_there(&tier, problem(String::new()));
-            let is_same = |other: &Tier| same(&other.root, &tier.root);
-            if let Some(first) = tiers.iter().position(is_same) {
-                let problem = problem(format!("it is the directory of {FIELD}[{first}] as well"));
+            self.check_exists(&tier, &field("directory"), part.directory.span());
+            if let Some(first) = tiers.iter().position(|other| is_same(&other.root, &tier.root)) {
+                let message = format!("it is the directory of {FIELD}[{first}] as well");
+                let problem = Problem::new(field("directory"), part.directory.span(), message);
                 self.refuse(problem.help("name each directory once"));
             }
             tiers.push(tier);
@@ -69,25 +69,23 @@ impl Reader {
         tiers
     }
 
-    /// `problem` has its place and lacks words.
-    fn must_be_there(&mut self, tier: &Tier, problem: Problem) {
-        if self.here && !tier.root.is_dir() {
+    fn check_exists(&mut self, tier: &Tier, field: &str, span: SourceSpan) {
+        if self.is_run_here && !tier.root.is_dir() {
             let message = format!("there is no directory {}", tier.root.display());
-            self.refuse(
-                Problem { message, ..problem }.help("make it; it counts from the run file's directory"),
-            );
+            let problem = Problem::new(field, span, message);
+            self.refuse(problem.help("make it; it counts from the run file's directory"));
         }
     }
 
-    /// The largest part that a job has on a node must find room in an empty tier, where jobs leave by images.
-    pub(super) fn must_take_each(&mut self, set: &JobSet, store: &Spanned<StorePart>) {
-        let is_parked = set.scheduler.park == Park::Criu
+    /// Checks that an empty tier takes the largest image of a job on a node, where jobs are parked by images.
+    pub(super) fn check_store_takes_each(&mut self, set: &JobSet, store: &Spanned<StorePart>) {
+        let is_parked = set.scheduler.park == ParkMethod::Criu
             && !matches!(set.scheduler.policy, Policy::Batch | Policy::Cosched);
         let sizes = set.cluster.store.iter().map(|tier| tier.bytes_max.unwrap_or(u64::MAX));
         let (Some(most), true) = (sizes.max(), is_parked) else { return };
-        let held = |job: &Job| job.memory.0.saturating_mul(job.ranks.div_ceil(set.cluster.nodes).into());
-        let Some(largest) = set.jobs.iter().max_by_key(|job| held(job)) else { return };
-        let needed = Bytes(held(largest)).saturating_add(SNAPSHOT_OVERHEAD);
+        let declared = |job: &Job| job.memory.0.saturating_mul(job.ranks.div_ceil(set.cluster.nodes).into());
+        let Some(largest) = set.jobs.iter().max_by_key(|job| declared(job)) else { return };
+        let needed = Bytes(declared(largest)).saturating_add(SNAPSHOT_OVERHEAD);
         if needed.0 > most {
             let message = format!(
                 "no directory takes `{}`, which needs {needed} on a node; the largest takes {}",
@@ -100,7 +98,7 @@ impl Reader {
     }
 }
 
-fn same(one: &Path, other: &Path) -> bool {
+fn is_same(one: &Path, other: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
     real(one) == real(other)
 }

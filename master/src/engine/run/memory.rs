@@ -5,9 +5,9 @@ use coswitch_policies::{
     NodeId, SchedulerEvent,
     timeshare::memory_monitor::{Finding, JobSample},
 };
+use coswitch_report::journal::{Event, JobMemory, RunOutcome};
 
 use super::{Output, Run};
-use crate::journal::{Event, JobMemory, RunOutcome};
 
 impl Run {
     pub(super) fn on_node(&mut self, event: NodeEvent) {
@@ -34,11 +34,11 @@ impl Run {
         for finding in self.memory.on_sample(self.now, node, *used, *stall, &samples) {
             match finding {
                 Finding::Held { job, node, held } => {
-                    self.tell(Event::JobHeld { job, node, held });
+                    self.tell(Event::JobResident { job, node, resident: held });
                     self.schedule(SchedulerEvent::Resident { job, node, resident: held });
                 }
                 Finding::MemoryPressure { node, pressure } => {
-                    self.tell(Event::NodePressed { node, pressure });
+                    self.tell(Event::NodeUnderPressure { node, pressure });
                     self.schedule(SchedulerEvent::MemoryPressure { node });
                 }
             }

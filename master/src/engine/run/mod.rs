@@ -23,12 +23,10 @@ use coswitch_policies::{
     Decision, JobId, Scheduler, SchedulerEvent, SimTime, SwitchId, TimerId, Turn,
     timeshare::memory_monitor::MemoryMonitor,
 };
+use coswitch_report::journal::{Event, JobOutcome, RunEvent, RunOutcome, VERSION};
 
 use super::communication::CommunicationMeter;
-use crate::{
-    config::{self, Job, JobSet},
-    journal::{Event, JobOutcome, RunEvent, RunOutcome, VERSION},
-};
+use crate::config::{Job, JobSet, ParkMethod};
 use switches::SwitchUnderWay;
 
 /// What the core hears.
@@ -101,7 +99,7 @@ impl Run {
         for job in &set.jobs {
             arrivals.entry(job.arrival).or_default().push(job.id);
         }
-        let pages_out = set.scheduler.park == config::Park::PageOut;
+        let pages_out = set.scheduler.park == ParkMethod::PageOut;
         let mut run = Self {
             park: if pages_out { Park::PageOut } else { Park::Criu },
             memory: MemoryMonitor::new(cluster.clone()),
@@ -191,8 +189,8 @@ impl Run {
         match decision {
             Decision::Admitted { .. } | Decision::Queued { .. } | Decision::Moved(_) => {}
             Decision::Split(split) => self.tell(Event::SetSplit(split)),
-            Decision::Outgrew { job, node, resident: held, capacity } => {
-                self.tell(Event::JobOutgrew { job, node, held, capacity });
+            Decision::Outgrew { job, node, resident, capacity } => {
+                self.tell(Event::JobOutgrew { job, node, resident, capacity });
             }
             Decision::Rejected { job, reason } => {
                 self.any_failed = true;

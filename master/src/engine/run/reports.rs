@@ -2,12 +2,10 @@
 
 use coswitch_dispatcher::protocol::{AppOutcome, Exit, RankTraffic, Report, StayCause, StepDone, SwitchStep};
 use coswitch_policies::{Cause, JobId, Residence, SchedulerEvent};
+use coswitch_report::journal::{self, Event, JobOutcome};
 
 use super::Run;
-use crate::{
-    engine::communication::Measured,
-    journal::{Event, JobOutcome, Phase},
-};
+use crate::engine::communication::Measured;
 
 impl Run {
     pub(super) fn on_report(&mut self, job: JobId, report: Report) {
@@ -27,7 +25,7 @@ impl Run {
             Report::StepDone(step) => self.on_step(job, &step),
             Report::Mended { what } => self.warn(format!("{job}: {what}")),
             Report::Progress { node, step, bytes, total } => {
-                self.tell(Event::Progress { job, node, phase: phase_of(step), bytes, total });
+                self.tell(Event::Progress { job, node, step: journal_step(step), bytes, total });
             }
             Report::Stored { node, root, bytes } => {
                 self.tell(Event::SnapshotStored { job, node, root, bytes });
@@ -78,9 +76,9 @@ impl Run {
             switch.on_step(step);
         }
         let StepDone { node, step, took, bytes } = *step;
-        let (switch, phase) = (self.last_switch, phase_of(step));
+        let (switch, step) = (self.last_switch, journal_step(step));
         let (began, ended) = (self.now.before(took), self.now);
-        self.tell(Event::PhaseDone { switch, job, node, phase, began, ended, bytes });
+        self.tell(Event::StepDone { switch, job, node, step, began, ended, bytes });
     }
 }
 
@@ -91,16 +89,16 @@ const fn cause_of(cause: &StayCause) -> Cause {
     }
 }
 
-/// The journal's name of a step.
-const fn phase_of(step: SwitchStep) -> Phase {
+/// The step in the journal.
+const fn journal_step(step: SwitchStep) -> journal::SwitchStep {
     match step {
-        SwitchStep::Freeze => Phase::Freeze,
-        SwitchStep::Flush => Phase::Flush,
-        SwitchStep::Dump => Phase::Dump,
-        SwitchStep::Release => Phase::Release,
-        SwitchStep::Seal => Phase::Seal,
-        SwitchStep::Restore => Phase::Restore,
-        SwitchStep::Thaw => Phase::Thaw,
+        SwitchStep::Freeze => journal::SwitchStep::Freeze,
+        SwitchStep::Flush => journal::SwitchStep::Flush,
+        SwitchStep::Dump => journal::SwitchStep::Dump,
+        SwitchStep::Release => journal::SwitchStep::Release,
+        SwitchStep::Seal => journal::SwitchStep::Seal,
+        SwitchStep::Restore => journal::SwitchStep::Restore,
+        SwitchStep::Thaw => journal::SwitchStep::Thaw,
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use coswitch_dispatcher::protocol::{LaunchSpec, Order, StepDone, SwitchStep, Wait};
+use coswitch_dispatcher::protocol::{LaunchSpec, Order, StepDone, SwitchStep};
 use coswitch_policies::{
     Bytes, Cause, JobId, Placement, Residence, SchedulerEvent, SwitchAction, SwitchOutcome, SwitchPlan,
     Switching, metrics::Span,
 };
+use coswitch_report::journal::Event;
 
 use super::{Output, Run};
-use crate::{config, journal::Event};
 
 /// A switch under way, and the bytes it has moved so far.
 pub(super) struct SwitchUnderWay {
@@ -110,12 +110,7 @@ impl Run {
             env: env.into_iter().collect(),
             cwd: job.cwd.clone(),
             output: self.settings.out.join(&job.name),
-            wait: match job.wait {
-                config::Wait::Spin => Wait::Spin,
-                config::Wait::Yield => Wait::Yield,
-                config::Wait::Block => Wait::Block,
-                config::Wait::SpinBlock => Wait::SpinBlock,
-            },
+            wait: job.wait,
             park: self.park,
         }
     }

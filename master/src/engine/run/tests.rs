@@ -1,13 +1,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
-use coswitch_dispatcher::protocol::{AppOutcome, StayCause};
+use coswitch_dispatcher::protocol::{AppOutcome, StayCause, Wait};
 use coswitch_policies::{
     Alternate, Bytes, Estimate, NodeId, Oracle, Packing, Policy, Residence, Residency, SwitchOrder,
 };
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::{Cluster, Settings, Wait};
+use crate::config::{ClusterConfig, Settings};
 
 const NODES: u32 = 2;
 const MIB: u64 = 1 << 20;
@@ -32,7 +32,13 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
     JobSet {
         name: "test".into(),
         file: "test.yaml".into(),
-        cluster: Cluster { nodes: NODES, memory: Bytes(100 * MIB), rate: None, arena: None, store: vec![] },
+        cluster: ClusterConfig {
+            nodes: NODES,
+            memory: Bytes(100 * MIB),
+            rate: None,
+            arena: None,
+            store: vec![],
+        },
         scheduler: Settings {
             policy: Policy::Hybrid,
             quantum: Duration::from_secs(1),
@@ -41,7 +47,7 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
             oracle: Oracle::default(),
             residency,
             needs: Estimate::default(),
-            park: config::Park::Criu,
+            park: ParkMethod::Criu,
             max_per_cell: None,
             packing: Packing::default(),
             alternate: Alternate::default(),

@@ -1,0 +1,430 @@
+//! Folds the events of a run into its report, in one pass.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Duration,
+};
+
+use coswitch_policies::{
+    Bytes, JobId, NodeId, Policy, Purpose, SimTime, SwitchId, SwitchOrder,
+    metrics::{self, Metrics, RunTimes, Span},
+};
+
+use crate::{
+    journal::{Event, JobOutcome, MachineUse, RunEvent, RunOutcome, SwitchStep},
+    lives::{Life, LifeStage, Lives, within},
+    memory::{outgrew_in_words, split_in_words},
+    report::{JobCommunication, JobReport, JobTimes, NodeMemory, Report, SetReport, StepTotal},
+};
+
+/// Folds `events` into a report.
+pub fn fold<'a>(events: impl IntoIterator<Item = &'a RunEvent>) -> Report {
+    let mut folder = Folder::default();
+    for RunEvent { at, kind } in events {
+        folder.on_event(*at, kind);
+    }
+    folder.finish()
+}
+
+#[derive(Default)]
+struct Folder {
+    run: String,
+    name: String,
+    policy: Option<Policy>,
+    nodes: u32,
+    capacity: Bytes,
+    outcome: Option<RunOutcome>,
+    jobs: BTreeMap<JobId, JobFold>,
+    lives: Lives,
+    switches_begun: BTreeMap<SwitchId, SwitchBegun>,
+    exposed: Vec<Span>,
+    switches: u32,
+    /// The configured order of switches.
+    order: SwitchOrder,
+    fallbacks: u32,
+    bytes_out: Bytes,
+    bytes_in: Bytes,
+    memory: BTreeMap<NodeId, (Bytes, u32)>,
+    totals: BTreeMap<SwitchStep, StepTotal>,
+    stored: BTreeMap<PathBuf, Bytes>,
+    steps: Vec<(SwitchStep, Span)>,
+    outgrown: Vec<String>,
+    warnings: Vec<String>,
+    machine: Option<MachineUse>,
+}
+
+#[derive(Default)]
+struct JobFold {
+    name: String,
+    ranks: u32,
+    memory: Bytes,
+    submitted: SimTime,
+    alone: Option<Duration>,
+    finished: Option<(SimTime, JobOutcome)>,
+    restored_by: BTreeSet<SwitchId>,
+    last_output: String,
+    waiting: Duration,
+    sent: Bytes,
+    communication: Option<JobCommunication>,
+    resident: Option<Bytes>,
+}
+
+struct SwitchBegun {
+    at: SimTime,
+    /// Whether the switch stops a running job to end a turn.
+    stops_a_set: bool,
+}
+
+impl Folder {
+    fn on_event(&mut self, at: SimTime, event: &Event) {
+        match event {
+            Event::RunStarted { run, name, policy, nodes, capacity, scheduler, .. } => {
+                self.order = scheduler.as_ref().map(|config| config.switching).unwrap_or_default();
+                (self.run, self.name) = (run.clone(), name.clone());
+                (self.policy, self.nodes, self.capacity) = (Some(*policy), *nodes, *capacity);
+            }
+            Event::JobSubmitted { job, name, ranks, memory, alone } => {
+                let job = self.jobs.entry(*job).or_default();
+                (job.name, job.ranks, job.memory) = (name.clone(), *ranks, *memory);
+                (job.submitted, job.alone) = (at, *alone);
+            }
+            Event::SwitchStarted { switch, purpose, order, outgoing, parked, incoming } => {
+                let stops_a_set =
+                    *purpose == Purpose::Turn && outgoing.iter().any(|job| self.lives.runs(*job));
+                let moves = parked.as_ref().is_some_and(|parked| !parked.is_empty()) && !incoming.is_empty();
+                self.fallbacks += u32::from(stops_a_set && moves && *order != self.order);
+                self.switches_begun.insert(*switch, SwitchBegun { at, stops_a_set });
+            }
+            Event::StepDone { switch, job, step, began, ended, bytes, .. } => {
+                let total = self.totals.entry(*step).or_default();
+                let span = ended.since(*began);
+                total.count += 1;
+                total.total += span;
+                total.longest = total.longest.max(span);
+                total.bytes = total.bytes.saturating_add(*bytes);
+                self.steps.push((*step, Span { from: *began, to: *ended }));
+                if *step == SwitchStep::Restore {
+                    self.jobs.entry(*job).or_default().restored_by.insert(*switch);
+                }
+            }
+            Event::SwitchEnded { switch, exposed, bytes_out, bytes_in, .. } => {
+                self.bytes_out = self.bytes_out.saturating_add(*bytes_out);
+                self.bytes_in = self.bytes_in.saturating_add(*bytes_in);
+                if let Some(SwitchBegun { at: from, stops_a_set }) = self.switches_begun.remove(switch) {
+                    self.switches += u32::from(stops_a_set);
+                    // A switch that only launches jobs follows idle nodes: its time is not a cost of switching.
+                    if stops_a_set || bytes_in.0 > 0 {
+                        self.exposed.push(Span { from, to: from.after(*exposed) });
+                    }
+                }
+            }
+            Event::JobCommunicated { job, bytes, waiting, .. } => {
+                let job = self.jobs.entry(*job).or_default();
+                (job.waiting, job.sent) = (*waiting, *bytes);
+            }
+            Event::JobMeasured { job, communication, bytes_per_second, ranks } => {
+                let known = &mut self.jobs.entry(*job).or_default().communication;
+                known.get_or_insert_default().update(*communication, *bytes_per_second, ranks);
+            }
+            Event::JobFinished { job, outcome, last_output } => {
+                let job = self.jobs.entry(*job).or_default();
+                job.finished = Some((at, outcome.clone()));
+                job.last_output.clone_from(last_output);
+            }
+            Event::MemorySample { node, used, .. } => {
+                let (peak, samples) = self.memory.entry(*node).or_default();
+                (*peak, *samples) = ((*peak).max(*used), *samples + 1);
+            }
+            Event::SnapshotStored { root, bytes, .. } => {
+                let stored = self.stored.entry(root.clone()).or_default();
+                *stored = stored.saturating_add(*bytes);
+            }
+            Event::JobResident { job, resident, .. } => {
+                let job = self.jobs.entry(*job).or_default();
+                job.resident = job.resident.max(Some(*resident));
+            }
+            Event::SetSplit(split) => self.outgrown.push(split_in_words(split, |job| self.name(job))),
+            Event::JobOutgrew { job, node, resident, capacity } => {
+                self.outgrown.push(outgrew_in_words(&self.name(*job), *node, *resident, *capacity));
+            }
+            Event::Warning { text } => self.warnings.push(text.clone()),
+            Event::MachineUsed(used) => self.machine = Some(*used),
+            Event::RunEnded { outcome } => self.outcome = Some(*outcome),
+            Event::JobLaunched { .. }
+            | Event::JobRunning { .. }
+            | Event::SlotStarted { .. }
+            | Event::TimerFired { .. }
+            | Event::NodeUnderPressure { .. }
+            | Event::Progress { .. }
+            | Event::Output { .. } => {}
+        }
+        self.lives.on_event(at, event);
+    }
+
+    fn name(&self, job: JobId) -> String {
+        self.jobs.get(&job).map_or_else(|| job.to_string(), |job| job.name.clone())
+    }
+
+    /// Adds up the parts of steps in which some job computed.
+    fn add_hidden(&mut self) {
+        let computing = self.lives.computing();
+        for (step, span) in &self.steps {
+            let hidden: Duration = within(*span, &computing).map(|part| part.length()).sum();
+            self.totals.get_mut(step).expect("each step has a total").hidden += hidden;
+        }
+    }
+
+    fn finish(mut self) -> Report {
+        self.add_hidden();
+        let metrics = metrics::measure(&self.times(), metrics::SLOWDOWN_FLOOR);
+        Report {
+            set: self.set(&metrics),
+            jobs: self.jobs.iter().map(|(id, job)| self.job_report(*id, job, &metrics)).collect(),
+            memory: self.node_memory(),
+            run: self.run,
+            name: self.name,
+            policy: self.policy,
+            nodes: self.nodes,
+            capacity: self.capacity,
+            outcome: self.outcome,
+            steps: self.totals,
+            stored: self.stored,
+            outgrown: self.outgrown,
+            warnings: self.warnings,
+            machine: self.machine,
+        }
+    }
+
+    fn times(&self) -> RunTimes {
+        let jobs = self.jobs.iter().filter_map(|(id, job)| {
+            let (finished, _) = job.finished.as_ref()?;
+            Some(metrics::JobTimes {
+                job: *id,
+                submitted: job.submitted,
+                finished: *finished,
+                active: self.lives.jobs[id].spans(LifeStage::Running).collect(),
+                nodes: self.lives.jobs[id].placement.nodes().collect(),
+                alone: job.alone,
+            })
+        });
+        RunTimes { nodes: self.nodes, jobs: jobs.collect(), switches: self.exposed.clone() }
+    }
+
+    fn set(&self, metrics: &Metrics) -> SetReport {
+        let working_set = |job: &JobFold| Bytes(job.memory.0.saturating_mul(job.ranks.into()));
+        SetReport {
+            makespan: metrics.makespan,
+            utilisation: metrics.utilisation,
+            switches: self.switches,
+            fallbacks: self.fallbacks,
+            exposed: metrics.exposed,
+            overhead: metrics.overhead,
+            bytes_out: self.bytes_out,
+            bytes_in: self.bytes_in,
+            memory_total: self.jobs.values().map(working_set).sum(),
+            relative_makespan: metrics.tradeoff.relative_makespan,
+            spread: metrics.tradeoff.spread,
+            tradeoff: metrics.tradeoff.sum(),
+        }
+    }
+
+    fn node_memory(&self) -> Vec<NodeMemory> {
+        let of = |(node, (peak, samples)): (&NodeId, &(Bytes, u32))| NodeMemory {
+            node: *node,
+            peak: *peak,
+            capacity: self.capacity,
+            samples: *samples,
+        };
+        self.memory.iter().map(of).collect()
+    }
+
+    fn job_report(&self, id: JobId, job: &JobFold, metrics: &Metrics) -> JobReport {
+        let times = metrics.jobs.iter().find(|times| times.job == id);
+        let parked = self.lives.jobs.get(&id).map(out_of_memory).unwrap_or_default();
+        JobReport {
+            job: id,
+            name: job.name.clone(),
+            ranks: job.ranks,
+            outcome: job.finished.as_ref().map(|(_, outcome)| outcome.clone()),
+            times: times.map(|times| JobTimes {
+                wait: times.wait,
+                run: times.run,
+                suspended: times.parked.saturating_sub(parked),
+                parked: times.parked.min(parked),
+                turnaround: times.turnaround,
+                alone: times.alone,
+                slowdown: times.slowdown,
+            }),
+            restores: u32::try_from(job.restored_by.len()).unwrap_or(u32::MAX),
+            waiting: job.waiting,
+            declared: job.memory,
+            resident: job.resident,
+            communication: job.communication.clone(),
+            sent: job.sent,
+            last_output: job.last_output.clone(),
+        }
+    }
+}
+
+fn out_of_memory(life: &Life) -> Duration {
+    life.spans(LifeStage::Parked).map(|span| span.length()).sum()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use coswitch_policies::{Class, Communication, Placement};
+
+    use super::*;
+    use crate::journal::{RankMeasured, VERSION};
+
+    const A: JobId = JobId(0);
+    const B: JobId = JobId(1);
+
+    fn at(seconds: u64, kind: Event) -> RunEvent {
+        RunEvent { at: Duration::from_secs(seconds).into(), kind }
+    }
+
+    fn submitted(job: JobId, alone: u64) -> Event {
+        let (name, alone) = (job.to_string(), Some(Duration::from_secs(alone)));
+        Event::JobSubmitted { job, name, ranks: 2, memory: Bytes::mib(300), alone }
+    }
+
+    fn launched(job: JobId) -> Event {
+        Event::JobLaunched { job, placement: Placement::from_shares(&[1, 1]) }
+    }
+
+    fn switch(number: u32, outgoing: &[JobId], incoming: &[JobId]) -> Event {
+        Event::SwitchStarted {
+            switch: SwitchId(number),
+            purpose: Purpose::Turn,
+            order: SwitchOrder::Sequential,
+            outgoing: outgoing.into(),
+            parked: None,
+            incoming: incoming.into(),
+        }
+    }
+
+    fn switched(number: u32, exposed: u64, mib: u64) -> Event {
+        let (switch, exposed) = (SwitchId(number), Duration::from_secs(exposed));
+        let bytes = Bytes::mib(mib);
+        let (restore, misplaced) = (None, Vec::new());
+        Event::SwitchEnded { switch, restore, exposed, bytes_out: bytes, bytes_in: bytes, misplaced }
+    }
+
+    fn finished(job: JobId) -> Event {
+        Event::JobFinished { job, outcome: JobOutcome::Exit(0), last_output: String::new() }
+    }
+
+    fn sample(used: u64) -> Event {
+        Event::MemorySample { node: NodeId(0), used: Bytes::mib(used), by_job: vec![] }
+    }
+
+    /// A runs from 0 to 10 s and from 25 to 30 s, B from 12 to 23 s; each switch exposes 2 s.
+    pub(crate) fn two_jobs_in_turn() -> Vec<RunEvent> {
+        let started = Event::RunStarted {
+            version: VERSION,
+            run: "r".into(),
+            name: "two".into(),
+            policy: Policy::Gang,
+            nodes: 2,
+            capacity: Bytes::mib(400),
+            quantum: Duration::from_secs(10),
+            scheduler: None,
+        };
+        vec![
+            at(0, started),
+            at(0, submitted(A, 15)),
+            at(0, submitted(B, 10)),
+            at(0, switch(0, &[], &[A])),
+            at(0, launched(A)),
+            at(0, Event::JobRunning { job: A }),
+            at(0, switched(0, 1, 0)),
+            at(5, sample(310)),
+            at(10, switch(1, &[A], &[B])),
+            at(12, launched(B)),
+            at(12, Event::JobRunning { job: B }),
+            at(12, switched(1, 2, 600)),
+            at(15, sample(390)),
+            at(23, switch(2, &[B], &[A])),
+            at(25, Event::JobRunning { job: A }),
+            at(25, switched(2, 2, 600)),
+            at(30, finished(A)),
+            at(30, finished(B)),
+            at(30, Event::RunEnded { outcome: RunOutcome::Done }),
+        ]
+    }
+
+    #[test]
+    fn the_times_of_a_switched_job_follow_its_turns() {
+        let report = fold(&two_jobs_in_turn());
+        let a = report.jobs[0].times.as_ref().unwrap();
+        let seconds = [a.wait, a.run, a.suspended, a.parked, a.turnaround].map(|span| span.as_secs());
+        assert_eq!(seconds, [0, 15, 2, 13, 30]);
+        assert_eq!(a.slowdown, Some(2.0));
+        let b = report.jobs[1].times.as_ref().unwrap();
+        assert_eq!([b.wait, b.run].map(|span| span.as_secs()), [12, 11]);
+    }
+
+    #[test]
+    fn a_launch_on_idle_nodes_is_not_a_switch_and_exposes_nothing() {
+        let set = fold(&two_jobs_in_turn()).set;
+        assert_eq!((set.switches, set.exposed.as_secs(), set.makespan.as_secs()), (2, 4, 30));
+        assert!((set.relative_makespan.unwrap() - 30.0 / 25.0).abs() < 1e-12);
+        assert_eq!(set.memory_total, Bytes::mib(1200));
+    }
+
+    #[test]
+    fn a_step_is_hidden_while_a_job_computes() {
+        let (switch, job, node, bytes) = (SwitchId(0), A, NodeId(0), Bytes(0));
+        let seconds = |n| SimTime::from(Duration::from_secs(n));
+        let (began, ended, step) = (seconds(8), seconds(24), SwitchStep::Seal);
+        let mut events = two_jobs_in_turn();
+        events.insert(15, at(24, Event::StepDone { switch, job, node, step, began, ended, bytes }));
+        let seal = fold(&events).steps[&SwitchStep::Seal].clone();
+        assert_eq!((seal.total.as_secs(), seal.hidden.as_secs()), (16, 2 + 11));
+    }
+
+    #[test]
+    fn the_snapshots_in_each_directory_of_the_store_are_summed() {
+        let stored = |root: &str, mib| {
+            let (job, node) = (A, NodeId(0));
+            at(26, Event::SnapshotStored { job, node, root: root.into(), bytes: Bytes::mib(mib) })
+        };
+        let events = [stored("/dev/shm", 10), stored("/var/tmp", 30), stored("/dev/shm", 5)];
+        let stored: Vec<_> = fold(&events).stored.into_values().collect();
+        assert_eq!(stored, [Bytes::mib(15), Bytes::mib(30)]);
+    }
+
+    #[test]
+    fn the_class_of_a_job_comes_with_the_last_measurement_of_each_rank() {
+        let measured = |seconds, rank, thousandths| {
+            let (communication, bytes_per_second) = (Communication::per_mille(thousandths), Bytes(7));
+            let ranks = vec![RankMeasured { rank, communication, bytes_per_second }];
+            at(seconds, Event::JobMeasured { job: A, communication, bytes_per_second, ranks })
+        };
+        let mut events = two_jobs_in_turn();
+        events.splice(9..9, [measured(6, 1, 900), measured(7, 0, 520), measured(8, 1, 100)]);
+        let report = fold(&events);
+        let known = report.jobs[0].communication.as_ref().unwrap();
+        assert_eq!((known.class, known.changes, known.share), (Class::Compute, 2, 100));
+        let ranks: Vec<_> = known.ranks.iter().map(|rank| (rank.rank, rank.communication.get())).collect();
+        assert_eq!(ranks, [(0, 520), (1, 100)]);
+        assert_eq!(report.jobs[1].communication, None);
+    }
+
+    #[test]
+    fn the_peak_of_a_node_is_its_largest_sample() {
+        let memory = &fold(&two_jobs_in_turn()).memory[0];
+        assert_eq!((memory.peak, memory.samples), (Bytes::mib(390), 2));
+        assert!(memory.is_within());
+    }
+
+    #[test]
+    fn a_journal_cut_off_gives_a_report_of_its_events() {
+        let events = two_jobs_in_turn();
+        let report = fold(&events[..9]);
+        assert_eq!(report.outcome, None);
+        assert!(report.jobs.iter().all(|job| job.times.is_none()));
+    }
+}

@@ -1,0 +1,320 @@
+//! The events of a run.
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use coswitch_policies::{
+    Bytes, JobId, Misplaced, NodeId, Placement, Policy, Purpose, SchedulerConfig, SimTime, SlotId, Split,
+    SwitchId, SwitchOrder, TimerId, timeshare::memory_monitor::Pressure,
+    timeshare::packing::pairing::Communication,
+};
+use serde::{Deserialize, Serialize};
+
+/// One line of the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunEvent {
+    /// Time since the start of the run.
+    pub at: SimTime,
+    #[serde(flatten)]
+    pub kind: Event,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Event {
+    /// The daemons are up; the first event of every run.
+    RunStarted {
+        version: u32,
+        /// The name of the run's directories and cgroups.
+        run: String,
+        /// The run file's name.
+        name: String,
+        policy: Policy,
+        nodes: u32,
+        /// Memory that one node offers to jobs.
+        capacity: Bytes,
+        /// How long a slot stays active.
+        quantum: Duration,
+        /// All settings of the scheduler, for a replay of its decisions; older journals lack them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        scheduler: Option<SchedulerConfig>,
+    },
+    /// A job was submitted. Jobs that are submitted together have adjacent lines with the same time.
+    JobSubmitted {
+        job: JobId,
+        name: String,
+        ranks: u32,
+        /// The declared working set of one rank.
+        memory: Bytes,
+        /// How long the job takes alone, where known.
+        alone: Option<Duration>,
+    },
+    /// A timer of the scheduler fired.
+    TimerFired { timer: TimerId },
+    /// A job has its placement, and its processes are being started.
+    JobLaunched { job: JobId, placement: Placement },
+    /// All ranks of a job run: after its launch, and after each restore.
+    JobRunning { job: JobId },
+    /// How much a running job communicates by the counters of its driver: once a second for each of its nodes,
+    /// smoothed.
+    JobMeasured {
+        job: JobId,
+        /// The share of its time that a rank waits for messages, in thousandths: the mean over the ranks.
+        communication: Communication,
+        #[serde(default)]
+        bytes_per_second: Bytes,
+        /// The ranks with new counters.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        ranks: Vec<RankMeasured>,
+    },
+    /// The turn of a slot began, or its set changed.
+    SlotStarted {
+        slot: SlotId,
+        /// The co-scheduled set.
+        jobs: Vec<JobId>,
+        /// When the turn ends; `None` where no other slot waits.
+        ends: Option<SimTime>,
+    },
+    /// A switch began. Until it ends, the jobs of both sets do not run; a switch for a prefetch goes on beside a turn.
+    SwitchStarted {
+        switch: SwitchId,
+        #[serde(default)]
+        purpose: Purpose,
+        /// The order of its steps.
+        #[serde(default)]
+        order: SwitchOrder,
+        /// The jobs that stop, and suspended jobs that leave memory.
+        outgoing: Vec<JobId>,
+        /// The outgoing jobs that leave memory; in older journals, which lack this, all of them.
+        #[serde(default)]
+        parked: Option<Vec<JobId>>,
+        incoming: Vec<JobId>,
+    },
+    /// A step of a switch is over, for one job on one node.
+    #[serde(rename = "phase-done")]
+    StepDone {
+        switch: SwitchId,
+        job: JobId,
+        node: NodeId,
+        #[serde(rename = "phase")]
+        step: SwitchStep,
+        began: SimTime,
+        ended: SimTime,
+        /// Bytes moved.
+        bytes: Bytes,
+    },
+    /// A snapshot of a job is complete on a node; older journals lack this.
+    SnapshotStored {
+        job: JobId,
+        node: NodeId,
+        /// The directory of `cluster.store` that took it.
+        root: PathBuf,
+        /// Its size there.
+        bytes: Bytes,
+    },
+    /// A step of a switch is under way. Not written to the journal.
+    Progress {
+        job: JobId,
+        node: NodeId,
+        #[serde(rename = "phase")]
+        step: SwitchStep,
+        /// Bytes moved so far.
+        bytes: Bytes,
+        /// Bytes to be moved in all, as far as known.
+        total: Bytes,
+    },
+    /// A job wrote a line. Not written to the journal.
+    Output {
+        job: JobId,
+        /// The last line of its lowest rank.
+        line: String,
+    },
+    /// A switch ended.
+    SwitchEnded {
+        switch: SwitchId,
+        /// How long its restores took; `None` where a job is misplaced.
+        #[serde(default)]
+        restore: Option<Duration>,
+        /// How long no job of the run computed because of the switch.
+        exposed: Duration,
+        /// Bytes written by dumps.
+        bytes_out: Bytes,
+        /// Bytes read by restores.
+        bytes_in: Bytes,
+        /// The jobs that are elsewhere than planned.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        #[serde(rename = "astray")]
+        misplaced: Vec<Misplaced>,
+    },
+    /// The last counters of a job's drivers, when the job ends.
+    JobCommunicated {
+        job: JobId,
+        /// Messages sent.
+        messages: u64,
+        /// Payload sent.
+        bytes: Bytes,
+        /// Time waited for messages, summed over the ranks.
+        waiting: Duration,
+    },
+    /// A job ended.
+    JobFinished {
+        job: JobId,
+        outcome: JobOutcome,
+        /// The last lines that the job wrote, where it failed.
+        last_output: String,
+    },
+    /// The resident memory of a job differs from its estimate: it is larger, or it has long been smaller.
+    #[serde(rename = "job-held")]
+    JobResident {
+        job: JobId,
+        node: NodeId,
+        /// Resident memory there, without file caches.
+        #[serde(rename = "held")]
+        resident: Bytes,
+    },
+    /// The jobs of a node exceed its memory, or are about to.
+    #[serde(rename = "node-pressed")]
+    NodeUnderPressure { node: NodeId, pressure: Pressure },
+    /// A set no longer fitted a node, and a job left it.
+    SetSplit(Split),
+    /// A job takes more than a node offers although it has the node to itself. It runs on.
+    JobOutgrew {
+        job: JobId,
+        node: NodeId,
+        /// Resident memory there.
+        #[serde(rename = "held")]
+        resident: Bytes,
+        /// Memory that the node offers.
+        capacity: Bytes,
+    },
+    /// Memory that the jobs of a node hold.
+    MemorySample {
+        node: NodeId,
+        /// The sum over its jobs.
+        used: Bytes,
+        by_job: Vec<JobMemory>,
+    },
+    /// A message for the user; the run goes on.
+    Warning { text: String },
+    /// Counters of the whole machine over the run, other programs included.
+    MachineUsed(MachineUse),
+    /// The last event of a run that was not cut off.
+    RunEnded { outcome: RunOutcome },
+}
+
+/// A step of a switch, for one job on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SwitchStep {
+    /// Start the processes for the first time.
+    Launch,
+    /// Stop the ranks.
+    Freeze,
+    /// Drain the network with markers.
+    Flush,
+    /// Write the image; the job leaves memory.
+    Dump,
+    /// Wait until the memory is free again.
+    Release,
+    /// Make the snapshot durable, after the switch.
+    Seal,
+    /// Read the image; the job is back in memory, stopped.
+    Restore,
+    /// Let the ranks continue.
+    Thaw,
+}
+
+impl SwitchStep {
+    /// The step as a participle, for messages and tables.
+    pub const fn doing(self) -> &'static str {
+        match self {
+            Self::Launch => "launching",
+            Self::Freeze => "freezing",
+            Self::Flush => "flushing",
+            Self::Dump => "dumping",
+            Self::Release => "releasing",
+            Self::Seal => "sealing",
+            Self::Restore => "restoring",
+            Self::Thaw => "thawing",
+        }
+    }
+}
+
+/// How much one rank communicates, smoothed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankMeasured {
+    pub rank: u32,
+    /// The share of its time that it waits for messages, in thousandths.
+    pub communication: Communication,
+    pub bytes_per_second: Bytes,
+}
+
+/// Memory that one job holds on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobMemory {
+    pub job: JobId,
+    pub used: Bytes,
+}
+
+/// Counters of a machine over a stretch of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineUse {
+    /// Page faults that waited for a disk.
+    pub major_faults: u64,
+    pub swapped_in: Bytes,
+    pub swapped_out: Bytes,
+    /// Time in which some process waited for memory (pressure stall information); `None` where the kernel lacks it.
+    pub memory_stall: Option<Duration>,
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobOutcome {
+    /// All ranks exited; the largest of their exit codes.
+    Exit(i32),
+    /// This signal killed a rank.
+    Signal(i32),
+    /// coswitch ended the job, or could not start it.
+    Failed(String),
+}
+
+impl JobOutcome {
+    pub const fn is_success(&self) -> bool {
+        matches!(self, Self::Exit(0))
+    }
+}
+
+impl fmt::Display for JobOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exit(0) => f.write_str("ok"),
+            Self::Exit(code) => write!(f, "exit code {code}"),
+            Self::Signal(signal) => write!(f, "killed by signal {signal}"),
+            Self::Failed(why) => write!(f, "failed: {why}"),
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunOutcome {
+    /// Every job exited with code 0.
+    Done,
+    /// Every job ended, and at least one failed.
+    JobsFailed,
+    /// The user stopped the run.
+    Interrupted,
+    /// The run reached its time limit.
+    TimedOut,
+    /// coswitch itself failed.
+    Aborted,
+}
+
+impl Event {
+    /// Whether only the live view uses the event: it is not written to the journal.
+    pub const fn is_live_only(&self) -> bool {
+        matches!(self, Self::Progress { .. } | Self::Output { .. })
+    }
+}

@@ -1,0 +1,26 @@
+//! The journal of a run and everything that is folded from its events: the report, its page, the comparison of runs
+//! and the live view.
+//!
+//! Everything here is pure except [`journal::read`]: the same journal gives the same bytes. Times come from
+//! `coswitch_policies::metrics`, which defines every number; moved bytes and memory are summed up here.
+
+mod causes;
+pub mod compare;
+pub mod csv;
+mod fold;
+mod history;
+pub mod journal;
+pub mod live;
+mod lives;
+mod memory;
+pub mod page;
+mod report;
+pub mod table;
+pub mod trace;
+pub mod words;
+
+pub use fold::fold;
+pub use report::{JobCommunication, JobReport, JobTimes, NodeMemory, Report, SetReport, StepTotal};
+
+/// The definition of every number of a report, as `coswitch metrics` prints it.
+pub const METRICS: &str = include_str!("metrics.txt");

@@ -1,0 +1,10 @@
+//! A run on the page.
+
+use crate::{history::History, report::Report};
+
+pub(super) struct PageRun {
+    /// Differs from the label of every other run on the page.
+    pub(super) label: String,
+    pub(super) report: Report,
+    pub(super) history: History,
+}

@@ -1,0 +1,63 @@
+use super::*;
+use crate::{fold::tests::two_jobs_in_turn, journal::Event};
+
+fn renamed(name: &str) -> Vec<RunEvent> {
+    let mut events = two_jobs_in_turn();
+    for event in &mut events {
+        if let Event::JobSubmitted { name: of, job, .. } = &mut event.kind
+            && job.0 == 0
+        {
+            *of = name.into();
+        }
+    }
+    events
+}
+
+#[test]
+fn a_name_cannot_break_out_of_the_page() {
+    let page = page(&[renamed("</script><script>alert(1)</script>")]);
+    assert!(!page.contains("<script>alert"), "it is escaped in tables and in the data");
+    assert_eq!(page.matches("<script").count(), 4);
+}
+
+#[test]
+fn a_page_loads_nothing_and_stays_small() {
+    let page = page(&[two_jobs_in_turn()]);
+    assert!(page.contains("default-src 'none'"));
+    for loads in ["src=\"", "@import", "url(http", "<link"] {
+        assert!(!page.contains(loads), "{loads}");
+    }
+    assert!(page.len() < 600 << 10, "{} bytes", page.len());
+}
+
+#[test]
+fn the_page_of_an_empty_journal_says_that_the_run_did_not_end() {
+    assert!(page(&[vec![]]).contains("It did not come to its end"));
+}
+
+#[test]
+fn runs_of_one_name_get_different_labels() {
+    let page = page(&[two_jobs_in_turn(), two_jobs_in_turn()]);
+    assert!(
+        page.contains("two (gang) #1")
+            && page.contains("two (gang) #2")
+            && page.contains("Comparison of 2 runs")
+    );
+}
+
+#[test]
+fn the_story_names_the_job_that_waited_most_and_the_cause() {
+    let history = History::of(&two_jobs_in_turn());
+    let story = story::story(&history, &fold(&two_jobs_in_turn()));
+    let about = |about: &str| story.points.iter().find(|point| point.about == about).unwrap().text.as_str();
+    assert_eq!(
+        about("Who waited most"),
+        "job-1 stood still for 19.0 s of the 30.0 s from its submission to its end: 12.0 s before its first \
+         turn and 7.0 s between its turns. It ran for 11.0 s."
+    );
+    assert_eq!(
+        about("Why"),
+        "For 15.0 s others had its nodes, and gang gives a node to 1 job at a time; job-0 had them longest \
+         (15.0 s). For 4.0 s nobody ran, because jobs were being started or switched."
+    );
+}
