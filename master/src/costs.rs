@@ -1,4 +1,5 @@
-//! The costs of a run's switches, fitted from its events and written beside its journal for `coswitch simulate --costs`.
+//! The costs of a run's switches, fitted from its events and written beside its journal for `coswitch
+//! simulate --costs`.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -33,7 +34,8 @@ fn communication(events: &[RunEvent]) -> BTreeMap<String, f64> {
     seen.into_iter().filter_map(|(job, seen)| Some((names.remove(&job)?, mean(seen)))).collect()
 }
 
-/// Writes the costs of a run into its directory; no file where it launched and moved no job. `cores` are those of a node.
+/// Writes the costs of a run into its directory; no file where it launched and moved no job. `cores` are
+/// those of a node.
 pub(crate) fn store(directory: &Path, events: &[RunEvent], cores: Option<u32>) -> anyhow::Result<()> {
     let costs = measured(events);
     if costs == CostFile::default() {

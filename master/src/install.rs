@@ -29,7 +29,8 @@ pub struct PartMissing {
 }
 
 impl Installation {
-    /// Finds the parts of this build. Parts of other builds may have another protocol version and are not used.
+    /// Finds the parts of this build. Parts of other builds may have another protocol version and are not
+    /// used.
     ///
     /// # Errors
     /// Names the missing part.

@@ -1,8 +1,8 @@
 //! The master scheduler and the command line.
 //!
-//! [`config`] reads a job set, [`doctor`] checks the machine, and [`engine`] runs the set and emits its events. The
-//! [`journal`] stores them; the [`live`] view and the reports of `coswitch-report` are made from them alone. [`cli`] is
-//! above all others.
+//! [`config`] reads a job set, [`doctor`] checks the machine, and [`engine`] runs the set and emits its
+//! events. The [`journal`] stores them; the [`live`] view and the reports of `coswitch-report` are made from
+//! them alone. [`cli`] is above all others.
 
 pub mod cli;
 pub mod config;

@@ -1,5 +1,5 @@
-//! The name of a run: the process id of its master and the start time of that process, so that the name alone shows
-//! whether the run is alive. It is part of the names of cgroups, shared memory and directories.
+//! The name of a run: the process id of its master and the start time of that process, so that the name alone
+//! shows whether the run is alive. It is part of the names of cgroups, shared memory and directories.
 
 use std::{fmt, fs, str::FromStr};
 

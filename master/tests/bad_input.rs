@@ -1,5 +1,5 @@
-//! Bad input, as a table: every kind of it is answered by the real binary with an error that names file, line and
-//! field, with the documented exit code, and nothing is started.
+//! A table of bad inputs: for each, the binary reports file, line and field, exits with the documented code
+//! and starts nothing.
 
 use std::{
     fs,
@@ -16,8 +16,8 @@ const LACKING: i32 = 3;
 /// Far longer than a refusal takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A run file that is right; each case spoils one thing in it.
-const RIGHT: &str = "\
+/// A valid run file; each case makes one thing in it invalid.
+const VALID: &str = "\
 cluster:
   nodes: 2
   memory: 1GiB
@@ -37,19 +37,20 @@ jobs:
     memory: 20MiB
 ";
 
-/// One thing spoilt: the text replaced, by what, the line that must be named, the field, and words that must be said.
+/// An invalid file: `new` replaces `old`, and the error must name `line` and `field` and contain each text of
+/// `messages`.
 struct Case {
     what: &'static str,
     old: &'static str,
     new: &'static str,
     line: u32,
     field: &'static str,
-    said: &'static [&'static str],
+    messages: &'static [&'static str],
 }
 
 macro_rules! cases {
-    ($($what:literal: $old:literal => $new:literal, line $line:literal, $field:literal, $said:tt;)*) => {
-        &[$(Case { what: $what, old: $old, new: $new, line: $line, field: $field, said: &$said }),*]
+    ($($what:literal: $old:literal => $new:literal, line $line:literal, $field:literal, $messages:tt;)*) => {
+        &[$(Case { what: $what, old: $old, new: $new, line: $line, field: $field, messages: &$messages }),*]
     };
 }
 
@@ -62,73 +63,122 @@ const CASES: &[Case] = cases![
     "a second document": "    memory: 20MiB" => "    memory: 20MiB\n---\n{}", line 18, "YAML", [];
     "an alias of nothing": "memory: 20MiB" => "memory: *none", line 17, "YAML", [];
     "a field twice": "  nodes: 2" => "  nodes: 2\n  nodes: 3", line 3, "YAML", ["nodes"];
-    "nesting without end": "count: 2" => "count: [[[[[[[[[[[[[[[[[[[[[[2]]]]]]]]]]]]]]]]]]]]]]", line 13, "YAML", [];
-    // Its shape.
+    "nesting without end": "count: 2" => "count: [[[[[[[[[[[[[[[[[[[[[[2]]]]]]]]]]]]]]]]]]]]]]",
+        line 13, "YAML", [];
+    // The shape of the file.
     "an unknown field": "ranks: 2" => "rank: 2", line 11, "jobs[0].rank", ["did you mean `ranks`?"];
     "an unknown part": "scheduler:" => "schedular:", line 5, "schedular", ["did you mean `scheduler`?"];
-    "an unknown field without a likeness": "count: 2" => "zebra: 2", line 13, "jobs[0].zebra", ["known here are"];
-    "node sets": "memory: 1GiB" => "memory: 1GiB\n  partitions: []", line 4, "cluster.partitions", ["coswitch simulate --machine"];
-    "divided nodes": "memory: 1GiB" => "memory: 1GiB\n  cpus: 4", line 4, "cluster.cpus", ["coswitch simulate --cpus"];
-    "a missing field": "    memory: 20MiB\n" => "", line 14, "jobs[1].memory", ["the field `memory` is missing"];
-    "a list for a value": "memory: 1GiB" => "memory: [1GiB]", line 3, "cluster.memory", ["a list stands where a single value belongs"];
-    "a value for a list": "command: [sh, -c, exit]" => "command: sh", line 15, "jobs[1].command", ["a list (", "belongs"];
+    "an unknown field without a likeness": "count: 2" => "zebra: 2",
+        line 13, "jobs[0].zebra", ["known here are"];
+    "node sets": "memory: 1GiB" => "memory: 1GiB\n  partitions: []",
+        line 4, "cluster.partitions", ["coswitch simulate --machine"];
+    "divided nodes": "memory: 1GiB" => "memory: 1GiB\n  cpus: 4",
+        line 4, "cluster.cpus", ["coswitch simulate --cpus"];
+    "a missing field": "    memory: 20MiB\n" => "",
+        line 14, "jobs[1].memory", ["the field `memory` is missing"];
+    "a list for a value": "memory: 1GiB" => "memory: [1GiB]",
+        line 3, "cluster.memory", ["a list stands where a single value belongs"];
+    "a value for a list": "command: [sh, -c, exit]" => "command: sh",
+        line 15, "jobs[1].command", ["a list (", "belongs"];
     "nothing for a value": "memory: 1GiB" => "memory:", line 3, "cluster.memory", ["nothing stands where"];
     // Units and numbers.
-    "a wrong unit of memory": "memory: 1GiB" => "memory: 1parsec", line 3, "cluster.memory", ["`parsec`", "use one of B, KiB, MiB"];
-    "memory without unit": "memory: 300MiB" => "memory: 300", line 12, "jobs[0].memory", ["has no unit; write for example `512MiB`"];
-    "no number": "memory: 300MiB" => "memory: much", line 12, "jobs[0].memory", ["does not begin with a number"];
+    "a wrong unit of memory": "memory: 1GiB" => "memory: 1parsec",
+        line 3, "cluster.memory", ["`parsec`", "use one of B, KiB, MiB"];
+    "memory without unit": "memory: 300MiB" => "memory: 300",
+        line 12, "jobs[0].memory", ["has no unit; write for example `512MiB`"];
+    "no number": "memory: 300MiB" => "memory: much",
+        line 12, "jobs[0].memory", ["does not begin with a number"];
     "no memory at all": "memory: 1GiB" => "memory: 0B", line 3, "cluster.memory", ["holds no job"];
-    "a wrong unit of time": "quantum: 10s" => "quantum: 10parsec", line 7, "scheduler.quantum", ["us, ms, s, min, h, d"];
-    "a quantum of nothing": "quantum: 10s" => "quantum: 0s", line 7, "scheduler.quantum", ["shorter than any switch"];
-    "a wrong unit of rate": "rate: 100Mbit" => "rate: 100MB", line 4, "cluster.network.rate", ["bit, kbit, Mbit, Gbit"];
+    "a wrong unit of time": "quantum: 10s" => "quantum: 10parsec",
+        line 7, "scheduler.quantum", ["us, ms, s, min, h, d"];
+    "a quantum of nothing": "quantum: 10s" => "quantum: 0s",
+        line 7, "scheduler.quantum", ["shorter than any switch"];
+    "a wrong unit of rate": "rate: 100Mbit" => "rate: 100MB",
+        line 4, "cluster.network.rate", ["bit, kbit, Mbit, Gbit"];
     "zero nodes": "nodes: 2" => "nodes: 0", line 2, "cluster.nodes", ["not a number of nodes from 1 to"];
-    "too many nodes": "nodes: 2" => "nodes: 1000000", line 2, "cluster.nodes", ["not a number of nodes from 1 to"];
+    "too many nodes": "nodes: 2" => "nodes: 1000000",
+        line 2, "cluster.nodes", ["not a number of nodes from 1 to"];
     "zero ranks": "ranks: 2" => "ranks: 0", line 11, "jobs[0].ranks", ["at least 1 rank"];
     "ranks below zero": "ranks: 2" => "ranks: -2", line 11, "jobs[0].ranks", ["not a whole number"];
     "too many ranks": "ranks: 2" => "ranks: 100000", line 11, "jobs[0].ranks", ["at most"];
     "half a rank": "ranks: 2" => "ranks: 0.5", line 11, "jobs[0].ranks", ["not a whole number"];
     "a count of zero": "count: 2" => "count: 0", line 13, "jobs[0].count", ["0 jobs are none"];
-    "more jobs than anybody has": "count: 2" => "count: 4000000000", line 13, "jobs[0].count", ["more than 1000 jobs"];
+    "too many jobs": "count: 2" => "count: 4000000000", line 13, "jobs[0].count", ["more than 1000 jobs"];
     // Words.
-    "an unknown policy": "policy: hybrid" => "policy: hibrid", line 6, "scheduler.policy", ["did you mean `hybrid`?"];
-    "a policy that is only simulated": "policy: hybrid" => "policy: rms", line 6, "scheduler.policy", ["coswitch simulate --queue rms"];
-    "an unknown way of packing": "quantum: 10s" => "packing: tight", line 7, "scheduler.packing", ["known are first-fit, best-fit, buddy, exact"];
-    "a gang that would be split": "quantum: 10s" => "alternate: partial", line 7, "scheduler.alternate", ["on some of its nodes only; use `whole`"];
-    "a way of switching that is none": "quantum: 10s" => "switching: prefetched", line 7, "scheduler.switching", ["`prefetch`"];
-    "an oracle that is none": "quantum: 10s" => "oracle: delphi", line 7, "scheduler.oracle", ["exact, greedy"];
-    "a residency that is none": "quantum: 10s" => "residency: all", line 7, "scheduler.residency", ["planned, none"];
-    "a word for needs that is none": "quantum: 10s" => "needs: guessed", line 7, "scheduler.needs", ["measured, declared"];
-    "a way of parking that is none": "quantum: 10s" => "park: valet", line 7, "scheduler.park", ["criu, pageout, suspend"];
-    "a longest quantum without unit": "quantum: 10s" => "quantum_max: 10", line 7, "scheduler.quantum_max", ["unit"];
-    "jobs that do not fit together and may not leave": "memory: 1GiB\n  network: {rate: 100Mbit}\nscheduler:\n  policy: hybrid" => "memory: 400MiB\nscheduler:\n  park: suspend", line 5, "scheduler.park", ["node-0", "criu"];
+    "an unknown policy": "policy: hybrid" => "policy: hibrid",
+        line 6, "scheduler.policy", ["did you mean `hybrid`?"];
+    "a policy that is only simulated": "policy: hybrid" => "policy: rms",
+        line 6, "scheduler.policy", ["coswitch simulate --queue rms"];
+    "an unknown way of packing": "quantum: 10s" => "packing: tight",
+        line 7, "scheduler.packing", ["known are first-fit, best-fit, buddy, exact"];
+    "a gang that would be split": "quantum: 10s" => "alternate: partial",
+        line 7, "scheduler.alternate", ["on some of its nodes only; use `whole`"];
+    "a way of switching that is none": "quantum: 10s" => "switching: prefetched",
+        line 7, "scheduler.switching", ["`prefetch`"];
+    "an oracle that is none": "quantum: 10s" => "oracle: delphi",
+        line 7, "scheduler.oracle", ["exact, greedy"];
+    "a residency that is none": "quantum: 10s" => "residency: all",
+        line 7, "scheduler.residency", ["planned, none"];
+    "a word for needs that is none": "quantum: 10s" => "needs: guessed",
+        line 7, "scheduler.needs", ["measured, declared"];
+    "a way of parking that is none": "quantum: 10s" => "park: valet",
+        line 7, "scheduler.park", ["criu, pageout, suspend"];
+    "a longest quantum without unit": "quantum: 10s" => "quantum_max: 10",
+        line 7, "scheduler.quantum_max", ["unit"];
+    "jobs that do not fit together and may not leave":
+        "memory: 1GiB\n  network: {rate: 100Mbit}\nscheduler:\n  policy: hybrid" =>
+        "memory: 400MiB\nscheduler:\n  park: suspend",
+        line 5, "scheduler.park", ["node-0", "criu"];
     "an unknown way of waiting": "count: 2" => "wait: sleep", line 13, "jobs[0].wait", ["known are spin"];
     "a list of hosts": "nodes: 2" => "nodes: [alpha, beta]", line 2, "cluster.nodes", ["comes later"];
     "nodes from slurm": "nodes: 2" => "nodes: slurm", line 2, "cluster.nodes", ["come later"];
     // Where images go.
-    "an arena without unit": "memory: 1GiB" => "memory: 1GiB\n  arena: 64", line 4, "cluster.arena", ["has no unit"];
-    "an arena larger than its node": "memory: 1GiB" => "memory: 1GiB\n  arena: 2GiB", line 4, "cluster.arena", ["larger than a node, which has 1GiB"];
-    "a store that is nowhere": "memory: 1GiB" => "memory: 1GiB\n  store: nowhere", line 4, "cluster.store", ["there is no directory", "nowhere"];
-    "a mapping for a store": "memory: 1GiB" => "memory: 1GiB\n  store: {directory: .}", line 4, "cluster.store", ["a mapping", "stands where a single value belongs"];
-    "a store without directories": "memory: 1GiB" => "memory: 1GiB\n  store: []", line 4, "cluster.store", ["without directories"];
-    "a tier without directory": "memory: 1GiB" => "memory: 1GiB\n  store: [{size: 9GiB}]", line 4, "cluster.store[0].directory", ["the field `directory` is missing"];
-    "a tier that is nowhere": "memory: 1GiB" => "memory: 1GiB\n  store:\n    - directory: .\n    - directory: nowhere", line 6, "cluster.store[1].directory", ["there is no directory"];
-    "a tier twice": "memory: 1GiB" => "memory: 1GiB\n  store:\n    - {directory: ., size: 9GiB}\n    - directory: ./.", line 6, "cluster.store[1].directory", ["of cluster.store[0] as well"];
-    "a tier for nothing": "memory: 1GiB" => "memory: 1GiB\n  store: [{directory: ., size: 0B}]", line 4, "cluster.store[0].size", ["may hold nothing"];
-    "an unknown word for a tier": "memory: 1GiB" => "memory: 1GiB\n  store: [{directory: ., sise: 9GiB}]", line 4, "cluster.store[0].sise", ["did you mean `size`?"];
-    "tiers that are too small for a job": "memory: 1GiB" => "memory: 1GiB\n  store: [{directory: ., size: 310MiB}]", line 4, "cluster.store", ["no directory takes `cg-", "which needs 316MiB", "takes 310MiB"];
-    // What one field says against another, and against the machine.
-    "a job larger than a node": "memory: 300MiB" => "memory: 1.5GiB", line 12, "jobs[0].memory", ["larger than a node", "1.5GiB", "1GiB", "raise `cluster.memory`"];
-    "a job larger than a node by its ranks": "ranks: 4" => "ranks: 400", line 17, "jobs[1].memory", ["200 rank(s) of 20MiB"];
+    "an arena without unit": "memory: 1GiB" => "memory: 1GiB\n  arena: 64",
+        line 4, "cluster.arena", ["has no unit"];
+    "an arena larger than its node": "memory: 1GiB" => "memory: 1GiB\n  arena: 2GiB",
+        line 4, "cluster.arena", ["larger than a node, which has 1GiB"];
+    "a store that is nowhere": "memory: 1GiB" => "memory: 1GiB\n  store: nowhere",
+        line 4, "cluster.store", ["there is no directory", "nowhere"];
+    "a mapping for a store": "memory: 1GiB" => "memory: 1GiB\n  store: {directory: .}",
+        line 4, "cluster.store", ["a mapping", "stands where a single value belongs"];
+    "a store without directories": "memory: 1GiB" => "memory: 1GiB\n  store: []",
+        line 4, "cluster.store", ["without directories"];
+    "a tier without directory": "memory: 1GiB" => "memory: 1GiB\n  store: [{size: 9GiB}]",
+        line 4, "cluster.store[0].directory", ["the field `directory` is missing"];
+    "a tier that is nowhere": "memory: 1GiB" =>
+        "memory: 1GiB\n  store:\n    - directory: .\n    - directory: nowhere",
+        line 6, "cluster.store[1].directory", ["there is no directory"];
+    "a tier twice": "memory: 1GiB" =>
+        "memory: 1GiB\n  store:\n    - {directory: ., size: 9GiB}\n    - directory: ./.",
+        line 6, "cluster.store[1].directory", ["of cluster.store[0] as well"];
+    "a tier for nothing": "memory: 1GiB" => "memory: 1GiB\n  store: [{directory: ., size: 0B}]",
+        line 4, "cluster.store[0].size", ["may hold nothing"];
+    "an unknown word for a tier": "memory: 1GiB" => "memory: 1GiB\n  store: [{directory: ., sise: 9GiB}]",
+        line 4, "cluster.store[0].sise", ["did you mean `size`?"];
+    "tiers that are too small for a job": "memory: 1GiB" =>
+        "memory: 1GiB\n  store: [{directory: ., size: 310MiB}]",
+        line 4, "cluster.store", ["no directory takes `cg-", "which needs 316MiB", "takes 310MiB"];
+    // Fields that contradict another or the machine.
+    "a job larger than a node": "memory: 300MiB" => "memory: 1.5GiB",
+        line 12, "jobs[0].memory", ["larger than a node", "1.5GiB", "1GiB", "raise `cluster.memory`"];
+    "a job larger than a node by its ranks": "ranks: 4" => "ranks: 400",
+        line 17, "jobs[1].memory", ["200 rank(s) of 20MiB"];
     "a name twice": "name: ep" => "name: cg-2", line 14, "jobs[1].name", ["`cg-2` is taken by jobs[0]"];
-    "a name that leaves its directory": "name: ep" => "name: ../ep", line 14, "jobs[1].name", ["cannot name a job"];
+    "a name that leaves its directory": "name: ep" => "name: ../ep",
+        line 14, "jobs[1].name", ["cannot name a job"];
     "no jobs": "*" => "cluster: {nodes: 1, memory: 1GiB}\njobs: []\n", line 2, "jobs", ["there is no job"];
     "an empty command": "[sh, -c, exit]" => "[]", line 15, "jobs[1].command", ["the command is empty"];
-    "a missing program": "./program" => "./no-such", line 10, "jobs[0].command[0]", ["there is no program", "no-such"];
-    "a program that is not in PATH": "[sh," => "[no-such-program,", line 15, "jobs[1].command[0]", ["in PATH"];
-    "a program that is not executable": "./program" => "./case.yaml", line 10, "jobs[0].command[0]", ["is not executable", "chmod +x"];
+    "a missing program": "./program" => "./no-such",
+        line 10, "jobs[0].command[0]", ["there is no program", "no-such"];
+    "a program that is not in PATH": "[sh," => "[no-such-program,",
+        line 15, "jobs[1].command[0]", ["in PATH"];
+    "a program that is not executable": "./program" => "./case.yaml",
+        line 10, "jobs[0].command[0]", ["is not executable", "chmod +x"];
     "a directory for a program": "./program" => "./.", line 10, "jobs[0].command[0]", ["is not a file"];
-    "a missing working directory": "count: 2" => "cwd: nowhere", line 13, "jobs[0].cwd", ["there is no directory"];
-    "a variable that is coswitch's own": "count: 2" => "env: {PMI_RANK: 1}", line 13, "jobs[0].env.PMI_RANK", ["set by coswitch itself"];
+    "a missing working directory": "count: 2" => "cwd: nowhere",
+        line 13, "jobs[0].cwd", ["there is no directory"];
+    "a variable that is coswitch's own": "count: 2" => "env: {PMI_RANK: 1}",
+        line 13, "jobs[0].env.PMI_RANK", ["set by coswitch itself"];
 ];
 
 /// A directory with a run file and an executable program beside it.
@@ -160,7 +210,7 @@ impl Scene {
         command
     }
 
-    /// Nothing was started: not even the directory of a run is there.
+    /// Whether nothing was started: not even the directory of a run exists.
     fn is_untouched(&self) -> bool {
         fs::read_dir(self.directory.path()).unwrap().count() == 2
     }
@@ -182,51 +232,52 @@ fn finish(command: &mut Command) -> Output {
 }
 
 fn stderr(output: &Output) -> String {
-    // Messages are wrapped to the width of the terminal; what they say does not depend on it.
+    // Messages are wrapped to the width of the terminal.
     String::from_utf8_lossy(&output.stderr).replace('│', " ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn spoilt(case: &Case) -> String {
+fn invalid_file(case: &Case) -> String {
     if case.old == "*" {
         return case.new.into();
     }
-    assert_eq!(RIGHT.matches(case.old).count(), 1, "{}: what is spoilt must be there once", case.what);
-    RIGHT.replace(case.old, case.new)
+    assert_eq!(VALID.matches(case.old).count(), 1, "{}: the replaced text must occur once", case.what);
+    VALID.replace(case.old, case.new)
 }
 
 #[test]
-fn the_file_that_the_cases_spoil_is_right() {
-    let output = Scene::with(RIGHT).run(&["check"]);
+fn the_valid_file_is_accepted() {
+    let output = Scene::with(VALID).run(&["check"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
 
 #[test]
-fn every_bad_file_is_answered_with_file_line_and_field() {
+fn every_invalid_file_is_reported_with_file_line_and_field() {
     let mut wrong = Vec::new();
     for case in CASES {
-        let scene = Scene::with(&spoilt(case));
+        let scene = Scene::with(&invalid_file(case));
         let output = scene.run(&["run"]);
-        let said = stderr(&output);
+        let errors = stderr(&output);
         let place = format!("case.yaml:{}:", case.line);
-        let whole = [place.as_str(), case.field].iter().chain(case.said).all(|part| said.contains(part));
+        let whole =
+            [place.as_str(), case.field].iter().chain(case.messages).all(|part| errors.contains(part));
         if !whole || output.status.code() != Some(BAD_INPUT) || !scene.is_untouched() {
-            wrong.push(format!("{} (wants {place} {} {:?}): {said}", case.what, case.field, case.said));
+            wrong.push(format!("{} (wants {place} {} {:?}): {errors}", case.what, case.field, case.messages));
         }
     }
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), CASES.len(), wrong.join("\n"));
 }
 
 #[test]
-fn all_problems_of_a_file_are_told_at_once_and_to_programs_too() {
-    let text = RIGHT.replace("ranks: 2", "ranks: 0").replace("1GiB", "1parsec").replace("count", "cuont");
+fn all_problems_of_a_file_are_reported_at_once_as_json_too() {
+    let text = VALID.replace("ranks: 2", "ranks: 0").replace("1GiB", "1parsec").replace("count", "cuont");
     let output = Scene::with(&text).run(&["check", "--output", "json"]);
     assert_eq!(output.status.code(), Some(BAD_INPUT));
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let problems = answer["problems"].as_array().unwrap();
-    let told: Vec<_> = problems.iter().map(|problem| (&problem["line"], &problem["field"])).collect();
+    let reported: Vec<_> = problems.iter().map(|problem| (&problem["line"], &problem["field"])).collect();
     let fields = ["cluster.memory", "jobs[0].ranks", "jobs[0].cuont"].map(serde_json::Value::from);
     let lines = [3, 11, 13].map(serde_json::Value::from);
-    assert_eq!(told, lines.iter().zip(&fields).collect::<Vec<_>>());
+    assert_eq!(reported, lines.iter().zip(&fields).collect::<Vec<_>>());
 }
 
 #[test]
@@ -243,9 +294,9 @@ fn files_that_cannot_be_read_are_named() {
             _ => {}
         }
         let output = scene.run(&["run"]);
-        let said = stderr(&output);
-        assert!(said.contains("case.yaml") && said.contains(words), "{what}: {said}");
-        assert_eq!(output.status.code(), Some(BAD_INPUT), "{what}: {said}");
+        let errors = stderr(&output);
+        assert!(errors.contains("case.yaml") && errors.contains(words), "{what}: {errors}");
+        assert_eq!(output.status.code(), Some(BAD_INPUT), "{what}: {errors}");
         if what == "directory" {
             fs::remove_dir(scene.file()).unwrap();
         }
@@ -253,7 +304,7 @@ fn files_that_cannot_be_read_are_named() {
 }
 
 #[test]
-fn a_file_that_unfolds_without_end_is_refused_before_it_does() {
+fn a_file_that_expands_to_a_huge_document_is_refused_before_it_expands() {
     let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
     for level in 1..9 {
         let again = vec![format!("*a{}", level - 1); 10].join(", ");
@@ -276,24 +327,24 @@ fn a_wrong_command_line_ends_with_the_code_of_bad_input() {
 }
 
 #[test]
-fn a_missing_criu_is_told_before_anything_is_started() {
-    let scene = Scene::with(RIGHT);
+fn a_missing_criu_is_reported_before_anything_is_started() {
+    let scene = Scene::with(VALID);
     let output = finish(scene.command(&["run"]).env("COSWITCH_CRIU", "/nowhere/criu"));
-    let said = stderr(&output);
+    let errors = stderr(&output);
     assert!(
-        said.contains("CRIU") && said.contains("/nowhere/criu") && said.contains("cargo xtask setup"),
-        "{said}"
+        errors.contains("CRIU") && errors.contains("/nowhere/criu") && errors.contains("cargo xtask setup"),
+        "{errors}"
     );
-    assert_eq!(output.status.code(), Some(LACKING), "{said}");
+    assert_eq!(output.status.code(), Some(LACKING), "{errors}");
     assert!(scene.is_untouched());
 }
 
 #[test]
-fn a_user_who_is_not_root_is_told_so() {
-    let scene = Scene::with(RIGHT);
+fn a_user_other_than_root_is_refused() {
+    let scene = Scene::with(VALID);
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(scene.directory.path(), open.clone()).unwrap();
-    // The build's directory need not be open to all: nobody runs a copy.
+    // The build directory may be closed to other users, so the user `nobody` runs a copy.
     let program = scene.directory.path().join("coswitch");
     fs::copy(env!("CARGO_BIN_EXE_coswitch"), &program).unwrap();
     fs::set_permissions(&program, open).unwrap();
@@ -303,25 +354,25 @@ fn a_user_who_is_not_root_is_told_so() {
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program);
     }
     let output = finish(command.arg("run").arg(scene.file()).current_dir("/"));
-    let said = stderr(&output);
-    assert!(said.contains("not root") && said.contains("run coswitch as root"), "{said}");
-    assert_eq!(output.status.code(), Some(LACKING), "{said}");
+    let errors = stderr(&output);
+    assert!(errors.contains("not root") && errors.contains("run coswitch as root"), "{errors}");
+    assert_eq!(output.status.code(), Some(LACKING), "{errors}");
 }
 
 #[test]
-fn an_mpi_library_without_loadable_providers_is_told_with_the_job_that_uses_it() {
-    let text = RIGHT.replace("[sh, -c, exit]", "[./mpi-program]");
+fn an_mpi_library_without_loadable_providers_is_reported_with_its_job() {
+    let text = VALID.replace("[sh, -c, exit]", "[./mpi-program]");
     let scene = Scene::with(&text);
     build_against_another_mpi(scene.directory.path());
     let output = scene.run(&["run"]);
-    let said = stderr(&output);
+    let errors = stderr(&output);
     for part in ["MPI library of job `ep`", "no loadable providers", "libmpi.so.12", "mpicc"] {
-        assert!(said.contains(part), "{part} is not in: {said}");
+        assert!(errors.contains(part), "{part} is not in: {errors}");
     }
-    assert_eq!(output.status.code(), Some(LACKING), "{said}");
+    assert_eq!(output.status.code(), Some(LACKING), "{errors}");
 }
 
-/// A program linked to a library that is called as MPICH's is, and is none that could load a driver.
+/// Builds a program with a library that has the name of MPICH's and cannot load a driver.
 fn build_against_another_mpi(directory: &Path) {
     fs::write(directory.join("mpi.c"), "int MPI_Init(int *c, char ***v) { return 0; }\n").unwrap();
     fs::write(

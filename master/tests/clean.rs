@@ -1,4 +1,4 @@
-//! `coswitch clean`: what a run left behind whose master is gone is ended and removed; a living run is left alone.
+//! `coswitch clean` ends and removes the remains of a dead run; it does not touch a living run.
 
 use std::{
     fs,
@@ -16,17 +16,17 @@ use coswitch_daemon::{
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A node of a run with a process in one job's group, a file in its shared memory and an image in each of two
-/// directories; removed however the test ends.
-struct Left {
+/// A node of a run, with a process in one job's group, a file in its shared memory and an image in each of
+/// two directories. Drop removes all of it.
+struct Remains {
     hierarchies: Hierarchies,
     name: String,
     process: Child,
     stores: [tempfile::TempDir; 2],
 }
 
-impl Left {
-    fn by(run: &str) -> Self {
+impl Remains {
+    fn of(run: &str) -> Self {
         let (hierarchies, name) = (Hierarchies::find().unwrap(), format!("{run}-n0"));
         let node = NodeCgroup::create(hierarchies.clone(), &name, None).unwrap();
         let job = node.job("job-0").unwrap();
@@ -36,13 +36,13 @@ impl Left {
         let stores = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let roots = stores.each_ref().map(|dir| dir.path().join(store_dir(&name)));
         roots.iter().for_each(|root| fs::create_dir_all(root.join("job-0/epoch-1")).unwrap());
-        // A note may be wrong, and nothing but what belongs to the node goes.
+        // The list of directories has a wrong entry: only directories of the node may be removed.
         let noted = [roots[0].as_path(), &roots[1], stores[0].path()];
         fs::write(shm(&name).join("store.json"), serde_json::to_vec(&noted).unwrap()).unwrap();
         Self { hierarchies, name, process, stores }
     }
 
-    /// How many of its directories for images are there.
+    /// The number of its directories for images that exist.
     fn images(&self) -> usize {
         assert!(self.stores.iter().all(|dir| dir.path().exists()));
         self.stores.iter().filter(|dir| dir.path().join(store_dir(&self.name)).exists()).count()
@@ -64,7 +64,7 @@ impl Left {
     }
 }
 
-impl Drop for Left {
+impl Drop for Remains {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -86,9 +86,9 @@ fn dead_run() -> String {
 }
 
 #[test]
-fn what_a_dead_run_left_is_removed_and_a_living_run_is_left_alone() {
-    let mut dead = Left::by(&dead_run());
-    let mut alive = Left::by(&RunName::of_this_process().to_string());
+fn the_remains_of_a_dead_run_are_removed_and_a_living_run_is_not_touched() {
+    let mut dead = Remains::of(&dead_run());
+    let mut alive = Remains::of(&RunName::of_this_process().to_string());
     let output =
         Command::new(env!("CARGO_BIN_EXE_coswitch")).args(["clean", "--output", "json"]).output().unwrap();
     assert!(output.status.success(), "{output:?}");

@@ -1,4 +1,4 @@
-//! `coswitch images`: what is in the stores is listed, damage is found, and what is removed is gone.
+//! `coswitch images` lists the images in stores, finds damage, and removes images.
 
 use std::{
     fs,
@@ -22,10 +22,10 @@ fn images(dir: &Path, arguments: &[&str]) -> Output {
     command.args(["--output", "json", "images", "--store"]).arg(dir).args(arguments).output().unwrap()
 }
 
-/// Job, epoch and state of each, and the exit code.
-fn told(output: &Output) -> (Vec<String>, i32) {
-    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let images = answer["images"].as_array().unwrap().iter();
+/// Job, epoch and state of each image, and the exit code.
+fn answer(output: &Output) -> (Vec<String>, i32) {
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let images = json["images"].as_array().unwrap().iter();
     let line = |image: &serde_json::Value| {
         format!("{} {} {}", image["job"].as_str().unwrap(), image["epoch"], image["state"].as_str().unwrap())
     };
@@ -41,28 +41,28 @@ fn images_are_listed_verified_and_removed() {
     seal(&store, 2);
     let path = dir.path().join("coswitch-rffffff-1-n0/job-0/epoch-2/images/core-1.img");
     fs::write(&path, "contentz").unwrap();
-    let listed = told(&images(dir.path(), &["list"]));
+    let listed = answer(&images(dir.path(), &["list"]));
     assert_eq!(listed, (vec!["job-0 2 sealed".to_owned(), "job-0 1 sealed".to_owned()], 0));
 
-    let (found, code) = told(&images(dir.path(), &["verify"]));
+    let (found, code) = answer(&images(dir.path(), &["verify"]));
     assert!(found[0].contains("images/core-1.img has other contents") && code == 1, "{found:?} {code}");
     assert_eq!(found[1], "job-0 1 intact");
-    assert_eq!(told(&images(dir.path(), &["verify", "--epoch", "1"])).1, 0);
+    assert_eq!(answer(&images(dir.path(), &["verify", "--epoch", "1"])).1, 0);
 
-    let removed = told(&images(dir.path(), &["remove", "--job", "job-0", "--epoch", "2"]));
+    let removed = answer(&images(dir.path(), &["remove", "--job", "job-0", "--epoch", "2"]));
     assert_eq!(removed, (vec!["job-0 2 removed".to_owned()], 0));
-    assert_eq!(told(&images(dir.path(), &["list"])), (vec!["job-0 1 sealed".to_owned()], 0));
+    assert_eq!(answer(&images(dir.path(), &["list"])), (vec!["job-0 1 sealed".to_owned()], 0));
 }
 
 #[test]
-fn images_of_a_run_that_is_alive_are_kept_unless_it_is_insisted() {
+fn images_of_a_living_run_are_removed_only_with_force() {
     let dir = tempfile::tempdir().unwrap();
     let name = format!("coswitch-{}", RunName::of_this_process().with_suffix("-n1"));
     seal(&Store::open(&dir.path().join(name)).unwrap(), 1);
-    let kept = told(&images(dir.path(), &["remove"]));
+    let kept = answer(&images(dir.path(), &["remove"]));
     assert_eq!(kept, (vec!["job-0 1 kept: its run is alive".to_owned()], 1));
-    assert_eq!(told(&images(dir.path(), &["remove", "--force"])).1, 0);
-    assert_eq!(told(&images(dir.path(), &["list"])), (vec![], 0));
+    assert_eq!(answer(&images(dir.path(), &["remove", "--force"])).1, 0);
+    assert_eq!(answer(&images(dir.path(), &["list"])), (vec![], 0));
 }
 
 #[test]
@@ -73,10 +73,10 @@ fn images_in_several_directories_are_found_together() {
     }
     let other = dirs[1].path().to_str().unwrap();
     let output = images(dirs[0].path(), &["--store", other, "list"]);
-    assert_eq!(told(&output), (vec!["job-0 2 sealed".to_owned(), "job-0 1 sealed".to_owned()], 0));
-    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(answer["images"][0]["store"], other);
-    assert_eq!(told(&images(dirs[0].path(), &["--store", other, "remove"])).1, 0);
+    assert_eq!(answer(&output), (vec!["job-0 2 sealed".to_owned(), "job-0 1 sealed".to_owned()], 0));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["images"][0]["store"], other);
+    assert_eq!(answer(&images(dirs[0].path(), &["--store", other, "remove"])).1, 0);
     assert!(
         dirs.iter()
             .all(|dir| fs::read_dir(dir.path().join("coswitch-rffffff-1-n0")).unwrap().next().is_none())

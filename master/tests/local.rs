@@ -1,4 +1,4 @@
-//! `coswitch simulate local`, from the command line: node schedulers on a cluster of one's own.
+//! `coswitch simulate local`: node schedulers on a cluster given by options.
 
 mod common;
 
@@ -12,16 +12,16 @@ fn local(directory: &Path, arguments: &[&str]) -> Output {
     common::simulate(directory, &[&LOCAL[..], arguments].concat())
 }
 
-fn told(directory: &Path, arguments: &[&str]) -> String {
-    common::told(directory, &[&LOCAL[..], arguments].concat())
+fn stdout(directory: &Path, arguments: &[&str]) -> String {
+    common::stdout(directory, &[&LOCAL[..], arguments].concat())
 }
 
 #[test]
-fn one_scheduler_is_told_by_system_by_node_and_by_task() {
+fn one_scheduler_has_metrics_of_system_nodes_and_tasks() {
     let directory = tempfile::tempdir().unwrap();
     let pre =
         ["--model", "pre", "--nodes", "3", "--mrql", "5", "--pdt", "0.8", "--maxm", "2", "--seeds", "3"];
-    let answer = told(directory.path(), &[&pre[..], &["--csv", "tasks.csv", "--output", "json"]].concat());
+    let answer = stdout(directory.path(), &[&pre[..], &["--csv", "tasks.csv", "--output", "json"]].concat());
     let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(answer["nodes"].as_array().unwrap().len(), 3);
     assert_eq!(answer["shape"]["queue_length"], 5.0);
@@ -30,23 +30,23 @@ fn one_scheduler_is_told_by_system_by_node_and_by_task() {
     assert!(
         tasks.starts_with("node,task,application,TaskCoDe,TaskThDe,TaskD,") && tasks.lines().count() > 200
     );
-    let csv = |mco| told(directory.path(), &[&pre[..], &["--mco", mco, "--output", "csv"]].concat());
+    let csv = |mco| stdout(directory.path(), &[&pre[..], &["--mco", mco, "--output", "csv"]].concat());
     let [none, many] = ["0", "7"].map(csv);
     assert!(figure(&none, "SystemD").abs() < 1e-9, "nobody is overtaken: {none}");
     assert!(figure(&many, "SystemCoDe") > figure(&none, "SystemCoDe") && figure(&many, "SystemD") > 0.0);
     assert_eq!(csv("7"), many, "the same seeds give the same bytes");
-    assert!(told(directory.path(), &pre).contains("NodeThDe"));
+    assert!(stdout(directory.path(), &pre).contains("NodeThDe"));
 }
 
 #[test]
-fn a_cluster_of_ones_own_has_all_schedulers_beside_each_other_and_no_table() {
+fn a_given_cluster_compares_all_schedulers_without_table_4_1() {
     let directory = tempfile::tempdir().unwrap();
     let own = ["--nodes", "2", "--pdt", "0.2", "--cf", "0", "--turn-local", "--ring", "--grain", "0.3"];
-    let text = told(directory.path(), &own);
+    let text = stdout(directory.path(), &own);
     assert!(text.contains("2 nodes, MRQL 2, pdt 0.2") && !text.contains("NSTATIONS"), "{text}");
-    let csv = told(directory.path(), &[&own[..], &["--output", "csv"]].concat());
+    let csv = stdout(directory.path(), &[&own[..], &["--output", "csv"]].concat());
     assert_eq!(csv.lines().count(), 1 + 13 * 7, "{csv}");
-    // With a frequency of 0..=0 nobody ever sends, and there is nothing to coschedule with.
+    // With a frequency of 0 no task ever sends, so there is nothing to coschedule.
     assert!(
         csv.lines().filter(|line| line.contains("SystemCoDe")).all(|line| line.contains("SystemCoDe,0,")),
         "{csv}"
@@ -54,7 +54,7 @@ fn a_cluster_of_ones_own_has_all_schedulers_beside_each_other_and_no_table() {
 }
 
 #[test]
-fn what_local_would_not_heed_is_refused() {
+fn options_that_local_does_not_use_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let cases: [(&[&str], &str); 9] = [
         (&["--model", "gang"], "there is no node scheduler `gang`; there are lin, imp,"),

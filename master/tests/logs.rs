@@ -1,4 +1,4 @@
-//! `coswitch simulate`, from the command line: workloads in and out.
+//! `coswitch simulate`: reads and writes of workloads.
 
 mod common;
 
@@ -9,20 +9,20 @@ use common::{figure, simulate};
 const RUN: &str = "cluster: {nodes: 2, memory: 1GiB}\nscheduler: {policy: gang, quantum: 5s}\njobs:\n\
     \x20 - {name: a, command: [not/built], ranks: 2, memory: 100MiB, count: 2, alone: 20s, arrival: 3s}\n";
 
-fn told(directory: &Path, arguments: &[&str]) -> String {
-    common::told(directory, &[arguments, &["--output", "csv"]].concat())
+fn stdout(directory: &Path, arguments: &[&str]) -> String {
+    common::stdout(directory, &[arguments, &["--output", "csv"]].concat())
 }
 
 #[test]
-fn what_was_simulated_is_written_as_a_log_that_gives_the_same_again() {
+fn a_written_log_gives_the_same_simulation_again() {
     let directory = tempfile::tempdir().unwrap();
-    let told = |arguments: &[&str]| told(directory.path(), arguments);
-    let drawn = told(&["--lublin", "200", "--nodes", "16", "--load", "4", "--swf", "drawn.swf.gz"]);
-    assert_eq!(told(&["drawn.swf.gz"]), drawn, "nodes and jobs are in the log");
+    let stdout = |arguments: &[&str]| stdout(directory.path(), arguments);
+    let drawn = stdout(&["--lublin", "200", "--nodes", "16", "--load", "4", "--swf", "drawn.swf.gz"]);
+    assert_eq!(stdout(&["drawn.swf.gz"]), drawn, "nodes and jobs are in the log");
     let gang = ["--policy", "gang", "--node-memory", "1GiB"];
     let memory = ["--memory", "log-uniform:64MiB..900MiB", "--swf", "turns.swf"];
-    let turns = told(&[&["--lublin", "40", "--nodes", "16", "--load", "9"][..], &gang, &memory].concat());
-    let again = told(&[&["turns.swf"][..], &gang].concat());
+    let turns = stdout(&[&["--lublin", "40", "--nodes", "16", "--load", "9"][..], &gang, &memory].concat());
+    let again = stdout(&[&["turns.swf"][..], &gang].concat());
     let differ = |name| (figure(&again, name) - figure(&turns, name)).abs();
     assert!(differ("makespan_s") < 0.01 && differ("switches") < 0.1, "memory is in the log, in KiB: {again}");
     assert!(figure(&turns, "switches") > 9.0 && figure(&turns, "expansion_factor") > 1.0);
@@ -30,7 +30,7 @@ fn what_was_simulated_is_written_as_a_log_that_gives_the_same_again() {
     let waited = |line: &str| !line.starts_with(';') && line.split(' ').nth(2) != Some("0");
     assert!(text.lines().any(waited), "{text}");
     fs::write(directory.path().join("run.yaml"), RUN).unwrap();
-    told(&["run.yaml", "--swf", "run.swf"]);
+    stdout(&["run.yaml", "--swf", "run.swf"]);
     let text = fs::read_to_string(directory.path().join("run.swf")).unwrap();
     assert!(text.contains("; MaxNodes: 2\n1 3 0 20 2 -1 102400 2 "), "{text}");
 }
@@ -43,7 +43,7 @@ fn memory_is_drawn_from_the_values_of_another_log() {
         .unwrap();
     fs::write(directory.path().join("none.swf"), record(1, "-1")).unwrap();
     let lublin = ["--lublin", "50", "--nodes", "8", "--policy", "hybrid", "--swf", "drawn.swf"];
-    told(directory.path(), &[&lublin[..], &["--memory", "like:has.swf"]].concat());
+    stdout(directory.path(), &[&lublin[..], &["--memory", "like:has.swf"]].concat());
     let text = fs::read_to_string(directory.path().join("drawn.swf")).unwrap();
     let jobs = text.lines().filter(|line| !line.starts_with(';'));
     let of = |line: &str| line.split(' ').nth(6).unwrap().to_owned();
@@ -55,18 +55,18 @@ fn memory_is_drawn_from_the_values_of_another_log() {
 }
 
 #[test]
-fn a_testbed_workload_runs_for_as_long_as_it_is_told_and_that_is_said() {
+fn a_testbed_workload_runs_for_the_given_time_and_the_answer_says_so() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a.workload"), "0 4 ./a.out -x\n").unwrap();
     let output = simulate(directory.path(), &["a.workload", "--nodes", "4"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("does not say how long a job runs: 60s each"), "{text}");
-    let told = told(directory.path(), &["a.workload", "--nodes", "4", "--run-time", "5min"]);
-    assert!((figure(&told, "makespan_s") - 300.0).abs() < 1e-9, "{told}");
+    let answer = stdout(directory.path(), &["a.workload", "--nodes", "4", "--run-time", "5min"]);
+    assert!((figure(&answer, "makespan_s") - 300.0).abs() < 1e-9, "{answer}");
 }
 
 #[test]
-fn a_workload_of_which_nothing_is_left_is_refused_and_why_is_said() {
+fn a_workload_without_usable_jobs_is_refused_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
     write("empty.swf", "; MaxNodes: 8\n");

@@ -1,14 +1,14 @@
-//! `coswitch report`: what is no run is a mistake of the command line, not a report of nothing.
+//! `coswitch report` refuses paths that do not lead to a run.
 
 use std::{fs, process::Command};
 
 #[test]
-fn what_is_no_run_is_refused_with_its_path() {
+fn a_path_without_a_run_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     for (name, contents) in [("empty", ""), ("line", "no journal\n"), ("lines", "a: 1\nb: 2\n")] {
         fs::write(dir.path().join(name), contents).unwrap();
     }
-    for (run, why) in [
+    for (run, problem) in [
         ("empty", "does not begin as the journal of a run"),
         ("line", "does not begin as the journal of a run"),
         ("lines", "line 1 of journal"),
@@ -17,8 +17,8 @@ fn what_is_no_run_is_refused_with_its_path() {
     ] {
         let path = dir.path().join(run);
         let output = Command::new(env!("CARGO_BIN_EXE_coswitch")).arg("report").arg(&path).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.starts_with("nothing is reported: ") && said.contains(why), "{run}: {said}");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.starts_with("nothing is reported: ") && error.contains(problem), "{run}: {error}");
         assert!(output.stdout.is_empty() && output.status.code() == Some(2), "{run}: {output:?}");
     }
 }

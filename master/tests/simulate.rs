@@ -1,13 +1,13 @@
-//! `coswitch simulate`, from the command line: the same command, the same bytes.
+//! `coswitch simulate`: the same command prints the same bytes.
 
 mod common;
 
 use std::{fs, io::Write as _, path::Path, process::Command};
 
-use common::{figure, simulate, told};
+use common::{figure, simulate, stdout};
 use flate2::{Compression, write::GzEncoder};
 
-/// Programs that are not on this machine.
+/// The programs do not exist on this machine.
 const RUN: &str = "cluster: {nodes: 2, memory: 1000MiB}
 scheduler: {policy: hybrid, quantum: 10s}
 jobs:
@@ -16,12 +16,15 @@ jobs:
 ";
 
 #[test]
-fn how_much_jobs_communicate_makes_the_rows_of_paired_in_the_simulator_and_in_explain() {
+fn measured_communication_decides_the_rows_of_paired_in_the_simulator_and_in_explain() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("run.yaml"), RUN).unwrap();
     fs::write(directory.path().join("costs.yaml"), "communication: {cg: 0.9, ep: 0.05}\n").unwrap();
     let makespan = |arguments: &[&str]| -> f64 {
-        figure(&told(directory.path(), &[&["run.yaml", "--output", "csv"], arguments].concat()), "makespan_s")
+        figure(
+            &stdout(directory.path(), &[&["run.yaml", "--output", "csv"], arguments].concat()),
+            "makespan_s",
+        )
     };
     let [unknown, alike, mixed] = [
         makespan(&["--policy", "paired"]),
@@ -33,14 +36,17 @@ fn how_much_jobs_communicate_makes_the_rows_of_paired_in_the_simulator_and_in_ex
     fs::write(directory.path().join("paired.yaml"), run).unwrap();
     let mut explain = Command::new(env!("CARGO_BIN_EXE_coswitch"));
     explain.current_dir(directory.path()).args(["explain", "paired.yaml", "--costs", "costs.yaml"]);
-    let told = String::from_utf8(explain.output().unwrap().stdout).unwrap();
-    assert!(told.contains("> slot-0 | cg-2*1 ep-1*1 = 800MiB"), "{told}");
-    assert!(told.contains("exchanged, so that") && told.contains("communicates 90 % of its time"), "{told}");
-    assert!(told.contains("all turns once: "), "{told}");
+    let answer = String::from_utf8(explain.output().unwrap().stdout).unwrap();
+    assert!(answer.contains("> slot-0 | cg-2*1 ep-1*1 = 800MiB"), "{answer}");
+    assert!(
+        answer.contains("exchanged, so that") && answer.contains("communicates 90 % of its time"),
+        "{answer}"
+    );
+    assert!(answer.contains("all turns once: "), "{answer}");
 }
 
 #[test]
-fn a_mesh_is_taken_at_its_word_and_the_node_schedulers_have_a_study_of_their_own() {
+fn a_mesh_has_the_given_sides_and_local_compares_the_node_schedulers() {
     let directory = tempfile::tempdir().unwrap();
     let on = |mesh| {
         let arguments = [
@@ -72,7 +78,7 @@ fn a_mesh_is_taken_at_its_word_and_the_node_schedulers_have_a_study_of_their_own
     assert_eq!(alone, study("2"));
 }
 
-/// What it printed, the jobs and the picture.
+/// Standard output, the table of jobs and the picture.
 fn everything(directory: &Path, arguments: &[&str]) -> (Vec<u8>, String, String) {
     let mut all = arguments.to_vec();
     all.extend(["--output", "json", "--csv", "jobs.csv", "--svg", "run.svg"]);
@@ -135,10 +141,11 @@ fn two_runs_and_any_number_of_threads_give_the_same_bytes() {
 }
 
 const LOG: &str = "; MaxNodes: 8\n1 0 -1 100 8 -1 -1 8 -1 -1 1 1 1 1 1 1 -1 -1\n\
-                   2 10 -1 50 4 -1 -1 4 -1 -1 1 1 1 1 1 1 -1 -1\n3 20 -1 50 4 -1 -1 4 -1 -1 1 1 1 1 1 1 -1 -1\n";
+                   2 10 -1 50 4 -1 -1 4 -1 -1 1 1 1 1 1 1 -1 -1\n\
+                   3 20 -1 50 4 -1 -1 4 -1 -1 1 1 1 1 1 1 -1 -1\n";
 
 #[test]
-fn a_zipped_log_is_the_log() {
+fn a_gzipped_log_gives_the_same_answer() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a.swf"), LOG).unwrap();
     let mut zip = GzEncoder::new(Vec::new(), Compression::default());
@@ -170,7 +177,7 @@ fn a_log_under_a_policy_goes_to_the_scheduler_of_a_run() {
 }
 
 #[test]
-fn what_is_wrong_with_a_workload_is_said_and_ends_with_code_2() {
+fn an_invalid_workload_is_reported_with_code_2() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
     write("bad.swf", &LOG.replace(" 50 4 ", " fifty 4 "));
@@ -213,18 +220,19 @@ fn what_is_wrong_with_a_workload_is_said_and_ends_with_code_2() {
     }
 }
 
-/// Two queues on two node sets; the second is closed by day.
+/// Two queues on two node sets; the second queue is closed by day.
 const MACHINE: &str = "sets: [{name: thin, width: 8}, {name: fat, width: 8, height: 2}]
 groups: [{name: all, sets: [thin, fat]}, {name: night, prime: [], sets: [fat]}]
 queues: [{name: small, group: all, priority: 3}, {name: \"2\", group: night, hours: 2}]
 ";
 
 #[test]
-fn node_sets_divided_nodes_and_rms_are_reached_from_the_command_line() {
+fn node_sets_divided_nodes_and_rms_work_from_the_command_line() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
     write("machine.yaml", MACHINE);
-    // From nine in the morning: a small one, one of the night, and one too large for both sets together.
+    // From nine in the morning: a small job, a job of the night queue, and a job too large for both sets
+    // together.
     let record = |number, submit, nodes, queue| {
         format!("{number} {submit} -1 600 {nodes} -1 -1 {nodes} -1 -1 1 1 1 1 {queue} 1 -1 -1\n")
     };
@@ -235,7 +243,7 @@ fn node_sets_divided_nodes_and_rms_are_reached_from_the_command_line() {
         record(3, 20, 25, 1),
     );
     write("log.swf", &log);
-    let told = |arguments: &[&str]| {
+    let stdout = |arguments: &[&str]| {
         let output = simulate(directory.path(), arguments);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
@@ -245,7 +253,7 @@ fn node_sets_divided_nodes_and_rms_are_reached_from_the_command_line() {
         line.split(',').nth(1).unwrap().parse().unwrap()
     };
     for queue in ["fcfs", "easy", "conservative", "aging"] {
-        let csv = told(&["log.swf", "--machine", "machine.yaml", "--queue", queue, "--output", "csv"]);
+        let csv = stdout(&["log.swf", "--machine", "machine.yaml", "--queue", queue, "--output", "csv"]);
         assert_eq!(csv.lines().next(), Some("metric,mean,half_width_95,seeds"));
         // The second waits from ten seconds past nine until five in the afternoon.
         assert!((figure(&csv, "wait_max_s") - (8.0 * 3600.0 - 10.0)).abs() < 1.0, "{queue}: {csv}");
@@ -255,7 +263,7 @@ fn node_sets_divided_nodes_and_rms_are_reached_from_the_command_line() {
         assert!((figure(&csv, "wait_mean_s_queue_2") - (8.0 * 3600.0 - 10.0)).abs() < 1.0, "{csv}");
         assert!(figure(&csv, "utilisation_1995-12") > 0.0, "{csv}");
     }
-    // Limits of a queue: one node more than allowed is left out, and the model draws for the nodes there are.
+    // A job above its queue's limit is left out, and the model draws for the existing nodes.
     write("limits.yaml", &MACHINE.replace("priority: 3", "priority: 3, nodes: 7, running: 1"));
     let limited = |order| {
         let arguments = ["log.swf", "--machine", "limits.yaml", "--queue", order, "--output", "json"];
@@ -264,13 +272,13 @@ fn node_sets_divided_nodes_and_rms_are_reached_from_the_command_line() {
     assert_eq!(limited("easy").status.code(), Some(2), "a limit that EASY would not heed");
     let answer: serde_json::Value = serde_json::from_slice(&limited("aging").stdout).unwrap();
     assert_eq!(answer["skipped"]["too_large"], 2);
-    let model = told(&["--lublin", "50", "--machine", "machine.yaml"]);
+    let model = stdout(&["--lublin", "50", "--machine", "machine.yaml"]);
     assert!(model.starts_with("Lublin-Feitelson, 50 jobs for 24 nodes"), "{model}");
     let lublin = ["--lublin", "400", "--nodes", "16", "--cpus", "4", "--load", "3", "--output", "csv"];
-    let boxes = told(&[&lublin[..], &["--allocator", "boxes", "--queue", "easy"]].concat());
+    let boxes = stdout(&[&lublin[..], &["--allocator", "boxes", "--queue", "easy"]].concat());
     assert!(figure(&boxes, "utilisation") > 0.1, "{boxes}");
     let rms = |limit| {
-        told(&[&lublin[..], &["--queue", "rms", "--usage-limit", limit, "--quantum", "10min"]].concat())
+        stdout(&[&lublin[..], &["--queue", "rms", "--usage-limit", limit, "--quantum", "10min"]].concat())
     };
     let [alone, shared] = ["64", "256"].map(|limit| figure(&rms(limit), "bounded_slowdown_mean"));
     assert!(shared < alone, "short jobs need not wait for long ones: {shared} and {alone}");

@@ -1,11 +1,12 @@
 //! The allocator of `coswitch` and of its benchmarks: jemalloc, on huge pages where the kernel grants them
 //! (`transparent_hugepage` is `madvise` or `always`).
 //!
-//! Freed memory is kept: returning a part of a huge page would split it, and later allocations there would be on small
-//! pages.
+//! Freed memory is kept: returning a part of a huge page would split it, and later allocations there would be
+//! on small pages.
 //!
-//! A binary selects the allocator by `use coswitch_heap as _;`. Without it, a simulation of 50,000 nodes spends a quarter of
-//! its time on address translation (docs/simulator.md, Speed). Daemons and programs that are dumped do not use it.
+//! A binary selects the allocator by `use coswitch_heap as _;`. Without it, a simulation of 50,000 nodes
+//! spends a quarter of its time on address translation (docs/simulator.md, Speed). Daemons and programs that
+//! are dumped do not use it.
 
 use tikv_jemallocator::Jemalloc;
 
@@ -14,8 +15,8 @@ static HEAP: Jemalloc = Jemalloc;
 
 /// Read by jemalloc before its first allocation: a string that ends with 0 (`man jemalloc`, TUNING).
 #[used]
-// SAFETY: no other code defines this symbol; jemalloc has a weak one of the type `const char *`, and a reference to an
-// array has that layout.
+// SAFETY: no other code defines this symbol; jemalloc has a weak one of the type `const char *`, and a
+// reference to an array has that layout.
 #[unsafe(export_name = "_rjem_malloc_conf")]
 static OPTIONS: &[u8; 65] = b"thp:always,metadata_thp:auto,dirty_decay_ms:-1,muzzy_decay_ms:-1\0";
 

@@ -1,5 +1,5 @@
-//! The causes that kept each job from running: for each stretch of time, the rule that kept it from running beside
-//! the running jobs. Causes are the limits of the matrix: memory, and the number of jobs in a cell.
+//! The causes that kept each job from running: for each stretch of time, the rule that kept it from running
+//! beside the running jobs. Causes are the limits of the matrix: memory, and the number of jobs in a cell.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -113,7 +113,8 @@ impl Folder {
                 self.bytes_in = self.bytes_in.saturating_add(*bytes_in);
                 if let Some(SwitchBegun { at: from, stops_a_set }) = self.switches_begun.remove(switch) {
                     self.switches += u32::from(stops_a_set);
-                    // A switch that only launches jobs follows idle nodes: its time is not a cost of switching.
+                    // A switch that only launches jobs follows idle nodes: its time is not a cost of
+                    // switching.
                     if stops_a_set || bytes_in.0 > 0 {
                         self.exposed.push(Span { from, to: from.after(*exposed) });
                     }

@@ -1,4 +1,5 @@
-//! The history of a run: steps, switches, samples and sets over time, the source of charts, stories and traces.
+//! The history of a run: steps, switches, samples and sets over time, the source of charts, stories and
+//! traces.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -152,7 +153,8 @@ impl History {
         Bytes(of.memory.0.saturating_mul(life.placement.count_on(node).into()))
     }
 
-    /// The sets of jobs that ran together, with their spans: in order, without gaps from the first to the last event.
+    /// The sets of jobs that ran together, with their spans: in order, without gaps from the first to the
+    /// last event.
     pub(super) fn sets(&self) -> Vec<(Span, Vec<JobId>)> {
         let mut changes: Vec<(SimTime, JobId, bool)> = Vec::new();
         for (job, life) in &self.lives.jobs {

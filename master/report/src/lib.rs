@@ -1,5 +1,5 @@
-//! The journal of a run and everything that is folded from its events: the report, its page, the comparison of runs
-//! and the live view.
+//! The journal of a run and everything that is folded from its events: the report, its page, the comparison
+//! of runs and the live view.
 //!
 //! Everything here is pure except [`journal::read`]: the same journal gives the same bytes. Times come from
 //! `coswitch_policies::metrics`, which defines every number; moved bytes and memory are summed up here.

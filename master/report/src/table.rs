@@ -150,7 +150,10 @@ fn notes(report: &Report) -> Vec<&'static str> {
     let mut notes = Vec::new();
     let by_run = |job: &JobReport| job.times.as_ref().is_some_and(|times| times.alone.is_none());
     if report.jobs.iter().any(by_run) {
-        notes.push("* by run: the time alone is not known; give `alone:` in the run file or run with --measure-alone");
+        notes.push(
+            "* by run: the time alone is not known; give `alone:` in the run file or run with \
+             --measure-alone",
+        );
     }
     match report.outcome {
         Some(RunOutcome::Interrupted) => notes.push("interrupted: numbers are of the jobs that had ended"),

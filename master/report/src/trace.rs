@@ -1,8 +1,8 @@
 //! Runs in the trace event format, which Perfetto and Chrome's tracing read.
 //!
-//! Each run has one process for its jobs (a thread for the life of each job), one process for each node (for each job a
-//! thread for the steps of its switches and another for its seals, which overlap them), and counters of the nodes'
-//! memory. Times are in microseconds.
+//! Each run has one process for its jobs (a thread for the life of each job), one process for each node (for
+//! each job a thread for the steps of its switches and another for its seals, which overlap them), and
+//! counters of the nodes' memory. Times are in microseconds.
 
 use coswitch_policies::{JobId, NodeId, SimTime, metrics::Span};
 use serde_json::{Value, json};
@@ -76,7 +76,10 @@ fn thread(pid: u32, tid: u32, name: &str) -> Value {
 
 fn slice(pid: u32, tid: u32, name: &Value, category: &str, span: Span, arguments: &Value) -> Value {
     let (from, length) = (micros(span.from), micros(span.to) - micros(span.from));
-    json!({"ph": "X", "name": name, "cat": category, "pid": pid, "tid": tid, "ts": from, "dur": length, "args": arguments})
+    json!({
+        "ph": "X", "name": name, "cat": category, "pid": pid, "tid": tid,
+        "ts": from, "dur": length, "args": arguments,
+    })
 }
 
 fn counter(history: &History, pid: u32, sample: &Sample) -> Value {

@@ -23,25 +23,29 @@ use crate::{
     doctor,
 };
 
+const ALL_POLICIES: &str = "batch,cosched,gang,hybrid,paired";
+
 /// Run a job set under several policies, in turns, and compare them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompareCommand {
     /// The run file; its `policy` is not used.
     file: PathBuf,
     /// The policies.
-    #[arg(long, value_delimiter = ',', value_parser = policy, default_value = "batch,cosched,gang,hybrid,paired", value_name = "LIST")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = ALL_POLICIES)]
+    #[arg(value_parser = policy)]
     policies: Vec<Policy>,
     /// The ways of switching, for policies that switch [default: that of the run file].
     #[arg(long, value_delimiter = ',', value_parser = order, value_name = "LIST")]
     switching: Vec<SwitchOrder>,
     /// How often each policy runs.
-    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
     /// End a run that takes longer, and count it as too slow.
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = parse_duration)]
     limit: Duration,
-    /// Begin no further turn that would not end in this time, by the longest turn so far, and do not repeat an arm that
-    /// was too slow.
+    /// Begin no further turn that would not end in this time, by the longest turn so far, and do not repeat
+    /// an arm that was too slow.
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     within: Option<Duration>,
     /// The directory for the runs [default: coswitch-runs/RUN].

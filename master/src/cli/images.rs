@@ -29,8 +29,8 @@ const PREFIX: &str = "coswitch-";
 /// List, verify or remove the images of parked jobs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ImagesCommand {
-    /// A directory that holds images, as `cluster.store` in the run file; may be repeated [default: /var/tmp and the
-    /// stores of all nodes on this machine].
+    /// A directory that holds images, as `cluster.store` in the run file; may be repeated [default: /var/tmp
+    /// and the stores of all nodes on this machine].
     #[arg(long, global = true, value_name = "DIR")]
     store: Vec<PathBuf>,
     #[command(subcommand)]

@@ -12,7 +12,7 @@ pub enum Output {
     Human,
     /// One JSON value.
     Json,
-    /// Comma-separated values, where the answer is a table: of `simulate`.
+    /// Comma-separated values, only of `simulate`.
     Csv,
 }
 

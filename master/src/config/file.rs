@@ -1,5 +1,5 @@
-//! The fields of the run file, as a user writes them. The JSON Schema is generated from these types, and their
-//! descriptions are part of it.
+//! The fields of the run file, as a user writes them. The JSON Schema is generated from these types, and
+//! their descriptions are part of it.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
 
@@ -39,16 +39,16 @@ pub struct ClusterPart {
     /// The number of virtual nodes on this machine.
     #[schemars(with = "Nodes")]
     pub nodes: Spanned<Nodes>,
-    /// What one node may hold of jobs.
+    /// The memory that one node offers to jobs.
     pub memory: Leaf<Bytes>,
-    /// The links between the nodes; full speed where left out.
+    /// The links between the nodes; full speed if left out.
     #[serde(default)]
     pub network: Option<NetworkPart>,
-    /// Memory of each node, besides `memory`, for the pages of jobs on their way out; 256MiB or `memory`, the lesser,
-    /// where left out.
+    /// Memory of each node, in addition to `memory`, for pages on their way to the store; 256MiB or `memory`,
+    /// whichever is less, if left out.
     #[serde(default)]
     pub arena: Option<Leaf<Bytes>>,
-    /// Where the images of parked jobs go; `/var/tmp` where left out.
+    /// Where the images of parked jobs go; `/var/tmp` if left out.
     #[serde(default)]
     #[schemars(with = "Option<StorePart>")]
     pub store: Option<Spanned<StorePart>>,
@@ -57,9 +57,8 @@ pub struct ClusterPart {
 /// Where images go: a directory, or several, used in their order.
 #[derive(Debug)]
 pub enum StorePart {
-    /// As much as there is.
     Directory(String),
-    /// What does not fit the first goes to the next.
+    /// An image goes to the first directory with enough space.
     Tiers(Vec<TierPart>),
 }
 
@@ -69,7 +68,7 @@ pub enum StorePart {
 pub struct TierPart {
     /// The directory.
     pub directory: Leaf<String>,
-    /// What the images of one node may take there; as much as there is where left out.
+    /// The most that the images of one node take there; no limit if left out.
     #[serde(default)]
     pub size: Option<Leaf<Bytes>>,
 }
@@ -82,32 +81,37 @@ pub struct NetworkPart {
     pub rate: Leaf<Rate>,
 }
 
-/// How the machines are shared. What is left out is taken from the defaults.
+/// How the machines are shared. Fields that are left out have their defaults.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct SchedulerPart {
-    /// The limits under which the matrix is filled.
+    /// The policy that fills the matrix.
     #[serde(default)]
     pub policy: Option<Leaf<Policy>>,
-    /// How long a slot stays active: a length of time, or `auto`, the shortest that keeps switching within `overhead`.
+    /// How long a slot stays active: a length of time, or `auto`, the shortest that keeps switching within
+    /// `overhead`.
     #[serde(default)]
     pub quantum: Option<Leaf<Duration>>,
     /// The share of time that switching may cost, with the quantum `auto`.
     #[serde(default)]
     pub overhead: Option<Leaf<Percent>>,
-    /// The longest slice that `auto` may choose; where even that does not do, fewer slots take turns.
+    /// The longest quantum that `auto` chooses. Where even that costs more than `overhead`, fewer slots take
+    /// turns.
     #[serde(default)]
     pub quantum_max: Option<Leaf<Duration>>,
-    /// The order of the steps of a switch. Where memory does not hold what it needs, a switch is sequential.
+    /// The order of the steps of a switch. Where memory does not hold both sets, a switch is sequential.
     #[serde(default)]
     pub switching: Option<Leaf<SwitchOrder>>,
-    /// How early `prefetch` begins: by the mean of the measured restores, or earlier by their deviation.
+    /// How early `prefetch` begins: the mean of the measured restores before the turn (`exact`), or earlier
+    /// by their deviation (`greedy`).
     #[serde(default)]
     pub oracle: Option<Leaf<Oracle>>,
-    /// Where jobs wait for their turns: in memory while there is room, or never there.
+    /// Where jobs wait for their turns: in memory while it has free capacity (`planned`), or out of memory
+    /// (`none`).
     #[serde(default)]
     pub residency: Option<Leaf<Residency>>,
-    /// What is assumed of a job's memory: what it declares until it is seen to hold something else, or that in any case.
+    /// The estimate of a job's memory: the declared size, corrected by measurements (`measured`), or always
+    /// the declared size (`declared`).
     #[serde(default)]
     pub needs: Option<Leaf<Estimate>>,
     /// How a job leaves memory: into images, into swap space, or not at all.
@@ -116,13 +120,13 @@ pub struct SchedulerPart {
     /// The most jobs that may share a node in one slot (policy `hybrid`).
     #[serde(default)]
     pub max_per_cell: Option<Leaf<u32>>,
-    /// How jobs that are submitted together are given their slots.
+    /// How jobs that are submitted together get their slots.
     #[serde(default)]
     pub packing: Option<Leaf<Packing>>,
-    /// Which jobs go on in the slots of others where their nodes are idle.
+    /// Which jobs are backfilled into the slots of other jobs where their nodes are idle.
     #[serde(default)]
     pub alternate: Option<Leaf<Alternate>>,
-    /// What a rank does while it waits for a message.
+    /// How a rank waits for a message.
     #[serde(default)]
     pub wait: Option<Leaf<Wait>>,
 }
@@ -133,29 +137,30 @@ pub struct SchedulerPart {
 pub struct JobPart {
     /// The name of the job; with `count` above 1 the jobs are called `name-1`, `name-2` and so on.
     pub name: Leaf<String>,
-    /// The program and its arguments. A program with a `/` is looked up from the directory of this file, others in PATH.
+    /// The program and its arguments. A program with a `/` is looked up from the directory of this file,
+    /// others in PATH.
     #[schemars(with = "Vec<Leaf<String>>", length(min = 1))]
     pub command: Spanned<Vec<Leaf<String>>>,
     /// The number of MPI ranks.
     pub ranks: Leaf<u32>,
     /// The working set of one rank.
     pub memory: Leaf<Bytes>,
-    /// How many such jobs there are; 1 where left out.
+    /// How many such jobs there are; 1 if left out.
     #[serde(default)]
     pub count: Option<Leaf<u32>>,
-    /// When the job is submitted, from the start of the run; at once where left out.
+    /// When the job is submitted, from the start of the run; at once if left out.
     #[serde(default)]
     pub arrival: Option<Leaf<Duration>>,
     /// Environment variables for the ranks.
     #[serde(default)]
     pub env: Option<BTreeMap<String, Leaf<String>>>,
-    /// The working directory of the ranks; the directory of this file where left out.
+    /// The working directory of the ranks; the directory of this file if left out.
     #[serde(default)]
     pub cwd: Option<Leaf<String>>,
     /// How long the job takes alone, where known; the trade-off metric needs it.
     #[serde(default)]
     pub alone: Option<Leaf<Duration>>,
-    /// What a rank of this job does while it waits for a message.
+    /// How a rank of this job waits for a message.
     #[serde(default)]
     pub wait: Option<Leaf<Wait>>,
 }

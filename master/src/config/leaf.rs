@@ -1,7 +1,8 @@
 //! The single values of a run file, each with its position in the text.
 //!
-//! A leaf is stored as text and parsed later, by [`Leaf::read`], so that a wrong unit in one field does not hide
-//! a wrong unit in another. [`Quantity`] defines the values of a leaf once, for the reader and for the schema.
+//! A leaf is stored as text and parsed later, by [`Leaf::read`], so that a wrong unit in one field does not
+//! hide a wrong unit in another. [`Quantity`] defines the values of a leaf once, for the reader and for the
+//! schema.
 
 use std::{borrow::Cow, marker::PhantomData, time::Duration};
 
@@ -131,7 +132,8 @@ impl Quantity for Rate {
     }
     fn schema() -> Schema {
         json_schema!({
-            "type": "string", "pattern": "^\\s*[0-9.]+\\s*[KkMmGg]?[Bb][Ii][Tt]\\s*$", "examples": ["100Mbit"],
+            "type": "string", "pattern": "^\\s*[0-9.]+\\s*[KkMmGg]?[Bb][Ii][Tt]\\s*$",
+            "examples": ["100Mbit"],
         })
     }
 }
@@ -143,7 +145,8 @@ impl Quantity for Duration {
     }
     fn schema() -> Schema {
         json_schema!({
-            "type": "string", "pattern": "^\\s*[0-9.]+\\s*([Uu][Ss]|[Mm][Ss]|[Ss]|[Mm]|[Mm][Ii][Nn]|[Hh]|[Dd])\\s*$",
+            "type": "string",
+            "pattern": "^\\s*[0-9.]+\\s*([Uu][Ss]|[Mm][Ss]|[Ss]|[Mm]|[Mm][Ii][Nn]|[Hh]|[Dd])\\s*$",
             "examples": ["10s", "250ms"],
         })
     }

@@ -1,7 +1,8 @@
 //! Reads and checks a run file.
 //!
-//! text → [`tree`] (positions) → [`shape`] (fields, by the schema) → [`file`] (typed) → [`resolve`] (meaning) →
-//! [`JobSet`]. Every step but the first collects its problems; nothing is started before all steps have passed.
+//! text → [`tree`] (positions) → [`shape`] (fields, by the schema) → [`file`] (typed) → [`resolve`] (meaning)
+//! → [`JobSet`]. Every step but the first collects its problems; nothing is started before all steps have
+//! passed.
 
 pub mod choice;
 pub mod file;
@@ -41,7 +42,10 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub enum ConfigError {
     #[error("failed to read {}: {cause}", .path.display())]
     Unreadable { path: PathBuf, cause: io::Error },
-    #[error("failed to read {}: it has {bytes} bytes, a run file has at most {FILE_BYTES_MAX}", .path.display())]
+    #[error(
+        "failed to read {}: it has {bytes} bytes, a run file has at most {FILE_BYTES_MAX}",
+        .path.display()
+    )]
     TooLarge { path: PathBuf, bytes: u64 },
     #[error("failed to read {}: it is not UTF-8 text", .0.display())]
     NotText(PathBuf),
@@ -58,7 +62,8 @@ pub fn load(path: &Path) -> Result<JobSet, ConfigError> {
     load_under(path, None)
 }
 
-/// Reads and checks a run file that will not be run: its programs and directories may be missing on this machine.
+/// Reads and checks a run file that will not be run: its programs and directories may be missing on this
+/// machine.
 ///
 /// # Errors
 /// As [`load`].

@@ -60,7 +60,8 @@ pub fn find(name: &str, base: &Path, search: Option<&OsStr>) -> Result<PathBuf, 
 }
 
 fn executable(path: &Path) -> Result<PathBuf, ProgramError> {
-    // The path is kept as written: the python of a virtual environment, for example, looks for files beside the link.
+    // The path is kept as written: the python of a virtual environment, for example, looks for files beside
+    // the link.
     let metadata = fs::metadata(path).map_err(|_| ProgramError::Missing(path.into()))?;
     if !metadata.is_file() {
         return Err(ProgramError::NotAFile(path.into()));

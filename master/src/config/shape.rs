@@ -1,4 +1,5 @@
-//! Checks the shape of a run file against its own schema: unknown fields, missing ones, a list where a value belongs.
+//! Checks the shape of a run file against its own schema: unknown fields, missing ones, a list where a value
+//! belongs.
 //!
 //! The published schema itself is checked against. Values are checked by [`super::resolve`].
 
@@ -127,8 +128,8 @@ fn first_type(kind: &Value) -> Option<&str> {
     kind.as_str().or_else(|| kind.as_array()?.first()?.as_str())
 }
 
-/// The alternative of `anyOf: [schema, …, null]` that has the shape of the node, else the first. Optional fields and
-/// choices of shapes are written so.
+/// The alternative of `anyOf: [schema, …, null]` that has the shape of the node, else the first. Optional
+/// fields and choices of shapes are written so.
 fn alternative<'a>(schema: &'a Value, node: &Node) -> &'a Value {
     let Some(all) = schema.get("anyOf").and_then(Value::as_array) else { return schema };
     let some = all.iter().filter(|one| one.get("type") != Some(&"null".into()));

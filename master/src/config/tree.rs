@@ -1,7 +1,7 @@
 //! The YAML text as a tree whose nodes have positions.
 //!
-//! The tree serves the check of the file's shape, which reports all unknown and missing fields; the typed reader would
-//! stop at the first. Scalars keep no value: the typed reader checks them.
+//! The tree serves the check of the file's shape, which reports all unknown and missing fields; the typed
+//! reader would stop at the first. Scalars keep no value: the typed reader checks them.
 
 use std::fmt;
 
@@ -60,8 +60,8 @@ impl<'de> Visitor<'de> for NodeVisitor {
         f.write_str("any YAML")
     }
 
-    scalar!(visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_i128: i128, visit_u128: u128, visit_f64: f64,
-        visit_str: &str, visit_bytes: &[u8]);
+    scalar!(visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_i128: i128, visit_u128: u128,
+        visit_f64: f64, visit_str: &str, visit_bytes: &[u8]);
 
     fn visit_unit<E>(self) -> Result<Node, E> {
         Ok(Node::Null)

@@ -63,7 +63,8 @@ pub(crate) struct Cgroups {
     pub(crate) unified: Option<(PathBuf, Vec<String>)>,
     /// Controllers of version 1.
     pub(crate) version_1: Vec<String>,
-    /// Whether a group could be made and has `cgroup.freeze` and `cgroup.kill`; `None` for users other than root.
+    /// Whether a group could be made and has `cgroup.freeze` and `cgroup.kill`; `None` for users other than
+    /// root.
     pub(crate) freeze: Option<Result<(), String>>,
 }
 
@@ -131,7 +132,8 @@ fn is_tmpfs(mounts: &str, path: &str) -> bool {
     rows.find_map(|mut row| (row.nth(1) == Some(path)).then(|| row.next() == Some("tmpfs"))).unwrap_or(false)
 }
 
-/// Tries to make a shaped link in a network namespace. The namespace and its links end with the process in it.
+/// Tries to make a shaped link in a network namespace. The namespace and its links end with the process in
+/// it.
 fn network() -> Result<(), String> {
     let script = "ip link add name cs0 type veth peer name cs1 && ip link add name br0 type bridge \
                   && ip link set cs0 master br0 && ip link set cs1 gso_max_size 16384 \

@@ -1,7 +1,7 @@
 //! Checks whether this machine can run job sets, before anything is started.
 //!
-//! [`facts`] reads the machine, [`verdict`] judges the facts (pure), and each [`Check`] is one verdict. `run` and `doctor`
-//! make the same checks.
+//! [`facts`] reads the machine, [`verdict`] judges the facts (pure), and each [`Check`] is one verdict. `run`
+//! and `doctor` make the same checks.
 
 mod check;
 mod command;
@@ -14,7 +14,8 @@ use coswitch_daemon::node::Tier;
 use crate::config::Job;
 pub use check::{Check, Findings, Verdict};
 
-/// Checks this machine, the directories for images (the default one if there are none), and the programs of `jobs`.
+/// Checks this machine, the directories for images (the default one if there are none), and the programs of
+/// `jobs`.
 pub fn examine(jobs: &[Job], pages_out: bool, stores: &[Tier]) -> Findings {
     let mut stores: Vec<_> = stores.iter().map(|tier| tier.root.clone()).collect();
     if stores.is_empty() {

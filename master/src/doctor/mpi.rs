@@ -1,5 +1,6 @@
-//! Checks whether an MPI library can load coswitch's driver: it must be MPICH with the device `ch4:ofi`, over a libfabric
-//! that loads providers from files. The library's file and its links are read; nothing of it is run.
+//! Checks whether an MPI library can load coswitch's driver: it must be MPICH with the device `ch4:ofi`, over
+//! a libfabric that loads providers from files. The library's file and its links are read; nothing of it is
+//! run.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,5 @@
-//! The bars of the live view: the slot with its remaining time, a line for each job, a bar for each dump and restore.
+//! The bars of the live view: the slot with its remaining time, a line for each job, a bar for each dump and
+//! restore.
 
 use std::{
     collections::BTreeMap,

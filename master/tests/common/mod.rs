@@ -1,4 +1,4 @@
-//! `coswitch simulate` as a user calls it, and what it says.
+//! Runs `coswitch simulate` as a user does.
 
 use std::{
     path::Path,
@@ -10,14 +10,14 @@ pub(crate) fn simulate(directory: &Path, arguments: &[&str]) -> Output {
     command.current_dir(directory).arg("simulate").args(arguments).output().unwrap()
 }
 
-/// What it says where all went well.
-pub(crate) fn told(directory: &Path, arguments: &[&str]) -> String {
+/// The standard output of a successful simulation.
+pub(crate) fn stdout(directory: &Path, arguments: &[&str]) -> String {
     let output = simulate(directory, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The first value of a line of its table.
+/// The first value of a line of the table.
 pub(crate) fn figure(csv: &str, name: &str) -> f64 {
     let line = csv.lines().find(|line| line.starts_with(&format!("{name},"))).unwrap();
     line.split(',').nth(1).unwrap().parse().unwrap()

@@ -1,7 +1,8 @@
 //! The comparison of runs of one job set under several policies.
 //!
-//! Runs of the policies alternate, so that changes on the machine affect all of them. In a turn each of them runs once.
-//! A ratio is the median of the ratios within a turn; every other number is the median over the turns.
+//! Runs of the policies alternate, so that changes on the machine affect all of them. In a turn each of them
+//! runs once. A ratio is the median of the ratios within a turn; every other number is the median over the
+//! turns.
 
 mod page;
 mod table;

@@ -75,7 +75,8 @@ fn main(comparison: &Comparison) -> Markup {
                 (figure(
                     "arms",
                     "Makespan of each policy",
-                    "Seconds from the first submission to the last end: bars are medians, lines go from the fastest run to the slowest."
+                    "Seconds from the first submission to the last end: bars are medians, lines go \
+                     from the fastest run to the slowest."
                 ))
                 (times(comparison))
             }
@@ -172,9 +173,8 @@ fn costs(comparison: &Comparison) -> Markup {
         (number("swapped", "in + out"))
         (number("memory stall", "PSI, some: held up for want of memory"))
     };
-    let bytes = |value: Option<f64>| {
-        html! { td.number { @match value { Some(value) => (words::bytes(Bytes(value as u64))), None => "–" } } }
-    };
+    let text = |text: Option<String>| html! { td.number { (text.unwrap_or_else(|| "–".into())) } };
+    let bytes = |value: Option<f64>| text(value.map(|value| words::bytes(Bytes(value as u64))));
     let rows = html! {
         @for arm in &comparison.arms {
             @let of = |what: fn(&Medians) -> Option<f64>| arm.medians.as_ref().and_then(what);
@@ -182,7 +182,7 @@ fn costs(comparison: &Comparison) -> Markup {
                 th scope="row" { (arm.arm) }
                 (cell(of(|medians| Some(medians.exposed_s)), 1, " s"))
                 (bytes(of(|medians| Some(medians.moved))))
-                td.number { @match of(|medians| Some(medians.waiting)) { Some(share) => (percent(share)), None => "–" } }
+                (text(of(|medians| Some(medians.waiting)).map(percent)))
                 (cell(of(|medians| Some(medians.major_faults)), 0, ""))
                 (bytes(of(|medians| Some(medians.swapped))))
                 (cell(of(|medians| medians.memory_stall_s), 1, " s"))

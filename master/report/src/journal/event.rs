@@ -55,8 +55,8 @@ pub enum Event {
     JobLaunched { job: JobId, placement: Placement },
     /// All ranks of a job run: after its launch, and after each restore.
     JobRunning { job: JobId },
-    /// How much a running job communicates by the counters of its driver: once a second for each of its nodes,
-    /// smoothed.
+    /// How much a running job communicates by the counters of its driver: once a second for each of its
+    /// nodes, smoothed.
     JobMeasured {
         job: JobId,
         /// The share of its time that a rank waits for messages, in thousandths: the mean over the ranks.
@@ -75,7 +75,8 @@ pub enum Event {
         /// When the turn ends; `None` where no other slot waits.
         ends: Option<SimTime>,
     },
-    /// A switch began. Until it ends, the jobs of both sets do not run; a switch for a prefetch goes on beside a turn.
+    /// A switch began. Until it ends, the jobs of both sets do not run; a switch for a prefetch goes on
+    /// beside a turn.
     SwitchStarted {
         switch: SwitchId,
         #[serde(default)]
@@ -263,7 +264,8 @@ pub struct MachineUse {
     pub major_faults: u64,
     pub swapped_in: Bytes,
     pub swapped_out: Bytes,
-    /// Time in which some process waited for memory (pressure stall information); `None` where the kernel lacks it.
+    /// Time in which some process waited for memory (pressure stall information); `None` where the kernel
+    /// lacks it.
     pub memory_stall: Option<Duration>,
 }
 

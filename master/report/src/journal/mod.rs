@@ -1,7 +1,7 @@
 //! The journal of a run: its events, one JSON object a line, appended as they happen.
 //!
-//! The journal is the truth about a run: the report is a fold over it and the live view follows the same events.
-//! Readers skip fields that they do not know.
+//! The journal is the truth about a run: the report is a fold over it and the live view follows the same
+//! events. Readers skip fields that they do not know.
 
 mod event;
 mod file;
@@ -11,6 +11,7 @@ pub use file::{FILE_NAME, JournalError, read};
 
 /// The version of the journal's format, in its first line.
 ///
-/// Since version 2 it has timers, and each input of the scheduler is at the instant at which the scheduler got it.
-/// Since version 3 it has the resident memory of jobs, and `paired` goes by their classes of communication.
+/// Since version 2 it has timers, and each input of the scheduler is at the instant at which the scheduler
+/// got it. Since version 3 it has the resident memory of jobs, and `paired` goes by their classes of
+/// communication.
 pub const VERSION: u32 = 3;

@@ -1,7 +1,7 @@
 //! The blocks of the matrix chart: for each job in the memory of a node its span, its stage and its height.
 //!
-//! A job keeps its height in the node's band. Where an arriving job fits into no single gap but into the free memory in
-//! all, the others close their gaps, so that a band is never higher than the declared memory.
+//! A job keeps its height in the node's band. Where an arriving job fits into no single gap but into the free
+//! memory in all, the others close their gaps, so that a band is never higher than the declared memory.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The data of a run's charts, as JSON for the page's script: times in seconds from the start of the run, memory in
-//! mebibytes.
+//! The data of a run's charts, as JSON for the page's script: times in seconds from the start of the run,
+//! memory in mebibytes.
 
 use std::{collections::BTreeMap, time::Duration};
 

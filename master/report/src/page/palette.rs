@@ -41,7 +41,8 @@ impl Palette {
         self.jobs.iter().map(|colour| colour.name.as_str()).collect()
     }
 
-    /// The colours as CSS: `--j0`, `--j1` and so on. White text is legible on them in light mode, black in dark mode.
+    /// The colours as CSS: `--j0`, `--j1` and so on. White text is legible on them in light mode, black in
+    /// dark mode.
     pub(super) fn css(&self) -> String {
         let mut kinds: Vec<&str> = Vec::new();
         let mut css = String::from(":root{");

@@ -42,7 +42,10 @@ pub(crate) fn shell(
                     fieldset.theme hidden {
                         legend.hidden { "Colours" }
                         @for (value, text) in [("auto", "Auto"), ("light", "Light"), ("dark", "Dark")] {
-                            label { input type="radio" name="theme" value=(value) checked[value == "auto"]; span { (text) } }
+                            label {
+                                input type="radio" name="theme" value=(value) checked[value == "auto"];
+                                span { (text) }
+                            }
                         }
                     }
                 }
@@ -52,8 +55,9 @@ pub(crate) fn shell(
                 }
                 footer {
                     p {
-                        "Made by " code { "coswitch" } " from the journals of runs and nothing else; needs no network. Charts: "
-                        "Observable Plot and D3."
+                        "Made by " code { "coswitch" } " from the journals of runs and nothing else; "
+                        "needs no network. "
+                        "Charts: Observable Plot and D3."
                     }
                     details {
                         summary { "Licences of the charts" }

@@ -88,8 +88,8 @@ const fn fate(hidden: bool) -> &'static str {
     if hidden { "hidden: somebody computed" } else { "exposed: nobody computed" }
 }
 
-/// The marks of columns: for each stretch of time and each lane one mark as long as the exposed time, then one as long as
-/// the hidden time. `parts` are in the order of nodes, lanes, hidden or not, and time.
+/// The marks of columns: for each stretch of time and each lane one mark as long as the exposed time, then
+/// one as long as the hidden time. `parts` are in the order of nodes, lanes, hidden or not, and time.
 fn columns(history: &History, parts: &[Part<'_>]) -> Vec<StepMark> {
     let count = (STEPS_MAX as u64 / (8 * u64::from(history.nodes.max(1)))).clamp(40, 300);
     let width = history.end.0.div_ceil(count).max(1);

@@ -161,8 +161,8 @@ fn kind_in_words(history: &History, time: Duration, longest: &Cause) -> String {
     let (time, beside, most) = (seconds(time), names(history, &longest.beside), seconds(longest.time));
     match longest.rule {
         Rule::Memory { node, declared, free } => format!(
-            "For {time} it did not fit into memory beside those that ran: it needs {} on {node}, and {beside} \
-             for example left {} of {} there ({most}).",
+            "For {time} it did not fit into memory beside those that ran: it needs {} on {node}, \
+             and {beside} for example left {} of {} there ({most}).",
             bytes(declared),
             bytes(free),
             bytes(history.capacity),
@@ -171,8 +171,8 @@ fn kind_in_words(history: &History, time: Duration, longest: &Cause) -> String {
             let policy = history.policy.map_or_else(|| "the policy".into(), |policy| policy.to_string());
             let jobs = plural(jobs as usize, "job");
             format!(
-                "For {time} others had its nodes, and {policy} gives a node to {jobs} at a time; {beside} had them \
-                 longest ({most})."
+                "For {time} others had its nodes, and {policy} gives a node to {jobs} at a time; {beside} \
+                 had them longest ({most})."
             )
         }
         Rule::Turn => {
@@ -215,8 +215,8 @@ fn switching_in_words(report: &Report) -> String {
         });
     let share = if total.is_zero() { 0.0 } else { hidden.as_secs_f64() / total.as_secs_f64() };
     format!(
-        "{} moved {} out of memory and {} in. For {} ({} of the makespan) switching kept the nodes from running \
-         anything; {} of the time its steps took was hidden behind jobs that computed.",
+        "{} moved {} out of memory and {} in. For {} ({} of the makespan) switching kept the nodes from \
+         running anything; {} of the time its steps took was hidden behind jobs that computed.",
         plural(set.switches as usize, "switch"),
         bytes(set.bytes_out),
         bytes(set.bytes_in),

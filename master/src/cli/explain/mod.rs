@@ -23,8 +23,8 @@ pub(crate) struct ExplainCommand {
     /// How long switches take and how much jobs communicate: a cost file, or the directory of an earlier run.
     #[arg(long, value_name = "PATH")]
     costs: Option<PathBuf>,
-    /// Which jobs are backfilled into the slots of others, instead of the file's `alternate`: `none`, `whole`, or `partial`,
-    /// which backfills the ranks on idle nodes only and is shown, but never run.
+    /// Which jobs are backfilled into the slots of others, instead of the file's `alternate`: `none`,
+    /// `whole`, or `partial`, which backfills the ranks on idle nodes only and is shown, but never run.
     #[arg(long, value_parser = alternate)]
     alternate: Option<Alternate>,
 }

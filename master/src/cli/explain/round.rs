@@ -1,5 +1,5 @@
-//! The cost of one round of all turns, measured in a simulation of several rounds, so that it includes the order of
-//! switching, the residency and the backfilled jobs of the run file.
+//! The cost of one round of all turns, measured in a simulation of several rounds, so that it includes the
+//! order of switching, the residency and the backfilled jobs of the run file.
 
 use std::{collections::BTreeMap, fmt, ops::Range, time::Duration};
 

@@ -1,8 +1,9 @@
 //! Replays the journal of a live run: feeds its inputs to a new scheduler and compares the decisions.
 //!
-//! The journal has the inputs of the scheduler (submissions, ends, timers, finished switches), each at the instant at which
-//! the scheduler got it, and the decisions (switches, turns, splits). Decisions are compared one by one; ends of turns must
-//! agree to the nanosecond. Journals before version 2 lack timers; since version 3 `paired` goes by classes.
+//! The journal has the inputs of the scheduler (submissions, ends, timers, finished switches), each at the
+//! instant at which the scheduler got it, and the decisions (switches, turns, splits). Decisions are compared
+//! one by one; ends of turns must agree to the nanosecond. Journals before version 2 lack timers; since
+//! version 3 `paired` goes by classes.
 
 use std::{collections::VecDeque, io, path::Path};
 
@@ -138,7 +139,8 @@ impl Replay {
     }
 }
 
-/// The inputs of the scheduler in the line `index`. Jobs that were submitted together are an input in their last line.
+/// The inputs of the scheduler in the line `index`. Jobs that were submitted together are an input in their
+/// last line.
 fn inputs(events: &[RunEvent], index: usize) -> Vec<SchedulerEvent> {
     let submitted = |event: &RunEvent| match &event.kind {
         Event::JobSubmitted { job, name, ranks, memory, .. } => {
@@ -206,8 +208,8 @@ mod tests {
 
     use super::*;
 
-    /// The demo, recorded on two nodes: eleven jobs in four slots, with restores, jobs that move to an earlier slot, and
-    /// switches during which jobs end. Events other than inputs and decisions are left out.
+    /// The demo, recorded on two nodes: eleven jobs in four slots, with restores, jobs that move to an
+    /// earlier slot, and switches during which jobs end. Events other than inputs and decisions are left out.
     fn recorded() -> Vec<RunEvent> {
         let lines = include_str!("testdata/hybrid.jsonl").lines();
         lines.map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -221,7 +223,8 @@ mod tests {
         assert!(expected > 25, "{expected} decisions");
     }
 
-    /// Two jobs that share a node only where a cell may hold two, and a switch that at first fails to dump one of them.
+    /// Two jobs that share a node only where a cell may hold two, and a switch that at first fails to dump
+    /// one of them.
     #[test]
     fn settings_and_failed_switches_are_replayed() {
         let (a, b) = (JobId(0), JobId(1));

@@ -1,4 +1,5 @@
-//! Resolves the jobs of a run file: checks each job alone, then its name against the others and its size against a node.
+//! Resolves the jobs of a run file: checks each job alone, then its name against the others and its size
+//! against a node.
 
 use std::{
     collections::BTreeMap,
@@ -181,7 +182,8 @@ impl Reader {
             return;
         }
         let message = format!(
-            "the job is larger than a node: {ranks_here} rank(s) of {} on one node need {needs}, a node holds {}",
+            "the job is larger than a node: {ranks_here} rank(s) of {} on one node need {needs}, \
+             a node holds {}",
             job.memory, cluster.memory
         );
         let problem = Problem::new(format!("{path}.memory"), part.memory.span(), message);

@@ -1,7 +1,8 @@
-//! Resolves a typed run file into a job set: parses every value, checks values against each other, expands counts.
+//! Resolves a typed run file into a job set: parses every value, checks values against each other, expands
+//! counts.
 //!
-//! A wrong value is reported and replaced by a default, so that the check continues; the result is used only where there
-//! is no problem. The only input besides the file is whether programs and directories exist.
+//! A wrong value is reported and replaced by a default, so that the check continues; the result is used only
+//! where there is no problem. The only input besides the file is whether programs and directories exist.
 
 mod jobs;
 mod store;

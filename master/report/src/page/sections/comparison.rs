@@ -56,7 +56,8 @@ pub(in crate::page) fn comparison(runs: &[PageRun]) -> Markup {
             (figure(
                 "bars",
                 "Where each job's time went, run by run",
-                "Seconds from submission to end, of the jobs that ended. The tables of jobs below have the numbers."
+                "Seconds from submission to end, of the jobs that ended. The tables of jobs below have \
+                 the numbers."
             ))
         }
     }

@@ -52,22 +52,29 @@ pub(super) fn jobs(run: &PageRun, story: &Story, alone: bool) -> Markup {
                     tbody {
                         @for job in &run.report.jobs {
                             @let times = job.times.as_ref();
+                            @let time_alone = times.and_then(|times| times.alone);
+                            @let outcome = job.outcome.as_ref().map(ToString::to_string);
                             @let history = run.history.jobs.get(&job.job);
                             tr {
                                 th scope="row" { (job.name) }
-                                td.number { (job.ranks) @if let Some(history) = history { " × " (bytes(history.memory)) } }
+                                td.number {
+                                    (job.ranks)
+                                    @if let Some(history) = history { " × " (bytes(history.memory)) }
+                                }
                                 td.number { (span(times, |times| times.wait)) }
                                 td.number { (span(times, |times| times.run)) }
                                 td.number { (span(times, |times| times.suspended)) }
                                 td.number { (span(times, |times| times.parked)) }
                                 td.number { (span(times, |times| times.turnaround)) }
-                                @if alone_known { td.number { (known(times.and_then(|times| times.alone).map(seconds))) } }
+                                @if alone_known { td.number { (known(time_alone.map(seconds))) } }
                                 td.number { (slowdown(times)) }
                                 td.number { (job.restores) }
-                                td.number { (known(history.and_then(|job| communicates(&job.communication)))) }
+                                td.number {
+                                    (known(history.and_then(|job| communicates(&job.communication))))
+                                }
                                 td.number { (waited(job)) }
                                 td.number { (bytes(job.sent)) }
-                                td { @match &job.outcome { Some(outcome) => (outcome.to_string()), None => "not ended" } }
+                                td { (outcome.unwrap_or_else(|| "not ended".into())) }
                                 td.why { (in_short(&run.history, story.causes_of(job.job))) }
                             }
                         }

@@ -135,11 +135,12 @@ fn tiles(run: &PageRun) -> Markup {
 }
 
 fn warnings(run: &PageRun) -> Markup {
+    let mut texts = run.report.outgrown.iter().chain(&run.report.warnings).peekable();
     html! {
-        @if !run.report.warnings.is_empty() || !run.report.outgrown.is_empty() {
+        @if texts.peek().is_some() {
             section {
                 h3 { "Warnings" }
-                ul.warnings { @for text in run.report.outgrown.iter().chain(&run.report.warnings) { li { (text) } } }
+                ul.warnings { @for text in texts { li { (text) } } }
             }
         }
     }

@@ -15,23 +15,25 @@ use crate::{
 };
 
 pub(super) fn matrix(run: &PageRun, palette: &Palette, charts: &Charts) -> Markup {
-    let about = "Each node is a band as high as its memory; each block is a job, as high as the memory it declared there. \
-                 Below a band are the steps of switches on that node.";
+    let about = "Each node is a band as high as its memory; each block is a job, as high as the memory it \
+                 declared there. Below a band are the steps of switches on that node.";
+    let shortest = (!charts.shortest.is_zero()).then(|| seconds(charts.shortest));
     html! {
         section {
             h3 { "The matrix over time" }
             p.about {
                 (about)
-                @if !charts.shortest.is_zero() { " Stays shorter than " (seconds(charts.shortest)) " are not drawn." }
+                @if let Some(shortest) = &shortest { " Stays shorter than " (shortest) " are not drawn." }
                 @if charts.in_columns { " Of steps is drawn how long they took in each stretch of time." }
-                @if charts.in_columns || !charts.shortest.is_zero() { " The trace has all." }
+                @if charts.in_columns || shortest.is_some() { " The trace has all." }
             }
             div.bar-of-tools hidden {
                 div.jobs role="group" aria-label="Show one job only" {
                     @for job in run.history.jobs.keys() {
                         @let name = run.history.name(*job);
                         @let index = palette.index(&name);
-                        button type="button" aria-pressed="false" data-job=(index) style={ "--j:var(--j" (index) ")" } { (name) }
+                        @let style = format!("--j:var(--j{index})");
+                        button type="button" aria-pressed="false" data-job=(index) style=(style) { (name) }
                     }
                 }
                 div.zoom role="group" aria-label="Stretch of time" {
@@ -65,7 +67,10 @@ pub(super) fn memory(run: &PageRun) -> Markup {
     html! {
         section {
             h3 { "Memory of each node" }
-            p.about { "What the jobs of a node held, measured by its cgroup and stacked by job, against the node's limit." }
+            p.about {
+                "What the jobs of a node held, measured by its cgroup and stacked by job, against the \
+                 node's limit."
+            }
             (figure(
                 "memory",
                 "Memory that jobs held on each node over time",
