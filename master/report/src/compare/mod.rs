@@ -72,7 +72,7 @@ pub struct Comparison {
 
 /// A median with its range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Spread {
+pub struct MedianRange {
     /// Of an even number of values, the mean of the two in the middle.
     pub median: f64,
     pub min: f64,
@@ -91,7 +91,7 @@ pub struct ArmReport {
     /// Runs in which jobs failed.
     pub failed: usize,
     /// From the first submission to the last end; `None` where no run was done.
-    pub makespan: Option<Spread>,
+    pub makespan: Option<MedianRange>,
     /// Makespan by the makespan of batch in the same turn.
     pub by_batch: Option<f64>,
     /// Makespan by the shortest makespan of all arms.
@@ -132,11 +132,12 @@ pub fn compare(name: String, runs: &[(Arm, Vec<Report>)], left_out: Vec<String>)
     let makespans: Vec<Vec<Option<f64>>> =
         runs.iter().map(|(_, reports)| reports.iter().map(makespan).collect()).collect();
     let batch = runs.iter().position(|(arm, _)| arm.policy == Policy::Batch).map(|at| &makespans[at]);
-    let medians = makespans.iter().map(|of| spread(of.iter().flatten().copied()).map(|spread| spread.median));
+    let medians =
+        makespans.iter().map(|of| median_range(of.iter().flatten().copied()).map(|range| range.median));
     let best = medians.flatten().min_by(f64::total_cmp);
     let report = |((arm, reports), makespans): (&(Arm, Vec<Report>), &Vec<Option<f64>>)| {
         let ended = |outcome| reports.iter().filter(|report| report.outcome == Some(outcome)).count();
-        let makespan = spread(makespans.iter().flatten().copied());
+        let makespan = median_range(makespans.iter().flatten().copied());
         let pairs = batch.into_iter().flat_map(|batch| makespans.iter().zip(batch));
         let ratios = pairs.filter_map(|(own, batch)| Some((*own)? / (*batch)?));
         ArmReport {
@@ -145,7 +146,7 @@ pub fn compare(name: String, runs: &[(Arm, Vec<Report>)], left_out: Vec<String>)
             timed_out: ended(RunOutcome::TimedOut),
             failed: ended(RunOutcome::JobsFailed),
             makespan,
-            by_batch: spread(ratios).map(|spread| spread.median),
+            by_batch: median_range(ratios).map(|range| range.median),
             by_best: makespan.zip(best).map(|(own, best)| own.median / best),
             medians: medians_of(reports),
         }
@@ -175,7 +176,7 @@ fn is_done(report: &Report) -> bool {
 fn medians_of(reports: &[Report]) -> Option<Medians> {
     let done: Vec<&Report> = reports.iter().filter(|report| is_done(report)).collect();
     let optional = |of: &dyn Fn(&Report) -> Option<f64>| {
-        spread(done.iter().filter_map(|report| of(report))).map(|spread| spread.median)
+        median_range(done.iter().filter_map(|report| of(report))).map(|range| range.median)
     };
     let median = |of: &dyn Fn(&Report) -> f64| optional(&|report| Some(of(report)));
     let machine = |of: fn(&MachineUse) -> f64| median(&|report| report.machine.as_ref().map_or(0.0, of));
@@ -204,12 +205,12 @@ fn mean(report: &Report, of: fn(&JobTimes) -> Duration) -> f64 {
     times.iter().sum::<f64>() / times.len().max(1) as f64
 }
 
-fn spread(values: impl Iterator<Item = f64>) -> Option<Spread> {
+fn median_range(values: impl Iterator<Item = f64>) -> Option<MedianRange> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     let (min, max) = (*values.first()?, *values.last()?);
     let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
-    Some(Spread { median: f64::midpoint(low, high), min, max })
+    Some(MedianRange { median: f64::midpoint(low, high), min, max })
 }
 
 #[cfg(test)]
@@ -238,7 +239,7 @@ mod tests {
         let [batch, gang] = &compared.arms[..] else { panic!("two arms") };
         assert_eq!((batch.by_batch, batch.by_best), (Some(1.0), Some(200.0 / 75.0)));
         assert_eq!((gang.done, gang.timed_out, gang.failed), (2, 1, 0));
-        assert_eq!(gang.makespan, Some(Spread { median: 75.0, min: 50.0, max: 100.0 }));
+        assert_eq!(gang.makespan, Some(MedianRange { median: 75.0, min: 50.0, max: 100.0 }));
         assert_eq!((gang.by_batch, gang.by_best), (Some(0.375), Some(1.0)), "of 0.5 and 0.25");
     }
 

@@ -4,10 +4,10 @@ use coswitch_policies::Bytes;
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::{ArmReport, Comparison, Medians, Spread};
+use super::{ArmReport, Comparison, MedianRange, Medians};
 use crate::{
     page::{
-        elements::{bar, figure, number, th},
+        elements::{bar, figure, number, table, th},
         shell::shell,
     },
     words::{self, percent},
@@ -27,7 +27,7 @@ struct Data {
 struct ArmMark {
     name: String,
     #[serde(flatten)]
-    makespan: Spread,
+    makespan: MedianRange,
     best: bool,
     says: String,
 }
@@ -45,7 +45,7 @@ pub fn page(comparison: &Comparison) -> String {
     shell("comparison", &comparison.name, "", &html! {}, &main(comparison), &data).into_string()
 }
 
-fn in_words(of: Spread) -> String {
+fn in_words(of: MedianRange) -> String {
     format!("{:.1} s (from {:.1} s to {:.1} s)", of.median, of.min, of.max)
 }
 
@@ -117,18 +117,11 @@ fn cell(value: Option<f64>, decimals: usize, unit: &str) -> Markup {
     html! { td.number { @match value { Some(value) => (format!("{value:.decimals$}{unit}")), None => "–" } } }
 }
 
-fn table(label: &str, heads: &Markup, rows: &Markup) -> Markup {
-    html! {
-        div.scroll tabindex="0" role="region" aria-label=(label) {
-            table { thead { tr { (th("policy", "")) (heads) } } tbody { (rows) } }
-        }
-    }
-}
-
 fn times(comparison: &Comparison) -> Markup {
     let longest =
         comparison.arms.iter().filter_map(|arm| arm.makespan).map(|of| of.median).fold(0.0, f64::max);
     let heads = html! {
+        (th("policy", ""))
         (number("makespan", "median"))
         (number("from – to", "fastest and slowest run"))
         (number("by batch", "median of the ratios within a turn"))
@@ -166,6 +159,7 @@ fn times(comparison: &Comparison) -> Markup {
 
 fn costs(comparison: &Comparison) -> Markup {
     let heads = html! {
+        (th("policy", ""))
         (number("exposed", "no job ran because of a switch"))
         (number("switched", "written by dumps + read by restores"))
         (number("waiting", "ranks waited for messages ÷ ran"))

@@ -38,6 +38,15 @@ pub(crate) fn bar(share: f64, number: &str) -> Markup {
     html! { td.number.bar style={ "--w:" (format!("{:.1}%", share * 100.0)) } { span { (number) } } }
 }
 
+/// A table that scrolls sideways; `label` names it for screen readers.
+pub(crate) fn table(label: &str, heads: &Markup, rows: &Markup) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(label) {
+            table { thead { tr { (heads) } } tbody { (rows) } }
+        }
+    }
+}
+
 /// The header of a column of numbers.
 pub(crate) fn number(name: &str, how: &str) -> Markup {
     html! { th.number scope="col" { (name) @if !how.is_empty() { small { (how) } } } }

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use crate::{
     page::{
-        elements::{bar, figure, number, policy, th},
+        elements::{bar, figure, number, policy, table, th},
         run::PageRun,
         story::stood_still,
     },
@@ -19,40 +19,37 @@ pub(in crate::page) fn comparison(runs: &[PageRun]) -> Markup {
     html! {
         section #comparison aria-labelledby="comparison-title" {
             h2 #comparison-title { "Comparison of " (runs.len()) " runs" }
-            div.scroll tabindex="0" role="region" aria-label="Table of the runs" {
-                table {
-                    thead { tr {
-                        (th("run", ""))
-                        (th("policy", ""))
-                        (number("makespan", "last end − first submission"))
-                        (number("by the first", "makespan ÷ the first run's"))
-                        (number("stood still", "mean over jobs of turnaround − run"))
-                        (number("utilisation", "node time with a job running ÷ all"))
-                        (number("switches", "a set stopped for another"))
-                        (number("exposed", "no job ran because of a switch"))
-                        (number("moved", "dumps + restores"))
-                        (number("spread", "deviation ÷ mean of turnarounds"))
-                    } }
-                    tbody {
-                        @for (number, run) in runs.iter().enumerate() {
-                            @let set = &run.report.set;
-                            @let makespan = set.makespan.as_secs_f64();
-                            tr {
-                                th scope="row" { a href={ "#run-" (number) } { (run.label) } }
-                                td { (policy(run.report.policy)) }
-                                (bar(makespan / longest.max(1e-9), &seconds(set.makespan)))
-                                td.number { (format!("{:.2} ×", makespan / first.max(1e-9))) }
-                                td.number { (seconds(mean_still(run))) }
-                                td.number { (percent(set.utilisation)) }
-                                td.number { (set.switches) }
-                                td.number { (seconds(set.exposed)) }
-                                td.number { (bytes(set.bytes_out.saturating_add(set.bytes_in))) }
-                                td.number { (format!("{:.3}", set.spread)) }
-                            }
-                        }
+            @let heads = html! {
+                (th("run", ""))
+                (th("policy", ""))
+                (number("makespan", "last end − first submission"))
+                (number("by the first", "makespan ÷ the first run's"))
+                (number("stood still", "mean over jobs of turnaround − run"))
+                (number("utilisation", "node time with a job running ÷ all"))
+                (number("switches", "a set stopped for another"))
+                (number("exposed", "no job ran because of a switch"))
+                (number("moved", "dumps + restores"))
+                (number("spread", "deviation ÷ mean of turnarounds"))
+            };
+            @let rows = html! {
+                @for (number, run) in runs.iter().enumerate() {
+                    @let set = &run.report.set;
+                    @let makespan = set.makespan.as_secs_f64();
+                    tr {
+                        th scope="row" { a href={ "#run-" (number) } { (run.label) } }
+                        td { (policy(run.report.policy)) }
+                        (bar(makespan / longest.max(1e-9), &seconds(set.makespan)))
+                        td.number { (format!("{:.2} ×", makespan / first.max(1e-9))) }
+                        td.number { (seconds(mean_still(run))) }
+                        td.number { (percent(set.utilisation)) }
+                        td.number { (set.switches) }
+                        td.number { (seconds(set.exposed)) }
+                        td.number { (bytes(set.bytes_out.saturating_add(set.bytes_in))) }
+                        td.number { (format!("{:.3}", set.spread)) }
                     }
                 }
-            }
+            };
+            (table("Table of the runs", &heads, &rows))
             (figure(
                 "bars",
                 "Where each job's time went, run by run",

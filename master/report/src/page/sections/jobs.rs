@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use crate::{
     page::{
-        elements::{figure, number, th},
+        elements::{figure, number, table, th},
         run::PageRun,
         story::{Story, in_short},
     },
@@ -30,57 +30,54 @@ pub(super) fn jobs(run: &PageRun, story: &Story, alone: bool) -> Markup {
                     "Seconds from submission to end, of the jobs that ended."
                 ))
             }
-            div.scroll tabindex="0" role="region" aria-label="Table of jobs" {
-                table {
-                    thead { tr {
-                        (th("job", ""))
-                        (number("ranks", "and what each declares"))
-                        (number("wait", "first run − submission"))
-                        (number("run", "time running"))
-                        (number("suspended", "stopped in memory, or on its way"))
-                        (number("parked", "out of memory"))
-                        (number("turnaround", "end − submission"))
-                        @if alone_known { (number("alone", "with the cluster to itself")) }
-                        (number("slowdown", "turnaround ÷ alone; * ÷ run"))
-                        (number("restores", ""))
-                        (number("communicates", "mean share of running"))
-                        (number("waited", "for messages, all ranks; of the time they ran"))
-                        (number("sent", "payload of messages"))
-                        (th("outcome", ""))
-                        (th("longest stood still because", ""))
-                    } }
-                    tbody {
-                        @for job in &run.report.jobs {
-                            @let times = job.times.as_ref();
-                            @let time_alone = times.and_then(|times| times.alone);
-                            @let outcome = job.outcome.as_ref().map(ToString::to_string);
-                            @let history = run.history.jobs.get(&job.job);
-                            tr {
-                                th scope="row" { (job.name) }
-                                td.number {
-                                    (job.ranks)
-                                    @if let Some(history) = history { " × " (bytes(history.memory)) }
-                                }
-                                td.number { (span(times, |times| times.wait)) }
-                                td.number { (span(times, |times| times.run)) }
-                                td.number { (span(times, |times| times.suspended)) }
-                                td.number { (span(times, |times| times.parked)) }
-                                td.number { (span(times, |times| times.turnaround)) }
-                                @if alone_known { td.number { (known(time_alone.map(seconds))) } }
-                                td.number { (slowdown(times)) }
-                                td.number { (job.restores) }
-                                td.number {
-                                    (known(history.and_then(|job| communicates(&job.communication))))
-                                }
-                                td.number { (waited(job)) }
-                                td.number { (bytes(job.sent)) }
-                                td { (outcome.unwrap_or_else(|| "not ended".into())) }
-                                td.why { (in_short(&run.history, story.causes_of(job.job))) }
-                            }
+            @let heads = html! {
+                (th("job", ""))
+                (number("ranks", "and what each declares"))
+                (number("wait", "first run − submission"))
+                (number("run", "time running"))
+                (number("suspended", "stopped in memory, or on its way"))
+                (number("parked", "out of memory"))
+                (number("turnaround", "end − submission"))
+                @if alone_known { (number("alone", "with the cluster to itself")) }
+                (number("slowdown", "turnaround ÷ alone; * ÷ run"))
+                (number("restores", ""))
+                (number("communicates", "mean share of running"))
+                (number("waited", "for messages, all ranks; of the time they ran"))
+                (number("sent", "payload of messages"))
+                (th("outcome", ""))
+                (th("longest stood still because", ""))
+            };
+            @let rows = html! {
+                @for job in &run.report.jobs {
+                    @let times = job.times.as_ref();
+                    @let time_alone = times.and_then(|times| times.alone);
+                    @let outcome = job.outcome.as_ref().map(ToString::to_string);
+                    @let history = run.history.jobs.get(&job.job);
+                    tr {
+                        th scope="row" { (job.name) }
+                        td.number {
+                            (job.ranks)
+                            @if let Some(history) = history { " × " (bytes(history.memory)) }
                         }
+                        td.number { (span(times, |times| times.wait)) }
+                        td.number { (span(times, |times| times.run)) }
+                        td.number { (span(times, |times| times.suspended)) }
+                        td.number { (span(times, |times| times.parked)) }
+                        td.number { (span(times, |times| times.turnaround)) }
+                        @if alone_known { td.number { (known(time_alone.map(seconds))) } }
+                        td.number { (slowdown(times)) }
+                        td.number { (job.restores) }
+                        td.number {
+                            (known(history.and_then(|job| communicates(&job.communication))))
+                        }
+                        td.number { (waited(job)) }
+                        td.number { (bytes(job.sent)) }
+                        td { (outcome.unwrap_or_else(|| "not ended".into())) }
+                        td.why { (in_short(&run.history, story.causes_of(job.job))) }
                     }
                 }
-            }
+            };
+            (table("Table of jobs", &heads, &rows))
             @for job in run.report.jobs.iter().filter(|job| !job.last_output.is_empty()) {
                 details { summary { "Last output of " (job.name) } pre { (job.last_output) } }
             }

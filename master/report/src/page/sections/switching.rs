@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use crate::{
     history::SwitchHistory,
     page::{
-        elements::{bar, number, th},
+        elements::{bar, number, table, th},
         run::PageRun,
     },
     words::{bytes, clock, list, percent, seconds},
@@ -31,36 +31,33 @@ pub(super) fn switches(run: &PageRun) -> Markup {
                 @if longest.len() < all.len() { "the " (longest.len()) " that took longest of " }
                 (all.len()) ")"
             }
-            div.scroll tabindex="0" role="region" aria-label="Table of switches" {
-                table {
-                    thead { tr {
-                        (th("switch", ""))
-                        (number("at", "since the start"))
-                        (th("order", "of its steps"))
-                        (th("out", "stopped or left"))
-                        (th("in", "came"))
-                        (number("took", "first order to last answer"))
-                        (number("exposed", "no job ran"))
-                        (number("moved out", "dumps"))
-                        (number("moved in", "restores"))
-                    } }
-                    tbody {
-                        @for switch in longest {
-                            tr {
-                                th scope="row" { (switch.switch.0) }
-                                td.number { (format!("{:.1} s", clock(switch.span.from))) }
-                                td { (format!("{:?}", switch.order).to_lowercase()) }
-                                td { (names(&switch.outgoing)) }
-                                td { (names(&switch.incoming)) }
-                                td.number { (seconds(switch.span.length())) }
-                                td.number { (seconds(switch.exposed)) }
-                                td.number { (bytes(switch.bytes_out)) }
-                                td.number { (bytes(switch.bytes_in)) }
-                            }
-                        }
+            @let heads = html! {
+                (th("switch", ""))
+                (number("at", "since the start"))
+                (th("order", "of its steps"))
+                (th("out", "stopped or left"))
+                (th("in", "came"))
+                (number("took", "first order to last answer"))
+                (number("exposed", "no job ran"))
+                (number("moved out", "dumps"))
+                (number("moved in", "restores"))
+            };
+            @let rows = html! {
+                @for switch in longest {
+                    tr {
+                        th scope="row" { (switch.switch.0) }
+                        td.number { (format!("{:.1} s", clock(switch.span.from))) }
+                        td { (format!("{:?}", switch.order).to_lowercase()) }
+                        td { (names(&switch.outgoing)) }
+                        td { (names(&switch.incoming)) }
+                        td.number { (seconds(switch.span.length())) }
+                        td.number { (seconds(switch.exposed)) }
+                        td.number { (bytes(switch.bytes_out)) }
+                        td.number { (bytes(switch.bytes_in)) }
                     }
                 }
-            }
+            };
+            (table("Table of switches", &heads, &rows))
         }
     }
 }
@@ -70,34 +67,31 @@ pub(super) fn steps(run: &PageRun) -> Markup {
         @if !run.report.steps.is_empty() {
             section {
                 h3 { "What the steps of switches took" }
-                div.scroll tabindex="0" role="region" aria-label="Table of steps" {
-                    table {
-                        thead { tr {
-                            (th("step", ""))
-                            (number("times", "each job on each node"))
-                            (number("in all", "sum, though many go on side by side"))
-                            (number("mean", "in all ÷ times"))
-                            (number("longest", ""))
-                            (number("hidden", "share during which some job computed"))
-                            (number("moved", ""))
-                        } }
-                        tbody {
-                            @for (step, total) in &run.report.steps {
-                                @let total_s = total.total.as_secs_f64().max(f64::MIN_POSITIVE);
-                                @let share = total.hidden.as_secs_f64() / total_s;
-                                tr {
-                                    th scope="row" { (step.doing()) }
-                                    td.number { (total.count) }
-                                    td.number { (seconds(total.total)) }
-                                    td.number { (seconds(total.total / total.count.max(1))) }
-                                    td.number { (seconds(total.longest)) }
-                                    (bar(share, &percent(share)))
-                                    td.number { @if total.bytes.0 > 0 { (bytes(total.bytes)) } @else { "–" } }
-                                }
-                            }
+                @let heads = html! {
+                    (th("step", ""))
+                    (number("times", "each job on each node"))
+                    (number("in all", "sum, though many go on side by side"))
+                    (number("mean", "in all ÷ times"))
+                    (number("longest", ""))
+                    (number("hidden", "share during which some job computed"))
+                    (number("moved", ""))
+                };
+                @let rows = html! {
+                    @for (step, total) in &run.report.steps {
+                        @let total_s = total.total.as_secs_f64().max(f64::MIN_POSITIVE);
+                        @let share = total.hidden.as_secs_f64() / total_s;
+                        tr {
+                            th scope="row" { (step.doing()) }
+                            td.number { (total.count) }
+                            td.number { (seconds(total.total)) }
+                            td.number { (seconds(total.total / total.count.max(1))) }
+                            td.number { (seconds(total.longest)) }
+                            (bar(share, &percent(share)))
+                            td.number { @if total.bytes.0 > 0 { (bytes(total.bytes)) } @else { "–" } }
                         }
                     }
-                }
+                };
+                (table("Table of steps", &heads, &rows))
             }
         }
     }

@@ -7,7 +7,7 @@ use super::switching;
 use crate::{
     page::{
         charts::{Charts, fullest},
-        elements::{figure, number, th},
+        elements::{figure, number, table, th},
         palette::Palette,
         run::PageRun,
     },
@@ -76,36 +76,33 @@ pub(super) fn memory(run: &PageRun) -> Markup {
                 "Memory that jobs held on each node over time",
                 "Of each stretch of time the highest sample is drawn."
             ))
-            div.scroll tabindex="0" role="region" aria-label="Table of nodes" {
-                table {
-                    thead { tr {
-                        (th("node", ""))
-                        (number("peak", "highest sample"))
-                        (number("limit", "what it may hold of jobs"))
-                        (number("share", "peak ÷ limit"))
-                        (number("samples", ""))
-                        (number("fullest at", "since the start"))
-                        (th("then held by", "measured"))
-                    } }
-                    tbody {
-                        @for memory in &run.report.memory {
-                            @let (at, held) = holders(memory.node).unwrap_or_default();
-                            tr {
-                                th scope="row" { (memory.node) }
-                                td.number { (bytes(memory.peak)) }
-                                td.number { (bytes(memory.capacity)) }
-                                td.number {
-                                    (percent(memory.peak.0 as f64 / memory.capacity.0.max(1) as f64))
-                                    @if !memory.is_within() { " ⚠ above" }
-                                }
-                                td.number { (memory.samples) }
-                                td.number { (at) }
-                                td { (held) }
-                            }
+            @let heads = html! {
+                (th("node", ""))
+                (number("peak", "highest sample"))
+                (number("limit", "what it may hold of jobs"))
+                (number("share", "peak ÷ limit"))
+                (number("samples", ""))
+                (number("fullest at", "since the start"))
+                (th("then held by", "measured"))
+            };
+            @let rows = html! {
+                @for memory in &run.report.memory {
+                    @let (at, held) = holders(memory.node).unwrap_or_default();
+                    tr {
+                        th scope="row" { (memory.node) }
+                        td.number { (bytes(memory.peak)) }
+                        td.number { (bytes(memory.capacity)) }
+                        td.number {
+                            (percent(memory.peak.0 as f64 / memory.capacity.0.max(1) as f64))
+                            @if !memory.is_within() { " ⚠ above" }
                         }
+                        td.number { (memory.samples) }
+                        td.number { (at) }
+                        td { (held) }
                     }
                 }
-            }
+            };
+            (table("Table of nodes", &heads, &rows))
         }
     }
 }
