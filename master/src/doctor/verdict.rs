@@ -63,7 +63,11 @@ fn kernel(release: &str) -> Check {
             let remedy = format!("boot Linux {}.{} or newer", KERNEL.0, KERNEL.1);
             Check::lacking(NAME, format!("Linux {release} is too old"), remedy)
         }
-        _ => Check::warning(NAME, format!("`{release}` tells no version"), "continue, and expect surprises"),
+        _ => Check::warning(
+            NAME,
+            format!("`{release}` has no version number"),
+            "runs may fail before Linux 5.16",
+        ),
     }
 }
 

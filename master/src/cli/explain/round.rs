@@ -128,7 +128,7 @@ impl fmt::Display for Round {
         let Self { out, into, exposed_s } = self;
         let exposed = Duration::from_secs_f64(*exposed_s);
         if *out == Bytes(0) && *into == Bytes(0) {
-            return write!(f, "nobody leaves memory; about {exposed:.1?} of switching");
+            return write!(f, "no job leaves memory; about {exposed:.1?} of switching");
         }
         write!(f, "{out} out and {into} in on all nodes, about {exposed:.1?} of switching")
     }

@@ -177,17 +177,17 @@ impl Reader {
 
     fn check_fits(&mut self, path: &str, part: &JobPart, job: &Job, cluster: &ClusterConfig) {
         let ranks_here = job.ranks.div_ceil(cluster.nodes);
-        let needs = Bytes(job.memory.0.saturating_mul(ranks_here.into()));
-        if needs <= cluster.memory {
+        let needed = Bytes(job.memory.0.saturating_mul(ranks_here.into()));
+        if needed <= cluster.memory {
             return;
         }
         let message = format!(
-            "the job is larger than a node: {ranks_here} rank(s) of {} on one node need {needs}, \
+            "the job is larger than a node: {ranks_here} rank(s) of {} on one node need {needed}, \
              a node holds {}",
             job.memory, cluster.memory
         );
         let problem = Problem::new(format!("{path}.memory"), part.memory.span(), message);
-        self.refuse(problem.help(format!("raise `cluster.memory` to at least {needs}, or use more nodes")));
+        self.refuse(problem.help(format!("raise `cluster.memory` to at least {needed}, or use more nodes")));
     }
 }
 
