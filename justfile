@@ -1,14 +1,14 @@
-# Names for what is done most often. `just` is not needed: each is one command.
+# Short names of the usual commands; `just` is not required.
 
-# What CI runs.
+# Everything that CI runs.
 ci:
     .ci/run
 
-# Format, lints, dependencies.
+# Format, texts, lints, dependencies.
 check:
     cargo xtask check
 
-# Every test; `just test -p coswitch-policies` runs those of one package.
+# Every test; `just test -p coswitch-policies` tests one package.
 test *ARGS:
     cargo xtask test -- {{ARGS}}
 

@@ -1,4 +1,4 @@
-//! `cargo xtask bench` and `cargo xtask paper`: build, and hand over to what measures, which are programs of their own.
+//! `cargo xtask bench` and `cargo xtask paper`: build, and start the programs that measure.
 
 use crate::command;
 use crate::setup;
@@ -9,17 +9,16 @@ use std::time::Duration;
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 const LIMIT: Duration = Duration::from_secs(4 * 3600);
 
-/// Options of both.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     setup: setup::Args,
-    /// Passed on: `--help` lists what can be measured.
+    /// Passed on: `--help` lists the benchmarks or experiments.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
 
-/// Everything but the answer goes to standard error, so that `--json` is JSON.
+/// Only the program's answer goes to standard output, so that `--json` is JSON.
 pub(crate) fn run(args: &Args, program: &str) -> Result<()> {
     setup::run(&args.setup)?;
     let workspace = Workspace::new(&args.setup)?;
@@ -27,5 +26,5 @@ pub(crate) fn run(args: &Args, program: &str) -> Result<()> {
     command::show(&mut workspace.make_programs(), BUILD_LIMIT)
         .context("the example programs do not compile")?;
     command::show(workspace.program(program).args(&args.rest), LIMIT)
-        .with_context(|| format!("{program} failed, or targets were missed"))
+        .with_context(|| format!("{program} failed, or missed a bound"))
 }

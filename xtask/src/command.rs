@@ -1,4 +1,4 @@
-//! Runs other programs with a time-out and their output kept for the error message.
+//! Runs other programs with a time-out, and keeps their output for the error message.
 
 use anyhow::{Context, Result, bail};
 use nix::fcntl::OFlag;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// How long a program that ignores SIGTERM may linger before it is killed.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// Runs to a successful end within `limit` and returns what was printed, both streams together.
+/// Runs to a successful end within `limit` and returns the output, both streams together.
 pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<String> {
     let name = format!("{command:?}");
     let mut output = scratch_file()?;
@@ -34,7 +34,7 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<String> {
     }
 }
 
-/// Runs to a successful end within `limit`; what it prints goes where ours goes.
+/// Runs to a successful end within `limit`; its output goes to our own.
 pub(crate) fn show(command: &mut Command, limit: Duration) -> Result<()> {
     let name = format!("{command:?}");
     let mut child = command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot start {name}"))?;
@@ -45,7 +45,8 @@ pub(crate) fn show(command: &mut Command, limit: Duration) -> Result<()> {
     }
 }
 
-/// Waits until `limit`; then asks the child to end and, after a grace, makes it. `None` says it came to that.
+/// Waits until `limit`, then ends the child: by SIGTERM, and after a grace by SIGKILL. `None`: it had to be
+/// ended.
 pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     if let Some(status) = poll(child, limit)? {
         return Ok(Some(status));
@@ -72,7 +73,7 @@ fn poll(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     }
 }
 
-/// A file without a name, so that nothing is left behind whatever happens.
+/// A file without a name, which cannot be left behind.
 fn scratch_file() -> Result<File> {
     let dir = std::env::temp_dir();
     let file = File::options().read(true).write(true).custom_flags(OFlag::O_TMPFILE.bits()).open(&dir);

@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: set-up, release build, the demo's job set with its live view, and a judgement of what came of it.
+//! `cargo xtask demo`: set-up, release build, a run of the demo's job set, and verdicts on its results.
 
 mod evidence;
 mod verdict;
@@ -18,7 +18,7 @@ const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 const RUN_LIMIT: Duration = Duration::from_secs(900);
 const REPORT_LIMIT: Duration = Duration::from_secs(30);
 
-/// Runs it; fails where a job did, or where what the demo shows does not hold.
+/// Fails where a job fails, or where a claim of the demo does not hold.
 pub(crate) fn run(args: &setup::Args) -> Result<()> {
     setup::run(args)?;
     let workspace = Workspace::new(args)?;
@@ -29,13 +29,13 @@ pub(crate) fn run(args: &setup::Args) -> Result<()> {
     let out = PathBuf::from(format!("coswitch-runs/demo-{now}"));
     let mut coswitch = workspace.program("coswitch");
     let status = watch(coswitch.arg("run").arg(JOB_SET).arg("--out").arg(&out))?;
-    ensure!(status.success(), "coswitch ended with {status}; what it left to read: {}", out.display());
+    ensure!(status.success(), "coswitch ended with {status}; its logs: {}", out.display());
     let mut report = workspace.program("coswitch");
     let report = command::run(report.args(["--output", "json", "report"]).arg(&out), REPORT_LIMIT)?;
     judge(&workspace.root().join(&out), &report)
 }
 
-/// Runs a program that has the terminal to itself. Ctrl-C is for it: it ends its jobs, and then we go on.
+/// Runs a program that owns the terminal. Ctrl-C is for it: it ends its jobs, and we go on afterwards.
 fn watch(command: &mut Command) -> Result<ExitStatus> {
     extern "C" fn leave_it_to_the_child(_: nix::libc::c_int) {}
     let handler = SigHandler::Handler(leave_it_to_the_child);
@@ -45,7 +45,7 @@ fn watch(command: &mut Command) -> Result<ExitStatus> {
     let mut child =
         command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot start {command:?}"))?;
     let status = command::wait(&mut child, RUN_LIMIT)?;
-    // SAFETY: what was there before is as good as it was.
+    // SAFETY: `before` was the action of this signal until now.
     unsafe { sigaction(Signal::SIGINT, &before)? };
     status.with_context(|| format!("the run did not end within {} s", RUN_LIMIT.as_secs()))
 }
@@ -60,5 +60,5 @@ fn judge(out: &Path, report: &str) -> Result<()> {
     if verdicts.iter().all(|verdict| verdict.holds) {
         return Ok(());
     }
-    bail!("the demo does not show what it should")
+    bail!("a claim of the demo does not hold")
 }

@@ -1,7 +1,7 @@
 //! Set-up, demo, tests and benchmarks: `cargo xtask <act>`.
 //!
-//! A thin dispatcher; every act is one module. It is compiled before anything else on a fresh machine, so it
-//! depends on few and light crates and on none of the workspace's own.
+//! Every act is one module. This crate is compiled before anything else on a fresh machine, so it depends on
+//! few and light crates and on none of the workspace's own.
 #![allow(clippy::print_stdout, reason = "a command line tool talks through its standard output")]
 
 mod bench;
@@ -24,13 +24,13 @@ use std::process::ExitCode;
 enum Act {
     /// Install what is missing on this machine: packages, CRIU, the MPI library. Upgrades nothing.
     Setup(setup::Args),
-    /// Set up, build, and watch jobs that do not fit into memory together take turns; checks what came of it.
+    /// Set up, build, and run jobs that do not fit into memory together; check the results.
     Demo(setup::Args),
     /// Set up, build, and run every test.
     Test(test::Args),
-    /// Format, lints, and where dependencies come from.
+    /// Check format, lints, texts, commit subjects and the sources of dependencies.
     Check(setup::Args),
-    /// Measure, and say for each target what it is, what is allowed, and whether it is met.
+    /// Measure, and print each figure with its bound and whether it is met.
     Bench(bench::Args),
     /// Repeat the experiments of paper 003 and write docs/paper-results.md.
     Paper(bench::Args),

@@ -1,8 +1,8 @@
-//! `cargo xtask setup`: brings a fresh Debian-like machine to where coswitch runs.
+//! `cargo xtask setup`: prepares a fresh Debian-like machine for coswitch.
 //!
-//! Three steps, each of which looks first and acts only on what is missing, so that a second run costs
-//! milliseconds: tools from the distribution, a CRIU that works with this kernel, and the MPI library. Nothing of
-//! the system is upgraded or removed: what the distribution has too old goes to a private prefix.
+//! Three steps install what is missing, so that a second run costs milliseconds: tools from the distribution,
+//! a CRIU that works with this kernel, and the MPI library. Nothing of the system is upgraded or removed:
+//! newer versions than the distribution's go to a private prefix.
 
 mod apt;
 mod cargo_deny;
@@ -23,7 +23,7 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// Where CRIU, the MPI library and tools are installed when the distribution's do not do.
+    /// Directory for CRIU, the MPI library and tools where the distribution's are too old.
     #[arg(long, env = "COSWITCH_PREFIX", default_value = prefix::DEFAULT)]
     pub(crate) prefix: PathBuf,
     /// Run CRIU's self-test (dump and restore of a process) even where it has passed before.
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     self_test: bool,
 }
 
-/// Runs the three steps in order and says what each found or did.
+/// Runs the three steps in order and prints what each found or did.
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(nix::unistd::geteuid().is_root(), "set-up installs packages and tests CRIU: run it as root");
     let prefix = Prefix::new(&args.prefix)?;
@@ -43,12 +43,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The program that checks dependencies: installed by the one act that needs it, because it takes a minute to build.
+/// The program that checks dependencies, installed on first use because it takes a minute to build.
 pub(crate) fn cargo_deny(args: &Args) -> Result<PathBuf> {
     cargo_deny::ensure(&Prefix::new(&args.prefix)?)
 }
 
-/// The browser of the test that looks at the report's page: installed by the one act that needs it.
+/// Installs the browser of the test of the report's page.
 pub(crate) fn browser() -> Result<()> {
     report("browser", &apt::ensure_tools(apt::BROWSER)?);
     Ok(())

@@ -1,7 +1,7 @@
-//! `cargo xtask test`: set-up, a build, and every test of the workspace against it.
+//! `cargo xtask test`: set-up, a build, and every test of the workspace.
 //!
-//! One optimised profile throughout, `ci`: tests that switch jobs run the programs that were built just before, and
-//! nothing is compiled twice.
+//! All in one optimised profile, `ci`: tests that switch jobs run the programs built just before, and nothing
+//! is compiled twice.
 
 use crate::command;
 use crate::setup;
@@ -19,12 +19,11 @@ const LIMIT: Duration = Duration::from_secs(3600);
 pub(crate) struct Args {
     #[command(flatten)]
     setup: setup::Args,
-    /// Passed to `cargo test`: which packages and tests [default: --workspace].
+    /// Passed to `cargo test`, for example packages and tests [default: --workspace].
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
 
-/// Runs it all; cargo's own output is the output.
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::run(&args.setup)?;
     setup::browser()?;

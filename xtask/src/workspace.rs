@@ -1,11 +1,11 @@
-//! This source tree: where it lies, where cargo puts what it builds, and commands that run in it.
+//! This source tree: its root, its target directory, and commands that run in it.
 
 use crate::setup;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The tree, and the prefix that its programs shall look in.
+/// The tree, and the prefix for its programs.
 pub(crate) struct Workspace {
     root: PathBuf,
     target: PathBuf,
@@ -25,7 +25,6 @@ impl Workspace {
         Ok(Workspace { root: root.to_owned(), target, prefix: setup.prefix.clone() })
     }
 
-    /// The tree's root.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
@@ -35,7 +34,7 @@ impl Workspace {
         self.here(self.target.join("release").join(name))
     }
 
-    /// cargo, the one that runs us.
+    /// The cargo that runs us.
     pub(crate) fn cargo(&self, arguments: &[&str]) -> Command {
         let mut command = self.here(std::env::var_os("CARGO").map_or_else(|| "cargo".into(), PathBuf::from));
         command.env("CARGO_TARGET_DIR", &self.target).args(arguments);
@@ -49,12 +48,12 @@ impl Workspace {
         command
     }
 
-    /// Builds everything in a profile: programs that are run lie beside each other.
+    /// Builds the whole workspace in a profile, because programs look for each other in one directory.
     pub(crate) fn build(&self, profile: &str) -> Command {
         self.cargo(&["build", "--profile", profile, "--workspace"])
     }
 
-    /// The example programs.
+    /// Builds the example programs.
     pub(crate) fn make_programs(&self) -> Command {
         let mut make = self.here("make");
         make.args(["--silent", "-C", "examples/mpi"]);

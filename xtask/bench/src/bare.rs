@@ -1,4 +1,5 @@
-//! A program under coswitch's launcher without a daemon: this process makes the segment and takes the launcher's messages.
+//! A program under coswitch's launcher without a daemon: this process makes the segment and answers the
+//! launcher.
 
 use std::{
     path::Path,
@@ -20,7 +21,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{parts, stage::PATIENCE};
+use crate::{programs, stage::PATIENCE};
 
 /// One node's part of an application.
 pub(crate) struct Part {
@@ -30,24 +31,25 @@ pub(crate) struct Part {
     events: Assembler<LauncherEvent>,
 }
 
-/// What is to be launched: one rank of `world` on each node.
+/// A launch of one rank of `world` on each node.
 pub(crate) struct Plan<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) rank: u32,
     pub(crate) world: u32,
     pub(crate) command: &'a [&'a str],
-    /// Whether our driver is used; otherwise `env` says which provider is.
+    /// Whether it uses our driver; otherwise `env` names the provider.
     pub(crate) driver: bool,
     pub(crate) env: &'a [(&'a str, &'a str)],
     pub(crate) cgroup_procs: Vec<std::path::PathBuf>,
 }
 
 impl Plan<'_> {
-    /// Makes the segment; the files of a rank bear its number.
+    /// Makes the segment; the names of a rank's files hold its number.
     pub(crate) fn prepare(&self) -> Result<(Arc<Segment>, LauncherSpec)> {
         let segment = self.dir.join(format!("segment-{}", self.rank));
-        let driver = parts::built("libcoswitch_fi.so")?;
-        let provider_dir = self.driver.then(|| driver.parent().expect("a file lies somewhere").to_path_buf());
+        let driver = programs::built("libcoswitch_fi.so")?;
+        let provider_dir =
+            self.driver.then(|| driver.parent().expect("a file is in a directory").to_path_buf());
         let own = self.env.iter().map(|(name, value)| ((*name).into(), (*value).into()));
         let spec = LauncherSpec {
             application: format!("bench-{}", std::process::id()),
@@ -71,14 +73,13 @@ impl Plan<'_> {
     }
 }
 
-/// Starts it. The calling thread must outlive it: PID 1 dies with the thread that started it.
+/// Starts the launcher. PID 1 dies with the calling thread.
 pub(crate) fn start(spec: &LauncherSpec) -> Result<Pid> {
-    let launcher = parts::built("coswitch-launcher")?;
+    let launcher = programs::built("coswitch-launcher")?;
     Ok(Pid::from_raw(coswitch_launcher::start(&launcher, spec, PATIENCE)?))
 }
 
 impl Part {
-    /// Of the application whose PID 1 is `root`.
     pub(crate) fn new(root: Pid, segment: Arc<Segment>) -> Self {
         Self { root, port: MessagePort::daemon_side(segment), events: Assembler::default() }
     }
@@ -94,7 +95,7 @@ impl Part {
     }
 }
 
-/// Carries fences between the parts of one application until all of its ranks have ended, well.
+/// Carries fences between the parts of one application until all of its ranks have ended with status 0.
 pub(crate) fn to_the_end(parts: &mut [Part]) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     let (mut open, mut arrived, mut puts) = (parts.len(), 0, Vec::new());
@@ -143,7 +144,7 @@ pub(crate) fn reap(child: Pid, limit: Duration) -> Result<WaitStatus> {
     }
 }
 
-/// Ends a child, with all that is in its PID namespace, and reaps it.
+/// Ends a child with its PID namespace, and reaps it.
 pub(crate) fn end(child: Pid) {
     if kill(child, Signal::SIGKILL).is_ok()
         && let Err(error) = reap(child, PATIENCE)

@@ -7,17 +7,14 @@ use std::{
 
 use serde::Serialize;
 
-/// What is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Bound {
-    /// This or less.
     AtMost(f64),
-    /// This or more.
     AtLeast(f64),
 }
 
-/// One thing that was measured.
+/// One measured figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Figure {
     name: String,
@@ -25,12 +22,11 @@ pub(crate) struct Figure {
     unit: &'static str,
     bound: Option<Bound>,
     met: Option<bool>,
-    /// What it is made of.
+    /// Its parts, in words.
     detail: String,
 }
 
 impl Figure {
-    /// With a target.
     pub(crate) fn bounded(name: impl Into<String>, figure: f64, unit: &'static str, bound: Bound) -> Self {
         let met = match bound {
             Bound::AtMost(limit) => figure <= limit,
@@ -39,23 +35,21 @@ impl Figure {
         Self { name: name.into(), figure, unit, bound: Some(bound), met: Some(met), detail: String::new() }
     }
 
-    /// Without one.
     pub(crate) fn plain(name: impl Into<String>, figure: f64, unit: &'static str) -> Self {
         Self { name: name.into(), figure, unit, bound: None, met: None, detail: String::new() }
     }
 
-    /// Says what it is made of.
     pub(crate) fn of(self, detail: impl Into<String>) -> Self {
         Self { detail: detail.into(), ..self }
     }
 
-    /// Whether it has a bound and breaks it. What is not a number breaks every bound.
+    /// Whether it has a bound and misses it. NaN misses every bound.
     pub(crate) fn is_missed(&self) -> bool {
         self.met == Some(false)
     }
 }
 
-/// How busy the machine was, without which no figure can be judged.
+/// Load of the machine, without which no figure can be judged.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Conditions {
     processors: usize,
@@ -63,7 +57,6 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
-    /// As they are.
     pub(crate) fn now() -> Self {
         Self { processors: std::thread::available_parallelism().map_or(0, usize::from), load_before: load() }
     }
@@ -74,7 +67,6 @@ fn load() -> String {
     text.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// Prints everything.
 pub(crate) fn print(figures: &[Figure], conditions: &Conditions, json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if json {
@@ -87,7 +79,7 @@ pub(crate) fn print(figures: &[Figure], conditions: &Conditions, json: bool) -> 
     writeln!(out, "{processors} processors; load average {load_before} before, {} after", load())
 }
 
-/// Two lines: how it stands, and what it is made of.
+/// Two lines: verdict and detail.
 impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let met = self.met.map_or("-", |met| if met { "yes" } else { "NO" });

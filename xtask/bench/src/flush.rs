@@ -1,7 +1,8 @@
-//! How long the cut takes to empty the network, by what was in flight when the ranks froze.
+//! Benchmark of the flush: time to empty the network, by the bytes in flight when the ranks froze.
 //!
-//! A stream of messages of one size between two nodes on a link of 1 Gbit/s, parked at instants that have nothing to do
-//! with the messages. In flight is what daemons took from channels after their ranks had been frozen.
+//! A stream of messages of one size between two nodes on a link of 1 Gbit/s is parked at instants independent
+//! of the messages. Bytes in flight are those that daemons took from channels after their ranks had been
+//! frozen.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use coswitch_policies::{Bytes, Rate};
 use crate::{
     figure::Figure,
     pairs::median,
-    parts,
+    programs,
     stage::{Stage, apart},
 };
 
@@ -27,9 +28,8 @@ struct Flush {
     took: Duration,
 }
 
-/// One figure for each size, with every flush.
 pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
-    let program = parts::example(Program::Pingpong)?;
+    let program = programs::example(Program::Pingpong)?;
     apart(|| {
         let stage = Stage::set(2, MEMORY, Some(LINK))?;
         let figures = SIZES.iter().map(|size| Ok(figure(size, &flushes(&stage, &program, size, rounds)?)));
@@ -54,7 +54,7 @@ fn flushes(stage: &Stage, program: &str, size: &str, rounds: u32) -> Result<Vec<
     Ok(flushes)
 }
 
-/// The flush is over when the last node has all markers; what was in flight is counted at its receivers.
+/// The flush is over when the last node has all markers; receivers count the bytes in flight.
 fn slowest(phases: &[StepDone]) -> Flush {
     let flushes = phases.iter().filter(|phase| phase.step == SwitchStep::Flush);
     let took = flushes.clone().map(|phase| phase.took).max().unwrap_or_default();

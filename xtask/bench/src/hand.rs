@@ -1,4 +1,4 @@
-//! The same kind of tree that a daemon switches, under `criu dump` and `criu restore` as one would type them.
+//! A process tree like those that a daemon switches, under `criu dump` and `criu restore` called by hand.
 
 use std::{
     path::PathBuf,
@@ -15,10 +15,10 @@ use crate::{
     stage::{self, PATIENCE},
 };
 
-/// Where the daemons have their snapshots as well.
+/// The directory of the daemons' snapshots as well.
 pub(crate) const STORE: &str = "/var/tmp";
 const OPTIONS: [&str; 1] = ["--manage-cgroups=ignore"];
-/// The one of the two that lock something that needs no further program.
+/// The network lock that needs no other program.
 pub(crate) const LOCK: &str = "nftables";
 /// For trees without connections.
 pub(crate) const NO_LOCK: &str = "skip";
@@ -28,14 +28,14 @@ pub(crate) struct Tree {
     criu: PathBuf,
     dir: TempDir,
     part: Part,
-    /// How the network is locked.
+    /// Way of locking the network.
     pub(crate) lock: &'static str,
     /// The images, while it is dumped.
     images: Option<TempDir>,
 }
 
 impl Tree {
-    /// Starts it, and waits until it has said `words`. PID 1 dies with the calling thread.
+    /// Starts it, and waits for `words` in its output. PID 1 dies with the calling thread.
     pub(crate) fn start(command: &[&str], words: &str) -> Result<Self> {
         let criu = Criu::locate()?.program().to_path_buf();
         let dir = tempfile::tempdir()?;
@@ -55,7 +55,6 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Takes it out of memory.
     pub(crate) fn dump(&mut self) -> Result<()> {
         let images = tempfile::tempdir_in(STORE)?;
         let root = self.part.root.to_string();
@@ -65,7 +64,6 @@ impl Tree {
         Ok(())
     }
 
-    /// Brings it back.
     pub(crate) fn restore(&mut self) -> Result<()> {
         let images = self.images.as_ref().context("it is not dumped")?;
         self.criu("restore", images, &["--restore-detached", "--restore-sibling", "--pidfile", "pid"])?;
@@ -74,17 +72,16 @@ impl Tree {
         Ok(())
     }
 
-    /// Its rank.
     pub(crate) fn rank(&self) -> Pid {
         *coswitch_ckpt::processes::tree(self.part.root).last().expect("a tree has a root")
     }
 
-    /// Removes the images of what runs again.
+    /// Removes the images of a restored tree.
     pub(crate) fn forget_images(&mut self) {
         self.images = None;
     }
 
-    /// As a shell would: nothing is awaited but the end of the command.
+    /// Waits for the end of the command only, as a shell would.
     fn criu(&self, act: &str, images: &TempDir, arguments: &[&str]) -> Result<()> {
         let mut command = Command::new(&self.criu);
         command.arg(act).args(arguments).args(OPTIONS).arg("--images-dir").arg(images.path());

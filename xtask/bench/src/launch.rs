@@ -1,4 +1,4 @@
-//! A program that does nothing on 4 ranks of one node: from the order to launch to its end, against mpiexec.
+//! Benchmark of a launch: an empty program on 4 ranks of one node, from order to end, against mpiexec.
 
 use std::time::Instant;
 
@@ -11,15 +11,14 @@ use crate::{
     figure::{Bound, Figure},
     mpiexec,
     pairs::{Pairs, take_turns},
-    parts,
+    programs,
     stage::{Stage, apart},
 };
 
 const RANKS: u32 = 4;
 
-/// The one figure.
 pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
-    let program = parts::example(Program::Null)?;
+    let program = programs::example(Program::Null)?;
     apart(|| {
         let stage = Stage::set(1, Bytes::mib(1024), None)?;
         let ours = || {

@@ -1,8 +1,8 @@
-//! The benchmarks behind `cargo xtask bench`: each measures, compares, and holds its figures against its targets.
+//! The benchmarks of `cargo xtask bench`: each measures, compares, and judges its figures by their bounds.
 //!
-//! What is compared is measured in turns, in the same minutes on the same machine, and the figure is the median of the
-//! pairs' ratios: the machine's mood is in both halves of a pair. A figure without a bound is shown for what it is.
-//! Run from `target/release`, beside the programs that are measured.
+//! coswitch and its peer run in turns, in the same minutes on the same machine, and the figure is the median
+//! of the pairs' ratios: the state of the machine is in both halves of a pair. A figure without a bound is
+//! only shown. The program runs from `target/release`, beside the programs that it measures.
 
 mod bare;
 mod figure;
@@ -15,8 +15,8 @@ mod orders;
 mod pages;
 mod pairs;
 pub mod paper;
-mod parts;
 mod pingpong;
+mod programs;
 mod sim;
 mod stage;
 mod store;
@@ -31,29 +31,31 @@ use clap::{Parser, ValueEnum};
 
 use figure::Figure;
 
-/// Measure, and say for each target what it is, what is allowed, and whether it is met.
+/// Measure, and print each figure with its bound and whether it is met.
 #[derive(Parser)]
 #[command(name = "cargo xtask bench", max_term_width = 110)]
 struct Arguments {
-    /// Which [default: all of them].
+    /// The benchmarks to run [default: all].
     #[arg(value_enum)]
     names: Vec<Name>,
-    /// Exit with code 1 where a target is missed.
+    /// Exit with code 1 where a bound is missed.
     #[arg(long)]
     check: bool,
     /// Print one JSON value instead of the table.
     #[arg(long)]
     json: bool,
-    /// Measure each pair so many times instead of the benchmark's own number.
+    /// Pairs to measure, instead of the benchmark's own number.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// The workload log for `sim`: SDSC-Par-1996-3.1-cln.swf of the Parallel Workloads Archive. One is drawn where none is given.
+    /// The workload log for `sim`, SDSC-Par-1996-3.1-cln.swf of the Parallel Workloads Archive [default: one
+    /// drawn from the model].
     #[arg(long, value_name = "SWF", env = "COSWITCH_SWF")]
     log: Option<PathBuf>,
-    /// `sim` also counts the instructions of an event, by valgrind, which must be installed: two minutes more.
+    /// Let `sim` also count the instructions of an event by valgrind, which must be installed: two minutes
+    /// more.
     #[arg(long)]
     instructions: bool,
-    /// Does one simulation and prints its events: what `--instructions` counts.
+    /// Run one simulation and print its events: the child process of `--instructions`.
     #[arg(long, value_name = "JOBS:NODES:ROWS", hide = true)]
     only: Option<sim::Size>,
 }
@@ -62,30 +64,32 @@ struct Arguments {
 enum Name {
     /// ping-pong, flush and switch
     Driver,
-    // First: its trees are born where this process is, and the others make it move into networks of their own.
-    /// A tree of 1 GiB out of memory and back, against criu called by hand and against copying; how contents are stored
+    // First: its trees start in the network namespace of this process, which the other benchmarks leave.
+    /// A tree of 1 GiB out of memory and back, against criu called by hand and against copying; size of
+    /// contents in the store
     Pages,
-    /// Latency and bandwidth between two nodes, against libfabric's tcp; within a node, against MPICH's shared memory
+    /// Latency and bandwidth between two nodes, against libfabric's tcp; within a node, against MPICH's
+    /// shared memory
     PingPong,
-    /// How long the network takes to empty, by what is in flight
+    /// Time to empty the network, by the bytes in flight
     Flush,
     /// Two jobs of 512 MiB change places, against criu called by hand
     Switch,
     /// Whole runs: the orders of a switch where memory holds both sets
     Orders,
-    /// Whole runs: the order that is chosen where memory does not hold both, against the other forced
+    /// Whole runs: the order chosen where memory does not hold both sets, against the other forced
     NearOutOfCore,
-    /// Whole runs: what is moved, by who stays in memory
+    /// Whole runs: bytes moved with and without a residency plan
     Residency,
-    /// Whole runs: parking by criu, by page-out, by suspending, and leaving it to swap
+    /// Whole runs: parking by criu, by page-out, by suspending, and without switching, by swap
     Parks,
     /// Pages that a job has not changed between two cuts; writing with and without the page cache
     Store,
-    /// What an idle daemon holds, and what rings take
+    /// Memory of an idle daemon, and of rings
     Memory,
-    /// A program that does nothing, against mpiexec
+    /// Launch of an empty program, against mpiexec
     Launch,
-    /// Jobs simulated in a second, against AccaSim; what an event costs as jobs and nodes grow
+    /// Jobs simulated in a second, against AccaSim; cost of an event as jobs and nodes grow
     Sim,
 }
 
@@ -132,7 +136,6 @@ impl Name {
     }
 }
 
-/// `cargo xtask bench`.
 #[must_use]
 pub fn bench() -> ExitCode {
     let arguments = Arguments::parse();
@@ -146,7 +149,7 @@ pub fn bench() -> ExitCode {
     }
 }
 
-/// Measures and prints; says whether a target was missed.
+/// Measures and prints; returns whether a bound was missed.
 fn run(arguments: &Arguments) -> Result<bool> {
     if let Some(size) = arguments.only {
         return sim::only(size).map(|()| false);
@@ -163,7 +166,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         eprintln!("measuring {name:?} ...");
         let measured = name.measure(arguments);
         let measured = measured.with_context(|| format!("failed to measure {name:?}"))?;
-        // Minutes pass between them.
+        // At once: minutes pass between benchmarks.
         measured.iter().for_each(|figure| eprint!("{figure}"));
         figures.extend(measured);
     }

@@ -1,4 +1,4 @@
-//! What a daemon holds while the 16 ranks on its node have nothing to say, and what rings take.
+//! Benchmark of memory: of a daemon while the 16 ranks on its node are silent, and of rings.
 
 use std::{fs, time::Duration};
 
@@ -16,11 +16,11 @@ use crate::{
 
 const RANKS: usize = 16;
 const RANKS_MAX: u32 = 64;
-/// Every rank has exchanged a message with every other one before all fall silent.
-const FALL_SILENT: &str = "import time; from mpi4py import MPI; c = MPI.COMM_WORLD; c.alltoall([b'x' * 1000] * c.size); \
-                           c.Barrier(); print('silent', flush=True); time.sleep(3600)";
+/// Every rank exchanges a message with every other one before all fall silent.
+const FALL_SILENT: &str = "import time; from mpi4py import MPI; c = MPI.COMM_WORLD; \
+                           c.alltoall([b'x' * 1000] * c.size); c.Barrier(); \
+                           print('silent', flush=True); time.sleep(3600)";
 
-/// Both figures.
 pub(crate) fn measure() -> Result<Vec<Figure>> {
     Ok(vec![apart(idle_daemon)?, rings()?])
 }
@@ -43,14 +43,14 @@ fn idle_daemon() -> Result<Figure> {
     Ok(Figure::bounded(name, all, "MiB", Bound::AtMost(50.0)).of(detail))
 }
 
-/// A line of `/proc/PID/status`.
+/// Reads a line of `/proc/PID/status`, in KiB.
 pub(crate) fn kibibytes(status: &str, name: &str) -> Result<f64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
     number.with_context(|| format!("/proc does not say {name}"))
 }
 
-/// Slabs are the job's memory; everything else in a segment counts as rings.
+/// All of a segment but its slabs, which are the job's memory.
 fn rings() -> Result<Figure> {
     let dir = tempfile::tempdir()?;
     let per_rank = (1..=RANKS_MAX).map(|ranks| {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_words_are_read() {
+    fn a_line_of_proc_status_is_read() {
         assert_eq!(kibibytes("VmPeak:\t  9 kB\nVmRSS:\t  2048 kB\n", "VmRSS:").unwrap(), 2048.0);
         assert!(kibibytes("VmRSS:\t1 kB\n", "RssShmem:").is_err());
     }

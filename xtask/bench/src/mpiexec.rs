@@ -1,4 +1,4 @@
-//! The MPI library's own launcher, and with it its own shared memory.
+//! The MPI library's own launcher, and with it MPI's own shared memory.
 
 use std::{
     io::{Read, Seek},
@@ -11,7 +11,7 @@ use coswitch_examples::mpi_prefix;
 
 use crate::stage::PATIENCE;
 
-/// Runs a program on so many ranks to its end; says what it wrote and how long it all took.
+/// Runs a program on `ranks` ranks to its end; returns its output and the time from start to end.
 pub(crate) fn run(ranks: u32, command: &[&str]) -> Result<(String, Duration)> {
     let mut output = tempfile::tempfile()?;
     let mut mpiexec = Command::new(mpi_prefix().join("bin/mpiexec"));

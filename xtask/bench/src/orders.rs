@@ -1,5 +1,5 @@
-//! What switching takes from computing under whole runs of `coswitch run`: the orders of a switch, who stays in memory, and the ways of
-//! parking (paper 003, §3.3.2.2 and Fig. 8; DESIGN §3, §4). The arms of a comparison run in turns.
+//! Benchmarks of switching in whole runs of `coswitch run`: the orders of a switch (paper 003, §3.3.2.2 and
+//! Fig. 8), residency, and the ways of parking. The arms of a comparison run in turns.
 
 use std::{
     fs::{self, File},
@@ -17,15 +17,15 @@ use serde_json::Value;
 use crate::{
     figure::{Bound, Figure},
     pairs::median,
-    parts,
+    programs,
 };
 
-/// Enough for the jobs of one node and what they need beside it.
+/// Enough for the jobs of one node, and more.
 const SWAP: Bytes = Bytes::mib(4096);
 
-/// A run that takes longer is given up, in seconds.
+/// Seconds after which a run is given up.
 const LIMIT: u32 = 150;
-/// Everything at once, whatever memory there is.
+/// All jobs at once, without regard to memory.
 const SWAPPING: &str = "policy: cosched";
 /// The exit codes of `coswitch run` where jobs failed, for want of memory, and where it took too long.
 const GIVEN_UP: [i32; 2] = [1, 5];
@@ -33,26 +33,26 @@ const GIVEN_UP: [i32; 2] = [1, 5];
 /// A job set of `heat` on one rank a node, and how it is scheduled.
 struct Set<'a> {
     nodes: u32,
-    /// Of a node, in MiB.
+    /// MiB of a node.
     memory: u32,
     jobs: u32,
-    /// Of a rank, in MiB: what the program takes, and what the run file says of it.
+    /// MiB of a rank: `takes` by the program, `says` in the run file.
     takes: u32,
     says: u32,
     steps: u32,
     scheduler: &'a str,
 }
 
-/// What a run came to.
+/// The results of a run.
 struct Ran {
     makespan: f64,
-    /// Of each switch that took one running set out and brought another one back, in seconds.
+    /// Seconds, of each switch that took one running set out and brought another one back.
     exposed: Vec<f64>,
-    /// Out and in, in GiB.
+    /// GiB out and in.
     moved: f64,
     switches: f64,
     sequential: f64,
-    /// It took longer than anybody would wait, or jobs failed: the rest is of what had been done by then.
+    /// It took longer than [`LIMIT`], or jobs failed: the other fields tell what it had done by then.
     given_up: bool,
 }
 
@@ -72,7 +72,8 @@ pub(crate) fn orders(rounds: u32) -> Result<Vec<Figure>> {
     }
     let [sequential, overlapped, prefetch] = exposed.map(median);
     let detail = format!(
-        "exposed by a switch: {sequential:.3}, {overlapped:.3} and {prefetch:.3} s; {rounds} runs of each order"
+        "exposed by a switch: {sequential:.3}, {overlapped:.3} and {prefetch:.3} s; \
+         {rounds} runs of each order"
     );
     Ok(vec![
         Figure::bounded(
@@ -92,7 +93,8 @@ pub(crate) fn orders(rounds: u32) -> Result<Vec<Figure>> {
     ])
 }
 
-/// No room for both sets: what is asked for is prefetch; it is forced on a run whose file says that jobs are half as large.
+/// Memory does not hold both sets: prefetch is asked for, and forced on a run with jobs declared at half
+/// their size.
 pub(crate) fn near_out_of_core(rounds: u32) -> Result<Vec<Figure>> {
     let _swap = SwapFile::of(SWAP);
     let with = |says| {
@@ -108,7 +110,8 @@ pub(crate) fn near_out_of_core(rounds: u32) -> Result<Vec<Figure>> {
     let given_up = forced.iter().filter(|ran| ran.given_up).count();
     let ratio = of(&chosen, |ran| ran.makespan) / of(&forced, |ran| ran.makespan);
     let detail = format!(
-        "makespan {:.1} s, {:.0} of {:.0} switches sequential; forced into swap {:.1} s, {given_up} of {rounds} given up",
+        "makespan {:.1} s, {:.0} of {:.0} switches sequential; \
+         forced into swap {:.1} s, {given_up} of {rounds} given up",
         of(&chosen, |ran| ran.makespan),
         of(&chosen, |ran| ran.sequential),
         of(&chosen, |ran| ran.switches),
@@ -139,7 +142,8 @@ pub(crate) fn rotations() -> Result<Vec<Figure>> {
     Ok(vec![Figure::bounded(name, ratio, "x", Bound::AtMost(0.6)).of(detail)])
 }
 
-/// The same three jobs of 600 MiB under every way of parking, on nodes of 1400 MiB; never leaving memory they need more.
+/// The same three jobs of 600 MiB under every way of parking, on nodes of 1400 MiB; `suspend` needs a larger
+/// node.
 pub(crate) fn parks(rounds: u32) -> Result<Vec<Figure>> {
     let _swap = SwapFile::of(SWAP);
     let run = |memory, scheduler| {
@@ -174,25 +178,26 @@ pub(crate) fn parks(rounds: u32) -> Result<Vec<Figure>> {
 }
 
 impl Set<'_> {
-    /// A run that has to come to its end.
+    /// A run that must end in time.
     fn run(&self) -> Result<Ran> {
         let ran = self.attempt()?;
         ensure!(!ran.given_up, "jobs failed, or were not done within {LIMIT} s, under {}", self.scheduler);
         Ok(ran)
     }
 
-    /// A run that may be too much for the machine.
+    /// A run that may not end in time.
     fn attempt(&self) -> Result<Ran> {
         let dir = tempfile::tempdir_in("/var/tmp").context("failed to make a directory")?;
         let Self { nodes, memory, jobs, takes, says, steps, scheduler } = self;
-        let program = parts::example(Program::Heat)?;
+        let program = programs::example(Program::Heat)?;
         let text = format!(
-            "cluster: {{nodes: {nodes}, memory: {memory}MiB}}\nscheduler: {{{scheduler}}}\njobs:\n  - {{name: heat, \
-             command: [{program}, --memory, {takes}MiB, --steps, '{steps}'], ranks: {nodes}, memory: {says}MiB, count: {jobs}}}\n"
+            "cluster: {{nodes: {nodes}, memory: {memory}MiB}}\nscheduler: {{{scheduler}}}\njobs:\n  \
+             - {{name: heat, command: [{program}, --memory, {takes}MiB, --steps, '{steps}'], \
+             ranks: {nodes}, memory: {says}MiB, count: {jobs}}}\n"
         );
         let (file, out) = (dir.path().join("set.yaml"), dir.path().join("run"));
         fs::write(&file, text).context("failed to write a run file")?;
-        let mut command = Command::new(parts::built("coswitch")?);
+        let mut command = Command::new(programs::built("coswitch")?);
         command.args(["run", "--quiet", "--output", "json", "--limit", &format!("{LIMIT}s"), "--out"]);
         let output = command.arg(&out).arg(&file).stderr(Stdio::inherit()).output();
         let output = output.context("failed to start coswitch")?;
@@ -212,7 +217,7 @@ impl Set<'_> {
     }
 }
 
-/// What each switch exposed that took running jobs out and brought others back.
+/// Seconds exposed by each switch that took running jobs out and brought others back.
 fn exposed(journal: &Path) -> Result<Vec<f64>> {
     let file = File::open(journal).with_context(|| format!("failed to open {}", journal.display()))?;
     let (mut launched, mut exposed) = (Vec::new(), Vec::new());

@@ -1,9 +1,9 @@
-//! A tree of 1 GiB out of memory and back, by `coswitch-ckpt`, by `criu dump` and `criu restore` as one would type them,
-//! and by nothing but copying; and what a store makes of different contents.
+//! Benchmark of pages: a tree of 1 GiB out of memory and back, by `coswitch-ckpt`, by criu called by hand,
+//! and by copying alone; and the size of different contents in the store.
 //!
-//! Ours is a dump and a restore: what a switch waits for. Sealing is done beside the next job and shown apart. The
-//! copy limit is what all cores need to copy the memory out of a process into memory that is there, and into fresh
-//! pages of another process, which is what a restore is about.
+//! A round of ours is a dump and a restore, for which a switch waits. Sealing runs beside the next job and is
+//! shown by itself. The copy limit is the time in which all cores copy the memory out of a process into
+//! memory that is there, and into fresh pages of another process, as a restore does.
 
 use std::{
     fs,
@@ -31,7 +31,7 @@ use crate::{
 
 const MIB: usize = 1024;
 const BYTES: usize = MIB << 20;
-/// Holds so many MiB of a kind of contents.
+/// Program that holds a number of MiB of a kind of contents.
 const HOLD: &str = "
 import array, math, mmap, os, sys, time
 kind, size = sys.argv[1], int(sys.argv[2]) << 20
@@ -51,7 +51,7 @@ const HELD: &str = "held";
 const COLD_AFTER: Duration = Duration::from_secs(30);
 const SETTLING: Duration = Duration::from_millis(1500);
 
-/// One round of ours, in seconds.
+/// One round of ours; times in seconds.
 struct Round {
     dump: f64,
     seal: f64,
@@ -59,7 +59,8 @@ struct Round {
     stored: u64,
 }
 
-/// Of a tree that was never restored before; of one that was, brought back from memory and from a file; copying alone.
+/// A round of a tree never restored before; of a restored one, from memory and from a file; seconds of
+/// copying alone.
 type OfOurs = (Round, Round, Round, f64);
 
 impl Round {
@@ -68,7 +69,6 @@ impl Round {
     }
 }
 
-/// All figures.
 pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
     apart(|| {
         let arena = Arena::new((BYTES + (256 << 20)) as u64)?;
@@ -86,7 +86,7 @@ fn speed(rounds: u32, arena: &Arena) -> Result<Vec<Figure>> {
     let command = ["python3", "-c", HOLD, "random", &size];
     let mut ours = Tree::start(&command, arena)?;
     let mut theirs = hand::Tree::start(&command, HELD)?;
-    // What it started with are small pages; those that come back are huge ones.
+    // A tree starts with small pages and comes back with huge ones.
     ours.round(false)?;
     let first_round = || {
         let mut tree = Tree::start(&command, arena)?;
@@ -170,7 +170,7 @@ fn speed(rounds: u32, arena: &Arena) -> Result<Vec<Figure>> {
     ])
 }
 
-/// How a gibibyte of such contents is stored.
+/// Size and speed of a gibibyte of these contents in the store.
 fn store(kind: &str, rounds: u32, arena: &Arena) -> Result<Figure> {
     let size = MIB.to_string();
     let mut tree = Tree::start(&["python3", "-c", HOLD, kind, &size], arena)?;
@@ -185,7 +185,7 @@ fn store(kind: &str, rounds: u32, arena: &Arena) -> Result<Figure> {
     Ok(Figure::plain(format!("1 GiB of {kind} pages by what is stored"), ratio, "x").of(detail))
 }
 
-/// The same kind of tree that [`hand::Tree`] is, in a cgroup of its own.
+/// A tree like [`hand::Tree`], in a cgroup of its own, dumped and restored by `coswitch-ckpt`.
 struct Tree<'a> {
     criu: Criu,
     arena: &'a Arena,
@@ -221,7 +221,6 @@ impl<'a> Tree<'a> {
         *coswitch_ckpt::processes::tree(self.part.root).last().expect("a tree has a root")
     }
 
-    /// Out and back.
     fn round(&mut self, from_file: bool) -> Result<Round> {
         let dir = tempfile::tempdir_in(STORE)?;
         let store = Store::open(dir.path())?;
@@ -248,7 +247,8 @@ impl<'a> Tree<'a> {
         writer.seal(Origin::of(&self.criu, root, &report))?;
         let seal = began.elapsed().as_secs_f64();
         let snapshot: Snapshot = store.snapshot("bench", 1)?;
-        // The tree's memory has long been given back, to the host too; who restores at once finds it as it was.
+        // By hand a restore follows the dump at once and finds its memory warm; here the host has taken it
+        // back.
         warm_memory()?;
         let mut request = snapshot.restore_request(vec![self.cgroup.clone()], Some(segment), PATIENCE);
         request.arena = (!from_file).then(|| self.arena.clone());
@@ -286,7 +286,7 @@ fn unified() -> Result<PathBuf> {
     Ok(rows.find(|row| row[2] == "cgroup2").context("no cgroup2 is mounted")?[1].into())
 }
 
-/// Seconds to copy the memory of `source` out, and into a process that has not touched any.
+/// Seconds to copy the memory of `source` out, and into a process that has not touched its own.
 fn copy_limit(source: Pid) -> Result<f64> {
     let size = MIB.to_string();
     let target = hand::Tree::start(&["python3", "-c", HOLD, "nothing", &size], HELD)?;

@@ -1,8 +1,8 @@
-//! Measuring two things in turns, and medians.
+//! Pairs of measurements taken in turns, and their medians.
 
 use anyhow::Result;
 
-/// Two things, measured equally often.
+/// Measurements of two things, equally many.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pairs {
     ours: Vec<f64>,
@@ -10,25 +10,24 @@ pub(crate) struct Pairs {
 }
 
 impl Pairs {
-    /// Of what was measured, in this order.
     pub(crate) fn new(ours: Vec<f64>, theirs: Vec<f64>) -> Self {
         assert_eq!(ours.len(), theirs.len(), "each is one half of a pair");
         Self { ours, theirs }
     }
 
-    /// The median of ours by theirs, pair by pair.
+    /// The median of ours ÷ theirs, pair by pair.
     pub(crate) fn ratio(&self) -> f64 {
         median(self.ours.iter().zip(&self.theirs).map(|(ours, theirs)| ours / theirs))
     }
 
-    /// The medians of both, and how many there are; `scale` brings them into `unit`.
+    /// Both medians and the number of pairs; `scale` converts to `unit`.
     pub(crate) fn detail(&self, ours: &str, theirs: &str, scale: f64, unit: &str) -> String {
         let (a, b) = (median(self.ours.iter().copied()) * scale, median(self.theirs.iter().copied()) * scale);
         format!("{ours} {a:.2} {unit}, {theirs} {b:.2} {unit}; {} pairs", self.ours.len())
     }
 }
 
-/// Calls both so many times, in turns; who is first changes from pair to pair.
+/// Calls both `rounds` times, in turns; the first one changes from pair to pair.
 pub(crate) fn take_turns<A, B>(
     rounds: u32,
     mut ours: impl FnMut() -> Result<A>,
@@ -46,7 +45,7 @@ pub(crate) fn take_turns<A, B>(
     (0..rounds).map(pair).collect()
 }
 
-/// The median, of an even number the mean of the two in the middle; of none it is not a number.
+/// The median: of an even number the mean of the two in the middle, without values NaN.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -57,14 +56,8 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// Between which two values the median of all that might have been measured lies, at 95 % or a little more: by their order alone. Of less
-/// than six values, the lowest and the highest, which say less.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::cast_precision_loss,
-    reason = "few"
-)]
+/// Confidence interval of the median at 95 % or a little more, by the order of the values alone. Of fewer
+/// than six values it is their range, which is less certain.
 pub(crate) fn interval(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -93,11 +86,11 @@ mod tests {
     }
 
     #[test]
-    fn who_is_first_changes_from_pair_to_pair() {
+    fn the_first_one_changes_from_pair_to_pair() {
         let order = std::cell::RefCell::new(String::new());
-        let note = |who| {
-            order.borrow_mut().push(who);
-            Ok(who)
+        let note = |name| {
+            order.borrow_mut().push(name);
+            Ok(name)
         };
         let pairs = take_turns(3, || note('a'), || note('b')).unwrap();
         assert_eq!(pairs, [('a', 'b'); 3]);

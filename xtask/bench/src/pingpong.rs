@@ -1,7 +1,8 @@
-//! Latency of 1 byte and bandwidth of 1 MiB messages, as the example program `pingpong` measures them.
+//! Benchmark of messages: latency of 1 byte and bandwidth of 1 MiB, by the example program `pingpong`.
 //!
-//! Between two virtual nodes against libfabric's tcp provider on the same kind of links, launched in the same way; within
-//! a node against MPICH's own shared memory under mpiexec. Ours waits as jobs do by default: polls, then sleeps.
+//! Between two virtual nodes the peer is libfabric's tcp provider on the same kind of links, launched in the
+//! same way; within a node MPICH's own shared memory under mpiexec. Our ranks wait as jobs do by default:
+//! poll, then sleep.
 
 use anyhow::{Context, Result};
 use coswitch_daemon::protocol::Wait;
@@ -12,7 +13,7 @@ use crate::{
     figure::{Bound, Figure},
     mpiexec,
     pairs::{Pairs, take_turns},
-    parts,
+    programs,
     stage::{self, Stage, apart},
     tcp::TcpNodes,
 };
@@ -25,18 +26,17 @@ struct Sample {
     megabytes_per_s: f64,
 }
 
-/// All four figures.
 pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
-    let program = parts::example(Program::Pingpong)?;
+    let program = programs::example(Program::Pingpong)?;
     let mut figures = apart(|| between_nodes(&[&program], rounds, None, parse))
         .map(|samples| compare(&samples, "two nodes", "tcp", 2.5, 0.9))?;
     figures.extend(apart(|| within_a_node(&program, rounds))?);
     Ok(figures)
 }
 
-/// One-way times of messages of that size between two nodes, over our driver and over tcp, in microseconds.
+/// One-way times of messages of `bytes` between two nodes, over our driver and over tcp, in microseconds.
 pub(crate) fn times(bytes: u32, rate: Option<Rate>, rounds: u32) -> Result<Vec<(f64, f64)>> {
-    let (program, size) = (parts::example(Program::Pingpong)?, bytes.to_string());
+    let (program, size) = (programs::example(Program::Pingpong)?, bytes.to_string());
     let count = if bytes > 64 << 10 { "20" } else { "300" };
     let command = [&program, "--size", &size, "--iterations", count];
     apart(|| between_nodes(&command, rounds, rate, |line| number(line, "transfer", "median_us")))
@@ -48,7 +48,7 @@ fn between_nodes<T: Send>(
     rate: Option<Rate>,
     parse: impl Fn(&str) -> Result<T> + Copy + Send,
 ) -> Result<Vec<(T, T)>> {
-    // The nodes of tcp have a virtual network of their own: a second one, so a second thread.
+    // The nodes of tcp have a virtual network of their own, and a thread has only one.
     let (theirs_to, theirs) = std::sync::mpsc::channel();
     let (go, turns) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
@@ -138,8 +138,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_programs_answer_is_understood() {
-        let line = r#"{"program": "pingpong", "latency": {"bytes": 1, "median_us": 4.5}, "bandwidth": {"mb_per_s": 7100.0}}"#;
+    fn the_output_of_pingpong_is_read() {
+        let line = r#"{"latency": {"bytes": 1, "median_us": 4.5}, "bandwidth": {"mb_per_s": 7100.0}}"#;
         let sample = parse(line).unwrap();
         assert_eq!((sample.latency_us, sample.megabytes_per_s), (4.5, 7100.0));
         assert!(parse("{}").is_err());

@@ -1,4 +1,4 @@
-//! Virtual nodes under a benchmark's own orders: daemons and dispatchers as a run has them, without a master.
+//! Virtual nodes for a benchmark: daemons and dispatchers as in a run, without a master.
 
 use std::{
     path::{Path, PathBuf},
@@ -25,10 +25,10 @@ use tokio::{
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
 };
 
-/// For anything that is done in a second by an idle machine.
+/// For anything that takes an idle machine a second.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Nodes that are up.
+/// Running nodes.
 pub(crate) struct Stage {
     sessions: Sessions,
     nodes: VirtualNodes,
@@ -41,7 +41,7 @@ pub(crate) struct Stage {
 pub(crate) struct Job {
     dispatcher: Dispatcher,
     reports: UnboundedReceiver<(JobId, Report)>,
-    /// Where its ranks write to.
+    /// The directory of its ranks' output.
     pub(crate) output: PathBuf,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn apart<R: Send>(work: impl FnOnce() -> Result<R> + Send) -> Result<
 }
 
 impl Stage {
-    /// Starts so many nodes; the calling thread ([`apart`]) enters the namespace that joins them.
+    /// Starts `count` nodes; the calling thread ([`apart`]) enters the namespace that joins them.
     pub(crate) fn set(count: u32, memory: Bytes, rate: Option<Rate>) -> Result<Self> {
         static STAGES: AtomicU32 = AtomicU32::new(0);
         let run = format!("bench-{}-{}", std::process::id(), STAGES.fetch_add(1, Ordering::Relaxed));
@@ -61,9 +61,9 @@ impl Stage {
             nodes: virtual_nodes::equal_nodes(count, memory, &[], None)?,
             rate,
             logs: dir.path().to_path_buf(),
-            daemon: super::parts::built("coswitchd")?,
-            launcher: super::parts::built("coswitch-launcher")?,
-            driver: super::parts::built("libcoswitch_fi.so")?,
+            daemon: super::programs::built("coswitchd")?,
+            launcher: super::programs::built("coswitch-launcher")?,
+            driver: super::programs::built("libcoswitch_fi.so")?,
         };
         let nodes = VirtualNodes::start(&request)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -72,7 +72,7 @@ impl Stage {
         Ok(Self { sessions, nodes, runtime, jobs: AtomicU32::new(0), dir })
     }
 
-    /// Gives the order to launch; the ranks run when [`Stage::running`] says so.
+    /// Orders a launch; the ranks run after [`Stage::running`].
     pub(crate) fn launch(&self, command: &[&str], placement: &[u32], wait: Wait) -> Job {
         let job = JobId(self.jobs.fetch_add(1, Ordering::Relaxed));
         let output = self.dir.path().join(job.to_string());
@@ -99,7 +99,7 @@ impl Stage {
         self.until(job, |report| *report == Report::Running)
     }
 
-    /// Gives an order and waits until it has been carried out; the phases tell how.
+    /// Gives an order and waits until it is carried out; returns its steps.
     pub(crate) fn obey(&self, job: &mut Job, order: Order) -> Result<Vec<StepDone>> {
         job.dispatcher.order(order);
         match order {
@@ -110,12 +110,12 @@ impl Stage {
         }
     }
 
-    /// Waits until the job has ended by itself, well.
+    /// Waits until the job has ended by itself with success.
     pub(crate) fn end_of(&self, job: &mut Job) -> Result<()> {
         self.until(job, |report| *report == Report::Ended(AppOutcome::Succeeded)).map(drop)
     }
 
-    /// Takes in reports until the one that is wanted; one that rules it out is an error.
+    /// Reads reports until the wanted one; a report that rules it out is an error.
     fn until(&self, job: &mut Job, wanted: impl Fn(&Report) -> bool) -> Result<Vec<StepDone>> {
         let deadline = Instant::now() + PATIENCE;
         let mut phases = Vec::new();
@@ -130,7 +130,7 @@ impl Stage {
                 Report::Ended(outcome) => bail!("a job ended: {outcome:?}"),
                 Report::StillRunning { cause } => bail!("a job was not parked: {cause}"),
                 Report::Mended { what } => bail!("something went wrong and was mended: {what}"),
-                // Progress, traffic and whatever else is told on the way.
+                // Progress, traffic and other reports on the way.
                 _ => {}
             }
         }
@@ -151,7 +151,7 @@ impl Stage {
     }
 }
 
-/// What rank 0 of a job has written to its standard output.
+/// The standard output of rank 0 of a job.
 pub(crate) fn said(output: &Path) -> Result<String> {
     let path = output.join("rank-0.out");
     std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))

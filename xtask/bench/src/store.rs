@@ -1,5 +1,5 @@
-//! What a store could save, and how it writes: pages that a job has not changed between two parks, what finding them
-//! costs, and writing with and without the page cache.
+//! Benchmark of the store: pages that a job has not changed between two cuts, the cost of finding them, and
+//! writing with and without the page cache.
 
 use std::{
     collections::BTreeMap,
@@ -24,16 +24,16 @@ use nix::{
 use crate::{
     figure::Figure,
     pairs::{Pairs, median, take_turns},
-    parts,
+    programs,
     stage::{Job, Stage, apart},
 };
 
 const PAGE: usize = 4096;
-/// What the store seals, checks and writes as one.
+/// The unit in which the store seals, checks and writes.
 const CHUNK: u64 = 256 << 10;
 const BATCH: usize = 4 << 20;
 const WRITTEN: usize = 1 << 30;
-/// Programs are past their start then.
+/// Time in which programs start.
 const SETTLES: Duration = Duration::from_secs(3);
 const SLICE: Duration = Duration::from_secs(5);
 
@@ -43,7 +43,7 @@ type Pages = BTreeMap<(u32, u64), Checksum>;
 pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
     let python = mpi_prefix().join("bin/python").display().to_string();
     let script = python_script().display().to_string();
-    let (cg, heat) = (parts::example(Program::Cg)?, parts::example(Program::Heat)?);
+    let (cg, heat) = (programs::example(Program::Cg)?, programs::example(Program::Heat)?);
     let jobs: [(&str, &[&str]); 3] = [
         ("cg", &[&cg, "--class", "B", "--repeat", "1000"]),
         ("heat", &[&heat, "--memory", "256MiB", "--steps", "1000000"]),
@@ -57,7 +57,7 @@ pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// What `cut` to `cut`, a slice apart, has not changed.
+/// Share of pages and chunks that did not change between two cuts, a slice apart.
 fn unchanged(name: &str, command: &[&str], rounds: u32) -> Result<[Figure; 2]> {
     let (mut pages, mut chunks, mut held) = (Vec::new(), Vec::new(), 0);
     apart(|| {
@@ -86,7 +86,7 @@ fn unchanged(name: &str, command: &[&str], rounds: u32) -> Result<[Figure; 2]> {
     Ok([figure("pages", pages), figure("chunks of 256 KiB", chunks)])
 }
 
-/// The share of the later pages in aligned pieces of that size that were all there before.
+/// Share of the later pages that lie in aligned pieces of `piece` bytes without any change.
 fn share(before: &Pages, after: &Pages, piece: u64) -> f64 {
     let mut pieces: BTreeMap<(u32, u64), (bool, u32)> = BTreeMap::new();
     for (place @ (process, address), page) in after {
@@ -110,7 +110,7 @@ fn look(stage: &Stage, job: &mut Job, command: &[&str]) -> Result<Pages> {
     Ok(pages)
 }
 
-/// Of the ranks, in the order of their numbers.
+/// The processes of the ranks, in the order of their numbers.
 fn processes(command: &[&str]) -> Result<Vec<PathBuf>> {
     let wanted = command.iter().flat_map(|part| part.bytes().chain([0])).collect::<Vec<_>>();
     let mut found = Vec::new();
@@ -141,7 +141,7 @@ fn read(process: &Path, rank: u32, pages: &mut Pages) -> Result<()> {
         for address in (u64::from_str_radix(from, 16)?..u64::from_str_radix(to, 16)?).step_by(PAGE) {
             let mut entry = [0; 8];
             pagemap.read_exact_at(&mut entry, address / PAGE as u64 * 8)?;
-            // In memory, or in swap: what was never touched is not read.
+            // Only pages in memory or in swap: others were never touched.
             if u64::from_le_bytes(entry) >> 62 == 0 || memory.read_exact_at(&mut page, address).is_err() {
                 continue;
             }
@@ -175,7 +175,7 @@ struct Pass {
 fn writing(rounds: u32) -> Result<[Figure; 3]> {
     let dir = tempfile::tempdir_in("/var/tmp")?;
     let bytes = noise();
-    // O_DIRECT wants memory that begins at a block.
+    // O_DIRECT needs memory aligned to a block.
     let bytes = &bytes[bytes.as_ptr().align_offset(PAGE)..][..WRITTEN];
     let path = dir.path().join("pages");
     let passes = take_turns(rounds, || pass(&path, bytes, O_DIRECT), || pass(&path, bytes, 0))?;
@@ -211,14 +211,14 @@ fn pass(path: &Path, bytes: &[u8], flags: i32) -> Result<Pass> {
     Ok(Pass { write, processor, read })
 }
 
-/// Of this process, in seconds.
+/// Processor time of this process, in seconds.
 fn processor_time() -> Result<f64> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)?;
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
-/// 1 GiB that nothing shortens, and a page more.
+/// 1 GiB that does not compress, and a page more.
 fn noise() -> Vec<u8> {
     let mut state = 7u64;
     let next = || {

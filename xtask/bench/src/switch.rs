@@ -1,11 +1,12 @@
-//! A sequential switch of two jobs of 512 MiB on one node, one out and the other in, against `criu dump` of one and
-//! `criu restore` of another such tree by hand.
+//! Benchmark of a switch: of two jobs of 512 MiB on one node one leaves and the other comes, sequentially,
+//! against `criu dump` of one tree and `criu restore` of another by hand.
 //!
-//! Only what is being measured is in memory: before and after its turn everything of one side is dumped. Ours
-//! includes what a switch by hand leaves out: the cut, hashes of what comes back, the segment and the cgroup.
+//! Only the side that is measured is in memory: the other one is dumped. A switch of ours includes what the
+//! one by hand leaves out: the cut, hashes of the restored pages, the segment and the cgroup.
 //!
-//! Memory is warm: on a virtual machine the host backs a page when it is first touched, ten times slower than the copy
-//! into it. By hand images are removed at once and their pages used again; ours stay, and would measure the host.
+//! Memory is warm: on a virtual machine the host backs a page when it is first touched, ten times slower than
+//! the copy into it. By hand images are removed at once and their pages used again; our images stay, and
+//! would measure the host.
 
 use std::{
     io::Write,
@@ -23,7 +24,7 @@ use crate::{
     figure::{Bound, Figure},
     hand::{STORE, Tree},
     pairs::{Pairs, median, take_turns},
-    parts,
+    programs,
     stage::{self, Job, Stage, apart},
 };
 
@@ -33,7 +34,7 @@ const STARTED: &str = "heat: step";
 /// Between a restore and the dump that is measured, and for disks to become quiet.
 const SETTLING: Duration = Duration::from_millis(1500);
 
-/// One switch of ours and what it was made of, in seconds.
+/// One switch of ours: seconds, and phases.
 struct Switch {
     took: f64,
     phases: Vec<StepDone>,
@@ -45,9 +46,8 @@ struct ByHand {
     restore: f64,
 }
 
-/// The ratio, and what ours is made of.
 pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
-    let program = parts::example(Program::Heat)?;
+    let program = programs::example(Program::Heat)?;
     let command = [program.as_str(), "--memory", "512MiB", "--steps", "100000000"];
     apart(|| {
         let stage = Stage::set(1, NODE, None)?;
@@ -106,7 +106,7 @@ fn by_hand((out, into): &mut (Tree, Tree)) -> Result<ByHand> {
     Ok(ByHand { dump, restore })
 }
 
-/// Touches the free pages that are handed out next, enough for what is dumped and what is restored.
+/// Touches the free pages that the kernel hands out next, enough for a dump and a restore.
 fn warm_memory() -> Result<()> {
     let mut file = tempfile::tempfile_in(STORE).context("failed to make a file")?;
     let piece = vec![1; 1 << 20];

@@ -1,4 +1,5 @@
-//! Two nodes as the daemons have them, joined by the same virtual links, with libfabric's tcp provider in place of ours.
+//! Peer of the driver: two nodes joined by the same virtual links, with libfabric's tcp provider in place of
+//! ours.
 
 use std::{
     path::PathBuf,
@@ -21,17 +22,17 @@ use crate::{
 
 const NODES: u32 = 2;
 
-/// A node is a thread: it has its own network namespace, and so has what it starts.
+/// A thread in a network namespace of its own, which its programs inherit.
 struct Node {
     launches: Sender<LauncherSpec>,
     launched: Receiver<Result<Pid>>,
 }
 
-/// See the module's description.
 pub(crate) struct TcpNodes(Vec<Node>);
 
 impl TcpNodes {
-    /// Makes them; the calling thread enters the namespace that joins them. `apart`: each keeps to its share of the processors.
+    /// Makes the nodes; the calling thread enters the namespace that joins them. `apart`: each keeps to its
+    /// share of the processors.
     pub(crate) fn set(rate: Option<Rate>, apart: bool) -> Result<Self> {
         virtual_net::enter_head()?;
         let cpus = processors::allowed().context("failed to learn the processors")?;
@@ -42,13 +43,13 @@ impl TcpNodes {
         (0..NODES).map(|node| Node::set(NodeId(node), rate, share(node))).collect::<Result<_>>().map(Self)
     }
 
-    /// Runs a program with one rank on each node to its end; says where its outputs are.
+    /// Runs a program with one rank on each node to its end; returns the directory of its outputs.
     pub(crate) fn run(&self, command: &[&str]) -> Result<TempDir> {
         let (dir, mut parts) = self.start(command)?;
         ended(&mut parts).map(|()| dir)
     }
 
-    /// The same of so many at once; says how long all of them took.
+    /// Runs `count` of them at once; returns the time of all.
     pub(crate) fn run_together(&self, command: &[&str], count: usize) -> Result<Duration> {
         let began = Instant::now();
         let mut programs = Vec::new();

@@ -1,7 +1,8 @@
-//! Jobs that communicate and share the processors of two nodes: what it costs that ranks wait in one way or another.
+//! Benchmark of waiting: communicating jobs share the processors of two nodes, by the way in which ranks
+//! wait.
 //!
-//! Ours by the ways of our driver, and the MPI library with libfabric's tcp, which polls without pause, on the same kind
-//! of links and the same shares of the processors.
+//! The ways of our driver, and the MPI library over libfabric's tcp, which polls without pause, on the same
+//! kind of links and the same shares of the processors.
 
 use std::time::Instant;
 
@@ -11,12 +12,12 @@ use coswitch_examples::Program;
 use coswitch_policies::{Bytes, Rate};
 
 use crate::{
-    parts,
+    programs,
     stage::{Stage, apart},
     tcp::TcpNodes,
 };
 
-/// How ranks wait, and what that is called.
+/// The ways of waiting with their names; `None` is stock MPICH.
 const WAYS: [(Option<Wait>, &str); 4] = [
     (None, "stock MPICH, tcp: polls"),
     (Some(Wait::Spin), "spin: polls"),
@@ -24,18 +25,17 @@ const WAYS: [(Option<Wait>, &str); 4] = [
     (Some(Wait::SpinBlock), "spin-block"),
 ];
 
-/// One way of waiting, each time in seconds.
+/// Results of one way of waiting; times in seconds.
 pub(crate) struct Way {
     pub(crate) name: &'static str,
-    /// One job by itself.
     pub(crate) alone: Vec<f64>,
-    /// As many as were asked for, at once.
+    /// As many jobs as were asked for, at once.
     pub(crate) together: Vec<f64>,
 }
 
 /// Runs one job and `count` at once in each way, in turns.
 pub(crate) fn measure(command: &[&str], rate: Rate, count: usize, rounds: u32) -> Result<Vec<Way>> {
-    let program = parts::example(Program::Heat)?;
+    let program = programs::example(Program::Heat)?;
     let command: Vec<&str> = [&*program].into_iter().chain(command.iter().copied()).collect();
     let mut ways = WAYS
         .map(|(_, name)| Way { name, alone: Vec::new(), together: Vec::new() })

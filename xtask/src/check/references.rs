@@ -1,4 +1,4 @@
-//! References that must lead somewhere: links between Markdown files, numbers of papers, and no design document.
+//! References: links of Markdown files, numbers of papers, and none to a document outside of the repository.
 
 use super::Finding;
 use super::tree::Text;

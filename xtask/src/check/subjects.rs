@@ -12,7 +12,8 @@ const MAX: usize = 72;
 const BASE: &str = "2cfc06128ac24036921c0550479937603bbb642a";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Checks the commits since the rule began: of a shallow clone, which does not reach back that far, the last one.
+/// Checks the commits since the rule began. Where a shallow clone does not reach back that far: the last
+/// commit.
 pub(super) fn check(root: &Path) -> Result<Vec<Finding>> {
     if git(root, &["rev-parse", "--verify", "HEAD"]).is_err() {
         eprintln!("commit subjects are not checked: {} is no git repository", root.display());

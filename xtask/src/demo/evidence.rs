@@ -1,4 +1,4 @@
-//! What a run has left to be judged by: its report, its journal, and what its jobs wrote.
+//! Evidence of a run: its report, its journal, and the output of its jobs.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -9,7 +9,6 @@ use std::path::Path;
 /// The line by which every example program says that it has checked its result.
 const VERIFIED: &str = "VERIFICATION SUCCESSFUL";
 
-/// One job.
 #[derive(Debug, PartialEq)]
 pub(super) struct Job {
     pub(super) name: String,
@@ -21,21 +20,21 @@ pub(super) struct Job {
     pub(super) declared: u64,
 }
 
-/// The whole run; sizes in bytes.
+/// Evidence of the whole run; sizes in bytes.
 #[derive(Debug, PartialEq)]
 pub(super) struct Evidence {
     pub(super) jobs: Vec<Job>,
     pub(super) nodes: u64,
     pub(super) capacity: u64,
     pub(super) switches: u64,
-    /// Of all samples of all nodes, what the node's jobs held together: the largest.
+    /// The most that the jobs of one node held together, over all samples of all nodes.
     pub(super) peak: u64,
     pub(super) samples: u64,
-    /// The most each job held on each node, added up over the jobs, on the node where that is least.
+    /// The sum over jobs of the most each held on a node, for the node with the smallest sum.
     pub(super) held_by_all: u64,
 }
 
-/// Memory samples, folded.
+/// Fold over memory samples.
 #[derive(Default)]
 struct Memory {
     samples: u64,
@@ -44,7 +43,7 @@ struct Memory {
 }
 
 impl Evidence {
-    /// Reads a run's directory; `report` is what `coswitch --output json report` said of it.
+    /// Reads a run's directory; `report` is the output of `coswitch --output json report`.
     pub(super) fn collect(out: &Path, report: &str) -> Result<Evidence> {
         let report: Value = serde_json::from_str(report).context("the report is not JSON")?;
         let journal = out.join("journal.jsonl");
@@ -95,7 +94,7 @@ fn weigh(report: &Value, events: impl Iterator<Item = Value>, verified: impl Fn(
 }
 
 impl Memory {
-    /// A sample counts with what the node was charged or with its jobs added up, whichever is more.
+    /// A sample counts with the node's charge or the sum of its jobs, whichever is more.
     fn add(&mut self, sample: &Value) {
         let node = number(&sample["node"]);
         let mut sum = 0;
@@ -132,7 +131,10 @@ mod tests {
     fn peaks_are_taken_over_samples_and_added_over_jobs() {
         let report = json!({
             "nodes": 2, "capacity": 100, "set": {"switches": 3},
-            "jobs": [{"job": 0, "name": "a", "outcome": {"exit": 0}}, {"job": 1, "name": "b", "outcome": {"signal": 9}}],
+            "jobs": [
+                {"job": 0, "name": "a", "outcome": {"exit": 0}},
+                {"job": 1, "name": "b", "outcome": {"signal": 9}},
+            ],
         });
         let events = [
             json!({"kind": "job-submitted", "job": 0, "ranks": 2, "memory": 70}),

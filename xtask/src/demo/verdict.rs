@@ -1,14 +1,12 @@
-//! What the demo claims, and whether this run bears it out. Pure.
+//! Claims of the demo, judged by the evidence of a run. Pure.
 
 use super::evidence::Evidence;
 use std::fmt;
 
-/// Jobs must need this many times what the nodes hold.
+/// Jobs must need this many times the memory of the nodes.
 const OVERCOMMIT_MIN: f64 = 2.0;
-/// Fewer switches than this show nothing.
 const SWITCHES_MIN: u64 = 4;
 
-/// One claim.
 #[derive(Debug)]
 pub(super) struct Verdict {
     claim: String,
@@ -21,7 +19,6 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Judges the run.
 pub(super) fn all(evidence: &Evidence) -> Vec<Verdict> {
     vec![verified(evidence), overcommitted(evidence), within_limit(evidence), switched(evidence)]
 }
@@ -32,7 +29,7 @@ fn verified(evidence: &Evidence) -> Verdict {
     let mut claim = format!("{} of {count} jobs ended well and verified their results", good.len());
     if !bad.is_empty() {
         let names: Vec<&str> = bad.iter().map(|job| job.name.as_str()).collect();
-        claim += &format!("; not so: {}", names.join(", "));
+        claim += &format!("; failed: {}", names.join(", "));
     }
     Verdict { claim, holds: count > 0 && bad.is_empty() }
 }
@@ -42,8 +39,8 @@ fn overcommitted(evidence: &Evidence) -> Verdict {
     let declared = evidence.jobs.iter().map(|job| job.declared).sum::<u64>();
     let (asked, held) = (ratio(declared, capacity * nodes), ratio(*held_by_all, *capacity));
     let claim = format!(
-        "together the jobs ask for {asked:.2} times the memory of the nodes, and held {held:.2} times of it when each held most \
-         ({} on nodes of {})",
+        "together the jobs ask for {asked:.2} times the memory of the nodes; \
+         their peaks add up to {held:.2} times it ({} on nodes of {})",
         mib(*held_by_all),
         mib(*capacity)
     );
@@ -101,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_at_its_bounds_bears_everything_out() {
+    fn at_its_bounds_every_claim_holds() {
         assert_eq!(failed(&evidence()), [""; 0]);
     }
 
@@ -126,6 +123,6 @@ mod tests {
     fn a_job_that_did_not_verify_is_named() {
         let mut evidence = evidence();
         evidence.jobs[1].verified = false;
-        assert!(failed(&evidence)[0].ends_with("not so: b"));
+        assert!(failed(&evidence)[0].ends_with("failed: b"));
     }
 }

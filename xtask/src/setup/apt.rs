@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Something that must be there: how to see it, and the package that brings it.
+/// A required program, file or module, and the package that has it.
 pub(super) struct Tool {
     probe: Probe,
     package: &'static str,
@@ -20,7 +20,7 @@ enum Probe {
     PythonModule(&'static str),
 }
 
-/// What coswitch and its example programs need from the distribution.
+/// For coswitch and its example programs.
 pub(super) const TOOLS: &[Tool] = &[
     Tool { probe: Probe::Program("ip"), package: "iproute2" },
     Tool { probe: Probe::Program("tc"), package: "iproute2" },
@@ -32,11 +32,11 @@ pub(super) const TOOLS: &[Tool] = &[
     Tool { probe: Probe::File("/etc/ssl/certs/ca-certificates.crt"), package: "ca-certificates" },
 ];
 
-/// Needed only by the test that looks at the report's page.
+/// For the test of the report's page.
 pub(super) const BROWSER: &[Tool] =
     &[Tool { probe: Probe::Program("chromium-headless-shell"), package: "chromium-headless-shell" }];
 
-/// Needed only to give a private CRIU its own loader.
+/// For the loader of a private CRIU.
 pub(super) const PATCHELF: &[Tool] = &[Tool { probe: Probe::Program("patchelf"), package: "patchelf" }];
 
 impl Tool {
@@ -49,7 +49,7 @@ impl Tool {
     }
 }
 
-/// Installs the packages of those tools that are not there; says what it did.
+/// Installs the packages of missing tools; returns what it did.
 pub(super) fn ensure_tools(tools: &[Tool]) -> Result<String> {
     let mut missing: Vec<&str> =
         tools.iter().filter(|tool| !tool.is_there()).map(|tool| tool.package).collect();
@@ -59,15 +59,15 @@ pub(super) fn ensure_tools(tools: &[Tool]) -> Result<String> {
     }
     install(&missing)?;
     if let Some(tool) = tools.iter().find(|tool| !tool.is_there()) {
-        bail!("package {} is installed but what it should bring is still not there", tool.package);
+        bail!("package {} is installed, but its tool is still missing", tool.package);
     }
     Ok(format!("installed {}", missing.join(", ")))
 }
 
-/// Installs packages, refusing any plan that would upgrade or remove something.
+/// Installs packages; refuses a plan that would upgrade or remove others.
 pub(super) fn install(packages: &[&str]) -> Result<()> {
     let plan = plan(packages).or_else(|_| {
-        // The lists may be missing or old. One broken foreign source must not stop us: the plan decides.
+        // The lists may be missing or old. A broken foreign source is no error as long as there is a plan.
         command::run(apt_get().arg("update"), LIMIT).ok();
         plan_or_context(packages)
     })?;
@@ -78,7 +78,7 @@ pub(super) fn install(packages: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The version the distribution would install now, if it knows the package.
+/// The version that the distribution would install, if it has the package.
 pub(super) fn candidate(package: &str) -> Option<String> {
     let text = command::run(Command::new("apt-cache").args(["policy", package]), LIMIT).ok()?;
     let line = text.lines().find_map(|line| line.trim().strip_prefix("Candidate: "))?;
@@ -91,7 +91,7 @@ pub(super) fn find_program(name: &str) -> Option<std::path::PathBuf> {
     std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
-/// The distribution's Python, before any that a user may have put in front of it.
+/// The distribution's Python, even where another one comes first on the search path.
 pub(super) fn python() -> &'static str {
     if Path::new("/usr/bin/python3").exists() { "/usr/bin/python3" } else { "python3" }
 }

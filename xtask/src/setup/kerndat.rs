@@ -1,8 +1,9 @@
-//! CRIU's cache of what the kernel can do, made once so that the self-test does not probe under load.
+//! CRIU's cache of kernel features, made once so that the self-test does not probe under load.
 //!
-//! CRIU writes the cache only when `/run` is a tmpfs; where it is not, each call probes anew and a probe was seen
-//! to stall for over a minute on busy cores. So it is made in a mount namespace whose `/run` is one, and copied
-//! out; CRIU accepts a plain file when it reads. The node daemon does the same each boot (`coswitch-ckpt`).
+//! CRIU writes the cache only where `/run` is a tmpfs; elsewhere each call probes anew, and a probe was seen
+//! to stall for over a minute on busy cores. So the cache is made in a mount namespace with a tmpfs at
+//! `/run`, and copied out; CRIU reads a plain file as well. The node daemon does the same at each boot
+//! (`coswitch-ckpt`).
 
 use crate::command;
 use anyhow::{Context, Result, ensure};
@@ -14,7 +15,7 @@ use std::time::Duration;
 const CACHE: &str = "/run/criu.kdat";
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// Makes the cache of `binary`, replacing another build's.
+/// Makes the cache of `binary` and replaces that of another build.
 pub(super) fn make(binary: &Path) -> Result<()> {
     let fresh = format!("{CACHE}.setup-{}", std::process::id());
     let script = r#"exec 9>"$2"; mount -t tmpfs criu-probe /run && "$1" check >&2; cat /run/criu.kdat >&9"#;

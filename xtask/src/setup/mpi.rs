@@ -1,7 +1,8 @@
 //! MPICH and mpi4py from the Python package index, in a virtual environment of their own.
 //!
 //! The distribution's MPICH is built without libfabric and cannot load our driver; these wheels carry MPICH
-//! `ch4:ofi` with a libfabric that loads providers. pip installs them: a wheel unzipped by hand lacks exec bits.
+//! `ch4:ofi` with a libfabric that loads providers. pip installs them, because a wheel unzipped by hand lacks
+//! exec bits.
 
 use super::{Prefix, apt};
 use crate::command;
@@ -13,7 +14,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(600);
 const WHEELS: [(&str, &str); 2] = [("mpich", "4.2.3"), ("mpi4py", "4.1.2")];
 
-/// Makes the environment where it is missing or incomplete; says what is there.
+/// Makes the environment where it is missing or incomplete; returns its state.
 pub(super) fn ensure(prefix: &Prefix) -> Result<String> {
     let home = prefix.mpi();
     let names = WHEELS.map(|(name, version)| format!("{name} {version}")).join(", ");
@@ -27,12 +28,12 @@ pub(super) fn ensure(prefix: &Prefix) -> Result<String> {
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]);
     pip.args(WHEELS.map(|(name, version)| format!("{name}=={version}")));
     command::run(&mut pip, LIMIT).context("cannot install the MPI library")?;
-    ensure!(is_complete(&home), "pip installed the MPI library, but not whole, into {}", home.display());
+    ensure!(is_complete(&home), "pip installed the MPI library incompletely into {}", home.display());
     check_device(&home)?;
     Ok(format!("{state} (installed)"))
 }
 
-/// Sees the installed distributions and the programs we call, without starting Python.
+/// Looks for the installed distributions and for the programs we call, without starting Python.
 fn is_complete(home: &Path) -> bool {
     let programs = ["bin/mpicc", "bin/mpiexec", "bin/mpichversion", "bin/python"];
     programs.iter().all(|program| home.join(program).exists())

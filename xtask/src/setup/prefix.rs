@@ -1,4 +1,4 @@
-//! Where set-up puts what the distribution does not offer. The daemon looks in the same places.
+//! The prefix: directory of all that set-up installs beside the distribution. The daemon looks there as well.
 
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ impl Prefix {
         self.criu().join("bin/criu")
     }
 
-    /// What is known of the CRIU in use, also when it is the distribution's.
+    /// The stamp of the CRIU in use, also of the distribution's.
     pub(super) fn criu_stamp(&self) -> PathBuf {
         self.0.join("criu.stamp")
     }

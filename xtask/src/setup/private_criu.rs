@@ -1,9 +1,9 @@
-//! A private copy of a newer Debian's CRIU, with all its libraries and its own loader, in a directory of ours.
+//! A private copy of a newer Debian's CRIU, with all of its libraries and its loader, in a directory of ours.
 //!
-//! apt resolves and authenticates the packages against an empty status file (so the closure is complete down to
-//! libc6), but keeps its lists, cache and status inside our directory: the system's packages are neither
-//! consulted nor changed. The program is then patched to use the loader and libraries next to it. The paths are
-//! absolute, so the copy must stay where it was installed.
+//! apt resolves and authenticates the packages against an empty status file (so that the closure is complete
+//! down to libc6), and keeps its lists, cache and status inside our directory: the system's packages are
+//! neither read nor changed. The program is then patched to use the loader and libraries beside it. The paths
+//! are absolute, so the copy must stay where it was installed.
 
 use super::{Prefix, apt};
 use crate::command;
@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const MIRROR: &str = "http://deb.debian.org/debian";
 
-/// A Debian suite to take the packages from.
+/// A Debian suite with a newer CRIU.
 #[derive(Clone, Copy)]
 pub(super) enum Suite {
     Sid,
@@ -38,7 +38,7 @@ impl Suite {
     }
 }
 
-/// Replaces whatever private copy there is by the one of `suite`.
+/// Replaces the private copy by that of `suite`.
 pub(super) fn install(prefix: &Prefix, suite: Suite) -> Result<()> {
     apt::ensure_tools(apt::PATCHELF)?;
     let home = prefix.criu();
@@ -97,7 +97,7 @@ fn apt_get(home: &Path) -> Command {
     command
 }
 
-/// Copies the program out and points it at the loader and libraries beside it.
+/// Copies the program and makes it use the loader and libraries beside it.
 fn give_own_loader(root: &Path, binary: &Path) -> Result<()> {
     let libraries = libc_directory(root)?;
     let original =

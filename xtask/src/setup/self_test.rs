@@ -1,4 +1,4 @@
-//! Dumps and restores a real process: the only proof that a CRIU works with this kernel.
+//! Self-test of a CRIU: it dumps and restores a real process.
 
 use super::kerndat;
 use crate::command;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs the test; whatever its end, neither process nor file is left.
+/// Runs the test; leaves neither process nor file behind, also after a failure.
 pub(super) fn run(binary: &Path) -> Result<()> {
     kerndat::make(binary)?;
     let images = Images::new()?;
@@ -25,11 +25,7 @@ pub(super) fn run(binary: &Path) -> Result<()> {
     let name = fs::read_to_string(format!("/proc/{restored}/comm")).unwrap_or_default();
     kill(restored, Signal::SIGKILL).context("the restored process is not there")?;
     waitpid(restored, None)?;
-    ensure!(
-        name.trim() == "sleep",
-        "what came back is not the process that was dumped but '{}'",
-        name.trim()
-    );
+    ensure!(name.trim() == "sleep", "the restored process is not the dumped one but '{}'", name.trim());
     Ok(())
 }
 
@@ -65,7 +61,7 @@ impl Target {
         command.args(["sleep", "600"]).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let target = Target(command.spawn().context("cannot start a process to dump")?);
-        // setsid must have become sleep before the dump, or what is checked afterwards is chance.
+        // setsid must have become sleep before the dump, for the check of the name afterwards.
         let comm = format!("/proc/{}/comm", target.0.id());
         for _ in 0..1000 {
             if fs::read_to_string(&comm)?.trim() == "sleep" {
@@ -76,7 +72,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Reaps it: CRIU has killed it, or the dump failed and we do. Until then its process id is taken.
+    /// Kills it, unless CRIU has, and reaps it: this frees its process id for the restore.
     fn end(&mut self) {
         self.0.kill().ok();
         self.0.wait().ok();
@@ -93,7 +89,7 @@ impl Images {
         Ok(Images(dir))
     }
 
-    /// The lines of CRIU's log that say what went wrong.
+    /// The errors in CRIU's log.
     fn log(&self, name: &str) -> String {
         let log = fs::read_to_string(self.0.join(name)).unwrap_or_default();
         let errors: Vec<&str> = log.lines().filter(|line| line.contains("Error")).take(10).collect();

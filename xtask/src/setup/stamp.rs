@@ -1,30 +1,26 @@
-//! What set-up remembers of the CRIU it chose, so that a second run need not test it again.
+//! Stamp of the CRIU that set-up chose, so that a second run need not test it again.
 
 use super::version::Version;
 use anyhow::{Context, Result};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Written only after the self-test has passed; a missing or unreadable stamp just means "look again".
+/// Written after the self-test has passed; without a readable stamp set-up looks again.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
-    /// The program that passed.
     pub(super) binary: PathBuf,
-    /// Its version.
     pub(super) version: Version,
-    /// Where it came from: `distribution`, or the suite a private copy was taken from.
+    /// `the distribution`, or the suite of a private copy.
     pub(super) source: String,
-    /// The kernel it passed with; another kernel means another test.
+    /// Another kernel needs another test.
     pub(super) kernel: String,
 }
 
 impl Stamp {
-    /// Reads a stamp, where there is one.
     pub(super) fn load(path: &Path) -> Option<Stamp> {
         Stamp::parse(&std::fs::read_to_string(path).ok()?)
     }
 
-    /// Replaces the stamp.
     pub(super) fn save(&self, path: &Path) -> Result<()> {
         std::fs::write(path, self.render()).with_context(|| format!("cannot write {}", path.display()))
     }
@@ -67,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_stamp_is_no_stamp() {
+    fn an_incomplete_stamp_is_ignored() {
         assert_eq!(Stamp::parse("binary = /usr/sbin/criu\nversion = 4.2\n"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! CRIU's version numbers: read from the program, from a package, and compared.
+//! Version numbers of CRIU, read from the program or from a package.
 
 use anyhow::{Context, Result};
 use std::fmt;
@@ -6,10 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// The oldest CRIU that can be used: 4.1 cannot dump a TCP socket on Linux 6.16 and later.
+/// The oldest usable CRIU: 4.1 cannot dump a TCP socket on Linux 6.16 and later.
 pub(super) const CRIU_MIN: Version = Version { major: 4, minor: 2, sublevel: 0 };
 
-/// A version of CRIU, ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version {
     pub(super) major: u32,
@@ -29,7 +28,7 @@ impl Version {
         Some(Version { major, minor, sublevel })
     }
 
-    /// Asks the program itself, which also shows that its libraries are found.
+    /// Asks the program itself, which also proves that it finds its libraries.
     pub(super) fn of_binary(binary: &Path) -> Result<Version> {
         let text = crate::command::run(Command::new(binary).arg("--version"), Duration::from_secs(20))?;
         let line = text.lines().find(|line| line.starts_with("Version:"));

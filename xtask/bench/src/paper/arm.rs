@@ -1,8 +1,7 @@
-//! What a policy came to, as `coswitch compare --output json` tells it.
+//! Results of one policy in a comparison, as `coswitch compare --output json` prints them.
 
 use serde::{Deserialize, Serialize};
 
-/// See the module's description.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Arm {
     pub(super) policy: String,
@@ -10,8 +9,8 @@ pub(super) struct Arm {
     pub(super) done: u32,
     pub(super) timed_out: u32,
     pub(super) failed: u32,
-    pub(super) makespan: Option<Spread>,
-    /// By the sum of the times alone: the paper's slowdown by ideal sequential batch scheduling.
+    pub(super) makespan: Option<MedianRange>,
+    /// Makespan ÷ sum of the times alone: the paper's slowdown against ideal sequential batch scheduling.
     pub(super) relative_makespan: Option<f64>,
     pub(super) spread: Option<f64>,
     pub(super) tradeoff: Option<f64>,
@@ -22,16 +21,16 @@ pub(super) struct Arm {
     pub(super) swapped: Option<f64>,
 }
 
-/// A median, and between what it lies.
+/// A median with its range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Spread {
+pub(super) struct MedianRange {
     pub(super) median: f64,
     pub(super) min: f64,
     pub(super) max: f64,
 }
 
-impl Spread {
-    /// Of some numbers; `None` of none.
+impl MedianRange {
+    /// `None` without values.
     pub(super) fn of(values: &[f64]) -> Option<Self> {
         let (min, max) = (values.iter().copied().reduce(f64::min)?, values.iter().copied().reduce(f64::max)?);
         Some(Self { median: crate::pairs::median(values.iter().copied()), min, max })
@@ -50,24 +49,24 @@ impl Arm {
         }
     }
 
-    /// Whether it was never done, and once because of the time.
+    /// Whether no run ended, and at least one took too long.
     pub(super) fn is_too_slow(&self) -> bool {
         self.makespan.is_none() && self.timed_out > 0
     }
 
-    /// Whether it was never done because the kernel, which could not evict fast enough, killed jobs at their node's limit.
+    /// Whether no run ended because the kernel, too slow at evicting, killed jobs at their node's limit.
     pub(super) fn is_killed(&self) -> bool {
         self.policy == "cosched" && self.makespan.is_none() && self.failed > 0
     }
 
-    /// Seconds: without end where it was too slow or killed, and not a number where nothing is known.
+    /// Seconds: infinite where it was too slow or killed, NaN where it is unknown.
     pub(super) fn makespan(&self) -> f64 {
         let none = if self.is_too_slow() || self.is_killed() { f64::INFINITY } else { f64::NAN };
         self.makespan.map_or(none, |makespan| makespan.median)
     }
 
-    /// Makespan by the sum of the times alone, from the fastest run to the slowest.
-    pub(super) fn slowdown(&self) -> Option<Spread> {
+    /// Relative makespan, from the fastest run to the slowest.
+    pub(super) fn slowdown(&self) -> Option<MedianRange> {
         let makespan = self.makespan?;
         Some(makespan.times(self.relative_makespan? / makespan.median))
     }

@@ -1,4 +1,4 @@
-//! Child processes that do the work: bounded in time, and ended together with this one.
+//! Child processes of an experiment: bounded in time, and ended together with this process.
 
 use std::{
     fs::{self, File},
@@ -22,18 +22,18 @@ use nix::{
 use serde::Deserialize;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{arm::Arm, parts::Call};
+use super::{arm::Arm, experiments::Call};
 
-/// What `coswitch` is given to end a run in good order.
+/// Time for `coswitch` to end a run in good order.
 const TO_END: Duration = Duration::from_secs(60);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
-/// Whether somebody wants this to stop (Ctrl-C, SIGTERM, SIGHUP).
+/// Flag: a signal asks to stop (Ctrl-C, SIGTERM, SIGHUP).
 #[derive(Clone)]
 pub(super) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// From now on these signals do not end this process.
+    /// Catches these signals from now on.
     pub(super) fn listen() -> Result<Self> {
         let stop = Self(Arc::default());
         let asked = stop.0.clone();
@@ -73,7 +73,7 @@ struct Answer {
     arms: Vec<Arm>,
 }
 
-/// `coswitch compare`; everything is in a directory that is gone afterwards.
+/// Runs `coswitch compare` in a temporary directory.
 pub(super) fn compare(
     call: &Call,
     repeat: u32,
@@ -92,7 +92,7 @@ pub(super) fn compare(
     let dir = tempfile::tempdir_in("/var/tmp").context("failed to make a directory")?;
     let file = dir.path().join(call.file);
     fs::write(&file, text.replace("../mpi/bin", &programs.display().to_string()))?;
-    let mut command = Command::new(crate::parts::built("coswitch")?);
+    let mut command = Command::new(crate::programs::built("coswitch")?);
     command.args(["compare", "--quiet", "--output", "json", "--policies", call.policies]);
     command.args(["--repeat", &repeat.to_string(), "--limit", &format!("{}s", limit.as_secs())]);
     command
@@ -102,22 +102,22 @@ pub(super) fn compare(
         command.args(["--switching", call.switching]);
     }
     command.arg(&file);
-    // Each arm may take its limit, once, and what is about a run.
+    // Each arm may take its limit once, and the time to begin and end a run.
     let arms = call.policies.split(',').count() * call.switching.split(',').count() + 1;
     let most = within + (limit + TO_END) * u32::try_from(arms)?;
-    // 1: a job failed, which the arms tell.
+    // Exit code 1: a job failed, which the arms report.
     let text = output(command, most, &[0, 1], stop)?;
     let answer: Answer = serde_json::from_str(&text).context("the comparison is no JSON")?;
     Ok(answer.arms)
 }
 
-/// What a program writes, which ends with one of these codes and in time.
+/// Returns the output of a program that ends in time and with one of these codes.
 pub(super) fn output(mut command: Command, most: Duration, codes: &[i32], stop: &Stop) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let mut errors = tempfile::tempfile()?;
     let mut said = tempfile::tempfile()?;
     command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(errors.try_clone()?);
-    // Ctrl-C is for us; who is asked to end twice does not clean up.
+    // Ctrl-C is for this process: a child that gets two signals does not clean up.
     command.process_group(0);
     let mut child = command.spawn().with_context(|| format!("failed to start {name}"))?;
     let deadline = Instant::now() + most;
@@ -142,7 +142,7 @@ pub(super) fn output(mut command: Command, most: Duration, codes: &[i32], stop: 
     read(&mut said)
 }
 
-/// It is asked, and given time to leave nothing behind.
+/// Asks the child to end and gives it time to clean up.
 fn end(child: &mut Child) -> Result<()> {
     let pid = Pid::from_raw(i32::try_from(child.id())?);
     kill(pid, Signal::SIGINT).ok();

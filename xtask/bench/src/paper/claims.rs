@@ -1,23 +1,23 @@
-//! What the paper says is to be seen, what else is expected, and whether it is. Pure: numbers in, verdicts out.
+//! Claims of the paper and our own expectations, judged by measured numbers. Pure.
 
 use std::fmt;
 
 use super::{
-    arm::{Arm, Spread},
+    arm::{Arm, MedianRange},
+    experiments::{Experiment, IN_CORE, MIXED, NEAR, OUT_OF_CORE, ROOMY},
     measure::TOGETHER,
-    parts::{IN_CORE, MIXED, NEAR, OUT_OF_CORE, Part, ROOMY},
     plot::short,
     results::Measured,
 };
 
-/// A number that was to be on one side of another, and what is to be said of it.
+/// A claim: a number that should be on one side of a bound.
 pub(super) struct Claim {
     pub(super) text: &'static str,
-    /// Not a number where it was not measured; without end where a run was too slow to be waited for.
+    /// NaN where it was not measured, infinite where a run was too slow.
     pub(super) number: f64,
     side: Side,
     bound: f64,
-    /// What it comes from, in numbers.
+    /// The measurements behind it.
     because: String,
 }
 
@@ -33,7 +33,7 @@ impl Claim {
         Claim { text, number, side, bound, because: because.into() }
     }
 
-    /// `None` where nothing is known.
+    /// `None` where it was not measured.
     pub(super) fn holds(&self) -> Option<bool> {
         let holds = match self.side {
             AtMost => self.number <= self.bound,
@@ -60,20 +60,19 @@ impl fmt::Display for Claim {
     }
 }
 
-/// The claims of a part.
-pub(super) fn of(part: Part, measured: &Measured) -> Vec<Claim> {
-    match part {
-        Part::Fig7 => driver(measured),
-        Part::Fig8 => orders(measured),
-        Part::Fig9 => cosched(measured),
-        Part::Fig10a => communicate(measured),
-        Part::Fig10b => compute(measured),
-        Part::Fig11 => pairs(measured),
-        Part::Waiting => waiting(measured),
+pub(super) fn of(experiment: Experiment, measured: &Measured) -> Vec<Claim> {
+    match experiment {
+        Experiment::Fig7 => driver(measured),
+        Experiment::Fig8 => orders(measured),
+        Experiment::Fig9 => cosched(measured),
+        Experiment::Fig10a => communicate(measured),
+        Experiment::Fig10b => compute(measured),
+        Experiment::Fig11 => pairs(measured),
+        Experiment::Waiting => waiting(measured),
     }
 }
 
-/// A makespan by another; nothing is known where the other was never done.
+/// A makespan divided by another; NaN where the other run never ended.
 fn ratio(measured: &Measured, group: &str, one: &str, other: &str) -> f64 {
     let of = |name| measured.arm(group, name).map_or(f64::NAN, Arm::makespan);
     let by = of(one) / of(other);
@@ -86,12 +85,11 @@ fn slowdown(measured: &Measured, group: &str, name: &str) -> f64 {
     arm.slowdown().map_or(unknown, |slowdown| slowdown.median)
 }
 
-/// A number in words.
 fn known(value: f64) -> String {
     if value.is_nan() { "–".into() } else { short(value) }
 }
 
-/// What an arm spent, in words.
+/// Waits, exposed time and page faults of an arm, in words.
 fn spent(measured: &Measured, group: &str, name: &str) -> String {
     let Some(arm) = measured.arm(group, name) else { return String::new() };
     let waited = arm.waiting.map(|share| format!("ranks waited {:.0} % of their time", share * 100.0));
@@ -109,14 +107,15 @@ fn driver(measured: &Measured) -> Vec<Claim> {
     let at = |curve: &str, bytes: f64| {
         let points = measured.curves.iter().find(|of| of.name == curve).map(|curve| &curve.points);
         let found = points.and_then(|points| points.iter().find(|(x, _)| (x - bytes).abs() < 0.5));
-        found.and_then(|(_, values)| Spread::of(values)).map_or(f64::NAN, |of| of.median)
+        found.and_then(|(_, values)| MedianRange::of(values)).map_or(f64::NAN, |of| of.median)
     };
     let both = |bytes| (at("coswitch, 100 Mbit/s", bytes), at("MPICH over tcp, 100 Mbit/s", bytes));
     let ((a, b), (c, d)) = (both(1.0), both(1_048_576.0));
     let rate = |micros: f64| 1_048_576.0 / micros;
     vec![
         Claim::new(
-            "a message that goes through a daemon, as in MPICH-V, takes a few times as long: 1 B by MPICH over tcp",
+            "a message that goes through a daemon, as in MPICH-V, takes a few times as long: 1 B by MPICH \
+             over tcp",
             a / b,
             AtMost,
             2.5,
@@ -152,11 +151,13 @@ fn orders(measured: &Measured) -> Vec<Claim> {
             &told,
         ),
         Claim::new(
-            "near out of core, sequential is best (in the paper prefetch had a dramatic overhead): makespan of prefetch by sequential",
+            "near out of core, sequential is best (in the paper prefetch had a dramatic overhead): \
+             makespan of prefetch by sequential",
             ratio(measured, NEAR, "prefetch", "sequential"),
             AtLeast,
             1.05,
-            "coswitch falls back to sequential by itself where memory does not hold both sets, so that asking for prefetch costs nothing",
+            "coswitch falls back to sequential by itself where memory does not hold both sets, so that \
+             asking for prefetch costs nothing",
         ),
     ]
 }
@@ -173,7 +174,8 @@ fn cosched(measured: &Measured) -> Vec<Claim> {
             spent(measured, "n = 3", "cosched"),
         ),
         Claim::new(
-            "out of core they take far longer (the paper's nine: 20 times as long): the slowest of n = 4, 5, 6 by n = 3",
+            "out of core they take far longer (the paper's nine: 20 times as long): the slowest of n = 4, \
+             5, 6 by n = 3",
             worst / of(3),
             AtLeast,
             2.0,
@@ -299,19 +301,21 @@ fn pairs(measured: &Measured) -> Vec<Claim> {
     ]
 }
 
-/// Makespan of jobs that run at once, by that of one alone as often.
-pub(super) fn together(measured: &Measured, at: usize) -> Option<Spread> {
+/// Makespan of jobs that run at once, divided by as many times that of one alone.
+pub(super) fn together(measured: &Measured, at: usize) -> Option<MedianRange> {
     let [(_, alone), (_, together)] = &measured.curves.get(at)?.points[..] else { return None };
     let ratios: Vec<f64> =
         alone.iter().zip(together).map(|(alone, together)| together / (alone * TOGETHER as f64)).collect();
-    Spread::of(&ratios)
+    MedianRange::of(&ratios)
 }
 
 fn waiting(measured: &Measured) -> Vec<Claim> {
-    // In seconds: what each is together.
-    let seconds = |part: &str| {
-        let curve = measured.curves.iter().find(|curve| curve.name.contains(part));
-        curve.and_then(|curve| Spread::of(&curve.points.get(1)?.1)).map_or(f64::NAN, |spread| spread.median)
+    // Seconds of jobs at once.
+    let seconds = |name: &str| {
+        let curve = measured.curves.iter().find(|curve| curve.name.contains(name));
+        curve
+            .and_then(|curve| MedianRange::of(&curve.points.get(1)?.1))
+            .map_or(f64::NAN, |spread| spread.median)
     };
     let [tcp, spin, block, both] = ["tcp", "spin: ", "block: ", "spin-block"].map(seconds);
     let against =
@@ -341,14 +345,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_measured_is_said_to_be_so_and_what_was_too_slow_is_slower() {
+    fn a_claim_without_a_number_has_no_verdict_and_a_slow_run_is_slower() {
         let claim = |number, side| Claim::new("", number, side, 1.0, "").holds();
         assert_eq!(claim(f64::NAN, AtMost), None);
         assert_eq!([claim(f64::INFINITY, AtLeast), claim(f64::INFINITY, AtMost)], [Some(true), Some(false)]);
         assert_eq!(claim(1.0, AtMost), Some(true));
         let nothing = Measured::default();
-        for part in clap::ValueEnum::value_variants() {
-            assert!(of(*part, &nothing).iter().all(|claim| claim.holds().is_none()), "{part:?}");
+        for experiment in clap::ValueEnum::value_variants() {
+            assert!(of(*experiment, &nothing).iter().all(|claim| claim.holds().is_none()), "{experiment:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A part of the evaluation, carried out. Nothing here ends the whole: what fails is told in what is measured.
+//! Carries out one experiment. A failure becomes part of its results and does not stop the others.
 
 use std::{
     fmt::Display,
@@ -11,7 +11,7 @@ use coswitch_policies::Rate;
 
 use super::{
     call::{self, Stop},
-    parts::{self, Part},
+    experiments::{self, Experiment},
     results::{Curve, Group, Measured},
 };
 use crate::{pingpong, together};
@@ -20,19 +20,25 @@ use crate::{pingpong, together};
 const ETHERNET: Rate = Rate(100_000_000);
 const SIZES: [u32; 8] = [1, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 pub(super) const TOGETHER: usize = 3;
-/// For a part that is measured by a process of its own, beyond its share: it is small.
+/// Extra time for an experiment in a process of its own.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Runs it; `share` is the time it should take.
-pub(super) fn measure(part: Part, repeat: u32, share: Duration, limit: Duration, stop: &Stop) -> Measured {
+/// Runs `experiment`; `share` is the time it should take.
+pub(super) fn measure(
+    experiment: Experiment,
+    repeat: u32,
+    share: Duration,
+    limit: Duration,
+    stop: &Stop,
+) -> Measured {
     let began = Instant::now();
     let mut measured = Measured { repeat, limit_s: limit.as_secs_f64(), load: load(), ..Measured::default() };
-    let calls = part.calls();
+    let calls = experiment.calls();
     for at in 0..calls.len() {
         if stop.is_asked() {
             return measured;
         }
-        let within = parts::share_of_call(&calls[at..], share.saturating_sub(began.elapsed()));
+        let within = experiments::share_of_call(&calls[at..], share.saturating_sub(began.elapsed()));
         let call_began = Instant::now();
         let compared = call::compare(&calls[at], repeat, within, limit, stop);
         let (arms, problem) = told(&calls[at].name, compared);
@@ -41,7 +47,8 @@ pub(super) fn measure(part: Part, repeat: u32, share: Duration, limit: Duration,
         measured.groups.push(Group { name: calls[at].name.clone(), arms, problem });
     }
     if calls.is_empty() {
-        (measured.curves, measured.problem) = told(part.title(), curves_apart(part, repeat, share, stop));
+        (measured.curves, measured.problem) =
+            told(experiment.title(), curves_apart(experiment, repeat, share, stop));
     }
     measured.took_s = began.elapsed().as_secs_f64();
     measured
@@ -57,23 +64,23 @@ fn told<T: Default>(what: impl Display, result: Result<T>) -> (T, Option<String>
     }
 }
 
-/// By a process of its own, which may die.
-fn curves_apart(part: Part, repeat: u32, share: Duration, stop: &Stop) -> Result<Vec<Curve>> {
+/// Measures in a process of its own, so that its death is only a failed experiment.
+fn curves_apart(experiment: Experiment, repeat: u32, share: Duration, stop: &Stop) -> Result<Vec<Curve>> {
     let own = std::env::current_exe().context("failed to find this program")?;
     let mut command = Command::new(own);
-    let name = serde_json::to_value(part)?;
+    let name = serde_json::to_value(experiment)?;
     command.args(["--part", name.as_str().expect("a name"), "--repeat", &repeat.to_string()]);
     let text = call::output(command, share + PATIENCE, &[0], stop)?;
     serde_json::from_str(&text).context("the measurement is no JSON")
 }
 
-/// Measures and prints, for [`curves_apart`].
+/// The other side of [`curves_apart`].
 #[allow(clippy::print_stdout, reason = "the answer to the process that asked")]
-pub(super) fn print_curves(part: Part, repeat: u32) -> Result<()> {
-    let curves = match part {
-        Part::Fig7 => driver(repeat)?,
-        Part::Waiting => waiting(repeat)?,
-        _ => bail!("{part:?} is a comparison"),
+pub(super) fn print_curves(experiment: Experiment, repeat: u32) -> Result<()> {
+    let curves = match experiment {
+        Experiment::Fig7 => driver(repeat)?,
+        Experiment::Waiting => waiting(repeat)?,
+        _ => bail!("{experiment:?} is a comparison"),
     };
     println!("{}", serde_json::to_string(&curves)?);
     Ok(())
@@ -100,7 +107,6 @@ fn driver(repeat: u32) -> Result<Vec<Curve>> {
 fn waiting(repeat: u32) -> Result<Vec<Curve>> {
     let command = ["--memory", "60MiB", "--steps", "130"];
     let ways = together::measure(&command, Rate(2 * ETHERNET.0), TOGETHER, repeat)?;
-    #[allow(clippy::cast_precision_loss, reason = "three")]
     let curve = |way: together::Way| Curve {
         name: way.name.into(),
         points: vec![(1.0, way.alone), (TOGETHER as f64, way.together)],

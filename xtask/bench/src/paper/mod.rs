@@ -1,21 +1,22 @@
-//! The evaluation of paper 003 (§5) on this machine, behind `cargo xtask paper`: real programs, real memory pressure, real swap.
+//! `cargo xtask paper`: the evaluation of paper 003 (§5) on this machine, with real programs, memory pressure
+//! and swap.
 //!
 //! ```text
-//!   parts: what is run ─▶ measure: child processes, each bounded ─▶ results: docs/paper/results.json, after each part
-//!                                  claims: what is to be seen, in pure code ◀──┘──▶ figures, plot: docs/paper/*.svg
-//!                                                    └──▶ page: docs/paper-results.md
+//!   experiments ─▶ measure: bounded child processes ─▶ results: docs/paper/results.json, after each one
+//!                             claims: verdicts, pure ◀──┘──▶ pictures, plot: docs/paper/*.svg
+//!                                        └──▶ page: docs/paper-results.md
 //! ```
 //!
-//! Scaled to two cores and minutes: what can be compared are shapes and ratios, not seconds. A part that fails is told
-//! on the page, and the others are not held up by it.
+//! Scaled to two cores and minutes: shapes and ratios can be compared, seconds cannot. The page reports an
+//! experiment that failed; the others run.
 
 mod arm;
 mod call;
 mod claims;
-mod figures;
+mod experiments;
 mod measure;
 mod page;
-mod parts;
+mod pictures;
 mod plot;
 mod results;
 
@@ -32,43 +33,42 @@ use coswitch_policies::{Bytes, parse_duration};
 use coswitch_tests::swap::SwapFile;
 
 use call::Stop;
-use parts::Part;
+use experiments::Experiment;
 use results::{Measured, Results};
 
-/// Jobs that do not fit go there; the paper's nodes had ten times their memory.
+/// For jobs that do not fit; the paper's nodes had ten times their memory.
 const SWAP: Bytes = Bytes::mib(4096);
 
-/// Repeat the paper's experiments, and write what came of them.
+/// Repeat the paper's experiments, and write their results.
 #[derive(Parser)]
 #[command(name = "cargo xtask paper", max_term_width = 110)]
 struct Arguments {
-    /// Only these; what was measured of the others before stays on the page.
+    /// Only these; earlier results of the others stay on the page.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
-    only: Vec<Part>,
-    /// Go on where an earlier call stopped: run what has not been measured.
+    only: Vec<Experiment>,
+    /// Go on where an earlier call stopped.
     #[arg(long, conflicts_with = "only")]
     resume: bool,
-    /// Run nothing: draw and write again what was measured.
+    /// Run nothing: draw and write earlier results again.
     #[arg(long, conflicts_with_all = ["only", "resume"])]
     draw: bool,
-    /// How often each policy runs.
+    /// Repetitions of each policy.
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20))]
     repeat: u32,
-    /// Begin no further repetition that would not end in this time; all is run once.
+    /// Begin no further repetition that would not end in this time; everything runs once.
     #[arg(long, default_value = "30m", value_name = "TIME", value_parser = parse_duration)]
     within: Duration,
-    /// A run that takes longer is ended, counts as slower than all others, and is not repeated.
+    /// A run that takes longer is ended, counts as slower than all others, and does not run again.
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = parse_duration)]
     limit: Duration,
-    /// Where `paper-results.md` and `paper/` with its pictures go.
+    /// The directory of `paper-results.md` and of `paper/` with its pictures.
     #[arg(long, default_value = "docs", value_name = "DIR")]
     out: PathBuf,
-    /// Measure this one part that is no comparison and print it: a process of its own, whose failure is its own.
-    #[arg(long, hide = true)]
-    part: Option<Part>,
+    /// Measure the curves of this experiment and print them: the child process of an experiment.
+    #[arg(long = "part", hide = true)]
+    experiment: Option<Experiment>,
 }
 
-/// The program.
 #[must_use]
 pub fn main() -> ExitCode {
     match run(&Arguments::parse()) {
@@ -81,8 +81,8 @@ pub fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    if let Some(part) = arguments.part {
-        return measure::print_curves(part, arguments.repeat);
+    if let Some(experiment) = arguments.experiment {
+        return measure::print_curves(experiment, arguments.repeat);
     }
     let files = arguments.out.join("paper");
     fs::create_dir_all(&files).with_context(|| format!("failed to make {}", files.display()))?;
@@ -92,47 +92,47 @@ fn run(arguments: &Arguments) -> Result<()> {
     if arguments.draw {
         return write(&results, &arguments.out);
     }
-    let wanted = |part: &Part| match arguments.only.is_empty() {
-        true => !results.parts.get(part).is_some_and(Measured::is_whole),
-        false => arguments.only.contains(part),
+    let wanted = |experiment: &Experiment| match arguments.only.is_empty() {
+        true => !results.experiments.get(experiment).is_some_and(Measured::is_whole),
+        false => arguments.only.contains(experiment),
     };
-    let parts: Vec<Part> = Part::value_variants().iter().copied().filter(wanted).collect();
+    let experiments: Vec<Experiment> = Experiment::value_variants().iter().copied().filter(wanted).collect();
     let stop = Stop::listen()?;
     let began = Instant::now();
     let swap = SwapFile::of(SWAP);
-    for (at, part) in parts.iter().enumerate() {
-        let share = parts::share(&parts[at..], arguments.within.saturating_sub(began.elapsed()));
-        let title = part.title();
+    for (at, experiment) in experiments.iter().enumerate() {
+        let share = experiments::share(&experiments[at..], arguments.within.saturating_sub(began.elapsed()));
+        let title = experiment.title();
         eprintln!(
             "[{}/{}] {title}: up to {} s; {} s since the start",
             at + 1,
-            parts.len(),
+            experiments.len(),
             share.as_secs(),
             began.elapsed().as_secs()
         );
-        let measured = measure::measure(*part, arguments.repeat, share, arguments.limit, &stop);
+        let measured = measure::measure(*experiment, arguments.repeat, share, arguments.limit, &stop);
         if stop.is_asked() {
             drop(swap);
             bail!("stopped; `cargo xtask paper --resume` goes on from here");
         }
         eprintln!("      took {:.0} s", measured.took_s);
-        results.parts.insert(*part, measured);
+        results.experiments.insert(*experiment, measured);
         results.save(&kept)?;
         write(&results, &arguments.out)?;
     }
-    eprintln!("{} parts in {} s", parts.len(), began.elapsed().as_secs());
+    eprintln!("{} experiments in {} s", experiments.len(), began.elapsed().as_secs());
     Ok(())
 }
 
-/// The pictures and the page.
+/// Writes the pictures and the page.
 fn write(results: &Results, out: &Path) -> Result<()> {
-    for (part, measured) in &results.parts {
-        for (name, svg) in figures::of(*part, measured) {
+    for (experiment, measured) in &results.experiments {
+        for (name, svg) in pictures::of(*experiment, measured) {
             let path = out.join("paper").join(name);
             fs::write(&path, svg).with_context(|| format!("failed to write {}", path.display()))?;
         }
     }
-    if let Some(svg) = figures::fairness(results) {
+    if let Some(svg) = pictures::fairness(results) {
         fs::write(out.join("paper/fairness.svg"), svg)?;
     }
     let page = out.join("paper-results.md");

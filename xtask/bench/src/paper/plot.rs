@@ -1,4 +1,4 @@
-//! Bars and curves as SVG, by `plotters`. Dark on white, whatever page they are on.
+//! Bars and curves as SVG, by `plotters`: dark on white, for pages of any colour.
 
 use std::error::Error;
 
@@ -8,7 +8,7 @@ use plotters::{
     style::text_anchor::{HPos, Pos, VPos},
 };
 
-use super::arm::Spread;
+use super::arm::MedianRange;
 
 const SIZE: (u32, u32) = (760, 340);
 const COLOURS: [RGBColor; 5] = [
@@ -24,34 +24,33 @@ const FONT: &str = "sans-serif";
 type Failed = Box<dyn Error>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// A bar and what is beside it.
+/// A bar and its marks.
 pub(super) struct Bar {
-    /// What is compared; bars of a name have a colour.
+    /// Bars of one name have one colour.
     pub(super) name: String,
-    /// None where there is no number.
-    pub(super) value: Option<Spread>,
-    /// Where it is known to be more than this, and no more is known.
+    pub(super) value: Option<MedianRange>,
+    /// A lower bound, where no value is known.
     pub(super) more_than: Option<f64>,
     /// The paper's number.
     pub(super) paper: Option<f64>,
 }
 
-/// Bars in groups, each with its name.
+/// Named groups of bars.
 pub(super) struct Bars<'a> {
     pub(super) title: &'a str,
     pub(super) unit: &'a str,
     pub(super) groups: Vec<(String, Vec<Bar>)>,
 }
 
-/// A curve: a place, and what was measured there.
+/// A curve: places and measurements.
 pub(super) struct Line {
     pub(super) name: String,
-    pub(super) points: Vec<(f64, Spread)>,
-    /// Points of the paper: no line between them.
+    pub(super) points: Vec<(f64, MedianRange)>,
+    /// The paper's points have no line between them.
     pub(super) is_paper: bool,
 }
 
-/// Curves over something, both axes logarithmic or only the upright one.
+/// Curves; the upright axis is logarithmic.
 pub(super) struct Lines<'a> {
     pub(super) title: &'a str,
     pub(super) across: &'a str,
@@ -60,7 +59,7 @@ pub(super) struct Lines<'a> {
     pub(super) lines: Vec<Line>,
 }
 
-/// An SVG; what cannot be drawn is told in it.
+/// Draws an SVG; a failure becomes its text.
 fn drawn(draw: impl FnOnce(&Area<'_>) -> Result<(), Failed>) -> String {
     let mut text = String::new();
     let told = {
@@ -84,7 +83,7 @@ fn placed(size: u32, horizontal: HPos, vertical: VPos) -> TextStyle<'static> {
     font(size).pos(Pos::new(horizontal, vertical))
 }
 
-/// The title, and a row of colours and what they mean; what is left is below.
+/// Draws the title and the legend; returns the area below.
 fn headed<'a>(area: &Area<'a>, title: &str, keys: &[(String, RGBColor)]) -> Result<Area<'a>, Failed> {
     area.draw_text(title, &font(17), (14, 10))?;
     let mut x = 14;
@@ -96,7 +95,6 @@ fn headed<'a>(area: &Area<'a>, title: &str, keys: &[(String, RGBColor)]) -> Resu
     Ok(area.margin(60, 8, 8, 16))
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a place in a picture")]
 pub(super) fn bars(of: &Bars<'_>) -> String {
     let mut names: Vec<&str> = Vec::new();
     for bar in of.groups.iter().flat_map(|(_, bars)| bars) {
@@ -188,7 +186,7 @@ pub(super) fn lines(of: &Lines<'_>) -> String {
         let below = headed(area, of.title, &keys)?;
         let mut builder = ChartBuilder::on(&below);
         builder.x_label_area_size(44).y_label_area_size(64);
-        // Two types of chart: what is drawn on them is the same.
+        // The two charts differ in their types only.
         macro_rules! draw {
             ($chart:expr, $x:expr) => {{
                 let mut chart = $chart;
@@ -225,7 +223,7 @@ pub(super) fn lines(of: &Lines<'_>) -> String {
     })
 }
 
-/// Three digits that matter.
+/// Three significant digits.
 pub(super) fn short(value: f64) -> String {
     match value {
         value if value >= 99.5 => format!("{value:.0}"),
@@ -234,7 +232,7 @@ pub(super) fn short(value: f64) -> String {
     }
 }
 
-/// Of a logarithmic axis, on which there is room for 1, 2 and 5.
+/// Label of a logarithmic axis, which has room for 1, 2 and 5.
 fn tick(value: f64) -> String {
     let digit = (value / 10f64.powf(value.log10().floor() + 1e-9)).round();
     if [1.0, 2.0, 5.0, 10.0].contains(&digit) {
@@ -244,7 +242,7 @@ fn tick(value: f64) -> String {
     }
 }
 
-/// Of an axis of numbers of jobs.
+/// Label of an axis of numbers of jobs.
 fn whole(value: f64) -> String {
     if (value - value.round()).abs() < 0.01 { format!("{value:.0}") } else { String::new() }
 }
@@ -262,16 +260,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_measured_is_drawn_as_such() {
+    fn bars_without_a_value_are_marked() {
         let bar = |value, more_than| Bar { name: "a < b".into(), value, more_than, paper: Some(0.9) };
-        let value = Spread { median: 1.0, min: 0.9, max: 1.2 };
+        let value = MedianRange { median: 1.0, min: 0.9, max: 1.2 };
         let bars = vec![bar(Some(value), None), bar(None, Some(45.0)), bar(None, None)];
         let svg = super::bars(&Bars { title: "t", unit: "s", groups: vec![("in core".into(), bars)] });
         assert!(svg.contains("&gt; 45.0") && svg.contains("none") && svg.contains("a &lt; b"), "{svg}");
     }
 
     #[test]
-    fn curves_without_points_are_no_failure() {
+    fn curves_without_points_say_so() {
         let lines = Lines { title: "", across: "", unit: "", log_across: true, lines: Vec::new() };
         assert!(super::lines(&lines).contains("nothing was measured"));
     }

@@ -1,27 +1,27 @@
-//! What was measured, as it is kept in `docs/paper/results.json`: enough to draw and judge it again.
+//! The file `docs/paper/results.json`: all measurements, enough to draw and judge them again.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{arm::Arm, parts::Part};
+use super::{arm::Arm, experiments::Experiment};
 
-/// All of it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Results {
-    pub(super) parts: BTreeMap<Part, Measured>,
+    #[serde(rename = "parts")]
+    pub(super) experiments: BTreeMap<Experiment, Measured>,
 }
 
-/// One part.
+/// The results of one experiment.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Measured {
-    /// How often everything was to run.
+    /// Repetitions that were asked for.
     pub(super) repeat: u32,
-    /// A run that took longer was ended, in seconds.
+    /// Seconds after which a run was ended.
     pub(super) limit_s: f64,
     pub(super) took_s: f64,
-    /// The machine's load average over a minute, before.
+    /// Load average over a minute, before.
     pub(super) load: f64,
     pub(super) groups: Vec<Group>,
     pub(super) curves: Vec<Curve>,
@@ -34,11 +34,11 @@ pub(super) struct Measured {
 pub(super) struct Group {
     pub(super) name: String,
     pub(super) arms: Vec<Arm>,
-    /// Why there are none.
+    /// Why arms are missing.
     pub(super) problem: Option<String>,
 }
 
-/// Numbers over something: one for each repetition.
+/// Points of a curve: a place, and a number for each repetition.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Curve {
     pub(super) name: String,
@@ -46,13 +46,13 @@ pub(super) struct Curve {
 }
 
 impl Results {
-    /// Those of an earlier call; none where there was none.
+    /// Reads the results of earlier calls, if any.
     pub(super) fn load(path: &Path) -> Result<Self> {
         let Ok(text) = fs::read(path) else { return Ok(Self::default()) };
         serde_json::from_slice(&text).with_context(|| format!("failed to read {}", path.display()))
     }
 
-    /// By rename, so that there is always one that can be read.
+    /// Replaces the file by rename, so that it can always be read.
     pub(super) fn save(&self, path: &Path) -> Result<()> {
         let new = path.with_extension("json.new");
         let saved = fs::write(&new, serde_json::to_string_pretty(self)? + "\n");

@@ -1,4 +1,4 @@
-//! The programs that are measured: this build's, the examples, the MPI library's.
+//! The measured programs: those of this build, and the examples.
 
 use std::{path::PathBuf, sync::OnceLock};
 
@@ -13,7 +13,7 @@ pub(crate) fn built(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// An example program, brought up to date.
+/// An example program, built if it is out of date.
 pub(crate) fn example(program: Program) -> Result<String> {
     static PROGRAMS: OnceLock<Programs> = OnceLock::new();
     if PROGRAMS.get().is_none() {

@@ -1,49 +1,56 @@
-//! Which picture shows what of a part. Pure.
+//! The pictures of each experiment. Pure.
 
 use super::{
-    arm::{Arm, Spread},
+    arm::{Arm, MedianRange},
     claims,
-    parts::{FIT, IN_CORE, OUT_OF_CORE, Part, TOO_MANY},
+    experiments::{Experiment, FIT, IN_CORE, OUT_OF_CORE, TOO_MANY},
     plot::{self, Bar, Bars, Line, Lines},
     results::{Measured, Results},
 };
 
-/// The pictures of a part, with their file names.
-pub(super) fn of(part: Part, measured: &Measured) -> Vec<(&'static str, String)> {
-    match part {
-        Part::Fig7 => {
+/// The pictures of an experiment, with their file names.
+pub(super) fn of(experiment: Experiment, measured: &Measured) -> Vec<(&'static str, String)> {
+    match experiment {
+        Experiment::Fig7 => {
             vec![("fig7-latency.svg", latency(measured)), ("fig7-bandwidth.svg", bandwidth(measured))]
         }
-        Part::Fig8 => {
-            vec![("fig8.svg", makespans(part, measured, |arm| arm.switching.clone().unwrap_or_default()))]
+        Experiment::Fig8 => {
+            vec![(
+                "fig8.svg",
+                makespans(experiment, measured, |arm| arm.switching.clone().unwrap_or_default()),
+            )]
         }
-        Part::Fig9 => vec![("fig9.svg", cosched(measured))],
-        Part::Fig10a => vec![(
+        Experiment::Fig9 => vec![("fig9.svg", cosched(measured))],
+        Experiment::Fig10a => vec![(
             "fig10a.svg",
-            table(part, measured, &[("cosched", 0.92, 1.3), ("gang", 1.02, 1.02), ("hybrid", 0.99, 0.99)]),
+            table(
+                experiment,
+                measured,
+                &[("cosched", 0.92, 1.3), ("gang", 1.02, 1.02), ("hybrid", 0.99, 0.99)],
+            ),
         )],
-        Part::Fig10b => vec![(
+        Experiment::Fig10b => vec![(
             "fig10b.svg",
-            table(part, measured, &[("cosched", 0.9, 1.9), ("gang", 1.02, 1.07), ("hybrid", 0.9, 0.9)]),
+            table(experiment, measured, &[("cosched", 0.9, 1.9), ("gang", 1.02, 1.07), ("hybrid", 0.9, 0.9)]),
         )],
-        Part::Fig11 => vec![(
+        Experiment::Fig11 => vec![(
             "fig11.svg",
-            makespans(part, measured, |arm| match arm.policy.as_str() {
+            makespans(experiment, measured, |arm| match arm.policy.as_str() {
                 "hybrid" => "homogeneous (hybrid)".into(),
                 policy => policy.into(),
             }),
         )],
-        Part::Waiting => vec![("waiting.svg", waiting(measured))],
+        Experiment::Waiting => vec![("waiting.svg", waiting(measured))],
     }
 }
 
-fn curves(measured: &Measured, of: impl Fn(f64, Spread) -> Spread) -> Vec<Line> {
+fn curves(measured: &Measured, of: impl Fn(f64, MedianRange) -> MedianRange) -> Vec<Line> {
     let line = |curve: &super::results::Curve| Line {
         name: curve.name.clone(),
         points: curve
             .points
             .iter()
-            .filter_map(|(x, values)| Some((*x, of(*x, Spread::of(values)?))))
+            .filter_map(|(x, values)| Some((*x, of(*x, MedianRange::of(values)?))))
             .collect(),
         is_paper: false,
     };
@@ -61,7 +68,7 @@ fn latency(measured: &Measured) -> String {
 }
 
 fn bandwidth(measured: &Measured) -> String {
-    let rate = |bytes: f64, micros: Spread| Spread {
+    let rate = |bytes: f64, micros: MedianRange| MedianRange {
         median: bytes / micros.median,
         min: bytes / micros.max,
         max: bytes / micros.min,
@@ -80,7 +87,7 @@ fn too_slow(arm: &Arm, measured: &Measured) -> Option<f64> {
 }
 
 /// Makespans in seconds, group by group.
-fn makespans(part: Part, measured: &Measured, name: impl Fn(&Arm) -> String) -> String {
+fn makespans(experiment: Experiment, measured: &Measured, name: impl Fn(&Arm) -> String) -> String {
     let bar = |arm: &Arm| Bar {
         name: name(arm),
         value: arm.makespan,
@@ -89,12 +96,12 @@ fn makespans(part: Part, measured: &Measured, name: impl Fn(&Arm) -> String) -> 
     };
     let groups =
         measured.groups.iter().map(|group| (group.name.clone(), group.arms.iter().map(bar).collect()));
-    plot::bars(&Bars { title: part.title(), unit: "makespan, s", groups: groups.collect() })
+    plot::bars(&Bars { title: experiment.title(), unit: "makespan, s", groups: groups.collect() })
 }
 
-/// Slowdowns as in Table 2; of the paper: in core and out of core.
-fn table(part: Part, measured: &Measured, paper: &[(&str, f64, f64)]) -> String {
-    // The sum of the times alone: by any arm that was done, or by those of the other group.
+/// Slowdowns as in Table 2; `paper`: policy, in core, out of core.
+fn table(experiment: Experiment, measured: &Measured, paper: &[(&str, f64, f64)]) -> String {
+    // The sum of the times alone, from any arm that ended, or from the other group.
     let sum_alone = |group: &str| {
         let sum = |arm: &Arm| Some(arm.makespan?.median / arm.relative_makespan?);
         measured.arms(group).iter().find_map(sum)
@@ -113,13 +120,12 @@ fn table(part: Part, measured: &Measured, paper: &[(&str, f64, f64)]) -> String 
         (group.to_owned(), measured.arms(group).iter().map(bar).collect())
     };
     plot::bars(&Bars {
-        title: part.title(),
+        title: experiment.title(),
         unit: "makespan ÷ sum of times alone",
         groups: vec![bars(IN_CORE, |(_, inside, _)| *inside), bars(OUT_OF_CORE, |(_, _, outside)| *outside)],
     })
 }
 
-#[allow(clippy::cast_precision_loss, reason = "up to six jobs")]
 fn cosched(measured: &Measured) -> String {
     let alone = measured.arm("n = 1", "cosched").map_or(f64::NAN, Arm::makespan);
     let limit = |n: f64| Some(measured.limit_s / (n * alone)).filter(|slowdown| slowdown.is_finite());
@@ -129,19 +135,19 @@ fn cosched(measured: &Measured) -> String {
         let Some(arm) = group.arms.first() else { continue };
         match (arm.slowdown(), arm.is_too_slow().then(|| limit(n)).flatten()) {
             (Some(slowdown), _) => done.push((n, slowdown)),
-            (None, Some(least)) => cut.push((n, Spread { median: least, min: least, max: least })),
+            (None, Some(least)) => cut.push((n, MedianRange { median: least, min: least, max: least })),
             (None, None) => {}
         }
     }
-    let paper = |n: f64, value: f64| (n, Spread { median: value, min: value, max: value });
+    let paper = |n: f64, value: f64| (n, MedianRange { median: value, min: value, max: value });
     plot::lines(&Lines {
-        title: Part::Fig9.title(),
-        across: "n (three fit; the paper's: five, drawn where as much of memory is taken)",
+        title: Experiment::Fig9.title(),
+        across: "n (three fit; of the paper's five do, drawn at the same share of memory)",
         unit: "makespan ÷ (n · alone)",
         log_across: false,
         lines: vec![
             Line { name: "co-scheduled".into(), points: done, is_paper: false },
-            Line { name: "at least: it was not waited for".into(), points: cut, is_paper: false },
+            Line { name: "at least: the run was ended".into(), points: cut, is_paper: false },
             Line {
                 name: "the paper's (n = 5 and 9)".into(),
                 points: vec![paper(3.0, 0.9), paper(5.4, 20.0)],
@@ -159,7 +165,7 @@ fn waiting(measured: &Measured) -> String {
         paper: None,
     };
     plot::bars(&Bars {
-        title: Part::Waiting.title(),
+        title: Experiment::Waiting.title(),
         unit: "three at once ÷ (3 · alone)",
         groups: vec![(
             "jobs that compute and communicate".into(),
@@ -168,16 +174,17 @@ fn waiting(measured: &Measured) -> String {
     })
 }
 
-/// The trade-off metric of all of them (paper 003, §5.1), its two terms apart.
+/// The trade-off metric of all experiments (paper 003, §5.1).
 pub(super) fn fairness(results: &Results) -> Option<String> {
-    let parts = [(Part::Fig10a, "communicate"), (Part::Fig10b, "compute"), (Part::Fig11, "mixed")];
+    let jobs_of =
+        [(Experiment::Fig10a, "communicate"), (Experiment::Fig10b, "compute"), (Experiment::Fig11, "mixed")];
     let mut groups = Vec::new();
-    for (part, jobs) in parts {
-        let Some(measured) = results.parts.get(&part) else { continue };
+    for (experiment, jobs) in jobs_of {
+        let Some(measured) = results.experiments.get(&experiment) else { continue };
         for group in &measured.groups {
             let bar = |arm: &Arm| Bar {
                 name: arm.policy.clone(),
-                value: arm.tradeoff.map(|sum| Spread { median: sum, min: sum, max: sum }),
+                value: arm.tradeoff.map(|sum| MedianRange { median: sum, min: sum, max: sum }),
                 more_than: None,
                 paper: None,
             };

@@ -1,14 +1,14 @@
-//! The parts of the evaluation: what is run for each, and what it is likely to take.
+//! Experiments of the paper's evaluation: the comparisons of each, and how long they usually take.
 
 use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// A figure or table of the paper.
+/// A figure or table of paper 003, §5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Part {
+pub(super) enum Experiment {
     /// Latency and bandwidth of the driver
     Fig7,
     /// The orders of a switch, in core and near out of core
@@ -25,22 +25,22 @@ pub(super) enum Part {
     Waiting,
 }
 
-/// One comparison: a file of `examples/paper/`, with words of it replaced.
+/// One comparison: a file of `examples/paper/`, with some of its words replaced.
 pub(super) struct Call {
-    /// Of the group of results that it makes.
+    /// The group of its results.
     pub(super) name: String,
     pub(super) file: &'static str,
     pub(super) replaced: Vec<(&'static str, String)>,
     pub(super) policies: &'static str,
-    /// As of the file where empty.
+    /// Empty: as in the file.
     pub(super) switching: &'static str,
-    /// What a turn takes on two idle cores, in seconds.
+    /// Seconds of a turn on two idle cores.
     turn_s: u32,
 }
 
 /// Jobs of `compute.yaml` and `communication.yaml` that fit on a node.
 pub(super) const FIT: u32 = 3;
-/// And so many that they do not.
+/// Jobs that do not fit.
 pub(super) const TOO_MANY: u32 = 6;
 pub(super) const IN_CORE: &str = "in core, n = 3";
 pub(super) const OUT_OF_CORE: &str = "out of core, n = 6";
@@ -68,30 +68,30 @@ fn table_2(file: &'static str, inside_s: u32, outside_s: u32) -> Vec<Call> {
     ]
 }
 
-impl Part {
+impl Experiment {
     pub(super) fn title(self) -> &'static str {
         match self {
-            Part::Fig7 => "Fig. 7: latency and bandwidth of the driver",
-            Part::Fig8 => "Fig. 8: orders of a switch",
-            Part::Fig9 => "Fig. 9, Table 1: n co-scheduled jobs as n passes memory",
-            Part::Fig10a => "Fig. 10 (a), Table 2: jobs that mostly communicate",
-            Part::Fig10b => "Fig. 10 (b), Table 2: jobs that mostly compute",
-            Part::Fig11 => "Fig. 11: sets of jobs alike, and of jobs that go well together",
-            Part::Waiting => "What ranks do while they wait (not in the paper)",
+            Experiment::Fig7 => "Fig. 7: latency and bandwidth of the driver",
+            Experiment::Fig8 => "Fig. 8: orders of a switch",
+            Experiment::Fig9 => "Fig. 9, Table 1: n co-scheduled jobs as n passes memory",
+            Experiment::Fig10a => "Fig. 10 (a), Table 2: jobs that mostly communicate",
+            Experiment::Fig10b => "Fig. 10 (b), Table 2: jobs that mostly compute",
+            Experiment::Fig11 => "Fig. 11: sets of jobs alike, and of jobs that go well together",
+            Experiment::Waiting => "What ranks do while they wait (not in the paper)",
         }
     }
 
-    /// Its comparisons; none where it is measured otherwise.
+    /// Its comparisons; none for an experiment that measures curves.
     pub(super) fn calls(self) -> Vec<Call> {
         let orders = "sequential,overlapped,prefetch";
         match self {
-            Part::Fig7 | Part::Waiting => Vec::new(),
-            Part::Fig8 => vec![
+            Experiment::Fig7 | Experiment::Waiting => Vec::new(),
+            Experiment::Fig8 => vec![
                 Call { switching: orders, ..call(ROOMY, "switching.yaml", "gang", 38) },
                 Call { switching: orders, ..call(NEAR, "switching.yaml", "gang", 38) }
                     .with("memory: 640MiB", "memory: 360MiB"),
             ],
-            Part::Fig9 => (1..=TOO_MANY)
+            Experiment::Fig9 => (1..=TOO_MANY)
                 .map(|count| {
                     call(
                         format!("n = {count}"),
@@ -102,32 +102,32 @@ impl Part {
                     .with("count: 6", format!("count: {count}"))
                 })
                 .collect(),
-            Part::Fig10a => table_2("communication.yaml", 48, 90),
-            Part::Fig10b => {
+            Experiment::Fig10a => table_2("communication.yaml", 48, 90),
+            Experiment::Fig10b => {
                 let longer = |call: Call| call.with("\"260\"", "\"520\"").with("quantum: 4s", "quantum: 8s");
                 table_2("compute.yaml", 70, 180).into_iter().map(longer).collect()
             }
-            Part::Fig11 => vec![call(MIXED, "pairs.yaml", "batch,gang,hybrid,paired", 135)],
+            Experiment::Fig11 => vec![call(MIXED, "pairs.yaml", "batch,gang,hybrid,paired", 135)],
         }
     }
 
-    /// What one repetition of it takes on two idle cores, in seconds.
+    /// Seconds of one repetition on two idle cores.
     fn turn_s(self) -> u32 {
         match self {
-            Part::Fig7 => 20,
-            Part::Waiting => 38,
+            Experiment::Fig7 => 20,
+            Experiment::Waiting => 38,
             compared => compared.calls().iter().map(|call| call.turn_s).sum(),
         }
     }
 }
 
-/// What the first of these parts may take of the time that is left for them all.
-pub(super) fn share(parts: &[Part], left: Duration) -> Duration {
-    let all: u32 = parts.iter().map(|part| part.turn_s()).sum();
-    parts.first().map_or(left, |first| left * first.turn_s() / all.max(1))
+/// Share of the time left that the first of these experiments may take.
+pub(super) fn share(experiments: &[Experiment], left: Duration) -> Duration {
+    let all: u32 = experiments.iter().map(|experiment| experiment.turn_s()).sum();
+    experiments.first().map_or(left, |first| left * first.turn_s() / all.max(1))
 }
 
-/// The same of the calls of a part.
+/// The same for the comparisons of an experiment.
 pub(super) fn share_of_call(calls: &[Call], left: Duration) -> Duration {
     let all: u32 = calls.iter().map(|call| call.turn_s).sum();
     calls.first().map_or(left, |first| left * first.turn_s / all.max(1))
@@ -138,16 +138,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_part_may_take_all_that_is_left() {
+    fn the_last_experiment_may_take_all_the_time_left() {
         let left = Duration::from_secs(600);
-        assert_eq!(share(&[Part::Waiting], left), left);
-        let first = share(Part::value_variants(), left);
+        assert_eq!(share(&[Experiment::Waiting], left), left);
+        let first = share(Experiment::value_variants(), left);
         assert!(first < left / 10, "{first:?}");
     }
 
     #[test]
-    fn every_word_that_is_replaced_is_in_its_file() {
-        for call in Part::value_variants().iter().flat_map(|part| part.calls()) {
+    fn every_replaced_word_is_in_its_file() {
+        for call in Experiment::value_variants().iter().flat_map(|experiment| experiment.calls()) {
             let text = std::fs::read_to_string(super::super::call::examples().join(call.file)).unwrap();
             assert!(call.replaced.iter().all(|(word, _)| text.contains(word)), "{}", call.name);
         }
