@@ -55,10 +55,10 @@ fn flushes(stage: &Stage, program: &str, size: &str, rounds: u32) -> Result<Vec<
 }
 
 /// The flush is over when the last node has all markers; receivers count the bytes in flight.
-fn slowest(phases: &[StepDone]) -> Flush {
-    let flushes = phases.iter().filter(|phase| phase.step == SwitchStep::Flush);
-    let took = flushes.clone().map(|phase| phase.took).max().unwrap_or_default();
-    Flush { bytes: flushes.map(|phase| phase.bytes.0 as f64).sum(), took }
+fn slowest(steps: &[StepDone]) -> Flush {
+    let flushes = steps.iter().filter(|step| step.step == SwitchStep::Flush);
+    let took = flushes.clone().map(|step| step.took).max().unwrap_or_default();
+    Flush { bytes: flushes.map(|step| step.bytes.0 as f64).sum(), took }
 }
 
 fn figure(size: &str, flushes: &[Flush]) -> Figure {

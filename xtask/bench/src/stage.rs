@@ -118,15 +118,15 @@ impl Stage {
     /// Reads reports until the wanted one; a report that rules it out is an error.
     fn until(&self, job: &mut Job, wanted: impl Fn(&Report) -> bool) -> Result<Vec<StepDone>> {
         let deadline = Instant::now() + PATIENCE;
-        let mut phases = Vec::new();
+        let mut steps = Vec::new();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let next = async { tokio::time::timeout(left, job.reports.recv()).await };
             let report = self.runtime.block_on(next).context("a job takes too long")?;
             let (_, report) = report.context("a dispatcher ended without a word")?;
             match report {
-                report if wanted(&report) => return Ok(phases),
-                Report::StepDone(phase) => phases.push(phase),
+                report if wanted(&report) => return Ok(steps),
+                Report::StepDone(step) => steps.push(step),
                 Report::Ended(outcome) => bail!("a job ended: {outcome:?}"),
                 Report::StillRunning { cause } => bail!("a job was not parked: {cause}"),
                 Report::Mended { what } => bail!("something went wrong and was mended: {what}"),

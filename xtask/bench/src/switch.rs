@@ -34,10 +34,10 @@ const STARTED: &str = "heat: step";
 /// Between a restore and the dump that is measured, and for disks to become quiet.
 const SETTLING: Duration = Duration::from_millis(1500);
 
-/// One switch of ours: seconds, and phases.
+/// One switch of ours: seconds, and steps.
 struct Switch {
     took: f64,
-    phases: Vec<StepDone>,
+    steps: Vec<StepDone>,
 }
 
 /// One switch by hand, in seconds.
@@ -80,13 +80,13 @@ fn ours(stage: &Stage, (out, into): &mut (Job, Job)) -> Result<Switch> {
     std::thread::sleep(SETTLING);
     warm_memory()?;
     let began = Instant::now();
-    let mut phases = stage.obey(out, Order::Park)?;
-    phases.extend(stage.obey(into, Order::Restore)?);
+    let mut steps = stage.obey(out, Order::Park)?;
+    steps.extend(stage.obey(into, Order::Restore)?);
     let took = began.elapsed().as_secs_f64();
     stage.obey(into, Order::Park)?;
     std::thread::sleep(SETTLING);
     swap(out, into);
-    Ok(Switch { took, phases })
+    Ok(Switch { took, steps })
 }
 
 fn by_hand((out, into): &mut (Tree, Tree)) -> Result<ByHand> {
@@ -122,7 +122,7 @@ fn figures(samples: &[(Switch, ByHand)]) -> Vec<Figure> {
     let pairs = Pairs::new(ours, theirs);
     let part = |kind| {
         median(samples.iter().map(|(ours, _)| {
-            ours.phases.iter().filter(|phase| phase.step == kind).map(|phase| phase.took.as_secs_f64()).sum()
+            ours.steps.iter().filter(|step| step.step == kind).map(|step| step.took.as_secs_f64()).sum()
         }))
     };
     let detail = format!(
