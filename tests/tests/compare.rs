@@ -4,7 +4,7 @@
 use std::{fs, time::Duration};
 
 use coswitch_report::journal;
-use coswitch_tests::{master::Master, cluster::RUN_LIMIT};
+use coswitch_tests::{cluster::RUN_LIMIT, master::Master};
 use serde_json::Value;
 
 /// Two jobs, each of which fits alone and which do not fit together.

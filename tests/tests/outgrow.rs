@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, process::Command, time::Duration};
 
 use coswitch_policies::{Bytes, JobId, Split};
 use coswitch_report::journal::{Event, JobOutcome};
-use coswitch_tests::{master::Master, parts, cluster::RUN_LIMIT};
+use coswitch_tests::{cluster::RUN_LIMIT, master::Master, parts};
 
 /// Two jobs that grow from 12 to 154 MiB per rank, each rank on a node of its own, and one that stays within
 /// its declaration. As declared all fit.

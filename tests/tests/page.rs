@@ -8,7 +8,7 @@ use coswitch_report::{
     journal::{self, Event, JobMemory, JobOutcome, RunEvent, RunOutcome, SwitchStep},
     page::page,
 };
-use coswitch_tests::{browser::Browser, master::Master, parts, cluster::RUN_LIMIT};
+use coswitch_tests::{browser::Browser, cluster::RUN_LIMIT, master::Master, parts};
 use serde_json::Value;
 
 const PAGE_BYTES_MAX: u64 = 2 << 20;

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use coswitch_policies::JobId;
 use coswitch_report::journal::{Event, JobOutcome};
-use coswitch_tests::{master::Master, cluster::RUN_LIMIT};
+use coswitch_tests::{cluster::RUN_LIMIT, master::Master};
 
 /// Jobs 0 and 1 wait for a slow link most of the time, jobs 2 and 3 never. Two jobs fit a node, and by the
 /// order of the file equal ones are packed together.

@@ -3,7 +3,7 @@
 use std::{process::Command, time::Duration};
 
 use coswitch_report::journal::Event;
-use coswitch_tests::{master::Master, parts, cluster::RUN_LIMIT};
+use coswitch_tests::{cluster::RUN_LIMIT, master::Master, parts};
 use serde_json::Value;
 
 /// Gangs that take turns with sequential switches; one arrives while others run.

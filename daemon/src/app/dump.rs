@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use coswitch_ckpt::{DumpReport, DumpRequest, TreeState, Origin, SegmentFile, SnapshotWriter, StoreError};
+use coswitch_ckpt::{DumpReport, DumpRequest, Origin, SegmentFile, SnapshotWriter, StoreError, TreeState};
 use coswitch_policies::{Bytes, Epoch, JobId};
 use nix::unistd::Pid;
 use tracing::warn;
