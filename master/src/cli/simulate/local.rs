@@ -204,9 +204,7 @@ fn one(arguments: &Simulate, shape: Shape, name: &str) -> Result<One, Failure> {
     let model = match arguments.local.mco {
         None => model,
         Some(mco) => model.overtaking_at_most(mco).ok_or_else(|| {
-            Failure::Workload(anyhow!(
-                "--mco bounds overtaking under `dyn` and `pre`, not under `{name}`: leave --mco out"
-            ))
+            Failure::Workload(anyhow!("--mco bounds `dyn` and `pre`, not `{name}`: leave --mco out"))
         })?,
     };
     let seeds = arguments.seeds();
