@@ -7,8 +7,8 @@
 //! CRIU restores, the tree is stopped ── fill, from Memory or pages.cws ──▶ complete
 //! ```
 //! If CRIU writes pages to files and reads them from there, most of the time goes into fresh memory of the
-//! file system. CRIU can also send pages over a socket (`wire.rs`); then one copy into memory that was touched
-//! before is enough.
+//! file system. CRIU can also send pages over a socket (`wire.rs`); then one copy into memory that was
+//! touched before is enough.
 
 mod arena;
 mod blocks;

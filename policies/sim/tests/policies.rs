@@ -7,7 +7,8 @@ use coswitch_policies::{
 };
 use coswitch_sim::{CostModel, Faults, SimJob, SimReport, Transfer, simulate};
 
-/// Four jobs of 10 s, two of which fit together, on two nodes of 1000 MiB with two cores; 100 MiB/s both ways.
+/// Four jobs of 10 s, two of which fit together, on two nodes of 1000 MiB with two cores; 100 MiB/s both
+/// ways.
 fn run(policy: Policy) -> SimReport {
     run_so(policy, SwitchOrder::Sequential, Residency::None, 1000)
 }

@@ -1,6 +1,7 @@
-//! What must hold under every policy, for random workloads on random clusters, with and without faults.
+//! Properties of every policy, for random workloads on random clusters, with and without faults.
 //!
-//! The journal of each run is replayed into a second scheduler and audited step by step with a model of its own.
+//! The journal of each run is replayed into a second scheduler and audited step by step with a model of its
+//! own.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -81,7 +82,7 @@ fn cases(faults: impl Strategy<Value = Faults>) -> impl Strategy<Value = Case> {
     })
 }
 
-/// However a switch is carried out, the scheduler's rules hold and no node is exceeded.
+/// For each order of a switch the scheduler's rules hold and no node exceeds its memory.
 fn orders() -> impl Strategy<Value = SwitchOrder> {
     prop_oneof![Just(SwitchOrder::Sequential), Just(SwitchOrder::Overlapped), Just(SwitchOrder::Prefetch)]
 }
@@ -100,7 +101,7 @@ struct Audit<'a> {
     under_way: Option<SwitchPlan>,
     /// For each assigned job that is not active: turns that others may have before it must run.
     patience: BTreeMap<JobId, usize>,
-    /// Who runs in the active row, from what was told.
+    /// The jobs of the active row, by the decisions so far.
     turn: BTreeSet<JobId>,
     /// Not all rows took turns at some time.
     narrowed: bool,
@@ -189,7 +190,8 @@ impl<'a> Audit<'a> {
                 assert!(*at >= step.at && *at <= step.at.after(longest));
             }
             Decision::Narrowed { .. } => self.narrowed = true,
-            // An exchange may put a job back: it waits anew, from where it then is (bounded in `policies/tests/turns.rs`).
+            // An exchange may put a job back: it waits anew, from where it then is (bounded in
+            // `policies/tests/turns.rs`).
             Decision::Moved(step) if self.case.config.policy == Policy::Paired => {
                 self.patience.remove(&step.job);
             }
@@ -220,9 +222,10 @@ impl<'a> Audit<'a> {
         }
     }
 
-    /// A job that is not active sees at most as many other turns begin as there were rows before its own when it began to
-    /// wait; one that joined the active row may find its turn over, and then sees all others. (A dump that fails gives one
-    /// more turn to its row, a restore that fails costs a turn: then only the end of the run is bounded.)
+    /// A job that is not active sees at most as many other turns begin as there were rows before its own when
+    /// it began to wait; one that joined the active row may find its turn over, and then sees all others. (A
+    /// dump that fails gives one more turn to its row, a restore that fails costs a turn: then only the end
+    /// of the run is bounded.)
     fn note_waiting(&mut self) {
         for state in self.scheduler.jobs() {
             let rows = self.scheduler.matrix().rows();

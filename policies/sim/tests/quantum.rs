@@ -1,4 +1,5 @@
-//! `quantum: auto`: slices as short as the share that switching may cost allows, and fewer rows where no slice is long enough.
+//! Tests of `quantum: auto`: slices as short as the share of switching allows, and fewer rows where no slice
+//! is long enough.
 
 use std::time::Duration;
 
@@ -7,7 +8,8 @@ use coswitch_policies::{
 };
 use coswitch_sim::{CostModel, Faults, SimJob, SimReport, Transfer, simulate};
 
-/// Three jobs of 500 MiB and 100 s in rows of their own, on a node of so many MiB whose store moves 500 MiB a second.
+/// Three jobs of 500 MiB and 100 s in rows of their own, on a node of that size whose store moves 500 MiB a
+/// second.
 fn run(mib: u64, residency: Residency, overhead: u32, longest: u64) -> SimReport {
     let job = |id| SimJob {
         spec: JobSpec {

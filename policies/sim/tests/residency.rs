@@ -1,4 +1,5 @@
-//! How many bytes rotations move: the plan against the best that any plan could do, found by trying all (DESIGN §3).
+//! Residency planning against an exhaustive search: the bytes that rotations restore, by the plan and by the
+//! best plan possible.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,7 +9,7 @@ use coswitch_policies::{
 use coswitch_sim::{CostModel, Faults, SimJob, simulate};
 use proptest::prelude::*;
 
-/// Turns that are looked at: several rotations.
+/// Turns per case: several rotations.
 const TURNS: usize = 24;
 
 /// Bytes restored in the first turns, in MiB, when jobs of these sizes take turns on one node.
@@ -39,8 +40,8 @@ fn restored(sizes: &[u64], capacity: u64, residency: Residency) -> u64 {
     restores.map(|incoming| sizes[incoming.job.0 as usize]).sum()
 }
 
-/// The fewest bytes that turns in that order can restore: all choices of who stays, at each turn. First fit decreasing assignments the
-/// largest first, and of equal ones the first.
+/// The fewest bytes that turns in that order can restore: tries every choice of resident jobs at each turn.
+/// First-fit decreasing assigns the largest job first, and of equal ones the first.
 fn fewest(sizes: &[u64], capacity: u64) -> u64 {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by_key(|job| (std::cmp::Reverse(sizes[*job]), *job));
@@ -115,7 +116,8 @@ proptest! {
         prop_assert_eq!(restored(&sizes, room * 100, Residency::Planned), fewest(&sizes, room * 100));
     }
 
-    /// To choose among jobs of several sizes is a knapsack: the plan may miss the best, and never does worse than none.
+    /// Choosing among jobs of several sizes is a knapsack problem: the plan may miss the best, and never does
+    /// worse than none.
     #[test]
     fn with_jobs_of_several_sizes_it_moves_at_most_what_no_plan_would(
         sizes in prop::collection::vec(1_u64..5, 2..7),

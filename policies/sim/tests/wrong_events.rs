@@ -1,4 +1,4 @@
-//! Whatever it is told, also what can never have happened, the scheduler neither panics nor breaks the matrix nor speaks of
+//! Robustness of the scheduler: after impossible events it neither panics, nor breaks the matrix, nor names
 //! jobs that have ended.
 
 use std::{collections::BTreeSet, time::Duration};

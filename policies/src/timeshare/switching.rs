@@ -1,14 +1,16 @@
-//! The switch executor: turns a [`SwitchPlan`] into orders for jobs, and the jobs' answers into the outcome of the switch.
+//! The switch executor: turns a [`SwitchPlan`] into orders for jobs, and the jobs' answers into the outcome
+//! of the switch.
 //!
-//! The live master and the simulator both drive this state machine; they differ only in what carries out an order.
+//! The live master and the simulator both drive this state machine; they differ only in what carries out an
+//! order.
 //!
 //! ```text
 //!   Planned ──begin──▶ Stopping ──all outgoing stopped──▶ BringingIn ──all arrived──▶ Over
 //!                         │                                  overlapped: stopped jobs are dumped meanwhile
 //!                         └── a job did not leave: no job comes in ──▶ Over
 //! ```
-//! A job that ends at any time is not waited for. An answer that differs from the plan makes the job *misplaced*; the
-//! scheduler plans again from there.
+//! A job that ends at any time is not waited for. An answer that differs from the plan makes the job
+//! *misplaced*; the scheduler plans again from there.
 
 use std::collections::BTreeSet;
 
@@ -52,9 +54,11 @@ pub enum SwitchAction {
 pub struct SwitchOutcome {
     /// Jobs that are not where the plan wanted them, also those whose order was never given.
     pub misplaced: Vec<Misplaced>,
-    /// From the first order to restore to the last job being back; `None` where none was restored, or not all.
+    /// From the first order to restore to the last job being back; `None` where none was restored, or not
+    /// all.
     pub restore: Option<Span>,
-    /// From the stop of the outgoing jobs to the arrival of the last incoming one; `None` for work beside a turn.
+    /// From the stop of the outgoing jobs to the arrival of the last incoming one; `None` for work beside a
+    /// turn.
     pub exposed: Option<Span>,
 }
 

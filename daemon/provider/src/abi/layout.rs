@@ -8,7 +8,8 @@ macro_rules! layout {
     ($($name:ident $size:literal { $($field:ident $offset:literal),* })*) => {$(
         assert_eq!(size_of::<$name>(), $size, concat!("size of ", stringify!($name)));
         $(assert_eq!(
-            offset_of!($name, $field), $offset, concat!("offset of ", stringify!($name), ".", stringify!($field))
+            offset_of!($name, $field), $offset,
+            concat!("offset of ", stringify!($name), ".", stringify!($field))
         );)*
     )*};
 }

@@ -3,8 +3,8 @@
 //! ```text
 //!   Input ──▶ Run::on(now, input) ──▶ SchedulerEvent ──▶ Scheduler ──▶ Decision ──▶ Switching ──▶ Output
 //! ```
-//! The core asks no clock and touches no socket or file; [`super::shell`] does both. All journal lines of one call bear its
-//! `now`, the very time at which the scheduler was asked, so that a journal can be replayed.
+//! The core asks no clock and touches no socket or file; [`super::shell`] does both. All journal lines of one
+//! call bear its `now`, the very time at which the scheduler was asked, so that a journal can be replayed.
 
 mod memory;
 mod reports;

@@ -283,8 +283,8 @@ impl Applications {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Over random answers at random times: each gang is launched whole and moved as one, no set exceeds a node's memory
-    /// before, during and after a switch, every order is answered, and the run ends.
+    /// Over random answers at random times: each gang is launched whole and moved as one, no set exceeds a
+    /// node's memory before, during and after a switch, every order is answered, and the run ends.
     #[test]
     fn whatever_jobs_answer_memory_holds_and_the_run_ends(
         sizes in prop::collection::vec((10_u64..100, 0_u64..3000), 1..7),

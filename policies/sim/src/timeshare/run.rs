@@ -1,9 +1,10 @@
 //! The simulator's loop over time: feeds the scheduler what happens and carries out what it decides.
 //!
-//! The [`Switching`] of the live master executes a switch here as well. The orders of one step are carried out together:
-//! all dumps end when the node that dumps most has finished, all incoming jobs arrive when the node that restores most
-//! has. Before its first orders take effect a switch flushes the network; the outgoing jobs still run then and may even
-//! finish. What switching costs the jobs that run beside it is not modelled.
+//! The [`Switching`] of the live master executes a switch here as well. The orders of one step are carried
+//! out together: all dumps end when the node that dumps most has finished, all incoming jobs arrive when the
+//! node that restores most has. Before its first orders take effect a switch flushes the network; the
+//! outgoing jobs still run then and may even finish. What switching costs the jobs that run beside it is not
+//! modelled.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How early a prefetch begins (paper 003, §3.3.2.2 and §5.2: "better to use a greedy prefetch than an exact one").
+/// How early a prefetch begins (paper 003, §3.3.2.2 and §5.2: "better to use a greedy prefetch than an exact
+/// one").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Oracle {

@@ -137,8 +137,9 @@ fn orders() -> impl Strategy<Value = SwitchOrder> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever jobs answer and whenever they end: each order is given to a living job that has answered the one before,
-    /// no job comes in while an outgoing one holds its memory unplanned, and the switch ends when all have answered.
+    /// Whatever jobs answer and whenever they end: each order is given to a living job that has answered the
+    /// one before, no job comes in while an outgoing one holds its memory unplanned, and the switch ends when
+    /// all have answered.
     #[test]
     fn every_order_is_answered_and_every_switch_ends(
         stops in prop::collection::vec((any::<bool>(), any::<bool>()), 0..4),
