@@ -3,9 +3,9 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 pub use coswitch_daemon::protocol::{Exit, JobMemory, MemoryUse, Park, RankTraffic, Wait};
-/// From the master; each order is answered by a [`Report`] when the application rests again.
-pub use coswitch_policies::Order;
 use coswitch_policies::{Bytes, NodeId};
+/// `Order` comes from the master; each is answered by a [`Report`] when the application rests again.
+pub use coswitch_policies::{Order, SwitchStep};
 
 /// How the ranks of an application are started.
 #[derive(Clone, Debug)]
@@ -92,25 +92,6 @@ pub struct StepDone {
     pub took: Duration,
     /// Moved to or from images, or out of the network.
     pub bytes: Bytes,
-}
-
-/// The steps of a switch, on each node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SwitchStep {
-    /// Stopping the ranks.
-    Freeze,
-    /// Emptying the network.
-    Flush,
-    /// Writing images.
-    Dump,
-    /// From images written to memory free.
-    Release,
-    /// Hashing and syncing the snapshot, in the background.
-    Seal,
-    /// Reading images.
-    Restore,
-    /// Letting the ranks go on.
-    Thaw,
 }
 
 /// To the master, about one node as a whole.

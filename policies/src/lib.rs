@@ -43,6 +43,7 @@ pub use timeshare::{
     scheduler::{
         AutoQuantum, ConfigError, Estimate, JobState, Oracle, Residency, Scheduler, SchedulerConfig, Wanted,
     },
+    switch_step::SwitchStep,
     switching::{Order, SwitchAction, SwitchOutcome, Switching},
 };
 pub use units::{Bytes, Rate, SimTime, UnitError, parse_duration};

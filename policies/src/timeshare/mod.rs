@@ -24,4 +24,5 @@ pub mod packing;
 pub mod residence;
 mod row;
 pub mod scheduler;
+pub mod switch_step;
 pub mod switching;

@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use coswitch_policies::{
     Bytes, JobId, Misplaced, NodeId, Placement, Policy, Purpose, SchedulerConfig, SimTime, SlotId, Split,
-    SwitchId, SwitchOrder, TimerId, timeshare::memory_monitor::Pressure,
+    SwitchId, SwitchOrder, SwitchStep, TimerId, timeshare::memory_monitor::Pressure,
     timeshare::packing::pairing::Communication,
 };
 use serde::{Deserialize, Serialize};
@@ -201,44 +201,6 @@ pub enum Event {
     MachineUsed(MachineUse),
     /// The last event of a run that was not cut off.
     RunEnded { outcome: RunOutcome },
-}
-
-/// A step of a switch, for one job on one node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SwitchStep {
-    /// Start the processes for the first time.
-    Launch,
-    /// Stop the ranks.
-    Freeze,
-    /// Drain the network with markers.
-    Flush,
-    /// Write the image; the job leaves memory.
-    Dump,
-    /// Wait until the memory is free again.
-    Release,
-    /// Make the snapshot durable, after the switch.
-    Seal,
-    /// Read the image; the job is back in memory, stopped.
-    Restore,
-    /// Let the ranks continue.
-    Thaw,
-}
-
-impl SwitchStep {
-    /// The step as a participle, for messages and tables.
-    pub const fn doing(self) -> &'static str {
-        match self {
-            Self::Launch => "launching",
-            Self::Freeze => "freezing",
-            Self::Flush => "flushing",
-            Self::Dump => "dumping",
-            Self::Release => "releasing",
-            Self::Seal => "sealing",
-            Self::Restore => "restoring",
-            Self::Thaw => "thawing",
-        }
-    }
 }
 
 /// How much one rank communicates, smoothed.

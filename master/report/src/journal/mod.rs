@@ -6,7 +6,8 @@
 mod event;
 mod file;
 
-pub use event::{Event, JobMemory, JobOutcome, MachineUse, RankMeasured, RunEvent, RunOutcome, SwitchStep};
+pub use coswitch_policies::SwitchStep;
+pub use event::{Event, JobMemory, JobOutcome, MachineUse, RankMeasured, RunEvent, RunOutcome};
 pub use file::{FILE_NAME, JournalError, read};
 
 /// The version of the journal's format, in its first line.

@@ -1,8 +1,8 @@
 //! What dispatchers report: where a job is, what it communicates, how it ended.
 
-use coswitch_dispatcher::protocol::{AppOutcome, Exit, RankTraffic, Report, StayCause, StepDone, SwitchStep};
+use coswitch_dispatcher::protocol::{AppOutcome, Exit, RankTraffic, Report, StayCause, StepDone};
 use coswitch_policies::{Cause, JobId, Residence, SchedulerEvent};
-use coswitch_report::journal::{self, Event, JobOutcome};
+use coswitch_report::journal::{Event, JobOutcome};
 
 use super::Run;
 use crate::engine::communication::Measured;
@@ -25,7 +25,7 @@ impl Run {
             Report::StepDone(step) => self.on_step(job, &step),
             Report::Mended { what } => self.warn(format!("{job}: {what}")),
             Report::Progress { node, step, bytes, total } => {
-                self.tell(Event::Progress { job, node, step: journal_step(step), bytes, total });
+                self.tell(Event::Progress { job, node, step, bytes, total });
             }
             Report::Stored { node, root, bytes } => {
                 self.tell(Event::SnapshotStored { job, node, root, bytes });
@@ -76,7 +76,7 @@ impl Run {
             switch.on_step(step);
         }
         let StepDone { node, step, took, bytes } = *step;
-        let (switch, step) = (self.last_switch, journal_step(step));
+        let (switch, step) = (self.last_switch, step);
         let (began, ended) = (self.now.before(took), self.now);
         self.tell(Event::StepDone { switch, job, node, step, began, ended, bytes });
     }
@@ -86,19 +86,6 @@ const fn cause_of(cause: &StayCause) -> Cause {
     match cause {
         StayCause::StoreFull { .. } => Cause::StoreFull,
         StayCause::Failed { .. } => Cause::Failed,
-    }
-}
-
-/// The step in the journal.
-const fn journal_step(step: SwitchStep) -> journal::SwitchStep {
-    match step {
-        SwitchStep::Freeze => journal::SwitchStep::Freeze,
-        SwitchStep::Flush => journal::SwitchStep::Flush,
-        SwitchStep::Dump => journal::SwitchStep::Dump,
-        SwitchStep::Release => journal::SwitchStep::Release,
-        SwitchStep::Seal => journal::SwitchStep::Seal,
-        SwitchStep::Restore => journal::SwitchStep::Restore,
-        SwitchStep::Thaw => journal::SwitchStep::Thaw,
     }
 }
 
