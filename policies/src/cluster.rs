@@ -1,4 +1,4 @@
-//! The machines: the columns of the matrix and what each may hold.
+//! The cluster: the columns of the matrix and the memory that each offers.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ impl Cluster {
         (0..).map(NodeId).zip(self.capacities.iter().copied())
     }
 
-    /// What `node` offers; nothing where there is no such node.
+    /// The memory that `node` offers; 0 where there is no node of this number.
     #[must_use]
     pub fn capacity(&self, node: NodeId) -> Bytes {
         self.capacities.get(node.0 as usize).copied().unwrap_or_default()
@@ -58,7 +58,7 @@ impl Cluster {
         kinds.into_iter().collect()
     }
 
-    /// What the largest node offers.
+    /// The capacity of the largest node.
     #[must_use]
     pub fn largest(&self) -> Bytes {
         self.capacities.iter().copied().max().unwrap_or_default()

@@ -34,7 +34,6 @@ pub use timeshare::{
         TurnChange,
     },
     event::{Cause, Misplaced, SchedulerEvent},
-    index::job_map::JobMap,
     invariant::Violation,
     limits::{Limits, MemoryRule, Policy},
     matrix::{Assignment, Matrix, RejectionCause, Row},

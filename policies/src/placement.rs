@@ -1,115 +1,72 @@
-//! Ranks to nodes: block-wise (neighbouring ranks share a node) and balanced (no node has two ranks more than another
-//! unless a small node forces it).
+//! Placement of ranks on nodes: block-wise (neighbouring ranks share a node) and balanced (no node has two
+//! ranks more than another unless a small node forces it).
 //!
-//! The [`Shape`] of a job is found once, on the empty cluster, and never changes: how many nodes it spans and how many
-//! ranks one of them may get. *Which* nodes is found per row, the emptiest first. A gang is therefore never squeezed on to
+//! The [`Shape`] of a job (how many nodes it spans, how many ranks one of them may get) is that of the empty
+//! cluster. *Which* nodes it gets is found per row, the emptiest first. So a gang is never squeezed on to
 //! fewer nodes because a row happens to be half full.
 
-use std::{fmt, iter, sync::Arc};
+use std::{cmp::Reverse, iter, sync::Arc};
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
 
 use crate::{Bytes, Cluster, JobSpec, MemoryRule, NodeId};
 
 /// The ranks of a job on one node: those that follow the ranks of the block before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
-    /// Where they run.
     pub node: NodeId,
-    /// How many; at least one.
+    /// At least one.
     pub ranks: u32,
 }
 
-/// Where each rank of one job runs. Blocks are in the order of both ranks and nodes, and leave no gap. A copy is cheap.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Vec<Block>", into = "Vec<Block>")]
+/// Where each rank of one job runs. Blocks are in the order of both ranks and nodes, and leave no gap. Clones
+/// share their blocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Placement {
-    /// How many ranks each node has, then the nodes; where they have not as many, 0, the nodes, and the ranks of each. The placements of
-    /// all jobs are most of what a scheduler keeps.
-    words: Arc<[u32]>,
-}
-
-impl fmt::Debug for Placement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Placement").field("blocks", &self.blocks().collect::<Vec<_>>()).finish()
-    }
+    blocks: Arc<[Block]>,
 }
 
 impl From<Vec<Block>> for Placement {
     fn from(blocks: Vec<Block>) -> Self {
-        Self::of(blocks.into_iter())
+        Self { blocks: blocks.into() }
     }
 }
 
 impl FromIterator<Block> for Placement {
     fn from_iter<I: IntoIterator<Item = Block>>(blocks: I) -> Self {
-        Self::from(Vec::from_iter(blocks))
-    }
-}
-
-impl From<Placement> for Vec<Block> {
-    fn from(placement: Placement) -> Self {
-        placement.blocks().collect()
+        Self { blocks: blocks.into_iter().collect() }
     }
 }
 
 impl Placement {
-    fn of(blocks: impl Iterator<Item = Block> + Clone) -> Self {
-        let Some(Block { ranks, .. }) = blocks.clone().next() else { return Self::default() };
-        let even = ranks > 0 && blocks.clone().all(|block| block.ranks == ranks);
-        let mut words: SmallVec<[u32; 32]> = SmallVec::new();
-        words.push(if even { ranks } else { 0 });
-        words.extend(blocks.clone().map(|block| block.node.0));
-        if !even {
-            words.extend(blocks.map(|block| block.ranks));
-        }
-        Self { words: Arc::from(&words[..]) }
-    }
-
     /// Gives each node of `shares`, in order of nodes, that many ranks; nodes with none are left out.
     #[must_use]
     pub fn from_shares(shares: &[u32]) -> Self {
         let used = (0..).zip(shares).filter(|(_, ranks)| **ranks > 0);
-        Self::of(used.map(|(node, &ranks)| Block { node: NodeId(node), ranks }))
+        used.map(|(node, &ranks)| Block { node: NodeId(node), ranks }).collect()
     }
 
     /// Gives each of these nodes, in any order, at least one rank.
     fn from_nodes(mut nodes: Vec<(NodeId, u32)>) -> Self {
         nodes.sort_unstable();
-        Self::of(nodes.into_iter().map(|(node, ranks)| Block { node, ranks }))
-    }
-
-    /// The nodes, how many ranks each has, and, where that is 0, the ranks of each.
-    fn parts(&self) -> (&[u32], u32, &[u32]) {
-        match self.words.split_first() {
-            None => (&[], 0, &[]),
-            Some((0, rest)) => {
-                let (nodes, ranks) = rest.split_at(rest.len() / 2);
-                (nodes, 0, ranks)
-            }
-            Some((each, nodes)) => (nodes, *each, &[]),
-        }
+        nodes.into_iter().map(|(node, ranks)| Block { node, ranks }).collect()
     }
 
     /// How many nodes the job spans.
     #[must_use]
     pub fn width(&self) -> usize {
-        self.parts().0.len()
+        self.blocks.len()
     }
 
     /// One block for each node of the job.
     pub fn blocks(&self) -> impl DoubleEndedIterator<Item = Block> + Clone + '_ {
-        let (nodes, each, ranks) = self.parts();
-        nodes.iter().enumerate().map(move |(at, node)| {
-            let ranks = if each > 0 { each } else { ranks[at] };
-            Block { node: NodeId(*node), ranks }
-        })
+        self.blocks.iter().copied()
     }
 
     /// The nodes of the job, in order.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.parts().0.iter().copied().map(NodeId)
+        self.blocks().map(|block| block.node)
     }
 
     /// How many ranks the job has in all.
@@ -121,8 +78,7 @@ impl Placement {
     /// How many ranks run on `node`.
     #[must_use]
     pub fn count_on(&self, node: NodeId) -> u32 {
-        let (nodes, each, ranks) = self.parts();
-        nodes.binary_search(&node.0).map_or(0, |at| if each > 0 { each } else { ranks[at] })
+        self.blocks.binary_search_by_key(&node, |block| block.node).map_or(0, |at| self.blocks[at].ranks)
     }
 
     /// The node of each rank, from the lowest rank on.
@@ -131,27 +87,26 @@ impl Placement {
     }
 }
 
-/// How a job spreads: fixed for its life.
+/// How a job spreads over nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Shape {
     /// Nodes it spans.
     pub width: u32,
-    /// Ranks one node gets at most.
+    /// Ranks that one node gets at most.
     pub most: u32,
 }
 
 impl Shape {
-    /// The most even spread of `job` over the empty `cluster`; `None` where it cannot be held even so.
+    /// The most even spread of `job` over the empty `cluster`; `None` where even that does not hold the job.
     #[must_use]
     pub fn on_empty(job: &JobSpec, cluster: &Cluster, rule: MemoryRule) -> Option<Self> {
         Self::on_kinds(job, &cluster.kinds(), rule)
     }
 
-    /// The same, over so many nodes of each capacity.
+    /// The same, from the number of nodes of each capacity.
     pub(crate) fn on_kinds(job: &JobSpec, kinds: &[(Bytes, u32)], rule: MemoryRule) -> Option<Self> {
         let fit = |&(capacity, nodes): &(Bytes, u32)| (ranks_that_fit(job, capacity, rule), nodes);
-        let limits: SmallVec<[(u32, u32); 4]> =
-            kinds.iter().map(fit).filter(|(ranks, _)| *ranks > 0).collect();
+        let limits: Vec<(u32, u32)> = kinds.iter().map(fit).filter(|(ranks, _)| *ranks > 0).collect();
         let width = limits.iter().map(|(_, nodes)| *nodes).sum::<u32>().min(job.ranks);
         if width == 0 {
             return None;
@@ -172,7 +127,7 @@ impl Shape {
     }
 }
 
-/// How many ranks of `job` fit in `free`, at most all of them.
+/// How many ranks of `job` fit in `free`.
 #[must_use]
 pub fn ranks_that_fit(job: &JobSpec, free: Bytes, rule: MemoryRule) -> u32 {
     match rule {
@@ -184,9 +139,9 @@ pub fn ranks_that_fit(job: &JobSpec, free: Bytes, rule: MemoryRule) -> u32 {
     }
 }
 
-/// A node as a job that looks for a place sees it.
+/// What a cell has left for one more job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct FreeCapacity {
     /// Whether one more job may enter the cell.
     pub open: bool,
     /// Jobs already there.
@@ -195,25 +150,32 @@ pub struct Room {
     pub free: Bytes,
 }
 
-/// Spreads `job` over `rooms` (indexed by node) in its `shape`, emptiest nodes first; `None` where it does not fit so.
+/// Spreads `job` over `nodes` (by their numbers) in its `shape`, the emptiest first; `None` where it does not
+/// fit so.
 #[must_use]
-pub fn plan_placement(job: &JobSpec, shape: Shape, rooms: &[Room], rule: MemoryRule) -> Option<Placement> {
-    let open = (0..).map(NodeId).zip(rooms).filter(|(_, room)| room.open);
-    let mut nodes: Vec<(NodeId, &Room)> = open.collect();
-    nodes.sort_by_key(|(node, room)| (room.jobs, std::cmp::Reverse(room.free), *node));
-    let fit = |(node, room): (NodeId, &Room)| (node, ranks_that_fit(job, room.free, rule));
+pub fn plan_placement(
+    job: &JobSpec,
+    shape: Shape,
+    nodes: &[FreeCapacity],
+    rule: MemoryRule,
+) -> Option<Placement> {
+    let open = (0..).map(NodeId).zip(nodes).filter(|(_, left)| left.open);
+    let mut nodes: Vec<(NodeId, &FreeCapacity)> = open.collect();
+    nodes.sort_by_key(|(node, left)| (left.jobs, Reverse(left.free), *node));
+    let fit = |(node, left): (NodeId, &FreeCapacity)| (node, ranks_that_fit(job, left.free, rule));
     let nodes = nodes.into_iter().map(fit).filter(|(_, ranks)| *ranks > 0);
     spread(job, shape, nodes.take(shape.width as usize).collect())
 }
 
-/// Spreads `job` over `nodes`, the emptiest first, each with the ranks it holds at most; `None` where they are too few.
+/// Spreads `job` over `nodes`, the emptiest first, each with the ranks it holds at most; `None` where they
+/// are too few.
 pub(crate) fn spread(job: &JobSpec, shape: Shape, mut nodes: Vec<(NodeId, u32)>) -> Option<Placement> {
     if nodes.len() < shape.width as usize {
         return None;
     }
     let held: Vec<u32> = nodes.iter_mut().map(|(_, ranks)| std::mem::take(ranks)).collect();
     let mut left = job.ranks;
-    // Level by level, as water fills a vessel: every node gets its first rank before any gets its second.
+    // Every node gets its first rank before any gets its second.
     for level in 1..=shape.most {
         for ((_, ranks), held) in nodes.iter_mut().zip(&held) {
             if left > 0 && *held >= level {
@@ -237,8 +199,9 @@ mod tests {
 
     fn place(job: &JobSpec, cluster: &Cluster) -> Option<Vec<u32>> {
         let rule = MemoryRule::MustFit;
-        let rooms: Vec<Room> = cluster.nodes().map(|(_, free)| Room { open: true, jobs: 0, free }).collect();
-        let placement = plan_placement(job, Shape::on_empty(job, cluster, rule)?, &rooms, rule)?;
+        let empty = cluster.nodes().map(|(_, free)| FreeCapacity { open: true, jobs: 0, free });
+        let empty: Vec<FreeCapacity> = empty.collect();
+        let placement = plan_placement(job, Shape::on_empty(job, cluster, rule)?, &empty, rule)?;
         Some(cluster.nodes().map(|(node, _)| placement.count_on(node)).collect())
     }
 
@@ -254,9 +217,6 @@ mod tests {
         assert_eq!((counts, placement.width()), (vec![3, 0, 2], 2));
         let even = Placement::from_shares(&[2, 0, 2]);
         assert_eq!((even.count_on(NodeId(1)), even.count_on(NodeId(2)), even.ranks()), (0, 2, 4));
-        for placement in [placement, even, Placement::default()] {
-            assert_eq!(Placement::from(Vec::from(placement.clone())), placement);
-        }
     }
 
     #[test]
@@ -271,9 +231,9 @@ mod tests {
         // Four ranks on three nodes are 2 + 1 + 1; they could be 2 + 2 where a node is full, and must not.
         let (job, rule) = (job(4, 100), MemoryRule::MustFit);
         let shape = Shape::on_empty(&job, &Cluster::uniform(3, Bytes::mib(1000)), rule).unwrap();
-        let open = Room { open: true, jobs: 0, free: Bytes::mib(1000) };
+        let open = FreeCapacity { open: true, jobs: 0, free: Bytes::mib(1000) };
         assert!(plan_placement(&job, shape, &[open, open, open], rule).is_some());
-        for full in [Room { open: false, ..open }, Room { free: Bytes::mib(99), ..open }] {
+        for full in [FreeCapacity { open: false, ..open }, FreeCapacity { free: Bytes::mib(99), ..open }] {
             assert_eq!(plan_placement(&job, shape, &[open, full, open], rule), None);
         }
     }

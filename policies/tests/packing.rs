@@ -1,4 +1,5 @@
-//! Packing of jobs that come together: first fit, best fit and exact beside every possible assignment, and pairing.
+//! Packing of jobs that come together: first fit, best fit and exact beside every possible assignment, and
+//! pairing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,8 +7,8 @@ use std::{
 };
 
 use coswitch_policies::{
-    Bytes, Cluster, Communication, JobId, JobSpec, MemoryRule, NodeId, Packing, Policy, Row, Scheduler,
-    SchedulerConfig, SchedulerEvent, SimTime,
+    Bytes, Cluster, Communication, JobId, JobSpec, MemoryRule, NodeId, Packing, Placement, Policy, Row,
+    Scheduler, SchedulerConfig, SchedulerEvent, SimTime,
     placement::Shape,
     timeshare::packing::pairing::{self, Fractions},
 };
@@ -63,8 +64,8 @@ fn figures(scheduler: &Scheduler, wishes: &[Wish]) -> (usize, u64) {
     (rows.len(), rows.map(|row| pairing::cost(row, &fractions(wishes))).sum())
 }
 
-/// The least rows, then cost, over all assignments of jobs to rows and to sets of nodes. Slow, plain, and with nothing in common with
-/// the search.
+/// The least rows, then cost, over all assignments of jobs to rows and to sets of nodes. Slow, plain, and
+/// with nothing in common with the search.
 fn by_brute_force(cluster: &Cluster, max_per_cell: Option<u32>, wishes: &[Wish]) -> (usize, u64) {
     fn go(
         cluster: &Cluster,
@@ -129,7 +130,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn exact_packing_is_what_trying_everything_finds(wishes in wishes(3, 5), max in prop::option::of(2u32..4)) {
+    fn exact_packing_is_what_trying_everything_finds(
+        wishes in wishes(3, 5), max in prop::option::of(2u32..4),
+    ) {
         let cluster = Cluster::uniform(3, Bytes::mib(1000));
         let best = by_brute_force(&cluster, max, &wishes);
         let exact = packed(&cluster, Policy::Paired, EXACT, max, &wishes);
@@ -147,7 +150,9 @@ proptest! {
     }
 
     #[test]
-    fn pairing_never_costs_more_rows_or_a_worse_mix(wishes in wishes(4, 12), max in prop::option::of(1u32..5)) {
+    fn pairing_never_costs_more_rows_or_a_worse_mix(
+        wishes in wishes(4, 12), max in prop::option::of(1u32..5),
+    ) {
         let cluster = Cluster::uniform(4, Bytes::mib(1000));
         let [hybrid, paired] = [Policy::Hybrid, Policy::Paired]
             .map(|policy| figures(&packed(&cluster, policy, Packing::FirstFit, max, &wishes), &wishes));
@@ -166,7 +171,8 @@ proptest! {
         let mut scheduler = packed(&cluster, Policy::Hybrid, Packing::Buddy, max, &wishes);
         let lies = |scheduler: &Scheduler| -> BTreeMap<JobId, Vec<u32>> {
             let assignments = scheduler.matrix().rows().flat_map(Row::assignments);
-            assignments.map(|assignment| (assignment.spec.id, assignment.placement.nodes().map(|node| node.0).collect())).collect()
+            let nodes = |placement: &Placement| placement.nodes().map(|node| node.0).collect();
+            assignments.map(|assignment| (assignment.spec.id, nodes(&assignment.placement))).collect()
         };
         let before = lies(&scheduler);
         for held in before.values() {
@@ -194,7 +200,7 @@ proptest! {
                 *used.entry((landing.slot.0, node)).or_default() += memory.0;
             }
         }
-        // Rows are unified as jobs end, and nobody leaves the nodes.
+        // Rows are unified as jobs end, and each job keeps its nodes.
         for job in gone.into_iter().map(JobId) {
             scheduler.on_event(SimTime(0), SchedulerEvent::Finished { job });
             prop_assert_eq!(scheduler.matrix().check(), Ok(()));
@@ -204,9 +210,12 @@ proptest! {
     }
 
     #[test]
-    fn every_packing_seats_every_job_whole(wishes in wishes(5, 20), max in prop::option::of(1u32..5), mib in 1000u64..3000) {
+    fn every_packing_assigns_every_job_whole(
+        wishes in wishes(5, 20), max in prop::option::of(1u32..5), mib in 1000u64..3000,
+    ) {
         let cluster = Cluster::new((0..5).map(|node| Bytes::mib(mib + 200 * node)).collect());
-        for packing in [Packing::FirstFit, Packing::BestFit, Packing::Buddy, Packing::Exact { visits_max: 2000 }] {
+        let exact = Packing::Exact { visits_max: 2000 };
+        for packing in [Packing::FirstFit, Packing::BestFit, Packing::Buddy, exact] {
             let scheduler = packed(&cluster, Policy::Paired, packing, max, &wishes);
             let assigned: usize = scheduler.matrix().rows().map(|row| row.jobs().count()).sum();
             prop_assert_eq!(assigned, wishes.len());

@@ -1,4 +1,5 @@
-//! Everybody gets a turn: the scheduler under every policy, packing and exchange, driven by an executor that answers at once.
+//! Everybody gets a turn: the scheduler under every policy, packing and exchange, driven by an executor that
+//! answers at once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -113,7 +114,7 @@ impl Executor {
         self.check_memory();
     }
 
-    /// What is in memory fits, whoever fills whose freed: asked when no switch is under way.
+    /// Working sets in memory fit their nodes, those of backfilled jobs included, when no switch is under way.
     fn check_memory(&self) {
         let matrix = self.scheduler.matrix();
         let mut nodes: BTreeMap<NodeId, (Bytes, u32)> = BTreeMap::new();
@@ -134,7 +135,7 @@ impl Executor {
         }
     }
 
-    /// Everybody active has had a turn, from the last second to this; whoever needs no more ends.
+    /// Each active job has had a turn, from the last second to this one; a job that needs no more ends.
     fn count_turn(&mut self) {
         self.turns += 1;
         let rows = self.scheduler.matrix().rows().len();
@@ -144,7 +145,7 @@ impl Executor {
         for (job, observed) in states {
             if observed == Residence::Running {
                 self.waits.remove(&job);
-                let needs = self.needs.get_mut(&job).expect("who is active is not done");
+                let needs = self.needs.get_mut(&job).expect("an active job is not done");
                 *needs -= 1;
                 if *needs == 0 {
                     self.needs.remove(&job);

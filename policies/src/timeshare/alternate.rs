@@ -1,17 +1,18 @@
-//! Alternate scheduling: a job also runs in the slots of other rows where its nodes are idle (paper 000 §2.1, Fig. 2.1-2.2).
+//! Alternate scheduling: a job also runs in the slots of other rows where its nodes are idle (paper 000 §2.1,
+//! Fig. 2.1-2.2).
 //!
-//! A *backfilled* is a job that runs in a row that is not its own. Idle is a node on which no job of the row itself has ranks; backfilled
-//! keep the limits of a cell among themselves. Fillers are derived from the matrix and never stored in it: a job still lies in
-//! one row, and every row keeps its turn.
+//! A *backfilled* job runs in a row that is not its own. A node is idle in a row where no job of the row has
+//! ranks on it. The backfilled jobs of a row keep the limits of a cell among themselves. They are derived
+//! from the matrix and never stored in it: each job still lies in one row, and every row keeps its turn.
 //!
-//! | rule | a job fills a row where |
+//! | rule | a job is backfilled in a row where |
 //! | --- | --- |
 //! | `none` | never |
-//! | `whole` | all of its nodes are idle: the rule of RMS (§3.2.1), and the common one, for a job whose ranks do not all run may wait for those that do not |
+//! | `whole` | all of its nodes are idle: the rule of RMS (§3.2.1), for ranks wait for each other |
 //! | `partial` | some of its nodes are idle: its ranks on those run, the others wait |
 //!
-//! The [`Scheduler`](crate::Scheduler) knows `none` and `whole`: a gang is never split, and a switch takes a job out of memory as a
-//! whole. `partial` is for studies of the matrix, such as the figures of the paper.
+//! The [`Scheduler`](crate::Scheduler) knows `none` and `whole`: a gang is never split, and a switch takes a
+//! job out of memory as a whole. `partial` is for studies of the matrix, as in the figures of the paper.
 
 use std::collections::BTreeSet;
 
@@ -19,11 +20,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Bytes, JobId, Matrix, MemoryRule, NodeId, Row};
 
-/// Who may run in the slots of other rows.
+/// Which jobs may run in the slots of other rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Alternate {
-    /// Nobody.
     #[default]
     None,
     /// Jobs all of whose nodes are idle there.
@@ -34,37 +34,37 @@ pub enum Alternate {
 
 /// A job that runs in a row that is not its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Filler {
-    /// The job.
+pub struct BackfilledJob {
     pub job: JobId,
     /// Where it runs there: all of its nodes, but for [`Alternate::Partial`].
     pub nodes: Vec<NodeId>,
 }
 
-/// What is left of a node for backfilled; `None` where the row itself uses it.
-type Gap = Option<(u32, Bytes)>;
+/// The backfilled jobs of an idle node and their memory; `None` where the row itself uses the node.
+type IdleNode = Option<(u32, Bytes)>;
 
 /// The jobs of other rows that run in the row `index` places from the front, of those that `may`.
 ///
-/// Rows that had their turn last come first: who ran just now goes on without a switch. Within a row the order is that of numbers.
+/// Rows that had their turn last come first: their jobs go on without a switch. Within a row the order is
+/// that of numbers.
 #[must_use]
 pub fn backfilled(
     matrix: &Matrix,
     index: usize,
     alternate: Alternate,
     may: impl Fn(JobId) -> bool,
-) -> Vec<Filler> {
+) -> Vec<BackfilledJob> {
     if alternate == Alternate::None || index >= matrix.rows().len() {
         return Vec::new();
     }
-    let mut freed = gaps_of(matrix, matrix.row(index));
+    let mut idle = idle_nodes(matrix, matrix.row(index));
     let rows = matrix.rows().len();
     let others = (1..rows).map(|back| matrix.row((index + rows - back) % rows));
     let mut backfilled = Vec::new();
     for assignment in others.flat_map(Row::assignments).filter(|assignment| may(assignment.spec.id)) {
         let holds = |node: &NodeId| {
             let memory = assignment.memory_on(*node);
-            freed[node.0 as usize].is_some_and(|gap| holds(matrix, *node, gap, memory))
+            idle[node.0 as usize].is_some_and(|used| holds(matrix, *node, used, memory))
         };
         let nodes: Vec<NodeId> = assignment.placement.nodes().filter(holds).collect();
         let whole = nodes.len() == assignment.placement.width();
@@ -72,34 +72,35 @@ pub fn backfilled(
             continue;
         }
         for node in &nodes {
-            let (jobs, used) = freed[node.0 as usize].expect("it is idle");
-            freed[node.0 as usize] = Some((jobs + 1, used.saturating_add(assignment.memory_on(*node))));
+            let (jobs, used) = idle[node.0 as usize].expect("it is idle");
+            idle[node.0 as usize] = Some((jobs + 1, used.saturating_add(assignment.memory_on(*node))));
         }
-        backfilled.push(Filler { job: assignment.spec.id, nodes });
+        backfilled.push(BackfilledJob { job: assignment.spec.id, nodes });
     }
     backfilled
 }
 
-/// The backfilled of every turn, and all who run in it. Only who ran in the turn before goes on, so a round is gone before.
+/// The backfilled jobs of every turn, and all jobs that run in it. Only a job that ran in the turn before
+/// goes on, so the round is gone through twice.
 pub(crate) fn round(matrix: &Matrix, alternate: Alternate) -> (Vec<BTreeSet<JobId>>, Vec<BTreeSet<JobId>>) {
     let mut running: Vec<BTreeSet<JobId>> = matrix.rows().map(|row| row.jobs().collect()).collect();
-    let mut filling = vec![BTreeSet::new(); running.len()];
+    let mut backfilled_of = vec![BTreeSet::new(); running.len()];
     let turns = running.len();
     for turn in (0..turns).chain(0..turns) {
         let before = &running[(turn + turns - 1) % turns];
-        let fills = backfilled(matrix, turn, alternate, |job| before.contains(&job));
-        filling[turn] = fills.into_iter().map(|backfilled| backfilled.job).collect();
-        running[turn] = matrix.row(turn).jobs().chain(filling[turn].iter().copied()).collect();
+        let found = backfilled(matrix, turn, alternate, |job| before.contains(&job));
+        backfilled_of[turn] = found.into_iter().map(|backfilled| backfilled.job).collect();
+        running[turn] = matrix.row(turn).jobs().chain(backfilled_of[turn].iter().copied()).collect();
     }
-    (filling, running)
+    (backfilled_of, running)
 }
 
-fn gaps_of(matrix: &Matrix, row: Row<'_>) -> Vec<Gap> {
-    let mut freed = vec![Some((0, Bytes(0))); matrix.cluster().len()];
+fn idle_nodes(matrix: &Matrix, row: Row<'_>) -> Vec<IdleNode> {
+    let mut idle = vec![Some((0, Bytes(0))); matrix.cluster().len()];
     for node in row.assignments().flat_map(|assignment| assignment.placement.nodes()) {
-        freed[node.0 as usize] = None;
+        idle[node.0 as usize] = None;
     }
-    freed
+    idle
 }
 
 fn holds(matrix: &Matrix, node: NodeId, (jobs, used): (u32, Bytes), memory: Bytes) -> bool {
@@ -117,7 +118,8 @@ mod tests {
     use super::*;
     use crate::{Cluster, JobSpec, Policy, Scheduler, SchedulerConfig, SchedulerEvent, SimTime};
 
-    /// Eight nodes under gang scheduling, as in the figures; jobs of so many nodes, each node taking one rank.
+    /// Eight nodes under gang scheduling, as in the figures; jobs of these widths, with one rank on each
+    /// node.
     fn matrix(widths: &[u32]) -> Matrix {
         let config = SchedulerConfig::new(Policy::Gang, Duration::from_secs(1));
         let mut scheduler = Scheduler::new(Cluster::uniform(8, Bytes::mib(100)), config).unwrap();
@@ -133,7 +135,7 @@ mod tests {
         scheduler.matrix().clone()
     }
 
-    /// A line for each row and a column for each node: own jobs plain, backfilled in brackets.
+    /// A line for each row and a column for each node: own jobs plain, backfilled jobs in brackets.
     fn picture(matrix: &Matrix, alternate: Alternate) -> String {
         let line = |index: usize| {
             let backfilled = backfilled(matrix, index, alternate, |_| true);
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_nodes_are_filled_by_whole_jobs_or_by_parts_as_in_figure_2_2() {
+    fn idle_nodes_run_whole_jobs_or_parts_as_in_figure_2_2() {
         let matrix = matrix(&[6, 7, 4, 3, 5]);
         assert_snapshot!(picture(&matrix, Alternate::None), @r"
          2  2  2  2  2  2  2  .
@@ -175,10 +177,10 @@ mod tests {
     }
 
     #[test]
-    fn only_who_may_fills_and_nobody_where_no_node_is_idle() {
+    fn only_jobs_that_may_are_backfilled_and_none_where_no_node_is_idle() {
         let matrix = matrix(&[8, 2, 8]);
         assert_eq!(backfilled(&matrix, 0, Alternate::Partial, |_| true), []);
-        let six = Filler { job: JobId(1), nodes: (2..8).map(NodeId).collect() };
+        let six = BackfilledJob { job: JobId(1), nodes: (2..8).map(NodeId).collect() };
         assert_eq!(backfilled(&matrix, 2, Alternate::Partial, |job| job == JobId(1)), [six]);
         assert_eq!(backfilled(&matrix, 2, Alternate::Whole, |_| true), []);
         assert_eq!(backfilled(&matrix, 3, Alternate::Whole, |_| true), []);

@@ -1,4 +1,4 @@
-//! What must hold of a matrix at any time, as a check that tests and debug builds make.
+//! Check of the invariants of a matrix, made by tests and debug builds.
 
 use std::collections::BTreeSet;
 
@@ -6,51 +6,24 @@ use thiserror::Error;
 
 use crate::{Bytes, JobId, Matrix, MemoryRule, NodeId, Row, SlotId};
 
-/// An invariant that does not hold: a fault of this crate.
+/// An invariant that does not hold: a bug in this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Violation {
     /// A job lies in one row only.
     #[error("{job} lies in two rows")]
-    InTwoRows {
-        /// Which.
-        job: JobId,
-    },
+    InTwoRows { job: JobId },
     /// A gang is never split.
     #[error("{job} has not all of its ranks in {slot}")]
-    NotWhole {
-        /// Which.
-        job: JobId,
-        /// Where.
-        slot: SlotId,
-    },
+    NotWhole { job: JobId, slot: SlotId },
     /// The working sets of a cell fit its node.
     #[error("{slot} holds {used} on {node}, which offers {capacity}")]
-    OverCapacity {
-        /// Which row.
-        slot: SlotId,
-        /// Which column.
-        node: NodeId,
-        /// What its jobs need.
-        used: Bytes,
-        /// What there is.
-        capacity: Bytes,
-    },
+    OverCapacity { slot: SlotId, node: NodeId, used: Bytes, capacity: Bytes },
     /// A cell holds at most `max_per_cell` jobs.
     #[error("{slot} holds {jobs} jobs on {node}")]
-    CellOverfull {
-        /// Which row.
-        slot: SlotId,
-        /// Which column.
-        node: NodeId,
-        /// How many.
-        jobs: usize,
-    },
+    CellOverfull { slot: SlotId, node: NodeId, jobs: usize },
     /// There are at most `max_rows` rows.
     #[error("there are {rows} rows")]
-    TooManyRows {
-        /// How many.
-        rows: usize,
-    },
+    TooManyRows { rows: usize },
 }
 
 impl Matrix {

@@ -1,16 +1,16 @@
-//! Every policy is the same matrix under different limits (DESIGN §2).
+//! The policies, each as limits on the same matrix.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The scheduling policies, by the names a user writes.
+/// The scheduling policies, by the names that a user writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// First come, first served: one row, one job per node, the rest queue.
     Batch,
-    /// Everything at once in one row; the operating system's swap decides (the paper's baseline, §3.1).
+    /// All jobs at once in one row; the operating system swaps (the baseline of paper 003, §3.1).
     Cosched,
     /// One job per node at a time, a row for each that does not fit beside the others (§3.2).
     Gang,
@@ -38,7 +38,7 @@ impl fmt::Display for Policy {
 pub enum MemoryRule {
     /// The declared working sets of a cell sum to at most the node's capacity.
     MustFit,
-    /// Declared memory is not looked at.
+    /// Declared memory is ignored.
     Ignored,
 }
 
@@ -49,12 +49,11 @@ pub struct Limits {
     pub max_rows: Option<u32>,
     /// Jobs one cell may hold.
     pub max_per_cell: Option<u32>,
-    /// Whether memory counts.
     pub memory: MemoryRule,
 }
 
 impl Limits {
-    /// Whether a cell with so many jobs may take one more.
+    /// Whether a cell with `jobs` jobs may take one more.
     pub(crate) const fn opens(self, jobs: u32) -> bool {
         match self.max_per_cell {
             Some(max) => jobs < max,
@@ -62,7 +61,8 @@ impl Limits {
         }
     }
 
-    /// The limits that make the matrix follow `policy`; `max_per_cell` counts where the policy lets a cell hold several.
+    /// The limits that make the matrix follow `policy`; `max_per_cell` counts where the policy lets a cell
+    /// hold several.
     #[must_use]
     pub const fn of(policy: Policy, max_per_cell: Option<u32>) -> Self {
         match policy {

@@ -1,22 +1,24 @@
 //! The Ousterhout matrix: rows are time slots, columns are nodes, a cell may hold several jobs.
 //!
-//! Rows are kept in the order of their turns: the front row is the active one, a row that had its turn goes to the back,
-//! and a new row enters at the back. Nothing overtakes, so a row `k` places from the front runs after `k` turns at most.
+//! Rows are kept in the order of their turns: the front row is the active one, a row that had its turn goes
+//! to the back, and a new row enters at the back. Nothing overtakes, so a row `k` places from the front runs
+//! after `k` turns at most.
 //!
-//! Invariants, asserted with [`Matrix::check`] after every addition in debug builds: a job is in one row only, whole; each cell
-//! keeps the [`Limits`].
+//! Invariants, asserted with [`Matrix::check`] after every addition in debug builds: a job is in one row
+//! only, whole; each cell keeps the [`Limits`].
 
-use std::{cmp::Reverse, collections::VecDeque, mem};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, VecDeque},
+    mem,
+};
 
 pub use crate::timeshare::row::{Assignment, RejectionCause, Row};
 
 use crate::{
     Bytes, Cluster, JobId, JobSpec, Limits, MemoryRule, NodeId, SlotId,
-    placement::{Placement, Room, Shape},
-    timeshare::index::job_map::{JobMap, JobSet},
-    timeshare::index::load::{Load, Rank, Size},
-    timeshare::index::pinned::PinnedJobs,
-    timeshare::row::RowAssignment,
+    placement::{FreeCapacity, Placement, Shape},
+    timeshare::index::{PinnedIndex, RowIndex},
 };
 
 /// The matrix of one cluster under one set of limits.
@@ -24,35 +26,50 @@ use crate::{
 pub struct Matrix {
     cluster: Cluster,
     limits: Limits,
-    // In the order of turns; the front is the active row.
-    rows: VecDeque<(SlotId, JobSet)>,
-    assignments: JobMap<RowAssignment>,
+    /// In the order of turns; the front is the active row.
+    rows: VecDeque<MatrixRow>,
+    /// The row of each job.
+    slots: BTreeMap<JobId, SlotId>,
     next_slot: u32,
-    // What follows from the above, kept in step: nodes by capacity, the load of each row in the order of `rows`.
+    /// How many nodes there are of each capacity.
     kinds: Vec<(Bytes, u32)>,
-    loads: VecDeque<Load>,
-    // Jobs that keep their nodes, for they ran there.
-    pinned: PinnedJobs,
-    // The load of a row without jobs: to make one costs as much as there are nodes.
-    spare: Option<Load>,
+    pinned: PinnedIndex,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct MatrixRow {
+    slot: SlotId,
+    assignments: BTreeMap<JobId, Assignment>,
+    index: RowIndex,
+}
+
+impl MatrixRow {
+    const fn row(&self) -> Row<'_> {
+        Row { slot: self.slot, assignments: &self.assignments }
+    }
+}
+
+/// A job in the order in which packing looks at jobs: the largest first, of equals the lowest number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SizeOrder {
+    size: Reverse<(Bytes, Bytes)>,
+    pub(crate) job: JobId,
+}
+
+impl SizeOrder {
+    /// `size` is what the job needs of the node it fills most, then in all.
+    pub(crate) const fn new(size: (Bytes, Bytes), job: JobId) -> Self {
+        Self { size: Reverse(size), job }
+    }
 }
 
 impl Matrix {
     /// An empty matrix.
     #[must_use]
     pub fn new(cluster: Cluster, limits: Limits) -> Self {
-        let (kinds, pinned) = (cluster.kinds(), PinnedJobs::empty(cluster.len()));
-        Self {
-            cluster,
-            limits,
-            rows: VecDeque::new(),
-            assignments: JobMap::default(),
-            next_slot: 0,
-            kinds,
-            loads: VecDeque::new(),
-            pinned,
-            spare: None,
-        }
+        let (kinds, pinned) = (cluster.kinds(), PinnedIndex::new(cluster.len()));
+        let (rows, slots) = (VecDeque::new(), BTreeMap::new());
+        Self { cluster, limits, rows, slots, next_slot: 0, kinds, pinned }
     }
 
     /// A matrix with these rows, legal or not.
@@ -63,15 +80,9 @@ impl Matrix {
     ) -> Self {
         let mut matrix = Self::new(cluster, limits);
         for (slot, assignments) in rows {
-            let (mut load, mut jobs) = (Load::empty(&matrix.cluster, limits), JobSet::default());
-            for assignment in assignments {
-                let (job, size) = (assignment.spec.id, matrix.size_of(&assignment.spec));
-                load.add(&assignment, size, true);
-                jobs.insert(job);
-                matrix.assignments.insert(job, RowAssignment { slot, assignment });
-            }
-            matrix.rows.push_back((slot, jobs));
-            matrix.loads.push_back(load);
+            matrix.push_row(slot);
+            let last = matrix.rows.len() - 1;
+            assignments.into_iter().for_each(|assignment| matrix.insert(last, assignment));
         }
         matrix
     }
@@ -83,13 +94,11 @@ impl Matrix {
         Self::from_rows(self.cluster.clone(), self.limits, rows)
     }
 
-    /// Its columns.
     #[must_use]
     pub const fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// What a row may look like.
     #[must_use]
     pub const fn limits(&self) -> Limits {
         self.limits
@@ -97,17 +106,16 @@ impl Matrix {
 
     /// The rows in the order of their turns.
     pub fn rows(&self) -> impl DoubleEndedIterator<Item = Row<'_>> + ExactSizeIterator + Clone {
-        self.rows.iter().map(|(slot, jobs)| Row { slot: *slot, jobs, assignments: &self.assignments })
+        self.rows.iter().map(MatrixRow::row)
     }
 
-    /// The row so many places from the front.
+    /// The row `index` places from the front.
     ///
     /// # Panics
     /// Where there is none.
     #[must_use]
     pub fn row(&self, index: usize) -> Row<'_> {
-        let (slot, jobs) = &self.rows[index];
-        Row { slot: *slot, jobs, assignments: &self.assignments }
+        self.rows[index].row()
     }
 
     /// The row whose turn it is.
@@ -125,18 +133,18 @@ impl Matrix {
     /// `job` in its row.
     #[must_use]
     pub fn assignment_of(&self, job: JobId) -> Option<&Assignment> {
-        self.assignments.get(job).map(|assigned| &assigned.assignment)
+        self.row_of(job)?.assignment(job)
     }
 
     /// The number of the row that holds `job`.
     pub(crate) fn slot_of(&self, job: JobId) -> Option<SlotId> {
-        self.assignments.get(job).map(|assigned| assigned.slot)
+        self.slots.get(&job).copied()
     }
 
     /// The place of the row that holds `job`, counted from the front.
     pub(crate) fn place_of(&self, job: JobId) -> Option<usize> {
         let of = self.slot_of(job)?;
-        self.rows.iter().position(|(slot, _)| *slot == of)
+        self.rows.iter().position(|row| row.slot == of)
     }
 
     /// How `job` would spread, or `None` where even the empty cluster does not hold it.
@@ -149,71 +157,104 @@ impl Matrix {
     ///
     /// # Errors
     /// What the row lacks.
-    pub fn plan_in(&self, index: usize, job: &JobSpec, shape: Shape) -> Result<Placement, RejectionCause> {
-        self.find_in(index, job, shape).ok_or_else(|| self.load(index).rejection_cause(job, shape))
+    pub fn try_placement(
+        &self,
+        index: usize,
+        job: &JobSpec,
+        shape: Shape,
+    ) -> Result<Placement, RejectionCause> {
+        self.placement(index, job, shape).ok_or_else(|| self.rows[index].index.rejection_cause(job, shape))
     }
 
     /// The same, without the reason.
-    pub(crate) fn find_in(&self, index: usize, job: &JobSpec, shape: Shape) -> Option<Placement> {
-        self.load(index).plan(job, shape)
+    pub(crate) fn placement(&self, index: usize, job: &JobSpec, shape: Shape) -> Option<Placement> {
+        self.rows[index].index.placement(job, shape)
     }
 
-    /// What `job` needs of the node it fills most, then in all.
-    pub(crate) fn size_of(&self, job: &JobSpec) -> Size {
+    pub(crate) fn size_order(&self, job: &JobSpec) -> SizeOrder {
         let most = self.shape_of(job).map_or(job.ranks, |shape| shape.most);
-        (job.memory_of(most).0, job.memory().0)
+        SizeOrder::new((job.memory_of(most), job.memory()), job.id)
     }
 
-    /// Where `assignment` is in the order in which jobs are looked at.
-    pub(crate) fn rank_of(&self, assignment: &Assignment) -> Rank {
-        (Reverse(self.size_of(&assignment.spec)), assignment.spec.id)
-    }
-
-    /// The jobs of the row at `index`, the largest first, of equals the lowest number.
+    /// The jobs of the row at `index`, the largest first.
     pub(crate) fn largest_first(&self, index: usize) -> Vec<JobId> {
-        let mut jobs: Vec<Rank> =
-            self.row(index).assignments().map(|assignment| self.rank_of(assignment)).collect();
+        let jobs = self.row(index).assignments().map(|assignment| self.size_order(&assignment.spec));
+        let mut jobs: Vec<SizeOrder> = jobs.collect();
         jobs.sort_unstable();
-        jobs.into_iter().map(|(_, job)| job).collect()
+        jobs.into_iter().map(|order| order.job).collect()
     }
 
-    /// Whether memory and cells in all would do for all jobs in one row; where not, there is no use in trying.
+    /// Whether memory and cells in all would do for all jobs in one row; where not, there is no use in
+    /// trying.
     pub(crate) fn might_be_one_row(&self) -> bool {
-        let taken = self.loads.iter().map(Load::taken);
-        let (memory, cells) = taken.fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
-        let all: u128 =
+        let used = self.rows.iter().map(|row| row.index.used());
+        let (memory, cells) = used.fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
+        let offered: u128 =
             self.kinds.iter().map(|(capacity, nodes)| u128::from(capacity.0) * u128::from(*nodes)).sum();
         let open = self.limits.max_per_cell.map(|max| u64::from(max) * self.cluster.len() as u64);
-        (self.limits.memory == MemoryRule::Ignored || memory <= all) && open.is_none_or(|open| cells <= open)
+        (self.limits.memory == MemoryRule::Ignored || memory <= offered)
+            && open.is_none_or(|open| cells <= open)
     }
 
     /// Whether a job that must stay where it is (its image lies on its nodes) could join the row at `index`.
     #[must_use]
     pub fn holds_in_place(&self, index: usize, assignment: &Assignment) -> bool {
-        self.load(index).holds_in_place(assignment)
+        let ignored = self.limits.memory == MemoryRule::Ignored;
+        assignment.placement.blocks().all(|block| {
+            let left = self.free_capacity(index, block.node);
+            left.open && (ignored || assignment.spec.memory_of(block.ranks) <= left.free)
+        })
     }
 
-    /// The jobs of later rows that keep their nodes and fit where jobs of the row at `index` were, with their rows, the largest first.
-    pub(crate) fn pinned_for(&self, index: usize, placements: &[Placement]) -> Vec<(Rank, SlotId)> {
-        let load = &self.loads[index];
-        let is_later = |slot| self.rows.range(index + 1..).any(|(later, _)| *later == slot);
-        let found = self.pinned.might_go(placements, |node| load.left(node), is_later);
-        let assigned = found.into_iter().map(|job| &self.assignments[job]);
-        let fitting = assigned.filter(|RowAssignment { assignment, .. }| load.holds_in_place(assignment));
-        let mut ranks: Vec<(Rank, SlotId)> =
-            fitting.map(|RowAssignment { slot, assignment }| (self.rank_of(assignment), *slot)).collect();
-        ranks.sort_unstable();
-        ranks
+    /// The pinned jobs of later rows that have a node of these placements and that the row at `index` would
+    /// take, with their rows, the largest first.
+    pub(crate) fn pinned_for(&self, index: usize, placements: &[Placement]) -> Vec<(SizeOrder, SlotId)> {
+        let ignored = self.limits.memory == MemoryRule::Ignored;
+        let nodes = placements.iter().flat_map(Placement::nodes).map(|node| {
+            let free = self.free_capacity(index, node).free;
+            (node, if ignored { Bytes(u64::MAX) } else { free })
+        });
+        let places =
+            self.pinned.fitting(nodes).into_iter().filter_map(|job| Some((job, self.place_of(job)?)));
+        let later = places.filter(|(_, place)| *place > index).map(|(job, place)| {
+            let row = self.row(place);
+            (row.slot, row.assignment(job).expect("it lies in this row"))
+        });
+        let fitting = later.filter(|(_, assignment)| self.holds_in_place(index, assignment));
+        let mut found: Vec<(SizeOrder, SlotId)> =
+            fitting.map(|(slot, assignment)| (self.size_order(&assignment.spec), slot)).collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// The movable job of the row `from` to try next in the row `to`, the largest behind `after` that might
+    /// fit there.
+    pub(crate) fn next_movable(
+        &self,
+        from: usize,
+        freest: &[Bytes],
+        after: Option<SizeOrder>,
+    ) -> Option<SizeOrder> {
+        self.rows[from].index.next_movable(freest, after)
+    }
+
+    /// The memory left on the freest open nodes of the row at `index`, on as many as the widest movable job
+    /// of any later row spans.
+    pub(crate) fn freest(&self, index: usize) -> Vec<Bytes> {
+        let later = self.rows.range(index + 1..);
+        let widest = later.filter_map(|row| row.index.widest_movable()).max();
+        widest.map_or_else(Vec::new, |widest| self.rows[index].index.freest(widest))
     }
 
     /// What is left of the cell of `node` in the row at `index`.
     #[must_use]
-    pub fn room(&self, index: usize, node: NodeId) -> Room {
-        self.load(index).room(node)
+    pub fn free_capacity(&self, index: usize, node: NodeId) -> FreeCapacity {
+        self.rows[index].index.free_capacity(node)
     }
 
-    pub(crate) fn load(&self, index: usize) -> &Load {
-        &self.loads[index]
+    /// What each cell of the row at `index` has left, by node.
+    pub(crate) fn free_capacities(&self, index: usize) -> Vec<FreeCapacity> {
+        self.cluster.nodes().map(|(node, _)| self.free_capacity(index, node)).collect()
     }
 
     /// Whether one more row is allowed.
@@ -222,14 +263,16 @@ impl Matrix {
         self.limits.max_rows.is_none_or(|max| self.rows.len() < max as usize)
     }
 
-    /// Adds an empty row at the back; it is the caller's to fill.
+    /// Adds an empty row at the back; the caller has to fill it.
     pub(crate) fn open_row(&mut self) -> usize {
-        let slot = SlotId(self.next_slot);
-        self.rows.push_back((slot, JobSet::default()));
-        let load = self.spare.take().unwrap_or_else(|| Load::empty(&self.cluster, self.limits));
-        self.loads.push_back(load);
+        self.push_row(SlotId(self.next_slot));
         self.next_slot += 1;
         self.rows.len() - 1
+    }
+
+    fn push_row(&mut self, slot: SlotId) {
+        let index = RowIndex::new(&self.cluster, self.limits);
+        self.rows.push_back(MatrixRow { slot, assignments: BTreeMap::new(), index });
     }
 
     /// Puts a job in the row at `index`.
@@ -237,54 +280,62 @@ impl Matrix {
     /// # Panics
     /// Where that breaks an invariant, in debug builds.
     pub(crate) fn assign(&mut self, index: usize, assignment: Assignment) {
-        let (job, size) = (assignment.spec.id, self.size_of(&assignment.spec));
-        debug_assert!(self.assignment_of(job).is_none(), "a job lies in one row only");
-        let (slot, jobs) = &mut self.rows[index];
-        if self.pinned.contains(job) {
-            self.pinned.insert(&assignment, *slot);
-        }
-        self.loads[index].add(&assignment, size, !self.pinned.contains(job));
-        jobs.insert(job);
-        self.assignments.insert(job, RowAssignment { slot: *slot, assignment });
+        debug_assert!(self.slot_of(assignment.spec.id).is_none(), "a job lies in one row only");
+        self.insert(index, assignment);
         debug_assert_eq!(self.check(), Ok(()), "each cell keeps the limits");
+    }
+
+    fn insert(&mut self, index: usize, assignment: Assignment) {
+        let job = assignment.spec.id;
+        if self.is_pinned(job) {
+            self.pinned.add(&assignment);
+        } else {
+            self.set_movable(index, &assignment.spec, true);
+        }
+        let row = &mut self.rows[index];
+        row.index.add(&assignment);
+        self.slots.insert(job, row.slot);
+        row.assignments.insert(job, assignment);
     }
 
     /// Takes a job out of its row, which may be empty afterwards.
     pub(crate) fn unassign(&mut self, job: JobId) -> Option<Assignment> {
         let index = self.place_of(job)?;
-        let RowAssignment { assignment, .. } = self.assignments.remove(job)?;
-        let size = self.size_of(&assignment.spec);
-        self.rows[index].1.remove(job);
-        self.loads[index].remove(&assignment, size, !self.pinned.contains(job));
-        if self.pinned.contains(job) {
+        self.slots.remove(&job);
+        let row = &mut self.rows[index];
+        let assignment = row.assignments.remove(&job)?;
+        row.index.remove(&assignment);
+        if self.is_pinned(job) {
             self.pinned.remove(&assignment);
+        } else {
+            self.set_movable(index, &assignment.spec, false);
         }
         Some(assignment)
     }
 
-    /// Puts a job of another row in the row at `index`, where it may lie elsewhere if it need not keep its nodes; where it lay.
+    fn set_movable(&mut self, index: usize, job: &JobSpec, movable: bool) {
+        let Some(shape) = self.shape_of(job) else { return };
+        let (order, index) = (self.size_order(job), &mut self.rows[index].index);
+        if movable {
+            index.add_movable(shape, order);
+        } else {
+            index.remove_movable(shape, order);
+        }
+    }
+
+    /// Moves a job to the row at `index`; a pinned one keeps its nodes. Returns the placement it had.
     ///
     /// # Panics
     /// Where that breaks an invariant, in debug builds.
     pub(crate) fn shift(&mut self, job: JobId, index: usize, placement: Placement) -> Option<Placement> {
-        let (from, pinned) = (self.place_of(job)?, self.is_pinned(job));
-        let size = self.size_of(&self.assignment_of(job)?.spec);
-        let RowAssignment { slot, assignment } = self.assignments.get_mut(job)?;
-        self.loads[from].remove(assignment, size, !pinned);
-        self.rows[from].1.remove(job);
+        let mut assignment = self.unassign(job)?;
         let before = mem::replace(&mut assignment.placement, placement);
-        *slot = self.rows[index].0;
-        if pinned {
-            debug_assert_eq!(assignment.placement, before, "it keeps its nodes");
-            self.pinned.shift(assignment, *slot);
-        }
-        self.loads[index].add(assignment, size, !pinned);
-        self.rows[index].1.insert(job);
-        debug_assert_eq!(self.check(), Ok(()), "each cell keeps the limits");
+        debug_assert!(!self.is_pinned(job) || assignment.placement == before, "a pinned job keeps its nodes");
+        self.assign(index, assignment);
         Some(before)
     }
 
-    /// What is assumed of a job that lies in a row changes, if its cells hold it so; tells whether they do.
+    /// Changes the estimate for a job that lies in a row, if its cells hold it so; returns whether they do.
     pub(crate) fn resize(&mut self, job: JobId, memory_per_rank: Bytes) -> bool {
         let Some(index) = self.place_of(job) else { return false };
         let assignment = self.unassign(job).expect("it lies in a row");
@@ -295,18 +346,14 @@ impl Matrix {
         fits
     }
 
-    /// Whether `job`, which lies in a row, must keep its nodes from now on.
+    /// Whether `job` must keep its nodes from now on.
     pub(crate) fn set_pinned(&mut self, job: JobId, pinned: bool) {
-        let changed = self.pinned.set(job, pinned);
-        if let Some(index) = self.place_of(job).filter(|_| changed) {
-            let RowAssignment { slot, assignment } = &self.assignments[job];
-            let size = self.size_of(&assignment.spec);
-            self.loads[index].set_movable(assignment, size, !pinned);
-            if pinned {
-                self.pinned.insert(assignment, *slot);
-            } else {
-                self.pinned.remove(assignment);
-            }
+        // The indices file a job by whether it is pinned.
+        let place = self.place_of(job).filter(|_| self.is_pinned(job) != pinned);
+        let assignment = place.and_then(|index| Some((index, self.unassign(job)?)));
+        self.pinned.set(job, pinned);
+        if let Some((index, assignment)) = assignment {
+            self.insert(index, assignment);
         }
     }
 
@@ -323,13 +370,10 @@ impl Matrix {
         slot.zip(assignment)
     }
 
-    /// Forgets the rows without jobs; tells whether the front was one of them.
+    /// Drops the rows without jobs; returns whether the front was one of them.
     pub(crate) fn drop_empty_rows(&mut self) -> bool {
         let front = self.front().map(|row| row.slot);
-        while let Some(empty) = self.rows.iter().position(|(_, jobs)| jobs.is_empty()) {
-            self.rows.remove(empty);
-            self.spare = self.loads.remove(empty);
-        }
+        self.rows.retain(|row| !row.assignments.is_empty());
         self.front().map(|row| row.slot) != front
     }
 
@@ -351,12 +395,5 @@ impl Matrix {
     fn put(&mut self, from: usize, to: usize) {
         let row = self.rows.remove(from).expect("there is such a row");
         self.rows.insert(to, row);
-        let load = self.loads.remove(from).expect("each row has a load");
-        self.loads.insert(to, load);
-    }
-
-    /// What each cell of the row at `index` has left, by node.
-    pub(crate) fn rooms_of(&self, index: usize) -> Vec<Room> {
-        self.cluster.nodes().map(|(node, _)| self.room(index, node)).collect()
     }
 }

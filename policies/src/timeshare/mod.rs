@@ -3,13 +3,13 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`limits`] | the policies as limits on one matrix |
-//! | [`matrix`], [`invariant`], [`alternate`] | the matrix; what must hold of it; the backfilled jobs of a turn |
+//! | [`matrix`], [`invariant`], [`alternate`] | the matrix; its invariants; the backfilled jobs of a turn |
 //! | [`packing`] | jobs to rows |
 //! | [`residence`], [`switching`] | where a job is; the state machine of one switch |
 //! | [`event`], [`decision`], [`scheduler`] | what happened; what follows; how |
 //! | [`memory_monitor`] | where a job's estimated working set is wrong |
 //! | [`explain`] | the matrix as a grid and in words |
-//! | `index` | indices that keep an event cheap on large clusters |
+//! | `index` | indices that keep an event cheap on large clusters; the plain code is their oracle |
 
 pub mod alternate;
 pub mod decision;

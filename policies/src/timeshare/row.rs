@@ -1,15 +1,15 @@
-//! A row of the matrix, its assignments, and why a job finds none.
+//! A row of the matrix, its assignments, and the cause for which a row rejects a job.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, JobId, JobMap, JobSpec, NodeId, Placement, SlotId, timeshare::index::job_map::JobSet};
+use crate::{Bytes, JobId, JobSpec, NodeId, Placement, SlotId};
 
 /// A job in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// What the job asks for.
     pub spec: JobSpec,
-    /// Where its ranks run.
     pub placement: Placement,
 }
 
@@ -21,25 +21,12 @@ impl Assignment {
     }
 }
 
-/// A assignment, and the row it is in: a line of the cache.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[repr(align(64))]
-pub(crate) struct RowAssignment {
-    pub(crate) slot: SlotId,
-    pub(crate) assignment: Assignment,
-}
-
-const _: () = assert!(size_of::<RowAssignment>() == 64);
-
 /// A time slot: the jobs that run together. It keeps its number while it moves in the order of turns.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
     /// The number of the slot; never used again.
     pub slot: SlotId,
-    /// Who has one of them here.
-    pub(crate) jobs: &'a JobSet,
-    /// Of all rows.
-    pub(crate) assignments: &'a JobMap<RowAssignment>,
+    pub(crate) assignments: &'a BTreeMap<JobId, Assignment>,
 }
 
 impl<'a> Row<'a> {
@@ -56,45 +43,41 @@ impl<'a> Row<'a> {
 
     /// Its jobs, by their numbers.
     pub fn assignments(self) -> impl Iterator<Item = &'a Assignment> + Clone {
-        self.jobs.iter().map(move |job| &self.assignments[job].assignment)
+        self.assignments.values()
     }
 
-    /// A job, where it is in this row.
+    /// The job in this row; `None` where it lies in another.
     #[must_use]
     pub fn assignment(self, job: JobId) -> Option<&'a Assignment> {
-        self.contains(job).then(|| &self.assignments[job].assignment)
+        self.assignments.get(&job)
     }
 
-    /// Whether the job is in this row.
     #[must_use]
     pub fn contains(self, job: JobId) -> bool {
-        self.jobs.contains(job)
+        self.assignments.contains_key(&job)
     }
 
-    /// The jobs of the row.
     pub fn jobs(self) -> impl Iterator<Item = JobId> + Clone + 'a {
-        self.jobs.iter()
+        self.assignments.keys().copied()
     }
 }
 
-/// Why a job does not fit in a row.
+/// Why a row rejects a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "lacks", rename_all = "kebab-case")]
 pub enum RejectionCause {
     /// Too few cells may take one more job.
     Cells {
-        /// Nodes the job spans.
+        /// Nodes that the job spans.
         needs: u32,
-        /// Cells with a place.
+        /// Cells that take one more job.
         open: u32,
     },
     /// Too little memory is left.
     Memory {
         /// The fullest node that could take a job.
         node: NodeId,
-        /// What the job would put there.
         needs: Bytes,
-        /// What is left there.
         free: Bytes,
     },
 }

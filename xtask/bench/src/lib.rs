@@ -51,13 +51,6 @@ struct Arguments {
     /// drawn from the model].
     #[arg(long, value_name = "SWF", env = "COSWITCH_SWF")]
     log: Option<PathBuf>,
-    /// Let `sim` also count the instructions of an event by valgrind, which must be installed: two minutes
-    /// more.
-    #[arg(long)]
-    instructions: bool,
-    /// Run one simulation and print its events: the child process of `--instructions`.
-    #[arg(long, value_name = "JOBS:NODES:ROWS", hide = true)]
-    only: Option<sim::Size>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -131,7 +124,7 @@ impl Name {
             Name::Store => store::measure(rounds.unwrap_or(5)),
             Name::Memory => memory::measure(),
             Name::Launch => launch::measure(rounds.unwrap_or(15)),
-            Name::Sim => sim::measure(rounds.unwrap_or(3), arguments.log.as_deref(), arguments.instructions),
+            Name::Sim => sim::measure(rounds.unwrap_or(3), arguments.log.as_deref()),
         }
     }
 }
@@ -151,9 +144,6 @@ pub fn bench() -> ExitCode {
 
 /// Measures and prints; returns whether a bound was missed.
 fn run(arguments: &Arguments) -> Result<bool> {
-    if let Some(size) = arguments.only {
-        return sim::only(size).map(|()| false);
-    }
     let mut names: Vec<Name> = arguments.names.iter().flat_map(|name| name.parts()).collect();
     if names.is_empty() {
         names = Name::SINGLE.to_vec();

@@ -56,17 +56,6 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// Confidence interval of the median at 95 % or a little more, by the order of the values alone. Of fewer
-/// than six values it is their range, which is less certain.
-pub(crate) fn interval(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
-    let mut values: Vec<f64> = values.into_iter().collect();
-    values.sort_by(f64::total_cmp);
-    let (last, count) = (values.len() - 1, values.len() as f64);
-    // The normal approximation of how many lie below the median.
-    let outside = ((count - 1.0) / 2.0 - 0.98 * count.sqrt()).max(0.0) as usize;
-    (values[outside], values[last - outside])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,12 +66,6 @@ mod tests {
         let pairs = Pairs::new(vec![2.0, 6.0, 2.2], vec![1.0, 3.0, 1.0]);
         assert!((pairs.ratio() - 2.0).abs() < 1e-9);
         assert_eq!(pairs.detail("a", "b", 10.0, "s"), "a 22.00 s, b 10.00 s; 3 pairs");
-    }
-
-    #[test]
-    fn the_interval_of_a_median_is_that_of_the_binomial_tables() {
-        let rising = |count: u32| interval((1..=count).map(f64::from));
-        assert_eq!([3, 6, 9, 21, 36].map(rising), [(1., 3.), (1., 6.), (2., 8.), (6., 16.), (12., 25.)]);
     }
 
     #[test]

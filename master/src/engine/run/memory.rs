@@ -26,16 +26,16 @@ impl Run {
         self.tell(Event::MemorySample { node, used: *used, by_job });
         let sample = |memory: &app::JobMemory| JobSample {
             job: memory.job,
-            held: memory.held,
+            resident: memory.held,
             major_faults: memory.major_faults,
             runs: self.running.contains(&memory.job),
         };
         let samples: Vec<JobSample> = jobs.iter().map(sample).collect();
         for finding in self.memory.on_sample(self.now, node, *used, *stall, &samples) {
             match finding {
-                Finding::Held { job, node, held } => {
-                    self.tell(Event::JobResident { job, node, resident: held });
-                    self.schedule(SchedulerEvent::Resident { job, node, resident: held });
+                Finding::Resident { job, node, resident } => {
+                    self.tell(Event::JobResident { job, node, resident });
+                    self.schedule(SchedulerEvent::Resident { job, node, resident });
                 }
                 Finding::MemoryPressure { node, pressure } => {
                     self.tell(Event::NodeUnderPressure { node, pressure });

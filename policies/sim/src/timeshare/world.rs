@@ -1,9 +1,14 @@
-//! The simulated cluster: where every job is, how far it got, and who uses which memory.
+//! Simulated cluster: where each job is, how far it got, and what each node holds.
 
-use std::{cmp::Reverse, collections::BinaryHeap, mem, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+    mem,
+    time::Duration,
+};
 
 use coswitch_policies::{
-    Bytes, Cluster, Communication, JobId, JobMap, JobSpec, NodeId, Placement, SimTime,
+    Bytes, Cluster, Communication, JobId, JobSpec, NodeId, Placement, SimTime,
     metrics::{JobTimes, Span},
 };
 
@@ -12,7 +17,7 @@ use crate::{
     timeshare::{cost::CostModel, nodes::Nodes},
 };
 
-/// Where a job that lives is. Only `Running` progresses; `Running` and `Frozen` take memory.
+/// The residence of a job that has not ended. Only `Running` progresses; `Running` and `Frozen` take memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Outside,
@@ -20,33 +25,26 @@ pub(crate) enum Place {
     Frozen,
 }
 
-/// An end that is not expected: a job that does not run.
+/// When a job ends that does not run.
 const NEVER: SimTime = SimTime(u64::MAX);
 
-/// How far a job got, and where. Most events ask for nothing else of most jobs: so it is a line of the cache.
 #[derive(Clone, Debug)]
-#[repr(align(64))]
-struct Progress {
+struct Life {
     placement: Placement,
-    /// Nanoseconds that were left at that time until it ends, or dies, and what is asked of its nodes since then.
+    place: Place,
+    /// Nanoseconds of work that were left at `left_at` until it ends or crashes, and the demand on its nodes
+    /// since then.
     left: u64,
     left_at: SimTime,
-    asked: u64,
+    demand: u64,
     /// When it ends at that pace, while it runs.
     ends: SimTime,
-    /// When to look whether it does; not later.
-    looked_at: SimTime,
-}
-
-/// One job.
-#[derive(Clone, Debug)]
-pub(crate) struct Life {
-    progress: Progress,
-    place: Place,
+    /// The earliest entry for it in the queue of ends; not later than `ends`.
+    queued: SimTime,
     spec: JobSpec,
     work: Duration,
     communication: Option<Communication>,
-    /// Half-way.
+    /// Half-way through its work.
     crashes: bool,
     active: Vec<Span>,
 }
@@ -61,14 +59,14 @@ pub(crate) enum Ending {
 /// All jobs on the cluster.
 pub(crate) struct World {
     nodes: Nodes,
-    /// Those that have not ended.
-    lives: JobMap<Life>,
+    /// The jobs that have not ended.
+    lives: BTreeMap<JobId, Life>,
     ended: Vec<JobTimes>,
-    /// Whom to look at when. A pace that changes moves an end; where it is later then, it is found to be when it was expected.
+    /// Expected ends. An end that becomes later keeps its entry, and is queued anew when that is due.
     ends: BinaryHeap<Reverse<(SimTime, JobId)>>,
     /// How many jobs run whose ends are known.
     ending: usize,
-    /// Those that run since a moment ago: their ends are still to be found.
+    /// Jobs that just began to run: their ends are still to be computed.
     thawed: Vec<JobId>,
     now: SimTime,
 }
@@ -77,7 +75,7 @@ impl World {
     pub(crate) fn new(cluster: Cluster, cost: CostModel) -> Self {
         Self {
             nodes: Nodes::new(cluster, cost),
-            lives: JobMap::default(),
+            lives: BTreeMap::new(),
             ended: Vec::new(),
             ends: BinaryHeap::new(),
             ending: 0,
@@ -88,17 +86,14 @@ impl World {
 
     pub(crate) fn add(&mut self, job: &SimJob, crashes: bool) {
         let left = if crashes { job.work - job.work / 2 } else { job.work };
-        let progress = Progress {
+        let life = Life {
             placement: Placement::default(),
+            place: Place::Outside,
             left: SimTime::from(left).0,
             left_at: SimTime::default(),
-            asked: 0,
+            demand: 0,
             ends: NEVER,
-            looked_at: NEVER,
-        };
-        let life = Life {
-            progress,
-            place: Place::Outside,
+            queued: NEVER,
             spec: job.spec.clone(),
             work: job.work,
             communication: job.communication,
@@ -110,10 +105,10 @@ impl World {
 
     /// The job was refused.
     pub(crate) fn forget(&mut self, job: JobId) {
-        self.lives.remove(job);
+        self.lives.remove(&job);
     }
 
-    /// The job that ends next by itself, and when; the lowest number where several do.
+    /// The job that ends next by itself, and when; of several the one with the lowest number.
     pub(crate) fn next_end(&mut self) -> Option<(SimTime, JobId)> {
         let mut affected = mem::take(&mut self.thawed);
         self.nodes.affected(&mut affected);
@@ -123,14 +118,14 @@ impl World {
         self.thawed = affected;
         loop {
             let Reverse((at, job)) = *self.ends.peek()?;
-            let life = self.lives.get_mut(job).filter(|life| life.progress.looked_at == at);
-            let ends = life.as_ref().map_or(NEVER, |life| life.progress.ends);
+            let life = self.lives.get_mut(&job).filter(|life| life.queued == at);
+            let ends = life.as_ref().map_or(NEVER, |life| life.ends);
             if ends == at {
                 return Some((at, job));
             }
             self.ends.pop();
             if let Some(life) = life {
-                life.progress.looked_at = ends;
+                life.queued = ends;
                 self.ends.extend((ends != NEVER).then_some(Reverse((ends, job))));
             }
         }
@@ -143,38 +138,35 @@ impl World {
 
     /// The job goes on at the pace of its nodes.
     fn set_pace(&mut self, job: JobId) {
-        self.reconcile(job);
+        self.count_work(job);
         let now = self.now;
-        let life = self.lives.get_mut(job).expect("it runs");
-        let progress = &mut life.progress;
-        progress.asked = self.nodes.asked(&progress.placement);
-        let takes = self.nodes.slowdown(progress.asked).time_for(Duration::from_nanos(progress.left));
-        let end = now.after(takes).min(SimTime(NEVER.0 - 1));
-        progress.ends = end;
+        let life = self.lives.get_mut(&job).expect("it runs");
+        life.demand = self.nodes.demand(&life.placement);
+        let takes = self.nodes.slowdown(life.demand).time_for(Duration::from_nanos(life.left));
+        life.ends = now.after(takes).min(SimTime(NEVER.0 - 1));
         self.ending += 1;
-        if end < progress.looked_at {
-            progress.looked_at = end;
-            self.ends.push(Reverse((end, job)));
+        if life.ends < life.queued {
+            life.queued = life.ends;
+            self.ends.push(Reverse((life.ends, job)));
         }
     }
 
-    /// Counts what the job has done at the pace it had.
-    fn reconcile(&mut self, job: JobId) {
+    /// Counts the work that the job has done at the pace it had.
+    fn count_work(&mut self, job: JobId) {
         let now = self.now;
-        let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
-        let progress = &mut life.progress;
-        if mem::replace(&mut progress.ends, NEVER) != NEVER {
-            let pace = self.nodes.slowdown(progress.asked);
-            let done = pace.work_in(now.since(progress.left_at));
-            progress.left = progress.left.saturating_sub(SimTime::from(done).0);
+        let life = life(&mut self.lives, job);
+        if mem::replace(&mut life.ends, NEVER) != NEVER {
+            let pace = self.nodes.slowdown(life.demand);
+            let done = pace.work_in(now.since(life.left_at));
+            life.left = life.left.saturating_sub(SimTime::from(done).0);
             self.ending -= 1;
         }
-        progress.left_at = now;
+        life.left_at = now;
     }
 
     /// The job reached its end, or its crash.
     pub(crate) fn end_by_itself(&mut self, job: JobId) -> Ending {
-        let crashed = self.life(job).crashes;
+        let crashed = life(&mut self.lives, job).crashes;
         self.end(job);
         if crashed { Ending::Crashed(job) } else { Ending::Finished(job) }
     }
@@ -182,43 +174,43 @@ impl World {
     /// The job is over, wherever it was.
     pub(crate) fn end(&mut self, job: JobId) {
         self.leave(job);
-        let life = self.lives.remove(job).expect("it just left");
+        let life = self.lives.remove(&job).expect("it just left");
         self.ended.push(life.times(self.now));
     }
 
     pub(crate) fn is_ended(&self, job: JobId) -> bool {
-        !self.lives.contains(job)
+        !self.lives.contains_key(&job)
     }
 
-    /// Takes memory, does not run yet.
+    /// The job takes memory and does not run yet.
     pub(crate) fn enter(&mut self, job: JobId, placement: &Placement) {
-        let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
-        life.progress.placement = placement.clone();
+        let life = life(&mut self.lives, job);
+        life.placement = placement.clone();
         life.place = Place::Frozen;
         self.nodes.enter(&life.spec, placement);
     }
 
-    /// Runs from now on.
+    /// The job runs from now on.
     pub(crate) fn thaw(&mut self, job: JobId) {
         let since = self.now;
-        let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
+        let life = life(&mut self.lives, job);
         life.place = Place::Running { since };
-        self.nodes.run(job, &life.progress.placement, life.communication);
+        self.nodes.run(job, &life.placement, life.communication);
         self.thawed.push(job);
     }
 
-    /// Stops and keeps its memory.
+    /// The job stops and keeps its memory.
     pub(crate) fn freeze(&mut self, job: JobId) {
         self.stop(job);
-        self.life(job).place = Place::Frozen;
+        life(&mut self.lives, job).place = Place::Frozen;
     }
 
-    /// Gives its memory back.
+    /// The job gives its memory back.
     pub(crate) fn leave(&mut self, job: JobId) {
         self.stop(job);
-        let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
+        let life = life(&mut self.lives, job);
         if std::mem::replace(&mut life.place, Place::Outside) != Place::Outside {
-            self.nodes.leave(&life.spec, &life.progress.placement);
+            self.nodes.leave(&life.spec, &life.placement);
         }
     }
 
@@ -227,15 +219,13 @@ impl World {
         self.ending == 0 && self.thawed.is_empty()
     }
 
-    /// What `jobs` have on the node where they have most, and in all.
+    /// The memory of `jobs` on the node where they have most, and in all.
     pub(crate) fn bytes_of(&self, jobs: impl Iterator<Item = JobId>) -> (Bytes, Bytes) {
-        let lives: Vec<&Life> = jobs.map(|job| &self.lives[job]).collect();
-        let nodes = lives.iter().map(|life| life.progress.placement.width()).sum();
+        let lives: Vec<&Life> = jobs.map(|job| &self.lives[&job]).collect();
+        let nodes = lives.iter().map(|life| life.placement.width()).sum();
         let mut bytes: Vec<(NodeId, Bytes)> = Vec::with_capacity(nodes);
         for life in &lives {
-            bytes.extend(
-                life.progress.placement.blocks().map(|block| (block.node, life.spec.memory_of(block.ranks))),
-            );
+            bytes.extend(life.placement.blocks().map(|block| (block.node, life.spec.memory_of(block.ranks))));
         }
         bytes.sort_unstable_by_key(|(node, _)| *node);
         let by_node = bytes.chunk_by(|a, b| a.0 == b.0);
@@ -248,27 +238,27 @@ impl World {
         self.nodes.peaks()
     }
 
-    /// What was measured of the jobs that ended.
+    /// The times of the jobs that ended.
     pub(crate) fn take_times(&mut self) -> Vec<JobTimes> {
         let mut times = mem::take(&mut self.ended);
         times.sort_unstable_by_key(|times| times.job);
         times
     }
 
-    fn life(&mut self, job: JobId) -> &mut Life {
-        self.lives.get_mut(job).expect("only submitted jobs are decided about")
-    }
-
     fn stop(&mut self, job: JobId) {
         let to = self.now;
-        self.reconcile(job);
-        let life = self.lives.get_mut(job).expect("only submitted jobs are decided about");
+        self.count_work(job);
+        let life = life(&mut self.lives, job);
         if let Place::Running { since } = life.place {
             life.active.push(Span { from: since, to });
-            self.nodes.stop(job, &life.progress.placement, life.communication);
+            self.nodes.stop(job, &life.placement, life.communication);
             self.thawed.retain(|thawed| *thawed != job);
         }
     }
+}
+
+fn life(lives: &mut BTreeMap<JobId, Life>, job: JobId) -> &mut Life {
+    lives.get_mut(&job).expect("only submitted jobs are decided about")
 }
 
 impl Life {
@@ -278,7 +268,7 @@ impl Life {
             submitted: self.spec.arrival,
             finished,
             active: self.active,
-            nodes: self.progress.placement.nodes().collect(),
+            nodes: self.placement.nodes().collect(),
             alone: Some(self.work),
         }
     }

@@ -1,19 +1,24 @@
-//! The matrix as a grid: what `explain` shows, and what tests compare with a picture.
+//! The matrix as a grid of text: `explain` shows it, and tests compare it with a picture.
 
-use crate::{Assignment, Bytes, JobId, Matrix, NodeId, timeshare::alternate::Filler};
+use crate::{Assignment, Bytes, JobId, Matrix, NodeId, timeshare::alternate::BackfilledJob};
 
-/// Up to so many nodes each has a column of its own.
+/// With at most as many nodes as this, each has a column of its own.
 const COLUMNS: usize = 8;
 
-/// The matrix as a picture: rows in the order of turns, `>` before the one that has it; in a cell its jobs, each with its
-/// number of ranks there, and their memory. Of many nodes neighbours that hold the same share a column.
+/// The matrix as a grid: rows in the order of turns, `>` before the row that has the turn; in a cell its
+/// jobs, each with its number of ranks there, and their memory. On many nodes, neighbours that hold the same
+/// share a column.
 #[must_use]
 pub fn grid(matrix: &Matrix, name: impl Fn(JobId) -> String) -> String {
-    filled(matrix, &[], name)
+    with_backfilled(matrix, &[], name)
 }
 
-/// The same, with those who go on on the idle nodes of each row, in brackets.
-pub(super) fn filled(matrix: &Matrix, backfilled: &[Vec<Filler>], name: impl Fn(JobId) -> String) -> String {
+/// The same, with the backfilled jobs of each row in brackets.
+pub(super) fn with_backfilled(
+    matrix: &Matrix,
+    backfilled: &[Vec<BackfilledJob>],
+    name: impl Fn(JobId) -> String,
+) -> String {
     let slots = matrix.rows().enumerate();
     let slots = slots.map(|(turn, row)| format!("{} {}", if turn == 0 { '>' } else { ' ' }, row.slot));
     let mut columns = vec![std::iter::once(String::new()).chain(slots).collect::<Vec<_>>()];
@@ -43,7 +48,7 @@ pub(super) fn filled(matrix: &Matrix, backfilled: &[Vec<Filler>], name: impl Fn(
 
 fn cell(
     matrix: &Matrix,
-    backfilled: &[Vec<Filler>],
+    backfilled: &[Vec<BackfilledJob>],
     turn: usize,
     node: NodeId,
     name: &impl Fn(JobId) -> String,

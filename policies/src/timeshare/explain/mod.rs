@@ -1,4 +1,4 @@
-//! The matrix as a grid and in words: which jobs share a slot, and why each landed where it did.
+//! Explanation of a matrix: which jobs share a slot, as a grid and in words, and why each job has its row.
 //!
 //! Called by `coswitch explain`, by reports, and by tests, which compare the grid with a picture.
 
@@ -16,7 +16,7 @@ use crate::{
     Bytes, Cluster, Communication, ConfigError, Decision, JobId, JobSpec, Landing, Matrix, MemoryRule,
     NodeId, Packing, Policy, RejectReason, RejectionCause, Residency, Row, Scheduler, SchedulerConfig,
     SchedulerEvent, SimTime,
-    timeshare::alternate::{self, Alternate, Filler},
+    timeshare::alternate::{self, Alternate, BackfilledJob},
 };
 
 pub use grid::grid;
@@ -24,9 +24,7 @@ pub use grid::grid;
 /// Why the matrix looks as it does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// The policy.
     pub policy: Policy,
-    /// The matrix as a picture.
     pub grid: String,
     /// Whether it was known how much jobs communicate.
     #[serde(default)]
@@ -37,25 +35,23 @@ pub struct Explanation {
     pub jobs: Vec<JobExplanation>,
 }
 
-/// A row in words.
+/// The set of jobs of a row, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetExplanation {
-    /// Its jobs.
     pub jobs: Vec<JobId>,
     /// Jobs of other rows that go on in its turn.
+    #[serde(rename = "fillers")]
     pub backfilled: Vec<JobId>,
-    /// What leaves the node that most leaves, when the turn passes to this row and nobody may wait in memory.
+    /// The most that leaves any node when the turn passes to this row and no job may wait in memory.
     pub out: Bytes,
-    /// What then comes to the node that most comes to.
+    /// The most that then comes to any node.
     pub into: Bytes,
-    /// The row in words.
     pub text: String,
 }
 
 /// A job's place in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobExplanation {
-    /// The job.
     pub job: JobId,
     /// What the user calls it.
     pub name: String,
@@ -63,8 +59,9 @@ pub struct JobExplanation {
     pub text: String,
 }
 
-/// The matrix that `jobs` would get, all of them being there, packed in the order in which they arrive; of some it is `known` how much
-/// they communicate. `alternate: partial`, which no scheduler carries out, is drawn into the matrix that it has without.
+/// The matrix that `jobs` would get if none ended, packed in the order in which they arrive; for some it is
+/// `known` how much they communicate. `alternate: partial`, which no scheduler carries out, is drawn into the
+/// matrix without it.
 ///
 /// # Errors
 /// Where the settings make no sense.
@@ -116,7 +113,7 @@ fn drawn(scheduler: &Scheduler, alternate: Alternate) -> Explanation {
     let queue: Vec<JobId> = scheduler.queue().collect();
     let turns = matrix.rows().len();
     let (_, running) = alternate::round(matrix, scheduler.config().alternate);
-    let backfilled = fillers_of(matrix, alternate);
+    let backfilled = backfilled_jobs(matrix, alternate);
     let set = |(turn, row): (usize, Row<'_>)| {
         let last = (turn + turns - 1) % turns;
         let out = most(matrix, running[last].difference(&running[turn]));
@@ -150,24 +147,24 @@ fn drawn(scheduler: &Scheduler, alternate: Alternate) -> Explanation {
     Explanation {
         policy: scheduler.config().policy,
         measured: false,
-        grid: grid::filled(matrix, &backfilled, name),
+        grid: grid::with_backfilled(matrix, &backfilled, name),
         sets: matrix.rows().enumerate().map(set).collect(),
         jobs: jobs.collect(),
     }
 }
 
-/// Who goes on on the idle nodes of each row, and on which.
-fn fillers_of(matrix: &Matrix, alternate: Alternate) -> Vec<Vec<Filler>> {
+/// The backfilled jobs of each row, with their nodes there.
+fn backfilled_jobs(matrix: &Matrix, alternate: Alternate) -> Vec<Vec<BackfilledJob>> {
     let turns = 0..matrix.rows().len();
     if alternate == Alternate::Partial {
         return turns.map(|turn| alternate::backfilled(matrix, turn, alternate, |_| true)).collect();
     }
     let whole = |job: JobId| {
         let nodes = matrix.assignment_of(job)?.placement.nodes().collect();
-        Some(Filler { job, nodes })
+        Some(BackfilledJob { job, nodes })
     };
-    let (filling, _) = alternate::round(matrix, alternate);
-    filling.into_iter().map(|jobs| jobs.into_iter().filter_map(whole).collect()).collect()
+    let (backfilled, _) = alternate::round(matrix, alternate);
+    backfilled.into_iter().map(|jobs| jobs.into_iter().filter_map(whole).collect()).collect()
 }
 
 fn rejection(spec: &JobSpec, reason: &RejectReason) -> JobExplanation {
@@ -207,7 +204,7 @@ fn set_in_words(
 
 fn landing_in_words(landing: &Landing, scheduler: &Scheduler, name: &impl Fn(JobId) -> String) -> String {
     let mut text = format!("{} on {}", landing.slot, count(landing.placement.width(), "node"));
-    // Who has left the row since says nothing of it.
+    // A job that has left the row since is not named.
     let is_there =
         |job: &&JobId| scheduler.matrix().row_of(**job).is_some_and(|row| row.slot == landing.slot);
     let names: Vec<String> = landing.beside.iter().filter(is_there).map(|job| name(*job)).collect();
@@ -223,7 +220,7 @@ fn landing_in_words(landing: &Landing, scheduler: &Scheduler, name: &impl Fn(Job
     text
 }
 
-/// Why it did not take a row before, where none of those refused it.
+/// Why it took no earlier row, where none of those refused it.
 fn preference(landing: &Landing, scheduler: &Scheduler) -> &'static str {
     let config = scheduler.config();
     let asked = scheduler.matrix().rows().take_while(|row| row.slot != landing.slot).count();

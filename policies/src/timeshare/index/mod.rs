@@ -1,6 +1,12 @@
-//! Indices over the matrix that keep an event cheap on large clusters. The plain code of the matrix is their oracle.
+//! Indices over the matrix: they find nodes and jobs without scanning all of them.
+//!
+//! [`RowIndex`] knows the nodes and the movable jobs of one row, [`PinnedIndex`] the pinned jobs of all rows.
+//! Each answers only what a scan would answer; `tests` compares every answer with that of a scan.
 
-pub(crate) mod bits;
-pub(crate) mod job_map;
-pub(crate) mod load;
-pub(crate) mod pinned;
+mod pinned;
+mod row;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use pinned::PinnedIndex;
+pub(crate) use row::RowIndex;

@@ -1,19 +1,21 @@
-//! Classes of jobs by how much they communicate, with hysteresis: what `paired` listens to, what people are shown.
+//! Classes of jobs by how much they communicate, with hysteresis: `paired` acts on them, and reports show
+//! them.
 //!
 //! ```text
 //!             ≥ 600            ≥ 600
-//!   compute ────────▶ mixed ─────────▶ communication        thousandths of its time that a job waits for messages;
-//!           ◀────────       ◀─────────                      between the two thresholds a class is kept
+//!   compute ────────▶ mixed ─────────▶ communication
+//!           ◀────────       ◀─────────
 //!             ≤ 300            < 500
 //!      (and > 400: mixed)
 //! ```
+//! The thresholds are thousandths of its time that a job waits for messages; between two of them it keeps its
+//! class.
 //! A job that was never measured counts as mixed.
 
 use serde::{Deserialize, Serialize};
 
 use super::pairing::Communication;
 
-/// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
@@ -26,13 +28,13 @@ pub enum Class {
     Communication,
 }
 
-/// A job becomes one of `compute` at the first, and is one up to the second.
+/// A job becomes `compute` at the first threshold and stays so up to the second.
 const COMPUTE: (u16, u16) = (300, 400);
-/// A job becomes one of `communication` at the first, and is one down to the second.
+/// A job becomes `communication` at the first threshold and stays so down to the second.
 const COMMUNICATION: (u16, u16) = (600, 500);
 
 impl Class {
-    /// The class of a job of this class that is now seen to communicate so much.
+    /// The next class of a job of this class, given its measured communication.
     #[must_use]
     pub const fn after(self, share: Communication) -> Self {
         let share = share.get();
@@ -48,7 +50,6 @@ impl Class {
         }
     }
 
-    /// In a word.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -65,19 +66,19 @@ mod tests {
 
     use super::*;
 
-    fn told(shares: &[u16]) -> Vec<Class> {
-        let classes = shares.iter().scan(Class::default(), |class, share| {
+    fn classes(shares: &[u16]) -> Vec<Class> {
+        let after_each = shares.iter().scan(Class::default(), |class, share| {
             *class = class.after(Communication::per_mille(*share));
             Some(*class)
         });
-        classes.collect()
+        after_each.collect()
     }
 
     #[test]
     fn a_class_is_kept_between_its_two_thresholds() {
         use Class::{Communication as Talks, Compute, Mixed};
-        assert_eq!(told(&[500, 600, 550, 500, 499, 599]), [Mixed, Talks, Talks, Talks, Mixed, Mixed]);
-        assert_eq!(told(&[301, 300, 400, 401, 350, 700]), [Mixed, Compute, Compute, Mixed, Mixed, Talks]);
+        assert_eq!(classes(&[500, 600, 550, 500, 499, 599]), [Mixed, Talks, Talks, Talks, Mixed, Mixed]);
+        assert_eq!(classes(&[301, 300, 400, 401, 350, 700]), [Mixed, Compute, Compute, Mixed, Mixed, Talks]);
     }
 
     proptest! {
@@ -89,7 +90,7 @@ mod tests {
             wavers in prop::collection::vec(0u16..100, 2..50),
         ) {
             let shares: Vec<u16> = wavers.iter().map(|more| (around + more).min(1000)).collect();
-            let classes = told(&shares);
+            let classes = classes(&shares);
             let changes = classes.windows(2).filter(|pair| pair[0] != pair[1]).count();
             prop_assert!(changes <= 1, "{:?}", classes);
         }

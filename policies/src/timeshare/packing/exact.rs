@@ -1,20 +1,21 @@
 //! Exact packing by branch and bound: the fewest rows, then the least pairing cost.
 //!
-//! Each branch gives the next job, in the order given (largest first), a row and nodes in it. What is symmetric is tried once: rows that look
-//! alike, and nodes of a row that look alike. A gang whose ranks do not divide evenly among its nodes gets only the nodes of
-//! [`plan_placement`]. A branch is given up when its rows, or those that the memory and cells still wanted must come to, are more
-//! than the best so far needs, or as many at no less cost. The bound of the cost is that of one node with all the demand.
+//! Each branch gives the next job, in the order given (largest first), a row and nodes in it. Symmetric
+//! choices are tried once: rows that look alike, and nodes of a row that look alike. A gang whose ranks do
+//! not divide evenly among its nodes gets only the nodes of [`plan_placement`]. A branch is given up when the
+//! rows that it has, or must come to by the memory and cells still wanted, are more than those of the best so
+//! far, or as many at no less cost. The bound of the cost is that of one node with all the demand.
 //!
-//! The search is bounded in visits. It goes depth first and its first leaf is first-fit-decreasing, so that whatever the bound, the
-//! answer is never worse than that.
+//! The search is bounded in visits. It goes depth first and its first leaf is first-fit-decreasing, so that
+//! the answer is never worse than that, whatever the bound.
 
 use super::pairing::{Demand, Fractions};
 use crate::{
     JobSpec, Matrix, MemoryRule, Placement,
-    placement::{Room, Shape, plan_placement},
+    placement::{FreeCapacity, Shape, plan_placement},
 };
 
-/// More jobs at once are not searched but packed first fit: the search is as deep as there are jobs.
+/// More jobs at once are packed first fit: the search is as deep as there are jobs.
 const JOBS_MAX: usize = 200;
 
 /// A job to place.
@@ -28,7 +29,7 @@ struct Item<'a> {
 /// A node of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell {
-    room: Room,
+    left: FreeCapacity,
     demand: Demand,
 }
 
@@ -36,7 +37,7 @@ struct Cell {
 type Bin = Vec<Cell>;
 
 /// Each job's row, counted from the front, and ranks by node.
-type Assignment = Vec<(usize, Vec<u32>)>;
+type Choices = Vec<(usize, Vec<u32>)>;
 
 struct Search<'a> {
     items: Vec<Item<'a>>,
@@ -49,14 +50,14 @@ struct Search<'a> {
     visits_left: u32,
     bins: Vec<Bin>,
     cost: u64,
-    chosen: Assignment,
-    best: Option<(usize, u64, Assignment)>,
-    /// Below this no assignment can be.
+    chosen: Choices,
+    best: Option<(usize, u64, Choices)>,
+    /// Rows and cost of no packing are below this.
     floor: (usize, u64),
 }
 
-/// Where each of `jobs` goes: its row, which may be new, and its placement. `None` where there are too many jobs for a search. Rows before
-/// `first` are tried last.
+/// Where each of `jobs` goes: its row, which may be new, and its placement. `None` where there are too many
+/// jobs for a search. Rows before `first` are tried last.
 pub(super) fn search<'a>(
     matrix: &Matrix,
     jobs: &'a [JobSpec],
@@ -99,8 +100,8 @@ pub(super) fn search<'a>(
     };
     search.floor = (search.rows_at_least(0), all.cost());
     search.visit(0, first);
-    let (_, _, assignment) = search.best?;
-    let placed = jobs.iter().zip(assignment);
+    let (_, _, choices) = search.best?;
+    let placed = jobs.iter().zip(choices);
     Some(placed.map(|(job, (row, shares))| (job, row, Placement::from_shares(&shares))).collect())
 }
 
@@ -136,26 +137,26 @@ impl Search<'_> {
     /// Tries all nodes that `row` may give to the job `at`, the emptiest first.
     fn branch(&mut self, at: usize, row: usize, first: usize) {
         let Item { job, shape, even } = self.items[at];
-        let rooms: Vec<Room> = self.bins[row].iter().map(|cell| cell.room).collect();
+        let nodes: Vec<FreeCapacity> = self.bins[row].iter().map(|cell| cell.left).collect();
         let Some(ranks) = even else {
-            if let Some(placement) = plan_placement(job, shape, &rooms, self.memory) {
-                let shares = (0..).take(rooms.len()).map(|node| placement.count_on(crate::NodeId(node)));
+            if let Some(placement) = plan_placement(job, shape, &nodes, self.memory) {
+                let shares = (0..).take(nodes.len()).map(|node| placement.count_on(crate::NodeId(node)));
                 self.descend(at, row, first, shares.collect());
             }
             return;
         };
         let needs = job.memory_of(ranks);
         let holds =
-            |cell: &Cell| cell.room.open && (self.memory == MemoryRule::Ignored || cell.room.free >= needs);
-        let mut nodes: Vec<usize> = (0..rooms.len()).filter(|node| holds(&self.bins[row][*node])).collect();
+            |cell: &Cell| cell.left.open && (self.memory == MemoryRule::Ignored || cell.left.free >= needs);
+        let mut nodes: Vec<usize> = (0..nodes.len()).filter(|node| holds(&self.bins[row][*node])).collect();
         let look = |node: &usize| {
-            let Cell { room, demand } = self.bins[row][*node];
-            (room.jobs, std::cmp::Reverse(room.free), demand)
+            let Cell { left, demand } = self.bins[row][*node];
+            (left.jobs, std::cmp::Reverse(left.free), demand)
         };
         nodes.sort_by_key(|node| (look(node), *node));
         let alike: Vec<Vec<usize>> =
             nodes.chunk_by(|a, b| look(a) == look(b)).map(<[usize]>::to_vec).collect();
-        let mut shares = vec![0; rooms.len()];
+        let mut shares = vec![0; self.empty.len()];
         self.choose(at, row, first, &alike, (shape.width as usize, ranks), &mut shares);
     }
 
@@ -193,9 +194,9 @@ impl Search<'_> {
             self.cost -= cell.demand.cost();
             cell.demand = cell.demand.and(fraction);
             self.cost += cell.demand.cost();
-            cell.room.free.0 = cell.room.free.0.saturating_sub(job.memory_of(*ranks).0);
-            cell.room.jobs += 1;
-            cell.room.open = self.max_per_cell.is_none_or(|max| cell.room.jobs < max);
+            cell.left.free.0 = cell.left.free.0.saturating_sub(job.memory_of(*ranks).0);
+            cell.left.jobs += 1;
+            cell.left.open = self.max_per_cell.is_none_or(|max| cell.left.jobs < max);
         }
         self.chosen.push((row, shares));
         self.visit(at + 1, first);
@@ -221,13 +222,13 @@ impl Search<'_> {
         };
         let mut rows = 0;
         if self.memory == MemoryRule::MustFit {
-            let free = |bin: &Bin| bin.iter().fold(0u64, |sum, cell| sum.saturating_add(cell.room.free.0));
+            let free = |bin: &Bin| bin.iter().fold(0u64, |sum, cell| sum.saturating_add(cell.left.free.0));
             let all = self.bins.iter().fold(0u64, |sum, bin| sum.saturating_add(free(bin)));
             rows = more(memory, all, free(&self.empty));
         }
         if let Some(max) = self.max_per_cell {
             let open = |bin: &Bin| -> u64 {
-                bin.iter().map(|cell| u64::from(max.saturating_sub(cell.room.jobs))).sum()
+                bin.iter().map(|cell| u64::from(max.saturating_sub(cell.left.jobs))).sum()
             };
             rows = rows.max(more(cells, self.bins.iter().map(open).sum(), open(&self.empty)));
         }
@@ -246,8 +247,11 @@ fn wanted(items: &[Item<'_>]) -> Vec<(u64, u64)> {
 }
 
 fn bin_of(matrix: &Matrix, row: usize, fractions: &Fractions) -> Bin {
-    let mut bin: Bin =
-        matrix.rooms_of(row).into_iter().map(|room| Cell { room, demand: Demand::default() }).collect();
+    let mut bin: Bin = matrix
+        .free_capacities(row)
+        .into_iter()
+        .map(|left| Cell { left, demand: Demand::default() })
+        .collect();
     for assignment in matrix.row(row).assignments() {
         for node in assignment.placement.nodes() {
             let cell = &mut bin[node.0 as usize];
@@ -258,8 +262,8 @@ fn bin_of(matrix: &Matrix, row: usize, fractions: &Fractions) -> Bin {
 }
 
 fn empty_bin(matrix: &Matrix) -> Bin {
-    let room = |free| Room { open: matrix.limits().max_per_cell != Some(0), jobs: 0, free };
+    let left = |free| FreeCapacity { open: matrix.limits().max_per_cell != Some(0), jobs: 0, free };
     let cells =
-        matrix.cluster().nodes().map(|(_, free)| Cell { room: room(free), demand: Demand::default() });
+        matrix.cluster().nodes().map(|(_, free)| Cell { left: left(free), demand: Demand::default() });
     cells.collect()
 }

@@ -1,10 +1,11 @@
-//! Which row takes a job: vector packing, one dimension for each node.
+//! Packing of jobs into rows: vector packing, one dimension for each node.
 //!
-//! Jobs that come together are sorted by what they need of the fullest node, largest first, and each goes to the first row
-//! that holds it ([`Packing::FirstFit`]), to the one it fills best ([`Packing::BestFit`]), or all to where an exhaustive search puts
-//! them ([`Packing::Exact`]). *First* is in the order of turns, so that packing delays nobody; only a row whose turn is nearly
-//! over comes last, for a job that joined it would hardly run before it had to leave. Under `paired` jobs that came together are then
-//! exchanged between rows until no exchange mixes them better ([`pairing`]).
+//! Jobs that come together are sorted by what they need of their fullest node, the largest first. Each goes
+//! to the first row that holds it ([`Packing::FirstFit`]) or to the one it fills best ([`Packing::BestFit`]),
+//! or all go where an exhaustive search puts them ([`Packing::Exact`]). *First* is in the order of turns, so
+//! that packing delays no job; only a row whose turn is nearly over comes last, for a job that joined it
+//! would hardly run before it had to leave. Under `paired`, jobs that came together are then exchanged
+//! between rows until no exchange mixes them better ([`pairing`]).
 //!
 //! | file | what |
 //! | --- | --- |
@@ -12,8 +13,8 @@
 //! | `buddy` | the least loaded block of a buddy tree over all rows |
 //! | `unify` | slot unification when jobs end |
 //! | `exact` | branch and bound, bounded in visits |
-//! | `class` | jobs that compute, jobs that communicate, jobs that do both |
-//! | `pairing` | what mixing computing and communicating jobs is worth (paper 003 §3.3.3) |
+//! | `class` | classes of jobs by how much they communicate |
+//! | `pairing` | rows that mix computing and communicating jobs (paper 003 §3.3.3) |
 
 mod buddy;
 pub mod class;
@@ -21,7 +22,7 @@ mod exact;
 pub mod pairing;
 mod unify;
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -37,60 +38,60 @@ pub(crate) use unify::{DirtyRows, FreedNodes, is_unified, unify, unify_into_fron
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Packing {
-    /// The first row that holds it.
+    /// The first row that holds the job.
     #[default]
     FirstFit,
     /// The row that has the least memory left on the nodes of the job afterwards.
     BestFit,
-    /// The least loaded block of the buddy tree over all rows, and in it the first row that holds it: DHC, ParPar.
+    /// The least loaded block of the buddy tree over all rows, and there the first row that holds the job:
+    /// DHC, ParPar.
     Buddy,
-    /// The fewest rows, then the best mix, as far as found in so many steps of the search; at least as good as first fit.
+    /// The fewest rows, then the best mix, as far as a bounded search finds them; at least as good as first
+    /// fit.
     Exact {
-        /// Steps; never a time, or the simulator and the cluster would decide differently.
+        /// Steps of the search; not a time, or the simulator and the cluster would decide differently.
         visits_max: u32,
     },
 }
 
-/// How a job came to its row: kept for `explain`.
+/// How a job came to its row, for `explain`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Landing {
     /// The row that took it.
     pub slot: SlotId,
-    /// Its ranks on the nodes.
     pub placement: Placement,
-    /// Who was in the row already; of many the first sixteen, for a cluster may run thousands side by side.
+    /// The jobs that were in the row already, at most sixteen of them.
     pub beside: Vec<JobId>,
-    /// The rows that were asked before, and what they lacked.
+    /// The rows that were tried before, and why each rejected the job.
     pub refused_by: Vec<(SlotId, RejectionCause)>,
 }
 
-/// How many jobs a [`Landing`] names.
+/// How many jobs a [`Landing`] names: a row may hold thousands.
 const BESIDE_MAX: usize = 16;
 
-/// A job that changed its row: forward where room appeared, or in an exchange that mixes the rows better.
+/// A job that changed its row: forward, where capacity was freed, or in an exchange that mixes the rows
+/// better.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
-    /// Who.
     pub job: JobId,
-    /// Out of this row,
     pub from: SlotId,
-    /// into this one.
     pub to: SlotId,
-    /// Its ranks on the nodes; another than before only where it never ran.
+    /// The same as before unless the job is movable.
     pub placement: Placement,
 }
 
-/// Sorts jobs that came together into the order in which `policy` looks at them.
+/// Sorts jobs that came together into the order in which `policy` packs them.
 pub fn sort_for_packing(policy: Policy, matrix: &Matrix, jobs: &mut [JobSpec]) {
     match policy {
         Policy::Batch | Policy::Cosched => jobs.sort_by_key(|job| (job.arrival, job.id)),
         Policy::Gang | Policy::Hybrid | Policy::Paired => {
-            jobs.sort_by_cached_key(|job| (Reverse(matrix.size_of(job)), job.id))
+            jobs.sort_by_cached_key(|job| matrix.size_order(job))
         }
     }
 }
 
-/// Gives every one of `jobs`, which came together, its row; the policy has as many rows as needed. In the order of `jobs`.
+/// Gives each of `jobs`, which came together, its row, where the policy has as many rows as needed. In the
+/// order of `jobs`.
 pub(crate) fn pack_all(
     matrix: &mut Matrix,
     jobs: &[JobSpec],
@@ -108,7 +109,9 @@ pub(crate) fn pack_all(
         Packing::FirstFit | Packing::BestFit | Packing::Buddy => None,
     };
     let mut landings: BTreeMap<JobId, Landing> = match found {
-        Some(found) => found.into_iter().map(|(job, row, nodes)| seat_at(matrix, job, row, nodes)).collect(),
+        Some(found) => {
+            found.into_iter().map(|(job, row, nodes)| assign_at(matrix, job, row, nodes)).collect()
+        }
         None => jobs.iter().map(|job| (job.id, pack_one(matrix, job, first, packing))).collect(),
     };
     if let Some(fractions) = fractions {
@@ -116,7 +119,7 @@ pub(crate) fn pack_all(
         let pinned = landings.keys().copied().filter(|job| matrix.is_pinned(*job)).collect();
         for step in pairing::improve(matrix, &movable, &pinned, fractions, first, 0) {
             let beside = beside(matrix, step.job);
-            let landing = landings.get_mut(&step.job).expect("only fresh jobs are exchanged");
+            let landing = landings.get_mut(&step.job).expect("only jobs that came together are exchanged");
             *landing = Landing { slot: step.to, placement: step.placement, beside, refused_by: Vec::new() };
         }
     }
@@ -139,7 +142,7 @@ fn pack_one(matrix: &mut Matrix, job: &JobSpec, first: usize, packing: Packing) 
     landing.expect("one more row is always allowed")
 }
 
-/// Who else is in the row of `job`.
+/// The other jobs in the row of `job`, as far as a [`Landing`] names them.
 pub(crate) fn beside(matrix: &Matrix, job: JobId) -> Vec<JobId> {
     let row = matrix.row_of(job).into_iter().flat_map(|row| row.jobs());
     first_of(row.filter(|other| *other != job))
@@ -152,11 +155,11 @@ fn first_of(jobs: impl Iterator<Item = JobId>) -> Vec<JobId> {
 }
 
 /// Puts `job` where the search wants it, in a new row where `index` is past the last.
-fn seat_at(matrix: &mut Matrix, job: &JobSpec, index: usize, placement: Placement) -> (JobId, Landing) {
+fn assign_at(matrix: &mut Matrix, job: &JobSpec, index: usize, placement: Placement) -> (JobId, Landing) {
     while index >= matrix.rows().len() {
         matrix.open_row();
     }
-    (job.id, land(matrix, index, job, placement, Vec::new()))
+    (job.id, assign(matrix, index, job, placement, Vec::new()))
 }
 
 /// Puts `job` into the row that it leaves the fullest, the rows before `first` last.
@@ -164,7 +167,7 @@ fn pack_best(matrix: &mut Matrix, job: &JobSpec, shape: Shape, first: usize) -> 
     let mut refused_by = Vec::new();
     let mut best: Option<(bool, u64, usize, Placement)> = None;
     for index in 0..matrix.rows().len() {
-        match matrix.plan_in(index, job, shape) {
+        match matrix.try_placement(index, job, shape) {
             Ok(placement) => {
                 let key = (index < first, left_over(matrix, index, job, &placement), index);
                 if best.as_ref().is_none_or(|best| key < (best.0, best.1, best.2)) {
@@ -175,7 +178,7 @@ fn pack_best(matrix: &mut Matrix, job: &JobSpec, shape: Shape, first: usize) -> 
         }
     }
     match best {
-        Some((_, _, index, placement)) => Some(land(matrix, index, job, placement, refused_by)),
+        Some((_, _, index, placement)) => Some(assign(matrix, index, job, placement, refused_by)),
         None => pack(matrix, job, shape, first),
     }
 }
@@ -183,20 +186,20 @@ fn pack_best(matrix: &mut Matrix, job: &JobSpec, shape: Shape, first: usize) -> 
 /// The memory that the nodes of `job` would have left in a row, in all.
 fn left_over(matrix: &Matrix, index: usize, job: &JobSpec, placement: &Placement) -> u64 {
     let left = placement.blocks().map(|block| {
-        let free = matrix.room(index, block.node).free.0;
+        let free = matrix.free_capacity(index, block.node).free.0;
         free.saturating_sub(job.memory_of(block.ranks).0)
     });
     left.fold(0, u64::saturating_add)
 }
 
-/// Puts `job` into the first row that holds it, beginning `first` rows from the front, else into a new one; `None` where
-/// neither may be: then it queues.
+/// Puts `job` into the first row that holds it, beginning `first` rows from the front, else into a new one;
+/// `None` where neither may be: then it queues.
 pub(crate) fn pack(matrix: &mut Matrix, job: &JobSpec, shape: Shape, first: usize) -> Option<Landing> {
     let mut refused_by = Vec::new();
     let rows = matrix.rows().len();
     for index in (first.min(rows)..rows).chain(0..first.min(rows)) {
-        match matrix.plan_in(index, job, shape) {
-            Ok(placement) => return Some(land(matrix, index, job, placement, refused_by)),
+        match matrix.try_placement(index, job, shape) {
+            Ok(placement) => return Some(assign(matrix, index, job, placement, refused_by)),
             Err(rejection_cause) => refused_by.push((matrix.row(index).slot, rejection_cause)),
         }
     }
@@ -204,11 +207,12 @@ pub(crate) fn pack(matrix: &mut Matrix, job: &JobSpec, shape: Shape, first: usiz
         return None;
     }
     let index = matrix.open_row();
-    let placement = matrix.plan_in(index, job, shape).expect("a job with a shape fits in an empty row");
-    Some(land(matrix, index, job, placement, refused_by))
+    let placement = matrix.try_placement(index, job, shape).expect("a job with a shape fits in an empty row");
+    Some(assign(matrix, index, job, placement, refused_by))
 }
 
-fn land(
+/// Puts `job` into the row at `index`.
+fn assign(
     matrix: &mut Matrix,
     index: usize,
     job: &JobSpec,

@@ -1,12 +1,13 @@
 //! Pairing: rows that mix computing and communicating jobs (paper 003 §3.3.3, after Wiseman and Feitelson).
 //!
-//! A job that communicates a fraction `c` of its time wants the network for `c` of each second and the processor for `1 − c`. On a node
-//! that several jobs share, whichever of the two is wanted more decides how long their common second takes, so the *cost* of a
-//! row is the sum over its nodes of max(Σ c, Σ (1 − c)). Two alike jobs cost up to 2 a node, two that complement each other 1.
-//! What was never measured counts as half and half: it neither gains nor loses by an exchange.
+//! A job that communicates a fraction `c` of its time wants the network for `c` of each second and the
+//! processor for `1 − c`. On a node that several jobs share, the resource in higher demand decides how long
+//! their common second takes, so the *cost* of a row is the sum over its nodes of max(Σ c, Σ (1 − c)). Two
+//! alike jobs cost up to 2 a node, two that complement each other 1. A job that was never measured counts as
+//! half and half: it neither gains nor loses by an exchange.
 //!
-//! `improve` exchanges jobs between rows, or moves one, while that lowers the sum of the costs by more than a margin. Memory
-//! and cell limits hold at every step, and the number of rows never grows.
+//! `improve` exchanges jobs between rows, or moves one, while that lowers the sum of the costs by more than a
+//! margin. Memory and cell limits hold at every step, and the number of rows never grows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +22,7 @@ use crate::{JobId, Matrix, NodeId, Placement, Row, timeshare::matrix::Assignment
 pub struct Communication(u16);
 
 impl Communication {
-    /// What is taken of a job that was never measured.
+    /// Of a job that was never measured.
     pub const UNKNOWN: Self = Self(500);
 
     /// `thousandths` of the time, at most all of it.
@@ -37,12 +38,12 @@ impl Communication {
     }
 }
 
-/// What is known of the jobs.
+/// How much each job communicates, as far as it was measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fractions(BTreeMap<JobId, (Communication, Class)>);
 
 impl Fractions {
-    /// Takes note of a measurement; whether it puts the job into another class.
+    /// Takes note of a measurement; returns whether it puts the job into another class.
     pub fn learn(&mut self, job: JobId, communication: Communication) -> bool {
         let known = self.0.entry(job).or_insert((communication, Class::default()));
         let class = known.1.after(communication);
@@ -56,7 +57,7 @@ impl Fractions {
         self.0.remove(&job);
     }
 
-    /// What is known, or half and half.
+    /// As measured, or half and half.
     #[must_use]
     pub fn of(&self, job: JobId) -> Communication {
         self.0.get(&job).map_or(Communication::UNKNOWN, |(communication, _)| *communication)
@@ -77,12 +78,10 @@ impl Demand {
         Self { network: self.network + network, processor: self.processor + 1000 - network }
     }
 
-    /// On so many nodes.
     pub(super) const fn times(self, nodes: u64) -> Self {
         Self { network: self.network * nodes, processor: self.processor * nodes }
     }
 
-    /// With another.
     pub(super) const fn plus(self, other: Self) -> Self {
         Self { network: self.network + other.network, processor: self.processor + other.processor }
     }
@@ -107,10 +106,12 @@ pub fn cost(row: Row<'_>, fractions: &Fractions) -> u64 {
     nodes.values().map(|demand| demand.cost()).sum()
 }
 
-/// Exchanges and moves jobs of `movable` between the rows from `first` on while that lowers the cost; who changed rows in the end.
-/// A step must gain more than `margin`, in thousandths of each node of each job that changes its row.
+/// Exchanges and moves jobs of `movable` between the rows from `first` on while that lowers the cost; returns
+/// the jobs that changed rows in the end. A step must gain more than `margin`, in thousandths of each node of
+/// each job that changes its row.
 ///
-/// A job in `pinned` keeps its nodes. Of all steps the best is taken, the first of equals; the cost falls with each, so it ends.
+/// A job in `pinned` keeps its nodes. Of all steps the best is taken, the first of equals; the cost falls
+/// with each, so it ends.
 pub(crate) fn improve(
     matrix: &mut Matrix,
     movable: &BTreeSet<JobId>,
@@ -127,18 +128,20 @@ pub(crate) fn improve(
         step.take(matrix);
     }
     let moved = before.into_iter().filter_map(|(job, from)| {
-        let (to, assignment) =
-            matrix.slot_of(job).zip(matrix.assignment_of(job)).expect("nobody leaves the matrix");
+        let (to, assignment) = matrix
+            .slot_of(job)
+            .zip(matrix.assignment_of(job))
+            .expect("an exchange keeps all jobs in the matrix");
         (to != from).then(|| Move { job, from, to, placement: assignment.placement.clone() })
     });
     moved.collect()
 }
 
-/// Jobs that change rows together: who, into which row, where.
+/// Jobs that change rows together, each with its new row and placement.
 struct Step(Vec<(JobId, usize, Placement)>);
 
 impl Step {
-    /// Of all jobs.
+    /// The nodes of all its jobs.
     fn nodes(&self) -> u64 {
         self.0.iter().map(|(_, _, placement)| placement.width() as u64).sum()
     }
@@ -172,8 +175,8 @@ fn best_step(
         let lone = |job, to| vec![(job, to)];
         let pairs = jobs(a).flat_map(|x| jobs(b).map(move |y| vec![(x, b), (y, a)]));
         let moves = jobs(a).map(|x| lone(x, b)).chain(jobs(b).map(|y| lone(y, a)));
-        for who in pairs.chain(moves) {
-            if let Some((then, step)) = try_step(matrix, (a, b), &who, pinned, fractions)
+        for changes in pairs.chain(moves) {
+            if let Some((then, step)) = try_step(matrix, (a, b), &changes, pinned, fractions)
                 && now > then + margin * step.nodes()
                 && best.as_ref().is_none_or(|(gain, _)| now - then > *gain)
             {
@@ -184,23 +187,23 @@ fn best_step(
     best.map(|(_, step)| step)
 }
 
-/// What the two rows would cost, where all fit.
+/// The cost of the two rows after these changes, where all jobs fit.
 fn try_step(
     matrix: &Matrix,
     (a, b): (usize, usize),
-    who: &[(JobId, usize)],
+    changes: &[(JobId, usize)],
     pinned: &BTreeSet<JobId>,
     fractions: &Fractions,
 ) -> Option<(u64, Step)> {
     let mut trial = matrix.with_rows(&[a, b]);
     let local = |row: usize| usize::from(row == b);
-    let assignments: Vec<Assignment> = who.iter().filter_map(|(job, _)| trial.unassign(*job)).collect();
+    let assignments: Vec<Assignment> = changes.iter().filter_map(|(job, _)| trial.unassign(*job)).collect();
     let mut taken = Vec::new();
-    for ((job, to), mut assignment) in who.iter().zip(assignments) {
+    for ((job, to), mut assignment) in changes.iter().zip(assignments) {
         let placement = if pinned.contains(job) {
             trial.holds_in_place(local(*to), &assignment).then(|| assignment.placement.clone())?
         } else {
-            trial.plan_in(local(*to), &assignment.spec, trial.shape_of(&assignment.spec)?).ok()?
+            trial.try_placement(local(*to), &assignment.spec, trial.shape_of(&assignment.spec)?).ok()?
         };
         assignment.placement = placement.clone();
         taken.push((*job, *to, placement));

@@ -40,7 +40,7 @@ impl Scheduler {
     fn left_over(&self) -> Option<Vec<JobId>> {
         let front = self.matrix.front()?;
         let over = |job: &JobId| !self.presence.is_prefetched(*job) && !front.contains(*job);
-        let over: Vec<JobId> = self.presence.suspended().iter().filter(over).collect();
+        let over: Vec<JobId> = self.presence.suspended().iter().copied().filter(over).collect();
         (self.config.residency == Residency::None && !over.is_empty()).then_some(over)
     }
 
@@ -54,12 +54,12 @@ impl Scheduler {
         if absent.is_empty() {
             return None;
         }
-        let idle = self.presence.suspended().iter().filter(|job| !row.contains(*job));
+        let idle = self.presence.suspended().iter().copied().filter(|job| !row.contains(*job));
         let idle = self.farthest_first(idle.collect());
         let need = need_of(absent.iter().copied());
         let leaving = self.presence.memory().evictions(self.matrix.cluster(), &need, [], &idle)?;
         let parked =
-            absent.iter().filter(|assignment| self.jobs[assignment.spec.id].observed == Residence::Parked);
+            absent.iter().filter(|assignment| self.jobs[&assignment.spec.id].observed == Residence::Parked);
         let incoming: Vec<Incoming> = parked
             .map(|assignment| Incoming {
                 job: assignment.spec.id,

@@ -55,7 +55,7 @@ impl Scheduler {
     pub(super) fn on_resident(&mut self, job: JobId, node: NodeId, resident: Bytes) {
         let must_fit = self.matrix.limits().memory == MemoryRule::MustFit;
         let looked_at = must_fit && self.config.estimate == Estimate::Measured;
-        let Some(entry) = self.jobs.get_mut(job).filter(|entry| looked_at && !entry.observed.is_ended())
+        let Some(entry) = self.jobs.get_mut(&job).filter(|entry| looked_at && !entry.observed.is_ended())
         else {
             return;
         };
@@ -86,7 +86,7 @@ impl Scheduler {
     fn need_of_rank(&mut self, assignment: &Assignment, decisions: &mut Vec<Decision>) -> Bytes {
         let (job, cluster) = (assignment.spec.id, self.matrix.cluster());
         let Measurements { declared, resident: measured, outgrew } =
-            self.jobs.get_mut(job).expect("an assigned job is known").measured();
+            self.jobs.get_mut(&job).expect("an assigned job is known").measured();
         let (mut need, mut most) = (Bytes(0), Bytes(u64::MAX));
         for block in assignment.placement.blocks() {
             let (ranks, capacity) = (u64::from(block.ranks), cluster.capacity(block.node));
@@ -119,7 +119,7 @@ impl Scheduler {
     }
 
     fn assume(&mut self, job: JobId, need: Bytes) {
-        let entry = self.jobs.get_mut(job).expect("an assigned job is known");
+        let entry = self.jobs.get_mut(&job).expect("an assigned job is known");
         let grew = need > entry.spec.memory_per_rank;
         self.corrections.relieve |= grew;
         self.corrections.grew |= grew;
@@ -155,7 +155,7 @@ impl Scheduler {
         let (leaving, to) = (moved.job, moved.to);
         let later = self.matrix.place_of(leaving) > Some(index);
         let beside = packing::beside(&self.matrix, leaving);
-        let entry = self.jobs.get_mut(leaving).expect("an assigned job is known");
+        let entry = self.jobs.get_mut(&leaving).expect("an assigned job is known");
         entry.put_back = later;
         let (slot, placement) = (to, moved.placement.clone());
         let landing = Landing { slot, placement, beside, refused_by: vec![(from, refused)] };
@@ -173,7 +173,7 @@ impl Scheduler {
     fn leaver(&self, index: usize, grown: &Assignment) -> Option<JobId> {
         let makes_room = |other: &&Assignment| {
             grown.placement.blocks().all(|block| {
-                let room = self.matrix.room(index, block.node);
+                let room = self.matrix.free_capacity(index, block.node);
                 let on_leaving = other.memory_on(block.node);
                 room.free.saturating_add(on_leaving) >= grown.spec.memory_of(block.ranks)
             })
@@ -188,7 +188,7 @@ impl Scheduler {
     fn assign_elsewhere(&mut self, leaving: Assignment, index: usize) -> (RejectionCause, Move) {
         let (job, from) = (leaving.spec.id, self.matrix.row(index).slot);
         let rooms = leaving.placement.nodes().map(|node| {
-            let free = self.matrix.room(index, node).free;
+            let free = self.matrix.free_capacity(index, node).free;
             RejectionCause::Memory { node, needs: leaving.memory_on(node), free }
         });
         let lacks = |rejection_cause: &RejectionCause| match rejection_cause {
@@ -206,7 +206,7 @@ impl Scheduler {
 
     /// The node where the job was measured to hold most.
     fn most_resident(&self, job: JobId) -> (NodeId, Bytes) {
-        let resident = self.jobs[job].measured.iter().flat_map(|measured| &measured.resident);
+        let resident = self.jobs[&job].measured.iter().flat_map(|measured| &measured.resident);
         resident
             .max_by_key(|(_, resident)| **resident)
             .map(|(node, resident)| (*node, *resident))

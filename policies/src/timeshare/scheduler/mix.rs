@@ -60,7 +60,7 @@ impl Scheduler {
             return;
         }
         let assigned: Vec<JobId> = self.matrix.rows().flat_map(|row| row.jobs()).collect();
-        let movable = assigned.iter().copied().filter(|job| !self.jobs[*job].put_back).collect();
+        let movable = assigned.iter().copied().filter(|job| !self.jobs[job].put_back).collect();
         let pinned = self.pinned();
         let place = |scheduler: &Self, slot: SlotId| {
             scheduler.matrix.rows().position(|row| row.slot == slot).expect("no row falls empty")
@@ -74,7 +74,7 @@ impl Scheduler {
         self.dirty = packing::DirtyRows::All;
         for step in steps {
             let later = place(self, step.from) < place(self, step.to);
-            self.jobs.get_mut(step.job).expect("an assigned job is known").put_back = later;
+            self.jobs.get_mut(&step.job).expect("an assigned job is known").put_back = later;
             decisions.push(Decision::Moved(step));
         }
     }
@@ -82,7 +82,7 @@ impl Scheduler {
     /// The jobs that must stay on their nodes: those that ever ran, or were given a block of the buddy tree.
     fn pinned(&self) -> BTreeSet<JobId> {
         let assigned = self.matrix.rows().flat_map(|row| row.jobs());
-        let ran = |job: &JobId| self.jobs[*job].observed != Residence::Unlaunched;
+        let ran = |job: &JobId| self.jobs[job].observed != Residence::Unlaunched;
         assigned.filter(|job| ran(job) || self.matrix.is_pinned(*job)).collect()
     }
 }

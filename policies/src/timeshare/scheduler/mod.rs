@@ -49,7 +49,7 @@ mod tests;
 mod turn;
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -61,8 +61,8 @@ pub use residency::Residency;
 pub use state::{JobState, Wanted};
 
 use crate::{
-    Assignment, Cluster, Communication, Decision, JobId, JobMap, JobSpec, Landing, Matrix, Policy,
-    RejectReason, Residence, SchedulerEvent, SimTime, SwitchPlan, TimerId, Turn,
+    Assignment, Cluster, Communication, Decision, JobId, JobSpec, Landing, Matrix, Policy, RejectReason,
+    Residence, SchedulerEvent, SimTime, SwitchPlan, TimerId, Turn,
     timeshare::packing::{self, DirtyRows, FreedNodes, Packing, pairing::Fractions},
 };
 use correct::Corrections;
@@ -77,7 +77,7 @@ use turn::Running;
 pub struct Scheduler {
     config: SchedulerConfig,
     matrix: Matrix,
-    jobs: JobMap<Entry>,
+    jobs: BTreeMap<JobId, Entry>,
     /// Jobs without a row, first come first served.
     queue: VecDeque<JobId>,
     /// Jobs in memory against jobs that should be there.
@@ -122,7 +122,7 @@ impl Scheduler {
         Ok(Self {
             config,
             matrix,
-            jobs: JobMap::default(),
+            jobs: BTreeMap::new(),
             queue: VecDeque::new(),
             presence: Presence::default(),
             dying: BTreeSet::new(),
@@ -192,7 +192,7 @@ impl Scheduler {
 
     /// Why `job` can never run, if so.
     fn refuse(&self, job: &JobSpec) -> Option<RejectReason> {
-        if self.jobs.contains(job.id) {
+        if self.jobs.contains_key(&job.id) {
             return Some(RejectReason::DuplicateId);
         }
         if job.ranks == 0 {
@@ -218,7 +218,7 @@ impl Scheduler {
             return self.admit_all(first, decisions);
         }
         while let Some(&job) = self.queue.front() {
-            let entry = self.jobs.get_mut(job).expect("a queued job is known");
+            let entry = self.jobs.get_mut(&job).expect("a queued job is known");
             let shape = self.matrix.shape_of(&entry.spec).expect("a queued job fits the empty cluster");
             let Some(landing) = packing::pack(&mut self.matrix, &entry.spec, shape, first) else { return };
             let landing = Arc::new(landing);
@@ -238,7 +238,7 @@ impl Scheduler {
         if first > 0 && !skips_rows {
             self.dirty.add(self.matrix.row(0).slot, FreedNodes::Any);
         }
-        let jobs: Vec<JobSpec> = self.queue.drain(..).map(|job| self.jobs[job].spec.clone()).collect();
+        let jobs: Vec<JobSpec> = self.queue.drain(..).map(|job| self.jobs[&job].spec.clone()).collect();
         let fractions = (self.config.policy == Policy::Paired).then_some(&self.fractions);
         for (job, landing) in
             packing::pack_all(&mut self.matrix, &jobs, first, self.config.packing, fractions)
@@ -247,7 +247,7 @@ impl Scheduler {
                 self.dirty.add_back(landing.slot);
             }
             let landing = Arc::new(landing);
-            self.jobs.get_mut(job).expect("a queued job is known").landing = Some(Arc::clone(&landing));
+            self.jobs.get_mut(&job).expect("a queued job is known").landing = Some(Arc::clone(&landing));
             self.presence.on_assigned(job, landing.slot);
             decisions.push(Decision::Admitted { job, landing });
         }
@@ -261,7 +261,7 @@ impl Scheduler {
 
     /// The job is over: it leaves queue and matrix at once, even during a switch that moves it.
     fn end(&mut self, job: JobId, how: Residence) {
-        let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.observed.is_ended()) else { return };
+        let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.observed.is_ended()) else { return };
         entry.observed = how;
         entry.landing = None;
         self.presence.on_ended(job);
@@ -277,7 +277,7 @@ impl Scheduler {
     }
 
     fn on_measured(&mut self, job: JobId, communication: Communication) {
-        let ended = self.jobs.get(job).is_some_and(|entry| entry.observed.is_ended());
+        let ended = self.jobs.get(&job).is_some_and(|entry| entry.observed.is_ended());
         if !ended && self.fractions.learn(job, communication) {
             self.mixing.on_news();
         }
@@ -327,7 +327,7 @@ impl Scheduler {
 
     #[must_use]
     pub fn job(&self, job: JobId) -> Option<JobState> {
-        self.jobs.get(job).map(|entry| self.state_of(entry))
+        self.jobs.get(&job).map(|entry| self.state_of(entry))
     }
 
     fn state_of(&self, entry: &Entry) -> JobState {

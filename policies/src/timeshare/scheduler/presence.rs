@@ -3,49 +3,51 @@
 //! A row of a large cluster holds thousands of jobs and an event concerns one, so the difference is updated
 //! job by job. It is computed anew only where the front row changes or jobs change rows.
 
+use std::collections::BTreeSet;
+
 use super::residency::Memory;
-use crate::{Assignment, JobId, Matrix, Residence, SlotId, timeshare::index::job_map::JobSet};
+use crate::{Assignment, JobId, Matrix, Residence, SlotId};
 
 /// Jobs by residence, and the difference to the front row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Presence {
-    active: JobSet,
-    suspended: JobSet,
+    active: BTreeSet<JobId>,
+    suspended: BTreeSet<JobId>,
     /// Suspended jobs that came ahead of their turn.
-    prefetched: JobSet,
+    prefetched: BTreeSet<JobId>,
     memory: Memory,
     /// The row with the turn, when the difference was last computed.
     front: Option<SlotId>,
     /// Jobs of the front row that do not run.
-    absent: JobSet,
+    absent: BTreeSet<JobId>,
     /// Running jobs of other rows.
-    misplaced: JobSet,
+    misplaced: BTreeSet<JobId>,
     /// Jobs with news since [`Self::take_touched`].
-    touched: JobSet,
+    touched: BTreeSet<JobId>,
 }
 
 impl Presence {
     pub(super) fn is_active(&self, job: JobId) -> bool {
-        self.active.contains(job)
+        self.active.contains(&job)
     }
 
     /// Jobs that have to come in.
-    pub(super) const fn absent(&self) -> &JobSet {
+    pub(super) const fn absent(&self) -> &BTreeSet<JobId> {
         &self.absent
     }
 
     /// Jobs that have to leave, unless they are backfilled.
-    pub(super) const fn misplaced(&self) -> &JobSet {
+    pub(super) const fn misplaced(&self) -> &BTreeSet<JobId> {
         &self.misplaced
     }
 
-    pub(super) const fn suspended(&self) -> &JobSet {
+    pub(super) const fn suspended(&self) -> &BTreeSet<JobId> {
         &self.suspended
     }
 
     /// Whether the job came ahead of its turn.
     pub(super) fn is_prefetched(&self, job: JobId) -> bool {
-        self.prefetched.contains(job)
+        self.prefetched.contains(&job)
     }
 
     pub(super) const fn memory(&self) -> &Memory {
@@ -61,11 +63,11 @@ impl Presence {
 
     /// Whether the job runs in the front row.
     pub(super) fn is_present(&self, job: JobId) -> bool {
-        self.active.contains(job) && !self.misplaced.contains(job)
+        self.active.contains(&job) && !self.misplaced.contains(&job)
     }
 
     /// The jobs with news since the last call.
-    pub(super) fn take_touched(&mut self) -> JobSet {
+    pub(super) fn take_touched(&mut self) -> BTreeSet<JobId> {
         std::mem::take(&mut self.touched)
     }
 
@@ -83,7 +85,7 @@ impl Presence {
             self.memory.leave(job);
         }
         if observed != Residence::Suspended {
-            self.prefetched.remove(job);
+            self.prefetched.remove(&job);
         }
         set(&mut self.suspended, job, observed == Residence::Suspended);
         set(&mut self.active, job, active);
@@ -92,7 +94,7 @@ impl Presence {
 
     fn compare(&mut self, matrix: &Matrix, job: JobId) {
         let in_front = self.front.is_some() && matrix.slot_of(job) == self.front;
-        let active = self.active.contains(job);
+        let active = self.active.contains(&job);
         set(&mut self.absent, job, in_front && !active);
         set(&mut self.misplaced, job, !in_front && active);
     }
@@ -119,7 +121,7 @@ impl Presence {
             &mut self.absent,
             &mut self.misplaced,
         ] {
-            set.remove(job);
+            set.remove(&job);
         }
     }
 
@@ -135,9 +137,9 @@ impl Presence {
         let front = matrix.front();
         let in_front = |job: JobId| front.is_some_and(|row| row.contains(job));
         self.front = front.map(|row| row.slot);
-        self.misplaced = self.active.iter().filter(|job| !in_front(*job)).collect();
+        self.misplaced = self.active.iter().copied().filter(|job| !in_front(*job)).collect();
         let jobs = front.into_iter().flat_map(|row| row.jobs());
-        self.absent = jobs.filter(|job| !self.active.contains(*job)).collect();
+        self.absent = jobs.filter(|job| !self.active.contains(job)).collect();
     }
 
     /// Whether computing the difference anew would change nothing.
@@ -148,10 +150,10 @@ impl Presence {
     }
 }
 
-fn set(set: &mut JobSet, job: JobId, is_in: bool) {
+fn set(set: &mut BTreeSet<JobId>, job: JobId, is_in: bool) {
     if is_in {
         set.insert(job);
     } else {
-        set.remove(job);
+        set.remove(&job);
     }
 }

@@ -7,7 +7,7 @@ use super::{
     residency::{Residency, need_of},
     turn::Running,
 };
-use crate::{Decision, Row, SimTime, timeshare::index::job_map::JobSet, timeshare::packing};
+use crate::{Decision, JobId, Row, SimTime, timeshare::packing};
 
 impl Scheduler {
     pub(super) fn reconcile(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
@@ -52,7 +52,7 @@ impl Scheduler {
         let over = self.rows_in_turn() > 1 && self.running.as_ref().is_some_and(Running::is_over);
         if over {
             for job in self.matrix.front().into_iter().flat_map(|row| row.jobs()) {
-                self.jobs.get_mut(job).expect("an assigned job is known").put_back = false;
+                self.jobs.get_mut(&job).expect("an assigned job is known").put_back = false;
             }
             let slot = self.matrix.row(0).slot;
             self.matrix.rotate(self.rows_in_turn());
@@ -107,8 +107,8 @@ impl Scheduler {
         let backfilled = if turning { BTreeSet::new() } else { self.backfilled() };
         let rows = self.rows_in_turn();
         let Some(running) = &mut self.running else { return };
-        for job in touched.iter() {
-            running.note(job, self.presence.is_present(job), || self.jobs[job].observed.is_ended());
+        for job in touched {
+            running.note(job, self.presence.is_present(job), || self.jobs[&job].observed.is_ended());
         }
         let set = if rows > 1 {
             running.set_strobe(now, self.slice, &mut self.timers)
@@ -163,7 +163,7 @@ impl Scheduler {
     }
 
     /// The running jobs of the front row.
-    fn present(&self, front: Row<'_>) -> JobSet {
+    fn present(&self, front: Row<'_>) -> BTreeSet<JobId> {
         front.jobs().filter(|job| self.presence.is_active(*job)).collect()
     }
 

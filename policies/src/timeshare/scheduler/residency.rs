@@ -5,11 +5,11 @@
 //! moves the fewest bytes possible where jobs are of one size (Belady's rule). Where they are not, a job that
 //! fits after all stays.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Assignment, Bytes, Cluster, JobId, JobMap, NodeId, Placement};
+use crate::{Assignment, Bytes, Cluster, JobId, NodeId, Placement};
 
 /// Where jobs wait for their turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,9 +48,9 @@ impl From<&Assignment> for Footprint {
 /// Estimated memory in use, by node and by job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Memory {
-    /// By node; nodes that never footprint a job may be missing.
+    /// By node; nodes that never held a job may be missing.
     used: Vec<u64>,
-    footprints: JobMap<Footprint>,
+    footprints: BTreeMap<JobId, Footprint>,
 }
 
 impl Memory {
@@ -67,7 +67,7 @@ impl Memory {
     }
 
     pub(super) fn leave(&mut self, job: JobId) {
-        let footprint = self.footprints.remove(job);
+        let footprint = self.footprints.remove(&job);
         for (node, bytes) in footprint.iter().flat_map(Footprint::by_node) {
             self.used[node.0 as usize] -= bytes;
         }
@@ -88,12 +88,12 @@ impl Memory {
     }
 
     pub(super) fn holds(&self, job: JobId) -> bool {
-        self.footprints.contains(job)
+        self.footprints.contains_key(&job)
     }
 
     /// What these jobs hold on the node where they hold most.
     pub(super) fn most(&self, jobs: impl IntoIterator<Item = JobId>) -> u64 {
-        let footprint = jobs.into_iter().filter_map(|job| self.footprints.get(job));
+        let footprint = jobs.into_iter().filter_map(|job| self.footprints.get(&job));
         most_of(&summed(footprint.flat_map(Footprint::by_node).collect()))
     }
 
@@ -112,11 +112,11 @@ impl Memory {
         };
         let mut excess = Excess(need.iter().map(over).collect());
         for job in go {
-            excess.shift(&self.footprints[job], -1);
+            excess.shift(&self.footprints[&job], -1);
         }
         let mut leaving = Vec::new();
         for job in candidates {
-            let holds = &self.footprints[*job];
+            let holds = &self.footprints[job];
             if holds.by_node().any(|(node, _)| excess.of(node).is_some_and(|excess| *excess > 0)) {
                 excess.shift(holds, -1);
                 leaving.push(*job);
@@ -128,7 +128,7 @@ impl Memory {
         // A larger job that was chosen later may have made room for a smaller one that was chosen before.
         let mut stay = BTreeSet::new();
         for job in leaving.iter().rev() {
-            let holds = &self.footprints[*job];
+            let holds = &self.footprints[job];
             let room = |(node, bytes): (NodeId, u64)| {
                 excess.of(node).is_none_or(|excess| *excess + i128::from(bytes) <= 0)
             };

@@ -26,11 +26,11 @@ impl Scheduler {
         debug_assert!(self.presence.is_exact(&self.matrix), "the difference is kept as it changes");
         let backfilled = self.backfilled();
         let leaves = |job: &JobId| !backfilled.contains(job);
-        let mut stopping: Vec<JobId> = self.presence.misplaced().iter().filter(leaves).collect();
+        let mut stopping: Vec<JobId> = self.presence.misplaced().iter().copied().filter(leaves).collect();
         // In the order of turns, then of numbers.
         stopping.sort_by_cached_key(|job| self.matrix.place_of(*job));
-        let incoming = self.presence.absent().iter().filter_map(|job| {
-            let start = match self.jobs[job].observed {
+        let incoming = self.presence.absent().iter().copied().filter_map(|job| {
+            let start = match self.jobs[&job].observed {
                 Residence::Unlaunched => Start::Launch,
                 Residence::Parked => Start::Restore,
                 Residence::Suspended => Start::Resume,
@@ -86,7 +86,8 @@ impl Scheduler {
             }
             MemoryRule::Ignored => Need::new(),
         };
-        let suspended = self.presence.suspended().iter().filter(|job| !coming.contains(job)).collect();
+        let suspended =
+            self.presence.suspended().iter().copied().filter(|job| !coming.contains(job)).collect();
         let suspended = self.farthest_first(suspended);
         let none = self.config.residency == Residency::None;
         let all = || stopping.iter().copied().collect();
@@ -163,7 +164,7 @@ impl Scheduler {
         }
         // A job that could not leave keeps its turn, with its whole row; the next strobe tries again.
         let stuck =
-            stayed.iter().rev().filter(|went| went.at.is_in_memory() && !self.jobs[went.job].abandoned);
+            stayed.iter().rev().filter(|went| went.at.is_in_memory() && !self.jobs[&went.job].abandoned);
         for went in stuck {
             self.matrix.promote(went.job);
             self.dirty = packing::DirtyRows::All;
@@ -193,7 +194,7 @@ impl Scheduler {
         if at.is_ended() {
             return self.end(job, at);
         }
-        let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.observed.is_ended()) else { return };
+        let Some(entry) = self.jobs.get_mut(&job).filter(|entry| !entry.observed.is_ended()) else { return };
         entry.observed = at;
         if at == Residence::Unlaunched {
             // It may be placed anew.
@@ -208,7 +209,7 @@ impl Scheduler {
     }
 
     fn blame(&mut self, job: JobId, decisions: &mut Vec<Decision>) {
-        let entry = self.jobs.get_mut(job).expect("a planned job is known");
+        let entry = self.jobs.get_mut(&job).expect("a planned job is known");
         if entry.observed.is_ended() {
             return;
         }

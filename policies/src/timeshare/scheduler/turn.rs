@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use crate::{Decision, JobId, SimTime, SlotId, TimerId, Turn, TurnChange, timeshare::index::job_map::JobSet};
+use crate::{Decision, JobId, SimTime, SlotId, TimerId, Turn, TurnChange};
 
 /// The end of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) struct Running {
     strobe: Strobe,
     ahead: Ahead,
     /// The running jobs of the row; beside them, the backfilled jobs of other rows.
-    jobs: JobSet,
+    jobs: BTreeSet<JobId>,
     backfilled: BTreeSet<JobId>,
     /// Jobs of the row that came or went since the last decision.
     changed: BTreeSet<JobId>,
@@ -49,7 +49,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) fn new(slot: SlotId, since: SimTime, jobs: JobSet) -> Self {
+    pub(super) fn new(slot: SlotId, since: SimTime, jobs: BTreeSet<JobId>) -> Self {
         let (backfilled, changed) = (BTreeSet::new(), BTreeSet::new());
         Self {
             slot,
@@ -66,7 +66,7 @@ impl Running {
 
     /// Takes note whether a job of the row runs. `ended` is asked only where the job matters to this turn.
     pub(super) fn note(&mut self, job: JobId, present: bool, ended: impl FnOnce() -> bool) {
-        let changed = if present { self.jobs.insert(job) } else { self.jobs.remove(job) };
+        let changed = if present { self.jobs.insert(job) } else { self.jobs.remove(&job) };
         if !(changed || self.changed.contains(&job) || self.backfilled.contains(&job)) {
             return;
         }
@@ -154,7 +154,7 @@ impl Running {
 
     /// The turn as last decided.
     pub(super) fn turn(&self) -> Option<Turn> {
-        let jobs = self.jobs.iter().chain(self.backfilled.iter().copied()).collect();
+        let jobs = self.jobs.iter().chain(&self.backfilled).copied().collect();
         self.told.map(|ends| Turn { slot: self.slot, jobs, ends })
     }
 
@@ -172,7 +172,7 @@ impl Running {
             return None;
         }
         let (mut came, mut went): (Vec<JobId>, Vec<JobId>) =
-            changed.into_iter().partition(|job| self.jobs.contains(*job));
+            changed.into_iter().partition(|job| self.jobs.contains(job));
         came.extend(self.backfilled.difference(&before));
         went.extend(before.difference(&self.backfilled));
         Some(Decision::SlotChanged(TurnChange { slot: self.slot, came, went, ends }))

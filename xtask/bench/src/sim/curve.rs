@@ -1,4 +1,4 @@
-//! What an event costs as the number of jobs and the number of nodes grow, each by itself: no faster than its logarithm.
+//! Growth of the cost of an event with the jobs and with the nodes: slower than linear.
 
 use anyhow::Result;
 use coswitch_sim::{
@@ -7,62 +7,31 @@ use coswitch_sim::{
 };
 
 use super::processor_time;
-use crate::{
-    figure::{Bound, Figure},
-    pairs::median,
-};
+use crate::figure::{Bound, Figure};
 
-const FEW_JOBS: u32 = 10_000;
-const JOBS: [u32; 3] = [FEW_JOBS, 100_000, 1_000_000];
-const FEW_NODES: u32 = 128;
-const NODES: [u32; 4] = [FEW_NODES, 1_280, 12_800, 102_400];
-
-/// Two figures: growth in jobs and growth in nodes, by that of the logarithm.
-pub(super) fn measure(rounds: u32) -> Result<Vec<Figure>> {
-    let by_jobs = JOBS.map(|jobs| (jobs, cost(rounds, jobs, FEW_NODES)));
-    let by_nodes = NODES.map(|nodes| (nodes, cost(rounds, 100_000, nodes)));
-    Ok(vec![figure("jobs", &known(by_jobs)?), figure("nodes", &known(by_nodes)?)])
+/// In space sharing.
+pub(super) fn measure() -> Result<[Figure; 2]> {
+    let jobs = [(10_000, cost(10_000, 128)?), (1_000_000, cost(1_000_000, 128)?)];
+    let nodes = [(128, cost(100_000, 128)?), (102_400, cost(100_000, 102_400)?)];
+    Ok([growth("space sharing, with the jobs", jobs), growth("space sharing, with the nodes", nodes)])
 }
 
-fn known<const N: usize>(points: [(u32, Result<f64>); N]) -> Result<Vec<(u32, f64)>> {
-    points.into_iter().map(|(size, cost)| Ok((size, cost?))).collect()
+/// The exponent `e` for which the cost grows as the size to the power of `e`; allowed is the square root.
+pub(super) fn growth(of: &str, [small, large]: [(u32, f64); 2]) -> Figure {
+    let exponent = (large.1 / small.1).ln() / (f64::from(large.0) / f64::from(small.0)).ln();
+    let name = format!("growth of the cost of an event, {of}: exponent");
+    let costs = [small, large].map(|(size, cost)| format!("{size}: {cost:.0} ns"));
+    Figure::bounded(name, exponent, "", Bound::AtMost(0.5)).of(costs.join(", "))
 }
 
-fn figure(of: &str, points: &[(u32, f64)]) -> Figure {
-    let told: Vec<String> = points.iter().map(|(size, cost)| format!("{size}: {cost:.0} ns")).collect();
-    Figure::bounded(
-        format!("growth of the cost of an event with the {of}, by that of the logarithm"),
-        growth(points),
-        "x",
-        Bound::AtMost(1.0),
-    )
-    .of(told.join(", "))
-}
-
-/// The most that any point costs of the first, by what its logarithm is of the first's.
-pub(super) fn growth(points: &[(u32, f64)]) -> f64 {
-    let (first, base) = points[0];
-    let ratio =
-        |(size, cost): &(u32, f64)| (cost / base) / (f64::from(*size).log2() / f64::from(first).log2());
-    points[1..].iter().map(ratio).fold(0.0, f64::max)
-}
-
-/// Nanoseconds for an event (each job arrives and ends) of a machine about two thirds in use, without the reading of text: the median
-/// of `rounds`.
-fn cost(rounds: u32, jobs: u32, nodes: u32) -> Result<f64> {
+/// Nanoseconds for an event (each job arrives and ends) of a machine about two thirds in use, without reading
+/// any text.
+fn cost(jobs: u32, nodes: u32) -> Result<f64> {
     // The sizes of the model grow with the machine; the load is that of 128 nodes at any size.
     let log = lublin::generate(7, &lublin::Settings { jobs, nodes, interactive: true, load: 1.0 });
-    let all =
-        Jobs::of_log(&log, &spaceshare::machine(spaceshare::mesh_of(nodes), AllocatorName::FirstFit), |_| {
-            Default::default()
-        });
-    let once = || -> Result<f64> {
-        let mut machine = spaceshare::machine(spaceshare::mesh_of(nodes), AllocatorName::FirstFit);
-        let began = processor_time()?;
-        let lived = spaceshare::run(&all.jobs, &mut machine, &mut *QueueName::Fcfs.order(), &mut NoObserver)?;
-        let events = 2.0 * f64::from(u32::try_from(lived.len()).unwrap_or(u32::MAX));
-        Ok((processor_time()? - began).as_secs_f64() * 1e9 / events)
-    };
-    let costs = (0..rounds.clamp(1, 5)).map(|_| once()).collect::<Result<Vec<f64>>>()?;
-    Ok(median(costs))
+    let mut machine = spaceshare::machine(spaceshare::mesh_of(nodes), AllocatorName::FirstFit);
+    let all = Jobs::of_log(&log, &machine, |_| Default::default());
+    let began = processor_time()?;
+    let lived = spaceshare::run(&all.jobs, &mut machine, &mut *QueueName::Fcfs.order(), &mut NoObserver)?;
+    Ok((processor_time()? - began).as_secs_f64() * 1e9 / (2.0 * lived.len() as f64))
 }

@@ -1,24 +1,19 @@
-//! The simulator: jobs a second on a log, against AccaSim; what an event costs as jobs and nodes grow.
+//! Benchmark of the simulator: jobs a second on a log, against AccaSim; growth of the cost of an event; time
+//! sharing at size.
 //!
-//! One core: everything runs on the thread of the benchmark, and times are processor times, so that others on the machine
-//! disturb little. A job counts from its line of text to its place in the summary.
-//! The log is the SDSC Paragon's of the Parallel Workloads Archive where `--log` (or `COSWITCH_SWF`) says where it
-//! lies; it is not part of the repository, and without it a log of the same size is drawn from the model of Lublin and
-//! Feitelson. AccaSim does the same log in the same minutes, in a Python process of its own whose start does not count.
+//! One core: everything runs on the thread of the benchmark, and times are processor times, so that other
+//! processes disturb little. A job counts from its line of text to its place in the summary. The log is the
+//! SDSC Paragon's of the Parallel Workloads Archive where `--log` (or `COSWITCH_SWF`) says where it lies;
+//! without it, for it is not part of the repository, a log of the same size is drawn from the model of Lublin
+//! and Feitelson. AccaSim does the same log in the same minutes, in a Python process of its own whose start
+//! does not count.
 
 mod curve;
 mod peer;
 mod program;
 mod turns;
-mod wait;
-mod work;
 
-use std::{
-    fs,
-    io::{self, Write},
-    path::Path,
-    time::Duration,
-};
+use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 use coswitch_sim::{
@@ -28,48 +23,31 @@ use coswitch_sim::{
 
 use nix::time::ClockId;
 
-pub(crate) use turns::Size;
-
 use crate::{
     figure::{Bound, Figure},
     pairs::{median, take_turns},
 };
 
-/// Of the log of the Paragon, and of the one drawn in its place.
+/// Of the log of the Paragon, and of the log drawn in its place.
 const NODES: u32 = 400;
 const JOBS: u32 = 32_135;
 /// The targets.
 const JOBS_PER_SECOND: f64 = 160_000.0;
 const TIMES_THE_PEER: f64 = 100.0;
 
-/// Prints the events of one simulation, for whoever counts what they take.
-pub(crate) fn only(size: Size) -> Result<()> {
-    Ok(writeln!(io::stdout(), "{}", turns::events(size)?)?)
-}
-
-/// All of it.
-pub(crate) fn measure(rounds: u32, log: Option<&Path>, instructions: bool) -> Result<Vec<Figure>> {
+pub(crate) fn measure(rounds: u32, log: Option<&Path>) -> Result<Vec<Figure>> {
     let (text, name) = text_of(log)?;
     let mut figures = Vec::from(jobs_a_second(rounds, &text, &name)?);
-    figures.extend(curve::measure(rounds)?);
-    figures.extend(turns::measure(rounds)?);
-    figures.push(wait::measure()?);
-    if instructions {
-        figures.push(work::measure()?);
-    }
+    figures.extend(curve::measure()?);
+    figures.extend(turns::measure()?);
     Ok(figures)
 }
 
-/// Beside AccaSim, which comes from a registry.
+/// In turns with AccaSim, which comes from a registry.
 fn jobs_a_second(rounds: u32, text: &str, name: &str) -> Result<[Figure; 2]> {
-    let peer = peer::Peer::install().context("there is no AccaSim to compare with")?;
+    let peer = peer::Peer::install().context("failed to install AccaSim")?;
     let pairs = take_turns(rounds, || ours(text), || peer.run(text, NODES))?;
-    let rate = |(jobs, seconds): (u64, f64)| {
-        #[allow(clippy::cast_precision_loss, reason = "numbers of jobs are far below 2^53")]
-        {
-            jobs as f64 / seconds
-        }
-    };
+    let rate = |(jobs, seconds): (u64, f64)| jobs as f64 / seconds;
     let ours = median(pairs.iter().map(|(ours, _)| rate(*ours)));
     let conditions = format!("{name}, FCFS and first fit on {NODES} nodes, one core, median of {rounds}");
     let theirs = median(pairs.iter().map(|(_, theirs)| rate(*theirs)));

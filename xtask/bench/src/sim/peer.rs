@@ -13,7 +13,7 @@ use super::program::{bounded, done};
 
 const PACKAGE: &str = "accasim==1.1.3";
 const PROGRAM: &str = include_str!("peer.py");
-/// Seconds that one step of its installation, and one log, may take. The Paragon's takes it some 14.
+/// Limits in seconds of one step of its installation and of one log. The Paragon's takes it about 14.
 const INSTALL_MAX: u32 = 120;
 const RUN_MAX: u32 = 180;
 
@@ -28,7 +28,7 @@ struct Took {
 }
 
 impl Peer {
-    /// Installs it where it is not yet.
+    /// Installs it where it is missing.
     pub(super) fn install() -> Result<Self> {
         let own = env::current_exe().context("failed to find this program")?;
         let home = own.with_file_name("accasim-1.1.3");
@@ -49,7 +49,7 @@ impl Peer {
         Ok(Self { python })
     }
 
-    /// The jobs it did of the log and the seconds of processor time it took, without the start of Python.
+    /// The jobs of the log that it did, and the seconds of processor time, without the start of Python.
     pub(super) fn run(&self, log: &str, nodes: u32) -> Result<(u64, f64)> {
         let directory = tempfile::tempdir()?;
         let (file, program) = (directory.path().join("log.swf"), directory.path().join("peer.py"));
@@ -68,9 +68,9 @@ impl Peer {
             .lines()
             .rev()
             .find_map(|line| serde_json::from_str(line).ok())
-            .context("AccaSim does not say how long it took")?;
+            .context("AccaSim printed no time")?;
         let told = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
         let jobs = told.lines().find_map(|line| line.split_once("Total jobs: ")?.1.trim().parse().ok());
-        Ok((jobs.context("AccaSim does not say how many jobs it did")?, took.seconds))
+        Ok((jobs.context("AccaSim printed no number of jobs")?, took.seconds))
     }
 }

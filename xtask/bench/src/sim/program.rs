@@ -1,4 +1,4 @@
-//! Programs of others, for a bounded time.
+//! Child processes with a time limit.
 
 use std::{
     path::Path,
@@ -14,9 +14,9 @@ pub(super) fn bounded(seconds: u32, program: &Path) -> Command {
     command
 }
 
-/// What it said, where it was in time and ended well.
+/// The output of a program that ended in time and without an error.
 pub(super) fn done(output: Output, seconds: u32) -> Result<Output> {
-    // What `timeout` says of a program that it ended, and where that had to be by force.
+    // The codes of `timeout` for a program that it ended, and ended by force.
     let late = matches!(output.status.code(), Some(124 | 137));
     ensure!(!late, "a program was not done after {seconds} s");
     let said = String::from_utf8_lossy(&output.stderr);
