@@ -32,7 +32,7 @@ fn one_scheduler_has_metrics_of_system_nodes_and_tasks() {
     );
     let csv = |mco| stdout(directory.path(), &[&pre[..], &["--mco", mco, "--output", "csv"]].concat());
     let [none, many] = ["0", "7"].map(csv);
-    assert!(figure(&none, "SystemD").abs() < 1e-9, "nobody is overtaken: {none}");
+    assert!(figure(&none, "SystemD").abs() < 1e-9, "no process is overtaken: {none}");
     assert!(figure(&many, "SystemCoDe") > figure(&none, "SystemCoDe") && figure(&many, "SystemD") > 0.0);
     assert_eq!(csv("7"), many, "the same seeds give the same bytes");
     assert!(stdout(directory.path(), &pre).contains("NodeThDe"));

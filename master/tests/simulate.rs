@@ -269,7 +269,7 @@ fn node_sets_divided_nodes_and_rms_work_from_the_command_line() {
         let arguments = ["log.swf", "--machine", "limits.yaml", "--queue", order, "--output", "json"];
         simulate(directory.path(), &arguments)
     };
-    assert_eq!(limited("easy").status.code(), Some(2), "a limit that EASY would not heed");
+    assert_eq!(limited("easy").status.code(), Some(2), "a limit that EASY would ignore");
     let answer: serde_json::Value = serde_json::from_slice(&limited("aging").stdout).unwrap();
     assert_eq!(answer["skipped"]["too_large"], 2);
     let model = stdout(&["--lublin", "50", "--machine", "machine.yaml"]);

@@ -203,7 +203,7 @@ fn check_accessibility_tree(browser: &mut Browser) {
         assert!(has("heading", heading), "{heading}");
     }
     assert!(has("StaticText", " stood still for "), "the text names the job that waited most");
-    for label in ["dumping heat-", "restoring ", "exposed: nobody computed", "declared 100 MiB"] {
+    for label in ["dumping heat-", "restoring ", "exposed: no job computed", "declared 100 MiB"] {
         assert!(has("image", label), "{label}");
     }
     assert!(!told.iter().any(|(role, name)| role == "image" && name.is_empty()), "every mark has a name");

@@ -17,7 +17,5 @@ pub(crate) fn split_in_words(split: &Split, name: impl Fn(JobId) -> String) -> S
 
 /// A job needs a whole node for itself.
 pub(crate) fn outgrew_in_words(name: &str, node: NodeId, resident: Bytes, capacity: Bytes) -> String {
-    format!(
-        "{name} alone grew to {resident} on {node}, limit {capacity}: it is let run, with nobody beside it"
-    )
+    format!("{name} alone grew to {resident} on {node}, limit {capacity}: it runs with no job beside it")
 }

@@ -30,7 +30,7 @@ pub(crate) fn percent(share: f64) -> String {
 /// `a`, `a and b`, `a, b and c`.
 pub(crate) fn list(words: &[String]) -> String {
     match words {
-        [] => "nobody".into(),
+        [] => "none".into(),
         [one] => one.clone(),
         [first @ .., last] => format!("{} and {last}", first.join(", ")),
     }

@@ -110,7 +110,7 @@ fn the_journal_of_a_switch_reads_like_a_story() {
     0ns job-1 admitted to slot-0
     0ns job-2 admitted to slot-1
     0ns job-3 admitted to slot-1
-    0ns switch-0 to slot-0: out nobody, in job-0 (new) job-1 (new)
+    0ns switch-0 to slot-0: out none, in job-0 (new) job-1 (new)
     0ns turn of slot-0 with job-0 job-1 until 4s
     0ns timer-0 set for 4s
      4s switch-1 to slot-1: out job-0 job-1, in job-2 (new) job-3 (new)

@@ -168,7 +168,7 @@ impl<'a> Audit<'a> {
             }
         };
         for job in named {
-            assert!(self.submitted.contains(&job), "{decision:?} names a job nobody submitted");
+            assert!(self.submitted.contains(&job), "{decision:?} names a job that was never submitted");
             assert!(!self.ended.contains(&job), "{decision:?} names a job that has ended");
         }
     }

@@ -22,8 +22,8 @@ pub(crate) fn figure(chart: &str, label: &str, note: &str) -> Markup {
                     li { i.solid {} "runs" }
                     li { i.pale {} "in memory, stopped" }
                     li { i.moving {} "comes or leaves" }
-                    li { i.exposed {} "step exposed: nobody computed" }
-                    li { i.hidden-step {} "step hidden: somebody computed" }
+                    li { i.exposed {} "step exposed: no job computed" }
+                    li { i.hidden-step {} "step hidden: a job computed" }
                 }
             }
             div.chart {}

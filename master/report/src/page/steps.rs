@@ -85,7 +85,7 @@ fn step_mark(history: &History, part: &Part<'_>) -> StepMark {
 }
 
 const fn fate(hidden: bool) -> &'static str {
-    if hidden { "hidden: somebody computed" } else { "exposed: nobody computed" }
+    if hidden { "hidden: a job computed" } else { "exposed: no job computed" }
 }
 
 /// The marks of columns: for each stretch of time and each lane one mark as long as the exposed time, then
@@ -164,7 +164,7 @@ mod tests {
         let step = step(SwitchStep::Dump, 2, 12);
         let part = Part { step: &step, span: span(2, 3), hidden: false };
         let expected = "switch-1: dumping job-0 on node-0, from 2.00 s for 1.0 s of 10.0 s, 3 MiB moved; \
-                        exposed: nobody computed";
+                        exposed: no job computed";
         assert_eq!(step_mark(&history, &part).says, expected);
     }
 

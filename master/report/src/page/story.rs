@@ -180,7 +180,7 @@ fn kind_in_words(history: &History, time: Duration, longest: &Cause) -> String {
                 "For {time} memory would have held it beside those that ran, but another slot had its turn."
             )
         }
-        Rule::Idle => format!("For {time} nobody ran, because jobs were being started or switched."),
+        Rule::Idle => format!("For {time} no job ran, because jobs were being started or switched."),
     }
 }
 
@@ -198,7 +198,7 @@ pub(super) fn in_short(history: &History, causes: &[Cause]) -> String {
         Rule::Memory { .. } => format!("no room beside {beside}{others}"),
         Rule::Cell { .. } => format!("{beside}{others} had its nodes"),
         Rule::Turn => format!("{beside}{others} had the turn"),
-        Rule::Idle => "nobody ran: start or switch".into(),
+        Rule::Idle => "no job ran: start or switch".into(),
     };
     format!("{why} ({})", seconds(time))
 }

@@ -58,6 +58,6 @@ fn the_story_names_the_job_that_waited_most_and_the_cause() {
     assert_eq!(
         about("Why"),
         "For 15.0 s others had its nodes, and gang gives a node to 1 job at a time; job-0 had them longest \
-         (15.0 s). For 4.0 s nobody ran, because jobs were being started or switched."
+         (15.0 s). For 4.0 s no job ran, because jobs were being started or switched."
     );
 }

@@ -107,7 +107,7 @@ fn since_begin(at: SimTime) -> Duration {
 
 fn listed(items: &[impl fmt::Display]) -> String {
     if items.is_empty() {
-        return "nobody".into();
+        return "none".into();
     }
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
@@ -118,8 +118,8 @@ mod tests {
     use crate::JobId;
 
     #[test]
-    fn jobs_are_listed_or_nobody_is() {
+    fn jobs_are_listed_or_none() {
         assert_eq!(listed(&[JobId(0), JobId(2)]), "job-0 job-2");
-        assert_eq!(listed(&[] as &[JobId]), "nobody");
+        assert_eq!(listed(&[] as &[JobId]), "none");
     }
 }

@@ -83,7 +83,7 @@ impl Scheduler {
         });
         debug_assert!(
             packing::is_unified(&self.matrix, usize::from(late)),
-            "rows that were not looked at take nobody"
+            "rows that were not looked at take no job"
         );
         self.matrix.drop_empty_rows();
         for step in moves {

@@ -107,7 +107,7 @@ fn hybrid_packs_largest_first_into_as_few_rows_as_fit() {
     job-1 admitted to slot-1
     job-2 admitted to slot-1
     job-0 admitted to slot-0
-    switch-0 to slot-0: out nobody, in job-0 (new) job-3 (new)
+    switch-0 to slot-0: out none, in job-0 (new) job-3 (new)
     ");
     assert_snapshot!(desk.grid(), @r"
              | node-0 1000MiB            | node-1 1000MiB
@@ -145,19 +145,19 @@ fn batch_runs_one_after_the_other_as_they_came() {
     job-0 admitted to slot-0
     job-1 queued behind 0
     job-2 queued behind 1
-    switch-0 to slot-0: out nobody, in job-0 (new)
+    switch-0 to slot-0: out none, in job-0 (new)
     ");
     assert_snapshot!(desk.done(), @r"
     turn of slot-0 with job-0
     ");
     assert_snapshot!(desk.at(5).finish(0), @r"
     job-1 admitted to slot-1
-    switch-1 to slot-1: out nobody, in job-1 (new)
+    switch-1 to slot-1: out none, in job-1 (new)
     ");
     assert_snapshot!(desk.done() + &desk.at(9).finish(1) + &desk.done() + &desk.at(12).finish(2), @r"
     turn of slot-1 with job-1
     job-2 admitted to slot-2
-    switch-2 to slot-2: out nobody, in job-2 (new)
+    switch-2 to slot-2: out none, in job-2 (new)
     turn of slot-2 with job-2
     all done
     ");
@@ -206,7 +206,7 @@ fn when_the_other_row_goes_away_the_turn_has_no_end() {
         desk.at(4).tell(SchedulerEvent::Failed { job: JobId(1) }),
         "turn goes on of slot-0 with job-0\n"
     );
-    // The old timer means nothing; when somebody waits again, the turn is long over.
+    // The old timer means nothing; when another row waits again, the turn is long over.
     assert_eq!(desk.at(11).fire(), "");
     assert_snapshot!(desk.at(15).submit(&[(2, 500)]), @r"
     job-2 admitted to slot-2
@@ -223,7 +223,7 @@ fn a_job_that_is_cancelled_while_it_queues_is_never_launched() {
     assert_eq!(desk.at(2).tell(SchedulerEvent::Failed { job: JobId(1) }), "");
     assert_snapshot!(desk.at(3).finish(0), @r"
     job-2 admitted to slot-1
-    switch-1 to slot-1: out nobody, in job-2 (new)
+    switch-1 to slot-1: out none, in job-2 (new)
     ");
 }
 
@@ -234,7 +234,7 @@ fn a_job_that_arrives_is_activated_at_once_where_the_active_row_has_room() {
     desk.at(1).done();
     assert_snapshot!(desk.at(3).submit(&[(2, 400)]), @r"
     job-2 admitted to slot-0
-    switch-1 to slot-0: out nobody, in job-2 (new)
+    switch-1 to slot-0: out none, in job-2 (new)
     ");
     assert_snapshot!(desk.at(4).done(), @r"
     turn goes on of slot-0 with job-0 job-2 until 11s
@@ -257,7 +257,7 @@ fn when_the_active_row_empties_the_next_comes_early() {
     desk.submit(&[(2, 500), (2, 600)]);
     desk.at(1).done();
     assert_snapshot!(desk.at(3).finish(1), @r"
-    switch-1 to slot-1: out nobody, in job-0 (new)
+    switch-1 to slot-1: out none, in job-0 (new)
     ");
     // The timer of the turn that ended early means nothing any more.
     assert_eq!(desk.at(11).fire(), "");
@@ -278,7 +278,7 @@ fn room_that_appears_is_filled_from_the_next_row_without_a_dump() {
     ");
     assert_snapshot!(desk.at(3).finish(1), @r"
     job-3 moved from slot-1 to slot-0
-    switch-1 to slot-0: out nobody, in job-3 (new)
+    switch-1 to slot-0: out none, in job-3 (new)
     turn goes on of slot-0 with job-0 until 11s
     ");
     assert_snapshot!(desk.grid(), @r"
@@ -332,7 +332,7 @@ fn a_job_that_changes_to_the_next_row_stays_in_memory() {
     > slot-0 | job-0*1 job-2*1 = 1000MiB | job-0*1 job-2*1 = 1000MiB
       slot-1 | job-1*1 job-3*1 = 950MiB  | job-1*1 job-3*1 = 950MiB
     ");
-    // Late, so that nobody joins the active row any more; then the turn passes, and job-2 fits beside job-1.
+    // Late, so that no job joins the active row any more; then the turn passes, and job-2 fits beside job-1.
     desk.at(8).finish(3);
     desk.at(9).submit(&[(2, 950)]);
     assert_snapshot!(desk.at(11).fire(), @r"
@@ -368,7 +368,7 @@ fn a_job_that_arrives_during_a_switch_waits_for_its_end() {
     desk.at(11).fire();
     assert_eq!(desk.at(12).submit(&[(2, 300)]), "job-2 admitted to slot-1\n");
     assert_snapshot!(desk.at(13).done(), @r"
-    switch-2 to slot-1: out nobody, in job-2 (new)
+    switch-2 to slot-1: out none, in job-2 (new)
     turn of slot-1 with job-1 until 23s
     timer-1 set for 23s
     ");
@@ -427,7 +427,7 @@ fn a_dump_that_fails_gives_the_turn_back_and_is_tried_again() {
     ");
     assert_eq!(desk.scheduler.job(JobId(1)).unwrap().wanted, Wanted::Gone);
     assert_snapshot!(desk.tell(SchedulerEvent::Failed { job: JobId(1) }), @r"
-    switch-4 to slot-1: out nobody, in job-0 (new)
+    switch-4 to slot-1: out none, in job-0 (new)
     ");
 }
 
@@ -436,7 +436,7 @@ fn a_restore_that_fails_is_tried_again_while_the_others_run() {
     let mut desk = Desk::new(Policy::Hybrid);
     desk.submit(&[(2, 600), (2, 400)]);
     assert_snapshot!(desk.at(1).fail(&[(1, Residence::Unlaunched)]), @r"
-    switch-1 to slot-0: out nobody, in job-1 (new)
+    switch-1 to slot-0: out none, in job-1 (new)
     turn of slot-0 with job-0
     ");
     assert_snapshot!(desk.at(2).done(), @r"
@@ -513,7 +513,7 @@ fn what_can_never_run_is_rejected_with_the_reason() {
     job-0 rejected: needs 1.2GiB on one node for 2 of its ranks, the largest node has 1000MiB
     job-1 rejected: it has no ranks
     job-2 admitted to slot-0
-    switch-0 to slot-0: out nobody, in job-2 (new)
+    switch-0 to slot-0: out none, in job-2 (new)
     ");
 }
 

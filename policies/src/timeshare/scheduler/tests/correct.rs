@@ -66,7 +66,7 @@ fn who_waits_in_memory_makes_room_for_who_grows() {
     desk.at(12).done();
     assert_eq!(desk.hold(0, 0, 440), "", "both fit as before");
     assert_snapshot!(desk.at(13).hold(0, 0, 600), @r"
-    switch-2 to slot-1: out job-1, in nobody
+    switch-2 to slot-1: out job-1, in none
     ");
     assert_eq!(desk.at(14).done(), "");
 }
@@ -90,7 +90,7 @@ fn room_that_a_job_never_used_is_offered_to_later_rows() {
     let mut desk = beside_each_other();
     assert_snapshot!(desk.at(4).hold(1, 0, 200) + &desk.hold(1, 1, 210), @r"
     job-2 moved from slot-1 to slot-0
-    switch-1 to slot-0: out nobody, in job-2 (new)
+    switch-1 to slot-0: out none, in job-2 (new)
     turn goes on of slot-0 with job-0 job-1
     ");
 }
