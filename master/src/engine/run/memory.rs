@@ -1,4 +1,4 @@
-//! What nodes report: the memory of their jobs, and their loss.
+//! Handles what nodes report: the memory of their jobs, and their loss.
 
 use coswitch_dispatcher::protocol::{self as app, MemoryUse, NodeEvent};
 use coswitch_policies::{

@@ -1,4 +1,4 @@
-//! What dispatchers report: where a job is, what it communicates, how it ended.
+//! Handles what dispatchers report: where a job is, what it communicates, how it ended.
 
 use coswitch_dispatcher::protocol::{AppOutcome, Exit, RankTraffic, Report, StayCause, StepDone};
 use coswitch_policies::{Cause, JobId, Residence, SchedulerEvent};

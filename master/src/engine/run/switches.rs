@@ -1,4 +1,4 @@
-//! Carrying out a switch: orders to dispatchers, and the journal's account of it.
+//! Carries out switches: orders to dispatchers, and the journal's account of them.
 
 use std::{collections::BTreeSet, time::Duration};
 

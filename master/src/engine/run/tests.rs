@@ -1,3 +1,5 @@
+//! Tests of the run core: stories of inputs and outputs, and a property over random answers.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_dispatcher::protocol::{AppOutcome, StayCause, Wait};

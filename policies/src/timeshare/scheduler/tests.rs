@@ -1,4 +1,4 @@
-//! Stories: a hand-driven executor, and what the scheduler tells it, line by line.
+//! Stories of the scheduler: a hand-driven executor, and its decisions line by line.
 
 mod correct;
 

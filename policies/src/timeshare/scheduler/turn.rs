@@ -1,4 +1,4 @@
-//! The turn of the front row: its beginning, its end, and what was decided of it.
+//! The turn of the front row: its beginning, its end, and the last decision about it.
 
 use std::{collections::BTreeSet, time::Duration};
 

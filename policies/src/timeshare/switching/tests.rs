@@ -1,3 +1,5 @@
+//! Tests of the switch executor: stories, and a property over random answers.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use proptest::prelude::*;

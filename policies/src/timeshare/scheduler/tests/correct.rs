@@ -1,4 +1,4 @@
-//! Stories of jobs that hold other than they declared.
+//! Stories of jobs whose resident memory differs from what they declared.
 
 use super::*;
 use crate::timeshare::explain::explain;
