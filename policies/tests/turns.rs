@@ -1,5 +1,5 @@
-//! Everybody gets a turn: the scheduler under every policy, packing and exchange, driven by an executor that
-//! answers at once.
+//! Every job gets its turn: the scheduler under each policy, packing and exchange, with an executor that answers
+//! at once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,10 +18,10 @@ struct Case {
     nodes: u32,
     /// Ranks, MiB of a rank, the turn in which it comes, the turns it needs.
     jobs: Vec<(u32, u64, u32, u32)>,
-    /// In which turn which job is measured, and what.
+    /// Measurements: turn, job, thousandths of communication.
     news: Vec<(u32, u32, u16)>,
-    /// In which turn which job holds how many MiB of which node, and whether that is under_pressure.
-    held: Vec<(u32, u32, u32, u64, bool)>,
+    /// Measurements: turn, job, node, MiB resident there, whether the node is under memory pressure.
+    resident: Vec<(u32, u32, u32, u64, bool)>,
 }
 
 fn cases() -> impl Strategy<Value = Case> {
@@ -46,13 +46,13 @@ fn cases() -> impl Strategy<Value = Case> {
     );
     let jobs = prop::collection::vec((1u32..6, 50u64..250, 0u32..30, 1u32..12), 1..14);
     let news = prop::collection::vec((0u32..60, 0u32..14, 0u16..1000), 0..40);
-    let held = prop::collection::vec((0u32..60, 0u32..14, 0u32..5, 10u64..2000, any::<bool>()), 0..40);
-    (config, 1u32..5, jobs, news, held).prop_map(|(config, nodes, jobs, news, held)| Case {
+    let resident = prop::collection::vec((0u32..60, 0u32..14, 0u32..5, 10u64..2000, any::<bool>()), 0..40);
+    (config, 1u32..5, jobs, news, resident).prop_map(|(config, nodes, jobs, news, resident)| Case {
         config,
         nodes,
         jobs,
         news,
-        held,
+        resident,
     })
 }
 
@@ -114,7 +114,8 @@ impl Executor {
         self.check_memory();
     }
 
-    /// Working sets in memory fit their nodes, those of backfilled jobs included, when no switch is under way.
+    /// Working sets in memory fit their nodes, those of backfilled jobs included, when no switch is under
+    /// way.
     fn check_memory(&self) {
         let matrix = self.scheduler.matrix();
         let mut nodes: BTreeMap<NodeId, (Bytes, u32)> = BTreeMap::new();
@@ -172,7 +173,8 @@ fn play(case: &Case) {
             let communication = Communication::per_mille(*thousandths);
             executor.tell(SchedulerEvent::Measured { job: JobId(*job), communication });
         }
-        for (_, job, node, mib, under_pressure) in case.held.iter().filter(|(at, ..)| u64::from(*at) == turn)
+        for (_, job, node, mib, under_pressure) in
+            case.resident.iter().filter(|(at, ..)| u64::from(*at) == turn)
         {
             let node = NodeId(*node);
             executor.tell(SchedulerEvent::Resident { job: JobId(*job), node, resident: Bytes::mib(*mib) });

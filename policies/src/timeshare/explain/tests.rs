@@ -1,4 +1,4 @@
-//! Explanations, as people read them.
+//! Explanations as a user reads them.
 
 use std::time::Duration;
 
@@ -21,28 +21,38 @@ fn explained(policy: Policy) -> String {
     explain_jobs(Cluster::uniform(2, Bytes::mib(1024)), config, jobs, &BTreeMap::new()).unwrap().to_string()
 }
 
+/// Each clause on a line of its own.
+fn clauses(text: &str) -> String {
+    text.replace("; ", ";\n  ")
+}
+
 #[test]
 fn hybrid_is_explained_by_what_fits_beside_what() {
-    assert_snapshot!(explained(Policy::Hybrid), @r"
+    assert_snapshot!(clauses(&explained(Policy::Hybrid)), @r"
     policy hybrid, 2 rows
 
              | node-0 1GiB                | node-1 1GiB
     > slot-0 | cg*1 heat*1 ep*1 = 1020MiB | cg*1 heat*1 = 1000MiB
       slot-1 | is*2 = 500MiB              | is*2 = 500MiB
 
-    turn 1 of 2, slot-0: cg, heat, ep; at most 1020MiB of 1GiB on node-0; its turn moves 500MiB out and 1020MiB in
-    turn 2 of 2, slot-1: is; at most 500MiB of 1GiB on node-0; its turn moves 1020MiB out and 500MiB in
+    turn 1 of 2, slot-0: cg, heat, ep;
+      at most 1020MiB of 1GiB on node-0;
+      its turn moves 500MiB out and 1020MiB in
+    turn 2 of 2, slot-1: is;
+      at most 500MiB of 1GiB on node-0;
+      its turn moves 1020MiB out and 500MiB in
 
     cg (job-0): slot-0 on 2 nodes, beside heat
     heat (job-1): slot-0 on 2 nodes, the first there
     ep (job-2): slot-0 on 1 node, beside cg, heat
-    is (job-3): slot-1 on 2 nodes, the first there; slot-0 has 324MiB left on node-0, not 500MiB
+    is (job-3): slot-1 on 2 nodes, the first there;
+      slot-0 has 324MiB left on node-0, not 500MiB
     huge (job-4): can never run: needs 3.9GiB on one node for 1 of its ranks, the largest node has 1GiB
     ");
 }
 
 #[test]
-fn a_job_that_goes_on_in_the_turn_of_others_is_not_moved() {
+fn a_backfilled_job_is_not_moved() {
     let job = |(id, (ranks, name)): (u32, (u32, &str))| JobSpec {
         id: JobId(id),
         name: name.into(),
@@ -62,15 +72,22 @@ fn a_job_that_goes_on_in_the_turn_of_others_is_not_moved() {
       slot-2 | late*1 = 100MiB | (right*1)
     ");
     let sets: Vec<&str> = explained.sets.iter().map(|set| set.text.as_str()).collect();
-    assert_snapshot!(sets.join("\n"), @r"
-    turn 1 of 3, slot-0: wide; at most 100MiB of 1000MiB on node-0; its turn moves 100MiB out and 100MiB in
-    turn 2 of 3, slot-1: left, right; at most 100MiB of 1000MiB on node-0; its turn moves 100MiB out and 100MiB in
-    turn 3 of 3, slot-2: late; at most 100MiB of 1000MiB on node-0; on idle nodes right goes on; its turn moves 100MiB out and 100MiB in
+    assert_snapshot!(clauses(&sets.join("\n")), @r"
+    turn 1 of 3, slot-0: wide;
+      at most 100MiB of 1000MiB on node-0;
+      its turn moves 100MiB out and 100MiB in
+    turn 2 of 3, slot-1: left, right;
+      at most 100MiB of 1000MiB on node-0;
+      its turn moves 100MiB out and 100MiB in
+    turn 3 of 3, slot-2: late;
+      at most 100MiB of 1000MiB on node-0;
+      on idle nodes right goes on;
+      its turn moves 100MiB out and 100MiB in
     ");
 }
 
 #[test]
-fn ranks_whose_nodes_are_idle_are_drawn_too_where_that_is_asked() {
+fn partly_backfilled_jobs_are_drawn_under_the_partial_rule() {
     let job = |(id, ranks): (u32, u32)| JobSpec {
         id: JobId(id),
         name: ["three", "two", "too"][id as usize].into(),
@@ -94,7 +111,7 @@ fn ranks_whose_nodes_are_idle_are_drawn_too_where_that_is_asked() {
 }
 
 #[test]
-fn what_is_known_of_communication_is_said_and_mixed_by() {
+fn measured_communication_is_told_and_jobs_are_mixed_by_it() {
     let job = |id| JobSpec {
         id: JobId(id),
         name: ["cg", "is", "ep", "mg"][id as usize].into(),
@@ -106,32 +123,44 @@ fn what_is_known_of_communication_is_said_and_mixed_by() {
     let config = SchedulerConfig::new(Policy::Paired, Duration::from_secs(10));
     let jobs = (0..4).map(job).collect();
     let explained = explain_jobs(Cluster::uniform(2, Bytes::mib(1024)), config, jobs, &known).unwrap();
-    assert_snapshot!(explained.to_string(), @r"
-    policy paired, 2 rows; packed by memory, and mixed by how much each job communicates
+    assert_snapshot!(clauses(&explained.to_string()), @r"
+    policy paired, 2 rows;
+      packed by memory, and mixed by how much each job communicates
 
              | node-0 1GiB        | node-1 1GiB
     > slot-0 | is*1 ep*1 = 800MiB | is*1 ep*1 = 800MiB
       slot-1 | cg*1 mg*1 = 800MiB | cg*1 mg*1 = 800MiB
 
-    turn 1 of 2, slot-0: is, ep; at most 800MiB of 1GiB on node-0; its turn moves 800MiB out and 800MiB in
-    turn 2 of 2, slot-1: cg, mg; at most 800MiB of 1GiB on node-0; its turn moves 800MiB out and 800MiB in
+    turn 1 of 2, slot-0: is, ep;
+      at most 800MiB of 1GiB on node-0;
+      its turn moves 800MiB out and 800MiB in
+    turn 2 of 2, slot-1: cg, mg;
+      at most 800MiB of 1GiB on node-0;
+      its turn moves 800MiB out and 800MiB in
 
-    cg (job-0): slot-1 on 2 nodes, beside mg; exchanged, so that jobs that compute and jobs that communicate share nodes; communicates 90 % of its time
-    is (job-1): slot-0 on 2 nodes, the first there; communicates 85 % of its time
-    ep (job-2): slot-0 on 2 nodes, beside is; communicates 1 % of its time
-    mg (job-3): slot-1 on 2 nodes, the first there; slot-0 has 224MiB left on node-0, not 400MiB; communicates 10 % of its time
+    cg (job-0): slot-1 on 2 nodes, beside mg;
+      exchanged, so that jobs that compute and jobs that communicate share nodes;
+      communicates 90 % of its time
+    is (job-1): slot-0 on 2 nodes, the first there;
+      communicates 85 % of its time
+    ep (job-2): slot-0 on 2 nodes, beside is;
+      communicates 1 % of its time
+    mg (job-3): slot-1 on 2 nodes, the first there;
+      slot-0 has 224MiB left on node-0, not 400MiB;
+      communicates 10 % of its time
     ");
 }
 
 #[test]
 fn batch_is_explained_by_its_queue() {
-    assert_snapshot!(explained(Policy::Batch), @r"
+    assert_snapshot!(clauses(&explained(Policy::Batch)), @r"
     policy batch, 1 row
 
              | node-0 1GiB   | node-1 1GiB
     > slot-0 | cg*1 = 300MiB | cg*1 = 300MiB
 
-    turn 1 of 1, slot-0: cg; at most 300MiB of 1GiB on node-0
+    turn 1 of 1, slot-0: cg;
+      at most 300MiB of 1GiB on node-0
 
     cg (job-0): slot-0 on 2 nodes, the first there
     heat (job-1): queues, with 0 jobs ahead
@@ -142,14 +171,15 @@ fn batch_is_explained_by_its_queue() {
 }
 
 #[test]
-fn cosched_says_where_the_system_will_swap() {
-    assert_snapshot!(explained(Policy::Cosched), @r"
+fn cosched_tells_where_the_system_will_swap() {
+    assert_snapshot!(clauses(&explained(Policy::Cosched)), @r"
     policy cosched, 1 row
 
              | node-0 1GiB                           | node-1 1GiB
     > slot-0 | cg*1 heat*1 ep*1 is*2 huge*1 = 5.4GiB | cg*1 heat*1 is*2 huge*1 = 5.4GiB
 
-    turn 1 of 1, slot-0: cg, heat, ep, is, huge; more than fits, the system swaps: 5.4GiB of 1GiB on node-0
+    turn 1 of 1, slot-0: cg, heat, ep, is, huge;
+      more than fits, the system swaps: 5.4GiB of 1GiB on node-0
 
     cg (job-0): slot-0 on 2 nodes, the first there
     heat (job-1): slot-0 on 2 nodes, beside cg
@@ -160,7 +190,7 @@ fn cosched_says_where_the_system_will_swap() {
 }
 
 #[test]
-fn of_many_nodes_those_that_hold_the_same_share_a_column() {
+fn nodes_that_hold_the_same_share_a_column_on_a_large_cluster() {
     let job = |(id, ranks): (u32, u32)| JobSpec {
         id: JobId(id),
         name: format!("j{id}").into(),
