@@ -1,4 +1,5 @@
-//! A temporary swap file for a test.
+//! A temporary swap file for a test. All processes of the machine share swap, so tests of one program take
+//! turns with it.
 
 use std::{
     fs::{self, File},
@@ -6,7 +7,10 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use coswitch_policies::Bytes;
@@ -19,6 +23,7 @@ const KEEPER: &str = "trap '' INT TERM HUP; read -r _; swapoff \"$0\" 2>/dev/nul
 pub struct SwapFile {
     path: PathBuf,
     keeper: Child,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl SwapFile {
@@ -29,11 +34,13 @@ impl SwapFile {
     #[must_use]
     pub fn of(size: Bytes) -> Self {
         static FILES: AtomicU32 = AtomicU32::new(0);
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let name = format!("coswitch-swap-{}-{}", std::process::id(), FILES.fetch_add(1, Ordering::Relaxed));
         let path = Path::new("/var/tmp").join(name);
         let mut keeper = Command::new("sh");
         keeper.args(["-c", KEEPER]).arg(&path).stdin(Stdio::piped()).stdout(Stdio::null());
-        let swap = Self { path, keeper: keeper.spawn().expect("a shell starts") };
+        let swap = Self { path, keeper: keeper.spawn().expect("a shell starts"), _turn: turn };
         swap.fill(size).expect("the disk has space for a swap file");
         swap.call("mkswap");
         swap.call("swapon");
