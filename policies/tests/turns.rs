@@ -1,5 +1,5 @@
-//! Every job gets its turn: the scheduler under each policy, packing and exchange, with an executor that answers
-//! at once.
+//! Every job gets its turn: the scheduler under each policy, packing and exchange, with an executor that
+//! answers at once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -7,7 +7,7 @@
 //! ```text
 //!   measured ≠ estimate ──▶ fits where it is ──▶ new estimate; jobs that wait in memory may have to leave
 //!                      └──▶ does not fit ──▶ row with the turn: wait for its end or for memory pressure
-//!                                       └──▶ split: the smallest job that makes room leaves, or the grown one
+//!                                       └──▶ split: the smallest job that makes room leaves, or it
 //! ```
 
 use std::{collections::BTreeSet, sync::Arc};
