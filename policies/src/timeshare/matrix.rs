@@ -348,12 +348,16 @@ impl Matrix {
 
     /// Whether `job` must keep its nodes from now on.
     pub(crate) fn set_pinned(&mut self, job: JobId, pinned: bool) {
-        // The indices file a job by whether it is pinned.
-        let place = self.place_of(job).filter(|_| self.is_pinned(job) != pinned);
-        let assignment = place.and_then(|index| Some((index, self.unassign(job)?)));
-        self.pinned.set(job, pinned);
-        if let Some((index, assignment)) = assignment {
-            self.insert(index, assignment);
+        if !self.pinned.set(job, pinned) {
+            return;
+        }
+        let Some(index) = self.place_of(job) else { return };
+        let assignment = self.rows[index].assignments[&job].clone();
+        self.set_movable(index, &assignment.spec, !pinned);
+        if pinned {
+            self.pinned.add(&assignment);
+        } else {
+            self.pinned.remove(&assignment);
         }
     }
 

@@ -12,10 +12,10 @@
 //! A job that ends at any time is not waited for. An answer that differs from the plan makes the job
 //! *misplaced*; the scheduler plans again from there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    Cause, Incoming, JobId, Misplaced, Outgoing, Placement, Purpose, Residence, SimTime, Start, SwitchOrder,
+    Cause, JobId, Misplaced, Outgoing, Placement, Purpose, Residence, SimTime, Start, SwitchOrder,
     SwitchPlan, metrics::Span,
 };
 
@@ -74,9 +74,13 @@ enum Stage {
 #[derive(Clone, Debug)]
 pub struct Switching {
     plan: SwitchPlan,
+    /// Where in the plan a job is.
+    outgoing: BTreeMap<JobId, usize>,
+    incoming: BTreeMap<JobId, usize>,
     stage: Stage,
-    /// Jobs with an order that is not answered yet.
+    /// Jobs with an order that is not answered yet, and the incoming ones among them.
     waiting: BTreeSet<JobId>,
+    coming: BTreeSet<JobId>,
     ended: BTreeSet<JobId>,
     misplaced: Vec<Misplaced>,
     began: SimTime,
@@ -90,7 +94,10 @@ impl Switching {
     #[must_use]
     pub fn new(plan: SwitchPlan) -> Self {
         Self {
+            outgoing: plan.outgoing.iter().map(|outgoing| outgoing.job).zip(0..).collect(),
+            incoming: plan.incoming.iter().map(|incoming| incoming.job).zip(0..).collect(),
             waiting: plan.outgoing.iter().map(|outgoing| outgoing.job).collect(),
+            coming: BTreeSet::new(),
             plan,
             stage: Stage::Planned,
             ended: BTreeSet::new(),
@@ -109,7 +116,7 @@ impl Switching {
     /// The nodes of an incoming job.
     #[must_use]
     pub fn placement_of(&self, job: JobId) -> Option<&Placement> {
-        self.plan.incoming.iter().find(|incoming| incoming.job == job).map(|incoming| &incoming.placement)
+        self.incoming.get(&job).map(|at| &self.plan.incoming[*at].placement)
     }
 
     /// Stops the outgoing jobs; where there are none, brings the incoming ones in.
@@ -135,6 +142,7 @@ impl Switching {
         if !self.waiting.remove(&job) {
             return SwitchAction::Wait;
         }
+        self.coming.remove(&job);
         if !at.is_ended() && self.destination(job) != Some(at) {
             self.misplaced.push(Misplaced { job, at, cause });
         }
@@ -148,17 +156,15 @@ impl Switching {
 
     /// Where the last order takes the job.
     fn destination(&self, job: JobId) -> Option<Residence> {
-        if let Some(outgoing) = self.plan.outgoing.iter().find(|outgoing| outgoing.job == job) {
+        if let Some(outgoing) = self.outgoing.get(&job).map(|at| &self.plan.outgoing[*at]) {
             let stops = self.stage == Stage::Stopping && self.parks_meanwhile(outgoing);
             return Some(if stops { Residence::Suspended } else { outgoing.to });
         }
-        let comes = self.plan.incoming.iter().any(|incoming| incoming.job == job);
-        comes.then(|| self.plan.purpose.incoming_to())
+        self.incoming.contains_key(&job).then(|| self.plan.purpose.incoming_to())
     }
 
     fn advance(&mut self, now: SimTime) -> SwitchAction {
-        let comes = |incoming: &Incoming| self.waiting.contains(&incoming.job);
-        if self.stage == Stage::BringingIn && !self.plan.incoming.iter().any(comes) {
+        if self.stage == Stage::BringingIn && self.coming.is_empty() {
             self.arrived.get_or_insert(now);
         }
         match self.stage {
@@ -183,6 +189,7 @@ impl Switching {
         let mut orders: Vec<(JobId, Order)> = parks.chain(comes).collect();
         orders.retain(|(job, _)| !self.ended.contains(job));
         self.waiting = orders.iter().map(|(job, _)| *job).collect();
+        self.coming = self.waiting.iter().copied().filter(|job| self.incoming.contains_key(job)).collect();
         if orders.is_empty() { self.advance(now) } else { SwitchAction::Give(orders) }
     }
 

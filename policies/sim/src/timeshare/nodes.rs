@@ -1,8 +1,6 @@
 //! Simulated nodes: their memory, and the demand that slows down their jobs. An event costs as much as the
 //! nodes of its jobs, whatever the size of the cluster.
 
-use std::collections::BTreeSet;
-
 use coswitch_policies::{Bytes, Cluster, Communication, JobId, JobSpec, NodeId, Placement};
 
 use super::cost::{CostModel, Load, Slowdown};
@@ -23,14 +21,14 @@ pub(crate) struct Nodes {
     cluster: Cluster,
     cost: CostModel,
     nodes: Vec<Node>,
-    /// The nodes whose demand may have changed.
-    changed: BTreeSet<NodeId>,
+    /// The nodes whose demand may have changed; some more than once.
+    changed: Vec<NodeId>,
 }
 
 impl Nodes {
     pub(crate) fn new(cluster: Cluster, cost: CostModel) -> Self {
         let nodes = vec![Node::default(); cluster.len()];
-        Self { cluster, cost, nodes, changed: BTreeSet::new() }
+        Self { cluster, cost, nodes, changed: Vec::new() }
     }
 
     /// The job takes its memory.
@@ -55,7 +53,7 @@ impl Nodes {
         memory.used = change(memory.used);
         memory.peak = memory.peak.max(memory.used);
         if self.is_overfull(node) != was_overfull {
-            self.changed.insert(node);
+            self.changed.push(node);
         }
     }
 
@@ -65,7 +63,7 @@ impl Nodes {
             let node = &mut self.nodes[block.node.0 as usize];
             node.load.add(block.ranks, communication);
             node.running.push(job);
-            self.changed.insert(block.node);
+            self.changed.push(block.node);
         }
     }
 
@@ -75,7 +73,7 @@ impl Nodes {
             let node = &mut self.nodes[block.node.0 as usize];
             node.load.remove(block.ranks, communication);
             node.running.retain(|other| *other != job);
-            self.changed.insert(block.node);
+            self.changed.push(block.node);
         }
     }
 

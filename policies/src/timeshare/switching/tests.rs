@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use proptest::prelude::*;
 
 use super::*;
+use crate::Incoming;
 use crate::{SlotId, SwitchId};
 
 const NOW: SimTime = SimTime(0);
