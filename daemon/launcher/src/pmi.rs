@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-/// Limits that the ranks are told, in bytes.
+/// Limits of the ranks, in bytes.
 const KEY_MAX: usize = 64;
 const VALUE_MAX: usize = 1024;
 const NAME_MAX: usize = 256;
