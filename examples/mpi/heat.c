@@ -166,13 +166,6 @@ static double worst_error(const struct field *f, long steps) {
     return everywhere;
 }
 
-/* Rank 0 reads the clock and decides for all ranks: all must make the same number of steps. */
-static int time_is_up(double begin, double seconds) {
-    int stop = seconds_now() - begin >= seconds;
-    MPI_Bcast(&stop, 1, MPI_INT, 0, MPI_COMM_WORLD);
-    return stop;
-}
-
 static void report(long done, long steps, double begin) {
     static double last;
     double now = seconds_now();
@@ -190,7 +183,7 @@ int main(int argc, char **argv) {
     const struct cli_option options[] = {
         {"memory", CLI_BYTES, &memory, "memory of the fields per rank (default 64MiB)"},
         {"steps", CLI_COUNT, &steps, "time steps (default 200)"},
-        {"seconds", CLI_SECONDS, &seconds, "run for this time instead, parked time included"},
+        {"seconds", CLI_SECONDS, &seconds, "step until this much processor time is used instead"},
         {"compute", CLI_COUNT, &compute, "extra multiply-adds per point and step (default 0)"},
         {0},
     };
@@ -203,7 +196,8 @@ int main(int argc, char **argv) {
         printf("heat: %d x %d x %d ranks of %d^3 points\n", field.dims[0], field.dims[1], field.dims[2],
                field.side);
     double begin = seconds_now();
-    while (steps ? done < steps : done % CHECK_EVERY || !time_is_up(begin, seconds)) {
+    struct work work = work_of(seconds);
+    while (steps ? done < steps : done % CHECK_EVERY || !work_is_done(&work)) {
         step(&field);
         sink += extra_work(&field, compute);
         report(++done, steps, begin);

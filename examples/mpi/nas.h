@@ -1,5 +1,5 @@
 /* Shared by the three NAS kernels: the pseudo-random generator of the specification (NAS-95-020,
- * section 2.2), the class option, and the loop that times and verifies a kernel `--repeat` times. */
+ * section 2.2), the class option, and the loop that repeats, times and verifies a kernel. */
 #ifndef COSWITCH_EXAMPLES_NAS_H
 #define COSWITCH_EXAMPLES_NAS_H
 
@@ -37,36 +37,43 @@ static inline int nas_class_index(const char *name) {
 struct nas_options {
     const char *class_name;
     long repeat;
+    double seconds;
 };
 
 static inline struct nas_options nas_options(int argc, char **argv, const char *about) {
-    struct nas_options chosen = {.class_name = "S", .repeat = 1};
+    struct nas_options chosen = {.class_name = "S"};
     const struct cli_option options[] = {
         {"class", CLI_TEXT, &chosen.class_name, "problem size S, W, A or B (default S)"},
         {"repeat", CLI_COUNT, &chosen.repeat, "repetitions of the timed part, each verified (default 1)"},
+        {"seconds", CLI_SECONDS, &chosen.seconds, "repeat until this much processor time is used instead"},
         {0},
     };
     parse_options(argc, argv, about, options);
-    if (chosen.repeat < 1) usage_error("--repeat must be at least 1");
+    if (chosen.repeat && chosen.seconds > 0) usage_error("give --repeat or --seconds, not both");
+    if (!chosen.repeat && !(chosen.seconds > 0)) chosen.repeat = 1;
     return chosen;
 }
 
-/* Runs `kernel` `--repeat` times. The kernel returns whether its result is the official one. Collective. */
+/* Runs `kernel` `--repeat` times or for `--seconds`. The kernel returns whether its result is the official one.
+ * Collective. */
 static inline int nas_repeat(const char *name, const struct nas_options *chosen, int (*kernel)(void *),
                              void *problem) {
     int verified = 1;
-    for (long i = 1; i <= chosen->repeat; i++) {
+    struct work work = work_of(chosen->seconds);
+    for (long i = 1;; i++) {
         MPI_Barrier(MPI_COMM_WORLD);
         double begin = seconds_now();
-        int good = kernel(problem);
+        int good = kernel(problem), last = chosen->repeat ? i == chosen->repeat : work_is_done(&work);
         verified &= good;
         if (world_rank() == 0) {
-            printf("%s: class %s on %d ranks, %ld of %ld: %s, %.3f s\n", name, chosen->class_name,
-                   world_size(), i, chosen->repeat, good ? "verified" : "WRONG", seconds_now() - begin);
+            printf("%s: class %s on %d ranks, ", name, chosen->class_name, world_size());
+            if (chosen->repeat) printf("%ld of %ld", i, chosen->repeat);
+            else printf("%.1f of %.1f s", work.used, chosen->seconds);
+            printf(": %s, %.3f s\n", good ? "verified" : "WRONG", seconds_now() - begin);
             fflush(stdout);
         }
+        if (last) return verified;
     }
-    return verified;
 }
 
 #endif

@@ -67,6 +67,33 @@ static inline double seconds_now(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* Work given by time: `seconds` of processor time of rank 0. It outlasts a slot on a fast machine as on a slow one,
+ * and time suspended or parked does not count. */
+struct work {
+    double seconds, used, last;
+};
+
+static inline double processor_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static inline struct work work_of(double seconds) {
+    return (struct work){.seconds = seconds, .last = processor_seconds()};
+}
+
+/* Collective: rank 0 decides for all ranks, which must do the same number of steps. */
+static inline int work_is_done(struct work *work) {
+    double now = processor_seconds();
+    /* The clock of a restored process begins anew. */
+    work->used += now < work->last ? now : now - work->last;
+    work->last = now;
+    int done = work->used >= work->seconds;
+    MPI_Bcast(&done, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    return done;
+}
+
 /* Accepts 4096, 64KiB, 200MiB, 1GiB and the decimal KB, MB, GB; -1 if it is none of these. */
 static inline long parse_bytes(const char *text) {
     static const struct {

@@ -12,8 +12,8 @@ const TWO: &str = r#"
 cluster: {nodes: 2, memory: 128MiB}
 scheduler: {policy: cosched, quantum: 700ms}
 jobs:
-  - {name: heat, command: ["{bin}/heat", --memory, 40MiB, --steps, "60"], ranks: 2, memory: 70MiB}
-  - {name: cg, command: ["{bin}/cg", --class, W, --repeat, "12"], ranks: 2, memory: 70MiB}
+  - {name: heat, command: ["{bin}/heat", --memory, 40MiB, --seconds, "1"], ranks: 2, memory: 70MiB}
+  - {name: cg, command: ["{bin}/cg", --class, W, --seconds, "1"], ranks: 2, memory: 70MiB}
 "#;
 
 #[test]

@@ -66,7 +66,7 @@ cluster: {nodes: 2, memory: 192MiB, store: [{directory: "{store}", size: 40MiB}]
 scheduler: {policy: gang, quantum: 200ms, switching: sequential, residency: none}
 jobs:
   - name: heat
-    command: ["{bin}/heat", --memory, 72MiB, --steps, "250"]
+    command: ["{bin}/heat", --memory, 72MiB, --seconds, "3"]
     ranks: 2
     memory: 24MiB
     count: 2
@@ -169,7 +169,7 @@ jobs:
     ranks: 2
     memory: 90MiB
   - name: other
-    command: ["{bin}/cg", --class, A, --repeat, "3"]
+    command: ["{bin}/cg", --class, A, --seconds, "2"]
     ranks: 2
     memory: 90MiB
 "#,
@@ -213,7 +213,7 @@ jobs:
     ranks: 2
     memory: 90MiB
   - name: other
-    command: ["{bin}/cg", --class, A, --repeat, "5"]
+    command: ["{bin}/cg", --class, A, --seconds, "3"]
     ranks: 2
     memory: 90MiB
 "#,

@@ -24,7 +24,7 @@ fn endless() -> TestJob {
 
 /// A job that must not be affected by the failure of the other one.
 fn bystander() -> TestJob {
-    TestJob::program(Program::Cg, &["--class", "W", "--repeat", "5"]).on(2, 2)
+    TestJob::program(Program::Cg, &["--class", "W", "--seconds", "1"]).on(2, 2)
 }
 
 fn launch(cluster: &mut TestCluster, spec: TestJob) -> JobId {
@@ -165,7 +165,7 @@ fn killed_daemon_ends_only_the_jobs_of_its_node() {
 #[test]
 fn foreign_text_in_the_output_of_a_parked_job_is_kept_elsewhere() {
     run_on(2, |cluster| {
-        let job = launch(cluster, TestJob::program(Program::Cg, &["--class", "A", "--repeat", "3"]).on(2, 2));
+        let job = launch(cluster, TestJob::program(Program::Cg, &["--class", "A", "--seconds", "2"]).on(2, 2));
         cluster.run_for(Duration::from_millis(800));
         assert!(cluster.park(job));
         let output = cluster.jobs[&job].output.clone();
@@ -213,7 +213,7 @@ fn wait_for_seals(cluster: &mut TestCluster, job: JobId) {
 #[test]
 fn job_with_a_damaged_snapshot_is_restored_from_the_one_before_and_verifies() {
     run_on(2, |cluster| {
-        let job = launch(cluster, TestJob::program(Program::RingCheck, &["--rounds", "3000"]).on(4, 2));
+        let job = launch(cluster, TestJob::program(Program::RingCheck, &["--seconds", "3"]).on(4, 2));
         cluster.run_for(Duration::from_millis(400));
         assert!(cluster.park(job) && cluster.restore(job));
         cluster.run_for(Duration::from_millis(400));
@@ -280,7 +280,7 @@ fn restore_with_a_killed_rank_is_given_up_and_tried_again() {
 #[test]
 fn dump_that_fails_on_one_node_leaves_the_job_suspended_and_is_completed_later() {
     run_on(2, |cluster| {
-        let job = launch(cluster, TestJob::program(Program::RingCheck, &["--rounds", "2000"]).on(4, 2));
+        let job = launch(cluster, TestJob::program(Program::RingCheck, &["--seconds", "2"]).on(4, 2));
         cluster.run_for(Duration::from_millis(300));
         // A file has the name of the directory for the images.
         let in_the_way = cluster.snapshots(NodeId(1), job).join("epoch-1");
@@ -300,7 +300,7 @@ fn dump_that_fails_on_one_node_leaves_the_job_suspended_and_is_completed_later()
 #[test]
 fn job_whose_dump_is_killed_is_restored_from_the_snapshot_before_and_verifies() {
     run_on(2, |cluster| {
-        let job = launch(cluster, TestJob::program(Program::RingCheck, &["--rounds", "3000"]).on(4, 2));
+        let job = launch(cluster, TestJob::program(Program::RingCheck, &["--seconds", "3"]).on(4, 2));
         cluster.run_for(Duration::from_millis(300));
         assert!(cluster.park(job));
         wait_for_seals(cluster, job);

@@ -20,16 +20,16 @@ cluster: {nodes: 2, memory: 256MiB}
 scheduler: {policy: "{policy}", quantum: 500ms, switching: sequential, residency: none}
 jobs:
   - name: heat
-    command: ["{bin}/heat", --memory, 72MiB, --steps, "150"]
+    command: ["{bin}/heat", --memory, 72MiB, --seconds, "2"]
     ranks: 2
     memory: 125MiB
     count: 3
   - name: cg
-    command: ["{bin}/cg", --class, A, --repeat, "3"]
+    command: ["{bin}/cg", --class, A, --seconds, "2"]
     ranks: 2
     memory: 70MiB
   - name: traffic
-    command: ["{bin}/ring-check", --rounds, "200", --max-bytes, 1MiB]
+    command: ["{bin}/ring-check", --seconds, "1", --max-bytes, 1MiB]
     ranks: 2
     memory: 90MiB
 "#;

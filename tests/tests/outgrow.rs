@@ -19,7 +19,7 @@ jobs:
     memory: 70MiB
     count: 2
   - name: steady
-    command: ["{bin}/ring-check", --rounds, "2000", --max-bytes, 64KiB]
+    command: ["{bin}/ring-check", --seconds, "2", --max-bytes, 64KiB]
     ranks: 2
     memory: 55MiB
 "#;

@@ -21,12 +21,12 @@ cluster: {nodes: 2, memory: 200MiB, network: {rate: 1Gbit}, store: "{store}"}
 scheduler: {policy: hybrid, quantum: 1500ms, switching: sequential}
 jobs:
   - name: heat
-    command: ["{bin}/heat", --memory, 60MiB, --steps, "400"]
+    command: ["{bin}/heat", --memory, 60MiB, --seconds, "3"]
     ranks: 2
     memory: 100MiB
     count: 2
   - name: cg
-    command: ["{bin}/cg", --class, A, --repeat, "3"]
+    command: ["{bin}/cg", --class, A, --seconds, "2"]
     ranks: 2
     memory: 60MiB
     count: 2
@@ -94,8 +94,8 @@ const COMPARED: &str = r#"
 cluster: {nodes: 2, memory: 200MiB, store: "{store}"}
 scheduler: {policy: hybrid, quantum: 1s}
 jobs:
-  - {name: heat, command: ["{bin}/heat", --memory, 30MiB, --steps, "60"], ranks: 2, memory: 60MiB}
-  - {name: cg, command: ["{bin}/cg", --class, W, --repeat, "4"], ranks: 2, memory: 60MiB}
+  - {name: heat, command: ["{bin}/heat", --memory, 30MiB, --seconds, "1"], ranks: 2, memory: 60MiB}
+  - {name: cg, command: ["{bin}/cg", --class, W, --seconds, "1"], ranks: 2, memory: 60MiB}
 "#;
 
 #[test]

@@ -20,7 +20,7 @@ const MEMORY: Bytes = Bytes::mib(96);
 
 /// A job with one rank on each node.
 fn heat() -> TestJob {
-    TestJob::program(Program::Heat, &["--memory", "96MiB", "--steps", "120"]).on(2, 2).parking(Park::PageOut)
+    TestJob::program(Program::Heat, &["--memory", "96MiB", "--seconds", "3"]).on(2, 2).parking(Park::PageOut)
 }
 
 fn launch(cluster: &mut TestCluster) -> JobId {
@@ -61,7 +61,7 @@ fn switches_by_page_out_at_random_instants_lose_nothing() {
     let _swap = SwapFile::of(Bytes::mib(512));
     let spec = |played: u32| {
         let traffic = (played + 1).to_string();
-        TestJob::program(Program::RingCheck, &["--seed", &traffic, "--rounds", "400", "--max-bytes", "1MiB"])
+        TestJob::program(Program::RingCheck, &["--seed", &traffic, "--seconds", "2", "--max-bytes", "1MiB"])
             .on(4, 2)
             .parking(Park::PageOut)
     };

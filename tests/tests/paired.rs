@@ -13,12 +13,12 @@ cluster: {nodes: 2, memory: 128MiB, network: {rate: 100Mbit}, store: "{store}"}
 scheduler: {policy: paired, quantum: 2500ms}
 jobs:
   - name: talks
-    command: ["{bin}/cg", --class, A, --repeat, "6"]
+    command: ["{bin}/cg", --class, A, --seconds, "4"]
     ranks: 2
     memory: 60MiB
     count: 2
   - name: computes
-    command: ["{bin}/ep", --class, A, --repeat, "8"]
+    command: ["{bin}/ep", --class, W, --seconds, "7"]
     ranks: 2
     memory: 60MiB
     count: 2

@@ -32,13 +32,13 @@ fn small() -> Vec<TestJob> {
 /// All programs, running long enough to be parked at least once.
 fn longer() -> Vec<TestJob> {
     vec![
-        TestJob::program(Program::Cg, &["--class", "W", "--repeat", "6"]),
-        TestJob::program(Program::Ep, &["--class", "W", "--repeat", "3"]),
-        TestJob::program(Program::Is, &["--class", "W", "--repeat", "24"]),
-        TestJob::program(Program::Heat, &["--memory", "16MiB", "--steps", "1500"]),
-        TestJob::program(Program::RingCheck, &["--rounds", "800", "--max-bytes", "1MiB"]),
+        TestJob::program(Program::Cg, &["--class", "W", "--seconds", "1"]),
+        TestJob::program(Program::Ep, &["--class", "W", "--seconds", "1"]),
+        TestJob::program(Program::Is, &["--class", "W", "--seconds", "1"]),
+        TestJob::program(Program::Heat, &["--memory", "16MiB", "--seconds", "1"]),
+        TestJob::program(Program::RingCheck, &["--seconds", "1", "--max-bytes", "1MiB"]),
         TestJob::program(Program::Null, &[]),
-        TestJob::python(&["--rounds", "20"]),
+        TestJob::python(&["--seconds", "1"]),
     ]
 }
 

@@ -12,11 +12,11 @@ cluster: {nodes: 2, memory: 128MiB, store: "{store}"}
 scheduler: {policy: hybrid, quantum: 500ms, switching: sequential, residency: none}
 jobs:
   - name: computes
-    command: ["{bin}/ep", --class, A]
+    command: ["{bin}/ep", --class, W, --seconds, "2"]
     ranks: 2
     memory: 70MiB
   - name: other
-    command: ["{bin}/ring-check", --rounds, "2000", --max-bytes, 64KiB]
+    command: ["{bin}/ring-check", --seconds, "2", --max-bytes, 64KiB]
     ranks: 2
     memory: 70MiB
   - name: late
@@ -33,12 +33,12 @@ cluster: {nodes: 2, memory: 160MiB, network: {rate: 100Mbit}, store: "{store}"}
 scheduler: {policy: paired, quantum: 1200ms, switching: prefetch, residency: planned}
 jobs:
   - name: talks
-    command: ["{bin}/cg", --class, W, --repeat, "3"]
+    command: ["{bin}/cg", --class, W, --seconds, "1"]
     ranks: 2
     memory: 75MiB
     count: 2
   - name: computes
-    command: ["{bin}/ep", --class, A]
+    command: ["{bin}/ep", --class, W, --seconds, "2"]
     ranks: 2
     memory: 75MiB
 "#;

@@ -37,7 +37,7 @@ fn share() -> u32 {
 fn ring_check(nodes: u32) -> impl FnMut(u32) -> TestJob {
     move |played| {
         let traffic = (played + 1).to_string();
-        TestJob::program(Program::RingCheck, &["--seed", &traffic, "--rounds", "400", "--max-bytes", "1MiB"])
+        TestJob::program(Program::RingCheck, &["--seed", &traffic, "--seconds", "2", "--max-bytes", "1MiB"])
             .on(4, nodes)
     }
 }
@@ -68,7 +68,7 @@ fn conjugate_gradients_of_two_and_four_ranks_are_correct_across_switches() {
     let mut seed = seed();
     let cg = |played: u32| {
         let ranks = if played.is_multiple_of(2) { 2 } else { 4 };
-        TestJob::program(Program::Cg, &["--class", "A", "--repeat", "3"]).on(ranks, 2)
+        TestJob::program(Program::Cg, &["--class", "A", "--seconds", "2"]).on(ranks, 2)
     };
     run_in(nodes(2, Bytes::mib(32)), |cluster| {
         Turns::new(cluster, &mut seed, Duration::from_secs(1)).mixed().run_until(share(), cg);
@@ -170,7 +170,7 @@ fn lives(pid: u32) -> bool {
 #[test]
 fn job_suspended_for_longer_than_the_heartbeat_limit_continues_and_verifies() {
     run_on(2, |cluster| {
-        let job = cluster.launch(TestJob::program(Program::Cg, &["--class", "A", "--repeat", "3"]).on(2, 2));
+        let job = cluster.launch(TestJob::program(Program::Cg, &["--class", "A", "--seconds", "2"]).on(2, 2));
         assert_eq!(*cluster.wait_for_order(job), JobStatus::Running);
         cluster.run_for(Duration::from_millis(300));
         assert_eq!(*cluster.order_and_wait(job, Order::Suspend), JobStatus::Suspended);

@@ -93,14 +93,12 @@ static void report_progress(const struct run *run, double begin) {
 
 static void run_rounds(struct run *run, long rounds, double seconds, const char *only) {
     double begin = seconds_now();
+    struct work work = work_of(seconds);
     int go_on = 1;
     while (go_on) {
         play_round(run, only);
         run->round++;
-        go_on = rounds ? run->round < (uint64_t)rounds : seconds_now() - begin < seconds;
-        /* Clocks differ, so rank 0 decides for all ranks before each round. With --rounds all know the
-         * end. */
-        if (!rounds) MPI_Bcast(&go_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        go_on = rounds ? run->round < (uint64_t)rounds : !work_is_done(&work);
         if (run->round % AUDIT_EVERY == 0 || !go_on) {
             audit(run);
             report_progress(run, begin);
@@ -118,7 +116,7 @@ int main(int argc, char **argv) {
     const struct cli_option options[] = {
         {"seed", CLI_COUNT, &seed, "seed of the traffic plan (default 1)"},
         {"rounds", CLI_COUNT, &rounds, "rounds of traffic (default 500)"},
-        {"seconds", CLI_SECONDS, &seconds, "run for this time instead, parked time included"},
+        {"seconds", CLI_SECONDS, &seconds, "play until this much processor time is used instead"},
         {"max-bytes", CLI_BYTES, &run.max_bytes, "largest message (default 4MiB)"},
         {"pause-ms", CLI_COUNT, &run.pause_ms, "longest computing pause (default 5)"},
         {"only", CLI_TEXT, &only, "kinds of p2p,collective,one-sided (default all)"},
