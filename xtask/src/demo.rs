@@ -2,6 +2,7 @@
 
 mod evidence;
 mod verdict;
+mod warm;
 
 use crate::command;
 use crate::setup;
@@ -25,6 +26,7 @@ pub(crate) fn run(args: &setup::Args) -> Result<()> {
     command::show(&mut workspace.build("release"), BUILD_LIMIT).context("the release build failed")?;
     command::show(&mut workspace.make_programs(), BUILD_LIMIT)
         .context("the example programs do not compile")?;
+    warm::memory();
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let out = PathBuf::from(format!("coswitch-runs/demo-{now}"));
     let mut coswitch = workspace.program("coswitch");
