@@ -21,10 +21,12 @@ pub enum Program {
     Null,
     /// Latency and bandwidth as a line of JSON. Needs at least two ranks.
     Pingpong,
+    /// Message rate, one-sided operations and collectives as a line of JSON. Needs at least two ranks.
+    Operations,
 }
 
 impl Program {
-    pub const ALL: [Program; 7] = [
+    pub const ALL: [Program; 8] = [
         Program::Cg,
         Program::Ep,
         Program::Is,
@@ -32,6 +34,7 @@ impl Program {
         Program::RingCheck,
         Program::Null,
         Program::Pingpong,
+        Program::Operations,
     ];
 
     pub fn name(self) -> &'static str {
@@ -43,6 +46,7 @@ impl Program {
             Program::RingCheck => "ring-check",
             Program::Null => "null",
             Program::Pingpong => "pingpong",
+            Program::Operations => "operations",
         }
     }
 }

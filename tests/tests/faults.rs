@@ -165,7 +165,8 @@ fn killed_daemon_ends_only_the_jobs_of_its_node() {
 #[test]
 fn foreign_text_in_the_output_of_a_parked_job_is_kept_elsewhere() {
     run_on(2, |cluster| {
-        let job = launch(cluster, TestJob::program(Program::Cg, &["--class", "A", "--seconds", "2"]).on(2, 2));
+        let job =
+            launch(cluster, TestJob::program(Program::Cg, &["--class", "A", "--seconds", "2"]).on(2, 2));
         cluster.run_for(Duration::from_millis(800));
         assert!(cluster.park(job));
         let output = cluster.jobs[&job].output.clone();

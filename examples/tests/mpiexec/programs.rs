@@ -83,6 +83,17 @@ fn pingpong_prints_one_line_of_json() {
 }
 
 #[test]
+fn operations_verify_and_print_one_line_of_json() {
+    let output = run(&programs().path(Program::Operations), 2, &["--iterations", "10"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    let line: serde_json::Value = serde_json::from_str(&said).expect("the output is JSON");
+    assert_eq!(line["verified"], true);
+    for part in ["message", "put", "large_get", "accumulate", "allreduce", "large_alltoall"] {
+        assert!(line[part]["median_us"].as_f64().expect("a number") > 0.0, "{part}: {line}");
+    }
+}
+
+#[test]
 fn null_program_prints_nothing() {
     let output = run(&programs().path(Program::Null), 2, &[]);
     assert!(output.status.success());

@@ -11,6 +11,7 @@ mod hand;
 mod launch;
 mod memory;
 mod mpiexec;
+mod operations;
 mod orders;
 mod pages;
 mod pairs;
@@ -61,8 +62,8 @@ enum Name {
     /// A tree of 1 GiB out of memory and back, against criu called by hand and against copying; size of
     /// contents in the store
     Pages,
-    /// Latency and bandwidth between two nodes, against libfabric's tcp; within a node, against MPICH's
-    /// shared memory
+    /// Latency, bandwidth, message rate, one-sided operations and collectives between two nodes, against
+    /// libfabric's tcp; latency and bandwidth within a node, against MPICH's shared memory
     PingPong,
     /// Time to empty the network, by the bytes in flight
     Flush,

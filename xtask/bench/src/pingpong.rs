@@ -11,7 +11,7 @@ use coswitch_policies::{Bytes, Rate};
 
 use crate::{
     figure::{Bound, Figure},
-    mpiexec,
+    mpiexec, operations,
     pairs::{Pairs, take_turns},
     programs,
     stage::{self, Stage, apart},
@@ -28,9 +28,10 @@ struct Sample {
 
 pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
     let program = programs::example(Program::Pingpong)?;
-    let mut figures = apart(|| between_nodes(&[&program], rounds, None, parse))
+    let mut figures = apart(|| between_nodes(&[&program], &[0, 1], rounds, None, parse))
         .map(|samples| compare(&samples, "two nodes", "tcp", 2.5, 0.9))?;
     figures.extend(apart(|| within_a_node(&program, rounds))?);
+    figures.extend(operations::measure(rounds)?);
     Ok(figures)
 }
 
@@ -39,11 +40,14 @@ pub(crate) fn times(bytes: u32, rate: Option<Rate>, rounds: u32) -> Result<Vec<(
     let (program, size) = (programs::example(Program::Pingpong)?, bytes.to_string());
     let count = if bytes > 64 << 10 { "20" } else { "300" };
     let command = [&program, "--size", &size, "--iterations", count];
-    apart(|| between_nodes(&command, rounds, rate, |line| number(line, "transfer", "median_us")))
+    let parse = |line: &str| number(line, "transfer", "median_us");
+    apart(|| between_nodes(&command, &[0, 1], rounds, rate, parse))
 }
 
-fn between_nodes<T: Send>(
+/// Runs a program in turns over our driver and over tcp, its ranks on these nodes.
+pub(crate) fn between_nodes<T: Send>(
     command: &[&str],
+    placement: &[u32],
     rounds: u32,
     rate: Option<Rate>,
     parse: impl Fn(&str) -> Result<T> + Copy + Send,
@@ -56,7 +60,9 @@ fn between_nodes<T: Send>(
             let nodes = TcpNodes::set(rate, false);
             for () in turns {
                 let sample = match &nodes {
-                    Ok(nodes) => nodes.run(command).and_then(|dir| parse(&stage::said(dir.path())?)),
+                    Ok(nodes) => {
+                        nodes.run(command, placement).and_then(|dir| parse(&stage::said(dir.path())?))
+                    }
                     Err(error) => Err(anyhow::anyhow!("{error:#}")),
                 };
                 theirs_to.send(sample).ok();
@@ -67,7 +73,7 @@ fn between_nodes<T: Send>(
             go.send(()).context("the thread of the tcp nodes has ended")?;
             theirs.recv().context("the thread of the tcp nodes has ended")?
         };
-        let samples = take_turns(rounds, || ours(&stage, command, &[0, 1], parse), tcp)?;
+        let samples = take_turns(rounds, || ours(&stage, command, placement, parse), tcp)?;
         drop(go);
         stage.strike()?;
         Ok(samples)
@@ -100,9 +106,9 @@ fn parse(line: &str) -> Result<Sample> {
     })
 }
 
-fn number(line: &str, part: &str, name: &str) -> Result<f64> {
-    let value: serde_json::Value = serde_json::from_str(line).context("failed to read pingpong's answer")?;
-    value[part][name].as_f64().context("pingpong leaves a number out")
+pub(crate) fn number(line: &str, part: &str, name: &str) -> Result<f64> {
+    let value: serde_json::Value = serde_json::from_str(line).context("failed to read a program's answer")?;
+    value[part][name].as_f64().with_context(|| format!("the program does not say {part}.{name}"))
 }
 
 fn compare(

@@ -43,18 +43,18 @@ impl TcpNodes {
         (0..NODES).map(|node| Node::set(NodeId(node), rate, share(node))).collect::<Result<_>>().map(Self)
     }
 
-    /// Runs a program with one rank on each node to its end; returns the directory of its outputs.
-    pub(crate) fn run(&self, command: &[&str]) -> Result<TempDir> {
-        let (dir, mut parts) = self.start(command)?;
+    /// Runs a program with these numbers of nodes for its ranks to its end; returns the directory of its outputs.
+    pub(crate) fn run(&self, command: &[&str], placement: &[u32]) -> Result<TempDir> {
+        let (dir, mut parts) = self.start(command, placement)?;
         ended(&mut parts).map(|()| dir)
     }
 
-    /// Runs `count` of them at once; returns the time of all.
+    /// Runs `count` programs of one rank on each node at once; returns the time of all.
     pub(crate) fn run_together(&self, command: &[&str], count: usize) -> Result<Duration> {
         let began = Instant::now();
         let mut programs = Vec::new();
         for _ in 0..count {
-            programs.push(self.start(command)?);
+            programs.push(self.start(command, &[0, 1])?);
         }
         thread::scope(|scope| {
             let waits: Vec<_> =
@@ -64,15 +64,16 @@ impl TcpNodes {
         Ok(began.elapsed())
     }
 
-    fn start(&self, command: &[&str]) -> Result<(TempDir, Vec<Part>)> {
+    fn start(&self, command: &[&str], placement: &[u32]) -> Result<(TempDir, Vec<Part>)> {
         let dir = tempfile::tempdir()?;
         let env = [("FI_PROVIDER", "tcp"), ("FI_TCP_IFACE", "eth0")];
         let mut parts = Vec::new();
-        for (rank, node) in (0..).zip(&self.0) {
+        for (rank, node) in (0..).zip(placement) {
+            let node = &self.0[*node as usize];
             let plan = Plan {
                 dir: dir.path(),
                 rank,
-                world: NODES,
+                world: u32::try_from(placement.len())?,
                 command,
                 driver: false,
                 env: &env,
