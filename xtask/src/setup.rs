@@ -1,15 +1,17 @@
 //! `cargo xtask setup`: prepares a fresh Debian-like machine for coswitch.
 //!
-//! Three steps install what is missing, so that a second run costs milliseconds: tools from the distribution,
-//! a CRIU that works with this kernel, and the MPI library. Nothing of the system is upgraded or removed:
-//! newer versions than the distribution's go to a private prefix.
+//! Four steps install what is missing, so that a second run costs milliseconds: tools from the distribution,
+//! a CRIU that works with this kernel, the MPI library, and its Fortran binding. Nothing of the system is
+//! upgraded or removed: newer versions than the distribution's go to a private prefix.
 
 mod apt;
 mod cargo_deny;
 mod criu;
+mod fortran;
 mod kerndat;
 mod mpi;
 mod prefix;
+mod private_apt;
 mod private_criu;
 mod self_test;
 mod stamp;
@@ -31,7 +33,7 @@ pub(crate) struct Args {
     self_test: bool,
 }
 
-/// Runs the three steps in order and prints what each found or did.
+/// Runs the four steps in order and prints what each found or did.
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(nix::unistd::geteuid().is_root(), "set-up installs packages and tests CRIU: run it as root");
     let prefix = Prefix::new(&args.prefix)?;
@@ -40,6 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let criu = criu::ensure(&prefix, args.self_test)?;
     report("criu", &criu.to_string());
     report("mpi", &mpi::ensure(&prefix)?);
+    report("fortran", &fortran::ensure(&prefix)?);
     Ok(())
 }
 
@@ -55,5 +58,5 @@ pub(crate) fn browser() -> Result<()> {
 }
 
 fn report(what: &str, state: &str) {
-    eprintln!("{what:>6}  {state}");
+    eprintln!("{what:>7}  {state}");
 }

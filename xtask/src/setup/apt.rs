@@ -25,6 +25,7 @@ pub(super) const TOOLS: &[Tool] = &[
     Tool { probe: Probe::Program("ip"), package: "iproute2" },
     Tool { probe: Probe::Program("tc"), package: "iproute2" },
     Tool { probe: Probe::Program("gcc"), package: "gcc" },
+    Tool { probe: Probe::Program("gfortran"), package: "gfortran" },
     Tool { probe: Probe::Program("make"), package: "make" },
     Tool { probe: Probe::File("/usr/include/stdio.h"), package: "libc6-dev" },
     Tool { probe: Probe::Program("python3"), package: "python3" },

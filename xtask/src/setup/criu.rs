@@ -2,7 +2,7 @@
 //!
 //! Every candidate must dump and restore a process on this machine before it is taken.
 
-use super::private_criu::{self, Suite};
+use super::private_criu;
 use super::stamp::Stamp;
 use super::version::{CRIU_MIN, Version};
 use super::{Prefix, apt, self_test};
@@ -36,7 +36,7 @@ fn choose(prefix: &Prefix, kernel: &str) -> Result<Stamp> {
         Ok(stamp) => return Ok(stamp),
         Err(error) => refusals.push(format!("distribution: {error:#}")),
     }
-    for suite in Suite::IN_ORDER {
+    for suite in private_criu::SUITES {
         let installed = private_criu::install(prefix, suite);
         match installed.and_then(|()| accept(&prefix.criu_binary(), suite.name(), kernel)) {
             Ok(stamp) => return Ok(stamp),
