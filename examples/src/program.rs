@@ -7,6 +7,8 @@ use crate::folder;
 /// An example program, described in `mpi/README.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Program {
+    /// Block-tridiagonal solver in Fortran: pipelines along the lines of a grid, and halo exchange.
+    Bt,
     /// NAS CG: long exchanges and many short ones. The number of ranks is a power of two.
     Cg,
     /// NAS EP: only computes.
@@ -26,7 +28,8 @@ pub enum Program {
 }
 
 impl Program {
-    pub const ALL: [Program; 8] = [
+    pub const ALL: [Program; 9] = [
+        Program::Bt,
         Program::Cg,
         Program::Ep,
         Program::Is,
@@ -39,6 +42,7 @@ impl Program {
 
     pub fn name(self) -> &'static str {
         match self {
+            Program::Bt => "bt",
             Program::Cg => "cg",
             Program::Ep => "ep",
             Program::Is => "is",
@@ -89,11 +93,8 @@ mod tests {
     fn every_program_has_a_source_and_every_job_file_exists() {
         for program in Program::ALL {
             let source = folder().join("mpi").join(program.name());
-            assert!(
-                source.with_extension("c").is_file() || source.join("main.c").is_file(),
-                "{}",
-                source.display()
-            );
+            let may_be = [source.with_extension("c"), source.join("main.c"), source.join("main.f90")];
+            assert!(may_be.iter().any(|path| path.is_file()), "{}", source.display());
         }
         for file in JobFile::ALL {
             assert!(file.path().is_file(), "{}", file.path().display());

@@ -19,6 +19,7 @@ const SHAPES: [(u32, u32); 6] = [(1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4)]
 /// All programs at small sizes.
 fn small() -> Vec<TestJob> {
     vec![
+        TestJob::program(Program::Bt, &["--class", "S"]),
         TestJob::program(Program::Cg, &["--class", "S"]),
         TestJob::program(Program::Ep, &["--class", "S"]),
         TestJob::program(Program::Is, &["--class", "S"]),
@@ -32,6 +33,7 @@ fn small() -> Vec<TestJob> {
 /// All programs, running long enough to be parked at least once.
 fn longer() -> Vec<TestJob> {
     vec![
+        TestJob::program(Program::Bt, &["--class", "W", "--seconds", "1"]),
         TestJob::program(Program::Cg, &["--class", "W", "--seconds", "1"]),
         TestJob::program(Program::Ep, &["--class", "W", "--seconds", "1"]),
         TestJob::program(Program::Is, &["--class", "W", "--seconds", "1"]),

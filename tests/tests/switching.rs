@@ -31,7 +31,7 @@ use nix::{
 fn share() -> u32 {
     let total: u32 =
         env::var("COSWITCH_SWITCHES").map_or(48, |text| text.parse().expect("COSWITCH_SWITCHES is a number"));
-    total.div_ceil(4)
+    total.div_ceil(5)
 }
 
 fn ring_check(nodes: u32) -> impl FnMut(u32) -> TestJob {
@@ -72,6 +72,17 @@ fn conjugate_gradients_of_two_and_four_ranks_are_correct_across_switches() {
     };
     run_in(nodes(2, Bytes::mib(32)), |cluster| {
         Turns::new(cluster, &mut seed, Duration::from_secs(1)).mixed().run_until(share(), cg);
+    });
+}
+
+#[test]
+fn a_fortran_program_of_two_three_and_four_ranks_is_correct_across_switches() {
+    let mut seed = seed();
+    let bt = |played: u32| {
+        TestJob::program(Program::Bt, &["--class", "W", "--seconds", "6"]).on(2 + played % 3, 2)
+    };
+    run_in(nodes(2, Bytes::mib(32)), |cluster| {
+        Turns::new(cluster, &mut seed, Duration::from_secs(1)).mixed().run_until(share(), bt);
     });
 }
 

@@ -53,9 +53,12 @@ fn ring_check_detects_and_names_the_damage_to_one_message() {
 }
 
 #[test]
-fn heat_detects_one_flipped_bit_in_a_face() {
+fn heat_and_bt_detect_one_flipped_bit_in_a_face() {
     let network = FaultyNetwork::build();
-    let output = network.run("flip", 40, Program::Heat, &["--memory", "2MiB", "--steps", "100"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("VERIFICATION FAILED"));
+    let heat = network.run("flip", 40, Program::Heat, &["--memory", "2MiB", "--steps", "100"]);
+    let bt = network.run("flip", 40, Program::Bt, &["--class", "S"]);
+    for output in [heat, bt] {
+        assert_eq!(output.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("VERIFICATION FAILED"));
+    }
 }

@@ -23,7 +23,8 @@ fn code(status: ExitStatus) -> i32 {
 #[test]
 fn every_program_verifies_on_one_two_and_four_ranks() {
     let programs = programs();
-    let cases: [(Program, &[&str]); 5] = [
+    let cases: [(Program, &[&str]); 6] = [
+        (Program::Bt, &["--class", "S"]),
         (Program::Cg, &["--class", "S"]),
         (Program::Ep, &["--class", "S"]),
         (Program::Is, &["--class", "S", "--repeat", "2"]),
@@ -39,9 +40,10 @@ fn every_program_verifies_on_one_two_and_four_ranks() {
 }
 
 #[test]
-fn ep_is_heat_and_ring_check_take_three_ranks() {
+fn all_programs_but_cg_take_three_ranks() {
     let programs = programs();
-    let cases: [(Program, &[&str]); 4] = [
+    let cases: [(Program, &[&str]); 5] = [
+        (Program::Bt, &["--seconds", "0.1"]),
         (Program::Ep, &[]),
         (Program::Is, &[]),
         (Program::Heat, &["--memory", "1MiB", "--steps", "20"]),
@@ -103,7 +105,9 @@ fn null_program_prints_nothing() {
 #[test]
 fn wrong_usage_ends_with_code_two_and_a_reason() {
     let programs = programs();
-    let cases: [(Program, u32, &[&str], &str); 6] = [
+    let cases: [(Program, u32, &[&str], &str); 8] = [
+        (Program::Bt, 2, &["--class", "C"], "--class: cannot use the value C"),
+        (Program::Bt, 1, &["--seconds"], "--seconds needs a value"),
         (Program::Cg, 3, &[], "power of two"),
         (Program::Is, 1, &["--class", "C"], "choose S, W, A or B"),
         (Program::Ep, 1, &["--repeat", "many"], "cannot read the value many"),
