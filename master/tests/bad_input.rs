@@ -4,7 +4,7 @@
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Output, Stdio},
     thread,
     time::{Duration, Instant},
@@ -357,33 +357,4 @@ fn a_user_other_than_root_is_refused() {
     let errors = stderr(&output);
     assert!(errors.contains("not root") && errors.contains("run coswitch as root"), "{errors}");
     assert_eq!(output.status.code(), Some(LACKING), "{errors}");
-}
-
-#[test]
-fn an_mpi_library_without_loadable_providers_is_reported_with_its_job() {
-    let text = VALID.replace("[sh, -c, exit]", "[./mpi-program]");
-    let scene = Scene::with(&text);
-    build_against_another_mpi(scene.directory.path());
-    let output = scene.run(&["run"]);
-    let errors = stderr(&output);
-    for part in ["MPI library of job `ep`", "no loadable providers", "libmpi.so.12", "mpicc"] {
-        assert!(errors.contains(part), "{part} is not in: {errors}");
-    }
-    assert_eq!(output.status.code(), Some(LACKING), "{errors}");
-}
-
-/// Builds a program with a library that has the name of MPICH's and cannot load a driver.
-fn build_against_another_mpi(directory: &Path) {
-    fs::write(directory.join("mpi.c"), "int MPI_Init(int *c, char ***v) { return 0; }\n").unwrap();
-    fs::write(
-        directory.join("main.c"),
-        "int MPI_Init(int *, char ***); int main() { return MPI_Init(0, 0); }\n",
-    )
-    .unwrap();
-    let cc = |arguments: &[&str]| {
-        let output = finish(Command::new("cc").args(arguments).current_dir(directory));
-        assert!(output.status.success(), "{}", stderr(&output));
-    };
-    cc(&["-shared", "-fPIC", "-Wl,-soname,libmpi.so.12", "-o", "libmpi.so.12", "mpi.c"]);
-    cc(&["-o", "mpi-program", "main.c", "./libmpi.so.12", "-Wl,-rpath,$ORIGIN"]);
 }

@@ -83,6 +83,7 @@ impl CompareCommand {
         }
         let began = Instant::now();
         let runs = Runs::new(self.quiet, Some(self.limit));
+        runs.prepare(&findings, &mut first.jobs);
         let out = runs::directory(self.out.as_deref(), &runs.name);
         runs.measure_alone(first, &out.join("alone"))?;
         let (name, jobs) = (first.name.clone(), first.jobs.clone());

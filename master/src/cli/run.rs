@@ -43,6 +43,7 @@ impl RunCommand {
             return Err(Failure::Lacking(findings));
         }
         let runs = Runs::new(self.quiet, self.limit);
+        runs.prepare(&findings, &mut job_set.jobs);
         let out = runs::directory(self.out.as_deref(), &runs.name);
         if self.measure_alone {
             runs.measure_alone(&mut job_set, &out.join("alone"))?;

@@ -16,6 +16,7 @@ use coswitch_report::{
 use crate::{
     config::{Job, JobSet},
     costs,
+    doctor::Findings,
     engine::{self, EngineOptions},
     journal::Writer,
     live::Live,
@@ -37,6 +38,14 @@ fn cores_of_a_node(nodes: u32) -> Option<u32> {
 impl Runs {
     pub(super) fn new(quiet: bool, limit: Option<Duration>) -> Self {
         Self { name: RunName::of_this_process(), quiet, limit }
+    }
+
+    /// Gives jobs coswitch's MPI library where their own cannot be used, and says so.
+    pub(super) fn prepare(&self, findings: &Findings, jobs: &mut [Job]) {
+        let told = findings.prepare(jobs);
+        if !self.quiet {
+            told.iter().for_each(|check| eprintln!("{check}"));
+        }
     }
 
     /// Runs `job_set` and writes its journal to the directory `out`. `suffix` makes the run's name unique.

@@ -1,8 +1,11 @@
 //! One check of the machine, and all of them together.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use serde::Serialize;
+
+use super::mpi::{self, Judged};
+use crate::config::Job;
 
 /// One check of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -67,11 +70,33 @@ impl fmt::Display for Check {
 pub struct Findings {
     fit: bool,
     checks: Vec<Check>,
+    /// The check of each program, which `checks` has as well.
+    #[serde(skip)]
+    programs: Vec<Judged>,
 }
 
 impl Findings {
-    pub(super) fn new(checks: Vec<Check>) -> Self {
-        Self { fit: checks.iter().all(|check| check.verdict != Verdict::Lacking), checks }
+    pub(super) fn new(mut checks: Vec<Check>, programs: Vec<Judged>) -> Self {
+        checks.extend(programs.iter().filter_map(|program| program.check.clone()));
+        Self { fit: checks.iter().all(|check| check.verdict != Verdict::Lacking), checks, programs }
+    }
+
+    /// Makes the loader find coswitch's MPI library for jobs whose own cannot be used; returns what a user
+    /// should know of it.
+    #[must_use]
+    pub fn prepare(&self, jobs: &mut [Job]) -> Vec<&Check> {
+        let replaced: BTreeMap<_, _> = self
+            .programs
+            .iter()
+            .filter_map(|program| Some((program.job.as_str(), program.search_path.as_ref()?)))
+            .collect();
+        for job in jobs {
+            if let Some(path) = replaced.get(job.name.as_str()) {
+                job.env.insert(mpi::SEARCH_PATH.into(), (*path).clone());
+            }
+        }
+        let told = self.programs.iter().filter(|program| program.search_path.is_some());
+        told.filter_map(|program| program.check.as_ref()).collect()
     }
 
     /// Whether job sets can be run on this machine.

@@ -11,7 +11,7 @@ mod verdict;
 
 use coswitch_daemon::node::Tier;
 
-use crate::config::Job;
+use crate::{config::Job, install};
 pub use check::{Check, Findings, Verdict};
 
 /// Checks this machine, the directories for images (the default one if there are none), and the programs of
@@ -21,7 +21,6 @@ pub fn examine(jobs: &[Job], pages_out: bool, stores: &[Tier]) -> Findings {
     if stores.is_empty() {
         stores.push(coswitch_dispatcher::provisioning::STORE.into());
     }
-    let mut checks = verdict::judge(&facts::Facts::gather(&stores), pages_out);
-    checks.extend(mpi::judge_programs(jobs));
-    Findings::new(checks)
+    let checks = verdict::judge(&facts::Facts::gather(&stores), pages_out);
+    Findings::new(checks, mpi::judge_programs(jobs, &install::prefix().join("mpi/lib")))
 }

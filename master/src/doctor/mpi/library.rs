@@ -6,11 +6,10 @@ use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
-    process::Command,
 };
 
-use super::{check::Check, command};
-use crate::config::Job;
+use super::loader::Linked;
+use crate::doctor::check::Check;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Library {
@@ -21,8 +20,8 @@ pub(crate) struct Library {
     pub(crate) fabric: Option<(PathBuf, bool)>,
 }
 
-const REMEDY: &str =
-    "build the program with the MPI wrapper that `cargo xtask setup` installs (mpi/bin/mpicc of its prefix)";
+const REMEDY: &str = "build the program with the MPI wrappers that `cargo xtask setup` installs (mpi/bin/mpicc and \
+                      mpi/bin/mpifort of its prefix)";
 
 /// Reads the library at `path`.
 ///
@@ -30,10 +29,13 @@ const REMEDY: &str =
 /// Where it cannot be read.
 pub(crate) fn inspect(path: &Path) -> io::Result<Library> {
     let has_ofi = contains(&fs::read(path)?, b"ch4:ofi");
-    let fabric = linked(path, &BTreeMap::new(), "libfabric.so");
-    let fabric =
-        fabric.and_then(|fabric| Some((contains(&fs::read(&fabric).ok()?, b"provider_path"), fabric)));
-    Ok(Library { path: path.into(), has_ofi, fabric: fabric.map(|(loads, fabric)| (fabric, loads)) })
+    let linked = Linked::of(path, &BTreeMap::new()).unwrap_or_default();
+    let fabric = linked.libraries.into_iter().find(|library| library.name.starts_with("libfabric.so"));
+    let fabric = fabric.and_then(|fabric| {
+        let loads = contains(&fs::read(&fabric.path).ok()?, b"provider_path");
+        Some((fabric.path, loads))
+    });
+    Ok(Library { path: path.into(), has_ofi, fabric })
 }
 
 pub(crate) fn judge(name: &str, library: io::Result<Library>, path: &Path) -> Check {
@@ -63,27 +65,9 @@ pub(crate) fn judge(name: &str, library: io::Result<Library>, path: &Path) -> Ch
     }
 }
 
-/// Judges each MPI library of the programs of `jobs` once.
-pub(crate) fn judge_programs(jobs: &[Job]) -> Vec<Check> {
-    let mut libraries: BTreeMap<PathBuf, &Job> = BTreeMap::new();
-    for job in jobs {
-        // A script's interpreter may load an MPI library later, which cannot be known now.
-        if let Some(library) = linked(&job.program, &job.env, "libmpi") {
-            libraries.entry(library).or_insert(job);
-        }
-    }
-    libraries
-        .into_iter()
-        .map(|(path, job)| judge(&format!("MPI library of job `{}`", job.name), inspect(&path), &path))
-        .collect()
-}
-
-/// The shared library with a name beginning with `name` that the loader would load for `program`.
-fn linked(program: &Path, env: &BTreeMap<String, String>, name: &str) -> Option<PathBuf> {
-    let text = command::text(Command::new("ldd").arg(program).envs(env)).ok()?;
-    let line = text.lines().map(str::trim).find(|line| line.starts_with(name))?;
-    let path = line.split(" => ").nth(1)?.split(" (").next()?;
-    Some(path.into())
+/// Whether it can load the driver.
+pub(crate) fn is_usable(library: &Library) -> bool {
+    library.has_ofi && matches!(library.fabric, Some((_, true)))
 }
 
 fn contains(bytes: &[u8], text: &[u8]) -> bool {
@@ -108,12 +92,5 @@ mod tests {
             assert_eq!(lacking.verdict, Verdict::Lacking);
             assert!(lacking.found.contains("no loadable providers"), "{lacking}");
         }
-    }
-
-    #[test]
-    fn the_linked_library_of_a_program_is_found() {
-        let libc = linked(Path::new("/bin/sh"), &BTreeMap::new(), "libc.so").unwrap();
-        assert!(libc.is_file());
-        assert_eq!(linked(Path::new("/bin/sh"), &BTreeMap::new(), "libmpi"), None);
     }
 }
