@@ -74,7 +74,8 @@ fn say(word: &str) -> anyhow::Result<()> {
 async fn serve(config: NodeConfig) -> anyhow::Result<()> {
     let hierarchies = Hierarchies::find()?;
     let name = config.name();
-    if let Err(error) = daemons::enter(&hierarchies) {
+    let processors = processors::allowed().unwrap_or_default();
+    if let Err(error) = daemons::enter(&hierarchies, &processors) {
         warn!(%error, "ranks and data plane are in different scheduling groups: messages will be slow");
     }
     let result = set_up_and_serve(config, hierarchies.clone()).await;

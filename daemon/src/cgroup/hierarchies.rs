@@ -7,7 +7,7 @@ use super::{
     memory::MemoryGroup,
 };
 
-const PARENT: &str = "coswitch";
+pub(super) const PARENT: &str = "coswitch";
 const CHECKPOINTERS: &str = "coswitch-criu";
 
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct Hierarchies {
 
 #[derive(Clone, Debug)]
 pub(super) enum CpuController {
-    /// Version 1, with its mount point: the group holds daemons and ranks.
+    /// Version 1, with its mount point: a group holds daemons and ranks.
     V1(PathBuf),
     /// Version 2: the daemons are in a leaf beside the groups of their nodes, under a common parent that does
     /// not pass the controller on.
@@ -34,7 +34,7 @@ impl Hierarchies {
         Self::among(&files::read(Path::new("/proc/self/mounts"))?)
     }
 
-    fn among(mounts: &str) -> Result<Self, CgroupError> {
+    pub(super) fn among(mounts: &str) -> Result<Self, CgroupError> {
         let rows: Vec<Vec<&str>> = mounts.lines().map(|line| line.split(' ').collect()).collect();
         let mounted = |fits: &dyn Fn(&[&str]) -> bool| {
             rows.iter().find(|row| row.len() > 3 && fits(row)).map(|row| PathBuf::from(row[1]))

@@ -22,6 +22,7 @@ use coswitch_daemon::{
     virtual_net,
 };
 use coswitch_policies::{Bytes, NodeId, Rate};
+use nix::unistd::setsid;
 
 use super::{Address, NodeSpec, Provisioning, ProvisioningError, STORE, Tier};
 
@@ -203,14 +204,12 @@ fn configure(request: &VirtualRequest, spec: &NodeSpec, identity: Identity) -> N
 fn spawn(config: NodeConfig, request: &VirtualRequest) -> Result<Starting, ProvisioningError> {
     let log = request.logs.join(format!("{}.log", config.node));
     let file = File::create(&log).map_err(io(format!("create {}", log.display())))?;
-    let mut process = Command::new(&request.daemon)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(file)
-        // Ctrl-C at a terminal reaches its whole process group; only the master shall hear it.
-        .process_group(0)
-        .spawn()
-        .map_err(io(format!("start {}", request.daemon.display())))?;
+    let mut command = Command::new(&request.daemon);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file);
+    // Ctrl-C and the end of a terminal reach the processes of its session; only the master shall hear them.
+    // SAFETY: between fork and exec the closure makes one system call and touches no lock and no heap.
+    unsafe { command.pre_exec(|| Ok(setsid().map(drop)?)) };
+    let mut process = command.spawn().map_err(io(format!("start {}", request.daemon.display())))?;
     let mut input = process.stdin.take().expect("piped");
     let output = lines(process.stdout.take().expect("piped"));
     let line = serde_json::to_string(&config).expect("a configuration is plain data");

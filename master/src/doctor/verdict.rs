@@ -1,12 +1,13 @@
 //! Judges the facts about the machine. Pure.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use coswitch_ckpt::{
     Criu, LocateError,
     criu::{CheckError, Health},
     kerndat::KerndatState,
 };
+use coswitch_daemon::kernel::Release;
 use coswitch_policies::Bytes;
 
 use super::{
@@ -37,6 +38,7 @@ const CAPABILITIES: [(u32, &str); 7] = [
 pub(crate) fn judge(facts: &Facts, pages_out: bool) -> Vec<Check> {
     let checks = [
         Some(kernel(&facts.kernel)),
+        scheduler(&facts.kernel, &facts.cgroups),
         Some(privileges(facts.root, facts.capabilities)),
         Some(parts(&facts.installation)),
         Some(criu(&facts.criu)),
@@ -69,6 +71,18 @@ fn kernel(release: &str) -> Check {
             "runs may fail before Linux 5.16",
         ),
     }
+}
+
+/// The kernel's scheduler, where its fault cannot be avoided: version 2 has the jobs in a group on all
+/// processors.
+fn scheduler(release: &str, cgroups: &Cgroups) -> Option<Check> {
+    let in_v2 = |(_, controllers): &(PathBuf, Vec<String>)| controllers.iter().any(|name| name == "cpu");
+    let starves = release.parse().is_ok_and(Release::lets_groups_starve_others);
+    (starves && cgroups.unified.as_ref().is_some_and(in_v2)).then(|| {
+        let found =
+            format!("Linux {release} may keep other programs from running while ranks exchange messages");
+        Check::warning("kernel's scheduler", found, "boot Linux 6.18.45, 7.0 or newer")
+    })
 }
 
 fn privileges(root: bool, capabilities: u64) -> Check {
@@ -237,6 +251,19 @@ mod tests {
         assert_eq!(kernel("strange").verdict, Verdict::Warning);
         let missing = LocateError::Missing { looked_at: vec!["/c".into()] };
         assert_eq!(criu(&Err(missing)).verdict, Verdict::Lacking);
+    }
+
+    #[test]
+    fn a_fault_of_the_scheduler_is_named_where_it_cannot_be_avoided() {
+        let with = |controllers: &[&str]| Cgroups {
+            unified: Some(("/c".into(), controllers.iter().map(ToString::to_string).collect())),
+            ..Cgroups::default()
+        };
+        let verdict =
+            |release, controllers| scheduler(release, &with(controllers)).map(|check| check.verdict);
+        assert_eq!(verdict("6.18.44-fc", &["cpu", "memory"]), Some(Verdict::Warning));
+        assert_eq!(verdict("6.18.44-fc", &[]), None, "version 1 has the controller");
+        assert_eq!(verdict("6.18.45", &["cpu"]), None);
     }
 
     #[test]

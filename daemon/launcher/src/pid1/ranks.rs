@@ -19,7 +19,7 @@ use coswitch_launcher::{LauncherSpec, RankSpec, protocol::ExitStatus};
 use nix::{
     errno::Errno,
     sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask},
-    unistd::Pid,
+    unistd::{Pid, setsid},
 };
 
 /// Starts one rank; returns its process id and the launcher's end of its PMI socket.
@@ -34,14 +34,15 @@ pub(super) fn start(spec: &LauncherSpec, rank: &RankSpec) -> Result<(Pid, UnixSt
         .current_dir(&spec.cwd)
         .stdin(Stdio::null())
         .stdout(output(&rank.stdout)?)
-        .stderr(output(&rank.stderr)?)
-        // A rank that signals its process group must reach only itself.
-        .process_group(0);
+        .stderr(output(&rank.stderr)?);
     let socket = theirs.as_raw_fd();
-    // SAFETY: between fork and exec the closure makes two system calls and touches no lock and no heap. The
+    // SAFETY: between fork and exec the closure makes three system calls and touches no lock and no heap. The
     // descriptor is open then, because `theirs` lives until after the spawn.
     unsafe {
         command.pre_exec(move || {
+            // A rank that signals its process group must reach only itself, and the kernel's scheduler groups
+            // processes by session: one with many of them may starve other programs (`coswitch_daemon::kernel`).
+            setsid()?;
             sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
             match libc::fcntl(socket, libc::F_SETFD, 0) {
                 -1 => Err(io::Error::last_os_error()),
