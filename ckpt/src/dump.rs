@@ -14,6 +14,7 @@ use crate::kerndat::KerndatError;
 use crate::options;
 use crate::pages::{Arena, Borrowed, Memory, Received, Receiver};
 use crate::preflight::{self, PreflightError, SegmentFile};
+use crate::private;
 use crate::proc_mount::{self, DirLock};
 use crate::processes::{self, ProcessState, StillThere};
 use criu_sys::rpc::{CriuOpts, CriuPageServerInfo, CriuReq, CriuReqType, CriuResp};
@@ -164,7 +165,7 @@ impl Criu {
             let path = path.to_owned();
             move |source| DumpError::Io { path, source }
         };
-        fs::create_dir_all(&request.images_dir).map_err(at(&request.images_dir))?;
+        private::create_dir_all(&request.images_dir).map_err(at(&request.images_dir))?;
         let Some(arena) = &request.arena else {
             let (response, ended) = self.run_dump(request, deadline, None, || {})?;
             return outcome(request, response, ended).map(|()| None);

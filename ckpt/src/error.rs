@@ -1,6 +1,7 @@
 //! Errors of the files of a snapshot.
 
 use crate::manifest::Damage;
+use crate::private::Untrusted;
 use crate::segment::SegmentError;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,9 @@ pub enum SnapshotError {
     /// Its files differ from what was sealed.
     #[error("use the snapshot {}: {damage}", .dir.display())]
     Damaged { dir: PathBuf, damage: Damage },
+    /// A directory of the store is not this user's alone.
+    #[error("use the store: {0}")]
+    Untrusted(#[from] Untrusted),
     #[error(transparent)]
     Segment(#[from] SegmentError),
 }

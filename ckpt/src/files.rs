@@ -3,7 +3,8 @@
 use crate::error::{SnapshotError, at};
 use crate::manifest::{self, Checksum, Damage, FileRecord};
 use crate::parallel::in_parallel;
-use std::fs::{self, File};
+use crate::private;
+use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::Xxh3;
@@ -42,7 +43,7 @@ pub(crate) fn seal(dir: &Path, done: &[FileRecord]) -> Result<Vec<FileRecord>, S
         }
         let path = dir.join(name);
         let checksum = hash(&path).map_err(at(&path))?;
-        File::open(&path).and_then(|file| file.sync_all()).map_err(at(&path))?;
+        private::open(&path).and_then(|file| file.sync_all()).map_err(at(&path))?;
         Ok(FileRecord { name: name.clone(), bytes: *bytes, checksum })
     })
 }
@@ -62,7 +63,7 @@ pub(crate) fn verify_one(dir: &Path, record: &FileRecord) -> Result<(), Snapshot
 pub(crate) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), SnapshotError> {
     let fresh = path.with_extension("new");
     let write = || {
-        let mut file = File::create(&fresh)?;
+        let mut file = private::overwrite(&fresh)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&fresh, path)
@@ -73,13 +74,13 @@ pub(crate) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), SnapshotErr
 }
 
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), SnapshotError> {
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))
+    private::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))
 }
 
 /// Reads a file of at most `limit` bytes.
 pub(crate) fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>, SnapshotError> {
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(limit + 1).read_to_end(&mut bytes));
+    let read = private::open(path).and_then(|file| file.take(limit + 1).read_to_end(&mut bytes));
     read.map_err(at(path))?;
     if bytes.len() as u64 > limit {
         let damage = Damage::Malformed(format!("it is longer than {limit} bytes"));
@@ -90,7 +91,7 @@ pub(crate) fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>, SnapshotE
 }
 
 fn hash(path: &Path) -> io::Result<Checksum> {
-    let mut file = File::open(path)?;
+    let mut file = private::open(path)?;
     let mut hasher = Xxh3::new();
     let mut buffer = vec![0; CHUNK];
     loop {

@@ -1,8 +1,9 @@
 //! A directory of CRIU's images: reads and repairs them with the decoders of [`crate::image_file`].
 
 use crate::image_file::{self, ImageError, RegularFile};
+use crate::private;
 use criu_sys::image::{DumpStatsEntry, RestoreStatsEntry};
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -51,7 +52,7 @@ fn repair(
         return Ok(0);
     }
     let write = || {
-        let file = File::options().write(true).open(&path)?;
+        let file = private::open_to_write(&path)?;
         repairs.iter().try_for_each(|(offset, text)| file.write_all_at(text.as_bytes(), *offset as u64))
     };
     write().map_err(at(&path))?;
@@ -60,12 +61,12 @@ fn repair(
 
 /// CRIU's statistics of a dump; `None` if it left none, which is no reason to fail.
 pub fn dump_statistics(work_dir: &Path) -> Option<DumpStatsEntry> {
-    image_file::statistics(&fs::read(work_dir.join("stats-dump")).ok()?).ok()?.dump
+    image_file::statistics(&private::read(&work_dir.join("stats-dump")).ok()?).ok()?.dump
 }
 
 /// CRIU's statistics of a restore.
 pub fn restore_statistics(work_dir: &Path) -> Option<RestoreStatsEntry> {
-    image_file::statistics(&fs::read(work_dir.join("stats-restore")).ok()?).ok()?.restore
+    image_file::statistics(&private::read(&work_dir.join("stats-restore")).ok()?).ok()?.restore
 }
 
 /// The sum of the lengths of the files in a directory.
@@ -94,7 +95,7 @@ pub(crate) fn read_as<T>(
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ImagesError> {
-    fs::read(path).map_err(at(path))
+    private::read(path).map_err(at(path))
 }
 
 pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> ImagesError {

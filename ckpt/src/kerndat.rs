@@ -6,6 +6,7 @@
 //! belongs to one short-lived thread, so the rest of the process is not affected. CRIU deletes a cache of
 //! another build when it reads it; it is remade here before the next call.
 
+use crate::private;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -82,7 +83,7 @@ pub fn make(program: &Path, limit: Duration) -> Result<(), KerndatError> {
         thread.join().expect("the probing thread does not panic")
     })?;
     let fresh = Path::new(RUN).join(format!(".{CACHE}.{}", std::process::id()));
-    let written = File::create(&fresh)
+    let written = private::overwrite(&fresh)
         .and_then(|mut file| file.write_all(&contents))
         .and_then(|()| fs::rename(&fresh, path()));
     if written.is_err() {

@@ -19,6 +19,7 @@
 //! | [`preflight`] | checks of files before a restore |
 //! | [`image_file`], [`images`] | CRIU's images: decoding (pure), and a directory of them |
 //! | [`manifest`] | what a complete snapshot is; pure |
+//! | [`private`] | files that only this user may read, in directories that only it may change |
 //! | [`snapshot`], [`segment`], [`store`] | one snapshot, the segment's contents in it, and all snapshots |
 //!
 //! No two files here import each other, directly or through others.
@@ -31,6 +32,7 @@ pub mod kerndat;
 pub mod manifest;
 pub mod pages;
 pub mod preflight;
+pub mod private;
 pub mod processes;
 pub mod restore;
 pub mod segment;

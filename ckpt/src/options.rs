@@ -1,7 +1,8 @@
 //! CRIU options that dumps and restores share, and errors from CRIU's log.
 
+use crate::private;
 use criu_sys::rpc::{CriuCgMode, CriuNetworkLockMethod, CriuOpts, CriuResp};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -45,7 +46,8 @@ pub(crate) fn errors(log: &Path, response: CriuResp) -> Vec<String> {
 }
 
 fn errors_in_log(path: &Path) -> Vec<String> {
-    let log = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let log =
+        private::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     log.lines().filter(|line| is_relevant(line)).take(ERROR_LINES_MAX).map(without_time).collect()
 }
 
@@ -61,8 +63,8 @@ fn without_time(line: &str) -> String {
 
 /// Creates a directory, which may exist, and opens it.
 pub(crate) fn open_dir(path: &Path) -> io::Result<File> {
-    fs::create_dir_all(path)?;
-    File::open(path)
+    private::create_dir_all(path)?;
+    private::open(path)
 }
 
 #[cfg(test)]
@@ -75,7 +77,7 @@ mod tests {
         let log = "(00.000001) Error (criu/util.c:1): Can't setup RLIMIT_NOFILE for self\n\
                    (00.000002) Dumping\n\
                    (00.000003) Error (criu/files.c:2): File x has bad size\n";
-        fs::write(dir.path().join("log"), log).unwrap();
+        std::fs::write(dir.path().join("log"), log).unwrap();
         assert_eq!(errors_in_log(&dir.path().join("log")), ["Error (criu/files.c:2): File x has bad size"]);
     }
 }

@@ -6,6 +6,7 @@
 //! started.
 
 use crate::image_file::RegularFile;
+use crate::private;
 use crate::segment;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, Metadata};
@@ -28,7 +29,7 @@ pub struct SegmentFile {
 impl SegmentFile {
     /// The file at that path now.
     pub fn at(path: &Path) -> io::Result<SegmentFile> {
-        Ok(SegmentFile::new(path, &fs::metadata(path)?))
+        Ok(SegmentFile::new(path, &fs::symlink_metadata(path)?))
     }
 
     /// The open (and mapped) file, which should be at that path.
@@ -38,7 +39,7 @@ impl SegmentFile {
 
     /// Frees the memory of its contents in place: the file reads as zeros until it is refilled.
     pub fn empty(&self) -> io::Result<()> {
-        let file = File::options().write(true).open(&self.path)?;
+        let file = private::open_to_write(&self.path)?;
         segment::punch(&file, 0, self.bytes)
     }
 
@@ -172,7 +173,7 @@ pub fn set_aside_foreign_output(outputs: &[OutputFile]) -> Result<Vec<ForeignOut
 }
 
 fn move_tail(path: &Path, from: u64) -> io::Result<ForeignOutput> {
-    let mut file = File::options().read(true).write(true).open(path)?;
+    let mut file = private::open_to_write(path)?;
     file.seek(SeekFrom::Start(from))?;
     let (kept_in, mut aside) = create_aside(path)?;
     let bytes = io::copy(&mut file, &mut aside)?;
@@ -187,7 +188,7 @@ fn create_aside(path: &Path) -> io::Result<(PathBuf, File)> {
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".foreign-{number}"));
         let candidate = PathBuf::from(name);
-        match File::options().write(true).create_new(true).open(&candidate) {
+        match private::create(&candidate) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             result => return Ok((candidate, result?)),
         }

@@ -6,6 +6,7 @@
 //! Blocks of zeros are not stored. This module never creates, replaces or resizes the segment file: the
 //! daemon has it mapped, and the ranks will map the same inode.
 
+use crate::private;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::unistd::{Whence, lseek64};
 use std::fs::File;
@@ -36,7 +37,7 @@ pub enum SegmentError {
 /// zero.
 pub fn save(segment: &File, target: &Path) -> Result<u64, SegmentError> {
     let size = segment.metadata()?.len();
-    let mut file = BufWriter::new(File::create(target)?);
+    let mut file = BufWriter::new(private::overwrite(target)?);
     file.write_all(MAGIC)?;
     file.write_all(&VERSION.to_le_bytes())?;
     file.write_all(&size.to_le_bytes())?;
@@ -64,7 +65,7 @@ pub fn save(segment: &File, target: &Path) -> Result<u64, SegmentError> {
 
 /// Fills `segment` with the contents stored in `source`; blocks of zeros become holes.
 pub fn load(source: &Path, segment: &File) -> Result<(), SegmentError> {
-    let mut file = BufReader::new(File::open(source)?);
+    let mut file = BufReader::new(private::open(source)?);
     let stored = read_header(&mut file)?;
     let found = segment.metadata()?.len();
     if stored != found {

@@ -18,11 +18,12 @@ use crate::images;
 use crate::manifest::{self, Damage, FileRecord, Identity, Manifest, Origin};
 use crate::pages::{Arena, FillError, Memory, PAGES, Unusable};
 use crate::preflight::{OutputFile, SegmentFile};
+use crate::private;
 use crate::reservations::Reservation;
 use crate::restore::{RestoreError, RestoreRequest, Restored};
 use crate::segment;
 use nix::unistd::Pid;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -63,7 +64,8 @@ pub struct SnapshotWriter {
 }
 
 impl SnapshotWriter {
-    /// Creates the directory. A half-written snapshot in it is removed; a sealed one is an error.
+    /// Creates the directory and, if need be, the application's. A half-written snapshot in it is removed; a
+    /// sealed one is an error.
     pub fn begin(dir: &Path, identity: Identity) -> Result<SnapshotWriter, SnapshotError> {
         if dir.join(manifest::FILE_NAME).exists() {
             return Err(SnapshotError::Exists { dir: dir.to_owned() });
@@ -71,6 +73,10 @@ impl SnapshotWriter {
         if dir.exists() {
             fs::remove_dir_all(dir).map_err(at(dir))?;
         }
+        if let Some(application) = dir.parent() {
+            private::ensure_dir(application)?;
+        }
+        private::create_dir(dir).map_err(at(dir))?;
         let writer = SnapshotWriter {
             dir: dir.to_owned(),
             identity,
@@ -81,7 +87,7 @@ impl SnapshotWriter {
             sealed: false,
         };
         for dir in [writer.images_dir(), writer.work_dir()] {
-            fs::create_dir_all(&dir).map_err(at(&dir))?;
+            private::create_dir(&dir).map_err(at(&dir))?;
         }
         Ok(writer)
     }
@@ -108,7 +114,7 @@ impl SnapshotWriter {
 
     /// Stores the contents of the segment file and records its identity; returns how many bytes were stored.
     pub fn save_segment(&mut self, path: &Path) -> Result<u64, SnapshotError> {
-        let file = File::open(path).map_err(at(path))?;
+        let file = private::open(path).map_err(at(path))?;
         let stored = segment::save(&file, &self.dir.join(SEGMENT))?;
         self.segment = Some(SegmentFile::of(&file, path).map_err(at(path))?);
         Ok(stored)
@@ -117,7 +123,7 @@ impl SnapshotWriter {
     /// Stores the channel states, as the daemon has encoded them.
     pub fn save_channels(&mut self, channels: &[u8]) -> Result<(), SnapshotError> {
         let path = self.dir.join(CHANNELS);
-        fs::write(&path, channels).map_err(at(&path))
+        private::write(&path, channels).map_err(at(&path))
     }
 
     /// Records the lengths of the tree's output files: from CRIU's images, or else as they are now. A removed
@@ -289,7 +295,7 @@ impl Snapshot {
         let record = self.record(SEGMENT);
         let record = record.ok_or(SnapshotError::Damaged { dir: self.dir.clone(), damage: missing })?;
         files::verify_one(&self.dir, record)?;
-        let file = File::options().read(true).write(true).open(path).map_err(at(path))?;
+        let file = private::open_to_write(path).map_err(at(path))?;
         Ok(segment::load(&self.dir.join(SEGMENT), &file)?)
     }
 

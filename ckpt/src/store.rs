@@ -7,6 +7,7 @@
 use crate::error::{SnapshotError, at};
 use crate::files;
 use crate::manifest::{self, Identity};
+use crate::private;
 use crate::reservations::{Reservations, Reserved};
 use crate::snapshot::{Snapshot, SnapshotWriter};
 use nix::sys::statvfs::statvfs;
@@ -120,12 +121,12 @@ impl Store {
         Store::with_tiers(vec![Tier::unbounded(root.to_owned())])
     }
 
-    /// A store of these directories, which are created if they are missing.
+    /// A store of these directories, which are created if they are missing, and which nobody else may change.
     ///
     /// # Panics
     /// If there are none.
     pub fn with_tiers(tiers: Vec<Tier>) -> Result<Store, StoreError> {
-        tiers.iter().try_for_each(|tier| fs::create_dir_all(&tier.root).map_err(at(&tier.root)))?;
+        tiers.iter().try_for_each(|tier| open_root(&tier.root))?;
         Ok(Store::existing(tiers))
     }
 
@@ -306,7 +307,9 @@ impl Store {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 entries => entries.map_err(at(&dir))?,
             };
-            let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+            // A link is no snapshot, wherever it leads.
+            let dirs = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|found| found.is_dir()));
+            let names = dirs.filter_map(|entry| entry.file_name().into_string().ok());
             epochs.extend(
                 names.filter_map(|name| Some((name.strip_prefix(PREFIX)?.parse().ok()?, dir.join(name)))),
             );
@@ -314,6 +317,11 @@ impl Store {
         epochs.sort_by_key(|(epoch, _)| Reverse(*epoch));
         Ok(epochs)
     }
+}
+
+fn open_root(root: &Path) -> Result<(), SnapshotError> {
+    private::ensure_dir(root)?;
+    Ok(private::check_trusted(root)?)
 }
 
 fn application_dir(tier: &Tier, name: &str) -> Result<PathBuf, StoreError> {

@@ -11,8 +11,8 @@ use coswitch_ckpt::{
     processes,
 };
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, MetadataExt, chown, symlink};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 /// The origin of a snapshot that was not made by a dump.
@@ -131,6 +131,36 @@ fn without_its_manifest_there_is_no_snapshot() {
     assert_eq!(fs::read_dir(again.images_dir()).unwrap().count(), 0);
     drop(again);
     assert!(!dir.exists());
+}
+
+#[test]
+fn a_snapshot_is_private_and_its_name_may_not_be_taken() {
+    let root = tempfile::tempdir().unwrap();
+    let (tier, victim) = (root.path().join("store"), root.path().join("victim"));
+    let store = Store::open(&tier).unwrap();
+    write(&store, 1);
+    let dir = tier.join("job/epoch-1");
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    for path in [&tier, &tier.join("job"), &dir, &dir.join("images"), &dir.join("log")] {
+        assert_eq!(mode(path), 0o700, "{}", path.display());
+    }
+    assert_eq!(mode(&dir.join("manifest.json")), 0o600);
+
+    fs::create_dir(&victim).unwrap();
+    let planted = [tier.join("job/epoch-2"), tier.join("other")];
+    planted.iter().for_each(|at| symlink(&victim, at).unwrap());
+    // The link of an epoch is replaced, that of an application refused; neither is followed.
+    drop(store.begin("job", 2, SystemTime::now()).unwrap());
+    assert!(store.begin("other", 1, SystemTime::now()).is_err());
+    assert_eq!(fs::read_dir(&victim).unwrap().count(), 0);
+    symlink(&dir, tier.join("job/epoch-3")).unwrap();
+    assert_eq!(store.sealed_epochs("job").unwrap(), [1]);
+
+    symlink(&victim, root.path().join("link")).unwrap();
+    assert!(Store::open(&root.path().join("link")).is_err());
+    chown(&tier, Some(65534), None).unwrap();
+    let refused = Store::open(&tier).unwrap_err().to_string();
+    assert!(refused.contains("belongs to nobody"), "{refused}");
 }
 
 #[test]

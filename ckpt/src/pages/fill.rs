@@ -7,11 +7,11 @@
 use super::huge::Huge;
 use super::index::{self, Chunk, INDEX, PAGES, Unusable};
 use super::memory::{Memory, Piece};
-use crate::{parallel, processes};
+use crate::{parallel, private, processes};
 use nix::sys::uio::{RemoteIoVec, process_vm_writev};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -52,14 +52,14 @@ impl PageSource<'_> {
     /// Opens the file of pages among the images and starts reading it in the background; `None` if CRIU has
     /// written all pages itself.
     pub(crate) fn open(images_dir: &Path) -> Result<Option<PageSource<'static>>, FillError> {
-        let pages = match File::open(images_dir.join(PAGES)) {
+        let pages = match private::open(&images_dir.join(PAGES)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             pages => pages.map_err(FillError::Read)?,
         };
         let advice = nix::fcntl::PosixFadviseAdvice::POSIX_FADV_WILLNEED;
         nix::fcntl::posix_fadvise(&pages, 0, 0, advice).ok();
         // Pages without an index were never sealed.
-        let index = fs::read(images_dir.join(INDEX)).map_err(FillError::Read)?;
+        let index = private::read(&images_dir.join(INDEX)).map_err(FillError::Read)?;
         Ok(Some(PageSource::File { pages, chunks: index::decode(&index)? }))
     }
 

@@ -11,6 +11,7 @@ use super::copy;
 use super::raw::{Extent, Raw};
 use super::wire::PAGE;
 use crate::parallel;
+use crate::private;
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -160,7 +161,7 @@ fn read_some(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 /// Creates a file without a name, so that it vanishes when it is closed, even if this process is killed.
 fn nameless(dir: &Path) -> io::Result<File> {
     let path = dir.join("pages.overflow");
-    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    let file = private::create(&path)?;
     std::fs::remove_file(&path)?;
     Ok(file)
 }

@@ -12,9 +12,10 @@ use super::memory::Memory;
 use super::raw::CHUNK;
 use crate::error::{SnapshotError, at};
 use crate::manifest::{Checksum, FileRecord};
+use crate::private;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, TrySendError, sync_channel};
@@ -61,8 +62,7 @@ impl Memory {
     /// Seals the pages; also returns their record for the manifest.
     pub(crate) fn write(&self, images_dir: &Path) -> Result<(FileRecord, SealReport), SnapshotError> {
         let path = images_dir.join(PAGES);
-        let file = File::options().write(true).create(true).truncate(false).open(&path);
-        let file = file.map_err(at(&path))?;
+        let file = private::create_or_open(&path).map_err(at(&path))?;
         let (sender, batches) = sync_channel(1);
         let (chunks, written) = std::thread::scope(|scope| {
             let writer = scope.spawn(|| write(&file, batches));
@@ -77,7 +77,8 @@ impl Memory {
         let (stored, checksum) = written.map_err(at(&path))?;
         let chunks = chunks.map_err(at(&path))?;
         let index = images_dir.join(INDEX);
-        fs::write(&index, index::encode(&chunks)).map_err(at(&index))?;
+        let encoded = index::encode(&chunks);
+        private::overwrite(&index).and_then(|mut file| file.write_all(&encoded)).map_err(at(&index))?;
         let bytes = chunks.iter().map(|chunk| chunk.bytes() as u64).sum();
         Ok((
             FileRecord { name: format!("images/{PAGES}"), bytes: stored, checksum },
@@ -131,7 +132,7 @@ fn write(mut file: &File, batches: Receiver<Vec<u8>>) -> io::Result<(u64, Checks
 /// images. Cutting the file to its length frees the rest. On a file system in memory, where allocating costs
 /// as much as writing, the free space is only checked.
 pub(super) fn preallocate(images_dir: &Path, bytes: u64, besides: u64) -> io::Result<()> {
-    let file = File::create_new(images_dir.join(PAGES))?;
+    let file = private::create(&images_dir.join(PAGES))?;
     let is_in_memory = fstatfs(&file)?.filesystem_type() == TMPFS_MAGIC;
     if !is_in_memory && bytes > 0 {
         let length = i64::try_from(bytes).unwrap_or(i64::MAX);

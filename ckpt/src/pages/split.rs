@@ -10,8 +10,8 @@ use super::receive::Received;
 use super::wire::{Owner, PAGE, PageRun};
 use crate::image_file;
 use crate::images::{self, ImagesError};
+use crate::private;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::ops::Range;
 use std::path::Path;
@@ -128,13 +128,13 @@ fn write_images(
         Owner::Shared(id) => format!("pagemap-shmem-{id}.img"),
     });
     let bytes = image_file::page_map(pages_id, runs.iter().map(|(address, pages, _)| (*address, *pages)));
-    fs::write(&map, bytes).map_err(images::at(&map))?;
+    private::overwrite(&map).and_then(|mut file| file.write_all(&bytes)).map_err(images::at(&map))?;
     let path = dir.join(format!("pages-{pages_id}.img"));
     write_pages(&path, runs, raw).map_err(images::at(&path))
 }
 
 fn write_pages(path: &Path, runs: &[(u64, u64, u64)], raw: &Raw) -> io::Result<()> {
-    let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    let mut file = BufWriter::with_capacity(1 << 20, private::overwrite(path)?);
     let mut scratch = Vec::new();
     for (_, pages, offset) in runs {
         for page in 0..*pages {
