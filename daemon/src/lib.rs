@@ -21,3 +21,5 @@ pub mod session;
 pub mod swap;
 pub mod virtual_net;
 pub mod wire;
+
+pub use coswitch_ckpt::private;

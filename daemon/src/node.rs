@@ -3,13 +3,13 @@
 use std::{
     fs, io,
     net::SocketAddr,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use coswitch_ckpt::Store;
+use anyhow::Context;
 pub use coswitch_ckpt::store::Tier;
+use coswitch_ckpt::{Store, private};
 use coswitch_policies::{Bytes, JobId, NodeId, Rate};
 use serde::{Deserialize, Serialize};
 
@@ -19,11 +19,13 @@ use crate::{
 };
 
 /// Begins the name of each directory in `/dev/shm` and in a store that belongs to a daemon on this machine.
-const SHM_PREFIX: &str = "coswitch-";
+const PREFIX: &str = "coswitch-";
 /// Space in the store for CRIU's images, the index of pages and the segment, besides the memory of the ranks.
 pub const SNAPSHOT_OVERHEAD: Bytes = Bytes::mib(16);
 const SHM: &str = "/dev/shm";
-/// In a node's directory of `/dev/shm`: a list of the directories that hold its snapshots.
+/// Each node has a directory here, with its notes. Only root may create names here, unlike in `/dev/shm`.
+const RUN: &str = "/run/coswitch";
+/// In a node's directory of notes: a list of the directories that hold its snapshots.
 const STORE_LIST: &str = "store.json";
 
 /// The line that a daemon reads from its standard input when it starts.
@@ -71,26 +73,40 @@ impl NodeConfig {
         shm_dir(&self.name()).join(job.to_string())
     }
 
-    /// Opens the store and makes its directories. It lists them first, so that a clean-up finds them.
+    /// Makes the node's directories, which must not exist, and opens its store. It notes those of the store
+    /// first, so that a clean-up finds them.
     ///
     /// # Errors
-    /// Where a directory cannot be made.
+    /// Where a directory cannot be made, exists, or lies where other users could replace it.
     pub fn open_store(&self) -> anyhow::Result<Store> {
-        let shm = shm_dir(&self.name());
-        let roots: Vec<&Path> = self.store.iter().map(|tier| tier.root.as_path()).collect();
-        fs::create_dir_all(&shm)?;
-        fs::write(shm.join(STORE_LIST), serde_json::to_vec(&roots)?)?;
-        Ok(Store::with_tiers(self.store.clone())?)
+        let (name, roots) = (self.name(), self.store.iter().map(|tier| tier.root.as_path()));
+        let roots: Vec<&Path> = roots.collect();
+        private::ensure_dir(Path::new(RUN))?;
+        make_dir(&notes_dir(&name))?;
+        private::write(&notes_dir(&name).join(STORE_LIST), &serde_json::to_vec(&roots)?)?;
+        make_dir(&shm_dir(&name))?;
+        for root in roots {
+            // The default directory is made by the first run.
+            private::ensure_dir(root.parent().unwrap_or(Path::new("/")))?;
+            make_dir(root)?;
+        }
+        Ok(Store::existing(self.store.clone()))
     }
 }
 
-/// The directories in which a node keeps its snapshots, as its daemon has listed them.
+/// Makes a directory where only root and this user can replace it. Its name can be guessed, so one that exists
+/// was made by somebody else.
+fn make_dir(dir: &Path) -> anyhow::Result<()> {
+    private::check_trusted(dir.parent().unwrap_or(Path::new("/")))?;
+    private::create_dir(dir).with_context(|| format!("failed to make {}", dir.display()))
+}
+
+/// The directories in which a node keeps its snapshots, as its daemon has noted them.
 pub fn listed_stores(name: &str) -> Vec<PathBuf> {
-    let list = shm_dir(name).join(STORE_LIST);
-    // Every user may write to /dev/shm: only the daemon's own list counts, and only directories of the node.
-    let is_own = fs::symlink_metadata(&list)
-        .is_ok_and(|found| found.is_file() && found.uid() == nix::unistd::geteuid().as_raw());
-    let text = is_own.then(|| fs::read(&list).ok()).flatten();
+    // Earlier versions wrote the list to /dev/shm, where every user may write: only this user's own one counts.
+    let lists = [notes_dir(name), shm_dir(name)].map(|dir| dir.join(STORE_LIST));
+    let text =
+        lists.into_iter().filter(|list| private::is_own(list)).find_map(|list| private::read(&list).ok());
     let roots: Vec<PathBuf> = text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
     let own = store_dir(name);
     roots.into_iter().filter(|root| root.file_name() == Some(own.as_ref())).collect()
@@ -98,7 +114,7 @@ pub fn listed_stores(name: &str) -> Vec<PathBuf> {
 
 /// The name of a directory with a node's snapshots.
 pub fn store_dir(name: &str) -> String {
-    format!("{SHM_PREFIX}{name}")
+    format!("{PREFIX}{name}")
 }
 
 /// See [`NodeConfig::name`].
@@ -107,7 +123,11 @@ pub fn node_name(run: &str, node: NodeId) -> String {
 }
 
 fn shm_dir(name: &str) -> PathBuf {
-    Path::new(SHM).join(format!("{SHM_PREFIX}{name}"))
+    Path::new(SHM).join(format!("{PREFIX}{name}"))
+}
+
+fn notes_dir(name: &str) -> PathBuf {
+    Path::new(RUN).join(name)
 }
 
 /// Ends every process of a node's jobs and removes its cgroups, shared memory and snapshots. May be called
@@ -117,21 +137,26 @@ fn shm_dir(name: &str) -> PathBuf {
 /// Where a part could not be removed.
 pub fn destroy(hierarchies: &Hierarchies, name: &str, limit: Duration) -> Result<(), CgroupError> {
     NodeCgroup::destroy(hierarchies, name, limit)?;
-    // The directory with the list of the others goes last.
-    let dirs = listed_stores(name).into_iter().chain([shm_dir(name)]);
-    dirs.into_iter().try_for_each(|dir| remove_tree(&dir).map_err(|error| CgroupError::File(dir, error)))
+    // The directory with the list of the others goes last. What is not ours was made by somebody else.
+    let dirs = listed_stores(name).into_iter().chain([shm_dir(name), notes_dir(name)]);
+    dirs.filter(|dir| private::is_own(dir))
+        .try_for_each(|dir| remove_tree(&dir).map_err(|error| CgroupError::File(dir, error)))
 }
 
 /// The names of all nodes that have cgroups or files on this machine, alive or not.
 pub fn leftovers(hierarchies: &Hierarchies) -> Vec<String> {
     let mut names = NodeCgroup::list(hierarchies);
-    let shm = fs::read_dir(SHM).into_iter().flatten().flatten();
-    names.extend(
-        shm.filter_map(|entry| Some(entry.file_name().to_str()?.strip_prefix(SHM_PREFIX)?.to_string())),
-    );
+    names.extend(own_entries(SHM).filter_map(|name| Some(name.strip_prefix(PREFIX)?.to_string())));
+    names.extend(own_entries(RUN));
     names.sort();
     names.dedup();
     names
+}
+
+fn own_entries(dir: &str) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let own = entries.filter(|entry| private::is_own(&entry.path()));
+    own.filter_map(|entry| entry.file_name().into_string().ok())
 }
 
 /// Also succeeds where there is no such directory.

@@ -38,7 +38,8 @@ impl Remains {
         roots.iter().for_each(|root| fs::create_dir_all(root.join("job-0/epoch-1")).unwrap());
         // The list of directories has a wrong entry: only directories of the node may be removed.
         let noted = [roots[0].as_path(), &roots[1], stores[0].path()];
-        fs::write(shm(&name).join("store.json"), serde_json::to_vec(&noted).unwrap()).unwrap();
+        fs::create_dir_all(notes(&name)).unwrap();
+        fs::write(notes(&name).join("store.json"), serde_json::to_vec(&noted).unwrap()).unwrap();
         Self { hierarchies, name, process, stores }
     }
 
@@ -70,11 +71,16 @@ impl Drop for Remains {
         let _ = self.process.wait();
         let _ = NodeCgroup::destroy(&self.hierarchies, &self.name, LIMIT);
         let _ = fs::remove_dir_all(shm(&self.name));
+        let _ = fs::remove_dir_all(notes(&self.name));
     }
 }
 
 fn shm(name: &str) -> PathBuf {
     Path::new("/dev/shm").join(format!("coswitch-{name}"))
+}
+
+fn notes(name: &str) -> PathBuf {
+    Path::new("/run/coswitch").join(name)
 }
 
 /// The name of a run whose master has ended.
@@ -96,7 +102,7 @@ fn the_remains_of_a_dead_run_are_removed_and_a_living_run_is_not_touched() {
     let named = |list: &str, name: &str| answer[list].as_array().unwrap().contains(&name.into());
     assert!(named("removed", &dead.name) && named("alive", &alive.name), "{answer}");
     assert!(dead.ends(), "the process of the dead run lives");
-    assert!(dead.groups().is_empty() && !shm(&dead.name).exists());
+    assert!(dead.groups().is_empty() && !shm(&dead.name).exists() && !notes(&dead.name).exists());
     assert_eq!((dead.images(), alive.images()), (0, 2));
     assert!(alive.process.try_wait().unwrap().is_none() && shm(&alive.name).exists());
     assert_eq!(alive.groups(), [alive.name.clone()]);

@@ -71,7 +71,7 @@ impl Leftovers {
         left.extend(
             NodeCgroup::list(&hierarchies).into_iter().filter(is_own).map(|name| format!("cgroup {name}")),
         );
-        for dir in ["/dev/shm", "/var/tmp"] {
+        for dir in ["/dev/shm", "/run/coswitch", "/var/lib/coswitch"] {
             left.extend(names(dir).into_iter().filter(is_own).map(|name| format!("{dir}/{name}")));
         }
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

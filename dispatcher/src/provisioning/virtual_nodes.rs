@@ -3,7 +3,6 @@
 //! Paper 003, §4.1: the dispatcher's first purpose is to launch the run-time environment.
 
 use std::{
-    fs::File,
     io::{self, BufRead, BufReader, Write},
     net::{IpAddr, SocketAddr},
     os::unix::process::CommandExt,
@@ -17,7 +16,7 @@ use coswitch_daemon::{
     cgroup::Hierarchies,
     node::{self, NodeConfig, VirtualLink, node_name, store_dir},
     pki::{Authority, Identity},
-    processors,
+    private, processors,
     serve::{NAMESPACE, READY},
     virtual_net,
 };
@@ -203,7 +202,7 @@ fn configure(request: &VirtualRequest, spec: &NodeSpec, identity: Identity) -> N
 
 fn spawn(config: NodeConfig, request: &VirtualRequest) -> Result<Starting, ProvisioningError> {
     let log = request.logs.join(format!("{}.log", config.node));
-    let file = File::create(&log).map_err(io(format!("create {}", log.display())))?;
+    let file = private::create(&log).map_err(io(format!("create {}", log.display())))?;
     let mut command = Command::new(&request.daemon);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file);
     // Ctrl-C and the end of a terminal reach the processes of its session; only the master shall hear them.
@@ -228,6 +227,13 @@ fn lines(output: ChildStdout) -> mpsc::Receiver<String> {
     receiver
 }
 
+/// Why a daemon ended without a word on its standard output.
+fn last_line(log: &Path) -> String {
+    let bytes = private::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing").to_owned()
+}
+
 impl Starting {
     fn plug(&mut self, link: VirtualLink) -> Result<(), ProvisioningError> {
         self.expect(NAMESPACE)?;
@@ -236,7 +242,7 @@ impl Starting {
     }
 
     fn expect(&mut self, word: &str) -> Result<(), ProvisioningError> {
-        let said = self.output.recv_timeout(START_LIMIT).unwrap_or_else(|_| "nothing".into());
+        let said = self.output.recv_timeout(START_LIMIT).unwrap_or_else(|_| last_line(&self.log));
         if said == word {
             return Ok(());
         }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context;
 use comfy_table::Cell;
-use coswitch_ckpt::{Store, store::StoredSnapshot};
+use coswitch_ckpt::{Store, private, store::StoredSnapshot};
 use coswitch_daemon::{
     cgroup::Hierarchies,
     node::{self, Tier},
@@ -23,14 +23,16 @@ use serde::Serialize;
 use super::{Answer, Exit, Failure, Output};
 use crate::run_name::RunName;
 
+/// The default directory of earlier versions.
+const EARLIER_STORE: &str = "/var/tmp";
 /// The prefix of the directory of a node's store.
 const PREFIX: &str = "coswitch-";
 
 /// List, verify or remove the images of parked jobs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ImagesCommand {
-    /// A directory that holds images, as `cluster.store` in the run file; may be repeated [default: /var/tmp
-    /// and the stores of all nodes on this machine].
+    /// A directory that holds images, as `cluster.store` in the run file; may be repeated [default:
+    /// /var/lib/coswitch, /var/tmp, and the stores of all nodes on this machine].
     #[arg(long, global = true, value_name = "DIR")]
     store: Vec<PathBuf>,
     #[command(subcommand)]
@@ -144,7 +146,9 @@ fn stores(dirs: &[PathBuf]) -> Result<BTreeMap<String, Store>, anyhow::Error> {
             let name = entry.file_name();
             let node = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
             // Other directories may have the same prefix.
-            if let Some(node) = node.filter(|node| node.parse::<RunName>().is_ok()) {
+            let node = node.filter(|node| node.parse::<RunName>().is_ok());
+            // Anybody may make one where all may write; nothing in it is coswitch's.
+            if let Some(node) = node.filter(|_| private::is_own(&entry.path())) {
                 tiers.entry(node.into()).or_default().push(Tier::unbounded(entry.path()));
             }
         }
@@ -152,11 +156,12 @@ fn stores(dirs: &[PathBuf]) -> Result<BTreeMap<String, Store>, anyhow::Error> {
     Ok(tiers.into_iter().map(|(node, tiers)| (node, Store::existing(tiers))).collect())
 }
 
-/// The default directory for images, and those of the nodes on this machine.
+/// The default directories for images, and those of the nodes on this machine.
 fn default_dirs() -> BTreeSet<PathBuf> {
     let nodes = Hierarchies::find().map(|hierarchies| node::leftovers(&hierarchies)).unwrap_or_default();
     let noted = nodes.iter().flat_map(|name| node::listed_stores(name));
-    let dirs = noted.filter_map(|root| root.parent().map(Into::into)).chain([STORE.into()]);
+    let dirs =
+        noted.filter_map(|root| root.parent().map(Into::into)).chain([STORE.into(), EARLIER_STORE.into()]);
     dirs.filter(|dir: &PathBuf| dir.is_dir()).collect()
 }
 

@@ -48,7 +48,7 @@ pub struct ClusterPart {
     /// whichever is less, if left out.
     #[serde(default)]
     pub arena: Option<Leaf<Bytes>>,
-    /// Where the images of parked jobs go; `/var/tmp` if left out.
+    /// Where the images of parked jobs go; `/var/lib/coswitch` if left out.
     #[serde(default)]
     #[schemars(with = "Option<StorePart>")]
     pub store: Option<Spanned<StorePart>>,

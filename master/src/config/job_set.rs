@@ -42,7 +42,7 @@ pub struct ClusterConfig {
     pub rate: Option<Rate>,
     /// Memory of a node for pages on their way to its store; `None` leaves the size to the node.
     pub arena: Option<Bytes>,
-    /// The directories for images, in the order of use; none is `/var/tmp`.
+    /// The directories for images, in the order of use; none is `/var/lib/coswitch`.
     pub store: Vec<Tier>,
 }
 
