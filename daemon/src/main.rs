@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    coswitch_ckpt::private::restrict_umask();
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_env("COSWITCH_LOG"))
         .with_writer(std::io::stderr)

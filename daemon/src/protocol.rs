@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// How many sealed snapshots of an application a node keeps: the last one, and one to fall back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
@@ -77,6 +77,8 @@ pub struct LaunchRequest {
     /// Added to the environment of each rank.
     pub env: Vec<(String, String)>,
     pub cwd: PathBuf,
+    /// The umask of the ranks.
+    pub umask: u32,
     /// The directory of `rank-N.out` and `rank-N.err`.
     pub output: PathBuf,
     pub wait: Wait,

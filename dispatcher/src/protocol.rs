@@ -19,6 +19,8 @@ pub struct LaunchSpec {
     /// Added to what the launcher itself sets for each rank.
     pub env: Vec<(String, String)>,
     pub cwd: PathBuf,
+    /// The umask of the ranks.
+    pub umask: u32,
     /// The directory of `rank-N.out` and `rank-N.err`.
     pub output: PathBuf,
     pub wait: Wait,

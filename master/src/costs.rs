@@ -1,9 +1,10 @@
 //! The costs of a run's switches, fitted from its events and written beside its journal for `coswitch
 //! simulate --costs`.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, io::Write, path::Path, time::Duration};
 
 use anyhow::Context;
+use coswitch_ckpt::private;
 use coswitch_policies::{Bytes, JobId, NodeId, SimTime, SwitchId};
 use coswitch_report::journal::{Event, RunEvent, SwitchStep};
 use coswitch_sim::{CostFile, CostStep, Sample};
@@ -44,7 +45,8 @@ pub(crate) fn store(directory: &Path, events: &[RunEvent], cores: Option<u32>) -
     let costs = CostFile { cores, ..costs };
     let path = directory.join(FILE_NAME);
     let text = serde_yaml::to_string(&costs).context("failed to write costs")?;
-    std::fs::write(&path, text).with_context(|| format!("failed to write {}", path.display()))
+    let written = private::overwrite(&path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.with_context(|| format!("failed to write {}", path.display()))
 }
 
 /// The steps of a run on each node. A node dumps all jobs of a set in parallel, so their steps count as one.

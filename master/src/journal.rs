@@ -1,11 +1,12 @@
 //! Writes the journal of a run.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::Write,
     path::{Path, PathBuf},
 };
 
+use coswitch_ckpt::private;
 use coswitch_report::journal::{JournalError, RunEvent};
 
 /// Appends events to a journal.
@@ -16,13 +17,12 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Opens the journal at `path`, at its end.
+    /// Creates the journal at `path`, where nothing may be.
     ///
     /// # Errors
-    /// Where the file cannot be opened.
-    pub fn open(path: &Path) -> Result<Self, JournalError> {
-        let file = OpenOptions::new().create(true).append(true).open(path);
-        let file = file.map_err(|cause| JournalError::Io { path: path.into(), cause })?;
+    /// Where the file exists or cannot be created.
+    pub fn create(path: &Path) -> Result<Self, JournalError> {
+        let file = private::create(path).map_err(|cause| JournalError::Io { path: path.into(), cause })?;
         Ok(Self { path: path.into(), file })
     }
 
@@ -44,11 +44,6 @@ mod tests {
 
     use super::*;
 
-    fn write(path: &Path, events: &[RunEvent]) {
-        let mut writer = Writer::open(path).unwrap();
-        events.iter().for_each(|event| writer.append(event).unwrap());
-    }
-
     #[test]
     fn events_are_read_back_in_the_order_of_writing() {
         let kinds = [
@@ -59,8 +54,9 @@ mod tests {
         let events: Vec<_> = (0..).zip(kinds).map(|(at, kind)| RunEvent { at: SimTime(at), kind }).collect();
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("journal");
-        write(&path, &events[..1]);
-        write(&path, &events[1..]);
+        let mut writer = Writer::create(&path).unwrap();
+        events.iter().for_each(|event| writer.append(event).unwrap());
+        assert!(Writer::create(&path).is_err(), "a journal is never continued by another run");
         assert_eq!(read(&path).unwrap(), events);
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with(r#"{"at":0,"kind":"job-launched","job":1,"placement":"#), "{text}");

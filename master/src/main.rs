@@ -4,13 +4,16 @@ use std::{io, process::ExitCode};
 
 use clap::Parser;
 use coswitch::cli::Arguments;
+use coswitch_ckpt::private::restrict_umask;
 use coswitch_heap as _;
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 fn main() -> ExitCode {
+    // Journals and images hold what jobs have in memory. The ranks get the user's umask back.
+    let user_umask = restrict_umask();
     let arguments = Arguments::parse();
     log_to_stderr(arguments.verbose);
-    arguments.carry_out()
+    arguments.carry_out(user_umask)
 }
 
 /// Logs at the level of COSWITCH_LOG, or else of the number of `-v`.

@@ -208,6 +208,7 @@ impl TestCluster {
             command: spec.command.clone(),
             env,
             cwd: self.test_dir.path().to_path_buf(),
+            umask: 0o022,
             output: output.clone(),
             wait: spec.wait,
             park: spec.park,

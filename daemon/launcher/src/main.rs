@@ -7,7 +7,13 @@ mod starter;
 
 use std::process::ExitCode;
 
+use nix::sys::stat::{Mode, umask};
+
+/// Nobody else may read what this program creates. The ranks have the umask of their specification.
+const UMASK: Mode = Mode::S_IRWXG.union(Mode::S_IRWXO);
+
 fn main() -> ExitCode {
+    umask(UMASK);
     match std::env::args().nth(1).as_deref() {
         None => starter::run(),
         Some(starter::PID1) => pid1::run(),

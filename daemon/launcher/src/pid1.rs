@@ -12,7 +12,7 @@ mod uplink;
 mod wake;
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, BufRead, BufReader, Write},
     os::{fd::AsFd, unix::net::UnixStream},
     path::{Path, PathBuf},
@@ -96,7 +96,7 @@ fn prepare(spec: &LauncherSpec) -> Result<Arc<Segment>, SetUpError> {
         result.map_err(|source| SetUpError::Open { path: path.clone(), source })
     };
     let null = open(File::open("/dev/null"), &"/dev/null".into())?;
-    let log = open(OpenOptions::new().append(true).create(true).open(&spec.log), &spec.log)?;
+    let log = open(ranks::append_to(&spec.log), &spec.log)?;
     let segment = Segment::open(&spec.segment)?;
     // CRIU mounts a /proc in the working directory of the tree that it dumps, so each launcher needs its own
     // directory.

@@ -27,6 +27,8 @@ pub struct LauncherSpec {
     /// Environment of the ranks. The launcher adds only the variables of the driver and of PMI.
     pub env: Vec<(String, String)>,
     pub cwd: PathBuf,
+    /// The umask of the ranks; the launcher's own files are private.
+    pub umask: u32,
     /// File to which the launcher appends its error messages.
     pub log: PathBuf,
 }

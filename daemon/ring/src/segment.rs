@@ -81,7 +81,8 @@ impl Segment {
     pub fn open(path: impl AsRef<Path>) -> Result<Segment, SegmentError> {
         let path = path.as_ref();
         let io = |source| SegmentError::Io { act: "open", path: path.into(), source };
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(io)?;
+        let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path);
+        let file = file.map_err(io)?;
         Segment::map(path, &file)
     }
 

@@ -1,14 +1,13 @@
 //! Launch of the ranks: cgroup, segment, launcher.
 
 use std::{
-    fs::{self, File},
     io::{Read, Seek, SeekFrom},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
-use coswitch_ckpt::{SegmentFile, forker};
+use coswitch_ckpt::{SegmentFile, forker, private};
 use coswitch_launcher::{LauncherSpec, RankSpec, StartError};
 use coswitch_policies::NodeId;
 use coswitch_ring::{Segment, SegmentSpec, WaitPolicy};
@@ -33,7 +32,7 @@ impl Part {
         let segment = self.make_segment(&launch).map_err(Failure::dead)?;
         let file = SegmentFile::at(segment.path()).map_err(Failure::dead)?;
         let cgroup = self.node.cgroup.job(&self.job.to_string()).map_err(Failure::dead)?;
-        fs::create_dir_all(&launch.output).map_err(Failure::dead)?;
+        private::ensure_dir(&launch.output).map_err(Failure::dead)?;
         self.node.plane.tell(Command::AddApp(self.job, Arc::clone(&segment), launch.placement.clone()));
         let spec = self.spec(&launch, &cgroup);
         self.resources = Some(Resources { cgroup, segment, file, launch });
@@ -49,7 +48,7 @@ impl Part {
         let own = self.node.config.node;
         let here = local_ranks(&launch.placement, own);
         let dir = self.node.config.shm(self.job);
-        fs::create_dir_all(&dir)?;
+        private::ensure_dir(&dir)?;
         let mut spec = SegmentSpec::new(u32::try_from(launch.placement.len())?, here.collect());
         spec.wait = match launch.wait {
             Wait::Spin => WaitPolicy::Spin,
@@ -80,6 +79,7 @@ impl Part {
             command: launch.command.clone(),
             env: launch.env.clone(),
             cwd: launch.cwd.clone(),
+            umask: launch.umask,
             log: launch.output.join(format!("launcher-{}.log", config.node)),
         }
     }
@@ -102,7 +102,7 @@ pub(super) fn last_output(dir: &Path, rank: u32) -> String {
 }
 
 fn tail(path: &Path) -> std::io::Result<String> {
-    let mut file = File::open(path)?;
+    let mut file = private::open(path)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(LAST_OUTPUT_BYTES)))?;
     let mut bytes = Vec::new();
@@ -112,6 +112,8 @@ fn tail(path: &Path) -> std::io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -394,8 +394,8 @@ impl App {
 
 impl From<LaunchSpec> for LaunchRequest {
     fn from(spec: LaunchSpec) -> Self {
-        let LaunchSpec { name, placement, command, env, cwd, output, wait, park } = spec;
-        Self { name, placement, command, env, cwd, output, wait, park }
+        let LaunchSpec { name, placement, command, env, cwd, umask, output, wait, park } = spec;
+        Self { name, placement, command, env, cwd, umask, output, wait, park }
     }
 }
 

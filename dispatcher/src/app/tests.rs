@@ -23,6 +23,7 @@ fn launch(nodes: u32) -> LaunchSpec {
         command: vec!["true".into()],
         env: Vec::new(),
         cwd: "/".into(),
+        umask: 0o022,
         output: "/".into(),
         wait: Wait::default(),
         park: Park::default(),

@@ -71,7 +71,7 @@ pub(super) fn order(text: &str) -> Result<SwitchOrder, String> {
 
 impl CompareCommand {
     /// Checks the machine, measures each job alone, then runs all arms.
-    pub(crate) fn carry_out(self, output: Output) -> Result<Exit, Failure> {
+    pub(crate) fn carry_out(self, output: Output, umask: u32) -> Result<Exit, Failure> {
         let (mut sets, left_out) = self.sets()?;
         let Some((_, first)) = sets.first_mut() else {
             return Err(anyhow::anyhow!("nothing is left to compare: {}", left_out.join("; ")).into());
@@ -82,7 +82,7 @@ impl CompareCommand {
             return Err(Failure::Lacking(findings));
         }
         let began = Instant::now();
-        let runs = Runs::new(self.quiet, Some(self.limit));
+        let runs = Runs::new(self.quiet, Some(self.limit), umask);
         runs.prepare(&findings, &mut first.jobs);
         let out = runs::directory(self.out.as_deref(), &runs.name);
         runs.measure_alone(first, &out.join("alone"))?;

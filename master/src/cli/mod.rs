@@ -58,17 +58,17 @@ impl Command {
 }
 
 impl Arguments {
-    /// Carries out the command and prints its failure.
-    pub fn carry_out(self) -> ExitCode {
+    /// Carries out the command and prints its failure. The ranks of jobs have `umask`.
+    pub fn carry_out(self, umask: u32) -> ExitCode {
         let output = self.output;
         if output == Output::Csv && !self.command.answers_with_a_table() {
             let text = "only `simulate` of jobs answers with a table: use `--output json`";
             Self::command().error(ErrorKind::ArgumentConflict, text).exit();
         }
         let done = match self.command {
-            Command::Run(run) => run.carry_out(output),
+            Command::Run(run) => run.carry_out(output, umask),
             Command::Check(check) => check.carry_out(output),
-            Command::Compare(compare) => compare.carry_out(output),
+            Command::Compare(compare) => compare.carry_out(output, umask),
             Command::Explain(explain) => explain.carry_out(output),
             Command::Simulate(simulate) => simulate.carry_out(output),
             Command::Report(report) => report.carry_out(output),

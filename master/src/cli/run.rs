@@ -35,14 +35,14 @@ pub(crate) struct RunCommand {
 }
 
 impl RunCommand {
-    pub(crate) fn carry_out(self, output: Output) -> Result<Exit, Failure> {
+    pub(crate) fn carry_out(self, output: Output, umask: u32) -> Result<Exit, Failure> {
         let mut job_set = config::load(&self.file)?;
         let pages_out = job_set.scheduler.park == ParkMethod::PageOut;
         let findings = doctor::examine(&job_set.jobs, pages_out, &job_set.cluster.store);
         if !findings.is_fit() {
             return Err(Failure::Lacking(findings));
         }
-        let runs = Runs::new(self.quiet, self.limit);
+        let runs = Runs::new(self.quiet, self.limit, umask);
         runs.prepare(&findings, &mut job_set.jobs);
         let out = runs::directory(self.out.as_deref(), &runs.name);
         if self.measure_alone {

@@ -1,12 +1,12 @@
 //! The runs of one command, each in its own directory with its journal.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::{Context, anyhow};
+use coswitch_ckpt::private;
 use coswitch_daemon::processors;
 use coswitch_report::{
     JobReport, fold,
@@ -27,6 +27,8 @@ pub(super) struct Runs {
     pub(super) name: RunName,
     pub(super) quiet: bool,
     pub(super) limit: Option<Duration>,
+    /// The umask of the ranks.
+    pub(super) umask: u32,
 }
 
 /// The cores of the node with the fewest; `None` where the kernel does not tell.
@@ -36,8 +38,8 @@ fn cores_of_a_node(nodes: u32) -> Option<u32> {
 }
 
 impl Runs {
-    pub(super) fn new(quiet: bool, limit: Option<Duration>) -> Self {
-        Self { name: RunName::of_this_process(), quiet, limit }
+    pub(super) fn new(quiet: bool, limit: Option<Duration>, umask: u32) -> Self {
+        Self { name: RunName::of_this_process(), quiet, limit, umask }
     }
 
     /// Gives jobs coswitch's MPI library where their own cannot be used, and says so.
@@ -57,11 +59,15 @@ impl Runs {
     ) -> anyhow::Result<(RunOutcome, Vec<RunEvent>)> {
         let out = new_directory(out)?;
         let cores = cores_of_a_node(job_set.cluster.nodes);
-        let mut journal = Writer::open(&out.join(FILE_NAME))?;
+        let mut journal = Writer::create(&out.join(FILE_NAME))?;
         let mut live = Live::new(self.quiet, &out);
         let (mut events, mut unwritten) = (Vec::new(), None);
-        let options =
-            EngineOptions { run: self.name.with_suffix(suffix), out: out.clone(), limit: self.limit };
+        let options = EngineOptions {
+            run: self.name.with_suffix(suffix),
+            out: out.clone(),
+            limit: self.limit,
+            umask: self.umask,
+        };
         let outcome = engine::run(job_set, options, |event: RunEvent| {
             live.on_event(&event);
             if !event.kind.is_live_only() {
@@ -116,9 +122,9 @@ fn is_alike(a: &Job, b: &Job) -> bool {
 
 /// Makes the directory of a run. A directory with a journal belongs to another run.
 fn new_directory(path: &Path) -> anyhow::Result<PathBuf> {
-    fs::create_dir_all(path).with_context(|| format!("failed to make {}", path.display()))?;
+    private::create_dir_all(path).with_context(|| format!("failed to make {}", path.display()))?;
     let path = path.canonicalize().with_context(|| format!("failed to find {}", path.display()))?;
-    if path.join(FILE_NAME).exists() {
+    if path.join(FILE_NAME).symlink_metadata().is_ok() {
         return Err(anyhow!("{} holds another run; name a new directory", path.display()));
     }
     Ok(path)

@@ -34,6 +34,8 @@ pub struct EngineOptions {
     pub out: PathBuf,
     /// The run is ended after this time.
     pub limit: Option<Duration>,
+    /// The umask of the ranks.
+    pub umask: u32,
 }
 
 /// How a run ended.

@@ -35,7 +35,8 @@ pub(super) async fn drive(
     let (reports, mut from_jobs) = unbounded_channel();
     let sessions = Sessions::connect(&nodes.addresses(), nodes.identity(), node_events).await?;
     let (run, out) = (options.run.clone(), options.out.clone());
-    let mut core = Run::new(jobs, RunSettings { run, out, environment: std::env::vars().collect() })?;
+    let (environment, umask) = (std::env::vars().collect(), options.umask);
+    let mut core = Run::new(jobs, RunSettings { run, out, environment, umask })?;
     let began = Instant::now();
     let mut shell = Shell { began, sessions, reports, journal, dispatchers: BTreeMap::new(), over: None };
     let machine = MachineCounters::now();

@@ -67,6 +67,7 @@ impl Plan<'_> {
             command: self.command.iter().map(ToString::to_string).collect(),
             env: std::env::vars().chain(own).collect(),
             cwd: self.dir.to_path_buf(),
+            umask: 0o022,
             log: self.dir.join(format!("launcher-{}.log", self.rank)),
         };
         Ok((Arc::new(Segment::create(segment, &SegmentSpec::new(self.world, vec![self.rank]))?), spec))

@@ -82,6 +82,7 @@ impl Stage {
             command: command.iter().map(ToString::to_string).collect(),
             env: std::env::vars().collect(),
             cwd: self.dir.path().to_path_buf(),
+            umask: 0o022,
             output: output.clone(),
             wait,
             park: Park::Criu,

@@ -35,8 +35,8 @@ pub(super) fn start(spec: &LauncherSpec, rank: &RankSpec) -> Result<(Pid, UnixSt
         .stdin(Stdio::null())
         .stdout(output(&rank.stdout)?)
         .stderr(output(&rank.stderr)?);
-    let socket = theirs.as_raw_fd();
-    // SAFETY: between fork and exec the closure makes three system calls and touches no lock and no heap. The
+    let (socket, user_umask) = (theirs.as_raw_fd(), spec.umask);
+    // SAFETY: between fork and exec the closure makes four system calls and touches no lock and no heap. The
     // descriptor is open then, because `theirs` lives until after the spawn.
     unsafe {
         command.pre_exec(move || {
@@ -44,6 +44,7 @@ pub(super) fn start(spec: &LauncherSpec, rank: &RankSpec) -> Result<(Pid, UnixSt
             // processes by session: one with many of them may starve other programs (`coswitch_daemon::kernel`).
             setsid()?;
             sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+            libc::umask(user_umask);
             match libc::fcntl(socket, libc::F_SETFD, 0) {
                 -1 => Err(io::Error::last_os_error()),
                 _ => Ok(()),
@@ -57,8 +58,12 @@ pub(super) fn start(spec: &LauncherSpec, rank: &RankSpec) -> Result<(Pid, UnixSt
 }
 
 fn output(path: &Path) -> Result<File, String> {
-    let file = OpenOptions::new().append(true).create(true).mode(0o644).open(path);
-    file.map_err(|error| format!("open {}: {error}", path.display()))
+    append_to(path).map_err(|error| format!("open {}: {error}", path.display()))
+}
+
+/// Opens a file that only this user may read, and not through a link that somebody has put in its place.
+pub(super) fn append_to(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
 /// The user's environment, without the variables of other launchers and with those of the driver and of PMI.

@@ -101,6 +101,7 @@ impl Setup {
             command: self.command.clone(),
             env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
             cwd: self.dir.path().into(),
+            umask: 0o022,
             log: self.path("launcher.log"),
         };
         (Arc::new(segment), spec)

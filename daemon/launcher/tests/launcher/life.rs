@@ -1,6 +1,13 @@
 //! Tests of the start and end of applications, with programs that do not use MPI.
 
-use std::{fs, io::Write, process::Stdio, sync::Arc, time::Duration};
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::{MetadataExt, symlink},
+    process::Stdio,
+    sync::Arc,
+    time::Duration,
+};
 
 use coswitch_launcher::{
     Reply, StartError,
@@ -30,6 +37,35 @@ fn ranks_that_succeed_are_reported_and_their_output_is_kept() {
     assert_eq!(setup.read("rank-1.out"), format!("earlier\nout 1 of 2\n{}\n", setup.dir.path().display()));
     assert_eq!((setup.read("rank-0.err"), setup.read("rank-1.err")), ("err 0\n".into(), "err 1\n".into()));
     assert_eq!(setup.read("launcher.log"), "");
+}
+
+#[test]
+fn a_rank_has_its_users_umask_and_its_output_is_private() {
+    let setup = Setup::sh(1, "umask; : > made; mkdir made-too");
+    let (segment, mut spec) = setup.prepare(&[0]);
+    spec.umask = 0o027;
+    let events = Node::start(segment, &spec).unwrap().events_to_end();
+    assert_eq!(ranks_with(&events, &SUCCESS), [0].into());
+    assert_eq!(setup.read("rank-0.out"), "0027\n");
+    let mode = |name: &str| fs::metadata(setup.path(name)).unwrap().mode() & 0o7777;
+    assert_eq!(["made", "made-too"].map(mode), [0o640, 0o750]);
+    assert_eq!(["rank-0.out", "rank-0.err", "launcher.log"].map(mode), [0o600; 3]);
+}
+
+#[test]
+fn output_never_goes_through_a_link() {
+    let setup = Setup::sh(1, "echo secret");
+    let (segment, spec) = setup.prepare(&[0]);
+    fs::write(setup.path("victim"), "mine").unwrap();
+    symlink(setup.path("victim"), setup.path("rank-0.out")).unwrap();
+    let events = Node::start(segment, &spec).unwrap().events_to_end();
+    match &events[..] {
+        [LauncherEvent::RankExited { rank: 0, status: ExitStatus::ExecFailed(reason) }] => {
+            assert!(reason.contains("rank-0.out") && reason.contains("symbolic links"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(setup.read("victim"), "mine");
 }
 
 #[test]

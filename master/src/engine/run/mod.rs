@@ -62,6 +62,8 @@ pub(super) struct RunSettings {
     pub(super) out: PathBuf,
     /// The environment of this process, which each rank inherits.
     pub(super) environment: BTreeMap<String, String>,
+    /// The umask of each rank.
+    pub(super) umask: u32,
 }
 
 /// The state of a run.

@@ -96,7 +96,7 @@ impl Run {
         self.outputs.push(Output::Launch(job, Box::new(launch)));
     }
 
-    /// A rank sees the environment of `coswitch run`, as under any MPI launcher, and what the run file adds.
+    /// A rank has the environment and umask of `coswitch run`, as under any MPI launcher, and what the run file adds.
     fn launch_spec(&self, job: JobId, placement: &Placement) -> LaunchSpec {
         let job = &self.jobs[&job];
         let mut env = self.settings.environment.clone();
@@ -109,6 +109,7 @@ impl Run {
             command,
             env: env.into_iter().collect(),
             cwd: job.cwd.clone(),
+            umask: self.settings.umask,
             output: self.settings.out.join(&job.name),
             wait: job.wait,
             park: self.park,
