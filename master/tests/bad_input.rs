@@ -3,8 +3,8 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
-    path::PathBuf,
+    os::unix::fs::{PermissionsExt, chown},
+    path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     thread,
     time::{Duration, Instant},
@@ -12,6 +12,7 @@ use std::{
 
 const BAD_INPUT: i32 = 2;
 const LACKING: i32 = 3;
+const NOBODY: u32 = 65534;
 
 /// Far longer than a refusal takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -265,6 +266,42 @@ fn every_invalid_file_is_reported_with_file_line_and_field() {
         }
     }
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), CASES.len(), wrong.join("\n"));
+}
+
+/// Three directories for images that user `nobody` could replace, and what the refusal says of each.
+#[test]
+fn a_store_that_somebody_else_could_replace_is_refused_with_its_line_and_field() {
+    let scene = Scene::with(&VALID.replace("  memory: 1GiB", "  memory: 1GiB\n  store: images"));
+    let images = scene.directory.path().join("images");
+    fs::create_dir_all(images.join("below")).unwrap();
+    let set = |owner: u32, mode: u32| {
+        chown(&images, Some(owner), None).unwrap();
+        fs::set_permissions(&images, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let check = |arguments: &[&str]| {
+        let output = scene.run(arguments);
+        (output.status.code(), stderr(&output))
+    };
+    let below = VALID.replace("  memory: 1GiB", "  memory: 1GiB\n  store: [{directory: images/below}]");
+    for (what, owner, mode, text, says) in [
+        ("of nobody", NOBODY, 0o755, None, ["cluster.store", "belongs to nobody", "`chown root"]),
+        ("open", 0, 0o777, None, ["cluster.store", "writable by others (mode 777)", "`chmod go-w"]),
+        ("below", NOBODY, 0o755, Some(&below), ["store[0].directory", "belongs to nobody", "`chown root"]),
+    ] {
+        set(owner, mode);
+        text.iter().for_each(|text| fs::write(scene.file(), text).unwrap());
+        for command in ["check", "run"] {
+            let (code, errors) = check(&[command]);
+            let whole = says.iter().chain(&["case.yaml:4:", "images"]).all(|part| errors.contains(part));
+            assert!(whole && code == Some(BAD_INPUT), "{what}, {command}: {errors}");
+        }
+    }
+    assert_eq!(fs::read_dir(images.join("below")).unwrap().count(), 0);
+    assert!(!scene.directory.path().join("coswitch-runs").exists(), "nothing is started");
+    for mode in [0o700, 0o755, 0o1777] {
+        set(0, mode);
+        assert_eq!(check(&["check"]).0, Some(0), "mode {mode:o} is fine");
+    }
 }
 
 #[test]

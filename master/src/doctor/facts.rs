@@ -9,6 +9,7 @@ use std::{
 use coswitch_ckpt::{
     Criu, LocateError,
     criu::{CheckError, Health},
+    private::{self, Untrusted},
 };
 use coswitch_policies::Bytes;
 use nix::{
@@ -42,7 +43,7 @@ pub(crate) struct Facts {
     pub(crate) shm: Result<Bytes, String>,
     /// Size of all swap.
     pub(crate) swap: Bytes,
-    pub(crate) stores: Vec<(PathBuf, Result<StoreSpace, String>)>,
+    pub(crate) stores: Vec<(PathBuf, Result<StoreSpace, StoreProblem>)>,
     pub(crate) installation: Result<Installation, PartMissing>,
     /// The MPI library that `cargo xtask setup` installs.
     pub(crate) mpi: (PathBuf, io::Result<Library>),
@@ -54,6 +55,25 @@ pub(crate) struct StoreSpace {
     pub(crate) free: Bytes,
     /// Whether its files stay in memory.
     pub(crate) is_memory: bool,
+}
+
+/// Why a directory cannot take images.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoreProblem {
+    pub(crate) what: String,
+    pub(crate) remedy: Option<String>,
+}
+
+impl From<String> for StoreProblem {
+    fn from(what: String) -> Self {
+        Self { what, remedy: None }
+    }
+}
+
+impl From<Untrusted> for StoreProblem {
+    fn from(untrusted: Untrusted) -> Self {
+        Self { what: format!("cannot be trusted: {untrusted}"), remedy: Some(untrusted.remedy()) }
+    }
 }
 
 /// The mounted cgroup hierarchies.
@@ -149,8 +169,13 @@ fn shm(mounts: &str) -> Result<Bytes, String> {
     Ok(Bytes(found.blocks_available().saturating_mul(found.fragment_size())))
 }
 
-fn store_space(dir: &Path) -> Result<StoreSpace, String> {
-    access(dir, AccessFlags::W_OK).map_err(|error| format!("cannot be written to: {error}"))?;
+/// Looks at the directory or, where it is still to be made, at the first one above it that exists.
+fn store_space(dir: &Path) -> Result<StoreSpace, StoreProblem> {
+    let dir = dir.ancestors().find(|dir| dir.symlink_metadata().is_ok()).unwrap_or(dir);
+    private::check_trusted(dir)?;
+    // Other users than root, who cannot run anything, may still ask about the space.
+    let is_writable = if geteuid().is_root() { access(dir, AccessFlags::W_OK) } else { Ok(()) };
+    is_writable.map_err(|error| format!("cannot be written to: {error}"))?;
     let found = statfs(dir).map_err(|error| format!("cannot be looked at: {error}"))?;
     let free = Bytes(found.blocks_available().saturating_mul(u64::try_from(found.block_size()).unwrap_or(0)));
     Ok(StoreSpace { free, is_memory: found.filesystem_type() == TMPFS_MAGIC })
@@ -159,6 +184,20 @@ fn store_space(dir: &Path) -> Result<StoreSpace, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_store_that_is_still_to_be_made_is_judged_by_the_directory_above_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let above = scratch.path().join("above");
+        fs::create_dir(&above).unwrap();
+        assert!(store_space(&above.join("coswitch")).is_ok_and(|space| space.free > Bytes(0)));
+        std::os::unix::fs::chown(&above, Some(65534), None).unwrap();
+        for dir in [above.clone(), above.join("coswitch")] {
+            let problem = store_space(&dir).unwrap_err();
+            assert!(problem.what.contains("belongs to nobody"), "{problem:?}");
+            assert!(problem.remedy.is_some_and(|remedy| remedy.contains("chown root")));
+        }
+    }
 
     #[test]
     fn the_controllers_are_found_in_the_mount_table() {

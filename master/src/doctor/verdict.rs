@@ -12,7 +12,7 @@ use coswitch_policies::Bytes;
 
 use super::{
     check::Check,
-    facts::{Cgroups, Facts, StoreSpace},
+    facts::{Cgroups, Facts, StoreProblem, StoreSpace},
     mpi,
 };
 use crate::install::{Installation, PartMissing};
@@ -211,11 +211,15 @@ fn shared_memory(shm: &Result<Bytes, String>) -> Check {
 }
 
 /// Whether the directory has enough space is known only when a job leaves memory.
-fn store(dir: &Path, found: &Result<StoreSpace, String>) -> Check {
+fn store(dir: &Path, found: &Result<StoreSpace, StoreProblem>) -> Check {
     const NAME: &str = "store";
     let dir = dir.display();
     match found {
-        Err(why) => Check::lacking(NAME, format!("{dir} {why}"), "name another directory in `cluster.store`"),
+        Err(StoreProblem { what, remedy }) => {
+            let another = "name another directory in `cluster.store`";
+            let remedy = remedy.as_ref().map_or(another.into(), |first| format!("{first}, or {another}"));
+            Check::lacking(NAME, format!("{dir} {what}"), remedy)
+        }
         Ok(StoreSpace { free, is_memory: true }) => Check::warning(
             NAME,
             format!("{dir} has {free} left, of memory"),
@@ -308,7 +312,7 @@ mod tests {
             memory_controller(&Cgroups::default()),
             network(&Err("no".into())),
             shared_memory(&Err("no".into())),
-            store(Path::new("/gone"), &Err("cannot be written to".into())),
+            store(Path::new("/gone"), &Err("cannot be written to".to_owned().into())),
         ];
         for check in lacks {
             assert!(check.verdict == Verdict::Lacking && check.remedy.is_some(), "{check}");

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
+use coswitch_ckpt::private;
 use coswitch_daemon::node::{SNAPSHOT_OVERHEAD, Tier};
+use coswitch_dispatcher::provisioning::STORE;
 use coswitch_policies::{Bytes, Policy};
 use miette::SourceSpan;
 use serde_yaml::Spanned;
@@ -35,7 +37,7 @@ impl Reader {
         match &store.value {
             StorePart::Directory(directory) => {
                 let tier = Tier::unbounded(base.join(directory));
-                self.check_exists(&tier, FIELD, whole);
+                self.check_directory(&tier, FIELD, whole);
                 vec![tier]
             }
             StorePart::Tiers(parts) if parts.is_empty() => {
@@ -58,7 +60,7 @@ impl Reader {
                 let problem = Problem::new(field("size"), leaf.span(), "a directory that may hold nothing");
                 self.refuse(problem.help("remove it, or write for example `20GiB`"));
             }
-            self.check_exists(&tier, &field("directory"), part.directory.span());
+            self.check_directory(&tier, &field("directory"), part.directory.span());
             if let Some(first) = tiers.iter().position(|other| is_same(&other.root, &tier.root)) {
                 let message = format!("it is the directory of {FIELD}[{first}] as well");
                 let problem = Problem::new(field("directory"), part.directory.span(), message);
@@ -69,11 +71,20 @@ impl Reader {
         tiers
     }
 
-    fn check_exists(&mut self, tier: &Tier, field: &str, span: SourceSpan) {
-        if self.is_run_here && !tier.root.is_dir() {
+    /// Checks that the directory exists, and that nobody else could replace the images in it.
+    fn check_directory(&mut self, tier: &Tier, field: &str, span: SourceSpan) {
+        if !self.is_run_here {
+            return;
+        }
+        if !tier.root.is_dir() {
             let message = format!("there is no directory {}", tier.root.display());
             let problem = Problem::new(field, span, message);
-            self.refuse(problem.help("make it; it counts from the run file's directory"));
+            return self.refuse(problem.help("make it; it counts from the run file's directory"));
+        }
+        if let Err(untrusted) = private::check_trusted(&tier.root) {
+            let problem = Problem::new(field, span, untrusted.to_string());
+            let help = format!("{}, or leave `store` out: then {STORE} is used", untrusted.remedy());
+            self.refuse(problem.help(help));
         }
     }
 
