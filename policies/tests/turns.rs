@@ -7,8 +7,8 @@ use std::{
 };
 
 use coswitch_policies::{
-    Alternate, Bytes, Cluster, Communication, Decision, JobId, JobSpec, NodeId, Packing, Policy, Residence,
-    Residency, Row, Scheduler, SchedulerConfig, SchedulerEvent, SimTime, SwitchId, TimerId,
+    Alternate, Bytes, Cluster, Communication, Decision, JobId, JobSpec, JobState, NodeId, Packing, Policy,
+    Residence, Residency, Row, Scheduler, SchedulerConfig, SchedulerEvent, SimTime, SwitchId, TimerId,
 };
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ fn cases() -> impl Strategy<Value = Case> {
         (0u32..300).prop_map(|visits_max| Packing::Exact { visits_max })
     ];
     let alternate = prop_oneof![Just(Alternate::None), Just(Alternate::Whole)];
-    let residency = prop_oneof![Just(Residency::None), Just(Residency::Planned)];
+    let residency = prop_oneof![Just(Residency::None), Just(Residency::Planned), Just(Residency::Always)];
     let config = (policy, packing, prop::option::of(1u32..4), alternate, residency).prop_map(
         |(policy, packing, max_per_cell, alternate, residency)| SchedulerConfig {
             packing,
@@ -115,8 +115,11 @@ impl Executor {
     }
 
     /// Working sets in memory fit their nodes, those of backfilled jobs included, when no switch is under
-    /// way.
+    /// way; where jobs stay in memory in any case, none has left it.
     fn check_memory(&self) {
+        let stay = self.scheduler.config().residency == Residency::Always;
+        let is_parked = |state: JobState| state.observed == Residence::Parked;
+        assert!(!(stay && self.scheduler.jobs().any(is_parked)), "a job has left memory");
         let matrix = self.scheduler.matrix();
         let mut nodes: BTreeMap<NodeId, (Bytes, u32)> = BTreeMap::new();
         for assignment in matrix.rows().flat_map(Row::assignments) {
@@ -131,7 +134,7 @@ impl Executor {
         }
         let limits = matrix.limits();
         for (node, (used, jobs)) in nodes {
-            assert!(used <= matrix.cluster().capacity(node), "{node} holds {used}");
+            assert!(stay || used <= matrix.cluster().capacity(node), "{node} holds {used}");
             assert!(limits.max_per_cell.is_none_or(|max| jobs <= max), "{node} runs {jobs} jobs");
         }
     }

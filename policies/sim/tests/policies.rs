@@ -155,3 +155,13 @@ fn residency_moves_fewer_bytes_and_none_where_everything_fits() {
             && moved(Residency::Planned, 1000) < moved(Residency::None, 1000)
     );
 }
+
+#[test]
+fn jobs_that_stay_in_memory_take_turns_there_though_they_do_not_fit() {
+    for order in [SwitchOrder::Sequential, SwitchOrder::Overlapped, SwitchOrder::Prefetch] {
+        let report = run_so(Policy::Gang, order, Residency::Always, 1000);
+        assert_eq!((report.bytes_out, report.bytes_in), (Bytes(0), Bytes(0)), "no job leaves memory");
+        assert!(report.switches > 4, "they take turns: {}", report.switches);
+        assert_eq!(report.memory_peak, [Bytes::mib(2000); 2], "all four are in memory");
+    }
+}

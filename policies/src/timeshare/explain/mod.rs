@@ -125,8 +125,11 @@ fn drawn(scheduler: &Scheduler, alternate: Alternate) -> Explanation {
             write!(text, "; on idle nodes {part}{} goes on", names.join(", ")).expect("a string takes all");
         }
         if turns > 1 {
-            let most = if scheduler.config().residency == Residency::Planned { "at most " } else { "" };
-            write!(text, "; its turn moves {most}{out} out and {into} in").expect("a string takes all");
+            text.push_str(&match scheduler.config().residency {
+                Residency::None => format!("; its turn moves {out} out and {into} in"),
+                Residency::Planned => format!("; its turn moves at most {out} out and {into} in"),
+                Residency::Always => "; no job leaves memory for its turn".into(),
+            });
         }
         SetExplanation {
             jobs: row.jobs().collect(),

@@ -48,6 +48,9 @@ impl Scheduler {
     /// fit beside the row with the turn. Jobs that never ran are launched at their turn, into the room made
     /// here.
     fn prefetch(&self) -> Option<(Vec<JobId>, Vec<Incoming>)> {
+        if self.config.residency == Residency::Always {
+            return None;
+        }
         let row = self.matrix.rows().nth(1)?;
         let absent = |assignment: &&Assignment| !self.presence.memory().holds(assignment.spec.id);
         let absent: Vec<&Assignment> = row.assignments().filter(absent).collect();

@@ -148,8 +148,10 @@ impl Scheduler {
 
     /// How many rows, from the front on, fit into memory together, where jobs may wait there.
     fn rows_in_memory(&self) -> usize {
-        if self.config.residency == Residency::None {
-            return 1;
+        match self.config.residency {
+            Residency::None => return 1,
+            Residency::Always => return self.matrix.rows().len(),
+            Residency::Planned => {}
         }
         let cluster = self.matrix.cluster();
         let mut left: Vec<u64> = cluster.nodes().map(|(_, capacity)| capacity.0).collect();

@@ -20,6 +20,9 @@ pub enum Residency {
     None,
     /// In memory, while they fit.
     Planned,
+    /// All in memory, whether they fit or not: the kernel swaps (the baseline of paper 003, gang scheduling
+    /// by signals).
+    Always,
 }
 
 /// Bytes by node, in the order of nodes.

@@ -72,6 +72,9 @@ impl Scheduler {
         stopping: &[JobId],
         incoming: &[Incoming],
     ) -> (SwitchOrder, BTreeSet<JobId>) {
+        if self.config.residency == Residency::Always {
+            return (self.config.switching, BTreeSet::new());
+        }
         let (memory, cluster) = (self.presence.memory(), self.matrix.cluster());
         let coming: BTreeSet<JobId> = incoming.iter().map(|incoming| incoming.job).collect();
         let to_enter = coming
