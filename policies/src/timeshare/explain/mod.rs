@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Bytes, Cluster, Communication, ConfigError, Decision, JobId, JobSpec, Landing, Matrix, MemoryRule,
-    NodeId, Packing, Policy, RejectReason, RejectionCause, Residency, Row, Scheduler, SchedulerConfig,
-    SchedulerEvent, SimTime,
+    NodeId, Packing, Placement, Policy, RejectReason, RejectionCause, Residency, Row, Scheduler,
+    SchedulerConfig, SchedulerEvent, SimTime, SlotId,
     timeshare::alternate::{self, Alternate, BackfilledJob},
 };
 
@@ -57,6 +57,9 @@ pub struct JobExplanation {
     pub name: String,
     /// Where it is and why.
     pub text: String,
+    /// Its row and its ranks by node; `None` for a job that queues or can never run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assigned: Option<(SlotId, Placement)>,
 }
 
 /// The matrix that `jobs` would get if none ended, packed in the order in which they arrive; for some it is
@@ -145,7 +148,8 @@ fn drawn(scheduler: &Scheduler, alternate: Alternate) -> Explanation {
             (Some(landing), None) => landing_in_words(landing, scheduler, &name),
             (None, None) => unreachable!("a job that has not ended is queued or has landed"),
         };
-        JobExplanation { job: state.spec.id, name: state.spec.name.into(), text }
+        let assigned = state.landing.map(|landing| (landing.slot, landing.placement));
+        JobExplanation { job: state.spec.id, name: state.spec.name.into(), text, assigned }
     });
     Explanation {
         policy: scheduler.config().policy,
@@ -171,7 +175,8 @@ fn backfilled_jobs(matrix: &Matrix, alternate: Alternate) -> Vec<Vec<BackfilledJ
 }
 
 fn rejection(spec: &JobSpec, reason: &RejectReason) -> JobExplanation {
-    JobExplanation { job: spec.id, name: spec.name.to_string(), text: format!("can never run: {reason}") }
+    let text = format!("can never run: {reason}");
+    JobExplanation { job: spec.id, name: spec.name.to_string(), text, assigned: None }
 }
 
 /// The working sets of `jobs` on the node that has most of them.
