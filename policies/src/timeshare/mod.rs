@@ -8,6 +8,7 @@
 //! | [`residence`], [`switching`] | where a job is; the state machine of one switch |
 //! | [`event`], [`decision`], [`scheduler`] | what happened; what follows; how |
 //! | [`memory_monitor`] | where a job's estimated working set is wrong |
+//! | [`short_quantum`] | whether a given quantum is too short for what switches cost |
 //! | [`explain`] | the matrix as a grid and in words |
 //! | `index` | indices that keep an event cheap on large clusters; the plain code is their oracle |
 
@@ -24,5 +25,6 @@ pub mod packing;
 pub mod residence;
 mod row;
 pub mod scheduler;
+pub mod short_quantum;
 pub mod switch_step;
 pub mod switching;

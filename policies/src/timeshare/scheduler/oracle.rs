@@ -28,6 +28,15 @@ pub struct AutoQuantum {
     pub longest: Duration,
 }
 
+impl AutoQuantum {
+    /// The shortest slice that keeps the share where a switch costs this much; not bounded.
+    #[must_use]
+    pub fn slice(self, cost: Duration) -> Duration {
+        let slice = cost.as_nanos() * 1_000_000 / u128::from(self.overhead.max(1));
+        Duration::from_nanos(u64::try_from(slice).unwrap_or(u64::MAX))
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Smoothed {
     mean: u64,
@@ -84,8 +93,7 @@ impl Costs {
     /// measured.
     pub(super) fn slice(&self, auto: AutoQuantum, moving: bool) -> Option<Duration> {
         let costs = if moving { self.moving } else { self.staying };
-        let slice = u128::from(costs.mean) * 1_000_000 / u128::from(auto.overhead.max(1));
-        costs.known.then(|| Duration::from_nanos(u64::try_from(slice).unwrap_or(u64::MAX)))
+        costs.known.then(|| auto.slice(Duration::from_nanos(costs.mean)))
     }
 }
 
