@@ -126,10 +126,13 @@ const CASES: &[Case] = cases![
         line 7, "scheduler.park", ["criu, pageout, suspend"];
     "a longest quantum without unit": "quantum: 10s" => "quantum_max: 10",
         line 7, "scheduler.quantum_max", ["unit"];
-    "jobs that do not fit together and may not leave":
-        "memory: 1GiB\n  network: {rate: 100Mbit}\nscheduler:\n  policy: hybrid" =>
-        "memory: 400MiB\nscheduler:\n  park: suspend",
-        line 5, "scheduler.park", ["node-0", "criu"];
+    // More than any swap space holds.
+    "jobs that do not fit together, may not leave, and cannot be swapped": "*" =>
+        "cluster: {nodes: 1, memory: 900TiB}\nscheduler: {policy: gang, park: suspend}\njobs:\n  \
+         - {name: a, command: [./program], ranks: 1, memory: 800TiB, count: 2}\n",
+        line 2, "scheduler.park", ["need 1600TiB on node-0, which has 900TiB", "swap", "write `criu`", "swapon"];
+    "jobs that stay in memory and always leave it": "quantum: 10s" => "park: suspend\n  residency: none",
+        line 8, "scheduler.residency", ["`park: suspend` never does", "leave `residency` out"];
     "an unknown way of waiting": "count: 2" => "wait: sleep", line 13, "jobs[0].wait", ["known are spin"];
     "a list of hosts": "nodes: 2" => "nodes: [alpha, beta]", line 2, "cluster.nodes", ["comes later"];
     "nodes from slurm": "nodes: 2" => "nodes: slurm", line 2, "cluster.nodes", ["come later"];

@@ -19,19 +19,23 @@ pub(crate) struct CheckCommand {
 impl CheckCommand {
     pub(crate) fn carry_out(self, output: Output) -> Result<Exit, Failure> {
         let job_set = config::load(&self.file)?;
-        output.print(&Checked(job_set)).context("failed to print")?;
+        let warnings = job_set.warnings();
+        output.print(&Checked { job_set, warnings }).context("failed to print")?;
         Ok(Exit::Done)
     }
 }
 
 #[derive(Serialize)]
-#[serde(transparent)]
-struct Checked(JobSet);
+struct Checked {
+    #[serde(flatten)]
+    job_set: JobSet,
+    warnings: Vec<String>,
+}
 
 impl Answer for Checked {
     fn tell(&self, out: &mut dyn io::Write) -> io::Result<()> {
-        let JobSet { file, cluster, scheduler, jobs, .. } = &self.0;
-        let (declared, capacity) = (self.0.memory_total(), self.0.capacity_total());
+        let JobSet { file, cluster, scheduler, jobs, .. } = &self.job_set;
+        let (declared, capacity) = (self.job_set.memory_total(), self.job_set.capacity_total());
         writeln!(out, "{} is right", file.display())?;
         writeln!(
             out,
@@ -42,6 +46,7 @@ impl Answer for Checked {
         )?;
         let times = declared.0 as f64 / capacity.0 as f64;
         writeln!(out, "  jobs need {declared} in all, {times:.1} times what the nodes hold")?;
-        writeln!(out, "  policy {}, quantum {:?}", scheduler.policy, scheduler.quantum)
+        writeln!(out, "  policy {}, quantum {:?}", scheduler.policy, scheduler.quantum)?;
+        self.warnings.iter().try_for_each(|warning| writeln!(out, "warning: {warning}"))
     }
 }

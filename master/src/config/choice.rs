@@ -111,7 +111,7 @@ pub enum ParkMethod {
     Criu,
     /// Into the swap space of its nodes.
     PageOut,
-    /// Never: all jobs have to fit in memory together.
+    /// Never: where jobs do not fit in memory together, the kernel swaps.
     Suspend,
 }
 

@@ -54,6 +54,8 @@ pub struct Settings {
     pub quantum: Duration,
     /// The bounds within which coswitch chooses the quantum.
     pub auto: Option<AutoQuantum>,
+    /// The same, also where the quantum is given: for advice.
+    pub auto_bounds: AutoQuantum,
     /// The order of the steps of a switch.
     pub switching: SwitchOrder,
     pub oracle: Oracle,
@@ -127,11 +129,13 @@ impl JobSet {
             oracle,
             residency,
             needs,
+            park,
             max_per_cell,
             packing,
             alternate,
             ..
         } = self.scheduler.clone();
+        let residency = if park == ParkMethod::Suspend { Residency::Always } else { residency };
         SchedulerConfig {
             max_per_cell,
             switching,

@@ -4,6 +4,7 @@
 //! → [`JobSet`]. Every step but the first collects its problems; nothing is started before all steps have
 //! passed.
 
+pub mod advice;
 pub mod choice;
 pub mod file;
 pub mod job_set;
@@ -71,11 +72,7 @@ pub fn load_to_plan(path: &Path) -> Result<JobSet, ConfigError> {
     let (text, base) = (read_text(path)?, base_of(path)?);
     let find =
         |name: &str| if name.is_empty() { Err(program::ProgramError::Empty) } else { Ok(base.join(name)) };
-    read(
-        path,
-        &text,
-        &resolve::Context { file: path, base: &base, is_run_here: false, find: &find, policy: None },
-    )
+    read(path, &text, &resolve::Context { file: path, base: &base, machine: None, find: &find, policy: None })
 }
 
 /// Reads and checks a run file, with `policy` instead of the file's policy.
@@ -87,7 +84,8 @@ pub fn load_under(path: &Path, policy: Option<Policy>) -> Result<JobSet, ConfigE
     let search = std::env::var_os("PATH");
     let base = base_of(path)?;
     let find = |name: &str| program::find(name, &base, search.as_deref());
-    read(path, &text, &resolve::Context { file: path, base: &base, is_run_here: true, find: &find, policy })
+    let machine = Some(resolve::Machine { swap: coswitch_daemon::swap::configured() });
+    read(path, &text, &resolve::Context { file: path, base: &base, machine, find: &find, policy })
 }
 
 fn read(path: &Path, text: &str, context: &resolve::Context<'_>) -> Result<JobSet, ConfigError> {

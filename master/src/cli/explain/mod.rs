@@ -49,8 +49,18 @@ impl ExplainCommand {
             0 | 1 => None,
             turns => Some(round::simulate(&set, &cost, &known, turns).context("failed to simulate a round")?),
         };
-        output.print(&Explained { round, explanation }).context("failed to print")?;
+        let mut warnings = set.warnings();
+        let short = round.as_ref().and_then(|round| round.short_quantum);
+        warnings.extend(short.map(|short| format!("{short} ({})", self.costs_in_words())));
+        output.print(&Explained { round, explanation, warnings }).context("failed to print")?;
         Ok(Exit::Done)
+    }
+
+    fn costs_in_words(&self) -> String {
+        match &self.costs {
+            Some(path) => format!("by the costs in {}", path.display()),
+            None => "by the built-in cost model; `--costs RUN` takes what a run has measured".into(),
+        }
     }
 }
 
@@ -60,6 +70,7 @@ struct Explained {
     explanation: Explanation,
     /// One simulated round of all turns; `None` where there is only one set.
     round: Option<Round>,
+    warnings: Vec<String>,
 }
 
 impl Answer for Explained {
@@ -68,6 +79,6 @@ impl Answer for Explained {
         if let Some(round) = &self.round {
             writeln!(out, "\nall turns once: {round}")?;
         }
-        Ok(())
+        self.warnings.iter().try_for_each(|warning| writeln!(out, "warning: {warning}"))
     }
 }

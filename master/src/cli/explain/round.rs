@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt, ops::Range, time::Duration};
 
 use coswitch_policies::{
     Bytes, Communication, Decision, JobId, JobSpec, Purpose, Residence, SimTime, Start, SwitchPlan,
+    timeshare::short_quantum::{QuantumWatch, ShortQuantum},
 };
 use coswitch_sim::{CostModel, Faults, SimError, SimJob, Step, simulate_telling};
 use serde::Serialize;
@@ -25,6 +26,8 @@ pub(super) struct Round {
     into: Bytes,
     /// Time between the end of a turn and the start of the next, summed.
     exposed_s: f64,
+    /// A given quantum that is short for these switches.
+    pub(super) short_quantum: Option<ShortQuantum>,
 }
 
 /// Simulates a round of `turns` turns in which all jobs are submitted and none ends.
@@ -51,6 +54,7 @@ pub(super) fn simulate(
         turn: 0,
         ended: None,
         round: Round::default(),
+        quantum: set.scheduler.quantum_watch(),
     };
     let steps_max = 1000 + STEPS * (rounds + jobs.len());
     let none = Faults::default();
@@ -58,7 +62,7 @@ pub(super) fn simulate(
         count.on_step(&step)
     });
     match ran {
-        Ok(_) | Err(SimError::TooLong(_)) => Ok(count.round),
+        Ok(_) | Err(SimError::TooLong(_)) => Ok(count.finish()),
         Err(error) => Err(error),
     }
 }
@@ -82,12 +86,19 @@ struct Count<'a> {
     /// The end of the last turn.
     ended: Option<SimTime>,
     round: Round,
+    quantum: Option<QuantumWatch>,
 }
 
 impl Count<'_> {
     fn on_step(&mut self, step: &Step) {
+        if let Some(watch) = self.quantum.as_mut().filter(|_| self.counts.contains(&self.turn)) {
+            watch.on_event(&step.event);
+        }
         for decision in &step.decisions {
             let counts = self.counts.contains(&self.turn);
+            if let Some(watch) = &mut self.quantum {
+                watch.on_decision(decision);
+            }
             match decision {
                 Decision::Switch(plan) => {
                     if plan.purpose == Purpose::Turn {
@@ -109,6 +120,12 @@ impl Count<'_> {
     }
 }
 
+impl Count<'_> {
+    fn finish(self) -> Round {
+        Round { short_quantum: self.quantum.and_then(|watch| watch.judge()), ..self.round }
+    }
+}
+
 impl Round {
     fn add(&mut self, plan: &SwitchPlan, jobs: &[SimJob]) {
         let memory = |job: JobId| {
@@ -125,7 +142,7 @@ impl Round {
 
 impl fmt::Display for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { out, into, exposed_s } = self;
+        let Self { out, into, exposed_s, .. } = self;
         let exposed = Duration::from_secs_f64(*exposed_s);
         if *out == Bytes(0) && *into == Bytes(0) {
             return write!(f, "no job leaves memory; about {exposed:.1?} of switching");

@@ -2,6 +2,7 @@
 
 use coswitch_policies::{
     Alternate, Bytes, Cluster, JobId, JobSpec, Packing, Policy, Residency, SchedulerConfig, SimTime,
+    timeshare::short_quantum::{QuantumWatch, ShortQuantum},
 };
 use coswitch_sim::{
     CostFile, CostModel, Faults, SimError, SimJob, SimReport,
@@ -23,7 +24,10 @@ use super::{
 };
 use crate::{
     cli::Failure,
-    config::{self, JobSet},
+    config::{
+        self, JobSet,
+        advice::{AUTO_BOUNDS, AUTO_QUANTUM_MIN},
+    },
 };
 
 /// After this many events a simulation is given up: the scheduler must be at fault.
@@ -44,6 +48,10 @@ struct Setup {
     /// Communication of jobs, by name.
     known: CostFile,
     jobs: Vec<SimJob>,
+    /// `None` where the scheduler chooses the quantum.
+    quantum: Option<QuantumWatch>,
+    /// About the run file.
+    warnings: Vec<String>,
 }
 
 pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simulated, Failure> {
@@ -102,7 +110,7 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
             .and_then(|source| LogStart::of(&source.log(arguments.seed)))
             .map(|start| by_month(start, &report.times))
             .unwrap_or_default(),
-        notes: source.as_ref().and_then(Source::note).into_iter().chain(notes(report)).collect(),
+        notes: source.as_ref().and_then(Source::note).into_iter().chain(notes(&setup, report)).collect(),
     };
     write_files(arguments, &answer, &setup, source.as_ref(), jobs, report)?;
     Ok(answer)
@@ -119,7 +127,7 @@ fn policy_text(setup: &Setup) -> String {
     words.extend(max_per_cell.map(|most| format!("at most {most} in a cell")));
     words.extend((*packing != Packing::FirstFit).then(|| format!("packing {}", packing_name(*packing))));
     words.extend((*alternate != Alternate::None).then(|| format!("alternate {}", serial_name(alternate))));
-    words.extend((*residency == Residency::Planned).then(|| "resident".to_owned()));
+    words.extend((*residency != Residency::None).then(|| "resident".to_owned()));
     words.join(", ")
 }
 
@@ -134,14 +142,16 @@ fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> 
         let nodes = arguments.nodes.or_else(|| source.and_then(Source::nodes));
         let nodes = nodes.ok_or_else(|| Failure::Workload(anyhow::anyhow!("give --nodes")))?;
         let policy = arguments.policy.unwrap_or(Policy::Hybrid);
+        let quantum = arguments.quantum.unwrap_or(QUANTUM);
         return Ok(Setup {
             name: String::new(),
             cluster: Cluster::uniform(nodes, arguments.node_memory.unwrap_or(NODE_MEMORY)),
-            config: arguments
-                .with_switching(SchedulerConfig::new(policy, arguments.quantum.unwrap_or(QUANTUM))),
+            config: arguments.with_switching(SchedulerConfig::new(policy, quantum)),
             cost,
             known,
             jobs: Vec::new(),
+            quantum: Some(QuantumWatch::new(quantum, AUTO_BOUNDS, AUTO_QUANTUM_MIN)),
+            warnings: Vec::new(),
         });
     };
     let nodes = arguments.nodes.unwrap_or(set.cluster.nodes);
@@ -158,7 +168,19 @@ fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> 
         };
         jobs.push(SimJob { spec: job.spec(), work, communication: known.communication_of(&job.name) });
     }
-    Ok(Setup { name: set.name.clone(), cluster: Cluster::uniform(nodes, memory), config, cost, known, jobs })
+    Ok(Setup {
+        name: set.name.clone(),
+        cluster: Cluster::uniform(nodes, memory),
+        quantum: config
+            .auto
+            .is_none()
+            .then(|| QuantumWatch::new(config.quantum, set.scheduler.auto_bounds, AUTO_QUANTUM_MIN)),
+        warnings: set.warnings(),
+        config,
+        cost,
+        known,
+        jobs,
+    })
 }
 
 /// The jobs of a log: a rank for each processor; memory as in the log, or drawn.
@@ -196,7 +218,7 @@ fn job_of(
     Ok(SimJob { spec, work, communication: None })
 }
 
-fn notes(report: &SimReport) -> Vec<String> {
+fn notes(setup: &Setup, report: &SimReport) -> Vec<String> {
     let mut notes = Vec::new();
     if !report.rejected.is_empty() {
         notes.push(format!(
@@ -204,7 +226,19 @@ fn notes(report: &SimReport) -> Vec<String> {
             report.rejected.len()
         ));
     }
+    notes.extend(setup.warnings.iter().map(|warning| format!("warning: {warning}")));
+    notes.extend(short_quantum(setup, report).map(|short| format!("warning: {short}")));
     notes
+}
+
+/// A given quantum that is short for the simulated switches.
+fn short_quantum(setup: &Setup, report: &SimReport) -> Option<ShortQuantum> {
+    let mut watch = setup.quantum.clone()?;
+    for step in &report.journal {
+        watch.on_event(&step.event);
+        step.decisions.iter().for_each(|decision| watch.on_decision(decision));
+    }
+    watch.judge()
 }
 
 /// Writes the requested files, for the first seed.

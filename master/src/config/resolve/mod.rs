@@ -2,7 +2,8 @@
 //! counts.
 //!
 //! A wrong value is reported and replaced by a default, so that the check continues; the result is used only
-//! where there is no problem. The only input besides the file is whether programs and directories exist.
+//! where there is no problem. The only inputs besides the file are whether programs and directories exist, and
+//! the swap space of the machine.
 
 mod jobs;
 mod store;
@@ -13,10 +14,11 @@ use std::{
 };
 
 use coswitch_dispatcher::protocol::Wait;
-use coswitch_policies::{AutoQuantum, Bytes, Policy, Residency, Scheduler, SchedulerEvent, SimTime};
+use coswitch_policies::{AutoQuantum, Bytes, Policy, Residency};
 use serde_yaml::Spanned;
 
 use super::{
+    advice::{AUTO_BOUNDS, AUTO_QUANTUM_MIN, Overfull},
     choice::ParkMethod,
     file::{ClusterPart, Nodes, RunFile, SchedulerPart},
     job_set::{ClusterConfig, JobSet, NODES_MAX, Settings},
@@ -26,22 +28,24 @@ use super::{
     tree::span_at,
 };
 
-/// The shortest quantum that `auto` chooses, and its first.
-const AUTO_QUANTUM_MIN: Duration = Duration::from_secs(1);
-/// The longest quantum that `auto` chooses, where the file has no `quantum_max`.
-const AUTO_QUANTUM_MAX: Duration = Duration::from_secs(600);
-
 /// The path of a run file, and how its programs are found.
 pub struct Context<'a> {
     pub file: &'a Path,
     /// The directory of the file, absolute.
     pub base: &'a Path,
-    /// Whether the set will be run on this machine: then programs and directories must exist.
-    pub is_run_here: bool,
+    /// The machine that will run the set, if it is this one: then programs and directories must exist.
+    pub machine: Option<Machine>,
     /// Finds a program.
     pub find: &'a dyn Fn(&str) -> Result<PathBuf, ProgramError>,
     /// Replaces the file's policy.
     pub policy: Option<Policy>,
+}
+
+/// What is known of a machine that will run a job set.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine {
+    /// The size of its swap space.
+    pub swap: Bytes,
 }
 
 /// The job set of `file`.
@@ -53,7 +57,7 @@ pub fn resolve(
     defaults: &SchedulerPart,
     context: &Context<'_>,
 ) -> Result<JobSet, Vec<Problem>> {
-    let mut reader = Reader { problems: Vec::new(), is_run_here: context.is_run_here };
+    let mut reader = Reader { problems: Vec::new(), is_run_here: context.machine.is_some() };
     let cluster = reader.cluster(&file.cluster, context.base);
     let (mut scheduler, wait) = reader.scheduler(file.scheduler.as_ref(), defaults);
     scheduler.policy = context.policy.unwrap_or(scheduler.policy);
@@ -63,8 +67,8 @@ pub fn resolve(
     if let Some(store) = &file.cluster.store {
         reader.check_store_takes_each(&set, store);
     }
-    if let Some(park) = file.scheduler.as_ref().and_then(|part| part.park.as_ref()) {
-        reader.check_memory_holds_all(&set, park);
+    if let Some(part) = &file.scheduler {
+        reader.check_suspension(&set, part, context.machine);
     }
     if reader.problems.is_empty() { Ok(set) } else { Err(reader.problems) }
 }
@@ -141,12 +145,14 @@ impl Reader {
         }
         let (quantum, is_auto) = self.quantum(part, defaults);
         let Percent(overhead) = setting!(overhead).unwrap_or(Percent(0.02));
-        let longest = setting!(quantum_max).unwrap_or(AUTO_QUANTUM_MAX).max(quantum);
-        let overhead = (overhead * 1e6).round() as u32;
+        let longest = setting!(quantum_max).unwrap_or(AUTO_BOUNDS.longest).max(AUTO_QUANTUM_MIN);
+        let overhead = ((overhead * 1e6).round() as u32).max(1);
+        let auto_bounds = AutoQuantum { overhead, longest };
         let settings = Settings {
             policy: setting!(policy).unwrap_or(Policy::Hybrid),
             quantum,
-            auto: is_auto.then_some(AutoQuantum { overhead: overhead.max(1), longest }),
+            auto: is_auto.then_some(auto_bounds),
+            auto_bounds,
             switching: setting!(switching).unwrap_or_default(),
             oracle: setting!(oracle).unwrap_or_default(),
             residency: setting!(residency).unwrap_or(Residency::Planned),
@@ -163,22 +169,32 @@ impl Reader {
         (settings, setting!(wait).unwrap_or(Wait::SpinBlock))
     }
 
-    /// Checks that jobs which never leave memory fit there together, packed as if submitted together.
-    fn check_memory_holds_all(&mut self, set: &JobSet, park: &Leaf<ParkMethod>) {
-        if set.scheduler.park != ParkMethod::Suspend || !self.problems.is_empty() {
+    /// Checks jobs that never leave memory: where they do not fit there together, swap has to hold the rest.
+    fn check_suspension(&mut self, set: &JobSet, part: &SchedulerPart, machine: Option<Machine>) {
+        let Some(park) = part.park.as_ref().filter(|_| set.scheduler.park == ParkMethod::Suspend) else {
             return;
+        };
+        if let (Some(leaf), Residency::None) = (&part.residency, set.scheduler.residency) {
+            let message = "`none` takes each job out of memory, and `park: suspend` never does";
+            let problem = Problem::new("scheduler.residency", leaf.span(), message);
+            self.refuse(problem.help("leave `residency` out, or write `park: criu`"));
         }
-        let Ok(mut scheduler) = Scheduler::new(set.cluster(), set.scheduler_config()) else { return };
-        scheduler.on_event(SimTime(0), SchedulerEvent::Submitted { jobs: set.specs() });
-        let rows = scheduler.matrix().rows();
-        for (node, capacity) in set.cluster().nodes() {
-            let needed: Bytes = rows.clone().map(|row| row.memory_on(node)).sum();
-            if needed > capacity {
-                let message = format!("all jobs together need {needed} on {node}, which has {capacity}");
-                let problem = Problem::new("scheduler.park", park.span(), message);
-                return self.refuse(problem.help("write `criu`, so that jobs may leave memory"));
-            }
-        }
+        let (Some(Machine { swap }), true) = (machine, self.problems.is_empty()) else { return };
+        let overfull = set.overfull();
+        let excess: Bytes = overfull.iter().map(|node| Bytes(node.needed.0 - node.capacity.0)).sum();
+        let Some(Overfull { node, needed, capacity }) = overfull.first().filter(|_| excess > swap) else {
+            return;
+        };
+        let swap = if swap == Bytes(0) { "no swap".into() } else { format!("only {swap} of swap") };
+        let message = format!(
+            "all jobs together need {needed} on {node}, which has {capacity}, and this machine has {swap} for \
+             the {excess} too much on all nodes"
+        );
+        let help = format!(
+            "write `criu`, so that jobs may leave memory; or add swap: {}",
+            coswitch_daemon::swap::ADVICE
+        );
+        self.refuse(Problem::new("scheduler.park", park.span(), message).help(help));
     }
 
     /// The quantum, and whether coswitch chooses it; then it is the shortest.

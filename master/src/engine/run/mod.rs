@@ -21,7 +21,7 @@ use anyhow::Context;
 use coswitch_dispatcher::protocol::{LaunchSpec, NodeEvent, Order, Park, Report};
 use coswitch_policies::{
     Decision, JobId, Scheduler, SchedulerEvent, SimTime, SwitchId, TimerId, Turn,
-    timeshare::memory_monitor::MemoryMonitor,
+    timeshare::{memory_monitor::MemoryMonitor, short_quantum::QuantumWatch},
 };
 use coswitch_report::journal::{Event, JobOutcome, RunEvent, RunOutcome, VERSION};
 
@@ -83,6 +83,8 @@ pub(super) struct Run {
     running: BTreeSet<JobId>,
     communication: CommunicationMeter,
     memory: MemoryMonitor,
+    /// `None` where coswitch chooses the quantum, and once the run was warned.
+    quantum: Option<QuantumWatch>,
     any_failed: bool,
     /// All jobs submitted so far have ended.
     all_done: bool,
@@ -102,9 +104,11 @@ impl Run {
             arrivals.entry(job.arrival).or_default().push(job.id);
         }
         let pages_out = set.scheduler.park == ParkMethod::PageOut;
+        let warnings = set.warnings();
         let mut run = Self {
             park: if pages_out { Park::PageOut } else { Park::Criu },
             memory: MemoryMonitor::new(cluster.clone()),
+            quantum: set.scheduler.quantum_watch(),
             scheduler: Scheduler::new(cluster, config.clone()).context("failed to set up the scheduler")?,
             arrivals,
             timers: BTreeSet::new(),
@@ -130,6 +134,7 @@ impl Run {
             quantum: config.quantum,
             scheduler: Some(config),
         });
+        warnings.into_iter().for_each(|text| run.warn(text));
         Ok(run)
     }
 
@@ -182,8 +187,22 @@ impl Run {
     /// Asks the scheduler about what the journal has just told.
     fn schedule(&mut self, event: SchedulerEvent) {
         self.all_done = false;
+        self.watch_quantum(&event);
         for decision in self.scheduler.on_event(self.now, event) {
+            if let Some(watch) = &mut self.quantum {
+                watch.on_decision(&decision);
+            }
             self.carry_out(decision);
+        }
+    }
+
+    /// Warns once where the quantum is short for what the switches cost so far.
+    fn watch_quantum(&mut self, event: &SchedulerEvent) {
+        let Some(watch) = &mut self.quantum else { return };
+        watch.on_event(event);
+        if let Some(short) = watch.judge_early() {
+            self.quantum = None;
+            self.warn(short.to_string());
         }
     }
 

@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_dispatcher::protocol::{AppOutcome, StayCause, Wait};
 use coswitch_policies::{
-    Alternate, Bytes, Estimate, NodeId, Oracle, Packing, Policy, Residence, Residency, SwitchOrder,
+    Alternate, AutoQuantum, Bytes, Estimate, NodeId, Oracle, Packing, Policy, Residence, Residency,
+    SwitchOrder,
 };
 use proptest::prelude::*;
 
@@ -45,6 +46,7 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
             policy: Policy::Hybrid,
             quantum: Duration::from_secs(1),
             auto: None,
+            auto_bounds: AutoQuantum { overhead: 20_000, longest: Duration::from_secs(600) },
             switching,
             oracle: Oracle::default(),
             residency,
@@ -113,6 +115,68 @@ fn report(job: u32, report: Report) -> Input {
 
 fn run(set: JobSet) -> Run {
     Run::new(set, RunSettings::default()).expect("the settings are right")
+}
+
+/// Lets two jobs take turns by switches that take so many milliseconds; returns the warnings.
+fn warnings_of_turns(quantum_ms: u64, switch_ms: u64) -> Vec<String> {
+    let mut set = job_set(vec![job(0, 60, 0), job(1, 60, 0)], SwitchOrder::Sequential, Residency::None);
+    set.scheduler.quantum = Duration::from_millis(quantum_ms);
+    let mut run = run(set);
+    let (mut now, mut input, mut warnings) = (0, Input::Due, Vec::new());
+    for _ in 0..40 {
+        let mut order = None;
+        for output in run.on(millis(now), input) {
+            match output {
+                Output::Launch(job, _) => order = Some((job, Report::Running)),
+                Output::Order(job, Order::Park) => order = Some((job, Report::Parked)),
+                Output::Order(job, _) => order = Some((job, Report::Running)),
+                Output::Tell(RunEvent { kind: Event::Warning { text }, .. }) => warnings.push(text),
+                Output::Tell(_) | Output::Over(_) => {}
+            }
+        }
+        (now, input) = match order {
+            Some((job, report)) => (now + switch_ms / 2, Input::Report(job, report)),
+            None => (run.due().expect("the turn ends").0 / 1_000_000, Input::Due),
+        };
+    }
+    warnings
+}
+
+#[test]
+fn quantum_that_is_short_for_its_switches_is_warned_of_once() {
+    let [warning] = &warnings_of_turns(400, 2000)[..] else { panic!("one warning") };
+    assert_eq!(
+        warning,
+        "the quantum of 400 ms is shorter than a switch, in which no job runs: 2.0 s (mean of 3); \
+         `quantum: auto` would take about 100 s, so that switching costs 2 %"
+    );
+    assert_eq!(warnings_of_turns(4000, 300), [""; 0], "7 % are not worth a warning");
+}
+
+#[test]
+fn jobs_that_stay_in_memory_beyond_it_are_warned_of_and_never_parked() {
+    let mut set = job_set(vec![job(0, 60, 0), job(1, 60, 0)], SwitchOrder::Sequential, Residency::Planned);
+    set.scheduler.park = ParkMethod::Suspend;
+    let mut run = run(set);
+    let outputs = run.on(millis(0), Input::Due);
+    let warning = outputs.iter().find_map(|output| match output {
+        Output::Tell(RunEvent { kind: Event::Warning { text }, .. }) => Some(text.as_str()),
+        _ => None,
+    });
+    let text = "jobs are never taken out of memory (`park: suspend`); together they need 120MiB on node-0 of \
+                100MiB (and too much on 1 more node): the kernel will swap";
+    assert_eq!(warning, Some(text));
+    story(
+        &mut run,
+        &[
+            (10, report(0, Report::Running), "switched; turn of job-0 until 1.01s"),
+            (1010, Input::Due, "suspend job-0"),
+            (1020, report(0, Report::Suspended), "launch job-1"),
+            (1030, report(1, Report::Running), "switched; turn of job-1 until 2.03s"),
+            (2030, Input::Due, "suspend job-1"),
+            (2040, report(1, Report::Suspended), "resume job-0"),
+        ],
+    );
 }
 
 #[test]
