@@ -10,6 +10,7 @@ mod costs;
 pub mod doctor;
 pub mod engine;
 pub mod install;
+pub mod interrupt;
 pub mod journal;
 pub mod live;
 pub mod run_name;

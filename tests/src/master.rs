@@ -27,6 +27,7 @@ use crate::{
     parts,
 };
 
+const RUN_FILE: &str = "jobs.yaml";
 const POLL: Duration = Duration::from_millis(20);
 
 /// A running master.
@@ -70,12 +71,21 @@ impl Master {
     /// If it cannot be started.
     #[must_use]
     pub fn with_arguments(arguments: &[&str], run_file: &str) -> Self {
+        Self::telling(&[arguments, &["--quiet"]].concat(), run_file)
+    }
+
+    /// As [`Master::with_arguments`], and the master tells its progress on standard error.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn telling(arguments: &[&str], run_file: &str) -> Self {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let turn = crate::turn();
         let mark = format!("master-{}-{:03}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
         let test_dir = TestDir::new(&mark);
         let dir = test_dir.path();
-        let (file, store) = (dir.join("jobs.yaml"), dir.join(STORE));
+        let (file, store) = (dir.join(RUN_FILE), dir.join(STORE));
         fs::create_dir(&store).expect("a directory for snapshots");
         let null = parts::programs().path(coswitch_examples::Program::Null);
         let bin = null.parent().expect("a program lies in a directory").display().to_string();
@@ -84,7 +94,7 @@ impl Master {
         let create = |name| File::create(dir.join(name)).expect("a file");
         let process = Command::new(parts::coswitch())
             .args(arguments)
-            .args(["--quiet", "--output", "json", "--out"])
+            .args(["--output", "json", "--out"])
             .arg(dir.join("out"))
             .arg(&file)
             .env(MARK, &mark)
@@ -123,6 +133,25 @@ impl Master {
     #[must_use]
     pub fn store(&self) -> PathBuf {
         self.test_dir.path().join(STORE)
+    }
+
+    /// The answer of another command about the run file, in JSON.
+    ///
+    /// # Panics
+    /// If the command fails.
+    #[must_use]
+    pub fn ask(&self, arguments: &[&str]) -> Value {
+        let file = self.test_dir.path().join(RUN_FILE);
+        let answer = Command::new(parts::coswitch())
+            .args(arguments)
+            .args(["--output", "json"])
+            .arg(file)
+            .current_dir(self.test_dir.path())
+            .output()
+            .expect("coswitch starts");
+        let complaints = String::from_utf8_lossy(&answer.stderr);
+        assert!(answer.status.success(), "{arguments:?}: {complaints}");
+        serde_json::from_slice(&answer.stdout).expect("it answers in JSON")
     }
 
     /// Directory of the run's outputs and logs.

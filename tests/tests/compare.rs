@@ -3,9 +3,10 @@
 
 use std::{fs, time::Duration};
 
-use coswitch_report::journal;
+use coswitch_report::journal::{self, Event};
 use coswitch_tests::{cluster::RUN_LIMIT, master::Master};
-use serde_json::Value;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 
 /// Two jobs, each of which fits alone and which do not fit together.
 const TWO: &str = r#"
@@ -65,4 +66,56 @@ fn job_too_large_for_a_policy_is_rejected_before_any_run() {
         .end(RUN_LIMIT, Duration::ZERO);
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("larger than a node"), "{}", ended.stderr);
+}
+
+fn has_begun(master: &Master, run: &str) -> bool {
+    let events = journal::read(&master.out().join(run).join(journal::FILE_NAME)).unwrap_or_default();
+    events.iter().any(|event| matches!(event.kind, Event::JobRunning { .. }))
+}
+
+/// Interrupts a comparison of four runs while jobs run in `run`.
+fn interrupted_in(run: &str, signal: Signal) -> (Value, String) {
+    let arguments = ["compare", "--policies", "batch,gang", "--repeat", "2", "--limit", "10m"];
+    let mut master = Master::telling(&arguments, TWO);
+    master.wait_until(run, 2 * RUN_LIMIT, |master| has_begun(master, run));
+    master.signal(signal);
+    let ended = master.end(RUN_LIMIT, Duration::ZERO);
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    (ended.report.expect("a comparison"), ended.stderr)
+}
+
+#[test]
+fn interrupted_comparison_is_of_the_runs_that_have_ended() {
+    let (report, stderr) = interrupted_in("gang-prefetch/turn-1", Signal::SIGINT);
+    assert_eq!(report["partial"], json!({"stopped": "interrupted", "ended": 1, "planned": 4}));
+    assert_eq!((&report["arms"][0]["done"], &report["arms"][1]["done"]), (&json!(1), &json!(0)));
+    assert!(report["arms"][0]["makespan"]["median"].as_f64().unwrap() > 1.0, "{report}");
+    for line in [
+        "comparing: 2 jobs alone first, then 4 runs (2 policies × 2 turns); each run ends after 10 min at the",
+        "alone 1 of 2: heat",
+        "comparing: 4 runs are to come, about ",
+        "run 1 of 4: batch, turn 1, about ",
+        "run 1 of 4: batch: done in ",
+        "3 runs left, about ",
+        "run 2 of 4: gang, prefetch, turn 1, about ",
+    ] {
+        assert!(stderr.contains(line), "no line {line:?} in {stderr}");
+    }
+}
+
+#[test]
+fn comparison_that_is_interrupted_while_jobs_run_alone_has_no_runs() {
+    let (report, _) = interrupted_in("alone/cg", Signal::SIGTERM);
+    assert_eq!(report["partial"], json!({"stopped": "interrupted", "ended": 0, "planned": 4}));
+    assert_eq!(report["arms"][0]["makespan"], Value::Null);
+}
+
+#[test]
+fn comparison_begins_no_run_once_its_time_is_over() {
+    let known = TWO.replace("ranks: 2", "alone: 1s, ranks: 2");
+    let arguments = ["compare", "--policies", "batch,gang,hybrid", "--repeat", "2", "--within", "500ms"];
+    let ended = Master::with_arguments(&arguments, &known).end(2 * RUN_LIMIT, Duration::ZERO);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let report = ended.report.expect("a comparison");
+    assert_eq!(report["partial"], json!({"stopped": "within", "ended": 1, "planned": 6}));
 }

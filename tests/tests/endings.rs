@@ -4,7 +4,7 @@
 use std::{fs, time::Duration};
 
 use coswitch_policies::{Cause, JobId};
-use coswitch_report::journal::{Event, JobOutcome, RunEvent, RunOutcome};
+use coswitch_report::journal::{self, Event, JobOutcome, RunEvent, RunOutcome};
 use coswitch_tests::{
     cluster::{RUN_LIMIT, STEP_LIMIT},
     master::Master,
@@ -108,6 +108,16 @@ fn interrupted_run_ends_all_jobs_with_its_own_exit_code() {
         ended.events.last().unwrap().kind,
         Event::RunEnded { outcome: RunOutcome::Interrupted }
     ));
+}
+
+#[test]
+fn run_interrupted_while_its_nodes_are_made_ends_like_any_other() {
+    let mut master = Master::run(ENDLESS);
+    let journal = master.out().join(journal::FILE_NAME);
+    master.wait_until("the journal", STEP_LIMIT, |_| journal.exists());
+    master.signal(Signal::SIGTERM);
+    let ended = master.end(STEP_LIMIT, Duration::ZERO);
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
 }
 
 #[test]

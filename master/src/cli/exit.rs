@@ -16,7 +16,7 @@ Exit codes:
     3  this machine lacks something, `coswitch doctor` says what; nothing was started
     4  coswitch itself failed, or lost a daemon
     5  `run --limit` was reached; everything that was started has been ended
-  130  interrupted; everything that was started has been ended";
+  130  interrupted; everything that was started has been ended; `compare` has compared the runs before";
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,8 @@ pub enum Failure {
     Lacking(Findings),
     /// coswitch itself failed.
     Internal(anyhow::Error),
+    /// The user stopped the command before there was an answer; when.
+    Interrupted(String),
 }
 
 impl From<ConfigError> for Failure {
@@ -87,6 +89,7 @@ impl Failure {
             Self::Input(_) | Self::Workload(_) | Self::Run(_) => Exit::BadInput,
             Self::Lacking(_) => Exit::Lacking,
             Self::Internal(_) => Exit::Internal,
+            Self::Interrupted(_) => Exit::Interrupted,
         }
     }
 
@@ -101,6 +104,7 @@ impl Failure {
             Self::Workload(error) => eprintln!("nothing was simulated: {error:#}"),
             Self::Run(error) => eprintln!("nothing is reported: {error:#}"),
             Self::Internal(error) => eprintln!("coswitch failed: {error:#}"),
+            Self::Interrupted(when) => eprintln!("interrupted {when}"),
         }
     }
 
@@ -110,6 +114,7 @@ impl Failure {
             Self::Input(error) => error.to_string(),
             Self::Lacking(_) => "this machine lacks something".into(),
             Self::Workload(error) | Self::Run(error) | Self::Internal(error) => format!("{error:#}"),
+            Self::Interrupted(when) => format!("interrupted {when}"),
         };
         let mut value = serde_json::json!({ "error": message, "exit": self.exit() as u8 });
         match self {
@@ -122,7 +127,7 @@ impl Failure {
             Self::Lacking(findings) => {
                 value["lacks"] = serde_json::json!(findings.lacks().collect::<Vec<_>>())
             }
-            Self::Workload(_) | Self::Run(_) | Self::Internal(_) => {}
+            Self::Workload(_) | Self::Run(_) | Self::Internal(_) | Self::Interrupted(_) => {}
         }
         value
     }

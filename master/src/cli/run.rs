@@ -8,7 +8,7 @@ use coswitch_report::{Report, fold};
 
 use super::{
     Answer, Exit, Failure, Output,
-    runs::{self, Runs},
+    runs::{self, Alone, Runs},
 };
 use crate::{
     config::{self, ParkMethod},
@@ -42,11 +42,13 @@ impl RunCommand {
         if !findings.is_fit() {
             return Err(Failure::Lacking(findings));
         }
-        let runs = Runs::new(self.quiet, self.limit, umask);
+        let runs = Runs::new(self.quiet, self.limit, umask)?;
         runs.prepare(&findings, &mut job_set.jobs);
         let out = runs::directory(self.out.as_deref(), &runs.name);
-        if self.measure_alone {
-            runs.measure_alone(&mut job_set, &out.join("alone"))?;
+        if self.measure_alone
+            && let Alone::Interrupted = runs.measure_alone(&mut job_set, &out.join("alone"))?
+        {
+            return Err(Failure::Interrupted("while jobs ran alone; the set itself did not run".into()));
         }
         let (outcome, events) = runs.run(job_set, &out, "")?;
         output.print(&fold(&events)).context("failed to print the report")?;

@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, anyhow};
@@ -18,6 +18,7 @@ use crate::{
     costs,
     doctor::Findings,
     engine::{self, EngineOptions},
+    interrupt::Interrupt,
     journal::Writer,
     live::Live,
     run_name::RunName,
@@ -29,17 +30,29 @@ pub(super) struct Runs {
     pub(super) limit: Option<Duration>,
     /// The umask of the ranks.
     pub(super) umask: u32,
+    pub(super) interrupt: Interrupt,
+}
+
+/// How long the jobs ran alone is measured, or not because the user stopped it.
+pub(super) enum Alone {
+    Measured {
+        /// How long nodes took to come and go, in the mean; `None` where no job had to run.
+        setup: Option<Duration>,
+    },
+    Interrupted,
 }
 
 /// The cores of the node with the fewest; `None` where the kernel does not tell.
-fn cores_of_a_node(nodes: u32) -> Option<u32> {
+pub(super) fn cores_of_a_node(nodes: u32) -> Option<u32> {
     let all = u32::try_from(processors::allowed().ok()?.len()).ok()?;
     Some((all / nodes.max(1)).max(1))
 }
 
 impl Runs {
-    pub(super) fn new(quiet: bool, limit: Option<Duration>, umask: u32) -> Self {
-        Self { name: RunName::of_this_process(), quiet, limit, umask }
+    /// From now on Ctrl-C and SIGTERM end the run under way, or the next one as it begins.
+    pub(super) fn new(quiet: bool, limit: Option<Duration>, umask: u32) -> anyhow::Result<Self> {
+        let interrupt = Interrupt::watch()?;
+        Ok(Self { name: RunName::of_this_process(), quiet, limit, umask, interrupt })
     }
 
     /// Gives jobs coswitch's MPI library where their own cannot be used, and says so.
@@ -67,6 +80,7 @@ impl Runs {
             out: out.clone(),
             limit: self.limit,
             umask: self.umask,
+            interrupt: self.interrupt.clone(),
         };
         let outcome = engine::run(job_set, options, |event: RunEvent| {
             live.on_event(&event);
@@ -82,31 +96,56 @@ impl Runs {
     }
 
     /// Runs one job of each kind alone, in directories below `out`, and sets how long it ran.
-    pub(super) fn measure_alone(&self, job_set: &mut JobSet, out: &Path) -> anyhow::Result<()> {
-        for index in 0..job_set.jobs.len() {
-            if job_set.jobs[index].alone.is_some() {
-                continue;
+    pub(super) fn measure_alone(&self, job_set: &mut JobSet, out: &Path) -> anyhow::Result<Alone> {
+        let (kinds, mut setups) = (kinds_to_measure(job_set), Vec::new());
+        for (number, index) in (1..).zip(&kinds) {
+            let job = job_set.jobs[*index].clone();
+            if !self.quiet {
+                eprintln!("alone {number} of {}: {}", kinds.len(), job.name);
             }
-            let job = job_set.jobs[index].clone();
-            let alone = self.time_alone(&job, job_set, &out.join(&job.name))?;
+            let began = Instant::now();
+            let Some(alone) = self.time_alone(&job, job_set, &out.join(&job.name))? else {
+                return Ok(Alone::Interrupted);
+            };
+            setups.push(began.elapsed().saturating_sub(alone));
             for like in job_set.jobs.iter_mut().filter(|other| is_alike(&job, other)) {
                 like.alone.get_or_insert(alone);
             }
         }
-        Ok(())
+        let count = u32::try_from(setups.len()).unwrap_or(u32::MAX);
+        Ok(Alone::Measured { setup: setups.iter().sum::<Duration>().checked_div(count) })
     }
 
-    fn time_alone(&self, job: &Job, job_set: &JobSet, out: &Path) -> anyhow::Result<Duration> {
+    /// How long the job runs alone; `None` where the user stopped it.
+    fn time_alone(&self, job: &Job, job_set: &JobSet, out: &Path) -> anyhow::Result<Option<Duration>> {
         let mut only = job_set.clone();
         only.jobs = vec![Job { arrival: Duration::ZERO.into(), ..job.clone() }];
-        let (_, events) = self
+        let (outcome, events) = self
             .run(only, out, &format!("-a{}", job.id.0))
             .with_context(|| format!("failed to run {} alone", job.name))?;
         let report = fold(&events);
         let succeeded = |job: &&JobReport| job.outcome.as_ref().is_some_and(JobOutcome::is_success);
         let times = report.jobs.iter().find(succeeded).and_then(|job| job.times.as_ref());
-        times.map(|times| times.run).ok_or_else(|| anyhow!("{} failed when it ran alone", job.name))
+        match (times, outcome) {
+            (_, RunOutcome::Interrupted) => Ok(None),
+            (Some(times), _) => Ok(Some(times.run)),
+            (None, RunOutcome::TimedOut) => {
+                Err(anyhow!("{} did not end within the limit when it ran alone", job.name))
+            }
+            (None, _) => Err(anyhow!("{} failed when it ran alone", job.name)),
+        }
     }
+}
+
+/// The first job of each kind whose time alone is not known.
+pub(super) fn kinds_to_measure(job_set: &JobSet) -> Vec<usize> {
+    let mut kinds: Vec<usize> = Vec::new();
+    for (index, job) in job_set.jobs.iter().enumerate() {
+        if job.alone.is_none() && !kinds.iter().any(|kind| is_alike(&job_set.jobs[*kind], job)) {
+            kinds.push(index);
+        }
+    }
+    kinds
 }
 
 /// The directory of a run, by default `coswitch-runs/RUN`.

@@ -23,7 +23,7 @@ use coswitch_dispatcher::provisioning::{
 
 use coswitch_report::journal::{RunEvent, RunOutcome};
 
-use crate::{config::JobSet, install::Installation};
+use crate::{config::JobSet, install::Installation, interrupt::Interrupt};
 
 /// Options of one run.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ pub struct EngineOptions {
     pub limit: Option<Duration>,
     /// The umask of the ranks.
     pub umask: u32,
+    /// The run is ended as soon as its nodes are up where this is set by then.
+    pub interrupt: Interrupt,
 }
 
 /// How a run ended.

@@ -42,7 +42,8 @@ pub(super) async fn drive(
     let machine = MachineCounters::now();
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let limit = options.limit.map(|limit| began + limit);
-    let mut input = Input::Due;
+    let is_interrupted = options.interrupt.is_set();
+    let mut input = if is_interrupted { Input::Stop(RunOutcome::Interrupted) } else { Input::Due };
     let outcome = loop {
         let outputs = core.on(shell.now(), input);
         outputs.into_iter().for_each(|output| shell.carry_out(output));

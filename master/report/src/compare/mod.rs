@@ -68,6 +68,42 @@ pub struct Comparison {
     pub arms: Vec<ArmReport>,
     /// The arms that were not run, each with the reason.
     pub left_out: Vec<String>,
+    /// Set where not all runs were made; the numbers are of those that ended.
+    pub partial: Option<Partial>,
+}
+
+/// A comparison that was stopped before all runs were made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Partial {
+    #[serde(flatten)]
+    pub stopped: Stopped,
+    /// Runs that came to their end.
+    pub ended: usize,
+    pub planned: usize,
+}
+
+/// Why runs were not made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "stopped", rename_all = "kebab-case")]
+pub enum Stopped {
+    /// The user stopped the comparison.
+    Interrupted,
+    /// Its time was over.
+    Within,
+    /// coswitch itself failed.
+    Failed { error: String },
+}
+
+impl fmt::Display for Partial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { stopped, ended, planned } = self;
+        match stopped {
+            Stopped::Interrupted => write!(f, "interrupted")?,
+            Stopped::Within => write!(f, "its time was over")?,
+            Stopped::Failed { error } => write!(f, "a run failed ({error})")?,
+        }
+        write!(f, " when {ended} of {planned} runs had ended; the numbers are of these")
+    }
 }
 
 /// A median with its range.
@@ -161,6 +197,7 @@ pub fn compare(name: String, runs: &[(Arm, Vec<Report>)], left_out: Vec<String>)
         turns: runs.iter().map(|(_, reports)| reports.len()).max().unwrap_or(0),
         arms: runs.iter().zip(&makespans).map(report).collect(),
         left_out,
+        partial: None,
     }
 }
 
@@ -249,6 +286,26 @@ mod tests {
         let compared = compare("set".into(), &runs, vec!["cosched: no swap".into()]);
         let gang = &compared.arms[0];
         assert_eq!((gang.failed, gang.makespan, gang.by_batch, gang.medians), (1, None, None, None));
+    }
+
+    #[test]
+    fn comparison_that_was_stopped_says_so_first() {
+        let runs = [(BATCH, vec![ran(100, RunOutcome::Done)]), (GANG, Vec::new())];
+        let mut compared = compare("set".into(), &runs, Vec::new());
+        compared.partial = Some(Partial { stopped: Stopped::Interrupted, ended: 1, planned: 6 });
+        let mut text = Vec::new();
+        compared.write_tables(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let first = "PARTIAL: interrupted when 1 of 6 runs had ended; the numbers are of these\n";
+        assert!(text.starts_with(first) && text.contains("100.0s"), "{text}");
+        assert!(page(&compared).contains("interrupted when 1 of 6 runs had ended"));
+        let error = "no node".into();
+        compared.partial = Some(Partial { stopped: Stopped::Failed { error }, ended: 1, planned: 6 });
+        let json = serde_json::to_value(&compared).unwrap();
+        assert_eq!(
+            json["partial"],
+            serde_json::json!({"stopped": "failed", "error": "no node", "ended": 1, "planned": 6})
+        );
     }
 
     #[test]

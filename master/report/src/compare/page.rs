@@ -91,6 +91,7 @@ fn main(comparison: &Comparison) -> Markup {
 
 fn points(comparison: &Comparison) -> Vec<(&'static str, String)> {
     let mut points = Vec::new();
+    points.extend(comparison.partial.iter().map(|partial| ("Partial", format!("{partial}."))));
     if let Some((best, makespan)) =
         comparison.arms.iter().find(|arm| is_best(arm)).and_then(|arm| Some((arm, arm.makespan?)))
     {

@@ -14,6 +14,9 @@ impl Comparison {
     /// # Errors
     /// Where `out` cannot be written.
     pub fn write_tables(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        if let Some(partial) = &self.partial {
+            writeln!(out, "PARTIAL: {partial}")?;
+        }
         let times = if self.turns == 1 { "once" } else { &format!("{} times, in turns", self.turns) };
         writeln!(out, "{}: {} jobs under each policy, {times}; medians", self.name, self.jobs)?;
         writeln!(out, "{}\n", times_table(self))?;

@@ -1,18 +1,19 @@
 //! `coswitch compare`: runs the same jobs under several policies in turns.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `mod` | the command, and its answer |
+//! | `turns` | makes the runs |
+//! | `progress` | tells how many there are, and how long they take |
 
-use std::{
-    fs, io,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+mod progress;
+mod turns;
+
+use std::{fs, io, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use coswitch_policies::{Bytes, Policy, SwitchOrder, parse_duration};
-use coswitch_report::{
-    compare::{self, Arm, Comparison},
-    fold,
-    journal::RunOutcome,
-};
+use coswitch_report::compare::{self, Arm, Comparison};
 
 use super::{
     Answer, Exit, Failure, Output,
@@ -22,6 +23,8 @@ use crate::{
     config::{self, JobSet, ParkMethod},
     doctor,
 };
+use progress::Progress;
+use turns::{Ended, Turns};
 
 const ALL_POLICIES: &str = "batch,cosched,gang,hybrid,paired";
 
@@ -44,8 +47,8 @@ pub(crate) struct CompareCommand {
     /// End a run that takes longer, and count it as too slow.
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = parse_duration)]
     limit: Duration,
-    /// Begin no further turn that would not end in this time, by the longest turn so far, and do not repeat
-    /// an arm that was too slow.
+    /// Begin no run after this time, and no further turn that would not end in it, by the longest turn so
+    /// far; and do not repeat an arm that was too slow.
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     within: Option<Duration>,
     /// The directory for the runs [default: coswitch-runs/RUN].
@@ -70,7 +73,7 @@ pub(super) fn order(text: &str) -> Result<SwitchOrder, String> {
 }
 
 impl CompareCommand {
-    /// Checks the machine, measures each job alone, then runs all arms.
+    /// Checks the machine, measures each job alone, runs all arms, and compares the runs that have ended.
     pub(crate) fn carry_out(self, output: Output, umask: u32) -> Result<Exit, Failure> {
         let (mut sets, left_out) = self.sets()?;
         let Some((_, first)) = sets.first_mut() else {
@@ -81,47 +84,27 @@ impl CompareCommand {
         if !findings.is_fit() {
             return Err(Failure::Lacking(findings));
         }
-        let began = Instant::now();
-        let runs = Runs::new(self.quiet, Some(self.limit), umask);
+        let runs = Runs::new(self.quiet, Some(self.limit), umask)?;
         runs.prepare(&findings, &mut first.jobs);
-        let out = runs::directory(self.out.as_deref(), &runs.name);
-        runs.measure_alone(first, &out.join("alone"))?;
-        let (name, jobs) = (first.name.clone(), first.jobs.clone());
-        for (_, set) in &mut sets {
-            set.jobs.clone_from(&jobs);
-        }
-        let mut reports: Vec<_> = sets.iter().map(|(arm, _)| (*arm, Vec::new())).collect();
-        let mut all = RunOutcome::Done;
-        let (mut longest, mut too_slow) = (Duration::ZERO, vec![false; sets.len()]);
-        for turn in 0..self.repeat as usize {
-            let turn_began = Instant::now();
-            if turn > 0 && self.within.is_some_and(|within| began.elapsed() + longest > within) {
-                break;
-            }
-            for at in compare::order_of_turn(sets.len(), turn) {
-                let (arm, set) = &sets[at];
-                if too_slow[at] && self.within.is_some() {
-                    continue;
-                }
-                let dir = out.join(arm.to_string().replace(", ", "-")).join(format!("turn-{}", turn + 1));
-                let (outcome, events) = runs.run(set.clone(), &dir, &format!("-t{turn}-{at}"))?;
-                reports[at].1.push(fold(&events));
-                match outcome {
-                    RunOutcome::Done => {}
-                    RunOutcome::TimedOut => too_slow[at] = true,
-                    RunOutcome::JobsFailed => all = outcome,
-                    RunOutcome::Interrupted | RunOutcome::Aborted => return Ok(outcome.into()),
-                }
-            }
-            longest = longest.max(turn_began.elapsed());
-        }
-        let comparison = compare::compare(name, &reports, left_out);
+        let (name, to_measure) = (first.name.clone(), runs::kinds_to_measure(first).len());
+        let arms = sets.iter().map(|(arm, _)| *arm);
+        let progress = Progress::new(self.quiet, arms, self.repeat, self.limit, self.within);
+        progress.announce(to_measure);
+        let mut turns = Turns::new(runs, self.within, progress, &sets);
+        let out = runs::directory(self.out.as_deref(), &turns.runs.name);
+        let ended = match turns.measure_alone(&mut sets, &out.join("alone"))? {
+            None => turns.run(&sets, self.repeat, &out),
+            Some(stopped) => stopped,
+        };
+        let Ended { exit, stopped } = ended;
+        let mut comparison = compare::compare(name, &turns.reports, left_out);
+        comparison.partial = stopped.map(|why| turns.partial(why));
+        output.print(&comparison).context("failed to print the comparison")?;
         if let Some(path) = &self.html {
             fs::write(path, compare::page(&comparison))
                 .with_context(|| format!("failed to write {}", path.display()))?;
         }
-        output.print(&comparison).context("failed to print the comparison")?;
-        Ok(all.into())
+        Ok(exit)
     }
 
     /// The job set for each arm, and the reason for each arm that is left out.
