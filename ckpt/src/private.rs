@@ -1,10 +1,10 @@
 //! Private files: creates files and directories that only this user may read, and checks that a directory
 //! that exists can be trusted with them.
 //!
-//! An image holds all that a job has in memory, and the default mode of a new file would let every local user
-//! read it. So each file is created with mode 0600 and each directory with 0700, whatever the umask. Names are
-//! predictable, so a new one must not exist before, and the last part of a path is never followed if it is a
-//! symbolic link. [`check_trusted`] covers the parts before it.
+//! An image holds all that a job has in memory, and the default mode of a new file would let every local
+//! user read it. So each file is created with mode 0600 and each directory with 0700, whatever the umask.
+//! Names are predictable, so a new one must not exist before, and the last part of a path is never followed
+//! if it is a symbolic link. [`check_trusted`] covers the parts before it.
 
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Uid, User, geteuid};

@@ -94,8 +94,8 @@ impl NodeConfig {
     }
 }
 
-/// Makes a directory where only root and this user can replace it. Its name can be guessed, so one that exists
-/// was made by somebody else.
+/// Makes a directory where only root and this user can replace it. Its name can be guessed, so one that
+/// exists was made by somebody else.
 fn make_dir(dir: &Path) -> anyhow::Result<()> {
     private::check_trusted(dir.parent().unwrap_or(Path::new("/")))?;
     private::create_dir(dir).with_context(|| format!("failed to make {}", dir.display()))
@@ -103,7 +103,7 @@ fn make_dir(dir: &Path) -> anyhow::Result<()> {
 
 /// The directories in which a node keeps its snapshots, as its daemon has noted them.
 pub fn listed_stores(name: &str) -> Vec<PathBuf> {
-    // Earlier versions wrote the list to /dev/shm, where every user may write: only this user's own one counts.
+    // Earlier versions wrote the list to /dev/shm, where every user may write: only our own one counts.
     let lists = [notes_dir(name), shm_dir(name)].map(|dir| dir.join(STORE_LIST));
     let text =
         lists.into_iter().filter(|list| private::is_own(list)).find_map(|list| private::read(&list).ok());

@@ -16,8 +16,8 @@ use thiserror::Error;
 
 pub mod virtual_nodes;
 
-/// The directory for images where the user names none: on disk, because memory is scarce, and root's alone. The
-/// first run makes it.
+/// The directory for images where the user names none: on disk, because memory is scarce, and root's alone.
+/// The first run makes it.
 pub const STORE: &str = "/var/lib/coswitch";
 
 /// Nodes whose daemons run. Where they are dropped without [`Provisioning::end`], the daemons are killed and

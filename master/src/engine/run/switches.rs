@@ -96,7 +96,8 @@ impl Run {
         self.outputs.push(Output::Launch(job, Box::new(launch)));
     }
 
-    /// A rank has the environment and umask of `coswitch run`, as under any MPI launcher, and what the run file adds.
+    /// A rank has the environment and umask of `coswitch run`, as under any MPI launcher, and what the run
+    /// file adds.
     fn launch_spec(&self, job: JobId, placement: &Placement) -> LaunchSpec {
         let job = &self.jobs[&job];
         let mut env = self.settings.environment.clone();
