@@ -1,7 +1,11 @@
 //! Control loop of a daemon: gives requests of the head node and events of the data plane to the
 //! applications, and reports memory and traffic.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use coswitch_policies::JobId;
 use tokio::{
@@ -15,7 +19,8 @@ use tracing::{error, info, warn};
 use crate::{
     app::{AppHandle, NodeServices, Note},
     plane::{Command, PlaneEvent, connect},
-    protocol::{AppEvent, AppRequest, DaemonEvent, Failure, Member, Request, Step},
+    protocol::{AppEvent, AppRequest, DaemonEvent, Failure, Member, Request, Step, StoodStill},
+    session::Heard,
 };
 
 const LINK_LIMIT: Duration = Duration::from_secs(10);
@@ -27,16 +32,18 @@ const TRAFFIC_EVERY: u32 = 10;
 pub(crate) struct Control {
     node: Arc<NodeServices>,
     apps: BTreeMap<JobId, (AppHandle, JoinHandle<()>)>,
+    /// Since when the head node counts as silent.
+    silent_since: Option<Instant>,
 }
 
 impl Control {
     pub(crate) fn new(node: Arc<NodeServices>) -> Self {
-        Self { node, apps: BTreeMap::new() }
+        Self { node, apps: BTreeMap::new(), silent_since: None }
     }
 
     pub(crate) async fn run(
         &mut self,
-        mut requests: UnboundedReceiver<Request>,
+        mut requests: UnboundedReceiver<Heard<Request>>,
         mut plane: UnboundedReceiver<PlaneEvent>,
     ) {
         let mut sample = interval(SAMPLE_EVERY);
@@ -48,11 +55,13 @@ impl Control {
         let mut ticks = 0;
         loop {
             tokio::select! {
-                request = requests.recv() => match request {
-                    Some(Request::Shutdown) | None => return info!("the head node has ended the session"),
-                    Some(Request::Join { members }) => self.join(members),
-                    Some(Request::App { job, request }) => self.on_request(job, request),
-                    Some(Request::Hello { .. } | Request::Alive) => {}
+                heard = requests.recv() => match heard {
+                    Some(Heard::Message(Request::Shutdown)) | None => {
+                        return info!("the head node has ended the session");
+                    }
+                    Some(Heard::Message(request)) => self.on_message(request),
+                    Some(Heard::Silence) => self.on_silence(),
+                    Some(Heard::Again(silence)) => self.on_heard_again(silence),
                 },
                 Some(event) = plane.recv() => self.on_plane(event),
                 _ = sample.tick() => {
@@ -62,6 +71,29 @@ impl Control {
                 _ = terminate.recv() => return info!("terminated"),
             }
         }
+    }
+
+    fn on_message(&mut self, request: Request) {
+        match request {
+            Request::Join { members } => self.join(members),
+            Request::App { job, request } => self.on_request(job, request),
+            Request::Hello { .. } | Request::Alive | Request::Shutdown => {}
+        }
+    }
+
+    /// The ranks wait for the head node: it may have stopped, and cannot switch them.
+    fn on_silence(&mut self) {
+        warn!("the head node is silent: the ranks stand still until it is heard again");
+        self.silent_since = Some(Instant::now());
+        self.apps.values().for_each(|(app, _)| app.note(Note::StandStill));
+    }
+
+    fn on_heard_again(&mut self, silence: Duration) {
+        let Some(since) = self.silent_since.take() else { return };
+        self.apps.values().for_each(|(app, _)| app.note(Note::GoOn));
+        let stood_still = StoodStill { silence, frozen: since.elapsed() };
+        warn!(?stood_still, "the head node is heard again");
+        self.node.tell(DaemonEvent::StoodStill(stood_still));
     }
 
     fn on_request(&mut self, job: JobId, request: AppRequest) {
@@ -98,6 +130,10 @@ impl Control {
     }
 
     fn sample(&self, traffic: bool) {
+        // A head node that reads nothing would find hours of samples.
+        if self.silent_since.is_some() {
+            return;
+        }
         if let Ok(memory) = self.node.cgroup.memory_use() {
             self.node.tell(DaemonEvent::Memory(memory));
         }

@@ -52,6 +52,8 @@ pub struct NodeConfig {
     pub provider: PathBuf,
     /// The program `coswitch-launcher`.
     pub launcher: PathBuf,
+    /// After so long a silence of the head node the daemon ends its applications and itself.
+    pub stop_after: Duration,
     /// `Some` for a virtual node, which has a network namespace of its own.
     pub link: Option<VirtualLink>,
 }

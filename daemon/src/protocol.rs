@@ -141,12 +141,23 @@ pub enum DaemonEvent {
     },
     /// Sent ten times a second.
     Memory(MemoryUse),
-    /// Sent where nothing else was sent for a [`HEARTBEAT`]: silence means that the daemon is dead.
+    /// Sent where nothing else was sent for a [`HEARTBEAT`].
     Alive,
+    /// The head node was silent and is heard again; meanwhile the ranks on this node stood still.
+    StoodStill(StoodStill),
 }
 
-/// The longest pause between two frames of a living peer. A peer counts as dead after five: on a machine
-/// under full load a living daemon was once silent for three.
+/// How long a node's jobs waited for a head node that was silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoodStill {
+    /// The silence of the head node.
+    pub silence: Duration,
+    /// How long the ranks were frozen because of it.
+    pub frozen: Duration,
+}
+
+/// The longest pause between two frames of a peer that runs. It counts as silent after five: on a machine
+/// under full load a daemon was once silent for three.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// Memory of a node's jobs at one moment, from its cgroup.

@@ -25,7 +25,8 @@ use crate::{
     plane::{Command, Plane, connect},
     processors,
     protocol::DaemonEvent,
-    session, virtual_net,
+    session::{self, SessionThread},
+    virtual_net,
 };
 
 /// A line on the daemon's standard output: its network namespace exists.
@@ -92,19 +93,23 @@ async fn set_up_and_serve(config: NodeConfig, hierarchies: Hierarchies) -> anyho
     let (plane_events, from_plane) = unbounded_channel();
     let plane = Plane::start(config.node, plane_events)?;
     let node = Arc::new(set_up(config, hierarchies, plane, events)?);
-    let listener =
-        TcpListener::bind(node.config.control).await.context("failed to listen for the head node")?;
+    let sessions = SessionThread::start().context("failed to start the thread of the control session")?;
+    let listener = sessions.run(TcpListener::bind(node.config.control)).await;
+    let listener = listener.context("failed to listen for the head node")?;
     accept_links(Arc::clone(&node))?;
     say(READY)?;
     let (own, identity) = (node.config.node, node.config.identity.clone());
     let mut starter = tokio::task::spawn_blocking(wait_for_end_of_input);
-    let contact = timeout(FIRST_CONTACT_LIMIT, session::accept(&listener, &identity, own));
+    let accept = async move { session::accept(&listener, &identity, own).await };
+    let contact = timeout(FIRST_CONTACT_LIMIT, sessions.run(accept));
     let stream = tokio::select! {
         contact = contact => contact.context("no head node came")??,
         _ = &mut starter => anyhow::bail!("the process that started this daemon has ended"),
     };
     let (incoming, requests) = unbounded_channel();
-    let carried = tokio::spawn(session::carry(stream, to_head, incoming, || DaemonEvent::Alive));
+    let patience = node.config.stop_after;
+    let carried = session::carry(stream, to_head, incoming, || DaemonEvent::Alive, patience);
+    let carried = sessions.spawn(carried);
     let mut control = Control::new(node);
     tokio::select! {
         () = control.run(requests, from_plane) => {}

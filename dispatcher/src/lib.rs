@@ -6,28 +6,42 @@
 //! daemons, and all dispatchers share the [`sessions`] with them.
 
 pub mod app;
+mod deadline;
 mod fence;
 pub mod protocol;
 pub mod provisioning;
 pub mod sessions;
 
-use coswitch_policies::JobId;
+use std::time::Instant;
+
+use coswitch_policies::{JobId, NodeId};
 use tokio::{
     sync::mpsc::{UnboundedSender, unbounded_channel},
-    time::{Instant, sleep_until},
+    time::sleep_until,
 };
 use tracing::{Instrument, debug, debug_span};
 
 use crate::{
     app::{App, Input, Output, Timeouts},
+    deadline::Deadline,
     protocol::{LaunchSpec, Order, Report},
     sessions::Sessions,
 };
 
+/// A message to the task of a dispatcher.
+#[derive(Clone, Debug)]
+pub(crate) enum Note {
+    Input(Input),
+    /// Nothing is heard of a node; perhaps one that the application does not use.
+    Silent(NodeId),
+    /// The node is heard again.
+    Heard(NodeId),
+}
+
 /// Handle of a dispatcher's task, which ends after [`Report::Ended`].
 #[derive(Clone, Debug)]
 pub struct Dispatcher {
-    inputs: UnboundedSender<Input>,
+    notes: UnboundedSender<Note>,
 }
 
 impl Dispatcher {
@@ -40,16 +54,34 @@ impl Dispatcher {
         sessions: Sessions,
         reports: UnboundedSender<(JobId, Report)>,
     ) -> Self {
-        let (inputs, mut inbox) = unbounded_channel();
-        sessions.register(job, inputs.clone());
+        let (notes, mut inbox) = unbounded_channel();
+        sessions.register(job, notes.clone());
+        let nodes = launch.placement.clone();
         let mut app = App::new(launch, timeouts);
         let task = async move {
-            let mut deadline: Option<Instant> = None;
+            let mut deadline = Deadline::default();
             while !app.has_ended() {
-                let timer = sleep_until(deadline.unwrap_or_else(|| Instant::now() + timeouts.dump));
-                let input = tokio::select! {
-                    input = inbox.recv() => match input { Some(input) => input, None => break },
-                    () = timer, if deadline.is_some() => { deadline = None; Input::TimedOut }
+                let due = deadline.due();
+                let timer = sleep_until(due.unwrap_or_else(|| Instant::now() + timeouts.dump).into());
+                let note = tokio::select! {
+                    note = inbox.recv() => match note { Some(note) => note, None => break },
+                    () = timer, if due.is_some() => match deadline.has_passed(Instant::now()) {
+                        true => Note::Input(Input::TimedOut),
+                        false => continue,
+                    }
+                };
+                let input = match note {
+                    Note::Input(input) => input,
+                    Note::Silent(node) => {
+                        if nodes.contains(&node) {
+                            deadline.on_silent(node);
+                        }
+                        continue;
+                    }
+                    Note::Heard(node) => {
+                        deadline.on_heard(Instant::now(), node);
+                        continue;
+                    }
                 };
                 debug!(?input);
                 for output in app.on(input) {
@@ -57,18 +89,18 @@ impl Dispatcher {
                     match output {
                         Output::Ask(node, request) => sessions.ask(node, job, request),
                         Output::Tell(report) => drop(reports.send((job, report))),
-                        Output::Arm(limit) => deadline = limit.map(|limit| Instant::now() + limit),
+                        Output::Arm(limit) => deadline.arm(Instant::now(), limit),
                     }
                 }
             }
             sessions.forget(job);
         };
         tokio::spawn(task.instrument(debug_span!("dispatcher", %job)));
-        Self { inputs }
+        Self { notes }
     }
 
     /// The answer is a report; an application that has ended gives none.
     pub fn order(&self, order: Order) {
-        let _ = self.inputs.send(Input::Order(order));
+        let _ = self.notes.send(Note::Input(Input::Order(order)));
     }
 }

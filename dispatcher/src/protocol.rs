@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-pub use coswitch_daemon::protocol::{Exit, JobMemory, MemoryUse, Park, RankTraffic, Wait};
+pub use coswitch_daemon::protocol::{Exit, JobMemory, MemoryUse, Park, RankTraffic, StoodStill, Wait};
 use coswitch_policies::{Bytes, NodeId};
 /// `Order` comes from the master; each is answered by a [`Report`] when the application rests again.
 pub use coswitch_policies::{Order, SwitchStep};
@@ -101,6 +101,12 @@ pub struct StepDone {
 pub enum NodeEvent {
     /// Memory of its jobs.
     Memory { node: NodeId, memory: MemoryUse },
+    /// Its daemon is not heard, but its connection is open.
+    Silent { node: NodeId },
+    /// Its daemon is heard again, after so long.
+    Heard { node: NodeId, silence: Duration },
+    /// Its jobs waited for a head node that was silent.
+    StoodStill { node: NodeId, stood_still: StoodStill },
     /// It cannot be reached any more.
     Lost { node: NodeId, reason: String },
 }

@@ -1,8 +1,9 @@
 //! Sessions of the head node with all daemons: carries requests to the nodes and events to the jobs'
-//! dispatchers.
+//! dispatchers, on a thread that does nothing else.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -10,7 +11,7 @@ use std::{
 use coswitch_daemon::{
     pki::Identity,
     protocol::{AppRequest, DaemonEvent, Member, Request},
-    session::{self, SessionError},
+    session::{self, Heard, SessionError, SessionThread},
 };
 use coswitch_policies::{JobId, NodeId};
 use thiserror::Error;
@@ -19,7 +20,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{app::Input, protocol::NodeEvent, provisioning::Address};
+use crate::{Note, app::Input, protocol::NodeEvent, provisioning::Address};
 
 /// For the daemons to connect to each other.
 const JOIN_LIMIT: Duration = Duration::from_secs(15);
@@ -28,6 +29,8 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Why the daemons could not be connected.
 #[derive(Debug, Error)]
 pub enum ConnectError {
+    #[error("failed to start the thread of the sessions")]
+    Thread(#[source] io::Error),
     #[error("failed to reach the daemon of {node}")]
     Reach { node: NodeId, source: SessionError },
     /// To the other daemons.
@@ -39,38 +42,60 @@ pub enum ConnectError {
 #[derive(Clone)]
 pub struct Sessions {
     requests: BTreeMap<NodeId, UnboundedSender<Request>>,
+    /// Ends after the sessions, which end when the senders above have gone.
+    _thread: SessionThread,
     inboxes: Arc<Mutex<Inboxes>>,
 }
 
 #[derive(Default)]
 struct Inboxes {
-    apps: BTreeMap<JobId, UnboundedSender<Input>>,
+    apps: BTreeMap<JobId, UnboundedSender<Note>>,
     /// For applications that start later, and why.
     lost: BTreeMap<NodeId, String>,
+    /// Nodes that are not heard.
+    silent: BTreeSet<NodeId>,
+}
+
+impl Inboxes {
+    fn on_silent(&mut self, node: NodeId) {
+        self.silent.insert(node);
+        self.apps.values().for_each(|inbox| drop(inbox.send(Note::Silent(node))));
+    }
+
+    fn on_heard(&mut self, node: NodeId) {
+        self.silent.remove(&node);
+        self.apps.values().for_each(|inbox| drop(inbox.send(Note::Heard(node))));
+    }
 }
 
 impl Sessions {
-    /// Connects to all daemons and makes them connect to each other.
+    /// Connects to all daemons and makes them connect to each other. A daemon that is silent for `lost_after`
+    /// is given up.
     ///
     /// # Errors
     /// [`ConnectError`]
     pub async fn connect(
         addresses: &[Address],
         identity: &Identity,
+        lost_after: Duration,
         events: UnboundedSender<NodeEvent>,
     ) -> Result<Self, ConnectError> {
-        let mut sessions = Self { requests: BTreeMap::new(), inboxes: Arc::default() };
+        let thread = SessionThread::start().map_err(ConnectError::Thread)?;
+        let mut sessions =
+            Self { requests: BTreeMap::new(), _thread: thread.clone(), inboxes: Arc::default() };
         let mut joining = BTreeMap::new();
         for address in addresses {
             let node = address.node;
-            let connected = session::connect(address.control, identity, CONNECT_LIMIT).await;
+            let (control, identity) = (address.control, identity.clone());
+            let connect = async move { session::connect(control, &identity, CONNECT_LIMIT).await };
+            let connected = thread.run(connect).await;
             let (_, stream) = connected.map_err(|source| ConnectError::Reach { node, source })?;
             let (to_daemon, outgoing) = unbounded_channel();
             let (incoming, from_daemon) = unbounded_channel();
             let (joined, answer) = unbounded_channel();
             let (inboxes, events) = (Arc::clone(&sessions.inboxes), events.clone());
-            tokio::spawn(async move {
-                let carried = session::carry(stream, outgoing, incoming, || Request::Alive);
+            thread.spawn(async move {
+                let carried = session::carry(stream, outgoing, incoming, || Request::Alive, lost_after);
                 let routed = route(node, from_daemon, &inboxes, &events, joined);
                 let (ended, ()) = tokio::join!(carried, routed);
                 if let Err(error) = ended {
@@ -98,10 +123,13 @@ impl Sessions {
     }
 
     /// Sends the events of `job` to `inbox` from now on.
-    pub(crate) fn register(&self, job: JobId, inbox: UnboundedSender<Input>) {
+    pub(crate) fn register(&self, job: JobId, inbox: UnboundedSender<Note>) {
         let mut inboxes = self.inboxes.lock().expect("no panic while holding it");
         for (node, reason) in &inboxes.lost {
-            let _ = inbox.send(Input::NodeLost(*node, reason.clone()));
+            let _ = inbox.send(Note::Input(Input::NodeLost(*node, reason.clone())));
+        }
+        for node in &inboxes.silent {
+            let _ = inbox.send(Note::Silent(*node));
         }
         inboxes.apps.insert(job, inbox);
     }
@@ -133,12 +161,25 @@ impl Sessions {
 
 async fn route(
     node: NodeId,
-    mut from_daemon: UnboundedReceiver<DaemonEvent>,
+    mut from_daemon: UnboundedReceiver<Heard<DaemonEvent>>,
     inboxes: &Mutex<Inboxes>,
     events: &UnboundedSender<NodeEvent>,
     joined: UnboundedSender<Result<(), String>>,
 ) {
-    while let Some(event) = from_daemon.recv().await {
+    while let Some(heard) = from_daemon.recv().await {
+        let event = match heard {
+            Heard::Message(event) => event,
+            Heard::Silence => {
+                inboxes.lock().expect("no panic while holding it").on_silent(node);
+                let _ = events.send(NodeEvent::Silent { node });
+                continue;
+            }
+            Heard::Again(silence) => {
+                inboxes.lock().expect("no panic while holding it").on_heard(node);
+                let _ = events.send(NodeEvent::Heard { node, silence });
+                continue;
+            }
+        };
         match event {
             DaemonEvent::Welcome { .. } | DaemonEvent::Alive => {}
             DaemonEvent::Joined => drop(joined.send(Ok(()))),
@@ -146,11 +187,14 @@ async fn route(
             DaemonEvent::LinkLost { peer } => {
                 lose(peer, &format!("{node} lost its link to it"), inboxes, events)
             }
+            DaemonEvent::StoodStill(stood_still) => {
+                let _ = events.send(NodeEvent::StoodStill { node, stood_still });
+            }
             DaemonEvent::Memory(memory) => drop(events.send(NodeEvent::Memory { node, memory })),
             DaemonEvent::App { job, event } => {
                 let inboxes = inboxes.lock().expect("no panic while holding it");
                 if let Some(inbox) = inboxes.apps.get(&job) {
-                    let _ = inbox.send(Input::Event(node, event));
+                    let _ = inbox.send(Note::Input(Input::Event(node, event)));
                 }
             }
         }
@@ -163,8 +207,10 @@ fn lose(node: NodeId, reason: &str, inboxes: &Mutex<Inboxes>, events: &Unbounded
     if inboxes.lost.insert(node, reason.to_string()).is_some() {
         return;
     }
+    // No longer waited for.
+    inboxes.on_heard(node);
     for inbox in inboxes.apps.values() {
-        let _ = inbox.send(Input::NodeLost(node, reason.to_string()));
+        let _ = inbox.send(Note::Input(Input::NodeLost(node, reason.to_string())));
     }
     let _ = events.send(NodeEvent::Lost { node, reason: reason.to_string() });
 }

@@ -1,36 +1,120 @@
-//! Writes the journal of a run.
+//! Writes the journal of a run, on a thread of its own: a disk that is slow or full delays no heartbeat.
+//!
+//! ```text
+//!   engine ── tell ──▶ waiting ── room ──▶ queue (1,024 events) ──▶ thread ──▶ file
+//! ```
+//! Nothing is left out. While events wait, the engine takes no news of jobs, so that `waiting` stays short.
 
 use std::{
-    fs::File,
-    io::Write,
+    collections::VecDeque,
+    fs::{File, OpenOptions},
+    io::{self, Write},
     path::{Path, PathBuf},
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::{Duration, Instant},
 };
 
 use coswitch_ckpt::private;
 use coswitch_report::journal::{JournalError, RunEvent};
+use tokio::sync::mpsc::{Sender, error::TrySendError};
+
+const QUEUE: usize = 1024;
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Appends events to a journal.
 #[derive(Debug)]
-pub struct Writer {
+pub struct Journal {
+    path: PathBuf,
+    queue: Sender<RunEvent>,
+    /// Events for which the queue had no room.
+    waiting: VecDeque<RunEvent>,
+    /// The thread's last word.
+    written: Receiver<Result<(), JournalError>>,
+}
+
+impl Journal {
+    /// Creates the journal at `path`, where nothing may be.
+    ///
+    /// # Errors
+    /// Where the file exists or cannot be created, or the thread not be started.
+    pub fn create(path: &Path) -> Result<Self, JournalError> {
+        let io = |cause| JournalError::Io { path: path.into(), cause };
+        let file = private::create(path).map_err(io)?;
+        Self::on(file, path).map_err(io)
+    }
+
+    fn on(file: File, path: &Path) -> io::Result<Self> {
+        let (queue, mut events) = tokio::sync::mpsc::channel(QUEUE);
+        let (tell, written) = channel();
+        let mut writer = Writer { path: path.into(), file };
+        thread::Builder::new().name("journal".into()).spawn(move || {
+            let mut outcome = Ok(());
+            while let Some(event) = events.blocking_recv() {
+                // After the first failure nothing is written: the lines would have a gap.
+                outcome = outcome.and_then(|()| writer.append(&event));
+            }
+            let _ = tell.send(outcome);
+        })?;
+        Ok(Self { path: path.into(), queue, waiting: VecDeque::new(), written })
+    }
+
+    /// Takes an event; never blocks.
+    pub fn tell(&mut self, event: RunEvent) {
+        self.waiting.push_back(event);
+        self.pass_on();
+    }
+
+    fn pass_on(&mut self) {
+        while let Some(event) = self.waiting.pop_front() {
+            if let Err(TrySendError::Full(event)) = self.queue.try_send(event) {
+                return self.waiting.push_front(event);
+            }
+        }
+    }
+
+    /// Whether no event waits.
+    pub fn has_room(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Waits until no event waits. May be given up and called again.
+    pub async fn room(&mut self) {
+        while !self.waiting.is_empty() {
+            let Ok(permit) = self.queue.reserve().await else { return self.waiting.clear() };
+            if let Some(event) = self.waiting.pop_front() {
+                permit.send(event);
+            }
+        }
+    }
+
+    /// Waits until everything is in the file, for at most `limit`.
+    ///
+    /// # Errors
+    /// Where the disk is full or broken, or too slow.
+    pub fn finish(mut self, limit: Duration) -> Result<(), JournalError> {
+        let deadline = Instant::now() + limit;
+        while !self.waiting.is_empty() && Instant::now() < deadline {
+            thread::sleep(LOOK_EVERY);
+            self.pass_on();
+        }
+        let is_passed_on = self.waiting.is_empty();
+        drop(self.queue);
+        let written = self.written.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        let late = || JournalError::Late { path: self.path, limit };
+        written.ok().filter(|_| is_passed_on).ok_or_else(late)?
+    }
+}
+
+#[derive(Debug)]
+struct Writer {
     path: PathBuf,
     file: File,
 }
 
 impl Writer {
-    /// Creates the journal at `path`, where nothing may be.
-    ///
-    /// # Errors
-    /// Where the file exists or cannot be created.
-    pub fn create(path: &Path) -> Result<Self, JournalError> {
-        let file = private::create(path).map_err(|cause| JournalError::Io { path: path.into(), cause })?;
-        Ok(Self { path: path.into(), file })
-    }
-
     /// Appends `event` in one write, so that a crash leaves whole lines and at most one part of a line.
-    ///
-    /// # Errors
-    /// Where the disk is full or broken.
-    pub fn append(&mut self, event: &RunEvent) -> Result<(), JournalError> {
+    fn append(&mut self, event: &RunEvent) -> Result<(), JournalError> {
         let mut line = serde_json::to_vec(event).expect("an event can be written as JSON");
         line.push(b'\n');
         self.file.write_all(&line).map_err(|cause| JournalError::Io { path: self.path.clone(), cause })
@@ -39,10 +123,24 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use coswitch_policies::{JobId, Placement, SimTime, SlotId};
     use coswitch_report::journal::{Event, JobOutcome, read};
 
     use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn write(path: &Path, events: &[RunEvent]) {
+        let mut journal = Journal::create(path).unwrap();
+        events.iter().for_each(|event| journal.tell(event.clone()));
+        journal.finish(LIMIT).unwrap();
+    }
+
+    fn warnings(count: u64) -> impl Iterator<Item = RunEvent> {
+        (0..count).map(|at| RunEvent { at: SimTime(at), kind: Event::Warning { text: "x".repeat(100) } })
+    }
 
     #[test]
     fn events_are_read_back_in_the_order_of_writing() {
@@ -54,11 +152,50 @@ mod tests {
         let events: Vec<_> = (0..).zip(kinds).map(|(at, kind)| RunEvent { at: SimTime(at), kind }).collect();
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("journal");
-        let mut writer = Writer::create(&path).unwrap();
-        events.iter().for_each(|event| writer.append(event).unwrap());
-        assert!(Writer::create(&path).is_err(), "a journal is never continued by another run");
+        write(&path, &events);
+        assert!(Journal::create(&path).is_err(), "a journal is never continued by another run");
         assert_eq!(read(&path).unwrap(), events);
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with(r#"{"at":0,"kind":"job-launched","job":1,"placement":"#), "{text}");
+    }
+
+    /// A journal on a pipe, which takes 64 KiB until it is read, and the pipe's other end.
+    fn on_a_pipe() -> (Journal, File) {
+        let (reader, writer) = nix::unistd::pipe().unwrap();
+        (Journal::on(writer.into(), Path::new("pipe")).unwrap(), reader.into())
+    }
+
+    #[test]
+    fn a_blocked_disk_blocks_no_teller_and_loses_no_event() {
+        const COUNT: u64 = 4000;
+        let (mut journal, mut disk) = on_a_pipe();
+        warnings(COUNT).for_each(|event| journal.tell(event));
+        assert!(!journal.has_room());
+        let lines = thread::spawn(move || {
+            let mut text = String::new();
+            disk.read_to_string(&mut text).unwrap();
+            text.lines().count() as u64
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(journal.room());
+        assert!(journal.has_room());
+        journal.finish(LIMIT).unwrap();
+        assert_eq!(lines.join().unwrap(), COUNT);
+    }
+
+    #[test]
+    fn a_disk_that_stays_blocked_is_reported() {
+        let (mut journal, _disk) = on_a_pipe();
+        warnings(4000).for_each(|event| journal.tell(event));
+        let outcome = journal.finish(Duration::from_millis(100));
+        assert!(matches!(outcome, Err(JournalError::Late { .. })), "{outcome:?}");
+    }
+
+    #[test]
+    fn a_full_disk_is_reported_at_the_end() {
+        let path = Path::new("/dev/full");
+        let mut journal = Journal::on(File::create(path).unwrap(), path).unwrap();
+        warnings(2000).for_each(|event| journal.tell(event));
+        assert!(matches!(journal.finish(LIMIT), Err(JournalError::Io { .. })));
     }
 }

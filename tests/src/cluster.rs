@@ -45,6 +45,8 @@ use crate::{
 pub const STEP_LIMIT: Duration = Duration::from_secs(60);
 /// Time-out of a program's whole run.
 pub const RUN_LIMIT: Duration = Duration::from_secs(180);
+/// Of each side with the other, when that is silent.
+const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 const LEFT_LIMIT: Duration = Duration::from_secs(10);
 /// Memory of a node, large because these tests do not concern it.
@@ -157,6 +159,7 @@ impl TestCluster {
             run: run.clone(),
             nodes: equal.expect("the kernel names the processors"),
             rate: None,
+            stop_after: PATIENCE,
             logs: test_dir.path().to_path_buf(),
             daemon,
             launcher,
@@ -168,7 +171,8 @@ impl TestCluster {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let (to_cluster, node_events) = unbounded_channel();
-        let connected = runtime.block_on(Sessions::connect(&nodes.addresses(), nodes.identity(), to_cluster));
+        let connected =
+            runtime.block_on(Sessions::connect(&nodes.addresses(), nodes.identity(), PATIENCE, to_cluster));
         let (report_to, reports) = unbounded_channel();
         Self {
             run,

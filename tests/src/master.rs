@@ -71,7 +71,7 @@ impl Master {
     /// If it cannot be started.
     #[must_use]
     pub fn with_arguments(arguments: &[&str], run_file: &str) -> Self {
-        Self::telling(&[arguments, &["--quiet"]].concat(), run_file)
+        Self::start(&[arguments, &["--quiet"]].concat(), None, run_file)
     }
 
     /// As [`Master::with_arguments`], and the master tells its progress on standard error.
@@ -80,6 +80,20 @@ impl Master {
     /// If it cannot be started.
     #[must_use]
     pub fn telling(arguments: &[&str], run_file: &str) -> Self {
+        Self::start(arguments, None, run_file)
+    }
+
+    /// As [`Master::run`], with its live view and its log on `stderr`.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn showing(stderr: Stdio, run_file: &str) -> Self {
+        Self::start(&["run"], Some(stderr), run_file)
+    }
+
+    /// Without a `stderr` of its own it has a file.
+    fn start(arguments: &[&str], stderr: Option<Stdio>, run_file: &str) -> Self {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let turn = crate::turn();
         let mark = format!("master-{}-{:03}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
@@ -101,7 +115,7 @@ impl Master {
             .current_dir(dir)
             .stdin(Stdio::null())
             .stdout(create("report.json"))
-            .stderr(create("master.err"))
+            .stderr(stderr.unwrap_or_else(|| create("master.err").into()))
             .spawn()
             .map(KillOnDrop)
             .expect("coswitch starts");

@@ -59,9 +59,32 @@ impl Part {
         Ok(pid)
     }
 
+    /// Freezes ranks that run, without a cut: their messages wait in the network.
+    pub(super) async fn stand_still(&mut self) {
+        self.stands_still = true;
+        if let State::Running { .. } = self.state {
+            let cgroup = self.resources().cgroup.clone();
+            if let Err(error) = blocking(move || cgroup.freeze(FREEZE_LIMIT)).await {
+                warn!(%error, "ranks do not stand still");
+            }
+        }
+    }
+
+    /// Ends [`Part::stand_still`]. Ranks that a cut has frozen meanwhile stay so.
+    pub(super) fn go_on(&mut self) {
+        self.stands_still = false;
+        if let State::Running { .. } = self.state
+            && let Err(error) = self.resources().cgroup.thaw()
+        {
+            self.answer(Step::Resume, Err(Failure::dead(error)));
+        }
+    }
+
     /// Lets the ranks run after a cut that failed or was given up.
     pub(super) fn thaw(&mut self) {
-        if let Err(error) = self.resources().cgroup.thaw() {
+        if !self.stands_still
+            && let Err(error) = self.resources().cgroup.thaw()
+        {
             return self.answer(Step::Resume, Err(Failure::dead(error)));
         }
         self.state = match self.take_state() {

@@ -27,6 +27,10 @@ pub enum Note {
     Request(AppRequest),
     /// From the data plane.
     Plane(AppPlaneEvent),
+    /// The head node is silent: the ranks are to stand still.
+    StandStill,
+    /// The head node is heard again.
+    GoOn,
     /// Report the driver's counters.
     Sample,
     /// The task's own background work has sealed a snapshot, or failed to.
@@ -85,6 +89,8 @@ pub(super) struct Part {
     pub(super) launcher: Assembler<LauncherEvent>,
     /// The launcher has sent its last message.
     pub(super) all_exited: bool,
+    /// The head node is silent: running ranks are frozen until it is heard again.
+    pub(super) stands_still: bool,
     /// Size of the last dump.
     pub(super) image_bytes: Bytes,
     /// For background work of this task.
@@ -105,6 +111,7 @@ impl Part {
             resources: None,
             launcher: Assembler::default(),
             all_exited: false,
+            stands_still: false,
             image_bytes: Bytes(0),
             own,
         }

@@ -28,6 +28,8 @@ impl Part {
                 Some(Note::Request(AppRequest::Release)) | None => break self.release().await,
                 Some(Note::Request(request)) => self.on_request(request).await,
                 Some(Note::Plane(event)) => self.on_plane(event).await,
+                Some(Note::StandStill) => self.stand_still().await,
+                Some(Note::GoOn) => self.go_on(),
                 Some(Note::Sample) => self.tell_traffic(),
                 Some(Note::Sealed(_, Ok(sealed))) => self.tell(sealed),
                 Some(Note::Sealed(epoch, Err(reason))) => self.tell(AppEvent::SealFailed { epoch, reason }),

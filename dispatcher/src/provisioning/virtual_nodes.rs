@@ -42,6 +42,8 @@ pub struct VirtualRequest {
     pub nodes: Vec<NodeSpec>,
     /// Of each link; `None`: as fast as the machine can.
     pub rate: Option<Rate>,
+    /// See [`NodeConfig::stop_after`].
+    pub stop_after: Duration,
     /// The directory of the daemons' logs.
     pub logs: PathBuf,
     /// The program `coswitchd`.
@@ -196,6 +198,7 @@ fn configure(request: &VirtualRequest, spec: &NodeSpec, identity: Identity) -> N
         arena,
         provider: request.driver.parent().unwrap_or(Path::new("/")).to_path_buf(),
         launcher: request.launcher.clone(),
+        stop_after: request.stop_after,
         link: Some(VirtualLink { rate: request.rate }),
     }
 }

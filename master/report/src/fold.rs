@@ -15,6 +15,7 @@ use crate::{
     journal::{Event, JobOutcome, MachineUse, RunEvent, RunOutcome, SwitchStep},
     lives::{Life, LifeStage, Lives, within},
     memory::{outgrew_in_words, split_in_words},
+    pauses::{silence_in_words, standstill_in_words},
     report::{JobCommunication, JobReport, JobTimes, NodeMemory, Report, SetReport, StepTotal},
 };
 
@@ -150,6 +151,10 @@ impl Folder {
                 self.outgrown.push(outgrew_in_words(&self.name(*job), *node, *resident, *capacity));
             }
             Event::Warning { text } => self.warnings.push(text.clone()),
+            Event::NodeWasSilent { node, silence } => self.warnings.push(silence_in_words(*node, *silence)),
+            Event::JobsStoodStill { node, silence, frozen } => {
+                self.warnings.push(standstill_in_words(*node, *silence, *frozen));
+            }
             Event::MachineUsed(used) => self.machine = Some(*used),
             Event::RunEnded { outcome } => self.outcome = Some(*outcome),
             Event::JobLaunched { .. }

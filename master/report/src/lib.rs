@@ -14,6 +14,7 @@ pub mod live;
 mod lives;
 mod memory;
 pub mod page;
+mod pauses;
 mod report;
 pub mod table;
 pub mod trace;

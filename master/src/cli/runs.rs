@@ -17,12 +17,15 @@ use crate::{
     config::{Job, JobSet},
     costs,
     doctor::Findings,
-    engine::{self, EngineOptions},
+    engine::{self, EngineOptions, EventSink},
     interrupt::Interrupt,
-    journal::Writer,
+    journal::Journal,
     live::Live,
     run_name::RunName,
 };
+
+/// The longest wait for the disk of the journal, after all jobs and daemons have ended.
+const JOURNAL_LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) struct Runs {
     pub(super) name: RunName,
@@ -40,6 +43,31 @@ pub(super) enum Alone {
         setup: Option<Duration>,
     },
     Interrupted,
+}
+
+/// The record of a run: all its events, in the journal, in the live view and in memory.
+struct Record {
+    journal: Journal,
+    live: Live,
+    events: Vec<RunEvent>,
+}
+
+impl EventSink for Record {
+    fn tell(&mut self, event: RunEvent) {
+        self.live.on_event(&event);
+        if !event.kind.is_live_only() {
+            self.journal.tell(event.clone());
+            self.events.push(event);
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.journal.has_room()
+    }
+
+    async fn room(&mut self) {
+        self.journal.room().await;
+    }
 }
 
 /// The cores of the node with the fewest; `None` where the kernel does not tell.
@@ -72,9 +100,8 @@ impl Runs {
     ) -> anyhow::Result<(RunOutcome, Vec<RunEvent>)> {
         let out = new_directory(out)?;
         let cores = cores_of_a_node(job_set.cluster.nodes);
-        let mut journal = Writer::create(&out.join(FILE_NAME))?;
-        let mut live = Live::new(self.quiet, &out);
-        let (mut events, mut unwritten) = (Vec::new(), None);
+        let (journal, live) = (Journal::create(&out.join(FILE_NAME))?, Live::new(self.quiet, &out)?);
+        let mut record = Record { journal, live, events: Vec::new() };
         let options = EngineOptions {
             run: self.name.with_suffix(suffix),
             out: out.clone(),
@@ -82,17 +109,15 @@ impl Runs {
             umask: self.umask,
             interrupt: self.interrupt.clone(),
         };
-        let outcome = engine::run(job_set, options, |event: RunEvent| {
-            live.on_event(&event);
-            if !event.kind.is_live_only() {
-                // A full disk below the journal must not end the jobs; the run fails at its end instead.
-                unwritten = unwritten.take().or(journal.append(&event).err());
-                events.push(event);
-            }
-        })?;
+        let outcome = engine::run(job_set, options, &mut record);
+        let Record { journal, live, events } = record;
         drop(live);
+        // A full disk below the journal must not end the jobs; the run fails at its end instead.
+        let written = journal.finish(JOURNAL_LIMIT);
+        let outcome = outcome?;
         costs::store(&out, &events, cores)?;
-        unwritten.map_or(Ok((outcome.run, events)), |error| Err(error.into()))
+        written?;
+        Ok((outcome.run, events))
     }
 
     /// Runs one job of each kind alone, in directories below `out`, and sets how long it ran.

@@ -44,6 +44,22 @@ pub struct ClusterConfig {
     pub arena: Option<Bytes>,
     /// The directories for images, in the order of use; none is `/var/lib/coswitch`.
     pub store: Vec<Tier>,
+    /// After so long a silence a node counts as lost.
+    #[serde(default = "lost_after")]
+    pub lost_after: Duration,
+    /// After so long a silence of the master a node ends its jobs.
+    #[serde(default = "stop_after")]
+    pub stop_after: Duration,
+}
+
+/// The default of `cluster.lost_after`.
+pub(crate) const fn lost_after() -> Duration {
+    Duration::from_secs(10 * 60)
+}
+
+/// The default of `cluster.stop_after`.
+pub(crate) const fn stop_after() -> Duration {
+    Duration::from_secs(24 * 60 * 60)
 }
 
 /// How the jobs share the cluster.

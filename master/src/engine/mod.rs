@@ -46,11 +46,21 @@ pub struct Outcome {
     pub run: RunOutcome,
 }
 
+/// Where the events of a run go. The engine must not be blocked by it, since it would hear no signal then.
+pub trait EventSink {
+    /// Takes an event, whether there is room or not.
+    fn tell(&mut self, event: RunEvent);
+    /// Whether more events may come.
+    fn has_room(&self) -> bool;
+    /// Waits until more events may come. May be given up and called again.
+    fn room(&mut self) -> impl Future<Output = ()>;
+}
+
 /// Runs `jobs` to their end and passes everything that happens to `events`.
 ///
 /// # Errors
 /// Where coswitch itself fails; the outcome says whether a job did.
-pub fn run(jobs: JobSet, options: EngineOptions, events: impl FnMut(RunEvent)) -> anyhow::Result<Outcome> {
+pub fn run(jobs: JobSet, options: EngineOptions, events: &mut impl EventSink) -> anyhow::Result<Outcome> {
     let request = virtual_request(&jobs, &options)?;
     run_on::<VirtualNodes>(&request, jobs, &options, events)
 }
@@ -59,7 +69,7 @@ fn run_on<P: Provisioning>(
     request: &P::Request,
     jobs: JobSet,
     options: &EngineOptions,
-    events: impl FnMut(RunEvent),
+    events: &mut impl EventSink,
 ) -> anyhow::Result<Outcome> {
     let nodes = P::start(request).context("failed to start the nodes")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -76,6 +86,7 @@ fn virtual_request(jobs: &JobSet, options: &EngineOptions) -> anyhow::Result<Vir
         run: options.run.clone(),
         nodes: virtual_nodes::equal_nodes(cluster.nodes, cluster.memory, &cluster.store, cluster.arena)?,
         rate: cluster.rate,
+        stop_after: cluster.stop_after,
         logs: options.out.clone(),
         daemon,
         launcher,

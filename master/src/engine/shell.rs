@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    EngineOptions, Outcome,
+    EngineOptions, EventSink, Outcome,
     machine_counters::MachineCounters,
     run::{Input, Output, Run, RunSettings},
 };
@@ -29,18 +29,21 @@ pub(super) async fn drive(
     jobs: JobSet,
     options: &EngineOptions,
     nodes: &impl Provisioning,
-    journal: impl FnMut(RunEvent),
+    events: &mut impl EventSink,
 ) -> anyhow::Result<Outcome> {
     let (node_events, mut from_nodes) = unbounded_channel();
     let (reports, mut from_jobs) = unbounded_channel();
-    let sessions = Sessions::connect(&nodes.addresses(), nodes.identity(), node_events).await?;
+    let (addresses, lost_after) = (nodes.addresses(), jobs.cluster.lost_after);
+    let sessions = Sessions::connect(&addresses, nodes.identity(), lost_after, node_events).await?;
     let (run, out) = (options.run.clone(), options.out.clone());
     let (environment, umask) = (std::env::vars().collect(), options.umask);
     let mut core = Run::new(jobs, RunSettings { run, out, environment, umask })?;
     let began = Instant::now();
-    let mut shell = Shell { began, sessions, reports, journal, dispatchers: BTreeMap::new(), over: None };
+    let mut shell = Shell { began, sessions, reports, events, dispatchers: BTreeMap::new(), over: None };
     let machine = MachineCounters::now();
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    // A terminal that is closed, or a lost connection to it, ends no run: heard, and not followed.
+    let _hangup = signal(SignalKind::hangup())?;
     let limit = options.limit.map(|limit| began + limit);
     let is_interrupted = options.interrupt.is_set();
     let mut input = if is_interrupted { Input::Stop(RunOutcome::Interrupted) } else { Input::Due };
@@ -51,13 +54,18 @@ pub(super) async fn drive(
             break outcome;
         }
         let due = core.due().map(|at| began + at.since(SimTime(0)));
-        input = tokio::select! {
-            Some((job, report)) = from_jobs.recv() => Input::Report(job, report),
-            Some(event) = from_nodes.recv() => Input::Node(event),
-            () = wait_until(due) => Input::Due,
-            () = wait_until(limit) => Input::Stop(RunOutcome::TimedOut),
-            _ = interrupt.recv() => Input::Stop(RunOutcome::Interrupted),
-            _ = terminate.recv() => Input::Stop(RunOutcome::Interrupted),
+        input = loop {
+            // While the journal's disk is blocked, news of the jobs wait.
+            let has_room = shell.events.has_room();
+            break tokio::select! {
+                Some((job, report)) = from_jobs.recv(), if has_room => Input::Report(job, report),
+                Some(event) = from_nodes.recv(), if has_room => Input::Node(event),
+                () = wait_until(due), if has_room => Input::Due,
+                () = shell.events.room(), if !has_room => continue,
+                () = wait_until(limit) => Input::Stop(RunOutcome::TimedOut),
+                _ = interrupt.recv() => Input::Stop(RunOutcome::Interrupted),
+                _ = terminate.recv() => Input::Stop(RunOutcome::Interrupted),
+            };
         };
     };
     shell.tell(Event::MachineUsed(machine.since()));
@@ -74,23 +82,23 @@ async fn wait_until(at: Option<Instant>) {
     }
 }
 
-struct Shell<F> {
+struct Shell<'a, S> {
     began: Instant,
     sessions: Sessions,
     reports: UnboundedSender<(JobId, Report)>,
-    journal: F,
+    events: &'a mut S,
     dispatchers: BTreeMap<JobId, Dispatcher>,
     over: Option<RunOutcome>,
 }
 
-impl<F: FnMut(RunEvent)> Shell<F> {
+impl<S: EventSink> Shell<'_, S> {
     fn now(&self) -> SimTime {
         SimTime::from(self.began.elapsed())
     }
 
     fn tell(&mut self, kind: Event) {
         let at = self.now();
-        (self.journal)(RunEvent { at, kind });
+        self.events.tell(RunEvent { at, kind });
     }
 
     fn carry_out(&mut self, output: Output) {
@@ -99,7 +107,7 @@ impl<F: FnMut(RunEvent)> Shell<F> {
                 if let Event::Warning { text } = &event.kind {
                     tracing::warn!(text);
                 }
-                (self.journal)(event);
+                self.events.tell(event);
             }
             Output::Launch(job, spec) => {
                 let (sessions, reports) = (self.sessions.clone(), self.reports.clone());

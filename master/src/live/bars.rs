@@ -7,12 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coswitch_policies::{Bytes, JobId, NodeId};
-use coswitch_report::{
-    journal::{Event, RunEvent, SwitchStep},
-    live::{View, line},
-};
+use coswitch_policies::{Bytes, JobId};
+use coswitch_report::live::View;
 use indicatif::{MultiProgress, ProgressBar, ProgressState, ProgressStyle};
+
+use super::scene::{Scene, StepKey};
 
 const TICK: Duration = Duration::from_millis(200);
 
@@ -22,7 +21,7 @@ pub(crate) struct Bars {
     slot: ProgressBar,
     ends: Arc<Mutex<Option<Instant>>>,
     jobs: BTreeMap<JobId, ProgressBar>,
-    steps: BTreeMap<(JobId, NodeId, SwitchStep), ProgressBar>,
+    steps: BTreeMap<StepKey, ProgressBar>,
 }
 
 impl Bars {
@@ -34,33 +33,22 @@ impl Bars {
         Self { all, slot, ends, jobs: BTreeMap::new(), steps: BTreeMap::new() }
     }
 
-    /// Redraws after `event`, which `view` has applied already.
-    pub(crate) fn on_event(&mut self, view: &View, event: &RunEvent) {
-        match &event.kind {
-            Event::Warning { .. }
-            | Event::SetSplit(_)
-            | Event::JobOutgrew { .. }
-            | Event::JobFinished { .. } => {
-                line(view, event).iter().for_each(|line| drop(self.all.println(line)));
-            }
-            Event::SlotStarted { ends, .. } => {
-                let left = ends.map(|ends| Instant::now() + ends.since(event.at));
-                *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = left;
-            }
-            Event::Progress { job, node, step, bytes, total } => {
-                self.step(view, (*job, *node, *step), *bytes, *total);
-            }
-            Event::StepDone { job, node, step, .. } => self.remove_step((*job, *node, *step)),
-            Event::SwitchStarted { .. } => *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = None,
-            Event::SwitchEnded { .. } => {
-                for (_, bar) in std::mem::take(&mut self.steps) {
-                    self.all.remove(&bar);
-                }
-            }
-            _ => {}
+    pub(super) fn draw(&mut self, scene: &Scene) {
+        scene.lines.iter().for_each(|line| drop(self.all.println(line)));
+        *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = scene.ends;
+        for (key, (bytes, total)) in &scene.steps {
+            self.step(&scene.view, *key, *bytes, *total);
         }
-        set(&self.slot, view.headline());
-        self.draw_jobs(view);
+        let all = &self.all;
+        self.steps.retain(|key, bar| {
+            let goes_on = scene.steps.contains_key(key);
+            if !goes_on {
+                all.remove(bar);
+            }
+            goes_on
+        });
+        set(&self.slot, scene.view.headline());
+        self.draw_jobs(&scene.view);
     }
 
     fn draw_jobs(&mut self, view: &View) {
@@ -74,7 +62,7 @@ impl Bars {
         }
     }
 
-    fn step(&mut self, view: &View, key: (JobId, NodeId, SwitchStep), bytes: Bytes, total: Bytes) {
+    fn step(&mut self, view: &View, key: StepKey, bytes: Bytes, total: Bytes) {
         let bar = self.steps.entry(key).or_insert_with(|| {
             let (job, node, step) = key;
             let bar = self.all.add(ProgressBar::new(total.0).with_style(step_style()));
@@ -83,12 +71,6 @@ impl Bars {
         });
         bar.set_length(total.0.max(bytes.0));
         bar.set_position(bytes.0);
-    }
-
-    fn remove_step(&mut self, key: (JobId, NodeId, SwitchStep)) {
-        if let Some(bar) = self.steps.remove(&key) {
-            self.all.remove(&bar);
-        }
     }
 }
 

@@ -3,14 +3,18 @@
 //! Only files of running jobs are opened: the files of a parked job must stay untouched.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::{self, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
-use coswitch_policies::JobId;
-use coswitch_report::live::{JobState, View};
+use coswitch_policies::{JobId, SimTime};
+use coswitch_report::{
+    journal::{Event, RunEvent},
+    live::{JobState, View},
+};
 
 const EVERY: Duration = Duration::from_millis(500);
 /// How much of the end of a file is read.
@@ -21,23 +25,34 @@ const BYTES: u64 = 1024;
 pub(crate) struct Tails {
     out: PathBuf,
     polled: Option<Instant>,
+    lines: BTreeMap<JobId, String>,
 }
 
 impl Tails {
     /// For the run in the directory `out`.
     pub(crate) fn new(out: &Path) -> Self {
-        Self { out: out.into(), polled: None }
+        Self { out: out.into(), polled: None, lines: BTreeMap::new() }
     }
 
-    /// The last lines; empty until the interval has passed.
-    pub(crate) fn poll(&mut self, view: &View) -> Vec<(JobId, String)> {
+    /// Reads the last lines, if the interval has passed.
+    pub(crate) fn poll(&mut self, view: &View) {
         if self.polled.is_some_and(|at| at.elapsed() < EVERY) {
-            return Vec::new();
+            return;
         }
         self.polled = Some(Instant::now());
         let running = view.jobs.iter().filter(|(_, job)| job.state == JobState::Running);
-        let line = |name: &str| last_line(&self.out.join(name).join("rank-0.out")).ok().flatten();
-        running.filter_map(|(id, job)| Some((*id, line(&job.name)?))).collect()
+        for (id, job) in running {
+            let line = last_line(&self.out.join(&job.name).join("rank-0.out"));
+            self.lines.extend(line.ok().flatten().map(|line| (*id, line)));
+        }
+    }
+
+    /// Puts the last lines into `view`.
+    pub(crate) fn show_in(&self, view: &mut View) {
+        for (job, line) in &self.lines {
+            let kind = Event::Output { job: *job, line: line.clone() };
+            view.on_event(&RunEvent { at: SimTime(0), kind });
+        }
     }
 }
 

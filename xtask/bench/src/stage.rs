@@ -60,6 +60,7 @@ impl Stage {
             run,
             nodes: virtual_nodes::equal_nodes(count, memory, &[], None)?,
             rate,
+            stop_after: PATIENCE,
             logs: dir.path().to_path_buf(),
             daemon: super::programs::built("coswitchd")?,
             launcher: super::programs::built("coswitch-launcher")?,
@@ -68,7 +69,8 @@ impl Stage {
         let nodes = VirtualNodes::start(&request)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let (events, _) = unbounded_channel();
-        let sessions = runtime.block_on(Sessions::connect(&nodes.addresses(), nodes.identity(), events))?;
+        let sessions =
+            runtime.block_on(Sessions::connect(&nodes.addresses(), nodes.identity(), PATIENCE, events))?;
         Ok(Self { sessions, nodes, runtime, jobs: AtomicU32::new(0), dir })
     }
 

@@ -195,6 +195,11 @@ pub enum Event {
         used: Bytes,
         by_job: Vec<JobMemory>,
     },
+    /// A daemon was not heard for a while, and is heard again.
+    NodeWasSilent { node: NodeId, silence: Duration },
+    /// The ranks on a node were frozen, because their daemon did not hear the master. Their running times
+    /// include it.
+    JobsStoodStill { node: NodeId, silence: Duration, frozen: Duration },
     /// A message for the user; the run goes on.
     Warning { text: String },
     /// Counters of the whole machine over the run, other programs included.

@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use thiserror::Error;
@@ -18,6 +19,9 @@ pub const FILE_NAME: &str = "journal.jsonl";
 pub enum JournalError {
     #[error("failed to access journal {}: {cause}", .path.display())]
     Io { path: PathBuf, cause: io::Error },
+    /// The disk did not take the last events; the run is over.
+    #[error("journal {} could not be written within {limit:?}: its disk is blocked", .path.display())]
+    Late { path: PathBuf, limit: Duration },
     /// A line before the last is not an event. Lines count from 1.
     #[error("line {line} of journal {} is damaged: {cause}", .path.display())]
     Damaged { path: PathBuf, line: usize, cause: serde_json::Error },

@@ -14,5 +14,5 @@ pub use file::{FILE_NAME, JournalError, read};
 ///
 /// Since version 2 it has timers, and each input of the scheduler is at the instant at which the scheduler
 /// got it. Since version 3 it has the resident memory of jobs, and `paired` goes by their classes of
-/// communication.
-pub const VERSION: u32 = 3;
+/// communication. Since version 4 it has the pauses of master and daemons.
+pub const VERSION: u32 = 4;

@@ -6,6 +6,7 @@ use super::view::{JobState, View, rate};
 use crate::{
     journal::{Event, RunEvent, SwitchStep},
     memory,
+    pauses::{silence_in_words, standstill_in_words},
 };
 
 /// The log line of an event, if it has one; `view` has applied the event already.
@@ -48,6 +49,8 @@ pub fn line(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<String> {
         Event::JobOutgrew { job, node, resident, capacity } => {
             memory::outgrew_in_words(&view.name(*job), *node, *resident, *capacity)
         }
+        Event::NodeWasSilent { node, silence } => silence_in_words(*node, *silence),
+        Event::JobsStoodStill { node, silence, frozen } => standstill_in_words(*node, *silence, *frozen),
         Event::Warning { text } => format!("warning: {text}"),
         Event::RunEnded { .. } => "run ended".into(),
         Event::JobLaunched { .. }

@@ -7,7 +7,7 @@ use coswitch_policies::{Bytes, Class, JobId, NodeId, SlotId};
 use crate::journal::{Event, JobMemory, JobOutcome, RunEvent, SwitchStep};
 
 /// The current state of a run.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct View {
     pub jobs: BTreeMap<JobId, JobView>,
     /// The slot that has its turn, and its set.
@@ -17,7 +17,7 @@ pub struct View {
 }
 
 /// The current state of a job.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct JobView {
     pub name: String,
     pub state: JobState,
@@ -150,6 +150,8 @@ impl View {
             | Event::TimerFired { .. }
             | Event::Progress { .. }
             | Event::Warning { .. }
+            | Event::NodeWasSilent { .. }
+            | Event::JobsStoodStill { .. }
             | Event::JobResident { .. }
             | Event::NodeUnderPressure { .. }
             | Event::SetSplit(_)

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use coswitch_daemon::session::QUIET_AFTER;
 use coswitch_dispatcher::protocol::Wait;
 use coswitch_policies::{AutoQuantum, Bytes, Policy, Residency};
 use serde_yaml::Spanned;
@@ -21,7 +22,7 @@ use super::{
     advice::{AUTO_BOUNDS, AUTO_QUANTUM_MIN, Overfull},
     choice::ParkMethod,
     file::{ClusterPart, Nodes, RunFile, SchedulerPart},
-    job_set::{ClusterConfig, JobSet, NODES_MAX, Settings},
+    job_set::{ClusterConfig, JobSet, NODES_MAX, Settings, lost_after, stop_after},
     leaf::{Leaf, Percent, Quantity},
     problem::Problem,
     program::ProgramError,
@@ -113,7 +114,19 @@ impl Reader {
             rate,
             arena: self.arena(part, memory),
             store: part.store.as_ref().map(|store| self.store(store, base)).unwrap_or_default(),
+            lost_after: self.patience("cluster.lost_after", part.lost_after.as_ref()).unwrap_or(lost_after()),
+            stop_after: self.patience("cluster.stop_after", part.stop_after.as_ref()).unwrap_or(stop_after()),
         }
+    }
+
+    fn patience(&mut self, field: &'static str, leaf: Option<&Leaf<Duration>>) -> Option<Duration> {
+        let patience = self.optional(field, leaf)?;
+        if patience <= QUIET_AFTER {
+            let message = format!("a silence is noticed only after {} s", QUIET_AFTER.as_secs());
+            let span = leaf.expect("it was read from there").span();
+            self.refuse(Problem::new(field, span, message).help("write a longer time, for example `10min`"));
+        }
+        Some(patience)
     }
 
     fn nodes(&mut self, nodes: &Spanned<Nodes>) -> u32 {

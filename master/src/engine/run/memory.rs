@@ -1,6 +1,6 @@
-//! Handles what nodes report: the memory of their jobs, and their loss.
+//! Handles what nodes report: the memory of their jobs, their pauses, and their loss.
 
-use coswitch_dispatcher::protocol::{self as app, MemoryUse, NodeEvent};
+use coswitch_dispatcher::protocol::{self as app, MemoryUse, NodeEvent, StoodStill};
 use coswitch_policies::{
     NodeId, SchedulerEvent,
     timeshare::memory_monitor::{Finding, JobSample},
@@ -13,6 +13,13 @@ impl Run {
     pub(super) fn on_node(&mut self, event: NodeEvent) {
         match event {
             NodeEvent::Memory { node, memory } => self.on_memory(node, &memory),
+            NodeEvent::Silent { node } => self.warn(format!("{node} is silent; the run waits for it")),
+            NodeEvent::Heard { node, silence } => self.tell(Event::NodeWasSilent { node, silence }),
+            NodeEvent::StoodStill { node, stood_still: StoodStill { silence, frozen } } => {
+                let communication = &mut self.communication;
+                self.running.iter().for_each(|job| communication.pause(*job));
+                self.tell(Event::JobsStoodStill { node, silence, frozen });
+            }
             // The jobs of a lost node cannot be taken up elsewhere yet.
             NodeEvent::Lost { node, reason } => {
                 self.warn(format!("{node} was lost: {reason}; the run ends"));

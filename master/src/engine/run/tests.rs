@@ -41,6 +41,8 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
             rate: None,
             arena: None,
             store: vec![],
+            lost_after: Duration::from_secs(600),
+            stop_after: Duration::from_secs(600),
         },
         scheduler: Settings {
             policy: Policy::Hybrid,

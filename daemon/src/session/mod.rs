@@ -1,0 +1,253 @@
+//! The control session: one authenticated connection between the head node and a daemon.
+//!
+//! A closed connection means death: the daemon ends its applications, removes what they have left and exits.
+//! Silence on an open one ([`QUIET_AFTER`]) means a pause: the process behind it is stopped, starved or blocked.
+//! Each side is told, waits, and gives the other up after a limit of its own. A daemon accepts one session in
+//! its life.
+//!
+//! Both sides run their sessions on a thread that does nothing else ([`SessionThread`]).
+
+mod thread;
+
+use std::{pin::pin, time::Duration};
+
+use coswitch_policies::NodeId;
+use serde::{Serialize, de::DeserializeOwned};
+use thiserror::Error;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    sync::mpsc::{UnboundedReceiver, UnboundedSender},
+    time::{Instant, MissedTickBehavior, interval, timeout},
+};
+use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
+use tracing::{debug, warn};
+
+use crate::{
+    pki::{Identity, PkiError, member_name},
+    protocol::{DaemonEvent, HEARTBEAT, Request, VERSION},
+    wire::{self, WireError},
+};
+
+pub use thread::SessionThread;
+
+/// After this time without a message a peer counts as silent.
+pub const QUIET_AFTER: Duration = Duration::from_secs(5 * HEARTBEAT.as_secs());
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Error)]
+pub enum SessionError {
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error("control connection could not be set up")]
+    Connect(#[from] std::io::Error),
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    #[error("peer was silent for {0:?}")]
+    Silent(Duration),
+    #[error("peer closed the control connection")]
+    Closed,
+    #[error("peer speaks another version of the control protocol, or none")]
+    Version,
+}
+
+/// What a session hears of its peer.
+#[derive(Debug)]
+pub enum Heard<Message> {
+    Message(Message),
+    /// Nothing has come for [`QUIET_AFTER`]; the connection is open.
+    Silence,
+    /// The peer is heard again, after a silence of this length; its message follows.
+    Again(Duration),
+}
+
+/// Waits until a member of the cluster connects; refuses and logs strangers.
+///
+/// # Errors
+/// [`SessionError`], but not for a stranger.
+pub async fn accept(
+    listener: &TcpListener,
+    identity: &Identity,
+    node: NodeId,
+) -> Result<server::TlsStream<TcpStream>, SessionError> {
+    let acceptor = TlsAcceptor::from(identity.server()?);
+    loop {
+        let (stream, from) = listener.accept().await?;
+        match timeout(HANDSHAKE_LIMIT, greet(&acceptor, stream, node)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => {
+                warn!(%from, error = &error as &dyn std::error::Error, "control connection refused")
+            }
+            Err(_) => warn!(%from, "control connection refused: the peer stayed silent"),
+        }
+    }
+}
+
+async fn greet(
+    acceptor: &TlsAcceptor,
+    stream: TcpStream,
+    node: NodeId,
+) -> Result<server::TlsStream<TcpStream>, SessionError> {
+    stream.set_nodelay(true)?;
+    let mut stream = acceptor.accept(stream).await?;
+    match wire::read(&mut stream).await? {
+        Some(Request::Hello { version: VERSION }) => {}
+        _ => return Err(SessionError::Version),
+    }
+    wire::write(&mut stream, &DaemonEvent::Welcome { node }).await?;
+    Ok(stream)
+}
+
+/// The head node's side: connects to a daemon and greets it.
+pub async fn connect(
+    address: std::net::SocketAddr,
+    identity: &Identity,
+    limit: Duration,
+) -> Result<(NodeId, client::TlsStream<TcpStream>), SessionError> {
+    let work = async {
+        let stream = loop {
+            match TcpStream::connect(address).await {
+                Ok(stream) => break stream,
+                // Not listening or not reachable yet; the time-out below bounds this loop.
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        };
+        stream.set_nodelay(true)?;
+        let mut stream = TlsConnector::from(identity.client()?).connect(member_name(), stream).await?;
+        wire::write(&mut stream, &Request::Hello { version: VERSION }).await?;
+        match wire::read(&mut stream).await? {
+            Some(DaemonEvent::Welcome { node }) => Ok((node, stream)),
+            _ => Err(SessionError::Version),
+        }
+    };
+    timeout(limit, work).await.map_err(|_| SessionError::Silent(limit))?
+}
+
+/// Carries messages both ways until the peer has gone or `outgoing` has ended, which is `Ok`. Sends `alive`
+/// every heartbeat, and gives up a peer that is silent for `patience`.
+pub async fn carry<Out, In>(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    outgoing: UnboundedReceiver<Out>,
+    incoming: UnboundedSender<Heard<In>>,
+    alive: impl Fn() -> Out,
+    patience: Duration,
+) -> Result<(), SessionError>
+where
+    Out: Serialize,
+    In: DeserializeOwned,
+{
+    let (reader, writer) = tokio::io::split(stream);
+    tokio::select! {
+        result = receive(reader, incoming, patience) => result,
+        result = send(writer, outgoing, alive, patience) => result,
+    }
+}
+
+async fn receive<In: DeserializeOwned>(
+    mut reader: impl AsyncRead + Unpin,
+    incoming: UnboundedSender<Heard<In>>,
+    patience: Duration,
+) -> Result<(), SessionError> {
+    loop {
+        let message = next(&mut reader, &incoming, patience).await?.ok_or(SessionError::Closed)?;
+        if incoming.send(Heard::Message(message)).is_err() {
+            return Ok(());
+        }
+    }
+}
+
+/// The next message. Tells of a silence before it, and of its end.
+async fn next<In: DeserializeOwned>(
+    reader: &mut (impl AsyncRead + Unpin),
+    incoming: &UnboundedSender<Heard<In>>,
+    patience: Duration,
+) -> Result<Option<In>, SessionError> {
+    let since = Instant::now();
+    // One read for both waits: a part of the message may be there already.
+    let mut message = pin!(wire::read(reader));
+    if let Ok(message) = timeout(QUIET_AFTER.min(patience), &mut message).await {
+        return Ok(message?);
+    }
+    let _ = incoming.send(Heard::Silence);
+    let left = patience.saturating_sub(since.elapsed());
+    let message = timeout(left, message).await.map_err(|_| SessionError::Silent(patience))??;
+    if message.is_some() {
+        let _ = incoming.send(Heard::Again(since.elapsed()));
+    }
+    Ok(message)
+}
+
+async fn send<Out: Serialize>(
+    mut writer: impl AsyncWrite + Unpin,
+    mut outgoing: UnboundedReceiver<Out>,
+    alive: impl Fn() -> Out,
+    patience: Duration,
+) -> Result<(), SessionError> {
+    let mut beat = interval(HEARTBEAT);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let message = tokio::select! {
+            message = outgoing.recv() => message,
+            _ = beat.tick() => Some(alive()),
+        };
+        let Some(message) = message else {
+            debug!("control session ends");
+            return Ok(());
+        };
+        // A peer that has stopped reads nothing.
+        let written = timeout(patience, wire::write(&mut writer, &message)).await;
+        written.map_err(|_| SessionError::Silent(patience))??;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::duplex,
+        sync::mpsc::unbounded_channel,
+        time::{advance, pause},
+    };
+
+    use super::*;
+
+    /// Hears the peer, whose end is returned; time passes only as the test wants.
+    fn heard(patience: Duration) -> (tokio::io::DuplexStream, UnboundedReceiver<Heard<u32>>, Session) {
+        pause();
+        let (own, peer) = duplex(1 << 16);
+        let (incoming, heard) = unbounded_channel();
+        let session = async move { receive(own, incoming, patience).await };
+        (peer, heard, tokio::spawn(session))
+    }
+
+    type Session = tokio::task::JoinHandle<Result<(), SessionError>>;
+
+    #[tokio::test]
+    async fn silence_is_told_and_its_end_is_told_before_the_next_message() {
+        let (mut peer, mut heard, _session) = heard(Duration::from_secs(60));
+        wire::write(&mut peer, &1u32).await.unwrap();
+        assert!(matches!(heard.recv().await, Some(Heard::Message(1))));
+        assert!(matches!(heard.recv().await, Some(Heard::Silence)));
+        advance(Duration::from_secs(10)).await;
+        wire::write(&mut peer, &2u32).await.unwrap();
+        assert!(matches!(heard.recv().await, Some(Heard::Again(_))));
+        assert!(matches!(heard.recv().await, Some(Heard::Message(2))));
+    }
+
+    #[tokio::test]
+    async fn a_silent_peer_is_given_up_only_when_patience_ends() {
+        let (_peer, mut heard, session) = heard(Duration::from_secs(60));
+        assert!(matches!(heard.recv().await, Some(Heard::Silence)));
+        advance(Duration::from_secs(50)).await;
+        assert!(!session.is_finished());
+        assert!(matches!(session.await.unwrap(), Err(SessionError::Silent(_))));
+    }
+
+    #[tokio::test]
+    async fn a_silent_peer_whose_connection_closes_is_gone_at_once() {
+        let (peer, mut heard, session) = heard(Duration::from_secs(60));
+        assert!(matches!(heard.recv().await, Some(Heard::Silence)));
+        drop(peer);
+        assert!(matches!(session.await.unwrap(), Err(SessionError::Closed)));
+        assert!(heard.recv().await.is_none(), "nobody was heard again");
+    }
+}
