@@ -7,7 +7,7 @@
 
 use std::{
     collections::VecDeque,
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, Write},
     path::{Path, PathBuf},
     sync::mpsc::{Receiver, channel},

@@ -192,6 +192,7 @@ fn start(run: &str, store: &Path, logs: &Path) -> String {
             run,
             nodes: nodes.expect("the kernel names the processors"),
             rate: None,
+            stop_after: coswitch_tests::cluster::STEP_LIMIT,
             logs,
             daemon: parts.daemon,
             launcher: parts.launcher,
