@@ -1,4 +1,4 @@
-//! Set-up, demo, tests and benchmarks: `cargo xtask <act>`.
+//! Set-up, demo, tests, conformance and benchmarks: `cargo xtask <act>`.
 //!
 //! Every act is one module. This crate is compiled before anything else on a fresh machine, so it depends on
 //! few and light crates and on none of the workspace's own.
@@ -7,6 +7,7 @@
 mod bench;
 mod check;
 mod command;
+mod conformance;
 mod demo;
 mod setup;
 mod test;
@@ -32,6 +33,8 @@ enum Act {
     Check(setup::Args),
     /// Measure, and print each figure with its bound and whether it is met.
     Bench(bench::Args),
+    /// Run MPICH's own tests over tcp and under coswitch and write docs/conformance.md.
+    Conformance(conformance::Args),
     /// Repeat the experiments of paper 003 and write docs/paper-results.md.
     Paper(bench::Args),
 }
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Act::Test(args) => test::run(&args),
         Act::Check(args) => check::run(&args),
         Act::Bench(args) => bench::run(&args, "coswitch-bench"),
+        Act::Conformance(args) => conformance::run(&args),
         Act::Paper(args) => bench::run(&args, "coswitch-paper"),
     };
     match done {

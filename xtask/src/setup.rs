@@ -4,14 +4,14 @@
 //! a CRIU that works with this kernel, the MPI library, and its Fortran binding. Nothing of the system is
 //! upgraded or removed: newer versions than the distribution's go to a private prefix.
 
-mod apt;
+pub(crate) mod apt;
 mod cargo_deny;
 mod criu;
 mod fortran;
 mod kerndat;
 mod mpi;
 mod prefix;
-mod private_apt;
+pub(crate) mod private_apt;
 mod private_criu;
 mod self_test;
 mod stamp;

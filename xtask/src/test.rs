@@ -4,6 +4,7 @@
 //! is compiled twice.
 
 use crate::command;
+use crate::conformance;
 use crate::setup;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result};
@@ -28,6 +29,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     setup::run(&args.setup)?;
     setup::browser()?;
     let workspace = Workspace::new(&args.setup)?;
+    conformance::ensure_sample(&args.setup.prefix, workspace.root())?;
     command::show(&mut workspace.build(PROFILE), BUILD_LIMIT).context("the build failed")?;
     command::show(&mut workspace.make_programs(), BUILD_LIMIT)
         .context("the example programs do not compile")?;

@@ -31,7 +31,12 @@ impl Workspace {
 
     /// A program of the release build.
     pub(crate) fn program(&self, name: &str) -> Command {
-        self.here(self.target.join("release").join(name))
+        self.program_of("release", name)
+    }
+
+    /// A program of the build in a profile.
+    pub(crate) fn program_of(&self, profile: &str, name: &str) -> Command {
+        self.here(self.target.join(profile).join(name))
     }
 
     /// The cargo that runs us.

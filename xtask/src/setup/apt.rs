@@ -9,7 +9,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// A required program, file or module, and the package that has it.
-pub(super) struct Tool {
+pub(crate) struct Tool {
     probe: Probe,
     package: &'static str,
 }
@@ -37,6 +37,9 @@ pub(super) const TOOLS: &[Tool] = &[
 pub(super) const BROWSER: &[Tool] =
     &[Tool { probe: Probe::Program("chromium-headless-shell"), package: "chromium-headless-shell" }];
 
+/// For MPICH's test suite: archives of sources are compressed by xz.
+pub(crate) const SUITE: &[Tool] = &[Tool { probe: Probe::Program("xz"), package: "xz-utils" }];
+
 /// For the loader of a private CRIU.
 pub(super) const PATCHELF: &[Tool] = &[Tool { probe: Probe::Program("patchelf"), package: "patchelf" }];
 
@@ -51,7 +54,7 @@ impl Tool {
 }
 
 /// Installs the packages of missing tools; returns what it did.
-pub(super) fn ensure_tools(tools: &[Tool]) -> Result<String> {
+pub(crate) fn ensure_tools(tools: &[Tool]) -> Result<String> {
     let mut missing: Vec<&str> =
         tools.iter().filter(|tool| !tool.is_there()).map(|tool| tool.package).collect();
     missing.dedup();

@@ -14,33 +14,35 @@ const MIRROR: &str = "http://deb.debian.org/debian";
 
 /// A suite of Debian.
 #[derive(Clone, Copy)]
-pub(super) enum Suite {
+pub(crate) enum Suite {
     Sid,
     Forky,
     Trixie,
+    Bookworm,
 }
 
 impl Suite {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Suite::Sid => "sid",
             Suite::Forky => "forky",
             Suite::Trixie => "trixie",
+            Suite::Bookworm => "bookworm",
         }
     }
 
     /// A line of a list of sources; `kind` is `deb` or `deb-src`.
-    pub(super) fn line(self, kind: &str) -> String {
+    pub(crate) fn line(self, kind: &str) -> String {
         format!("{kind} [signed-by={KEYRING}] {MIRROR} {} main\n", self.name())
     }
 }
 
 /// An apt with a directory of its own, which is removed when it is dropped.
-pub(super) struct PrivateApt(PathBuf);
+pub(crate) struct PrivateApt(PathBuf);
 
 impl PrivateApt {
     /// Reads the lists of `sources`.
-    pub(super) fn new(home: PathBuf, sources: String) -> Result<Self> {
+    pub(crate) fn new(home: PathBuf, sources: String) -> Result<Self> {
         for dir in ["lists/partial", "cache/archives/partial", "parts", "fetched"] {
             fs::create_dir_all(home.join(dir)).with_context(|| format!("cannot make {}", home.display()))?;
         }
@@ -52,20 +54,32 @@ impl PrivateApt {
     }
 
     /// Downloads a package and everything it depends on; returns the package files.
-    pub(super) fn with_dependencies(&self, package: &str) -> Result<Vec<PathBuf>> {
+    pub(crate) fn with_dependencies(&self, package: &str) -> Result<Vec<PathBuf>> {
         command::run(self.get().args(["install", "-y", "--download-only", package]), LIMIT)?;
         self.files("cache/archives", ".deb")
     }
 
     /// Downloads these packages alone; returns the package files.
-    pub(super) fn packages(&self, packages: &[&str]) -> Result<Vec<PathBuf>> {
+    pub(crate) fn packages(&self, packages: &[&str]) -> Result<Vec<PathBuf>> {
         let mut get = self.get();
         command::run(get.current_dir(self.0.join("fetched")).arg("download").args(packages), LIMIT)?;
         self.files("fetched", ".deb")
     }
 
+    /// Downloads the sources of a package and returns their archive: of upstream, not of the packaging.
+    pub(crate) fn source(&self, package: &str) -> Result<PathBuf> {
+        let mut get = self.get();
+        get.current_dir(self.0.join("fetched")).args(["source", "--download-only", package]);
+        command::run(&mut get, LIMIT)?;
+        let archives = self.files("fetched", "")?.into_iter();
+        let of_upstream = |path: &PathBuf| path.display().to_string().contains(".orig.tar.");
+        let mut found =
+            archives.filter(|path| of_upstream(path) && path.extension().is_none_or(|e| e != "asc"));
+        found.next().with_context(|| format!("the sources of {package} have no upstream archive"))
+    }
+
     /// Extracts package files below `root`.
-    pub(super) fn unpack(&self, packages: &[PathBuf], root: &Path) -> Result<()> {
+    pub(crate) fn unpack(&self, packages: &[PathBuf], root: &Path) -> Result<()> {
         packages.iter().try_for_each(|package| {
             command::run(Command::new("dpkg-deb").arg("-x").args([package, root]), LIMIT).map(drop)
         })
