@@ -228,6 +228,7 @@ static double conjugate_gradient(struct solver *s) {
             s->r[i] -= alpha * s->q[i];
         }
         rho = dot(s, s->r, s->r);
+        nas_count();
         for (int i = 0; i < n; i++) s->p[i] = s->r[i] + rho / rho_before * s->p[i];
     }
     multiply(s, s->z, s->q);

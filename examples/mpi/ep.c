@@ -44,7 +44,10 @@ static int deviates(void *context) {
     const struct problem *problem = context;
     struct sums mine = {0}, total;
     int64_t batches = 1ll << (problem->pairs_log - BATCH_LOG);
-    for (int64_t batch = world_rank(); batch < batches; batch += world_size()) add_batch(&mine, batch);
+    for (int64_t batch = world_rank(); batch < batches; batch += world_size()) {
+        add_batch(&mine, batch);
+        nas_count();
+    }
     MPI_Allreduce(&mine, &total, sizeof total / sizeof(double), MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     int64_t accepted = 0;
     for (int i = 0; i < ANNULI; i++) accepted += (int64_t)total.counts[i];

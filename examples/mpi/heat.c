@@ -200,6 +200,7 @@ int main(int argc, char **argv) {
     while (steps ? done < steps : done % CHECK_EVERY || !work_is_done(&work)) {
         step(&field);
         sink += extra_work(&field, compute);
+        work_count(&work);
         report(++done, steps, begin);
     }
     double error = worst_error(&field, done), tolerance = 2e-14 + 2e-15 * (double)done;

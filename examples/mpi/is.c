@@ -222,6 +222,7 @@ static int sort_keys(void *context) {
         if (!right && world_rank() == 0)
             printf("is: partial verification of iteration %d failed\n", iteration);
         good &= right;
+        nas_count();
     }
     int ordered = in_order(s), everywhere;
     MPI_Allreduce(&ordered, &everywhere, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD);

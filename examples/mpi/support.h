@@ -83,12 +83,17 @@ static inline struct work work_of(double seconds) {
     return (struct work){.seconds = seconds, .last = processor_seconds()};
 }
 
-/* Collective: rank 0 decides for all ranks, which must do the same number of steps. */
-static inline int work_is_done(struct work *work) {
+/* Counts the time used so far. The clock of a restored process begins anew, so what was not counted before the process
+ * was parked is lost: call this more often than that can happen. */
+static inline void work_count(struct work *work) {
     double now = processor_seconds();
-    /* The clock of a restored process begins anew. */
     work->used += now < work->last ? now : now - work->last;
     work->last = now;
+}
+
+/* Collective: rank 0 decides for all ranks, which must do the same number of steps. */
+static inline int work_is_done(struct work *work) {
+    work_count(work);
     int done = work->used >= work->seconds;
     MPI_Bcast(&done, 1, MPI_INT, 0, MPI_COMM_WORLD);
     return done;
