@@ -138,7 +138,7 @@ where
 {
     let (reader, writer) = tokio::io::split(stream);
     tokio::select! {
-        result = receive(reader, incoming, patience) => result,
+        result = receive(reader, incoming, QUIET_AFTER, patience) => result,
         result = send(writer, outgoing, alive, patience) => result,
     }
 }
@@ -146,10 +146,12 @@ where
 async fn receive<In: DeserializeOwned>(
     mut reader: impl AsyncRead + Unpin,
     incoming: UnboundedSender<Heard<In>>,
+    quiet_after: Duration,
     patience: Duration,
 ) -> Result<(), SessionError> {
     loop {
-        let message = next(&mut reader, &incoming, patience).await?.ok_or(SessionError::Closed)?;
+        let message =
+            next(&mut reader, &incoming, quiet_after, patience).await?.ok_or(SessionError::Closed)?;
         if incoming.send(Heard::Message(message)).is_err() {
             return Ok(());
         }
@@ -160,12 +162,13 @@ async fn receive<In: DeserializeOwned>(
 async fn next<In: DeserializeOwned>(
     reader: &mut (impl AsyncRead + Unpin),
     incoming: &UnboundedSender<Heard<In>>,
+    quiet_after: Duration,
     patience: Duration,
 ) -> Result<Option<In>, SessionError> {
     let since = Instant::now();
     // One read for both waits: a part of the message may be there already.
     let mut message = pin!(wire::read(reader));
-    if let Ok(message) = timeout(QUIET_AFTER.min(patience), &mut message).await {
+    if let Ok(message) = timeout(quiet_after.min(patience), &mut message).await {
         return Ok(message?);
     }
     let _ = incoming.send(Heard::Silence);
@@ -203,48 +206,46 @@ async fn send<Out: Serialize>(
 #[cfg(test)]
 mod tests {
     use tokio::{
-        io::duplex,
+        io::{DuplexStream, duplex},
         sync::mpsc::unbounded_channel,
-        time::{advance, pause},
+        task::JoinHandle,
     };
 
     use super::*;
 
-    /// Hears the peer, whose end is returned; time passes only as the test wants.
-    fn heard(patience: Duration) -> (tokio::io::DuplexStream, UnboundedReceiver<Heard<u32>>, Session) {
-        pause();
+    const QUIET: Duration = Duration::from_millis(50);
+    const LONG: Duration = Duration::from_secs(60);
+
+    type Session = JoinHandle<Result<(), SessionError>>;
+
+    /// Hears a peer, whose end of the connection is returned.
+    fn hear(patience: Duration) -> (DuplexStream, UnboundedReceiver<Heard<u32>>, Session) {
         let (own, peer) = duplex(1 << 16);
         let (incoming, heard) = unbounded_channel();
-        let session = async move { receive(own, incoming, patience).await };
-        (peer, heard, tokio::spawn(session))
+        (peer, heard, tokio::spawn(receive(own, incoming, QUIET, patience)))
     }
-
-    type Session = tokio::task::JoinHandle<Result<(), SessionError>>;
 
     #[tokio::test]
     async fn silence_is_told_and_its_end_is_told_before_the_next_message() {
-        let (mut peer, mut heard, _session) = heard(Duration::from_secs(60));
-        wire::write(&mut peer, &1u32).await.unwrap();
-        assert!(matches!(heard.recv().await, Some(Heard::Message(1))));
+        let (mut peer, mut heard, _session) = hear(LONG);
         assert!(matches!(heard.recv().await, Some(Heard::Silence)));
-        advance(Duration::from_secs(10)).await;
         wire::write(&mut peer, &2u32).await.unwrap();
-        assert!(matches!(heard.recv().await, Some(Heard::Again(_))));
+        assert!(matches!(heard.recv().await, Some(Heard::Again(silence)) if silence >= QUIET));
         assert!(matches!(heard.recv().await, Some(Heard::Message(2))));
     }
 
     #[tokio::test]
     async fn a_silent_peer_is_given_up_only_when_patience_ends() {
-        let (_peer, mut heard, session) = heard(Duration::from_secs(60));
+        let began = Instant::now();
+        let (_peer, mut heard, session) = hear(4 * QUIET);
         assert!(matches!(heard.recv().await, Some(Heard::Silence)));
-        advance(Duration::from_secs(50)).await;
-        assert!(!session.is_finished());
         assert!(matches!(session.await.unwrap(), Err(SessionError::Silent(_))));
+        assert!(began.elapsed() >= 4 * QUIET);
     }
 
     #[tokio::test]
     async fn a_silent_peer_whose_connection_closes_is_gone_at_once() {
-        let (peer, mut heard, session) = heard(Duration::from_secs(60));
+        let (peer, mut heard, session) = hear(LONG);
         assert!(matches!(heard.recv().await, Some(Heard::Silence)));
         drop(peer);
         assert!(matches!(session.await.unwrap(), Err(SessionError::Closed)));
