@@ -46,6 +46,7 @@ pub(super) fn simulate(
         communication: known.get(&spec.id).copied(),
         spec,
         work,
+        memory: None,
     });
     let jobs: Vec<SimJob> = jobs.collect();
     let mut count = Count {

@@ -166,7 +166,12 @@ fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> 
             let text = format!("job `{}` has no time alone: give it a field `alone`", job.name);
             return Err(Failure::Workload(anyhow::anyhow!(text)));
         };
-        jobs.push(SimJob { spec: job.spec(), work, communication: known.communication_of(&job.name) });
+        jobs.push(SimJob {
+            spec: job.spec(),
+            work,
+            communication: known.communication_of(&job.name),
+            memory: None,
+        });
     }
     Ok(Setup {
         name: set.name.clone(),
@@ -215,7 +220,7 @@ fn job_of(
     let arrival = SimTime::from(Duration::from_secs(record.submit));
     let spec = JobSpec { id: JobId(id), name, ranks, memory_per_rank, arrival };
     let work = Duration::from_secs(run).max(Duration::from_millis(1));
-    Ok(SimJob { spec, work, communication: None })
+    Ok(SimJob { spec, work, communication: None, memory: None })
 }
 
 fn notes(setup: &Setup, report: &SimReport) -> Vec<String> {

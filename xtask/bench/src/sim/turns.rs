@@ -132,7 +132,7 @@ fn waves(size: Size) -> Vec<SimJob> {
             memory_per_rank,
             arrival: SimTime::from(arrival),
         };
-        Some(SimJob { spec, work: Duration::from_secs(run), communication: None })
+        Some(SimJob { spec, work: Duration::from_secs(run), communication: None, memory: None })
     });
     drawn.collect()
 }
