@@ -159,8 +159,9 @@ impl Progress {
 
 /// The makespan of the set by the cost model; `None` where a time alone is unknown.
 fn simulated(set: &JobSet, cores: Option<u32>) -> Option<Duration> {
-    let job =
-        |job: &crate::config::Job| Some(SimJob { spec: job.spec(), work: job.alone?, communication: None });
+    let job = |job: &crate::config::Job| {
+        Some(SimJob { spec: job.spec(), work: job.alone?, communication: None, memory: None })
+    };
     let jobs: Vec<SimJob> = set.jobs.iter().map(job).collect::<Option<_>>()?;
     let cost = CostModel { cores: cores.unwrap_or(1), ..CostModel::default() };
     let (cluster, config, faults) = (set.cluster(), set.scheduler_config(), Faults::default());

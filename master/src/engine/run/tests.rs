@@ -136,7 +136,7 @@ fn warnings_of_turns(quantum_ms: u64, switch_ms: u64) -> Vec<String> {
                 Output::Order(job, Order::Park) => order = Some((job, Report::Parked)),
                 Output::Order(job, _) => order = Some((job, Report::Running)),
                 Output::Tell(RunEvent { kind: Event::Warning { text }, .. }) => warnings.push(text),
-                Output::Tell(_) | Output::Over(_) => {}
+                Output::Tell(_) | Output::Over(_) | Output::Allow(..) => {}
             }
         }
         (now, input) = match order {
