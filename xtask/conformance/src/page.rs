@@ -14,8 +14,8 @@ const HEAD: &str = "\
 Written by `cargo xtask conformance`, which fetches MPICH's test suite (4.0.2, from Debian's source package), builds what a C and
 a Fortran compiler can with the wrappers of the set-up (MPICH 4.2.3), and runs each test with its ranks and arguments three
 times: over libfabric's tcp provider by `mpiexec`; under coswitch alone (`policy: batch`, two nodes); and under coswitch
-together with others (`policy: hybrid`, `quantum: 400ms`), where sets take turns and jobs are dumped and restored wherever
-they happen to be. A test passes by the rules of the suite: it says ` No Errors` and nothing else, and exits with 0, or as
+together with others (`policy: hybrid`, `quantum: 400ms`, `residency: none`), where sets of eight ranks take turns and jobs
+are dumped and restored wherever they happen to be. A test passes by the rules of the suite: it says ` No Errors` and nothing else, and exits with 0, or as
 its list says.
 
 No test that passes over tcp may fail, hang or take the run down under coswitch; the command exits with 1 otherwise. `--only

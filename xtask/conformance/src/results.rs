@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::verdict::Verdict;
+use crate::{list::Test, verdict::Verdict};
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Results {
@@ -41,6 +41,10 @@ impl Results {
         let new = path.with_extension("new");
         fs::write(&new, serde_json::to_vec_pretty(self)?)?;
         fs::rename(&new, path).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    pub(crate) fn set(&mut self, test: &Test, change: impl FnOnce(&mut TestResult)) {
+        self.tests.entry(test.to_string()).and_modify(change);
     }
 
     pub(crate) fn forget(&mut self, group: &str) {

@@ -16,8 +16,11 @@ use crate::{
 const NODES: u32 = 2;
 /// Memory of a node in the runs of tests that take turns.
 const NODE_MIB: u32 = 2048;
-/// Declared for each rank, in MiB: several times what MPI, rings and a small test hold, so that sets are small.
-const RANK_MIB: u32 = 128;
+/// Declared for each rank, in MiB: many times what MPI, rings and a small test hold, so that a set has eight
+/// ranks.
+const RANK_MIB: u32 = 512;
+/// Jobs leave memory at the end of each turn, although they would have room.
+const TURNS: &str = "{policy: hybrid, quantum: 400ms, residency: none, needs: declared}";
 
 /// How the tests of a run share the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +44,7 @@ pub fn write(
 ) -> std::io::Result<String> {
     let (memory, scheduler) = match sharing {
         Sharing::Alone => (2 * NODE_MIB, "{policy: batch}"),
-        Sharing::Together => (NODE_MIB, "{policy: hybrid, quantum: 400ms}"),
+        Sharing::Together => (NODE_MIB, TURNS),
     };
     let mut text = format!(
         "cluster: {{nodes: {NODES}, memory: {memory}MiB, store: {}}}\nscheduler: {scheduler}\njobs:\n",

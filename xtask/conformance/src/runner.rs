@@ -1,6 +1,7 @@
 //! The command line: chooses tests, runs each of them three times, keeps the results, writes the page.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -11,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 use crate::{
-    coswitch::{self, Place},
+    coswitch::{self, Outcome, Place},
     list::{self, Test},
     mpiexec, page,
     results::{Results, TestResult},
@@ -38,6 +39,9 @@ struct Arguments {
     /// Tests that run together under coswitch.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=200))]
     batch: u32,
+    /// Keep the results so far, and run only what has not passed: to go on, or to try again.
+    #[arg(long)]
+    again: bool,
     /// Time for one test, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 180, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
@@ -75,9 +79,9 @@ fn carry_out(arguments: &Arguments) -> Result<usize> {
     if !arguments.page_only {
         let suite = crate::suite(&crate::prefix());
         ensure!(suite.is_dir(), "{} is missing: start this by `cargo xtask conformance`", suite.display());
-        for group in groups(&arguments.only)? {
-            run_group(arguments, &suite, group, &mut results, &file)?;
-        }
+        let work = file.with_file_name("runs");
+        Run { arguments, suite: &suite, coswitch: &beside_this_program()?, work: &work, file: &file }
+            .all(&mut results)?;
     }
     fs::write(&arguments.page, page::write(&results))
         .with_context(|| format!("cannot write {}", arguments.page.display()))?;
@@ -97,60 +101,111 @@ fn groups(only: &[String]) -> Result<Vec<&'static str>> {
     Ok(known.into_iter().filter(chosen).collect())
 }
 
-fn run_group(
-    arguments: &Arguments,
-    suite: &Path,
-    group: &str,
-    results: &mut Results,
-    file: &Path,
-) -> Result<()> {
-    let all = list::read(suite, group).with_context(|| format!("cannot read the lists of {group}"))?;
-    let all = all.into_iter().filter(|test| !(arguments.without_pool && test.of_pool));
-    let tests: Vec<Test> =
-        all.step_by(arguments.sample as usize).map(|test| with_reasons(test, suite)).collect();
-    results.forget(group);
-    for test in &tests {
-        results.tests.insert(test.to_string(), TestResult::of(test));
-    }
-    let mut tests: Vec<&Test> = tests.iter().filter(|test| test.left_out.is_none()).collect();
-    // A line that is there twice is one test.
-    tests.dedup_by_key(|test| test.to_string());
-    eprintln!("{group}: {} tests", tests.len());
-    let (limit, coswitch) = (Duration::from_secs(arguments.limit), beside_this_program()?);
-    let work = tempfile::tempdir()?;
-    for test in &tests {
-        let dir = work.path().join("tcp");
-        fs::create_dir_all(&dir)?;
-        let (verdict, took) = mpiexec::run(test, suite, &dir, limit)?;
-        fs::remove_dir_all(&dir)?;
-        tell("tcp", test, &verdict, &format!("{:.1} s", took.as_secs_f64()));
-        results.tests.entry(test.to_string()).and_modify(|result| result.tcp = Some(verdict));
-    }
-    results.store(file)?;
-    let place = Place { coswitch: &coswitch, suite, work: &file.with_file_name("runs") };
-    for sharing in [Sharing::Alone, Sharing::Together] {
-        for batch in tests.chunks(arguments.batch as usize) {
-            let done = coswitch::run(&place, batch, sharing, limit)?;
-            for (test, outcome) in batch.iter().zip(done.outcomes) {
-                let Some(outcome) = outcome else { continue };
-                let how = if sharing == Sharing::Alone { "alone" } else { "together" };
-                tell(how, test, &outcome.verdict, &format!("restored {} times", outcome.restores));
-                results.tests.entry(test.to_string()).and_modify(|result| match sharing {
-                    Sharing::Alone => result.alone = Some(outcome.verdict),
-                    Sharing::Together => {
-                        result.together = Some(outcome.verdict);
-                        result.restores = outcome.restores;
-                    }
-                });
-            }
-            if !done.broken.is_empty() {
-                done.broken.iter().for_each(|broken| eprintln!("  a run ended early: {broken}"));
-                results.broken.entry(group.into()).or_default().extend(done.broken);
-            }
-            results.store(file)?;
+/// How a test is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Under(Sharing),
+    OverTcp,
+}
+
+impl Phase {
+    /// First what may be wrong; what ranks that poll take hours for, on a machine with few cores, comes last.
+    const ALL: [Self; 3] = [Self::Under(Sharing::Alone), Self::Under(Sharing::Together), Self::OverTcp];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Under(Sharing::Alone) => "alone",
+            Self::Under(Sharing::Together) => "together",
+            Self::OverTcp => "tcp",
         }
     }
-    Ok(())
+
+    fn verdict(self, result: &mut TestResult) -> &mut Option<Verdict> {
+        match self {
+            Self::Under(Sharing::Alone) => &mut result.alone,
+            Self::Under(Sharing::Together) => &mut result.together,
+            Self::OverTcp => &mut result.tcp,
+        }
+    }
+}
+
+struct Run<'a> {
+    arguments: &'a Arguments,
+    suite: &'a Path,
+    coswitch: &'a Path,
+    work: &'a Path,
+    file: &'a Path,
+}
+
+impl Run<'_> {
+    fn all(&self, results: &mut Results) -> Result<()> {
+        let mut plan = Vec::new();
+        for group in groups(&self.arguments.only)? {
+            plan.push((group, self.tests(group, results)?));
+        }
+        for phase in Phase::ALL {
+            for (group, tests) in &plan {
+                let is_due = |test: &&Test| {
+                    let result = results.tests.get_mut(&test.to_string()).expect("each test has an entry");
+                    !phase.verdict(result).as_ref().is_some_and(Verdict::is_passed)
+                };
+                let tests: Vec<&Test> = tests.iter().filter(is_due).collect();
+                eprintln!("{group}, {}: {} tests", phase.name(), tests.len());
+                for batch in tests.chunks(self.arguments.batch as usize) {
+                    self.batch(phase, group, batch, results)?;
+                    results.store(self.file)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The tests of a directory that are run, each of which has an entry in the results then.
+    fn tests(&self, group: &str, results: &mut Results) -> Result<Vec<Test>> {
+        let arguments = self.arguments;
+        let all =
+            list::read(self.suite, group).with_context(|| format!("cannot read the lists of {group}"))?;
+        let all = all.into_iter().filter(|test| !(arguments.without_pool && test.of_pool));
+        let mut tests: Vec<Test> =
+            all.step_by(arguments.sample as usize).map(|test| with_reasons(test, self.suite)).collect();
+        if !arguments.again {
+            results.forget(group);
+        }
+        for test in &tests {
+            results.tests.entry(test.to_string()).or_insert_with(|| TestResult::of(test));
+        }
+        tests.retain(|test| test.left_out.is_none());
+        // A line that is there twice is one test.
+        let mut seen = BTreeSet::new();
+        tests.retain(|test| seen.insert(test.to_string()));
+        Ok(tests)
+    }
+
+    fn batch(&self, phase: Phase, group: &str, tests: &[&Test], results: &mut Results) -> Result<()> {
+        let limit = Duration::from_secs(self.arguments.limit);
+        let Phase::Under(sharing) = phase else {
+            return tests.iter().try_for_each(|test| {
+                let dir = tempfile::tempdir()?;
+                let (verdict, took) = mpiexec::run(test, self.suite, dir.path(), limit)?;
+                tell(phase, test, &verdict, &format!("{:.1} s", took.as_secs_f64()));
+                results.set(test, |result| *phase.verdict(result) = Some(verdict));
+                Ok(())
+            });
+        };
+        let place = Place { coswitch: self.coswitch, suite: self.suite, work: self.work };
+        let done = coswitch::run(&place, tests, sharing, limit)?;
+        for (test, outcome) in tests.iter().zip(done.outcomes) {
+            let Some(Outcome { verdict, restores }) = outcome else { continue };
+            tell(phase, test, &verdict, &format!("restored {restores} times"));
+            results.set(test, |result| {
+                *phase.verdict(result) = Some(verdict);
+                result.restores += restores;
+            });
+        }
+        done.broken.iter().for_each(|broken| eprintln!("  a run ended early: {broken}"));
+        results.broken.entry(group.into()).or_default().extend(done.broken);
+        Ok(())
+    }
 }
 
 /// What cannot be run here.
@@ -172,7 +227,8 @@ fn beside_this_program() -> Result<PathBuf> {
     Ok(program)
 }
 
-fn tell(how: &str, test: &Test, verdict: &Verdict, more: &str) {
+fn tell(phase: Phase, test: &Test, verdict: &Verdict, more: &str) {
+    let how = phase.name();
     match verdict {
         Verdict::Passed => eprintln!("  {how:8}  passed  {test} ({more})"),
         Verdict::Failed(why) => eprintln!("  {how:8}  FAILED  {test} ({more}): {why}"),
