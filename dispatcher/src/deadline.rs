@@ -1,5 +1,6 @@
-//! The time-out of an application's order. It counts the time in which the daemons could have answered, and the
-//! answer could have been read: a silent node is waited for, and so is this process after it has stood still.
+//! The time-out of an application's order. It counts the time in which the daemons could have answered, and
+//! the answer could have been read: a silent node is waited for, and so is this process after it has stood
+//! still.
 
 use std::{
     collections::BTreeSet,

@@ -20,8 +20,8 @@ fn main() -> ExitCode {
     arguments.carry_out(user_umask)
 }
 
-/// Logs at the level of COSWITCH_LOG, or else of the number of `-v`. A terminal that has stopped delays nothing:
-/// a thread writes, until the guard is dropped.
+/// Logs at the level of COSWITCH_LOG, or else of the number of `-v`. A terminal that has stopped delays
+/// nothing: a thread writes, until the guard is dropped.
 fn log_to_stderr(verbose: u8) -> WorkerGuard {
     let level = match verbose {
         0 => LevelFilter::WARN,

@@ -136,6 +136,10 @@ const CASES: &[Case] = cases![
     "an unknown way of waiting": "count: 2" => "wait: sleep", line 13, "jobs[0].wait", ["known are spin"];
     "a list of hosts": "nodes: 2" => "nodes: [alpha, beta]", line 2, "cluster.nodes", ["comes later"];
     "nodes from slurm": "nodes: 2" => "nodes: slurm", line 2, "cluster.nodes", ["come later"];
+    "no patience with a node": "memory: 1GiB" => "memory: 1GiB\n  lost_after: 5s",
+        line 4, "cluster.lost_after", ["noticed only after 5 s"];
+    "no patience with the master": "memory: 1GiB" => "memory: 1GiB\n  stop_after: never",
+        line 4, "cluster.stop_after", ["does not begin with a number"];
     // Where images go.
     "an arena without unit": "memory: 1GiB" => "memory: 1GiB\n  arena: 64",
         line 4, "cluster.arena", ["has no unit"];

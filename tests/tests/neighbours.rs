@@ -14,7 +14,7 @@ use coswitch_tests::{
 /// The processes of a rank wake each other tens of thousands of times a second.
 const FLOOD: &str = "timeout 6 yes | cat >/dev/null";
 const NAP: Duration = Duration::from_millis(50);
-/// A loaded machine delays a nap by some tenths of a second; a starved program waits for the end of the flood.
+/// A loaded machine delays a nap by some tenths of a second; a starved program waits for the flood to end.
 const DELAY_MAX: Duration = Duration::from_secs(2);
 
 /// Sleeps again and again for `span`; returns by how much a nap was exceeded at most.

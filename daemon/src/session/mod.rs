@@ -1,9 +1,9 @@
 //! The control session: one authenticated connection between the head node and a daemon.
 //!
 //! A closed connection means death: the daemon ends its applications, removes what they have left and exits.
-//! Silence on an open one ([`QUIET_AFTER`]) means a pause: the process behind it is stopped, starved or blocked.
-//! Each side is told, waits, and gives the other up after a limit of its own. A daemon accepts one session in
-//! its life.
+//! Silence on an open one ([`QUIET_AFTER`]) means a pause: the process behind it is stopped, starved or
+//! blocked. Each side is told, waits, and gives the other up after a limit of its own. A daemon accepts one
+//! session in its life.
 //!
 //! Both sides run their sessions on a thread that does nothing else ([`SessionThread`]).
 

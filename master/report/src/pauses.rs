@@ -10,8 +10,8 @@ pub(crate) fn silence_in_words(node: NodeId, silence: Duration) -> String {
 
 pub(crate) fn standstill_in_words(node: NodeId, silence: Duration, frozen: Duration) -> String {
     format!(
-        "the jobs on {node} stood still for {:.1} s, because the master was silent for {:.1} s; their running \
-         times include it",
+        "the jobs on {node} stood still for {:.1} s, because the master was silent for {:.1} s; their \
+         running times include it",
         frozen.as_secs_f64(),
         silence.as_secs_f64()
     )

@@ -55,7 +55,8 @@ pub struct ClusterPart {
     /// How long a node may be silent, with its connection open, before it counts as lost; 10min if left out.
     #[serde(default)]
     pub lost_after: Option<Leaf<Duration>>,
-    /// How long the jobs of a node wait for a master that is silent, with its connection open; 24h if left out.
+    /// How long the jobs of a node wait for a master that is silent, with its connection open; 24h if left
+    /// out.
     #[serde(default)]
     pub stop_after: Option<Leaf<Duration>>,
 }

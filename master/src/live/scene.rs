@@ -1,7 +1,7 @@
 //! What the live view is to show: the state of the run, the step of each job, and lines not yet shown.
 //!
-//! The engine updates it with each event, and the thread that draws takes it when it can: of all but the lines
-//! only the latest is drawn, and of the lines a terminal that has stopped gets the first thousand.
+//! The engine updates it with each event, and the thread that draws takes it when it can: of all but the
+//! lines only the latest is drawn, and of the lines a terminal that has stopped gets the first thousand.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -41,7 +41,8 @@ pub(super) fn start(spec: &LauncherSpec, rank: &RankSpec) -> Result<(Pid, UnixSt
     unsafe {
         command.pre_exec(move || {
             // A rank that signals its process group must reach only itself, and the kernel's scheduler groups
-            // processes by session: one with many of them may starve other programs (`coswitch_daemon::kernel`).
+            // processes by session: one with many of them may starve other programs (`kernel.rs` of the
+            // daemon).
             setsid()?;
             sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
             libc::umask(user_umask);
