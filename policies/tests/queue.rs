@@ -1,5 +1,7 @@
 //! Properties of every queue order, played against a small machine with a manual clock.
 
+mod plain;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
@@ -16,6 +18,7 @@ use coswitch_policies::{
         },
     },
 };
+use plain::PlainConservative;
 use proptest::prelude::*;
 
 const HOUR: u64 = 3_600_000_000_000;
@@ -84,6 +87,19 @@ fn workload(queues: u16, width: u32) -> impl Strategy<Value = Vec<Job>> {
     let one = (0..queues, 1..=width, 0u64..600, 1u64..120, 1u64..4);
     prop::collection::vec(one, 0..40).prop_map(|jobs| {
         let number = |(id, (queue, nodes, at, takes, slack))| job(id, queue, nodes, at, takes, takes * slack);
+        (0..).zip(jobs).map(number).collect()
+    })
+}
+
+/// Many jobs at a time, some of which take no time, end long before their limits or run past them. No limit
+/// is zero: such a job reserves nothing, and others may take its place.
+fn crowd(width: u32) -> impl Strategy<Value = Vec<Job>> {
+    let one = (1..=width, 0u64..200, 1u64..90, 0u64..5);
+    prop::collection::vec(one, 0..80).prop_map(|jobs| {
+        let number = |(id, (nodes, at, limit, part)): (u32, (u32, u64, u64, u64))| {
+            // From no time at all to a third more than the limit.
+            job(id, 0, nodes, at, limit * part / 3, limit)
+        };
         (0..).zip(jobs).map(number).collect()
     })
 }
@@ -220,6 +236,68 @@ impl QueueOrder for ByTheLetter {
     }
 }
 
+/// A queue from which every seventh job is taken back when another job ends.
+#[derive(Debug)]
+struct Fickle<Q> {
+    order: Q,
+    submitted: Vec<JobId>,
+}
+
+impl<Q: QueueOrder> QueueOrder for Fickle<Q> {
+    fn submit(&mut self, job: QueuedJob) {
+        self.order.submit(job);
+        self.submitted.extend((job.job.0 % 7 == 3).then_some(job.job));
+    }
+
+    fn withdraw(&mut self, job: JobId) -> bool {
+        self.order.withdraw(job)
+    }
+
+    fn on_end(&mut self, now: SimTime, job: JobId) {
+        self.order.on_end(now, job);
+        self.submitted.pop().map(|job| self.order.withdraw(job));
+    }
+
+    fn start(&mut self, now: SimTime, machine: &mut Machine, started: &mut Vec<QueuedJob>) {
+        self.order.start(now, machine, started);
+    }
+
+    fn next_wake(&self, now: SimTime, machine: &Machine) -> Option<SimTime> {
+        self.order.next_wake(now, machine)
+    }
+
+    fn waiting(&self) -> usize {
+        self.order.waiting()
+    }
+}
+
+/// Every promise after every step, and the starts.
+type Told = (Vec<Vec<Option<SimTime>>>, BTreeMap<JobId, SimTime>);
+
+fn told<Q: QueueOrder>(
+    order: Q,
+    machine: &mut Machine,
+    jobs: &[Job],
+    promised: impl Fn(&Q, JobId) -> Option<SimTime>,
+) -> Told {
+    let mut promises = Vec::new();
+    let mut order = Fickle { order, submitted: Vec::new() };
+    let starts = play(&mut order, machine, jobs, |_, order, _, _| {
+        promises.push(jobs.iter().map(|job| promised(&order.order, job.waits.job)).collect());
+    });
+    (promises, starts)
+}
+
+/// The same promises at every step as the plain code, and the same starts.
+fn conservative_decides_as_plain_code(machine: impl Fn() -> Machine, jobs: &[Job]) {
+    let fast = told(Conservative::default(), &mut machine(), jobs, Conservative::promised);
+    let plain = told(PlainConservative::default(), &mut machine(), jobs, PlainConservative::promised);
+    let differs = fast.0.iter().zip(&plain.0).position(|(fast, plain)| fast != plain);
+    let told = differs.map(|step| (step, &fast.0[step], &plain.0[step]));
+    assert_eq!(told, None, "the first step at which promises differ");
+    assert_eq!(fast.1, plain.1, "starts");
+}
+
 /// The head always has a promise, which never becomes later.
 fn easy_keeps_its_promises(machine: &mut Machine, jobs: &[Job]) {
     let mut promised: BTreeMap<JobId, SimTime> = BTreeMap::new();
@@ -275,6 +353,18 @@ proptest! {
     ) {
         conservative_keeps_its_promises(&mut single(16), &jobs);
         conservative_keeps_its_promises(&mut any_nodes(&widths, &groups), &more);
+    }
+
+    #[test]
+    fn conservative_backfilling_decides_as_the_plain_code(
+        crowd in crowd(16),
+        jobs in workload(3, 8),
+        (widths, groups, more) in overlapping(),
+    ) {
+        conservative_decides_as_plain_code(|| single(16), &crowd);
+        conservative_decides_as_plain_code(|| Machine::single(Box::new(Contiguous::new(16))), &crowd);
+        conservative_decides_as_plain_code(|| paragon(true), &jobs);
+        conservative_decides_as_plain_code(|| any_nodes(&widths, &groups), &more);
     }
 
     #[test]

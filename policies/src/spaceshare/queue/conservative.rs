@@ -10,16 +10,24 @@
 //! A reservation respects the hours of the job's group and states its units in each [region](RegionId) of the
 //! machine. The job is placed accordingly: with a free choice at its start it might take units that are
 //! reserved for others. This costs time where the allocator refuses although enough units are free, because
-//! the job then waits for its region. Planning costs the waiting jobs times the steps of the profiles.
+//! the job then waits for its region.
+//!
+//! An arrival costs a search in the [profile](super::profile). An early end on a machine of one region costs
+//! the jobs that it moves, and a search for each job whose reservation lies behind the units that were freed.
+//! With several regions, and when all is planned anew, every waiting job is searched a place. A job that is
+//! limited to no time reserves nothing, so that others may take its place.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Bound::{Excluded, Unbounded},
     time::Duration,
 };
 
 use super::{
     QueueOrder, QueuedJob,
+    profile::Wanted,
     profiles::{Profiles, Reservation},
+    steps::Steps,
 };
 use crate::{
     JobId, SimTime,
@@ -46,14 +54,16 @@ pub struct Conservative {
     waiting: BTreeMap<u64, Promise>,
     numbers: BTreeMap<JobId, u64>,
     next: u64,
-    /// The waiting jobs by the time promised.
-    by_start: BTreeSet<(SimTime, u64)>,
+    /// The waiting jobs by the time promised, with their units and limits.
+    by_start: BTreeMap<(SimTime, u64), (u32, Duration)>,
     running: BTreeMap<JobId, Runs>,
     by_end: BTreeSet<(SimTime, JobId)>,
     /// Free units after all running jobs and reservations; `None` before the first planning.
     profiles: Option<Profiles>,
     /// A job ended or left early: reservations may move forward.
     capacity_freed: bool,
+    /// Where that may have been, and with how many units.
+    freed: Freed,
     /// Numbers of the jobs without a reservation.
     unpromised: Vec<u64>,
 }
@@ -67,13 +77,17 @@ impl Conservative {
 
     fn plan(&mut self, now: SimTime, machine: &Machine) {
         self.profiles.get_or_insert_with(|| Profiles::new(machine)).forget_before(now);
-        let late = self.by_start.first().is_some_and(|(start, _)| *start < now);
+        let late = self.by_start.first_key_value().is_some_and(|((start, _), _)| *start < now);
         let overrun = self.by_end.first().is_some_and(|(end, _)| *end < now);
         if late || overrun {
             self.plan_anew(now, machine);
         } else if std::mem::take(&mut self.capacity_freed) {
-            let order: Vec<u64> = self.by_start.iter().map(|(_, number)| *number).collect();
-            order.into_iter().for_each(|number| self.move_forward(now, machine, number));
+            if is_uniform(machine) {
+                self.move_touched(now)
+            } else {
+                self.move_all(now, machine)
+            }
+            self.freed = Freed::default();
         }
         for number in std::mem::take(&mut self.unpromised) {
             self.promise(now, machine, number);
@@ -93,6 +107,7 @@ impl Conservative {
         self.profiles = Some(profiles);
         self.by_start.clear();
         self.capacity_freed = false;
+        self.freed = Freed::default();
         self.unpromised = self.waiting.keys().copied().collect();
     }
 
@@ -102,17 +117,58 @@ impl Conservative {
         };
         promise.reservation = earliest(profiles, now, machine, &promise.job);
         if let Some(Reservation { start, parts }) = &promise.reservation {
-            profiles.take(*start, start.after(promise.job.limit), parts);
-            self.by_start.insert((*start, number));
+            let QueuedJob { request, limit, .. } = promise.job;
+            profiles.take(*start, start.after(limit), parts);
+            self.by_start.insert((*start, number), (request.units(), limit));
         }
     }
 
-    fn move_forward(&mut self, now: SimTime, machine: &Machine, number: u64) {
+    /// Moves each waiting job forward as far as it can, in the order of reservations.
+    fn move_all(&mut self, now: SimTime, machine: &Machine) {
+        let order: Vec<u64> = self.by_start.keys().map(|(_, number)| *number).collect();
+        for number in order {
+            let promise = self.waiting.get_mut(&number).expect("it was found by its start");
+            let (job, before) = (promise.job, promise.reservation.take().expect("it was found by its start"));
+            self.forget(number, &job, &before);
+            self.promise(now, machine, number);
+            debug_assert!(self.promised(job.job) <= Some(before.start), "no job is delayed");
+        }
+    }
+
+    /// The same for a machine on which any free units suit every job, where most jobs need not be looked at.
+    ///
+    /// Until something was freed no job could start earlier. So the new place of a job touches units that
+    /// were freed and not taken since, and a job whose reservation lies before all of them stays.
+    fn move_touched(&mut self, now: SimTime) {
+        let mut last = (now, u64::MAX);
+        while let Some(first) = self.freed.first(now) {
+            let behind = last.max((first, u64::MAX));
+            let only = self.profiles.as_ref().and_then(Profiles::only).expect("it is one region");
+            let before = self.freed.end;
+            let earlier = |(&(own, number), &(units, length)): (&(SimTime, u64), &(u32, Duration))| {
+                let from = first.before(length).max(now);
+                let start = only.earliest_of(Wanted { units, length, from, before, own })?;
+                Some(((own, number), start))
+            };
+            let mut next = self.by_start.range((Excluded(behind), Unbounded));
+            let Some((found, start)) = next.find_map(earlier) else { return };
+            last = found;
+            self.move_to(found.1, start);
+        }
+    }
+
+    fn move_to(&mut self, number: u64, start: SimTime) {
         let promise = self.waiting.get_mut(&number).expect("it was found by its start");
-        let (job, before) = (promise.job, promise.reservation.take().expect("it was found by its start"));
-        self.forget(number, &job, &before);
-        self.promise(now, machine, number);
-        debug_assert!(self.promised(job.job) <= Some(before.start), "no job is delayed");
+        let (job, reservation) =
+            (promise.job, promise.reservation.as_mut().expect("it was found by its start"));
+        let before = std::mem::replace(&mut reservation.start, start);
+        let (units, profiles) = (job.request.units(), self.profiles.as_mut().expect("it was planned"));
+        profiles.give(before, before.after(job.limit), &reservation.parts);
+        profiles.take(start, start.after(job.limit), &reservation.parts);
+        self.freed.give(before, before.after(job.limit), units);
+        self.freed.take(start, start.after(job.limit), units);
+        let shape = self.by_start.remove(&(before, number)).expect("it waits");
+        self.by_start.insert((start, number), shape);
     }
 
     fn begin(&mut self, now: SimTime, number: u64) {
@@ -132,6 +188,44 @@ impl Conservative {
             profiles.give(reservation.start, reservation.start.after(job.limit), &reservation.parts);
         }
     }
+}
+
+/// The units that were freed since the last planning and not taken since, over time.
+#[derive(Clone, Debug)]
+struct Freed {
+    units: Steps,
+    /// Nothing was freed from here on.
+    end: SimTime,
+}
+
+impl Default for Freed {
+    fn default() -> Self {
+        Self { units: Steps::new(0), end: SimTime(0) }
+    }
+}
+
+impl Freed {
+    fn give(&mut self, from: SimTime, to: SimTime, units: u32) {
+        self.units.add(from, to, i64::from(units));
+        self.end = self.end.max(to);
+    }
+
+    fn take(&mut self, from: SimTime, to: SimTime, units: u32) {
+        self.units.add(from, to, -i64::from(units));
+    }
+
+    /// The first time from `now` on at which some of them are free.
+    fn first(&self, now: SimTime) -> Option<SimTime> {
+        let found = self.units.first_at_least(self.units.find(now), 1)?;
+        Some(self.units.at(found).0.max(now))
+    }
+}
+
+/// Whether any free units suit every job at all hours.
+fn is_uniform(machine: &Machine) -> bool {
+    let groups = (0..).map(GroupId).take(machine.groups().len());
+    machine.regions().count() == 1
+        && groups.map(|group| machine.hours_of(group)).all(|hours| hours.len() == 1)
 }
 
 /// The earliest reservation of `job` from `now` on, at a time when its group may use the sets that it needs.
@@ -184,6 +278,8 @@ impl QueueOrder for Conservative {
         let promise = self.waiting.remove(&number).expect("a job with a number waits");
         if let Some(reservation) = &promise.reservation {
             self.forget(number, &promise.job, reservation);
+            let Reservation { start, .. } = *reservation;
+            self.freed.give(start, start.after(promise.job.limit), promise.job.request.units());
             self.capacity_freed = true;
         }
         true
@@ -195,12 +291,13 @@ impl QueueOrder for Conservative {
         if let Some(profiles) = &mut self.profiles {
             profiles.give(now, end, &parts);
         }
+        self.freed.give(now, end, parts.iter().map(|(_, units)| units).sum());
         self.capacity_freed |= now < end;
     }
 
     fn start(&mut self, now: SimTime, machine: &mut Machine, started: &mut Vec<QueuedJob>) {
         self.plan(now, machine);
-        let due: Vec<u64> = self.by_start.range(..=(now, u64::MAX)).map(|(_, number)| *number).collect();
+        let due: Vec<u64> = self.by_start.range(..=(now, u64::MAX)).map(|((_, number), _)| *number).collect();
         let mut refused: Vec<GroupId> = Vec::new();
         for number in due {
             let Promise { job, reservation } = &self.waiting[&number];
@@ -219,8 +316,12 @@ impl QueueOrder for Conservative {
     }
 
     fn next_wake(&self, now: SimTime, machine: &Machine) -> Option<SimTime> {
-        let due = self.by_start.iter().map(|(start, _)| *start).find(|start| *start > now);
-        due.into_iter().chain(machine.next_change(now)).min().filter(|_| !self.waiting.is_empty())
+        let due = self.by_start.range((Excluded((now, u64::MAX)), Unbounded)).next();
+        due.map(|((start, _), _)| *start)
+            .into_iter()
+            .chain(machine.next_change(now))
+            .min()
+            .filter(|_| !self.waiting.is_empty())
     }
 
     fn waiting(&self) -> usize {

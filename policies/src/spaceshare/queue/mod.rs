@@ -17,7 +17,7 @@
 //! | `easy` | backfilling with a reservation for the head | Lifka 1995 |
 //! | `conservative` | backfilling with a reservation for every job | Feitelson and Weil 1998 |
 //! | `line` | waiting jobs, searchable by size and limit | |
-//! | `profile`, `profiles` | free units over time, for reservations | |
+//! | `profile`, `profiles`, `steps` | free units over time, for reservations | |
 //!
 //! [`rms`] stands apart: it shares time as well as space, so it also suspends jobs.
 
@@ -29,6 +29,7 @@ mod priority;
 mod profile;
 mod profiles;
 pub mod rms;
+mod steps;
 mod table;
 
 use std::{fmt, time::Duration};

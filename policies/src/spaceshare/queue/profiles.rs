@@ -19,10 +19,10 @@ pub(super) struct Reservation {
     pub(super) parts: Vec<(RegionId, u32)>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Profiles(Vec<Region>);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct Region {
     free: Profile,
     /// The sum of the largest requests that its sets grant when all is free.
@@ -57,6 +57,11 @@ impl Profiles {
         for (region, units) in parts {
             self.0[usize::from(region.0)].free.give(from, to, *units);
         }
+    }
+
+    /// The profile of the only region; `None` where there are several.
+    pub(super) fn only(&self) -> Option<&Profile> {
+        if let [only] = self.0.as_slice() { Some(&only.free) } else { None }
     }
 
     /// The earliest time from `from` on at which `units` are free for `length` in `regions` together; `None`
