@@ -25,6 +25,7 @@ fn run_so(policy: Policy, switching: SwitchOrder, residency: Residency, mib: u64
         work: Duration::from_secs(10),
         communication: None,
         memory: None,
+        processors: 1,
     };
     let cost = CostModel {
         dump: Transfer::at(Bytes::mib(1000)),

@@ -44,6 +44,7 @@ pub(super) fn simulate(
     let work = longest.saturating_mul(u32::try_from(rounds + 2).unwrap_or(u32::MAX));
     let jobs = at_once(set.specs()).into_iter().map(|spec| SimJob {
         communication: known.get(&spec.id).copied(),
+        processors: 1,
         spec,
         work,
         memory: None,

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::cli::Answer;
 
 /// One metric over all seeds.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Figure {
     pub(super) name: String,
     #[serde(flatten)]
@@ -31,9 +31,22 @@ pub(super) fn figures<N: ToString>(runs: &[Vec<(N, f64)>]) -> Vec<Figure> {
     first.iter().enumerate().map(figure).collect()
 }
 
+/// How a log was read.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct LogRead {
+    /// The machine that is simulated, and where that comes from.
+    pub(super) machine: String,
+    pub(super) nodes: u32,
+    pub(super) processors: u32,
+    /// By the log's own schedule, if it says when jobs ran.
+    pub(super) utilisation: Option<f64>,
+}
+
 /// Empty parts are left out of the tables.
 #[derive(Debug, Serialize)]
 pub(super) struct Simulated {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) log: Option<LogRead>,
     pub(super) workload: String,
     pub(super) nodes: u32,
     pub(super) policy: String,
@@ -52,11 +65,15 @@ pub(super) struct Simulated {
 
 impl Answer for Simulated {
     fn tell(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        if let Some(LogRead { machine, .. }) = &self.log {
+            writeln!(out, "{}: {machine}", self.workload)?;
+        }
         writeln!(out, "{} on {} nodes: {}", self.workload, self.nodes, self.policy)?;
         if self.skipped.total() > 0 {
             writeln!(out, "left out: {}", self.skipped)?;
         }
-        writeln!(out, "{}", figure_table(&self.figures, self.seeds.len()))?;
+        let own = self.log.as_ref().and_then(|log| log.utilisation);
+        writeln!(out, "{}", figure_table(&with_own(&self.figures, own), self.seeds.len()))?;
         for (by, classes) in [("job size", &self.classes), ("queue", &self.queues)] {
             if !classes.is_empty() {
                 let first =
@@ -89,6 +106,20 @@ impl Answer for Simulated {
         Some(figure_csv(&self.figures, self.seeds.len()) + &parts.collect::<String>())
     }
 }
+
+/// The figures, with the log's own utilisation beside the simulated one.
+fn with_own(figures: &[Figure], own: Option<f64>) -> Vec<Figure> {
+    let mut all = figures.to_vec();
+    let behind = all.iter().rposition(|figure| OF_MACHINE.contains(&&*figure.name));
+    if let (Some(behind), Some(own)) = (behind, own) {
+        let estimate = SampleMean::of(&[own]);
+        all.insert(behind + 1, Figure { name: "utilisation_of_log".to_owned(), estimate });
+    }
+    all
+}
+
+/// The figures of the whole machine's use: by node or processor, and by processor where the first is by node.
+const OF_MACHINE: [&str; 2] = ["utilisation", "utilisation_processors"];
 
 pub(super) fn figure_csv(figures: &[Figure], seeds: usize) -> String {
     let line = |Figure { name, estimate }: &Figure| {

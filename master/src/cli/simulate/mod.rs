@@ -33,7 +33,7 @@ use coswitch_policies::{
     Bytes, Policy, Residency, SchedulerConfig, SwitchOrder, parse_duration, spaceshare::allocate::Mesh,
 };
 use coswitch_sim::{
-    spaceshare::{AllocatorName, ChoiceError, QueueName, mesh_of},
+    spaceshare::{AllocatorName, ChoiceError, QueueName},
     workload::{
         Skipped,
         memory::{MemoryDistribution, MemoryDistributionError},
@@ -78,7 +78,7 @@ pub(crate) struct Simulate {
     /// Time for which a slot stays active.
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     quantum: Option<std::time::Duration>,
-    /// Number of nodes, instead of that of the file.
+    /// Number of nodes, instead of that of the file; of one processor each, or of `--cpus`.
     #[arg(long, value_parser = at_most(1 << 24))]
     nodes: Option<u32>,
     /// Arrange the nodes as a mesh of this width and height, for allocators of meshes: `25x16`.
@@ -248,15 +248,6 @@ impl Simulate {
 
     fn queue(&self) -> Queue {
         self.queue.unwrap_or(Queue::Order(QueueName::default()))
-    }
-
-    /// The mesh of these nodes; nodes × CPUs for an allocator that divides nodes.
-    fn mesh_of(&self, nodes: u32) -> Mesh {
-        match (self.mesh, self.allocator()) {
-            (Some(mesh), _) => mesh,
-            (None, AllocatorName::Boxes) => Mesh { width: nodes, height: self.cpus() },
-            (None, _) => mesh_of(nodes),
-        }
     }
 
     fn cpus(&self) -> u32 {

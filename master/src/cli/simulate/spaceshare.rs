@@ -4,7 +4,7 @@ use std::{borrow::Cow, fs, path::Path, time::Duration};
 
 use anyhow::Context;
 use coswitch_policies::spaceshare::{
-    allocate::Request,
+    allocate::{Mesh, Request},
     machine::GroupId,
     queue::{QueueId, rms::Rms},
 };
@@ -12,21 +12,23 @@ use coswitch_sim::{
     parallel::each,
     spaceshare::{
         self, AllocatorName, Blocks, Execution, JobClass, Jobs, Layout, MeanFragmentation, QueueName,
-        SpaceError, Summary, csv, picture,
+        SpaceError, Summary, csv, mesh_of, picture,
     },
     workload::{
         LogStart, Skipped,
-        swf::{Log, Record},
+        swf::{Log, LogMachine, Record},
     },
 };
 
 use super::{
     Queue, Simulate,
     answer::{Simulated, figures},
-    workload::{self, Source},
+    workload::{self, AsRead, Source},
 };
 use crate::cli::Failure;
 
+/// The most processors of a node that is divided; the limit of `--cpus`.
+const CPUS_MAX: u32 = 64;
 /// Default timeslice of RMS.
 const TIMESLICE: Duration = Duration::from_secs(60);
 
@@ -42,19 +44,14 @@ pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
     check(arguments)?;
     let layout = arguments.machine.as_deref().map(read_layout).transpose().map_err(Failure::Workload)?;
     let given = layout.as_ref().map(Layout::nodes).or(arguments.nodes);
-    let processors = given.map(|nodes| nodes.saturating_mul(arguments.cpus()));
-    let source = Source::of(arguments, processors)?.expect("a run file is simulated by turns");
+    let drawn_for = given.map(|nodes| nodes.saturating_mul(arguments.cpus()));
+    let source = Source::of(arguments, drawn_for)?.expect("a run file is simulated by turns");
     let random = matches!(source, Source::Lublin(_));
     if arguments.seeds > 1 && !random {
         let text = "every seed of this simulation is the same: nothing in a log is random; leave --seeds out";
         return Err(Failure::Workload(anyhow::anyhow!(text)));
     }
-    let Some(nodes) = given.or_else(|| source.nodes()) else {
-        return Err(Failure::Workload(anyhow::anyhow!(
-            "the log does not give the number of nodes: give --nodes"
-        )));
-    };
-    let units = nodes.saturating_mul(arguments.cpus());
+    let shape = Shape::of(arguments, given, &source)?;
     let begin = source.log(arguments.seed);
     if let Some(number) = layout.as_ref().and_then(|layout| layout.partition)
         && !begin.records.is_empty()
@@ -69,7 +66,7 @@ pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
     };
     let left_out = |seed| source.log(seed).records.len() - log_of(seed).records.len();
     let seeds = arguments.seeds();
-    let one = |seed: &u64| run(arguments, layout.as_ref(), &log_of(*seed), nodes, units);
+    let one = |seed: &u64| run(arguments, layout.as_ref(), &log_of(*seed), shape);
     let runs = each(&seeds, arguments.threads(), one);
     let runs = runs.into_iter().collect::<Result<Vec<Run>, Failure>>()?;
     let all: Vec<_> = runs.iter().map(|run| run.figures(layout.as_ref())).collect();
@@ -81,7 +78,7 @@ pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
     };
     super::require_jobs(!first.jobs.jobs.is_empty(), skipped)?;
     let months = LogStart::of(&log)
-        .map(|start| spaceshare::by_month(start, &first.jobs.jobs, &first.executions, units))
+        .map(|start| spaceshare::by_month(start, &first.jobs.jobs, &first.executions, shape.units))
         .unwrap_or_default();
     let policy = match arguments.queue() {
         Queue::Order(queue) => {
@@ -89,9 +86,11 @@ pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
         }
         Queue::Rms => format!("rms, timeslices of {:?}", arguments.quantum.unwrap_or(TIMESLICE)),
     };
+    let as_read = as_read(arguments, layout.is_some(), &source, shape);
     let answer = Simulated {
+        log: source.read(&log, shape.nodes, shape.units, as_read),
         workload: source.name(),
-        nodes,
+        nodes: shape.nodes,
         policy,
         skipped,
         figures: figures(&all),
@@ -104,8 +103,72 @@ pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
         seeds,
         notes: source.note().into_iter().collect(),
     };
-    write_files(arguments, layout.as_ref(), &answer, &log, first, nodes)?;
+    write_files(arguments, layout.as_ref(), &answer, &log, first, shape)?;
     Ok(answer)
+}
+
+/// The simulated machine in numbers.
+#[derive(Clone, Copy)]
+struct Shape {
+    nodes: u32,
+    /// The processors that an allocator of boxes sees in a node; 1 for the others, which see `units` alike.
+    cpus: u32,
+    units: u32,
+}
+
+impl Shape {
+    /// That of the command line, else of the log.
+    fn of(arguments: &Simulate, given: Option<u32>, source: &Source) -> Result<Self, Failure> {
+        let of_nodes = |nodes: u32, cpus: u32| Self { nodes, cpus, units: nodes.saturating_mul(cpus) };
+        if let (Some(nodes), cpus) = (given, arguments.cpus()) {
+            return Ok(of_nodes(nodes, cpus));
+        }
+        match source.machine().filter(|_| arguments.cpus.is_none()) {
+            Some(machine) if divides_nodes(arguments) => {
+                let cpus = machine.per_node();
+                if cpus <= CPUS_MAX {
+                    return Ok(of_nodes(machine.equal_nodes(), cpus));
+                }
+                let text = format!(
+                    "nodes are divided up to {CPUS_MAX} processors, and those of the log have {cpus}: give \
+                     --nodes and --cpus, or leave `boxes` and `rms` out"
+                );
+                Err(Failure::Workload(anyhow::anyhow!(text)))
+            }
+            Some(machine) => Ok(Self { nodes: machine.nodes, cpus: 1, units: machine.processors }),
+            None => Ok(of_nodes(source.nodes()?, arguments.cpus())),
+        }
+    }
+
+    /// The mesh of the nodes; nodes × CPUs for an allocator that divides nodes.
+    fn mesh(self, arguments: &Simulate) -> Mesh {
+        match (arguments.mesh, arguments.allocator()) {
+            (Some(mesh), _) => mesh,
+            (None, AllocatorName::Boxes) => Mesh { width: self.nodes, height: self.cpus },
+            (None, _) => mesh_of(self.units),
+        }
+    }
+}
+
+fn divides_nodes(arguments: &Simulate) -> bool {
+    arguments.allocator() == AllocatorName::Boxes || arguments.queue() == Queue::Rms
+}
+
+fn as_read(arguments: &Simulate, by_layout: bool, source: &Source, shape: Shape) -> AsRead {
+    let Shape { nodes, cpus, units } = shape;
+    let several = if cpus > 1 { format!("{cpus} processors") } else { "one processor".to_owned() };
+    if by_layout {
+        return AsRead::Part(format!("{nodes} nodes of one processor, as in the machine file"));
+    }
+    if arguments.nodes.is_some() || arguments.cpus.is_some() {
+        return AsRead::Given(format!("{nodes} nodes of {several}, as given"));
+    }
+    let plain = source.machine().is_none_or(LogMachine::is_plain);
+    AsRead::Own(match (plain, divides_nodes(arguments)) {
+        (true, _) => String::new(),
+        (false, true) => format!(", divided as {nodes} nodes of {cpus}, {units} in all"),
+        (false, false) => ", each allocated by itself".to_owned(),
+    })
 }
 
 fn check(arguments: &Simulate) -> Result<(), Failure> {
@@ -133,16 +196,10 @@ fn read_layout(path: &Path) -> anyhow::Result<Layout> {
     Ok(layout)
 }
 
-fn run(
-    arguments: &Simulate,
-    layout: Option<&Layout>,
-    log: &Log,
-    nodes: u32,
-    units: u32,
-) -> Result<Run, Failure> {
+fn run(arguments: &Simulate, layout: Option<&Layout>, log: &Log, shape: Shape) -> Result<Run, Failure> {
     let internal =
         |error: SpaceError| Failure::Internal(anyhow::Error::new(error).context("failed to simulate"));
-    let cpus = arguments.cpus();
+    let Shape { nodes, cpus, units } = shape;
     // A single queue: the log does not record the priorities of its queues.
     let home = |_: &Record| (QueueId(0), GroupId(0));
     let (jobs, executions, observed) = match (arguments.queue(), layout) {
@@ -155,7 +212,7 @@ fn run(
             (jobs, executions, None)
         }
         (Queue::Order(queue), None) => {
-            let mut machine = spaceshare::machine(arguments.mesh_of(nodes), arguments.allocator());
+            let mut machine = spaceshare::machine(shape.mesh(arguments), arguments.allocator());
             let holds = |_, group, request| machine.can_ever_hold(group, request);
             let jobs = Jobs::in_boxes(log, cpus, holds, home);
             let mut observer = (MeanFragmentation::default(), Blocks::default());
@@ -224,7 +281,7 @@ fn write_files(
     answer: &Simulated,
     log: &Log,
     run: &Run,
-    nodes: u32,
+    shape: Shape,
 ) -> Result<(), Failure> {
     if let Some(path) = &arguments.csv {
         super::write(path, &csv::jobs_csv(log, &run.jobs, &run.executions))?;
@@ -232,10 +289,10 @@ fn write_files(
     if let (Some(path), Some((_, blocks))) = (&arguments.svg, &run.observed) {
         let title = format!("{}: {}", answer.workload, answer.policy);
         let (jobs, executions, summary) = (&run.jobs.jobs, &run.executions, &run.summary);
-        let meshes = layout.map_or_else(|| vec![arguments.mesh_of(nodes)], Layout::meshes);
+        let meshes = layout.map_or_else(|| vec![shape.mesh(arguments)], Layout::meshes);
         let number = |job: usize| log.records[run.jobs.records[job] as usize].number;
         let few = picture::gantt(&title, &meshes, jobs, executions, blocks, summary, number);
-        let picture = few.unwrap_or_else(|| picture::load(&title, nodes, jobs, executions, summary));
+        let picture = few.unwrap_or_else(|| picture::load(&title, shape.units, jobs, executions, summary));
         super::write(path, &picture)?;
     }
     if let Some(path) = &arguments.swf {

@@ -11,16 +11,19 @@ use coswitch_sim::{
     workload::{
         LogStart, Skipped,
         memory::MemoryDistribution,
-        swf::{Comment, Log, Record},
+        swf::{Comment, Log, LogMachine, Record},
     },
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{
     Simulate,
-    answer::{Simulated, figures},
+    answer::{LogRead, Simulated, figures},
     spaceshare::serial_name,
-    workload::{self, Source},
+    workload::{self, AsRead, Source},
 };
 use crate::{
     cli::Failure,
@@ -34,7 +37,7 @@ use crate::{
 const STEPS_MAX: usize = 50_000_000;
 /// Default quantum: that of the paper's experiments (paper 003, §5.3).
 const QUANTUM: Duration = Duration::from_secs(900);
-/// Default memory of a node: that of the paper's machines.
+/// Default memory of a node for each of its processors: that of the paper's machines.
 const NODE_MEMORY: Bytes = Bytes::mib(1024);
 
 /// Default memory of a job on a node.
@@ -52,6 +55,8 @@ struct Setup {
     quantum: Option<QuantumWatch>,
     /// About the run file.
     warnings: Vec<String>,
+    /// Processors of a node, by the log.
+    processors: u32,
 }
 
 pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simulated, Failure> {
@@ -93,10 +98,11 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
         SimError::Config(error) => Failure::Workload(error.into()),
         error => Failure::Internal(anyhow::Error::new(error).context("failed to simulate")),
     })?;
-    let all: Vec<_> = runs.iter().map(|(_, _, report)| report.figures()).collect();
+    let all: Vec<_> = runs.iter().map(|(jobs, _, report)| figures_of(&setup, jobs, report)).collect();
     let (jobs, skipped, report) = &runs[0];
     super::require_jobs(!jobs.is_empty(), *skipped)?;
     let answer = Simulated {
+        log: source.as_ref().and_then(|source| read(arguments, source, &setup)),
         workload: source.as_ref().map_or_else(|| setup.name.clone(), Source::name),
         nodes: u32::try_from(setup.cluster.len()).unwrap_or(u32::MAX),
         policy: policy_text(&setup),
@@ -114,6 +120,44 @@ pub(super) fn simulate(arguments: &Simulate, is_run_file: bool) -> Result<Simula
     };
     write_files(arguments, &answer, &setup, source.as_ref(), jobs, report)?;
     Ok(answer)
+}
+
+/// The figures of a run, on nodes of several processors with their use by processor.
+fn figures_of(setup: &Setup, jobs: &[SimJob], report: &SimReport) -> Vec<(&'static str, f64)> {
+    let mut figures = report.figures();
+    let behind = figures.iter().position(|(name, _)| *name == "utilisation");
+    if let (Some(behind), true) = (behind, setup.processors > 1) {
+        let ended: BTreeSet<JobId> = report.times.jobs.iter().map(|job| job.job).collect();
+        let work = |job: &SimJob| f64::from(job.spec.ranks * job.processors) * job.work.as_secs_f64();
+        let used: f64 = jobs.iter().filter(|job| ended.contains(&job.spec.id)).map(work).sum();
+        let all = setup.cluster.len() as f64 * f64::from(setup.processors);
+        let use_of = used / (all * report.metrics.makespan.as_secs_f64());
+        figures.insert(behind + 1, ("utilisation_processors", use_of));
+    }
+    figures
+}
+
+/// How the log was read.
+fn read(arguments: &Simulate, source: &Source, setup: &Setup) -> Option<LogRead> {
+    let nodes = u32::try_from(setup.cluster.len()).unwrap_or(u32::MAX);
+    let processors = nodes.saturating_mul(setup.processors);
+    let as_read = match source.machine() {
+        Some(machine) if is_logs(arguments, source) && machine.is_plain() => AsRead::Own(String::new()),
+        Some(_) if is_logs(arguments, source) => {
+            let of = setup.processors;
+            AsRead::Own(format!(
+                ", as {nodes} nodes of {of}; a job takes as many nodes as hold its processors"
+            ))
+        }
+        _ => AsRead::Given(format!("{nodes} nodes, as given, and a rank for each processor")),
+    };
+    source.read(&source.log(arguments.seed), nodes, processors, as_read)
+}
+
+/// Whether the simulated machine is that of the log.
+fn is_logs(arguments: &Simulate, source: &Source) -> bool {
+    let has_run_file = arguments.workload.is_some() || arguments.file.is_none();
+    arguments.nodes.is_none() && !has_run_file && source.machine().is_some()
 }
 
 /// The policy and the settings that differ from the default.
@@ -139,19 +183,27 @@ fn packing_name(packing: Packing) -> String {
 fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> Result<Setup, Failure> {
     let (cost, known) = super::costs::load(arguments.costs.as_deref())?;
     let Some(set) = set else {
-        let nodes = arguments.nodes.or_else(|| source.and_then(Source::nodes));
-        let nodes = nodes.ok_or_else(|| Failure::Workload(anyhow::anyhow!("give --nodes")))?;
+        let source = source.expect("there is a run file or a workload");
+        let machine = source.machine().filter(|_| is_logs(arguments, source));
+        let nodes = match (arguments.nodes, machine) {
+            (Some(nodes), _) => nodes,
+            (None, Some(machine)) => machine.equal_nodes(),
+            (None, None) => source.nodes()?,
+        };
+        let processors = machine.map_or(1, LogMachine::per_node);
+        let cores = if processors > 1 { processors } else { cost.cores };
         let policy = arguments.policy.unwrap_or(Policy::Hybrid);
         let quantum = arguments.quantum.unwrap_or(QUANTUM);
         return Ok(Setup {
             name: String::new(),
-            cluster: Cluster::uniform(nodes, arguments.node_memory.unwrap_or(NODE_MEMORY)),
+            cluster: Cluster::uniform(nodes, arguments.node_memory.unwrap_or(NODE_MEMORY.times(processors))),
             config: arguments.with_switching(SchedulerConfig::new(policy, quantum)),
-            cost,
+            cost: CostModel { cores, ..cost },
             known,
             jobs: Vec::new(),
             quantum: Some(QuantumWatch::new(quantum, AUTO_BOUNDS, AUTO_QUANTUM_MIN)),
             warnings: Vec::new(),
+            processors,
         });
     };
     let nodes = arguments.nodes.unwrap_or(set.cluster.nodes);
@@ -171,6 +223,7 @@ fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> 
             work,
             communication: known.communication_of(&job.name),
             memory: None,
+            processors: 1,
         });
     }
     Ok(Setup {
@@ -185,15 +238,17 @@ fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> 
         cost,
         known,
         jobs,
+        processors: 1,
     })
 }
 
-/// The jobs of a log: a rank for each processor; memory as in the log, or drawn.
+/// The jobs of a log: a rank for each processor, or on nodes of several for each node that the job needs;
+/// memory as in the log, or drawn.
 fn jobs_of(arguments: &Simulate, log: &Log, seed: u64, setup: &Setup) -> (Vec<SimJob>, Skipped) {
     let (mut jobs, mut skipped) = (Vec::new(), Skipped::default());
     for record in &log.records {
         let id = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
-        match job_of(arguments, record, seed, id) {
+        match job_of(arguments, record, seed, id, setup.processors) {
             Err(reason) => *reason(&mut skipped) += 1,
             Ok(job) if job.spec.ranks as usize > setup.cluster.len() => skipped.too_large += 1,
             Ok(job) => {
@@ -210,17 +265,21 @@ fn job_of(
     record: &Record,
     seed: u64,
     id: u32,
+    per_node: u32,
 ) -> Result<SimJob, fn(&mut Skipped) -> &mut u32> {
     let run = record.run.ok_or((|s| &mut s.no_run_time) as fn(&mut Skipped) -> &mut u32)?;
-    let ranks = record.size().ok_or((|s| &mut s.no_size) as fn(&mut Skipped) -> &mut u32)?;
+    let size = record.size().ok_or((|s| &mut s.no_size) as fn(&mut Skipped) -> &mut u32)?;
+    let ranks = size.div_ceil(per_node);
+    let processors = size.div_ceil(ranks);
     let memory = arguments.memory.as_ref().unwrap_or(&MEMORY);
     let logged = record.memory().map(|kib| Bytes(kib.saturating_mul(1024)));
-    let memory_per_rank = logged.unwrap_or_else(|| memory.draw(seed, record.number));
+    let memory = logged.unwrap_or_else(|| memory.draw(seed, record.number));
+    let memory_per_rank = memory.times(processors);
     let name = name_of(record).into();
     let arrival = SimTime::from(Duration::from_secs(record.submit));
     let spec = JobSpec { id: JobId(id), name, ranks, memory_per_rank, arrival };
     let work = Duration::from_secs(run).max(Duration::from_millis(1));
-    Ok(SimJob { spec, work, communication: None, memory: None })
+    Ok(SimJob { spec, work, communication: None, memory: None, processors })
 }
 
 fn notes(setup: &Setup, report: &SimReport) -> Vec<String> {
@@ -276,12 +335,12 @@ fn as_log(setup: &Setup, of: Option<&Log>, jobs: &[SimJob], report: &SimReport) 
     let waits: BTreeMap<JobId, u64> =
         report.metrics.jobs.iter().map(|job| (job.job, job.wait.as_secs())).collect();
     let record = |job: &SimJob| {
-        let SimJob { spec, work, .. } = job;
+        let SimJob { spec, work, processors, .. } = job;
         // Jobs are in the order of their records; some records are left out.
         let came_from = came_from.find(|record| *spec.name == *name_of(record));
         Record {
             wait: waits.get(&spec.id).copied(),
-            memory_kib: Some(spec.memory_per_rank.0.div_ceil(1024)),
+            memory_kib: Some((spec.memory_per_rank.0 / u64::from(*processors)).div_ceil(1024)),
             ..came_from.cloned().unwrap_or_else(|| Record {
                 number: u64::from(spec.id.0) + 1,
                 submit: spec.arrival.0 / 1_000_000_000,

@@ -11,12 +11,12 @@ use anyhow::{Context, anyhow};
 use coswitch_policies::Bytes;
 use coswitch_sim::workload::{
     lublin,
-    swf::{Comment, Log, Record, Status},
+    swf::{Comment, Log, LogMachine, Record, Status},
     testbed,
 };
 use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
 
-use super::Simulate;
+use super::{Simulate, answer::LogRead};
 use crate::cli::Failure;
 
 /// The largest workload file, unzipped: fifty million jobs.
@@ -34,6 +34,8 @@ pub(super) enum Source {
     Log {
         name: String,
         log: Log,
+        /// By its header, if that says anything.
+        machine: Option<LogMachine>,
         note: Option<String>,
     },
     Lublin(lublin::Settings),
@@ -65,19 +67,20 @@ impl Source {
             return Err(Failure::Workload(anyhow!("--run-time is in whole seconds, one or more")));
         }
         let mut log = read(path, is_testbed.then_some(run)).map_err(Failure::Workload)?;
-        if let (None, Some(nodes)) = (processors, log.nodes().filter(|nodes| *nodes > NODES_MAX)) {
+        log.records.truncate(arguments.jobs.unwrap_or(usize::MAX));
+        let machine = LogMachine::of(&log);
+        if let (None, Some(machine)) = (processors, machine.filter(|of| of.processors > NODES_MAX)) {
             let text = anyhow!(
-                "{} says that there are {nodes} nodes, and at most {NODES_MAX} are simulated: give --nodes",
+                "{} says that there are {machine}, and at most {NODES_MAX} are simulated: give --nodes",
                 path.display()
             );
             return Err(Failure::Workload(text));
         }
-        log.records.truncate(arguments.jobs.unwrap_or(usize::MAX));
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let note = is_testbed.then(|| {
             format!("a testbed workload does not say how long a job runs: {run:?} each (--run-time)")
         });
-        Ok(Some(Self::Log { name, log, note }))
+        Ok(Some(Self::Log { name, log, machine, note }))
     }
 
     pub(super) fn name(&self) -> String {
@@ -107,13 +110,68 @@ impl Source {
         }
     }
 
-    /// The number of nodes that it was made for.
-    pub(super) fn nodes(&self) -> Option<u32> {
+    /// The machine of the log; none of the model.
+    pub(super) const fn machine(&self) -> Option<&LogMachine> {
         match self {
-            Self::Log { log, .. } => log.nodes(),
-            Self::Lublin(shape) => Some(shape.nodes),
+            Self::Log { machine, .. } => machine.as_ref(),
+            Self::Lublin(_) => None,
         }
     }
+
+    /// The number of nodes that it was made for.
+    ///
+    /// # Errors
+    /// Where a log does not say.
+    pub(super) fn nodes(&self) -> Result<u32, Failure> {
+        match self {
+            Self::Log { log, machine, .. } => {
+                machine.map(|machine| machine.nodes).ok_or_else(|| unknown_machine(log))
+            }
+            Self::Lublin(shape) => Ok(shape.nodes),
+        }
+    }
+
+    /// How a log was read for a machine of these nodes and processors. `jobs` are those of its records that
+    /// are meant for this machine.
+    pub(super) fn read(&self, jobs: &Log, nodes: u32, processors: u32, as_read: AsRead) -> Option<LogRead> {
+        let Self::Log { machine, .. } = self else { return None };
+        let own = match (&as_read, machine) {
+            (AsRead::Part(_), _) | (_, None) => processors,
+            (_, Some(machine)) => machine.processors,
+        };
+        let text = match (as_read, machine) {
+            (AsRead::Own(more), Some(machine)) => format!("{machine}{more}"),
+            (AsRead::Given(given) | AsRead::Part(given), Some(machine)) => {
+                format!("{given} (the log's header: {})", machine.header())
+            }
+            (AsRead::Own(given) | AsRead::Given(given) | AsRead::Part(given), None) => {
+                format!("{given} (the log's header gives neither MaxNodes nor MaxProcs)")
+            }
+        };
+        let utilisation = jobs.utilisation(own);
+        Some(LogRead { machine: text, nodes, processors, utilisation })
+    }
+}
+
+/// Whose machine is simulated.
+pub(super) enum AsRead {
+    /// That of the log, with these words more.
+    Own(String),
+    /// Another, in these words.
+    Given(String),
+    /// A part of that of the log, in these words.
+    Part(String),
+}
+
+/// The error for a log whose header does not say how large the machine was.
+fn unknown_machine(log: &Log) -> Failure {
+    let sizes = log.records.iter().filter(|record| record.run.is_some()).filter_map(Record::size);
+    let text = "the log does not give the number of nodes or processors (no MaxNodes or MaxProcs in its \
+                header): give --nodes";
+    Failure::Workload(match sizes.max() {
+        Some(most) => anyhow!("{text}; its largest job had {most} processors"),
+        None => anyhow!("{text}; no job says how many processors it had, either"),
+    })
 }
 
 /// The memory of the jobs of a log, where it records memory.

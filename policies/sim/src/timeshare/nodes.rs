@@ -1,9 +1,9 @@
 //! Simulated nodes: their memory, and the demand that slows down their jobs. An event costs as much as the
 //! nodes of its jobs, whatever the size of the cluster.
 
-use coswitch_policies::{Bytes, Cluster, Communication, JobId, NodeId, Placement};
+use coswitch_policies::{Bytes, Cluster, JobId, NodeId, Placement};
 
-use super::cost::{CostModel, Load, Slowdown};
+use super::cost::{CostModel, Habits, Load, Slowdown};
 
 #[derive(Clone, Debug, Default)]
 struct Node {
@@ -65,20 +65,20 @@ impl Nodes {
     }
 
     /// The ranks of the job run from now on.
-    pub(crate) fn run(&mut self, job: JobId, placement: &Placement, communication: Option<Communication>) {
+    pub(crate) fn run(&mut self, job: JobId, placement: &Placement, habits: Habits) {
         for block in placement.blocks() {
             let node = &mut self.nodes[block.node.0 as usize];
-            node.load.add(block.ranks, communication);
+            node.load.add(block.ranks, habits);
             node.running.push(job);
             self.changed.push(block.node);
         }
     }
 
     /// The ranks of the job stop.
-    pub(crate) fn stop(&mut self, job: JobId, placement: &Placement, communication: Option<Communication>) {
+    pub(crate) fn stop(&mut self, job: JobId, placement: &Placement, habits: Habits) {
         for block in placement.blocks() {
             let node = &mut self.nodes[block.node.0 as usize];
-            node.load.remove(block.ranks, communication);
+            node.load.remove(block.ranks, habits);
             node.running.retain(|other| *other != job);
             self.changed.push(block.node);
         }
@@ -132,7 +132,7 @@ mod tests {
             (jobs, nodes.demand(&place))
         };
         nodes.enter(full, &place);
-        nodes.run(job, &place, None);
+        nodes.run(job, &place, Habits { processors: 1, communication: None });
         assert_eq!(affected(&mut nodes), (vec![job], 1000), "full is not overfull");
         nodes.enter(more, &place);
         assert_eq!(affected(&mut nodes), (vec![job], 10_000));

@@ -8,7 +8,7 @@ use std::{
 };
 
 use coswitch_policies::{
-    Bytes, Cluster, Communication, JobId, JobSpec, NodeId, Placement, SimTime,
+    Bytes, Cluster, JobId, JobSpec, NodeId, Placement, SimTime,
     metrics::{JobTimes, Span},
     timeshare::memory_monitor::{JobSample, Stage},
 };
@@ -16,7 +16,7 @@ use coswitch_policies::{
 use crate::{
     SimJob,
     timeshare::{
-        cost::CostModel,
+        cost::{CostModel, Habits},
         memory::{Look, MemoryCurve},
         nodes::Nodes,
     },
@@ -51,7 +51,7 @@ struct Life {
     held: Bytes,
     memory: Option<MemoryCurve>,
     work: Duration,
-    communication: Option<Communication>,
+    habits: Habits,
     /// Half-way through its work.
     crashes: bool,
     active: Vec<Span>,
@@ -109,7 +109,7 @@ impl World {
             held: job.memory.as_ref().map_or(job.spec.memory_per_rank, |memory| memory.at(Duration::ZERO)),
             memory: job.memory.clone(),
             work: job.work,
-            communication: job.communication,
+            habits: Habits { processors: job.processors, communication: job.communication },
             crashes,
             active: Vec::new(),
         };
@@ -211,7 +211,7 @@ impl World {
         let since = self.now;
         let life = life(&mut self.lives, job);
         life.place = Place::Running { since };
-        self.nodes.run(job, &life.placement, life.communication);
+        self.nodes.run(job, &life.placement, life.habits);
         self.thawed.push(job);
     }
 
@@ -340,7 +340,7 @@ impl World {
         let life = life(&mut self.lives, job);
         if let Place::Running { since } = life.place {
             life.active.push(Span { from: since, to });
-            self.nodes.stop(job, &life.placement, life.communication);
+            self.nodes.stop(job, &life.placement, life.habits);
             self.thawed.retain(|thawed| *thawed != job);
         }
     }

@@ -80,6 +80,15 @@ impl CostModel {
     }
 }
 
+/// What a rank does while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Habits {
+    /// Cores that it keeps busy at a time.
+    pub(crate) processors: u32,
+    /// The share of its time alone in which it communicates; where that is unknown, it computes throughout.
+    pub(crate) communication: Option<Communication>,
+}
+
 /// The demand of the ranks that run on a node, in thousandths of a core and of its link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
@@ -88,23 +97,22 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Adds ranks that communicate for this share of their time alone; where it is unknown, they compute
-    /// throughout.
-    pub(crate) fn add(&mut self, ranks: u32, communication: Option<Communication>) {
-        let (compute, wire) = Self::of(ranks, communication);
+    pub(crate) fn add(&mut self, ranks: u32, habits: Habits) {
+        let (compute, wire) = Self::of(ranks, habits);
         self.compute += compute;
         self.wire += wire;
     }
 
-    pub(crate) fn remove(&mut self, ranks: u32, communication: Option<Communication>) {
-        let (compute, wire) = Self::of(ranks, communication);
+    pub(crate) fn remove(&mut self, ranks: u32, habits: Habits) {
+        let (compute, wire) = Self::of(ranks, habits);
         self.compute -= compute;
         self.wire -= wire;
     }
 
-    fn of(ranks: u32, communication: Option<Communication>) -> (u64, u64) {
-        let share = communication.map_or(0, |share| u64::from(share.get()));
-        (u64::from(ranks) * (1000 - share), u64::from(ranks) * share)
+    fn of(ranks: u32, habits: Habits) -> (u64, u64) {
+        let share = habits.communication.map_or(0, |share| u64::from(share.get()));
+        let (ranks, processors) = (u64::from(ranks), u64::from(habits.processors));
+        (ranks * processors * (1000 - share), ranks * share)
     }
 }
 
@@ -145,7 +153,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let load = |ranks| {
             let mut load = Load::default();
-            load.add(ranks, None);
+            load.add(ranks, Habits { processors: 1, communication: None });
             load
         };
         let pace = |ranks, is_overfull| cost.slowdown(cost.asked(load(ranks), is_overfull));
@@ -154,6 +162,23 @@ mod tests {
         assert_eq!(time(3, false), Duration::from_millis(1500));
         assert_eq!(time(3, true), Duration::from_secs(15));
         assert_eq!(pace(4, false).work_in(second), Duration::from_millis(500));
+    }
+
+    #[test]
+    fn a_part_of_a_job_takes_as_many_cores_as_it_has_processors() {
+        let cost = CostModel { cores: 8, ..CostModel::default() };
+        let millis = |parts: &[(u32, u16)]| {
+            let mut load = Load::default();
+            for (processors, share) in parts {
+                let communication = Some(Communication::per_mille(*share));
+                load.add(1, Habits { processors: *processors, communication });
+            }
+            cost.slowdown(cost.asked(load, false)).time_for(Duration::from_secs(1)).as_millis()
+        };
+        assert_eq!(millis(&[(5, 0), (3, 0)]), 1000);
+        assert_eq!(millis(&[(8, 0), (4, 0)]), 1500);
+        assert_eq!(millis(&[(8, 900)]), 1000, "alone it is as fast as alone");
+        assert_eq!(millis(&[(8, 900), (8, 100)]), 1000, "it computes while the other waits for the link");
     }
 
     #[test]
@@ -169,7 +194,9 @@ mod tests {
         let second = Duration::from_secs(1);
         let together = |shares: &[u16]| {
             let mut load = Load::default();
-            shares.iter().for_each(|share| load.add(1, Some(Communication::per_mille(*share))));
+            let communication = |share: &u16| Some(Communication::per_mille(*share));
+            let habits = |share| Habits { processors: 1, communication: communication(share) };
+            shares.iter().for_each(|share| load.add(1, habits(share)));
             cost.slowdown(cost.asked(load, false)).time_for(second).as_millis()
         };
         assert_eq!(together(&[100]), 1000);

@@ -204,8 +204,13 @@ mod tests {
             memory_per_rank: Bytes::mib(300),
             arrival: SimTime(0),
         };
-        let job =
-            |spec: JobSpec| SimJob { spec, work: Duration::from_secs(60), communication: None, memory: None };
+        let job = |spec: JobSpec| SimJob {
+            spec,
+            work: Duration::from_secs(60),
+            communication: None,
+            memory: None,
+            processors: 1,
+        };
         let jobs: Vec<SimJob> = (0..).zip(ranks).map(spec).map(job).collect();
         let config = SchedulerConfig::new(policy, Duration::from_secs(20));
         let cluster = Cluster::uniform(nodes, Bytes::mib(1024));

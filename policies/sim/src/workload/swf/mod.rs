@@ -6,9 +6,11 @@
 //! unknown. Further fields that some logs append are ignored. Input and output are text: callers open and
 //! unzip files.
 
+mod machine;
 mod parse;
 mod write;
 
+pub use machine::LogMachine;
 pub use parse::{SwfError, SwfProblem};
 
 use std::{collections::BTreeMap, str::FromStr};
@@ -119,12 +121,6 @@ impl Log {
         })
     }
 
-    /// The number of nodes in the header: `MaxNodes`, else `MaxProcs`. Text after the number is ignored.
-    #[must_use]
-    pub fn nodes(&self) -> Option<u32> {
-        ["MaxNodes", "MaxProcs"].iter().find_map(|key| leading_number(self.header(key)?).map(|(n, _)| n))
-    }
-
     /// The queues by number, as the header names them (`; Queue: 2 q4s`).
     #[must_use]
     pub fn queue_names(&self) -> BTreeMap<u32, String> {
@@ -133,6 +129,7 @@ impl Log {
     }
 }
 
+/// Text after the number is ignored.
 fn leading_number(text: &str) -> Option<(u32, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     Some((text[..end].parse().ok()?, text[end..].trim()))

@@ -156,7 +156,6 @@ mod tests {
         assert_eq!(record.status, Some(Status::Completed));
         let below = LINE.replace("24562", "-1359980917").parse::<Log>().unwrap();
         assert_eq!(below.records[0].run, None, "values below -1 are unknown");
-        assert_eq!(log.nodes(), Some(400));
         assert_eq!(log.queue_names()[&2], "q4s");
     }
 
