@@ -1,5 +1,5 @@
-//! Benchmark of the simulator: jobs a second on a log, against AccaSim; growth of the cost of an event; time
-//! sharing at size.
+//! Benchmark of the simulator: jobs a second on a log, against AccaSim; growth of the cost of an event;
+//! backfilling and time sharing at size.
 //!
 //! One core: everything runs on the thread of the benchmark, and times are processor times, so that other
 //! processes disturb little. A job counts from its line of text to its place in the summary. The log is the
@@ -8,6 +8,7 @@
 //! and Feitelson. AccaSim does the same log in the same minutes, in a Python process of its own whose start
 //! does not count.
 
+mod backfill;
 mod curve;
 mod peer;
 mod program;
@@ -39,6 +40,7 @@ pub(crate) fn measure(rounds: u32, log: Option<&Path>) -> Result<Vec<Figure>> {
     let (text, name) = text_of(log)?;
     let mut figures = Vec::from(jobs_a_second(rounds, &text, &name)?);
     figures.extend(curve::measure()?);
+    figures.push(backfill::measure()?);
     figures.extend(turns::measure()?);
     Ok(figures)
 }
