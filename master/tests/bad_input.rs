@@ -130,7 +130,7 @@ const CASES: &[Case] = cases![
     "jobs that do not fit together, may not leave, and cannot be swapped": "*" =>
         "cluster: {nodes: 1, memory: 900TiB}\nscheduler: {policy: gang, park: suspend}\njobs:\n  \
          - {name: a, command: [./program], ranks: 1, memory: 800TiB, count: 2}\n",
-        line 2, "scheduler.park", ["need 1600TiB on node-0, which has 900TiB", "swap", "write `criu`", "swapon"];
+        line 2, "scheduler.park", ["1600TiB on node-0, which has 900TiB", "swap", "write `criu`", "swapon"];
     "jobs that stay in memory and always leave it": "quantum: 10s" => "park: suspend\n  residency: none",
         line 8, "scheduler.residency", ["`park: suspend` never does", "leave `residency` out"];
     "an unknown way of waiting": "count: 2" => "wait: sleep", line 13, "jobs[0].wait", ["known are spin"];

@@ -91,7 +91,7 @@ fn interrupted_comparison_is_of_the_runs_that_have_ended() {
     assert_eq!((&report["arms"][0]["done"], &report["arms"][1]["done"]), (&json!(1), &json!(0)));
     assert!(report["arms"][0]["makespan"]["median"].as_f64().unwrap() > 1.0, "{report}");
     for line in [
-        "comparing: 2 jobs alone first, then 4 runs (2 policies × 2 turns); each run ends after 10 min at the",
+        "comparing: 2 jobs alone first, then 4 runs (2 policies × 2 turns); each run ends after 10 min",
         "alone 1 of 2: heat",
         "comparing: 4 runs are to come, about ",
         "run 1 of 4: batch, turn 1, about ",

@@ -29,8 +29,11 @@ fn run_until(run_file: &str, what: &str, enough: impl Fn(&[RunEvent]) -> bool) -
     ended
 }
 
-/// The row and the placement of each job, when it was launched.
-fn launched(events: &[RunEvent]) -> BTreeMap<JobId, (SlotId, Placement)> {
+/// The row and the placement of each job.
+type Places = BTreeMap<JobId, (SlotId, Placement)>;
+
+/// Those that jobs had when they were launched.
+fn launched(events: &[RunEvent]) -> Places {
     let mut placements = BTreeMap::new();
     let mut launched = BTreeMap::new();
     for event in events {
@@ -47,7 +50,7 @@ fn launched(events: &[RunEvent]) -> BTreeMap<JobId, (SlotId, Placement)> {
 }
 
 /// The same, as `explain` has it, and the number of rows.
-fn explained(answer: &Value) -> (BTreeMap<JobId, (SlotId, Placement)>, usize) {
+fn explained(answer: &Value) -> (Places, usize) {
     let job = |job: &Value| {
         let assigned = serde_json::from_value(job["assigned"].clone()).expect("a row and a placement");
         (serde_json::from_value(job["job"].clone()).expect("a number"), assigned)
@@ -74,8 +77,8 @@ fn jobs_of(nodes: u32, packing: &str, sizes: &[(u32, u32)]) -> String {
     );
     for (number, (ranks, size)) in sizes.iter().enumerate() {
         file.push_str(&format!(
-            "  - {{name: ep-{number}, command: [\"{{bin}}/ep\", --class, S, --seconds, \"1.5\"], ranks: {ranks}, \
-             memory: {size}MiB}}\n"
+            "  - {{name: ep-{number}, command: [\"{{bin}}/ep\", --class, S, --seconds, \"1.5\"], \
+             ranks: {ranks}, memory: {size}MiB}}\n"
         ));
     }
     file
@@ -83,11 +86,7 @@ fn jobs_of(nodes: u32, packing: &str, sizes: &[(u32, u32)]) -> String {
 
 /// Runs the jobs and compares their rows and nodes to those of `explain`; returns these, and those that
 /// first fit would give.
-fn check_packing(
-    nodes: u32,
-    packing: &str,
-    sizes: &[(u32, u32)],
-) -> [(BTreeMap<JobId, (SlotId, Placement)>, usize); 2] {
+fn check_packing(nodes: u32, packing: &str, sizes: &[(u32, u32)]) -> [(Places, usize); 2] {
     let master = Master::run(&jobs_of(nodes, packing, sizes));
     let told = explained(&master.ask(&["explain"]));
     let ended = master.end(RUN_LIMIT, Duration::ZERO);
@@ -106,9 +105,7 @@ fn best_fit_packs_as_explained_and_takes_the_fullest_row_that_holds_a_job() {
 #[test]
 fn buddy_packs_as_explained_and_keeps_jobs_to_aligned_blocks() {
     let [(jobs, _), (plain, _)] = check_packing(4, "buddy", &[(1, 600), (2, 300), (2, 450)]);
-    let nodes = |jobs: &BTreeMap<JobId, (SlotId, Placement)>, job| -> Vec<u32> {
-        jobs[&JobId(job)].1.nodes().map(|node| node.0).collect()
-    };
+    let nodes = |jobs: &Places, job| -> Vec<u32> { jobs[&JobId(job)].1.nodes().map(|node| node.0).collect() };
     assert_eq!([1, 2].map(|job| nodes(&jobs, job)), [vec![0, 1], vec![2, 3]]);
     assert_ne!(jobs, plain, "first fit takes the emptiest nodes");
 }

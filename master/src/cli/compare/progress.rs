@@ -87,7 +87,8 @@ impl Progress {
             plural(self.arms.first().map_or(0, |arm| arm.left), "turn"),
         );
         format!(
-            "{all}; each run ends after {limit} at the latest (--limit), so that all take at most {most}{within}"
+            "{all}; each run ends after {limit} at the latest (--limit), so that all take at most \
+             {most}{within}"
         )
     }
 

@@ -2,8 +2,8 @@
 //! counts.
 //!
 //! A wrong value is reported and replaced by a default, so that the check continues; the result is used only
-//! where there is no problem. The only inputs besides the file are whether programs and directories exist, and
-//! the swap space of the machine.
+//! where there is no problem. The only inputs besides the file are whether programs and directories exist,
+//! and the swap space of the machine.
 
 mod jobs;
 mod store;
@@ -200,8 +200,8 @@ impl Reader {
         };
         let swap = if swap == Bytes(0) { "no swap".into() } else { format!("only {swap} of swap") };
         let message = format!(
-            "all jobs together need {needed} on {node}, which has {capacity}, and this machine has {swap} for \
-             the {excess} too much on all nodes"
+            "all jobs together need {needed} on {node}, which has {capacity}, and this machine has {swap} \
+             for the {excess} too much on all nodes"
         );
         let help = format!(
             "write `criu`, so that jobs may leave memory; or add swap: {}",
