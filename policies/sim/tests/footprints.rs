@@ -38,6 +38,7 @@ fn run(programs: &[Program], config: &SchedulerConfig) -> SimReport {
             },
             work: Duration::from_secs(40),
             communication: None,
+            processors: 1,
             memory: Some(MemoryCurve::new(points)),
         }
     };
