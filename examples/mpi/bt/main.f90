@@ -47,6 +47,7 @@ contains
     g%u(:, :, 1:g%held(2), 1:g%held(3)) = exact(g, 0)
     do step = 1, steps
       call advance(g, w)
+      call count_time()
     end do
     worst = worst_error(g, steps)
     verified = verified .and. worst <= tolerance
@@ -57,13 +58,17 @@ contains
     flush (6)
   end subroutine
 
-  ! Rank 0 reads its clock and decides for all: all must make the same number of repetitions. The clock of a
-  ! restored process begins anew, so what it shows is added up.
-  logical function time_is_up()
+  ! The clock of a restored process begins anew, so what it shows is added up, often.
+  subroutine count_time()
     real(real64) :: now
     call cpu_time(now)
     used = used + merge(now - last, now, now >= last)
     last = now
+  end subroutine
+
+  ! Rank 0 decides for all: all must make the same number of repetitions.
+  logical function time_is_up()
+    call count_time()
     time_is_up = merge(used >= c%seconds, done >= c%repeat, c%seconds > 0)
     call MPI_Bcast(time_is_up, 1, MPI_LOGICAL, 0, MPI_COMM_WORLD, error)
   end function

@@ -1,8 +1,8 @@
 //! Warms memory: touches pages that the jobs and their images will use.
 //!
-//! On a virtual machine the host backs a page when it is first touched, many times slower than a copy into it. A
-//! machine that has run for a while has paid for that; one that was just started would show the host and not
-//! coswitch.
+//! On a virtual machine the host backs a page when it is first touched, many times slower than a copy into
+//! it. A machine that has run for a while has paid for that; one that was just started would show the host
+//! and not coswitch.
 
 use std::{
     hint::black_box,
