@@ -1,5 +1,5 @@
-//! Programs whose MPI library coswitch cannot use: `run` and `doctor` name the reason and the remedy, exit with
-//! the code of a lack, and start nothing.
+//! Programs whose MPI library coswitch cannot use: `run` and `doctor` name the reason and the remedy,
+//! exit with the code of a lack, and start nothing.
 
 use std::{
     fs,

@@ -1,4 +1,5 @@
-//! Benchmark of message rate, one-sided operations and collectives between two virtual nodes, by the example program
+//! Benchmark of message rate, one-sided operations and collectives between two virtual nodes, by the
+//! example program
 //! `operations`, against libfabric's tcp provider on the same kind of links.
 
 use anyhow::Result;

@@ -43,7 +43,8 @@ impl TcpNodes {
         (0..NODES).map(|node| Node::set(NodeId(node), rate, share(node))).collect::<Result<_>>().map(Self)
     }
 
-    /// Runs a program with these numbers of nodes for its ranks to its end; returns the directory of its outputs.
+    /// Runs a program with these numbers of nodes for its ranks to its end; returns the directory of its
+    /// outputs.
     pub(crate) fn run(&self, command: &[&str], placement: &[u32]) -> Result<TempDir> {
         let (dir, mut parts) = self.start(command, placement)?;
         ended(&mut parts).map(|()| dir)

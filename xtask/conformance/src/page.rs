@@ -11,15 +11,17 @@ use crate::{
 const HEAD: &str = "\
 # MPICH's own tests
 
-Written by `cargo xtask conformance`, which fetches MPICH's test suite (4.0.2, from Debian's source package), builds what a C and
-a Fortran compiler can with the wrappers of the set-up (MPICH 4.2.3), and runs each test with its ranks and arguments three
-times: over libfabric's tcp provider by `mpiexec`; under coswitch alone (`policy: batch`, two nodes); and under coswitch
-together with others (`policy: hybrid`, `quantum: 400ms`, `residency: none`), where sets of eight ranks take turns and jobs
-are dumped and restored wherever they happen to be. A test passes by the rules of the suite: it says ` No Errors` and nothing else, and exits with 0, or as
-its list says.
+Written by `cargo xtask conformance`, which fetches MPICH's test suite (4.0.2, from Debian's source
+package), builds what a C and a Fortran compiler can with the wrappers of the set-up (MPICH 4.2.3), and runs
+each test with its ranks and arguments three times: over libfabric's tcp provider by `mpiexec`; under
+coswitch alone (`policy: batch`, two nodes); and under coswitch together with others (`policy: hybrid`,
+`quantum: 400ms`, `residency: none`), where sets of eight ranks take turns and jobs are dumped and restored
+wherever they happen to be. A test passes by the rules of the suite: it says ` No Errors` and nothing else,
+and exits with 0, or as its list says.
 
-No test that passes over tcp may fail, hang or take the run down under coswitch; the command exits with 1 otherwise. `--only
-DIR` runs one directory, `--sample N` every Nth test. `cargo xtask test` runs a few dozen.
+No test that passes over tcp may fail, hang or take the run down under coswitch; the command exits with 1
+otherwise. `--only DIR` runs one directory, `--sample N` every Nth test. `cargo xtask test` runs a few
+dozen.
 ";
 
 /// Causes of differences that have been found, by the beginning of the test's name.
@@ -55,7 +57,8 @@ fn table(text: &mut String, results: &Results) {
     );
     line(
         text,
-        "| directory | run | passed on both | on tcp only | under coswitch only | on neither | left out | restores |",
+        "| directory | run | passed on both | on tcp only | under coswitch only | on neither | left out \
+         | restores |",
     );
     line(text, "| --- | --- | --- | --- | --- | --- | --- | --- |");
     let mut total = Row::default();

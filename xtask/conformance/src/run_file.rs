@@ -77,7 +77,8 @@ pub fn name(index: usize) -> String {
     format!("t{index}")
 }
 
-/// The verdict on a test and how often it was restored, by the report of its run; `None` where it did not end.
+/// The verdict on a test and how often it was restored, by the report of its run; `None` where it did not
+/// end.
 #[must_use]
 pub fn result(test: &Test, index: usize, report: &Value, out: &Path) -> Option<(Verdict, u64)> {
     let jobs = report["jobs"].as_array()?;

@@ -37,13 +37,15 @@ struct Arguments {
     #[arg(long)]
     without_pool: bool,
     /// Tests that run together under coswitch.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=200))]
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=200))]
     batch: u32,
     /// Keep the results so far, and run only what has not passed: to go on, or to try again.
     #[arg(long)]
     again: bool,
     /// Time for one test, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 180, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 180)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
     /// Write the page of the results so far, and run nothing.
     #[arg(long)]

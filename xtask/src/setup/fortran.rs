@@ -1,8 +1,8 @@
 //! The Fortran binding of the MPI library, which its wheel lacks, and the compiler wrapper `mpifort`.
 //!
-//! Debian's MPICH of the same series (4.2) has the binding: a library between Fortran's names and the calls of
-//! C, a header and modules. The MPICH ABI lets it call the library of the wheel. Its modules can be read by
-//! gfortran 8 to 14; where the distribution's is newer, gfortran 14 is installed beside it.
+//! Debian's MPICH of the same series (4.2) has the binding: a library between Fortran's names and the
+//! calls of C, a header and modules. The MPICH ABI lets it call the library of the wheel. Its modules can
+//! be read by gfortran 8 to 14; where the distribution's is newer, gfortran 14 is installed beside it.
 
 use super::private_apt::{PrivateApt, Suite};
 use super::{Prefix, apt};

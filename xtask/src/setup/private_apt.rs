@@ -1,5 +1,5 @@
-//! apt beside the system's: lists, cache and status in a directory of ours, so that packages of other suites are
-//! downloaded and authenticated while those of the system are neither read nor changed.
+//! apt beside the system's: lists, cache and status in a directory of ours, so that packages of other
+//! suites are downloaded and authenticated while those of the system are neither read nor changed.
 
 use crate::command;
 use anyhow::{Context, Result, ensure};

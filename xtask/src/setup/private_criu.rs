@@ -1,8 +1,8 @@
 //! A private copy of a newer Debian's CRIU, with all of its libraries and its loader, in a directory of ours.
 //!
 //! apt resolves the packages against an empty status file, so that the closure is complete down to libc6. The
-//! program is then patched to use the loader and libraries beside it. The paths are absolute, so the copy must
-//! stay where it was installed.
+//! program is then patched to use the loader and libraries beside it. The paths are absolute, so the copy
+//! must stay where it was installed.
 
 use super::private_apt::{PrivateApt, Suite};
 use super::{Prefix, apt};

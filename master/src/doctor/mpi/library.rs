@@ -20,8 +20,8 @@ pub(crate) struct Library {
     pub(crate) fabric: Option<(PathBuf, bool)>,
 }
 
-const REMEDY: &str = "build the program with the MPI wrappers that `cargo xtask setup` installs (mpi/bin/mpicc and \
-                      mpi/bin/mpifort of its prefix)";
+const REMEDY: &str = "build the program with the MPI wrappers that `cargo xtask setup` installs \
+                      (mpi/bin/mpicc and mpi/bin/mpifort of its prefix)";
 
 /// Reads the library at `path`.
 ///

@@ -1,4 +1,5 @@
-//! Asks the loader which shared libraries it would load for a program, by `ldd`; nothing of the program is run.
+//! Asks the loader which shared libraries it would load for a program, by `ldd`; nothing of the program
+//! is run.
 
 use std::path::Path;
 use std::{collections::BTreeMap, path::PathBuf, process::Command};

@@ -37,7 +37,7 @@ pub(crate) struct Judged {
 }
 
 /// What the calls of a program go to.
-enum Mpi {
+enum Library {
     None,
     Usable(PathBuf),
     /// Of the MPICH ABI, but useless as it is, or missing.
@@ -48,8 +48,7 @@ enum Mpi {
 
 /// Judges the programs of `jobs`; `directory` holds coswitch's MPI library.
 pub(crate) fn judge_programs(jobs: &[Job], directory: &Path) -> Vec<Judged> {
-    let mut known: BTreeMap<(&Path, &BTreeMap<String, String>), (Option<Check>, Option<String>)> =
-        BTreeMap::new();
+    let mut known = BTreeMap::new();
     let mut told = BTreeSet::new();
     let judged = jobs.iter().map(|job| {
         let key = (&*job.program, &job.env);
@@ -66,17 +65,17 @@ fn judge_program(job: &Job, directory: &Path) -> (Option<Check>, Option<String>)
     let name = format!("MPI library of job `{}`", job.name);
     let program = job.program.display();
     match mpi_of(&job.program, &linked) {
-        Mpi::None => (missing(job, &linked), None),
-        Mpi::Usable(path) => {
+        Library::None => (missing(job, &linked), None),
+        Library::Usable(path) => {
             let fine = || Some(judge(&name, inspect(&path), &path));
             (missing(job, &linked).or_else(fine), None)
         }
-        Mpi::OfMpichAbi(what) => replace(job, name, &what, directory),
-        Mpi::OpenMpi(what) => {
+        Library::OfMpichAbi(what) => replace(job, name, &what, directory),
+        Library::OpenMpi(what) => {
             let found = format!("{program} was built with Open MPI ({what}), whose ABI is not that of MPICH");
             (Some(Check::lacking(name, found, rebuild(directory))), None)
         }
-        Mpi::OfOtherAbi(what) => {
+        Library::OfOtherAbi(what) => {
             let found = format!("{program} was built with {what}, which is no library of the MPICH ABI");
             (Some(Check::lacking(name, found, rebuild(directory))), None)
         }
@@ -108,7 +107,7 @@ fn is_of_abi(name: &str) -> bool {
 }
 
 /// Finds the library that MPI calls go to, by its functions and, where none has them, by missing names.
-fn mpi_of(program: &Path, linked: &Linked) -> Mpi {
+fn mpi_of(program: &Path, linked: &Linked) -> Library {
     let program = loader::Library { name: program.display().to_string(), path: program.into() };
     let all: Vec<_> = std::iter::once(&program).chain(&linked.libraries).collect();
     let elves: Vec<_> = all.iter().map(|library| Elf::read(&library.path)).collect();
@@ -117,29 +116,33 @@ fn mpi_of(program: &Path, linked: &Linked) -> Mpi {
     };
     // A library for profiling has MPI_Init too, and hands calls on to PMPI_Init.
     let Some(at) = with("PMPI_Init").or_else(|| with("MPI_Init")) else {
-        return linked.missing.iter().find(|name| name.starts_with("libmp")).map_or(Mpi::None, missing_mpi);
+        return linked
+            .missing
+            .iter()
+            .find(|name| name.starts_with("libmp"))
+            .map_or(Library::None, missing_mpi);
     };
     let loader::Library { name, path } = all[at];
     let what = path.display().to_string();
     let is_open_mpi = elves[at].as_ref().is_some_and(|elf| elf.defines(&["ompi_mpi_comm_world"]));
     match inspect(path) {
-        Ok(library) if is_usable(&library) => Mpi::Usable(path.clone()),
-        _ if is_open_mpi => Mpi::OpenMpi(what),
-        _ if OF_THE_ABI.contains(&name.as_str()) => Mpi::OfMpichAbi(what),
-        _ => Mpi::OfOtherAbi(what),
+        Ok(library) if is_usable(&library) => Library::Usable(path.clone()),
+        _ if is_open_mpi => Library::OpenMpi(what),
+        _ if OF_THE_ABI.contains(&name.as_str()) => Library::OfMpichAbi(what),
+        _ => Library::OfOtherAbi(what),
     }
 }
 
-fn missing_mpi(name: &String) -> Mpi {
+fn missing_mpi(name: &String) -> Library {
     let what = format!("{name}, which the loader does not find");
     if is_of_abi(name) {
-        return Mpi::OfMpichAbi(what);
+        return Library::OfMpichAbi(what);
     }
     // Its version of the interface, 20 or 40, and its names of Fortran's wrappers.
     let open_mpi = ["libmpi.so.20", "libmpi.so.40", "libmpi_mpifh.so", "libmpi_usempi", "libmpi_cxx.so"];
     match open_mpi.iter().any(|beginning| name.starts_with(beginning)) {
-        true => Mpi::OpenMpi(what),
-        false => Mpi::OfOtherAbi(what),
+        true => Library::OpenMpi(what),
+        false => Library::OfOtherAbi(what),
     }
 }
 
@@ -159,7 +162,7 @@ fn replace(job: &Job, name: String, what: &str, directory: &Path) -> (Option<Che
     let linked = Linked::of(&job.program, &env).unwrap_or_default();
     let is_ours = |path: &Path| path.canonicalize().ok() == ours.canonicalize().ok();
     match mpi_of(&job.program, &linked) {
-        Mpi::Usable(path) if is_ours(&path) => {
+        Library::Usable(path) if is_ours(&path) => {
             let found = format!(
                 "built with {what}; runs with {} in its place, as the MPICH ABI allows",
                 ours.display()

@@ -77,7 +77,7 @@ impl Scheduler {
 
     /// A job holds so much on a node, and has grown by so much a second where it ran for long enough to tell.
     pub(super) fn on_footprint(&mut self, job: JobId, node: NodeId, resident: Bytes, growth: Option<Bytes>) {
-        if !self.looks() || !self.jobs.get(&job).is_some_and(|entry| !entry.observed.is_ended()) {
+        if !self.looks() || self.jobs.get(&job).is_none_or(|entry| entry.observed.is_ended()) {
             return;
         }
         let reach = growth.map(|growth| reach(resident, growth, self.lead_of_eviction()));

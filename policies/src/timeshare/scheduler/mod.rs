@@ -32,8 +32,8 @@
 //!
 //! The executor answers every `Switch` once, fires every timer, and reports an abandoned job as `Failed`. It
 //! may rely on this: one switch at a time; no decision names a job that has ended; if it keeps to the plan's
-//! order, and stops running jobs that exceed their [allowances](Scheduler::allowances), the working sets in memory never exceed a
-//! node's capacity (`batch`, `gang`, `hybrid`).
+//! order, and stops running jobs that exceed their [allowances](Scheduler::allowances), the working sets
+//! in memory never exceed a node's capacity (`batch`, `gang`, `hybrid`).
 
 mod ahead;
 mod allowance;
