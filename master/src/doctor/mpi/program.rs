@@ -37,7 +37,7 @@ pub(crate) struct Judged {
 }
 
 /// What the calls of a program go to.
-enum Library {
+enum Target {
     None,
     Usable(PathBuf),
     /// Of the MPICH ABI, but useless as it is, or missing.
@@ -65,17 +65,17 @@ fn judge_program(job: &Job, directory: &Path) -> (Option<Check>, Option<String>)
     let name = format!("MPI library of job `{}`", job.name);
     let program = job.program.display();
     match mpi_of(&job.program, &linked) {
-        Library::None => (missing(job, &linked), None),
-        Library::Usable(path) => {
+        Target::None => (missing(job, &linked), None),
+        Target::Usable(path) => {
             let fine = || Some(judge(&name, inspect(&path), &path));
             (missing(job, &linked).or_else(fine), None)
         }
-        Library::OfMpichAbi(what) => replace(job, name, &what, directory),
-        Library::OpenMpi(what) => {
+        Target::OfMpichAbi(what) => replace(job, name, &what, directory),
+        Target::OpenMpi(what) => {
             let found = format!("{program} was built with Open MPI ({what}), whose ABI is not that of MPICH");
             (Some(Check::lacking(name, found, rebuild(directory))), None)
         }
-        Library::OfOtherAbi(what) => {
+        Target::OfOtherAbi(what) => {
             let found = format!("{program} was built with {what}, which is no library of the MPICH ABI");
             (Some(Check::lacking(name, found, rebuild(directory))), None)
         }
@@ -107,7 +107,7 @@ fn is_of_abi(name: &str) -> bool {
 }
 
 /// Finds the library that MPI calls go to, by its functions and, where none has them, by missing names.
-fn mpi_of(program: &Path, linked: &Linked) -> Library {
+fn mpi_of(program: &Path, linked: &Linked) -> Target {
     let program = loader::Library { name: program.display().to_string(), path: program.into() };
     let all: Vec<_> = std::iter::once(&program).chain(&linked.libraries).collect();
     let elves: Vec<_> = all.iter().map(|library| Elf::read(&library.path)).collect();
@@ -120,29 +120,29 @@ fn mpi_of(program: &Path, linked: &Linked) -> Library {
             .missing
             .iter()
             .find(|name| name.starts_with("libmp"))
-            .map_or(Library::None, missing_mpi);
+            .map_or(Target::None, missing_mpi);
     };
     let loader::Library { name, path } = all[at];
     let what = path.display().to_string();
     let is_open_mpi = elves[at].as_ref().is_some_and(|elf| elf.defines(&["ompi_mpi_comm_world"]));
     match inspect(path) {
-        Ok(library) if is_usable(&library) => Library::Usable(path.clone()),
-        _ if is_open_mpi => Library::OpenMpi(what),
-        _ if OF_THE_ABI.contains(&name.as_str()) => Library::OfMpichAbi(what),
-        _ => Library::OfOtherAbi(what),
+        Ok(library) if is_usable(&library) => Target::Usable(path.clone()),
+        _ if is_open_mpi => Target::OpenMpi(what),
+        _ if OF_THE_ABI.contains(&name.as_str()) => Target::OfMpichAbi(what),
+        _ => Target::OfOtherAbi(what),
     }
 }
 
-fn missing_mpi(name: &String) -> Library {
+fn missing_mpi(name: &String) -> Target {
     let what = format!("{name}, which the loader does not find");
     if is_of_abi(name) {
-        return Library::OfMpichAbi(what);
+        return Target::OfMpichAbi(what);
     }
     // Its version of the interface, 20 or 40, and its names of Fortran's wrappers.
     let open_mpi = ["libmpi.so.20", "libmpi.so.40", "libmpi_mpifh.so", "libmpi_usempi", "libmpi_cxx.so"];
     match open_mpi.iter().any(|beginning| name.starts_with(beginning)) {
-        true => Library::OpenMpi(what),
-        false => Library::OfOtherAbi(what),
+        true => Target::OpenMpi(what),
+        false => Target::OfOtherAbi(what),
     }
 }
 
@@ -162,7 +162,7 @@ fn replace(job: &Job, name: String, what: &str, directory: &Path) -> (Option<Che
     let linked = Linked::of(&job.program, &env).unwrap_or_default();
     let is_ours = |path: &Path| path.canonicalize().ok() == ours.canonicalize().ok();
     match mpi_of(&job.program, &linked) {
-        Library::Usable(path) if is_ours(&path) => {
+        Target::Usable(path) if is_ours(&path) => {
             let found = format!(
                 "built with {what}; runs with {} in its place, as the MPICH ABI allows",
                 ours.display()
