@@ -162,8 +162,6 @@ impl Folder {
             | Event::SlotStarted { .. }
             | Event::TimerFired { .. }
             | Event::NodeUnderPressure { .. }
-            | Event::JobFootprint { .. }
-            | Event::RunningStopped { .. }
             | Event::Progress { .. }
             | Event::Output { .. } => {}
         }

@@ -153,8 +153,6 @@ impl View {
             | Event::NodeWasSilent { .. }
             | Event::JobsStoodStill { .. }
             | Event::JobResident { .. }
-            | Event::JobFootprint { .. }
-            | Event::RunningStopped { .. }
             | Event::NodeUnderPressure { .. }
             | Event::SetSplit(_)
             | Event::JobOutgrew { .. }
