@@ -19,7 +19,7 @@ use tracing::{error, info, warn};
 use crate::{
     app::{AppHandle, NodeServices, Note},
     plane::{Command, PlaneEvent, connect},
-    protocol::{AppEvent, AppRequest, DaemonEvent, Failure, Member, Request, Step, StoodStill},
+    protocol::{AppEvent, AppRequest, DaemonEvent, Failure, Member, MemoryUse, Request, Step, StoodStill},
     session::Heard,
 };
 
@@ -77,6 +77,7 @@ impl Control {
         match request {
             Request::Join { members } => self.join(members),
             Request::App { job, request } => self.on_request(job, request),
+            Request::Allow { running } => self.node.guard.allow(running),
             Request::Hello { .. } | Request::Alive | Request::Shutdown => {}
         }
     }
@@ -135,7 +136,8 @@ impl Control {
             return;
         }
         if let Ok(memory) = self.node.cgroup.memory_use() {
-            self.node.tell(DaemonEvent::Memory(memory));
+            let stopped = self.node.guard.is_stopped();
+            self.node.tell(DaemonEvent::Memory(MemoryUse { stopped, ..memory }));
         }
         if traffic {
             self.apps.values().for_each(|(app, _)| app.note(Note::Sample));

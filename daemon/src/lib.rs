@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod children;
 mod control;
 pub mod cut;
+pub mod guard;
 pub mod kernel;
 pub mod node;
 pub mod pki;

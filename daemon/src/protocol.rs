@@ -36,6 +36,11 @@ pub enum Request {
     Shutdown,
     /// Sent where nothing else was sent for a heartbeat.
     Alive,
+    /// The jobs that run on the node may hold so much together: where they hold more they are stopped, all
+    /// ranks on this node, until they hold less or may hold more. `None`: no such limit.
+    Allow {
+        running: Option<Bytes>,
+    },
 }
 
 /// What the head node may ask of one application's part on a node.
@@ -168,6 +173,8 @@ pub struct MemoryUse {
     /// How long some process of theirs has stalled for memory so far; `None` where the kernel does not say.
     pub stall: Option<Duration>,
     pub jobs: Vec<JobMemory>,
+    /// The running jobs exceed their allowance and are stopped.
+    pub stopped: bool,
 }
 
 /// Memory of one job on a node.

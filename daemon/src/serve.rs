@@ -21,6 +21,7 @@ use crate::{
     app::NodeServices,
     cgroup::{Hierarchies, NodeCgroup, daemons},
     control::Control,
+    guard::Guard,
     node::{self, NodeConfig, VirtualLink},
     plane::{Command, Plane, connect},
     processors,
@@ -134,7 +135,8 @@ fn set_up(
     let cgroup = NodeCgroup::create(hierarchies, &config.name(), config.memory)?;
     let criu = criu.with_workers_in(cgroup.checkpointers());
     let arena = Arena::new(config.arena.0).context("failed to map the arena")?;
-    Ok(NodeServices { config, plane, criu, store, arena, cgroup, events })
+    let guard = Guard::start().context("failed to start the guard of memory")?;
+    Ok(NodeServices { config, plane, criu, store, arena, cgroup, guard, events })
 }
 
 /// The process that started this daemon holds its standard input open until it ends.

@@ -13,7 +13,7 @@ use coswitch_daemon::{
     protocol::{AppRequest, DaemonEvent, Member, Request},
     session::{self, Heard, SessionError, SessionThread},
 };
-use coswitch_policies::{JobId, NodeId};
+use coswitch_policies::{Bytes, JobId, NodeId};
 use thiserror::Error;
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -142,6 +142,13 @@ impl Sessions {
     pub(crate) fn ask(&self, node: NodeId, job: JobId, request: AppRequest) {
         if let Some(requests) = self.requests.get(&node) {
             let _ = requests.send(Request::App { job, request });
+        }
+    }
+
+    /// Says what the running jobs of `node` may hold together; `None`: as much as there is.
+    pub fn allow(&self, node: NodeId, running: Option<Bytes>) {
+        if let Some(requests) = self.requests.get(&node) {
+            let _ = requests.send(Request::Allow { running });
         }
     }
 

@@ -18,6 +18,7 @@ impl Part {
     pub(super) async fn freeze(&mut self, epoch: Epoch) {
         let began = Instant::now();
         let cgroup = self.resources().cgroup.clone();
+        self.node.guard.leave(self.job);
         let frozen = blocking(move || cgroup.freeze(FREEZE_LIMIT)).await;
         if let Err(error) = &frozen {
             warn!(%epoch, %error, "ranks did not freeze");
@@ -64,6 +65,7 @@ impl Part {
         self.stands_still = true;
         if let State::Running { .. } = self.state {
             let cgroup = self.resources().cgroup.clone();
+            self.node.guard.leave(self.job);
             if let Err(error) = blocking(move || cgroup.freeze(FREEZE_LIMIT)).await {
                 warn!(%error, "ranks do not stand still");
             }
@@ -76,8 +78,9 @@ impl Part {
         if let State::Running { .. } = self.state
             && let Err(error) = self.resources().cgroup.thaw()
         {
-            self.answer(Step::Resume, Err(Failure::dead(error)));
+            return self.answer(Step::Resume, Err(Failure::dead(error)));
         }
+        self.guard();
     }
 
     /// Lets the ranks run after a cut that failed or was given up.
@@ -91,6 +94,14 @@ impl Part {
             State::Frozen(FrozenRanks { root, .. }) => State::Running { root },
             other => other,
         };
+        self.guard();
+    }
+
+    /// From now on the ranks run, and may be stopped for want of memory.
+    pub(super) fn guard(&self) {
+        if matches!(self.state, State::Running { .. }) && !self.stands_still {
+            self.node.guard.enter(self.job, self.resources().cgroup.clone());
+        }
     }
 
     /// Lets the ranks run when all nodes are ready.
@@ -110,6 +121,7 @@ impl Part {
             }
             other => self.state = other,
         }
+        self.guard();
         Ok(AppEvent::Resumed { epoch, thaw: Some(began.elapsed()) })
     }
 }

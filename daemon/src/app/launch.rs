@@ -41,6 +41,7 @@ impl Part {
             blocking(move || forker::run(move || coswitch_launcher::start(&program, &spec, START_LIMIT)));
         let pid = started.await.map_err(|error: StartError| Failure::dead(error))?;
         self.state = State::Running { root: Child::adopt(pid).map_err(Failure::dead)? };
+        self.guard();
         Ok(())
     }
 

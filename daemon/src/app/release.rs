@@ -14,6 +14,7 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 impl Part {
     /// Ends the processes, if any, and reaps the root.
     pub(super) async fn end_processes(&mut self) -> anyhow::Result<()> {
+        self.node.guard.leave(self.job);
         let root = match self.take_state() {
             State::Running { root }
             | State::Frozen(FrozenRanks { root, .. })

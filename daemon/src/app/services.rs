@@ -3,7 +3,7 @@
 use coswitch_ckpt::{Arena, Criu, Store};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::{cgroup::NodeCgroup, node::NodeConfig, plane::Plane, protocol::DaemonEvent};
+use crate::{cgroup::NodeCgroup, guard::Guard, node::NodeConfig, plane::Plane, protocol::DaemonEvent};
 
 pub struct NodeServices {
     pub config: NodeConfig,
@@ -13,6 +13,8 @@ pub struct NodeServices {
     /// Takes the pages of jobs that are being parked.
     pub arena: Arena,
     pub cgroup: NodeCgroup,
+    /// Stops running jobs that exceed their allowance.
+    pub guard: Guard,
     /// To the head node.
     pub events: UnboundedSender<DaemonEvent>,
 }

@@ -63,6 +63,11 @@ impl JobCgroup {
         self.memory.used()
     }
 
+    /// The same without caches of files, and with what is in swap; takes longer to read.
+    pub(crate) fn working_set(&self) -> Bytes {
+        self.memory.working_set().unwrap_or_default()
+    }
+
     /// The shared memory in it, such as the segment.
     pub(crate) fn shared(&self) -> Result<Bytes, CgroupError> {
         self.memory.shared()
@@ -78,9 +83,14 @@ impl JobCgroup {
         self.memory.reclaim()
     }
 
+    /// Begins to freeze the processes.
+    pub(crate) fn stop(&self) -> Result<(), CgroupError> {
+        write(&self.freezer.join("cgroup.freeze"), "1")
+    }
+
     /// Freezes the processes and blocks until they are frozen. After a time-out the group is thawed again.
     pub fn freeze(&self, limit: Duration) -> Result<(), CgroupError> {
-        write(&self.freezer.join("cgroup.freeze"), "1")?;
+        self.stop()?;
         let frozen = files::wait_event(&self.freezer, "frozen 1", "freezing the ranks", limit);
         if frozen.is_err() {
             self.thaw()?;

@@ -69,6 +69,11 @@ impl MemoryGroup {
         jobs
     }
 
+    /// The working set of the group of a job; `None` where that has been removed.
+    pub(super) fn working_set(&self) -> Option<Bytes> {
+        self.of_job(JobId(0)).map(|memory| memory.held)
+    }
+
     /// `None` where the group has been removed.
     fn of_job(&self, job: JobId) -> Option<JobMemory> {
         let (used, stat) = (self.used().ok()?, self.stat().ok()?);

@@ -52,7 +52,7 @@ impl NodeCgroup {
     /// The memory of the node and of each job that has a group on it.
     pub fn memory_use(&self) -> Result<MemoryUse, CgroupError> {
         let jobs = self.memory.jobs();
-        Ok(MemoryUse { used: self.used()?, stall: memory::stall(&self.freezer), jobs })
+        Ok(MemoryUse { used: self.used()?, stall: memory::stall(&self.freezer), jobs, stopped: false })
     }
 
     /// Makes the group of one job.

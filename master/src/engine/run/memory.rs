@@ -28,7 +28,7 @@ impl Run {
         }
     }
 
-    fn on_memory(&mut self, node: NodeId, MemoryUse { used, stall, jobs }: &MemoryUse) {
+    fn on_memory(&mut self, node: NodeId, MemoryUse { used, stall, jobs, .. }: &MemoryUse) {
         let by_job = jobs.iter().map(|memory| JobMemory { job: memory.job, used: memory.used }).collect();
         self.tell(Event::MemorySample { node, used: *used, by_job });
         let sample = |memory: &app::JobMemory| JobSample {
