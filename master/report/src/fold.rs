@@ -162,6 +162,8 @@ impl Folder {
             | Event::SlotStarted { .. }
             | Event::TimerFired { .. }
             | Event::NodeUnderPressure { .. }
+            | Event::JobFootprint { .. }
+            | Event::RunningStopped { .. }
             | Event::Progress { .. }
             | Event::Output { .. } => {}
         }

@@ -120,6 +120,7 @@ impl<S: EventSink> Shell<'_, S> {
                     dispatcher.order(order);
                 }
             }
+            Output::Allow(node, running) => self.sessions.allow(node, running),
             Output::Over(outcome) => {
                 self.over.get_or_insert(outcome);
             }

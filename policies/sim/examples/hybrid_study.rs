@@ -63,6 +63,7 @@ fn makespan(programs: &[Program], policy: Policy, cell: Option<u32>) -> Result<f
         },
         work: ALONE,
         communication: Some(Communication::per_mille(program.communication)),
+        memory: None,
         processors: 1,
     };
     let jobs: Vec<SimJob> = (0..).zip(programs).map(job).collect();

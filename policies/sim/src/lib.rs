@@ -26,6 +26,6 @@ pub mod workload;
 
 pub use seed::Seed;
 pub use timeshare::{
-    CostFile, CostFileError, CostModel, CostStep, Faults, Moving, Sample, SimError, SimJob, SimReport, Step,
-    Transfer, WorkloadShape, random_workload, simulate, simulate_telling,
+    CostFile, CostFileError, CostModel, CostStep, Faults, MemoryCurve, Moving, Sample, SimError, SimJob,
+    SimReport, Step, Transfer, WorkloadShape, random_workload, simulate, simulate_telling,
 };

@@ -24,7 +24,7 @@ fn run_so(policy: Policy, switching: SwitchOrder, residency: Residency, mib: u64
         },
         work: Duration::from_secs(10),
         communication: None,
-
+        memory: None,
         processors: 1,
     };
     let cost = CostModel {

@@ -12,7 +12,9 @@ use coswitch_policies::{
     Alternate, AutoQuantum, Bytes, Cluster, Communication, Decision, JobId, MemoryRule, Packing, Policy,
     Residence, Residency, Scheduler, SchedulerConfig, SchedulerEvent, SwitchOrder, SwitchPlan,
 };
-use coswitch_sim::{CostModel, Faults, SimJob, SimReport, Step, WorkloadShape, random_workload, simulate};
+use coswitch_sim::{
+    CostModel, Faults, MemoryCurve, SimJob, SimReport, Step, WorkloadShape, random_workload, simulate,
+};
 use proptest::prelude::*;
 
 const STEPS_MAX: usize = 200_000;
@@ -42,13 +44,46 @@ fn packings() -> impl Strategy<Value = Packing> {
     prop_oneof![Just(Packing::FirstFit), Just(Packing::BestFit), Just(Packing::Buddy), exact]
 }
 
+/// What a rank holds, in thousandths of what it declares: so much at first, and so much from a moment on. All
+/// jobs of a node together may allocate all of it within a tenth of a second.
+#[derive(Clone, Copy, Debug)]
+struct Holds {
+    first: u16,
+    then: u16,
+    from: u64,
+    within: u64,
+}
+
+impl Holds {
+    fn curve(self, declared: Bytes) -> MemoryCurve {
+        let part = |thousandths: u16| Bytes(declared.0 * u64::from(thousandths) / 1000);
+        let at = Duration::from_millis;
+        MemoryCurve::new(vec![
+            (at(self.from), part(self.first)),
+            (at(self.from + self.within), part(self.then)),
+        ])
+    }
+}
+
+fn holds() -> impl Strategy<Value = Holds> {
+    let part = || prop_oneof![Just(1000_u16), 0_u16..=1000, 0_u16..=250];
+    (part(), part(), 0_u64..15_000, 100_u64..5000).prop_map(|(first, then, from, within)| Holds {
+        first,
+        then,
+        from,
+        within,
+    })
+}
+
 fn cases(faults: impl Strategy<Value = Faults>) -> impl Strategy<Value = Case> {
     let cluster = prop::collection::vec(200_u64..1000, 1..5)
         .prop_map(|mib| Cluster::new(mib.into_iter().map(Bytes::mib).collect()));
     let workload = (any::<u64>(), 1_u32..16, 1_u32..7, 10_u64..600, 100_u64..20_000, 0_u64..20_000);
     let shares = prop::collection::vec(prop::option::of(0_u16..1000), 16);
-    let jobs =
-        (workload, shares).prop_map(|((seed, jobs, ranks_max, memory_max, work_max, within), shares)| {
+    // In half of the cases all jobs hold what they declare.
+    let held = prop::option::of(prop::collection::vec(prop::option::of(holds()), 16));
+    let jobs = (workload, shares, held).prop_map(
+        |((seed, jobs, ranks_max, memory_max, work_max, within), shares, held)| {
             let shape = WorkloadShape {
                 jobs,
                 ranks_max,
@@ -57,9 +92,16 @@ fn cases(faults: impl Strategy<Value = Faults>) -> impl Strategy<Value = Case> {
                 arrivals_within: Duration::from_millis(within),
             };
             let share = |share: Option<u16>| share.map(Communication::per_mille);
-            let jobs = random_workload(seed, &shape).into_iter().zip(shares);
-            jobs.map(|(job, known)| SimJob { communication: share(known), ..job }).collect()
-        });
+            let held = held.unwrap_or_else(|| vec![None; 16]);
+            let jobs = random_workload(seed, &shape).into_iter().zip(shares).zip(held);
+            let job = |((job, known), holds): ((SimJob, Option<u16>), Option<Holds>)| SimJob {
+                communication: share(known),
+                memory: holds.map(|holds| holds.curve(job.spec.memory_per_rank)),
+                ..job
+            };
+            jobs.map(job).collect()
+        },
+    );
     let matrix = (policies(), packings(), prop::option::of(1_u32..4), any::<bool>());
     let config = (matrix, 200_u64..5000, orders(), any::<bool>(), any::<bool>());
     let config = config.prop_map(|(matrix, quantum, switching, planned, auto)| {
@@ -145,6 +187,8 @@ impl<'a> Audit<'a> {
             | SchedulerEvent::Measured { .. }
             | SchedulerEvent::Resident { .. }
             | SchedulerEvent::MemoryPressure { .. }
+            | SchedulerEvent::Footprint { .. }
+            | SchedulerEvent::RunningStopped { .. }
             | SchedulerEvent::SwitchTimed { .. } => {}
         }
     }

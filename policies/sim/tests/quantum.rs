@@ -21,6 +21,7 @@ fn run(mib: u64, residency: Residency, overhead: u32, longest: u64) -> SimReport
         },
         work: Duration::from_secs(100),
         communication: None,
+        memory: None,
         processors: 1,
     };
     let store = Transfer::at(Bytes::mib(500));

@@ -24,6 +24,7 @@ fn restored(sizes: &[u64], capacity: u64, residency: Residency) -> u64 {
         },
         work: Duration::from_secs(100),
         communication: None,
+        memory: None,
         processors: 1,
     };
     let jobs: Vec<SimJob> = (0..).zip(sizes).map(job).collect();
@@ -90,6 +91,7 @@ fn a_prefetched_row_is_there_when_its_turn_begins_and_the_plan_still_moves_less(
             },
             work: Duration::from_secs(100),
             communication: None,
+            memory: None,
             processors: 1,
         };
         let jobs: Vec<SimJob> = (0..5).map(job).collect();

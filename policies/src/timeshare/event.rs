@@ -33,6 +33,19 @@ pub enum SchedulerEvent {
         #[serde(rename = "held")]
         resident: Bytes,
     },
+    /// What a job is known to hold on a node, in memory or parked. Until its first one, and under policies
+    /// without a memory rule, it counts with its estimate.
+    Footprint {
+        job: JobId,
+        node: NodeId,
+        #[serde(rename = "held")]
+        resident: Bytes,
+        /// By how much a second it grows while it runs; `None` where it has not run for long enough to tell.
+        growth: Option<Bytes>,
+    },
+    /// The running jobs of the node exceed their [allowance](crate::Scheduler::allowances) and were stopped;
+    /// they go on when suspended jobs have left.
+    RunningStopped { node: NodeId },
     /// The jobs on the node exceed its memory or are about to: sets that no longer fit are split now, not at
     /// the end of their turn.
     #[serde(rename = "pressed")]

@@ -10,15 +10,23 @@
 //! capacity is resident; or where its cgroup is charged with as much, caches included, and faults or stalls
 //! show that the kernel takes away memory in use. Pressure is reported once a second, and with every job that
 //! grows.
+//!
+//! Apart from its estimate, which is for packing, a job has a *footprint*, by which it is planned where jobs
+//! wait for their turns (`Footprint`, in `footprint.rs`).
+
+mod footprint;
 
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, Cluster, JobId, NodeId, Placement, SimTime};
+use crate::{Bytes, Cluster, JobId, NodeId, Placement, SchedulerEvent, SimTime};
+use footprint::Footprint;
 
 /// A job has settled when it ran for this time without a new peak.
 const SETTLED: Duration = Duration::from_secs(60);
+/// A node whose running jobs are stopped is reported as often.
+const REMIND_EVERY: Duration = Duration::from_secs(1);
 /// The time over which faults and stalls are counted.
 const WINDOW: Duration = Duration::from_secs(1);
 /// Major faults in a second from which on the kernel takes away memory in use.
@@ -40,8 +48,17 @@ pub struct JobSample {
     pub resident: Bytes,
     /// Page faults so far that had to wait for a disk.
     pub major_faults: u64,
-    /// Whether it runs: if not, it may be on its way out or in.
-    pub runs: bool,
+    pub stage: Stage,
+}
+
+/// What a job does while it is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Runs,
+    /// Frozen, all of it in memory: it cannot change.
+    Rests,
+    /// On its way out or in.
+    Moves,
 }
 
 /// Why a node is under memory pressure.
@@ -69,10 +86,35 @@ pub enum Finding {
         node: NodeId,
         pressure: Pressure,
     },
+    /// The job has another footprint than was reported last.
+    Footprint {
+        job: JobId,
+        node: NodeId,
+        resident: Bytes,
+        /// By how much a second it grows while it runs, where it ran for long enough to tell.
+        growth: Option<Bytes>,
+    },
+    /// The running jobs of the node exceed their allowance and are stopped.
+    RunningStopped {
+        node: NodeId,
+    },
+}
+
+impl From<Finding> for SchedulerEvent {
+    fn from(finding: Finding) -> Self {
+        match finding {
+            Finding::Resident { job, node, resident } => Self::Resident { job, node, resident },
+            Finding::MemoryPressure { node, .. } => Self::MemoryPressure { node },
+            Finding::Footprint { job, node, resident, growth } => {
+                Self::Footprint { job, node, resident, growth }
+            }
+            Finding::RunningStopped { node } => Self::RunningStopped { node },
+        }
+    }
 }
 
 /// A job on one node.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Part {
     estimate: Bytes,
     /// Whether it has outgrown what it declared.
@@ -85,6 +127,7 @@ struct Part {
     /// When it was last sampled, if it ran then.
     seen: Option<SimTime>,
     faults: Option<u64>,
+    footprint: Footprint,
 }
 
 /// Faults and stalls of a node since a moment.
@@ -102,13 +145,15 @@ pub struct MemoryMonitor {
     parts: BTreeMap<(NodeId, JobId), Part>,
     windows: BTreeMap<NodeId, Window>,
     pressure_reported: BTreeMap<NodeId, SimTime>,
+    stop_reported: BTreeMap<NodeId, SimTime>,
 }
 
 impl MemoryMonitor {
     #[must_use]
     pub fn new(cluster: Cluster) -> Self {
         let (parts, windows) = (BTreeMap::new(), BTreeMap::new());
-        Self { cluster, parts, windows, pressure_reported: BTreeMap::new() }
+        let (pressure_reported, stop_reported) = (BTreeMap::new(), BTreeMap::new());
+        Self { cluster, parts, windows, pressure_reported, stop_reported }
     }
 
     /// A job was placed that declares as much for each of its ranks.
@@ -122,6 +167,7 @@ impl MemoryMonitor {
                 since_peak: Duration::ZERO,
                 seen: None,
                 faults: None,
+                footprint: Footprint::default(),
             };
             self.parts.insert((block.node, job), part);
         }
@@ -150,8 +196,12 @@ impl MemoryMonitor {
             // After a restore the cgroup is another one, and counts anew.
             let before = part.faults.replace(sample.major_faults).unwrap_or(sample.major_faults);
             faults += sample.major_faults.saturating_sub(before);
-            if let Some(resident) = part.learn(now, sample, full) {
-                found.push(Finding::Resident { job: sample.job, node, resident });
+            let (ran, job) = (part.ran(now, sample), sample.job);
+            if let Some(resident) = part.learn(ran, sample, full) {
+                found.push(Finding::Resident { job, node, resident });
+            }
+            if part.footprint.on_sample(ran, sample, self.cluster.capacity(node)) {
+                found.push(part.footprint.finding(job, node));
             }
         }
         let pressure = self.pressure(now, node, stall, resident, faults);
@@ -164,6 +214,26 @@ impl MemoryMonitor {
             found.push(Finding::MemoryPressure { node, pressure });
         }
         found
+    }
+
+    /// A job left memory with an image of so many bytes: it comes back with as much.
+    pub fn on_dumped(&mut self, job: JobId, node: NodeId, image: Bytes) -> Option<Finding> {
+        let part = self.parts.get_mut(&(node, job))?;
+        part.footprint.on_dumped(image).then(|| part.footprint.finding(job, node))
+    }
+
+    /// Whether the running jobs of the node are stopped at this moment.
+    pub fn on_look(&mut self, now: SimTime, node: NodeId, stopped: bool) -> Option<Finding> {
+        if !stopped {
+            self.stop_reported.remove(&node);
+            return None;
+        }
+        let reported = self.stop_reported.get(&node);
+        let news = reported.is_none_or(|reported| now.since(*reported) >= REMIND_EVERY);
+        news.then(|| {
+            self.stop_reported.insert(node, now);
+            Finding::RunningStopped { node }
+        })
     }
 
     /// Whether `bytes` are seven eighths of the node's capacity.
@@ -202,15 +272,16 @@ impl MemoryMonitor {
 }
 
 impl Part {
-    /// The resident memory to report, where the estimate is wrong.
-    fn learn(&mut self, now: SimTime, sample: &JobSample, full: bool) -> Option<Bytes> {
+    /// How long the job ran since it was last sampled, if it ran then; `None` where it does not run now.
+    fn ran(&mut self, now: SimTime, sample: &JobSample) -> Option<Duration> {
         let before = self.seen.take();
-        if !sample.runs {
-            return None;
-        }
-        self.seen = Some(now);
-        let ran = before.map_or(Duration::ZERO, |before| now.since(before));
-        self.since_peak += ran;
+        self.seen = (sample.stage == Stage::Runs).then_some(now);
+        self.seen.map(|_| before.map_or(Duration::ZERO, |before| now.since(before)))
+    }
+
+    /// The resident memory to report, where the estimate is wrong.
+    fn learn(&mut self, ran: Option<Duration>, sample: &JobSample, full: bool) -> Option<Bytes> {
+        self.since_peak += ran?;
         if sample.resident > self.peak {
             (self.peak, self.since_peak) = (sample.resident, Duration::ZERO);
         }
@@ -249,7 +320,7 @@ mod tests {
     }
 
     fn sample(job: u32, mib: u64, major_faults: u64) -> JobSample {
-        JobSample { job: JobId(job), resident: Bytes::mib(mib), major_faults, runs: true }
+        JobSample { job: JobId(job), resident: Bytes::mib(mib), major_faults, stage: Stage::Runs }
     }
 
     fn at(tenths: u64) -> SimTime {
@@ -274,7 +345,7 @@ mod tests {
     #[test]
     fn a_job_that_does_not_run_is_not_measured() {
         let mut monitor = monitor();
-        let moving = JobSample { runs: false, ..sample(0, 900, 0) };
+        let moving = JobSample { stage: Stage::Moves, ..sample(0, 900, 0) };
         assert_eq!(monitor.on_sample(at(0), NODE, Bytes(0), None, &[moving, sample(7, 900, 0)]), []);
     }
 
@@ -285,7 +356,8 @@ mod tests {
         for tenths in 0..1300 {
             let mib = if tenths == 500 { 150 } else { 100 };
             let found = monitor.on_sample(at(tenths), NODE, Bytes(0), None, &[sample(1, mib, 0)]);
-            reports.extend(found.into_iter().map(|finding| (tenths, finding)));
+            let estimates = found.into_iter().filter(|found| matches!(found, Finding::Resident { .. }));
+            reports.extend(estimates.map(|finding| (tenths, finding)));
         }
         assert_eq!(reports, [(1100, resident(1, 150))], "a minute after its last peak");
     }

@@ -119,6 +119,16 @@ impl Switching {
         self.incoming.get(&job).map(|at| &self.plan.incoming[*at].placement)
     }
 
+    /// Whether the outgoing jobs have stopped, and others come.
+    pub(super) fn brings_in(&self) -> bool {
+        self.stage == Stage::BringingIn
+    }
+
+    /// Whether the job was ordered to come and has not arrived.
+    pub(super) fn is_coming(&self, job: JobId) -> bool {
+        self.coming.contains(&job)
+    }
+
     /// Stops the outgoing jobs; where there are none, brings the incoming ones in.
     pub fn begin(&mut self, now: SimTime) -> SwitchAction {
         self.began = now;

@@ -173,6 +173,19 @@ pub enum Event {
         #[serde(rename = "held")]
         resident: Bytes,
     },
+    /// What a job is known to hold on a node, by which it is planned where jobs wait: while it runs the peak
+    /// of the last seconds, afterwards what it holds, or the size of its images.
+    JobFootprint {
+        job: JobId,
+        node: NodeId,
+        #[serde(rename = "held")]
+        resident: Bytes,
+        /// By how much a second it grows while it runs; `None` where it has not run for long enough to tell.
+        growth: Option<Bytes>,
+    },
+    /// The running jobs of a node grew into memory that suspended jobs hold, faster than these could leave:
+    /// they are stopped until there is room. Told again every second.
+    RunningStopped { node: NodeId },
     /// The jobs of a node exceed its memory, or are about to.
     #[serde(rename = "node-pressed")]
     NodeUnderPressure { node: NodeId, pressure: Pressure },

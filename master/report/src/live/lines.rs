@@ -52,6 +52,9 @@ pub fn line(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<String> {
         Event::NodeWasSilent { node, silence } => silence_in_words(*node, *silence),
         Event::JobsStoodStill { node, silence, frozen } => standstill_in_words(*node, *silence, *frozen),
         Event::Warning { text } => format!("warning: {text}"),
+        Event::RunningStopped { node } => {
+            format!("the running jobs of {node} are stopped until suspended ones have left memory")
+        }
         Event::RunEnded { .. } => "run ended".into(),
         Event::JobLaunched { .. }
         | Event::JobRunning { .. }
@@ -59,6 +62,7 @@ pub fn line(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<String> {
         | Event::JobCommunicated { .. }
         | Event::SnapshotStored { .. }
         | Event::JobResident { .. }
+        | Event::JobFootprint { .. }
         | Event::NodeUnderPressure { .. }
         | Event::MachineUsed(_)
         | Event::StepDone { .. }

@@ -153,6 +153,8 @@ impl View {
             | Event::NodeWasSilent { .. }
             | Event::JobsStoodStill { .. }
             | Event::JobResident { .. }
+            | Event::JobFootprint { .. }
+            | Event::RunningStopped { .. }
             | Event::NodeUnderPressure { .. }
             | Event::SetSplit(_)
             | Event::JobOutgrew { .. }

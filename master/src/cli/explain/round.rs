@@ -47,6 +47,7 @@ pub(super) fn simulate(
         processors: 1,
         spec,
         work,
+        memory: None,
     });
     let jobs: Vec<SimJob> = jobs.collect();
     let mut count = Count {

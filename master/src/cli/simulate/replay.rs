@@ -172,6 +172,10 @@ fn inputs(events: &[RunEvent], index: usize) -> Vec<SchedulerEvent> {
         Event::JobResident { job, node, resident } => {
             vec![SchedulerEvent::Resident { job, node, resident }]
         }
+        Event::JobFootprint { job, node, resident, growth } => {
+            vec![SchedulerEvent::Footprint { job, node, resident, growth }]
+        }
+        Event::RunningStopped { node } => vec![SchedulerEvent::RunningStopped { node }],
         Event::NodeUnderPressure { node, .. } => vec![SchedulerEvent::MemoryPressure { node }],
         Event::SwitchEnded { switch, restore, exposed, misplaced, .. } => {
             let over = if misplaced.is_empty() {

@@ -1,13 +1,15 @@
 //! Handles what nodes report: the memory of their jobs, their pauses, and their loss.
 
+use std::collections::BTreeSet;
+
 use coswitch_dispatcher::protocol::{self as app, MemoryUse, NodeEvent, StoodStill};
 use coswitch_policies::{
-    NodeId, SchedulerEvent,
-    timeshare::memory_monitor::{Finding, JobSample},
+    Bytes, JobId, NodeId,
+    timeshare::memory_monitor::{Finding, JobSample, Stage},
 };
 use coswitch_report::journal::{Event, JobMemory, RunOutcome};
 
-use super::{Output, Run};
+use super::{Output, Run, switches::SwitchUnderWay};
 
 impl Run {
     pub(super) fn on_node(&mut self, event: NodeEvent) {
@@ -28,27 +30,57 @@ impl Run {
         }
     }
 
-    fn on_memory(&mut self, node: NodeId, MemoryUse { used, stall, jobs, .. }: &MemoryUse) {
+    fn on_memory(&mut self, node: NodeId, MemoryUse { used, stall, stopped, jobs }: &MemoryUse) {
         let by_job = jobs.iter().map(|memory| JobMemory { job: memory.job, used: memory.used }).collect();
         self.tell(Event::MemorySample { node, used: *used, by_job });
         let sample = |memory: &app::JobMemory| JobSample {
             job: memory.job,
             resident: memory.held,
             major_faults: memory.major_faults,
-            runs: self.running.contains(&memory.job),
+            stage: self.stage(memory.job),
         };
         let samples: Vec<JobSample> = jobs.iter().map(sample).collect();
-        for finding in self.memory.on_sample(self.now, node, *used, *stall, &samples) {
-            match finding {
-                Finding::Resident { job, node, resident } => {
-                    self.tell(Event::JobResident { job, node, resident });
-                    self.schedule(SchedulerEvent::Resident { job, node, resident });
-                }
-                Finding::MemoryPressure { node, pressure } => {
-                    self.tell(Event::NodeUnderPressure { node, pressure });
-                    self.schedule(SchedulerEvent::MemoryPressure { node });
-                }
-            }
+        let found = self.memory.on_sample(self.now, node, *used, *stall, &samples);
+        let stopped = self.memory.on_look(self.now, node, *stopped);
+        found.into_iter().chain(stopped).for_each(|finding| self.on_finding(finding));
+    }
+
+    fn stage(&self, job: JobId) -> Stage {
+        match self.running.contains(&job) {
+            true => Stage::Runs,
+            false if self.resting.contains(&job) => Stage::Rests,
+            false => Stage::Moves,
         }
+    }
+
+    /// A job left memory, and its images have so many bytes.
+    pub(super) fn on_dumped(&mut self, job: JobId, node: NodeId, image: Bytes) {
+        let found = self.memory.on_dumped(job, node, image);
+        found.into_iter().for_each(|finding| self.on_finding(finding));
+    }
+
+    fn on_finding(&mut self, finding: Finding) {
+        self.tell(match finding {
+            Finding::Resident { job, node, resident } => Event::JobResident { job, node, resident },
+            Finding::MemoryPressure { node, pressure } => Event::NodeUnderPressure { node, pressure },
+            Finding::Footprint { job, node, resident, growth } => {
+                Event::JobFootprint { job, node, resident, growth }
+            }
+            Finding::RunningStopped { node } => Event::RunningStopped { node },
+        });
+        self.schedule(finding.into());
+    }
+
+    /// Tells the nodes what their running jobs may hold together, where that has changed, before any job is
+    /// told to run.
+    pub(super) fn allow(&mut self) {
+        let switching = self.switch.as_ref().map(SwitchUnderWay::switching);
+        let allowances = self.scheduler.allowances(switching);
+        let before = std::mem::replace(&mut self.allowances, allowances);
+        let nodes: BTreeSet<NodeId> = before.keys().chain(self.allowances.keys()).copied().collect();
+        let now = nodes.into_iter().map(|node| (node, self.allowances.get(&node).copied()));
+        let changed = now.filter(|(node, running)| *running != before.get(node).copied());
+        let allow: Vec<Output> = changed.map(|(node, running)| Output::Allow(node, running)).collect();
+        self.outputs.splice(..0, allow);
     }
 }

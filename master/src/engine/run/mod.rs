@@ -20,7 +20,7 @@ use std::{
 use anyhow::Context;
 use coswitch_dispatcher::protocol::{LaunchSpec, NodeEvent, Order, Park, Report};
 use coswitch_policies::{
-    Decision, JobId, Scheduler, SchedulerEvent, SimTime, SwitchId, TimerId, Turn,
+    Bytes, Decision, JobId, NodeId, Scheduler, SchedulerEvent, SimTime, SwitchId, TimerId, Turn,
     timeshare::{memory_monitor::MemoryMonitor, short_quantum::QuantumWatch},
 };
 use coswitch_report::journal::{Event, JobOutcome, RunEvent, RunOutcome, VERSION};
@@ -49,6 +49,8 @@ pub(super) enum Output {
     Launch(JobId, Box<LaunchSpec>),
     /// Give the job's dispatcher an order.
     Order(JobId, Order),
+    /// The running jobs of the node may hold so much together; `None`: as much as there is.
+    Allow(NodeId, Option<Bytes>),
     /// The run is over.
     Over(RunOutcome),
 }
@@ -81,6 +83,10 @@ pub(super) struct Run {
     /// Jobs with a dispatcher.
     launched: BTreeSet<JobId>,
     running: BTreeSet<JobId>,
+    /// Suspended jobs without an order: what they hold cannot change.
+    resting: BTreeSet<JobId>,
+    /// What the running jobs of nodes may hold together, as last told.
+    allowances: BTreeMap<NodeId, Bytes>,
     communication: CommunicationMeter,
     memory: MemoryMonitor,
     /// `None` where coswitch chooses the quantum, and once the run was warned.
@@ -116,6 +122,8 @@ impl Run {
             last_switch: SwitchId(0),
             launched: BTreeSet::new(),
             running: BTreeSet::new(),
+            resting: BTreeSet::new(),
+            allowances: BTreeMap::new(),
             communication: CommunicationMeter::default(),
             any_failed: false,
             all_done: false,
@@ -147,6 +155,7 @@ impl Run {
             Input::Node(event) => self.on_node(event),
             Input::Stop(outcome) => self.outputs.push(Output::Over(outcome)),
         }
+        self.allow();
         if self.all_done && self.arrivals.is_empty() && self.launched.is_empty() {
             let outcome = if self.any_failed { RunOutcome::JobsFailed } else { RunOutcome::Done };
             self.outputs.push(Output::Over(outcome));
@@ -240,6 +249,7 @@ impl Run {
     }
 
     fn order(&mut self, job: JobId, order: Order) {
+        self.resting.remove(&job);
         if self.launched.contains(&job) {
             self.outputs.push(Output::Order(job, order));
         }

@@ -1,6 +1,6 @@
 //! Handles what dispatchers report: where a job is, what it communicates, how it ended.
 
-use coswitch_dispatcher::protocol::{AppOutcome, Exit, RankTraffic, Report, StayCause, StepDone};
+use coswitch_dispatcher::protocol::{AppOutcome, Exit, RankTraffic, Report, StayCause, StepDone, SwitchStep};
 use coswitch_policies::{Cause, JobId, Residence, SchedulerEvent};
 use coswitch_report::journal::{Event, JobOutcome};
 
@@ -11,7 +11,7 @@ impl Run {
     pub(super) fn on_report(&mut self, job: JobId, report: Report) {
         match report {
             Report::Running => self.on_running(job, Cause::Failed),
-            Report::Suspended => self.on_residence(job, Residence::Suspended, Cause::Failed),
+            Report::Suspended => self.on_suspended(job, Cause::Failed),
             Report::Parked => self.on_residence(job, Residence::Parked, Cause::Failed),
             Report::StillRunning { cause } => {
                 self.warn(format!("{job} could not leave and runs on: {cause}"));
@@ -19,7 +19,7 @@ impl Run {
             }
             Report::StillSuspended { cause } => {
                 self.warn(format!("{job} could not leave memory and is suspended: {cause}"));
-                self.on_residence(job, Residence::Suspended, cause_of(&cause));
+                self.on_suspended(job, cause_of(&cause));
             }
             Report::Ended(outcome) => self.on_ended(job, outcome),
             Report::StepDone(step) => self.on_step(job, &step),
@@ -36,8 +36,14 @@ impl Run {
 
     fn on_running(&mut self, job: JobId, cause: Cause) {
         self.running.insert(job);
+        self.resting.remove(&job);
         self.tell(Event::JobRunning { job });
         self.on_residence(job, Residence::Running, cause);
+    }
+
+    fn on_suspended(&mut self, job: JobId, cause: Cause) {
+        self.resting.insert(job);
+        self.on_residence(job, Residence::Suspended, cause);
     }
 
     fn on_traffic(&mut self, job: JobId, ranks: &[RankTraffic]) {
@@ -54,6 +60,7 @@ impl Run {
 
     fn on_ended(&mut self, job: JobId, outcome: AppOutcome) {
         self.running.remove(&job);
+        self.resting.remove(&job);
         self.launched.remove(&job);
         self.memory.on_ended(job);
         let counted = self.communication.forget(job);
@@ -79,6 +86,9 @@ impl Run {
         let (switch, step) = (self.last_switch, step);
         let (began, ended) = (self.now.before(took), self.now);
         self.tell(Event::StepDone { switch, job, node, step, began, ended, bytes });
+        if step == SwitchStep::Dump {
+            self.on_dumped(job, node, bytes);
+        }
     }
 }
 

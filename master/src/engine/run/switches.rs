@@ -19,6 +19,10 @@ pub(super) struct SwitchUnderWay {
 }
 
 impl SwitchUnderWay {
+    pub(super) const fn switching(&self) -> &Switching {
+        &self.switching
+    }
+
     pub(super) fn on_step(&mut self, step: &StepDone) {
         match step.step {
             SwitchStep::Dump => self.bytes_out = self.bytes_out.saturating_add(step.bytes),

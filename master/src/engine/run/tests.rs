@@ -80,6 +80,9 @@ fn shown(output: &Output) -> Option<String> {
     Some(match output {
         Output::Launch(job, _) => format!("launch {job}"),
         Output::Order(job, order) => format!("{order:?} {job}").to_lowercase(),
+        Output::Allow(node, running) => {
+            format!("{node} allows {}", running.map_or("all".into(), |running| running.to_string()))
+        }
         Output::Over(outcome) => format!("over {outcome:?}"),
         Output::Tell(RunEvent { kind, .. }) => match kind {
             Event::JobSubmitted { job, .. } => format!("submitted {job}"),
@@ -133,7 +136,7 @@ fn warnings_of_turns(quantum_ms: u64, switch_ms: u64) -> Vec<String> {
                 Output::Order(job, Order::Park) => order = Some((job, Report::Parked)),
                 Output::Order(job, _) => order = Some((job, Report::Running)),
                 Output::Tell(RunEvent { kind: Event::Warning { text }, .. }) => warnings.push(text),
-                Output::Tell(_) | Output::Over(_) => {}
+                Output::Tell(_) | Output::Over(_) | Output::Allow(..) => {}
             }
         }
         (now, input) = match order {
@@ -272,6 +275,66 @@ fn a_job_that_asks_for_too_much_is_refused_and_the_run_says_so() {
     assert_eq!(shown[2], "over JobsFailed");
 }
 
+/// What all nodes report: so many MiB of each job, and whether running jobs are stopped.
+fn samples(run: &mut Run, at: u64, jobs: &[(u32, u64)], stopped: bool) -> Vec<String> {
+    let memory = |(job, mib): &(u32, u64)| coswitch_dispatcher::protocol::JobMemory {
+        job: JobId(*job),
+        used: Bytes(mib * MIB),
+        held: Bytes(mib * MIB),
+        major_faults: 0,
+    };
+    let jobs: Vec<_> = jobs.iter().map(memory).collect();
+    let used = jobs.iter().map(|memory| memory.used).sum();
+    let memory = coswitch_dispatcher::protocol::MemoryUse { used, stall: None, jobs, stopped };
+    let node = |node| Input::Node(NodeEvent::Memory { node: NodeId(node), memory: memory.clone() });
+    let outputs = (0..NODES).flat_map(|id| run.on(millis(at), node(id))).collect::<Vec<_>>();
+    outputs.iter().filter_map(shown).collect()
+}
+
+/// A tenth of a second apart.
+fn sample_until(run: &mut Run, from: u64, to: u64, jobs: &[(u32, u64)]) {
+    for at in (from..to).step_by(100) {
+        assert_eq!(samples(run, at, jobs, false), [] as [String; 0], "at {at}");
+    }
+}
+
+#[test]
+fn where_measured_sets_fit_both_stay_and_nodes_hear_what_running_jobs_may_hold() {
+    let mut set = job_set(vec![job(0, 70, 0), job(1, 80, 0)], SwitchOrder::Sequential, Residency::Planned);
+    set.scheduler.quantum = Duration::from_secs(5);
+    let mut run = run(set);
+    story(
+        &mut run,
+        &[
+            (0, Input::Due, "submitted job-0; submitted job-1; launch job-1"),
+            (0, report(1, Report::Running), "switched; turn of job-1 until 5s"),
+        ],
+    );
+    sample_until(&mut run, 100, 5000, &[(1, 20)]);
+    story(
+        &mut run,
+        &[
+            (5000, Input::Due, "suspend job-1"),
+            (5010, report(1, Report::Suspended), "launch job-0"),
+            (5020, report(0, Report::Running), "switched; turn of job-0 until 10.02s"),
+        ],
+    );
+    sample_until(&mut run, 5100, 10_000, &[(0, 30), (1, 20)]);
+    story(
+        &mut run,
+        &[
+            (10_020, Input::Due, "suspend job-0"),
+            // 80 and 30 exceed the node as declared: job 1 may hold what is left beside the reserve of 16.
+            (10_030, report(0, Report::Suspended), "node-0 allows 54MiB; node-1 allows 54MiB; resume job-1"),
+            (10_040, report(1, Report::Running), "switched; turn of job-1 until 15.04s"),
+        ],
+    );
+    sample_until(&mut run, 10_100, 11_000, &[(0, 30), (1, 20)]);
+    let stopped = samples(&mut run, 11_000, &[(0, 30), (1, 54)], true);
+    assert_eq!(stopped, ["park job-0"], "it leaves, and job 1 is let go on by its daemons");
+    story(&mut run, &[(11_300, report(0, Report::Parked), "node-0 allows all; node-1 allows all; switched")]);
+}
+
 /// Dispatchers that answer late, fail, or see their application end.
 struct Applications {
     residence: BTreeMap<JobId, Residence>,
@@ -295,7 +358,7 @@ impl Applications {
                     over = true;
                     continue;
                 }
-                Output::Tell(_) => continue,
+                Output::Tell(_) | Output::Allow(..) => continue,
             };
             let before = self.orders.insert(job, order);
             assert!(before.is_none() || order == Order::End, "{job} has one order at a time");

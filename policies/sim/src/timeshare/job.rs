@@ -6,6 +6,7 @@ use std::time::Duration;
 use coswitch_policies::{Bytes, Communication, JobId, JobSpec, SimTime};
 use serde::{Deserialize, Serialize};
 
+use super::memory::MemoryCurve;
 use crate::Seed;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +18,8 @@ pub struct SimJob {
     /// The share of its time alone in which it communicates, if known: `paired` mixes by it, and other jobs
     /// of its set may compute meanwhile.
     pub communication: Option<Communication>,
+    /// What a rank holds over time, where that is not what the specification declares.
+    pub memory: Option<MemoryCurve>,
     /// Processors that each rank keeps busy: more than one where a rank stands for the job's part of a node.
     pub processors: u32,
 }
@@ -51,5 +54,5 @@ fn random_job(seed: &mut Seed, id: u32, shape: &WorkloadShape) -> SimJob {
     let arrival = SimTime::default().after(shape.arrivals_within / 10 * u32::try_from(tenth).unwrap_or(0));
     let spec =
         JobSpec { id: JobId(id), name: format!("random-{id}").into(), ranks, memory_per_rank, arrival };
-    SimJob { spec, work, communication: None, processors: 1 }
+    SimJob { spec, work, communication: None, memory: None, processors: 1 }
 }

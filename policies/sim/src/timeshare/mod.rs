@@ -5,6 +5,7 @@
 //! | `run` | the loop over time |
 //! | `world` | where each job is and how far it got |
 //! | `nodes` | what each node holds and how slowly its jobs run |
+//! | `memory` | what a job holds over time, and what is done about it |
 //! | `faults` | what goes wrong, by seed |
 //! | `report` | the journal and what was measured |
 //! | `job` | jobs with the work they have to do; random ones by seed |
@@ -16,6 +17,7 @@ pub(crate) mod cost;
 pub mod csv;
 mod faults;
 mod job;
+mod memory;
 mod months;
 mod nodes;
 pub mod picture;
@@ -26,6 +28,7 @@ mod world;
 pub use cost::{CostFile, CostFileError, CostModel, CostStep, Moving, Sample, Transfer};
 pub use faults::Faults;
 pub use job::{SimJob, WorkloadShape, random_workload};
+pub use memory::MemoryCurve;
 pub use months::by_month;
 pub use report::{SimReport, Step};
 pub use run::{SimError, simulate, simulate_telling};

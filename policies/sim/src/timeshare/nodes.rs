@@ -1,7 +1,7 @@
 //! Simulated nodes: their memory, and the demand that slows down their jobs. An event costs as much as the
 //! nodes of its jobs, whatever the size of the cluster.
 
-use coswitch_policies::{Bytes, Cluster, JobId, JobSpec, NodeId, Placement};
+use coswitch_policies::{Bytes, Cluster, JobId, NodeId, Placement};
 
 use super::cost::{CostModel, Habits, Load, Slowdown};
 
@@ -31,19 +31,17 @@ impl Nodes {
         Self { cluster, cost, nodes, changed: Vec::new() }
     }
 
-    /// The job takes its memory.
-    pub(crate) fn enter(&mut self, spec: &JobSpec, placement: &Placement) {
+    /// The job takes so much memory for each rank.
+    pub(crate) fn enter(&mut self, rank: Bytes, placement: &Placement) {
         for block in placement.blocks() {
-            self.use_memory(block.node, |used| used.saturating_add(spec.memory_of(block.ranks)));
+            self.use_memory(block.node, |used| used.saturating_add(rank.times(block.ranks)));
         }
     }
 
     /// The job gives its memory back.
-    pub(crate) fn leave(&mut self, spec: &JobSpec, placement: &Placement) {
+    pub(crate) fn leave(&mut self, rank: Bytes, placement: &Placement) {
         for block in placement.blocks() {
-            self.use_memory(block.node, |Bytes(used)| {
-                Bytes(used.saturating_sub(spec.memory_of(block.ranks).0))
-            });
+            self.use_memory(block.node, |Bytes(used)| Bytes(used.saturating_sub(rank.times(block.ranks).0)));
         }
     }
 
@@ -55,6 +53,15 @@ impl Nodes {
         if self.is_overfull(node) != was_overfull {
             self.changed.push(node);
         }
+    }
+
+    /// The jobs that run on the node, in any order.
+    pub(crate) fn running(&self, node: NodeId) -> &[JobId] {
+        &self.nodes[node.0 as usize].running
+    }
+
+    pub(crate) const fn cluster(&self) -> &Cluster {
+        &self.cluster
     }
 
     /// The ranks of the job run from now on.
@@ -111,37 +118,29 @@ impl Nodes {
 
 #[cfg(test)]
 mod tests {
-    use coswitch_policies::SimTime;
-
     use super::*;
 
     #[test]
     fn a_node_swaps_while_working_sets_exceed_its_memory() {
         let cost = CostModel { cores: 1, swap_slowdown: 10, ..CostModel::default() };
         let mut nodes = Nodes::new(Cluster::uniform(2, Bytes::mib(100)), cost);
-        let spec = |id, mib| JobSpec {
-            id: JobId(id),
-            name: "".into(),
-            ranks: 1,
-            memory_per_rank: Bytes::mib(mib),
-            arrival: SimTime(0),
-        };
-        let (full, more, place) = (spec(0, 100), spec(1, 1), Placement::from_shares(&[1, 0]));
+        let (job, place) = (JobId(0), Placement::from_shares(&[1, 0]));
+        let (full, more) = (Bytes::mib(100), Bytes::mib(1));
         let affected = |nodes: &mut Nodes| {
             let mut jobs = Vec::new();
             nodes.affected(&mut jobs);
             (jobs, nodes.demand(&place))
         };
-        nodes.enter(&full, &place);
-        nodes.run(full.id, &place, Habits { processors: 1, communication: None });
-        assert_eq!(affected(&mut nodes), (vec![full.id], 1000), "full is not overfull");
-        nodes.enter(&more, &place);
-        assert_eq!(affected(&mut nodes), (vec![full.id], 10_000));
-        nodes.leave(&more, &place);
-        nodes.enter(&more, &place);
+        nodes.enter(full, &place);
+        nodes.run(job, &place, Habits { processors: 1, communication: None });
+        assert_eq!(affected(&mut nodes), (vec![job], 1000), "full is not overfull");
+        nodes.enter(more, &place);
+        assert_eq!(affected(&mut nodes), (vec![job], 10_000));
+        nodes.leave(more, &place);
+        nodes.enter(more, &place);
         assert_eq!(affected(&mut nodes), (vec![], 10_000), "nothing changed in the end");
-        nodes.leave(&more, &place);
-        assert_eq!(affected(&mut nodes), (vec![full.id], 1000));
+        nodes.leave(more, &place);
+        assert_eq!(affected(&mut nodes), (vec![job], 1000));
         assert_eq!(nodes.peaks(), [Bytes::mib(101), Bytes(0)]);
     }
 }

@@ -20,6 +20,7 @@ use crate::{
     CostModel, Faults, SimJob, SimReport, Step,
     timeshare::{
         faults::{Misfortune, Mishap},
+        memory::Watch,
         world::{Ending, World},
     },
 };
@@ -46,6 +47,8 @@ enum Due {
     /// These jobs were given these orders together and have carried them out.
     Done(Vec<(JobId, Order)>),
     Ended(JobId),
+    /// The memory of jobs is looked at.
+    Look,
 }
 
 /// How long the end of an abandoned job takes.
@@ -67,6 +70,8 @@ struct Simulation<'a> {
     exposes: bool,
     /// How long the restores of the switch under way take.
     restore: Option<Duration>,
+    /// Where jobs hold other than they declare.
+    watch: Option<Watch>,
     report: SimReport,
 }
 
@@ -140,6 +145,7 @@ impl<'a> Simulation<'a> {
             switching: None,
             exposes: false,
             restore: None,
+            watch: None,
             report: SimReport {
                 journal: Vec::new(),
                 metrics: measure(&times, SLOWDOWN_FLOOR),
@@ -159,6 +165,10 @@ impl<'a> Simulation<'a> {
         let mut by_time: BTreeMap<SimTime, Vec<SimJob>> = BTreeMap::new();
         for job in jobs {
             by_time.entry(job.spec.arrival).or_default().push(job.clone());
+        }
+        if jobs.iter().any(|job| job.memory.is_some()) {
+            self.watch = Some(Watch::new(self.world.cluster().clone()));
+            self.due(SimTime::default(), Due::Look);
         }
         for (at, jobs) in by_time {
             self.due(at, Due::Arrival(jobs));
@@ -215,6 +225,7 @@ impl<'a> Simulation<'a> {
             Due::Timer(timer) => self.feed(SchedulerEvent::TimerFired { timer }),
             Due::Flushed => self.on_flushed(),
             Due::Done(orders) => self.on_done(&orders),
+            Due::Look => self.look(),
             Due::Ended(job) if self.world.is_ended(job) => {}
             Due::Ended(job) => {
                 self.world.end(job);
@@ -226,6 +237,9 @@ impl<'a> Simulation<'a> {
     /// The job is over: first the scheduler hears of it, then the switch under way.
     fn on_ended(&mut self, job: JobId, how: Residence) {
         let failed = how == Residence::Failed;
+        if let Some(watch) = &mut self.watch {
+            watch.on_ended(job);
+        }
         self.feed(if failed { SchedulerEvent::Failed { job } } else { SchedulerEvent::Finished { job } });
         self.answer(job, how);
     }
@@ -240,6 +254,40 @@ impl<'a> Simulation<'a> {
         decisions.iter().for_each(|decision| self.carry_out(decision));
         self.steps += 1;
         (self.tell)(Step { at: self.now, event, decisions });
+        self.allow();
+    }
+
+    /// Gives running jobs the allowances of the moment.
+    fn allow(&mut self) {
+        let Some(watch) = &mut self.watch else { return };
+        let sooner = watch.set_allowances(self.now, self.scheduler.allowances(self.switching.as_ref()));
+        sooner.into_iter().for_each(|at| self.due(at, Due::Look));
+    }
+
+    /// Stops running jobs that exceed their allowance, and takes samples, as daemons and master do.
+    fn look(&mut self) {
+        let Some(watch) = self.watch.as_mut().filter(|watch| watch.due <= self.now) else { return };
+        let (next, samples) = watch.on_look(self.now);
+        self.world.measure();
+        let mut events = Vec::new();
+        let nodes: Vec<_> = self.world.cluster().nodes().map(|(node, _)| node).collect();
+        for node in nodes {
+            let (look, told) = watch.look(self.now, node, self.world.running_on(node));
+            self.world.on_look(node, look);
+            events.extend(told);
+            if samples {
+                let plan = self.switching.as_ref().map(Switching::plan);
+                let moves = |job: JobId| plan.is_some_and(|plan| plan.names(job));
+                let jobs = self.world.samples(node, moves);
+                events.extend(watch.on_sample(self.now, node, &jobs));
+            }
+        }
+        self.steps += usize::from(samples);
+        events.into_iter().for_each(|event| self.feed(event));
+        // The last look is that after which nothing else is due.
+        if !(self.done && self.agenda.is_empty()) {
+            self.due(next, Due::Look);
+        }
     }
 
     fn carry_out(&mut self, decision: &Decision) {
@@ -307,15 +355,20 @@ impl<'a> Simulation<'a> {
         if !come.is_empty() {
             let takes = self.bring_in(&come);
             self.due(self.now.after(takes), Due::Done(come));
+            self.allow();
         }
     }
 
     /// Takes memory for the jobs that are not resident; says how long it takes until all can run.
     fn bring_in(&mut self, orders: &[(JobId, Order)]) -> Duration {
         let switching = self.switching.as_ref().expect("only a switch brings jobs in");
-        for (job, _) in orders.iter().filter(|(_, order)| *order != Order::Resume) {
+        for (job, order) in orders.iter().filter(|(_, order)| *order != Order::Resume) {
             let placement = switching.placement_of(*job).expect("an incoming job has a placement");
             self.world.enter(*job, placement);
+            if let (Some(watch), Order::Launch) = (&mut self.watch, order) {
+                let declared = self.scheduler.job(*job).expect("it was submitted").declared;
+                watch.on_launched(*job, placement, declared);
+            }
         }
         let restored = jobs_with(orders, &[Order::Restore, Order::Prefetch]);
         let (most, all) = self.world.bytes_of(restored.into_iter());
@@ -332,6 +385,10 @@ impl<'a> Simulation<'a> {
         let living = orders.iter().filter(|(job, _)| !self.world.is_ended(*job));
         let done: Vec<(JobId, Order, Option<Mishap>)> =
             living.map(|(job, order)| (*job, *order, self.misfortune.mishap(*order))).collect();
+        for (job, _, _) in done.iter().filter(|(_, order, mishap)| *order == Order::Park && mishap.is_none())
+        {
+            self.on_dumped(*job);
+        }
         let answers: Vec<(JobId, Residence)> =
             done.into_iter().map(|(job, order, mishap)| (job, self.carry(job, order, mishap))).collect();
         for (job, at) in answers {
@@ -341,6 +398,15 @@ impl<'a> Simulation<'a> {
                 self.answer(job, at);
             }
         }
+    }
+
+    /// The size of its images is known.
+    fn on_dumped(&mut self, job: JobId) {
+        let Some(watch) = &mut self.watch else { return };
+        let held = self.world.held_by(job);
+        let events: Vec<SchedulerEvent> =
+            held.into_iter().filter_map(|(node, bytes)| watch.on_dumped(job, node, bytes)).collect();
+        events.into_iter().for_each(|event| self.feed(event));
     }
 
     /// Moves the job as its order says, or as the mishap does; says where it is then.

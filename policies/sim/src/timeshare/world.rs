@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
     mem,
     time::Duration,
 };
@@ -10,12 +10,14 @@ use std::{
 use coswitch_policies::{
     Bytes, Cluster, JobId, JobSpec, NodeId, Placement, SimTime,
     metrics::{JobTimes, Span},
+    timeshare::memory_monitor::{JobSample, Stage},
 };
 
 use crate::{
     SimJob,
     timeshare::{
         cost::{CostModel, Habits},
+        memory::{Look, MemoryCurve},
         nodes::Nodes,
     },
 };
@@ -45,6 +47,9 @@ struct Life {
     /// The earliest entry for it in the queue of ends; not later than `ends`.
     queued: SimTime,
     spec: JobSpec,
+    /// What each rank holds, and by the work that is done.
+    held: Bytes,
+    memory: Option<MemoryCurve>,
     work: Duration,
     habits: Habits,
     /// Half-way through its work.
@@ -71,6 +76,8 @@ pub(crate) struct World {
     ending: usize,
     /// Jobs that just began to run: their ends are still to be computed.
     thawed: Vec<JobId>,
+    /// Nodes whose running jobs are stopped for want of memory.
+    stopped: BTreeSet<NodeId>,
     now: SimTime,
 }
 
@@ -83,6 +90,7 @@ impl World {
             ends: BinaryHeap::new(),
             ending: 0,
             thawed: Vec::new(),
+            stopped: BTreeSet::new(),
             now: SimTime::default(),
         }
     }
@@ -98,6 +106,8 @@ impl World {
             ends: NEVER,
             queued: NEVER,
             spec: job.spec.clone(),
+            held: job.memory.as_ref().map_or(job.spec.memory_per_rank, |memory| memory.at(Duration::ZERO)),
+            memory: job.memory.clone(),
             work: job.work,
             habits: Habits { processors: job.processors, communication: job.communication },
             crashes,
@@ -144,6 +154,9 @@ impl World {
         self.count_work(job);
         let now = self.now;
         let life = self.lives.get_mut(&job).expect("it runs");
+        if self.stopped.iter().any(|node| life.placement.count_on(*node) > 0) {
+            return;
+        }
         life.demand = self.nodes.demand(&life.placement);
         let takes = self.nodes.slowdown(life.demand).time_for(Duration::from_nanos(life.left));
         life.ends = now.after(takes).min(SimTime(NEVER.0 - 1));
@@ -190,7 +203,7 @@ impl World {
         let life = life(&mut self.lives, job);
         life.placement = placement.clone();
         life.place = Place::Frozen;
-        self.nodes.enter(&life.spec, placement);
+        self.nodes.enter(life.held, placement);
     }
 
     /// The job runs from now on.
@@ -213,7 +226,7 @@ impl World {
         self.stop(job);
         let life = life(&mut self.lives, job);
         if std::mem::replace(&mut life.place, Place::Outside) != Place::Outside {
-            self.nodes.leave(&life.spec, &life.placement);
+            self.nodes.leave(life.held, &life.placement);
         }
     }
 
@@ -228,7 +241,7 @@ impl World {
         let nodes = lives.iter().map(|life| life.placement.width()).sum();
         let mut bytes: Vec<(NodeId, Bytes)> = Vec::with_capacity(nodes);
         for life in &lives {
-            bytes.extend(life.placement.blocks().map(|block| (block.node, life.spec.memory_of(block.ranks))));
+            bytes.extend(life.placement.blocks().map(|block| (block.node, life.held.times(block.ranks))));
         }
         bytes.sort_unstable_by_key(|(node, _)| *node);
         let by_node = bytes.chunk_by(|a, b| a.0 == b.0);
@@ -248,8 +261,81 @@ impl World {
         times
     }
 
+    /// Brings what running jobs hold up to this moment.
+    pub(crate) fn measure(&mut self) {
+        let runs = |life: &Life| life.memory.is_some() && matches!(life.place, Place::Running { .. });
+        let jobs: Vec<JobId> =
+            self.lives.iter().filter(|(_, life)| runs(life)).map(|(job, _)| *job).collect();
+        jobs.into_iter().for_each(|job| self.measure_job(job));
+    }
+
+    fn measure_job(&mut self, job: JobId) {
+        let life = life(&mut self.lives, job);
+        let Some(memory) = &life.memory else { return };
+        let pace = self.nodes.slowdown(life.demand);
+        let since = if life.ends == NEVER { Duration::ZERO } else { self.now.since(life.left_at) };
+        let left = Duration::from_nanos(life.left).saturating_sub(pace.work_in(since));
+        let whole = if life.crashes { life.work - life.work / 2 } else { life.work };
+        let held = memory.at(whole.saturating_sub(left));
+        let before = mem::replace(&mut life.held, held);
+        if before != held {
+            self.nodes.leave(before, &life.placement);
+            self.nodes.enter(held, &life.placement);
+        }
+    }
+
+    /// What the running jobs of a node hold.
+    pub(crate) fn running_on(&self, node: NodeId) -> Bytes {
+        let held = |job: &JobId| {
+            let life = &self.lives[job];
+            life.held.times(life.placement.count_on(node))
+        };
+        self.nodes.running(node).iter().map(held).sum()
+    }
+
+    /// Samples of the jobs in memory on a node, as its daemon takes them; `moves`: on their way out or in.
+    pub(crate) fn samples(&self, node: NodeId, moves: impl Fn(JobId) -> bool) -> Vec<JobSample> {
+        let here = self.lives.iter().filter(|(_, life)| life.placement.count_on(node) > 0);
+        let sample = |(job, life): (&JobId, &Life)| {
+            let stage = match life.place {
+                Place::Outside => return None,
+                Place::Running { .. } => Stage::Runs,
+                Place::Frozen if moves(*job) => Stage::Moves,
+                Place::Frozen => Stage::Rests,
+            };
+            let resident = life.held.times(life.placement.count_on(node));
+            Some(JobSample { job: *job, resident, major_faults: 0, stage })
+        };
+        here.filter_map(sample).collect()
+    }
+
+    /// What a job holds on each of its nodes.
+    pub(crate) fn held_by(&self, job: JobId) -> Vec<(NodeId, Bytes)> {
+        let life = &self.lives[&job];
+        life.placement.blocks().map(|block| (block.node, life.held.times(block.ranks))).collect()
+    }
+
+    /// Stops the running jobs of a node, or lets them go on. Those of other nodes wait for their messages.
+    pub(crate) fn on_look(&mut self, node: NodeId, look: Look) {
+        let changed = match look {
+            Look::Stop => self.stopped.insert(node),
+            Look::GoOn => self.stopped.remove(&node),
+            Look::Stay => false,
+        };
+        let jobs = if changed { self.nodes.running(node).to_vec() } else { Vec::new() };
+        for job in jobs {
+            self.count_work(job);
+            self.thawed.push(job);
+        }
+    }
+
+    pub(crate) const fn cluster(&self) -> &Cluster {
+        self.nodes.cluster()
+    }
+
     fn stop(&mut self, job: JobId) {
         let to = self.now;
+        self.measure_job(job);
         self.count_work(job);
         let life = life(&mut self.lives, job);
         if let Place::Running { since } = life.place {

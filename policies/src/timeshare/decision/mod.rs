@@ -132,6 +132,13 @@ pub struct SwitchPlan {
 }
 
 impl SwitchPlan {
+    /// Whether the job leaves or comes.
+    #[must_use]
+    pub fn names(&self, job: JobId) -> bool {
+        let mut named = self.outgoing.iter().map(|o| o.job).chain(self.incoming.iter().map(|i| i.job));
+        named.any(|named| named == job)
+    }
+
     /// Whether no job has to stop: jobs only join the running ones.
     #[must_use]
     pub fn is_activation(&self) -> bool {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::{
     Scheduler,
-    residency::{Residency, most_of, need_of},
+    residency::{Change, Residency},
 };
 use crate::{
     Assignment, Decision, Incoming, JobId, Outgoing, Purpose, Residence, SimTime, Start, SwitchId,
@@ -59,8 +59,11 @@ impl Scheduler {
         }
         let idle = self.presence.suspended().iter().copied().filter(|job| !row.contains(*job));
         let idle = self.farthest_first(idle.collect());
-        let need = need_of(absent.iter().copied());
-        let leaving = self.presence.memory().evictions(self.matrix.cluster(), &need, [], &idle)?;
+        let memory = self.presence.memory();
+        // It comes with what it holds now, and gets the memory of its turn already.
+        let change =
+            Change { need: memory.need_of(absent.iter().copied()), candidates: &idle, ..Change::default() };
+        let leaving = memory.evictions(self.matrix.cluster(), &change)?;
         let parked =
             absent.iter().filter(|assignment| self.jobs[&assignment.spec.id].observed == Residence::Parked);
         let incoming: Vec<Incoming> = parked
@@ -82,9 +85,10 @@ impl Scheduler {
         let ends = self.running.as_ref()?.ends_without_ahead()?;
         let (leaving, incoming) = self.prefetch()?;
         let coming: BTreeSet<JobId> = incoming.into_iter().map(|incoming| incoming.job).collect();
-        let need = need_of(coming.iter().filter_map(|job| self.assignment(*job)));
+        let memory = self.presence.memory();
         // Leaving takes about as long as coming.
-        let moved = most_of(&need) + self.presence.memory().most(leaving);
+        let moved =
+            memory.moved(coming.iter().filter_map(|job| self.assignment(*job))) + memory.most(leaving);
         let at = ends.before(self.costs.lead(self.config.oracle, moved)).max(now);
         self.running.as_mut()?.set_ahead(at, &mut self.timers)
     }

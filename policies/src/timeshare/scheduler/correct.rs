@@ -10,16 +10,24 @@
 //!                                       └──▶ split: the smallest job that makes room leaves, or it
 //! ```
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Scheduler, state::Measurements};
+use super::{
+    Scheduler,
+    oracle::Oracle,
+    residency::{Known, reach},
+    state::Measurements,
+};
 use crate::{
     Assignment, Bytes, Decision, JobId, Landing, MemoryRule, Move, NodeId, RejectionCause, SlotId, Split,
     timeshare::memory_monitor::with_margin,
     timeshare::packing::{self, FreedNodes},
 };
+
+/// From a measurement to the first order that follows from it, and to stop and begin a dump.
+const REACTION: Duration = Duration::from_millis(500);
 
 /// Source of the memory estimates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,20 +49,58 @@ pub(super) struct Corrections {
     under_pressure: BTreeSet<NodeId>,
     /// An estimate grew: jobs that wait in memory may have to leave.
     pub(super) relieve: bool,
-    /// Some estimate has ever grown: jobs in memory may exceed a node.
+    /// Some estimate or measurement has ever grown: jobs in memory may exceed a node.
     pub(super) grew: bool,
+    /// Nodes whose running jobs exceed their allowance and were stopped: suspended jobs leave until all that
+    /// the running ones declare fits.
+    pub(super) stopped: BTreeSet<NodeId>,
 }
 
 impl Corrections {
     pub(super) fn on_memory_pressure(&mut self, node: NodeId) {
         self.under_pressure.insert(node);
     }
+
+    /// The next switch was planned with all that is known.
+    pub(super) fn on_planned(&mut self) {
+        self.relieve = false;
+        self.stopped.clear();
+    }
 }
 
 impl Scheduler {
-    pub(super) fn on_resident(&mut self, job: JobId, node: NodeId, resident: Bytes) {
+    /// Whether measurements are looked at.
+    fn looks(&self) -> bool {
         let must_fit = self.matrix.limits().memory == MemoryRule::MustFit;
-        let looked_at = must_fit && self.config.estimate == Estimate::Measured;
+        must_fit && self.config.estimate == Estimate::Measured
+    }
+
+    /// A job holds so much on a node, and has grown by so much a second where it ran for long enough to tell.
+    pub(super) fn on_footprint(&mut self, job: JobId, node: NodeId, resident: Bytes, growth: Option<Bytes>) {
+        if !self.looks() || self.jobs.get(&job).is_none_or(|entry| entry.observed.is_ended()) {
+            return;
+        }
+        let reach = growth.map(|growth| reach(resident, growth, self.lead_of_eviction()));
+        self.presence.on_measured(job, node, Known { resident, reach });
+        (self.corrections.relieve, self.corrections.grew) = (true, true);
+    }
+
+    /// How long it takes until a suspended job has left, from the moment at which one has to.
+    fn lead_of_eviction(&self) -> Duration {
+        let memory = self.presence.memory();
+        let largest = self.presence.suspended().iter().map(|job| memory.most([*job])).max();
+        REACTION + self.costs.lead(Oracle::Greedy, largest.unwrap_or_default())
+    }
+
+    /// The running jobs of a node exceed their allowance and were stopped.
+    pub(super) fn on_stopped(&mut self, node: NodeId) {
+        if self.looks() {
+            self.corrections.stopped.insert(node);
+        }
+    }
+
+    pub(super) fn on_resident(&mut self, job: JobId, node: NodeId, resident: Bytes) {
+        let looked_at = self.looks();
         let Some(entry) = self.jobs.get_mut(&job).filter(|entry| looked_at && !entry.observed.is_ended())
         else {
             return;

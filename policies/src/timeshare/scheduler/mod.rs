@@ -32,9 +32,11 @@
 //!
 //! The executor answers every `Switch` once, fires every timer, and reports an abandoned job as `Failed`. It
 //! may rely on this: one switch at a time; no decision names a job that has ended; if it keeps to the plan's
-//! order, the estimated working sets in memory never exceed a node's capacity (`batch`, `gang`, `hybrid`).
+//! order, and stops running jobs that exceed their [allowances](Scheduler::allowances), the working sets
+//! in memory never exceed a node's capacity (`batch`, `gang`, `hybrid`).
 
 mod ahead;
+mod allowance;
 mod config;
 mod correct;
 mod mix;
@@ -57,7 +59,7 @@ use std::{
 pub use config::{ConfigError, SchedulerConfig};
 pub use correct::Estimate;
 pub use oracle::{AutoQuantum, Oracle};
-pub use residency::Residency;
+pub use residency::{Residency, reserve};
 pub use state::{JobState, Wanted};
 
 use crate::{
@@ -153,6 +155,10 @@ impl Scheduler {
             SchedulerEvent::Failed { job } => self.end(job, Residence::Failed),
             SchedulerEvent::Measured { job, communication } => self.on_measured(job, communication),
             SchedulerEvent::Resident { job, node, resident } => self.on_resident(job, node, resident),
+            SchedulerEvent::Footprint { job, node, resident, growth } => {
+                self.on_footprint(job, node, resident, growth)
+            }
+            SchedulerEvent::RunningStopped { node } => self.on_stopped(node),
             SchedulerEvent::MemoryPressure { node } => self.corrections.on_memory_pressure(node),
             SchedulerEvent::TimerFired { timer } => self.on_timer(timer),
             SchedulerEvent::SwitchTimed { switch, restore, exposed } => {

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use super::residency::Memory;
-use crate::{Assignment, JobId, Matrix, Residence, SlotId};
+use super::residency::{Known, Memory};
+use crate::{Assignment, JobId, Matrix, NodeId, Residence, SlotId};
 
 /// Jobs by residence, and the difference to the front row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,11 +77,13 @@ impl Presence {
         let active = observed == Residence::Running;
         let in_memory = observed.is_in_memory();
         if in_memory && !self.memory.holds(job) {
-            self.memory.enter(matrix.assignment_of(job).expect("a job in memory has a row"));
+            self.memory.enter(matrix.assignment_of(job).expect("a job in memory has a row"), active);
             if !active {
                 self.prefetched.insert(job);
             }
-        } else if !in_memory {
+        } else if in_memory {
+            self.memory.set_running(job, active);
+        } else {
             self.memory.leave(job);
         }
         if observed != Residence::Suspended {
@@ -104,6 +106,11 @@ impl Presence {
         self.memory.resize(assignment);
     }
 
+    /// A job was measured on a node.
+    pub(super) fn on_measured(&mut self, job: JobId, node: NodeId, known: Known) {
+        self.memory.learn(job, node, known);
+    }
+
     /// A job changed its row.
     pub(super) fn on_moved(&mut self, matrix: &Matrix, job: JobId) {
         self.touched.insert(job);
@@ -113,7 +120,7 @@ impl Presence {
     /// A job is over and has left the matrix.
     pub(super) fn on_ended(&mut self, job: JobId) {
         self.touched.insert(job);
-        self.memory.leave(job);
+        self.memory.forget(job);
         for set in [
             &mut self.active,
             &mut self.suspended,

@@ -2,11 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    Scheduler,
-    residency::{Residency, need_of},
-    turn::Running,
-};
+use super::{Scheduler, residency::Residency, turn::Running};
 use crate::{Decision, JobId, Row, SimTime, timeshare::packing};
 
 impl Scheduler {
@@ -24,7 +20,7 @@ impl Scheduler {
             self.unify_slots(now, decisions);
             self.presence.follow(&self.matrix);
             self.under_way = self.plan_switch();
-            self.corrections.relieve = false;
+            self.corrections.on_planned();
             self.tell_switch(decisions);
         }
         self.tend_turn(now, decisions);
@@ -153,15 +149,8 @@ impl Scheduler {
             Residency::Always => return self.matrix.rows().len(),
             Residency::Planned => {}
         }
-        let cluster = self.matrix.cluster();
-        let mut left: Vec<u64> = cluster.nodes().map(|(_, capacity)| capacity.0).collect();
-        let fits = |row: &Row<'_>| {
-            need_of(row.assignments()).into_iter().all(|(node, bytes)| {
-                let rest = left[node.0 as usize].checked_sub(bytes);
-                rest.inspect(|rest| left[node.0 as usize] = *rest).is_some()
-            })
-        };
-        self.matrix.rows().take_while(fits).count()
+        let rows = self.matrix.rows().map(|row: Row<'_>| row.assignments());
+        self.presence.memory().fit_together(self.matrix.cluster(), rows)
     }
 
     /// The running jobs of the front row.

@@ -4,11 +4,23 @@
 //! Rows take turns in a fixed cycle, so the job whose next turn is farthest away is known: evicting that one
 //! moves the fewest bytes possible where jobs are of one size (Belady's rule). Where they are not, a job that
 //! fits after all stays.
+//!
+//! A job that does not run cannot grow: it counts with what it was measured to hold, down to the page. A job
+//! that runs may grow, and counts twice. *Declared*, it counts with its estimate, which it should never
+//! exceed. *Expected*, it counts with its [`reach`]: what it may hold before suspended jobs could have left.
+//! A node has room where either sum fits, the expected one beside a [`reserve`] for growth that nobody
+//! expected. A node with room by expectation only is *overcommitted*: its running jobs have an
+//! [allowance](crate::Scheduler::allowances), and are stopped where they exceed it until suspended jobs have
+//! left.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 
+use super::allowance::Then;
 use crate::{Assignment, Bytes, Cluster, JobId, NodeId, Placement};
 
 /// Where jobs wait for their turns.
@@ -25,118 +37,321 @@ pub enum Residency {
     Always,
 }
 
-/// Bytes by node, in the order of nodes.
-pub(super) type Need = Vec<(NodeId, u64)>;
+/// The part of an overcommitted node that stays free: what jobs may take before they are stopped.
+#[must_use]
+pub fn reserve(capacity: Bytes) -> Bytes {
+    Bytes((capacity.0 / 8).clamp(16 << 20, 1 << 30))
+}
 
-/// The estimated memory of a job: so many bytes for each rank.
+/// What a job that runs may hold before suspended jobs could have left, which takes `lead`: what it holds, an
+/// eighth, and what it grows meanwhile.
+pub(super) fn reach(resident: Bytes, growth: Bytes, lead: Duration) -> Bytes {
+    let grown = u128::from(growth.0) * lead.as_millis() / 1000;
+    let grown = Bytes(u64::try_from(grown).unwrap_or(u64::MAX));
+    resident.saturating_add(Bytes(resident.0 / 8)).saturating_add(grown)
+}
+
+/// What was measured of a job on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    /// Held while it does not run.
+    pub(super) resident: Bytes,
+    /// Held at most while it runs; `None` where that is not known yet.
+    pub(super) reach: Option<Bytes>,
+}
+
+/// Memory on a node, by estimates and by measurements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    declared: i64,
+    expected: i64,
+}
+
+impl Load {
+    fn of(declared: Bytes, expected: Bytes) -> Self {
+        let signed = |bytes: Bytes| i64::try_from(bytes.0).unwrap_or(i64::MAX);
+        Self { declared: signed(declared), expected: signed(expected) }
+    }
+
+    const fn plus(self, other: Self) -> Self {
+        Self {
+            declared: self.declared.saturating_add(other.declared),
+            expected: self.expected.saturating_add(other.expected),
+        }
+    }
+
+    const fn minus(self, other: Self) -> Self {
+        Self {
+            declared: self.declared.saturating_sub(other.declared),
+            expected: self.expected.saturating_sub(other.expected),
+        }
+    }
+
+    /// How much it exceeds a node; negative where there is room.
+    fn excess(self, capacity: Bytes) -> Self {
+        let has_room = Self::of(capacity, Bytes(capacity.0.saturating_sub(reserve(capacity).0)));
+        self.minus(has_room)
+    }
+
+    const fn is_over(self) -> bool {
+        self.declared > 0 && self.expected > 0
+    }
+}
+
+/// Memory by node, in the order of nodes.
+pub(super) type Need = Vec<(NodeId, Load)>;
+
+type ByNode = BTreeMap<NodeId, Known>;
+
+/// A job in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Footprint(Placement, Bytes);
+struct Footprint {
+    placement: Placement,
+    rank: Bytes,
+    runs: bool,
+}
 
 impl Footprint {
-    fn by_node(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
-        by_node(&self.0, self.1)
+    fn new(assignment: &Assignment, runs: bool) -> Self {
+        Self { placement: assignment.placement.clone(), rank: assignment.spec.memory_per_rank, runs }
+    }
+
+    fn loads<'a>(&'a self, known: Option<&'a ByNode>) -> impl Iterator<Item = (NodeId, Load)> + 'a {
+        self.loads_if(self.runs, known)
+    }
+
+    fn loads_if<'a>(
+        &'a self,
+        runs: bool,
+        known: Option<&'a ByNode>,
+    ) -> impl Iterator<Item = (NodeId, Load)> + 'a {
+        loads(&self.placement, self.rank, runs, known)
     }
 }
 
-fn by_node(placement: &Placement, rank: Bytes) -> impl Iterator<Item = (NodeId, u64)> + '_ {
-    placement.blocks().map(move |block| (block.node, rank.times(block.ranks).0))
+fn loads<'a>(
+    placement: &'a Placement,
+    rank: Bytes,
+    runs: bool,
+    known: Option<&'a ByNode>,
+) -> impl Iterator<Item = (NodeId, Load)> + 'a {
+    placement.blocks().map(move |block| {
+        let estimate = rank.times(block.ranks);
+        let known = known.and_then(|known| known.get(&block.node));
+        let load = match known {
+            Some(known) if runs => {
+                Load::of(estimate, known.reach.map_or(estimate, |reach| reach.min(estimate)))
+            }
+            Some(known) => Load::of(known.resident, known.resident),
+            None => Load::of(estimate, estimate),
+        };
+        (block.node, load)
+    })
 }
 
-impl From<&Assignment> for Footprint {
-    fn from(assignment: &Assignment) -> Self {
-        Self(assignment.placement.clone(), assignment.spec.memory_per_rank)
-    }
-}
-
-/// Estimated memory in use, by node and by job.
+/// Memory in use, by node and by job, and what is known of jobs in memory and out of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Memory {
     /// By node; nodes that never held a job may be missing.
-    used: Vec<u64>,
+    used: Vec<Load>,
     footprints: BTreeMap<JobId, Footprint>,
+    known: BTreeMap<JobId, ByNode>,
 }
 
 impl Memory {
-    pub(super) fn enter(&mut self, assignment: &Assignment) {
-        let footprint = Footprint::from(assignment);
-        for (node, bytes) in footprint.by_node() {
-            let node = node.0 as usize;
-            if node >= self.used.len() {
-                self.used.resize(node + 1, 0);
-            }
-            self.used[node] += bytes;
-        }
-        self.footprints.insert(assignment.spec.id, footprint);
+    pub(super) fn enter(&mut self, assignment: &Assignment, runs: bool) {
+        self.leave(assignment.spec.id);
+        self.add(assignment.spec.id, Footprint::new(assignment, runs));
     }
 
     pub(super) fn leave(&mut self, job: JobId) {
-        let footprint = self.footprints.remove(&job);
-        for (node, bytes) in footprint.iter().flat_map(Footprint::by_node) {
-            self.used[node.0 as usize] -= bytes;
+        self.take(job);
+    }
+
+    fn add(&mut self, job: JobId, footprint: Footprint) {
+        for (node, load) in footprint.loads(self.known.get(&job)) {
+            let node = node.0 as usize;
+            if node >= self.used.len() {
+                self.used.resize(node + 1, Load::default());
+            }
+            self.used[node] = self.used[node].plus(load);
         }
+        self.footprints.insert(job, footprint);
+    }
+
+    fn take(&mut self, job: JobId) -> Option<Footprint> {
+        let footprint = self.footprints.remove(&job)?;
+        for (node, load) in footprint.loads(self.known.get(&job)) {
+            let used = &mut self.used[node.0 as usize];
+            *used = used.minus(load);
+        }
+        Some(footprint)
+    }
+
+    /// A job was measured on a node.
+    pub(super) fn learn(&mut self, job: JobId, node: NodeId, known: Known) {
+        let footprint = self.take(job);
+        self.known.entry(job).or_default().insert(node, known);
+        footprint.into_iter().for_each(|footprint| self.add(job, footprint));
+    }
+
+    /// A job is over.
+    pub(super) fn forget(&mut self, job: JobId) {
+        self.leave(job);
+        self.known.remove(&job);
     }
 
     /// Takes over a new estimate, if the job is in memory.
     pub(super) fn resize(&mut self, assignment: &Assignment) {
-        if self.holds(assignment.spec.id) {
-            self.leave(assignment.spec.id);
-            self.enter(assignment);
+        if let Some(footprint) = self.take(assignment.spec.id) {
+            self.add(assignment.spec.id, Footprint::new(assignment, footprint.runs));
+        }
+    }
+
+    /// Whether the job runs or is stopped, where it is in memory.
+    pub(super) fn set_running(&mut self, job: JobId, runs: bool) {
+        if self.footprints.get(&job).is_some_and(|footprint| footprint.runs != runs)
+            && let Some(footprint) = self.take(job)
+        {
+            self.add(job, Footprint { runs, ..footprint });
         }
     }
 
     /// Nodes whose jobs exceed their capacity, each with no further need: evictions make room there as well.
     pub(super) fn overfull(&self, cluster: &Cluster) -> Need {
-        let over = cluster.nodes().zip(&self.used).filter(|((_, capacity), used)| **used > capacity.0);
-        over.map(|((node, _), _)| (node, 0)).collect()
+        let over =
+            cluster.nodes().zip(&self.used).filter(|((_, capacity), used)| used.excess(*capacity).is_over());
+        over.map(|((node, _), _)| (node, Load::default())).collect()
     }
 
     pub(super) fn holds(&self, job: JobId) -> bool {
         self.footprints.contains_key(&job)
     }
 
-    /// What these jobs hold on the node where they hold most.
+    /// What these assignments need in their turn.
+    pub(super) fn need_of<'a>(&self, assignments: impl Iterator<Item = &'a Assignment> + Clone) -> Need {
+        self.sum_of(assignments, true)
+    }
+
+    fn sum_of<'a>(&self, assignments: impl Iterator<Item = &'a Assignment> + Clone, runs: bool) -> Need {
+        let mut need =
+            Vec::with_capacity(assignments.clone().map(|assignment| assignment.placement.width()).sum());
+        need.extend(assignments.flat_map(|Assignment { spec, placement }| {
+            loads(placement, spec.memory_per_rank, runs, self.known.get(&spec.id))
+        }));
+        summed(need)
+    }
+
+    /// What suspended jobs need more when they run.
+    pub(super) fn growth_of(&self, jobs: impl Iterator<Item = JobId>) -> Need {
+        let growth = jobs.filter_map(|job| {
+            let (footprint, known) = (self.footprints.get(&job)?, self.known.get(&job)?);
+            let more = footprint.loads_if(true, Some(known)).zip(footprint.loads(Some(known)));
+            Some(more.map(|((node, then), (_, now))| (node, then.minus(now))))
+        });
+        summed(growth.flatten().collect())
+    }
+
+    /// How many of these rows, from the first on, fit into memory together while the first one runs.
+    pub(super) fn fit_together<'a, R>(&self, cluster: &Cluster, rows: impl Iterator<Item = R>) -> usize
+    where
+        R: Iterator<Item = &'a Assignment> + Clone,
+    {
+        let mut used = vec![Load::default(); cluster.len()];
+        let mut fits = |(row, assignments): &(usize, R)| {
+            self.sum_of(assignments.clone(), *row == 0).into_iter().all(|(node, load)| {
+                let used = &mut used[node.0 as usize];
+                *used = used.plus(load);
+                !used.excess(cluster.capacity(node)).is_over()
+            })
+        };
+        rows.enumerate().take_while(|row| fits(row)).count()
+    }
+
+    /// What moves to bring these assignments back, on the node where most does.
+    pub(super) fn moved<'a>(&self, assignments: impl Iterator<Item = &'a Assignment> + Clone) -> u64 {
+        most_of(&self.sum_of(assignments, false))
+    }
+
+    /// What these jobs leave memory with, on the node where they hold most.
     pub(super) fn most(&self, jobs: impl IntoIterator<Item = JobId>) -> u64 {
-        let footprint = jobs.into_iter().filter_map(|job| self.footprints.get(&job));
-        most_of(&summed(footprint.flat_map(Footprint::by_node).collect()))
+        let stopped = jobs.into_iter().filter_map(|job| Some(self.stopped(job, self.footprints.get(&job)?)));
+        most_of(&summed(stopped.flatten().collect()))
+    }
+
+    fn stopped<'a>(
+        &'a self,
+        job: JobId,
+        footprint: &'a Footprint,
+    ) -> impl Iterator<Item = (NodeId, Load)> + 'a {
+        footprint.loads_if(false, self.known.get(&job))
+    }
+
+    pub(super) fn knows_any(&self) -> bool {
+        !self.known.is_empty()
+    }
+
+    /// Counts the jobs in memory, each as it is or as it `then` will be.
+    pub(super) fn count_present(&self, then: impl Fn(JobId) -> Option<Then>, into: &mut Allowances) {
+        for (job, footprint) in &self.footprints {
+            let as_it_is = if footprint.runs { Then::Runs } else { Then::Stopped };
+            let runs = match then(*job).unwrap_or(as_it_is) {
+                Then::Gone => continue,
+                then => then == Then::Runs,
+            };
+            into.count(runs, footprint.loads_if(runs, self.known.get(job)));
+        }
+    }
+
+    /// Counts a job that is not in memory yet.
+    pub(super) fn count_entering(&self, assignment: &Assignment, then: Then, into: &mut Allowances) {
+        let Assignment { spec, placement } = assignment;
+        let runs = then == Then::Runs;
+        into.count(runs, loads(placement, spec.memory_per_rank, runs, self.known.get(&spec.id)));
     }
 
     /// Which candidates leave, those farthest from their turn first, so that `need` fits beside the others
-    /// once the jobs that `go` anyway have gone; `None` where it does not fit even so.
-    pub(super) fn evictions(
-        &self,
-        cluster: &Cluster,
-        need: &Need,
-        go: impl IntoIterator<Item = JobId>,
-        candidates: &[JobId],
-    ) -> Option<BTreeSet<JobId>> {
-        let over = |(node, bytes): &(NodeId, u64)| {
+    /// once the jobs that `stop` have stopped, and those of them that `go` have gone; `None` where it does
+    /// not fit even so. On `strict` nodes what is declared has to fit.
+    pub(super) fn evictions(&self, cluster: &Cluster, change: &Change<'_>) -> Option<BTreeSet<JobId>> {
+        let over = |(node, load): &(NodeId, Load)| {
             let used = self.used.get(node.0 as usize).copied().unwrap_or_default();
-            (*node, i128::from(used) + i128::from(*bytes) - i128::from(cluster.capacity(*node).0))
+            let excess = used.plus(*load).excess(cluster.capacity(*node));
+            let strict = change.strict.contains(node);
+            (*node, if strict { Load { expected: excess.declared, ..excess } } else { excess })
         };
-        let mut excess = Excess(need.iter().map(over).collect());
-        for job in go {
-            excess.shift(&self.footprints[&job], -1);
+        let mut excess = Excess(change.need.iter().map(over).collect());
+        for job in change.stop {
+            let (footprint, known) = (&self.footprints[job], self.known.get(job));
+            excess.shift(footprint.loads(known), Load::minus);
+            excess.shift(footprint.loads_if(false, known), Load::plus);
+        }
+        for job in change.go {
+            excess.shift(self.stopped(*job, &self.footprints[job]), Load::minus);
         }
         let mut leaving = Vec::new();
-        for job in candidates {
-            let holds = &self.footprints[job];
-            if holds.by_node().any(|(node, _)| excess.of(node).is_some_and(|excess| *excess > 0)) {
-                excess.shift(holds, -1);
+        for job in change.candidates {
+            let footprint = &self.footprints[job];
+            if self
+                .stopped(*job, footprint)
+                .any(|(node, _)| excess.of(node).is_some_and(|load| load.is_over()))
+            {
+                excess.shift(self.stopped(*job, footprint), Load::minus);
                 leaving.push(*job);
             }
         }
-        if excess.0.iter().any(|(_, excess)| *excess > 0) {
+        if excess.0.iter().any(|(_, excess)| excess.is_over()) {
             return None;
         }
         // A larger job that was chosen later may have made room for a smaller one that was chosen before.
         let mut stay = BTreeSet::new();
         for job in leaving.iter().rev() {
-            let holds = &self.footprints[job];
-            let room = |(node, bytes): (NodeId, u64)| {
-                excess.of(node).is_none_or(|excess| *excess + i128::from(bytes) <= 0)
+            let footprint = &self.footprints[job];
+            let room = |(node, load): (NodeId, Load)| {
+                excess.of(node).is_none_or(|excess| !excess.plus(load).is_over())
             };
-            if holds.by_node().all(room) {
-                excess.shift(holds, 1);
+            if self.stopped(*job, footprint).all(room) {
+                excess.shift(self.stopped(*job, footprint), Load::plus);
                 stay.insert(*job);
             }
         }
@@ -145,45 +360,85 @@ impl Memory {
     }
 }
 
-/// What a set of assignments needs, by node.
-pub(super) fn need_of<'a>(assignments: impl Iterator<Item = &'a Assignment> + Clone) -> Need {
-    let mut need =
-        Vec::with_capacity(assignments.clone().map(|assignment| assignment.placement.width()).sum());
-    need.extend(
-        assignments.flat_map(|assignment| by_node(&assignment.placement, assignment.spec.memory_per_rank)),
-    );
-    summed(need)
+/// What jobs hold and declare on each node, to find which nodes are overcommitted.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Allowances(BTreeMap<NodeId, Together>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Together {
+    /// By running jobs.
+    declared: Bytes,
+    /// By the others.
+    resident: Bytes,
 }
 
-/// The need of the node that needs most.
+impl Allowances {
+    fn count(&mut self, runs: bool, loads: impl Iterator<Item = (NodeId, Load)>) {
+        for (node, load) in loads {
+            let together = self.0.entry(node).or_default();
+            let (sum, more) = if runs {
+                (&mut together.declared, load.declared)
+            } else {
+                (&mut together.resident, load.expected)
+            };
+            *sum = sum.saturating_add(Bytes(u64::try_from(more).unwrap_or(0)));
+        }
+    }
+
+    pub(super) fn of(self, cluster: &Cluster) -> BTreeMap<NodeId, Bytes> {
+        let allowance = |(node, Together { declared, resident }): (NodeId, Together)| {
+            let capacity = cluster.capacity(node);
+            let left = capacity.0.saturating_sub(reserve(capacity).0).saturating_sub(resident.0);
+            (declared.saturating_add(resident) > capacity).then_some((node, Bytes(left)))
+        };
+        self.0.into_iter().filter_map(allowance).collect()
+    }
+}
+
+/// A change of the jobs in memory.
+#[derive(Debug, Default)]
+pub(super) struct Change<'a> {
+    /// Of jobs that come, or run again.
+    pub(super) need: Need,
+    /// Running jobs that stop.
+    pub(super) stop: &'a [JobId],
+    /// Jobs that leave anyway; those that run also stop.
+    pub(super) go: &'a [JobId],
+    /// Jobs that may leave, the first first; those that run also stop.
+    pub(super) candidates: &'a [JobId],
+    /// Nodes whose running jobs were stopped for want of memory.
+    pub(super) strict: BTreeSet<NodeId>,
+}
+
+/// The need of the node that needs most, by measurements.
 pub(super) fn most_of(need: &Need) -> u64 {
-    need.iter().map(|(_, bytes)| *bytes).max().unwrap_or_default()
+    need.iter().map(|(_, load)| load.expected).max().map_or(0, |most| u64::try_from(most).unwrap_or(0))
 }
 
 /// One sum for each node, of parts in any order.
 pub(super) fn summed(mut need: Need) -> Need {
     need.sort_unstable_by_key(|(node, _)| *node);
-    need.dedup_by(|(node, bytes), (kept, sum)| {
+    need.dedup_by(|(node, load), (kept, sum)| {
         let same = node == kept;
-        *sum += if same { *bytes } else { 0 };
+        *sum = if same { sum.plus(*load) } else { *sum };
         same
     });
     need
 }
 
 /// Excess of each node over its capacity, negative where there is room; in the order of nodes.
-struct Excess(Vec<(NodeId, i128)>);
+struct Excess(Need);
 
 impl Excess {
-    fn of(&mut self, node: NodeId) -> Option<&mut i128> {
+    fn of(&mut self, node: NodeId) -> Option<&mut Load> {
         let at = self.0.binary_search_by_key(&node, |(node, _)| *node).ok()?;
         Some(&mut self.0[at].1)
     }
 
-    fn shift(&mut self, footprint: &Footprint, sign: i128) {
-        for (node, bytes) in footprint.by_node() {
+    fn shift(&mut self, loads: impl Iterator<Item = (NodeId, Load)>, by: fn(Load, Load) -> Load) {
+        for (node, load) in loads {
             if let Some(excess) = self.of(node) {
-                *excess += sign * i128::from(bytes);
+                *excess = by(*excess, load);
             }
         }
     }

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
 use super::{
     Scheduler,
-    residency::{Need, Residency, most_of, need_of, summed},
+    residency::{Change, Load, Need, Residency, summed},
 };
 use crate::{
     Assignment, Cause, Decision, Incoming, JobId, MemoryRule, Misplaced, Outgoing, Packing, Purpose,
@@ -41,7 +41,8 @@ impl Scheduler {
             Some(Incoming { job, start, placement: assignment.placement.clone() })
         });
         let incoming: Vec<Incoming> = incoming.collect();
-        let crowded = self.corrections.relieve && !self.overfull().is_empty();
+        let crowded =
+            !self.corrections.stopped.is_empty() || self.corrections.relieve && !self.overfull().is_empty();
         if stopping.is_empty() && incoming.is_empty() && !crowded {
             return None;
         }
@@ -83,8 +84,10 @@ impl Scheduler {
             .map(|job| front.assignment(*job).expect("it lies there"));
         let need = match self.matrix.limits().memory {
             MemoryRule::MustFit => {
-                let mut need = need_of(to_enter);
+                let mut need = memory.need_of(to_enter);
+                need.extend(memory.growth_of(coming.iter().copied()));
                 need.extend(self.overfull());
+                need.extend(self.corrections.stopped.iter().map(|node| (*node, Load::default())));
                 summed(need)
             }
             MemoryRule::Ignored => Need::new(),
@@ -93,32 +96,36 @@ impl Scheduler {
             self.presence.suspended().iter().copied().filter(|job| !coming.contains(job)).collect();
         let suspended = self.farthest_first(suspended);
         let none = self.config.residency == Residency::None;
-        let all = || stopping.iter().copied().collect();
+        let go = if none { stopping } else { &[] };
+        let strict = self.corrections.stopped.clone();
+        let mut change = Change { need, stop: stopping, go: &[], candidates: &[], strict };
         match self.config.switching {
             _ if stopping.is_empty() => {}
             SwitchOrder::Sequential => {}
             SwitchOrder::Overlapped => {
-                if memory.evictions(cluster, &need, [], &[]).is_some() {
-                    return (SwitchOrder::Overlapped, if none { all() } else { BTreeSet::new() });
+                if memory.evictions(cluster, &change).is_some() {
+                    return (SwitchOrder::Overlapped, go.iter().copied().collect());
                 }
             }
             // Jobs that stop here are parked beside the new turn, where they have to be.
             SwitchOrder::Prefetch => {
-                if let Some(parked) = memory.evictions(cluster, &need, [], &suspended) {
+                change.candidates = &suspended;
+                if let Some(parked) = memory.evictions(cluster, &change) {
                     return (SwitchOrder::Prefetch, parked);
                 }
             }
         }
-        let go: BTreeSet<JobId> = if none { all() } else { BTreeSet::new() };
         let may_go = if none {
-            suspended
+            suspended.clone()
         } else {
-            self.farthest_first(suspended.into_iter().chain(stopping.iter().copied()).collect())
+            self.farthest_first(suspended.iter().copied().chain(stopping.iter().copied()).collect())
         };
-        let evicted = memory.evictions(cluster, &need, go.iter().copied(), &may_go);
+        change = Change { go, candidates: &may_go, ..change };
+        let evicted = memory.evictions(cluster, &change);
         debug_assert!(evicted.is_some(), "a row fits the empty cluster");
-        let evicted = evicted.unwrap_or_else(|| may_go.into_iter().collect());
-        (SwitchOrder::Sequential, &go | &evicted)
+        let mut parked = evicted.unwrap_or_else(|| may_go.into_iter().collect());
+        parked.extend(go);
+        (SwitchOrder::Sequential, parked)
     }
 
     /// Nodes whose jobs, running and waiting, exceed their capacity.
@@ -181,7 +188,8 @@ impl Scheduler {
         let of = |start: Start| plan.incoming.iter().filter(move |incoming| incoming.start == start);
         if let Some(took) = restore {
             let assignments = of(Start::Restore).filter_map(|incoming| self.assignment(incoming.job));
-            self.costs.restored(most_of(&need_of(assignments)), took);
+            let moved: Vec<&Assignment> = assignments.collect();
+            self.costs.restored(self.presence.memory().moved(moved.into_iter()), took);
         }
         if plan.purpose == Purpose::Turn && !plan.is_activation() && of(Start::Launch).next().is_none() {
             let parked = plan.outgoing.iter().any(|outgoing| outgoing.to == Residence::Parked);

@@ -1,6 +1,7 @@
 //! Stories of the scheduler: a hand-driven executor, and its decisions line by line.
 
 mod correct;
+mod footprints;
 
 use std::{fmt::Write, time::Duration};
 
@@ -55,6 +56,21 @@ impl Desk {
 
     fn hold(&mut self, job: u32, node: u32, mib: u64) -> String {
         self.tell(SchedulerEvent::Resident { job: JobId(job), node: NodeId(node), resident: Bytes::mib(mib) })
+    }
+
+    /// Job `job` is measured to hold so much on both nodes, and does not grow.
+    fn know(&mut self, job: u32, mib: u64) -> String {
+        self.grow(job, mib, Some(0))
+    }
+
+    fn grow(&mut self, job: u32, mib: u64, growth: Option<u64>) -> String {
+        let footprint = |node| SchedulerEvent::Footprint {
+            job: JobId(job),
+            node: NodeId(node),
+            resident: Bytes::mib(mib),
+            growth: growth.map(Bytes::mib),
+        };
+        self.tell(footprint(0)) + &self.tell(footprint(1))
     }
 
     fn fire(&mut self) -> String {

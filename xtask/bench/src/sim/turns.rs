@@ -132,7 +132,13 @@ fn waves(size: Size) -> Vec<SimJob> {
             memory_per_rank,
             arrival: SimTime::from(arrival),
         };
-        Some(SimJob { spec, work: Duration::from_secs(run), communication: None, processors: 1 })
+        Some(SimJob {
+            spec,
+            work: Duration::from_secs(run),
+            communication: None,
+            memory: None,
+            processors: 1,
+        })
     });
     drawn.collect()
 }

@@ -208,6 +208,7 @@ mod tests {
             spec,
             work: Duration::from_secs(60),
             communication: None,
+            memory: None,
             processors: 1,
         };
         let jobs: Vec<SimJob> = (0..).zip(ranks).map(spec).map(job).collect();
