@@ -77,7 +77,10 @@ impl Control {
         match request {
             Request::Join { members } => self.join(members),
             Request::App { job, request } => self.on_request(job, request),
-            Request::Allow { running } => self.node.guard.allow(running),
+            Request::Allow { allowance } => {
+                let exceeded = self.node.guard.allow(allowance);
+                self.node.tell(DaemonEvent::Allowed { exceeded });
+            }
             Request::Hello { .. } | Request::Alive | Request::Shutdown => {}
         }
     }

@@ -1,11 +1,11 @@
 //! Guard of memory: stops the running jobs of a node where they grow into memory that suspended jobs hold,
 //! faster than these can leave.
 //!
-//! The master plans with what jobs hold and are expected to hold, and says what running jobs may hold
-//! together on a node where not all that they declare is free. It hears what they hold ten times a second;
-//! in that time a program can fill a node. So the daemon looks more often, by a thread of its own, and
-//! freezes their groups. The ranks on other nodes wait for messages meanwhile. The kernel's limit, which
-//! would kill a process, is never met.
+//! The master plans with what jobs hold and are expected to hold, and gives an allowance to a node where not
+//! all that running jobs declare is free. It hears what they hold ten times a second; in that time a program
+//! can fill a node. So the daemon looks more often, by a thread of its own, and freezes their groups. The
+//! ranks on other nodes wait for messages meanwhile. The kernel's limit, which would kill a process, is never
+//! met.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use coswitch_policies::{Bytes, JobId};
+use coswitch_policies::{Allowance, Bytes, JobId};
 use tracing::{info, warn};
 
 use crate::cgroup::JobCgroup;
@@ -36,11 +36,18 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    allowance: Option<Bytes>,
-    /// The jobs that run, and whether they are stopped.
-    running: BTreeMap<JobId, (JobCgroup, bool)>,
+    allowance: Option<Allowance>,
+    /// The jobs in memory.
+    jobs: BTreeMap<JobId, Present>,
     is_stopped: bool,
     has_ended: bool,
+}
+
+struct Present {
+    cgroup: JobCgroup,
+    runs: bool,
+    /// By the guard.
+    stopped: bool,
 }
 
 impl Guard {
@@ -55,20 +62,28 @@ impl Guard {
         Ok(Self { shared })
     }
 
-    /// Running jobs may hold so much together; `None`: as much as there is.
-    pub(crate) fn allow(&self, allowance: Option<Bytes>) {
-        self.shared.lock().allowance = allowance;
+    /// What the jobs may hold together; `None`: as much as there is. Says whether they exceed it.
+    pub(crate) fn allow(&self, allowance: Option<Allowance>) -> bool {
+        let mut state = self.shared.lock();
+        state.allowance = allowance;
+        state.look();
         self.shared.changed.notify_all();
+        state.is_stopped
     }
 
     /// A job runs from now on.
-    pub(crate) fn enter(&self, job: JobId, cgroup: JobCgroup) {
-        self.shared.lock().running.insert(job, (cgroup, false));
+    pub(crate) fn run(&self, job: JobId, cgroup: JobCgroup) {
+        self.shared.lock().jobs.insert(job, Present { cgroup, runs: true, stopped: false });
     }
 
-    /// A job is about to be frozen or ended; a group that is stopped stays so.
+    /// A job is in memory and does not run, or is about to be frozen; a group that is stopped stays so.
+    pub(crate) fn rest(&self, job: JobId, cgroup: JobCgroup) {
+        self.shared.lock().jobs.insert(job, Present { cgroup, runs: false, stopped: false });
+    }
+
+    /// A job is about to leave memory.
     pub(crate) fn leave(&self, job: JobId) {
-        self.shared.lock().running.remove(&job);
+        self.shared.lock().jobs.remove(&job);
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -102,25 +117,27 @@ impl Shared {
 
 impl State {
     fn look(&mut self) {
-        let exceeds = self.allowance.is_some_and(|allowance| self.exceeds(allowance));
+        let exceeds = self.allowance.as_ref().is_some_and(|allowance| self.exceeds(allowance));
         if exceeds != self.is_stopped {
-            let held: Bytes = self.running.values().map(|(cgroup, _)| cgroup.working_set()).sum();
-            info!(%held, allowance = ?self.allowance, stopped = exceeds, "memory of the running jobs");
+            info!(allowance = ?self.allowance, stopped = exceeds, "memory of the jobs");
         }
         self.is_stopped = exceeds;
-        for (job, (cgroup, stopped)) in self.running.iter_mut().filter(|(_, (_, is))| *is != exceeds) {
-            match if exceeds { cgroup.stop() } else { cgroup.thaw() } {
-                Ok(()) => *stopped = exceeds,
+        for (job, present) in self.jobs.iter_mut().filter(|(_, job)| job.runs && job.stopped != exceeds) {
+            match if exceeds { present.cgroup.stop() } else { present.cgroup.thaw() } {
+                Ok(()) => present.stopped = exceeds,
                 Err(error) => warn!(%job, %error, "a running job could not be stopped or thawed"),
             }
         }
     }
 
     /// Caches of files do not count, which takes longer to read.
-    fn exceeds(&self, allowance: Bytes) -> bool {
-        let sum = |of: fn(&JobCgroup) -> Bytes| -> Bytes {
-            self.running.values().map(|(cgroup, _)| of(cgroup)).sum()
+    fn exceeds(&self, allowance: &Allowance) -> bool {
+        let arriving = allowance.arriving.iter().filter(|(job, _)| !self.jobs.contains_key(job));
+        let arriving: Bytes = arriving.map(|(_, bytes)| *bytes).sum();
+        let exceeds = |of: fn(&JobCgroup) -> Bytes| {
+            let held = self.jobs.values().map(|job| of(&job.cgroup)).sum::<Bytes>();
+            held.saturating_add(arriving) > allowance.total
         };
-        sum(|cgroup| cgroup.used().unwrap_or_default()) > allowance && sum(JobCgroup::working_set) > allowance
+        exceeds(|cgroup| cgroup.used().unwrap_or_default()) && exceeds(JobCgroup::working_set)
     }
 }

@@ -6,12 +6,12 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use coswitch_policies::{Bytes, Epoch, JobId, NodeId};
+use coswitch_policies::{Allowance, Bytes, Epoch, JobId, NodeId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// How many sealed snapshots of an application a node keeps: the last one, and one to fall back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
@@ -36,10 +36,11 @@ pub enum Request {
     Shutdown,
     /// Sent where nothing else was sent for a heartbeat.
     Alive,
-    /// The jobs that run on the node may hold so much together: where they hold more they are stopped, all
-    /// ranks on this node, until they hold less or may hold more. `None`: no such limit.
+    /// What the jobs of the node may hold together: where they hold more, the running ones are stopped, all
+    /// ranks on this node, until they hold less or may hold more. `None`: no such limit. Answered by
+    /// [`DaemonEvent::Allowed`].
     Allow {
-        running: Option<Bytes>,
+        allowance: Option<Allowance>,
     },
 }
 
@@ -148,6 +149,11 @@ pub enum DaemonEvent {
     Memory(MemoryUse),
     /// Sent where nothing else was sent for a [`HEARTBEAT`].
     Alive,
+    /// The node goes by its new allowance.
+    Allowed {
+        /// Its jobs exceed it already.
+        exceeded: bool,
+    },
     /// The head node was silent and is heard again; meanwhile the ranks on this node stood still.
     StoodStill(StoodStill),
 }
@@ -173,7 +179,7 @@ pub struct MemoryUse {
     /// How long some process of theirs has stalled for memory so far; `None` where the kernel does not say.
     pub stall: Option<Duration>,
     pub jobs: Vec<JobMemory>,
-    /// The running jobs exceed their allowance and are stopped.
+    /// The jobs exceed their allowance, and the running ones are stopped.
     pub stopped: bool,
 }
 

@@ -101,6 +101,8 @@ pub struct StepDone {
 pub enum NodeEvent {
     /// Memory of its jobs.
     Memory { node: NodeId, memory: MemoryUse },
+    /// It goes by its new allowance; `exceeded`: its jobs hold more already.
+    Allowed { node: NodeId, exceeded: bool },
     /// Its daemon is not heard, but its connection is open.
     Silent { node: NodeId },
     /// Its daemon is heard again, after so long.

@@ -13,7 +13,7 @@ use coswitch_daemon::{
     protocol::{AppRequest, DaemonEvent, Member, Request},
     session::{self, Heard, SessionError, SessionThread},
 };
-use coswitch_policies::{Bytes, JobId, NodeId};
+use coswitch_policies::{Allowance, JobId, NodeId};
 use thiserror::Error;
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -145,10 +145,10 @@ impl Sessions {
         }
     }
 
-    /// Says what the running jobs of `node` may hold together; `None`: as much as there is.
-    pub fn allow(&self, node: NodeId, running: Option<Bytes>) {
+    /// Says what the jobs of `node` may hold together; `None`: as much as there is.
+    pub fn allow(&self, node: NodeId, allowance: Option<Allowance>) {
         if let Some(requests) = self.requests.get(&node) {
-            let _ = requests.send(Request::Allow { running });
+            let _ = requests.send(Request::Allow { allowance });
         }
     }
 
@@ -196,6 +196,9 @@ async fn route(
             }
             DaemonEvent::StoodStill(stood_still) => {
                 let _ = events.send(NodeEvent::StoodStill { node, stood_still });
+            }
+            DaemonEvent::Allowed { exceeded } => {
+                let _ = events.send(NodeEvent::Allowed { node, exceeded });
             }
             DaemonEvent::Memory(memory) => drop(events.send(NodeEvent::Memory { node, memory })),
             DaemonEvent::App { job, event } => {

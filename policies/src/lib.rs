@@ -40,7 +40,8 @@ pub use timeshare::{
     packing::{Landing, Move, Packing, class::Class, pairing::Communication},
     residence::Residence,
     scheduler::{
-        AutoQuantum, ConfigError, Estimate, JobState, Oracle, Residency, Scheduler, SchedulerConfig, Wanted,
+        Allowance, AutoQuantum, ConfigError, Estimate, JobState, Oracle, Residency, Scheduler,
+        SchedulerConfig, Wanted,
     },
     switch_step::SwitchStep,
     switching::{Order, SwitchAction, SwitchOutcome, Switching},

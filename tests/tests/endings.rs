@@ -77,7 +77,7 @@ fn jobs_for_which_the_store_is_full_run_to_their_ends() {
     let ended = Master::run(NOWHERE_TO_GO).end(RUN_LIMIT, Duration::ZERO);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let rejected = ended.events.iter().filter(|event| match &event.kind {
-        Event::SwitchEnded { misplaced, .. } => misplaced.iter().any(|job| job.cause == Cause::StoreFull),
+        Event::SwitchEnded { misplaced, .. } => misplaced.iter().any(|job| job.cause == Cause::NoRoom),
         _ => false,
     });
     assert!(rejected.count() > 3, "three failures of its own would have ended it: {ended:?}");

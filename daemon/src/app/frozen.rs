@@ -18,7 +18,7 @@ impl Part {
     pub(super) async fn freeze(&mut self, epoch: Epoch) {
         let began = Instant::now();
         let cgroup = self.resources().cgroup.clone();
-        self.node.guard.leave(self.job);
+        self.node.guard.rest(self.job, cgroup.clone());
         let frozen = blocking(move || cgroup.freeze(FREEZE_LIMIT)).await;
         if let Err(error) = &frozen {
             warn!(%epoch, %error, "ranks did not freeze");
@@ -65,7 +65,7 @@ impl Part {
         self.stands_still = true;
         if let State::Running { .. } = self.state {
             let cgroup = self.resources().cgroup.clone();
-            self.node.guard.leave(self.job);
+            self.node.guard.rest(self.job, cgroup.clone());
             if let Err(error) = blocking(move || cgroup.freeze(FREEZE_LIMIT)).await {
                 warn!(%error, "ranks do not stand still");
             }
@@ -100,7 +100,7 @@ impl Part {
     /// From now on the ranks run, and may be stopped for want of memory.
     pub(super) fn guard(&self) {
         if matches!(self.state, State::Running { .. }) && !self.stands_still {
-            self.node.guard.enter(self.job, self.resources().cgroup.clone());
+            self.node.guard.run(self.job, self.resources().cgroup.clone());
         }
     }
 

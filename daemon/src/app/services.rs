@@ -13,7 +13,7 @@ pub struct NodeServices {
     /// Takes the pages of jobs that are being parked.
     pub arena: Arena,
     pub cgroup: NodeCgroup,
-    /// Stops running jobs that exceed their allowance.
+    /// Stops running jobs where the node exceeds its allowance.
     pub guard: Guard,
     /// To the head node.
     pub events: UnboundedSender<DaemonEvent>,

@@ -120,7 +120,7 @@ impl<S: EventSink> Shell<'_, S> {
                     dispatcher.order(order);
                 }
             }
-            Output::Allow(node, running) => self.sessions.allow(node, running),
+            Output::Allow(node, allowance) => self.sessions.allow(node, allowance),
             Output::Over(outcome) => {
                 self.over.get_or_insert(outcome);
             }

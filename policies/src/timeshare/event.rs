@@ -42,9 +42,12 @@ pub enum SchedulerEvent {
         resident: Bytes,
         /// By how much a second it grows while it runs; `None` where it has not run for long enough to tell.
         growth: Option<Bytes>,
+        /// Whether it is stopped or in its images, so that this is all it holds until it runs again.
+        #[serde(default)]
+        exact: bool,
     },
-    /// The running jobs of the node exceed their [allowance](crate::Scheduler::allowances) and were stopped;
-    /// they go on when suspended jobs have left.
+    /// The jobs of the node exceed their [allowance](crate::Scheduler::allowances) and the running ones were
+    /// stopped; they go on when suspended jobs have left.
     RunningStopped { node: NodeId },
     /// The jobs on the node exceed its memory or are about to: sets that no longer fit are split now, not at
     /// the end of their turn.
@@ -91,25 +94,25 @@ impl Misplaced {
     }
 }
 
-/// Why a job is not where an order wanted it. The journal writes whether the store was full.
+/// Why a job is not where an order wanted it. The journal writes whether room was wanting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "bool", into = "bool")]
 pub enum Cause {
     /// A step of its own failed: it counts towards giving the job up.
     #[default]
     Failed,
-    /// No directory of the store had space for its image: it is tried again as long as the job runs.
-    StoreFull,
+    /// No directory of the store had space for its image, or a node none for the job: it is tried again.
+    NoRoom,
 }
 
 impl From<bool> for Cause {
-    fn from(store_full: bool) -> Self {
-        if store_full { Self::StoreFull } else { Self::Failed }
+    fn from(no_room: bool) -> Self {
+        if no_room { Self::NoRoom } else { Self::Failed }
     }
 }
 
 impl From<Cause> for bool {
     fn from(cause: Cause) -> Self {
-        cause == Cause::StoreFull
+        cause == Cause::NoRoom
     }
 }

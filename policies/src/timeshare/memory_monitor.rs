@@ -93,6 +93,8 @@ pub enum Finding {
         resident: Bytes,
         /// By how much a second it grows while it runs, where it ran for long enough to tell.
         growth: Option<Bytes>,
+        /// Whether it holds just that until it runs again.
+        exact: bool,
     },
     /// The running jobs of the node exceed their allowance and are stopped.
     RunningStopped {
@@ -105,8 +107,8 @@ impl From<Finding> for SchedulerEvent {
         match finding {
             Finding::Resident { job, node, resident } => Self::Resident { job, node, resident },
             Finding::MemoryPressure { node, .. } => Self::MemoryPressure { node },
-            Finding::Footprint { job, node, resident, growth } => {
-                Self::Footprint { job, node, resident, growth }
+            Finding::Footprint { job, node, resident, growth, exact } => {
+                Self::Footprint { job, node, resident, growth, exact }
             }
             Finding::RunningStopped { node } => Self::RunningStopped { node },
         }
@@ -187,6 +189,7 @@ impl MemoryMonitor {
         stall: Option<Duration>,
         jobs: &[JobSample],
     ) -> Vec<Finding> {
+        self.forget_absent(node, jobs);
         let resident: Bytes = jobs.iter().map(|sample| sample.resident).sum();
         let full = self.full(node, resident);
         let mut found = Vec::new();
@@ -214,6 +217,14 @@ impl MemoryMonitor {
             found.push(Finding::MemoryPressure { node, pressure });
         }
         found
+    }
+
+    /// The time that a job is out of memory is not time that it ran.
+    fn forget_absent(&mut self, node: NodeId, jobs: &[JobSample]) {
+        let here = self.parts.range_mut((node, JobId(0))..=(node, JobId(u32::MAX)));
+        for ((_, job), part) in here {
+            part.seen = part.seen.filter(|_| jobs.iter().any(|sample| sample.job == *job));
+        }
     }
 
     /// A job left memory with an image of so many bytes: it comes back with as much.
@@ -360,6 +371,15 @@ mod tests {
             reports.extend(estimates.map(|finding| (tenths, finding)));
         }
         assert_eq!(reports, [(1100, resident(1, 150))], "a minute after its last peak");
+    }
+
+    #[test]
+    fn time_out_of_memory_does_not_settle_a_job() {
+        let mut monitor = monitor();
+        let mut see = |tenths, jobs: &[JobSample]| monitor.on_sample(at(tenths), NODE, Bytes(0), None, jobs);
+        assert_eq!(see(0, &[sample(1, 100, 0)]), []);
+        assert_eq!(see(1, &[]), [], "it left");
+        assert_eq!(see(1000, &[sample(1, 100, 0)]), []);
     }
 
     #[test]

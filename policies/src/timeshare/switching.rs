@@ -124,9 +124,11 @@ impl Switching {
         self.stage == Stage::BringingIn
     }
 
-    /// Whether the job was ordered to come and has not arrived.
-    pub(super) fn is_coming(&self, job: JobId) -> bool {
-        self.coming.contains(&job)
+    /// Whether the job was ordered into memory and has not arrived.
+    #[must_use]
+    pub fn is_arriving(&self, job: JobId) -> bool {
+        let enters = |at: &usize| self.plan.incoming[*at].start != Start::Resume;
+        self.coming.contains(&job) && self.incoming.get(&job).is_some_and(enters)
     }
 
     /// Stops the outgoing jobs; where there are none, brings the incoming ones in.

@@ -182,6 +182,9 @@ pub enum Event {
         resident: Bytes,
         /// By how much a second it grows while it runs; `None` where it has not run for long enough to tell.
         growth: Option<Bytes>,
+        /// Whether it holds just that until it runs again.
+        #[serde(default)]
+        exact: bool,
     },
     /// The running jobs of a node grew into memory that suspended jobs hold, faster than these could leave:
     /// they are stopped until there is room. Told again every second.

@@ -172,8 +172,8 @@ fn inputs(events: &[RunEvent], index: usize) -> Vec<SchedulerEvent> {
         Event::JobResident { job, node, resident } => {
             vec![SchedulerEvent::Resident { job, node, resident }]
         }
-        Event::JobFootprint { job, node, resident, growth } => {
-            vec![SchedulerEvent::Footprint { job, node, resident, growth }]
+        Event::JobFootprint { job, node, resident, growth, exact } => {
+            vec![SchedulerEvent::Footprint { job, node, resident, growth, exact }]
         }
         Event::RunningStopped { node } => vec![SchedulerEvent::RunningStopped { node }],
         Event::NodeUnderPressure { node, .. } => vec![SchedulerEvent::MemoryPressure { node }],

@@ -1,7 +1,5 @@
 //! Handles what nodes report: the memory of their jobs, their pauses, and their loss.
 
-use std::collections::BTreeSet;
-
 use coswitch_dispatcher::protocol::{self as app, MemoryUse, NodeEvent, StoodStill};
 use coswitch_policies::{
     Bytes, JobId, NodeId,
@@ -9,12 +7,13 @@ use coswitch_policies::{
 };
 use coswitch_report::journal::{Event, JobMemory, RunOutcome};
 
-use super::{Output, Run, switches::SwitchUnderWay};
+use super::{Output, Run};
 
 impl Run {
     pub(super) fn on_node(&mut self, event: NodeEvent) {
         match event {
             NodeEvent::Memory { node, memory } => self.on_memory(node, &memory),
+            NodeEvent::Allowed { node, exceeded } => self.on_allowed(node, exceeded),
             NodeEvent::Silent { node } => self.warn(format!("{node} is silent; the run waits for it")),
             NodeEvent::Heard { node, silence } => self.tell(Event::NodeWasSilent { node, silence }),
             NodeEvent::StoodStill { node, stood_still: StoodStill { silence, frozen } } => {
@@ -63,24 +62,11 @@ impl Run {
         self.tell(match finding {
             Finding::Resident { job, node, resident } => Event::JobResident { job, node, resident },
             Finding::MemoryPressure { node, pressure } => Event::NodeUnderPressure { node, pressure },
-            Finding::Footprint { job, node, resident, growth } => {
-                Event::JobFootprint { job, node, resident, growth }
+            Finding::Footprint { job, node, resident, growth, exact } => {
+                Event::JobFootprint { job, node, resident, growth, exact }
             }
             Finding::RunningStopped { node } => Event::RunningStopped { node },
         });
         self.schedule(finding.into());
-    }
-
-    /// Tells the nodes what their running jobs may hold together, where that has changed, before any job is
-    /// told to run.
-    pub(super) fn allow(&mut self) {
-        let switching = self.switch.as_ref().map(SwitchUnderWay::switching);
-        let allowances = self.scheduler.allowances(switching);
-        let before = std::mem::replace(&mut self.allowances, allowances);
-        let nodes: BTreeSet<NodeId> = before.keys().chain(self.allowances.keys()).copied().collect();
-        let now = nodes.into_iter().map(|node| (node, self.allowances.get(&node).copied()));
-        let changed = now.filter(|(node, running)| *running != before.get(node).copied());
-        let allow: Vec<Output> = changed.map(|(node, running)| Output::Allow(node, running)).collect();
-        self.outputs.splice(..0, allow);
     }
 }

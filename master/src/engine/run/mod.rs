@@ -6,6 +6,7 @@
 //! The core asks no clock and touches no socket or file; [`super::shell`] does both. All journal lines of one
 //! call bear its `now`, the very time at which the scheduler was asked, so that a journal can be replayed.
 
+mod admission;
 mod memory;
 mod reports;
 mod switches;
@@ -20,13 +21,14 @@ use std::{
 use anyhow::Context;
 use coswitch_dispatcher::protocol::{LaunchSpec, NodeEvent, Order, Park, Report};
 use coswitch_policies::{
-    Bytes, Decision, JobId, NodeId, Scheduler, SchedulerEvent, SimTime, SwitchId, TimerId, Turn,
+    Allowance, Decision, JobId, NodeId, Scheduler, SchedulerEvent, SimTime, SwitchId, TimerId, Turn,
     timeshare::{memory_monitor::MemoryMonitor, short_quantum::QuantumWatch},
 };
 use coswitch_report::journal::{Event, JobOutcome, RunEvent, RunOutcome, VERSION};
 
 use super::communication::CommunicationMeter;
 use crate::config::{Job, JobSet, ParkMethod};
+use admission::Admission;
 use switches::SwitchUnderWay;
 
 /// What the core hears.
@@ -49,8 +51,8 @@ pub(super) enum Output {
     Launch(JobId, Box<LaunchSpec>),
     /// Give the job's dispatcher an order.
     Order(JobId, Order),
-    /// The running jobs of the node may hold so much together; `None`: as much as there is.
-    Allow(NodeId, Option<Bytes>),
+    /// The jobs of the node may hold so much together; `None`: as much as there is.
+    Allow(NodeId, Option<Allowance>),
     /// The run is over.
     Over(RunOutcome),
 }
@@ -85,8 +87,11 @@ pub(super) struct Run {
     running: BTreeSet<JobId>,
     /// Suspended jobs without an order: what they hold cannot change.
     resting: BTreeSet<JobId>,
-    /// What the running jobs of nodes may hold together, as last told.
-    allowances: BTreeMap<NodeId, Bytes>,
+    /// What the jobs of nodes may hold together, as last told, and how many times a node is still to answer.
+    allowances: BTreeMap<NodeId, Allowance>,
+    unanswered: BTreeMap<NodeId, u32>,
+    /// Jobs that come when their nodes have room.
+    admission: Option<Admission>,
     communication: CommunicationMeter,
     memory: MemoryMonitor,
     /// `None` where coswitch chooses the quantum, and once the run was warned.
@@ -124,6 +129,8 @@ impl Run {
             running: BTreeSet::new(),
             resting: BTreeSet::new(),
             allowances: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
+            admission: None,
             communication: CommunicationMeter::default(),
             any_failed: false,
             all_done: false,

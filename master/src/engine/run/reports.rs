@@ -94,7 +94,7 @@ impl Run {
 
 const fn cause_of(cause: &StayCause) -> Cause {
     match cause {
-        StayCause::StoreFull { .. } => Cause::StoreFull,
+        StayCause::StoreFull { .. } => Cause::NoRoom,
         StayCause::Failed { .. } => Cause::Failed,
     }
 }

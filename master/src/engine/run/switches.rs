@@ -64,12 +64,16 @@ impl Run {
     fn act(&mut self, action: SwitchAction) {
         match action {
             SwitchAction::Wait => {}
-            SwitchAction::Give(orders) => orders.into_iter().for_each(|(job, order)| match order {
-                Order::Launch => self.launch(job),
-                _ => self.order(job, order),
-            }),
+            SwitchAction::Give(orders) => self.admit(orders),
             SwitchAction::Over(outcome) => self.end_switch(outcome),
         }
+    }
+
+    pub(super) fn give(&mut self, orders: Vec<(JobId, Order)>) {
+        orders.into_iter().for_each(|(job, order)| match order {
+            Order::Launch => self.launch(job),
+            _ => self.order(job, order),
+        });
     }
 
     fn end_switch(&mut self, SwitchOutcome { misplaced, restore, exposed }: SwitchOutcome) {

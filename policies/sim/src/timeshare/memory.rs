@@ -1,5 +1,5 @@
 //! Memory of simulated jobs over time, and what daemons and master do about it: samples ten times a second,
-//! and jobs that are stopped where they exceed their allowance.
+//! and running jobs that are stopped where a node exceeds its allowance.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 };
 
 use coswitch_policies::{
-    Bytes, Cluster, JobId, NodeId, Placement, SchedulerEvent, SimTime,
+    Allowance, Bytes, Cluster, JobId, NodeId, Placement, SchedulerEvent, SimTime,
     timeshare::memory_monitor::{JobSample, MemoryMonitor},
 };
 use serde::{Deserialize, Serialize};
@@ -52,7 +52,7 @@ impl MemoryCurve {
 /// The memory monitor of a simulation, and the allowances of its nodes.
 pub(crate) struct Watch {
     monitor: MemoryMonitor,
-    allowances: BTreeMap<NodeId, Bytes>,
+    allowances: BTreeMap<NodeId, Allowance>,
     /// When it next looks, and samples.
     pub(crate) due: SimTime,
     sample: SimTime,
@@ -95,7 +95,7 @@ impl Watch {
     pub(crate) fn set_allowances(
         &mut self,
         now: SimTime,
-        allowances: BTreeMap<NodeId, Bytes>,
+        allowances: BTreeMap<NodeId, Allowance>,
     ) -> Option<SimTime> {
         let look = now.after(LOOK_EVERY);
         let sooner = !allowances.is_empty() && look < self.due;
@@ -117,14 +117,18 @@ impl Watch {
         (self.due, samples)
     }
 
-    /// Whether the running jobs of the node, which hold so much, may go on, and what the scheduler is told.
-    pub(crate) fn look(
-        &mut self,
-        now: SimTime,
-        node: NodeId,
-        running: Bytes,
-    ) -> (Look, Option<SchedulerEvent>) {
-        let exceeds = self.allowances.get(&node).is_some_and(|allowance| running > *allowance);
+    /// Whether the node, whose jobs hold so much, has no room for those that are about to come.
+    pub(crate) fn is_full(&self, node: NodeId, held: Bytes) -> bool {
+        self.allowances.get(&node).is_some_and(|Allowance { total, arriving }| {
+            held.saturating_add(arriving.values().copied().sum()) > *total
+        })
+    }
+
+    /// Whether the running jobs of the node, whose jobs hold so much, may go on, and what the scheduler is
+    /// told.
+    pub(crate) fn look(&mut self, now: SimTime, node: NodeId, held: Bytes) -> (Look, Option<SchedulerEvent>) {
+        // In the simulator a job holds all that it comes with from the beginning.
+        let exceeds = self.allowances.get(&node).is_some_and(|allowance| held > allowance.total);
         let changed = if exceeds { self.stopped.insert(node) } else { self.stopped.remove(&node) };
         let look = match (changed, exceeds) {
             (true, true) => Look::Stop,

@@ -55,6 +55,11 @@ impl Nodes {
         }
     }
 
+    /// What working sets take of the node.
+    pub(crate) fn held(&self, node: NodeId) -> Bytes {
+        self.nodes[node.0 as usize].used
+    }
+
     /// The jobs that run on the node, in any order.
     pub(crate) fn running(&self, node: NodeId) -> &[JobId] {
         &self.nodes[node.0 as usize].running

@@ -241,7 +241,7 @@ impl<'a> Simulation<'a> {
             watch.on_ended(job);
         }
         self.feed(if failed { SchedulerEvent::Failed { job } } else { SchedulerEvent::Finished { job } });
-        self.answer(job, how);
+        self.answer(job, how, Cause::Failed);
     }
 
     fn feed(&mut self, event: SchedulerEvent) {
@@ -257,14 +257,14 @@ impl<'a> Simulation<'a> {
         self.allow();
     }
 
-    /// Gives running jobs the allowances of the moment.
+    /// Gives nodes the allowances of the moment.
     fn allow(&mut self) {
         let Some(watch) = &mut self.watch else { return };
         let sooner = watch.set_allowances(self.now, self.scheduler.allowances(self.switching.as_ref()));
         sooner.into_iter().for_each(|at| self.due(at, Due::Look));
     }
 
-    /// Stops running jobs that exceed their allowance, and takes samples, as daemons and master do.
+    /// Stops running jobs where a node exceeds its allowance, and takes samples, as daemons and master do.
     fn look(&mut self) {
         let Some(watch) = self.watch.as_mut().filter(|watch| watch.due <= self.now) else { return };
         let (next, samples) = watch.on_look(self.now);
@@ -272,7 +272,7 @@ impl<'a> Simulation<'a> {
         let mut events = Vec::new();
         let nodes: Vec<_> = self.world.cluster().nodes().map(|(node, _)| node).collect();
         for node in nodes {
-            let (look, told) = watch.look(self.now, node, self.world.running_on(node));
+            let (look, told) = watch.look(self.now, node, self.world.held_on(node));
             self.world.on_look(node, look);
             events.extend(told);
             if samples {
@@ -352,11 +352,26 @@ impl<'a> Simulation<'a> {
             self.report.bytes_out = self.report.bytes_out.saturating_add(all);
             self.due(self.now.after(self.cost.dump.time(most)), Due::Done(leave));
         }
+        self.world.measure();
+        self.allow();
+        let (refused, come): (Vec<_>, Vec<_>) =
+            come.into_iter().partition(|(job, order)| self.is_refused(*job, *order));
         if !come.is_empty() {
             let takes = self.bring_in(&come);
             self.due(self.now.after(takes), Due::Done(come));
-            self.allow();
         }
+        for (job, order) in refused {
+            let at = if order == Order::Launch { Residence::Unlaunched } else { Residence::Parked };
+            self.answer(job, at, Cause::NoRoom);
+        }
+    }
+
+    /// Whether a node of an incoming job has no room, by what its jobs hold at this moment.
+    fn is_refused(&self, job: JobId, order: Order) -> bool {
+        let (Some(watch), Some(switching)) = (&self.watch, &self.switching) else { return false };
+        let full = |node| watch.is_full(node, self.world.held_on(node));
+        let placement = switching.placement_of(job).filter(|_| order != Order::Resume);
+        placement.is_some_and(|placement| placement.nodes().any(full))
     }
 
     /// Takes memory for the jobs that are not resident; says how long it takes until all can run.
@@ -395,7 +410,7 @@ impl<'a> Simulation<'a> {
             if at == Residence::Failed {
                 self.on_ended(job, at);
             } else {
-                self.answer(job, at);
+                self.answer(job, at, Cause::Failed);
             }
         }
     }
@@ -446,9 +461,9 @@ impl<'a> Simulation<'a> {
         })
     }
 
-    fn answer(&mut self, job: JobId, at: Residence) {
+    fn answer(&mut self, job: JobId, at: Residence, cause: Cause) {
         let Some(switching) = &mut self.switching else { return };
-        let action = switching.on_residence(self.now, job, at, Cause::Failed);
+        let action = switching.on_residence(self.now, job, at, cause);
         self.act(action);
     }
 

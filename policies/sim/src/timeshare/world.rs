@@ -284,13 +284,9 @@ impl World {
         }
     }
 
-    /// What the running jobs of a node hold.
-    pub(crate) fn running_on(&self, node: NodeId) -> Bytes {
-        let held = |job: &JobId| {
-            let life = &self.lives[job];
-            life.held.times(life.placement.count_on(node))
-        };
-        self.nodes.running(node).iter().map(held).sum()
+    /// What the jobs of a node hold.
+    pub(crate) fn held_on(&self, node: NodeId) -> Bytes {
+        self.nodes.held(node)
     }
 
     /// Samples of the jobs in memory on a node, as its daemon takes them; `moves`: on their way out or in.

@@ -3,7 +3,8 @@
 //! While a job runs it counts with its peak of the last seconds that it ran, for a program may free and
 //! allocate in each step. Frozen, it counts with what it holds, exactly. Its growth is that of its peak from
 //! one second of running to the next, and known from the second one on: before, a program sets up. A report
-//! follows when a figure is off by a sixty-fourth of the node, and for a frozen job by a tenth of that.
+//! follows when a figure is off by a sixty-fourth of the node; for a frozen job when it holds more than was
+//! reported, less by a tenth of that, or was not measured since it ran.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -27,6 +28,8 @@ pub(super) struct Footprint {
     /// As reported last.
     resident: Bytes,
     growth: Option<Bytes>,
+    /// Whether it has not run since.
+    exact: bool,
 }
 
 impl Footprint {
@@ -35,21 +38,29 @@ impl Footprint {
         let step = Bytes(capacity.0 / 64);
         match (sample.stage, ran) {
             (Stage::Runs, Some(ran)) => self.on_running(ran, sample.resident, step),
-            (Stage::Rests, _) => self.set(sample.resident, self.growth, Bytes(step.0 / 10)),
+            (Stage::Rests, _) => self.rests(sample.resident, Bytes(step.0 / 10)),
             _ => false,
         }
     }
 
-    /// The image has more pages than were last seen.
+    /// It comes back with as much as it had, or as is in its images.
     pub(super) fn on_dumped(&mut self, image: Bytes) -> bool {
-        image > self.resident && self.set(image, self.growth, Bytes(0))
+        self.rests(image.max(self.resident), Bytes(0))
     }
 
     pub(super) const fn finding(&self, job: JobId, node: NodeId) -> Finding {
-        Finding::Footprint { job, node, resident: self.resident, growth: self.growth }
+        let Self { resident, growth, exact, .. } = *self;
+        Finding::Footprint { job, node, resident, growth, exact }
+    }
+
+    fn rests(&mut self, resident: Bytes, step: Bytes) -> bool {
+        let known = std::mem::replace(&mut self.exact, true) && resident <= self.resident;
+        let step = if known { step } else { Bytes(0) };
+        self.set(resident, self.growth, step) || !known
     }
 
     fn on_running(&mut self, ran: Duration, resident: Bytes, step: Bytes) -> bool {
+        self.exact = false;
         self.lasted += ran;
         if self.peaks.is_empty() || self.lasted >= SPAN {
             self.over += usize::from(!self.peaks.is_empty());
@@ -140,9 +151,10 @@ mod tests {
         let mut footprint = Footprint::default();
         watch(&mut footprint, [100; 40]);
         let mut rest = |mib, stage| footprint.on_sample(None, &sample(mib, stage), CAPACITY);
-        assert!(!rest(20, Stage::Moves) && rest(98, Stage::Rests) && !rest(98, Stage::Rests));
+        assert!(!rest(20, Stage::Moves) && rest(100, Stage::Rests), "now it is exact");
+        assert!(!rest(100, Stage::Rests) && !rest(99, Stage::Rests) && rest(98, Stage::Rests));
         assert_eq!((footprint.resident, footprint.growth), (Bytes::mib(98), Some(Bytes(0))));
-        assert!(!footprint.on_dumped(Bytes::mib(90)) && footprint.on_dumped(Bytes::mib(99)));
+        assert!(!footprint.on_dumped(Bytes::mib(97)) && footprint.on_dumped(Bytes::mib(99)));
         let mut fresh = Footprint::default();
         assert!(fresh.on_sample(None, &sample(30, Stage::Rests), CAPACITY));
         assert_eq!(fresh.growth, None, "it has not run for long enough");

@@ -51,8 +51,8 @@ pub(super) struct Corrections {
     pub(super) relieve: bool,
     /// Some estimate or measurement has ever grown: jobs in memory may exceed a node.
     pub(super) grew: bool,
-    /// Nodes whose running jobs exceed their allowance and were stopped: suspended jobs leave until all that
-    /// the running ones declare fits.
+    /// Nodes whose jobs exceed their allowance: suspended ones leave until all that the running ones declare
+    /// fits.
     pub(super) stopped: BTreeSet<NodeId>,
 }
 
@@ -76,12 +76,19 @@ impl Scheduler {
     }
 
     /// A job holds so much on a node, and has grown by so much a second where it ran for long enough to tell.
-    pub(super) fn on_footprint(&mut self, job: JobId, node: NodeId, resident: Bytes, growth: Option<Bytes>) {
+    pub(super) fn on_footprint(
+        &mut self,
+        job: JobId,
+        node: NodeId,
+        resident: Bytes,
+        growth: Option<Bytes>,
+        exact: bool,
+    ) {
         if !self.looks() || self.jobs.get(&job).is_none_or(|entry| entry.observed.is_ended()) {
             return;
         }
         let reach = growth.map(|growth| reach(resident, growth, self.lead_of_eviction()));
-        self.presence.on_measured(job, node, Known { resident, reach });
+        self.presence.on_measured(job, node, Known { resident, exact, reach });
         (self.corrections.relieve, self.corrections.grew) = (true, true);
     }
 
@@ -92,7 +99,7 @@ impl Scheduler {
         REACTION + self.costs.lead(Oracle::Greedy, largest.unwrap_or_default())
     }
 
-    /// The running jobs of a node exceed their allowance and were stopped.
+    /// The jobs of a node exceed their allowance, and the running ones were stopped.
     pub(super) fn on_stopped(&mut self, node: NodeId) {
         if self.looks() {
             self.corrections.stopped.insert(node);

@@ -56,6 +56,7 @@ use std::{
     time::Duration,
 };
 
+pub use allowance::Allowance;
 pub use config::{ConfigError, SchedulerConfig};
 pub use correct::Estimate;
 pub use oracle::{AutoQuantum, Oracle};
@@ -155,8 +156,8 @@ impl Scheduler {
             SchedulerEvent::Failed { job } => self.end(job, Residence::Failed),
             SchedulerEvent::Measured { job, communication } => self.on_measured(job, communication),
             SchedulerEvent::Resident { job, node, resident } => self.on_resident(job, node, resident),
-            SchedulerEvent::Footprint { job, node, resident, growth } => {
-                self.on_footprint(job, node, resident, growth)
+            SchedulerEvent::Footprint { job, node, resident, growth, exact } => {
+                self.on_footprint(job, node, resident, growth, exact)
             }
             SchedulerEvent::RunningStopped { node } => self.on_stopped(node),
             SchedulerEvent::MemoryPressure { node } => self.corrections.on_memory_pressure(node),

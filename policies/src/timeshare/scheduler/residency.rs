@@ -5,13 +5,14 @@
 //! moves the fewest bytes possible where jobs are of one size (Belady's rule). Where they are not, a job that
 //! fits after all stays.
 //!
-//! A job that does not run cannot grow: it counts with what it was measured to hold, down to the page. A job
+//! A job that does not run cannot grow: once measured, it counts with what it holds, down to the page. A job
 //! that runs may grow, and counts twice. *Declared*, it counts with its estimate, which it should never
 //! exceed. *Expected*, it counts with its [`reach`]: what it may hold before suspended jobs could have left.
-//! A node has room where either sum fits, the expected one beside a [`reserve`] for growth that nobody
-//! expected. A node with room by expectation only is *overcommitted*: its running jobs have an
-//! [allowance](crate::Scheduler::allowances), and are stopped where they exceed it until suspended jobs have
-//! left.
+//! One that has stopped and was not measured since counts with its estimate, and what it was last seen to
+//! hold. A node has room where either sum fits, the expected one beside a [`reserve`] for growth that nobody
+//! expected. A node with room by expectation only is *overcommitted* and has an
+//! [allowance](crate::Scheduler::allowances): where its jobs exceed it, none comes in, and the running ones
+//! are stopped until suspended ones have left.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +21,6 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::allowance::Then;
 use crate::{Assignment, Bytes, Cluster, JobId, NodeId, Placement};
 
 /// Where jobs wait for their turns.
@@ -56,6 +56,8 @@ pub(super) fn reach(resident: Bytes, growth: Bytes, lead: Duration) -> Bytes {
 pub(super) struct Known {
     /// Held while it does not run.
     pub(super) resident: Bytes,
+    /// Whether that was measured since it last ran.
+    pub(super) exact: bool,
     /// Held at most while it runs; `None` where that is not known yet.
     pub(super) reach: Option<Bytes>,
 }
@@ -91,6 +93,15 @@ impl Load {
     fn excess(self, capacity: Bytes) -> Self {
         let has_room = Self::of(capacity, Bytes(capacity.0.saturating_sub(reserve(capacity).0)));
         self.minus(has_room)
+    }
+
+    /// By estimates alone.
+    pub(super) fn declared(self) -> Bytes {
+        Bytes(u64::try_from(self.declared).unwrap_or(0))
+    }
+
+    pub(super) fn expected(self) -> Bytes {
+        Bytes(u64::try_from(self.expected).unwrap_or(0))
     }
 
     const fn is_over(self) -> bool {
@@ -142,7 +153,8 @@ fn loads<'a>(
             Some(known) if runs => {
                 Load::of(estimate, known.reach.map_or(estimate, |reach| reach.min(estimate)))
             }
-            Some(known) => Load::of(known.resident, known.resident),
+            Some(known) if known.exact => Load::of(known.resident, known.resident),
+            Some(known) => Load::of(estimate.max(known.resident), known.resident),
             None => Load::of(estimate, estimate),
         };
         (block.node, load)
@@ -160,8 +172,16 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn enter(&mut self, assignment: &Assignment, runs: bool) {
-        self.leave(assignment.spec.id);
-        self.add(assignment.spec.id, Footprint::new(assignment, runs));
+        let job = assignment.spec.id;
+        self.leave(job);
+        self.may_have_changed(job, runs);
+        self.add(job, Footprint::new(assignment, runs));
+    }
+
+    /// What is known of a job that runs is out of date when it stops.
+    fn may_have_changed(&mut self, job: JobId, runs: bool) {
+        let known = self.known.get_mut(&job).filter(|_| runs);
+        known.into_iter().flat_map(BTreeMap::values_mut).for_each(|known| known.exact = false);
     }
 
     pub(super) fn leave(&mut self, job: JobId) {
@@ -210,9 +230,8 @@ impl Memory {
 
     /// Whether the job runs or is stopped, where it is in memory.
     pub(super) fn set_running(&mut self, job: JobId, runs: bool) {
-        if self.footprints.get(&job).is_some_and(|footprint| footprint.runs != runs)
-            && let Some(footprint) = self.take(job)
-        {
+        if let Some(footprint) = self.take(job) {
+            self.may_have_changed(job, runs);
             self.add(job, Footprint { runs, ..footprint });
         }
     }
@@ -291,23 +310,18 @@ impl Memory {
         !self.known.is_empty()
     }
 
-    /// Counts the jobs in memory, each as it is or as it `then` will be.
-    pub(super) fn count_present(&self, then: impl Fn(JobId) -> Option<Then>, into: &mut Allowances) {
-        for (job, footprint) in &self.footprints {
-            let as_it_is = if footprint.runs { Then::Runs } else { Then::Stopped };
-            let runs = match then(*job).unwrap_or(as_it_is) {
-                Then::Gone => continue,
-                then => then == Then::Runs,
-            };
-            into.count(runs, footprint.loads_if(runs, self.known.get(job)));
-        }
+    /// The jobs in memory, and whether they run.
+    pub(super) fn present(&self) -> impl Iterator<Item = (JobId, bool)> + '_ {
+        self.footprints.iter().map(|(job, footprint)| (*job, footprint.runs))
     }
 
-    /// Counts a job that is not in memory yet.
-    pub(super) fn count_entering(&self, assignment: &Assignment, then: Then, into: &mut Allowances) {
-        let Assignment { spec, placement } = assignment;
-        let runs = then == Then::Runs;
-        into.count(runs, loads(placement, spec.memory_per_rank, runs, self.known.get(&spec.id)));
+    /// What a job declares and holds on each node while it runs, or stopped.
+    pub(super) fn loads_of<'a>(
+        &'a self,
+        Assignment { spec, placement }: &'a Assignment,
+        runs: bool,
+    ) -> impl Iterator<Item = (NodeId, Load)> + 'a {
+        loads(placement, spec.memory_per_rank, runs, self.known.get(&spec.id))
     }
 
     /// Which candidates leave, those farthest from their turn first, so that `need` fits beside the others
@@ -360,41 +374,6 @@ impl Memory {
     }
 }
 
-/// What jobs hold and declare on each node, to find which nodes are overcommitted.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Allowances(BTreeMap<NodeId, Together>);
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Together {
-    /// By running jobs.
-    declared: Bytes,
-    /// By the others.
-    resident: Bytes,
-}
-
-impl Allowances {
-    fn count(&mut self, runs: bool, loads: impl Iterator<Item = (NodeId, Load)>) {
-        for (node, load) in loads {
-            let together = self.0.entry(node).or_default();
-            let (sum, more) = if runs {
-                (&mut together.declared, load.declared)
-            } else {
-                (&mut together.resident, load.expected)
-            };
-            *sum = sum.saturating_add(Bytes(u64::try_from(more).unwrap_or(0)));
-        }
-    }
-
-    pub(super) fn of(self, cluster: &Cluster) -> BTreeMap<NodeId, Bytes> {
-        let allowance = |(node, Together { declared, resident }): (NodeId, Together)| {
-            let capacity = cluster.capacity(node);
-            let left = capacity.0.saturating_sub(reserve(capacity).0).saturating_sub(resident.0);
-            (declared.saturating_add(resident) > capacity).then_some((node, Bytes(left)))
-        };
-        self.0.into_iter().filter_map(allowance).collect()
-    }
-}
-
 /// A change of the jobs in memory.
 #[derive(Debug, Default)]
 pub(super) struct Change<'a> {
@@ -412,7 +391,7 @@ pub(super) struct Change<'a> {
 
 /// The need of the node that needs most, by measurements.
 pub(super) fn most_of(need: &Need) -> u64 {
-    need.iter().map(|(_, load)| load.expected).max().map_or(0, |most| u64::try_from(most).unwrap_or(0))
+    need.iter().map(|(_, load)| load.expected().0).max().unwrap_or_default()
 }
 
 /// One sum for each node, of parts in any order.

@@ -7,7 +7,7 @@ use super::{
     residency::{Change, Load, Need, Residency, summed},
 };
 use crate::{
-    Assignment, Cause, Decision, Incoming, JobId, MemoryRule, Misplaced, Outgoing, Packing, Purpose,
+    Assignment, Cause, Decision, Incoming, JobId, MemoryRule, Misplaced, NodeId, Outgoing, Packing, Purpose,
     Residence, Row, Start, SwitchId, SwitchOrder, SwitchPlan, timeshare::alternate, timeshare::packing,
 };
 
@@ -172,6 +172,10 @@ impl Scheduler {
             }
             return;
         }
+        let refused = into.iter().filter(|went| went.failed() && went.cause == Cause::NoRoom);
+        let nodes = refused.filter_map(|went| Some(self.assignment(went.job)?.placement.nodes()));
+        let nodes: Vec<NodeId> = nodes.flatten().collect();
+        nodes.into_iter().for_each(|node| self.on_stopped(node));
         // A job that could not leave keeps its turn, with its whole row; the next strobe tries again.
         let stuck =
             stayed.iter().rev().filter(|went| went.at.is_in_memory() && !self.jobs[&went.job].abandoned);

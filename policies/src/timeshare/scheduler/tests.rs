@@ -58,17 +58,27 @@ impl Desk {
         self.tell(SchedulerEvent::Resident { job: JobId(job), node: NodeId(node), resident: Bytes::mib(mib) })
     }
 
-    /// Job `job` is measured to hold so much on both nodes, and does not grow.
+    /// Job `job`, which runs, is measured to hold so much on both nodes, and does not grow.
     fn know(&mut self, job: u32, mib: u64) -> String {
         self.grow(job, mib, Some(0))
     }
 
     fn grow(&mut self, job: u32, mib: u64, growth: Option<u64>) -> String {
+        self.footprint(job, mib, growth, false)
+    }
+
+    /// Job `job`, which is stopped, is measured to hold so much on both nodes.
+    fn rest(&mut self, job: u32, mib: u64) -> String {
+        self.footprint(job, mib, Some(0), true)
+    }
+
+    fn footprint(&mut self, job: u32, mib: u64, growth: Option<u64>, exact: bool) -> String {
         let footprint = |node| SchedulerEvent::Footprint {
             job: JobId(job),
             node: NodeId(node),
             resident: Bytes::mib(mib),
             growth: growth.map(Bytes::mib),
+            exact,
         };
         self.tell(footprint(0)) + &self.tell(footprint(1))
     }
@@ -408,7 +418,7 @@ fn a_job_that_finds_no_room_keeps_its_turn_for_as_long_as_it_takes() {
     desk.submit(&[(2, 500), (2, 600)]);
     desk.at(1).done();
     let stuck = || {
-        let full = Misplaced { cause: Cause::StoreFull, ..Misplaced::new(JobId(1), Residence::Running) };
+        let full = Misplaced { cause: Cause::NoRoom, ..Misplaced::new(JobId(1), Residence::Running) };
         vec![full, Misplaced::new(JobId(0), Residence::Unlaunched)]
     };
     for turn in 1..9 {

@@ -84,9 +84,9 @@ fn a_full_store_is_told_from_a_failure() {
     let outgoing = [out(1, true, Residence::Parked), out(2, true, Residence::Parked)];
     let mut switch = switching(&outgoing, &[], SwitchOrder::Sequential);
     switch.begin(NOW);
-    switch.on_residence(NOW, JobId(1), Residence::Running, Cause::StoreFull);
+    switch.on_residence(NOW, JobId(1), Residence::Running, Cause::NoRoom);
     let over = at(&mut switch, 2, Residence::Running);
-    let (full, failed) = ((1, Residence::Running, Cause::StoreFull), (2, Residence::Running, Cause::Failed));
+    let (full, failed) = ((1, Residence::Running, Cause::NoRoom), (2, Residence::Running, Cause::Failed));
     assert_eq!(misplaced(over), [full, failed]);
 }
 

@@ -17,7 +17,7 @@ fn in_turns(switching: SwitchOrder) -> Desk {
 }
 
 fn allowances(desk: &Desk) -> Vec<u64> {
-    desk.scheduler.allowances(None).into_values().map(|bytes| bytes.0 >> 20).collect()
+    desk.scheduler.allowances(None).into_values().map(|allowance| allowance.total.0 >> 20).collect()
 }
 
 #[test]
@@ -31,15 +31,17 @@ fn as_declared_one_job_has_to_leave_for_the_other() {
 #[test]
 fn a_job_that_was_seen_to_hold_less_stays_and_one_that_never_ran_needs_what_it_declares() {
     let mut desk = in_turns(SwitchOrder::Sequential);
-    assert_eq!(desk.at(4).know(0, 300), "");
+    assert_eq!(desk.at(4).know(0, 250), "");
     assert_snapshot!(desk.at(11).fire(), @r"
     switch-1 to slot-1: out job-0 (suspended), in job-1 (new)
     ");
     desk.at(12).done();
-    assert_eq!(allowances(&desk), [] as [u64; 0], "300 and 600 fit, whatever job 1 does");
+    assert_eq!(allowances(&desk), [875; 2], "job 0 may have grown until it stopped");
+    assert_eq!(desk.rest(0, 250), "");
+    assert_eq!(allowances(&desk), [] as [u64; 0], "250 and 600 fit, whatever job 1 does");
     // Where they do not fit as declared, they do as measured, beside an eighth of the node.
-    assert_eq!(desk.at(13).know(1, 300) + &desk.know(0, 450), "");
-    assert_eq!(allowances(&desk), [1000 - 125 - 450; 2]);
+    assert_eq!(desk.at(13).know(1, 300) + &desk.rest(0, 450), "");
+    assert_eq!(allowances(&desk), [1000 - 125; 2]);
     assert_snapshot!(desk.at(22).fire(), @r"
     switch-2 to slot-0: out job-1 (suspended), in job-0 (resumed)
     ");
@@ -48,15 +50,15 @@ fn a_job_that_was_seen_to_hold_less_stays_and_one_that_never_ran_needs_what_it_d
 #[test]
 fn suspended_jobs_leave_when_a_running_one_grows_into_what_they_hold() {
     let mut desk = in_turns(SwitchOrder::Sequential);
-    desk.at(4).know(0, 300);
+    desk.at(4).know(0, 250);
     desk.at(11).fire();
     desk.at(12).done();
-    assert_eq!(desk.at(14).know(1, 200) + &desk.know(0, 500), "", "both fit as measured");
+    assert_eq!(desk.at(14).know(1, 200) + &desk.rest(0, 500), "", "both fit as measured");
     assert_eq!(desk.at(15).grow(1, 210, Some(20)), "", "there is time");
     assert_snapshot!(desk.at(16).grow(1, 250, Some(150)), @r"
     switch-2 to slot-1: out job-0, in none
     ");
-    assert_eq!(allowances(&desk), [375; 2], "until it has left");
+    assert_eq!(allowances(&desk), [875; 2], "until it has left");
     assert_eq!(desk.at(17).done() + &desk.at(18).grow(1, 590, Some(100)), "");
     assert_eq!(allowances(&desk), [] as [u64; 0]);
 }
@@ -64,10 +66,10 @@ fn suspended_jobs_leave_when_a_running_one_grows_into_what_they_hold() {
 #[test]
 fn where_running_jobs_were_stopped_all_that_they_declare_is_made_to_fit() {
     let mut desk = in_turns(SwitchOrder::Sequential);
-    desk.at(4).know(0, 300);
+    desk.at(4).know(0, 250);
     desk.at(11).fire();
     desk.at(12).done();
-    assert_eq!(desk.at(14).know(1, 200) + &desk.know(0, 450), "");
+    assert_eq!(desk.at(14).know(1, 200) + &desk.rest(0, 450), "");
     let stopped = || SchedulerEvent::RunningStopped { node: NodeId(1) };
     assert_snapshot!(desk.at(15).tell(stopped()), @r"
     switch-2 to slot-1: out job-0, in none
@@ -78,12 +80,12 @@ fn where_running_jobs_were_stopped_all_that_they_declare_is_made_to_fit() {
 #[test]
 fn a_switch_is_prefetched_where_both_sets_fit_as_measured() {
     let mut desk = in_turns(SwitchOrder::Prefetch);
-    desk.at(4).know(0, 300);
+    desk.at(4).know(0, 250);
     assert_snapshot!(desk.at(11).fire(), @r"
     switch-1 to slot-1, prefetched: out job-0 (suspended), in job-1 (new)
     ");
     desk.at(12).done();
-    assert_eq!(desk.at(13).know(1, 300) + &desk.know(0, 450), "");
+    assert_eq!(desk.at(13).know(1, 300) + &desk.rest(0, 450), "");
     assert_snapshot!(desk.at(22).fire(), @r"
     switch-2 to slot-0, prefetched: out job-1 (suspended), in job-0 (resumed)
     ");
@@ -93,7 +95,7 @@ fn a_switch_is_prefetched_where_both_sets_fit_as_measured() {
 fn where_needs_are_as_declared_no_footprint_counts() {
     let mut desk = in_turns(SwitchOrder::Sequential);
     desk.scheduler.config.estimate = Estimate::Declared;
-    desk.at(4).know(0, 300);
+    desk.at(4).know(0, 250);
     assert_snapshot!(desk.at(11).fire(), @r"
     switch-1 to slot-1: out job-0, in job-1 (new)
     ");
