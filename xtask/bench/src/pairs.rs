@@ -1,5 +1,10 @@
 //! Pairs of measurements taken in turns, and their medians.
 
+use std::{
+    io::{IsTerminal as _, Write as _, stderr},
+    time::Instant,
+};
+
 use anyhow::Result;
 
 /// Measurements of two things, equally many.
@@ -27,22 +32,37 @@ impl Pairs {
     }
 }
 
-/// Calls both `rounds` times, in turns; the first one changes from pair to pair.
+/// Calls both `rounds` times, in turns; the first one changes from pair to pair. Shows each pair on standard
+/// error: a line of its own, or on a terminal the same line again.
 pub(crate) fn take_turns<A, B>(
     rounds: u32,
     mut ours: impl FnMut() -> Result<A>,
     mut theirs: impl FnMut() -> Result<B>,
 ) -> Result<Vec<(A, B)>> {
+    let began = Instant::now();
     let pair = |round| {
-        if round % 2 == 0 {
+        let pair = if round % 2 == 0 {
             let first = ours()?;
-            Ok((first, theirs()?))
+            (first, theirs()?)
         } else {
             let first = theirs()?;
-            Ok((ours()?, first))
-        }
+            (ours()?, first)
+        };
+        let progress = progress(round + 1, rounds, began.elapsed().as_secs(), stderr().is_terminal());
+        // A closed standard error is no reason to stop.
+        let _ = stderr().write_all(progress.as_bytes());
+        Ok(pair)
     };
     (0..rounds).map(pair).collect()
+}
+
+fn progress(done: u32, of: u32, seconds: u64, on_terminal: bool) -> String {
+    let text = format!("  pair {done} of {of}, {seconds} s");
+    match (on_terminal, done == of) {
+        (false, _) => format!("{text}\n"),
+        (true, false) => format!("\r{text}\x1b[K"),
+        (true, true) => "\r\x1b[K".into(),
+    }
 }
 
 /// The median: of an even number the mean of the two in the middle, without values NaN.
@@ -78,6 +98,13 @@ mod tests {
         let pairs = take_turns(3, || note('a'), || note('b')).unwrap();
         assert_eq!(pairs, [('a', 'b'); 3]);
         assert_eq!(*order.borrow(), "abbaab");
+    }
+
+    #[test]
+    fn progress_is_a_line_for_each_pair_or_one_line_that_a_terminal_clears() {
+        assert_eq!(progress(1, 2, 34, false), "  pair 1 of 2, 34 s\n");
+        assert_eq!(progress(1, 2, 34, true), "\r  pair 1 of 2, 34 s\x1b[K");
+        assert_eq!(progress(2, 2, 70, true), "\r\x1b[K");
     }
 
     #[test]
