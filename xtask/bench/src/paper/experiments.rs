@@ -42,6 +42,8 @@ pub(super) struct Call {
 pub(super) const FIT: u32 = 3;
 /// Jobs that do not fit.
 pub(super) const TOO_MANY: u32 = 6;
+/// The most jobs at once, as in the paper's Fig. 9 and Table 1.
+pub(super) const MOST: u32 = 9;
 pub(super) const IN_CORE: &str = "in core, n = 3";
 pub(super) const OUT_OF_CORE: &str = "out of core, n = 6";
 pub(super) const ROOMY: &str = "(a) in core";
@@ -91,21 +93,22 @@ impl Experiment {
                 Call { switching: orders, ..call(NEAR, "switching.yaml", "gang", 38) }
                     .with("memory: 640MiB", "memory: 360MiB"),
             ],
-            Experiment::Fig9 => (1..=TOO_MANY)
+            Experiment::Fig9 => (1..=MOST)
                 .map(|count| {
                     call(
                         format!("n = {count}"),
                         "compute.yaml",
                         "cosched",
-                        if count > FIT { 25 } else { 2 + 3 * count },
+                        if count > FIT { 60 } else { 2 + 3 * count },
                     )
                     .with("count: 6", format!("count: {count}"))
                 })
                 .collect(),
             Experiment::Fig10a => table_2("communication.yaml", 48, 90),
             Experiment::Fig10b => {
-                let longer = |call: Call| call.with("\"260\"", "\"520\"").with("quantum: 4s", "quantum: 8s");
-                table_2("compute.yaml", 70, 180).into_iter().map(longer).collect()
+                // Every job needs several slots, as in the paper: else gang is batch.
+                let longer = |call: Call| call.with("\"260\"", "\"1040\"");
+                table_2("compute.yaml", 140, 300).into_iter().map(longer).collect()
             }
             Experiment::Fig11 => vec![call(MIXED, "pairs.yaml", "batch,gang,hybrid,paired", 135)],
         }

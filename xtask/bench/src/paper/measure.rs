@@ -12,7 +12,7 @@ use coswitch_policies::Rate;
 use super::{
     call::{self, Stop},
     experiments::{self, Experiment},
-    results::{Curve, Group, Measured},
+    results::{Curve, Group, Measured, SHAPE},
 };
 use crate::{pingpong, together};
 
@@ -32,7 +32,8 @@ pub(super) fn measure(
     stop: &Stop,
 ) -> Measured {
     let began = Instant::now();
-    let mut measured = Measured { repeat, limit_s: limit.as_secs_f64(), load: load(), ..Measured::default() };
+    let mut measured =
+        Measured { shape: SHAPE, repeat, limit_s: limit.as_secs_f64(), load: load(), ..Measured::default() };
     let calls = experiment.calls();
     for at in 0..calls.len() {
         if stop.is_asked() {

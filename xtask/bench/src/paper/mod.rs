@@ -56,10 +56,10 @@ struct Arguments {
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20))]
     repeat: u32,
     /// Begin no further repetition that would not end in this time; everything runs once.
-    #[arg(long, default_value = "30m", value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, default_value = "75m", value_name = "TIME", value_parser = parse_duration)]
     within: Duration,
     /// A run that takes longer is ended, counts as slower than all others, and does not run again.
-    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, default_value = "180s", value_name = "TIME", value_parser = parse_duration)]
     limit: Duration,
     /// The directory of `paper-results.md` and of `paper/` with its pictures.
     #[arg(long, default_value = "docs", value_name = "DIR")]

@@ -21,18 +21,8 @@ pub(super) fn of(experiment: Experiment, measured: &Measured) -> Vec<(&'static s
             )]
         }
         Experiment::Fig9 => vec![("fig9.svg", cosched(measured))],
-        Experiment::Fig10a => vec![(
-            "fig10a.svg",
-            table(
-                experiment,
-                measured,
-                &[("cosched", 0.92, 1.3), ("gang", 1.02, 1.02), ("hybrid", 0.99, 0.99)],
-            ),
-        )],
-        Experiment::Fig10b => vec![(
-            "fig10b.svg",
-            table(experiment, measured, &[("cosched", 0.9, 1.9), ("gang", 1.02, 1.07), ("hybrid", 0.9, 0.9)]),
-        )],
+        Experiment::Fig10a => vec![("fig10a.svg", table(experiment, measured, &claims::TABLE_2_CG))],
+        Experiment::Fig10b => vec![("fig10b.svg", table(experiment, measured, &claims::TABLE_2_BT))],
         Experiment::Fig11 => vec![(
             "fig11.svg",
             makespans(experiment, measured, |arm| match arm.policy.as_str() {

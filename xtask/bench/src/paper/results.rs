@@ -13,9 +13,15 @@ pub(super) struct Results {
     pub(super) experiments: BTreeMap<Experiment, Measured>,
 }
 
+/// Raised when an experiment's jobs, slots or numbers of jobs change: older results then say so.
+pub(super) const SHAPE: u32 = 2;
+
 /// The results of one experiment.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Measured {
+    /// [`SHAPE`] when it was measured.
+    #[serde(default)]
+    pub(super) shape: u32,
     /// Repetitions that were asked for.
     pub(super) repeat: u32,
     /// Seconds after which a run was ended.
@@ -63,9 +69,11 @@ impl Results {
 }
 
 impl Measured {
-    /// Whether nothing failed in it.
+    /// Whether nothing failed in it, and it is the experiment of today.
     pub(super) fn is_whole(&self) -> bool {
-        self.problem.is_none() && self.groups.iter().all(|group| group.problem.is_none())
+        self.shape == SHAPE
+            && self.problem.is_none()
+            && self.groups.iter().all(|group| group.problem.is_none())
     }
 
     pub(super) fn arms(&self, group: &str) -> &[Arm] {
