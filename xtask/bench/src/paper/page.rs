@@ -146,7 +146,8 @@ pub(super) fn page(results: &Results) -> String {
          was ended, counts as slower than all others (a ratio with it is *without end*), and was not \
          repeated. *Slowdown* is the makespan divided by the sum of the times alone (the paper's Table 2). \
          *Spread* is the standard deviation of the turnarounds divided by their mean, and *metric* the sum \
-         of both, the paper's trade-off metric. A number of Table 2 counts as reached up to 5 % beside it. *Exposed* is the time in which no job ran because of a \
+         of both, the paper's trade-off metric. A number of Table 2 counts as reached up to 5 % beside \
+         it. *Exposed* is the time in which no job ran because of a \
          switch. *Waiting* is the share of their running time that ranks waited for messages. Faults and \
          swap are those of the whole machine. Lines and points of the paper in the pictures are numbers \
          that it gives in words or tables; its pictures have more.\n",
