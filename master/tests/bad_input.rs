@@ -114,6 +114,10 @@ const CASES: &[Case] = cases![
         line 7, "scheduler.packing", ["known are first-fit, best-fit, buddy, exact"];
     "a gang that would be split": "quantum: 10s" => "alternate: partial",
         line 7, "scheduler.alternate", ["on some of its nodes only; use `whole`"];
+    "a rotation of jobs with a quantum for sets": "quantum: 10s" => "quantum: auto\n  rotation: job",
+        line 8, "scheduler.rotation", ["needs a `quantum` of its own"];
+    "a rotation of jobs without sets": "policy: hybrid" => "policy: gang\n  rotation: job",
+        line 7, "scheduler.rotation", ["only `policy: hybrid` does; use `set`"];
     "a way of switching that is none": "quantum: 10s" => "switching: prefetched",
         line 7, "scheduler.switching", ["`prefetch`"];
     "an oracle that is none": "quantum: 10s" => "oracle: delphi",

@@ -40,7 +40,7 @@ pub use timeshare::{
     packing::{Landing, Move, Packing, class::Class, pairing::Communication},
     residence::Residence,
     scheduler::{
-        Allowance, AutoQuantum, ConfigError, Estimate, JobState, Oracle, Residency, Scheduler,
+        Allowance, AutoQuantum, ConfigError, Estimate, JobState, Oracle, Residency, Rotation, Scheduler,
         SchedulerConfig, Wanted,
     },
     switch_step::SwitchStep,

@@ -1,7 +1,9 @@
 //! The values of a run file that are one of a few words.
 
 use coswitch_dispatcher::protocol::Wait;
-use coswitch_policies::{Alternate, ConfigError, Estimate, Oracle, Packing, Policy, Residency, SwitchOrder};
+use coswitch_policies::{
+    Alternate, ConfigError, Estimate, Oracle, Packing, Policy, Residency, Rotation, SwitchOrder,
+};
 use schemars::{Schema, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -129,6 +131,11 @@ choice!(Packing, "way of packing", {
     "best-fit" => Packing::BestFit,
     "buddy" => Packing::Buddy,
     "exact" => Packing::Exact { visits_max: EXACT_VISITS },
+});
+
+choice!(Rotation, "kind of rotation", {
+    "set" => Rotation::Set,
+    "job" => Rotation::Job,
 });
 
 impl Choice for Alternate {

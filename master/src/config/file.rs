@@ -4,7 +4,9 @@
 use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
 
 use coswitch_dispatcher::protocol::Wait;
-use coswitch_policies::{Alternate, Bytes, Estimate, Oracle, Packing, Policy, Rate, Residency, SwitchOrder};
+use coswitch_policies::{
+    Alternate, Bytes, Estimate, Oracle, Packing, Policy, Rate, Residency, Rotation, SwitchOrder,
+};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
     Deserialize, Deserializer,
@@ -130,6 +132,9 @@ pub struct SchedulerPart {
     /// How jobs that are submitted together get their slots.
     #[serde(default)]
     pub packing: Option<Leaf<Packing>>,
+    /// What is exchanged at the end of a turn: the whole set or one job of it (policy `hybrid`).
+    #[serde(default)]
+    pub rotation: Option<Leaf<Rotation>>,
     /// Which jobs are backfilled into the slots of other jobs where their nodes are idle.
     #[serde(default)]
     pub alternate: Option<Leaf<Alternate>>,

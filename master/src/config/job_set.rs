@@ -6,7 +6,7 @@ use coswitch_daemon::node::Tier;
 use coswitch_dispatcher::protocol::Wait;
 use coswitch_policies::{
     Alternate, AutoQuantum, Bytes, Estimate, JobId, JobSpec, Oracle, Packing, Policy, Rate, Residency,
-    SchedulerConfig, SimTime, SwitchOrder,
+    Rotation, SchedulerConfig, SimTime, SwitchOrder,
 };
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +86,9 @@ pub struct Settings {
     /// How jobs that are submitted together get their slots.
     #[serde(default)]
     pub packing: Packing,
+    /// What is exchanged at the end of a turn.
+    #[serde(default)]
+    pub rotation: Rotation,
     /// Which jobs are backfilled into the slots of others.
     #[serde(default)]
     pub alternate: Alternate,
@@ -148,6 +151,7 @@ impl JobSet {
             park,
             max_per_cell,
             packing,
+            rotation,
             alternate,
             ..
         } = self.scheduler.clone();
@@ -160,6 +164,8 @@ impl JobSet {
             estimate: needs,
             auto,
             packing,
+            // Of other policies that the file is tried under, each exchanges sets.
+            rotation: if policy == Policy::Hybrid { rotation } else { Rotation::Set },
             alternate,
             ..SchedulerConfig::new(policy, quantum)
         }

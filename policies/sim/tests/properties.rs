@@ -10,7 +10,7 @@ use std::{
 
 use coswitch_policies::{
     Alternate, AutoQuantum, Bytes, Cluster, Communication, Decision, JobId, MemoryRule, Packing, Policy,
-    Residence, Residency, Scheduler, SchedulerConfig, SchedulerEvent, SwitchOrder, SwitchPlan,
+    Residence, Residency, Rotation, Scheduler, SchedulerConfig, SchedulerEvent, SwitchOrder, SwitchPlan,
 };
 use coswitch_sim::{
     CostModel, Faults, MemoryCurve, SimJob, SimReport, Step, WorkloadShape, random_workload, simulate,
@@ -103,12 +103,14 @@ fn cases(faults: impl Strategy<Value = Faults>) -> impl Strategy<Value = Case> {
         },
     );
     let matrix = (policies(), packings(), prop::option::of(1_u32..4), any::<bool>());
-    let config = (matrix, 200_u64..5000, orders(), any::<bool>(), any::<bool>());
-    let config = config.prop_map(|(matrix, quantum, switching, planned, auto)| {
+    let config = (matrix, 200_u64..5000, orders(), any::<bool>(), any::<bool>(), any::<bool>());
+    let config = config.prop_map(|(matrix, quantum, switching, planned, auto, jobwise)| {
         let (policy, packing, max_per_cell, whole) = matrix;
+        let jobwise = jobwise && policy == Policy::Hybrid && !auto;
         SchedulerConfig {
             max_per_cell,
             packing,
+            rotation: if jobwise { Rotation::Job } else { Rotation::Set },
             alternate: if whole { Alternate::Whole } else { Alternate::None },
             switching,
             residency: if planned { Residency::Planned } else { Residency::None },
@@ -260,7 +262,8 @@ impl<'a> Audit<'a> {
     /// A row began its turn: the jobs of the others wait one turn more.
     fn note_turn(&mut self, row: &[JobId]) {
         for (job, turns) in self.patience.iter_mut().filter(|(job, _)| !row.contains(job)) {
-            let orderly = self.case.faults.dump == 0 && self.case.faults.restore == 0 && !self.narrowed;
+            let by_rows = !self.narrowed && self.case.config.rotation == Rotation::Set;
+            let orderly = self.case.faults.dump == 0 && self.case.faults.restore == 0 && by_rows;
             assert!(*turns > 0 || !orderly, "{job} was overtaken");
             *turns = turns.saturating_sub(1);
         }

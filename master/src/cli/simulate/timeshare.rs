@@ -1,7 +1,8 @@
 //! Simulation of time sharing: the scheduler of `coswitch run` against a cost model.
 
 use coswitch_policies::{
-    Alternate, Bytes, Cluster, JobId, JobSpec, Packing, Policy, Residency, SchedulerConfig, SimTime,
+    Alternate, Bytes, Cluster, JobId, JobSpec, Packing, Policy, Residency, Rotation, SchedulerConfig,
+    SimTime,
     timeshare::short_quantum::{QuantumWatch, ShortQuantum},
 };
 use coswitch_sim::{
@@ -162,14 +163,24 @@ fn is_logs(arguments: &Simulate, source: &Source) -> bool {
 
 /// The policy and the settings that differ from the default.
 fn policy_text(setup: &Setup) -> String {
-    let SchedulerConfig { policy, quantum, switching, residency, packing, alternate, max_per_cell, .. } =
-        &setup.config;
+    let SchedulerConfig {
+        policy,
+        quantum,
+        switching,
+        residency,
+        packing,
+        rotation,
+        alternate,
+        max_per_cell,
+        ..
+    } = &setup.config;
     let mut words = vec![
         format!("policy {policy}, quantum {quantum:?}, switching {}", serial_name(switching)),
         format!("nodes of {}", setup.cluster.largest()),
     ];
     words.extend(max_per_cell.map(|most| format!("at most {most} in a cell")));
     words.extend((*packing != Packing::FirstFit).then(|| format!("packing {}", packing_name(*packing))));
+    words.extend((*rotation != Rotation::Set).then(|| "one job exchanged at a time".to_owned()));
     words.extend((*alternate != Alternate::None).then(|| format!("alternate {}", serial_name(alternate))));
     words.extend((*residency != Residency::None).then(|| "resident".to_owned()));
     words.join(", ")

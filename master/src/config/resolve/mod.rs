@@ -15,7 +15,7 @@ use std::{
 
 use coswitch_daemon::session::QUIET_AFTER;
 use coswitch_dispatcher::protocol::Wait;
-use coswitch_policies::{AutoQuantum, Bytes, Policy, Residency};
+use coswitch_policies::{AutoQuantum, Bytes, ConfigError, Policy, Residency, Rotation};
 use serde_yaml::Spanned;
 
 use super::{
@@ -173,13 +173,27 @@ impl Reader {
             park: setting!(park).unwrap_or(ParkMethod::Criu),
             max_per_cell: setting!(max_per_cell),
             packing: setting!(packing).unwrap_or_default(),
+            rotation: setting!(rotation).unwrap_or_default(),
             alternate: setting!(alternate).unwrap_or_default(),
         };
         if settings.max_per_cell == Some(0) {
             let span = part.max_per_cell.as_ref().expect("it was read from there").span();
             self.refuse(Problem::new("scheduler.max_per_cell", span, "a cell must hold at least 1 job"));
         }
+        self.check_rotation(&settings, part);
         (settings, setting!(wait).unwrap_or(Wait::SpinBlock))
+    }
+
+    fn check_rotation(&mut self, settings: &Settings, part: &SchedulerPart) {
+        let Some(leaf) = part.rotation.as_ref().filter(|_| settings.rotation == Rotation::Job) else {
+            return;
+        };
+        let error = match (settings.policy, settings.auto) {
+            (Policy::Hybrid, None) => return,
+            (Policy::Hybrid, Some(_)) => ConfigError::AutoRing,
+            _ => ConfigError::NoRing,
+        };
+        self.refuse(Problem::new("scheduler.rotation", leaf.span(), error.to_string()));
     }
 
     /// Checks jobs that never leave memory: where they do not fit there together, swap has to hold the rest.

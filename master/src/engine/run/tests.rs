@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use coswitch_dispatcher::protocol::{AppOutcome, StayCause, Wait};
 use coswitch_policies::{
     Allowance, Alternate, AutoQuantum, Bytes, Estimate, NodeId, Oracle, Packing, Policy, Residence,
-    Residency, SwitchOrder,
+    Residency, Rotation, SwitchOrder,
 };
 use proptest::prelude::*;
 
@@ -56,6 +56,7 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
             park: ParkMethod::Criu,
             max_per_cell: None,
             packing: Packing::default(),
+            rotation: Rotation::Set,
             alternate: Alternate::default(),
         },
         jobs,

@@ -51,13 +51,14 @@ impl Scheduler {
         if self.config.residency == Residency::Always {
             return None;
         }
-        let row = self.matrix.rows().nth(1)?;
+        let next = self.next_in_turn();
         let absent = |assignment: &&Assignment| !self.presence.memory().holds(assignment.spec.id);
-        let absent: Vec<&Assignment> = row.assignments().filter(absent).collect();
+        let absent: Vec<&Assignment> = next.iter().copied().filter(absent).collect();
         if absent.is_empty() {
             return None;
         }
-        let idle = self.presence.suspended().iter().copied().filter(|job| !row.contains(*job));
+        let is_next = |job: &JobId| next.iter().any(|assignment| assignment.spec.id == *job);
+        let idle = self.presence.suspended().iter().copied().filter(|job| !is_next(job));
         let idle = self.farthest_first(idle.collect());
         let memory = self.presence.memory();
         // It comes with what it holds now, and gets the memory of its turn already.

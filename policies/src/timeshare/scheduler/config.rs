@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{correct::Estimate, oracle::AutoQuantum, oracle::Oracle, residency::Residency};
+use super::{correct::Estimate, oracle::AutoQuantum, oracle::Oracle, residency::Residency, rotate::Rotation};
 use crate::{Alternate, Cluster, Limits, Packing, Policy, SwitchOrder};
 
 /// The settings of a [`Scheduler`](crate::Scheduler).
@@ -20,6 +20,9 @@ pub struct SchedulerConfig {
     /// How jobs that arrive together are packed into rows.
     #[serde(default)]
     pub packing: Packing,
+    /// What is exchanged at the end of a turn.
+    #[serde(default)]
+    pub rotation: Rotation,
     /// Which jobs run on in the turns of other rows, on nodes that are idle there.
     #[serde(default)]
     pub alternate: Alternate,
@@ -50,6 +53,7 @@ impl SchedulerConfig {
             quantum,
             max_per_cell: None,
             packing: Packing::FirstFit,
+            rotation: Rotation::Set,
             alternate: Alternate::None,
             switching: SwitchOrder::Sequential,
             oracle: Oracle::Greedy,
@@ -84,6 +88,14 @@ impl SchedulerConfig {
         if matches!(self.alternate, Alternate::Partial) {
             return Err(ConfigError::SplitGang);
         }
+        if matches!(self.rotation, Rotation::Job) {
+            if !matches!(self.policy, Policy::Hybrid) {
+                return Err(ConfigError::NoRing);
+            }
+            if self.auto.is_some() {
+                return Err(ConfigError::AutoRing);
+            }
+        }
         Ok(())
     }
 }
@@ -105,4 +117,12 @@ pub enum ConfigError {
     /// A gang runs on all of its nodes or on none.
     #[error("`alternate: partial` would run a gang on some of its nodes only; use `whole`")]
     SplitGang,
+    /// Only the sets of `hybrid` have jobs to exchange one by one.
+    #[error(
+        "`rotation: job` exchanges the jobs of a set one by one, which only `policy: hybrid` does; use `set`"
+    )]
+    NoRing,
+    /// The oracle of the slice knows what an exchange of sets costs.
+    #[error("`rotation: job` needs a `quantum` of its own: `auto` reckons with the exchange of whole sets")]
+    AutoRing,
 }

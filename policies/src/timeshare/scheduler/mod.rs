@@ -44,6 +44,7 @@ mod oracle;
 mod presence;
 mod reconcile;
 mod residency;
+mod rotate;
 mod state;
 mod switch;
 #[cfg(test)]
@@ -61,6 +62,7 @@ pub use config::{ConfigError, SchedulerConfig};
 pub use correct::Estimate;
 pub use oracle::{AutoQuantum, Oracle};
 pub use residency::{Residency, reserve};
+pub use rotate::Rotation;
 pub use state::{JobState, Wanted};
 
 use crate::{
@@ -72,6 +74,7 @@ use correct::Corrections;
 use mix::Mixing;
 use oracle::Costs;
 use presence::Presence;
+use rotate::Ring;
 use state::Entry;
 use turn::Running;
 
@@ -100,6 +103,7 @@ pub struct Scheduler {
     /// The measured communication of each job.
     fractions: Fractions,
     mixing: Mixing,
+    ring: Ring,
     corrections: Corrections,
     /// Measured costs of switching.
     costs: Costs,
@@ -136,6 +140,7 @@ impl Scheduler {
             rejection_cause: None,
             fractions: Fractions::default(),
             mixing: Mixing::default(),
+            ring: Ring::default(),
             corrections: Corrections::default(),
             costs: Costs::default(),
             slice,

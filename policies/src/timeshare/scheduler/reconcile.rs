@@ -13,7 +13,7 @@ impl Scheduler {
         self.presence.follow(&self.matrix);
         if self.may_act() {
             self.admit(now, decisions);
-            if self.strobe() {
+            if self.strobe(decisions) {
                 self.mix_rows(decisions);
             }
             self.correct_needs(decisions);
@@ -44,15 +44,13 @@ impl Scheduler {
     }
 
     /// Passes the turn on where it is over; says whether it was.
-    fn strobe(&mut self) -> bool {
+    fn strobe(&mut self, decisions: &mut Vec<Decision>) -> bool {
         let over = self.rows_in_turn() > 1 && self.running.as_ref().is_some_and(Running::is_over);
         if over {
             for job in self.matrix.front().into_iter().flat_map(|row| row.jobs()) {
                 self.jobs.get_mut(&job).expect("an assigned job is known").put_back = false;
             }
-            let slot = self.matrix.row(0).slot;
-            self.matrix.rotate(self.rows_in_turn());
-            self.dirty.add_back(slot);
+            self.rotate(decisions);
             self.running = None;
             self.mixing.on_turn();
         }
@@ -118,7 +116,7 @@ impl Scheduler {
     }
 
     /// How many rows take turns, from the front on.
-    fn rows_in_turn(&self) -> usize {
+    pub(super) fn rows_in_turn(&self) -> usize {
         let rows = self.matrix.rows().len();
         self.narrowed.map_or(rows, |narrowed| narrowed.min(rows))
     }

@@ -137,7 +137,7 @@ impl Scheduler {
     /// Jobs in the order in which they are evicted.
     pub(super) fn farthest_first(&self, mut jobs: Vec<JobId>) -> Vec<JobId> {
         if jobs.len() > 1 {
-            jobs.sort_by_cached_key(|job| Reverse((self.matrix.place_of(*job), *job)));
+            jobs.sort_by_cached_key(|job| Reverse((self.distance(*job), *job)));
         }
         jobs
     }
@@ -176,13 +176,12 @@ impl Scheduler {
         let nodes = refused.filter_map(|went| Some(self.assignment(went.job)?.placement.nodes()));
         let nodes: Vec<NodeId> = nodes.flatten().collect();
         nodes.into_iter().for_each(|node| self.on_stopped(node));
-        // A job that could not leave keeps its turn, with its whole row; the next strobe tries again.
-        let stuck =
-            stayed.iter().rev().filter(|went| went.at.is_in_memory() && !self.jobs[&went.job].abandoned);
-        for went in stuck {
-            self.matrix.promote(went.job);
-            self.dirty = packing::DirtyRows::All;
-            self.running = None;
+        // A job that could not leave keeps its turn; the next strobe tries again.
+        for went in stayed.iter().rev() {
+            if went.at.is_in_memory() && !self.jobs[&went.job].abandoned {
+                self.keep_in_front(went.job, decisions);
+                self.running = None;
+            }
         }
     }
 
