@@ -22,7 +22,11 @@ use nix::{
 use serde::Deserialize;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{arm::Arm, experiments::Call};
+use super::{
+    arm::Arm,
+    experiments::Call,
+    work::{self, Work},
+};
 
 /// Time for `coswitch` to end a run in good order.
 const TO_END: Duration = Duration::from_secs(60);
@@ -73,20 +77,53 @@ struct Answer {
     arms: Vec<Arm>,
 }
 
-/// Runs `coswitch compare` in a temporary directory.
+/// Measures the jobs of a comparison alone, with the amount of work in its file.
+pub(super) fn calibrate(call: &Call, limit: Duration, stop: &Stop) -> Result<Vec<Work>> {
+    let text = read_example(call.file)?;
+    let measure = |&(job, wanted_s): &(&str, f64)| {
+        let alone = Call::of_file(call.file, "batch");
+        let arms = run(&alone, &work::alone(&text, job)?, 1, Duration::ZERO, limit, stop)?;
+        let makespan = arms.first().and_then(|arm| arm.makespan);
+        let took_s = makespan.with_context(|| format!("job `{job}` alone did not end"))?.median;
+        Ok(Work { job: job.into(), wanted_s, measured: work::amount(&text, job)?, took_s })
+    };
+    call.lasting.iter().map(measure).collect()
+}
+
+fn read_example(file: &str) -> Result<String> {
+    let path = examples().join(file);
+    fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))
+}
+
+/// Compares the policies of `call`, whose jobs do this `work`.
 pub(super) fn compare(
     call: &Call,
+    work: &[Work],
     repeat: u32,
     within: Duration,
     limit: Duration,
     stop: &Stop,
 ) -> Result<Vec<Arm>> {
-    let path = examples().join(call.file);
-    let mut text = fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
+    let mut text = read_example(call.file)?;
     for (word, instead) in &call.replaced {
-        ensure!(text.contains(word), "{} does not say `{word}`", path.display());
+        ensure!(text.contains(word), "{} does not say `{word}`", call.file);
         text = text.replace(word, instead);
     }
+    for work in work {
+        text = work::with_amount(&text, &work.job, work.amount())?;
+    }
+    run(call, &text, repeat, within, limit, stop)
+}
+
+/// Runs `coswitch compare` in a temporary directory.
+fn run(
+    call: &Call,
+    text: &str,
+    repeat: u32,
+    within: Duration,
+    limit: Duration,
+    stop: &Stop,
+) -> Result<Vec<Arm>> {
     let programs =
         examples().join("../mpi/bin").canonicalize().context("failed to find the example programs")?;
     let dir = tempfile::tempdir_in("/var/tmp").context("failed to make a directory")?;

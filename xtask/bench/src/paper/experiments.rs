@@ -31,6 +31,8 @@ pub(super) struct Call {
     pub(super) name: String,
     pub(super) file: &'static str,
     pub(super) replaced: Vec<(&'static str, String)>,
+    /// Jobs, and the seconds that each is to take alone.
+    pub(super) lasting: Vec<(&'static str, f64)>,
     pub(super) policies: &'static str,
     /// Empty: as in the file.
     pub(super) switching: &'static str,
@@ -51,12 +53,30 @@ pub(super) const NEAR: &str = "(b) near out of core";
 pub(super) const MIXED: &str = "four of each";
 
 fn call(name: impl Into<String>, file: &'static str, policies: &'static str, turn_s: u32) -> Call {
-    Call { name: name.into(), file, replaced: Vec::new(), policies, switching: "", turn_s }
+    Call {
+        name: name.into(),
+        file,
+        replaced: Vec::new(),
+        lasting: Vec::new(),
+        policies,
+        switching: "",
+        turn_s,
+    }
 }
 
 impl Call {
+    /// A file as it is.
+    pub(super) fn of_file(file: &'static str, policies: &'static str) -> Self {
+        call(file, file, policies, 0)
+    }
+
     fn with(mut self, word: &'static str, instead: impl Into<String>) -> Self {
         self.replaced.push((word, instead.into()));
+        self
+    }
+
+    fn lasting(mut self, job: &'static str, seconds: f64) -> Self {
+        self.lasting.push((job, seconds));
         self
     }
 }
@@ -92,7 +112,10 @@ impl Experiment {
                 Call { switching: orders, ..call(ROOMY, "switching.yaml", "gang", 38) },
                 Call { switching: orders, ..call(NEAR, "switching.yaml", "gang", 38) }
                     .with("memory: 640MiB", "memory: 360MiB"),
-            ],
+            ]
+            .into_iter()
+            .map(|call| call.lasting("compute", 4.0))
+            .collect(),
             Experiment::Fig9 => (1..=MOST)
                 .map(|count| {
                     call(
@@ -102,15 +125,23 @@ impl Experiment {
                         if count > FIT { 60 } else { 2 + 3 * count },
                     )
                     .with("count: 6", format!("count: {count}"))
+                    .lasting("compute", 3.5)
                 })
                 .collect(),
-            Experiment::Fig10a => table_2("communication.yaml", 48, 90),
-            Experiment::Fig10b => {
-                // Every job needs several slots, as in the paper: else gang is batch.
-                let longer = |call: Call| call.with("\"260\"", "\"1040\"");
-                table_2("compute.yaml", 140, 300).into_iter().map(longer).collect()
+            // Every job needs several slots, as in the paper: else gang is batch.
+            Experiment::Fig10a => {
+                let calls = table_2("communication.yaml", 100, 200).into_iter();
+                calls.map(|call| call.lasting("cg", 8.0)).collect()
             }
-            Experiment::Fig11 => vec![call(MIXED, "pairs.yaml", "batch,gang,hybrid,paired", 135)],
+            Experiment::Fig10b => {
+                let calls = table_2("compute.yaml", 160, 320).into_iter();
+                calls.map(|call| call.lasting("compute", 14.0)).collect()
+            }
+            Experiment::Fig11 => vec![
+                call(MIXED, "pairs.yaml", "batch,gang,hybrid,paired", 135)
+                    .lasting("compute", 3.5)
+                    .lasting("communicate", 3.5),
+            ],
         }
     }
 
@@ -149,10 +180,30 @@ mod tests {
     }
 
     #[test]
+    fn every_job_of_table_2_outlives_several_slots() {
+        for experiment in [Experiment::Fig10a, Experiment::Fig10b] {
+            for call in experiment.calls() {
+                let text = std::fs::read_to_string(super::super::call::examples().join(call.file)).unwrap();
+                let (_, slot) = text.split_once("quantum: ").unwrap();
+                let slot: f64 = slot.split_once('s').unwrap().0.parse().unwrap();
+                assert!(call.lasting.iter().all(|(_, seconds)| seconds / slot > 2.5), "{}", call.name);
+            }
+        }
+    }
+
+    #[test]
+    fn three_repetitions_take_little_more_than_an_hour() {
+        let turn: u32 = Experiment::value_variants().iter().map(|experiment| experiment.turn_s()).sum();
+        assert!((3600..=4500).contains(&(3 * turn)), "{turn} s a repetition");
+    }
+
+    #[test]
     fn every_replaced_word_is_in_its_file() {
         for call in Experiment::value_variants().iter().flat_map(|experiment| experiment.calls()) {
             let text = std::fs::read_to_string(super::super::call::examples().join(call.file)).unwrap();
             assert!(call.replaced.iter().all(|(word, _)| text.contains(word)), "{}", call.name);
+            assert!(call.lasting.iter().all(|(job, _)| super::super::work::amount(&text, job).is_ok()));
+            assert!(!call.lasting.is_empty(), "{}: work is given by time", call.name);
         }
     }
 }

@@ -35,13 +35,20 @@ pub(super) fn measure(
     let mut measured =
         Measured { shape: SHAPE, repeat, limit_s: limit.as_secs_f64(), load: load(), ..Measured::default() };
     let calls = experiment.calls();
+    if let Some(first) = calls.first() {
+        (measured.work, measured.problem) =
+            told("the measurement of jobs alone", call::calibrate(first, limit, stop));
+        if measured.problem.is_some() {
+            return measured;
+        }
+    }
     for at in 0..calls.len() {
         if stop.is_asked() {
             return measured;
         }
         let within = experiments::share_of_call(&calls[at..], share.saturating_sub(began.elapsed()));
         let call_began = Instant::now();
-        let compared = call::compare(&calls[at], repeat, within, limit, stop);
+        let compared = call::compare(&calls[at], &measured.work, repeat, within, limit, stop);
         let (arms, problem) = told(&calls[at].name, compared);
         let turns = arms.iter().map(|arm| arm.done + arm.timed_out + arm.failed).max().unwrap_or(0);
         eprintln!("      {}: {turns} turns in {:.0} s", calls[at].name, call_began.elapsed().as_secs_f64());

@@ -19,6 +19,7 @@ mod page;
 mod pictures;
 mod plot;
 mod results;
+mod work;
 
 use std::{
     fs,

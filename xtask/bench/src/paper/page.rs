@@ -33,10 +33,9 @@ fn about(experiment: Experiment) -> &'static str {
         }
         Experiment::Fig10b => {
             "`heat`, which exchanges large messages after each sweep over its memory, on links of 250 \
-             Mbit/s. At the paper's 100 \
-             Mbit/s it would, on our processors, mostly communicate, which BT did not. How long ranks of \
-             a job wait is in the table, under batch. Every job needs several slots, so that jobs take turns \
-             under gang as in the paper."
+             Mbit/s. At the paper's 100 Mbit/s it would, on our processors, mostly communicate, which BT did \
+             not. How long ranks of a job wait is in the table, under batch. Every job needs several slots, \
+             so that jobs take turns under gang as in the paper."
         }
         Experiment::Fig11 => {
             "Two jobs run at a time on links of 100 Mbit/s. Hybrid takes two alike; paired takes one that \
@@ -100,6 +99,19 @@ fn section(text: &mut String, experiment: Experiment, measured: &Measured) {
     let failed = |group: &Group| group.problem.as_ref().map(|why| format!("{}: {why}", group.name));
     for problem in measured.groups.iter().filter_map(failed).chain(measured.problem.clone()) {
         let _ = writeln!(text, "\nNot measured: {}.", problem.replace('\n', " "));
+    }
+    for work in &measured.work {
+        let _ = writeln!(
+            text,
+            "\nWork of `{}`: {} steps or repetitions, for {} s alone; {} of them took {} s, so that {} s are \
+             expected.",
+            work.job,
+            work.amount(),
+            short(work.wanted_s),
+            work.measured,
+            short(work.took_s),
+            short(work.expected_s())
+        );
     }
     if !measured.groups.is_empty() {
         text.push_str(

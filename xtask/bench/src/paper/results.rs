@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{arm::Arm, experiments::Experiment};
+use super::{arm::Arm, experiments::Experiment, work::Work};
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Results {
@@ -14,7 +14,7 @@ pub(super) struct Results {
 }
 
 /// Raised when an experiment's jobs, slots or numbers of jobs change: older results then say so.
-pub(super) const SHAPE: u32 = 2;
+pub(super) const SHAPE: u32 = 3;
 
 /// The results of one experiment.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -29,6 +29,9 @@ pub(super) struct Measured {
     pub(super) took_s: f64,
     /// Load average over a minute, before.
     pub(super) load: f64,
+    /// What the jobs of all its groups do, by time.
+    #[serde(default)]
+    pub(super) work: Vec<Work>,
     pub(super) groups: Vec<Group>,
     pub(super) curves: Vec<Curve>,
     /// Why curves are missing.
