@@ -82,7 +82,7 @@ pub(super) fn calibrate(call: &Call, limit: Duration, stop: &Stop) -> Result<Vec
     let text = read_example(call.file)?;
     let measure = |&(job, wanted_s): &(&str, f64)| {
         let alone = Call::of_file(call.file, "batch");
-        let arms = run(&alone, &work::alone(&text, job)?, 1, Duration::ZERO, limit, stop)?;
+        let arms = run(&alone, &work::alone(&text, job)?, 1, limit, limit, stop)?;
         let makespan = arms.first().and_then(|arm| arm.makespan);
         let took_s = makespan.with_context(|| format!("job `{job}` alone did not end"))?.median;
         Ok(Work { job: job.into(), wanted_s, measured: work::amount(&text, job)?, took_s })
