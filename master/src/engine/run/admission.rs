@@ -1,7 +1,7 @@
 //! Admission: a job comes into memory where its nodes have room by what their jobs hold at that moment.
 //!
 //! The scheduler plans with what jobs were last seen to hold. Where that is less than they declare, a node
-//! gets an allowance and says whether its jobs exceed it already; from then on its guard keeps them within it.
+//! gets an allowance and says whether its jobs exceed it already; from then on its guard keeps them in it.
 
 use std::collections::BTreeSet;
 

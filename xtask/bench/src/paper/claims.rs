@@ -342,7 +342,7 @@ fn waiting(measured: &Measured) -> Vec<Claim> {
 mod tests {
     use super::{super::results::Group, *};
 
-    /// Results in which every policy ends, the i-th in `10 (i + 1)` seconds, half of what the jobs take alone.
+    /// Results in which every policy ends, the i-th in `10 (i + 1)` seconds, half of the time of all alone.
     fn measured(group: &str, arms: &[(&str, Option<&str>)]) -> Measured {
         let arm = |(at, (policy, order)): (usize, &(&str, Option<&str>))| Arm {
             policy: (*policy).into(),
