@@ -32,7 +32,7 @@ struct Count {
 
 impl Scheduler {
     /// The allowance of each overcommitted node. The executor, which carries out this switch, lets no job
-    /// in where the jobs of a node would exceed it (`Cause::NoRoom`); and stops the running ones where they do,
+    /// in where the jobs of a node would exceed it (`Cause::NoRoom`); stops the running ones where they do,
     /// answers [`RunningStopped`](crate::SchedulerEvent::RunningStopped), and lets them go on when they hold
     /// no more than the allowance of the moment.
     #[must_use]
