@@ -1,10 +1,10 @@
 //! Rotation: what is exchanged at the end of a turn, the whole set or one job of it.
 //!
-//! With [`Rotation::Job`] the jobs form a ring (paper 003, §4.5 and §5.3): the job of the front row that has
-//! been there for longest leaves, and the one that has waited for longest comes. Where that one needs more
-//! room, more leave; where there is room for more, more come, in the order of the ring. The others run on. So each
-//! job comes after those that waited before it, and stays for as many turns as jobs are in the front row.
-//! The other rows only keep the places of jobs that wait.
+//! With [`Rotation::Job`] the jobs form a ring (paper 003, §4.5 and §5.3): the job of the front row that
+//! has been there for longest leaves, and the one that has waited for longest comes. Where that one needs
+//! more room, more leave; where there is room for more, more come, in the order of the ring. The others
+//! run on. So each job comes after those that waited before it, and stays for as many turns as jobs are
+//! in the front row. The other rows only keep the places of jobs that wait.
 
 use std::collections::BTreeMap;
 
