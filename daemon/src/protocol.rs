@@ -36,9 +36,8 @@ pub enum Request {
     Shutdown,
     /// Sent where nothing else was sent for a heartbeat.
     Alive,
-    /// What the jobs of the node may hold together: where they hold more, the running ones are stopped, all
-    /// ranks on this node, until they hold less or may hold more. `None`: no such limit. Answered by
-    /// [`DaemonEvent::Allowed`].
+    /// A limit for the memory that the node's jobs hold together; `None` lifts it. While the jobs hold more,
+    /// the ranks of the running ones are stopped on this node. Answered by [`DaemonEvent::Allowed`].
     Allow {
         allowance: Option<Allowance>,
     },

@@ -1,4 +1,5 @@
-//! Rotation of single jobs (paper 003, §4.5): who leaves and comes, what moves, and that everyone has turns.
+//! Rotation of single jobs (paper 003, §4.5): which job leaves and which comes, how many bytes move, and that
+//! every job has turns.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -33,7 +34,7 @@ fn config(rotation: Rotation) -> SchedulerConfig {
     SchedulerConfig { rotation, ..SchedulerConfig::new(Policy::Hybrid, Duration::from_secs(2)) }
 }
 
-/// Switches between turns, each with who leaves and who comes.
+/// Switches between turns, each with the jobs that leave and the jobs that come.
 fn exchanges(report: &SimReport) -> Vec<(Vec<u32>, Vec<u32>)> {
     let plans =
         report.journal.iter().flat_map(|step| &step.decisions).filter_map(|decision| match decision {

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, io, path::PathBuf};
 
 use anyhow::Context;
 use coswitch_policies::{
-    Alternate, Communication, JobId, SchedulerConfig,
+    Alternate, Communication, JobId, Rotation, SchedulerConfig,
     timeshare::explain::{Explanation, explain_jobs},
 };
 use serde::Serialize;
@@ -52,7 +52,8 @@ impl ExplainCommand {
         let mut warnings = set.warnings();
         let short = round.as_ref().and_then(|round| round.short_quantum);
         warnings.extend(short.map(|short| format!("{short} ({})", self.costs_in_words())));
-        output.print(&Explained { round, explanation, warnings }).context("failed to print")?;
+        let rotation = set.scheduler_config().rotation;
+        output.print(&Explained { round, rotation, explanation, warnings }).context("failed to print")?;
         Ok(Exit::Done)
     }
 
@@ -68,8 +69,9 @@ impl ExplainCommand {
 struct Explained {
     #[serde(flatten)]
     explanation: Explanation,
-    /// One simulated round of all turns; `None` where there is only one set.
+    /// As many simulated turns as there are sets; `None` where there is only one.
     round: Option<Round>,
+    rotation: Rotation,
     warnings: Vec<String>,
 }
 
@@ -77,7 +79,10 @@ impl Answer for Explained {
     fn tell(&self, out: &mut dyn io::Write) -> io::Result<()> {
         write!(out, "{}", self.explanation)?;
         if let Some(round) = &self.round {
-            writeln!(out, "\nall turns once: {round}")?;
+            match self.rotation {
+                Rotation::Set => writeln!(out, "\nall turns once: {round}")?,
+                Rotation::Job => writeln!(out, "\n{} turns: {round}", self.explanation.sets.len())?,
+            }
         }
         self.warnings.iter().try_for_each(|warning| writeln!(out, "warning: {warning}"))
     }

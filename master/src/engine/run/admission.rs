@@ -1,7 +1,8 @@
 //! Admission: a job comes into memory where its nodes have room by what their jobs hold at that moment.
 //!
-//! The scheduler plans with what jobs were last seen to hold. Where that is less than they declare, a node
-//! gets an allowance and says whether its jobs exceed it already; from then on its guard keeps them in it.
+//! The scheduler plans with what jobs were last seen to hold. Where that is less than the jobs declare, a node
+//! gets an allowance. The node answers whether its jobs hold more already; from then on its guard stops jobs
+//! that would. A node that does not answer is silent, or lost, as for every other request.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,7 @@ pub(super) struct Admission {
 }
 
 impl Run {
-    /// Gives the orders of a switch; those of jobs that enter memory when their nodes have room.
+    /// Gives the orders of a switch. A job that enters memory gets its order when its nodes have room.
     pub(super) fn admit(&mut self, orders: Vec<(JobId, Order)>) {
         let Some(switching) = self.switch.as_ref().map(SwitchUnderWay::switching) else { return };
         let (enter, others): (Vec<_>, Vec<_>) =
@@ -58,7 +59,7 @@ impl Run {
         self.outputs.push(Output::Allow(node, self.allowances.get(&node).cloned()));
     }
 
-    /// A node goes by what it was told. Only the answer to the last that it was told counts.
+    /// A node goes by its new allowance. Where several were sent, the answer to the last one counts.
     pub(super) fn on_allowed(&mut self, node: NodeId, exceeded: bool) {
         let unanswered = self.unanswered.entry(node).or_default();
         *unanswered = unanswered.saturating_sub(1);

@@ -87,7 +87,7 @@ pub(super) struct Run {
     running: BTreeSet<JobId>,
     /// Suspended jobs without an order: what they hold cannot change.
     resting: BTreeSet<JobId>,
-    /// What the jobs of nodes may hold together, as last told, and how many times a node is still to answer.
+    /// The allowances as last sent to the nodes, and how many of them a node has not answered yet.
     allowances: BTreeMap<NodeId, Allowance>,
     unanswered: BTreeMap<NodeId, u32>,
     /// Jobs that come when their nodes have room.

@@ -124,8 +124,8 @@ impl Watch {
         })
     }
 
-    /// Whether the running jobs of the node, whose jobs hold so much, may go on, and what the scheduler is
-    /// told.
+    /// Whether the running jobs of a node may go on, given what all its jobs hold; and the event for the
+    /// scheduler, if any.
     pub(crate) fn look(&mut self, now: SimTime, node: NodeId, held: Bytes) -> (Look, Option<SchedulerEvent>) {
         // In the simulator a job holds all that it comes with from the beginning.
         let exceeds = self.allowances.get(&node).is_some_and(|allowance| held > allowance.total);

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Bytes, Cluster, Communication, ConfigError, Decision, JobId, JobSpec, Landing, Matrix, MemoryRule,
-    NodeId, Packing, Placement, Policy, RejectReason, RejectionCause, Residency, Row, Scheduler,
+    NodeId, Packing, Placement, Policy, RejectReason, RejectionCause, Residency, Rotation, Row, Scheduler,
     SchedulerConfig, SchedulerEvent, SimTime, SlotId,
     timeshare::alternate::{self, Alternate, BackfilledJob},
 };
@@ -114,20 +114,29 @@ fn drawn(scheduler: &Scheduler, alternate: Alternate) -> Explanation {
     let name =
         |job: JobId| scheduler.job(job).map_or_else(|| job.to_string(), |state| state.spec.name.into());
     let queue: Vec<JobId> = scheduler.queue().collect();
-    let turns = matrix.rows().len();
+    let (turns, rotation) = (matrix.rows().len(), scheduler.config().rotation);
     let (_, running) = alternate::round(matrix, scheduler.config().alternate);
     let backfilled = backfilled_jobs(matrix, alternate);
     let set = |(turn, row): (usize, Row<'_>)| {
         let last = (turn + turns - 1) % turns;
         let out = most(matrix, running[last].difference(&running[turn]));
         let into = most(matrix, running[turn].difference(&running[last]));
-        let mut text = set_in_words(turn, turns, row, matrix, &name);
+        let place = match rotation {
+            Rotation::Set => format!("turn {} of {turns}, {}", turn + 1, row.slot),
+            Rotation::Job if turn == 0 => format!("{} runs first", row.slot),
+            Rotation::Job => format!("{} waits", row.slot),
+        };
+        let mut text = set_in_words(&place, row, matrix, &name);
         if !backfilled[turn].is_empty() {
             let names: Vec<String> = backfilled[turn].iter().map(|backfilled| name(backfilled.job)).collect();
             let part = if alternate == Alternate::Partial { "all or a part of " } else { "" };
             write!(text, "; on idle nodes {part}{} goes on", names.join(", ")).expect("a string takes all");
         }
-        if turns > 1 {
+        if turns > 1 && rotation == Rotation::Job && turn == 0 {
+            text.push_str("; at the end of each turn the job that ran for longest makes room for ");
+            text.push_str("the job that waited for longest");
+        }
+        if turns > 1 && rotation == Rotation::Set {
             text.push_str(&match scheduler.config().residency {
                 Residency::None => format!("; its turn moves {out} out and {into} in"),
                 Residency::Planned => format!("; its turn moves at most {out} out and {into} in"),
@@ -191,13 +200,7 @@ fn most<'a>(matrix: &Matrix, jobs: impl Iterator<Item = &'a JobId>) -> Bytes {
     by_node.into_values().max().unwrap_or_default()
 }
 
-fn set_in_words(
-    turn: usize,
-    turns: usize,
-    row: Row<'_>,
-    matrix: &Matrix,
-    name: &impl Fn(JobId) -> String,
-) -> String {
+fn set_in_words(place: &str, row: Row<'_>, matrix: &Matrix, name: &impl Fn(JobId) -> String) -> String {
     let members = row.jobs().map(name).collect::<Vec<_>>().join(", ");
     let fullest = matrix.cluster().nodes().min_by_key(|(node, _)| Reverse(row.memory_on(*node)));
     let (node, capacity) = fullest.expect("a cluster has nodes");
@@ -207,7 +210,7 @@ fn set_in_words(
         MemoryRule::Ignored if used > capacity => "more than fits, the system swaps:",
         MemoryRule::Ignored => "memory is not looked at:",
     };
-    format!("turn {} of {turns}, {}: {members}; {fits} {used} of {capacity} on {node}", turn + 1, row.slot)
+    format!("{place}: {members}; {fits} {used} of {capacity} on {node}")
 }
 
 fn landing_in_words(landing: &Landing, scheduler: &Scheduler, name: &impl Fn(JobId) -> String) -> String {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use insta::assert_snapshot;
 
 use super::*;
-use crate::Alternate;
+use crate::{Alternate, Rotation};
 
 fn explained(policy: Policy) -> String {
     let job = |(id, (name, ranks, mib)): (u32, (&str, u32, u64))| JobSpec {
@@ -149,6 +149,31 @@ fn measured_communication_is_told_and_jobs_are_mixed_by_it() {
       slot-0 has 224MiB left on node-0, not 400MiB;
       communicates 10 % of its time
     ");
+}
+
+#[test]
+fn a_rotation_of_jobs_has_a_first_set_and_jobs_that_wait() {
+    let config = SchedulerConfig {
+        rotation: Rotation::Job,
+        ..SchedulerConfig::new(Policy::Hybrid, Duration::from_secs(10))
+    };
+    let job = |id: u32| JobSpec {
+        id: JobId(id),
+        name: format!("job-{id}").into(),
+        ranks: 2,
+        memory_per_rank: Bytes::mib(400),
+        arrival: SimTime(0),
+    };
+    let jobs = (0..3).map(job).collect();
+    let explained =
+        explain_jobs(Cluster::uniform(2, Bytes::mib(1000)), config, jobs, &BTreeMap::new()).unwrap();
+    let texts: Vec<&str> = explained.sets.iter().map(|set| set.text.as_str()).collect();
+    let expected = [
+        "slot-0 runs first: job-0, job-1; at most 800MiB of 1000MiB on node-0; at the end of each turn the job \
+         that ran for longest makes room for the job that waited for longest",
+        "slot-1 waits: job-2; at most 400MiB of 1000MiB on node-0",
+    ];
+    assert_eq!(texts, expected);
 }
 
 #[test]

@@ -41,8 +41,7 @@ impl Scheduler {
         if !memory.knows_any() || self.config.residency == Residency::Always {
             return BTreeMap::new();
         }
-        let then = switching.filter(|switching| switching.brings_in()).map(after).unwrap_or_default();
-        let mut jobs = then.clone();
+        let mut jobs = switching.filter(|switching| switching.brings_in()).map(after).unwrap_or_default();
         for (job, runs) in memory.present() {
             jobs.entry(job).or_insert(if runs { Then::Runs } else { Then::Stopped });
         }

@@ -8,11 +8,11 @@
 //! A job that does not run cannot grow: once measured, it counts with what it holds, down to the page. A job
 //! that runs may grow, and counts twice. *Declared*, it counts with its estimate, which it should never
 //! exceed. *Expected*, it counts with its [`reach`]: what it may hold before suspended jobs could have left.
-//! One that has stopped and was not measured since counts with its estimate, and what it was last seen to
-//! hold. A node has room where either sum fits, the expected one beside a [`reserve`] for growth that nobody
-//! expected. A node with room by expectation only is *overcommitted* and has an
-//! [allowance](crate::Scheduler::allowances): where its jobs exceed it, none comes in, and the running ones
-//! are stopped until suspended ones have left.
+//! A job that has stopped and was not measured since counts with its estimate as declared, and with the
+//! last measurement as expected. A node has room where one of the two sums fits; beside the expected sum
+//! a [`reserve`] has to stay free, for growth above expectation. A node with room by expectation only is
+//! *overcommitted* and has an [allowance](crate::Scheduler::allowances): where its jobs exceed it, none
+//! comes in, and the running ones are stopped until suspended ones have left.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -212,22 +212,23 @@ fn cosched(measured: &Measured) -> Vec<Claim> {
     ]
 }
 
-/// Bound for a number of the paper: as good, but for five hundredths.
+/// Bound for a number of the paper's runs in core: as good, but for five hundredths.
 fn like(paper: f64) -> f64 {
     paper * 1.05
 }
 
 /// A row of the paper's Table 2, by its own measure: the makespan by the sum of the times alone. Out of core
-/// co-scheduling is to be as slow as in the paper; all others are to be as fast.
+/// co-scheduling is to be as slow as in the paper, and the others as fast; in core with some tolerance.
 fn table_2(measured: &Measured, paper: &[(&str, f64, f64)]) -> Vec<Claim> {
     let cells = paper.iter().flat_map(|&(policy, inside, outside)| {
         [(policy, IN_CORE, "in core", inside), (policy, OUT_OF_CORE, "out of core", outside)]
     });
     cells
         .map(|(policy, group, place, number)| {
-            let (side, bound) = match policy == "cosched" && group == OUT_OF_CORE {
-                true => (AtLeast, number / 1.05),
-                false => (AtMost, like(number)),
+            let (side, bound) = match (policy, group) {
+                ("cosched", OUT_OF_CORE) => (AtLeast, number),
+                (_, OUT_OF_CORE) => (AtMost, number),
+                _ => (AtMost, like(number)),
             };
             let text = format!("{place}, {policy} by one after the other (Table 2: {number})");
             Claim::new(text, slowdown(measured, group, policy), side, bound, spent(measured, group, policy))
@@ -239,6 +240,20 @@ fn compute(measured: &Measured) -> Vec<Claim> {
     let mut claims = table_2(measured, &TABLE_2_BT);
     let [hybrid, gang, swapping] =
         ["hybrid", "gang", "cosched"].map(|name| spent(measured, OUT_OF_CORE, name));
+    claims.push(Claim::new(
+        "in core, hybrid is co-scheduling: makespans differ by, of 1",
+        (ratio(measured, IN_CORE, "hybrid", "cosched") - 1.0).abs(),
+        AtMost,
+        0.1,
+        "all jobs are one set",
+    ));
+    claims.push(Claim::new(
+        "out of core, co-scheduling with swap by gang (the paper: 1.9 by 1.07)",
+        ratio(measured, OUT_OF_CORE, "cosched", "gang"),
+        AtLeast,
+        1.0,
+        swapping.clone(),
+    ));
     claims.push(Claim::new(
         "out of core, hybrid by gang (the paper: 17 % better)",
         ratio(measured, OUT_OF_CORE, "hybrid", "gang"),
