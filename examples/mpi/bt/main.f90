@@ -10,7 +10,6 @@ program bt
   use options
   implicit none
 
-  integer, parameter :: steps = 20
   ! Rounding stays below 1e-13; one flipped bit in a face is an error of 1e-5.
   real(real64), parameter :: tolerance = 1e-11_real64
   type(chosen) :: c
@@ -45,11 +44,11 @@ contains
     begin = MPI_Wtime()
     g%u = 0
     g%u(:, :, 1:g%held(2), 1:g%held(3)) = exact(g, 0)
-    do step = 1, steps
+    do step = 1, c%steps
       call advance(g, w)
       call count_time()
     end do
-    worst = worst_error(g, steps)
+    worst = worst_error(g, c%steps)
     verified = verified .and. worst <= tolerance
     if (rank /= 0) return
     print '(3a, i0, a, i0, 3a, es8.1, a, f0.3, a)', 'bt: class ', c%class_name, ' on ', ranks, &

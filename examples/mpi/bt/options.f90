@@ -12,7 +12,7 @@ module options
 
   type :: chosen
     character :: class_name = 'S'
-    integer :: points = sizes(1), repeat = 1
+    integer :: points = sizes(1), steps = 20, repeat = 1
     real(real64) :: seconds = 0 ! takes the place of `repeat` if it is positive
   end type
 
@@ -32,6 +32,9 @@ contains
       case ('--class')
         bad = merge(0, 1, len_trim(value) == 1 .and. index(classes, value(1:1)) > 0)
         c%class_name = value(1:1)
+      case ('--steps')
+        read (value, *, iostat=bad) c%steps
+        if (c%steps < 1 .or. c%steps > 100) bad = 1 ! the field decays
       case ('--repeat')
         read (value, *, iostat=bad) c%repeat
         if (c%repeat < 1) bad = 1
@@ -51,7 +54,8 @@ contains
     if (world_rank() == 0) then
       print '(a)', 'bt: implicit steps of five coupled equations, block-tridiagonal systems in each dimension'
       print '(a)', '  --class    TEXT     problem size S, W, A or B (default S)'
-      print '(a)', '  --repeat   N        repetitions of twenty steps, each verified (default 1)'
+      print '(a)', '  --steps    N        steps of a repetition, up to 100 (default 20)'
+      print '(a)', '  --repeat   N        repetitions, each verified (default 1)'
       print '(a)', '  --seconds  SECONDS  repeat until rank 0 has used this processor time instead'
     end if
     call finish(exit_verified)

@@ -55,6 +55,13 @@ pub(crate) fn measure(command: &[&str], rate: Rate, count: usize, rounds: u32) -
     Ok(ways)
 }
 
+/// Seconds of one job over the stock MPI library.
+pub(crate) fn alone(command: &[&str], rate: Rate) -> Result<f64> {
+    let program = programs::example(Program::Heat)?;
+    let command: Vec<&str> = [&*program].into_iter().chain(command.iter().copied()).collect();
+    apart(|| Ok(TcpNodes::set(Some(rate), true)?.run_together(&command, 1)?.as_secs_f64()))
+}
+
 fn ours(command: &[&str], wait: Wait, rate: Rate, count: usize) -> Result<(f64, f64)> {
     let stage = Stage::set(2, Bytes::mib(2048), Some(rate))?;
     let run = |count: usize| -> Result<f64> {

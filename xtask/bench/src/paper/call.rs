@@ -132,16 +132,16 @@ fn run(
     let mut command = Command::new(crate::programs::built("coswitch")?);
     command.args(["compare", "--quiet", "--output", "json", "--policies", call.policies]);
     command.args(["--repeat", &repeat.to_string(), "--limit", &format!("{}s", limit.as_secs())]);
-    command
-        .args(["--within", &format!("{}s", within.as_secs().max(1)), "--out"])
-        .arg(dir.path().join("runs"));
+    // Each arm may take its limit once, and the time to begin and end a run.
+    let arms = call.policies.split(',').count() * call.switching.split(',').count();
+    let first_turn = (limit + TO_END) * u32::try_from(arms)?;
+    command.args(["--within", &format!("{}s", within.max(first_turn).as_secs()), "--out"]);
+    command.arg(dir.path().join("runs"));
     if !call.switching.is_empty() {
         command.args(["--switching", call.switching]);
     }
     command.arg(&file);
-    // Each arm may take its limit once, and the time to begin and end a run.
-    let arms = call.policies.split(',').count() * call.switching.split(',').count() + 1;
-    let most = within + (limit + TO_END) * u32::try_from(arms)?;
+    let most = within + first_turn + limit + TO_END;
     // Exit code 1: a job failed, which the arms report.
     let text = output(command, most, &[0, 1], stop)?;
     let answer: Answer = serde_json::from_str(&text).context("the comparison is no JSON")?;

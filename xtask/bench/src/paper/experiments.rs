@@ -48,8 +48,11 @@ pub(super) const TOO_MANY: u32 = 6;
 pub(super) const MOST: u32 = 9;
 pub(super) const IN_CORE: &str = "in core, n = 3";
 pub(super) const OUT_OF_CORE: &str = "out of core, n = 6";
+pub(super) const ONE_AT_A_TIME: &str = "out of core, n = 6, one job exchanged at a time";
 pub(super) const ROOMY: &str = "(a) in core";
+pub(super) const ROOMY_EXACT: &str = "(a) in core, exact oracle";
 pub(super) const NEAR: &str = "(b) near out of core";
+pub(super) const FORCED: &str = "(b) near out of core, swapping";
 pub(super) const MIXED: &str = "four of each";
 
 fn call(name: impl Into<String>, file: &'static str, policies: &'static str, turn_s: u32) -> Call {
@@ -73,6 +76,12 @@ impl Call {
     fn with(mut self, word: &'static str, instead: impl Into<String>) -> Self {
         self.replaced.push((word, instead.into()));
         self
+    }
+
+    /// Turns that usually end in this time, at least one.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+    pub(super) fn turns_in(&self, within: Duration) -> u32 {
+        (within.as_secs_f64() / f64::from(self.turn_s)).max(1.0) as u32
     }
 
     fn lasting(mut self, job: &'static str, seconds: f64) -> Self {
@@ -108,21 +117,29 @@ impl Experiment {
         let orders = "sequential,overlapped,prefetch";
         match self {
             Experiment::Fig7 | Experiment::Waiting => Vec::new(),
-            Experiment::Fig8 => vec![
-                Call { switching: orders, ..call(ROOMY, "switching.yaml", "gang", 38) },
-                Call { switching: orders, ..call(NEAR, "switching.yaml", "gang", 38) }
-                    .with("memory: 640MiB", "memory: 360MiB"),
-            ]
-            .into_iter()
-            .map(|call| call.lasting("compute", 4.0))
-            .collect(),
+            Experiment::Fig8 => {
+                let taking = |name, orders, turn_s| Call {
+                    switching: orders,
+                    ..call(name, "switching.yaml", "gang", turn_s).lasting("compute", 4.0)
+                };
+                let near = |name, orders, turn_s| {
+                    taking(name, orders, turn_s).with("memory: 640MiB", "memory: 360MiB")
+                };
+                let beside = "quantum: 2s\n  needs: declared\n  short_of_memory: swap";
+                vec![
+                    taking(ROOMY, orders, 38),
+                    taking(ROOMY_EXACT, "prefetch", 13).with("quantum: 2s", "quantum: 2s\n  oracle: exact"),
+                    near(NEAR, orders, 38),
+                    near(FORCED, "overlapped,prefetch", 60).with("quantum: 2s", beside),
+                ]
+            }
             Experiment::Fig9 => (1..=MOST)
                 .map(|count| {
                     call(
                         format!("n = {count}"),
                         "compute.yaml",
                         "cosched",
-                        if count > FIT { 60 } else { 2 + 3 * count },
+                        if count > FIT { 50 } else { 2 + 3 * count },
                     )
                     .with("count: 6", format!("count: {count}"))
                     .lasting("compute", 3.5)
@@ -134,8 +151,12 @@ impl Experiment {
                 calls.map(|call| call.lasting("cg", 8.0)).collect()
             }
             Experiment::Fig10b => {
-                let calls = table_2("compute.yaml", 160, 320).into_iter();
-                calls.map(|call| call.lasting("compute", 14.0)).collect()
+                // The same share of time for each job: of three jobs that run at a time one is exchanged three
+                // times as often.
+                let singly = call(ONE_AT_A_TIME, "compute.yaml", "hybrid", 60)
+                    .with("quantum: 4s", "quantum: 1333ms\n  rotation: job");
+                let calls = table_2("compute.yaml", 135, 290).into_iter().chain([singly]);
+                calls.map(|call| call.lasting("compute", 12.0)).collect()
             }
             Experiment::Fig11 => vec![
                 call(MIXED, "pairs.yaml", "batch,gang,hybrid,paired", 135)

@@ -13,6 +13,7 @@ use super::{
     call::{self, Stop},
     experiments::{self, Experiment},
     results::{Curve, Group, Measured, SHAPE},
+    work::Work,
 };
 use crate::{pingpong, together};
 
@@ -20,6 +21,8 @@ use crate::{pingpong, together};
 const ETHERNET: Rate = Rate(100_000_000);
 const SIZES: [u32; 8] = [1, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 pub(super) const TOGETHER: usize = 3;
+/// Seconds that a job of the experiment on waiting takes alone.
+const WAITING_S: f64 = 2.0;
 /// Extra time for an experiment in a process of its own.
 const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -48,7 +51,8 @@ pub(super) fn measure(
         }
         let within = experiments::share_of_call(&calls[at..], share.saturating_sub(began.elapsed()));
         let call_began = Instant::now();
-        let compared = call::compare(&calls[at], &measured.work, repeat, within, limit, stop);
+        let turns = calls[at].turns_in(within).min(repeat);
+        let compared = call::compare(&calls[at], &measured.work, turns, within, limit, stop);
         let (arms, problem) = told(&calls[at].name, compared);
         let turns = arms.iter().map(|arm| arm.done + arm.timed_out + arm.failed).max().unwrap_or(0);
         eprintln!("      {}: {turns} turns in {:.0} s", calls[at].name, call_began.elapsed().as_secs_f64());
@@ -113,8 +117,15 @@ fn driver(repeat: u32) -> Result<Vec<Curve>> {
 
 /// Seconds by number of jobs.
 fn waiting(repeat: u32) -> Result<Vec<Curve>> {
-    let command = ["--memory", "60MiB", "--steps", "130"];
-    let ways = together::measure(&command, Rate(2 * ETHERNET.0), TOGETHER, repeat)?;
+    let rate = Rate(2 * ETHERNET.0);
+    let first = Work {
+        job: "heat".into(),
+        wanted_s: WAITING_S,
+        measured: 50,
+        took_s: together::alone(&["--memory", "60MiB", "--steps", "50"], rate)?,
+    };
+    let steps = first.amount().to_string();
+    let ways = together::measure(&["--memory", "60MiB", "--steps", &steps], rate, TOGETHER, repeat)?;
     let curve = |way: together::Way| Curve {
         name: way.name.into(),
         points: vec![(1.0, way.alone), (TOGETHER as f64, way.together)],

@@ -23,19 +23,24 @@ fn about(experiment: Experiment) -> &'static str {
              with no wire between them."
         }
         Experiment::Fig8 => {
-            "Two jobs of which one runs at a time. (a) Memory holds both. (b) It does not: there coswitch \
-             falls back to the sequential order by itself, as the paper advises."
+            "Two jobs of which one runs at a time. (a) Memory holds both; prefetch begins as early as the \
+             greedy oracle says, or the exact one. (b) Memory does not hold both: there coswitch falls back \
+             to the sequential order by itself, as the paper advises, unless a run file says \
+             `short_of_memory: swap`. Groups run one after the other, orders of a group in turns."
         }
-        Experiment::Fig9 => "Three fit on a node's memory limit; what more jobs hold goes to swap.",
+        Experiment::Fig9 => {
+            "`bt` again. Three fit on a node's memory limit; what more jobs hold goes to swap."
+        }
         Experiment::Fig10a => {
             "CG, class A, on links of 100 Mbit/s. Our processors are far faster than the paper's, our \
              links are not, so that one job alone already waits for the network most of its time."
         }
         Experiment::Fig10b => {
-            "`heat`, which exchanges large messages after each sweep over its memory, on links of 250 \
-             Mbit/s. At the paper's 100 Mbit/s it would, on our processors, mostly communicate, which BT did \
-             not. How long ranks of a job wait is in the table, under batch. Every job needs several slots, \
-             so that jobs take turns under gang as in the paper."
+            "`bt`, class A, in Fortran, in the manner of NAS BT, on links of 250 Mbit/s. At the paper's 100 \
+             Mbit/s it would, on our processors, mostly communicate, which BT did not. How long ranks of a \
+             job wait is in the table, under batch. Every job needs several slots, so that jobs take turns \
+             under gang as in the paper. The last group exchanges one job of three at a time, three times \
+             as often (`rotation: job`, as the paper's hybrid does)."
         }
         Experiment::Fig11 => {
             "Two jobs run at a time on links of 100 Mbit/s. Hybrid takes two alike; paired takes one that \

@@ -14,7 +14,7 @@ pub(super) struct Results {
 }
 
 /// Raised when an experiment's jobs, slots or numbers of jobs change: older results then say so.
-pub(super) const SHAPE: u32 = 3;
+pub(super) const SHAPE: u32 = 4;
 
 /// The results of one experiment.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -6,8 +6,8 @@
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-/// Words before the amount of a job's work.
-const OPTIONS: [&str; 2] = ["--steps, \"", "--repeat, \""];
+/// Words before the amount of a job's work: of repetitions, where it has any.
+const OPTIONS: [&str; 2] = ["--repeat, \"", "--steps, \""];
 
 /// The amount of work of one job, and how it was found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
