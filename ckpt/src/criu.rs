@@ -15,8 +15,9 @@ pub const PROGRAM_VARIABLE: &str = "COSWITCH_CRIU";
 pub const PREFIX_VARIABLE: &str = "COSWITCH_PREFIX";
 const PREFIX_DEFAULT: &str = "/opt/coswitch";
 
-/// The oldest version that can be used: 4.1 cannot dump a TCP socket on Linux 6.16 and later.
-pub const VERSION_MIN: Version = Version { major: 4, minor: 2, sublevel: 0 };
+/// The oldest version that can be used: in 4.2 a hostile process can forge its credentials in an image
+/// (CVE-2026-18107), and 4.1 cannot dump a TCP socket on Linux 6.16 and later.
+pub const VERSION_MIN: Version = Version { major: 4, minor: 2, sublevel: 1 };
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// Probing the kernel was seen to stall for 100 s on busy cores.
@@ -224,8 +225,8 @@ mod tests {
     fn versions_are_ordered_and_printed_as_upstream_does() {
         let version = |major, minor, sublevel| Version { major, minor, sublevel };
         assert!(
-            version(4, 1, 1) < VERSION_MIN
-                && version(4, 2, 0) >= VERSION_MIN
+            version(4, 2, 0) < VERSION_MIN
+                && version(4, 2, 1) >= VERSION_MIN
                 && version(4, 10, 0) > VERSION_MIN
         );
         assert_eq!(

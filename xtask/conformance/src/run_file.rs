@@ -65,10 +65,10 @@ pub fn write(
     Ok(text)
 }
 
-/// What a list says of a test's memory is for all ranks. Tests with very many ranks fill a node.
+/// Tests with very many ranks fill a node, and those whose list names their memory: what it says is too little.
 fn memory_of_rank(test: &Test) -> u32 {
-    let listed = test.memory.map_or(0, |gib| (gib * 1024.0 / f64::from(test.ranks)) as u32);
-    RANK_MIB.max(listed).min(NODE_MIB / test.ranks.div_ceil(NODES))
+    let node = NODE_MIB / test.ranks.div_ceil(NODES);
+    if test.memory.is_some() { node } else { RANK_MIB.min(node) }
 }
 
 /// The name of a test's job.

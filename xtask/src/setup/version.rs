@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// The oldest usable CRIU: 4.1 cannot dump a TCP socket on Linux 6.16 and later.
-pub(super) const CRIU_MIN: Version = Version { major: 4, minor: 2, sublevel: 0 };
+/// The oldest usable CRIU: in 4.2 a hostile process can forge its credentials in an image
+/// (CVE-2026-18107), and 4.1 cannot dump a TCP socket on Linux 6.16 and later.
+pub(super) const CRIU_MIN: Version = Version { major: 4, minor: 2, sublevel: 1 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version {
@@ -59,10 +60,11 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_usable_criu_lies_between_4_1_and_4_2() {
+    fn the_oldest_usable_criu_is_4_2_1() {
         assert!(Version::parse("4.1.1").unwrap() < CRIU_MIN);
         assert!(Version::parse("3.17.1-2+deb12u2").unwrap() < CRIU_MIN);
-        assert!(Version::parse("4.2").unwrap() >= CRIU_MIN);
+        assert!(Version::parse("4.2").unwrap() < CRIU_MIN);
+        assert!(Version::parse("4.2.1").unwrap() >= CRIU_MIN);
         assert!(Version::parse("4.10").unwrap() > CRIU_MIN);
     }
 }
