@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// How many sealed snapshots of an application a node keeps: the last one, and one to fall back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
@@ -190,6 +190,8 @@ pub struct JobMemory {
     pub used: Bytes,
     /// Its working set: resident without the cache of files, and in swap.
     pub held: Bytes,
+    /// Of these, in swap.
+    pub swapped: Bytes,
     /// Page faults so far that had to wait for a disk.
     pub major_faults: u64,
 }

@@ -323,7 +323,9 @@ fn many_turns() -> Vec<RunEvent> {
         );
         for sample in 0..50 {
             for node in (0..NODES).map(NodeId) {
-                let by_job = incoming.map(|job| JobMemory { job, used: Bytes::mib(300) }).into();
+                let by_job = incoming
+                    .map(|job| JobMemory { job, used: Bytes::mib(300), swapped: Bytes(0), major_faults: 0 })
+                    .into();
                 tell(now + 950 + 80 * sample, Event::MemorySample { node, used: Bytes::mib(600), by_job });
             }
         }

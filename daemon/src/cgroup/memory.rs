@@ -84,8 +84,10 @@ impl MemoryGroup {
                 .ok()
                 .and_then(|text| text.trim().parse().ok())
         };
-        let resident = working_set(used, &stat, swapped.unwrap_or(0));
-        Some(JobMemory { job, used, held: resident, major_faults: counter(&stat, "pgmajfault").unwrap_or(0) })
+        let swapped = swapped.unwrap_or(0);
+        let held = working_set(used, &stat, swapped);
+        let major_faults = counter(&stat, "pgmajfault").unwrap_or(0);
+        Some(JobMemory { job, used, held, swapped: Bytes(swapped), major_faults })
     }
 
     /// Whether the kernel has killed a process of the group for want of memory.

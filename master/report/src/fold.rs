@@ -15,6 +15,7 @@ use crate::{
     journal::{Event, JobOutcome, MachineUse, RunEvent, RunOutcome, SwitchStep},
     lives::{Life, LifeStage, Lives, within},
     memory::{outgrew_in_words, split_in_words},
+    paging::PagingFold,
     pauses::{silence_in_words, standstill_in_words},
     report::{JobCommunication, JobReport, JobTimes, NodeMemory, Report, SetReport, StepTotal},
 };
@@ -47,6 +48,7 @@ struct Folder {
     bytes_out: Bytes,
     bytes_in: Bytes,
     memory: BTreeMap<NodeId, (Bytes, u32)>,
+    paging: PagingFold,
     totals: BTreeMap<SwitchStep, StepTotal>,
     stored: BTreeMap<PathBuf, Bytes>,
     steps: Vec<(SwitchStep, Span)>,
@@ -134,7 +136,8 @@ impl Folder {
                 job.finished = Some((at, outcome.clone()));
                 job.last_output.clone_from(last_output);
             }
-            Event::MemorySample { node, used, .. } => {
+            Event::MemorySample { node, used, by_job } => {
+                by_job.iter().for_each(|sample| self.paging.on_sample(at, *node, sample));
                 let (peak, samples) = self.memory.entry(*node).or_default();
                 (*peak, *samples) = ((*peak).max(*used), *samples + 1);
             }
@@ -268,6 +271,7 @@ impl Folder {
             waiting: job.waiting,
             declared: job.memory,
             resident: job.resident,
+            paging: self.paging.of(id),
             communication: job.communication.clone(),
             sent: job.sent,
             last_output: job.last_output.clone(),

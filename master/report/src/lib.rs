@@ -14,6 +14,7 @@ pub mod live;
 mod lives;
 mod memory;
 pub mod page;
+mod paging;
 mod pauses;
 mod report;
 pub mod table;
@@ -21,6 +22,7 @@ pub mod trace;
 pub mod words;
 
 pub use fold::fold;
+pub use paging::Paging;
 pub use report::{JobCommunication, JobReport, JobTimes, NodeMemory, Report, SetReport, StepTotal};
 
 /// The definition of every number of a report, as `coswitch metrics` prints it.

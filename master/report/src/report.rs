@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use coswitch_policies::{Bytes, Class, Communication, JobId, NodeId, Policy};
 use serde::{Serialize, Serializer};
 
-use crate::journal::{JobOutcome, MachineUse, RankMeasured, RunOutcome, SwitchStep};
+use crate::{
+    journal::{JobOutcome, MachineUse, RankMeasured, RunOutcome, SwitchStep},
+    paging::Paging,
+};
 
 /// The report of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -66,6 +69,9 @@ pub struct JobReport {
     /// The largest resident memory on one node, where it differed from the declared one.
     #[serde(rename = "held")]
     pub resident: Option<Bytes>,
+    /// What it had to fetch from the disk.
+    #[serde(flatten)]
+    pub paging: Paging,
     /// The last measurement; `None` where there is none.
     pub communication: Option<JobCommunication>,
     /// The last lines that the job wrote, where it failed.
@@ -197,7 +203,7 @@ pub struct StepTotal {
     pub bytes: Bytes,
 }
 
-fn seconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn seconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(span.as_secs_f64())
 }
 

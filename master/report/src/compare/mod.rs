@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::{
     journal::{MachineUse, RunOutcome},
-    report::{JobTimes, Report},
+    report::{JobReport, JobTimes, Report},
 };
 
 pub use page::page;
@@ -134,6 +134,18 @@ pub struct ArmReport {
     pub by_best: Option<f64>,
     #[serde(flatten)]
     pub medians: Option<Medians>,
+    /// Each job, in the order of the run file.
+    pub jobs: Vec<JobPaging>,
+}
+
+/// What one job had to fetch from the disk; medians over all runs of an arm.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct JobPaging {
+    pub name: String,
+    /// Page faults that waited for a disk, over its nodes; `None` where it was too short to be sampled.
+    pub major_faults_a_minute: Option<f64>,
+    /// The most bytes that it had in swap at once.
+    pub swapped: f64,
 }
 
 /// Medians over the runs of an arm.
@@ -185,6 +197,7 @@ pub fn compare(name: String, runs: &[(Arm, Vec<Report>)], left_out: Vec<String>)
             by_batch: median_range(ratios).map(|range| range.median),
             by_best: makespan.zip(best).map(|(own, best)| own.median / best),
             medians: medians_of(reports),
+            jobs: jobs_of(reports),
         }
     };
     Comparison {
@@ -232,6 +245,21 @@ fn medians_of(reports: &[Report]) -> Option<Medians> {
     })
 }
 
+fn jobs_of(reports: &[Report]) -> Vec<JobPaging> {
+    let Some(first) = reports.first() else { return Vec::new() };
+    let paging = |(at, job): (usize, &JobReport)| {
+        let pagings = || reports.iter().filter_map(|report| Some(report.jobs.get(at)?.paging));
+        let faults = median_range(pagings().filter_map(|paging| paging.faults_a_minute()));
+        JobPaging {
+            name: job.name.clone(),
+            major_faults_a_minute: faults.map(|range| range.median),
+            swapped: median_range(pagings().map(|paging| paging.swapped.0 as f64))
+                .map_or(0.0, |range| range.median),
+        }
+    };
+    first.jobs.iter().enumerate().map(paging).collect()
+}
+
 fn mean(report: &Report, of: fn(&JobTimes) -> Duration) -> f64 {
     let times: Vec<f64> = report
         .jobs
@@ -252,14 +280,37 @@ fn median_range(values: impl Iterator<Item = f64>) -> Option<MedianRange> {
 
 #[cfg(test)]
 mod tests {
+    use coswitch_policies::{Bytes, JobId, NodeId, SimTime};
+
     use super::*;
-    use crate::fold;
+    use crate::{
+        fold,
+        journal::{Event, JobMemory, RunEvent},
+    };
 
     fn ran(seconds: u64, outcome: RunOutcome) -> Report {
         let mut report = fold(&[]);
         report.set.makespan = Duration::from_secs(seconds);
         report.outcome = Some(outcome);
         report
+    }
+
+    #[test]
+    fn faults_of_each_job_are_medians_a_minute() {
+        let job = JobId(0);
+        let sample = |at_s, major_faults| {
+            let sample = JobMemory { job, used: Bytes(0), swapped: Bytes::mib(major_faults), major_faults };
+            let kind = Event::MemorySample { node: NodeId(0), used: Bytes(0), by_job: vec![sample] };
+            RunEvent { at: Duration::from_secs(at_s).into(), kind }
+        };
+        let of = |faults: u64| {
+            let kind = Event::JobSubmitted { job, name: "a".into(), ranks: 1, memory: Bytes(1), alone: None };
+            fold(&[RunEvent { at: SimTime::default(), kind }, sample(1, 0), sample(31, faults)])
+        };
+        let compared = compare("set".into(), &[(BATCH, vec![of(10), of(20), of(90)])], Vec::new());
+        let [job] = &compared.arms[0].jobs[..] else { panic!("one job") };
+        assert_eq!((job.name.as_str(), job.major_faults_a_minute), ("a", Some(40.0)));
+        assert_eq!(job.swapped, Bytes::mib(20).0 as f64);
     }
 
     const BATCH: Arm = Arm { policy: Policy::Batch, switching: None };

@@ -238,6 +238,16 @@ pub struct RankMeasured {
 pub struct JobMemory {
     pub job: JobId,
     pub used: Bytes,
+    /// In swap, besides.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub swapped: Bytes,
+    /// Page faults that waited for a disk, since its group on the node was made.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub major_faults: u64,
+}
+
+fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Counters of a machine over a stretch of time.

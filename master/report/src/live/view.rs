@@ -136,7 +136,7 @@ impl View {
                 for job in self.jobs.values_mut() {
                     job.memory.remove(node);
                 }
-                for JobMemory { job, used } in by_job {
+                for JobMemory { job, used, .. } in by_job {
                     self.job(*job).memory.insert(*node, *used);
                 }
             }

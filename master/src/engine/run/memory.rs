@@ -30,7 +30,13 @@ impl Run {
     }
 
     fn on_memory(&mut self, node: NodeId, MemoryUse { used, stall, stopped, jobs }: &MemoryUse) {
-        let by_job = jobs.iter().map(|memory| JobMemory { job: memory.job, used: memory.used }).collect();
+        let told = |memory: &app::JobMemory| JobMemory {
+            job: memory.job,
+            used: memory.used,
+            swapped: memory.swapped,
+            major_faults: memory.major_faults,
+        };
+        let by_job = jobs.iter().map(told).collect();
         self.tell(Event::MemorySample { node, used: *used, by_job });
         let sample = |memory: &app::JobMemory| JobSample {
             job: memory.job,

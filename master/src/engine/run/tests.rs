@@ -286,6 +286,7 @@ fn samples(run: &mut Run, at: u64, jobs: &[(u32, u64)], stopped: bool) -> Vec<St
         job: JobId(*job),
         used: Bytes(mib * MIB),
         held: Bytes(mib * MIB),
+        swapped: Bytes(0),
         major_faults: 0,
     };
     let jobs: Vec<_> = jobs.iter().map(memory).collect();

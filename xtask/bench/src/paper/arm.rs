@@ -19,6 +19,17 @@ pub(super) struct Arm {
     pub(super) waiting: Option<f64>,
     pub(super) major_faults: Option<f64>,
     pub(super) swapped: Option<f64>,
+    #[serde(default)]
+    pub(super) jobs: Vec<Paging>,
+}
+
+/// What one job had to fetch from the disk.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Paging {
+    /// Over all of its nodes.
+    pub(super) major_faults_a_minute: Option<f64>,
+    /// The most bytes in swap at once.
+    pub(super) swapped: f64,
 }
 
 /// A median with its range.

@@ -10,6 +10,7 @@ use crate::{
         run::PageRun,
         story::{Story, in_short},
     },
+    paging::Paging,
     report::{JobReport, JobTimes},
     words::{bytes, percent, seconds},
 };
@@ -17,6 +18,7 @@ use crate::{
 pub(super) fn jobs(run: &PageRun, story: &Story, alone: bool) -> Markup {
     let alone_known =
         run.report.jobs.iter().any(|job| job.times.as_ref().is_some_and(|times| times.alone.is_some()));
+    let paged = run.report.jobs.iter().any(|job| job.paging != Paging::default());
     let span = |times: Option<&JobTimes>, of: fn(&JobTimes) -> Duration| {
         known(times.map(|times| seconds(of(times))))
     };
@@ -44,6 +46,10 @@ pub(super) fn jobs(run: &PageRun, story: &Story, alone: bool) -> Markup {
                 (number("communicates", "mean share of running"))
                 (number("waited", "for messages, all ranks; of the time they ran"))
                 (number("sent", "payload of messages"))
+                @if paged {
+                    (number("major faults", "page faults that waited for a disk, as sampled"))
+                    (number("in swap", "at most, over its nodes, as sampled"))
+                }
                 (th("outcome", ""))
                 (th("longest stood still because", ""))
             };
@@ -72,6 +78,10 @@ pub(super) fn jobs(run: &PageRun, story: &Story, alone: bool) -> Markup {
                         }
                         td.number { (waited(job)) }
                         td.number { (bytes(job.sent)) }
+                        @if paged {
+                            td.number { (job.paging.major_faults) }
+                            td.number { (bytes(job.paging.swapped)) }
+                        }
                         td { (outcome.unwrap_or_else(|| "not ended".into())) }
                         td.why { (in_short(&run.history, story.causes_of(job.job))) }
                     }
