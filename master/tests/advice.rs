@@ -55,6 +55,23 @@ fn advice_goes_by_the_given_costs_and_bounds() {
 }
 
 #[test]
+fn sets_that_overlap_beyond_memory_are_told() {
+    let words = "400ms, needs: declared, short_of_memory: swap";
+    let sequential = RUN.replace("400ms", words).replace("400ms", "10s");
+    let (text, _) = ask(&sequential, &["explain"]);
+    assert!(!text.contains("warning"), "a sequential switch is within memory: {text}");
+    let prefetches = sequential.replace("switching: sequential", "switching: prefetch");
+    let (text, json) = ask(&prefetches, &["explain"]);
+    let warning = "(`short_of_memory: swap`); a set and the next need 1.6GiB on node-0 of 1000MiB (and too";
+    assert!(text.contains(warning), "{text}");
+    assert!(json["warnings"][0].as_str().unwrap().ends_with("the kernel will swap"), "{json}");
+    let (text, _) = ask(&prefetches, &["simulate"]);
+    assert!(text.contains(warning), "{text}");
+    let (text, _) = ask(&prefetches.replace("1000MiB", "1600MiB"), &["explain"]);
+    assert!(!text.contains("warning"), "{text}");
+}
+
+#[test]
 fn jobs_that_stay_in_memory_beyond_it_are_told() {
     let suspends = RUN.replace("400ms", "10s, park: suspend");
     let (text, json) = ask(&suspends, &["explain"]);

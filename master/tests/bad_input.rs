@@ -120,6 +120,11 @@ const CASES: &[Case] = cases![
         line 7, "scheduler.rotation", ["only `policy: hybrid` does; use `set`"];
     "a way of switching that is none": "quantum: 10s" => "switching: prefetched",
         line 7, "scheduler.switching", ["`prefetch`"];
+    "a way out of short memory that is none": "quantum: 10s" => "short_of_memory: wait",
+        line 7, "scheduler.short_of_memory", ["sequential, swap"];
+    "jobs that may exceed memory and are stopped where they do":
+        "quantum: 10s" => "short_of_memory: swap", line 7, "scheduler.short_of_memory",
+        ["`needs: measured` stops those that do", "write `needs: declared`"];
     "an oracle that is none": "quantum: 10s" => "oracle: delphi",
         line 7, "scheduler.oracle", ["exact, greedy"];
     "a residency that is none": "quantum: 10s" => "residency: all",
@@ -135,6 +140,10 @@ const CASES: &[Case] = cases![
         "cluster: {nodes: 1, memory: 900TiB}\nscheduler: {policy: gang, park: suspend}\njobs:\n  \
          - {name: a, command: [./program], ranks: 1, memory: 800TiB, count: 2}\n",
         line 2, "scheduler.park", ["1600TiB on node-0, which has 900TiB", "swap", "write `criu`", "swapon"];
+    "sets that do not fit together, may overlap, and cannot be swapped": "*" =>
+        "cluster: {nodes: 1, memory: 900TiB}\nscheduler: {needs: declared, short_of_memory: swap}\njobs:\n  \
+         - {name: a, command: [./program], ranks: 1, memory: 800TiB, count: 2}\n",
+        line 2, "scheduler.short_of_memory", ["1600TiB on node-0, which has 900TiB", "write `sequential`"];
     "jobs that stay in memory and always leave it": "quantum: 10s" => "park: suspend\n  residency: none",
         line 8, "scheduler.residency", ["`park: suspend` never does", "leave `residency` out"];
     "an unknown way of waiting": "count: 2" => "wait: sleep", line 13, "jobs[0].wait", ["known are spin"];

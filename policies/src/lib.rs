@@ -41,7 +41,7 @@ pub use timeshare::{
     residence::Residence,
     scheduler::{
         Allowance, AutoQuantum, ConfigError, Estimate, JobState, Oracle, Residency, Rotation, Scheduler,
-        SchedulerConfig, Wanted,
+        SchedulerConfig, ShortOfMemory, Wanted,
     },
     switch_step::SwitchStep,
     switching::{Order, SwitchAction, SwitchOutcome, Switching},

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use coswitch_policies::{Bytes, JobId, Placement, Purpose, SimTime, SlotId, SwitchId};
+use coswitch_policies::{Bytes, JobId, Placement, Purpose, SimTime, SlotId, SwitchId, SwitchOrder};
 use coswitch_report::journal::{Event, RunEvent};
 use coswitch_tests::{
     cluster::RUN_LIMIT,
@@ -295,6 +295,54 @@ fn suspended_jobs_stay_in_memory_where_it_is_short_and_the_kernel_swaps() {
     }
     let swapped = report["machine"]["swapped_out"].as_u64().unwrap();
     assert!(swapped >= 64 << 20, "the kernel swaps: {}", Bytes(swapped));
+}
+
+/// A node holds one of the jobs at a time, and what the other comes with goes into swap space.
+const OVERLAPPED: &str = r#"
+cluster: {nodes: 1, memory: 160MiB, arena: 160MiB, store: "{store}"}
+scheduler:
+  policy: gang
+  quantum: 2s
+  switching: prefetch
+  residency: none
+  needs: declared
+  short_of_memory: swap
+jobs:
+  - {name: heat, command: ["{bin}/heat", --memory, 96MiB, --seconds, "4"], ranks: 1, memory: 140MiB, count: 2}
+"#;
+
+#[test]
+fn prefetch_beyond_memory_keeps_its_order_and_the_kernel_swaps() {
+    let _swap = SwapFile::of(Bytes::mib(512));
+    let master = Master::run(OVERLAPPED);
+    let out = master.out();
+    let ended = master.end_with(RUN_LIMIT, Duration::ZERO, || {
+        for job in ["heat-1", "heat-2"] {
+            let said = fs::read_to_string(out.join(job).join("rank-0.out")).unwrap_or_default();
+            assert!(said.contains("VERIFICATION SUCCESSFUL"), "{job} said {said:?}");
+        }
+    });
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let (mut kept, mut ahead, mut left) = (0, 0, 0);
+    for event in &ended.events {
+        match &event.kind {
+            Event::SwitchStarted { purpose: Purpose::Turn, order, outgoing, .. } if !outgoing.is_empty() => {
+                assert_eq!(*order, SwitchOrder::Prefetch, "{event:?}");
+                kept += 1;
+            }
+            Event::SwitchStarted { purpose: Purpose::Ahead, incoming, outgoing, .. } => {
+                ahead += incoming.len();
+                left += outgoing.len();
+            }
+            Event::MemorySample { used, .. } => assert!(*used <= Bytes::mib(160), "{event:?}"),
+            _ => {}
+        }
+    }
+    assert!(kept >= 2 && ahead >= 1 && left >= 1, "{kept} {ahead} {left}: {:#?}", ended.events);
+    let report = ended.report.unwrap();
+    assert!(report["warnings"].to_string().contains("a set and the next need 280MiB on node-0"), "{report}");
+    let swapped = report["machine"]["swapped_out"].as_u64().unwrap();
+    assert!(swapped >= 16 << 20, "the kernel swaps: {}", Bytes(swapped));
 }
 
 /// Jobs that never end; a switch dumps and restores processes, which takes longer than 20 ms.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use coswitch_policies::{
-    AutoQuantum, Bytes, NodeId, Scheduler, SchedulerEvent, SimTime, timeshare::short_quantum::QuantumWatch,
+    AutoQuantum, Bytes, NodeId, Row, Scheduler, SchedulerEvent, ShortOfMemory, SimTime, SwitchOrder,
+    timeshare::short_quantum::QuantumWatch,
 };
 
 use super::{
@@ -25,10 +26,13 @@ pub struct Overfull {
 }
 
 impl JobSet {
-    /// The nodes that do not hold all jobs together, where jobs never leave memory: the kernel swaps there.
-    /// The jobs are packed as if submitted together.
+    /// The nodes where the kernel swaps: jobs never leave memory, and it does not hold all; or switches keep
+    /// their order, and it does not hold a set and the next. The jobs are packed as if submitted together.
     pub fn overfull(&self) -> Vec<Overfull> {
-        if self.scheduler.park != ParkMethod::Suspend {
+        let Settings { park, switching, short_of_memory, .. } = self.scheduler;
+        let suspends = park == ParkMethod::Suspend;
+        let overlaps = switching != SwitchOrder::Sequential && short_of_memory == ShortOfMemory::Swap;
+        if !suspends && !overlaps {
             return Vec::new();
         }
         let cluster = self.cluster();
@@ -36,8 +40,17 @@ impl JobSet {
             return Vec::new();
         };
         scheduler.on_event(SimTime(0), SchedulerEvent::Submitted { jobs: self.specs() });
-        let rows = scheduler.matrix().rows();
-        let needed_on = |node| rows.clone().map(|row| row.memory_on(node)).sum();
+        let rows: Vec<Row<'_>> = scheduler.matrix().rows().collect();
+        let at_once = if suspends { rows.len() } else { 2 };
+        if rows.len() < at_once {
+            return Vec::new();
+        }
+        let needed_from = |node, first| {
+            let turns = rows.iter().cycle().skip(first).take(at_once);
+            turns.map(|row| row.memory_on(node)).sum::<Bytes>()
+        };
+        let needed_on =
+            |node| (0..rows.len()).map(|first| needed_from(node, first)).max().unwrap_or_default();
         let nodes =
             cluster.nodes().map(|(node, capacity)| Overfull { node, needed: needed_on(node), capacity });
         nodes.filter(|node| node.needed > node.capacity).collect()
@@ -53,10 +66,12 @@ impl JobSet {
             1 => String::new(),
             all => format!(" (and too much on {})", coswitch_report::words::plural(all - 1, "more node")),
         };
-        vec![format!(
-            "jobs are never taken out of memory (`park: suspend`); together they need {needed} on {node} of \
-             {capacity}{others}: the kernel will swap"
-        )]
+        let why = if self.scheduler.park == ParkMethod::Suspend {
+            "jobs are never taken out of memory (`park: suspend`); together they need"
+        } else {
+            "switches keep their order beyond memory (`short_of_memory: swap`); a set and the next need"
+        };
+        vec![format!("{why} {needed} on {node} of {capacity}{others}: the kernel will swap")]
     }
 }
 

@@ -2,7 +2,8 @@
 
 use coswitch_dispatcher::protocol::Wait;
 use coswitch_policies::{
-    Alternate, ConfigError, Estimate, Oracle, Packing, Policy, Residency, Rotation, SwitchOrder,
+    Alternate, ConfigError, Estimate, Oracle, Packing, Policy, Residency, Rotation, ShortOfMemory,
+    SwitchOrder,
 };
 use schemars::{Schema, json_schema};
 use serde::{Deserialize, Serialize};
@@ -88,6 +89,11 @@ choice!(SwitchOrder, "way of switching", {
     "sequential" => SwitchOrder::Sequential,
     "overlapped" => SwitchOrder::Overlapped,
     "prefetch" => SwitchOrder::Prefetch,
+});
+
+choice!(ShortOfMemory, "way out where memory is short", {
+    "sequential" => ShortOfMemory::Sequential,
+    "swap" => ShortOfMemory::Swap,
 });
 
 choice!(Oracle, "oracle", {

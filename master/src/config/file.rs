@@ -5,7 +5,8 @@ use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
 
 use coswitch_dispatcher::protocol::Wait;
 use coswitch_policies::{
-    Alternate, Bytes, Estimate, Oracle, Packing, Policy, Rate, Residency, Rotation, SwitchOrder,
+    Alternate, Bytes, Estimate, Oracle, Packing, Policy, Rate, Residency, Rotation, ShortOfMemory,
+    SwitchOrder,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
@@ -108,9 +109,13 @@ pub struct SchedulerPart {
     /// turns.
     #[serde(default)]
     pub quantum_max: Option<Leaf<Duration>>,
-    /// The order of the steps of a switch. Where memory does not hold both sets, a switch is sequential.
+    /// The order of the steps of a switch, where memory holds what that needs.
     #[serde(default)]
     pub switching: Option<Leaf<SwitchOrder>>,
+    /// What a switch does where memory does not hold what its order needs: it is `sequential`, or it keeps
+    /// its order and the kernel swaps (`swap`).
+    #[serde(default)]
+    pub short_of_memory: Option<Leaf<ShortOfMemory>>,
     /// How early `prefetch` begins: the mean of the measured restores before the turn (`exact`), or earlier
     /// by their deviation (`greedy`).
     #[serde(default)]

@@ -6,7 +6,7 @@ use coswitch_daemon::node::Tier;
 use coswitch_dispatcher::protocol::Wait;
 use coswitch_policies::{
     Alternate, AutoQuantum, Bytes, Estimate, JobId, JobSpec, Oracle, Packing, Policy, Rate, Residency,
-    Rotation, SchedulerConfig, SimTime, SwitchOrder,
+    Rotation, SchedulerConfig, ShortOfMemory, SimTime, SwitchOrder,
 };
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +74,9 @@ pub struct Settings {
     pub auto_bounds: AutoQuantum,
     /// The order of the steps of a switch.
     pub switching: SwitchOrder,
+    /// What a switch does where memory does not hold what that needs.
+    #[serde(default)]
+    pub short_of_memory: ShortOfMemory,
     pub oracle: Oracle,
     /// Where jobs wait for their turns.
     pub residency: Residency,
@@ -145,6 +148,7 @@ impl JobSet {
             quantum,
             auto,
             switching,
+            short_of_memory,
             oracle,
             residency,
             needs,
@@ -159,6 +163,7 @@ impl JobSet {
         SchedulerConfig {
             max_per_cell,
             switching,
+            short_of_memory,
             oracle,
             residency,
             estimate: needs,

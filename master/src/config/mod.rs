@@ -27,6 +27,7 @@ use serde::de::DeserializeOwned;
 use serde_yaml::{Location, Options, Spanned};
 use thiserror::Error;
 
+pub use advice::Overfull;
 pub use choice::ParkMethod;
 pub use job_set::{ClusterConfig, Job, JobSet, Settings};
 pub use problem::{Located, Problem, Refused};

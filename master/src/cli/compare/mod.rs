@@ -20,7 +20,7 @@ use super::{
     runs::{self, Runs},
 };
 use crate::{
-    config::{self, JobSet, ParkMethod},
+    config::{self, JobSet, Overfull, ParkMethod},
     doctor,
 };
 use progress::Progress;
@@ -133,8 +133,17 @@ impl Answer for Comparison {
 /// Why the set cannot run: without swap, the kernel would kill jobs that do not fit together.
 fn obstacle(set: &JobSet) -> Option<String> {
     let (needed, capacity) = (set.memory_total(), set.capacity_total());
-    let swaps = coswitch_daemon::swap::configured() > Bytes(0);
-    (set.scheduler.policy == Policy::Cosched && needed > capacity && !swaps).then(|| {
-        format!("all jobs at once need {needed}, the nodes have {capacity}, and this machine has no swap")
-    })
+    if coswitch_daemon::swap::configured() > Bytes(0) {
+        return None;
+    }
+    if set.scheduler.policy == Policy::Cosched {
+        return (needed > capacity).then(|| {
+            format!("all jobs at once need {needed}, the nodes have {capacity}, and this machine has no swap")
+        });
+    }
+    let overfull = set.overfull();
+    let Overfull { node, needed, capacity } = overfull.first()?;
+    Some(format!(
+        "sets in turn need {needed} together on {node}, which has {capacity}, and this machine has no swap"
+    ))
 }

@@ -15,7 +15,9 @@ use std::{
 
 use coswitch_daemon::session::QUIET_AFTER;
 use coswitch_dispatcher::protocol::Wait;
-use coswitch_policies::{AutoQuantum, Bytes, ConfigError, Policy, Residency, Rotation};
+use coswitch_policies::{
+    AutoQuantum, Bytes, ConfigError, Estimate, Policy, Residency, Rotation, ShortOfMemory,
+};
 use serde_yaml::Spanned;
 
 use super::{
@@ -69,7 +71,7 @@ pub fn resolve(
         reader.check_store_takes_each(&set, store);
     }
     if let Some(part) = &file.scheduler {
-        reader.check_suspension(&set, part, context.machine);
+        reader.check_swapping(&set, part, context.machine);
     }
     if reader.problems.is_empty() { Ok(set) } else { Err(reader.problems) }
 }
@@ -167,6 +169,7 @@ impl Reader {
             auto: is_auto.then_some(auto_bounds),
             auto_bounds,
             switching: setting!(switching).unwrap_or_default(),
+            short_of_memory: setting!(short_of_memory).unwrap_or_default(),
             oracle: setting!(oracle).unwrap_or_default(),
             residency: setting!(residency).unwrap_or(Residency::Planned),
             needs: setting!(needs).unwrap_or_default(),
@@ -196,16 +199,31 @@ impl Reader {
         self.refuse(Problem::new("scheduler.rotation", leaf.span(), error.to_string()));
     }
 
-    /// Checks jobs that never leave memory: where they do not fit there together, swap has to hold the rest.
-    fn check_suspension(&mut self, set: &JobSet, part: &SchedulerPart, machine: Option<Machine>) {
-        let Some(park) = part.park.as_ref().filter(|_| set.scheduler.park == ParkMethod::Suspend) else {
-            return;
-        };
-        if let (Some(leaf), Residency::None) = (&part.residency, set.scheduler.residency) {
+    /// Checks jobs that may exceed memory together: swap has to hold the rest.
+    fn check_swapping(&mut self, set: &JobSet, part: &SchedulerPart, machine: Option<Machine>) {
+        let settings = &set.scheduler;
+        let park = part.park.as_ref().filter(|_| settings.park == ParkMethod::Suspend);
+        if let (Some(_), Some(leaf), Residency::None) = (park, &part.residency, settings.residency) {
             let message = "`none` takes each job out of memory, and `park: suspend` never does";
             let problem = Problem::new("scheduler.residency", leaf.span(), message);
             self.refuse(problem.help("leave `residency` out, or write `park: criu`"));
         }
+        let short = part.short_of_memory.as_ref();
+        let short = short.filter(|_| settings.short_of_memory == ShortOfMemory::Swap);
+        if let (Some(leaf), Estimate::Measured) = (short, settings.needs) {
+            let problem = ConfigError::GuardedSwap.to_string();
+            let problem = Problem::new("scheduler.short_of_memory", leaf.span(), problem);
+            self.refuse(problem.help("write `needs: declared` as well"));
+        }
+        let (field, span, jobs, advice) = match (park, short) {
+            (Some(leaf), _) => {
+                ("scheduler.park", leaf.span(), "all jobs", "`criu`, so that jobs may leave memory")
+            }
+            (_, Some(leaf)) => {
+                ("scheduler.short_of_memory", leaf.span(), "a set and the next", "`sequential`")
+            }
+            _ => return,
+        };
         let (Some(Machine { swap }), true) = (machine, self.problems.is_empty()) else { return };
         let overfull = set.overfull();
         let excess: Bytes = overfull.iter().map(|node| Bytes(node.needed.0 - node.capacity.0)).sum();
@@ -214,14 +232,11 @@ impl Reader {
         };
         let swap = if swap == Bytes(0) { "no swap".into() } else { format!("only {swap} of swap") };
         let message = format!(
-            "all jobs together need {needed} on {node}, which has {capacity}, and this machine has {swap} \
+            "{jobs} together need {needed} on {node}, which has {capacity}, and this machine has {swap} \
              for the {excess} too much on all nodes"
         );
-        let help = format!(
-            "write `criu`, so that jobs may leave memory; or add swap: {}",
-            coswitch_daemon::swap::ADVICE
-        );
-        self.refuse(Problem::new("scheduler.park", park.span(), message).help(help));
+        let help = format!("write {advice}; or add swap: {}", coswitch_daemon::swap::ADVICE);
+        self.refuse(Problem::new(field, span, message).help(help));
     }
 
     /// The quantum, and whether coswitch chooses it; then it is the shortest.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use coswitch_dispatcher::protocol::{AppOutcome, StayCause, Wait};
 use coswitch_policies::{
     Allowance, Alternate, AutoQuantum, Bytes, Estimate, NodeId, Oracle, Packing, Policy, Residence,
-    Residency, Rotation, SwitchOrder,
+    Residency, Rotation, ShortOfMemory, SwitchOrder,
 };
 use proptest::prelude::*;
 
@@ -50,6 +50,7 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
             auto: None,
             auto_bounds: AutoQuantum { overhead: 20_000, longest: Duration::from_secs(600) },
             switching,
+            short_of_memory: ShortOfMemory::default(),
             oracle: Oracle::default(),
             residency,
             needs: Estimate::default(),

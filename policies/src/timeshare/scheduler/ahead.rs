@@ -36,16 +36,26 @@ impl Scheduler {
         })
     }
 
-    /// Jobs of the last turn, where no job is to wait in memory.
+    /// Jobs of the last turn that are not to wait in memory, or that it does not hold.
     fn left_over(&self) -> Option<Vec<JobId>> {
         let front = self.matrix.front()?;
         let over = |job: &JobId| !self.presence.is_prefetched(*job) && !front.contains(*job);
         let over: Vec<JobId> = self.presence.suspended().iter().copied().filter(over).collect();
-        (self.config.residency == Residency::None && !over.is_empty()).then_some(over)
+        let over = match self.config.residency {
+            Residency::None => over,
+            Residency::Planned if self.swaps() => {
+                let over = self.farthest_first(over);
+                let change = Change { need: self.overfull(), candidates: &over, ..Change::default() };
+                let leaving = self.presence.memory().evictions(self.matrix.cluster(), &change);
+                leaving.map_or(over, |leaving| leaving.into_iter().collect())
+            }
+            Residency::Planned | Residency::Always => return None,
+        };
+        (!over.is_empty()).then_some(over)
     }
 
     /// Which jobs of the next row can come, and which leave so that all of it fits; `None` where it does not
-    /// fit beside the row with the turn. Jobs that never ran are launched at their turn, into the room made
+    /// fit beside the row with the turn and is not to be swapped. Jobs that never ran are launched at their turn, into the room made
     /// here.
     fn prefetch(&self) -> Option<(Vec<JobId>, Vec<Incoming>)> {
         if self.config.residency == Residency::Always {
@@ -64,7 +74,8 @@ impl Scheduler {
         // It comes with what it holds now, and gets the memory of its turn already.
         let change =
             Change { need: memory.need_of(absent.iter().copied()), candidates: &idle, ..Change::default() };
-        let leaving = memory.evictions(self.matrix.cluster(), &change)?;
+        let leaving = memory.evictions(self.matrix.cluster(), &change);
+        let leaving = leaving.or_else(|| self.swaps().then(|| idle.iter().copied().collect()))?;
         let parked =
             absent.iter().filter(|assignment| self.jobs[&assignment.spec.id].observed == Residence::Parked);
         let incoming: Vec<Incoming> = parked

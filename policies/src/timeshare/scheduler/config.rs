@@ -8,6 +8,17 @@ use thiserror::Error;
 use super::{correct::Estimate, oracle::AutoQuantum, oracle::Oracle, residency::Residency, rotate::Rotation};
 use crate::{Alternate, Cluster, Limits, Packing, Policy, SwitchOrder};
 
+/// What a switch does where memory does not hold what its order needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ShortOfMemory {
+    /// It is sequential.
+    #[default]
+    Sequential,
+    /// It keeps its order, and the kernel swaps meanwhile (paper 003, §5.2).
+    Swap,
+}
+
 /// The settings of a [`Scheduler`](crate::Scheduler).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchedulerConfig {
@@ -28,6 +39,9 @@ pub struct SchedulerConfig {
     pub alternate: Alternate,
     /// The order of the steps of a switch, where memory allows it.
     pub switching: SwitchOrder,
+    /// What a switch does where it does not.
+    #[serde(default)]
+    pub short_of_memory: ShortOfMemory,
     /// How early a prefetch begins.
     #[serde(default)]
     pub oracle: Oracle,
@@ -56,6 +70,7 @@ impl SchedulerConfig {
             rotation: Rotation::Set,
             alternate: Alternate::None,
             switching: SwitchOrder::Sequential,
+            short_of_memory: ShortOfMemory::Sequential,
             oracle: Oracle::Greedy,
             residency: Residency::None,
             estimate: Estimate::Measured,
@@ -88,6 +103,10 @@ impl SchedulerConfig {
         if matches!(self.alternate, Alternate::Partial) {
             return Err(ConfigError::SplitGang);
         }
+        if matches!(self.short_of_memory, ShortOfMemory::Swap) && matches!(self.estimate, Estimate::Measured)
+        {
+            return Err(ConfigError::GuardedSwap);
+        }
         if matches!(self.rotation, Rotation::Job) {
             if !matches!(self.policy, Policy::Hybrid) {
                 return Err(ConfigError::NoRing);
@@ -117,6 +136,11 @@ pub enum ConfigError {
     /// A gang runs on all of its nodes or on none.
     #[error("`alternate: partial` would run a gang on some of its nodes only; use `whole`")]
     SplitGang,
+    /// Jobs that are measured to exceed their node are stopped and split.
+    #[error(
+        "`short_of_memory: swap` lets jobs exceed their nodes, and `needs: measured` stops those that do"
+    )]
+    GuardedSwap,
     /// Only the sets of `hybrid` have jobs to exchange one by one.
     #[error(
         "`rotation: job` exchanges the jobs of a set one by one, which only `policy: hybrid` does; use `set`"

@@ -22,7 +22,8 @@
 //!
 //! A job out of its turn waits in memory or in the store, as its [`Residency`] says. With
 //! [`Prefetch`](crate::SwitchOrder::Prefetch) a switch of its own brings the next row in beside the turn that
-//! ends and touches no running job; where memory does not hold what an order needs, the switch is sequential.
+//! ends and touches no running job; where memory does not hold what an order needs, the switch is sequential,
+//! or the kernel swaps, as [`ShortOfMemory`] says.
 //! Costs are learned from `SwitchTimed`; with [`AutoQuantum`] they set the slice, and where no slice is long
 //! enough, fewer rows take turns.
 //!
@@ -33,7 +34,7 @@
 //! The executor answers every `Switch` once, fires every timer, and reports an abandoned job as `Failed`. It
 //! may rely on this: one switch at a time; no decision names a job that has ended; if it keeps to the plan's
 //! order, and stops running jobs that exceed their [allowances](Scheduler::allowances), the working sets
-//! in memory never exceed a node's capacity (`batch`, `gang`, `hybrid`).
+//! in memory never exceed a node's capacity (`batch`, `gang`, `hybrid`; not with [`ShortOfMemory::Swap`]).
 
 mod ahead;
 mod allowance;
@@ -58,7 +59,7 @@ use std::{
 };
 
 pub use allowance::Allowance;
-pub use config::{ConfigError, SchedulerConfig};
+pub use config::{ConfigError, SchedulerConfig, ShortOfMemory};
 pub use correct::Estimate;
 pub use oracle::{AutoQuantum, Oracle};
 pub use residency::{Residency, reserve};

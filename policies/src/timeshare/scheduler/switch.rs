@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
 use super::{
-    Scheduler,
+    Scheduler, ShortOfMemory,
     residency::{Change, Load, Need, Residency, summed},
 };
 use crate::{
@@ -66,7 +66,8 @@ impl Scheduler {
     }
 
     /// The order of the switch, and the jobs that leave memory. Where memory does not hold what the chosen
-    /// order needs, the order is sequential.
+    /// order needs, the same jobs leave as in a sequential switch: before others come, or, with
+    /// [`ShortOfMemory::Swap`], when the chosen order takes them out.
     fn who_parks(
         &self,
         front: Row<'_>,
@@ -125,12 +126,26 @@ impl Scheduler {
         debug_assert!(evicted.is_some(), "a row fits the empty cluster");
         let mut parked = evicted.unwrap_or_else(|| may_go.into_iter().collect());
         parked.extend(go);
-        (SwitchOrder::Sequential, parked)
+        let order = match self.config.switching {
+            order if self.swaps() && !stopping.is_empty() => order,
+            _ => SwitchOrder::Sequential,
+        };
+        if order == SwitchOrder::Prefetch {
+            // They leave beside the new turn.
+            parked.retain(|job| !stopping.contains(job));
+        }
+        (order, parked)
+    }
+
+    /// Whether a switch keeps its order where memory does not hold what that needs.
+    pub(super) fn swaps(&self) -> bool {
+        self.config.short_of_memory == ShortOfMemory::Swap
     }
 
     /// Nodes whose jobs, running and waiting, exceed their capacity.
-    fn overfull(&self) -> Need {
-        let memory = self.corrections.grew.then(|| self.presence.memory().overfull(self.matrix.cluster()));
+    pub(super) fn overfull(&self) -> Need {
+        let may_be = self.corrections.grew || self.swaps();
+        let memory = may_be.then(|| self.presence.memory().overfull(self.matrix.cluster()));
         memory.unwrap_or_default()
     }
 

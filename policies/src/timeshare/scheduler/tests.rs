@@ -2,6 +2,7 @@
 
 mod correct;
 mod footprints;
+mod short_of_memory;
 
 use std::{fmt::Write, time::Duration};
 
@@ -16,6 +17,7 @@ struct Desk {
     now: SimTime,
     jobs: u32,
     timer: Option<TimerId>,
+    timers: BTreeSet<(SimTime, TimerId)>,
     switch: Option<SwitchId>,
 }
 
@@ -26,7 +28,8 @@ impl Desk {
 
     fn with(config: SchedulerConfig) -> Self {
         let scheduler = Scheduler::new(Cluster::uniform(2, Bytes::mib(1000)), config).unwrap();
-        Self { scheduler, now: SimTime::default(), jobs: 0, timer: None, switch: None }
+        let (now, timers) = (SimTime::default(), BTreeSet::new());
+        Self { scheduler, now, jobs: 0, timer: None, timers, switch: None }
     }
 
     fn at(&mut self, seconds: u64) -> &mut Self {
@@ -88,6 +91,13 @@ impl Desk {
         self.tell(SchedulerEvent::TimerFired { timer })
     }
 
+    /// Lets time pass until the first timer fires.
+    fn wait(&mut self) -> String {
+        let (at, timer) = self.timers.pop_first().expect("a timer was set");
+        self.now = at;
+        self.tell(SchedulerEvent::TimerFired { timer })
+    }
+
     fn done(&mut self) -> String {
         let switch = self.switch.take().expect("a switch is under way");
         self.tell(SchedulerEvent::SwitchDone { switch })
@@ -112,7 +122,10 @@ impl Desk {
                 decision => writeln!(lines, "{decision}").unwrap(),
             }
             match decision {
-                Decision::SetTimer { timer, .. } => self.timer = Some(timer),
+                Decision::SetTimer { timer, at } => {
+                    self.timer = Some(timer);
+                    self.timers.insert((at, timer));
+                }
                 Decision::Switch(plan) => self.switch = Some(plan.switch),
                 _ => {}
             }
