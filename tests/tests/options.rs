@@ -343,6 +343,8 @@ fn prefetch_beyond_memory_keeps_its_order_and_the_kernel_swaps() {
     assert!(report["warnings"].to_string().contains("a set and the next need 280MiB on node-0"), "{report}");
     let swapped = report["machine"]["swapped_out"].as_u64().unwrap();
     assert!(swapped >= 16 << 20, "the kernel swaps: {}", Bytes(swapped));
+    let of_jobs = report["jobs"].as_array().unwrap().iter().map(|job| job["swapped"].as_u64().unwrap());
+    assert!(of_jobs.sum::<u64>() > 0, "{report}");
 }
 
 /// Jobs that never end; a switch dumps and restores processes, which takes longer than 20 ms.
