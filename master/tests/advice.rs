@@ -57,7 +57,7 @@ fn advice_goes_by_the_given_costs_and_bounds() {
 #[test]
 fn sets_that_overlap_beyond_memory_are_told() {
     let words = "400ms, needs: declared, short_of_memory: swap";
-    let sequential = RUN.replace("400ms", words).replace("400ms", "10s");
+    let sequential = RUN.replace("400ms", words).replace("400ms", "30s");
     let (text, _) = ask(&sequential, &["explain"]);
     assert!(!text.contains("warning"), "a sequential switch is within memory: {text}");
     let prefetches = sequential.replace("switching: sequential", "switching: prefetch");

@@ -55,8 +55,8 @@ impl Scheduler {
     }
 
     /// Which jobs of the next row can come, and which leave so that all of it fits; `None` where it does not
-    /// fit beside the row with the turn and is not to be swapped. Jobs that never ran are launched at their turn, into the room made
-    /// here.
+    /// fit beside the row with the turn and is not to be swapped. Jobs that never ran are launched at their
+    /// turn, into the room made here.
     fn prefetch(&self) -> Option<(Vec<JobId>, Vec<Incoming>)> {
         if self.config.residency == Residency::Always {
             return None;
