@@ -35,6 +35,7 @@ pub const NAMESPACE: &str = "namespace";
 /// A line on the daemon's standard output: it accepts connections.
 pub const READY: &str = "ready";
 
+/// At least so long is the head node waited for.
 const FIRST_CONTACT_LIMIT: Duration = Duration::from_secs(30);
 const DESTROY_LIMIT: Duration = Duration::from_secs(10);
 
@@ -102,13 +103,13 @@ async fn set_up_and_serve(config: NodeConfig, hierarchies: Hierarchies) -> anyho
     let (own, identity) = (node.config.node, node.config.identity.clone());
     let mut starter = tokio::task::spawn_blocking(wait_for_end_of_input);
     let accept = async move { session::accept(&listener, &identity, own).await };
-    let contact = timeout(FIRST_CONTACT_LIMIT, sessions.run(accept));
+    let patience = node.config.stop_after;
+    let contact = timeout(patience.max(FIRST_CONTACT_LIMIT), sessions.run(accept));
     let stream = tokio::select! {
         contact = contact => contact.context("no head node came")??,
         _ = &mut starter => anyhow::bail!("the process that started this daemon has ended"),
     };
     let (incoming, requests) = unbounded_channel();
-    let patience = node.config.stop_after;
     let carried = session::carry(stream, to_head, incoming, || DaemonEvent::Alive, patience);
     let carried = sessions.spawn(carried);
     let mut control = Control::new(node);

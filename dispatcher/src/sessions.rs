@@ -11,14 +11,11 @@ use std::{
 use coswitch_daemon::{
     pki::Identity,
     protocol::{AppRequest, DaemonEvent, Member, Request},
-    session::{self, Heard, SessionError, SessionThread},
+    session::{self, Heard, SessionError, SessionThread, awake},
 };
 use coswitch_policies::{Allowance, JobId, NodeId};
 use thiserror::Error;
-use tokio::{
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    time::timeout,
-};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::{Note, app::Input, protocol::NodeEvent, provisioning::Address};
 
@@ -112,11 +109,11 @@ impl Sessions {
         }
         for (node, mut answer) in joining {
             let failed = |reason: &str| ConnectError::Join { node, reason: reason.into() };
-            match timeout(JOIN_LIMIT, answer.recv()).await {
-                Ok(Some(Ok(()))) => {}
-                Ok(Some(Err(reason))) => return Err(failed(&reason)),
-                Ok(None) => return Err(failed("its daemon ended")),
-                Err(_) => return Err(failed("no answer in time")),
+            match awake::timeout(JOIN_LIMIT, answer.recv()).await {
+                Some(Some(Ok(()))) => {}
+                Some(Some(Err(reason))) => return Err(failed(&reason)),
+                Some(None) => return Err(failed("its daemon ended")),
+                None => return Err(failed("no answer in time")),
             }
         }
         Ok(sessions)

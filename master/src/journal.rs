@@ -16,7 +16,7 @@ use std::{
 };
 
 use coswitch_ckpt::private;
-use coswitch_report::journal::{JournalError, RunEvent};
+use coswitch_report::journal::{JournalError, RunEvent, record};
 use tokio::sync::mpsc::{Sender, error::TrySendError};
 
 const QUEUE: usize = 1024;
@@ -115,9 +115,9 @@ struct Writer {
 impl Writer {
     /// Appends `event` in one write, so that a crash leaves whole lines and at most one part of a line.
     fn append(&mut self, event: &RunEvent) -> Result<(), JournalError> {
-        let mut line = serde_json::to_vec(event).expect("an event can be written as JSON");
-        line.push(b'\n');
-        self.file.write_all(&line).map_err(|cause| JournalError::Io { path: self.path.clone(), cause })
+        self.file
+            .write_all(&record::write(event))
+            .map_err(|cause| JournalError::Io { path: self.path.clone(), cause })
     }
 }
 

@@ -81,6 +81,20 @@ fn jobs_wait_for_a_stopped_master_and_verify() {
     assert!(warnings.contains("stood still"), "{warnings}");
 }
 
+/// While daemons start, connect to the master and to each other, and while ranks are launched.
+#[test]
+fn a_run_begins_although_its_master_is_stopped_meanwhile() {
+    for after in [50, 150, 300, 600] {
+        let text = run_file("").replace("-lt 150", "-lt 20").replace("\"500\"", "\"20\"");
+        let master = Master::run(&text);
+        thread::sleep(Duration::from_millis(after));
+        master.signal(Signal::SIGSTOP);
+        thread::sleep(PAUSE / 2);
+        master.signal(Signal::SIGCONT);
+        assert_all_verified(&master.end(RUN_LIMIT, Duration::ZERO));
+    }
+}
+
 #[test]
 fn a_stopped_daemon_is_waited_for_and_its_jobs_verify() {
     let master = started("");

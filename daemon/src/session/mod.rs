@@ -7,6 +7,7 @@
 //!
 //! Both sides run their sessions on a thread that does nothing else ([`SessionThread`]).
 
+pub mod awake;
 mod thread;
 
 use std::{pin::pin, time::Duration};
@@ -104,23 +105,35 @@ pub async fn connect(
     identity: &Identity,
     limit: Duration,
 ) -> Result<(NodeId, client::TlsStream<TcpStream>), SessionError> {
+    let connector = TlsConnector::from(identity.client()?);
     let work = async {
-        let stream = loop {
-            match TcpStream::connect(address).await {
-                Ok(stream) => break stream,
-                // Not listening or not reachable yet; the time-out below bounds this loop.
-                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        loop {
+            // Not listening or not reachable yet, where it fails; the time-out below bounds this loop.
+            if let Ok(stream) = TcpStream::connect(address).await {
+                let began = Instant::now();
+                match greet_daemon(&connector, stream).await {
+                    // The daemon hangs up on a head node that is stopped meanwhile.
+                    Err(_) if began.elapsed() > HANDSHAKE_LIMIT => {}
+                    result => return result,
+                }
             }
-        };
-        stream.set_nodelay(true)?;
-        let mut stream = TlsConnector::from(identity.client()?).connect(member_name(), stream).await?;
-        wire::write(&mut stream, &Request::Hello { version: VERSION }).await?;
-        match wire::read(&mut stream).await? {
-            Some(DaemonEvent::Welcome { node }) => Ok((node, stream)),
-            _ => Err(SessionError::Version),
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(limit, work).await.map_err(|_| SessionError::Silent(limit))?
+    awake::timeout(limit, work).await.ok_or(SessionError::Silent(limit))?
+}
+
+async fn greet_daemon(
+    connector: &TlsConnector,
+    stream: TcpStream,
+) -> Result<(NodeId, client::TlsStream<TcpStream>), SessionError> {
+    stream.set_nodelay(true)?;
+    let mut stream = connector.connect(member_name(), stream).await?;
+    wire::write(&mut stream, &Request::Hello { version: VERSION }).await?;
+    match wire::read(&mut stream).await? {
+        Some(DaemonEvent::Welcome { node }) => Ok((node, stream)),
+        _ => Err(SessionError::Version),
+    }
 }
 
 /// Carries messages both ways until the peer has gone or `outgoing` has ended, which is `Ok`. Sends `alive`

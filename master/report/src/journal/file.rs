@@ -9,7 +9,7 @@ use std::{
 
 use thiserror::Error;
 
-use super::event::RunEvent;
+use super::{event::RunEvent, record};
 
 /// The name of the journal in the directory of its run.
 pub const FILE_NAME: &str = "journal.jsonl";
@@ -27,20 +27,25 @@ pub enum JournalError {
     Damaged { path: PathBuf, line: usize, cause: serde_json::Error },
 }
 
-/// Reads all events of the journal at `path`. The last line may be cut short by a crash; it is left out then.
+/// Reads all events of the journal at `path`. A crash may have cut the last line short, or left zeros in its
+/// place; it is left out then.
 ///
 /// # Errors
-/// Where the file cannot be read, or a line before the last is not an event.
+/// Where the file cannot be read, or a line before the last is damaged.
 pub fn read(path: &Path) -> Result<Vec<RunEvent>, JournalError> {
     let io = |cause| JournalError::Io { path: path.into(), cause };
-    let mut lines = BufReader::new(File::open(path).map_err(io)?).lines().enumerate().peekable();
-    let mut events = Vec::new();
-    while let Some((index, line)) = lines.next() {
-        match serde_json::from_str(&line.map_err(io)?) {
+    let mut file = BufReader::new(File::open(path).map_err(io)?);
+    let (mut events, mut line) = (Vec::new(), Vec::new());
+    while file.read_until(b'\n', &mut line).map_err(io)? > 0 {
+        let is_last = file.fill_buf().map_err(io)?.is_empty();
+        match record::read(line.strip_suffix(b"\n").unwrap_or(&line)) {
             Ok(event) => events.push(event),
-            Err(_) if lines.peek().is_none() => break,
-            Err(cause) => return Err(JournalError::Damaged { path: path.into(), line: index + 1, cause }),
+            Err(_) if is_last => break,
+            Err(cause) => {
+                return Err(JournalError::Damaged { path: path.into(), line: events.len() + 1, cause });
+            }
         }
+        line.clear();
     }
     Ok(events)
 }
@@ -60,7 +65,7 @@ mod tests {
         "\n"
     );
 
-    fn read_text(text: &str) -> Result<Vec<RunEvent>, JournalError> {
+    fn read_text(text: impl AsRef<[u8]>) -> Result<Vec<RunEvent>, JournalError> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(FILE_NAME);
         std::fs::write(&path, text).unwrap();
@@ -68,14 +73,28 @@ mod tests {
     }
 
     #[test]
-    fn a_last_line_cut_short_is_left_out() {
-        assert_eq!(read_text(LINES).unwrap().len(), 3);
-        assert_eq!(read_text(&LINES[..LINES.len() - 9]).unwrap(), read_text(LINES).unwrap()[..2]);
+    fn a_journal_that_is_cut_at_any_byte_keeps_its_whole_lines() {
+        let kinds = ["first", "sécond", "thïrd"].map(|text| Event::Warning { text: text.into() });
+        let events: Vec<RunEvent> = kinds.map(|kind| RunEvent { at: SimTime(1), kind }).into();
+        let text: Vec<u8> = events.iter().flat_map(record::write).collect();
+        for length in 0..=text.len() {
+            let cut = &text[..length];
+            let ends = cut.iter().filter(|byte| **byte == b'\n').count();
+            // A line without its end may be whole.
+            let is_whole = text.get(length) == Some(&b'\n');
+            let whole = ends + usize::from(is_whole);
+            assert_eq!(read_text(cut).unwrap(), events[..whole], "{length} bytes");
+            if !is_whole {
+                let zeros = [cut, &[0; 100]].concat();
+                assert_eq!(read_text(zeros).unwrap(), events[..whole], "{length} bytes and zeros");
+            }
+        }
     }
 
     #[test]
     fn damage_in_the_middle_is_reported_with_its_line() {
-        let damaged = read_text(&LINES.replacen("slot-started", "slot-smarted", 1));
+        assert_eq!(read_text(LINES).unwrap().len(), 3);
+        let damaged = read_text(LINES.replacen("slot-started", "slot-smarted", 1));
         assert!(matches!(damaged, Err(JournalError::Damaged { line: 2, .. })));
     }
 

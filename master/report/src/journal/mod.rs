@@ -5,6 +5,7 @@
 
 mod event;
 mod file;
+pub mod record;
 
 pub use coswitch_policies::SwitchStep;
 pub use event::{Event, JobMemory, JobOutcome, MachineUse, RankMeasured, RunEvent, RunOutcome};
@@ -14,5 +15,6 @@ pub use file::{FILE_NAME, JournalError, read};
 ///
 /// Since version 2 it has timers, and each input of the scheduler is at the instant at which the scheduler
 /// got it. Since version 3 it has the resident memory of jobs, and `paired` goes by their classes of
-/// communication. Since version 4 it has the pauses of master and daemons.
-pub const VERSION: u32 = 4;
+/// communication. Since version 4 it has the pauses of master and daemons. Since version 5 each line has a
+/// checksum.
+pub const VERSION: u32 = 5;

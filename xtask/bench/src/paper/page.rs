@@ -26,7 +26,9 @@ fn about(experiment: Experiment) -> &'static str {
             "Two jobs of which one runs at a time. (a) Memory holds both; prefetch begins as early as the \
              greedy oracle says, or the exact one. (b) Memory does not hold both: there coswitch falls back \
              to the sequential order by itself, as the paper advises, unless a run file says \
-             `short_of_memory: swap`. Groups run one after the other, orders of a group in turns."
+             `short_of_memory: swap`. Groups run one after the other, orders of a group in turns. Dumps and \
+             restores take processor time of the two cores on which the ranks compute, where the paper's \
+             waited for disks: time that is not exposed is not saved for that."
         }
         Experiment::Fig9 => {
             "`bt` again. Three fit on a node's memory limit; what more jobs hold goes to swap."
