@@ -52,7 +52,20 @@ impl MedianRange {
     }
 }
 
+/// Mean of some numbers and their deviation from it, divided by their count as in the paper's metric.
+pub(super) fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (mean, (squares / count).sqrt())
+}
+
 impl Arm {
+    /// Table 1's numbers: major page faults a minute of each job.
+    pub(super) fn faults_of_jobs(&self) -> Vec<f64> {
+        self.jobs.iter().filter_map(|job| job.major_faults_a_minute).collect()
+    }
+
     pub(super) fn name(&self) -> String {
         match &self.switching {
             Some(order) => format!("{}, {order}", self.policy),
@@ -82,7 +95,7 @@ impl Arm {
         Some(makespan.times(self.relative_makespan? / makespan.median))
     }
 
-    /// Table 1's number, for the whole machine.
+    /// For the whole machine.
     pub(super) fn faults_a_minute(&self) -> Option<f64> {
         Some(self.major_faults? * 60.0 / self.makespan?.median)
     }

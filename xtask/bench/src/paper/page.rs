@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::ValueEnum;
 
 use super::{
-    arm::{Arm, MedianRange},
+    arm::{Arm, MedianRange, mean_and_deviation},
     claims,
     experiments::Experiment,
     pictures,
@@ -172,12 +172,9 @@ fn table_1(text: &mut String, measured: &Measured) {
         " --- |".repeat(most + 2)
     );
     for (group, arm) in groups.iter().flat_map(|group| group.arms.iter().map(move |arm| (group, arm))) {
-        let faults: Vec<f64> = arm.jobs.iter().filter_map(|job| job.major_faults_a_minute).collect();
         let swapped: Vec<f64> = arm.jobs.iter().map(|job| job.swapped / f64::from(1 << 20)).collect();
-        for (what, values) in [("faults a minute", faults), ("MiB in swap", swapped)] {
-            let mean = values.iter().sum::<f64>() / values.len() as f64;
-            let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-            let deviation = (squares / values.len() as f64).sqrt();
+        for (what, values) in [("faults a minute", arm.faults_of_jobs()), ("MiB in swap", swapped)] {
+            let (mean, deviation) = mean_and_deviation(&values);
             let cells: String = (0..most)
                 .map(|at| format!(" {} |", values.get(at).map_or_else(String::new, |value| short(*value))))
                 .collect();
