@@ -105,8 +105,8 @@ fn fetch(home: &Path, debian: Suite) -> Result<()> {
     command::run(tar.args(["--strip-components=1", "--wildcards", "*/test/mpi"]), LIMIT).map(drop)
 }
 
-/// The suite's `configure` builds the tests of `mpi_f08` only where MPICH's own `configure` calls it, since it
-/// does not try whether the wrapper knows the module. The wrapper of the set-up does.
+/// The suite's `configure` builds the tests of `mpi_f08` only where MPICH's own `configure` calls it, since
+/// it does not try whether the wrapper knows the module. The wrapper of the set-up does.
 fn allow_f08(configure: &Path) -> Result<()> {
     const ONLY_BY_MPICH: &str = r#""$enable_f08" = "yes" -a "$FROM_MPICH" = "yes""#;
     let text =

@@ -65,7 +65,8 @@ pub fn write(
     Ok(text)
 }
 
-/// Tests with very many ranks fill a node, and those whose list names their memory: what it says is too little.
+/// Tests with very many ranks fill a node, and those whose list names their memory: what it says is too
+/// little.
 fn memory_of_rank(test: &Test) -> u32 {
     let node = NODE_MIB / test.ranks.div_ceil(NODES);
     if test.memory.is_some() { node } else { RANK_MIB.min(node) }

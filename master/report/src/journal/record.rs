@@ -3,8 +3,8 @@
 //! ```text
 //!   {"at":1,"kind":"job-running","job":1,"sum":"5f0a…"}
 //! ```
-//! So a changed byte is found wherever it is; tools that read JSON read on. Lines of journals before version 5
-//! have no checksum.
+//! So a changed byte is found wherever it is; tools that read JSON read on. Lines of journals before
+//! version 5 have no checksum.
 
 use serde::de::Error as _;
 use xxhash_rust::xxh3::xxh3_64;

@@ -169,8 +169,8 @@ fn a_rotation_of_jobs_has_a_first_set_and_jobs_that_wait() {
         explain_jobs(Cluster::uniform(2, Bytes::mib(1000)), config, jobs, &BTreeMap::new()).unwrap();
     let texts: Vec<&str> = explained.sets.iter().map(|set| set.text.as_str()).collect();
     let expected = [
-        "slot-0 runs first: job-0, job-1; at most 800MiB of 1000MiB on node-0; at the end of each turn the job \
-         that ran for longest makes room for the job that waited for longest",
+        "slot-0 runs first: job-0, job-1; at most 800MiB of 1000MiB on node-0; at the end of each turn the \
+         job that ran for longest makes room for the job that waited for longest",
         "slot-1 waits: job-2; at most 400MiB of 1000MiB on node-0",
     ];
     assert_eq!(texts, expected);

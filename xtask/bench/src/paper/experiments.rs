@@ -151,8 +151,8 @@ impl Experiment {
                 calls.map(|call| call.lasting("cg", 8.0)).collect()
             }
             Experiment::Fig10b => {
-                // The same share of time for each job: of three jobs that run at a time one is exchanged three
-                // times as often.
+                // The same share of time for each job: of three jobs that run at a time one is exchanged
+                // three times as often.
                 let singly = call(ONE_AT_A_TIME, "compute.yaml", "hybrid", 60)
                     .with("quantum: 4s", "quantum: 1333ms\n  rotation: job");
                 let calls = table_2("compute.yaml", 135, 290).into_iter().chain([singly]);
