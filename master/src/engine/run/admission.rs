@@ -1,8 +1,8 @@
 //! Admission: a job comes into memory where its nodes have room by what their jobs hold at that moment.
 //!
 //! The scheduler plans with what jobs were last seen to hold. Where that is less than the jobs declare, a
-//! node gets an allowance. The node answers whether its jobs hold more already; from then on its guard stops jobs
-//! that would. A node that does not answer is silent, or lost, as for every other request.
+//! node gets an allowance. The node answers whether its jobs hold more already; from then on its guard
+//! stops jobs that would. A node that does not answer is silent, or lost, as for every other request.
 
 use std::collections::BTreeSet;
 
