@@ -167,7 +167,8 @@ fn table_1(text: &mut String, measured: &Measured) {
         text,
         "\n**Table 1: each application.** Major page faults a minute over both nodes, and the most that was \
          in swap at once, as sampled. The paper's seven applications had 704 faults a minute with a \
-         deviation of 474.9, its nine 507.4 with one of 47.1: with little swapping its kernel spared some of them.\n\n\
+         deviation of 474.9, its nine 507.4 with one of 47.1: with little swapping its kernel spared some \
+         of them.\n\n\
          | n | |{heads} mean | deviation |\n| --- | --- |{}",
         " --- |".repeat(most + 2)
     );
