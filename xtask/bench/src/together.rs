@@ -36,7 +36,7 @@ pub(crate) struct Way {
 /// Runs one job and `count` at once in each way, in turns.
 pub(crate) fn measure(command: &[&str], rate: Rate, count: usize, rounds: u32) -> Result<Vec<Way>> {
     let program = programs::example(Program::Heat)?;
-    let command: Vec<&str> = [&*program].into_iter().chain(command.iter().copied()).collect();
+    let command = with_arguments(&program, command);
     let mut ways = WAYS
         .map(|(_, name)| Way { name, alone: Vec::new(), together: Vec::new() })
         .into_iter()
@@ -55,10 +55,14 @@ pub(crate) fn measure(command: &[&str], rate: Rate, count: usize, rounds: u32) -
     Ok(ways)
 }
 
+fn with_arguments<'a>(program: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
+    [program].into_iter().chain(arguments.iter().copied()).collect()
+}
+
 /// Seconds of one job over the stock MPI library.
 pub(crate) fn alone(command: &[&str], rate: Rate) -> Result<f64> {
     let program = programs::example(Program::Heat)?;
-    let command: Vec<&str> = [&*program].into_iter().chain(command.iter().copied()).collect();
+    let command = with_arguments(&program, command);
     apart(|| Ok(TcpNodes::set(Some(rate), true)?.run_together(&command, 1)?.as_secs_f64()))
 }
 

@@ -66,7 +66,7 @@ pub(super) fn with_amount(text: &str, job: &str, amount: u64) -> Result<String> 
     Ok(text)
 }
 
-/// The run file with one such job and no other.
+/// The run file with only this job, and only once.
 pub(super) fn alone(text: &str, job: &str) -> Result<String> {
     let first = text.find("  - name: ").context("a run file without jobs")?;
     let block = &text[block(text, job)?];
