@@ -40,6 +40,7 @@ mod ahead;
 mod allowance;
 mod config;
 mod correct;
+mod forecast;
 mod mix;
 mod oracle;
 mod presence;
@@ -61,6 +62,7 @@ use std::{
 pub use allowance::Allowance;
 pub use config::{ConfigError, SchedulerConfig, ShortOfMemory};
 pub use correct::Estimate;
+pub use forecast::{Outlook, Present};
 pub use oracle::{AutoQuantum, Oracle};
 pub use residency::{Residency, reserve};
 pub use rotate::Rotation;

@@ -89,11 +89,16 @@ impl Costs {
         Duration::from_nanos((mean + margin).saturating_mul(mib(bytes)))
     }
 
+    /// How long a switch is exposed that does or does not move jobs; `None` before any was measured.
+    pub(super) fn of_switch(&self, moving: bool) -> Option<Duration> {
+        let costs = if moving { self.moving } else { self.staying };
+        costs.known.then(|| Duration::from_nanos(costs.mean))
+    }
+
     /// The shortest slice that keeps the share, when switches do or do not move jobs; `None` before any was
     /// measured.
     pub(super) fn slice(&self, auto: AutoQuantum, moving: bool) -> Option<Duration> {
-        let costs = if moving { self.moving } else { self.staying };
-        costs.known.then(|| auto.slice(Duration::from_nanos(costs.mean)))
+        self.of_switch(moving).map(|cost| auto.slice(cost))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod correct;
 mod footprints;
+mod forecast;
 mod short_of_memory;
 
 use std::{fmt::Write, time::Duration};
