@@ -151,7 +151,12 @@ impl Run<'_> {
                     let result = results.tests.get_mut(&test.to_string()).expect("each test has an entry");
                     !phase.verdict(result).as_ref().is_some_and(Verdict::is_passed)
                 };
-                let tests: Vec<&Test> = tests.iter().filter(is_due).collect();
+                let mut tests: Vec<&Test> = tests.iter().filter(is_due).collect();
+                // What has never run first: trying again may take the limit each time.
+                tests.sort_by_key(|test| {
+                    let result = results.tests.get_mut(&test.to_string()).expect("each test has an entry");
+                    phase.verdict(result).is_some()
+                });
                 eprintln!("{group}, {}: {} tests", phase.name(), tests.len());
                 for batch in tests.chunks(self.arguments.batch as usize) {
                     self.batch(phase, group, batch, results)?;
