@@ -4,7 +4,9 @@
 //! events. The [`journal`] stores them; the [`live`] view and the reports of `coswitch-report` are made from
 //! them alone. [`cli`] is above all others.
 
+pub mod api;
 pub mod cli;
+pub mod client;
 pub mod config;
 mod costs;
 pub mod doctor;
@@ -14,3 +16,4 @@ pub mod interrupt;
 pub mod journal;
 pub mod live;
 pub mod run_name;
+pub mod serve;

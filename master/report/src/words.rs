@@ -15,6 +15,20 @@ pub(crate) fn seconds(span: Duration) -> String {
     }
 }
 
+/// `41 s`, `12 min 5 s`, `3 h 20 min`; below ten seconds with a tenth.
+#[must_use]
+pub fn span(span: Duration) -> String {
+    let seconds = span.as_secs_f64().round() as u64;
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) if seconds < 10 => format!("{:.1} s", span.as_secs_f64()),
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, 0) => format!("{minutes} min"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, 0, _) => format!("{hours} h"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
+}
+
 /// `448 MiB`.
 pub(crate) fn bytes(bytes: Bytes) -> String {
     let text = bytes.to_string();
@@ -58,6 +72,15 @@ pub(crate) fn mib(bytes: Bytes) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_span_has_two_units_at_most() {
+        let span = |seconds: f64| super::span(std::time::Duration::from_secs_f64(seconds));
+        assert_eq!(
+            [0.04, 9.96, 41.2, 60.0, 725.0, 7200.4, 12_000.0].map(span),
+            ["0.0 s", "10 s", "41 s", "1 min", "12 min 5 s", "2 h", "3 h 20 min"]
+        );
+    }
+
     use super::*;
 
     #[test]

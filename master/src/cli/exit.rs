@@ -6,13 +6,14 @@ use coswitch_report::journal::RunOutcome;
 
 use miette::Diagnostic as _;
 
-use crate::{config::ConfigError, doctor::Findings};
+use crate::{api::Refusal, config::ConfigError, doctor::Findings};
 
 pub(crate) const HELP: &str = "\
 Exit codes:
     0  everything asked for was done; for `run`: every job exited with code 0
-    1  a job failed; the others were run to their end; for `images`: one is damaged, or was not removed
-    2  the command line or the run file is wrong; nothing was started
+    1  a job failed; the others were run to their end; for `images`: one is damaged, or was not removed;
+       for `wait`: a job failed or was cancelled
+    2  the command line or the run file is wrong, or the cluster refused it; nothing was started
     3  this machine lacks something, `coswitch doctor` says what; nothing was started
     4  coswitch itself failed, or lost a daemon
     5  `run --limit` was reached; everything that was started has been ended
@@ -63,6 +64,8 @@ pub enum Failure {
     Workload(anyhow::Error),
     /// The path of an earlier run does not lead to a run.
     Run(anyhow::Error),
+    /// The cluster refused what was asked.
+    Refused(Refusal),
     /// The machine lacks something.
     Lacking(Findings),
     /// coswitch itself failed.
@@ -86,7 +89,7 @@ impl From<anyhow::Error> for Failure {
 impl Failure {
     pub const fn exit(&self) -> Exit {
         match self {
-            Self::Input(_) | Self::Workload(_) | Self::Run(_) => Exit::BadInput,
+            Self::Input(_) | Self::Workload(_) | Self::Run(_) | Self::Refused(_) => Exit::BadInput,
             Self::Lacking(_) => Exit::Lacking,
             Self::Internal(_) => Exit::Internal,
             Self::Interrupted(_) => Exit::Interrupted,
@@ -103,6 +106,7 @@ impl Failure {
             }
             Self::Workload(error) => eprintln!("nothing was simulated: {error:#}"),
             Self::Run(error) => eprintln!("nothing is reported: {error:#}"),
+            Self::Refused(refusal) => eprintln!("refused: {refusal}"),
             Self::Internal(error) => eprintln!("coswitch failed: {error:#}"),
             Self::Interrupted(when) => eprintln!("interrupted {when}"),
         }
@@ -112,6 +116,7 @@ impl Failure {
     pub fn json(&self) -> serde_json::Value {
         let message = match self {
             Self::Input(error) => error.to_string(),
+            Self::Refused(refusal) => refusal.to_string(),
             Self::Lacking(_) => "this machine lacks something".into(),
             Self::Workload(error) | Self::Run(error) | Self::Internal(error) => format!("{error:#}"),
             Self::Interrupted(when) => format!("interrupted {when}"),
@@ -127,6 +132,7 @@ impl Failure {
             Self::Lacking(findings) => {
                 value["lacks"] = serde_json::json!(findings.lacks().collect::<Vec<_>>())
             }
+            Self::Refused(refusal) => value["why"] = serde_json::json!(refusal),
             Self::Workload(_) | Self::Run(_) | Self::Internal(_) | Self::Interrupted(_) => {}
         }
         value

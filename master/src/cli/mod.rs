@@ -7,12 +7,14 @@ mod doctor;
 mod exit;
 mod explain;
 mod images;
+mod jobs;
 mod metrics;
 mod output;
 mod report;
 mod run;
 mod runs;
 mod schema;
+mod serve;
 mod simulate;
 
 use std::process::ExitCode;
@@ -39,6 +41,13 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::RunCommand),
+    Serve(serve::ServeCommand),
+    Submit(jobs::SubmitCommand),
+    Queue(jobs::QueueCommand),
+    Wait(jobs::WaitCommand),
+    Cat(jobs::CatCommand),
+    Cancel(jobs::CancelCommand),
+    Why(jobs::WhyCommand),
     Check(check::CheckCommand),
     Compare(compare::CompareCommand),
     Explain(explain::ExplainCommand),
@@ -67,6 +76,13 @@ impl Arguments {
         }
         let done = match self.command {
             Command::Run(run) => run.carry_out(output, umask),
+            Command::Serve(serve) => serve.carry_out(output, umask),
+            Command::Submit(submit) => submit.carry_out(output),
+            Command::Queue(queue) => queue.carry_out(output),
+            Command::Wait(wait) => wait.carry_out(output),
+            Command::Cat(cat) => cat.carry_out(),
+            Command::Cancel(cancel) => cancel.carry_out(),
+            Command::Why(why) => why.carry_out(output),
             Command::Check(check) => check.carry_out(output),
             Command::Compare(compare) => compare.carry_out(output, umask),
             Command::Explain(explain) => explain.carry_out(output),

@@ -91,6 +91,16 @@ impl Runs {
         }
     }
 
+    pub(super) fn options(&self, suffix: &str, out: &Path) -> EngineOptions {
+        EngineOptions {
+            run: self.name.with_suffix(suffix),
+            out: out.into(),
+            limit: self.limit,
+            umask: self.umask,
+            interrupt: self.interrupt.clone(),
+        }
+    }
+
     /// Runs `job_set` and writes its journal to the directory `out`. `suffix` makes the run's name unique.
     pub(super) fn run(
         &self,
@@ -102,13 +112,7 @@ impl Runs {
         let cores = cores_of_a_node(job_set.cluster.nodes);
         let (journal, live) = (Journal::create(&out.join(FILE_NAME))?, Live::new(self.quiet, &out)?);
         let mut record = Record { journal, live, events: Vec::new() };
-        let options = EngineOptions {
-            run: self.name.with_suffix(suffix),
-            out: out.clone(),
-            limit: self.limit,
-            umask: self.umask,
-            interrupt: self.interrupt.clone(),
-        };
+        let options = self.options(suffix, &out);
         let outcome = engine::run(job_set, options, &mut record);
         let Record { journal, live, events } = record;
         drop(live);
@@ -185,7 +189,7 @@ fn is_alike(a: &Job, b: &Job) -> bool {
 }
 
 /// Makes the directory of a run. A directory with a journal belongs to another run.
-fn new_directory(path: &Path) -> anyhow::Result<PathBuf> {
+pub(super) fn new_directory(path: &Path) -> anyhow::Result<PathBuf> {
     private::create_dir_all(path).with_context(|| format!("failed to make {}", path.display()))?;
     let path = path.canonicalize().with_context(|| format!("failed to find {}", path.display()))?;
     if path.join(FILE_NAME).symlink_metadata().is_ok() {

@@ -26,13 +26,16 @@ use super::{
 #[schemars(deny_unknown_fields)]
 pub struct RunFile {
     /// The machines the jobs run on.
-    pub cluster: ClusterPart,
+    #[serde(default)]
+    #[schemars(required, with = "ClusterPart")]
+    pub cluster: Option<ClusterPart>,
     /// How the machines are shared between the jobs.
     #[serde(default)]
     pub scheduler: Option<SchedulerPart>,
     /// The jobs, at least one.
-    #[schemars(with = "Vec<JobPart>", length(min = 1))]
-    pub jobs: Spanned<Vec<JobPart>>,
+    #[serde(default)]
+    #[schemars(required, with = "Vec<JobPart>", length(min = 1))]
+    pub jobs: Option<Spanned<Vec<JobPart>>>,
 }
 
 /// The machines.

@@ -122,11 +122,58 @@ pub struct Job {
     pub wait: Wait,
 }
 
+/// What a job's name looks like: it becomes part of paths (directories, cgroups, shared memory).
+pub(super) const NAME_HELP: &str =
+    "begin with a letter or digit; then letters, digits, `-`, `_`, `.`; up to 64";
+
+pub(super) fn is_job_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    starts_well && name.len() <= 64 && name.chars().all(plain)
+}
+
+impl ClusterConfig {
+    /// Why the empty cluster cannot run a job, if so.
+    pub fn too_small_for(&self, job: &Job, policy: Policy) -> Option<String> {
+        let ranks_here = job.ranks.div_ceil(self.nodes);
+        let needed = Bytes(job.memory.0.saturating_mul(ranks_here.into()));
+        let is_too_small = policy != Policy::Cosched && needed > self.memory;
+        is_too_small.then(|| {
+            format!(
+                "the job is larger than a node: {ranks_here} rank(s) of {} on one node need {needed}, \
+                 a node holds {}",
+                job.memory, self.memory
+            )
+        })
+    }
+}
+
 impl Job {
     /// The job as the scheduler sees it.
     pub fn spec(&self) -> JobSpec {
         let Self { id, name, ranks, memory, arrival, .. } = self.clone();
         JobSpec { id, name: name.into(), ranks, memory_per_rank: memory, arrival }
+    }
+
+    /// Whether a job that no run file describes can be one.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), String> {
+        if !is_job_name(&self.name) {
+            return Err(format!("`{}` cannot name a job: {NAME_HELP}", self.name));
+        }
+        if !(1..=RANKS_MAX).contains(&self.ranks) {
+            return Err(format!("it has {} ranks: a job has 1 to {RANKS_MAX}", self.ranks));
+        }
+        if self.memory == Bytes(0) {
+            return Err("a rank without memory cannot run".into());
+        }
+        let (program, cwd) = (&self.program, &self.cwd);
+        if !program.is_absolute() || !cwd.is_absolute() {
+            return Err("its program and its directory have to be absolute paths".into());
+        }
+        Ok(())
     }
 
     /// The working set of the whole job.

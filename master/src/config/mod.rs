@@ -31,6 +31,7 @@ pub use advice::Overfull;
 pub use choice::ParkMethod;
 pub use job_set::{ClusterConfig, Job, JobSet, Settings};
 pub use problem::{Located, Problem, Refused};
+pub use resolve::Purpose;
 pub use schema::schema_text;
 
 use file::{RunFile, SchedulerPart};
@@ -61,7 +62,15 @@ pub enum ConfigError {
 /// # Errors
 /// With every problem of the file that was found.
 pub fn load(path: &Path) -> Result<JobSet, ConfigError> {
-    load_under(path, None)
+    load_for(path, Purpose::Run, None)
+}
+
+/// Reads and checks a run file for what it is to be used.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_as(path: &Path, purpose: Purpose<'_>) -> Result<JobSet, ConfigError> {
+    load_for(path, purpose, None)
 }
 
 /// Reads and checks a run file that will not be run: its programs and directories may be missing on this
@@ -73,7 +82,10 @@ pub fn load_to_plan(path: &Path) -> Result<JobSet, ConfigError> {
     let (text, base) = (read_text(path)?, base_of(path)?);
     let find =
         |name: &str| if name.is_empty() { Err(program::ProgramError::Empty) } else { Ok(base.join(name)) };
-    read(path, &text, &resolve::Context { file: path, base: &base, machine: None, find: &find, policy: None })
+    let purpose = Purpose::Run;
+    let context =
+        resolve::Context { purpose, file: path, base: &base, machine: None, find: &find, policy: None };
+    read(path, &text, &context)
 }
 
 /// Reads and checks a run file, with `policy` instead of the file's policy.
@@ -81,12 +93,16 @@ pub fn load_to_plan(path: &Path) -> Result<JobSet, ConfigError> {
 /// # Errors
 /// As [`load`].
 pub fn load_under(path: &Path, policy: Option<Policy>) -> Result<JobSet, ConfigError> {
+    load_for(path, Purpose::Run, policy)
+}
+
+fn load_for(path: &Path, purpose: Purpose<'_>, policy: Option<Policy>) -> Result<JobSet, ConfigError> {
     let text = read_text(path)?;
     let search = std::env::var_os("PATH");
     let base = base_of(path)?;
     let find = |name: &str| program::find(name, &base, search.as_deref());
     let machine = Some(resolve::Machine { swap: coswitch_daemon::swap::configured() });
-    read(path, &text, &resolve::Context { file: path, base: &base, machine, find: &find, policy })
+    read(path, &text, &resolve::Context { purpose, file: path, base: &base, machine, find: &find, policy })
 }
 
 fn read(path: &Path, text: &str, context: &resolve::Context<'_>) -> Result<JobSet, ConfigError> {
@@ -114,7 +130,11 @@ fn base_of(path: &Path) -> Result<PathBuf, ConfigError> {
 
 fn understand(text: &str, context: &resolve::Context<'_>) -> Result<JobSet, Vec<Problem>> {
     let tree: Spanned<Node> = parse(text)?;
-    let mut problems = shape::check(&tree, &schema::schema());
+    let mut schema = schema::schema();
+    if let Some(required) = schema["required"].as_array_mut() {
+        required.retain(|field| field != context.purpose.optional());
+    }
+    let mut problems = shape::check(&tree, &schema);
     match parse::<RunFile>(text) {
         Ok(file) => match resolve::resolve(&file, &defaults(), context) {
             Ok(job_set) if problems.is_empty() => return Ok(job_set),

@@ -22,8 +22,17 @@ use coswitch_dispatcher::provisioning::{
 };
 
 use coswitch_report::journal::{RunEvent, RunOutcome};
+use tokio::sync::{
+    mpsc::{UnboundedReceiver, unbounded_channel},
+    oneshot,
+};
 
-use crate::{config::JobSet, install::Installation, interrupt::Interrupt};
+use crate::{
+    api::{Reply, Request, User},
+    config::JobSet,
+    install::Installation,
+    interrupt::Interrupt,
+};
 
 /// Options of one run.
 #[derive(Clone, Debug)]
@@ -38,6 +47,15 @@ pub struct EngineOptions {
     pub umask: u32,
     /// The run is ended as soon as its nodes are up where this is set by then.
     pub interrupt: Interrupt,
+}
+
+/// A user's question to a standing cluster.
+#[derive(Debug)]
+pub struct Ask {
+    pub user: User,
+    pub request: Request,
+    /// Dropped where the cluster ends before there is an answer.
+    pub answer: oneshot::Sender<Reply>,
 }
 
 /// How a run ended.
@@ -61,19 +79,35 @@ pub trait EventSink {
 /// # Errors
 /// Where coswitch itself fails; the outcome says whether a job did.
 pub fn run(jobs: JobSet, options: EngineOptions, events: &mut impl EventSink) -> anyhow::Result<Outcome> {
+    let (_, mut nobody) = unbounded_channel();
     let request = virtual_request(&jobs, &options)?;
-    run_on::<VirtualNodes>(&request, jobs, &options, events)
+    run_on::<VirtualNodes>(&request, jobs, &options, (&mut nobody, false), events)
+}
+
+/// Holds the cluster of `jobs`, runs what users bring, and answers them, until it is interrupted.
+///
+/// # Errors
+/// As [`run`].
+pub fn serve(
+    jobs: JobSet,
+    options: EngineOptions,
+    asks: &mut UnboundedReceiver<Ask>,
+    events: &mut impl EventSink,
+) -> anyhow::Result<Outcome> {
+    let request = virtual_request(&jobs, &options)?;
+    run_on::<VirtualNodes>(&request, jobs, &options, (asks, true), events)
 }
 
 fn run_on<P: Provisioning>(
     request: &P::Request,
     jobs: JobSet,
     options: &EngineOptions,
+    asks: (&mut UnboundedReceiver<Ask>, bool),
     events: &mut impl EventSink,
 ) -> anyhow::Result<Outcome> {
     let nodes = P::start(request).context("failed to start the nodes")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let outcome = runtime.block_on(shell::drive(jobs, options, &nodes, events));
+    let outcome = runtime.block_on(shell::drive(jobs, options, &nodes, asks, events));
     runtime.shutdown_timeout(Duration::from_secs(1));
     nodes.end().context("failed to remove what the run has left")?;
     outcome

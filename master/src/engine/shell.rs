@@ -13,22 +13,26 @@ use coswitch_policies::{JobId, SimTime};
 use coswitch_report::journal::{Event, RunEvent, RunOutcome};
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::mpsc::{UnboundedSender, unbounded_channel},
+    sync::{
+        mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+        oneshot,
+    },
     time::{Instant, sleep_until},
 };
 
 use super::{
-    EngineOptions, EventSink, Outcome,
+    Ask, EngineOptions, EventSink, Outcome,
     machine_counters::MachineCounters,
-    run::{Input, Output, Run, RunSettings},
+    run::{Asked, Input, Output, Run, RunSettings, Ticket},
 };
-use crate::config::JobSet;
+use crate::{api::Reply, config::JobSet};
 
 /// Runs the job set on nodes that are up, and tells them to end.
 pub(super) async fn drive(
     jobs: JobSet,
     options: &EngineOptions,
     nodes: &impl Provisioning,
+    (asks, standing): (&mut UnboundedReceiver<Ask>, bool),
     events: &mut impl EventSink,
 ) -> anyhow::Result<Outcome> {
     let (node_events, mut from_nodes) = unbounded_channel();
@@ -36,10 +40,21 @@ pub(super) async fn drive(
     let (addresses, lost_after) = (nodes.addresses(), jobs.cluster.lost_after);
     let sessions = Sessions::connect(&addresses, nodes.identity(), lost_after, node_events).await?;
     let (run, out) = (options.run.clone(), options.out.clone());
-    let (environment, umask) = (std::env::vars().collect(), options.umask);
-    let mut core = Run::new(jobs, RunSettings { run, out, environment, umask })?;
+    // What users bring has an environment of its own.
+    let environment = if standing { BTreeMap::new() } else { std::env::vars().collect() };
+    let umask = options.umask;
+    let mut core = Run::new(jobs, RunSettings { run, out, environment, umask, standing })?;
     let began = Instant::now();
-    let mut shell = Shell { began, sessions, reports, events, dispatchers: BTreeMap::new(), over: None };
+    let mut shell = Shell {
+        began,
+        sessions,
+        reports,
+        events,
+        dispatchers: BTreeMap::new(),
+        tickets: BTreeMap::new(),
+        asked: 0,
+        over: None,
+    };
     let machine = MachineCounters::now();
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     // A terminal that is closed, or a lost connection to it, ends no run: heard, and not followed.
@@ -60,6 +75,7 @@ pub(super) async fn drive(
             break tokio::select! {
                 Some((job, report)) = from_jobs.recv(), if has_room => Input::Report(job, report),
                 Some(event) = from_nodes.recv(), if has_room => Input::Node(event),
+                Some(ask) = asks.recv(), if has_room => shell.take(ask),
                 () = wait_until(due), if has_room => Input::Due,
                 () = shell.events.room(), if !has_room => continue,
                 () = wait_until(limit) => Input::Stop(RunOutcome::TimedOut),
@@ -88,12 +104,23 @@ struct Shell<'a, S> {
     reports: UnboundedSender<(JobId, Report)>,
     events: &'a mut S,
     dispatchers: BTreeMap<JobId, Dispatcher>,
+    /// Who waits for an answer.
+    tickets: BTreeMap<Ticket, oneshot::Sender<Reply>>,
+    asked: u64,
     over: Option<RunOutcome>,
 }
 
 impl<S: EventSink> Shell<'_, S> {
     fn now(&self) -> SimTime {
         SimTime::from(self.began.elapsed())
+    }
+
+    fn take(&mut self, Ask { user, request, answer }: Ask) -> Input {
+        let ticket = Ticket(self.asked);
+        self.asked += 1;
+        self.tickets.retain(|_, answer| !answer.is_closed());
+        self.tickets.insert(ticket, answer);
+        Input::Asked(Asked { ticket, user, request })
     }
 
     fn tell(&mut self, kind: Event) {
@@ -118,6 +145,12 @@ impl<S: EventSink> Shell<'_, S> {
             Output::Order(job, order) => {
                 if let Some(dispatcher) = self.dispatchers.get(&job) {
                     dispatcher.order(order);
+                }
+            }
+            Output::Answer(ticket, reply) => {
+                // Who has asked may have gone.
+                if let Some(answer) = self.tickets.remove(&ticket) {
+                    let _ = answer.send(reply);
                 }
             }
             Output::Allow(node, allowance) => self.sessions.allow(node, allowance),

@@ -10,10 +10,10 @@ use coswitch_dispatcher::protocol::Wait;
 use coswitch_policies::{Bytes, JobId, Policy};
 use serde_yaml::Spanned;
 
-use super::{Context, Reader};
+use super::{Context, Purpose, Reader};
 use crate::config::{
     file::JobPart,
-    job_set::{ClusterConfig, JOBS_MAX, Job, RANKS_MAX},
+    job_set::{ClusterConfig, JOBS_MAX, Job, NAME_HELP, RANKS_MAX, is_job_name},
     leaf::Leaf,
     problem::Problem,
     tree::span_at,
@@ -28,7 +28,7 @@ impl Reader {
         wait: Wait,
         context: &Context<'_>,
     ) -> Vec<Job> {
-        if parts.value.is_empty() {
+        if parts.value.is_empty() && !matches!(context.purpose, Purpose::Serve) {
             let problem = Problem::new("jobs", span_at(&parts.referenced), "there is no job to run");
             self.refuse(problem.help("list at least one, with `name`, `command`, `ranks` and `memory`"));
         }
@@ -37,9 +37,7 @@ impl Reader {
         for (index, part) in parts.value.iter().enumerate() {
             let path = format!("jobs[{index}]");
             let job = self.job(&path, part, wait, context);
-            if policy != Policy::Cosched {
-                self.check_fits(&path, part, &job, cluster);
-            }
+            self.check_fits(&path, part, &job, cluster, policy);
             let count = self.count(&path, part);
             if jobs.len() + count as usize > JOBS_MAX as usize {
                 let message = format!("the run would have more than {JOBS_MAX} jobs");
@@ -82,14 +80,9 @@ impl Reader {
 
     fn name(&mut self, field: &str, leaf: &Leaf<String>) -> String {
         let name = leaf.text();
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
-        if !starts_well || name.len() > 64 || !name.chars().all(plain) {
-            // The name becomes part of paths: directories, cgroups, shared memory.
+        if !is_job_name(name) {
             let problem = Problem::new(field, leaf.span(), format!("`{name}` cannot name a job"));
-            self.refuse(
-                problem.help("begin with a letter or digit; then letters, digits, `-`, `_`, `.`; up to 64"),
-            );
+            self.refuse(problem.help(NAME_HELP));
         }
         name.into()
     }
@@ -175,17 +168,10 @@ impl Reader {
         path
     }
 
-    fn check_fits(&mut self, path: &str, part: &JobPart, job: &Job, cluster: &ClusterConfig) {
+    fn check_fits(&mut self, path: &str, part: &JobPart, job: &Job, cluster: &ClusterConfig, policy: Policy) {
+        let Some(message) = cluster.too_small_for(job, policy) else { return };
         let ranks_here = job.ranks.div_ceil(cluster.nodes);
         let needed = Bytes(job.memory.0.saturating_mul(ranks_here.into()));
-        if needed <= cluster.memory {
-            return;
-        }
-        let message = format!(
-            "the job is larger than a node: {ranks_here} rank(s) of {} on one node need {needed}, \
-             a node holds {}",
-            job.memory, cluster.memory
-        );
         let problem = Problem::new(format!("{path}.memory"), part.memory.span(), message);
         self.refuse(problem.help(format!("raise `cluster.memory` to at least {needed}, or use more nodes")));
     }

@@ -31,8 +31,31 @@ use super::{
     tree::span_at,
 };
 
+/// What a run file is read for, which says what it must have.
+#[derive(Clone, Copy, Debug)]
+pub enum Purpose<'a> {
+    /// A run: cluster and jobs.
+    Run,
+    /// A cluster to which users bring their jobs.
+    Serve,
+    /// Jobs for this cluster and policy, which stand for those of the file.
+    Submit(&'a ClusterConfig, Policy),
+}
+
+impl Purpose<'_> {
+    /// Fields of the schema that such a file need not have.
+    pub const fn optional(self) -> &'static str {
+        match self {
+            Self::Run => "",
+            Self::Serve => "jobs",
+            Self::Submit(..) => "cluster",
+        }
+    }
+}
+
 /// The path of a run file, and how its programs are found.
 pub struct Context<'a> {
+    pub purpose: Purpose<'a>,
     pub file: &'a Path,
     /// The directory of the file, absolute.
     pub base: &'a Path,
@@ -61,16 +84,27 @@ pub fn resolve(
     context: &Context<'_>,
 ) -> Result<JobSet, Vec<Problem>> {
     let mut reader = Reader { problems: Vec::new(), is_run_here: context.machine.is_some() };
-    let cluster = reader.cluster(&file.cluster, context.base);
+    let cluster = match (context.purpose, &file.cluster) {
+        (Purpose::Submit(cluster, _), _) => cluster.clone(),
+        (_, Some(part)) => reader.cluster(part, context.base),
+        // The shape of the file is wrong, which is told elsewhere.
+        (_, None) => return Err(reader.problems),
+    };
     let (mut scheduler, wait) = reader.scheduler(file.scheduler.as_ref(), defaults);
-    scheduler.policy = context.policy.unwrap_or(scheduler.policy);
-    let jobs = reader.jobs(&file.jobs, &cluster, scheduler.policy, wait, context);
+    scheduler.policy = match context.purpose {
+        Purpose::Submit(_, policy) => policy,
+        _ => context.policy.unwrap_or(scheduler.policy),
+    };
+    let jobs = file.jobs.as_ref();
+    let jobs = jobs.map(|jobs| reader.jobs(jobs, &cluster, scheduler.policy, wait, context));
+    let jobs = jobs.unwrap_or_default();
     let name = context.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let set = JobSet { name, file: context.file.into(), cluster, scheduler, jobs };
-    if let Some(store) = &file.cluster.store {
+    let own = file.cluster.as_ref().filter(|_| !matches!(context.purpose, Purpose::Submit(..)));
+    if let Some(store) = own.and_then(|cluster| cluster.store.as_ref()) {
         reader.check_store_takes_each(&set, store);
     }
-    if let Some(part) = &file.scheduler {
+    if let Some(part) = file.scheduler.as_ref().filter(|_| own.is_some()) {
         reader.check_swapping(&set, part, context.machine);
     }
     if reader.problems.is_empty() { Ok(set) } else { Err(reader.problems) }

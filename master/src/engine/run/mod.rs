@@ -9,6 +9,7 @@
 mod admission;
 mod memory;
 mod reports;
+mod requests;
 mod switches;
 #[cfg(test)]
 mod tests;
@@ -27,9 +28,25 @@ use coswitch_policies::{
 use coswitch_report::journal::{Event, JobOutcome, RunEvent, RunOutcome, VERSION};
 
 use super::communication::CommunicationMeter;
-use crate::config::{Job, JobSet, ParkMethod};
+use crate::{
+    api::{Reply, Request, User},
+    config::{ClusterConfig, Job, JobSet, ParkMethod},
+};
 use admission::Admission;
+use requests::Record;
 use switches::SwitchUnderWay;
+
+/// A question that waits for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Ticket(pub(super) u64);
+
+/// A user's question.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) ticket: Ticket,
+    pub(super) user: User,
+    pub(super) request: Request,
+}
 
 /// What the core hears.
 #[derive(Clone, Debug)]
@@ -38,6 +55,7 @@ pub(super) enum Input {
     Due,
     Report(JobId, Report),
     Node(NodeEvent),
+    Asked(Asked),
     /// The run is to end now: its limit has passed, or it was interrupted.
     Stop(RunOutcome),
 }
@@ -53,6 +71,8 @@ pub(super) enum Output {
     Order(JobId, Order),
     /// The jobs of the node may hold so much together; `None`: as much as there is.
     Allow(NodeId, Option<Allowance>),
+    /// Answer a question.
+    Answer(Ticket, Reply),
     /// The run is over.
     Over(RunOutcome),
 }
@@ -68,12 +88,20 @@ pub(super) struct RunSettings {
     pub(super) environment: BTreeMap<String, String>,
     /// The umask of each rank.
     pub(super) umask: u32,
+    /// The run goes on when all its jobs have ended: users bring more.
+    pub(super) standing: bool,
 }
 
 /// The state of a run.
 pub(super) struct Run {
     settings: RunSettings,
+    cluster: ClusterConfig,
     jobs: BTreeMap<JobId, Job>,
+    records: BTreeMap<JobId, Record>,
+    /// Jobs that are submitted when others have succeeded.
+    followers: BTreeSet<JobId>,
+    /// Since the followers were looked at.
+    any_ended: bool,
     park: Park,
     scheduler: Scheduler,
     /// Jobs that are still to be submitted.
@@ -136,7 +164,11 @@ impl Run {
             all_done: false,
             now: SimTime(0),
             outputs: Vec::new(),
+            records: set.jobs.iter().map(|job| (job.id, Record::of_file(job))).collect(),
+            followers: BTreeSet::new(),
+            any_ended: false,
             jobs: set.jobs.into_iter().map(|job| (job.id, job)).collect(),
+            cluster: set.cluster.clone(),
             settings,
         };
         run.tell(Event::RunStarted {
@@ -160,21 +192,24 @@ impl Run {
             Input::Due => self.on_due(),
             Input::Report(job, report) => self.on_report(job, report),
             Input::Node(event) => self.on_node(event),
+            Input::Asked(asked) => self.on_asked(asked),
             Input::Stop(outcome) => self.outputs.push(Output::Over(outcome)),
         }
+        self.release_followers();
         self.allow();
-        if self.all_done && self.arrivals.is_empty() && self.launched.is_empty() {
+        let is_done = self.all_done && self.arrivals.is_empty() && self.launched.is_empty();
+        if is_done && !self.settings.standing {
             let outcome = if self.any_failed { RunOutcome::JobsFailed } else { RunOutcome::Done };
             self.outputs.push(Output::Over(outcome));
         }
         std::mem::take(&mut self.outputs)
     }
 
-    /// When the next timer fires or job arrives.
+    /// When the next timer fires, job arrives or time limit is reached.
     pub(super) fn due(&self) -> Option<SimTime> {
         let arrival = self.arrivals.keys().next().copied();
         let timer = self.timers.first().map(|(at, _)| *at);
-        [arrival, timer].into_iter().flatten().min()
+        [arrival, timer, self.limit_due()].into_iter().flatten().min()
     }
 
     fn tell(&mut self, kind: Event) {
@@ -187,17 +222,27 @@ impl Run {
 
     fn on_due(&mut self) {
         while let Some(entry) = self.arrivals.first_entry().filter(|entry| *entry.key() <= self.now) {
-            let jobs: Vec<Job> = entry.remove().iter().map(|id| self.jobs[id].clone()).collect();
-            for Job { id, name, ranks, memory, alone, .. } in jobs.iter().cloned() {
-                self.tell(Event::JobSubmitted { job: id, name, ranks, memory, alone });
-            }
-            self.schedule(SchedulerEvent::Submitted { jobs: jobs.iter().map(Job::spec).collect() });
+            let jobs = entry.remove();
+            self.submit_now(jobs);
         }
         while let Some((_, timer)) = self.timers.first().copied().filter(|(at, _)| *at <= self.now) {
             self.timers.pop_first();
             self.tell(Event::TimerFired { timer });
             self.schedule(SchedulerEvent::TimerFired { timer });
         }
+        self.end_late_jobs();
+    }
+
+    /// Hands jobs to the scheduler, together.
+    fn submit_now(&mut self, jobs: Vec<JobId>) {
+        if jobs.is_empty() {
+            return;
+        }
+        let jobs: Vec<Job> = jobs.iter().map(|id| self.jobs[id].clone()).collect();
+        for Job { id, name, ranks, memory, alone, .. } in jobs.iter().cloned() {
+            self.tell(Event::JobSubmitted { job: id, name, ranks, memory, alone });
+        }
+        self.schedule(SchedulerEvent::Submitted { jobs: jobs.iter().map(Job::spec).collect() });
     }
 
     /// Asks the scheduler about what the journal has just told.
@@ -230,9 +275,7 @@ impl Run {
                 self.tell(Event::JobOutgrew { job, node, resident, capacity });
             }
             Decision::Rejected { job, reason } => {
-                self.any_failed = true;
-                let outcome = JobOutcome::Failed(reason.to_string());
-                self.tell(Event::JobFinished { job, outcome, last_output: String::new() });
+                self.tell_end(job, JobOutcome::Failed(reason.to_string()), String::new());
             }
             Decision::Switch(plan) => self.begin_switch(plan),
             Decision::Narrowed { rows, needed } => self.warn(format!(

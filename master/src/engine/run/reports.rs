@@ -37,6 +37,7 @@ impl Run {
     fn on_running(&mut self, job: JobId, cause: Cause) {
         self.running.insert(job);
         self.resting.remove(&job);
+        self.on_began_running(job);
         self.tell(Event::JobRunning { job });
         self.on_residence(job, Residence::Running, cause);
     }
@@ -65,17 +66,31 @@ impl Run {
         self.memory.on_ended(job);
         let counted = self.communication.forget(job);
         self.tell(counted);
+        let was_stopped = outcome == AppOutcome::Stopped;
         let (outcome, last_output) = job_outcome(outcome);
-        let success = outcome.is_success();
-        self.any_failed |= !success;
-        self.tell(Event::JobFinished { job, outcome, last_output });
-        let (event, at) = if success {
+        let asked_for = self.ending_of(job).filter(|_| was_stopped);
+        self.end(job, asked_for.unwrap_or(outcome), last_output);
+    }
+
+    /// Nothing of the job is left.
+    pub(super) fn end(&mut self, job: JobId, outcome: JobOutcome, last_output: String) {
+        let (event, at) = if outcome.is_success() {
             (SchedulerEvent::Finished { job }, Residence::Finished)
         } else {
             (SchedulerEvent::Failed { job }, Residence::Failed)
         };
-        self.schedule(event);
-        self.on_residence(job, at, Cause::Failed);
+        self.tell_end(job, outcome, last_output);
+        // A job that was never submitted is no concern of the scheduler.
+        if self.scheduler.job(job).is_some() {
+            self.schedule(event);
+            self.on_residence(job, at, Cause::Failed);
+        }
+    }
+
+    pub(super) fn tell_end(&mut self, job: JobId, outcome: JobOutcome, last_output: String) {
+        self.any_failed |= !outcome.is_success();
+        self.tell(Event::JobFinished { job, outcome: outcome.clone(), last_output });
+        self.on_end_of(job, outcome);
     }
 
     fn on_step(&mut self, job: JobId, step: &StepDone) {

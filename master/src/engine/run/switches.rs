@@ -4,8 +4,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use coswitch_dispatcher::protocol::{LaunchSpec, Order, StepDone, SwitchStep};
 use coswitch_policies::{
-    Bytes, Cause, JobId, Placement, Residence, SchedulerEvent, SwitchAction, SwitchOutcome, SwitchPlan,
-    Switching, metrics::Span,
+    Bytes, Cause, JobId, Placement, Residence, SchedulerEvent, SimTime, SwitchAction, SwitchOutcome,
+    SwitchPlan, Switching, metrics::Span,
 };
 use coswitch_report::journal::Event;
 
@@ -13,6 +13,7 @@ use super::{Output, Run};
 
 /// A switch under way, and the bytes it has moved so far.
 pub(super) struct SwitchUnderWay {
+    began: SimTime,
     switching: Switching,
     bytes_out: Bytes,
     bytes_in: Bytes,
@@ -33,6 +34,10 @@ impl SwitchUnderWay {
 }
 
 impl Run {
+    pub(super) fn switch_began(&self) -> Option<SimTime> {
+        self.switch.as_ref().map(|switch| switch.began)
+    }
+
     pub(super) fn begin_switch(&mut self, plan: SwitchPlan) {
         self.last_switch = plan.switch;
         let parked = plan.outgoing.iter().filter(|outgoing| outgoing.to == Residence::Parked);
@@ -46,11 +51,13 @@ impl Run {
         });
         for outgoing in &plan.outgoing {
             self.running.remove(&outgoing.job);
+            self.on_stopped_running(outgoing.job);
             self.communication.pause(outgoing.job);
         }
         let mut switching = Switching::new(plan);
         let action = switching.begin(self.now);
-        self.switch = Some(SwitchUnderWay { switching, bytes_out: Bytes(0), bytes_in: Bytes(0) });
+        self.switch =
+            Some(SwitchUnderWay { began: self.now, switching, bytes_out: Bytes(0), bytes_in: Bytes(0) });
         self.act(action);
     }
 
@@ -77,7 +84,7 @@ impl Run {
     }
 
     fn end_switch(&mut self, SwitchOutcome { misplaced, restore, exposed }: SwitchOutcome) {
-        let Some(SwitchUnderWay { switching, bytes_out, bytes_in }) = self.switch.take() else { return };
+        let Some(SwitchUnderWay { switching, bytes_out, bytes_in, .. }) = self.switch.take() else { return };
         let plan = switching.plan();
         let switch = plan.switch;
         let moved: BTreeSet<JobId> = plan.incoming.iter().map(|incoming| incoming.job).collect();

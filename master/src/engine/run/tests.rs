@@ -12,6 +12,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::config::{ClusterConfig, Settings};
 
+mod requests;
+
 const NODES: u32 = 2;
 const MIB: u64 = 1 << 20;
 
@@ -90,6 +92,7 @@ fn shown(output: &Output) -> Option<String> {
             format!("{node} allows {}", allowance.unwrap_or("all".into()))
         }
         Output::Over(outcome) => format!("over {outcome:?}"),
+        Output::Answer(_, reply) => requests::shown(reply),
         Output::Tell(RunEvent { kind, .. }) => match kind {
             Event::JobSubmitted { job, .. } => format!("submitted {job}"),
             Event::SlotStarted { jobs, ends, .. } => {
@@ -142,7 +145,7 @@ fn warnings_of_turns(quantum_ms: u64, switch_ms: u64) -> Vec<String> {
                 Output::Order(job, Order::Park) => order = Some((job, Report::Parked)),
                 Output::Order(job, _) => order = Some((job, Report::Running)),
                 Output::Tell(RunEvent { kind: Event::Warning { text }, .. }) => warnings.push(text),
-                Output::Tell(_) | Output::Over(_) | Output::Allow(..) => {}
+                Output::Tell(_) | Output::Over(_) | Output::Allow(..) | Output::Answer(..) => {}
             }
         }
         (now, input) = match order {
@@ -413,7 +416,7 @@ impl Applications {
                     over = true;
                     continue;
                 }
-                Output::Tell(_) | Output::Allow(..) => continue,
+                Output::Tell(_) | Output::Allow(..) | Output::Answer(..) => continue,
             };
             let before = self.orders.insert(job, order);
             assert!(before.is_none() || order == Order::End, "{job} has one order at a time");

@@ -1,0 +1,178 @@
+//! What users ask of a cluster that `coswitch serve` holds, and what it answers. The run core answers
+//! ([`crate::engine`]), [`crate::serve`] carries, [`crate::client`] asks.
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use coswitch_policies::{Bytes, JobId, Outlook, Policy, SimTime};
+use coswitch_report::journal::JobOutcome;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::config::{ClusterConfig, Job};
+
+/// A user, by number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct User(pub u32);
+
+impl User {
+    pub const ROOT: Self = Self(0);
+}
+
+/// A job and its terms.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Submission {
+    /// Its number and its arrival are the cluster's to give.
+    pub job: Job,
+    /// It begins when these have succeeded.
+    #[serde(default)]
+    pub after: Vec<JobId>,
+    /// It is ended when it has run for so long; the time in which it is parked does not count.
+    #[serde(default)]
+    pub time_limit: Option<Duration>,
+}
+
+/// What a user asks.
+#[derive(Clone, Debug)]
+pub enum Request {
+    Cluster,
+    Submit(Vec<Submission>),
+    /// The jobs that have not ended; or all.
+    Jobs {
+        all: bool,
+    },
+    /// Answered when the job has ended.
+    Wait(JobId),
+    Cancel(JobId),
+    Why(JobId),
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    Cluster(Box<ClusterStatus>),
+    Submitted(Vec<Submitted>),
+    Jobs(Queue),
+    Job(Box<JobStatus>),
+    Why(Reason),
+    Refused(Refusal),
+}
+
+/// The cluster, for who wants to submit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterStatus {
+    pub version: String,
+    pub run: String,
+    pub policy: Policy,
+    pub quantum: Duration,
+    pub cluster: ClusterConfig,
+}
+
+/// A job that was accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Submitted {
+    pub job: JobId,
+    /// Its name, which no other job of the cluster has.
+    pub name: String,
+}
+
+/// The jobs of a user. All times are since the cluster's start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Queue {
+    pub now: SimTime,
+    pub jobs: Vec<JobStatus>,
+}
+
+/// Where a job is, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobState {
+    /// Not begun: for room, for its first turn, or for other jobs to end.
+    Waiting,
+    /// Its ranks compute.
+    Running,
+    /// Between turns, in memory.
+    Suspended,
+    /// Between turns, in the store.
+    Parked,
+    /// Every rank exited with code 0.
+    Done,
+    Failed,
+    /// Its user ended it.
+    Cancelled,
+}
+
+impl JobState {
+    #[must_use]
+    pub const fn has_ended(self) -> bool {
+        matches!(self, Self::Done | Self::Failed | Self::Cancelled)
+    }
+}
+
+impl fmt::Display for JobState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::Suspended => "suspended",
+            Self::Parked => "parked",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        })
+    }
+}
+
+/// A job as its user sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobStatus {
+    pub job: JobId,
+    pub name: String,
+    pub user: User,
+    pub state: JobState,
+    pub ranks: u32,
+    /// The working set of a rank.
+    pub memory: Bytes,
+    pub submitted: SimTime,
+    pub began: Option<SimTime>,
+    pub ended: Option<SimTime>,
+    pub outcome: Option<JobOutcome>,
+    /// For how long it has run: its turns together.
+    pub ran: Duration,
+    pub time_limit: Option<Duration>,
+    /// Jobs that have to succeed first.
+    pub after: Vec<JobId>,
+    /// What it may expect, by the cluster's own scheduler.
+    #[serde(flatten)]
+    pub outlook: Outlook,
+    /// The directory of `rank-N.out` and `rank-N.err`.
+    pub output: PathBuf,
+}
+
+/// Why a job is where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    pub job: JobId,
+    pub name: String,
+    pub text: String,
+}
+
+/// Why a request was refused. Nothing has changed then.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[serde(tag = "refused", rename_all = "kebab-case")]
+pub enum Refusal {
+    /// Also where the job is another user's: that it exists is nobody else's business.
+    #[error("there is no {job}; `coswitch queue --all` lists your jobs")]
+    UnknownJob { job: JobId },
+    #[error("{job} has ended: {outcome}")]
+    Ended { job: JobId, outcome: String },
+    #[error("job {number} of the submission, `{name}`: {why}; none of them was submitted")]
+    BadJob { number: usize, name: String, why: String },
+    #[error("the cluster has {living} jobs, and takes at most {most}: try again when some have ended")]
+    Full { living: usize, most: usize },
+    #[error("jobs of user {user} cannot be run: only those of user 0, as whom this cluster runs")]
+    NotServed { user: u32 },
+    #[error("the cluster is ending")]
+    Ending,
+    #[error("{why}")]
+    BadRequest { why: String },
+}

@@ -1,0 +1,81 @@
+//! The commands with which users bring jobs to a cluster and follow them.
+
+mod cancel;
+mod cat;
+mod queue;
+mod submit;
+mod wait;
+mod why;
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use anyhow::anyhow;
+use coswitch_policies::JobId;
+
+pub(crate) use cancel::CancelCommand;
+pub(crate) use cat::CatCommand;
+pub(crate) use queue::QueueCommand;
+pub(crate) use submit::SubmitCommand;
+pub(crate) use wait::WaitCommand;
+pub(crate) use why::WhyCommand;
+
+use super::Failure;
+use crate::{
+    api::{JobStatus, Queue, Refusal},
+    client::{Client, ClientError},
+    config::Job,
+    serve::DEFAULT_SOCKET,
+};
+
+/// Which cluster is meant.
+#[derive(Debug, clap::Args)]
+struct Cluster {
+    /// The socket on which the cluster is served.
+    #[arg(long, value_name = "PATH", env = "COSWITCH_SOCKET", default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
+}
+
+impl Cluster {
+    fn client(&self) -> Result<Client, Failure> {
+        Ok(Client::new(&self.socket)?)
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Refused(refusal) => Self::Refused(refusal),
+            error => Self::Internal(anyhow!(error)),
+        }
+    }
+}
+
+/// The job that a user calls `3`, `job-3` or `heat`.
+fn find<'a>(queue: &'a Queue, word: &str) -> Result<&'a JobStatus, Failure> {
+    let number = word.strip_prefix("job-").unwrap_or(word).parse().ok().map(JobId);
+    let by_number = queue.jobs.iter().find(|job| Some(job.job) == number);
+    let found = by_number.or_else(|| queue.jobs.iter().find(|job| job.name == word));
+    found.ok_or_else(|| match number {
+        Some(job) => Failure::Refused(Refusal::UnknownJob { job }),
+        None => {
+            let why = format!("there is no job called `{word}`; `coswitch queue --all` lists your jobs");
+            Failure::Refused(Refusal::BadRequest { why })
+        }
+    })
+}
+
+/// The jobs that a user names, in that order.
+fn find_all(client: &Client, words: &[String]) -> Result<Vec<JobStatus>, Failure> {
+    let queue = client.jobs(true)?;
+    words.iter().map(|word| find(&queue, word).cloned()).collect()
+}
+
+/// Gives a job the environment of this process, on which its own variables come.
+pub(super) fn with_environment(job: &mut Job) {
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    let mut environment: BTreeMap<String, String> = std::env::vars_os().filter_map(text).collect();
+    environment.append(&mut job.env);
+    job.env = environment;
+}

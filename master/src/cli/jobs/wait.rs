@@ -1,0 +1,64 @@
+//! `coswitch wait`: waits until jobs have ended.
+
+use std::io;
+
+use anyhow::Context;
+use coswitch_policies::JobId;
+use coswitch_report::words::span;
+use serde::Serialize;
+
+use super::{Cluster, find_all};
+use crate::{
+    api::{JobState, JobStatus},
+    cli::{Answer, Exit, Failure, Output},
+    client::Client,
+};
+
+/// Wait until jobs have ended; exits with 1 where one failed or was cancelled.
+#[derive(Debug, clap::Args)]
+pub(crate) struct WaitCommand {
+    /// The jobs, by number or name [default: all that have not ended].
+    jobs: Vec<String>,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+struct Ended(Vec<JobStatus>);
+
+impl WaitCommand {
+    pub(crate) fn carry_out(self, output: Output) -> Result<Exit, Failure> {
+        let client = self.cluster.client()?;
+        let jobs = match &self.jobs[..] {
+            [] => client.jobs(false)?.jobs,
+            words => find_all(&client, words)?,
+        };
+        wait_for(&client, &jobs.iter().map(|job| job.job).collect::<Vec<_>>(), output)
+    }
+}
+
+pub(super) fn wait_for(client: &Client, jobs: &[JobId], output: Output) -> Result<Exit, Failure> {
+    let mut ended = Ended(Vec::new());
+    for job in jobs {
+        ended.0.push(client.wait(*job)?);
+    }
+    output.print(&ended).context("failed to print")?;
+    let all_done = ended.0.iter().all(|job| job.state == JobState::Done);
+    Ok(if all_done { Exit::Done } else { Exit::JobFailed })
+}
+
+impl Answer for Ended {
+    fn tell(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        for JobStatus { job, name, outcome, submitted, ended, ran, .. } in &self.0 {
+            let outcome = outcome.as_ref().map(ToString::to_string).unwrap_or_default();
+            let after = ended.map(|ended| span(ended.since(*submitted))).unwrap_or_default();
+            writeln!(
+                out,
+                "{job} {name}: {outcome} {after} after it was submitted; it ran for {}",
+                span(*ran)
+            )?;
+        }
+        Ok(())
+    }
+}

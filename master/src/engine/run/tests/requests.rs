@@ -1,0 +1,233 @@
+//! What users ask of a standing cluster.
+
+use super::*;
+use crate::api::{JobState, Refusal, Submission};
+
+const ALICE: User = User(1000);
+
+/// An answer in a few words.
+pub(super) fn shown(reply: &Reply) -> String {
+    match reply {
+        Reply::Cluster(status) => format!("cluster of {} nodes", status.cluster.nodes),
+        Reply::Submitted(jobs) => {
+            let jobs = jobs.iter().map(|job| format!("{} {}", job.job, job.name));
+            format!("accepted {}", jobs.collect::<Vec<_>>().join(", "))
+        }
+        Reply::Jobs(queue) => {
+            let seconds = |at: SimTime| at.since(queue.now).as_secs_f64();
+            let job = |job: &crate::api::JobStatus| {
+                let next = job.outlook.runs_from.map_or(String::new(), |at| format!(" in {}", seconds(at)));
+                let done = job.outlook.done.map_or(String::new(), |at| format!(" done in {}", seconds(at)));
+                format!("{} {}{next}{done}", job.job, job.state)
+            };
+            format!("[{}]", queue.jobs.iter().map(job).collect::<Vec<_>>().join(", "))
+        }
+        Reply::Job(job) => format!("{} is {} after {} ms", job.job, job.state, job.ran.as_millis()),
+        Reply::Why(reason) => format!("{}: {}", reason.job, reason.text),
+        Reply::Refused(refusal) => format!("refused: {refusal}"),
+    }
+}
+
+fn asked_by(user: User, request: Request) -> Input {
+    Input::Asked(Asked { ticket: Ticket(0), user, request })
+}
+
+fn asked(request: Request) -> Input {
+    asked_by(User::ROOT, request)
+}
+
+fn submission(mib: u64) -> Submission {
+    Submission { job: job(0, mib, 0), after: vec![], time_limit: None }
+}
+
+fn submit(jobs: Vec<Submission>) -> Input {
+    asked(Request::Submit(jobs))
+}
+
+fn cluster(jobs: Vec<Job>) -> Run {
+    let set = job_set(jobs, SwitchOrder::Sequential, Residency::None);
+    Run::new(set, RunSettings { standing: true, ..RunSettings::default() }).expect("the settings are right")
+}
+
+fn ended() -> Input {
+    report(0, Report::Ended(AppOutcome::Succeeded))
+}
+
+#[test]
+fn jobs_come_at_any_time_and_the_cluster_stays_without_any() {
+    let mut run = cluster(vec![]);
+    story(
+        &mut run,
+        &[
+            (0, Input::Due, ""),
+            (100, submit(vec![submission(60)]), "submitted job-0; launch job-0; accepted job-0 job-0"),
+            (150, report(0, Report::Running), "switched; turn of job-0"),
+            (200, asked(Request::Wait(JobId(0))), ""),
+            // The name is taken: another one is given.
+            (
+                300,
+                submit(vec![submission(60)]),
+                "submitted job-1; turn of job-0 until 1.15s; accepted job-1 job-0-1",
+            ),
+            (400, asked(Request::Jobs { all: false }), "[job-0 running in 0, job-1 waiting in 0.81]"),
+            (900, ended(), "job-0 ended Exit(0); job-0 is done after 750 ms; launch job-1"),
+            (950, report(1, Report::Running), "switched; turn of job-1"),
+            (960, asked(Request::Jobs { all: true }), "[job-0 done, job-1 running in 0]"),
+            (980, report(1, Report::Ended(AppOutcome::Succeeded)), "job-1 ended Exit(0)"),
+            (990, asked(Request::Wait(JobId(1))), "job-1 is done after 30 ms"),
+            (999, Input::Stop(RunOutcome::Interrupted), "over Interrupted"),
+        ],
+    );
+}
+
+#[test]
+fn a_job_follows_others_that_succeed_and_no_others() {
+    let follows =
+        |after: &[u32]| Submission { after: after.iter().map(|job| JobId(*job)).collect(), ..submission(60) };
+    let mut run = cluster(vec![]);
+    story(
+        &mut run,
+        &[
+            (0, submit(vec![submission(60)]), "submitted job-0; launch job-0; accepted job-0 job-0"),
+            (1, submit(vec![follows(&[0])]), "accepted job-1 job-0-1"),
+            (2, submit(vec![follows(&[0, 1])]), "accepted job-2 job-0-2"),
+            (3, asked(Request::Why(JobId(2))), "job-2: it waits until job-0 and job-1 has succeeded"),
+            (4, report(0, Report::Running), "switched; turn of job-0"),
+            (10, ended(), "job-0 ended Exit(0); submitted job-1; launch job-1"),
+            (
+                20,
+                report(1, Report::Ended(AppOutcome::Lost { reason: "a test".into() })),
+                "job-1 ended Failed(\"a test\"); switched; \
+                 job-2 ended Failed(\"job-1, which it was to follow, did not succeed\")",
+            ),
+            (
+                21,
+                submit(vec![follows(&[7])]),
+                "refused: job 1 of the submission, `job-0`: there is no job-7, which it is to follow; none of \
+                 them was submitted",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_job_is_cancelled_wherever_it_is() {
+    let mut run = cluster(vec![job(0, 60, 0), job(1, 60, 0), job(2, 60, 5000)]);
+    story(
+        &mut run,
+        &[
+            (0, Input::Due, "submitted job-0; submitted job-1; launch job-0"),
+            (10, report(0, Report::Running), "switched; turn of job-0 until 1.01s"),
+            // Not submitted yet; never launched; running.
+            (
+                20,
+                asked(Request::Cancel(JobId(2))),
+                "job-2 ended Failed(\"cancelled\"); job-2 is cancelled after 0 ms",
+            ),
+            (
+                30,
+                asked(Request::Cancel(JobId(1))),
+                "job-1 ended Failed(\"cancelled\"); turn of job-0; job-1 is cancelled after 0 ms",
+            ),
+            (40, asked(Request::Cancel(JobId(0))), "end job-0; job-0 is running after 30 ms"),
+            (50, report(0, Report::Ended(AppOutcome::Stopped)), "job-0 ended Failed(\"cancelled\")"),
+            (60, asked(Request::Cancel(JobId(0))), "refused: job-0 has ended: failed: cancelled"),
+            (5000, Input::Due, ""),
+        ],
+    );
+}
+
+#[test]
+fn a_job_that_is_cancelled_in_a_switch_leaves_it() {
+    let mut run = cluster(vec![job(0, 60, 0), job(1, 60, 0)]);
+    story(
+        &mut run,
+        &[
+            (0, Input::Due, "submitted job-0; submitted job-1; launch job-0"),
+            (10, report(0, Report::Running), "switched; turn of job-0 until 1.01s"),
+            (1010, Input::Due, "park job-0"),
+            (
+                1020,
+                asked(Request::Cancel(JobId(1))),
+                "job-1 ended Failed(\"cancelled\"); job-1 is cancelled after 0 ms",
+            ),
+            (1100, report(0, Report::Parked), "switched; restore job-0"),
+            (1150, asked(Request::Cancel(JobId(0))), "end job-0; job-0 is parked after 1000 ms"),
+            (
+                1200,
+                report(0, Report::Ended(AppOutcome::Stopped)),
+                "job-0 ended Failed(\"cancelled\"); switched",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_time_limit_counts_turns_alone() {
+    let limited = Submission { time_limit: Some(Duration::from_millis(1500)), ..submission(60) };
+    let mut run = cluster(vec![job(0, 60, 0)]);
+    story(
+        &mut run,
+        &[
+            (0, Input::Due, "submitted job-0; launch job-0"),
+            (10, report(0, Report::Running), "switched; turn of job-0"),
+            (20, submit(vec![limited]), "submitted job-1; turn of job-0 until 1.01s; accepted job-1 job-0-1"),
+            (1010, Input::Due, "park job-0"),
+            (1020, report(0, Report::Parked), "launch job-1"),
+            (1030, report(1, Report::Running), "switched; turn of job-1 until 2.03s"),
+            // A second of its limit is over by the end of this turn. No switch was measured yet: a MiB that
+            // is dumped or restored counts with a millisecond.
+            (
+                1040,
+                asked(Request::Jobs { all: false }),
+                "[job-0 parked in 1.11, job-1 running in 0 done in 2.73]",
+            ),
+            (2030, Input::Due, "park job-1"),
+            (2040, report(1, Report::Parked), "restore job-0"),
+            (2050, report(0, Report::Running), "switched; turn of job-0 until 3.05s"),
+            (3050, Input::Due, "park job-0"),
+            (3060, report(0, Report::Parked), "restore job-1"),
+            (3070, report(1, Report::Running), "switched; turn of job-1 until 4.07s"),
+        ],
+    );
+    assert_eq!(run.due(), Some(millis(3570)));
+    let ended = "job-1 ended Failed(\"it ran for its time limit of 1.5 s\"); restore job-0";
+    story(
+        &mut run,
+        &[(3570, Input::Due, "end job-1"), (3580, report(1, Report::Ended(AppOutcome::Stopped)), ended)],
+    );
+}
+
+#[test]
+fn who_asks_wrongly_is_told_why_and_nothing_changes() {
+    let mut run = cluster(vec![job(0, 60, 0)]);
+    let with = |change: &dyn Fn(&mut Job)| {
+        let mut wrong = submission(60);
+        change(&mut wrong.job);
+        submit(vec![submission(60), wrong])
+    };
+    let refused = |run: &mut Run, input: Input| match run.on(millis(1), input).pop() {
+        Some(Output::Answer(_, Reply::Refused(refusal))) => refusal.to_string(),
+        other => panic!("{other:?}"),
+    };
+    for (input, part) in [
+        (with(&|job| job.ranks = 0), "it has 0 ranks"),
+        (with(&|job| job.ranks = 5000), "a job has 1 to 1024"),
+        (with(&|job| job.memory = Bytes(0)), "a rank without memory"),
+        (with(&|job| job.memory = Bytes(101 * MIB)), "larger than a node"),
+        (with(&|job| job.name = "../x".into()), "cannot name a job"),
+        (with(&|job| job.program = "ls".into()), "absolute paths"),
+        (submit(vec![submission(1); 1000]), "takes at most 1000"),
+        (asked(Request::Wait(JobId(9))), "there is no job-9"),
+        (asked_by(ALICE, Request::Cancel(JobId(0))), "there is no job-0"),
+        (asked_by(ALICE, Request::Why(JobId(0))), "there is no job-0"),
+        (asked_by(ALICE, Request::Submit(vec![submission(1)])), "jobs of user 1000 cannot be run"),
+    ] {
+        let refusal = refused(&mut run, input);
+        assert!(refusal.contains(part), "{refusal}");
+    }
+    let none = run.on(millis(2), asked_by(ALICE, Request::Jobs { all: true }));
+    assert!(matches!(&none[..], [Output::Answer(_, Reply::Jobs(queue))] if queue.jobs.is_empty()));
+    story(&mut run, &[(3, asked(Request::Jobs { all: true }), "[job-0 waiting]")]);
+    assert!(JobState::Failed.has_ended() && Refusal::Ending.to_string().contains("ending"));
+}

@@ -1,0 +1,151 @@
+//! The questions as HTTP: paths, bodies and codes. Who asks is told by the kernel (peer credentials).
+
+use std::{convert::Infallible, os::unix::net::UnixListener as StdListener, sync::Arc};
+
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::{ConnectInfo, DefaultBodyLimit, Path, Query, State, connect_info::Connected},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+    serve::IncomingStream,
+};
+use coswitch_policies::JobId;
+use serde::{Deserialize, Serialize};
+use tokio::{
+    net::UnixListener,
+    sync::{
+        broadcast::{self, error::RecvError},
+        mpsc::UnboundedSender,
+        oneshot,
+    },
+};
+
+use crate::{
+    api::{Refusal, Reply, Request, Submission, User},
+    engine::Ask,
+};
+
+/// A thousand jobs with large environments.
+const BODY_MAX: usize = 64 << 20;
+
+#[derive(Clone)]
+pub(super) struct Api {
+    pub(super) asks: UnboundedSender<Ask>,
+    pub(super) events: broadcast::Sender<Arc<str>>,
+}
+
+/// Who is at the other end of the socket.
+#[derive(Clone, Copy, Debug)]
+struct Peer(Option<User>);
+
+impl Connected<IncomingStream<'_, UnixListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
+        Self(stream.io().peer_cred().ok().map(|credentials| User(credentials.uid())))
+    }
+}
+
+/// Serves until the process ends.
+pub(super) async fn serve(listener: StdListener, api: Api) -> std::io::Result<()> {
+    let routes = Router::new()
+        .route("/v1/cluster", get(cluster))
+        .route("/v1/jobs", get(jobs).post(submit))
+        .route("/v1/jobs/{job}/end", get(wait))
+        .route("/v1/jobs/{job}/why", get(why))
+        .route("/v1/jobs/{job}/cancel", post(cancel))
+        .route("/v1/events", get(events))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .with_state(api);
+    let listener = UnixListener::from_std(listener)?;
+    axum::serve(listener, routes.into_make_service_with_connect_info::<Peer>()).await
+}
+
+type From = ConnectInfo<Peer>;
+
+async fn cluster(State(api): State<Api>, from: From) -> Response {
+    api.ask(from, Request::Cluster).await
+}
+
+#[derive(Deserialize)]
+struct Which {
+    #[serde(default)]
+    all: bool,
+}
+
+async fn jobs(State(api): State<Api>, from: From, Query(Which { all }): Query<Which>) -> Response {
+    api.ask(from, Request::Jobs { all }).await
+}
+
+async fn submit(State(api): State<Api>, from: From, Json(jobs): Json<Vec<Submission>>) -> Response {
+    api.ask(from, Request::Submit(jobs)).await
+}
+
+async fn wait(State(api): State<Api>, from: From, Path(job): Path<u32>) -> Response {
+    api.ask(from, Request::Wait(JobId(job))).await
+}
+
+async fn why(State(api): State<Api>, from: From, Path(job): Path<u32>) -> Response {
+    api.ask(from, Request::Why(JobId(job))).await
+}
+
+async fn cancel(State(api): State<Api>, from: From, Path(job): Path<u32>) -> Response {
+    api.ask(from, Request::Cancel(JobId(job))).await
+}
+
+/// The events of the cluster from now on, one JSON value in a line.
+async fn events(State(api): State<Api>, ConnectInfo(peer): From) -> Response {
+    // They tell of all jobs.
+    if peer.0 != Some(User::ROOT) {
+        return refused(&Refusal::NotServed { user: peer.0.map_or(u32::MAX, |user| user.0) });
+    }
+    let lines = futures_util::stream::unfold(api.events.subscribe(), |mut events| async {
+        loop {
+            match events.recv().await {
+                Ok(line) => return Some((Ok::<_, Infallible>(format!("{line}\n")), events)),
+                // A reader that is too slow goes on with the present.
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    });
+    ([("content-type", "application/x-ndjson")], Body::from_stream(lines)).into_response()
+}
+
+impl Api {
+    async fn ask(&self, ConnectInfo(Peer(user)): From, request: Request) -> Response {
+        let Some(user) = user else {
+            let why = "the kernel does not tell who you are".into();
+            return refused(&Refusal::BadRequest { why });
+        };
+        let (answer, reply) = oneshot::channel();
+        let ended = Reply::Refused(Refusal::Ending);
+        let reply = match self.asks.send(Ask { user, request, answer }) {
+            Ok(()) => reply.await.unwrap_or(ended),
+            Err(_) => ended,
+        };
+        match reply {
+            Reply::Cluster(status) => json(&status),
+            Reply::Submitted(jobs) => json(&jobs),
+            Reply::Jobs(queue) => json(&queue),
+            Reply::Job(status) => json(&status),
+            Reply::Why(reason) => json(&reason),
+            Reply::Refused(refusal) => refused(&refusal),
+        }
+    }
+}
+
+fn json(answer: &impl Serialize) -> Response {
+    Json(answer).into_response()
+}
+
+fn refused(refusal: &Refusal) -> Response {
+    let code = match refusal {
+        Refusal::UnknownJob { .. } => StatusCode::NOT_FOUND,
+        Refusal::Ended { .. } => StatusCode::CONFLICT,
+        Refusal::BadJob { .. } | Refusal::BadRequest { .. } => StatusCode::BAD_REQUEST,
+        Refusal::NotServed { .. } => StatusCode::FORBIDDEN,
+        Refusal::Full { .. } | Refusal::Ending => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    (code, Json(refusal)).into_response()
+}
