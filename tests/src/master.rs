@@ -40,6 +40,16 @@ pub struct Master {
     _turn: MutexGuard<'static, ()>,
 }
 
+/// What a user's command printed.
+#[derive(Debug)]
+pub struct Answered {
+    pub code: Option<i32>,
+    /// Standard output, where it is JSON.
+    pub json: Value,
+    pub stdout: String,
+    pub stderr: String,
+}
+
 /// Results of a master that has ended.
 #[derive(Debug)]
 pub struct Ended {
@@ -166,6 +176,40 @@ impl Master {
         let complaints = String::from_utf8_lossy(&answer.stderr);
         assert!(answer.status.success(), "{arguments:?}: {complaints}");
         serde_json::from_slice(&answer.stdout).expect("it answers in JSON")
+    }
+
+    /// What a user's command answers who asks the cluster that this master serves.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn user(&self, arguments: &[&str]) -> Answered {
+        let answer = self.command(arguments).output().expect("coswitch starts");
+        Answered {
+            code: answer.status.code(),
+            json: serde_json::from_slice(&answer.stdout).unwrap_or_default(),
+            stdout: String::from_utf8_lossy(&answer.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&answer.stderr).into_owned(),
+        }
+    }
+
+    /// A user's command about the cluster that this master serves.
+    #[must_use]
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(parts::coswitch());
+        command
+            .args(["--output", "json"])
+            .args(arguments)
+            .env("COSWITCH_SOCKET", self.socket())
+            .current_dir(self.test_dir.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Where this master serves, if it is `serve --socket serve.sock`.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.test_dir.path().join("serve.sock")
     }
 
     /// Directory of the run's outputs and logs.

@@ -40,7 +40,7 @@ impl Socket {
     /// [`SocketError`]
     pub fn bind(path: PathBuf) -> Result<Self, SocketError> {
         let failed = |cause: io::Error| SocketError::Io { path: path.clone(), cause };
-        if let Some(parent) = path.parent() {
+        if let Some(parent) = path.parent().filter(|parent| *parent != Path::new("")) {
             private::create_dir_all(parent).map_err(failed)?;
         }
         let lock = private::create_or_open(&path.with_extension("lock")).map_err(failed)?;

@@ -1,0 +1,201 @@
+//! A cluster that stays (`coswitch serve`): users bring jobs at any time, follow them and end them.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    os::unix::net::UnixStream,
+    process::Stdio,
+    time::Duration,
+};
+
+use coswitch_report::journal::{Event, RunEvent};
+use coswitch_tests::{
+    cluster::{RUN_LIMIT, STEP_LIMIT},
+    master::{Answered, Ended, Master},
+};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+/// Two jobs of 90 MiB on each node do not fit together.
+const CLUSTER: &str = r#"
+cluster: {nodes: 2, memory: 150MiB, store: "{store}"}
+scheduler: {policy: gang, quantum: 800ms, residency: none}
+"#;
+
+const HEAT: &[&str] = &["{bin}/heat", "--memory", "40MiB", "--seconds", "2"];
+const VERIFIED: &str = "VERIFICATION SUCCESSFUL";
+const CLEAN_LIMIT: Duration = Duration::from_secs(8);
+
+fn serve(run_file: &str) -> Master {
+    let mut master = Master::with_arguments(&["serve", "--socket", "serve.sock"], run_file);
+    master.wait_until("the cluster to be served", STEP_LIMIT, |master| {
+        master.socket().exists() && !master.events().is_empty()
+    });
+    master
+}
+
+/// Submits a command on two nodes.
+fn submit(master: &Master, options: &[&str], command: &[&str]) -> Answered {
+    let null = coswitch_tests::parts::programs().path(coswitch_examples::Program::Null);
+    let bin = null.parent().expect("a program lies in a directory").display().to_string();
+    let command: Vec<String> = command.iter().map(|word| word.replace("{bin}", &bin)).collect();
+    let command = command.iter().map(String::as_str);
+    let first = ["submit", "--ranks", "2", "--memory", "90MiB"].into_iter();
+    let all: Vec<&str> = first.chain(options.iter().copied()).chain(["--"]).chain(command).collect();
+    master.user(&all)
+}
+
+fn accepted(answer: &Answered) -> Vec<String> {
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    let jobs = answer.json["jobs"].as_array().expect("a list of jobs");
+    jobs.iter().map(|job| job["name"].as_str().expect("a name").to_owned()).collect()
+}
+
+fn queue(master: &Master) -> Vec<Value> {
+    let queue = master.user(&["queue", "--all"]);
+    assert_eq!(queue.code, Some(0), "{queue:?}");
+    queue.json["jobs"].as_array().expect("a list of jobs").clone()
+}
+
+fn state(master: &Master, name: &str) -> String {
+    let jobs = queue(master);
+    let job = jobs.iter().find(|job| job["name"] == name).unwrap_or_else(|| panic!("{name} in {jobs:?}"));
+    job["state"].as_str().expect("a word").to_owned()
+}
+
+/// Ends the cluster as an administrator does.
+fn end(master: Master) -> Ended {
+    master.signal(Signal::SIGTERM);
+    let ended = master.end(RUN_LIMIT, CLEAN_LIMIT);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    ended
+}
+
+/// The first event of a kind that the cluster tells who follows it.
+fn follow(master: &Master) -> impl FnMut(&str) -> Value + use<> {
+    let mut stream = UnixStream::connect(master.socket()).expect("the cluster listens");
+    stream.set_read_timeout(Some(RUN_LIMIT)).expect("a time-out");
+    stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: coswitch\r\n\r\n").expect("it is asked");
+    let mut lines = BufReader::new(stream).lines();
+    move |kind| {
+        let mut events = lines.by_ref().map(|line| line.expect("a line"));
+        let events = events.by_ref().filter_map(|line| serde_json::from_str::<Value>(&line).ok());
+        events.into_iter().find(|event| event["kind"] == kind).expect("there is such an event")
+    }
+}
+
+fn switches(events: &[RunEvent]) -> usize {
+    events
+        .iter()
+        .filter(|event| matches!(event.kind, Event::SwitchEnded { bytes_out, .. } if bytes_out.0 > 0))
+        .count()
+}
+
+#[test]
+fn jobs_come_while_others_run_and_each_is_right() {
+    let master = serve(CLUSTER);
+    assert!(queue(&master).is_empty());
+    let mut event = follow(&master);
+    let mut names = accepted(&submit(&master, &["--alone", "2s"], HEAT));
+    assert_eq!(event("job-launched")["job"], 0);
+    names.extend(accepted(&submit(&master, &["--array", "1-2"], HEAT)));
+    // A run file's jobs; its cluster and scheduler are another's.
+    let file = fs::read_to_string(master.out().with_file_name("jobs.yaml")).expect("the run file");
+    let heat = "jobs:\n  - {name: heat, command: [BIN/heat, --memory, 40MiB, --seconds, '2'], ranks: 2, memory: 90MiB}";
+    let null = coswitch_tests::parts::programs().path(coswitch_examples::Program::Null);
+    let bin = null.parent().expect("a directory").display().to_string();
+    let path = master.out().with_file_name("more.yaml");
+    fs::write(&path, format!("{file}\n{}", heat.replace("BIN", &bin))).expect("a run file");
+    names.extend(accepted(&master.user(&["submit", &path.display().to_string()])));
+    assert_eq!(names, ["heat", "heat-1", "heat-2", "heat-3"], "each has a name of its own");
+    let waited = master.user(&["wait"]);
+    assert_eq!(waited.code, Some(0), "{waited:?}");
+    for name in &names {
+        let said = master.user(&["cat", name]).stdout;
+        assert_eq!(said.matches(VERIFIED).count(), 1, "{name}: {said}");
+        assert_eq!(state(&master, name), "done");
+    }
+    let ended = end(master);
+    assert!(switches(&ended.events) >= 4, "they took turns: {}", switches(&ended.events));
+    assert_eq!(ended.job("heat-2")["outcome"], serde_json::json!({ "exit": 0 }), "{:?}", ended.report);
+}
+
+#[test]
+fn each_waiting_job_has_a_next_turn_and_a_reason() {
+    let mut master = serve(CLUSTER);
+    let endless = &["{bin}/ring-check", "--rounds", "100000000", "--max-bytes", "64KiB"];
+    let names = accepted(&submit(&master, &["--array", "1-3"], endless));
+    master.wait_until("turns", RUN_LIMIT, |master| switches(&master.events()) >= 4);
+    let jobs = queue(&master);
+    let next: Vec<u64> = jobs.iter().map(|job| job["runs_from"].as_u64().expect("a next turn")).collect();
+    assert_eq!(next.len(), 3);
+    let reasons: Vec<Answered> = names.iter().map(|name| master.user(&["why", name])).collect();
+    assert!(reasons.iter().all(|reason| reason.code == Some(0)), "{reasons:?}");
+    let texts = reasons.iter().map(|reason| reason.json["text"].as_str().expect("a sentence"));
+    assert!(texts.into_iter().any(|text| text.contains("slot-1")), "{reasons:?}");
+    // Two are ended in the middle of all this, the third by its limit, and nothing is left.
+    let cancelled = master.user(&["cancel", "0", "ring-check-2"]);
+    assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
+    assert_eq!(state(&master, "ring-check-2"), "cancelled");
+    let limited = submit(&master, &["--time-limit", "1s", "--name", "short", "--wait"], endless);
+    assert_eq!(limited.code, Some(1), "{limited:?}");
+    assert!(limited.json[0]["outcome"]["failed"].as_str().expect("why").contains("its time limit of 1 s"));
+    assert_eq!(end(master).job("ring-check-3")["outcome"], Value::Null, "it was running when all ended");
+}
+
+#[test]
+fn a_job_follows_another_and_its_end_is_waited_for() {
+    let master = serve(CLUSTER);
+    accepted(&submit(&master, &["--name", "first"], HEAT));
+    accepted(&submit(&master, &["--name", "then", "--after", "first"], HEAT));
+    assert_eq!(state(&master, "then"), "waiting");
+    let waiting = master.command(&["wait", "then"]).stdout(Stdio::piped()).spawn().expect("coswitch starts");
+    let failing = submit(&master, &["--name", "failing", "--wait"], &["{bin}/heat", "--no-such"]);
+    assert_eq!(failing.code, Some(1), "{failing:?}");
+    let never = submit(&master, &["--name", "never", "--after", "failing", "--wait"], HEAT);
+    assert_eq!(never.code, Some(1), "{never:?}");
+    let waited = waiting.wait_with_output().expect("it ends");
+    assert!(waited.status.success(), "{waited:?}");
+    let (first, then) = (queue(&master).swap_remove(0), queue(&master).swap_remove(1));
+    assert!(then["began"].as_u64() >= first["ended"].as_u64(), "{first} {then}");
+    end(master);
+}
+
+#[test]
+fn what_is_asked_wrongly_is_refused_and_nothing_is_lost() {
+    let master = serve(CLUSTER);
+    accepted(&submit(&master, &[], HEAT));
+    let cases: [(&[&str], i32, &str); 8] = [
+        (&["submit"], 2, "required"),
+        (&["submit", "no-such.yaml"], 2, "No such file"),
+        (&["submit", "--ranks", "2", "--memory", "1MiB", "--", "no-such-program"], 2, "no program"),
+        (&["submit", "--ranks", "2", "--memory", "1GiB", "--", "/bin/true"], 2, "larger than a node"),
+        (&["submit", "--ranks", "2", "--memory", "1MiB", "--array", "3-1", "--", "/bin/true"], 2, "1-8"),
+        (&["wait", "no-such"], 2, "no job called `no-such`"),
+        (&["cat", "heat", "--rank", "7"], 2, "has 2 ranks"),
+        (&["queue", "--socket", "no-such.sock"], 4, "no cluster is served at no-such.sock"),
+    ];
+    for (arguments, code, part) in cases {
+        let answer = master.user(arguments);
+        assert_eq!(answer.code, Some(code), "{arguments:?}: {answer:?}");
+        assert!(answer.stderr.contains(part), "{arguments:?}: {answer:?}");
+    }
+    // A second master on the same socket.
+    let mut second = master.command(&["serve", "--quiet", "--out", "other", "jobs.yaml"]);
+    let second = second.output().expect("coswitch starts");
+    assert_eq!(second.status.code(), Some(4));
+    assert!(String::from_utf8_lossy(&second.stderr).contains("a cluster is served"), "{second:?}");
+    assert_eq!(master.user(&["wait"]).code, Some(0), "the job goes on");
+    end(master);
+}
+
+#[test]
+fn a_killed_master_leaves_nothing_but_its_socket_which_the_next_one_takes() {
+    let mut master = serve(CLUSTER);
+    accepted(&submit(&master, &["--array", "1-2"], &["{bin}/ring-check", "--rounds", "100000000"]));
+    master.wait_until("a switch", RUN_LIMIT, |master| switches(&master.events()) >= 1);
+    master.signal(Signal::SIGKILL);
+    let socket = master.socket();
+    let killed = master.end_with(RUN_LIMIT, CLEAN_LIMIT, || assert!(socket.exists()));
+    assert_eq!(killed.code, None);
+}
