@@ -43,6 +43,9 @@ pub enum Request {
     /// Answered when the job has ended.
     Wait(JobId),
     Cancel(JobId),
+    /// Answered when nothing of the job is in memory.
+    Park(JobId),
+    Resume(JobId),
     Why(JobId),
 }
 
@@ -94,6 +97,8 @@ pub enum JobState {
     Suspended,
     /// Between turns, in the store.
     Parked,
+    /// Without turns, until its user resumes it: it has never begun, or it is in the store.
+    Held,
     /// Every rank exited with code 0.
     Done,
     Failed,
@@ -115,6 +120,7 @@ impl fmt::Display for JobState {
             Self::Running => "running",
             Self::Suspended => "suspended",
             Self::Parked => "parked",
+            Self::Held => "held",
             Self::Done => "done",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
@@ -165,6 +171,8 @@ pub enum Refusal {
     UnknownJob { job: JobId },
     #[error("{job} has ended: {outcome}")]
     Ended { job: JobId, outcome: String },
+    #[error("{job} cannot be parked: {why}")]
+    CannotPark { job: JobId, why: String },
     #[error("job {number} of the submission, `{name}`: {why}; none of them was submitted")]
     BadJob { number: usize, name: String, why: String },
     #[error("the cluster has {living} jobs, and takes at most {most}: try again when some have ended")]

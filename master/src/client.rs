@@ -81,6 +81,20 @@ impl Client {
         self.ask(Method::POST, &format!("/v1/jobs/{job}/cancel"), &(), Some(ANSWER_LIMIT))
     }
 
+    /// Waits until nothing of the job is in memory.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub fn park(&self, JobId(job): JobId) -> Result<JobStatus, ClientError> {
+        self.ask(Method::POST, &format!("/v1/jobs/{job}/park"), &(), None)
+    }
+
+    /// # Errors
+    /// [`ClientError`]
+    pub fn resume(&self, JobId(job): JobId) -> Result<JobStatus, ClientError> {
+        self.ask(Method::POST, &format!("/v1/jobs/{job}/resume"), &(), Some(ANSWER_LIMIT))
+    }
+
     /// # Errors
     /// [`ClientError`]
     pub fn why(&self, JobId(job): JobId) -> Result<Reason, ClientError> {

@@ -163,6 +163,8 @@ impl Folder {
             Event::JobLaunched { .. }
             | Event::JobRunning { .. }
             | Event::SlotStarted { .. }
+            | Event::JobHeld { .. }
+            | Event::JobReleased { .. }
             | Event::TimerFired { .. }
             | Event::NodeUnderPressure { .. }
             | Event::JobFootprint { .. }

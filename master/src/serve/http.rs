@@ -54,6 +54,8 @@ pub(super) async fn serve(listener: StdListener, api: Api) -> std::io::Result<()
         .route("/v1/jobs/{job}/end", get(wait))
         .route("/v1/jobs/{job}/why", get(why))
         .route("/v1/jobs/{job}/cancel", post(cancel))
+        .route("/v1/jobs/{job}/park", post(park))
+        .route("/v1/jobs/{job}/resume", post(resume))
         .route("/v1/events", get(events))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(api);
@@ -91,6 +93,14 @@ async fn why(State(api): State<Api>, from: From, Path(job): Path<u32>) -> Respon
 
 async fn cancel(State(api): State<Api>, from: From, Path(job): Path<u32>) -> Response {
     api.ask(from, Request::Cancel(JobId(job))).await
+}
+
+async fn park(State(api): State<Api>, from: From, Path(job): Path<u32>) -> Response {
+    api.ask(from, Request::Park(JobId(job))).await
+}
+
+async fn resume(State(api): State<Api>, from: From, Path(job): Path<u32>) -> Response {
+    api.ask(from, Request::Resume(JobId(job))).await
 }
 
 /// The events of the cluster from now on, one JSON value in a line.
@@ -142,7 +152,7 @@ fn json(answer: &impl Serialize) -> Response {
 fn refused(refusal: &Refusal) -> Response {
     let code = match refusal {
         Refusal::UnknownJob { .. } => StatusCode::NOT_FOUND,
-        Refusal::Ended { .. } => StatusCode::CONFLICT,
+        Refusal::Ended { .. } | Refusal::CannotPark { .. } => StatusCode::CONFLICT,
         Refusal::BadJob { .. } | Refusal::BadRequest { .. } => StatusCode::BAD_REQUEST,
         Refusal::NotServed { .. } => StatusCode::FORBIDDEN,
         Refusal::Full { .. } | Refusal::Ending => StatusCode::SERVICE_UNAVAILABLE,

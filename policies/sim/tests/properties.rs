@@ -137,7 +137,14 @@ fn orders() -> impl Strategy<Value = SwitchOrder> {
 
 fn some_faults() -> impl Strategy<Value = Faults> {
     (any::<u64>(), 0_u32..400, 0_u32..400, 0_u32..500, 0_u32..300)
-        .prop_map(|(seed, dump, restore, lost, crash)| Faults { seed, dump, restore, lost, crash })
+        .prop_map(|(seed, dump, restore, lost, crash)| Faults { seed, dump, restore, lost, crash, hold: 0 })
+}
+
+fn holds_and_faults() -> impl Strategy<Value = Faults> {
+    (some_faults(), 200_u32..1000, any::<bool>()).prop_map(|(faults, hold, only)| match only {
+        true => Faults { seed: faults.seed, hold, ..Faults::default() },
+        false => Faults { hold, ..faults },
+    })
 }
 
 /// Follows a journal and remembers only what the rules need.
@@ -168,6 +175,9 @@ impl<'a> Audit<'a> {
         let decisions = self.scheduler.on_event(step.at, step.event.clone());
         assert_eq!(decisions, step.decisions, "the same events lead to the same decisions");
         assert_eq!(self.scheduler.matrix().check(), Ok(()));
+        for job in self.scheduler.jobs().filter(|job| self.scheduler.is_held_out(job.spec.id)) {
+            assert!(!job.observed.is_in_memory() && self.scheduler.matrix().row_of(job.spec.id).is_none());
+        }
         for decision in &decisions {
             self.check_names(decision);
             self.check_acts(step, decision);
@@ -190,6 +200,8 @@ impl<'a> Audit<'a> {
                 self.ended.extend(lost.map(|misplaced| misplaced.job));
             }
             SchedulerEvent::TimerFired { .. }
+            | SchedulerEvent::Held { .. }
+            | SchedulerEvent::Released { .. }
             | SchedulerEvent::Measured { .. }
             | SchedulerEvent::Resident { .. }
             | SchedulerEvent::MemoryPressure { .. }
@@ -204,6 +216,8 @@ impl<'a> Audit<'a> {
             Decision::Admitted { job, .. }
             | Decision::Queued { job, .. }
             | Decision::Rejected { job, .. }
+            | Decision::Held { job }
+            | Decision::NotHeld { job }
             | Decision::Abandon { job, .. } => vec![*job],
             Decision::Moved(step) => vec![step.job],
             Decision::Split(split) => vec![split.job, split.moved.job],
@@ -267,7 +281,8 @@ impl<'a> Audit<'a> {
     fn note_turn(&mut self, row: &[JobId]) {
         for (job, turns) in self.patience.iter_mut().filter(|(job, _)| !row.contains(job)) {
             let by_rows = !self.narrowed && self.case.config.rotation == Rotation::Set;
-            let orderly = self.case.faults.dump == 0 && self.case.faults.restore == 0 && by_rows;
+            let Faults { dump, restore, hold, .. } = self.case.faults;
+            let orderly = dump == 0 && restore == 0 && hold == 0 && by_rows;
             assert!(*turns > 0 || !orderly, "{job} was overtaken");
             *turns = turns.saturating_sub(1);
         }
@@ -327,6 +342,12 @@ proptest! {
 
     #[test]
     fn with_faults_every_rule_of_safety_holds_and_every_job_ends(case in cases(some_faults())) {
+        audit(&case, &case.run());
+    }
+
+    /// A held job that is out has no row, and comes back to its nodes; whoever is held is released.
+    #[test]
+    fn with_holds_every_rule_of_safety_holds_and_every_job_ends(case in cases(holds_and_faults())) {
         audit(&case, &case.run());
     }
 

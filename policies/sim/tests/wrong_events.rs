@@ -39,6 +39,8 @@ fn events() -> impl Strategy<Value = SchedulerEvent> {
         prop::collection::vec(specs(), 0..4).prop_map(|jobs| SchedulerEvent::Submitted { jobs }),
         jobs().prop_map(|job| SchedulerEvent::Finished { job }),
         jobs().prop_map(|job| SchedulerEvent::Failed { job }),
+        jobs().prop_map(|job| SchedulerEvent::Held { job }),
+        jobs().prop_map(|job| SchedulerEvent::Released { job }),
         (0_u32..12).prop_map(|timer| SchedulerEvent::TimerFired { timer: TimerId(timer) }),
         switches().prop_map(|switch| SchedulerEvent::SwitchDone { switch }),
         (switches(), prop::collection::vec(misplaced(), 0..4))

@@ -20,6 +20,12 @@ pub enum SchedulerEvent {
     /// The job ended badly or was ended (also after [`Decision::Abandon`](crate::Decision::Abandon)); nothing
     /// of it is left.
     Failed { job: JobId },
+    /// The job's user holds it: it leaves memory and has no turns until it is released. Answered with
+    /// [`Decision::Held`](crate::Decision::Held) or `NotHeld`.
+    #[serde(rename = "hold")]
+    Held { job: JobId },
+    /// The job's user releases it: it takes turns again.
+    Released { job: JobId },
     /// The measured share of its time that a job communicates. May come often, also before the job is
     /// submitted where an earlier run has measured it. Only `paired` uses it.
     Measured { job: JobId, communication: Communication },

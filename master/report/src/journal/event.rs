@@ -49,6 +49,11 @@ pub enum Event {
         /// How long the job takes alone, where known.
         alone: Option<Duration>,
     },
+    /// The user of a job holds it: it leaves memory and has no turns.
+    #[serde(rename = "job-hold")]
+    JobHeld { job: JobId },
+    /// The user of a job releases it.
+    JobReleased { job: JobId },
     /// A timer of the scheduler fired.
     TimerFired { timer: TimerId },
     /// A job has its placement, and its processes are being started.

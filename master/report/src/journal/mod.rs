@@ -16,5 +16,5 @@ pub use file::{FILE_NAME, JournalError, read};
 /// Since version 2 it has timers, and each input of the scheduler is at the instant at which the scheduler
 /// got it. Since version 3 it has the resident memory of jobs, and `paired` goes by their classes of
 /// communication. Since version 4 it has the pauses of master and daemons. Since version 5 each line has a
-/// checksum.
-pub const VERSION: u32 = 5;
+/// checksum. Since version 6 users hold and release jobs.
+pub const VERSION: u32 = 6;

@@ -55,6 +55,8 @@ pub fn line(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<String> {
         Event::RunningStopped { node } => {
             format!("the running jobs of {node} are stopped until suspended ones have left memory")
         }
+        Event::JobHeld { job } => format!("{} is held by its user", view.name(*job)),
+        Event::JobReleased { job } => format!("{} is held no more", view.name(*job)),
         Event::RunEnded { .. } => "run ended".into(),
         Event::JobLaunched { .. }
         | Event::JobRunning { .. }

@@ -147,6 +147,8 @@ impl View {
             Event::Output { job, line } => self.job(*job).output.clone_from(line),
             Event::RunStarted { .. }
             | Event::StepDone { .. }
+            | Event::JobHeld { .. }
+            | Event::JobReleased { .. }
             | Event::TimerFired { .. }
             | Event::Progress { .. }
             | Event::Warning { .. }

@@ -2,6 +2,7 @@
 
 mod cancel;
 mod cat;
+mod park;
 mod queue;
 mod submit;
 mod wait;
@@ -14,6 +15,7 @@ use coswitch_policies::JobId;
 
 pub(crate) use cancel::CancelCommand;
 pub(crate) use cat::CatCommand;
+pub(crate) use park::{ParkCommand, ResumeCommand};
 pub(crate) use queue::QueueCommand;
 pub(crate) use submit::SubmitCommand;
 pub(crate) use wait::WaitCommand;

@@ -61,6 +61,7 @@ fn next_turn(job: &JobStatus, now: SimTime) -> String {
     match (job.state, job.outlook.runs_from) {
         (state, _) if state.has_ended() => String::new(),
         (JobState::Running, _) => until.map_or("now".into(), |until| format!("now, for {until} yet")),
+        (JobState::Held, _) => format!("after `resume {}`", job.job.0),
         (_, Some(from)) => format!("in {}", span(from.since(now))),
         (_, None) if !job.after.is_empty() && job.began.is_none() => {
             let after: Vec<String> = job.after.iter().map(|job| job.0.to_string()).collect();

@@ -161,6 +161,8 @@ fn inputs(events: &[RunEvent], index: usize) -> Vec<SchedulerEvent> {
             jobs.reverse();
             vec![SchedulerEvent::Submitted { jobs }]
         }
+        Event::JobHeld { job } => vec![SchedulerEvent::Held { job }],
+        Event::JobReleased { job } => vec![SchedulerEvent::Released { job }],
         Event::TimerFired { timer } => vec![SchedulerEvent::TimerFired { timer }],
         Event::JobFinished { job, outcome, .. } if outcome.is_success() => {
             vec![SchedulerEvent::Finished { job }]

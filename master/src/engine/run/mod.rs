@@ -161,7 +161,7 @@ impl Run {
             admission: None,
             communication: CommunicationMeter::default(),
             any_failed: false,
-            all_done: false,
+            all_done: true,
             now: SimTime(0),
             outputs: Vec::new(),
             records: set.jobs.iter().map(|job| (job.id, Record::of_file(job))).collect(),
@@ -238,6 +238,7 @@ impl Run {
         if jobs.is_empty() {
             return;
         }
+        self.all_done = false;
         let jobs: Vec<Job> = jobs.iter().map(|id| self.jobs[id].clone()).collect();
         for Job { id, name, ranks, memory, alone, .. } in jobs.iter().cloned() {
             self.tell(Event::JobSubmitted { job: id, name, ranks, memory, alone });
@@ -247,7 +248,6 @@ impl Run {
 
     /// Asks the scheduler about what the journal has just told.
     fn schedule(&mut self, event: SchedulerEvent) {
-        self.all_done = false;
         self.watch_quantum(&event);
         for decision in self.scheduler.on_event(self.now, event) {
             if let Some(watch) = &mut self.quantum {
@@ -284,6 +284,8 @@ impl Run {
                 needed.as_secs_f64()
             )),
             Decision::Widened => self.warn("all sets take turns again".into()),
+            Decision::Held { job } => self.answer_parked(job),
+            Decision::NotHeld { job } => self.on_not_held(job),
             Decision::SetTimer { timer, at } => drop(self.timers.insert((at, timer))),
             Decision::Abandon { job, failures } => {
                 self.warn(format!("{job} is given up: {failures} switches in a row failed because of it"));

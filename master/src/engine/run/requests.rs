@@ -3,8 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_dispatcher::protocol::Order;
-use coswitch_policies::{JobId, Outlook, Present, Residence, SimTime, Wanted, timeshare::explain};
-use coswitch_report::journal::JobOutcome;
+use coswitch_policies::{
+    JobId, Outlook, Present, Residence, SchedulerEvent, SimTime, Wanted, timeshare::explain,
+};
+use coswitch_report::journal::{Event, JobOutcome};
 
 use super::{Asked, Output, Run, Ticket};
 use crate::{
@@ -34,6 +36,10 @@ pub(super) struct Record {
     /// Why it is being ended, where that was asked for.
     ending: Option<Ending>,
     waiting: Vec<Ticket>,
+    /// Its user holds it.
+    held: bool,
+    /// Who waits until nothing of it is in memory.
+    parking: Vec<Ticket>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +81,15 @@ impl Run {
             Request::Submit(jobs) => self.submit(user, jobs),
             Request::Jobs { all } => Ok(self.queue(user, all)),
             Request::Cancel(job) => self.cancel(user, job),
+            Request::Resume(job) => self.resume(user, job),
             Request::Why(job) => self.why(user, job),
+            Request::Park(job) => match self.park(user, job) {
+                Ok(()) => {
+                    self.records.entry(job).or_default().parking.push(ticket);
+                    return self.answer_parked(job);
+                }
+                Err(refusal) => Err(refusal),
+            },
             Request::Wait(job) => match self.record_of(user, job) {
                 Ok(Record { ended: None, .. }) => {
                     return self.records.entry(job).or_default().waiting.push(ticket);
@@ -166,7 +180,7 @@ impl Run {
             if let Some(failed) = failed.copied() {
                 let why = format!("{failed}, which it was to follow, did not succeed");
                 self.end(*job, JobOutcome::Failed(why), String::new());
-            } else if before.iter().all(|job| outcome(job).is_some()) {
+            } else if !self.records[job].held && before.iter().all(|job| outcome(job).is_some()) {
                 ready.push(*job);
             } else {
                 self.followers.insert(*job);
@@ -195,6 +209,58 @@ impl Run {
         }
     }
 
+    fn park(&mut self, user: User, job: JobId) -> Result<(), Refusal> {
+        self.living(user, job)?;
+        if !self.scheduler.can_hold() {
+            let why =
+                "under this policy, or with `park: suspend`, no job leaves memory before it ends".into();
+            return Err(Refusal::CannotPark { job, why });
+        }
+        let record = self.records.entry(job).or_default();
+        if !std::mem::replace(&mut record.held, true) && self.scheduler.job(job).is_some() {
+            self.tell(Event::JobHeld { job });
+            self.schedule(SchedulerEvent::Held { job });
+        }
+        Ok(())
+    }
+
+    fn resume(&mut self, user: User, job: JobId) -> Result<Reply, Refusal> {
+        self.living(user, job)?;
+        if std::mem::take(&mut self.records.entry(job).or_default().held) {
+            if self.scheduler.job(job).is_some() {
+                self.tell(Event::JobReleased { job });
+                self.schedule(SchedulerEvent::Released { job });
+            } else {
+                self.release(&[job]);
+            }
+        }
+        Ok(Reply::Job(Box::new(self.status(job, Outlook::default()))))
+    }
+
+    /// The job could not leave memory, and goes on.
+    pub(super) fn on_not_held(&mut self, job: JobId) {
+        let record = self.records.entry(job).or_default();
+        record.held = false;
+        let why = "it could not leave memory; the log of the cluster says why".to_owned();
+        for ticket in std::mem::take(&mut record.parking) {
+            let refusal = Refusal::CannotPark { job, why: why.clone() };
+            self.outputs.push(Output::Answer(ticket, Reply::Refused(refusal)));
+        }
+    }
+
+    /// Answers who waits until nothing of the job is in memory, where that is so.
+    pub(super) fn answer_parked(&mut self, job: JobId) {
+        // A job that the scheduler has not seen is nowhere.
+        if self.scheduler.job(job).is_some() && !self.scheduler.is_held_out(job) {
+            return;
+        }
+        let parking = std::mem::take(&mut self.records.entry(job).or_default().parking);
+        let status = self.status(job, Outlook::default());
+        for ticket in parking {
+            self.outputs.push(Output::Answer(ticket, Reply::Job(Box::new(status.clone()))));
+        }
+    }
+
     /// The outcome of a job that was ended on request, in place of how its end looked.
     pub(super) fn ending_of(&self, job: JobId) -> Option<JobOutcome> {
         self.records.get(&job)?.ending.map(Ending::outcome)
@@ -220,7 +286,8 @@ impl Run {
         let now = self.now;
         let record = self.records.entry(job).or_default();
         record.ended = Some((now, outcome));
-        let waiting = std::mem::take(&mut record.waiting);
+        let mut waiting = std::mem::take(&mut record.waiting);
+        waiting.append(&mut record.parking);
         let status = self.status(job, Outlook::default());
         for ticket in waiting {
             self.outputs.push(Output::Answer(ticket, Reply::Job(Box::new(status.clone()))));
@@ -304,6 +371,9 @@ impl Run {
             None if self.running.contains(&job) => return JobState::Running,
             None => {}
         }
+        if record.held && (self.followers.contains(&job) || self.scheduler.is_held_out(job)) {
+            return JobState::Held;
+        }
         match self.scheduler.job(job).map(|state| state.observed) {
             Some(Residence::Parked) => JobState::Parked,
             // On its way out of a turn, or into one.
@@ -323,6 +393,9 @@ impl Run {
     }
 
     fn why_living(&self, job: JobId, record: &Record) -> String {
+        if self.state(job, record) == JobState::Held {
+            return format!("its user holds it; `coswitch resume {}` lets it go on", job.0);
+        }
         if self.followers.contains(&job) {
             let ended = |job: &&JobId| self.records.get(job).is_none_or(|record| record.ended.is_none());
             let open: Vec<String> = record.after.iter().filter(ended).map(ToString::to_string).collect();

@@ -418,6 +418,10 @@ impl Applications {
                 }
                 Output::Tell(_) | Output::Allow(..) | Output::Answer(..) => continue,
             };
+            // A dispatcher that ends its application does nothing else.
+            if self.orders.get(&job) == Some(&Order::End) {
+                continue;
+            }
             let before = self.orders.insert(job, order);
             assert!(before.is_none() || order == Order::End, "{job} has one order at a time");
         }
@@ -472,8 +476,9 @@ impl Applications {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Over random answers at random times: each gang is launched whole and moved as one, no set exceeds a
-    /// node's memory before, during and after a switch, every order is answered, and the run ends.
+    /// Over random answers at random times, and whatever users ask: each gang is launched whole and moved as
+    /// one, no set exceeds a node's memory before, during and after a switch, every order is answered, and
+    /// the run ends.
     #[test]
     fn whatever_jobs_answer_memory_holds_and_the_run_ends(
         sizes in prop::collection::vec((10_u64..100, 0_u64..3000), 1..7),
@@ -482,6 +487,7 @@ proptest! {
         ],
         planned in any::<bool>(),
         chances in prop::collection::vec((0_u8..24, 0_usize..8, 1_u64..400), 1500),
+        users in prop::collection::vec((0_usize..1000, 0_u8..3, 0_u32..7), 0..12),
     ) {
         let jobs: Vec<Job> = (0..).zip(sizes).map(|(id, (mib, arrival))| job(id, mib, arrival)).collect();
         let memory: BTreeMap<JobId, Bytes> = jobs.iter().map(|job| (job.id, job.memory)).collect();
@@ -491,11 +497,19 @@ proptest! {
             residence: BTreeMap::new(), orders: BTreeMap::new(), placements: BTreeMap::new()
         };
         let (mut now, mut over) = (SimTime(0), apps.take(run.on(SimTime(0), Input::Due)));
-        for (chance, pick, ms) in chances {
+        for (step, (chance, pick, ms)) in chances.into_iter().enumerate() {
             if over {
                 break;
             }
             now = now.after(Duration::from_millis(ms));
+            // What users ask meanwhile; at last whoever is held is let go on.
+            for (_, what, job) in users.iter().filter(|(at, ..)| *at == step) {
+                let request = [Request::Park, Request::Resume, Request::Cancel][usize::from(*what)];
+                over |= apps.take(run.on(now, requests::asked(request(JobId(*job)))));
+            }
+            for job in memory.keys().filter(|_| step == 1000) {
+                over |= apps.take(run.on(now, requests::asked(Request::Resume(*job))));
+            }
             let pending: Vec<JobId> = apps.orders.keys().copied().collect();
             let input = match (run.due(), chance % 4) {
                 (Some(at), 0) if at <= now || pending.is_empty() => {
@@ -507,7 +521,7 @@ proptest! {
                 _ => Some(apps.answer(pending[pick % pending.len()], chance)),
             };
             let Some(input) = input.or_else(|| apps.end(pick)) else { continue };
-            over = apps.take(run.on(now, input));
+            over |= apps.take(run.on(now, input));
             for node in (0..NODES).map(NodeId) {
                 let held = apps.held(&memory, node);
                 prop_assert!(held <= Bytes(100 * MIB), "{held} on {node}");

@@ -1,5 +1,7 @@
 //! Faults of the simulated cluster, drawn by seed.
 
+use std::time::Duration;
+
 use coswitch_policies::Order;
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +19,9 @@ pub struct Faults {
     pub lost: u32,
     /// A job dies half-way.
     pub crash: u32,
+    /// The user of a job holds it at some time, and releases it later.
+    #[serde(default)]
+    pub hold: u32,
 }
 
 /// Draws faults from a seed.
@@ -32,6 +37,15 @@ impl Misfortune {
 
     pub(crate) const fn crashes(&mut self) -> bool {
         self.seed.chance(self.faults.crash)
+    }
+
+    /// How long after its arrival a job is held, if it is, and how long after that it is released.
+    pub(crate) fn holds(&mut self) -> Option<(Duration, Duration)> {
+        if self.faults.hold == 0 || !self.seed.chance(self.faults.hold) {
+            return None;
+        }
+        let (after, until) = (self.seed.between(0, 20_000), self.seed.between(0, 10_000));
+        Some((Duration::from_millis(after), Duration::from_millis(until)))
     }
 
     /// The mishap of an order, if any.

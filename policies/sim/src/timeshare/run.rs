@@ -47,6 +47,8 @@ enum Due {
     /// These jobs were given these orders together and have carried them out.
     Done(Vec<(JobId, Order)>),
     Ended(JobId),
+    Hold(JobId),
+    Release(JobId),
     /// The memory of jobs is looked at.
     Look,
 }
@@ -220,8 +222,12 @@ impl<'a> Simulation<'a> {
                     self.feed(SchedulerEvent::Measured { job, communication });
                 }
                 let jobs: Vec<JobSpec> = jobs.into_iter().map(|job| job.spec).collect();
+                let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
                 self.feed(SchedulerEvent::Submitted { jobs });
+                ids.into_iter().for_each(|job| self.plan_hold(job));
             }
+            Due::Hold(job) => self.feed(SchedulerEvent::Held { job }),
+            Due::Release(job) => self.feed(SchedulerEvent::Released { job }),
             Due::Timer(timer) => self.feed(SchedulerEvent::TimerFired { timer }),
             Due::Flushed => self.on_flushed(),
             Due::Done(orders) => self.on_done(&orders),
@@ -231,6 +237,14 @@ impl<'a> Simulation<'a> {
                 self.world.end(job);
                 self.on_ended(job, Residence::Failed);
             }
+        }
+    }
+
+    fn plan_hold(&mut self, job: JobId) {
+        if let Some((after, until)) = self.misfortune.holds() {
+            let at = self.now.after(after);
+            self.due(at, Due::Hold(job));
+            self.due(at.after(until), Due::Release(job));
         }
     }
 
@@ -308,6 +322,8 @@ impl<'a> Simulation<'a> {
             Decision::AllDone => self.done = true,
             Decision::Admitted { .. }
             | Decision::Queued { .. }
+            | Decision::Held { .. }
+            | Decision::NotHeld { .. }
             | Decision::Moved(_)
             | Decision::SlotStarted(_)
             | Decision::SlotChanged(_)

@@ -56,6 +56,11 @@ pub enum Decision {
         /// Consecutive failures.
         failures: u32,
     },
+    /// The job is held: nothing of it is in memory.
+    #[serde(rename = "hold")]
+    Held { job: JobId },
+    /// The job could not leave memory, and is held no more.
+    NotHeld { job: JobId },
     /// The turn of a row began: at least one of its jobs runs.
     SlotStarted(Turn),
     /// The running jobs of the active row, or the end of its turn, changed since the last decision.

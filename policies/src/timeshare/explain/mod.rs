@@ -155,7 +155,7 @@ fn drawn(scheduler: &Scheduler, alternate: Alternate) -> Explanation {
         let text = match (&state.landing, queue.iter().position(|job| *job == state.spec.id)) {
             (_, Some(ahead)) => format!("queues, with {} ahead", count(ahead, "job")),
             (Some(landing), None) => landing_in_words(landing, scheduler, &name),
-            (None, None) => unreachable!("a job that has not ended is queued or has landed"),
+            (None, None) => "held by its user".into(),
         };
         let assigned = state.landing.map(|landing| (landing.slot, landing.placement));
         JobExplanation { job: state.spec.id, name: state.spec.name.into(), text, assigned }

@@ -42,10 +42,11 @@ pub struct Outlook {
 }
 
 impl Scheduler {
-    /// What each living job may expect.
+    /// What each living job may expect that is not held.
     #[must_use]
     pub fn forecast(&self, present: Present) -> BTreeMap<JobId, Outlook> {
-        let living = self.jobs.iter().filter(|(_, entry)| !entry.observed.is_ended());
+        let hopes = |job: &JobId| !self.held.contains_key(job);
+        let living = self.jobs.iter().filter(|(job, entry)| !entry.observed.is_ended() && hopes(job));
         let outlooks = living.map(|(job, _)| (*job, Outlook::default())).collect();
         let Present { now, timers, switch_began, left, events_max } = present;
         let mut future = Future {
@@ -141,7 +142,9 @@ impl Future {
             }
             Due::End(job) => {
                 self.stop(job);
-                self.outlooks.entry(job).or_default().done = Some(self.now);
+                if let Some(outlook) = self.outlooks.get_mut(&job) {
+                    outlook.done = Some(self.now);
+                }
                 SchedulerEvent::Finished { job }
             }
         };
@@ -179,7 +182,7 @@ impl Future {
             self.due.remove(&(since.after(*left), Due::End(job)));
             *left = left.saturating_sub(self.now.since(since));
         }
-        let outlook = self.outlooks.entry(job).or_default();
+        let Some(outlook) = self.outlooks.get_mut(&job) else { return };
         outlook.runs_until.get_or_insert(self.now);
     }
 }

@@ -41,6 +41,7 @@ mod allowance;
 mod config;
 mod correct;
 mod forecast;
+mod hold;
 mod mix;
 mod oracle;
 mod presence;
@@ -74,6 +75,7 @@ use crate::{
     timeshare::packing::{self, DirtyRows, FreedNodes, Packing, pairing::Fractions},
 };
 use correct::Corrections;
+use hold::Held;
 use mix::Mixing;
 use oracle::Costs;
 use presence::Presence;
@@ -89,6 +91,8 @@ pub struct Scheduler {
     jobs: BTreeMap<JobId, Entry>,
     /// Jobs without a row, first come first served.
     queue: VecDeque<JobId>,
+    /// Jobs that their users hold.
+    held: BTreeMap<JobId, Held>,
     /// Jobs in memory against jobs that should be there.
     presence: Presence,
     /// Abandoned jobs whose end is not reported yet.
@@ -134,6 +138,7 @@ impl Scheduler {
             matrix,
             jobs: BTreeMap::new(),
             queue: VecDeque::new(),
+            held: BTreeMap::new(),
             presence: Presence::default(),
             dying: BTreeSet::new(),
             under_way: None,
@@ -169,6 +174,8 @@ impl Scheduler {
             }
             SchedulerEvent::RunningStopped { node } => self.on_stopped(node),
             SchedulerEvent::MemoryPressure { node } => self.corrections.on_memory_pressure(node),
+            SchedulerEvent::Held { job } => self.hold(job),
+            SchedulerEvent::Released { job } => self.release(job),
             SchedulerEvent::TimerFired { timer } => self.on_timer(timer),
             SchedulerEvent::SwitchTimed { switch, restore, exposed } => {
                 self.on_timed(switch, restore, exposed)
@@ -281,6 +288,7 @@ impl Scheduler {
         entry.landing = None;
         self.presence.on_ended(job);
         self.dying.remove(&job);
+        self.held.remove(&job);
         self.fractions.forget(job);
         self.mixing.on_set_changed();
         if let Some((slot, assignment)) = self.matrix.end(job) {
@@ -349,6 +357,7 @@ impl Scheduler {
         let front = self.matrix.front().map(|row| row.slot);
         let wanted = match self.matrix.row_of(entry.spec.id).map(|row| row.slot) {
             _ if entry.abandoned || entry.observed.is_ended() => Wanted::Gone,
+            _ if self.held.contains_key(&entry.spec.id) => Wanted::Held,
             None => Wanted::Queued,
             Some(slot) if Some(slot) == front => Wanted::In { slot },
             Some(slot) => Wanted::Out { slot },

@@ -12,6 +12,7 @@ impl Scheduler {
         }
         self.presence.follow(&self.matrix);
         if self.may_act() {
+            self.settle_held(decisions);
             self.admit(now, decisions);
             if self.strobe(decisions) {
                 self.mix_rows(decisions);
@@ -157,7 +158,10 @@ impl Scheduler {
     }
 
     fn tell_done(&mut self, decisions: &mut Vec<Decision>) {
-        let idle = self.matrix.rows().len() == 0 && self.queue.is_empty() && self.under_way.is_none();
+        let idle = self.matrix.rows().len() == 0
+            && self.queue.is_empty()
+            && self.held.is_empty()
+            && self.under_way.is_none();
         if idle && !self.done {
             self.done = true;
             decisions.push(Decision::AllDone);

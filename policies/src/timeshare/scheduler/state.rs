@@ -17,6 +17,8 @@ pub enum Wanted {
     In { slot: SlotId },
     /// Out of memory: another row has the turn; or in memory still, where it goes on on idle nodes.
     Out { slot: SlotId },
+    /// Out of memory, without turns: its user holds it.
+    Held,
     /// Ended, or to be ended.
     Gone,
 }

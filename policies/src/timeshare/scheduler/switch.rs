@@ -26,10 +26,14 @@ impl Scheduler {
         debug_assert!(self.presence.is_exact(&self.matrix), "the difference is kept as it changes");
         let backfilled = self.backfilled();
         let leaves = |job: &JobId| !backfilled.contains(job);
-        let mut stopping: Vec<JobId> = self.presence.misplaced().iter().copied().filter(leaves).collect();
+        let misplaced = self.presence.misplaced().iter().copied().filter(leaves);
+        let held = self.leaving().filter(|job| self.presence.is_active(*job));
+        let stopping: BTreeSet<JobId> = misplaced.chain(held).collect();
+        let mut stopping: Vec<JobId> = stopping.into_iter().collect();
         // In the order of turns, then of numbers.
         stopping.sort_by_cached_key(|job| self.matrix.place_of(*job));
-        let incoming = self.presence.absent().iter().copied().filter_map(|job| {
+        let comes = |job: &JobId| !self.is_leaving(*job);
+        let incoming = self.presence.absent().iter().copied().filter(comes).filter_map(|job| {
             let start = match self.jobs[&job].observed {
                 Residence::Unlaunched => Start::Launch,
                 Residence::Parked => Start::Restore,
@@ -43,10 +47,16 @@ impl Scheduler {
         let incoming: Vec<Incoming> = incoming.collect();
         let crowded =
             !self.corrections.stopped.is_empty() || self.corrections.relieve && !self.overfull().is_empty();
-        if stopping.is_empty() && incoming.is_empty() && !crowded {
+        let held: Vec<JobId> = self.leaving().filter(|job| self.presence.suspended().contains(job)).collect();
+        if stopping.is_empty() && incoming.is_empty() && !crowded && held.is_empty() {
             return None;
         }
-        let (order, parked) = self.who_parks(front, &stopping, &incoming);
+        let (order, mut parked) = self.who_parks(front, &stopping, &incoming);
+        parked.extend(held);
+        if order != SwitchOrder::Prefetch {
+            // With prefetch they stop first, and leave by a switch of their own.
+            parked.extend(stopping.iter().copied().filter(|job| self.is_leaving(*job)));
+        }
         if stopping.is_empty() && incoming.is_empty() && parked.is_empty() {
             return None;
         }
@@ -177,6 +187,9 @@ impl Scheduler {
         out.iter().chain(&into).for_each(|went| self.note(*went));
         // Where a dump failed, the incoming jobs had no chance: only the dumps are to blame.
         let stayed: Vec<Went> = out.iter().copied().filter(Went::failed).collect();
+        for went in out.iter().filter(|went| went.failed() && went.at.is_in_memory()) {
+            self.give_hold_up(went.job, decisions);
+        }
         let blamed = if stayed.is_empty() { &into } else { &stayed };
         for went in blamed.iter().filter(|went| went.failed() && went.cause == Cause::Failed) {
             self.blame(went.job, decisions);

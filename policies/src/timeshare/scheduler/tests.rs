@@ -3,6 +3,7 @@
 mod correct;
 mod footprints;
 mod forecast;
+mod hold;
 mod short_of_memory;
 
 use std::{fmt::Write, time::Duration};

@@ -32,7 +32,7 @@ fn asked_by(user: User, request: Request) -> Input {
     Input::Asked(Asked { ticket: Ticket(0), user, request })
 }
 
-fn asked(request: Request) -> Input {
+pub(super) fn asked(request: Request) -> Input {
     asked_by(User::ROOT, request)
 }
 
@@ -230,4 +230,70 @@ fn who_asks_wrongly_is_told_why_and_nothing_changes() {
     assert!(matches!(&none[..], [Output::Answer(_, Reply::Jobs(queue))] if queue.jobs.is_empty()));
     story(&mut run, &[(3, asked(Request::Jobs { all: true }), "[job-0 waiting]")]);
     assert!(JobState::Failed.has_ended() && Refusal::Ending.to_string().contains("ending"));
+}
+
+#[test]
+fn a_job_is_parked_and_resumed_by_its_user() {
+    let mut run = cluster(vec![job(0, 60, 0), job(1, 60, 0)]);
+    story(
+        &mut run,
+        &[
+            (0, Input::Due, "submitted job-0; submitted job-1; launch job-0"),
+            (10, report(0, Report::Running), "switched; turn of job-0 until 1.01s"),
+            (500, asked(Request::Park(JobId(0))), "park job-0"),
+            (600, report(0, Report::Parked), "switched; job-0 is held after 490 ms; launch job-1"),
+            (610, report(1, Report::Running), "switched; turn of job-1"),
+            (620, asked(Request::Park(JobId(0))), "job-0 is held after 490 ms"),
+            (
+                630,
+                asked(Request::Why(JobId(0))),
+                "job-0: its user holds it; `coswitch resume 0` lets it go on",
+            ),
+            (640, asked(Request::Jobs { all: false }), "[job-0 held, job-1 running in 0]"),
+            (
+                700,
+                asked(Request::Resume(JobId(0))),
+                "turn of job-1 until 1.61s; job-0 is parked after 490 ms",
+            ),
+            (1610, Input::Due, "park job-1"),
+            (1700, report(1, Report::Parked), "restore job-0"),
+            (1710, report(0, Report::Running), "switched; turn of job-0 until 2.71s"),
+            // It cannot leave, and its user is told.
+            (1800, asked(Request::Park(JobId(0))), "park job-0"),
+            (
+                1900,
+                report(0, Report::StillRunning { cause: full() }),
+                "misplaced job-0 running, no room; refused: job-0 cannot be parked: it could not leave memory; \
+                 the log of the cluster says why; turn of job-0 until 2.9s",
+            ),
+            // It ends while it is to be parked.
+            (2000, asked(Request::Park(JobId(0))), "park job-0"),
+            (
+                2100,
+                report(0, Report::Ended(AppOutcome::Succeeded)),
+                "job-0 ended Exit(0); job-0 is done after 680 ms; switched; restore job-1",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_job_that_follows_another_is_held_as_well() {
+    let follower = Submission { after: vec![JobId(0)], ..submission(60) };
+    let mut run = cluster(vec![job(0, 60, 0)]);
+    story(
+        &mut run,
+        &[
+            (0, Input::Due, "submitted job-0; launch job-0"),
+            (1, submit(vec![follower]), "accepted job-1 job-0-1"),
+            (2, asked(Request::Park(JobId(1))), "job-1 is held after 0 ms"),
+            (10, report(0, Report::Running), "switched; turn of job-0"),
+            (20, ended(), "job-0 ended Exit(0)"),
+            (
+                30,
+                asked(Request::Resume(JobId(1))),
+                "submitted job-1; launch job-1; job-1 is waiting after 0 ms",
+            ),
+        ],
+    );
 }

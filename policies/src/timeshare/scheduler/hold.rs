@@ -1,0 +1,140 @@
+//! Jobs that their users hold: out of memory and without turns, until they are released.
+//!
+//! A held job leaves by a switch, as every other job does; in the store it has no row. Its snapshot ties it
+//! to its nodes, where it comes back. Where it cannot leave, it is held no more and goes on.
+
+use std::sync::Arc;
+
+use super::{Scheduler, residency::Residency};
+use crate::{Assignment, Decision, JobId, Landing, Residence, timeshare::packing::FreedNodes};
+
+/// How far a held job has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// It keeps its row until it has left memory, and has no turn there.
+    Leaving,
+    /// Never launched: it will queue.
+    Unlaunched,
+    /// In the store, with the place where it comes back.
+    Parked(Box<Assignment>),
+    /// As `Parked`; a row is to take it.
+    Returning(Box<Assignment>),
+}
+
+impl Scheduler {
+    /// Whether jobs can be held: they have to leave memory by switches.
+    #[must_use]
+    pub fn can_hold(&self) -> bool {
+        self.config.residency != Residency::Always && self.matrix.limits().max_rows.is_none()
+    }
+
+    /// Whether the job is held, and has nothing in memory.
+    #[must_use]
+    pub fn is_held_out(&self, job: JobId) -> bool {
+        matches!(self.held.get(&job), Some(Held::Unlaunched | Held::Parked(_)))
+    }
+
+    pub(super) fn hold(&mut self, job: JobId) {
+        let lives = self.jobs.get(&job).is_some_and(|entry| !entry.observed.is_ended() && !entry.abandoned);
+        if !lives || !self.can_hold() {
+            return;
+        }
+        if let Some(Held::Returning(assignment)) = self.held.get(&job) {
+            let assignment = assignment.clone();
+            self.held.insert(job, Held::Parked(assignment));
+        }
+        self.held.entry(job).or_insert(Held::Leaving);
+    }
+
+    pub(super) fn release(&mut self, job: JobId) {
+        match self.held.remove(&job) {
+            Some(Held::Unlaunched) => {
+                self.done = false;
+                self.queue.push_back(job);
+            }
+            Some(Held::Parked(assignment) | Held::Returning(assignment)) => {
+                self.held.insert(job, Held::Returning(assignment));
+            }
+            Some(Held::Leaving) | None => {}
+        }
+    }
+
+    /// Takes jobs that have left memory out of the matrix, and gives rows to those that come back.
+    pub(super) fn settle_held(&mut self, decisions: &mut Vec<Decision>) {
+        let held: Vec<JobId> = self.held.keys().copied().collect();
+        for job in held {
+            match self.held.get(&job) {
+                Some(Held::Leaving) => self.settle_leaving(job, decisions),
+                Some(Held::Returning(assignment)) => {
+                    let assignment = (**assignment).clone();
+                    self.held.remove(&job);
+                    self.take_back(assignment, decisions);
+                }
+                Some(Held::Unlaunched | Held::Parked(_)) | None => {}
+            }
+        }
+        if self.matrix.drop_empty_rows() {
+            self.running = None;
+        }
+        self.presence.follow(&self.matrix);
+    }
+
+    fn settle_leaving(&mut self, job: JobId, decisions: &mut Vec<Decision>) {
+        let observed = self.jobs[&job].observed;
+        if observed.is_in_memory() {
+            return;
+        }
+        let slot = self.matrix.slot_of(job);
+        let assignment = self.matrix.unassign(job);
+        if let Some((slot, assignment)) = slot.zip(assignment.as_ref()) {
+            self.dirty.add(slot, FreedNodes::at(&assignment.placement));
+            self.capacity_freed = true;
+            self.presence.on_moved(&self.matrix, job);
+        } else {
+            self.queue.retain(|queued| *queued != job);
+        }
+        self.jobs.get_mut(&job).expect("a held job is known").landing = None;
+        let rests = match assignment {
+            Some(assignment) if observed == Residence::Parked => Held::Parked(Box::new(assignment)),
+            _ => Held::Unlaunched,
+        };
+        self.held.insert(job, rests);
+        decisions.push(Decision::Held { job });
+    }
+
+    /// Gives a job the first row, in the order of turns, that holds it where it was, or a new one.
+    fn take_back(&mut self, assignment: Assignment, decisions: &mut Vec<Decision>) {
+        let job = assignment.spec.id;
+        let rows = 0..self.matrix.rows().len();
+        let row = rows.into_iter().find(|row| self.matrix.holds_in_place(*row, &assignment));
+        let row = row.unwrap_or_else(|| self.matrix.open_row());
+        let placement = assignment.placement.clone();
+        self.matrix.assign(row, assignment);
+        let slot = self.matrix.row(row).slot;
+        let beside = crate::timeshare::packing::beside(&self.matrix, job);
+        let landing = Arc::new(Landing { slot, placement, beside, refused_by: Vec::new() });
+        self.jobs.get_mut(&job).expect("a held job is known").landing = Some(Arc::clone(&landing));
+        self.presence.on_moved(&self.matrix, job);
+        self.dirty.add_back(slot);
+        self.mixing.on_set_changed();
+        decisions.push(Decision::Admitted { job, landing });
+    }
+
+    /// Held jobs that have to leave memory.
+    pub(super) fn leaving(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.held.iter().filter(|(_, held)| **held == Held::Leaving).map(|(job, _)| *job)
+    }
+
+    /// Whether the job has to leave memory.
+    pub(super) fn is_leaving(&self, job: JobId) -> bool {
+        self.held.get(&job) == Some(&Held::Leaving)
+    }
+
+    /// A held job could not leave.
+    pub(super) fn give_hold_up(&mut self, job: JobId, decisions: &mut Vec<Decision>) {
+        if self.is_leaving(job) {
+            self.held.remove(&job);
+            decisions.push(Decision::NotHeld { job });
+        }
+    }
+}
