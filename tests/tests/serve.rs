@@ -1,6 +1,7 @@
 //! A cluster that stays (`coswitch serve`): users bring jobs at any time, follow them and end them.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{BufRead, BufReader, Write},
     os::unix::net::UnixStream,
@@ -12,6 +13,7 @@ use coswitch_report::journal::{Event, RunEvent};
 use coswitch_tests::{
     cluster::{RUN_LIMIT, STEP_LIMIT},
     master::{Answered, Ended, Master},
+    seed::{seed, span},
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -198,4 +200,64 @@ fn a_killed_master_leaves_nothing_but_its_socket_which_the_next_one_takes() {
     let socket = master.socket();
     let killed = master.end_with(RUN_LIMIT, CLEAN_LIMIT, || assert!(socket.exists()));
     assert_eq!(killed.code, None);
+}
+
+#[test]
+fn a_parked_job_is_out_of_memory_until_it_is_resumed_and_then_ends_right() {
+    let mut master = serve(CLUSTER);
+    accepted(&submit(&master, &["--name", "parked"], HEAT));
+    master.wait_until("it to run", STEP_LIMIT, |master| state(master, "parked") == "running");
+    let answer = master.user(&["park", "parked"]);
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    assert_eq!(state(&master, "parked"), "held");
+    assert!(master.processes("heat").is_empty(), "its ranks are gone");
+    let why = master.user(&["why", "parked"]);
+    assert!(why.stdout.contains("coswitch resume 0"), "{why:?}");
+    // Another one has the cluster to itself meanwhile.
+    let other = submit(&master, &["--name", "other", "--wait"], HEAT);
+    assert_eq!(other.code, Some(0), "{other:?}");
+    assert_eq!(state(&master, "parked"), "held");
+    assert_eq!(master.user(&["resume", "parked"]).code, Some(0));
+    assert_eq!(master.user(&["wait", "parked"]).code, Some(0));
+    for name in ["parked", "other"] {
+        assert_eq!(master.user(&["cat", name]).stdout.matches(VERIFIED).count(), 1);
+    }
+    end(master);
+}
+
+/// Users park, resume and cancel at random instants; what is not cancelled is right.
+#[test]
+fn whatever_users_do_the_jobs_that_they_leave_are_right() {
+    let mut seed = seed();
+    let master = serve(CLUSTER);
+    let names = accepted(&submit(&master, &["--array", "1-4"], HEAT));
+    let mut cancelled = BTreeSet::new();
+    for _ in 0..12 {
+        std::thread::sleep(span(&mut seed, Duration::from_millis(500)));
+        let name = &names[seed.between(0, 3) as usize];
+        let verb = ["park", "park", "resume", "cancel"][seed.between(0, 3) as usize];
+        let verb = if cancelled.len() == 2 && verb == "cancel" { "park" } else { verb };
+        let answer = master.user(&[verb, name]);
+        if verb == "cancel" && answer.code == Some(0) {
+            cancelled.insert(name.clone());
+        }
+        // It may have ended before.
+        let has_ended = answer.stderr.contains("has ended");
+        assert!(answer.code == Some(0) || has_ended, "{verb} {name}: {answer:?}");
+    }
+    for name in &names {
+        master.user(&["resume", name]);
+    }
+    master.user(&["wait"]);
+    for name in &names {
+        // What was cancelled may have ended before.
+        let state = state(&master, name);
+        if state == "cancelled" {
+            assert!(cancelled.contains(name), "{name}");
+        } else {
+            assert_eq!(state, "done", "{name}");
+            assert_eq!(master.user(&["cat", name]).stdout.matches(VERIFIED).count(), 1, "{name}");
+        }
+    }
+    end(master);
 }

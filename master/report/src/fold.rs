@@ -12,6 +12,7 @@ use coswitch_policies::{
 };
 
 use crate::{
+    forecasts::ForecastFold,
     journal::{Event, JobOutcome, MachineUse, RunEvent, RunOutcome, SwitchStep},
     lives::{Life, LifeStage, Lives, within},
     memory::{outgrew_in_words, split_in_words},
@@ -49,6 +50,7 @@ struct Folder {
     bytes_in: Bytes,
     memory: BTreeMap<NodeId, (Bytes, u32)>,
     paging: PagingFold,
+    forecasts: ForecastFold,
     totals: BTreeMap<SwitchStep, StepTotal>,
     stored: BTreeMap<PathBuf, Bytes>,
     steps: Vec<(SwitchStep, Span)>,
@@ -163,6 +165,7 @@ impl Folder {
             Event::JobLaunched { .. }
             | Event::JobRunning { .. }
             | Event::SlotStarted { .. }
+            | Event::TurnsForeseen { .. }
             | Event::JobHeld { .. }
             | Event::JobReleased { .. }
             | Event::TimerFired { .. }
@@ -173,6 +176,7 @@ impl Folder {
             | Event::Output { .. } => {}
         }
         self.lives.on_event(at, event);
+        self.forecasts.on_event(at, event);
     }
 
     fn name(&self, job: JobId) -> String {
@@ -203,6 +207,7 @@ impl Folder {
             outcome: self.outcome,
             steps: self.totals,
             stored: self.stored,
+            forecasts: self.forecasts.finish(),
             outgrown: self.outgrown,
             warnings: self.warnings,
             machine: self.machine,

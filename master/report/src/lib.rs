@@ -8,6 +8,7 @@ mod causes;
 pub mod compare;
 pub mod csv;
 mod fold;
+mod forecasts;
 mod history;
 pub mod journal;
 pub mod live;
@@ -22,6 +23,7 @@ pub mod trace;
 pub mod words;
 
 pub use fold::fold;
+pub use forecasts::Forecasts;
 pub use paging::Paging;
 pub use report::{JobCommunication, JobReport, JobTimes, NodeMemory, Report, SetReport, StepTotal};
 

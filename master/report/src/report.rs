@@ -6,6 +6,7 @@ use coswitch_policies::{Bytes, Class, Communication, JobId, NodeId, Policy};
 use serde::{Serialize, Serializer};
 
 use crate::{
+    forecasts::Forecasts,
     journal::{JobOutcome, MachineUse, RankMeasured, RunOutcome, SwitchStep},
     paging::Paging,
 };
@@ -33,6 +34,8 @@ pub struct Report {
     pub steps: BTreeMap<SwitchStep, StepTotal>,
     /// The size of all snapshots in each directory of the store, over all nodes.
     pub stored: BTreeMap<PathBuf, Bytes>,
+    /// `None` where no job waited for a turn.
+    pub forecasts: Option<Forecasts>,
     /// One sentence for each set or job that outgrew what was declared.
     pub outgrown: Vec<String>,
     pub warnings: Vec<String>,

@@ -25,6 +25,9 @@ impl Report {
         for job in self.jobs.iter().filter(|job| !job.last_output.is_empty()) {
             writeln!(out, "\nlast output of {}:\n{}", job.name, indented(&job.last_output))?;
         }
+        if let Some(forecasts) = &self.forecasts {
+            writeln!(out, "{}", forecasts.in_words())?;
+        }
         self.outgrown.iter().try_for_each(|text| writeln!(out, "{text}"))?;
         self.warnings.iter().try_for_each(|text| writeln!(out, "warning: {text}"))?;
         notes(self).iter().try_for_each(|note| writeln!(out, "{note}"))

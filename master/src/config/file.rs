@@ -26,14 +26,12 @@ use super::{
 #[schemars(deny_unknown_fields)]
 pub struct RunFile {
     /// The machines the jobs run on.
-    #[serde(default)]
     #[schemars(required, with = "ClusterPart")]
     pub cluster: Option<ClusterPart>,
     /// How the machines are shared between the jobs.
     #[serde(default)]
     pub scheduler: Option<SchedulerPart>,
     /// The jobs, at least one.
-    #[serde(default)]
     #[schemars(required, with = "Vec<JobPart>", length(min = 1))]
     pub jobs: Option<Spanned<Vec<JobPart>>>,
 }

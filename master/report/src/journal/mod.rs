@@ -16,5 +16,6 @@ pub use file::{FILE_NAME, JournalError, read};
 /// Since version 2 it has timers, and each input of the scheduler is at the instant at which the scheduler
 /// got it. Since version 3 it has the resident memory of jobs, and `paired` goes by their classes of
 /// communication. Since version 4 it has the pauses of master and daemons. Since version 5 each line has a
-/// checksum. Since version 6 users hold and release jobs.
+/// checksum. Since version 6 users hold and release jobs,
+/// and next turns are foreseen.
 pub const VERSION: u32 = 6;

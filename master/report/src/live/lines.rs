@@ -68,6 +68,7 @@ pub fn line(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<String> {
         | Event::NodeUnderPressure { .. }
         | Event::MachineUsed(_)
         | Event::StepDone { .. }
+        | Event::TurnsForeseen { .. }
         | Event::TimerFired { .. }
         | Event::Progress { .. }
         | Event::Output { .. }

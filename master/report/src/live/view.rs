@@ -147,6 +147,7 @@ impl View {
             Event::Output { job, line } => self.job(*job).output.clone_from(line),
             Event::RunStarted { .. }
             | Event::StepDone { .. }
+            | Event::TurnsForeseen { .. }
             | Event::JobHeld { .. }
             | Event::JobReleased { .. }
             | Event::TimerFired { .. }

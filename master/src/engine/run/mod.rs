@@ -102,6 +102,8 @@ pub(super) struct Run {
     followers: BTreeSet<JobId>,
     /// Since the followers were looked at.
     any_ended: bool,
+    /// In this call.
+    turn_began: bool,
     park: Park,
     scheduler: Scheduler,
     /// Jobs that are still to be submitted.
@@ -167,6 +169,7 @@ impl Run {
             records: set.jobs.iter().map(|job| (job.id, Record::of_file(job))).collect(),
             followers: BTreeSet::new(),
             any_ended: false,
+            turn_began: false,
             jobs: set.jobs.into_iter().map(|job| (job.id, job)).collect(),
             cluster: set.cluster.clone(),
             settings,
@@ -196,6 +199,7 @@ impl Run {
             Input::Stop(outcome) => self.outputs.push(Output::Over(outcome)),
         }
         self.release_followers();
+        self.foresee_turns();
         self.allow();
         let is_done = self.all_done && self.arrivals.is_empty() && self.launched.is_empty();
         if is_done && !self.settings.standing {
@@ -292,6 +296,7 @@ impl Run {
                 self.order(job, Order::End);
             }
             Decision::SlotStarted(_) | Decision::SlotChanged(_) => {
+                self.turn_began |= matches!(decision, Decision::SlotStarted(_));
                 if let Some(Turn { slot, jobs, ends }) = self.scheduler.turn() {
                     self.tell(Event::SlotStarted { slot, jobs, ends });
                 }

@@ -20,6 +20,9 @@ use crate::{
 /// How far a forecast looks ahead for one user's question.
 const FORESEEN_EVENTS_MAX: u32 = 2000;
 
+/// How far each forecast looks ahead that is told to the journal.
+const TURN_EVENTS_MAX: u32 = 200;
+
 /// What is known of a job besides its specification.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Record {
@@ -325,6 +328,23 @@ impl Run {
         let asked = own.filter(|(_, record)| all || record.ended.is_none());
         let status = |job: JobId| self.status(job, outlooks.get(&job).copied().unwrap_or_default());
         Reply::Jobs(Queue { now: self.now, jobs: asked.map(|(job, _)| status(*job)).collect() })
+    }
+
+    /// Tells the journal when the jobs that wait run next, where a turn has just begun: the report compares
+    /// that with what then happens.
+    pub(super) fn foresee_turns(&mut self) {
+        if !std::mem::take(&mut self.turn_began) {
+            return;
+        }
+        let waits = |(job, outlook): (JobId, Outlook)| {
+            let is_waiting = !self.running.contains(&job);
+            Some((job, outlook.runs_from?)).filter(|_| is_waiting)
+        };
+        let turns: BTreeMap<JobId, SimTime> =
+            self.forecast(TURN_EVENTS_MAX).into_iter().filter_map(waits).collect();
+        if !turns.is_empty() {
+            self.tell(Event::TurnsForeseen { turns });
+        }
     }
 
     fn forecast(&self, events_max: u32) -> BTreeMap<JobId, Outlook> {

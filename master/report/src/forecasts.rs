@@ -1,0 +1,91 @@
+//! Next turns as the scheduler foresaw them, against the turns that then came.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use coswitch_policies::{JobId, SimTime};
+use serde::Serialize;
+
+use crate::{
+    journal::Event,
+    report::seconds,
+    words::{self, percent},
+};
+
+/// How good the forecasts of a run were.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Forecasts {
+    /// The next turns that were foreseen, and came: those of each waiting job, whenever a turn began.
+    pub count: usize,
+    /// The median of what they came early or late.
+    #[serde(rename = "median_error_s", serialize_with = "seconds")]
+    pub median_error: Duration,
+    /// The same as a share of a quantum.
+    pub share: f64,
+}
+
+impl Forecasts {
+    pub(crate) fn in_words(&self) -> String {
+        let Self { count, median_error, share } = self;
+        let (error, share) = (words::seconds(*median_error), percent(*share));
+        format!("{count} next turns were foreseen; half of them came within {error} ({share} of a quantum)")
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct ForecastFold {
+    quantum: Duration,
+    foreseen: BTreeMap<JobId, Vec<SimTime>>,
+    errors: Vec<Duration>,
+}
+
+impl ForecastFold {
+    pub(crate) fn on_event(&mut self, at: SimTime, event: &Event) {
+        match event {
+            Event::RunStarted { quantum, .. } => self.quantum = *quantum,
+            Event::TurnsForeseen { turns } => {
+                for (job, turn) in turns {
+                    self.foreseen.entry(*job).or_default().push(*turn);
+                }
+            }
+            Event::JobRunning { job } => {
+                let foreseen = self.foreseen.remove(job).unwrap_or_default();
+                self.errors.extend(foreseen.into_iter().map(|turn| turn.since(at).max(at.since(turn))));
+            }
+            // A turn that its user took away was not foreseen wrongly.
+            Event::JobFinished { job, .. } | Event::JobHeld { job } => drop(self.foreseen.remove(job)),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn finish(mut self) -> Option<Forecasts> {
+        self.errors.sort_unstable();
+        let median_error = *self.errors.get(self.errors.len() / 2)?;
+        let share = median_error.as_secs_f64() / self.quantum.as_secs_f64().max(f64::MIN_POSITIVE);
+        Some(Forecasts { count: self.errors.len(), median_error, share })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_compared_with_each_forecast_of_it() {
+        let mut fold = ForecastFold { quantum: Duration::from_secs(10), ..ForecastFold::default() };
+        let second = |seconds: u64| SimTime::from(Duration::from_secs(seconds));
+        let (a, b) = (JobId(0), JobId(1));
+        let foreseen = |turns: &[(JobId, u64)]| Event::TurnsForeseen {
+            turns: turns.iter().map(|(job, at)| (*job, second(*at))).collect(),
+        };
+        fold.on_event(second(0), &foreseen(&[(a, 12), (b, 24)]));
+        fold.on_event(second(13), &Event::JobRunning { job: a });
+        fold.on_event(second(13), &foreseen(&[(b, 25)]));
+        fold.on_event(second(20), &Event::JobRunning { job: b });
+        // It never comes: it says nothing of the forecast.
+        fold.on_event(second(21), &foreseen(&[(a, 30)]));
+        let finished = fold.finish().unwrap();
+        assert_eq!((finished.count, finished.median_error), (3, Duration::from_secs(4)), "of 1, 4 and 5 s");
+        assert!((finished.share - 0.4).abs() < 1e-9);
+        assert_eq!(ForecastFold::default().finish(), None);
+    }
+}
