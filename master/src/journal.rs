@@ -147,6 +147,7 @@ mod tests {
         let kinds = [
             Event::JobLaunched { job: JobId(1), placement: Placement::from_shares(&[1, 1]) },
             Event::SlotStarted { slot: SlotId(0), jobs: vec![JobId(1)], ends: Some(SimTime(9)) },
+            Event::TurnsForeseen { turns: vec![(JobId(1), SimTime(9))] },
             Event::JobFinished { job: JobId(1), outcome: JobOutcome::Exit(3), last_output: "oh\n".into() },
         ];
         let events: Vec<_> = (0..).zip(kinds).map(|(at, kind)| RunEvent { at: SimTime(at), kind }).collect();

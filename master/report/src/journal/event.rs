@@ -1,6 +1,6 @@
 //! The events of a run.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use coswitch_policies::{
     Bytes, JobId, Misplaced, NodeId, Placement, Policy, Purpose, SchedulerConfig, SimTime, SlotId, Split,
@@ -81,7 +81,7 @@ pub enum Event {
         ends: Option<SimTime>,
     },
     /// When the jobs that wait run next, by the scheduler's own forecast; told when a turn begins.
-    TurnsForeseen { turns: BTreeMap<JobId, SimTime> },
+    TurnsForeseen { turns: Vec<(JobId, SimTime)> },
     /// A switch began. Until it ends, the jobs of both sets do not run; a switch for a prefetch goes on
     /// beside a turn.
     SwitchStarted {

@@ -340,7 +340,7 @@ impl Run {
             let is_waiting = !self.running.contains(&job);
             Some((job, outlook.runs_from?)).filter(|_| is_waiting)
         };
-        let turns: BTreeMap<JobId, SimTime> =
+        let turns: Vec<(JobId, SimTime)> =
             self.forecast(TURN_EVENTS_MAX).into_iter().filter_map(waits).collect();
         if !turns.is_empty() {
             self.tell(Event::TurnsForeseen { turns });

@@ -141,7 +141,11 @@ fn each_waiting_job_has_its_next_turn() {
     job-1 runs 48 to 58, done ?
     job-2 runs 60 to 70, done ?
     ");
-    assert_snapshot!(steady.shown(steady.left.clone()), @"");
+    assert_snapshot!(steady.shown(steady.left.clone()), @r"
+    job-0 runs 36 to 46, done 254
+    job-1 runs 48 to 58, done 89
+    job-2 runs 60 to 70, done 264
+    ");
 }
 
 #[test]
