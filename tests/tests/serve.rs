@@ -24,6 +24,15 @@ cluster: {nodes: 2, memory: 150MiB, store: "{store}"}
 scheduler: {policy: gang, quantum: 800ms, residency: none}
 "#;
 
+/// Appended to the run file of a cluster.
+const MORE: &str = "
+jobs:
+  - name: heat
+    command: [BIN/heat, --memory, 40MiB, --seconds, '2']
+    ranks: 2
+    memory: 90MiB
+";
+
 const HEAT: &[&str] = &["{bin}/heat", "--memory", "40MiB", "--seconds", "2"];
 const VERIFIED: &str = "VERIFICATION SUCCESSFUL";
 const CLEAN_LIMIT: Duration = Duration::from_secs(8);
@@ -103,11 +112,10 @@ fn jobs_come_while_others_run_and_each_is_right() {
     names.extend(accepted(&submit(&master, &["--array", "1-2"], HEAT)));
     // A run file's jobs; its cluster and scheduler are another's.
     let file = fs::read_to_string(master.out().with_file_name("jobs.yaml")).expect("the run file");
-    let heat = "jobs:\n  - {name: heat, command: [BIN/heat, --memory, 40MiB, --seconds, '2'], ranks: 2, memory: 90MiB}";
     let null = coswitch_tests::parts::programs().path(coswitch_examples::Program::Null);
     let bin = null.parent().expect("a directory").display().to_string();
     let path = master.out().with_file_name("more.yaml");
-    fs::write(&path, format!("{file}\n{}", heat.replace("BIN", &bin))).expect("a run file");
+    fs::write(&path, format!("{file}\n{}", MORE.replace("BIN", &bin))).expect("a run file");
     names.extend(accepted(&master.user(&["submit", &path.display().to_string()])));
     assert_eq!(names, ["heat", "heat-1", "heat-2", "heat-3"], "each has a name of its own");
     let waited = master.user(&["wait"]);

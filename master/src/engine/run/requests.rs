@@ -349,8 +349,10 @@ impl Run {
 
     fn forecast(&self, events_max: u32) -> BTreeMap<JobId, Outlook> {
         let left = |(job, record): (&JobId, &Record)| {
-            let whole = self.jobs.get(job)?.alone.or(record.time_limit)?;
-            Some((*job, whole.saturating_sub(record.ran(self.now))))
+            let ran = record.ran(self.now);
+            // A job that runs for longer than it does alone may end at any time, or not.
+            let alone = self.jobs.get(job)?.alone.filter(|alone| *alone > ran);
+            Some((*job, alone.or(record.time_limit)?.saturating_sub(ran)))
         };
         let living = self.records.iter().filter(|(_, record)| record.ended.is_none());
         self.scheduler.forecast(Present {

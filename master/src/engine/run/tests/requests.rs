@@ -103,8 +103,8 @@ fn a_job_follows_others_that_succeed_and_no_others() {
             (
                 21,
                 submit(vec![follows(&[7])]),
-                "refused: job 1 of the submission, `job-0`: there is no job-7, which it is to follow; none of \
-                 them was submitted",
+                "refused: job 1 of the submission, `job-0`: there is no job-7, which it is to follow; none \
+                 of them was submitted",
             ),
         ],
     );
@@ -263,8 +263,8 @@ fn a_job_is_parked_and_resumed_by_its_user() {
             (
                 1900,
                 report(0, Report::StillRunning { cause: full() }),
-                "misplaced job-0 running, no room; refused: job-0 cannot be parked: it could not leave memory; \
-                 the log of the cluster says why; turn of job-0 until 2.9s",
+                "misplaced job-0 running, no room; refused: job-0 cannot be parked: it could not leave \
+                 memory; the log of the cluster says why; turn of job-0 until 2.9s",
             ),
             // It ends while it is to be parked.
             (2000, asked(Request::Park(JobId(0))), "park job-0"),

@@ -131,7 +131,7 @@ fn quantum() -> Duration {
 fn each_waiting_job_has_its_next_turn() {
     let mut steady =
         Steady::new(SchedulerConfig::new(Policy::Gang, quantum()), &[(600, 99), (600, 25), (600, 99)]);
-    // Until all have had a turn, and the first is in the middle of its second one.
+    // Until all have had a turn, and the first has its second one.
     while steady.begun.len() < 4 {
         steady.step();
     }
