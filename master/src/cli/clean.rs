@@ -1,6 +1,10 @@
 //! `coswitch clean`: ends and removes the remains of runs whose master has ended.
 
-use std::{io, time::Duration};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::Context;
 use coswitch_daemon::{cgroup::Hierarchies, node};
@@ -8,12 +12,15 @@ use coswitch_report::words::plural;
 use serde::Serialize;
 
 use super::{Answer, Exit, Failure, Output};
-use crate::run_name::RunName;
+use crate::{
+    run_name::RunName,
+    serve::{DEFAULT_SOCKET, Socket},
+};
 
 /// The time limit for the end of the killed processes of one node.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// End and remove the remains of dead runs: processes, cgroups, shared memory, images.
+/// End and remove the remains of dead runs: processes, cgroups, shared memory, images, a socket.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CleanCommand;
 
@@ -26,6 +33,9 @@ struct Cleaned {
     /// Not made by a run: not touched.
     foreign: Vec<String>,
     failed: Vec<FailedNode>,
+    /// The socket of a cluster whose master was killed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    socket: Option<PathBuf>,
 }
 
 #[derive(Debug, Serialize)]
@@ -38,6 +48,8 @@ impl CleanCommand {
     pub(crate) fn carry_out(self, output: Output) -> Result<Exit, Failure> {
         let hierarchies = Hierarchies::find().context("failed to look for cgroups")?;
         let mut cleaned = Cleaned::default();
+        let socket = Path::new(DEFAULT_SOCKET);
+        cleaned.socket = Socket::remove_dead(socket).then(|| socket.into());
         for name in node::leftovers(&hierarchies) {
             match name.parse::<RunName>() {
                 Err(_) => cleaned.foreign.push(name),
@@ -58,7 +70,8 @@ impl CleanCommand {
 
 impl Answer for Cleaned {
     fn tell(&self, out: &mut dyn io::Write) -> io::Result<()> {
-        let Self { removed, alive, foreign, failed } = self;
+        let Self { removed, alive, foreign, failed, socket } = self;
+        socket.iter().try_for_each(|path| writeln!(out, "removed the dead socket {}", path.display()))?;
         removed.iter().try_for_each(|name| writeln!(out, "removed what was left of {name}"))?;
         alive.iter().try_for_each(|name| writeln!(out, "{name} belongs to a run that is alive"))?;
         foreign.iter().try_for_each(|name| writeln!(out, "{name} was not made by a run; left alone"))?;

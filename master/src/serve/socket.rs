@@ -57,6 +57,11 @@ impl Socket {
         Ok(Self { path, listener, _lock: lock })
     }
 
+    /// Removes the socket of a master that was killed; whether there was one.
+    pub fn remove_dead(path: &Path) -> bool {
+        path.symlink_metadata().is_ok() && Self::bind(path.into()).is_ok()
+    }
+
     pub(super) fn listener(&self) -> io::Result<UnixListener> {
         self.listener.try_clone()
     }
@@ -95,6 +100,9 @@ mod tests {
         // As after `kill -9`: the file is there, nobody listens.
         drop(UnixListener::bind(&path).unwrap());
         drop(Socket::bind(path.clone()).unwrap());
+        assert!(!Socket::remove_dead(&path), "there is none");
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(Socket::remove_dead(&path) && !path.exists());
         std::fs::write(&path, "").unwrap();
         assert!(matches!(Socket::bind(path), Err(SocketError::Foreign(_))));
     }

@@ -36,8 +36,13 @@ impl Run {
             swapped: memory.swapped,
             major_faults: memory.major_faults,
         };
-        let by_job = jobs.iter().map(told).collect();
-        self.tell(Event::MemorySample { node, used: *used, by_job });
+        let by_job: Vec<JobMemory> = jobs.iter().map(told).collect();
+        // Once is enough that a node is empty: a cluster may stand idle for days.
+        let was_empty =
+            if by_job.is_empty() { !self.empty_nodes.insert(node) } else { self.empty_nodes.remove(&node) };
+        if !(was_empty && by_job.is_empty()) {
+            self.tell(Event::MemorySample { node, used: *used, by_job });
+        }
         let sample = |memory: &app::JobMemory| JobSample {
             job: memory.job,
             resident: memory.held,

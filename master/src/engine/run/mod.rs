@@ -120,6 +120,8 @@ pub(super) struct Run {
     /// The allowances as last sent to the nodes, and how many of them a node has not answered yet.
     allowances: BTreeMap<NodeId, Allowance>,
     unanswered: BTreeMap<NodeId, u32>,
+    /// Nodes that were last seen without any job.
+    empty_nodes: BTreeSet<NodeId>,
     /// Jobs that come when their nodes have room.
     admission: Option<Admission>,
     communication: CommunicationMeter,
@@ -160,6 +162,7 @@ impl Run {
             resting: BTreeSet::new(),
             allowances: BTreeMap::new(),
             unanswered: BTreeMap::new(),
+            empty_nodes: BTreeSet::new(),
             admission: None,
             communication: CommunicationMeter::default(),
             any_failed: false,
