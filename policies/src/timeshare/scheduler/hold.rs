@@ -125,6 +125,12 @@ impl Scheduler {
         self.held.iter().filter(|(_, held)| **held == Held::Leaving).map(|(job, _)| *job)
     }
 
+    /// Whether all jobs of the row with the turn have to leave.
+    pub(super) fn front_leaves(&self) -> bool {
+        !self.held.is_empty()
+            && self.matrix.front().is_some_and(|row| row.jobs().all(|job| self.is_leaving(job)))
+    }
+
     /// Whether the job has to leave memory.
     pub(super) fn is_leaving(&self, job: JobId) -> bool {
         self.held.get(&job) == Some(&Held::Leaving)

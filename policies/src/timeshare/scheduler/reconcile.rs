@@ -44,9 +44,10 @@ impl Scheduler {
         self.under_way.is_none() && self.dying.is_empty()
     }
 
-    /// Passes the turn on where it is over; says whether it was.
+    /// Passes the turn on where it is over, or nobody is left to have it; says whether it was.
     fn strobe(&mut self, decisions: &mut Vec<Decision>) -> bool {
-        let over = self.rows_in_turn() > 1 && self.running.as_ref().is_some_and(Running::is_over);
+        let is_over = self.running.as_ref().is_some_and(Running::is_over) || self.front_leaves();
+        let over = self.rows_in_turn() > 1 && is_over;
         if over {
             for job in self.matrix.front().into_iter().flat_map(|row| row.jobs()) {
                 self.jobs.get_mut(&job).expect("an assigned job is known").put_back = false;

@@ -241,8 +241,8 @@ fn a_job_is_parked_and_resumed_by_its_user() {
             (0, Input::Due, "submitted job-0; submitted job-1; launch job-0"),
             (10, report(0, Report::Running), "switched; turn of job-0 until 1.01s"),
             (500, asked(Request::Park(JobId(0))), "park job-0"),
-            (600, report(0, Report::Parked), "switched; job-0 is held after 490 ms; launch job-1"),
-            (610, report(1, Report::Running), "switched; turn of job-1"),
+            (600, report(0, Report::Parked), "launch job-1"),
+            (610, report(1, Report::Running), "switched; job-0 is held after 490 ms; turn of job-1"),
             (620, asked(Request::Park(JobId(0))), "job-0 is held after 490 ms"),
             (
                 630,
@@ -263,15 +263,15 @@ fn a_job_is_parked_and_resumed_by_its_user() {
             (
                 1900,
                 report(0, Report::StillRunning { cause: full() }),
-                "misplaced job-0 running, no room; refused: job-0 cannot be parked: it could not leave \
-                 memory; the log of the cluster says why; turn of job-0 until 2.9s",
+                "misplaced job-0 running, no room, job-1 parked; refused: job-0 cannot be parked: it could \
+                 not leave memory; the log of the cluster says why; turn of job-0 until 2.9s",
             ),
             // It ends while it is to be parked.
             (2000, asked(Request::Park(JobId(0))), "park job-0"),
             (
                 2100,
                 report(0, Report::Ended(AppOutcome::Succeeded)),
-                "job-0 ended Exit(0); job-0 is done after 680 ms; switched; restore job-1",
+                "job-0 ended Exit(0); job-0 is done after 680 ms; restore job-1",
             ),
         ],
     );

@@ -86,15 +86,30 @@ fn with_prefetch_it_stops_first_and_leaves_by_a_switch_of_its_own() {
     desk.submit(&[(2, 300), (2, 300)]);
     desk.done();
     assert_snapshot!(desk.at(3).user_holds(0), @r"
-    switch-1 to slot-0, prefetched: out job-0 (suspended), in none
+    switch-1 to slot-1, prefetched: out job-0 (suspended), in job-1 (new)
     ");
     assert_snapshot!(desk.done(), @r"
-    switch-2 to slot-0: out job-0, in none
-    turn goes on of slot-0 with none until 10s
+    switch-2 to slot-1: out job-0, in none
+    turn of slot-1 with job-1 until 13s
+    timer-1 set for 13s
     ");
     assert_snapshot!(desk.done(), @r"
     job-0 held
-    switch-3 to slot-1: out none, in job-1 (new)
+    turn goes on of slot-1 with job-1
+    ");
+}
+
+#[test]
+fn the_turn_passes_on_in_the_same_switch() {
+    let mut desk = Desk::new(Policy::Gang);
+    desk.submit(&[(2, 600), (2, 600)]);
+    desk.done();
+    assert_snapshot!(desk.at(3).user_holds(0), @r"
+    switch-1 to slot-1: out job-0, in job-1 (new)
+    ");
+    assert_snapshot!(desk.done(), @r"
+    job-0 held
+    turn of slot-1 with job-1
     ");
 }
 
