@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     os::unix::net::UnixStream,
     process::Stdio,
     time::Duration,
@@ -95,6 +95,16 @@ fn follow(master: &Master) -> impl FnMut(&str) -> Value + use<> {
     }
 }
 
+/// What the cluster answers to a plain HTTP request.
+fn ask(master: &Master, path: &str) -> String {
+    let mut stream = UnixStream::connect(master.socket()).expect("the cluster listens");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: coswitch\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it is asked");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer
+}
+
 fn switches(events: &[RunEvent]) -> usize {
     events
         .iter()
@@ -124,6 +134,10 @@ fn jobs_come_while_others_run_and_each_is_right() {
         let said = master.user(&["cat", name]).stdout;
         assert_eq!(said.matches(VERIFIED).count(), 1, "{name}: {said}");
         assert_eq!(state(&master, name), "done");
+    }
+    let metrics = ask(&master, "/metrics");
+    for line in ["coswitch_jobs_ended_total{outcome=\"succeeded\"} 4", "coswitch_jobs{state=\"running\"} 0"] {
+        assert!(metrics.lines().any(|found| found == line), "{line} in {metrics}");
     }
     let ended = end(master);
     assert!(switches(&ended.events) >= 4, "they took turns: {}", switches(&ended.events));

@@ -12,6 +12,7 @@ use axum::{
     serve::IncomingStream,
 };
 use coswitch_policies::JobId;
+use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde::{Deserialize, Serialize};
 use tokio::{
     net::UnixListener,
@@ -29,11 +30,13 @@ use crate::{
 
 /// A thousand jobs with large environments.
 const BODY_MAX: usize = 64 << 20;
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Clone)]
 pub(super) struct Api {
     pub(super) asks: UnboundedSender<Ask>,
     pub(super) events: broadcast::Sender<Arc<str>>,
+    pub(super) registry: Arc<Registry>,
 }
 
 /// Who is at the other end of the socket.
@@ -57,6 +60,7 @@ pub(super) async fn serve(listener: StdListener, api: Api) -> std::io::Result<()
         .route("/v1/jobs/{job}/park", post(park))
         .route("/v1/jobs/{job}/resume", post(resume))
         .route("/v1/events", get(events))
+        .route("/metrics", get(metrics))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(api);
     let listener = UnixListener::from_std(listener)?;
@@ -120,6 +124,14 @@ async fn events(State(api): State<Api>, ConnectInfo(peer): From) -> Response {
         }
     });
     ([("content-type", "application/x-ndjson")], Body::from_stream(lines)).into_response()
+}
+
+async fn metrics(State(api): State<Api>) -> Response {
+    let mut text = String::new();
+    match encode(&mut text, &api.registry) {
+        Ok(()) => ([("content-type", OPEN_METRICS)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
 }
 
 impl Api {

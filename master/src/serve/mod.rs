@@ -6,6 +6,7 @@
 //! A client that is slow or gone delays only its own answers.
 
 mod http;
+mod metrics;
 mod socket;
 
 use std::{path::PathBuf, sync::Arc, thread};
@@ -21,6 +22,7 @@ use tokio::{
 };
 
 use crate::engine::Ask;
+use metrics::Metrics;
 pub use socket::{DEFAULT as DEFAULT_SOCKET, Socket, SocketError};
 
 /// A reader of the event stream that is later than this many events has a gap.
@@ -30,6 +32,7 @@ const EVENTS: usize = 4096;
 pub struct Server {
     socket: Socket,
     events: broadcast::Sender<Arc<str>>,
+    metrics: Metrics,
 }
 
 impl Server {
@@ -41,7 +44,8 @@ impl Server {
         let socket = Socket::bind(path)?;
         let (asks, asked) = unbounded_channel();
         let (events, _) = broadcast::channel(EVENTS);
-        let api = http::Api { asks, events: events.clone() };
+        let (metrics, registry) = Metrics::new();
+        let api = http::Api { asks, events: events.clone(), registry: Arc::new(registry) };
         let listener = socket.listener().context("failed to listen")?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let serve = move || {
@@ -50,7 +54,7 @@ impl Server {
             }
         };
         thread::Builder::new().name("api".into()).spawn(serve).context("failed to start a thread")?;
-        Ok((Self { socket, events }, asked))
+        Ok((Self { socket, events, metrics }, asked))
     }
 
     pub fn path(&self) -> &std::path::Path {
@@ -58,7 +62,8 @@ impl Server {
     }
 
     /// Passes an event on to those who follow the cluster.
-    pub fn tell(&self, event: &RunEvent) {
+    pub fn tell(&mut self, event: &RunEvent) {
+        self.metrics.on_event(&event.kind);
         if self.events.receiver_count() == 0 {
             return;
         }

@@ -1,0 +1,157 @@
+//! What a site's monitoring reads: counters and gauges of the cluster, in OpenMetrics, from its events.
+
+use std::{collections::BTreeSet, sync::atomic::AtomicU64};
+
+use coswitch_policies::JobId;
+use coswitch_report::journal::Event;
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::{Registry, Unit},
+};
+
+type Seconds = Counter<f64, AtomicU64>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct State {
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Node {
+    node: String,
+}
+
+/// The numbers, kept up to date event by event.
+#[derive(Debug, Default)]
+pub(super) struct Metrics {
+    jobs: Family<State, Gauge>,
+    submitted: Counter,
+    ended: Family<Outcome, Counter>,
+    switches: Counter,
+    exposed: Seconds,
+    dumped: Counter,
+    restored: Counter,
+    used: Family<Node, Gauge>,
+    capacity: Gauge,
+    warnings: Counter,
+    living: BTreeSet<JobId>,
+    running: BTreeSet<JobId>,
+}
+
+impl Metrics {
+    /// The numbers, and the registry that writes them.
+    pub(super) fn new() -> (Self, Registry) {
+        let metrics = Self::default();
+        let mut all = Registry::with_prefix("coswitch");
+        all.register("jobs", "Jobs that have not ended, by whether they run", metrics.jobs.clone());
+        all.register("jobs_submitted", "Jobs that were submitted", metrics.submitted.clone());
+        all.register("jobs_ended", "Jobs that have ended", metrics.ended.clone());
+        all.register("switches", "Switches that have ended", metrics.switches.clone());
+        let exposed = "Time in which no job computed because of a switch";
+        all.register_with_unit("switch_exposed", exposed, Unit::Seconds, metrics.exposed.clone());
+        all.register_with_unit("dumped", "Written by dumps", Unit::Bytes, metrics.dumped.clone());
+        all.register_with_unit("restored", "Read by restores", Unit::Bytes, metrics.restored.clone());
+        let used = "Memory that the jobs of a node hold";
+        all.register_with_unit("node_memory_used", used, Unit::Bytes, metrics.used.clone());
+        let capacity = "Memory that one node offers to jobs";
+        all.register_with_unit("node_memory_capacity", capacity, Unit::Bytes, metrics.capacity.clone());
+        all.register("warnings", "Warnings of the master", metrics.warnings.clone());
+        metrics.show_jobs();
+        (metrics, all)
+    }
+
+    pub(super) fn on_event(&mut self, event: &Event) {
+        match event {
+            Event::RunStarted { capacity, .. } => drop(self.capacity.set(gauge(capacity.0))),
+            Event::JobSubmitted { job, .. } => {
+                self.submitted.inc();
+                self.living.insert(*job);
+            }
+            Event::JobRunning { job } => drop(self.running.insert(*job)),
+            Event::SwitchStarted { outgoing, .. } => {
+                self.running.retain(|job| !outgoing.contains(job));
+            }
+            Event::SwitchEnded { exposed, bytes_out, bytes_in, .. } => {
+                self.switches.inc();
+                self.exposed.inc_by(exposed.as_secs_f64());
+                self.dumped.inc_by(bytes_out.0);
+                self.restored.inc_by(bytes_in.0);
+            }
+            Event::JobFinished { job, outcome, .. } => {
+                let outcome = if outcome.is_success() { "succeeded" } else { "failed" };
+                self.ended.get_or_create(&Outcome { outcome }).inc();
+                self.living.remove(job);
+                self.running.remove(job);
+            }
+            Event::MemorySample { node, used, .. } => {
+                self.used.get_or_create(&Node { node: node.to_string() }).set(gauge(used.0));
+            }
+            Event::Warning { .. } => drop(self.warnings.inc()),
+            _ => return,
+        }
+        self.show_jobs();
+    }
+
+    fn show_jobs(&self) {
+        let (running, living) = (self.running.len() as u64, self.living.len() as u64);
+        self.jobs.get_or_create(&State { state: "running" }).set(gauge(running));
+        self.jobs.get_or_create(&State { state: "waiting" }).set(gauge(living.saturating_sub(running)));
+    }
+}
+
+fn gauge(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use coswitch_policies::{Bytes, NodeId, SwitchId};
+    use coswitch_report::journal::JobOutcome;
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    #[test]
+    fn the_numbers_follow_the_events() {
+        let (mut metrics, registry) = Metrics::new();
+        let (name, memory) = (String::new(), Bytes(1));
+        for job in [JobId(0), JobId(1)] {
+            let name = name.clone();
+            metrics.on_event(&Event::JobSubmitted { job, name, ranks: 1, memory, alone: None });
+            metrics.on_event(&Event::JobRunning { job });
+        }
+        metrics.on_event(&Event::MemorySample { node: NodeId(1), used: Bytes(77), by_job: vec![] });
+        metrics.on_event(&Event::SwitchEnded {
+            switch: SwitchId(0),
+            restore: None,
+            exposed: Duration::from_millis(250),
+            bytes_out: Bytes(10),
+            bytes_in: Bytes(20),
+            misplaced: vec![],
+        });
+        let (outcome, last_output) = (JobOutcome::Exit(0), String::new());
+        metrics.on_event(&Event::JobFinished { job: JobId(0), outcome, last_output });
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        for line in [
+            "coswitch_jobs{state=\"running\"} 1",
+            "coswitch_jobs{state=\"waiting\"} 0",
+            "coswitch_jobs_submitted_total 2",
+            "coswitch_jobs_ended_total{outcome=\"succeeded\"} 1",
+            "coswitch_switch_exposed_seconds_total 0.25",
+            "coswitch_dumped_bytes_total 10",
+            "coswitch_node_memory_used_bytes{node=\"node-1\"} 77",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
+        }
+    }
+}
