@@ -8,8 +8,10 @@
 
 mod admission;
 mod memory;
+mod records;
 mod reports;
 mod requests;
+mod status;
 mod switches;
 #[cfg(test)]
 mod tests;
@@ -33,7 +35,7 @@ use crate::{
     config::{ClusterConfig, Job, JobSet, ParkMethod},
 };
 use admission::Admission;
-use requests::Record;
+use records::Record;
 use switches::SwitchUnderWay;
 
 /// A question that waits for its answer.
@@ -230,7 +232,7 @@ impl Run {
     fn on_due(&mut self) {
         while let Some(entry) = self.arrivals.first_entry().filter(|entry| *entry.key() <= self.now) {
             let jobs = entry.remove();
-            self.submit_now(jobs);
+            self.release(&jobs);
         }
         while let Some((_, timer)) = self.timers.first().copied().filter(|(at, _)| *at <= self.now) {
             self.timers.pop_first();

@@ -46,8 +46,12 @@ impl Scheduler {
 
     /// Passes the turn on where it is over, or nobody is left to have it; says whether it was.
     fn strobe(&mut self, decisions: &mut Vec<Decision>) -> bool {
-        let is_over = self.running.as_ref().is_some_and(Running::is_over) || self.front_leaves();
+        let leaves = self.front_leaves();
+        let is_over = leaves || self.running.as_ref().is_some_and(Running::is_over);
         let over = self.rows_in_turn() > 1 && is_over;
+        if leaves {
+            self.running = None;
+        }
         if over {
             for job in self.matrix.front().into_iter().flat_map(|row| row.jobs()) {
                 self.jobs.get_mut(&job).expect("an assigned job is known").put_back = false;

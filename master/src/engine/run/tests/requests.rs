@@ -297,3 +297,38 @@ fn a_job_that_follows_another_is_held_as_well() {
         ],
     );
 }
+
+#[test]
+fn a_job_that_has_not_arrived_is_held_as_well() {
+    let mut run = cluster(vec![job(0, 60, 5000), job(1, 60, 5000)]);
+    story(
+        &mut run,
+        &[
+            (10, asked(Request::Park(JobId(0))), "job-0 is held after 0 ms"),
+            (20, asked(Request::Park(JobId(1))), "job-1 is held after 0 ms"),
+            (30, asked(Request::Resume(JobId(1))), "job-1 is waiting after 0 ms"),
+            (5000, Input::Due, "submitted job-1; launch job-1"),
+            (6000, asked(Request::Resume(JobId(0))), "submitted job-0; job-0 is waiting after 0 ms"),
+        ],
+    );
+}
+
+#[test]
+fn who_waits_for_a_job_to_be_parked_hears_that_it_was_resumed() {
+    let mut run = cluster(vec![job(0, 60, 0)]);
+    story(
+        &mut run,
+        &[
+            (0, Input::Due, "submitted job-0; launch job-0"),
+            (10, report(0, Report::Running), "switched; turn of job-0"),
+            (500, asked(Request::Park(JobId(0))), "park job-0"),
+            (
+                510,
+                asked(Request::Resume(JobId(0))),
+                "refused: job-0 cannot be parked: it was resumed before it had left memory; \
+                 job-0 is suspended after 490 ms",
+            ),
+            (600, report(0, Report::Parked), "switched; restore job-0"),
+        ],
+    );
+}

@@ -122,7 +122,6 @@ fn one_that_is_released_before_it_has_left_was_never_gone() {
     assert_snapshot!(desk.user_releases(0), @"");
     assert_snapshot!(desk.done(), @r"
     switch-2 to slot-0: out none, in job-0
-    turn goes on of slot-0 with none
     ");
 }
 

@@ -1,0 +1,118 @@
+//! What is known of each job besides its specification: how long it ran, how it ended, who waits for it.
+
+use std::time::Duration;
+
+use coswitch_policies::{JobId, Outlook, SimTime};
+use coswitch_report::journal::JobOutcome;
+
+use super::{Output, Run, Ticket};
+use crate::{
+    api::{Reply, User},
+    config::Job,
+};
+
+/// What is known of a job besides its specification.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Record {
+    pub(super) user: User,
+    pub(super) submitted: SimTime,
+    pub(super) began: Option<SimTime>,
+    pub(super) ended: Option<(SimTime, JobOutcome)>,
+    /// Its turns before the present one.
+    pub(super) ran: Duration,
+    pub(super) runs_since: Option<SimTime>,
+    pub(super) time_limit: Option<Duration>,
+    /// Jobs that have to succeed first.
+    pub(super) after: Vec<JobId>,
+    /// Why it is being ended, where that was asked for.
+    pub(super) ending: Option<Ending>,
+    pub(super) waiting: Vec<Ticket>,
+    /// Its user holds it.
+    pub(super) held: bool,
+    /// Who waits until nothing of it is in memory.
+    pub(super) parking: Vec<Ticket>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Cancelled,
+    TimeLimit(Duration),
+}
+
+impl Ending {
+    pub(super) fn outcome(self) -> JobOutcome {
+        JobOutcome::Failed(match self {
+            Self::Cancelled => "cancelled".into(),
+            Self::TimeLimit(limit) => format!("it ran for its time limit of {} s", limit.as_secs_f64()),
+        })
+    }
+}
+
+impl Record {
+    /// Of a job that the run file names.
+    pub(super) fn of_file(job: &Job) -> Self {
+        Self { submitted: job.arrival, ..Self::default() }
+    }
+
+    pub(super) fn ran(&self, now: SimTime) -> Duration {
+        self.ran + self.runs_since.map_or(Duration::ZERO, |since| now.since(since))
+    }
+
+    /// When the job will have run for its limit, where it runs.
+    fn limit_at(&self) -> Option<SimTime> {
+        let (since, limit) = (self.runs_since?, self.time_limit?);
+        self.ending.is_none().then(|| since.after(limit.saturating_sub(self.ran)))
+    }
+}
+
+impl Run {
+    /// The outcome of a job that was ended on request, in place of how its end looked.
+    pub(super) fn ending_of(&self, job: JobId) -> Option<JobOutcome> {
+        self.records.get(&job)?.ending.map(Ending::outcome)
+    }
+
+    pub(super) fn on_began_running(&mut self, job: JobId) {
+        let now = self.now;
+        let record = self.records.entry(job).or_default();
+        record.began.get_or_insert(now);
+        record.runs_since.get_or_insert(now);
+    }
+
+    pub(super) fn on_stopped_running(&mut self, job: JobId) {
+        let now = self.now;
+        let record = self.records.entry(job).or_default();
+        record.ran = record.ran(now);
+        record.runs_since = None;
+    }
+
+    /// A job has ended: who waited for it is answered.
+    pub(super) fn on_end_of(&mut self, job: JobId, outcome: JobOutcome) {
+        self.on_stopped_running(job);
+        let now = self.now;
+        let record = self.records.entry(job).or_default();
+        record.ended = Some((now, outcome));
+        let mut waiting = std::mem::take(&mut record.waiting);
+        waiting.append(&mut record.parking);
+        let status = self.status(job, Outlook::default());
+        for ticket in waiting {
+            self.outputs.push(Output::Answer(ticket, Reply::Job(Box::new(status.clone()))));
+        }
+        self.followers.remove(&job);
+        self.any_ended = true;
+    }
+
+    /// When the next time limit is reached.
+    pub(super) fn limit_due(&self) -> Option<SimTime> {
+        self.running.iter().filter_map(|job| self.records.get(job)?.limit_at()).min()
+    }
+
+    pub(super) fn end_late_jobs(&mut self) {
+        let is_late =
+            |job: &JobId| self.records.get(job).and_then(Record::limit_at).is_some_and(|at| at <= self.now);
+        let late: Vec<JobId> = self.running.iter().copied().filter(is_late).collect();
+        for job in late {
+            let limit = self.records[&job].time_limit.unwrap_or_default();
+            self.end_early(job, Ending::TimeLimit(limit));
+        }
+    }
+}
