@@ -16,12 +16,14 @@ use crate::{
     doctor,
 };
 
+const EXAMPLES: &str = "\
+Examples:
+  coswitch submit jobs.yaml
+  coswitch submit --ranks 4 --memory 2GiB -- ./solver --steps 500";
+
 /// Bring jobs to a cluster that `coswitch serve` holds: those of a run file, or a command.
-///
-///     coswitch submit jobs.yaml
-///     coswitch submit --ranks 4 --memory 2GiB -- ./solver --steps 500
 #[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment, group(ArgGroup::new("what").required(true).args(["file", "command"])))]
+#[command(after_help = EXAMPLES, group(ArgGroup::new("what").required(true).args(["file", "command"])))]
 pub(crate) struct SubmitCommand {
     /// A run file: its jobs are submitted. What it says of cluster and scheduler is not used.
     file: Option<PathBuf>,
