@@ -60,7 +60,7 @@ pub enum Reply {
     Refused(Refusal),
 }
 
-/// The cluster, for who wants to submit.
+/// What a user needs to know of the cluster before submitting a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClusterStatus {
     pub version: String,
@@ -166,7 +166,7 @@ pub struct Reason {
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(tag = "refused", rename_all = "kebab-case")]
 pub enum Refusal {
-    /// Also where the job is another user's: that it exists is nobody else's business.
+    /// There is no such job, or it belongs to another user: the answer does not tell which.
     #[error("there is no {job}; `coswitch queue --all` lists your jobs")]
     UnknownJob { job: JobId },
     #[error("{job} has ended: {outcome}")]

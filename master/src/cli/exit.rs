@@ -15,7 +15,7 @@ Exit codes:
        for `wait`: a job failed or was cancelled
     2  the command line or the run file is wrong, or the cluster refused it; nothing was started
     3  this machine lacks something, `coswitch doctor` says what; nothing was started
-    4  coswitch itself failed, or lost a daemon
+    4  coswitch itself failed, or lost a daemon, or no cluster is served
     5  `run --limit` was reached; everything that was started has been ended
   130  interrupted; everything that was started has been ended; `compare` has compared the runs before";
 

@@ -80,7 +80,7 @@ pub enum Event {
         /// When the turn ends; `None` where no other slot waits.
         ends: Option<SimTime>,
     },
-    /// When the jobs that wait run next, by the scheduler's own forecast; told when a turn begins.
+    /// A turn has begun: the start of the next turn of each waiting job, as the scheduler foresees it.
     TurnsForeseen { turns: Vec<(JobId, SimTime)> },
     /// A switch began. Until it ends, the jobs of both sets do not run; a switch for a prefetch goes on
     /// beside a turn.

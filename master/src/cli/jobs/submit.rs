@@ -39,7 +39,7 @@ pub(crate) struct SubmitCommand {
     /// The name of the job [default: that of the program].
     #[arg(long, requires = "command")]
     name: Option<String>,
-    /// So many such jobs; the variable COSWITCH_ARRAY_TASK numbers them, from FIRST to LAST.
+    /// Submit one job for each number from FIRST to LAST; the job finds its number in COSWITCH_ARRAY_TASK.
     #[arg(long, value_name = "FIRST-LAST", requires = "command", value_parser = array)]
     array: Option<Array>,
     /// How long the job takes alone, where known: the forecast says then when it will be done.
