@@ -111,8 +111,7 @@ impl Master {
         let dir = test_dir.path();
         let (file, store) = (dir.join(RUN_FILE), dir.join(STORE));
         fs::create_dir(&store).expect("a directory for snapshots");
-        let null = parts::programs().path(coswitch_examples::Program::Null);
-        let bin = null.parent().expect("a program lies in a directory").display().to_string();
+        let bin = parts::program_directory();
         let text = run_file.replace("{bin}", &bin).replace("{store}", &store.display().to_string());
         fs::write(&file, text).expect("a run file");
         let create = |name| File::create(dir.join(name)).expect("a file");

@@ -38,6 +38,16 @@ pub fn programs() -> &'static Programs {
     })
 }
 
+/// The directory of the example programs.
+///
+/// # Panics
+/// If they cannot be built.
+#[must_use]
+pub fn program_directory() -> String {
+    let null = programs().path(coswitch_examples::Program::Null);
+    null.parent().expect("a program lies in a directory").display().to_string()
+}
+
 /// The Python interpreter with mpi4py.
 ///
 /// # Panics

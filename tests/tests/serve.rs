@@ -13,6 +13,7 @@ use coswitch_report::journal::{Event, RunEvent};
 use coswitch_tests::{
     cluster::{RUN_LIMIT, STEP_LIMIT},
     master::{Answered, Ended, Master},
+    parts,
     seed::{seed, span},
 };
 use nix::sys::signal::Signal;
@@ -47,8 +48,7 @@ fn serve(run_file: &str) -> Master {
 
 /// Submits a command on two nodes.
 fn submit(master: &Master, options: &[&str], command: &[&str]) -> Answered {
-    let null = coswitch_tests::parts::programs().path(coswitch_examples::Program::Null);
-    let bin = null.parent().expect("a program lies in a directory").display().to_string();
+    let bin = parts::program_directory();
     let command: Vec<String> = command.iter().map(|word| word.replace("{bin}", &bin)).collect();
     let command = command.iter().map(String::as_str);
     let first = ["submit", "--ranks", "2", "--memory", "90MiB"].into_iter();
@@ -122,8 +122,7 @@ fn jobs_come_while_others_run_and_each_is_right() {
     names.extend(accepted(&submit(&master, &["--array", "1-2"], HEAT)));
     // A run file's jobs; its cluster and scheduler are another's.
     let file = fs::read_to_string(master.out().with_file_name("jobs.yaml")).expect("the run file");
-    let null = coswitch_tests::parts::programs().path(coswitch_examples::Program::Null);
-    let bin = null.parent().expect("a directory").display().to_string();
+    let bin = parts::program_directory();
     let path = master.out().with_file_name("more.yaml");
     fs::write(&path, format!("{file}\n{}", MORE.replace("BIN", &bin))).expect("a run file");
     names.extend(accepted(&master.user(&["submit", &path.display().to_string()])));

@@ -101,7 +101,7 @@ impl Metrics {
     fn show_jobs(&self) {
         let (running, living) = (self.running.len() as u64, self.living.len() as u64);
         self.jobs.get_or_create(&State { state: "running" }).set(gauge(running));
-        self.jobs.get_or_create(&State { state: "waiting" }).set(gauge(living.saturating_sub(running)));
+        self.jobs.get_or_create(&State { state: "not-running" }).set(gauge(living.saturating_sub(running)));
     }
 }
 
@@ -143,7 +143,7 @@ mod tests {
         encode(&mut text, &registry).unwrap();
         for line in [
             "coswitch_jobs{state=\"running\"} 1",
-            "coswitch_jobs{state=\"waiting\"} 0",
+            "coswitch_jobs{state=\"not-running\"} 0",
             "coswitch_jobs_submitted_total 2",
             "coswitch_jobs_ended_total{outcome=\"succeeded\"} 1",
             "coswitch_switch_exposed_seconds_total 0.25",

@@ -206,6 +206,12 @@ impl Matrix {
         })
     }
 
+    /// The first row, from the place `first` on, that holds a job where it is, or a new one.
+    pub(crate) fn row_in_place(&mut self, first: usize, assignment: &Assignment) -> usize {
+        let found = (first..self.rows.len()).find(|row| self.holds_in_place(*row, assignment));
+        found.unwrap_or_else(|| self.open_row())
+    }
+
     /// The pinned jobs of later rows that have a node of these placements and that the row at `index` would
     /// take, with their rows, the largest first.
     pub(crate) fn pinned_for(&self, index: usize, placements: &[Placement]) -> Vec<(SizeOrder, SlotId)> {

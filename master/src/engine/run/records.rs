@@ -93,12 +93,16 @@ impl Run {
         record.ended = Some((now, outcome));
         let mut waiting = std::mem::take(&mut record.waiting);
         waiting.append(&mut record.parking);
-        let status = self.status(job, Outlook::default());
-        for ticket in waiting {
-            self.outputs.push(Output::Answer(ticket, Reply::Job(Box::new(status.clone()))));
-        }
+        self.answer_status(job, waiting);
         self.followers.remove(&job);
         self.any_ended = true;
+    }
+
+    /// Answers with the state of the job.
+    pub(super) fn answer_status(&mut self, job: JobId, tickets: Vec<Ticket>) {
+        let status = self.status(job, Outlook::default());
+        let answer = |ticket| Output::Answer(ticket, Reply::Job(Box::new(status.clone())));
+        self.outputs.extend(tickets.into_iter().map(answer));
     }
 
     /// When the next time limit is reached.

@@ -198,10 +198,7 @@ impl Run {
             return;
         }
         let parking = std::mem::take(&mut self.records.entry(job).or_default().parking);
-        let status = self.status(job, Outlook::default());
-        for ticket in parking {
-            self.outputs.push(Output::Answer(ticket, Reply::Job(Box::new(status.clone()))));
-        }
+        self.answer_status(job, parking);
     }
 
     /// Submits jobs that were to follow others, now that these have ended.

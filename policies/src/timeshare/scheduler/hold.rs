@@ -6,7 +6,10 @@
 use std::sync::Arc;
 
 use super::{Scheduler, residency::Residency};
-use crate::{Assignment, Decision, JobId, Landing, Residence, timeshare::packing::FreedNodes};
+use crate::{
+    Assignment, Decision, JobId, Landing, Residence,
+    timeshare::packing::{self, FreedNodes},
+};
 
 /// How far a held job has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,13 +108,11 @@ impl Scheduler {
     /// Gives a job the first row, in the order of turns, that holds it where it was, or a new one.
     fn take_back(&mut self, assignment: Assignment, decisions: &mut Vec<Decision>) {
         let job = assignment.spec.id;
-        let rows = 0..self.matrix.rows().len();
-        let row = rows.into_iter().find(|row| self.matrix.holds_in_place(*row, &assignment));
-        let row = row.unwrap_or_else(|| self.matrix.open_row());
+        let row = self.matrix.row_in_place(0, &assignment);
         let placement = assignment.placement.clone();
         self.matrix.assign(row, assignment);
         let slot = self.matrix.row(row).slot;
-        let beside = crate::timeshare::packing::beside(&self.matrix, job);
+        let beside = packing::beside(&self.matrix, job);
         let landing = Arc::new(Landing { slot, placement, beside, refused_by: Vec::new() });
         self.jobs.get_mut(&job).expect("a held job is known").landing = Some(Arc::clone(&landing));
         self.presence.on_moved(&self.matrix, job);

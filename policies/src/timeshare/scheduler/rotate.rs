@@ -93,9 +93,7 @@ impl Scheduler {
 
     /// Gives a job of the front row, which it has left, the first other one that holds it.
     fn put_behind(&mut self, assignment: Assignment) -> Move {
-        let others = 1..self.matrix.rows().len();
-        let row = others.into_iter().find(|row| self.matrix.holds_in_place(*row, &assignment));
-        let row = row.unwrap_or_else(|| self.matrix.open_row());
+        let row = self.matrix.row_in_place(1, &assignment);
         let (job, placement) = (assignment.spec.id, assignment.placement.clone());
         self.matrix.assign(row, assignment);
         Move { job, from: self.matrix.row(0).slot, to: self.matrix.row(row).slot, placement }
