@@ -33,7 +33,7 @@ pub use timeshare::{
         Decision, Incoming, Outgoing, Purpose, RejectReason, Split, Start, SwitchOrder, SwitchPlan, Turn,
         TurnChange,
     },
-    event::{Cause, Misplaced, SchedulerEvent},
+    event::{Adopted, Cause, Misplaced, SchedulerEvent},
     invariant::Violation,
     limits::{Limits, MemoryRule, Policy},
     matrix::{Assignment, Matrix, RejectionCause, Row},

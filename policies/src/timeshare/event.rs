@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bytes, JobId, JobSpec, NodeId, Residence, SwitchId, TimerId, timeshare::packing::pairing::Communication,
+    Bytes, JobId, JobSpec, NodeId, Placement, Residence, SwitchId, TimerId,
+    timeshare::packing::pairing::Communication,
 };
 
 /// An event. Serialises with a `kind` field, for the journal.
@@ -15,6 +16,12 @@ pub enum SchedulerEvent {
     /// These jobs arrived together, in any order: they are packed together, largest first. Jobs of one
     /// instant belong into one event.
     Submitted { jobs: Vec<JobSpec> },
+    /// Jobs that an earlier scheduler has placed; the first event of the one that follows it.
+    Adopted {
+        /// How many switches the earlier one has begun: later ones are numbered from there.
+        switches: u32,
+        jobs: Vec<Adopted>,
+    },
     /// All ranks of the job ended well and its memory is free. May come at any time, also during a switch.
     Finished { job: JobId },
     /// The job ended badly or was ended (also after [`Decision::Abandon`](crate::Decision::Abandon)); nothing
@@ -80,6 +87,15 @@ pub enum SchedulerEvent {
         #[serde(rename = "astray")]
         misplaced: Vec<Misplaced>,
     },
+}
+
+/// A job that has its placement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopted {
+    pub job: JobSpec,
+    pub placement: Placement,
+    /// Running, suspended or parked.
+    pub at: Residence,
 }
 
 /// A job that a switch left elsewhere than planned.

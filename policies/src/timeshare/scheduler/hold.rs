@@ -3,13 +3,8 @@
 //! A held job leaves by a switch, as every other job does; in the store it has no row. Its snapshot ties it
 //! to its nodes, where it comes back. Where it cannot leave, it is held no more and goes on.
 
-use std::sync::Arc;
-
 use super::{Scheduler, residency::Residency};
-use crate::{
-    Assignment, Decision, JobId, Landing, Residence,
-    timeshare::packing::{self, FreedNodes},
-};
+use crate::{Assignment, Decision, JobId, Residence, timeshare::packing::FreedNodes};
 
 /// How far a held job has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +66,7 @@ impl Scheduler {
                 Some(Held::Returning(assignment)) => {
                     let assignment = (**assignment).clone();
                     self.held.remove(&job);
-                    self.take_back(assignment, decisions);
+                    self.place_back(assignment, decisions);
                 }
                 Some(Held::Unlaunched | Held::Parked(_)) | None => {}
             }
@@ -103,22 +98,6 @@ impl Scheduler {
         };
         self.held.insert(job, rests);
         decisions.push(Decision::Held { job });
-    }
-
-    /// Gives a job the first row, in the order of turns, that holds it where it was, or a new one.
-    fn take_back(&mut self, assignment: Assignment, decisions: &mut Vec<Decision>) {
-        let job = assignment.spec.id;
-        let row = self.matrix.row_in_place(0, &assignment);
-        let placement = assignment.placement.clone();
-        self.matrix.assign(row, assignment);
-        let slot = self.matrix.row(row).slot;
-        let beside = packing::beside(&self.matrix, job);
-        let landing = Arc::new(Landing { slot, placement, beside, refused_by: Vec::new() });
-        self.jobs.get_mut(&job).expect("a held job is known").landing = Some(Arc::clone(&landing));
-        self.presence.on_moved(&self.matrix, job);
-        self.dirty.add_back(slot);
-        self.mixing.on_set_changed();
-        decisions.push(Decision::Admitted { job, landing });
     }
 
     /// Held jobs that have to leave memory.

@@ -36,6 +36,7 @@
 //! order, and stops running jobs that exceed their [allowances](Scheduler::allowances), the working sets
 //! in memory never exceed a node's capacity (`batch`, `gang`, `hybrid`; not with [`ShortOfMemory::Swap`]).
 
+mod adopt;
 mod ahead;
 mod allowance;
 mod config;
@@ -165,6 +166,7 @@ impl Scheduler {
         let mut decisions = Vec::new();
         match event {
             SchedulerEvent::Submitted { jobs } => self.on_submitted(now, jobs, &mut decisions),
+            SchedulerEvent::Adopted { switches, jobs } => self.on_adopted(switches, jobs, &mut decisions),
             SchedulerEvent::Finished { job } => self.end(job, Residence::Finished),
             SchedulerEvent::Failed { job } => self.end(job, Residence::Failed),
             SchedulerEvent::Measured { job, communication } => self.on_measured(job, communication),

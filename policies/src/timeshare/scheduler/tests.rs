@@ -1,5 +1,6 @@
 //! Stories of the scheduler: a hand-driven executor, and its decisions line by line.
 
+mod adopt;
 mod correct;
 mod footprints;
 mod forecast;
