@@ -17,7 +17,7 @@ use crate::{
     lives::{Life, LifeStage, Lives, within},
     memory::{outgrew_in_words, split_in_words},
     paging::PagingFold,
-    pauses::{silence_in_words, standstill_in_words},
+    pauses::{replaced_in_words, silence_in_words, standstill_in_words},
     report::{JobCommunication, JobReport, JobTimes, NodeMemory, Report, SetReport, StepTotal},
 };
 
@@ -91,8 +91,10 @@ impl Folder {
             }
             Event::JobSubmitted { job, name, ranks, memory, alone } => {
                 let job = self.jobs.entry(*job).or_default();
+                // A new master submits some again.
+                job.submitted = if job.name.is_empty() { at } else { job.submitted };
                 (job.name, job.ranks, job.memory) = (name.clone(), *ranks, *memory);
-                (job.submitted, job.alone) = (at, *alone);
+                job.alone = *alone;
             }
             Event::SwitchStarted { switch, purpose, order, outgoing, parked, incoming } => {
                 let stops_a_set =
@@ -162,6 +164,9 @@ impl Folder {
             }
             Event::MachineUsed(used) => self.machine = Some(*used),
             Event::RunEnded { outcome } => self.outcome = Some(*outcome),
+            Event::MasterReplaced { generation, jobs, .. } => {
+                self.warnings.push(replaced_in_words(*generation, jobs.len()));
+            }
             Event::JobLaunched { .. }
             | Event::JobRunning { .. }
             | Event::SlotStarted { .. }

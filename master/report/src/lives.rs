@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coswitch_policies::{JobId, Misplaced, NodeId, Placement, Residence, SimTime, metrics::Span};
+use coswitch_policies::{Adopted, JobId, Misplaced, NodeId, Placement, Residence, SimTime, metrics::Span};
 use serde::Serialize;
 
 use crate::journal::{Event, SwitchStep};
@@ -35,6 +35,14 @@ impl LifeStage {
     /// Whether the job takes memory on its nodes.
     pub(super) const fn is_in_memory(self) -> bool {
         !matches!(self, Self::Waiting | Self::Parked)
+    }
+}
+
+const fn stage_of(residence: Residence) -> LifeStage {
+    match residence {
+        Residence::Running => LifeStage::Running,
+        Residence::Suspended => LifeStage::Suspended,
+        _ => LifeStage::Parked,
     }
 }
 
@@ -123,6 +131,12 @@ impl Lives {
                 self.job(*job).enter(*began, LifeStage::Coming);
             }
             Event::SwitchEnded { misplaced, .. } => self.on_switch_ended(at, misplaced),
+            Event::MasterReplaced { jobs, .. } => {
+                for Adopted { job, placement, at: residence } in jobs {
+                    self.job(job.id).placement = placement.clone();
+                    self.job(job.id).enter(at, stage_of(*residence));
+                }
+            }
             Event::JobFinished { job, .. } => {
                 self.job(*job).close(at);
             }

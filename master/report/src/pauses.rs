@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use coswitch_policies::NodeId;
 
+pub(crate) fn replaced_in_words(generation: u64, held: usize) -> String {
+    format!("master {generation} of the cluster has taken over; the nodes held {held} jobs")
+}
+
 pub(crate) fn silence_in_words(node: NodeId, silence: Duration) -> String {
     format!("{node} was silent for {:.1} s and was waited for", silence.as_secs_f64())
 }

@@ -199,6 +199,7 @@ impl<'a> Audit<'a> {
                 let lost = misplaced.iter().filter(|misplaced| misplaced.at == Residence::Failed);
                 self.ended.extend(lost.map(|misplaced| misplaced.job));
             }
+            SchedulerEvent::Adopted { .. } => panic!("the simulator has one scheduler"),
             SchedulerEvent::TimerFired { .. }
             | SchedulerEvent::Held { .. }
             | SchedulerEvent::Released { .. }

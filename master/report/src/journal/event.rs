@@ -3,8 +3,8 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 use coswitch_policies::{
-    Bytes, JobId, Misplaced, NodeId, Placement, Policy, Purpose, SchedulerConfig, SimTime, SlotId, Split,
-    SwitchId, SwitchOrder, SwitchStep, TimerId, timeshare::memory_monitor::Pressure,
+    Adopted, Bytes, JobId, Misplaced, NodeId, Placement, Policy, Purpose, SchedulerConfig, SimTime, SlotId,
+    Split, SwitchId, SwitchOrder, SwitchStep, TimerId, timeshare::memory_monitor::Pressure,
     timeshare::packing::pairing::Communication,
 };
 use serde::{Deserialize, Serialize};
@@ -48,6 +48,15 @@ pub enum Event {
         memory: Bytes,
         /// How long the job takes alone, where known.
         alone: Option<Duration>,
+    },
+    /// A new master has taken over, with a new scheduler. Jobs that no node holds are submitted again.
+    MasterReplaced {
+        /// Of the new master; the first is 1.
+        generation: u64,
+        /// How many switches were begun before.
+        switches: u32,
+        /// What the nodes hold.
+        jobs: Vec<Adopted>,
     },
     /// The user of a job holds it: it leaves memory and has no turns.
     #[serde(rename = "job-hold")]

@@ -50,6 +50,23 @@ pub fn read(path: &Path) -> Result<Vec<RunEvent>, JournalError> {
     Ok(events)
 }
 
+/// All events of the journal at `path` that can be read, and the number of lines that cannot.
+///
+/// # Errors
+/// Where the file cannot be read.
+pub fn salvage(path: &Path) -> Result<(Vec<RunEvent>, usize), JournalError> {
+    let io = |cause| JournalError::Io { path: path.into(), cause };
+    let lines = BufReader::new(File::open(path).map_err(io)?).split(b'\n');
+    let (mut events, mut damaged) = (Vec::new(), 0);
+    for line in lines {
+        match record::read(&line.map_err(io)?) {
+            Ok(event) => events.push(event),
+            Err(_) => damaged += 1,
+        }
+    }
+    Ok((events, damaged))
+}
+
 #[cfg(test)]
 mod tests {
     use coswitch_policies::{JobId, SimTime};

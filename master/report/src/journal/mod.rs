@@ -9,13 +9,13 @@ pub mod record;
 
 pub use coswitch_policies::SwitchStep;
 pub use event::{Event, JobMemory, JobOutcome, MachineUse, RankMeasured, RunEvent, RunOutcome};
-pub use file::{FILE_NAME, JournalError, read};
+pub use file::{FILE_NAME, JournalError, read, salvage};
 
 /// The version of the journal's format, in its first line.
 ///
 /// Since version 2 it has timers, and each input of the scheduler is at the instant at which the scheduler
 /// got it. Since version 3 it has the resident memory of jobs, and `paired` goes by their classes of
 /// communication. Since version 4 it has the pauses of master and daemons. Since version 5 each line has a
-/// checksum. Since version 6 users hold and release jobs,
-/// and next turns are foreseen.
-pub const VERSION: u32 = 6;
+/// checksum. Since version 6 users hold and release jobs, and next turns are foreseen. Since version 7 a
+/// master may take over.
+pub const VERSION: u32 = 7;

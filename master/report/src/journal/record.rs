@@ -6,10 +6,11 @@
 //! So a changed byte is found wherever it is; tools that read JSON read on. Lines of journals before
 //! version 5 have no checksum.
 
-use serde::de::Error as _;
+use serde::{
+    Serialize,
+    de::{DeserializeOwned, Error as _},
+};
 use xxhash_rust::xxh3::xxh3_64;
-
-use super::event::RunEvent;
 
 const FIELD: &str = ",\"sum\":\"";
 /// Of the checksum in hexadecimal digits, and of what closes it.
@@ -21,7 +22,7 @@ const END: &[u8] = b"\"}";
 /// # Panics
 /// Never: an event can be written as JSON.
 #[must_use]
-pub fn write(event: &RunEvent) -> Vec<u8> {
+pub fn write(event: &impl Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(event).expect("an event can be written as JSON");
     line.pop(); // its last brace
     let sum = format!("{FIELD}{:016x}\"}}\n", xxh3_64(&line));
@@ -30,7 +31,10 @@ pub fn write(event: &RunEvent) -> Vec<u8> {
 }
 
 /// The event of a line without its end.
-pub(super) fn read(line: &[u8]) -> Result<RunEvent, serde_json::Error> {
+///
+/// # Errors
+/// Where the line is not one, or damaged.
+pub fn read<T: DeserializeOwned>(line: &[u8]) -> Result<T, serde_json::Error> {
     let event = serde_json::from_slice(line)?;
     if let Some((text, sum)) = summed(line)
         && format!("{:016x}", xxh3_64(text)).as_bytes() != sum
@@ -51,7 +55,10 @@ fn summed(line: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
     use coswitch_policies::{JobId, NodeId, SimTime};
 
-    use super::{super::Event, *};
+    use super::{
+        super::{Event, RunEvent},
+        *,
+    };
 
     #[test]
     fn every_changed_byte_of_an_event_is_found() {
@@ -64,20 +71,20 @@ mod tests {
         let event = RunEvent { at: SimTime(5), kind: resident };
         let line = write(&event);
         let line = line.strip_suffix(b"\n").unwrap();
-        assert_eq!(read(line).unwrap(), event);
+        assert_eq!(read::<RunEvent>(line).unwrap(), event);
         let (text, _) = summed(line).unwrap();
         for at in 0..text.len() {
             for bit in 0..8 {
                 let mut changed = line.to_owned();
                 changed[at] ^= 1 << bit;
-                assert!(read(&changed).is_err(), "{}", String::from_utf8_lossy(&changed));
+                assert!(read::<RunEvent>(&changed).is_err(), "{}", String::from_utf8_lossy(&changed));
             }
         }
     }
 
     #[test]
     fn a_line_of_an_earlier_version_has_no_checksum() {
-        let event = read(br#"{"at":5,"kind":"job-running","job":2}"#).unwrap();
+        let event: RunEvent = read(br#"{"at":5,"kind":"job-running","job":2}"#).unwrap();
         assert_eq!(event, RunEvent { at: SimTime(5), kind: Event::JobRunning { job: JobId(2) } });
     }
 }

@@ -6,7 +6,7 @@ use super::view::{JobState, View, rate};
 use crate::{
     journal::{Event, RunEvent, SwitchStep},
     memory,
-    pauses::{silence_in_words, standstill_in_words},
+    pauses::{replaced_in_words, silence_in_words, standstill_in_words},
 };
 
 /// The log line of an event, if it has one; `view` has applied the event already.
@@ -55,6 +55,7 @@ pub fn line(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<String> {
         Event::RunningStopped { node } => {
             format!("the running jobs of {node} are stopped until suspended ones have left memory")
         }
+        Event::MasterReplaced { generation, jobs, .. } => replaced_in_words(*generation, jobs.len()),
         Event::JobHeld { job } => format!("{} is held by its user", view.name(*job)),
         Event::JobReleased { job } => format!("{} is held no more", view.name(*job)),
         Event::RunEnded { .. } => "run ended".into(),

@@ -148,6 +148,7 @@ impl View {
             Event::RunStarted { .. }
             | Event::StepDone { .. }
             | Event::TurnsForeseen { .. }
+            | Event::MasterReplaced { .. }
             | Event::JobHeld { .. }
             | Event::JobReleased { .. }
             | Event::TimerFired { .. }

@@ -77,11 +77,16 @@ fn replay(events: &[RunEvent]) -> Result<Replayed, ReplayError> {
     }
     let config = scheduler.clone().unwrap_or_else(|| SchedulerConfig::new(*policy, *quantum));
     let mut replay = Replay {
-        scheduler: Scheduler::new(Cluster::uniform(*nodes, *capacity), config)?,
+        scheduler: Scheduler::new(Cluster::uniform(*nodes, *capacity), config.clone())?,
         decided: VecDeque::new(),
         counts: Replayed { events: 0, decisions: 0 },
     };
     for (index, event) in events.iter().enumerate() {
+        if let Event::MasterReplaced { .. } = event.kind {
+            replay.scheduler = Scheduler::new(Cluster::uniform(*nodes, *capacity), config.clone())?;
+            // What the master before had still decided is void.
+            replay.decided.clear();
+        }
         for input in inputs(events, index) {
             replay.feed(index, event.at, input)?;
         }
@@ -161,6 +166,7 @@ fn inputs(events: &[RunEvent], index: usize) -> Vec<SchedulerEvent> {
             jobs.reverse();
             vec![SchedulerEvent::Submitted { jobs }]
         }
+        Event::MasterReplaced { switches, jobs, .. } => vec![SchedulerEvent::Adopted { switches, jobs }],
         Event::JobHeld { job } => vec![SchedulerEvent::Held { job }],
         Event::JobReleased { job } => vec![SchedulerEvent::Released { job }],
         Event::TimerFired { timer } => vec![SchedulerEvent::TimerFired { timer }],
