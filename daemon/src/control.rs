@@ -2,25 +2,32 @@
 //! applications, and reports memory and traffic.
 
 use std::{
-    collections::BTreeMap,
-    sync::Arc,
+    collections::{BTreeMap, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
-use coswitch_policies::JobId;
+use anyhow::{Context, bail};
+use coswitch_policies::{JobId, NodeId};
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::mpsc::UnboundedReceiver,
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     task::JoinHandle,
-    time::{MissedTickBehavior, interval, timeout},
+    time::{MissedTickBehavior, interval, sleep_until, timeout},
 };
 use tracing::{error, info, warn};
 
 use crate::{
     app::{AppHandle, NodeServices, Note},
     plane::{Command, PlaneEvent, connect},
-    protocol::{AppEvent, AppRequest, DaemonEvent, Failure, Member, MemoryUse, Request, Step, StoodStill},
-    session::Heard,
+    protocol::{
+        AppEvent, AppRequest, DaemonEvent, Failure, Holding, Inventory, Member, MemoryUse, Request, Step,
+        StoodStill,
+    },
+    session::{Heard, SessionError},
 };
 
 const LINK_LIMIT: Duration = Duration::from_secs(10);
@@ -28,54 +35,138 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(30);
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 /// Number of memory samples for each report of traffic.
 const TRAFFIC_EVERY: u32 = 10;
+/// At least so long the first master is waited for.
+const FIRST_CONTACT_LIMIT: Duration = Duration::from_secs(30);
+/// For the last answers.
+const HANG_UP_LIMIT: Duration = Duration::from_millis(200);
+/// How many released applications are remembered for a new master.
+const RELEASED_MAX: usize = 4096;
+
+/// A session with the head node.
+pub(crate) struct Master {
+    pub(crate) requests: UnboundedReceiver<Heard<Request>>,
+    pub(crate) events: UnboundedSender<DaemonEvent>,
+    pub(crate) carried: JoinHandle<Result<(), SessionError>>,
+}
+
+struct App {
+    handle: AppHandle,
+    task: JoinHandle<()>,
+    /// The node of each rank.
+    placement: Vec<NodeId>,
+    is_released: bool,
+}
 
 pub(crate) struct Control {
     node: Arc<NodeServices>,
-    apps: BTreeMap<JobId, (AppHandle, JoinHandle<()>)>,
+    apps: BTreeMap<JobId, App>,
+    /// Released applications and the last word on each.
+    released: VecDeque<(JobId, String)>,
     /// Since when the head node counts as silent.
     silent_since: Option<Instant>,
+    /// The links to the other nodes are up.
+    joined: Arc<AtomicBool>,
+    /// Why one is not any more.
+    link_lost: Option<String>,
+    /// The sessions that have ended, and the last one.
+    carried: Option<JoinHandle<Result<(), SessionError>>>,
 }
 
 impl Control {
     pub(crate) fn new(node: Arc<NodeServices>) -> Self {
-        Self { node, apps: BTreeMap::new(), silent_since: None }
+        Self {
+            node,
+            apps: BTreeMap::new(),
+            released: VecDeque::new(),
+            silent_since: None,
+            joined: Arc::default(),
+            link_lost: None,
+            carried: None,
+        }
     }
 
+    /// Follows one master after the other. A daemon that is not standing ends with the first.
+    ///
+    /// # Errors
+    /// Where no master comes in time.
     pub(crate) async fn run(
         &mut self,
-        mut requests: UnboundedReceiver<Heard<Request>>,
+        mut masters: UnboundedReceiver<Master>,
         mut plane: UnboundedReceiver<PlaneEvent>,
-    ) {
+    ) -> anyhow::Result<()> {
         let mut sample = interval(SAMPLE_EVERY);
         sample.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut terminate = match signal(SignalKind::terminate()) {
-            Ok(terminate) => terminate,
-            Err(error) => return error!(%error, "signals cannot be handled"),
-        };
+        let mut terminate = signal(SignalKind::terminate()).context("signals cannot be handled")?;
         let mut ticks = 0;
+        let (_, nobody) = unbounded_channel();
+        let mut requests = nobody;
+        let mut is_followed = false;
+        let patience = self.node.config.stop_after;
+        let mut give_up = Instant::now() + patience.max(FIRST_CONTACT_LIMIT);
         loop {
             tokio::select! {
-                heard = requests.recv() => match heard {
-                    Some(Heard::Message(Request::Shutdown)) | None => {
-                        return info!("the head node has ended the session");
+                heard = requests.recv(), if is_followed => match heard {
+                    Some(Heard::Message(Request::Shutdown)) => {
+                        info!("the head node has ended the session");
+                        return Ok(());
                     }
                     Some(Heard::Message(request)) => self.on_message(request),
                     Some(Heard::Silence) => self.on_silence(),
                     Some(Heard::Again(silence)) => self.on_heard_again(silence),
+                    None if self.node.config.standing => {
+                        warn!("the head node is gone: its jobs go on, and a new master is waited for");
+                        self.on_head_lost();
+                        is_followed = false;
+                        give_up = Instant::now() + patience;
+                    }
+                    None => {
+                        info!("the head node is gone");
+                        return Ok(());
+                    }
                 },
+                Some(master) = masters.recv() => {
+                    // What the master before has asked and what was not read by now is void.
+                    self.on_head_lost();
+                    self.node.events.direct(Some(master.events));
+                    (requests, self.carried, is_followed) = (master.requests, Some(master.carried), true);
+                }
                 Some(event) = plane.recv() => self.on_plane(event),
                 _ = sample.tick() => {
                     ticks += 1;
                     self.sample(ticks % TRAFFIC_EVERY == 0);
                 }
-                _ = terminate.recv() => return info!("terminated"),
+                () = sleep_until(give_up.into()), if !is_followed => bail!("no master came in time"),
+                _ = terminate.recv() => {
+                    info!("terminated");
+                    return Ok(());
+                }
             }
+        }
+    }
+
+    /// Ranks that stood still for a silent master go on without one.
+    fn on_head_lost(&mut self) {
+        self.node.events.direct(None);
+        if self.silent_since.take().is_some() {
+            self.apps.values().for_each(|app| app.handle.note(Note::GoOn));
+        }
+    }
+
+    /// Ends the session, once the last answers are sent.
+    pub(crate) async fn hang_up(&mut self) {
+        self.node.events.direct(None);
+        if let Some(carried) = self.carried.take() {
+            let _ = timeout(HANG_UP_LIMIT, carried).await;
         }
     }
 
     fn on_message(&mut self, request: Request) {
         match request {
             Request::Join { members } => self.join(members),
+            Request::Inventory => {
+                let inventory = self.inventory();
+                self.node.tell(DaemonEvent::Inventory(inventory));
+            }
             Request::App { job, request } => self.on_request(job, request),
             Request::Allow { allowance } => {
                 let exceeded = self.node.guard.allow(allowance);
@@ -89,45 +180,82 @@ impl Control {
     fn on_silence(&mut self) {
         warn!("the head node is silent: the ranks stand still until it is heard again");
         self.silent_since = Some(Instant::now());
-        self.apps.values().for_each(|(app, _)| app.note(Note::StandStill));
+        self.apps.values().for_each(|app| app.handle.note(Note::StandStill));
     }
 
     fn on_heard_again(&mut self, silence: Duration) {
         let Some(since) = self.silent_since.take() else { return };
-        self.apps.values().for_each(|(app, _)| app.note(Note::GoOn));
+        self.apps.values().for_each(|app| app.handle.note(Note::GoOn));
         let stood_still = StoodStill { silence, frozen: since.elapsed() };
         warn!(?stood_still, "the head node is heard again");
         self.node.tell(DaemonEvent::StoodStill(stood_still));
     }
 
     fn on_request(&mut self, job: JobId, request: AppRequest) {
-        self.apps.retain(|_, (_, task)| !task.is_finished());
-        if matches!(request, AppRequest::Launch(_)) {
-            self.apps.entry(job).or_insert_with(|| AppHandle::start(Arc::clone(&self.node), job));
+        self.forget_ended();
+        if let AppRequest::Launch(launch) = &request {
+            self.apps.entry(job).or_insert_with(|| {
+                let (handle, task) = AppHandle::start(Arc::clone(&self.node), job);
+                App { handle, task, placement: launch.placement.clone(), is_released: false }
+            });
         }
-        match (self.apps.get(&job), request) {
-            (Some((app, _)), AppRequest::Release) => app.release(Arc::clone(&self.node), job),
-            (Some((app, _)), request) => app.note(Note::Request(request)),
-            (None, AppRequest::Release) => {
-                self.node.tell(DaemonEvent::App { job, event: AppEvent::Released })
+        let app = self.apps.get_mut(&job);
+        let answer = match (app, request) {
+            (app, AppRequest::Release { last_word }) => {
+                self.released.extend(last_word.map(|word| (job, word)));
+                if self.released.len() > RELEASED_MAX {
+                    self.released.pop_front();
+                }
+                match app {
+                    Some(app) => {
+                        app.is_released = true;
+                        return app.handle.release(Arc::clone(&self.node), job);
+                    }
+                    None => AppEvent::Released,
+                }
             }
+            (Some(app), AppRequest::Describe { generation }) if app.is_released => {
+                return self.describe_released(job, generation);
+            }
+            (Some(app), request) => return app.handle.note(Note::Request(request)),
+            (None, AppRequest::Describe { generation }) => nothing(generation),
             (None, _) => {
                 let failure = Failure::dead("there is no such application here");
-                let event = AppEvent::Failed { during: Step::Run, failure };
-                self.node.tell(DaemonEvent::App { job, event });
+                AppEvent::Failed { during: Step::Run, failure }
             }
-        }
+        };
+        self.node.tell(DaemonEvent::App { job, event: answer });
     }
 
-    fn on_plane(&self, event: PlaneEvent) {
+    /// Nothing is left of the application when its task has ended.
+    fn describe_released(&self, job: JobId, generation: u64) {
+        let (node, handle) = (Arc::clone(&self.node), self.apps[&job].handle.clone());
+        tokio::spawn(async move {
+            handle.ended().await;
+            node.tell(DaemonEvent::App { job, event: nothing(generation) });
+        });
+    }
+
+    fn forget_ended(&mut self) {
+        self.apps.retain(|_, app| !app.task.is_finished());
+    }
+
+    fn inventory(&mut self) -> Inventory {
+        self.forget_ended();
+        let held = self.apps.iter().map(|(job, app)| (*job, app.placement.clone())).collect();
+        Inventory { held, released: self.released.iter().cloned().collect() }
+    }
+
+    fn on_plane(&mut self, event: PlaneEvent) {
         match event {
             PlaneEvent::LinkLost { peer, reason } => {
                 warn!(%peer, reason, "data link lost");
+                self.link_lost = Some(format!("its link to {peer} was lost: {reason}"));
                 self.node.tell(DaemonEvent::LinkLost { peer });
             }
             PlaneEvent::App { job, event } => {
-                if let Some((app, _)) = self.apps.get(&job) {
-                    app.note(Note::Plane(event));
+                if let Some(app) = self.apps.get(&job) {
+                    app.handle.note(Note::Plane(event));
                 }
             }
         }
@@ -143,16 +271,25 @@ impl Control {
             self.node.tell(DaemonEvent::Memory(MemoryUse { stopped, ..memory }));
         }
         if traffic {
-            self.apps.values().for_each(|(app, _)| app.note(Note::Sample));
+            self.apps.values().for_each(|app| app.handle.note(Note::Sample));
         }
     }
 
-    /// Connects to every node with a lower number; those with a higher one connect to this node.
+    /// Connects to every node with a lower number; those with a higher one connect to this node. Links
+    /// outlive a master.
     fn join(&self, members: Vec<Member>) {
-        let node = Arc::clone(&self.node);
+        if self.joined.load(Ordering::Acquire) {
+            let lost = self.link_lost.clone();
+            let joined = lost.map_or(DaemonEvent::Joined, |reason| DaemonEvent::JoinFailed { reason });
+            return self.node.tell(joined);
+        }
+        let (node, joined) = (Arc::clone(&self.node), Arc::clone(&self.joined));
         tokio::task::spawn_blocking(move || {
             node.tell(match connect_all(&node, &members) {
-                Ok(()) => DaemonEvent::Joined,
+                Ok(()) => {
+                    joined.store(true, Ordering::Release);
+                    DaemonEvent::Joined
+                }
                 Err(reason) => DaemonEvent::JoinFailed { reason },
             });
         });
@@ -160,13 +297,18 @@ impl Control {
 
     pub(crate) async fn release_all(&mut self) {
         let apps = std::mem::take(&mut self.apps);
-        apps.iter().for_each(|(job, (app, _))| app.release(Arc::clone(&self.node), *job));
-        for (job, (_, task)) in apps {
-            if timeout(RELEASE_LIMIT, task).await.is_err() {
+        apps.iter().for_each(|(job, app)| app.handle.release(Arc::clone(&self.node), *job));
+        for (job, app) in apps {
+            if timeout(RELEASE_LIMIT, app.task).await.is_err() {
                 error!(%job, "the application could not be released in time");
             }
         }
     }
+}
+
+/// The answer of a node that holds nothing of an application.
+fn nothing(generation: u64) -> AppEvent {
+    AppEvent::Holds(Box::new(Holding { generation, ..Holding::default() }))
 }
 
 fn connect_all(node: &NodeServices, members: &[Member]) -> Result<(), String> {

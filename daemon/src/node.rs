@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cgroup::{CgroupError, Hierarchies, NodeCgroup},
     pki::Identity,
+    process::Process,
 };
 
 /// Begins the name of each directory in `/dev/shm` and in a store that belongs to a daemon on this machine.
@@ -27,6 +28,10 @@ const SHM: &str = "/dev/shm";
 const RUN: &str = "/run/coswitch";
 /// In a node's directory of notes: a list of the directories that hold its snapshots.
 const STORE_LIST: &str = "store.json";
+/// In a node's directory of notes, where the node outlives its master: the process of its daemon.
+const DAEMON: &str = "daemon.json";
+/// In the same place: the process of its present master.
+const MASTER: &str = "master.json";
 
 /// The line that a daemon reads from its standard input when it starts.
 #[derive(Clone, Serialize, Deserialize)]
@@ -52,8 +57,12 @@ pub struct NodeConfig {
     pub provider: PathBuf,
     /// The program `coswitch-launcher`.
     pub launcher: PathBuf,
-    /// After so long a silence of the head node the daemon ends its applications and itself.
+    /// After so long a silence of the head node, or so long without one, the daemon ends its applications
+    /// and itself.
     pub stop_after: Duration,
+    /// The node outlives its master and the process that started it, and waits for a new master. Otherwise it
+    /// ends with them.
+    pub standing: bool,
     /// `Some` for a virtual node, which has a network namespace of its own.
     pub link: Option<VirtualLink>,
 }
@@ -86,6 +95,9 @@ impl NodeConfig {
         private::ensure_dir(Path::new(RUN))?;
         make_dir(&notes_dir(&name))?;
         private::write(&notes_dir(&name).join(STORE_LIST), &serde_json::to_vec(&roots)?)?;
+        if self.standing {
+            note_this_process(&name, DAEMON)?;
+        }
         make_dir(&shm_dir(&name))?;
         for root in roots {
             // The default directory is made by the first run.
@@ -112,6 +124,40 @@ pub fn listed_stores(name: &str) -> Vec<PathBuf> {
     let roots: Vec<PathBuf> = text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
     let own = store_dir(name);
     roots.into_iter().filter(|root| root.file_name() == Some(own.as_ref())).collect()
+}
+
+/// The daemon of a node that outlives its master, where it is alive.
+pub fn standing_daemon(name: &str) -> Option<Process> {
+    noted_process(name, DAEMON)
+}
+
+/// Whether a node that outlives its masters has one.
+pub fn has_master(name: &str) -> bool {
+    noted_process(name, MASTER).is_some()
+}
+
+/// Notes that this process is the node's master.
+///
+/// # Errors
+/// Where the note cannot be written.
+pub fn note_master(name: &str) -> io::Result<()> {
+    note_this_process(name, MASTER)
+}
+
+fn note_this_process(name: &str, what: &str) -> io::Result<()> {
+    let path = notes_dir(name).join(what);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    private::write(&path, &serde_json::to_vec(&Process::of(std::process::id()))?)
+}
+
+fn noted_process(name: &str, what: &str) -> Option<Process> {
+    let note = notes_dir(name).join(what);
+    let text = private::is_own(&note).then(|| private::read(&note).ok())??;
+    let process: Option<Process> = serde_json::from_slice(&text).ok()?;
+    process.filter(Process::is_alive)
 }
 
 /// The name of a directory with a node's snapshots.

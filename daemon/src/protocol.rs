@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// How many sealed snapshots of an application a node keeps: the last one, and one to fall back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
@@ -22,7 +22,12 @@ pub enum Request {
     /// The first frame of a connection.
     Hello {
         version: u32,
+        /// Which master of the cluster this is, from 1. A daemon follows the one with the highest number and
+        /// refuses the others.
+        generation: u64,
     },
+    /// Asked by a new master; answered by [`DaemonEvent::Inventory`].
+    Inventory,
     /// Connect the data links to these nodes, which are all of the cluster; answered by
     /// [`DaemonEvent::Joined`].
     Join {
@@ -67,7 +72,14 @@ pub enum AppRequest {
     /// last one.
     FenceDone { sequence: u64, puts: Vec<(String, String)> },
     /// End the processes and remove everything of the application; answered by [`AppEvent::Released`].
-    Release,
+    Release {
+        /// How the application has ended, in the dispatcher's words; the daemon keeps it for a new master.
+        /// `None` where it is to be launched again.
+        last_word: Option<String>,
+    },
+    /// Say what the node holds of the application; answered by [`AppEvent::Holds`]. The generation of the
+    /// master that asks comes back with the answer: an earlier one may have asked as well.
+    Describe { generation: u64 },
 }
 
 /// How a daemon starts its part of an application.
@@ -131,6 +143,11 @@ pub enum DaemonEvent {
     Welcome {
         node: NodeId,
     },
+    /// The first and only frame back to a master that is not followed.
+    Refused {
+        reason: String,
+    },
+    Inventory(Inventory),
     /// Data links to all members are up.
     Joined,
     JoinFailed {
@@ -155,6 +172,72 @@ pub enum DaemonEvent {
     },
     /// The head node was silent and is heard again; meanwhile the ranks on this node stood still.
     StoodStill(StoodStill),
+}
+
+/// The applications of a node.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Inventory {
+    /// Each with the node of every rank, in the order of the ranks.
+    pub held: Vec<(JobId, Vec<NodeId>)>,
+    /// Released ones, with the last word on each.
+    pub released: Vec<(JobId, String)>,
+}
+
+/// What a node holds of an application, when nothing of it is on the way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holding {
+    /// Of the master that has asked.
+    pub generation: u64,
+    pub state: PartState,
+    /// Of the last cut that has begun here, or of the snapshot that was restored last.
+    pub epoch: Epoch,
+    /// The newest epoch that has begun here.
+    pub cuts: Epoch,
+    /// The sealed snapshots.
+    pub sealed: Vec<Epoch>,
+    /// Snapshots that are being sealed: [`AppEvent::Sealed`] or [`AppEvent::SealFailed`] will follow.
+    pub sealing: Vec<Epoch>,
+    /// The fence of the PMI exchange that the ranks here have reached and that was not answered.
+    pub reached: Option<(u64, Puts)>,
+    /// The answers to earlier fences.
+    pub fences: Vec<(u64, Puts)>,
+    /// The first rank that has ended otherwise than with status 0.
+    pub failed_rank: Option<RankEnd>,
+    /// Why the ranks could not be kept running.
+    pub failure: Option<Failure>,
+}
+
+/// Keys and values of the PMI exchange.
+pub type Puts = Vec<(String, String)>;
+
+/// How a rank has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankEnd {
+    pub rank: u32,
+    pub exit: Exit,
+    /// The end of what it wrote to stderr, or else to stdout.
+    pub last_output: String,
+}
+
+/// Where the processes of a part are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PartState {
+    /// Never launched here.
+    #[default]
+    Absent,
+    Running,
+    /// Frozen for a cut; `flushed` where that is complete here.
+    Frozen {
+        flushed: bool,
+    },
+    /// Frozen, with its pages in swap.
+    PagedOut,
+    /// No processes: there are snapshots.
+    Parked,
+    /// Restored, and not resumed.
+    Stopped,
+    /// All ranks have ended.
+    Ended,
 }
 
 /// How long a node's jobs waited for a head node that was silent.
@@ -202,7 +285,10 @@ pub enum AppEvent {
     /// The ranks have been started.
     Launched,
     /// The ranks here have reached fence `sequence` of the PMI exchange; `puts` since the last one.
-    Fence { sequence: u64, puts: Vec<(String, String)> },
+    Fence {
+        sequence: u64,
+        puts: Vec<(String, String)>,
+    },
     /// The ranks are frozen, and the network holds no message for this part any more.
     Flushed {
         epoch: Epoch,
@@ -223,7 +309,11 @@ pub enum AppEvent {
         release: Duration,
     },
     /// A dump or restore is under way; sent a few times a second. `total` is an estimate.
-    Progress { step: Step, bytes: Bytes, total: Bytes },
+    Progress {
+        step: Step,
+        bytes: Bytes,
+        total: Bytes,
+    },
     /// The snapshot is durable: from now on it may be restored.
     Sealed {
         epoch: Epoch,
@@ -234,23 +324,41 @@ pub enum AppEvent {
         bytes: Bytes,
     },
     /// The snapshot could not be made durable, and is removed.
-    SealFailed { epoch: Epoch, reason: String },
+    SealFailed {
+        epoch: Epoch,
+        reason: String,
+    },
     /// The processes are back, stopped; `bytes` is the size of their images.
-    Restored { epoch: Epoch, bytes: Bytes, restore: Duration },
+    Restored {
+        epoch: Epoch,
+        bytes: Bytes,
+        restore: Duration,
+    },
     /// The processes are gone, the snapshots are not.
     Discarded,
     /// The ranks compute again; `thaw` is `None` where the cut was aborted.
-    Resumed { epoch: Epoch, thaw: Option<Duration> },
+    Resumed {
+        epoch: Epoch,
+        thaw: Option<Duration>,
+    },
     /// Everything of the application is gone from this node.
     Released,
+    Holds(Box<Holding>),
     /// `last_output`: the end of what the rank wrote to stderr, or else to stdout; empty after status 0.
-    RankExited { rank: u32, exit: Exit, last_output: String },
+    RankExited {
+        rank: u32,
+        exit: Exit,
+        last_output: String,
+    },
     /// All ranks here have ended, and so has their launcher.
     Exited,
     /// Counters of the driver, per rank here.
     Traffic(Vec<RankTraffic>),
     /// A request could not be carried out, or ([`Step::Run`]) the ranks could not be kept running.
-    Failed { during: Step, failure: Failure },
+    Failed {
+        during: Step,
+        failure: Failure,
+    },
 }
 
 /// Why a request could not be carried out.

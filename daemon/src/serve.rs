@@ -1,4 +1,4 @@
-//! Life of a daemon: sets up the node, serves one control session, removes everything.
+//! Life of a daemon: sets up the node, follows its masters, removes everything.
 
 use std::{
     io::{self, BufRead, Write},
@@ -13,16 +13,16 @@ use coswitch_policies::NodeId;
 use tokio::{
     net::TcpListener,
     sync::mpsc::{UnboundedSender, unbounded_channel},
-    time::timeout,
 };
-use tracing::warn;
+use tracing::{error, warn};
 
 use crate::{
     app::NodeServices,
     cgroup::{Hierarchies, NodeCgroup, daemons},
-    control::Control,
+    control::{Control, Master},
     guard::Guard,
     node::{self, NodeConfig, VirtualLink},
+    outbox::Outbox,
     plane::{Command, Plane, connect},
     processors,
     protocol::DaemonEvent,
@@ -35,8 +35,6 @@ pub const NAMESPACE: &str = "namespace";
 /// A line on the daemon's standard output: it accepts connections.
 pub const READY: &str = "ready";
 
-/// At least so long is the head node waited for.
-const FIRST_CONTACT_LIMIT: Duration = Duration::from_secs(30);
 const DESTROY_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs a daemon; the configuration is the first line of standard input.
@@ -50,6 +48,9 @@ pub fn run() -> anyhow::Result<()> {
     if !config.processors.is_empty() {
         processors::keep_to(&config.processors).context("failed to use the node's processors")?;
     }
+    // Before this process leaves it.
+    let head = (config.standing && config.link.is_some()).then(virtual_net::hold_namespace);
+    let _head = head.transpose().context("failed to hold the head node's network open")?;
     if let Some(link) = config.link {
         join_virtual_net(config.node, link)?;
     }
@@ -91,45 +92,60 @@ async fn serve(config: NodeConfig) -> anyhow::Result<()> {
 }
 
 async fn set_up_and_serve(config: NodeConfig, hierarchies: Hierarchies) -> anyhow::Result<()> {
-    let (events, to_head) = unbounded_channel();
     let (plane_events, from_plane) = unbounded_channel();
     let plane = Plane::start(config.node, plane_events)?;
-    let node = Arc::new(set_up(config, hierarchies, plane, events)?);
-    let sessions = SessionThread::start().context("failed to start the thread of the control session")?;
+    let node = Arc::new(set_up(config, hierarchies, plane)?);
+    let sessions = SessionThread::start().context("failed to start the thread of the control sessions")?;
     let listener = sessions.run(TcpListener::bind(node.config.control)).await;
     let listener = listener.context("failed to listen for the head node")?;
     accept_links(Arc::clone(&node))?;
     say(READY)?;
-    let (own, identity) = (node.config.node, node.config.identity.clone());
-    let mut starter = tokio::task::spawn_blocking(wait_for_end_of_input);
-    let accept = async move { session::accept(&listener, &identity, own).await };
-    let patience = node.config.stop_after;
-    let contact = timeout(patience.max(FIRST_CONTACT_LIMIT), sessions.run(accept));
-    let stream = tokio::select! {
-        contact = contact => contact.context("no head node came")??,
-        _ = &mut starter => anyhow::bail!("the process that started this daemon has ended"),
+    let (masters, new_masters) = unbounded_channel();
+    sessions.spawn(accept_masters(listener, sessions.clone(), node.config.clone(), masters));
+    let starter = tokio::task::spawn_blocking(wait_for_end_of_input);
+    let starter_ended = async {
+        match node.config.standing {
+            true => std::future::pending().await,
+            false => drop(starter.await),
+        }
     };
-    let (incoming, requests) = unbounded_channel();
-    let carried = session::carry(stream, to_head, incoming, || DaemonEvent::Alive, patience);
-    let carried = sessions.spawn(carried);
-    let mut control = Control::new(node);
-    tokio::select! {
-        () = control.run(requests, from_plane) => {}
-        _ = &mut starter => warn!("the process that started this daemon has ended"),
-    }
+    let mut control = Control::new(Arc::clone(&node));
+    let followed = tokio::select! {
+        followed = control.run(new_masters, from_plane) => followed,
+        () = starter_ended => {
+            warn!("the process that started this daemon has ended");
+            Ok(())
+        }
+    };
     control.release_all().await;
-    // This ends the session once the last answers are sent.
-    drop(control);
-    let _ = timeout(Duration::from_millis(200), carried).await;
-    Ok(())
+    control.hang_up().await;
+    followed
 }
 
-fn set_up(
+/// Accepts masters, each of a later generation than the one before, until the daemon ends.
+async fn accept_masters(
+    listener: TcpListener,
+    sessions: SessionThread,
     config: NodeConfig,
-    hierarchies: Hierarchies,
-    plane: Plane,
-    events: UnboundedSender<DaemonEvent>,
-) -> anyhow::Result<NodeServices> {
+    masters: UnboundedSender<Master>,
+) {
+    let mut generation = 0;
+    loop {
+        let stream = match session::accept(&listener, &config.identity, config.node, &mut generation).await {
+            Ok(stream) => stream,
+            Err(error) => return error!(%error, "no further master can be accepted"),
+        };
+        let (events, to_head) = unbounded_channel();
+        let (incoming, requests) = unbounded_channel();
+        let carried = session::carry(stream, to_head, incoming, || DaemonEvent::Alive, config.stop_after);
+        let carried = sessions.spawn(carried);
+        if masters.send(Master { requests, events, carried }).is_err() {
+            return;
+        }
+    }
+}
+
+fn set_up(config: NodeConfig, hierarchies: Hierarchies, plane: Plane) -> anyhow::Result<NodeServices> {
     let criu = Criu::locate()?;
     criu.prepare()?;
     let store = config.open_store().context("failed to make the store")?;
@@ -137,6 +153,7 @@ fn set_up(
     let criu = criu.with_workers_in(cgroup.checkpointers());
     let arena = Arena::new(config.arena.0).context("failed to map the arena")?;
     let guard = Guard::start().context("failed to start the guard of memory")?;
+    let events = Outbox::default();
     Ok(NodeServices { config, plane, criu, store, arena, cgroup, guard, events })
 }
 

@@ -5,17 +5,20 @@
 //!   br0 10.83.255.254 ── cs0 ═══════ eth0 10.83.0.1          eth0 10.83.0.2
 //!        └────────────── cs1 ════════════════════════════════╛
 //! ```
-//! No namespace has a name or a mount: each ends with the last process in it, so nothing is left behind.
+//! No namespace has a name or a mount: each ends with the last process in it or that holds it open, so
+//! nothing is left behind. The daemons of a standing cluster hold that of the head node open, for a new
+//! master.
 //! `tbf` shapes each link in both directions, at the sender.
 
 use std::{
+    fs::{self, File},
     io::{self, Write},
     net::Ipv4Addr,
     process::{Command, Stdio},
 };
 
 use coswitch_policies::{NodeId, Rate};
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
 use thiserror::Error;
 
 const HEAD: Ipv4Addr = Ipv4Addr::new(10, 83, 255, 254);
@@ -26,6 +29,8 @@ const SMALL_BURST: u64 = 20 << 10;
 pub enum VirtualNetError {
     #[error("a network namespace could not be made")]
     Namespace(#[source] nix::Error),
+    #[error("process {0} does not hold the network of the cluster's head node open: {1}")]
+    Held(u32, #[source] io::Error),
     #[error("`{0}` could not be run (package iproute2)")]
     Tool(&'static str, #[source] io::Error),
     #[error("`{tool}` refused `{script}`: {stderr}")]
@@ -48,6 +53,29 @@ pub fn address(node: NodeId) -> Ipv4Addr {
 pub fn enter_head() -> Result<(), VirtualNetError> {
     enter_namespace()?;
     run("ip", &format!("link add br0 type bridge\naddr add {HEAD}/16 dev br0\nlink set br0 up\n"))
+}
+
+/// The network namespace of the calling thread, held open.
+///
+/// # Errors
+/// Where the kernel does not show it.
+pub fn hold_namespace() -> io::Result<File> {
+    File::open("/proc/thread-self/ns/net")
+}
+
+/// Puts the calling thread, and all threads that it starts later, into the network namespace that a daemon
+/// holds open.
+///
+/// # Errors
+/// Where the process holds none.
+pub fn enter_held(pid: u32) -> Result<(), VirtualNetError> {
+    let open = |error: io::Error| VirtualNetError::Held(pid, error);
+    let held = fs::read_dir(format!("/proc/{pid}/fd")).map_err(open)?.flatten().find(|entry| {
+        fs::read_link(entry.path()).is_ok_and(|target| target.to_string_lossy().starts_with("net:["))
+    });
+    let held = held.ok_or_else(|| open(io::ErrorKind::NotFound.into()))?;
+    let namespace = File::open(held.path()).map_err(open)?;
+    setns(namespace, CloneFlags::CLONE_NEWNET).map_err(VirtualNetError::Namespace)
 }
 
 /// Puts the calling thread, and all threads that it starts later, into a new, empty network namespace.

@@ -5,10 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coswitch_daemon::protocol::AppRequest;
+use coswitch_daemon::protocol::{AppRequest, Puts};
 use coswitch_policies::NodeId;
-
-type Puts = Vec<(String, String)>;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Fences {
@@ -21,6 +19,11 @@ impl Fences {
     #[must_use]
     pub(crate) fn new(nodes: BTreeSet<NodeId>) -> Self {
         Self { nodes, gathering: BTreeMap::new(), done: BTreeMap::new() }
+    }
+
+    /// Takes over what an earlier master has answered.
+    pub(crate) fn learn(&mut self, done: &[(u64, Puts)]) {
+        self.done.extend(done.iter().cloned());
     }
 
     /// A node has reached a fence; returns the answers that this makes possible.

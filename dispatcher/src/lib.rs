@@ -22,7 +22,7 @@ use tokio::{
 use tracing::{Instrument, debug, debug_span};
 
 use crate::{
-    app::{App, Input, Output, Timeouts},
+    app::{Adoption, App, Input, Output, Timeouts},
     deadline::Deadline,
     protocol::{LaunchSpec, Order, Report},
     sessions::Sessions,
@@ -45,7 +45,8 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Starts the dispatcher of `job`; it sends its reports to `reports`, each with the job's number.
+    /// Starts the dispatcher of `job`, which is to be launched; it sends its reports to `reports`, each with
+    /// the job's number.
     #[must_use]
     pub fn start(
         job: JobId,
@@ -54,10 +55,39 @@ impl Dispatcher {
         sessions: Sessions,
         reports: UnboundedSender<(JobId, Report)>,
     ) -> Self {
+        let app = App::new(launch, timeouts);
+        let dispatcher = Self::run(job, app, timeouts, sessions, reports);
+        dispatcher.order(Order::Launch);
+        dispatcher
+    }
+
+    /// Starts the dispatcher of a job that an earlier master may have launched. Its first report says where
+    /// the job is.
+    #[must_use]
+    pub fn adopt(
+        job: JobId,
+        launch: LaunchSpec,
+        adoption: Adoption,
+        timeouts: Timeouts,
+        sessions: Sessions,
+        reports: UnboundedSender<(JobId, Report)>,
+    ) -> Self {
+        let app = App::adopted(launch, timeouts, adoption);
+        let dispatcher = Self::run(job, app, timeouts, sessions, reports);
+        let _ = dispatcher.notes.send(Note::Input(Input::Adopt));
+        dispatcher
+    }
+
+    fn run(
+        job: JobId,
+        mut app: App,
+        timeouts: Timeouts,
+        sessions: Sessions,
+        reports: UnboundedSender<(JobId, Report)>,
+    ) -> Self {
         let (notes, mut inbox) = unbounded_channel();
         sessions.register(job, notes.clone());
-        let nodes = launch.placement.clone();
-        let mut app = App::new(launch, timeouts);
+        let nodes = app.nodes().clone();
         let task = async move {
             let mut deadline = Deadline::default();
             while !app.has_ended() {

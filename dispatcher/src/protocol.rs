@@ -2,10 +2,13 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-pub use coswitch_daemon::protocol::{Exit, JobMemory, MemoryUse, Park, RankTraffic, StoodStill, Wait};
+pub use coswitch_daemon::protocol::{
+    Exit, Inventory, JobMemory, MemoryUse, Park, RankTraffic, StoodStill, Wait,
+};
 use coswitch_policies::{Bytes, NodeId};
 /// `Order` comes from the master; each is answered by a [`Report`] when the application rests again.
 pub use coswitch_policies::{Order, SwitchStep};
+use serde::{Deserialize, Serialize};
 
 /// How the ranks of an application are started.
 #[derive(Clone, Debug)]
@@ -40,6 +43,8 @@ pub enum Report {
     StillRunning { cause: StayCause },
     /// The application was suspended, could not be parked, and is suspended still.
     StillSuspended { cause: StayCause },
+    /// Nothing of it is on any node, and this dispatcher ends: another one launches it.
+    Unlaunched,
     /// It is over, and nothing of it is left on any node.
     Ended(AppOutcome),
     /// A node has carried out a step of the last order.
@@ -73,8 +78,8 @@ impl fmt::Display for StayCause {
     }
 }
 
-/// How an application ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How an application ended. Daemons keep it for a new master.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AppOutcome {
     /// Every rank ended with status 0.
     Succeeded,

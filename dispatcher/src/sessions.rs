@@ -10,7 +10,7 @@ use std::{
 
 use coswitch_daemon::{
     pki::Identity,
-    protocol::{AppRequest, DaemonEvent, Member, Request},
+    protocol::{AppRequest, DaemonEvent, Inventory, Member, Request},
     session::{self, Heard, SessionError, SessionThread, awake},
 };
 use coswitch_policies::{Allowance, JobId, NodeId};
@@ -47,6 +47,8 @@ pub struct Sessions {
 #[derive(Default)]
 struct Inboxes {
     apps: BTreeMap<JobId, UnboundedSender<Note>>,
+    /// Of nodes that have answered.
+    inventories: BTreeMap<NodeId, Inventory>,
     /// For applications that start later, and why.
     lost: BTreeMap<NodeId, String>,
     /// Nodes that are not heard.
@@ -66,14 +68,15 @@ impl Inboxes {
 }
 
 impl Sessions {
-    /// Connects to all daemons and makes them connect to each other. A daemon that is silent for `lost_after`
-    /// is given up.
+    /// Connects to all daemons, as the cluster's master of this generation, and makes them connect to each
+    /// other. A daemon that is silent for `lost_after` is given up.
     ///
     /// # Errors
     /// [`ConnectError`]
     pub async fn connect(
         addresses: &[Address],
         identity: &Identity,
+        generation: u64,
         lost_after: Duration,
         events: UnboundedSender<NodeEvent>,
     ) -> Result<Self, ConnectError> {
@@ -84,7 +87,8 @@ impl Sessions {
         for address in addresses {
             let node = address.node;
             let (control, identity) = (address.control, identity.clone());
-            let connect = async move { session::connect(control, &identity, CONNECT_LIMIT).await };
+            let connect =
+                async move { session::connect(control, &identity, generation, CONNECT_LIMIT).await };
             let connected = thread.run(connect).await;
             let (_, stream) = connected.map_err(|source| ConnectError::Reach { node, source })?;
             let (to_daemon, outgoing) = unbounded_channel();
@@ -105,6 +109,8 @@ impl Sessions {
         let members: Vec<Member> =
             addresses.iter().map(|address| Member { node: address.node, data: address.data }).collect();
         for requests in sessions.requests.values() {
+            // The inventory is answered first.
+            let _ = requests.send(Request::Inventory);
             let _ = requests.send(Request::Join { members: members.clone() });
         }
         for (node, mut answer) in joining {
@@ -117,6 +123,12 @@ impl Sessions {
             }
         }
         Ok(sessions)
+    }
+
+    /// What each node held when it was connected to.
+    #[must_use]
+    pub fn inventories(&self) -> BTreeMap<NodeId, Inventory> {
+        self.inboxes.lock().expect("no panic while holding it").inventories.clone()
     }
 
     /// Sends the events of `job` to `inbox` from now on.
@@ -185,7 +197,10 @@ async fn route(
             }
         };
         match event {
-            DaemonEvent::Welcome { .. } | DaemonEvent::Alive => {}
+            DaemonEvent::Welcome { .. } | DaemonEvent::Refused { .. } | DaemonEvent::Alive => {}
+            DaemonEvent::Inventory(inventory) => {
+                inboxes.lock().expect("no panic while holding it").inventories.insert(node, inventory);
+            }
             DaemonEvent::Joined => drop(joined.send(Ok(()))),
             DaemonEvent::JoinFailed { reason } => drop(joined.send(Err(reason))),
             DaemonEvent::LinkLost { peer } => {

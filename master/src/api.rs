@@ -31,6 +31,17 @@ pub struct Submission {
     pub time_limit: Option<Duration>,
 }
 
+/// A job that the cluster has taken, as a later master has to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accepted {
+    pub user: User,
+    pub submitted: SimTime,
+    /// With its number and its name.
+    pub job: Job,
+    pub after: Vec<JobId>,
+    pub time_limit: Option<Duration>,
+}
+
 /// What a user asks.
 #[derive(Clone, Debug)]
 pub enum Request {

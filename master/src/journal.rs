@@ -8,7 +8,7 @@
 use std::{
     collections::VecDeque,
     fs::File,
-    io::{self, Write},
+    io::{self, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     sync::mpsc::{Receiver, channel},
     thread,
@@ -41,6 +41,20 @@ impl Journal {
     pub fn create(path: &Path) -> Result<Self, JournalError> {
         let io = |cause| JournalError::Io { path: path.into(), cause };
         let file = private::create(path).map_err(io)?;
+        Self::on(file, path).map_err(io)
+    }
+
+    /// Goes on with the journal at `path`. A last line that was cut short is removed.
+    ///
+    /// # Errors
+    /// Where the file cannot be read or written, or the thread not be started.
+    pub fn append(path: &Path) -> Result<Self, JournalError> {
+        let io = |cause| JournalError::Io { path: path.into(), cause };
+        let text = private::read(path).map_err(io)?;
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let mut file = private::open_to_write(path).map_err(io)?;
+        file.set_len(whole as u64).map_err(io)?;
+        file.seek(SeekFrom::End(0)).map_err(io)?;
         Self::on(file, path).map_err(io)
     }
 

@@ -1,30 +1,29 @@
 //! The name of a run: the process id of its master and the start time of that process, so that the name alone
 //! shows whether the run is alive. It is part of the names of cgroups, shared memory and directories.
 
-use std::{fmt, fs, str::FromStr};
+use std::{fmt, str::FromStr};
+
+use coswitch_daemon::process::Process;
 
 /// `<pid>-<start time>`, both in hexadecimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RunName {
-    pid: u32,
-    started: u64,
-}
+pub struct RunName(Process);
 
 impl RunName {
     /// The name of the run whose master is this process.
     pub fn of_this_process() -> Self {
         let pid = std::process::id();
-        Self::of(pid).unwrap_or(Self { pid, started: 0 })
+        Self(Process::of(pid).unwrap_or(Process { pid, started: 0 }))
     }
 
     /// The name of the run whose master is the process `pid`; `None` where the process has ended.
     pub fn of(pid: u32) -> Option<Self> {
-        Some(Self { pid, started: started(pid)? })
+        Process::of(pid).map(Self)
     }
 
     /// Whether the master is alive. Another process with the same id has another start time.
     pub fn is_alive(&self) -> bool {
-        started(self.pid) == Some(self.started)
+        self.0.is_alive()
     }
 
     /// The name of a part of the run, which is read as the run's name, too.
@@ -35,7 +34,7 @@ impl RunName {
 
 impl fmt::Display for RunName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "r{:x}-{:x}", self.pid, self.started)
+        write!(f, "r{:x}-{:x}", self.0.pid, self.0.started)
     }
 }
 
@@ -52,22 +51,12 @@ impl FromStr for RunName {
         let mut hex =
             || parts.next().and_then(|part| u64::from_str_radix(hex_digits(part), 16).ok()).ok_or(NoRunName);
         let pid = u32::try_from(hex()?).map_err(|_| NoRunName)?;
-        Ok(Self { pid, started: hex()? })
+        Ok(Self(Process { pid, started: hex()? }))
     }
 }
 
 fn hex_digits(text: &str) -> &str {
     &text[..text.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(text.len())]
-}
-
-/// The start time of a process in ticks since boot: field 22 of its stat file.
-fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Field 2 is the program's name, which may contain any character; the last parenthesis ends it.
-    let after_name = stat.rsplit_once(')')?.1;
-    let mut fields = after_name.split_whitespace();
-    let state = fields.next()?;
-    (state != "Z").then(|| fields.nth(18)?.parse().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -78,12 +67,12 @@ mod tests {
     fn this_process_is_alive_and_an_earlier_one_with_its_id_is_not() {
         let name = RunName::of_this_process();
         assert!(name.is_alive());
-        assert!(!RunName { started: name.started + 1, ..name }.is_alive());
+        assert!(!RunName(Process { started: name.0.started + 1, ..name.0 }).is_alive());
     }
 
     #[test]
     fn a_name_is_read_from_the_names_of_parts_of_the_run() {
-        let name = RunName { pid: 31, started: 672 };
+        let name = RunName(Process { pid: 31, started: 672 });
         for text in [name.to_string(), format!("{name}-n1"), name.with_suffix("-a3") + "-n0"] {
             assert_eq!(text.parse(), Ok(name), "{text}");
         }

@@ -160,6 +160,7 @@ impl TestCluster {
             nodes: equal.expect("the kernel names the processors"),
             rate: None,
             stop_after: PATIENCE,
+            standing: false,
             logs: test_dir.path().to_path_buf(),
             daemon,
             launcher,
@@ -171,8 +172,13 @@ impl TestCluster {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let (to_cluster, node_events) = unbounded_channel();
-        let connected =
-            runtime.block_on(Sessions::connect(&nodes.addresses(), nodes.identity(), PATIENCE, to_cluster));
+        let connected = runtime.block_on(Sessions::connect(
+            &nodes.addresses(),
+            nodes.identity(),
+            1,
+            PATIENCE,
+            to_cluster,
+        ));
         let (report_to, reports) = unbounded_channel();
         Self {
             run,
@@ -222,7 +228,6 @@ impl TestCluster {
         let dispatcher = Dispatcher::start(job, request, Timeouts::default(), sessions, reports);
         let status = JobStatus::Ordered(Order::Launch);
         let (stayed, mended, phases) = (Vec::new(), Vec::new(), Vec::new());
-        dispatcher.order(Order::Launch);
         self.jobs
             .insert(job, LaunchedJob { spec, status, parked: 0, stayed, mended, phases, output, dispatcher });
         job
@@ -366,6 +371,7 @@ impl TestCluster {
                 launched.status = JobStatus::Running;
                 launched.stayed.push(cause.to_string());
             }
+            Report::Unlaunched => panic!("this cluster adopts no job"),
             Report::Ended(outcome) => launched.status = JobStatus::Ended(outcome),
             Report::Mended { what } => launched.mended.push(what),
             Report::StepDone(phase) => launched.phases.push(phase),

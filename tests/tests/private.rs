@@ -193,6 +193,7 @@ fn start(run: &str, store: &Path, logs: &Path) -> String {
             nodes: nodes.expect("the kernel names the processors"),
             rate: None,
             stop_after: coswitch_tests::cluster::STEP_LIMIT,
+            standing: false,
             logs,
             daemon: parts.daemon,
             launcher: parts.launcher,

@@ -69,6 +69,7 @@ impl Part {
         self.reap_dumped().await.map_err(Failure::dead)?;
         let bytes = Bytes(report.image_bytes);
         self.image_bytes = bytes;
+        self.told.sealing.insert(epoch);
         self.seal(epoch, writer, root, report);
         Ok(AppEvent::Dumped { epoch, bytes, dump: dumped - began, release: dumped.elapsed() })
     }

@@ -19,6 +19,8 @@ impl Part {
         let began = Instant::now();
         let cgroup = self.resources().cgroup.clone();
         self.node.guard.rest(self.job, cgroup.clone());
+        self.told.on_cut(epoch);
+        self.told.flushed = None;
         let frozen = blocking(move || cgroup.freeze(FREEZE_LIMIT)).await;
         if let Err(error) = &frozen {
             warn!(%epoch, %error, "ranks did not freeze");
@@ -39,6 +41,7 @@ impl Part {
             State::Frozen(ranks) => (ranks.freeze, ranks.since.elapsed()),
             _ => Default::default(),
         };
+        self.told.flushed = Some(epoch);
         self.tell(AppEvent::Flushed { epoch, freeze, flush, drained });
     }
 

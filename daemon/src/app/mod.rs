@@ -12,6 +12,7 @@
 //!   any ─Release─▶ gone
 //! ```
 
+mod describe;
 mod dump;
 mod frozen;
 mod launch;
@@ -36,7 +37,6 @@ use tracing::{Instrument, info_span};
 
 use self::part::Part;
 pub use self::{part::Note, services::NodeServices};
-use crate::protocol::AppRequest;
 
 /// A release kills this often: a step that began just before has new processes.
 const KILL_EVERY: Duration = Duration::from_millis(200);
@@ -48,7 +48,7 @@ pub struct AppHandle {
 }
 
 impl AppHandle {
-    /// Starts the task; it ends after [`AppRequest::Release`].
+    /// Starts the task; it ends after [`AppHandle::release`].
     #[must_use]
     pub fn start(node: Arc<NodeServices>, job: JobId) -> (Self, JoinHandle<()>) {
         let (notes, inbox) = unbounded_channel();
@@ -59,7 +59,7 @@ impl AppHandle {
     /// Ends the task and removes everything of the application. The task's current step may hang, as a
     /// restore does whose process is killed; it fails soon, because this kills all processes of the job.
     pub fn release(&self, node: Arc<NodeServices>, job: JobId) {
-        self.note(Note::Request(AppRequest::Release));
+        self.note(Note::Release);
         let notes = self.notes.clone();
         tokio::spawn(async move {
             loop {
@@ -69,6 +69,11 @@ impl AppHandle {
                 }
             }
         });
+    }
+
+    /// Waits for the end of the task.
+    pub async fn ended(self) {
+        self.notes.closed().await;
     }
 
     /// Sends a note; a task that has ended ignores it.

@@ -11,7 +11,7 @@ use coswitch_policies::{Bytes, Epoch, JobId};
 use coswitch_ring::Segment;
 use tokio::{sync::mpsc::UnboundedSender, time::interval};
 
-use super::services::NodeServices;
+use super::{describe::Told, services::NodeServices};
 use crate::{
     cgroup::JobCgroup,
     children::Child,
@@ -23,8 +23,10 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
 /// A message to the task of an application.
 pub enum Note {
-    /// From the head node.
+    /// From the head node; a release is [`Note::Release`].
     Request(AppRequest),
+    /// End, and remove everything.
+    Release,
     /// From the data plane.
     Plane(AppPlaneEvent),
     /// The head node is silent: the ranks are to stand still.
@@ -91,6 +93,7 @@ pub(super) struct Part {
     pub(super) all_exited: bool,
     /// The head node is silent: running ranks are frozen until it is heard again.
     pub(super) stands_still: bool,
+    pub(super) told: Told,
     /// Size of the last dump.
     pub(super) image_bytes: Bytes,
     /// For background work of this task.
@@ -112,6 +115,7 @@ impl Part {
             launcher: Assembler::default(),
             all_exited: false,
             stands_still: false,
+            told: Told::default(),
             image_bytes: Bytes(0),
             own,
         }
@@ -122,6 +126,9 @@ impl Part {
     }
 
     pub(super) fn answer(&self, during: Step, result: Result<AppEvent, Failure>) {
+        if let (Step::Run, Err(failure)) = (during, &result) {
+            let _ = self.told.failure.set(failure.clone());
+        }
         self.tell(result.unwrap_or_else(|failure| AppEvent::Failed { during, failure }));
     }
 

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     plane::Command,
-    protocol::{AppEvent, Exit, Failure, RankTraffic, Step},
+    protocol::{AppEvent, Exit, Failure, RankEnd, RankTraffic, Step},
 };
 
 impl Part {
@@ -30,7 +30,10 @@ impl Part {
                 self.all_exited = true;
                 self.tell_ended();
             }
-            LauncherEvent::Fence { sequence, puts } => self.tell(AppEvent::Fence { sequence, puts }),
+            LauncherEvent::Fence { sequence, puts } => {
+                self.told.reached = Some((sequence, puts.clone()));
+                self.tell(AppEvent::Fence { sequence, puts });
+            }
             LauncherEvent::RankExited { rank, status } => self.tell_exit(rank, self.exit_of(status)),
             LauncherEvent::Abort { rank, code, .. } => self.tell_exit(rank, Exit::Aborted(code)),
         }
@@ -50,6 +53,10 @@ impl Part {
     fn tell_exit(&self, rank: u32, exit: Exit) {
         let output = &self.resources().launch.output;
         let last_output = if exit == Exit::Status(0) { String::new() } else { last_output(output, rank) };
+        if exit != Exit::Status(0) {
+            let end = RankEnd { rank, exit: exit.clone(), last_output: last_output.clone() };
+            let _ = self.told.failed_rank.set(end);
+        }
         self.tell(AppEvent::RankExited { rank, exit, last_output });
     }
 

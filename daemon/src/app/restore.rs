@@ -39,6 +39,7 @@ impl Part {
             );
         }
         self.state = State::Stopped { root, restored };
+        self.told.epoch = epoch;
         self.node.guard.rest(self.job, self.resources().cgroup.clone());
         // Ranks that ended after the snapshot run again; it was taken before the last of them ended.
         self.all_exited = false;

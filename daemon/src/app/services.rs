@@ -1,9 +1,10 @@
 //! The services of a node's daemon that all its applications share.
 
 use coswitch_ckpt::{Arena, Criu, Store};
-use tokio::sync::mpsc::UnboundedSender;
 
-use crate::{cgroup::NodeCgroup, guard::Guard, node::NodeConfig, plane::Plane, protocol::DaemonEvent};
+use crate::{
+    cgroup::NodeCgroup, guard::Guard, node::NodeConfig, outbox::Outbox, plane::Plane, protocol::DaemonEvent,
+};
 
 pub struct NodeServices {
     pub config: NodeConfig,
@@ -16,12 +17,12 @@ pub struct NodeServices {
     /// Stops running jobs where the node exceeds its allowance.
     pub guard: Guard,
     /// To the head node.
-    pub events: UnboundedSender<DaemonEvent>,
+    pub events: Outbox,
 }
 
 impl NodeServices {
-    /// Sends an event to the head node; where that has ended, the daemon is about to end as well.
+    /// Sends an event to the head node, where there is one.
     pub fn tell(&self, event: DaemonEvent) {
-        let _ = self.events.send(event);
+        self.events.send(event);
     }
 }

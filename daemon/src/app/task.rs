@@ -25,23 +25,29 @@ impl Part {
                 None => inbox.recv().await,
             };
             match note {
-                Some(Note::Request(AppRequest::Release)) | None => break self.release().await,
+                Some(Note::Release) | None => break self.release().await,
                 Some(Note::Request(request)) => self.on_request(request).await,
                 Some(Note::Plane(event)) => self.on_plane(event).await,
                 Some(Note::StandStill) => self.stand_still().await,
                 Some(Note::GoOn) => self.go_on(),
                 Some(Note::Sample) => self.tell_traffic(),
-                Some(Note::Sealed(_, Ok(sealed))) => self.tell(sealed),
-                Some(Note::Sealed(epoch, Err(reason))) => self.tell(AppEvent::SealFailed { epoch, reason }),
+                Some(Note::Sealed(epoch, sealed)) => {
+                    self.told.sealing.remove(&epoch);
+                    self.tell(sealed.unwrap_or_else(|reason| AppEvent::SealFailed { epoch, reason }));
+                }
             }
         }
     }
 
     async fn on_request(&mut self, request: AppRequest) {
         let (step, result) = match request {
-            AppRequest::Cut(epoch) => return self.node.plane.tell(Command::BeginCut(self.job, epoch)),
+            AppRequest::Cut(epoch) => {
+                self.told.on_cut(epoch);
+                return self.node.plane.tell(Command::BeginCut(self.job, epoch));
+            }
             AppRequest::AbortCut(epoch) => return self.node.plane.tell(Command::AbortCut(self.job, epoch)),
             AppRequest::FenceDone { sequence, puts } => {
+                self.told.on_fence_done(sequence, &puts);
                 return self.tell_launcher(&LauncherCommand::FenceDone { sequence, puts });
             }
             AppRequest::Launch(launch) => {
@@ -51,7 +57,11 @@ impl Part {
             AppRequest::Restore(epoch) => (Step::Restore, self.come_back(epoch).await),
             AppRequest::Discard => (Step::Discard, self.discard().await),
             AppRequest::Resume(epoch) => (Step::Resume, self.resume(epoch)),
-            AppRequest::Release => unreachable!("ends the task"),
+            AppRequest::Describe { generation } => {
+                let holds = self.describe(generation).await;
+                return self.tell(holds);
+            }
+            AppRequest::Release { .. } => unreachable!("a note of its own"),
         };
         self.answer(step, result);
     }

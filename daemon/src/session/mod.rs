@@ -1,9 +1,12 @@
 //! The control session: one authenticated connection between the head node and a daemon.
 //!
-//! A closed connection means death: the daemon ends its applications, removes what they have left and exits.
+//! A closed connection means that the peer's process has died. What follows from that is for the daemon's
+//! [`crate::serve`] and for the dispatchers to say.
 //! Silence on an open one ([`QUIET_AFTER`]) means a pause: the process behind it is stopped, starved or
-//! blocked. Each side is told, waits, and gives the other up after a limit of its own. A daemon accepts one
-//! session in its life.
+//! blocked. Each side is told, waits, and gives the other up after a limit of its own.
+//!
+//! A daemon follows one master at a time. Masters of a cluster are numbered (their generation): a daemon
+//! leaves its master for one with a higher number, and refuses the others.
 //!
 //! Both sides run their sessions on a thread that does nothing else ([`SessionThread`]).
 
@@ -50,6 +53,10 @@ pub enum SessionError {
     Closed,
     #[error("peer speaks another version of the control protocol, or none")]
     Version,
+    #[error("the daemon refuses this master: {0}")]
+    Refused(String),
+    #[error("a master of generation {0} asks, and one of generation {1} was here before")]
+    Fenced(u64, u64),
 }
 
 /// What a session hears of its peer.
@@ -62,7 +69,8 @@ pub enum Heard<Message> {
     Again(Duration),
 }
 
-/// Waits until a member of the cluster connects; refuses and logs strangers.
+/// Waits until a master of a later `generation` connects; refuses and logs all others. `generation` is then
+/// that of the new one.
 ///
 /// # Errors
 /// [`SessionError`], but not for a stranger.
@@ -70,11 +78,12 @@ pub async fn accept(
     listener: &TcpListener,
     identity: &Identity,
     node: NodeId,
+    generation: &mut u64,
 ) -> Result<server::TlsStream<TcpStream>, SessionError> {
     let acceptor = TlsAcceptor::from(identity.server()?);
     loop {
         let (stream, from) = listener.accept().await?;
-        match timeout(HANDSHAKE_LIMIT, greet(&acceptor, stream, node)).await {
+        match timeout(HANDSHAKE_LIMIT, greet(&acceptor, stream, node, generation)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => {
                 warn!(%from, error = &error as &dyn std::error::Error, "control connection refused")
@@ -88,21 +97,29 @@ async fn greet(
     acceptor: &TlsAcceptor,
     stream: TcpStream,
     node: NodeId,
+    generation: &mut u64,
 ) -> Result<server::TlsStream<TcpStream>, SessionError> {
     stream.set_nodelay(true)?;
     let mut stream = acceptor.accept(stream).await?;
-    match wire::read(&mut stream).await? {
-        Some(Request::Hello { version: VERSION }) => {}
+    let asks = match wire::read(&mut stream).await? {
+        Some(Request::Hello { version: VERSION, generation }) => generation,
         _ => return Err(SessionError::Version),
+    };
+    if asks <= *generation {
+        let refused = SessionError::Fenced(asks, *generation);
+        wire::write(&mut stream, &DaemonEvent::Refused { reason: refused.to_string() }).await?;
+        return Err(refused);
     }
     wire::write(&mut stream, &DaemonEvent::Welcome { node }).await?;
+    *generation = asks;
     Ok(stream)
 }
 
-/// The head node's side: connects to a daemon and greets it.
+/// The head node's side: connects to a daemon and greets it, as the cluster's master of this generation.
 pub async fn connect(
     address: std::net::SocketAddr,
     identity: &Identity,
+    generation: u64,
     limit: Duration,
 ) -> Result<(NodeId, client::TlsStream<TcpStream>), SessionError> {
     let connector = TlsConnector::from(identity.client()?);
@@ -111,7 +128,7 @@ pub async fn connect(
             // Not listening or not reachable yet, where it fails; the time-out below bounds this loop.
             if let Ok(stream) = TcpStream::connect(address).await {
                 let began = Instant::now();
-                match greet_daemon(&connector, stream).await {
+                match greet_daemon(&connector, stream, generation).await {
                     // The daemon hangs up on a head node that is stopped meanwhile.
                     Err(_) if began.elapsed() > HANDSHAKE_LIMIT => {}
                     result => return result,
@@ -126,12 +143,14 @@ pub async fn connect(
 async fn greet_daemon(
     connector: &TlsConnector,
     stream: TcpStream,
+    generation: u64,
 ) -> Result<(NodeId, client::TlsStream<TcpStream>), SessionError> {
     stream.set_nodelay(true)?;
     let mut stream = connector.connect(member_name(), stream).await?;
-    wire::write(&mut stream, &Request::Hello { version: VERSION }).await?;
+    wire::write(&mut stream, &Request::Hello { version: VERSION, generation }).await?;
     match wire::read(&mut stream).await? {
         Some(DaemonEvent::Welcome { node }) => Ok((node, stream)),
+        Some(DaemonEvent::Refused { reason }) => Err(SessionError::Refused(reason)),
         _ => Err(SessionError::Version),
     }
 }

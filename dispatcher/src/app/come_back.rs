@@ -109,7 +109,7 @@ impl App {
     }
 
     /// Falls back to the newest snapshot that is left; without one the application is lost.
-    fn forget_line(&mut self, reason: String) -> bool {
+    pub(super) fn forget_line(&mut self, reason: String) -> bool {
         self.snapshots.give_up(self.epoch);
         let Some(older) = self.snapshots.newest() else {
             self.end(AppOutcome::Lost { reason });

@@ -12,7 +12,8 @@ impl App {
         let verb = if store_full { "find room for it" } else { verb(during) };
         let reason = format!("{node} failed to {verb}: {failure}");
         match (during, &self.state) {
-            (_, State::Idle | State::Ending { .. } | State::Ended) => {}
+            (_, State::Idle | State::Adopting { .. } | State::Clearing { .. }) => {}
+            (_, State::Ending { .. } | State::Ended) => {}
             (Step::Cut, State::Cutting { .. }) => self.abort_cut(reason),
             (Step::Dump, State::Dumping { .. }) => {
                 let dead = matches!(failure, Failure::Other { alive: false, .. });
@@ -59,12 +60,16 @@ impl App {
         if matches!(self.state, State::Ending { .. } | State::Ended) {
             return;
         }
-        let waiting =
-            if matches!(self.state, State::Idle) { Nodes::new() } else { self.ask_all(&AppRequest::Release) };
+        let waiting = if matches!(self.state, State::Idle) { Nodes::new() } else { self.release(&outcome) };
         self.arm(self.timeouts.release);
         self.next = None;
         self.state = State::Ending { waiting, outcome };
         self.on_released();
+    }
+
+    fn release(&mut self, outcome: &AppOutcome) -> Nodes {
+        let last_word = serde_json::to_string(outcome).expect("an outcome is plain data");
+        self.ask_all(&AppRequest::Release { last_word: Some(last_word) })
     }
 
     pub(super) fn on_released(&mut self) {
@@ -93,6 +98,8 @@ fn verb(step: Step) -> &'static str {
 
 fn doing(state: &State) -> &'static str {
     match state {
+        State::Adopting { .. } => "asking what the nodes hold",
+        State::Clearing { .. } => "removing what was launched in part",
         State::Launching { .. } => "launching",
         State::Dumping { .. } => "dumping",
         State::Undoing { .. } => "undoing a failed switch",

@@ -18,6 +18,8 @@
 //!                                                        then restore the snapshot before it
 //!
 //!   any ─End, a rank failed, or nothing else helps─▶ Ending ─▶ Ended
+//!
+//!   Adopting ─▶ the state that the nodes are in, or Clearing ─▶ Ended            after another master
 //! ```
 //! A cut is one line through all nodes. A node whose dump fails still has its ranks frozen on that line, and
 //! a node whose dump succeeded can restore its images of the same line: so a failed switch is undone. The
@@ -33,6 +35,7 @@
 //! that comes while another is under way waits for that one's answer; a later order replaces it.
 //! [`Order::End`] never waits.
 
+mod adopt;
 mod come_back;
 mod end;
 mod leave;
@@ -47,10 +50,14 @@ use crate::{
     fence::Fences,
     protocol::{AppOutcome, Exit, LaunchSpec, Order, Park, Report, StayCause, StepDone, SwitchStep},
 };
+pub use adopt::Adoption;
+use adopt::Holdings;
 use snapshots::Snapshots;
 
 #[derive(Clone, Debug)]
 pub enum Input {
+    /// The first input of an application that an earlier master may have launched.
+    Adopt,
     /// From the master.
     Order(Order),
     /// From a daemon.
@@ -105,6 +112,17 @@ type Nodes = BTreeSet<NodeId>;
 #[derive(Clone, Debug)]
 enum State {
     Idle,
+    /// Asks the nodes what they hold.
+    Adopting {
+        waiting: Nodes,
+        held: Holdings,
+        /// From nodes that have answered.
+        later: Vec<(NodeId, AppEvent)>,
+    },
+    /// Removes what an earlier master has launched in part.
+    Clearing {
+        waiting: Nodes,
+    },
     Launching {
         waiting: Nodes,
     },
@@ -193,6 +211,8 @@ pub struct App {
     fences: Fences,
     /// Nodes on which all ranks have ended.
     exited: Nodes,
+    /// An earlier master may have launched it.
+    adoption: Option<Adoption>,
     outputs: Vec<Output>,
 }
 
@@ -213,8 +233,15 @@ impl App {
             imaged: Nodes::new(),
             unsealed: Nodes::new(),
             exited: Nodes::new(),
+            adoption: None,
             outputs: Vec::new(),
         }
+    }
+
+    /// The nodes of its ranks, without lost ones.
+    #[must_use]
+    pub fn nodes(&self) -> &BTreeSet<NodeId> {
+        &self.nodes
     }
 
     #[must_use]
@@ -227,6 +254,7 @@ impl App {
             return Vec::new();
         }
         match input {
+            Input::Adopt => self.ask_what_nodes_hold(),
             Input::Order(order) => self.on_order(order),
             Input::Event(node, event) => self.on_event(node, event),
             // All applications hear of a lost node, also those that do not use it.
@@ -289,6 +317,8 @@ impl App {
 
     fn on_event(&mut self, node: NodeId, event: AppEvent) {
         match event {
+            AppEvent::Holds(holding) => self.on_holds(node, *holding),
+            event if matches!(self.state, State::Adopting { .. }) => self.on_early_event(node, event),
             AppEvent::Launched => {
                 if let State::Launching { waiting } = &mut self.state {
                     waiting.remove(&node);
@@ -341,12 +371,19 @@ impl App {
                 }
                 self.on_resumed(node);
             }
-            AppEvent::Released => {
-                if let State::Ending { waiting, .. } = &mut self.state {
+            AppEvent::Released => match &mut self.state {
+                State::Ending { waiting, .. } => {
                     waiting.remove(&node);
                     self.on_released();
                 }
-            }
+                State::Clearing { waiting } => {
+                    waiting.remove(&node);
+                    if waiting.is_empty() {
+                        self.on_cleared();
+                    }
+                }
+                _ => {}
+            },
             AppEvent::RankExited { exit: Exit::Status(0), .. } => {}
             // The first one is the cause: the daemons kill the others because of it.
             AppEvent::RankExited { rank, exit, last_output } => {

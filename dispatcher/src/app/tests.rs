@@ -3,7 +3,7 @@
 mod model;
 mod residence;
 
-use coswitch_daemon::protocol::{Failure, SNAPSHOTS_KEPT};
+use coswitch_daemon::protocol::{Failure, Holding, PartState, SNAPSHOTS_KEPT};
 use proptest::prelude::*;
 
 use super::*;

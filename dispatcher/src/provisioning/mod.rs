@@ -12,6 +12,7 @@ use coswitch_daemon::{
     virtual_net::VirtualNetError,
 };
 use coswitch_policies::{Bytes, NodeId};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 pub mod virtual_nodes;
@@ -21,10 +22,12 @@ pub mod virtual_nodes;
 pub const STORE: &str = "/var/lib/coswitch";
 
 /// Nodes whose daemons run. Where they are dropped without [`Provisioning::end`], the daemons are killed and
-/// what is left of them is removed.
+/// what is left of them is removed; daemons of a standing cluster are left alone.
 pub trait Provisioning: Sized {
     /// What the user asks for: so many nodes on this machine, these hosts, an allocation of that size.
     type Request;
+    /// What a new master needs to find them again. It holds the key of the head node: for root's eyes only.
+    type State: Serialize + DeserializeOwned;
 
     /// Starts the daemons and waits until all of them listen. Threads that are to reach the nodes are started
     /// by the calling thread, and later: they inherit its network namespace, which may be a new one.
@@ -32,6 +35,23 @@ pub trait Provisioning: Sized {
     /// # Errors
     /// [`ProvisioningError`]; no daemon is left then.
     fn start(request: &Self::Request) -> Result<Self, ProvisioningError>;
+
+    /// Takes up nodes whose master has gone. Threads: as for [`Provisioning::start`].
+    ///
+    /// # Errors
+    /// [`ProvisioningError::Gone`] where a daemon has ended.
+    fn adopt(state: Self::State) -> Result<Self, ProvisioningError>;
+
+    /// Removes what is left of nodes that cannot be adopted.
+    ///
+    /// # Errors
+    /// [`ProvisioningError`] where something could not be removed.
+    fn remove(state: Self::State) -> Result<(), ProvisioningError>;
+
+    fn state(&self) -> Self::State;
+
+    /// Leaves the daemons alone, for a new master.
+    fn leave(self);
 
     fn nodes(&self) -> &[NodeSpec];
 
@@ -50,7 +70,7 @@ pub trait Provisioning: Sized {
 }
 
 /// What a node offers to jobs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSpec {
     pub node: NodeId,
     /// What the jobs on the node may hold together.
@@ -84,6 +104,8 @@ pub enum ProvisioningError {
     Cgroup(#[from] CgroupError),
     #[error("failed to {act}")]
     Io { act: String, source: io::Error },
+    #[error("the daemon of {0} has ended")]
+    Gone(NodeId),
     /// The daemon ended, or did not write the line that was expected.
     #[error("the daemon of {node} did not start: {said}; its log is {}", .log.display())]
     Start { node: NodeId, said: String, log: PathBuf },

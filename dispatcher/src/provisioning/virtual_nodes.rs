@@ -16,12 +16,15 @@ use coswitch_daemon::{
     cgroup::Hierarchies,
     node::{self, NodeConfig, VirtualLink, node_name, store_dir},
     pki::{Authority, Identity},
-    private, processors,
+    private,
+    process::Process,
+    processors,
     serve::{NAMESPACE, READY},
     virtual_net,
 };
 use coswitch_policies::{Bytes, NodeId, Rate};
 use nix::unistd::setsid;
+use serde::{Deserialize, Serialize};
 
 use super::{Address, NodeSpec, Provisioning, ProvisioningError, STORE, Tier};
 
@@ -44,6 +47,8 @@ pub struct VirtualRequest {
     pub rate: Option<Rate>,
     /// See [`NodeConfig::stop_after`].
     pub stop_after: Duration,
+    /// See [`NodeConfig::standing`].
+    pub standing: bool,
     /// The directory of the daemons' logs.
     pub logs: PathBuf,
     /// The program `coswitchd`.
@@ -88,14 +93,36 @@ pub struct VirtualNodes {
     identity: Identity,
     nodes: Vec<NodeSpec>,
     daemons: Vec<Daemon>,
+    standing: bool,
 }
 
 struct Daemon {
     node: NodeId,
     name: String,
+    process: Process,
+    /// Of a daemon that this process has started.
+    child: Option<Started>,
+}
+
+struct Started {
     process: Child,
     /// Held open: its end tells the daemon that this process has died.
     input: ChildStdin,
+}
+
+/// What a new master needs to find the nodes again.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct VirtualState {
+    identity: Identity,
+    nodes: Vec<NodeSpec>,
+    daemons: Vec<DaemonState>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct DaemonState {
+    node: NodeId,
+    name: String,
+    process: Process,
 }
 
 /// The conversation with a daemon while it starts.
@@ -107,13 +134,14 @@ struct Starting {
 
 impl Provisioning for VirtualNodes {
     type Request = VirtualRequest;
+    type State = VirtualState;
 
     /// Moves the calling thread into the network namespace that holds the bridge between the nodes.
     fn start(request: &VirtualRequest) -> Result<Self, ProvisioningError> {
         virtual_net::enter_head()?;
         let authority = Authority::new()?;
         let nodes = request.nodes.clone();
-        let mut started = Self { identity: authority.member()?, nodes, daemons: Vec::new() };
+        let mut started = Self { identity: authority.member()?, nodes, daemons: Vec::new(), standing: false };
         let mut starting = Vec::new();
         for node in &request.nodes {
             let config = configure(request, node, authority.member()?);
@@ -124,7 +152,38 @@ impl Provisioning for VirtualNodes {
         let plugged = starting.iter_mut().try_for_each(|daemon| daemon.plug(link));
         let ready = plugged.and_then(|()| starting.iter_mut().try_for_each(|daemon| daemon.expect(READY)));
         started.daemons = starting.into_iter().map(|starting| starting.daemon).collect();
-        ready.map(|()| started)
+        ready?;
+        started.standing = request.standing;
+        Ok(started)
+    }
+
+    fn adopt(VirtualState { identity, nodes, daemons }: VirtualState) -> Result<Self, ProvisioningError> {
+        if let Some(gone) = daemons.iter().find(|daemon| !daemon.process.is_alive()) {
+            return Err(ProvisioningError::Gone(gone.node));
+        }
+        if let Some(daemon) = daemons.first() {
+            virtual_net::enter_held(daemon.process.pid)?;
+        }
+        let daemons = daemons.into_iter().map(Daemon::from).collect();
+        Ok(Self { identity, nodes, daemons, standing: true })
+    }
+
+    fn remove(VirtualState { identity, nodes, daemons }: VirtualState) -> Result<(), ProvisioningError> {
+        let daemons = daemons.into_iter().map(Daemon::from).collect();
+        Self { identity, nodes, daemons, standing: true }.reap(Duration::ZERO)
+    }
+
+    fn state(&self) -> VirtualState {
+        let state = |Daemon { node, name, process, .. }: &Daemon| {
+            let (node, name, process) = (*node, name.clone(), *process);
+            DaemonState { node, name, process }
+        };
+        let daemons = self.daemons.iter().map(state).collect();
+        VirtualState { identity: self.identity.clone(), nodes: self.nodes.clone(), daemons }
+    }
+
+    fn leave(mut self) {
+        self.daemons.clear();
     }
 
     fn nodes(&self) -> &[NodeSpec] {
@@ -149,19 +208,21 @@ impl Provisioning for VirtualNodes {
 impl VirtualNodes {
     /// The daemons' process ids, in the order of the nodes.
     pub fn pids(&self) -> impl Iterator<Item = u32> + '_ {
-        self.daemons.iter().map(|daemon| daemon.process.id())
+        self.daemons.iter().map(|daemon| daemon.process.pid)
     }
 
     fn reap(&mut self, limit: Duration) -> Result<(), ProvisioningError> {
         let deadline = Instant::now() + limit;
         let hierarchies = Hierarchies::find()?;
         for mut daemon in self.daemons.drain(..) {
-            let gone = |process: &mut Child| process.try_wait().map(|status| status.is_some());
-            while !gone(&mut daemon.process).map_err(io("wait for a daemon"))? && Instant::now() < deadline {
+            // A child that has ended is a zombie, which is not alive.
+            while daemon.process.is_alive() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(5));
             }
             daemon.process.kill().map_err(io("kill a daemon"))?;
-            daemon.process.wait().map_err(io("reap a daemon"))?;
+            if let Some(Started { process, .. }) = &mut daemon.child {
+                process.wait().map_err(io("reap a daemon"))?;
+            }
             node::destroy(&hierarchies, &daemon.name, DESTROY_LIMIT)?;
         }
         Ok(())
@@ -170,6 +231,9 @@ impl VirtualNodes {
 
 impl Drop for VirtualNodes {
     fn drop(&mut self) {
+        if self.standing {
+            return;
+        }
         if let Err(error) = self.reap(Duration::ZERO) {
             tracing::error!(
                 error = &error as &dyn std::error::Error,
@@ -199,7 +263,14 @@ fn configure(request: &VirtualRequest, spec: &NodeSpec, identity: Identity) -> N
         provider: request.driver.parent().unwrap_or(Path::new("/")).to_path_buf(),
         launcher: request.launcher.clone(),
         stop_after: request.stop_after,
+        standing: request.standing,
         link: Some(VirtualLink { rate: request.rate }),
+    }
+}
+
+impl From<DaemonState> for Daemon {
+    fn from(DaemonState { node, name, process }: DaemonState) -> Self {
+        Self { node, name, process, child: None }
     }
 }
 
@@ -211,12 +282,15 @@ fn spawn(config: NodeConfig, request: &VirtualRequest) -> Result<Starting, Provi
     // Ctrl-C and the end of a terminal reach the processes of its session; only the master shall hear them.
     // SAFETY: between fork and exec the closure makes one system call and touches no lock and no heap.
     unsafe { command.pre_exec(|| Ok(setsid().map(drop)?)) };
-    let mut process = command.spawn().map_err(io(format!("start {}", request.daemon.display())))?;
-    let mut input = process.stdin.take().expect("piped");
-    let output = lines(process.stdout.take().expect("piped"));
+    let mut child = command.spawn().map_err(io(format!("start {}", request.daemon.display())))?;
+    let mut input = child.stdin.take().expect("piped");
+    let output = lines(child.stdout.take().expect("piped"));
     let line = serde_json::to_string(&config).expect("a configuration is plain data");
     let configured = writeln!(input, "{line}").map_err(io("configure a daemon"));
-    let daemon = Daemon { node: config.node, name: config.name(), process, input };
+    // A child that has not been waited for has an entry.
+    let process = Process::of(child.id()).unwrap_or(Process { pid: child.id(), started: 0 });
+    let child = Some(Started { process: child, input });
+    let daemon = Daemon { node: config.node, name: config.name(), process, child };
     configured.map(|()| Starting { daemon, output, log })
 }
 
@@ -240,8 +314,9 @@ fn last_line(log: &Path) -> String {
 impl Starting {
     fn plug(&mut self, link: VirtualLink) -> Result<(), ProvisioningError> {
         self.expect(NAMESPACE)?;
-        virtual_net::plug(self.daemon.node, self.daemon.process.id(), link.rate)?;
-        writeln!(self.daemon.input).map_err(io("tell a daemon that its link is there"))
+        virtual_net::plug(self.daemon.node, self.daemon.process.pid, link.rate)?;
+        let child = self.daemon.child.as_mut().expect("this process has started it");
+        writeln!(child.input).map_err(io("tell a daemon that its link is there"))
     }
 
     fn expect(&mut self, word: &str) -> Result<(), ProvisioningError> {

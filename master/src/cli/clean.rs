@@ -22,7 +22,11 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// End and remove the remains of dead runs: processes, cgroups, shared memory, images, a socket.
 #[derive(Debug, clap::Args)]
-pub(crate) struct CleanCommand;
+pub(crate) struct CleanCommand {
+    /// Also end clusters that stand without a master, and their jobs.
+    #[arg(long)]
+    standing: bool,
+}
 
 /// The nodes that were found, by name.
 #[derive(Debug, Default, Serialize)]
@@ -30,6 +34,8 @@ struct Cleaned {
     removed: Vec<String>,
     /// Nodes of a living run: not touched.
     alive: Vec<String>,
+    /// Nodes of a cluster whose master has gone, and whose jobs go on: not touched.
+    standing: Vec<String>,
     /// Not made by a run: not touched.
     foreign: Vec<String>,
     failed: Vec<FailedNode>,
@@ -53,11 +59,14 @@ impl CleanCommand {
         for name in node::leftovers(&hierarchies) {
             match name.parse::<RunName>() {
                 Err(_) => cleaned.foreign.push(name),
-                Ok(run) if run.is_alive() => cleaned.alive.push(name),
-                Ok(_) => match node::destroy(&hierarchies, &name, LIMIT) {
+                Ok(run) if run.is_alive() || node::has_master(&name) => cleaned.alive.push(name),
+                Ok(_) if !self.standing && node::standing_daemon(&name).is_some() => {
+                    cleaned.standing.push(name);
+                }
+                Ok(_) => match remove(&hierarchies, &name) {
                     Ok(()) => cleaned.removed.push(name),
                     Err(error) => {
-                        let why = format!("{:#}", anyhow::Error::new(error));
+                        let why = format!("{error:#}");
                         cleaned.failed.push(FailedNode { node: name, why });
                     }
                 },
@@ -68,12 +77,26 @@ impl CleanCommand {
     }
 }
 
+/// Ends a daemon that stands without a master, and removes everything of its node.
+fn remove(hierarchies: &Hierarchies, name: &str) -> anyhow::Result<()> {
+    if let Some(daemon) = node::standing_daemon(name) {
+        daemon.kill().context("failed to end its daemon")?;
+    }
+    Ok(node::destroy(hierarchies, name, LIMIT)?)
+}
+
 impl Answer for Cleaned {
     fn tell(&self, out: &mut dyn io::Write) -> io::Result<()> {
-        let Self { removed, alive, foreign, failed, socket } = self;
+        let Self { removed, alive, standing, foreign, failed, socket } = self;
         socket.iter().try_for_each(|path| writeln!(out, "removed the dead socket {}", path.display()))?;
         removed.iter().try_for_each(|name| writeln!(out, "removed what was left of {name}"))?;
         alive.iter().try_for_each(|name| writeln!(out, "{name} belongs to a run that is alive"))?;
+        standing.iter().try_for_each(|name| {
+            writeln!(
+                out,
+                "{name} stands without a master: `coswitch serve` takes it over, `clean --standing` ends it"
+            )
+        })?;
         foreign.iter().try_for_each(|name| writeln!(out, "{name} was not made by a run; left alone"))?;
         failed
             .iter()

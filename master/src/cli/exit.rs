@@ -64,6 +64,8 @@ pub enum Failure {
     Workload(anyhow::Error),
     /// The path of an earlier run does not lead to a run.
     Run(anyhow::Error),
+    /// A cluster that stands is not what the command needs.
+    Standing(anyhow::Error),
     /// The cluster refused what was asked.
     Refused(Refusal),
     /// The machine lacks something.
@@ -89,7 +91,9 @@ impl From<anyhow::Error> for Failure {
 impl Failure {
     pub const fn exit(&self) -> Exit {
         match self {
-            Self::Input(_) | Self::Workload(_) | Self::Run(_) | Self::Refused(_) => Exit::BadInput,
+            Self::Input(_) | Self::Workload(_) | Self::Run(_) | Self::Standing(_) | Self::Refused(_) => {
+                Exit::BadInput
+            }
             Self::Lacking(_) => Exit::Lacking,
             Self::Internal(_) => Exit::Internal,
             Self::Interrupted(_) => Exit::Interrupted,
@@ -106,6 +110,7 @@ impl Failure {
             }
             Self::Workload(error) => eprintln!("nothing was simulated: {error:#}"),
             Self::Run(error) => eprintln!("nothing is reported: {error:#}"),
+            Self::Standing(error) => eprintln!("nothing was started: {error:#}"),
             Self::Refused(refusal) => eprintln!("refused: {refusal}"),
             Self::Internal(error) => eprintln!("coswitch failed: {error:#}"),
             Self::Interrupted(when) => eprintln!("interrupted {when}"),
@@ -118,7 +123,9 @@ impl Failure {
             Self::Input(error) => error.to_string(),
             Self::Refused(refusal) => refusal.to_string(),
             Self::Lacking(_) => "this machine lacks something".into(),
-            Self::Workload(error) | Self::Run(error) | Self::Internal(error) => format!("{error:#}"),
+            Self::Workload(error) | Self::Run(error) | Self::Standing(error) | Self::Internal(error) => {
+                format!("{error:#}")
+            }
             Self::Interrupted(when) => format!("interrupted {when}"),
         };
         let mut value = serde_json::json!({ "error": message, "exit": self.exit() as u8 });
@@ -133,7 +140,11 @@ impl Failure {
                 value["lacks"] = serde_json::json!(findings.lacks().collect::<Vec<_>>())
             }
             Self::Refused(refusal) => value["why"] = serde_json::json!(refusal),
-            Self::Workload(_) | Self::Run(_) | Self::Internal(_) | Self::Interrupted(_) => {}
+            Self::Workload(_)
+            | Self::Run(_)
+            | Self::Standing(_)
+            | Self::Internal(_)
+            | Self::Interrupted(_) => {}
         }
         value
     }

@@ -133,7 +133,8 @@ fn state(entry: &StoredSnapshot) -> String {
 }
 
 fn is_alive(node: &str) -> bool {
-    node.parse::<RunName>().is_ok_and(|run| run.is_alive())
+    let master = node.parse::<RunName>().is_ok_and(|run| run.is_alive());
+    master || node::standing_daemon(node).is_some()
 }
 
 /// The stores below `dirs`, by the names of their nodes.

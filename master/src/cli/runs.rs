@@ -1,6 +1,7 @@
 //! The runs of one command, each in its own directory with its journal.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -14,6 +15,7 @@ use coswitch_report::{
 };
 
 use crate::{
+    api::Accepted,
     config::{Job, JobSet},
     costs,
     doctor::Findings,
@@ -59,6 +61,11 @@ impl EventSink for Record {
             self.journal.tell(event.clone());
             self.events.push(event);
         }
+    }
+
+    fn keep(&mut self, _: &Accepted) -> io::Result<()> {
+        // The run ends with this process.
+        Ok(())
     }
 
     fn has_room(&self) -> bool {

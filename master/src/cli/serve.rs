@@ -1,11 +1,16 @@
 //! `coswitch serve`: holds a cluster for jobs that users bring.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::Context;
 use coswitch_report::{
     fold,
-    journal::{FILE_NAME, RunEvent, read},
+    journal::{FILE_NAME, RunEvent, salvage},
+    words::plural,
 };
 
 use super::{
@@ -14,12 +19,15 @@ use super::{
     runs::{self, Runs},
 };
 use crate::{
-    config::{self, ParkMethod, Purpose},
+    api::Accepted,
+    config::{self, JobSet, ParkMethod, Purpose},
     doctor, engine,
     engine::EventSink,
     journal::Journal,
     live::Live,
+    past::{self, JobFile, Past},
     serve::{DEFAULT_SOCKET, Server},
+    standing::{self, Standing},
 };
 
 /// The longest wait for the disk of the journal at the end.
@@ -27,12 +35,14 @@ const JOURNAL_LIMIT: Duration = Duration::from_secs(60);
 
 /// Hold a cluster, and run the jobs that users bring (`coswitch submit`), until SIGTERM or Ctrl-C.
 ///
-/// The end of the command is the end of the cluster: jobs that have not ended by then are ended.
+/// SIGTERM and Ctrl-C end the cluster, and the jobs that have not ended by then. Where this process dies
+/// otherwise, the nodes and their jobs go on for `cluster.stop_after`: the same command takes them over.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeCommand {
     /// The run file. Its jobs, if it has any, are the first.
     file: PathBuf,
-    /// The directory for journal, logs and outputs [default: coswitch-runs/RUN].
+    /// The directory of the cluster: journal, logs, outputs [default: that of the cluster that was served at
+    /// this socket and was not ended, or coswitch-runs/RUN].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// The socket on which the cluster is served.
@@ -47,13 +57,18 @@ pub(crate) struct ServeCommand {
 }
 
 /// Where the events of the cluster go.
-struct Standing {
+struct Sink {
     journal: Journal,
+    jobs: JobFile,
     live: Live,
     server: Server,
 }
 
-impl EventSink for Standing {
+impl EventSink for Sink {
+    fn keep(&mut self, job: &Accepted) -> io::Result<()> {
+        self.jobs.keep(job)
+    }
+
     fn tell(&mut self, event: RunEvent) {
         self.live.on_event(&event);
         self.server.tell(&event);
@@ -82,31 +97,85 @@ impl ServeCommand {
         let runs = Runs::new(self.quiet, None, umask)?;
         runs.prepare(&findings, &mut job_set.jobs);
         job_set.jobs.iter_mut().for_each(with_environment);
-        let out = runs::directory(self.out.as_deref(), &runs.name);
+        let noted = self.out.is_none().then(|| standing::noted(&self.socket)).flatten();
+        let out = noted.unwrap_or_else(|| runs::directory(self.out.as_deref(), &runs.name));
+        let standing = Standing::read(&out)?;
+        if let Some(standing) = &standing {
+            check_same(standing, &job_set, &self.file, &out)?;
+        }
         let config::ClusterConfig { nodes, memory, .. } = job_set.cluster;
         let (socket, policy) = (self.socket.display(), job_set.scheduler.policy);
         let what = format!("{nodes} nodes of {memory} under {policy} at {socket}");
         if self.dry_run {
-            eprintln!("would serve {what}; journal and outputs in {}", out.display());
+            let verb = if standing.is_some() { "take over" } else { "serve" };
+            eprintln!("would {verb} {what}; journal and outputs in {}", out.display());
             return Ok(Exit::Done);
         }
         let (server, mut asks) = Server::start(self.socket.clone())?;
-        let out = runs::new_directory(&out)?;
-        let journal = Journal::create(&out.join(FILE_NAME)).map_err(anyhow::Error::from)?;
+        let mut options = runs.options("", &out);
+        let (journal, past) = match standing {
+            None => {
+                options.out = runs::new_directory(&out)?;
+                (Journal::create(&options.out.join(FILE_NAME)).map_err(anyhow::Error::from)?, None)
+            }
+            Some(standing) => {
+                options.out = out.canonicalize().context("failed to find the directory of the cluster")?;
+                options.run.clone_from(&standing.run);
+                let (journal, past) = read_past(&options.out)?;
+                (journal, Some((standing, past)))
+            }
+        };
+        let out = options.out.clone();
+        let _lock = standing::lock(&out)?;
+        let jobs = JobFile::open(&out).with_context(|| format!("failed to open {}", past::JOBS))?;
         let live = Live::new(self.quiet, &out).context("failed to start the live view")?;
         if !self.quiet {
-            eprintln!("serving {what}; journal and outputs in {}", out.display());
+            match &past {
+                None => eprintln!("serving {what}; journal and outputs in {}", out.display()),
+                Some((standing, past)) => eprintln!(
+                    "taking over {what} as its master {}: {} have not ended; journal and outputs in {}",
+                    standing.generation + 1,
+                    plural(past.living(), "job"),
+                    out.display()
+                ),
+            }
         }
-        let mut standing = Standing { journal, live, server };
-        let options = runs.options("", &out);
-        let outcome = engine::serve(job_set, options, &mut asks, &mut standing);
-        let Standing { journal, live, server } = standing;
+        standing::note(&self.socket, &out).context("failed to note which cluster is served")?;
+        let mut sink = Sink { journal, jobs, live, server };
+        let outcome = engine::serve(job_set, options, past, &mut asks, &mut sink);
+        let Sink { journal, live, server, .. } = sink;
         drop((live, server));
         let written = journal.finish(JOURNAL_LIMIT);
         outcome?;
+        standing::forget_note(&self.socket);
         written.map_err(anyhow::Error::from)?;
-        let events = read(&out.join(FILE_NAME)).map_err(anyhow::Error::from)?;
+        let (events, _) = salvage(&out.join(FILE_NAME)).map_err(anyhow::Error::from)?;
         output.print(&fold(&events)).context("failed to print the report")?;
         Ok(Exit::Done)
     }
+}
+
+/// What the masters before have written down, and their journal to be gone on with.
+fn read_past(out: &Path) -> anyhow::Result<(Journal, Past)> {
+    let journal = Journal::append(&out.join(FILE_NAME))?;
+    let (events, damaged_events) = salvage(&out.join(FILE_NAME))?;
+    let (jobs, damaged_jobs) = past::read_jobs(out).context("failed to read the accepted jobs")?;
+    for (name, damaged) in [(FILE_NAME, damaged_events), (past::JOBS, damaged_jobs)] {
+        if damaged > 0 {
+            tracing::warn!("{} of {name} cannot be read and are passed over", plural(damaged, "line"));
+        }
+    }
+    Ok((journal, Past::of(jobs, &events)))
+}
+
+/// A run file that describes another cluster than the one that stands.
+fn check_same(standing: &Standing, job_set: &JobSet, file: &Path, out: &Path) -> Result<(), Failure> {
+    if standing.cluster == job_set.cluster && standing.park == job_set.scheduler.park {
+        return Ok(());
+    }
+    let (file, out, run) = (file.display(), out.display(), &standing.run);
+    Err(Failure::Standing(anyhow::anyhow!(
+        "{file} describes another cluster than the one that stands in {out}: its `cluster` and \
+         `scheduler.park` have to be the same, or `coswitch clean --standing` has to end {run} first"
+    )))
 }

@@ -16,22 +16,26 @@ mod shell;
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context;
+use coswitch_daemon::node::{self, node_name};
 use coswitch_dispatcher::provisioning::{
-    Provisioning,
+    Provisioning, ProvisioningError,
     virtual_nodes::{self, VirtualNodes, VirtualRequest},
 };
-
+use coswitch_policies::SimTime;
 use coswitch_report::journal::{RunEvent, RunOutcome};
 use tokio::sync::{
     mpsc::{UnboundedReceiver, unbounded_channel},
     oneshot,
 };
 
+pub(crate) use self::run::Record;
 use crate::{
-    api::{Reply, Request, User},
+    api::{Accepted, Reply, Request, User},
     config::JobSet,
     install::Installation,
     interrupt::Interrupt,
+    past::Past,
+    standing::{self, Standing},
 };
 
 /// Options of one run.
@@ -68,6 +72,11 @@ pub struct Outcome {
 pub trait EventSink {
     /// Takes an event, whether there is room or not.
     fn tell(&mut self, event: RunEvent);
+    /// Writes a job down before its user is answered, where a later master may need it.
+    ///
+    /// # Errors
+    /// Where the disk is full or broken.
+    fn keep(&mut self, job: &Accepted) -> std::io::Result<()>;
     /// Whether more events may come.
     fn has_room(&self) -> bool;
     /// Waits until more events may come. May be given up and called again.
@@ -80,40 +89,102 @@ pub trait EventSink {
 /// Where coswitch itself fails; the outcome says whether a job did.
 pub fn run(jobs: JobSet, options: EngineOptions, events: &mut impl EventSink) -> anyhow::Result<Outcome> {
     let (_, mut nobody) = unbounded_channel();
-    let request = virtual_request(&jobs, &options)?;
-    run_on::<VirtualNodes>(&request, jobs, &options, (&mut nobody, false), events)
-}
-
-/// Holds the cluster of `jobs`, runs what users bring, and answers them, until it is interrupted.
-///
-/// # Errors
-/// As [`run`].
-pub fn serve(
-    jobs: JobSet,
-    options: EngineOptions,
-    asks: &mut UnboundedReceiver<Ask>,
-    events: &mut impl EventSink,
-) -> anyhow::Result<Outcome> {
-    let request = virtual_request(&jobs, &options)?;
-    run_on::<VirtualNodes>(&request, jobs, &options, (asks, true), events)
-}
-
-fn run_on<P: Provisioning>(
-    request: &P::Request,
-    jobs: JobSet,
-    options: &EngineOptions,
-    asks: (&mut UnboundedReceiver<Ask>, bool),
-    events: &mut impl EventSink,
-) -> anyhow::Result<Outcome> {
-    let nodes = P::start(request).context("failed to start the nodes")?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let outcome = runtime.block_on(shell::drive(jobs, options, &nodes, asks, events));
-    runtime.shutdown_timeout(Duration::from_secs(1));
+    let nodes = start_nodes(&virtual_request(&jobs, &options, false)?)?;
+    let outcome = drive(jobs, &options, &nodes, Origin::Run, &mut nobody, events);
     nodes.end().context("failed to remove what the run has left")?;
     outcome
 }
 
-fn virtual_request(jobs: &JobSet, options: &EngineOptions) -> anyhow::Result<VirtualRequest> {
+/// Holds the cluster of `jobs`, runs what users bring, and answers them, until it is interrupted. The cluster
+/// outlives this process where that dies.
+///
+/// # Errors
+/// As [`run`]. The nodes of a cluster that was taken over are left alone then.
+pub fn serve(
+    jobs: JobSet,
+    options: EngineOptions,
+    past: Option<(Standing, Past)>,
+    asks: &mut UnboundedReceiver<Ask>,
+    events: &mut impl EventSink,
+) -> anyhow::Result<Outcome> {
+    let request = virtual_request(&jobs, &options, true)?;
+    let (cluster, park) = (jobs.cluster.clone(), jobs.scheduler.park);
+    let (nodes, standing, origin) = match past {
+        None => {
+            let nodes = start_nodes(&request)?;
+            let standing = Standing::new(options.run.clone(), cluster, park, nodes.state());
+            (nodes, standing, Origin::Served)
+        }
+        Some((mut standing, past)) => {
+            let age = standing.age().max(past.last.since(SimTime(0)));
+            standing.generation += 1;
+            let nodes = match VirtualNodes::adopt(standing.nodes.clone()) {
+                Err(ProvisioningError::Gone(node)) => {
+                    tracing::warn!(%node, "its daemon has ended: all nodes are started anew");
+                    VirtualNodes::remove(standing.nodes.clone())
+                        .context("failed to remove what the nodes have left")?;
+                    start_nodes(&request)?
+                }
+                nodes => nodes.context("failed to take the nodes over")?,
+            };
+            standing.nodes = nodes.state();
+            let generation = standing.generation;
+            (nodes, standing, Origin::TakenOver { age, generation, past: Box::new(past) })
+        }
+    };
+    let is_new = matches!(origin, Origin::Served);
+    // A daemon follows a master only once: its number has to be on the disk before.
+    let outcome = standing
+        .write(&options.out)
+        .and_then(|()| note_master(&options.run, &nodes))
+        .and_then(|()| drive(jobs, &options, &nodes, origin, asks, events));
+    if outcome.is_err() {
+        match is_new {
+            true => VirtualNodes::remove(nodes.state()).context("failed to remove the nodes")?,
+            false => nodes.leave(),
+        }
+        return outcome;
+    }
+    nodes.end().context("failed to remove what the cluster has left")?;
+    standing::forget(&options.out).context("failed to note the end of the cluster")?;
+    outcome
+}
+
+/// For `coswitch clean`: the name of the run tells of its first master only.
+fn note_master(run: &str, nodes: &impl Provisioning) -> anyhow::Result<()> {
+    let mut names = nodes.nodes().iter().map(|spec| node_name(run, spec.node));
+    names.try_for_each(|name| node::note_master(&name)).context("failed to note who the master is")
+}
+
+fn start_nodes(request: &VirtualRequest) -> anyhow::Result<VirtualNodes> {
+    VirtualNodes::start(request).context("failed to start the nodes")
+}
+
+/// How a run comes about.
+enum Origin {
+    /// With its own nodes, which end with it.
+    Run,
+    /// As a cluster that stays.
+    Served,
+    /// From the master before.
+    TakenOver { age: Duration, generation: u64, past: Box<Past> },
+}
+
+fn drive(
+    jobs: JobSet,
+    options: &EngineOptions,
+    nodes: &impl Provisioning,
+    origin: Origin,
+    asks: &mut UnboundedReceiver<Ask>,
+    events: &mut impl EventSink,
+) -> anyhow::Result<Outcome> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(shell::drive(jobs, options, nodes, origin, asks, events));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    outcome
+}
+
+fn virtual_request(jobs: &JobSet, options: &EngineOptions, standing: bool) -> anyhow::Result<VirtualRequest> {
     let Installation { daemon, launcher, driver } = Installation::find()?;
     let cluster = &jobs.cluster;
     Ok(VirtualRequest {
@@ -121,6 +192,7 @@ fn virtual_request(jobs: &JobSet, options: &EngineOptions) -> anyhow::Result<Vir
         nodes: virtual_nodes::equal_nodes(cluster.nodes, cluster.memory, &cluster.store, cluster.arena)?,
         rate: cluster.rate,
         stop_after: cluster.stop_after,
+        standing,
         logs: options.out.clone(),
         daemon,
         launcher,

@@ -1,15 +1,16 @@
 //! The shell around the run core: owns the clock, the sockets, the signals and the dispatchers.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
+use anyhow::Context;
 use coswitch_dispatcher::{
     Dispatcher,
-    app::Timeouts,
-    protocol::{Order, Report},
+    app::{Adoption, Timeouts},
+    protocol::{AppOutcome, Inventory, Report},
     provisioning::Provisioning,
     sessions::Sessions,
 };
-use coswitch_policies::{JobId, SimTime};
+use coswitch_policies::{JobId, NodeId, SimTime};
 use coswitch_report::journal::{Event, RunEvent, RunOutcome};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -21,32 +22,48 @@ use tokio::{
 };
 
 use super::{
-    Ask, EngineOptions, EventSink, Outcome,
+    Ask, EngineOptions, EventSink, Origin, Outcome,
     machine_counters::MachineCounters,
-    run::{Asked, Input, Output, Run, RunSettings, Ticket},
+    run::{Asked, Input, Output, Run, RunSettings, Takeover, Ticket},
 };
-use crate::{api::Reply, config::JobSet};
+use crate::{api::Reply, config::JobSet, past::Past};
 
 /// Runs the job set on nodes that are up, and tells them to end.
 pub(super) async fn drive(
     jobs: JobSet,
     options: &EngineOptions,
     nodes: &impl Provisioning,
-    (asks, standing): (&mut UnboundedReceiver<Ask>, bool),
+    origin: Origin,
+    asks: &mut UnboundedReceiver<Ask>,
     events: &mut impl EventSink,
 ) -> anyhow::Result<Outcome> {
     let (node_events, mut from_nodes) = unbounded_channel();
     let (reports, mut from_jobs) = unbounded_channel();
     let (addresses, lost_after) = (nodes.addresses(), jobs.cluster.lost_after);
-    let sessions = Sessions::connect(&addresses, nodes.identity(), lost_after, node_events).await?;
+    let generation = match origin {
+        Origin::TakenOver { generation, .. } => generation,
+        Origin::Run | Origin::Served => 1,
+    };
+    let sessions =
+        Sessions::connect(&addresses, nodes.identity(), generation, lost_after, node_events).await?;
     let (run, out) = (options.run.clone(), options.out.clone());
+    let standing = !matches!(origin, Origin::Run);
     // What users bring has an environment of its own.
     let environment = if standing { BTreeMap::new() } else { std::env::vars().collect() };
     let umask = options.umask;
-    let mut core = Run::new(jobs, RunSettings { run, out, environment, umask, standing })?;
+    let settings = RunSettings { run, out, environment, umask, standing };
+    let (mut core, age) = match origin {
+        Origin::Run | Origin::Served => (Run::new(jobs, settings)?, Duration::ZERO),
+        Origin::TakenOver { age, past, .. } => {
+            let takeover = takeover(generation, *past, sessions.inventories())?;
+            (Run::resume_run(jobs, settings, takeover)?, age)
+        }
+    };
     let began = Instant::now();
     let mut shell = Shell {
         began,
+        age,
+        generation,
         sessions,
         reports,
         events,
@@ -64,11 +81,18 @@ pub(super) async fn drive(
     let mut input = if is_interrupted { Input::Stop(RunOutcome::Interrupted) } else { Input::Due };
     let outcome = loop {
         let outputs = core.on(shell.now(), input);
-        outputs.into_iter().for_each(|output| shell.carry_out(output));
+        let mut not_kept = None;
+        for output in outputs {
+            not_kept = not_kept.or(shell.carry_out(output));
+        }
+        if let Some(failed) = not_kept {
+            input = failed;
+            continue;
+        }
         if let Some(outcome) = shell.over {
             break outcome;
         }
-        let due = core.due().map(|at| began + at.since(SimTime(0)));
+        let due = core.due().map(|at| began + at.since(SimTime(0)).saturating_sub(age));
         input = loop {
             // While the journal's disk is blocked, news of the jobs wait.
             let has_room = shell.events.has_room();
@@ -90,6 +114,24 @@ pub(super) async fn drive(
     Ok(Outcome { run: outcome })
 }
 
+/// What the nodes hold, job by job.
+fn takeover(
+    generation: u64,
+    past: Past,
+    inventories: BTreeMap<NodeId, Inventory>,
+) -> anyhow::Result<Takeover> {
+    let mut takeover = Takeover { generation, past, ..Takeover::default() };
+    for (node, Inventory { held, released }) in inventories {
+        takeover.held.extend(held);
+        for (job, word) in released {
+            let understood = || format!("failed to understand what {node} says of {job}");
+            let outcome: AppOutcome = serde_json::from_str(&word).with_context(understood)?;
+            takeover.released.insert(job, outcome);
+        }
+    }
+    Ok(takeover)
+}
+
 /// Waits for the time; for ever where there is none.
 async fn wait_until(at: Option<Instant>) {
     match at {
@@ -100,6 +142,9 @@ async fn wait_until(at: Option<Instant>) {
 
 struct Shell<'a, S> {
     began: Instant,
+    /// The time of the run before that.
+    age: Duration,
+    generation: u64,
     sessions: Sessions,
     reports: UnboundedSender<(JobId, Report)>,
     events: &'a mut S,
@@ -112,7 +157,7 @@ struct Shell<'a, S> {
 
 impl<S: EventSink> Shell<'_, S> {
     fn now(&self) -> SimTime {
-        SimTime::from(self.began.elapsed())
+        SimTime::from(self.age + self.began.elapsed())
     }
 
     fn take(&mut self, Ask { user, request, answer }: Ask) -> Input {
@@ -128,8 +173,13 @@ impl<S: EventSink> Shell<'_, S> {
         self.events.tell(RunEvent { at, kind });
     }
 
-    fn carry_out(&mut self, output: Output) {
+    /// Returns what has failed.
+    fn carry_out(&mut self, output: Output) -> Option<Input> {
         match output {
+            Output::Keep(job) => {
+                let kept = self.events.keep(&job);
+                return kept.err().map(|error| Input::NotKept(job.job.id, error.to_string()));
+            }
             Output::Tell(event) => {
                 if let Event::Warning { text } = &event.kind {
                     tracing::warn!(text);
@@ -139,7 +189,13 @@ impl<S: EventSink> Shell<'_, S> {
             Output::Launch(job, spec) => {
                 let (sessions, reports) = (self.sessions.clone(), self.reports.clone());
                 let dispatcher = Dispatcher::start(job, *spec, Timeouts::default(), sessions, reports);
-                dispatcher.order(Order::Launch);
+                self.dispatchers.insert(job, dispatcher);
+            }
+            Output::Adopt(job, spec, ended) => {
+                let (sessions, reports) = (self.sessions.clone(), self.reports.clone());
+                let adoption = Adoption { generation: self.generation, ended };
+                let dispatcher =
+                    Dispatcher::adopt(job, *spec, adoption, Timeouts::default(), sessions, reports);
                 self.dispatchers.insert(job, dispatcher);
             }
             Output::Order(job, order) => {
@@ -158,5 +214,6 @@ impl<S: EventSink> Shell<'_, S> {
                 self.over.get_or_insert(outcome);
             }
         }
+        None
     }
 }

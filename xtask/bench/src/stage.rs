@@ -61,6 +61,7 @@ impl Stage {
             nodes: virtual_nodes::equal_nodes(count, memory, &[], None)?,
             rate,
             stop_after: PATIENCE,
+            standing: false,
             logs: dir.path().to_path_buf(),
             daemon: super::programs::built("coswitchd")?,
             launcher: super::programs::built("coswitch-launcher")?,
@@ -70,7 +71,7 @@ impl Stage {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let (events, _) = unbounded_channel();
         let sessions =
-            runtime.block_on(Sessions::connect(&nodes.addresses(), nodes.identity(), PATIENCE, events))?;
+            runtime.block_on(Sessions::connect(&nodes.addresses(), nodes.identity(), 1, PATIENCE, events))?;
         Ok(Self { sessions, nodes, runtime, jobs: AtomicU32::new(0), dir })
     }
 
@@ -93,7 +94,6 @@ impl Stage {
         let _in_runtime = self.runtime.enter();
         let dispatcher =
             Dispatcher::start(job, request, Timeouts::default(), self.sessions.clone(), reports_to);
-        dispatcher.order(Order::Launch);
         Job { dispatcher, reports, output }
     }
 

@@ -24,6 +24,9 @@ struct Daemon {
     line: Epoch,
     sealing: Option<Epoch>,
     sealed: BTreeSet<Epoch>,
+    /// The newest epoch of a cut.
+    cuts: Epoch,
+    last_word: Option<String>,
     inbox: VecDeque<AppRequest>,
 }
 
@@ -39,6 +42,28 @@ struct Model {
     story: Story,
     daemons: Vec<Daemon>,
     last: Option<Report>,
+    generation: u64,
+}
+
+impl Daemon {
+    fn holding(&self, park: Park) -> Holding {
+        let state = match self.part {
+            Part::Absent | Part::Released => PartState::Absent,
+            Part::Running => PartState::Running,
+            Part::Frozen => PartState::Frozen { flushed: true },
+            Part::Stopped => PartState::Stopped,
+            Part::Parked if park == Park::PageOut => PartState::PagedOut,
+            Part::Parked | Part::Ruined => PartState::Parked,
+        };
+        Holding {
+            state,
+            epoch: self.line,
+            cuts: self.cuts,
+            sealed: self.sealed.iter().copied().collect(),
+            sealing: self.sealing.into_iter().collect(),
+            ..Holding::default()
+        }
+    }
 }
 
 impl Model {
@@ -48,11 +73,13 @@ impl Model {
             line: Epoch(0),
             sealing: None,
             sealed: BTreeSet::new(),
+            cuts: Epoch(0),
+            last_word: None,
             inbox: VecDeque::new(),
         };
         let mut story = Story::new(2);
         story.app.launch.park = park;
-        Self { story, daemons: vec![daemon(), daemon()], last: None }
+        Self { story, daemons: vec![daemon(), daemon()], last: None, generation: 1 }
     }
 
     fn feed(&mut self, input: Input) {
@@ -76,7 +103,11 @@ impl Model {
         let Some(request) = daemon.inbox.pop_front() else { return };
         let (well, alive) = (luck == Luck::Well, luck != Luck::FailsDead);
         let event = match request {
-            _ if luck == Luck::Silent && !matches!(request, AppRequest::Discard) => return,
+            _ if luck == Luck::Silent
+                && !matches!(request, AppRequest::Discard | AppRequest::Describe { .. }) =>
+            {
+                return;
+            }
             AppRequest::Launch(_) => {
                 daemon.part = Part::Running;
                 AppEvent::Launched
@@ -84,10 +115,11 @@ impl Model {
             AppRequest::Cut(_) if !well => failed(Step::Cut, true),
             AppRequest::Cut(epoch) => {
                 assert_eq!(daemon.part, Part::Running);
-                (daemon.part, daemon.line) = (Part::Frozen, epoch);
+                (daemon.part, daemon.line, daemon.cuts) = (Part::Frozen, epoch, epoch);
                 flushed(epoch.0)
             }
             AppRequest::AbortCut(epoch) => {
+                assert!(matches!(daemon.part, Part::Running | Part::Frozen), "{:?}", daemon.part);
                 daemon.part = Part::Running;
                 AppEvent::Resumed { epoch, thaw: None }
             }
@@ -126,9 +158,13 @@ impl Model {
                 resumed(epoch.0)
             }
             AppRequest::FenceDone { .. } => return,
-            AppRequest::Release => {
-                daemon.part = Part::Released;
+            AppRequest::Release { last_word } => {
+                daemon.part = if last_word.is_some() { Part::Released } else { Part::Absent };
+                daemon.last_word = last_word;
                 AppEvent::Released
+            }
+            AppRequest::Describe { generation } => {
+                AppEvent::Holds(Box::new(Holding { generation, ..daemon.holding(park) }))
             }
         };
         self.feed(Input::Event(NodeId(node), event));
@@ -147,6 +183,27 @@ impl Model {
             daemon.sealed.pop_first();
         }
         self.feed(Input::Event(NodeId(node), event));
+    }
+
+    /// The master is replaced. Its last requests have reached the daemons, or have not; its dispatcher is
+    /// forgotten.
+    fn replace(&mut self, arrived: [usize; 2]) {
+        for (daemon, arrived) in self.daemons.iter_mut().zip(arrived) {
+            daemon.inbox.truncate(arrived);
+            // Daemons note a release at once.
+            for request in &daemon.inbox {
+                if let AppRequest::Release { last_word: Some(word) } = request {
+                    daemon.last_word = Some(word.clone());
+                }
+            }
+        }
+        let ended = self.daemons.iter().find_map(|daemon| daemon.last_word.clone());
+        let ended = ended.map(|word| serde_json::from_str(&word).unwrap());
+        let launch = self.story.app.launch.clone();
+        self.generation += 1;
+        let adoption = Adoption { generation: self.generation, ended };
+        self.story.app = App::adopted(launch, Timeouts::default(), adoption);
+        self.feed(Input::Adopt);
     }
 
     /// Lets all daemons succeed until the application rests.
@@ -177,7 +234,7 @@ impl Model {
                 told(matches!(self.last, Some(Report::Suspended | Report::StillSuspended { .. })));
             }
             State::Parked => told(matches!(self.last, Some(Report::Parked))),
-            State::Ended => told(matches!(self.last, Some(Report::Ended(_)))),
+            State::Ended => told(matches!(self.last, Some(Report::Ended(_) | Report::Unlaunched))),
             _ => panic!("it waits without a time-out in {:?}", app.state),
         }
         let fits = |part: &Part| match app.state {
@@ -196,6 +253,7 @@ enum Act {
     Order(Order),
     Step(u32, Luck),
     Seal(u32, bool),
+    Replace([usize; 2]),
 }
 
 fn act(failures: u32) -> impl Strategy<Value = Act> {
@@ -206,6 +264,7 @@ fn act(failures: u32) -> impl Strategy<Value = Act> {
         2 => prop::sample::select(ORDERS.to_vec()).prop_map(Act::Order),
         8 => (0..2u32, luck).prop_map(|(node, luck)| Act::Step(node, luck)),
         3 => (0..2u32, seal).prop_map(|(node, well)| Act::Seal(node, well)),
+        1 => prop::array::uniform2(0..3usize).prop_map(Act::Replace),
     ]
 }
 
@@ -217,6 +276,7 @@ fn play(park: Park, acts: Vec<Act>) -> Model {
             Act::Order(order) => model.feed(Input::Order(order)),
             Act::Step(node, luck) => model.step(node, luck),
             Act::Seal(node, well) => model.seal(node, well),
+            Act::Replace(arrived) => model.replace(arrived),
         }
     }
     model.drain();
@@ -231,7 +291,7 @@ fn parks() -> impl Strategy<Value = Park> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// For all orders and failures: the application comes to rest in the state it has reported, all nodes are
+    /// For all orders, failures and replaced masters: the application comes to rest in the state it has reported, all nodes are
     /// in that state, and a gang never runs in part.
     #[test]
     fn it_rests_in_the_state_it_reports_whatever_fails(
@@ -249,6 +309,9 @@ proptest! {
     ) {
         let mut model = play(park, acts);
         let before = model.story.app.state.clone();
+        if model.last == Some(Report::Unlaunched) {
+            return Ok(());
+        }
         model.feed(Input::Order(last));
         model.drain();
         model.assert_reported_where_it_rests();
@@ -262,6 +325,6 @@ proptest! {
             }
             _ => matches!(state, State::Suspended),
         };
-        prop_assert!(obeyed, "{last:?} led to {state:?}");
+        prop_assert!(obeyed, "{last:?} led to {state:?}: {:?}", model.last);
     }
 }

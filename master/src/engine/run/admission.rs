@@ -54,7 +54,7 @@ impl Run {
         }
     }
 
-    fn tell_allowance(&mut self, node: NodeId) {
+    pub(super) fn tell_allowance(&mut self, node: NodeId) {
         *self.unanswered.entry(node).or_default() += 1;
         self.outputs.push(Output::Allow(node, self.allowances.get(&node).cloned()));
     }

@@ -7,6 +7,7 @@
 //! call bear its `now`, the very time at which the scheduler was asked, so that a journal can be replayed.
 
 mod admission;
+mod adoption;
 mod memory;
 mod records;
 mod reports;
@@ -22,7 +23,7 @@ use std::{
 };
 
 use anyhow::Context;
-use coswitch_dispatcher::protocol::{LaunchSpec, NodeEvent, Order, Park, Report};
+use coswitch_dispatcher::protocol::{AppOutcome, LaunchSpec, NodeEvent, Order, Park, Report};
 use coswitch_policies::{
     Allowance, Decision, JobId, NodeId, Scheduler, SchedulerEvent, SimTime, SwitchId, TimerId, Turn,
     timeshare::{memory_monitor::MemoryMonitor, short_quantum::QuantumWatch},
@@ -31,11 +32,14 @@ use coswitch_report::journal::{Event, JobOutcome, RunEvent, RunOutcome, VERSION}
 
 use super::communication::CommunicationMeter;
 use crate::{
-    api::{Reply, Request, User},
+    api::{Accepted, Reply, Request, User},
     config::{ClusterConfig, Job, JobSet, ParkMethod},
 };
 use admission::Admission;
-use records::Record;
+use adoption::Adoption;
+pub(super) use adoption::Takeover;
+use records::Ending;
+pub(crate) use records::Record;
 use switches::SwitchUnderWay;
 
 /// A question that waits for its answer.
@@ -58,6 +62,8 @@ pub(super) enum Input {
     Report(JobId, Report),
     Node(NodeEvent),
     Asked(Asked),
+    /// A job could not be written down.
+    NotKept(JobId, String),
     /// The run is to end now: its limit has passed, or it was interrupted.
     Stop(RunOutcome),
 }
@@ -69,6 +75,10 @@ pub(super) enum Output {
     Tell(RunEvent),
     /// Start a dispatcher for the job and order the launch.
     Launch(JobId, Box<LaunchSpec>),
+    /// Start a dispatcher that finds out where the job is; how it has ended, where some node knows.
+    Adopt(JobId, Box<LaunchSpec>, Option<AppOutcome>),
+    /// Write the job down, before its user is answered.
+    Keep(Box<Accepted>),
     /// Give the job's dispatcher an order.
     Order(JobId, Order),
     /// The jobs of the node may hold so much together; `None`: as much as there is.
@@ -126,6 +136,8 @@ pub(super) struct Run {
     empty_nodes: BTreeSet<NodeId>,
     /// Jobs that come when their nodes have room.
     admission: Option<Admission>,
+    /// Jobs of an earlier master that are being found.
+    adoption: Option<Adoption>,
     communication: CommunicationMeter,
     memory: MemoryMonitor,
     /// `None` where coswitch chooses the quantum, and once the run was warned.
@@ -143,18 +155,38 @@ impl Run {
     /// # Errors
     /// Where the scheduler refuses its settings.
     pub(super) fn new(set: JobSet, settings: RunSettings) -> anyhow::Result<Self> {
+        let (name, nodes, warnings) = (set.name.clone(), set.cluster.clone(), set.warnings());
+        let mut run = Self::before_first_event(set, settings)?;
+        let config = run.scheduler.config().clone();
+        run.tell(Event::RunStarted {
+            version: VERSION,
+            run: run.settings.run.clone(),
+            name,
+            policy: config.policy,
+            nodes: nodes.nodes,
+            capacity: nodes.memory,
+            quantum: config.quantum,
+            scheduler: Some(config),
+        });
+        warnings.into_iter().for_each(|text| run.warn(text));
+        if run.settings.standing {
+            run.jobs.keys().copied().collect::<Vec<_>>().into_iter().for_each(|job| run.keep(job));
+        }
+        Ok(run)
+    }
+
+    fn before_first_event(set: JobSet, settings: RunSettings) -> anyhow::Result<Self> {
         let (cluster, config) = (set.cluster(), set.scheduler_config());
         let mut arrivals: BTreeMap<SimTime, Vec<JobId>> = BTreeMap::new();
         for job in &set.jobs {
             arrivals.entry(job.arrival).or_default().push(job.id);
         }
         let pages_out = set.scheduler.park == ParkMethod::PageOut;
-        let warnings = set.warnings();
-        let mut run = Self {
+        Ok(Self {
             park: if pages_out { Park::PageOut } else { Park::Criu },
             memory: MemoryMonitor::new(cluster.clone()),
             quantum: set.scheduler.quantum_watch(),
-            scheduler: Scheduler::new(cluster, config.clone()).context("failed to set up the scheduler")?,
+            scheduler: Scheduler::new(cluster, config).context("failed to set up the scheduler")?,
             arrivals,
             timers: BTreeSet::new(),
             switch: None,
@@ -166,6 +198,7 @@ impl Run {
             unanswered: BTreeMap::new(),
             empty_nodes: BTreeSet::new(),
             admission: None,
+            adoption: None,
             communication: CommunicationMeter::default(),
             any_failed: false,
             all_done: true,
@@ -178,19 +211,7 @@ impl Run {
             jobs: set.jobs.into_iter().map(|job| (job.id, job)).collect(),
             cluster: set.cluster.clone(),
             settings,
-        };
-        run.tell(Event::RunStarted {
-            version: VERSION,
-            run: run.settings.run.clone(),
-            name: set.name,
-            policy: config.policy,
-            nodes: set.cluster.nodes,
-            capacity: set.cluster.memory,
-            quantum: config.quantum,
-            scheduler: Some(config),
-        });
-        warnings.into_iter().for_each(|text| run.warn(text));
-        Ok(run)
+        })
     }
 
     /// Takes what happened and says what to do about it.
@@ -201,8 +222,10 @@ impl Run {
             Input::Report(job, report) => self.on_report(job, report),
             Input::Node(event) => self.on_node(event),
             Input::Asked(asked) => self.on_asked(asked),
+            Input::NotKept(job, why) => self.on_not_kept(job, why),
             Input::Stop(outcome) => self.outputs.push(Output::Over(outcome)),
         }
+        self.finish_adoption();
         self.release_followers();
         self.foresee_turns();
         self.allow();
@@ -246,6 +269,9 @@ impl Run {
     fn submit_now(&mut self, jobs: Vec<JobId>) {
         if jobs.is_empty() {
             return;
+        }
+        if let Some(adoption) = &mut self.adoption {
+            return adoption.submit_later(jobs);
         }
         self.all_done = false;
         let jobs: Vec<Job> = jobs.iter().map(|id| self.jobs[id].clone()).collect();
@@ -308,6 +334,23 @@ impl Run {
             }
             Decision::AllDone => self.all_done = true,
         }
+    }
+
+    /// Writes a job down for a later master.
+    fn keep(&mut self, job: JobId) {
+        let (spec, record) = (self.jobs[&job].clone(), &self.records[&job]);
+        self.outputs.push(Output::Keep(Box::new(Accepted {
+            user: record.user,
+            submitted: record.submitted,
+            job: spec,
+            after: record.after.clone(),
+            time_limit: record.time_limit,
+        })));
+    }
+
+    fn on_not_kept(&mut self, job: JobId, why: String) {
+        self.end_early(job, Ending::NotKept);
+        self.warn(format!("{job} is ended, because it could not be written down: {why}"));
     }
 
     fn order(&mut self, job: JobId, order: Order) {

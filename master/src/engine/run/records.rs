@@ -7,17 +7,17 @@ use coswitch_report::journal::JobOutcome;
 
 use super::{Output, Run, Ticket};
 use crate::{
-    api::{Reply, User},
+    api::{Accepted, Reply, User},
     config::Job,
 };
 
 /// What is known of a job besides its specification.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Record {
+pub(crate) struct Record {
     pub(super) user: User,
     pub(super) submitted: SimTime,
     pub(super) began: Option<SimTime>,
-    pub(super) ended: Option<(SimTime, JobOutcome)>,
+    pub(crate) ended: Option<(SimTime, JobOutcome)>,
     /// Its turns before the present one.
     pub(super) ran: Duration,
     pub(super) runs_since: Option<SimTime>,
@@ -28,7 +28,7 @@ pub(super) struct Record {
     pub(super) ending: Option<Ending>,
     pub(super) waiting: Vec<Ticket>,
     /// Its user holds it.
-    pub(super) held: bool,
+    pub(crate) held: bool,
     /// Who waits until nothing of it is in memory.
     pub(super) parking: Vec<Ticket>,
 }
@@ -37,12 +37,15 @@ pub(super) struct Record {
 pub(super) enum Ending {
     Cancelled,
     TimeLimit(Duration),
+    /// The disk has not taken it.
+    NotKept,
 }
 
 impl Ending {
     pub(super) fn outcome(self) -> JobOutcome {
         JobOutcome::Failed(match self {
             Self::Cancelled => "cancelled".into(),
+            Self::NotKept => "the cluster could not write it down: its disk is full or broken".into(),
             Self::TimeLimit(limit) => format!("it ran for its time limit of {} s", limit.as_secs_f64()),
         })
     }
@@ -52,6 +55,21 @@ impl Record {
     /// Of a job that the run file names.
     pub(super) fn of_file(job: &Job) -> Self {
         Self { submitted: job.arrival, ..Self::default() }
+    }
+
+    pub(crate) fn of_accepted(accepted: &Accepted) -> Self {
+        let Accepted { user, submitted, after, time_limit, .. } = accepted.clone();
+        Self { user, submitted, after, time_limit, ..Self::default() }
+    }
+
+    pub(crate) fn began_running(&mut self, at: SimTime) {
+        self.began.get_or_insert(at);
+        self.runs_since.get_or_insert(at);
+    }
+
+    pub(crate) fn ended_running(&mut self, at: SimTime) {
+        self.ran = self.ran(at);
+        self.runs_since = None;
     }
 
     pub(super) fn ran(&self, now: SimTime) -> Duration {
@@ -73,16 +91,12 @@ impl Run {
 
     pub(super) fn on_began_running(&mut self, job: JobId) {
         let now = self.now;
-        let record = self.records.entry(job).or_default();
-        record.began.get_or_insert(now);
-        record.runs_since.get_or_insert(now);
+        self.records.entry(job).or_default().began_running(now);
     }
 
     pub(super) fn on_stopped_running(&mut self, job: JobId) {
         let now = self.now;
-        let record = self.records.entry(job).or_default();
-        record.ran = record.ran(now);
-        record.runs_since = None;
+        self.records.entry(job).or_default().ended_running(now);
     }
 
     /// A job has ended: who waited for it is answered.

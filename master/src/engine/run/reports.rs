@@ -9,7 +9,10 @@ use crate::engine::communication::Measured;
 
 impl Run {
     pub(super) fn on_report(&mut self, job: JobId, report: Report) {
+        let Some(report) = self.on_adoption_report(job, report) else { return };
         match report {
+            // Only while it is adopted.
+            Report::Unlaunched => {}
             Report::Running => self.on_running(job, Cause::Failed),
             Report::Suspended => self.on_suspended(job, Cause::Failed),
             Report::Parked => self.on_residence(job, Residence::Parked, Cause::Failed),

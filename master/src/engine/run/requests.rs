@@ -106,6 +106,7 @@ impl Run {
         self.jobs.insert(id, Job { id, name, arrival: self.now, ..job });
         let record = Record { user, submitted: self.now, time_limit, after, ..Record::default() };
         self.records.insert(id, record);
+        self.keep(id);
         id
     }
 
@@ -157,8 +158,9 @@ impl Run {
             return Err(Refusal::CannotPark { job, why });
         }
         let record = self.records.entry(job).or_default();
-        if !std::mem::replace(&mut record.held, true) && self.scheduler.job(job).is_some() {
+        if !std::mem::replace(&mut record.held, true) {
             self.tell(Event::JobHeld { job });
+            // The scheduler knows no job that waits for others, or that is being adopted.
             self.schedule(SchedulerEvent::Held { job });
         }
         Ok(())
@@ -168,8 +170,8 @@ impl Run {
         self.living(user, job)?;
         if std::mem::take(&mut self.records.entry(job).or_default().held) {
             self.answer_not_parked(job, "it was resumed before it had left memory");
+            self.tell(Event::JobReleased { job });
             if self.scheduler.job(job).is_some() {
-                self.tell(Event::JobReleased { job });
                 self.schedule(SchedulerEvent::Released { job });
             } else if self.followers.contains(&job) {
                 self.release(&[job]);

@@ -113,7 +113,7 @@ impl Run {
 
     /// A rank has the environment and umask of `coswitch run`, as under any MPI launcher, and what the run
     /// file adds.
-    fn launch_spec(&self, job: JobId, placement: &Placement) -> LaunchSpec {
+    pub(super) fn launch_spec(&self, job: JobId, placement: &Placement) -> LaunchSpec {
         let job = &self.jobs[&job];
         let mut env = self.settings.environment.clone();
         env.extend(job.env.clone());

@@ -93,6 +93,8 @@ fn shown(output: &Output) -> Option<String> {
         }
         Output::Over(outcome) => format!("over {outcome:?}"),
         Output::Answer(_, reply) => requests::shown(reply),
+        Output::Adopt(job, ..) => format!("adopt {job}"),
+        Output::Keep(_) => return None,
         Output::Tell(RunEvent { kind, .. }) => match kind {
             Event::JobSubmitted { job, .. } => format!("submitted {job}"),
             Event::SlotStarted { jobs, ends, .. } => {
@@ -145,7 +147,7 @@ fn warnings_of_turns(quantum_ms: u64, switch_ms: u64) -> Vec<String> {
                 Output::Order(job, Order::Park) => order = Some((job, Report::Parked)),
                 Output::Order(job, _) => order = Some((job, Report::Running)),
                 Output::Tell(RunEvent { kind: Event::Warning { text }, .. }) => warnings.push(text),
-                Output::Tell(_) | Output::Over(_) | Output::Allow(..) | Output::Answer(..) => {}
+                _ => {}
             }
         }
         (now, input) = match order {
@@ -416,7 +418,8 @@ impl Applications {
                     over = true;
                     continue;
                 }
-                Output::Tell(_) | Output::Allow(..) | Output::Answer(..) => continue,
+                Output::Adopt(job, ..) => panic!("{job} has no master before"),
+                Output::Tell(_) | Output::Allow(..) | Output::Answer(..) | Output::Keep(_) => continue,
             };
             // A dispatcher that ends its application does nothing else.
             if self.orders.get(&job) == Some(&Order::End) {

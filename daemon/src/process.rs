@@ -1,0 +1,77 @@
+//! A process that may be nobody's child, by its id and start time: another process with the same id has
+//! another start time.
+
+use std::{fs, io, os::fd::AsRawFd};
+
+use nix::errno::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::children::open_pidfd;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Process {
+    pub pid: u32,
+    /// In ticks since boot.
+    pub started: u64,
+}
+
+impl Process {
+    /// `None` where there is no such process.
+    #[must_use]
+    pub fn of(pid: u32) -> Option<Self> {
+        Some(Self { pid, started: started(pid)? })
+    }
+
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        started(self.pid) == Some(self.started)
+    }
+
+    /// Kills it, where it is alive.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn kill(&self) -> io::Result<()> {
+        let Ok(handle) = open_pidfd(self.pid.cast_signed()) else { return Ok(()) };
+        // From here on the handle names one process, and not another with its id.
+        if !self.is_alive() {
+            return Ok(());
+        }
+        let (handle, signal) = (handle.as_raw_fd(), libc::SIGKILL);
+        // SAFETY: a system call on a descriptor that is open, with plain integers.
+        let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, handle, signal, 0, 0) };
+        match Errno::result(sent) {
+            Ok(_) | Err(Errno::ESRCH) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Field 22 of the process' stat file; `None` for a zombie.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Field 2 is the program's name, which may contain any character; the last parenthesis ends it.
+    let after_name = stat.rsplit_once(')')?.1;
+    let mut fields = after_name.split_whitespace();
+    let state = fields.next()?;
+    (state != "Z").then(|| fields.nth(18)?.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn only_the_process_itself_is_killed_and_not_a_later_one_with_its_id() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process::of(child.id()).unwrap();
+        Process { started: process.started + 1, ..process }.kill().unwrap();
+        assert!(process.is_alive());
+        process.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!process.is_alive());
+        process.kill().unwrap();
+    }
+}

@@ -1,0 +1,189 @@
+//! Adoption: a new master takes up an application from what the nodes hold.
+//!
+//! The nodes answer when nothing is on the way there, so each holds the application in one of a few states.
+//! Where these are one line through all nodes, it rests there. Else the master before was in the middle of
+//! something, which is taken back where nothing was dumped or restored yet, and else carried on to the store.
+
+use std::collections::BTreeMap;
+
+use coswitch_daemon::protocol::{AppEvent, AppRequest, Holding, PartState, RankEnd};
+use coswitch_policies::{Epoch, NodeId, Residence};
+
+use super::{App, Nodes, Output, Park, State, Timeouts};
+use crate::protocol::{AppOutcome, LaunchSpec, Report};
+
+/// Who adopts an application.
+#[derive(Clone, Debug)]
+pub struct Adoption {
+    /// Of the new master.
+    pub generation: u64,
+    /// How the application has ended, by the word of a node that has released it.
+    pub ended: Option<AppOutcome>,
+}
+
+pub(super) type Holdings = BTreeMap<NodeId, Holding>;
+
+impl App {
+    /// An application that earlier masters have launched, perhaps. It begins with [`super::Input::Adopt`].
+    #[must_use]
+    pub fn adopted(launch: LaunchSpec, timeouts: Timeouts, adoption: Adoption) -> Self {
+        Self { adoption: Some(adoption), ..Self::new(launch, timeouts) }
+    }
+
+    pub(super) fn ask_what_nodes_hold(&mut self) {
+        let Some(Adoption { generation, ended }) = self.adoption.clone() else { return };
+        self.state =
+            State::Adopting { waiting: self.nodes.clone(), held: Holdings::new(), later: Vec::new() };
+        match ended {
+            Some(outcome) => self.end(outcome),
+            None => {
+                self.ask_all(&AppRequest::Describe { generation });
+                // Nodes answer when the step that is under way there is over.
+                self.arm(self.timeouts.restore);
+            }
+        }
+    }
+
+    pub(super) fn on_holds(&mut self, node: NodeId, holding: Holding) {
+        let State::Adopting { waiting, held, later } = &mut self.state else { return };
+        if self.adoption.as_ref().is_none_or(|adoption| adoption.generation != holding.generation) {
+            return;
+        }
+        waiting.remove(&node);
+        held.insert(node, holding);
+        if waiting.is_empty() {
+            let (held, later) = (std::mem::take(held), std::mem::take(later));
+            self.learn(&held);
+            self.settle(&held);
+            later.into_iter().for_each(|(node, event)| self.on_event(node, event));
+        }
+    }
+
+    /// An event before all nodes have answered. What a node tells before its own answer is contained in that.
+    pub(super) fn on_early_event(&mut self, node: NodeId, event: AppEvent) {
+        if let State::Adopting { held, later, .. } = &mut self.state
+            && held.contains_key(&node)
+        {
+            later.push((node, event));
+        }
+    }
+
+    fn learn(&mut self, held: &Holdings) {
+        let newest = |epoch: fn(&Holding) -> Epoch| held.values().map(epoch).max().unwrap_or_default();
+        self.epoch = newest(|holding| holding.epoch);
+        self.cuts = newest(|holding| holding.cuts).0;
+        for (node, holding) in held {
+            holding.sealed.iter().for_each(|epoch| self.snapshots.on_sealed(*node, *epoch));
+            let has_image = holding.sealed.contains(&self.epoch) || holding.sealing.contains(&self.epoch);
+            let at_line = matches!(holding.state, PartState::Parked | PartState::Stopped);
+            if has_image && at_line {
+                self.imaged.insert(*node);
+            }
+            if holding.sealing.contains(&self.epoch) {
+                self.unsealed.insert(*node);
+            }
+            if holding.state == PartState::Ended {
+                self.exited.insert(*node);
+            }
+            self.fences.learn(&holding.fences);
+        }
+        for (node, Holding { reached, .. }) in held {
+            if let Some((sequence, puts)) = reached.clone() {
+                let answers = self.fences.on_fence(*node, sequence, puts);
+                self.outputs.extend(answers.into_iter().map(|(node, request)| Output::Ask(node, request)));
+            }
+        }
+    }
+
+    fn settle(&mut self, held: &Holdings) {
+        let any = |is: fn(&PartState) -> bool| held.values().any(|holding| is(&holding.state));
+        let ends = held.values().find_map(|holding| holding.failed_rank.clone());
+        let failures = held.iter().find_map(|(node, holding)| Some((node, holding.failure.clone()?)));
+        if let Some(RankEnd { rank, exit, last_output }) = ends {
+            return self.end(AppOutcome::RankFailed { rank, exit, last_output });
+        }
+        if let Some((node, failure)) = failures {
+            let reason = format!("{node} failed to keep it running: {failure}");
+            return self.end(AppOutcome::Lost { reason });
+        }
+        // It had not been launched everywhere.
+        if any(|state| *state == PartState::Absent) {
+            let waiting = self.ask_all(&AppRequest::Release { last_word: None });
+            self.arm(self.timeouts.release);
+            self.state = State::Clearing { waiting };
+            return;
+        }
+        if self.exited == self.nodes {
+            return self.end(AppOutcome::Succeeded);
+        }
+        let was_dumped = any(|state| matches!(state, PartState::Parked | PartState::PagedOut));
+        let was_restored = any(|state| *state == PartState::Stopped);
+        let runs = any(|state| *state == PartState::Running);
+        let on_line = |node: &NodeId, holding: &Holding| match holding.state {
+            PartState::Frozen { flushed } => flushed && holding.epoch == self.epoch,
+            PartState::Stopped => holding.epoch == self.epoch,
+            PartState::PagedOut => true,
+            PartState::Parked => holding.epoch == self.epoch && self.imaged.contains(node),
+            // Its dump will fail, and the others come back.
+            PartState::Ended => was_dumped || was_restored,
+            PartState::Absent | PartState::Running => false,
+        };
+        let is_line = held.iter().all(|(node, holding)| on_line(node, holding));
+        match (was_dumped, was_restored) {
+            (false, _) if is_line => self.rest(State::Suspended, Report::Suspended),
+            // A cut, or its end: no rank has left that line.
+            (false, false) => self.take_cut_back(),
+            // Every node had been restored before the first one was resumed.
+            (false, true) if runs => self.resume(None),
+            (true, _) if self.launch.park == Park::PageOut && any(|state| *state == PartState::Parked) => {
+                let reason = "some of its processes were lost with the master".into();
+                self.end(AppOutcome::Lost { reason });
+            }
+            (true, _) if self.launch.park == Park::PageOut => {
+                let paged_out = held.iter().filter(|(_, holding)| holding.state == PartState::PagedOut);
+                self.page_out_the_rest(paged_out.map(|(node, _)| *node).collect());
+            }
+            (true, false) if is_line && self.imaged == self.nodes => {
+                self.rest(State::Parked, Report::Parked);
+            }
+            // A dump or a restore.
+            _ if is_line => self.dump(Residence::Suspended),
+            _ => self.leave_older_line(),
+        }
+    }
+
+    fn page_out_the_rest(&mut self, parked: Nodes) {
+        let waiting: Nodes = self.nodes.difference(&parked).copied().collect();
+        if waiting.is_empty() {
+            return self.rest(State::Parked, Report::Parked);
+        }
+        self.ask(&waiting, &AppRequest::Dump(self.epoch));
+        self.arm(self.timeouts.dump);
+        self.state = State::Dumping { waiting, parked, from: Residence::Suspended, failure: None };
+    }
+
+    fn take_cut_back(&mut self) {
+        if self.cuts == 0 {
+            return self.rest(State::Running, Report::Running);
+        }
+        let waiting = self.ask_all(&AppRequest::AbortCut(Epoch(self.cuts)));
+        self.epoch = Epoch(self.cuts);
+        self.arm(self.timeouts.resume);
+        self.state = State::Resuming { waiting, undone: None };
+    }
+
+    /// The nodes are on different lines: the gang goes to the newest snapshot that all of them have.
+    fn leave_older_line(&mut self) {
+        if self.forget_line("its nodes were at different cuts when the master was lost".into()) {
+            self.dump(Residence::Suspended);
+        }
+    }
+
+    /// All parts were removed: another dispatcher launches it.
+    pub(super) fn on_cleared(&mut self) {
+        self.outputs.push(Output::Arm(None));
+        self.next = None;
+        self.state = State::Ended;
+        self.tell(Report::Unlaunched);
+    }
+}

@@ -1,0 +1,203 @@
+//! A new master takes over: the jobs of the journal meet what the nodes hold.
+//!
+//! ```text
+//!   journal ─▶ jobs that have not ended ┬ on some node ─▶ dispatchers find out where ─▶ scheduler adopts them
+//!                                       └ on none ─────▶ submitted again, after that
+//! ```
+//! Meanwhile new jobs are taken, and wait.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use coswitch_dispatcher::protocol::{AppOutcome, Order, Report};
+use coswitch_policies::{Adopted, JobId, NodeId, Placement, Residence, SchedulerEvent, SimTime};
+use coswitch_report::journal::Event;
+
+use super::{Output, Run, RunSettings, records::Ending};
+use crate::{config::JobSet, past::Past};
+
+/// What a new master knows before it asks about each job.
+#[derive(Clone, Debug, Default)]
+pub(in crate::engine) struct Takeover {
+    /// Of the new master.
+    pub(in crate::engine) generation: u64,
+    pub(in crate::engine) past: Past,
+    /// Jobs of which some node holds something, with the node of each rank.
+    pub(in crate::engine) held: BTreeMap<JobId, Vec<NodeId>>,
+    /// Jobs that some node has released, with how they ended.
+    pub(in crate::engine) released: BTreeMap<JobId, AppOutcome>,
+}
+
+/// Until the scheduler has the jobs that the nodes hold.
+#[derive(Clone, Debug)]
+pub(super) struct Adoption {
+    generation: u64,
+    switches: u32,
+    /// When each job ran last.
+    ran_last: BTreeMap<JobId, SimTime>,
+    residents: BTreeMap<(JobId, NodeId), coswitch_policies::Bytes>,
+    placements: BTreeMap<JobId, Placement>,
+    waiting: BTreeSet<JobId>,
+    found: BTreeMap<JobId, Residence>,
+    /// Jobs to be submitted afterwards.
+    later: Vec<JobId>,
+}
+
+impl Adoption {
+    pub(super) fn submit_later(&mut self, mut jobs: Vec<JobId>) {
+        self.later.append(&mut jobs);
+    }
+}
+
+impl Run {
+    /// Goes on with a run whose master has gone. `set` has no jobs: those of the past count.
+    ///
+    /// # Errors
+    /// Where the scheduler refuses its settings.
+    pub(in crate::engine) fn resume_run(
+        set: JobSet,
+        settings: RunSettings,
+        takeover: Takeover,
+    ) -> anyhow::Result<Self> {
+        let Takeover { generation, past, held, released } = takeover;
+        let mut run = Self::before_first_event(JobSet { jobs: Vec::new(), ..set }, settings)?;
+        run.now = past.last;
+        run.last_switch = coswitch_policies::SwitchId(past.switches);
+        let mut adoption = Adoption {
+            generation,
+            switches: past.switches,
+            ran_last: past.ran_last.clone(),
+            residents: past.residents.clone(),
+            placements: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            found: BTreeMap::new(),
+            later: Vec::new(),
+        };
+        for (id, (job, record)) in past.records() {
+            let has_ended = record.ended.is_some();
+            run.jobs.insert(id, job);
+            run.records.insert(id, record);
+            if has_ended {
+                continue;
+            }
+            run.all_done = false;
+            let placement = held.get(&id).map(|by_rank| by_node(by_rank));
+            match (placement, released.get(&id)) {
+                (None, None) => adoption.later.push(id),
+                // No node holds it any more: its ranks were where they were.
+                (placement, ended) => {
+                    let placement = placement.unwrap_or_else(|| run.everywhere());
+                    if ended == Some(&AppOutcome::Stopped) {
+                        run.records.entry(id).or_default().ending.get_or_insert(Ending::Cancelled);
+                    }
+                    adoption.waiting.insert(id);
+                    run.launched.insert(id);
+                    let spec = run.launch_spec(id, &placement);
+                    adoption.placements.insert(id, placement);
+                    run.outputs.push(Output::Adopt(id, Box::new(spec), ended.cloned()));
+                }
+            }
+        }
+        // The allowances of the master before do not bind.
+        (0..run.cluster.nodes).for_each(|node| run.tell_allowance(NodeId(node)));
+        run.adoption = Some(adoption);
+        Ok(run)
+    }
+
+    fn everywhere(&self) -> Placement {
+        Placement::from_shares(&vec![1; self.cluster.nodes as usize])
+    }
+
+    /// Takes a report about a job that is being adopted; gives others back.
+    pub(super) fn on_adoption_report(&mut self, job: JobId, report: Report) -> Option<Report> {
+        let Some(adoption) = self.adoption.as_mut().filter(|adoption| adoption.waiting.contains(&job)) else {
+            return Some(report);
+        };
+        match report {
+            Report::Running | Report::StillRunning { .. } => adoption.found.insert(job, Residence::Running),
+            Report::Suspended | Report::StillSuspended { .. } => {
+                adoption.found.insert(job, Residence::Suspended)
+            }
+            Report::Parked => adoption.found.insert(job, Residence::Parked),
+            Report::Unlaunched => {
+                self.launched.remove(&job);
+                adoption.later.push(job);
+                None
+            }
+            Report::Ended(_) => {
+                adoption.waiting.remove(&job);
+                return Some(report);
+            }
+            _ => return Some(report),
+        };
+        adoption.waiting.remove(&job);
+        None
+    }
+
+    /// Hands the jobs to the scheduler when it is known where all of them are.
+    pub(super) fn finish_adoption(&mut self) {
+        let Some(adoption) = self.adoption.take_if(|adoption| adoption.waiting.is_empty()) else { return };
+        let Adoption { generation, switches, ran_last, residents, placements, mut found, later, .. } =
+            adoption;
+        // One may have ended since it was found.
+        found.retain(|job, _| self.records.get(job).is_some_and(|record| record.ended.is_none()));
+        // The job that has waited longest is next.
+        let mut order: Vec<JobId> = found.keys().copied().collect();
+        order.sort_by_key(|job| (ran_last.get(job).copied().unwrap_or_default(), *job));
+        let adopted = |job: &JobId| {
+            let (placement, at) = (placements[job].clone(), found[job]);
+            Adopted { job: self.jobs[job].spec(), placement, at }
+        };
+        let jobs: Vec<Adopted> = order.iter().map(adopted).collect();
+        self.tell(Event::MasterReplaced { generation, switches, jobs: jobs.clone() });
+        for Adopted { job, placement, at } in &jobs {
+            let (job, memory) = (job.id, self.jobs[&job.id].memory);
+            self.memory.on_launched(job, placement, memory);
+            match at {
+                Residence::Running => {
+                    self.running.insert(job);
+                    self.on_began_running(job);
+                }
+                Residence::Suspended => drop(self.resting.insert(job)),
+                _ => {}
+            }
+            if *at != Residence::Running {
+                let last = ran_last.get(&job).copied().unwrap_or_default();
+                self.records.entry(job).or_default().ended_running(last);
+            }
+        }
+        self.schedule(SchedulerEvent::Adopted { switches, jobs });
+        for ((job, node), resident) in residents {
+            if found.contains_key(&job) {
+                self.tell(Event::JobResident { job, node, resident });
+                self.schedule(SchedulerEvent::Resident { job, node, resident });
+            }
+        }
+        for job in found.into_keys().filter(|job| self.records[job].held).collect::<Vec<_>>() {
+            self.tell(Event::JobHeld { job });
+            self.schedule(SchedulerEvent::Held { job });
+        }
+        for job in self.records.keys().copied().filter(|job| self.is_cancelled(*job)).collect::<Vec<_>>() {
+            self.order(job, Order::End);
+        }
+        let now = self.now;
+        let (future, due): (Vec<JobId>, Vec<JobId>) =
+            later.into_iter().partition(|job| self.jobs[job].arrival > now);
+        for job in future {
+            self.arrivals.entry(self.jobs[&job].arrival).or_default().push(job);
+        }
+        self.release(&due);
+    }
+
+    fn is_cancelled(&self, job: JobId) -> bool {
+        let record = &self.records[&job];
+        record.ended.is_none() && record.ending.is_some()
+    }
+}
+
+/// The placement of ranks, given the node of each.
+fn by_node(by_rank: &[NodeId]) -> Placement {
+    let nodes = by_rank.iter().map(|node| node.0 as usize + 1).max().unwrap_or_default();
+    let mut shares = vec![0; nodes];
+    by_rank.iter().for_each(|node| shares[node.0 as usize] += 1);
+    Placement::from_shares(&shares)
+}

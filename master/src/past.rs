@@ -1,0 +1,169 @@
+//! What the masters before have written down: the jobs of a cluster, and what became of them.
+//!
+//! `jobs.jsonl` has each job as it was accepted, in a line that is written before its user is answered;
+//! `journal.jsonl` tells what happened since.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io::{self, Write},
+    path::Path,
+};
+
+use coswitch_ckpt::private;
+use coswitch_policies::{Bytes, JobId, NodeId, SimTime};
+use coswitch_report::journal::{Event, JobOutcome, RunEvent, record};
+
+use crate::{api::Accepted, config::Job, engine::Record};
+
+/// The name of the file of accepted jobs.
+pub const JOBS: &str = "jobs.jsonl";
+
+/// The file of accepted jobs.
+#[derive(Debug)]
+pub struct JobFile(File);
+
+impl JobFile {
+    /// # Errors
+    /// Where the file cannot be made or written.
+    pub fn open(directory: &Path) -> io::Result<Self> {
+        let path = directory.join(JOBS);
+        let file = if path.exists() { private::open_to_write(&path)? } else { private::create(&path)? };
+        let mut file = Self(file);
+        // Where the line before was cut short, its rest is a line of its own.
+        io::Seek::seek(&mut file.0, io::SeekFrom::End(0))?;
+        file.0.write_all(b"\n")?;
+        Ok(file)
+    }
+
+    /// Writes a job down.
+    ///
+    /// # Errors
+    /// Where the disk is full or broken.
+    pub fn keep(&mut self, job: &Accepted) -> io::Result<()> {
+        self.0.write_all(&record::write(job))
+    }
+}
+
+/// The jobs of a file; lines that are damaged or cut short are counted.
+///
+/// # Errors
+/// Where the file cannot be read.
+pub fn read_jobs(directory: &Path) -> io::Result<(Vec<Accepted>, usize)> {
+    let text = match private::read(&directory.join(JOBS)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        text => text?,
+    };
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let (mut jobs, mut damaged) = (Vec::new(), 0);
+    for line in lines {
+        match record::read(line) {
+            Ok(job) => jobs.push(job),
+            Err(_) => damaged += 1,
+        }
+    }
+    Ok((jobs, damaged))
+}
+
+/// What is known of a cluster's jobs.
+#[derive(Clone, Debug, Default)]
+pub struct Past {
+    accepted: BTreeMap<JobId, Accepted>,
+    records: BTreeMap<JobId, Record>,
+    /// When each job ran last.
+    pub ran_last: BTreeMap<JobId, SimTime>,
+    /// Measurements that differ from what jobs declare.
+    pub residents: BTreeMap<(JobId, NodeId), Bytes>,
+    /// How many switches were begun.
+    pub switches: u32,
+    /// The time of the last event.
+    pub last: SimTime,
+    running: BTreeSet<JobId>,
+}
+
+impl Past {
+    pub fn of(jobs: Vec<Accepted>, events: &[RunEvent]) -> Self {
+        let mut past = Self::default();
+        for job in jobs {
+            past.last = past.last.max(job.submitted);
+            past.records.insert(job.job.id, Record::of_accepted(&job));
+            past.accepted.insert(job.job.id, job);
+        }
+        events.iter().for_each(|event| past.on_event(event));
+        past
+    }
+
+    /// The jobs that have not ended.
+    pub fn living(&self) -> usize {
+        self.records.values().filter(|record| record.ended.is_none()).count()
+    }
+
+    pub(crate) fn records(self) -> impl Iterator<Item = (JobId, (Job, Record))> {
+        let Self { accepted, mut records, .. } = self;
+        accepted.into_iter().map(move |(id, job)| {
+            let record = records.remove(&id).unwrap_or_default();
+            (id, (job.job, record))
+        })
+    }
+
+    fn on_event(&mut self, RunEvent { at, kind }: &RunEvent) {
+        let at = *at;
+        self.last = self.last.max(at);
+        for job in &self.running {
+            self.ran_last.insert(*job, at);
+        }
+        match kind {
+            Event::JobRunning { job } => {
+                self.running.insert(*job);
+                self.change(*job, |record| record.began_running(at));
+            }
+            Event::MasterReplaced { jobs, .. } => {
+                let runs = |job: &JobId| {
+                    jobs.iter().any(|adopted| {
+                        adopted.job.id == *job && adopted.at == coswitch_policies::Residence::Running
+                    })
+                };
+                self.running.retain(|job| runs(job));
+                for job in jobs.iter().map(|adopted| adopted.job.id) {
+                    if runs(&job) {
+                        self.running.insert(job);
+                        self.change(job, |record| record.began_running(at));
+                    } else {
+                        let last = self.ran_last.get(&job).copied().unwrap_or_default();
+                        self.change(job, |record| record.ended_running(last));
+                    }
+                }
+            }
+            Event::SwitchStarted { switch, outgoing, .. } => {
+                self.switches = self.switches.max(switch.0 + 1);
+                for job in outgoing {
+                    self.running.remove(job);
+                    self.change(*job, |record| record.ended_running(at));
+                }
+            }
+            Event::JobHeld { job } => self.change(*job, |record| record.held = true),
+            Event::JobReleased { job } => self.change(*job, |record| record.held = false),
+            Event::JobResident { job, node, resident } => {
+                self.residents.insert((*job, *node), *resident);
+            }
+            Event::JobFinished { job, outcome, .. } => self.end(*job, at, outcome),
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, job: JobId, at: SimTime, outcome: &JobOutcome) {
+        self.running.remove(&job);
+        self.ran_last.remove(&job);
+        self.residents.retain(|(other, _), _| *other != job);
+        self.change(job, |record| {
+            record.ended_running(at);
+            record.ended = Some((at, outcome.clone()));
+        });
+    }
+
+    fn change(&mut self, job: JobId, change: impl FnOnce(&mut Record)) {
+        if let Some(record) = self.records.get_mut(&job) {
+            change(record);
+        }
+    }
+}
