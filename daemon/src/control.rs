@@ -85,7 +85,8 @@ impl Control {
         }
     }
 
-    /// Follows one master after the other. A daemon that is not standing ends with the first.
+    /// Follows one master after the other. A daemon that is not standing ends with the first, or with the
+    /// process that started it; a standing one outlives both once it has had a master.
     ///
     /// # Errors
     /// Where no master comes in time.
@@ -93,6 +94,7 @@ impl Control {
         &mut self,
         mut masters: UnboundedReceiver<Master>,
         mut plane: UnboundedReceiver<PlaneEvent>,
+        mut starter: JoinHandle<()>,
     ) -> anyhow::Result<()> {
         let mut sample = interval(SAMPLE_EVERY);
         sample.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -101,6 +103,7 @@ impl Control {
         let (_, nobody) = unbounded_channel();
         let mut requests = nobody;
         let mut is_followed = false;
+        let mut needs_starter = true;
         let patience = self.node.config.stop_after;
         let mut give_up = Instant::now() + patience.max(FIRST_CONTACT_LIMIT);
         loop {
@@ -129,6 +132,11 @@ impl Control {
                     self.on_head_lost();
                     self.node.events.direct(Some(master.events));
                     (requests, self.carried, is_followed) = (master.requests, Some(master.carried), true);
+                    needs_starter = !self.node.config.standing;
+                }
+                _ = &mut starter, if needs_starter => {
+                    warn!("the process that started this daemon has ended");
+                    return Ok(());
                 }
                 Some(event) = plane.recv() => self.on_plane(event),
                 _ = sample.tick() => {

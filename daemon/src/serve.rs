@@ -103,20 +103,8 @@ async fn set_up_and_serve(config: NodeConfig, hierarchies: Hierarchies) -> anyho
     let (masters, new_masters) = unbounded_channel();
     sessions.spawn(accept_masters(listener, sessions.clone(), node.config.clone(), masters));
     let starter = tokio::task::spawn_blocking(wait_for_end_of_input);
-    let starter_ended = async {
-        match node.config.standing {
-            true => std::future::pending().await,
-            false => drop(starter.await),
-        }
-    };
     let mut control = Control::new(Arc::clone(&node));
-    let followed = tokio::select! {
-        followed = control.run(new_masters, from_plane) => followed,
-        () = starter_ended => {
-            warn!("the process that started this daemon has ended");
-            Ok(())
-        }
-    };
+    let followed = control.run(new_masters, from_plane, starter).await;
     control.release_all().await;
     control.hang_up().await;
     followed

@@ -42,6 +42,14 @@ pub struct Accepted {
     pub time_limit: Option<Duration>,
 }
 
+impl Accepted {
+    /// A job that the run file names.
+    pub fn of_file(job: &Job) -> Self {
+        let (user, submitted) = (User::ROOT, job.arrival);
+        Self { user, submitted, job: job.clone(), after: Vec::new(), time_limit: None }
+    }
+}
+
 /// What a user asks.
 #[derive(Clone, Debug)]
 pub enum Request {
@@ -190,6 +198,8 @@ pub enum Refusal {
     Full { living: usize, most: usize },
     #[error("jobs of user {user} cannot be run: only those of user 0, as whom this cluster runs")]
     NotServed { user: u32 },
+    #[error("the cluster cannot write jobs down, and takes none: {why}")]
+    NotKept { why: String },
     #[error("the cluster is ending")]
     Ending,
     #[error("{why}")]

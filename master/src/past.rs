@@ -70,6 +70,8 @@ pub fn read_jobs(directory: &Path) -> io::Result<(Vec<Accepted>, usize)> {
 pub struct Past {
     accepted: BTreeMap<JobId, Accepted>,
     records: BTreeMap<JobId, Record>,
+    /// The journal has its beginning: a master may have died before that was written.
+    pub began: bool,
     /// When each job ran last.
     pub ran_last: BTreeMap<JobId, SimTime>,
     /// Measurements that differ from what jobs declare.
@@ -113,6 +115,7 @@ impl Past {
             self.ran_last.insert(*job, at);
         }
         match kind {
+            Event::RunStarted { .. } => self.began = true,
             Event::JobRunning { job } => {
                 self.running.insert(*job);
                 self.change(*job, |record| record.began_running(at));

@@ -15,6 +15,7 @@ pub mod leftovers;
 pub mod master;
 pub mod parts;
 pub mod seed;
+pub mod serving;
 pub mod swap;
 pub mod turns;
 

@@ -1,5 +1,5 @@
-//! A process of `coswitch run`, started as a user does: run file, signals, report, and the check for
-//! leftovers.
+//! A process of `coswitch run` or `coswitch serve`, started as a user does: run file, signals, report, and the
+//! check for leftovers.
 
 use std::{
     fs::{self, File},
@@ -14,6 +14,7 @@ use std::{
 };
 
 use coswitch::run_name::RunName;
+use coswitch_daemon::{cgroup::Hierarchies, node};
 use coswitch_report::journal::{self, RunEvent};
 use nix::{
     sys::signal::{Signal, kill},
@@ -34,6 +35,8 @@ const POLL: Duration = Duration::from_millis(20);
 pub struct Master {
     // Dropped in this order: the process ends before its directory is removed.
     process: KillOnDrop,
+    _nodes: EndOnDrop,
+    arguments: Vec<String>,
     test_dir: TestDir,
     leftovers: Leftovers,
     mark: String,
@@ -114,25 +117,24 @@ impl Master {
         let bin = parts::program_directory();
         let text = run_file.replace("{bin}", &bin).replace("{store}", &store.display().to_string());
         fs::write(&file, text).expect("a run file");
-        let create = |name| File::create(dir.join(name)).expect("a file");
-        let process = Command::new(parts::coswitch())
-            .args(arguments)
-            .args(["--output", "json", "--out"])
-            .arg(dir.join("out"))
-            .arg(&file)
-            .env(MARK, &mark)
-            .current_dir(dir)
-            .stdin(Stdio::null())
-            .stdout(create("report.json"))
-            .stderr(stderr.unwrap_or_else(|| create("master.err").into()))
-            .spawn()
-            .map(KillOnDrop)
-            .expect("coswitch starts");
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        let process = start(&test_dir, &mark, &arguments, stderr);
         // The run is named after the process while it lives. A master that has already rejected its run file
         // has no name.
         let name = RunName::of(process.0.id()).map_or_else(|| mark.clone(), |name| name.to_string());
         let leftovers = Leftovers::of(&name, &mark, &[store]);
-        Self { test_dir, process, leftovers, mark, _turn: turn }
+        Self { test_dir, process, _nodes: EndOnDrop(name), arguments, leftovers, mark, _turn: turn }
+    }
+
+    /// Kills this master and leaves the cluster without one.
+    pub fn kill(&mut self) {
+        drop(self.process.0.kill());
+        self.process.0.wait().expect("it is a child of the test");
+    }
+
+    /// Starts a master by the same command as the one before.
+    pub fn start_next(&mut self) {
+        self.process = start(&self.test_dir, &self.mark, &self.arguments, None);
     }
 
     #[must_use]
@@ -150,7 +152,8 @@ impl Master {
     /// The journal so far.
     #[must_use]
     pub fn events(&self) -> Vec<RunEvent> {
-        journal::read(&self.test_dir.path().join("out").join(journal::FILE_NAME)).unwrap_or_default()
+        let journal = journal::salvage(&self.out().join(journal::FILE_NAME));
+        journal.map(|(events, _)| events).unwrap_or_default()
     }
 
     #[must_use]
@@ -276,6 +279,38 @@ impl Master {
             }
             assert!(began.elapsed() < limit, "coswitch run did not end within {limit:?}");
             thread::sleep(POLL);
+        }
+    }
+}
+
+fn start(test_dir: &TestDir, mark: &str, arguments: &[String], stderr: Option<Stdio>) -> KillOnDrop {
+    let dir = test_dir.path();
+    let open = |name| File::options().create(true).append(true).open(dir.join(name)).expect("a file");
+    let process = Command::new(parts::coswitch())
+        .args(arguments)
+        .args(["--output", "json", "--out"])
+        .arg(dir.join("out"))
+        .arg(dir.join(RUN_FILE))
+        .env(MARK, mark)
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(open("report.json"))
+        .stderr(stderr.unwrap_or_else(|| open("master.err").into()))
+        .spawn();
+    KillOnDrop(process.expect("coswitch starts"))
+}
+
+/// The nodes of this run, which may stand without a master: they are ended on drop, when a test fails.
+struct EndOnDrop(String);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        let hierarchies = Hierarchies::find().expect("cgroups are mounted");
+        for name in node::leftovers(&hierarchies).into_iter().filter(|name| name.contains(&self.0)) {
+            if let Some(daemon) = node::standing_daemon(&name) {
+                let _ = daemon.kill();
+                let _ = node::destroy(&hierarchies, &name, POLL * 500);
+            }
         }
     }
 }

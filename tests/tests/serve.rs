@@ -9,14 +9,13 @@ use std::{
     time::Duration,
 };
 
-use coswitch_report::journal::{Event, RunEvent};
 use coswitch_tests::{
     cluster::{RUN_LIMIT, STEP_LIMIT},
-    master::{Answered, Ended, Master},
+    master::{Answered, Master},
     parts,
     seed::{seed, span},
+    serving::{HEAT, VERIFIED, accepted, end, queue, serve, state, submit, switches},
 };
-use nix::sys::signal::Signal;
 use serde_json::Value;
 
 /// Two jobs of 90 MiB on each node do not fit together.
@@ -33,54 +32,6 @@ jobs:
     ranks: 2
     memory: 90MiB
 ";
-
-const HEAT: &[&str] = &["{bin}/heat", "--memory", "40MiB", "--seconds", "2"];
-const VERIFIED: &str = "VERIFICATION SUCCESSFUL";
-const CLEAN_LIMIT: Duration = Duration::from_secs(8);
-
-fn serve(run_file: &str) -> Master {
-    let mut master = Master::with_arguments(&["serve", "--socket", "serve.sock"], run_file);
-    master.wait_until("the cluster to be served", STEP_LIMIT, |master| {
-        master.socket().exists() && !master.events().is_empty()
-    });
-    master
-}
-
-/// Submits a command on two nodes.
-fn submit(master: &Master, options: &[&str], command: &[&str]) -> Answered {
-    let bin = parts::program_directory();
-    let command: Vec<String> = command.iter().map(|word| word.replace("{bin}", &bin)).collect();
-    let command = command.iter().map(String::as_str);
-    let first = ["submit", "--ranks", "2", "--memory", "90MiB"].into_iter();
-    let all: Vec<&str> = first.chain(options.iter().copied()).chain(["--"]).chain(command).collect();
-    master.user(&all)
-}
-
-fn accepted(answer: &Answered) -> Vec<String> {
-    assert_eq!(answer.code, Some(0), "{answer:?}");
-    let jobs = answer.json["jobs"].as_array().expect("a list of jobs");
-    jobs.iter().map(|job| job["name"].as_str().expect("a name").to_owned()).collect()
-}
-
-fn queue(master: &Master) -> Vec<Value> {
-    let queue = master.user(&["queue", "--all"]);
-    assert_eq!(queue.code, Some(0), "{queue:?}");
-    queue.json["jobs"].as_array().expect("a list of jobs").clone()
-}
-
-fn state(master: &Master, name: &str) -> String {
-    let jobs = queue(master);
-    let job = jobs.iter().find(|job| job["name"] == name).unwrap_or_else(|| panic!("{name} in {jobs:?}"));
-    job["state"].as_str().expect("a word").to_owned()
-}
-
-/// Ends the cluster as an administrator does.
-fn end(master: Master) -> Ended {
-    master.signal(Signal::SIGTERM);
-    let ended = master.end(RUN_LIMIT, CLEAN_LIMIT);
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    ended
-}
 
 /// The first event of a kind that the cluster tells who follows it.
 fn follow(master: &Master) -> impl FnMut(&str) -> Value + use<> {
@@ -103,13 +54,6 @@ fn ask(master: &Master, path: &str) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it answers");
     answer
-}
-
-fn switches(events: &[RunEvent]) -> usize {
-    events
-        .iter()
-        .filter(|event| matches!(event.kind, Event::SwitchEnded { bytes_out, .. } if bytes_out.0 > 0))
-        .count()
 }
 
 #[test]
@@ -210,17 +154,6 @@ fn what_is_asked_wrongly_is_refused_and_nothing_is_lost() {
     assert!(String::from_utf8_lossy(&second.stderr).contains("a cluster is served"), "{second:?}");
     assert_eq!(master.user(&["wait"]).code, Some(0), "the job goes on");
     end(master);
-}
-
-#[test]
-fn a_killed_master_leaves_nothing_but_its_socket_which_the_next_one_takes() {
-    let mut master = serve(CLUSTER);
-    accepted(&submit(&master, &["--array", "1-2"], &["{bin}/ring-check", "--rounds", "100000000"]));
-    master.wait_until("a switch", RUN_LIMIT, |master| switches(&master.events()) >= 1);
-    master.signal(Signal::SIGKILL);
-    let socket = master.socket();
-    let killed = master.end_with(RUN_LIMIT, CLEAN_LIMIT, || assert!(socket.exists()));
-    assert_eq!(killed.code, None);
 }
 
 #[test]

@@ -31,7 +31,7 @@ use tokio::sync::{
 pub(crate) use self::run::Record;
 use crate::{
     api::{Accepted, Reply, Request, User},
-    config::JobSet,
+    config::{Job, JobSet},
     install::Installation,
     interrupt::Interrupt,
     past::Past,
@@ -111,6 +111,9 @@ pub fn serve(
     let (cluster, park) = (jobs.cluster.clone(), jobs.scheduler.park);
     let (nodes, standing, origin) = match past {
         None => {
+            // From the moment on which another master can take over, it has to find them.
+            let keep = |job: &Job| events.keep(&Accepted::of_file(job));
+            jobs.jobs.iter().try_for_each(keep).context("failed to write the jobs of the run file down")?;
             let nodes = start_nodes(&request)?;
             let standing = Standing::new(options.run.clone(), cluster, park, nodes.state());
             (nodes, standing, Origin::Served)

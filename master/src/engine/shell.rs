@@ -26,7 +26,11 @@ use super::{
     machine_counters::MachineCounters,
     run::{Asked, Input, Output, Run, RunSettings, Takeover, Ticket},
 };
-use crate::{api::Reply, config::JobSet, past::Past};
+use crate::{
+    api::{Refusal, Reply},
+    config::JobSet,
+    past::Past,
+};
 
 /// Runs the job set on nodes that are up, and tells them to end.
 pub(super) async fn drive(
@@ -80,15 +84,11 @@ pub(super) async fn drive(
     let is_interrupted = options.interrupt.is_set();
     let mut input = if is_interrupted { Input::Stop(RunOutcome::Interrupted) } else { Input::Due };
     let outcome = loop {
-        let outputs = core.on(shell.now(), input);
-        let mut not_kept = None;
-        for output in outputs {
-            not_kept = not_kept.or(shell.carry_out(output));
+        let mut outputs = core.on(shell.now(), input);
+        if let Err(why) = shell.keep(&outputs) {
+            outputs = refuse(&mut core, shell.now(), outputs, &why.to_string());
         }
-        if let Some(failed) = not_kept {
-            input = failed;
-            continue;
-        }
+        outputs.into_iter().for_each(|output| shell.carry_out(output));
         if let Some(outcome) = shell.over {
             break outcome;
         }
@@ -132,6 +132,23 @@ fn takeover(
     Ok(takeover)
 }
 
+/// Jobs that could not be written down are not taken: a later master would not know them.
+fn refuse(core: &mut Run, now: SimTime, mut outputs: Vec<Output>, why: &str) -> Vec<Output> {
+    let mut not_kept = Vec::new();
+    for output in &mut outputs {
+        match output {
+            Output::Keep(job) => not_kept.push(job.job.id),
+            Output::Answer(_, reply @ Reply::Submitted(_)) => {
+                *reply = Reply::Refused(Refusal::NotKept { why: why.into() });
+            }
+            _ => {}
+        }
+    }
+    let end = |job| core.on(now, Input::NotKept(job));
+    outputs.extend(not_kept.into_iter().flat_map(end));
+    outputs
+}
+
 /// Waits for the time; for ever where there is none.
 async fn wait_until(at: Option<Instant>) {
     match at {
@@ -173,13 +190,17 @@ impl<S: EventSink> Shell<'_, S> {
         self.events.tell(RunEvent { at, kind });
     }
 
-    /// Returns what has failed.
-    fn carry_out(&mut self, output: Output) -> Option<Input> {
+    /// Writes new jobs down, before anything is done about them.
+    fn keep(&mut self, outputs: &[Output]) -> std::io::Result<()> {
+        outputs.iter().try_for_each(|output| match output {
+            Output::Keep(job) => self.events.keep(job),
+            _ => Ok(()),
+        })
+    }
+
+    fn carry_out(&mut self, output: Output) {
         match output {
-            Output::Keep(job) => {
-                let kept = self.events.keep(&job);
-                return kept.err().map(|error| Input::NotKept(job.job.id, error.to_string()));
-            }
+            Output::Keep(_) => {}
             Output::Tell(event) => {
                 if let Event::Warning { text } = &event.kind {
                     tracing::warn!(text);
@@ -214,6 +235,5 @@ impl<S: EventSink> Shell<'_, S> {
                 self.over.get_or_insert(outcome);
             }
         }
-        None
     }
 }

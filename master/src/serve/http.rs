@@ -167,7 +167,7 @@ fn refused(refusal: &Refusal) -> Response {
         Refusal::Ended { .. } | Refusal::CannotPark { .. } => StatusCode::CONFLICT,
         Refusal::BadJob { .. } | Refusal::BadRequest { .. } => StatusCode::BAD_REQUEST,
         Refusal::NotServed { .. } => StatusCode::FORBIDDEN,
-        Refusal::Full { .. } | Refusal::Ending => StatusCode::SERVICE_UNAVAILABLE,
+        Refusal::Full { .. } | Refusal::NotKept { .. } | Refusal::Ending => StatusCode::SERVICE_UNAVAILABLE,
     };
     (code, Json(refusal)).into_response()
 }

@@ -59,8 +59,12 @@ impl Run {
         takeover: Takeover,
     ) -> anyhow::Result<Self> {
         let Takeover { generation, past, held, released } = takeover;
+        let name = set.name.clone();
         let mut run = Self::before_first_event(JobSet { jobs: Vec::new(), ..set }, settings)?;
         run.now = past.last;
+        if !past.began {
+            run.tell_start(name);
+        }
         run.last_switch = coswitch_policies::SwitchId(past.switches);
         let mut adoption = Adoption {
             generation,

@@ -63,7 +63,7 @@ pub(super) enum Input {
     Node(NodeEvent),
     Asked(Asked),
     /// A job could not be written down.
-    NotKept(JobId, String),
+    NotKept(JobId),
     /// The run is to end now: its limit has passed, or it was interrupted.
     Stop(RunOutcome),
 }
@@ -155,24 +155,25 @@ impl Run {
     /// # Errors
     /// Where the scheduler refuses its settings.
     pub(super) fn new(set: JobSet, settings: RunSettings) -> anyhow::Result<Self> {
-        let (name, nodes, warnings) = (set.name.clone(), set.cluster.clone(), set.warnings());
+        let (name, warnings) = (set.name.clone(), set.warnings());
         let mut run = Self::before_first_event(set, settings)?;
-        let config = run.scheduler.config().clone();
-        run.tell(Event::RunStarted {
+        run.tell_start(name);
+        warnings.into_iter().for_each(|text| run.warn(text));
+        Ok(run)
+    }
+
+    fn tell_start(&mut self, name: String) {
+        let config = self.scheduler.config().clone();
+        self.tell(Event::RunStarted {
             version: VERSION,
-            run: run.settings.run.clone(),
+            run: self.settings.run.clone(),
             name,
             policy: config.policy,
-            nodes: nodes.nodes,
-            capacity: nodes.memory,
+            nodes: self.cluster.nodes,
+            capacity: self.cluster.memory,
             quantum: config.quantum,
             scheduler: Some(config),
         });
-        warnings.into_iter().for_each(|text| run.warn(text));
-        if run.settings.standing {
-            run.jobs.keys().copied().collect::<Vec<_>>().into_iter().for_each(|job| run.keep(job));
-        }
-        Ok(run)
     }
 
     fn before_first_event(set: JobSet, settings: RunSettings) -> anyhow::Result<Self> {
@@ -204,7 +205,11 @@ impl Run {
             all_done: true,
             now: SimTime(0),
             outputs: Vec::new(),
-            records: set.jobs.iter().map(|job| (job.id, Record::of_file(job))).collect(),
+            records: set
+                .jobs
+                .iter()
+                .map(|job| (job.id, Record::of_accepted(&Accepted::of_file(job))))
+                .collect(),
             followers: BTreeSet::new(),
             any_ended: false,
             turn_began: false,
@@ -222,7 +227,7 @@ impl Run {
             Input::Report(job, report) => self.on_report(job, report),
             Input::Node(event) => self.on_node(event),
             Input::Asked(asked) => self.on_asked(asked),
-            Input::NotKept(job, why) => self.on_not_kept(job, why),
+            Input::NotKept(job) => self.end_early(job, Ending::NotKept),
             Input::Stop(outcome) => self.outputs.push(Output::Over(outcome)),
         }
         self.finish_adoption();
@@ -338,19 +343,11 @@ impl Run {
 
     /// Writes a job down for a later master.
     fn keep(&mut self, job: JobId) {
-        let (spec, record) = (self.jobs[&job].clone(), &self.records[&job]);
-        self.outputs.push(Output::Keep(Box::new(Accepted {
-            user: record.user,
-            submitted: record.submitted,
-            job: spec,
-            after: record.after.clone(),
-            time_limit: record.time_limit,
-        })));
-    }
-
-    fn on_not_kept(&mut self, job: JobId, why: String) {
-        self.end_early(job, Ending::NotKept);
-        self.warn(format!("{job} is ended, because it could not be written down: {why}"));
+        let (job, Record { user, submitted, after, time_limit, .. }) =
+            (&self.jobs[&job], &self.records[&job]);
+        let (job, after) = (job.clone(), after.clone());
+        let accepted = Accepted { user: *user, submitted: *submitted, job, after, time_limit: *time_limit };
+        self.outputs.push(Output::Keep(Box::new(accepted)));
     }
 
     fn order(&mut self, job: JobId, order: Order) {

@@ -6,10 +6,7 @@ use coswitch_policies::{JobId, Outlook, SimTime};
 use coswitch_report::journal::JobOutcome;
 
 use super::{Output, Run, Ticket};
-use crate::{
-    api::{Accepted, Reply, User},
-    config::Job,
-};
+use crate::api::{Accepted, Reply, User};
 
 /// What is known of a job besides its specification.
 #[derive(Clone, Debug, Default)]
@@ -52,11 +49,6 @@ impl Ending {
 }
 
 impl Record {
-    /// Of a job that the run file names.
-    pub(super) fn of_file(job: &Job) -> Self {
-        Self { submitted: job.arrival, ..Self::default() }
-    }
-
     pub(crate) fn of_accepted(accepted: &Accepted) -> Self {
         let Accepted { user, submitted, after, time_limit, .. } = accepted.clone();
         Self { user, submitted, after, time_limit, ..Self::default() }

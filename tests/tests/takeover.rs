@@ -1,0 +1,146 @@
+//! The master of a cluster is killed at any instant: its jobs go on, and the next master takes them over.
+
+use std::{env, fs, time::Duration};
+
+use coswitch_report::journal::{Event, RunEvent};
+use coswitch_tests::{
+    cluster::{RUN_LIMIT, STEP_LIMIT},
+    master::Master,
+    seed::{seed, span},
+    serving::{
+        CLEAN_LIMIT, ENDLESS, HEAT, accepted, check_right, end, serve, state, submit, switches, wait_served,
+    },
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+/// Two jobs of 90 MiB on each node do not fit together.
+const CLUSTER: &str = r#"
+cluster: {nodes: 2, memory: 150MiB, store: "{store}"}
+scheduler: {policy: gang, quantum: 400ms, residency: none}
+"#;
+/// A master lives at most so long.
+const LIFE: Duration = Duration::from_millis(2500);
+/// A cluster is without a master at most so long.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Of one cluster.
+const KILLS: usize = 12;
+
+fn is_switching(events: &[RunEvent]) -> bool {
+    let last = events.iter().rev().find_map(|event| match event.kind {
+        Event::SwitchStarted { .. } => Some(true),
+        Event::SwitchEnded { .. } => Some(false),
+        _ => None,
+    });
+    last == Some(true)
+}
+
+fn takeovers(events: &[RunEvent]) -> usize {
+    events.iter().filter(|event| matches!(event.kind, Event::MasterReplaced { .. })).count()
+}
+
+/// `COSWITCH_KILLS` says how many masters are killed.
+#[test]
+fn at_whatever_instant_a_master_is_killed_each_job_ends_right() {
+    let all: usize = env::var("COSWITCH_KILLS").map_or(KILLS, |text| text.parse().expect("a number"));
+    let mut seed = seed();
+    let (mut killed, mut switching, mut taken_over) = (0, 0, 0);
+    while killed < all {
+        let mut master = serve(CLUSTER);
+        let mut names = Vec::new();
+        for _ in 0..KILLS.min(all - killed) {
+            // Not each master lives to answer.
+            if seed.chance(800) {
+                wait_served(&mut master);
+                names.extend(accepted(&submit(&master, &[], HEAT)));
+            }
+            std::thread::sleep(span(&mut seed, LIFE));
+            master.kill();
+            switching += usize::from(is_switching(&master.events()));
+            std::thread::sleep(span(&mut seed, PAUSE));
+            master.start_next();
+            killed += 1;
+        }
+        wait_served(&mut master);
+        let waited = master.user(&["wait"]);
+        assert_eq!(waited.code, Some(0), "{waited:?}");
+        names.iter().for_each(|name| check_right(&master, name));
+        taken_over += takeovers(&end(master).events);
+    }
+    eprintln!("{killed} masters were killed, {switching} in a switch; {taken_over} took over");
+}
+
+#[test]
+fn jobs_run_on_without_a_master_and_one_that_has_ended_meanwhile_counts_once() {
+    let mut master = serve(CLUSTER);
+    let short = accepted(&submit(&master, &["--name", "short"], HEAT));
+    master.wait_until("it to run", STEP_LIMIT, |master| state(master, "short") == "running");
+    master.kill();
+    // Its two seconds pass.
+    std::thread::sleep(Duration::from_secs(4));
+    master.start_next();
+    wait_served(&mut master);
+    assert_eq!(master.user(&["wait"]).code, Some(0));
+    check_right(&master, &short[0]);
+    let ended = end(master);
+    let launches = ended.events.iter().filter(|event| matches!(event.kind, Event::JobLaunched { .. }));
+    assert_eq!(launches.count(), 1);
+}
+
+#[test]
+fn a_cluster_without_a_master_is_kept_by_clean_and_ended_when_asked() {
+    let mut master = serve(CLUSTER);
+    accepted(&submit(&master, &["--array", "1-2"], ENDLESS));
+    master.wait_until("a switch", RUN_LIMIT, |master| switches(&master.events()) >= 1);
+    master.kill();
+    let kept = master.user(&["clean"]);
+    assert!(kept.code == Some(0) && kept.json["standing"].as_array().is_some_and(|names| names.len() == 2));
+    assert!(!master.processes("ring-check").is_empty(), "its jobs go on");
+    let ended = master.user(&["clean", "--standing"]);
+    assert!(ended.code == Some(0) && ended.json["removed"].as_array().is_some_and(|names| names.len() == 2));
+    assert_eq!(master.end(RUN_LIMIT, CLEAN_LIMIT).code, None);
+}
+
+#[test]
+fn a_second_master_and_another_cluster_are_refused() {
+    let mut master = serve(CLUSTER);
+    accepted(&submit(&master, &["--name", "endless"], ENDLESS));
+    master.wait_until("it to run", STEP_LIMIT, |master| state(master, "endless") == "running");
+    let refused = |master: &Master, options: &[&str], file: &str, code: i32, why: &str| {
+        let all = [&["serve", "--quiet", "--out", "out"], options, &[file]].concat();
+        let answer = master.user(&all);
+        assert!(answer.code == Some(code) && answer.stderr.contains(why), "{all:?}: {answer:?}");
+    };
+    refused(&master, &["--socket", "other.sock"], "jobs.yaml", 4, "has a master already");
+    master.kill();
+    let path = master.out().with_file_name("jobs.yaml");
+    let text = fs::read_to_string(&path).expect("the run file").replace("150MiB", "160MiB");
+    fs::write(path.with_file_name("other.yaml"), text).expect("a run file");
+    refused(&master, &[], "other.yaml", 2, "describes another cluster");
+    master.start_next();
+    wait_served(&mut master);
+    assert_eq!(state(&master, "endless"), "running", "nothing has happened to it");
+    assert_eq!(master.user(&["cancel", "endless"]).code, Some(0));
+    end(master);
+}
+
+/// What ran on a lost daemon begins again, and what has ended stays ended.
+#[test]
+fn jobs_begin_again_where_the_nodes_have_gone_too() {
+    let mut master = serve(CLUSTER);
+    accepted(&submit(&master, &["--name", "before"], HEAT));
+    assert_eq!(master.user(&["wait"]).code, Some(0));
+    accepted(&submit(&master, &["--array", "1-2"], HEAT));
+    accepted(&submit(&master, &["--name", "last", "--after", "before", "--after", "heat-1"], HEAT));
+    master.wait_until("a switch", RUN_LIMIT, |master| switches(&master.events()) >= 1);
+    master.kill();
+    let daemon = master.processes("coswitchd")[0];
+    kill(Pid::from_raw(daemon.cast_signed()), Signal::SIGKILL).expect("it runs");
+    master.start_next();
+    wait_served(&mut master);
+    assert_eq!(master.user(&["wait"]).code, Some(0));
+    ["before", "heat-1", "heat-2", "last"].iter().for_each(|name| check_right(&master, name));
+    end(master);
+}
