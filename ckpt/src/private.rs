@@ -80,6 +80,11 @@ pub fn create_or_open(path: &Path) -> io::Result<File> {
     options().read(true).write(true).create(true).truncate(false).open(path)
 }
 
+/// Creates a file, or opens the one that exists; what is written goes to its end.
+pub fn append(path: &Path) -> io::Result<File> {
+    options().append(true).create(true).open(path)
+}
+
 /// Opens a file to read.
 pub fn open(path: &Path) -> io::Result<File> {
     options().read(true).open(path)

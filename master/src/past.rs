@@ -27,13 +27,10 @@ impl JobFile {
     /// # Errors
     /// Where the file cannot be made or written.
     pub fn open(directory: &Path) -> io::Result<Self> {
-        let path = directory.join(JOBS);
-        let file = if path.exists() { private::open_to_write(&path)? } else { private::create(&path)? };
-        let mut file = Self(file);
+        let mut file = private::append(&directory.join(JOBS))?;
         // Where the line before was cut short, its rest is a line of its own.
-        io::Seek::seek(&mut file.0, io::SeekFrom::End(0))?;
-        file.0.write_all(b"\n")?;
-        Ok(file)
+        file.write_all(b"\n")?;
+        Ok(Self(file))
     }
 
     /// Writes a job down.

@@ -276,7 +276,9 @@ impl From<DaemonState> for Daemon {
 
 fn spawn(config: NodeConfig, request: &VirtualRequest) -> Result<Starting, ProvisioningError> {
     let log = request.logs.join(format!("{}.log", config.node));
-    let file = private::create(&log).map_err(io(format!("create {}", log.display())))?;
+    // A cluster that begins again goes on with its logs.
+    let file = if request.standing { private::append(&log) } else { private::create(&log) };
+    let file = file.map_err(io(format!("create {}", log.display())))?;
     let mut command = Command::new(&request.daemon);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file);
     // Ctrl-C and the end of a terminal reach the processes of its session; only the master shall hear them.
