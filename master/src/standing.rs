@@ -1,5 +1,5 @@
-//! The identity of a cluster that outlives its masters: `cluster.json` in its directory. It holds a key and is
-//! root's alone.
+//! The identity of a cluster that outlives its masters: `cluster.json` in its directory. It holds a key
+//! and is root's alone.
 
 use std::{
     fs, io,

@@ -1,5 +1,5 @@
-//! A process of `coswitch run` or `coswitch serve`, started as a user does: run file, signals, report, and the
-//! check for leftovers.
+//! A process of `coswitch run` or `coswitch serve`, started as a user does: run file, signals, report, and
+//! the check for leftovers.
 
 use std::{
     fs::{self, File},

@@ -291,8 +291,8 @@ fn parks() -> impl Strategy<Value = Park> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// For all orders, failures and replaced masters: the application comes to rest in the state it has reported, all nodes are
-    /// in that state, and a gang never runs in part.
+    /// For all orders, failures and replaced masters: the application comes to rest in the state it has
+    /// reported, all nodes are in that state, and a gang never runs in part.
     #[test]
     fn it_rests_in_the_state_it_reports_whatever_fails(
         park in parks(),

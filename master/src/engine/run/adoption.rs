@@ -1,7 +1,7 @@
 //! A new master takes over: the jobs of the journal meet what the nodes hold.
 //!
 //! ```text
-//!   journal ─▶ jobs that have not ended ┬ on some node ─▶ dispatchers find out where ─▶ scheduler adopts them
+//!   journal ─▶ jobs that have not ended ┬ on some node ─▶ dispatchers ask where ─▶ scheduler adopts them
 //!                                       └ on none ─────▶ submitted again, after that
 //! ```
 //! Meanwhile new jobs are taken, and wait.
