@@ -167,3 +167,74 @@ impl Past {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use coswitch_dispatcher::protocol::Wait;
+
+    use super::*;
+    use crate::api::User;
+
+    fn accepted(id: u32) -> Accepted {
+        let job = Job {
+            id: JobId(id),
+            name: format!("job-{id}"),
+            program: "/bin/true".into(),
+            arguments: vec!["ä\n".into()],
+            ranks: 2,
+            memory: Bytes::mib(1),
+            arrival: SimTime(7),
+            env: BTreeMap::new(),
+            cwd: "/".into(),
+            alone: None,
+            wait: Wait::Block,
+        };
+        Accepted { user: User(1000), submitted: SimTime(7), job, after: vec![JobId(0)], time_limit: None }
+    }
+
+    /// A master died while it wrote; the next one writes on.
+    #[test]
+    fn a_file_of_jobs_that_was_cut_at_any_byte_loses_only_the_job_that_was_cut() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(JOBS);
+        let mut file = JobFile::open(directory.path()).unwrap();
+        (0..3).try_for_each(|id| file.keep(&accepted(id))).unwrap();
+        let whole = fs::read(&path).unwrap();
+        for cut in 0..=whole.len() {
+            fs::write(&path, &whole[..cut]).unwrap();
+            JobFile::open(directory.path()).unwrap().keep(&accepted(9)).unwrap();
+            let (jobs, damaged) = read_jobs(directory.path()).unwrap();
+            // A line is whole without its end.
+            let lines = whole[..cut].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+            let kept = lines.filter(|line| record::read::<Accepted>(line).is_ok()).count();
+            let expected: Vec<Accepted> = (0..3).take(kept).chain([9]).map(accepted).collect();
+            assert_eq!(jobs, expected, "{cut}");
+            assert!(damaged <= 1, "{cut}: {damaged}");
+        }
+        assert_eq!(read_jobs(directory.path()).unwrap().0.len(), 4);
+    }
+
+    #[test]
+    fn the_journal_says_what_became_of_each_job() {
+        let at = |ms: u64, kind| RunEvent { at: SimTime(ms * 1_000_000), kind };
+        let job = JobId(0);
+        let events = [
+            at(10, Event::JobRunning { job }),
+            at(20, Event::JobHeld { job }),
+            at(40, Event::Warning { text: "time passes".into() }),
+        ];
+        let past = Past::of(vec![accepted(0), accepted(1)], &events);
+        assert_eq!((past.living(), past.last, past.began), (2, SimTime(40_000_000), false));
+        assert_eq!(past.ran_last, BTreeMap::from([(job, SimTime(40_000_000))]));
+        assert!(past.records[&job].held);
+        let outcome = JobOutcome::Exit(0);
+        let ended = at(50, Event::JobFinished { job, outcome, last_output: String::new() });
+        let past = Past::of(vec![accepted(0), accepted(1)], &[events.to_vec(), vec![ended]].concat());
+        assert_eq!(past.living(), 1);
+        assert!(past.ran_last.is_empty());
+        let records: Vec<_> = past.records().collect();
+        assert_eq!(records[0].1.1.ended, Some((SimTime(50_000_000), JobOutcome::Exit(0))));
+    }
+}

@@ -132,7 +132,7 @@ impl Lives {
             }
             Event::SwitchEnded { misplaced, .. } => self.on_switch_ended(at, misplaced),
             Event::MasterReplaced { jobs, .. } => {
-                for Adopted { job, placement, at: residence } in jobs {
+                for Adopted { job, placement, at: residence, .. } in jobs {
                     self.job(job.id).placement = placement.clone();
                     self.job(job.id).enter(at, stage_of(*residence));
                 }

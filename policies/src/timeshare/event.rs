@@ -96,6 +96,9 @@ pub struct Adopted {
     pub placement: Placement,
     /// Running, suspended or parked.
     pub at: Residence,
+    /// Its user holds it.
+    #[serde(default)]
+    pub held: bool,
 }
 
 /// A job that a switch left elsewhere than planned.

@@ -140,7 +140,7 @@ impl Run {
     /// Hands the jobs to the scheduler when it is known where all of them are.
     pub(super) fn finish_adoption(&mut self) {
         let Some(adoption) = self.adoption.take_if(|adoption| adoption.waiting.is_empty()) else { return };
-        let Adoption { generation, switches, ran_last, residents, placements, mut found, later, .. } =
+        let Adoption { generation, switches, ran_last, residents, placements, mut found, mut later, .. } =
             adoption;
         // One may have ended since it was found.
         found.retain(|job, _| self.records.get(job).is_some_and(|record| record.ended.is_none()));
@@ -148,12 +148,12 @@ impl Run {
         let mut order: Vec<JobId> = found.keys().copied().collect();
         order.sort_by_key(|job| (ran_last.get(job).copied().unwrap_or_default(), *job));
         let adopted = |job: &JobId| {
-            let (placement, at) = (placements[job].clone(), found[job]);
-            Adopted { job: self.jobs[job].spec(), placement, at }
+            let (placement, at, held) = (placements[job].clone(), found[job], self.records[job].held);
+            Adopted { job: self.jobs[job].spec(), placement, at, held }
         };
         let jobs: Vec<Adopted> = order.iter().map(adopted).collect();
         self.tell(Event::MasterReplaced { generation, switches, jobs: jobs.clone() });
-        for Adopted { job, placement, at } in &jobs {
+        for Adopted { job, placement, at, .. } in &jobs {
             let (job, memory) = (job.id, self.jobs[&job.id].memory);
             self.memory.on_launched(job, placement, memory);
             match at {
@@ -176,13 +176,10 @@ impl Run {
                 self.schedule(SchedulerEvent::Resident { job, node, resident });
             }
         }
-        for job in found.into_keys().filter(|job| self.records[job].held).collect::<Vec<_>>() {
-            self.tell(Event::JobHeld { job });
-            self.schedule(SchedulerEvent::Held { job });
-        }
         for job in self.records.keys().copied().filter(|job| self.is_cancelled(*job)).collect::<Vec<_>>() {
             self.order(job, Order::End);
         }
+        later.sort();
         let now = self.now;
         let (future, due): (Vec<JobId>, Vec<JobId>) =
             later.into_iter().partition(|job| self.jobs[job].arrival > now);

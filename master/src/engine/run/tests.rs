@@ -10,8 +10,12 @@ use coswitch_policies::{
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::{ClusterConfig, Settings};
+use crate::{
+    config::{ClusterConfig, Settings},
+    past::Past,
+};
 
+mod adoption;
 mod requests;
 
 const NODES: u32 = 2;
@@ -116,13 +120,16 @@ fn shown(output: &Output) -> Option<String> {
     })
 }
 
-/// Feeds a run the inputs of a table, each at its time, and compares what it makes of them.
-fn story(run: &mut Run, table: &[(u64, Input, &str)]) {
+/// Feeds a run the inputs of a table, each at its time, and compares what it makes of them. Returns all that.
+fn story(run: &mut Run, table: &[(u64, Input, &str)]) -> Vec<Output> {
+    let mut all = Vec::new();
     for (line, (at, input, expected)) in table.iter().enumerate() {
         let outputs = run.on(millis(*at), input.clone());
         let shown: Vec<String> = outputs.iter().filter_map(shown).collect();
         assert_eq!(shown.join("; "), *expected, "line {line}: {input:?}");
+        all.extend(outputs);
     }
+    all
 }
 
 fn report(job: u32, report: Report) -> Input {
@@ -396,10 +403,15 @@ fn where_a_node_has_no_room_others_leave_before_a_job_comes_in() {
 }
 
 /// Dispatchers that answer late, fail, or see their application end.
+#[derive(Default)]
 struct Applications {
     residence: BTreeMap<JobId, Residence>,
     orders: BTreeMap<JobId, Order>,
     placements: BTreeMap<JobId, Vec<NodeId>>,
+    /// A new master asks where they are.
+    adopted: BTreeSet<JobId>,
+    /// What the masters have told the journal.
+    told: Vec<RunEvent>,
 }
 
 impl Applications {
@@ -418,8 +430,16 @@ impl Applications {
                     over = true;
                     continue;
                 }
-                Output::Adopt(job, ..) => panic!("{job} has no master before"),
-                Output::Tell(_) | Output::Allow(..) | Output::Answer(..) | Output::Keep(_) => continue,
+                Output::Adopt(job, spec, ended) => {
+                    assert!(ended.is_some() || self.placements[&job] == spec.placement);
+                    self.adopted.insert(job);
+                    continue;
+                }
+                Output::Tell(event) => {
+                    self.told.push(event);
+                    continue;
+                }
+                Output::Allow(..) | Output::Answer(..) | Output::Keep(_) => continue,
             };
             // A dispatcher that ends its application does nothing else.
             if self.orders.get(&job) == Some(&Order::End) {
@@ -444,6 +464,9 @@ impl Applications {
 
     /// Answers the order of a job, as chance has it.
     fn answer(&mut self, job: JobId, chance: u8) -> Input {
+        if self.adopted.remove(&job) && !self.orders.contains_key(&job) {
+            return self.found(job, chance);
+        }
         let order = self.orders.remove(&job).expect("the job has an order");
         let at = self.residence.get(&job).copied().unwrap_or(Residence::Unlaunched);
         let ended = |outcome| (Residence::Finished, Report::Ended(outcome));
@@ -465,10 +488,69 @@ impl Applications {
         Input::Report(job, report)
     }
 
+    /// Answers a new master.
+    fn found(&mut self, job: JobId, chance: u8) -> Input {
+        let report = match self.residence[&job] {
+            Residence::Running if chance == 0 => Report::StillRunning { cause: failed() },
+            Residence::Running => Report::Running,
+            Residence::Suspended => Report::Suspended,
+            Residence::Parked => Report::Parked,
+            Residence::Finished => Report::Ended(AppOutcome::Stopped),
+            // It was there in part.
+            _ => {
+                self.placements.remove(&job);
+                Report::Unlaunched
+            }
+        };
+        Input::Report(job, report)
+    }
+
+    /// The master dies: some of what it has ordered is done. Returns the next one.
+    fn next_master(&mut self, set: JobSet, mut chances: u64) -> Run {
+        let (mut held, mut released) = (BTreeMap::new(), BTreeMap::new());
+        for (job, order) in std::mem::take(&mut self.orders) {
+            let (is_done, is_begun) = (chances & 1 == 1, chances & 2 == 2);
+            chances = chances.rotate_right(2);
+            let residence = match order {
+                Order::Launch if !is_done => {
+                    self.residence.insert(job, Residence::Unlaunched);
+                    match is_begun {
+                        true => drop(held.insert(job, self.placements[&job].clone())),
+                        false => drop(self.placements.remove(&job)),
+                    }
+                    continue;
+                }
+                _ if !is_done => continue,
+                Order::End => {
+                    released.insert(job, AppOutcome::Stopped);
+                    Residence::Finished
+                }
+                Order::Launch | Order::Resume | Order::Restore => Residence::Running,
+                Order::Suspend | Order::Prefetch => Residence::Suspended,
+                Order::Park => Residence::Parked,
+            };
+            self.residence.insert(job, residence);
+        }
+        self.adopted.clear();
+        for (job, at) in &self.residence {
+            if at.is_in_memory() || *at == Residence::Parked {
+                held.insert(*job, self.placements[job].clone());
+            }
+        }
+        let past = Past::of(set.jobs.iter().map(Accepted::of_file).collect(), &self.told);
+        let takeover = Takeover { generation: 2, past, held, released };
+        Run::resume_run(set, RunSettings::default(), takeover).expect("the settings are right")
+    }
+
+    /// The jobs that have something to answer.
+    fn pending(&self) -> Vec<JobId> {
+        self.adopted.iter().chain(self.orders.keys()).copied().collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
     /// A running job without an order ends by itself.
     fn end(&mut self, pick: usize) -> Option<Input> {
-        let runs =
-            |(job, at): &(&JobId, &Residence)| **at == Residence::Running && !self.orders.contains_key(job);
+        let is_asked = |job: &JobId| self.orders.contains_key(job) || self.adopted.contains(job);
+        let runs = |(job, at): &(&JobId, &Residence)| **at == Residence::Running && !is_asked(job);
         let running: Vec<JobId> = self.residence.iter().filter(runs).map(|(job, _)| *job).collect();
         let job = *running.get(pick % running.len().max(1))?;
         self.residence.insert(job, Residence::Finished);
@@ -479,9 +561,9 @@ impl Applications {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Over random answers at random times, and whatever users ask: each gang is launched whole and moved as
-    /// one, no set exceeds a node's memory before, during and after a switch, every order is answered, and
-    /// the run ends.
+    /// Over random answers at random times, whatever users ask, and masters that die: each gang is launched
+    /// whole and moved as one, no set exceeds a node's memory before, during and after a switch, every order
+    /// is answered, and the run ends.
     #[test]
     fn whatever_jobs_answer_memory_holds_and_the_run_ends(
         sizes in prop::collection::vec((10_u64..100, 0_u64..3000), 1..7),
@@ -491,20 +573,23 @@ proptest! {
         planned in any::<bool>(),
         chances in prop::collection::vec((0_u8..24, 0_usize..8, 1_u64..400), 1500),
         users in prop::collection::vec((0_usize..1000, 0_u8..3, 0_u32..7), 0..12),
+        deaths in prop::collection::btree_map(0_usize..300, any::<u64>(), 0..4),
     ) {
         let jobs: Vec<Job> = (0..).zip(sizes).map(|(id, (mib, arrival))| job(id, mib, arrival)).collect();
         let memory: BTreeMap<JobId, Bytes> = jobs.iter().map(|job| (job.id, job.memory)).collect();
         let residency = if planned { Residency::Planned } else { Residency::None };
-        let mut run = run(job_set(jobs, order, residency));
-        let mut apps = Applications {
-            residence: BTreeMap::new(), orders: BTreeMap::new(), placements: BTreeMap::new()
-        };
+        let set = job_set(jobs, order, residency);
+        let (mut run, mut apps) = (run(set.clone()), Applications::default());
         let (mut now, mut over) = (SimTime(0), apps.take(run.on(SimTime(0), Input::Due)));
         for (step, (chance, pick, ms)) in chances.into_iter().enumerate() {
             if over {
                 break;
             }
             now = now.after(Duration::from_millis(ms));
+            if let Some(chances) = deaths.get(&step) {
+                run = apps.next_master(set.clone(), *chances);
+                over |= apps.take(run.on(now, Input::Due));
+            }
             // What users ask meanwhile; at last whoever is held is let go on.
             for (_, what, job) in users.iter().filter(|(at, ..)| *at == step) {
                 let request = [Request::Park, Request::Resume, Request::Cancel][usize::from(*what)];
@@ -513,7 +598,7 @@ proptest! {
             for job in memory.keys().filter(|_| step == 1000) {
                 over |= apps.take(run.on(now, requests::asked(Request::Resume(*job))));
             }
-            let pending: Vec<JobId> = apps.orders.keys().copied().collect();
+            let pending = apps.pending();
             let input = match (run.due(), chance % 4) {
                 (Some(at), 0) if at <= now || pending.is_empty() => {
                     now = now.max(at);
@@ -531,6 +616,6 @@ proptest! {
             }
         }
         prop_assert!(over, "the run ends: {:?}", apps.orders);
-        prop_assert!(apps.orders.is_empty(), "every order is answered");
+        prop_assert!(apps.pending().is_empty(), "every order is answered");
     }
 }

@@ -24,7 +24,8 @@ impl Scheduler {
         self.presence.refresh(&self.matrix);
     }
 
-    fn adopt(&mut self, Adopted { job: spec, placement, at }: Adopted, decisions: &mut Vec<Decision>) {
+    fn adopt(&mut self, adopted: Adopted, decisions: &mut Vec<Decision>) {
+        let Adopted { job: spec, placement, at, held } = adopted;
         let job = spec.id;
         let mut entry = Entry::new(spec.clone());
         entry.observed = at;
@@ -32,6 +33,9 @@ impl Scheduler {
         self.place_back(Assignment { spec, placement }, decisions);
         if at.is_in_memory() {
             self.presence.on_observed(&self.matrix, job, at);
+        }
+        if held {
+            self.hold(job);
         }
     }
 

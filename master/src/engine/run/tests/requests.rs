@@ -36,15 +36,15 @@ pub(super) fn asked(request: Request) -> Input {
     asked_by(User::ROOT, request)
 }
 
-fn submission(mib: u64) -> Submission {
+pub(super) fn submission(mib: u64) -> Submission {
     Submission { job: job(0, mib, 0), after: vec![], time_limit: None }
 }
 
-fn submit(jobs: Vec<Submission>) -> Input {
+pub(super) fn submit(jobs: Vec<Submission>) -> Input {
     asked(Request::Submit(jobs))
 }
 
-fn cluster(jobs: Vec<Job>) -> Run {
+pub(super) fn cluster(jobs: Vec<Job>) -> Run {
     let set = job_set(jobs, SwitchOrder::Sequential, Residency::None);
     Run::new(set, RunSettings { standing: true, ..RunSettings::default() }).expect("the settings are right")
 }

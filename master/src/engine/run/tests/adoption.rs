@@ -1,0 +1,161 @@
+//! A new master goes on with the jobs of one that has died.
+
+use super::{
+    requests::{asked, cluster, submission, submit},
+    *,
+};
+use crate::api::Submission;
+
+/// What the files and the nodes tell a new master.
+fn next(told: &[Output], held: &[u32], released: &[(u32, AppOutcome)]) -> Run {
+    let kept = told.iter().filter_map(|output| match output {
+        Output::Keep(job) => Some((**job).clone()),
+        _ => None,
+    });
+    let events: Vec<RunEvent> = told
+        .iter()
+        .filter_map(|output| match output {
+            Output::Tell(event) => Some(event.clone()),
+            _ => None,
+        })
+        .collect();
+    let everywhere: Vec<NodeId> = (0..NODES).map(NodeId).collect();
+    let takeover = Takeover {
+        generation: 2,
+        past: Past::of(kept.collect(), &events),
+        held: held.iter().map(|job| (JobId(*job), everywhere.clone())).collect(),
+        released: released.iter().map(|(job, outcome)| (JobId(*job), outcome.clone())).collect(),
+    };
+    let set = job_set(vec![], SwitchOrder::Sequential, Residency::None);
+    let settings = RunSettings { standing: true, ..RunSettings::default() };
+    Run::resume_run(set, settings, takeover).expect("the settings are right")
+}
+
+/// Two jobs that take turns, and one that follows the first; job 1 has begun its turn at 1110 ms.
+fn two_turns() -> Vec<Output> {
+    let mut run = cluster(vec![]);
+    let follower = Submission { after: vec![JobId(0)], ..submission(60) };
+    story(
+        &mut run,
+        &[
+            (0, submit(vec![submission(60)]), "submitted job-0; launch job-0; accepted job-0 job-0"),
+            (10, report(0, Report::Running), "switched; turn of job-0"),
+            (
+                20,
+                submit(vec![submission(60)]),
+                "submitted job-1; turn of job-0 until 1.01s; accepted job-1 job-0-1",
+            ),
+            (30, submit(vec![follower]), "accepted job-2 job-0-2"),
+            (1010, Input::Due, "park job-0"),
+            (1100, report(0, Report::Parked), "launch job-1"),
+            (1110, report(1, Report::Running), "switched; turn of job-1 until 2.11s"),
+        ],
+    )
+}
+
+const BEGINS: &str = "node-0 allows all; node-1 allows all";
+
+fn ended() -> Report {
+    Report::Ended(AppOutcome::Succeeded)
+}
+
+#[test]
+fn jobs_are_found_where_they_were_left_and_take_turns_again() {
+    let mut run = next(&two_turns(), &[0, 1], &[]);
+    let told = story(
+        &mut run,
+        &[
+            (1500, Input::Due, &format!("adopt job-0; adopt job-1; {BEGINS}")),
+            (1510, submit(vec![submission(10)]), "accepted job-3 job-0-3"),
+            (1520, report(1, Report::Running), ""),
+            (1600, report(0, Report::Parked), "turn of job-1 until 2.6s; submitted job-3; launch job-3"),
+        ],
+    );
+    assert!(told.iter().any(|output| matches!(
+        output,
+        Output::Tell(RunEvent { kind: Event::MasterReplaced { generation: 2, switches: 2, jobs }, .. })
+            if jobs.len() == 2
+    )));
+    story(
+        &mut run,
+        &[
+            (1700, report(3, Report::Running), "switched; turn of job-1 job-3 until 2.6s"),
+            (2700, Input::Due, "park job-1; park job-3"),
+            (2750, report(1, Report::Parked), ""),
+            (2760, report(3, ended()), "job-3 ended Exit(0); restore job-0"),
+            (2800, report(0, Report::Running), "switched; turn of job-0 until 3.8s"),
+            (2900, report(0, ended()), "job-0 ended Exit(0); restore job-1; submitted job-2"),
+        ],
+    );
+}
+
+#[test]
+fn a_job_that_has_ended_without_a_master_counts_once_and_its_follower_comes() {
+    let mut run = next(&two_turns(), &[1], &[(0, AppOutcome::Succeeded)]);
+    story(
+        &mut run,
+        &[
+            (1500, Input::Due, &format!("adopt job-0; adopt job-1; {BEGINS}")),
+            (1510, report(0, ended()), "job-0 ended Exit(0)"),
+            (1520, report(1, Report::Running), "turn of job-1; submitted job-2; turn of job-1 until 2.52s"),
+        ],
+    );
+}
+
+#[test]
+fn what_no_node_holds_is_submitted_again() {
+    let mut run = next(&two_turns(), &[0], &[]);
+    story(
+        &mut run,
+        &[
+            (1500, Input::Due, &format!("adopt job-0; {BEGINS}")),
+            // It had not been launched everywhere.
+            (1510, report(0, Report::Unlaunched), "submitted job-0; submitted job-1; launch job-0"),
+        ],
+    );
+    let mut run = next(&[], &[], &[]);
+    story(
+        &mut run,
+        &[
+            (1500, Input::Due, BEGINS),
+            (1510, submit(vec![submission(60)]), "submitted job-0; launch job-0; accepted job-0 job-0"),
+        ],
+    );
+}
+
+#[test]
+fn a_held_job_stays_out_until_it_is_resumed() {
+    let mut run = cluster(vec![]);
+    let told = story(
+        &mut run,
+        &[
+            (0, submit(vec![submission(60)]), "submitted job-0; launch job-0; accepted job-0 job-0"),
+            (10, report(0, Report::Running), "switched; turn of job-0"),
+            (20, asked(Request::Park(JobId(0))), "park job-0"),
+            (90, report(0, Report::Parked), "switched; job-0 is held after 10 ms"),
+        ],
+    );
+    let mut run = next(&told, &[0], &[]);
+    story(
+        &mut run,
+        &[
+            (1500, Input::Due, &format!("adopt job-0; {BEGINS}")),
+            (1510, report(0, Report::Parked), ""),
+            (1600, asked(Request::Resume(JobId(0))), "restore job-0; job-0 is parked after 10 ms"),
+            (1700, report(0, Report::Running), "switched; turn of job-0"),
+        ],
+    );
+}
+
+#[test]
+fn a_job_that_was_being_cancelled_is_cancelled() {
+    let mut run = next(&two_turns(), &[0, 1], &[(1, AppOutcome::Stopped)]);
+    story(
+        &mut run,
+        &[
+            (1500, Input::Due, &format!("adopt job-0; adopt job-1; {BEGINS}")),
+            (1510, report(1, Report::Ended(AppOutcome::Stopped)), "job-1 ended Failed(\"cancelled\")"),
+            (1520, report(0, Report::Parked), "restore job-0"),
+        ],
+    );
+}
