@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -22,6 +23,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     app::{AppHandle, NodeServices, Note},
+    node,
     plane::{Command, PlaneEvent, connect},
     protocol::{
         AppEvent, AppRequest, DaemonEvent, Failure, Holding, Inventory, Member, MemoryUse, Request, Step,
@@ -119,6 +121,7 @@ impl Control {
                     None if self.node.config.standing => {
                         warn!("the head node is gone: its jobs go on, and a new master is waited for");
                         self.on_head_lost();
+                        self.note_master(node::note_no_master);
                         is_followed = false;
                         give_up = Instant::now() + patience;
                     }
@@ -133,6 +136,7 @@ impl Control {
                     self.node.events.direct(Some(master.events));
                     (requests, self.carried, is_followed) = (master.requests, Some(master.carried), true);
                     needs_starter = !self.node.config.standing;
+                    self.note_master(node::note_master);
                 }
                 _ = &mut starter, if needs_starter => {
                     warn!("the process that started this daemon has ended");
@@ -149,6 +153,16 @@ impl Control {
                     return Ok(());
                 }
             }
+        }
+    }
+
+    /// A master on another machine cannot note itself here, for a clean-up of this machine.
+    fn note_master(&self, note: fn(&str) -> io::Result<()>) {
+        let config = &self.node.config;
+        if config.is_host()
+            && let Err(error) = note(&config.name())
+        {
+            warn!(%error, "who the master is could not be noted");
         }
     }
 

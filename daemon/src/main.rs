@@ -1,6 +1,19 @@
-//! The program `coswitchd`, the node daemon; `coswitch run` starts one for each virtual node.
+//! The program `coswitchd`, the node daemon: `coswitch` starts one for each node.
+//!
+//! ```text
+//! coswitchd               the daemon of a node, configured by the first line of its standard input
+//! coswitchd is-alive NODE whether the daemon of that node is alive on this machine; exit code 1: it is not
+//! coswitchd end NODE SECONDS
+//!                         kills it, if it has not ended by then, and removes everything of the node
+//! ```
 
-use std::process::ExitCode;
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use coswitch_daemon::{cgroup::Hierarchies, node, serve};
 
 fn main() -> ExitCode {
     coswitch_ckpt::private::restrict_umask();
@@ -11,11 +24,29 @@ fn main() -> ExitCode {
         .with_writer(log)
         .with_ansi(false)
         .init();
-    match coswitch_daemon::serve::run() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match arguments[..] {
+        [] => serve::run(),
+        ["is-alive", name] if node::standing_daemon(name).is_some() => Ok(()),
+        ["is-alive", _] => return ExitCode::FAILURE,
+        ["end", name, seconds] => end(name, seconds),
+        _ => Err(anyhow::anyhow!("it is started by `coswitch`, without arguments")),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("coswitchd: {error:#}");
-            ExitCode::FAILURE
+            ExitCode::from(serve::FAILED)
         }
     }
+}
+
+fn end(name: &str, seconds: &str) -> anyhow::Result<()> {
+    let patience = Duration::from_secs(seconds.parse().context("the time is not a number of seconds")?);
+    let deadline = Instant::now() + patience;
+    while node::standing_daemon(name).is_some() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    node::end(&Hierarchies::find()?, name, serve::DESTROY_LIMIT)
 }

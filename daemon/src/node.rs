@@ -28,9 +28,11 @@ const SHM: &str = "/dev/shm";
 const RUN: &str = "/run/coswitch";
 /// In a node's directory of notes: a list of the directories that hold its snapshots.
 const STORE_LIST: &str = "store.json";
-/// In a node's directory of notes, where the node outlives its master: the process of its daemon.
+/// In a node's directory of notes, where its master may end first or is on another machine: the process of
+/// its daemon.
 const DAEMON: &str = "daemon.json";
-/// In the same place: the process of its present master.
+/// In the same place: the process of its present master, or of the daemon while a master on another machine
+/// follows it.
 const MASTER: &str = "master.json";
 
 /// The line that a daemon reads from its standard input when it starts.
@@ -63,8 +65,10 @@ pub struct NodeConfig {
     /// The node outlives its master and the process that started it, and waits for a new master. Otherwise it
     /// ends with them.
     pub standing: bool,
-    /// `Some` for a virtual node, which has a network namespace of its own.
+    /// `Some` for a virtual node, which has a network namespace of its own; `None`: this machine is the node.
     pub link: Option<VirtualLink>,
+    /// Files that have to be on the node, because its jobs read them, or write beside them.
+    pub needed: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -77,6 +81,11 @@ impl NodeConfig {
     /// The name of the node's cgroups and directories, unique on this machine.
     pub fn name(&self) -> String {
         node_name(&self.run, self.node)
+    }
+
+    /// Whether the node is a machine, and not a part of one.
+    pub const fn is_host(&self) -> bool {
+        self.link.is_none()
     }
 
     /// The directory of a job's shared memory.
@@ -95,7 +104,7 @@ impl NodeConfig {
         private::ensure_dir(Path::new(RUN))?;
         make_dir(&notes_dir(&name))?;
         private::write(&notes_dir(&name).join(STORE_LIST), &serde_json::to_vec(&roots)?)?;
-        if self.standing {
+        if self.standing || self.is_host() {
             note_this_process(&name, DAEMON)?;
         }
         make_dir(&shm_dir(&name))?;
@@ -126,7 +135,7 @@ pub fn listed_stores(name: &str) -> Vec<PathBuf> {
     roots.into_iter().filter(|root| root.file_name() == Some(own.as_ref())).collect()
 }
 
-/// The daemon of a node that outlives its master, where it is alive.
+/// The daemon of a node that outlives its master, or has it on another machine; where the daemon is alive.
 pub fn standing_daemon(name: &str) -> Option<Process> {
     noted_process(name, DAEMON)
 }
@@ -144,12 +153,24 @@ pub fn note_master(name: &str) -> io::Result<()> {
     note_this_process(name, MASTER)
 }
 
+/// Notes that this process has no master.
+///
+/// # Errors
+/// Where the note of the last one cannot be removed.
+pub fn note_no_master(name: &str) -> io::Result<()> {
+    forget_note(&notes_dir(name).join(MASTER))
+}
+
+fn forget_note(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 fn note_this_process(name: &str, what: &str) -> io::Result<()> {
     let path = notes_dir(name).join(what);
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    forget_note(&path)?;
     private::write(&path, &serde_json::to_vec(&Process::of(std::process::id()))?)
 }
 
@@ -189,6 +210,17 @@ pub fn destroy(hierarchies: &Hierarchies, name: &str, limit: Duration) -> Result
     let dirs = listed_stores(name).into_iter().chain([shm_dir(name), notes_dir(name)]);
     dirs.filter(|dir| private::is_own(dir))
         .try_for_each(|dir| remove_tree(&dir).map_err(|error| CgroupError::File(dir, error)))
+}
+
+/// Kills the daemon of a node, where it is alive, and removes everything of the node.
+///
+/// # Errors
+/// Where the daemon cannot be killed, or a part cannot be removed.
+pub fn end(hierarchies: &Hierarchies, name: &str, limit: Duration) -> anyhow::Result<()> {
+    if let Some(daemon) = standing_daemon(name) {
+        daemon.kill().context("failed to end its daemon")?;
+    }
+    Ok(destroy(hierarchies, name, limit)?)
 }
 
 /// The names of all nodes that have cgroups or files on this machine, alive or not.

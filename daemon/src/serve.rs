@@ -1,15 +1,17 @@
 //! Life of a daemon: sets up the node, follows its masters, removes everything.
 
 use std::{
+    fs,
     io::{self, BufRead, Write},
     net::TcpListener as StdListener,
     sync::Arc,
     time::Duration,
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use coswitch_ckpt::{Arena, Criu};
 use coswitch_policies::NodeId;
+use serde::{Deserialize, Serialize};
 use tokio::{
     net::TcpListener,
     sync::mpsc::{UnboundedSender, unbounded_channel},
@@ -24,18 +26,28 @@ use crate::{
     node::{self, NodeConfig, VirtualLink},
     outbox::Outbox,
     plane::{Command, Plane, connect},
-    processors,
+    proc_text, processors,
     protocol::DaemonEvent,
     session::{self, SessionThread},
     virtual_net,
 };
 
+/// The exit code of a daemon that failed.
+pub const FAILED: u8 = 2;
 /// A line on the daemon's standard output: its network namespace exists.
 pub const NAMESPACE: &str = "namespace";
-/// A line on the daemon's standard output: it accepts connections.
-pub const READY: &str = "ready";
 
-const DESTROY_LIMIT: Duration = Duration::from_secs(10);
+/// The last line on the daemon's standard output, as JSON: it accepts connections at these ports.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Ready {
+    /// For the head node.
+    pub control: u16,
+    /// For the other daemons.
+    pub data: u16,
+}
+
+/// For the end of the processes of a node's jobs.
+pub const DESTROY_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs a daemon; the configuration is the first line of standard input.
 ///
@@ -98,8 +110,8 @@ async fn set_up_and_serve(config: NodeConfig, hierarchies: Hierarchies) -> anyho
     let sessions = SessionThread::start().context("failed to start the thread of the control sessions")?;
     let listener = sessions.run(TcpListener::bind(node.config.control)).await;
     let listener = listener.context("failed to listen for the head node")?;
-    accept_links(Arc::clone(&node))?;
-    say(READY)?;
+    let ready = Ready { control: listener.local_addr()?.port(), data: accept_links(Arc::clone(&node))? };
+    say(&serde_json::to_string(&ready).expect("two numbers"))?;
     let (masters, new_masters) = unbounded_channel();
     sessions.spawn(accept_masters(listener, sessions.clone(), node.config.clone(), masters));
     let starter = tokio::task::spawn_blocking(wait_for_end_of_input);
@@ -134,6 +146,9 @@ async fn accept_masters(
 }
 
 fn set_up(config: NodeConfig, hierarchies: Hierarchies, plane: Plane) -> anyhow::Result<NodeServices> {
+    if config.is_host() {
+        check_host(&config)?;
+    }
     let criu = Criu::locate()?;
     criu.prepare()?;
     let store = config.open_store().context("failed to make the store")?;
@@ -145,15 +160,32 @@ fn set_up(config: NodeConfig, hierarchies: Hierarchies, plane: Plane) -> anyhow:
     Ok(NodeServices { config, plane, criu, store, arena, cgroup, guard, events })
 }
 
+/// Finds out before any job does that the machine lacks something.
+fn check_host(config: &NodeConfig) -> anyhow::Result<()> {
+    let offered = config.memory.unwrap_or_default().saturating_add(config.arena);
+    let text = fs::read_to_string("/proc/meminfo").context("failed to ask for the machine's memory")?;
+    if let Some(machine) = proc_text::size(&text, "MemTotal").filter(|machine| offered > *machine) {
+        bail!("jobs and arena are to have {offered} together, and this machine has {machine}");
+    }
+    match config.needed.iter().find(|file| !file.exists()) {
+        Some(file) => bail!(
+            "there is no {} on this machine: it has to lie on a file system that all nodes share",
+            file.display()
+        ),
+        None => Ok(()),
+    }
+}
+
 /// The process that started this daemon holds its standard input open until it ends.
 fn wait_for_end_of_input() {
     // No further input is expected, and an error counts as the end.
     let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
 }
 
-/// Each handshake has a thread of its own, so that a slow peer does not delay the others.
-fn accept_links(node: Arc<NodeServices>) -> anyhow::Result<()> {
+/// Returns the port. Each handshake has a thread of its own, so that a slow peer does not delay the others.
+fn accept_links(node: Arc<NodeServices>) -> anyhow::Result<u16> {
     let listener = StdListener::bind(node.config.data).context("failed to listen for other daemons")?;
+    let port = listener.local_addr()?.port();
     let (own, server) = (node.config.node, node.config.identity.server()?);
     let node = Arc::downgrade(&node);
     let accept = move || {
@@ -167,5 +199,5 @@ fn accept_links(node: Arc<NodeServices>) -> anyhow::Result<()> {
         }
     };
     std::thread::Builder::new().name("links".into()).spawn(accept)?;
-    Ok(())
+    Ok(port)
 }

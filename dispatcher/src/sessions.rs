@@ -229,10 +229,11 @@ fn lose(node: NodeId, reason: &str, inboxes: &Mutex<Inboxes>, events: &Unbounded
     if inboxes.lost.insert(node, reason.to_string()).is_some() {
         return;
     }
+    // The master hears of it before the applications do, whose ends follow.
+    let _ = events.send(NodeEvent::Lost { node, reason: reason.to_string() });
     // No longer waited for.
     inboxes.on_heard(node);
     for inbox in inboxes.apps.values() {
         let _ = inbox.send(Note::Input(Input::NodeLost(node, reason.to_string())));
     }
-    let _ = events.send(NodeEvent::Lost { node, reason: reason.to_string() });
 }

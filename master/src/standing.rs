@@ -9,9 +9,9 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 use coswitch_ckpt::private;
-use coswitch_dispatcher::provisioning::{Provisioning, virtual_nodes::VirtualNodes};
+use coswitch_dispatcher::provisioning::NodesState;
 use nix::fcntl::{Flock, FlockArg};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 
 use crate::config::{ClusterConfig, ParkMethod};
 
@@ -20,12 +20,11 @@ const FILE: &str = "cluster.json";
 /// Names the directory of the cluster that is served at a socket; beside the socket.
 const POINTER: &str = "cluster";
 const LOCK: &str = "master.lock";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// What a new master has to know of a cluster.
 #[derive(Serialize, Deserialize)]
-#[serde(bound = "State: Serialize + DeserializeOwned")]
-pub struct Standing<State = <VirtualNodes as Provisioning>::State> {
+pub struct Standing {
     version: u32,
     /// The name in the node's cgroups and directories.
     pub run: String,
@@ -35,11 +34,11 @@ pub struct Standing<State = <VirtualNodes as Provisioning>::State> {
     began: Duration,
     pub cluster: ClusterConfig,
     pub park: ParkMethod,
-    pub nodes: State,
+    pub nodes: NodesState,
 }
 
-impl<State: Serialize + DeserializeOwned> Standing<State> {
-    pub fn new(run: String, cluster: ClusterConfig, park: ParkMethod, nodes: State) -> Self {
+impl Standing {
+    pub fn new(run: String, cluster: ClusterConfig, park: ParkMethod, nodes: NodesState) -> Self {
         Self { version: VERSION, run, generation: 1, began: since_1970(), cluster, park, nodes }
     }
 

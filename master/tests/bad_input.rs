@@ -147,7 +147,17 @@ const CASES: &[Case] = cases![
     "jobs that stay in memory and always leave it": "quantum: 10s" => "park: suspend\n  residency: none",
         line 8, "scheduler.residency", ["`park: suspend` never does", "leave `residency` out"];
     "an unknown way of waiting": "count: 2" => "wait: sleep", line 13, "jobs[0].wait", ["known are spin"];
-    "a list of hosts": "nodes: 2" => "nodes: [alpha, beta]", line 2, "cluster.nodes", ["comes later"];
+    "hosts whose links have a rate": "nodes: 2" => "nodes: [alpha, beta]", line 4, "cluster.network.rate",
+        ["only the links of virtual nodes"];
+    "a host that is named twice": "nodes: 2" => "nodes: [alpha, {host: alpha}]", line 2, "cluster.nodes[1]",
+        ["`alpha` is named twice", "virtual"];
+    "a host that ssh would take for an option": "nodes: 2" => "nodes: [-oProxyCommand=x]",
+        line 2, "cluster.nodes[0]", ["not the name of a host", "as `ssh` takes it"];
+    "an address of two words": "nodes: 2" => "nodes: [{host: alpha, address: ten eleven}]",
+        line 2, "cluster.nodes[0].address", ["not the address of a host"];
+    "a host with an unknown field": "nodes: 2" => "nodes: [{host: alpha, adress: beta}]",
+        line 2, "cluster.nodes[0].adress", ["did you mean `address`"];
+    "no host at all": "nodes: 2" => "nodes: []", line 2, "cluster.nodes", ["0 hosts", "from 1 to 64"];
     "nodes from slurm": "nodes: 2" => "nodes: slurm", line 2, "cluster.nodes", ["come later"];
     "no patience with a node": "memory: 1GiB" => "memory: 1GiB\n  lost_after: 5s",
         line 4, "cluster.lost_after", ["noticed only after 5 s"];

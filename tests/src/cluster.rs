@@ -22,7 +22,7 @@ use coswitch_dispatcher::{
     app::Timeouts,
     protocol::{AppOutcome, LaunchSpec, NodeEvent, Order, Report, StepDone},
     provisioning::{
-        Provisioning,
+        DaemonsRequest, Provisioning,
         virtual_nodes::{self, VirtualNodes, VirtualRequest},
     },
     sessions::Sessions,
@@ -156,15 +156,17 @@ impl TestCluster {
         let Installation { daemon, launcher, driver } = parts::installation();
         let equal = virtual_nodes::equal_nodes(cluster_spec.nodes, NODE_MEMORY, &stores, cluster_spec.arena);
         let request = VirtualRequest {
-            run: run.clone(),
-            nodes: equal.expect("the kernel names the processors"),
+            daemons: DaemonsRequest {
+                run: run.clone(),
+                nodes: equal.expect("the kernel names the processors"),
+                stop_after: PATIENCE,
+                standing: false,
+                logs: test_dir.path().to_path_buf(),
+                daemon,
+                launcher,
+                driver,
+            },
             rate: None,
-            stop_after: PATIENCE,
-            standing: false,
-            logs: test_dir.path().to_path_buf(),
-            daemon,
-            launcher,
-            driver,
         };
         let nodes = VirtualNodes::start(&request).expect("the daemons start");
         leftovers.add_namespace("thread-self");

@@ -65,7 +65,8 @@ impl Leftovers {
     /// Descriptions of all leftovers.
     #[must_use]
     pub fn left(&self) -> Vec<String> {
-        let mut left: Vec<String> = self.processes().into_iter().map(describe).collect();
+        let processes = self.processes().into_iter().filter(|pid| !is_left_to_init(*pid));
+        let mut left: Vec<String> = processes.map(describe).collect();
         let hierarchies = Hierarchies::find().expect("cgroups are mounted");
         let is_own = |name: &String| name.contains(&self.run);
         left.extend(
@@ -116,6 +117,11 @@ fn stat(pid: &str) -> Option<(String, u32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     Some((fields.next()?.to_string(), fields.next()?.parse().ok()?))
+}
+
+/// It has ended after its parent, and init has not come round to it yet.
+fn is_left_to_init(pid: u32) -> bool {
+    stat(&pid.to_string()).is_some_and(|(state, parent)| state == "Z" && parent == 1)
 }
 
 /// Children of this process that were not reaped.

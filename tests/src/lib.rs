@@ -10,6 +10,7 @@
 
 pub mod browser;
 pub mod cluster;
+pub mod hosts;
 pub mod job;
 pub mod leftovers;
 pub mod master;

@@ -24,6 +24,7 @@ use serde_json::Value;
 
 use crate::{
     STORE, TestDir,
+    hosts::Hosts,
     leftovers::{Leftovers, MARK},
     parts,
 };
@@ -37,6 +38,8 @@ pub struct Master {
     process: KillOnDrop,
     _nodes: EndOnDrop,
     arguments: Vec<String>,
+    /// How it reaches other machines.
+    ssh: Option<String>,
     test_dir: TestDir,
     leftovers: Leftovers,
     mark: String,
@@ -84,7 +87,7 @@ impl Master {
     /// If it cannot be started.
     #[must_use]
     pub fn with_arguments(arguments: &[&str], run_file: &str) -> Self {
-        Self::start(&[arguments, &["--quiet"]].concat(), None, run_file)
+        Self::start(&[arguments, &["--quiet"]].concat(), None, None, run_file)
     }
 
     /// As [`Master::with_arguments`], and the master tells its progress on standard error.
@@ -93,7 +96,7 @@ impl Master {
     /// If it cannot be started.
     #[must_use]
     pub fn telling(arguments: &[&str], run_file: &str) -> Self {
-        Self::start(arguments, None, run_file)
+        Self::start(arguments, None, None, run_file)
     }
 
     /// As [`Master::run`], with its live view and its log on `stderr`.
@@ -102,11 +105,20 @@ impl Master {
     /// If it cannot be started.
     #[must_use]
     pub fn showing(stderr: Stdio, run_file: &str) -> Self {
-        Self::start(&["run"], Some(stderr), run_file)
+        Self::start(&["run"], Some(stderr), None, run_file)
+    }
+
+    /// As [`Master::with_arguments`], for a run file that names these machines.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn on_hosts(hosts: &Hosts, arguments: &[&str], run_file: &str) -> Self {
+        Self::start(&[arguments, &["--quiet"]].concat(), None, Some(hosts.ssh()), run_file)
     }
 
     /// Without a `stderr` of its own it has a file.
-    fn start(arguments: &[&str], stderr: Option<Stdio>, run_file: &str) -> Self {
+    fn start(arguments: &[&str], stderr: Option<Stdio>, ssh: Option<String>, run_file: &str) -> Self {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let turn = crate::turn();
         let mark = format!("master-{}-{:03}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
@@ -118,12 +130,12 @@ impl Master {
         let text = run_file.replace("{bin}", &bin).replace("{store}", &store.display().to_string());
         fs::write(&file, text).expect("a run file");
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-        let process = start(&test_dir, &mark, &arguments, stderr);
+        let process = start(&test_dir, &mark, &arguments, ssh.as_deref(), stderr);
         // The run is named after the process while it lives. A master that has already rejected its run file
         // has no name.
         let name = RunName::of(process.0.id()).map_or_else(|| mark.clone(), |name| name.to_string());
         let leftovers = Leftovers::of(&name, &mark, &[store]);
-        Self { test_dir, process, _nodes: EndOnDrop(name), arguments, leftovers, mark, _turn: turn }
+        Self { test_dir, process, _nodes: EndOnDrop(name), arguments, ssh, leftovers, mark, _turn: turn }
     }
 
     /// Kills this master and leaves the cluster without one.
@@ -134,7 +146,7 @@ impl Master {
 
     /// Starts a master by the same command as the one before.
     pub fn start_next(&mut self) {
-        self.process = start(&self.test_dir, &self.mark, &self.arguments, None);
+        self.process = start(&self.test_dir, &self.mark, &self.arguments, self.ssh.as_deref(), None);
     }
 
     #[must_use]
@@ -283,7 +295,13 @@ impl Master {
     }
 }
 
-fn start(test_dir: &TestDir, mark: &str, arguments: &[String], stderr: Option<Stdio>) -> KillOnDrop {
+fn start(
+    test_dir: &TestDir,
+    mark: &str,
+    arguments: &[String],
+    ssh: Option<&str>,
+    stderr: Option<Stdio>,
+) -> KillOnDrop {
     let dir = test_dir.path();
     let open = |name| File::options().create(true).append(true).open(dir.join(name)).expect("a file");
     let process = Command::new(parts::coswitch())
@@ -292,6 +310,7 @@ fn start(test_dir: &TestDir, mark: &str, arguments: &[String], stderr: Option<St
         .arg(dir.join("out"))
         .arg(dir.join(RUN_FILE))
         .env(MARK, mark)
+        .envs(ssh.map(|ssh| ("COSWITCH_SSH", ssh)))
         .current_dir(dir)
         .stdin(Stdio::null())
         .stdout(open("report.json"))

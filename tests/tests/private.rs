@@ -13,7 +13,7 @@ use std::{
 
 use coswitch::run_name::RunName;
 use coswitch_dispatcher::provisioning::{
-    Provisioning, Tier,
+    DaemonsRequest, Provisioning, Tier,
     virtual_nodes::{self, VirtualNodes, VirtualRequest},
 };
 use coswitch_policies::Bytes;
@@ -189,15 +189,17 @@ fn start(run: &str, store: &Path, logs: &Path) -> String {
     let started = thread::spawn(move || {
         let nodes = virtual_nodes::equal_nodes(1, Bytes::mib(64), &[Tier::unbounded(store)], None);
         let request = VirtualRequest {
-            run,
-            nodes: nodes.expect("the kernel names the processors"),
+            daemons: DaemonsRequest {
+                run,
+                nodes: nodes.expect("the kernel names the processors"),
+                stop_after: coswitch_tests::cluster::STEP_LIMIT,
+                standing: false,
+                logs,
+                daemon: parts.daemon,
+                launcher: parts.launcher,
+                driver: parts.driver,
+            },
             rate: None,
-            stop_after: coswitch_tests::cluster::STEP_LIMIT,
-            standing: false,
-            logs,
-            daemon: parts.daemon,
-            launcher: parts.launcher,
-            driver: parts.driver,
         };
         VirtualNodes::start(&request).map(drop).map_err(|error| error.to_string())
     });

@@ -14,6 +14,7 @@ mod prefix;
 pub(crate) mod private_apt;
 mod private_criu;
 mod self_test;
+mod sshd;
 mod stamp;
 mod version;
 
@@ -51,9 +52,10 @@ pub(crate) fn cargo_deny(args: &Args) -> Result<PathBuf> {
     cargo_deny::ensure(&Prefix::new(&args.prefix)?)
 }
 
-/// Installs the browser of the test of the report's page.
-pub(crate) fn browser() -> Result<()> {
+/// What only the tests need: the browser of the report's page, the sshd of hosts.
+pub(crate) fn for_tests(args: &Args) -> Result<()> {
     report("browser", &apt::ensure_tools(apt::BROWSER)?);
+    report("sshd", &sshd::ensure(&Prefix::new(&args.prefix)?)?);
     Ok(())
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::run(&args.setup)?;
-    setup::browser()?;
+    setup::for_tests(&args.setup)?;
     let workspace = Workspace::new(&args.setup)?;
     conformance::ensure_sample(&args.setup.prefix, workspace.root())?;
     command::show(&mut workspace.build(PROFILE), BUILD_LIMIT).context("the build failed")?;

@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use coswitch_policies::Bytes;
@@ -16,6 +16,8 @@ use super::{
     memory::{self, MemoryGroup},
 };
 use crate::protocol::MemoryUse;
+
+const REAP_LIMIT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub struct NodeCgroup {
@@ -65,7 +67,8 @@ impl NodeCgroup {
         let _ = write(&self.freezer.join(name).join("cgroup.kill"), "1");
     }
 
-    /// Kills every process in the groups of a node and removes them; the node's daemon may have died before.
+    /// Kills every process in the groups of a node, removes the groups, and waits until the processes are
+    /// reaped. The node's daemon may have died before.
     pub fn destroy(hierarchies: &Hierarchies, name: &str, limit: Duration) -> Result<(), CgroupError> {
         daemons::remove(hierarchies);
         kill_and_remove(&hierarchies.checkpointers().join(name), limit)?;
@@ -75,6 +78,7 @@ impl NodeCgroup {
         }
         // The parents belong to every coswitch on the machine: the last node removes them.
         hierarchies.parents().chain([hierarchies.checkpointers()]).for_each(|dir| drop(fs::remove_dir(dir)));
+        wait_until_reaped(name);
         Ok(())
     }
 
@@ -88,4 +92,25 @@ impl NodeCgroup {
         names.dedup();
         names
     }
+}
+
+/// A child of a checkpointer that was killed is left to init, which reaps it a moment later. Where init never
+/// does, nothing can be done.
+fn wait_until_reaped(name: &str) {
+    let deadline = Instant::now() + REAP_LIMIT;
+    while has_processes(name) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a process, dead or alive, belongs to a group of the node. Groups that were removed still count.
+fn has_processes(name: &str) -> bool {
+    let below = format!("/{name}/");
+    let is_below = |line: &str| {
+        let path = line.strip_suffix(" (deleted)").unwrap_or(line);
+        format!("{path}/").contains(&below)
+    };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut groups = processes.filter_map(|entry| fs::read_to_string(entry.path().join("cgroup")).ok());
+    groups.any(|text| text.lines().any(is_below))
 }

@@ -1,13 +1,20 @@
 //! Provisioning: starts a daemon on each node of the cluster, says what the nodes offer and where the daemons
 //! listen, and ends them.
 //!
-//! [`virtual_nodes`] are all on this machine. The sessions with the daemons are [`crate::sessions`].
+//! [`virtual_nodes`] are all on this machine, [`hosts`] are machines of their own, and a cluster's [`Nodes`]
+//! are one of both. The sessions with the daemons are [`crate::sessions`].
 
-use std::{io, net::SocketAddr, path::PathBuf};
+use std::{
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 pub use coswitch_daemon::node::Tier;
 use coswitch_daemon::{
     cgroup::CgroupError,
+    node::{NodeConfig, node_name, store_dir},
     pki::{Identity, PkiError},
     virtual_net::VirtualNetError,
 };
@@ -15,11 +22,20 @@ use coswitch_policies::{Bytes, NodeId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
+pub mod hosts;
+mod nodes;
+mod starting;
 pub mod virtual_nodes;
+
+pub use nodes::{Nodes, NodesRequest, NodesState};
 
 /// The directory for images where the user names none: on disk, because memory is scarce, and root's alone.
 /// The first run makes it.
 pub const STORE: &str = "/var/lib/coswitch";
+/// For a daemon to release its applications after it was told to end.
+const END_LIMIT: Duration = Duration::from_secs(40);
+/// Of an arena whose size the user leaves open.
+const ARENA_MAX: Bytes = Bytes::mib(256);
 
 /// Nodes whose daemons run. Where they are dropped without [`Provisioning::end`], the daemons are killed and
 /// what is left of them is removed; daemons of a standing cluster are left alone.
@@ -61,12 +77,64 @@ pub trait Provisioning: Sized {
     /// The certificate that the head node shows to the daemons.
     fn identity(&self) -> &Identity;
 
+    /// Notes that this process is the master of the nodes, for a clean-up of their machines.
+    ///
+    /// # Errors
+    /// [`ProvisioningError::Io`]
+    fn note_master(&self) -> Result<(), ProvisioningError>;
+
     /// Waits for the daemons, which a session has told to end, kills those that do not, and removes what is
     /// left.
     ///
     /// # Errors
     /// [`ProvisioningError`] where something could not be removed.
     fn end(self) -> Result<(), ProvisioningError>;
+}
+
+/// What the daemons of a cluster are started with, whatever the nodes are.
+#[derive(Clone, Debug)]
+pub struct DaemonsRequest {
+    /// Tells this run's cgroups and files from those of others.
+    pub run: String,
+    pub nodes: Vec<NodeSpec>,
+    /// See [`NodeConfig::stop_after`].
+    pub stop_after: Duration,
+    /// See [`NodeConfig::standing`].
+    pub standing: bool,
+    /// The directory of the daemons' logs, on this machine.
+    pub logs: PathBuf,
+    /// The program `coswitchd` on this machine.
+    pub daemon: PathBuf,
+    /// The program `coswitch-launcher` on this machine.
+    pub launcher: PathBuf,
+    /// The library `libcoswitch_fi.so` on this machine.
+    pub driver: PathBuf,
+}
+
+impl DaemonsRequest {
+    /// The configuration of a daemon that runs on this machine and listens where the kernel chooses.
+    fn configure(&self, spec: &NodeSpec, identity: Identity) -> NodeConfig {
+        let any = SocketAddr::from(([0; 4], 0));
+        let own = store_dir(&node_name(&self.run, spec.node));
+        let tiers = spec.store.iter().cloned();
+        NodeConfig {
+            run: self.run.clone(),
+            node: spec.node,
+            identity,
+            control: any,
+            data: any,
+            memory: Some(spec.memory),
+            processors: spec.processors.clone(),
+            store: tiers.map(|tier| Tier { root: tier.root.join(&own), ..tier }).collect(),
+            arena: spec.arena,
+            provider: self.driver.parent().unwrap_or(Path::new("/")).to_path_buf(),
+            launcher: self.launcher.clone(),
+            stop_after: self.stop_after,
+            standing: self.standing,
+            link: None,
+            needed: Vec::new(),
+        }
+    }
 }
 
 /// What a node offers to jobs.
@@ -81,6 +149,22 @@ pub struct NodeSpec {
     pub store: Vec<Tier>,
     /// The daemon's memory for pages on their way to the store, besides `memory`.
     pub arena: Bytes,
+}
+
+impl NodeSpec {
+    /// Of all processors. Without a `store` it uses [`STORE`]; without an `arena` it has 256 MiB, or as much
+    /// as its jobs where that is less.
+    #[must_use]
+    pub fn new(node: NodeId, memory: Bytes, store: &[Tier], arena: Option<Bytes>) -> Self {
+        let store = if store.is_empty() { vec![Tier::unbounded(STORE.into())] } else { store.to_vec() };
+        let arena = arena.unwrap_or(memory.min(ARENA_MAX));
+        Self { node, memory, processors: Vec::new(), store, arena }
+    }
+
+    #[must_use]
+    fn with_processors(self, processors: Vec<usize>) -> Self {
+        Self { processors, ..self }
+    }
 }
 
 /// Where a node's daemon listens.
@@ -106,7 +190,15 @@ pub enum ProvisioningError {
     Io { act: String, source: io::Error },
     #[error("the daemon of {0} has ended")]
     Gone(NodeId),
+    /// The host could not be reached, or something on it failed.
+    #[error("failed to {act} on {host}: {said}")]
+    Host { act: &'static str, host: String, said: String },
     /// The daemon ended, or did not write the line that was expected.
     #[error("the daemon of {node} did not start: {said}; its log is {}", .log.display())]
     Start { node: NodeId, said: String, log: PathBuf },
+}
+
+fn failed(act: impl Into<String>) -> impl FnOnce(io::Error) -> ProvisioningError {
+    let act = act.into();
+    move |source| ProvisioningError::Io { act, source }
 }

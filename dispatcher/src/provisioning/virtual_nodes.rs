@@ -3,60 +3,38 @@
 //! Paper 003, §4.1: the dispatcher's first purpose is to launch the run-time environment.
 
 use std::{
-    io::{self, BufRead, BufReader, Write},
     net::{IpAddr, SocketAddr},
-    os::unix::process::CommandExt,
-    path::{Path, PathBuf},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    sync::mpsc,
+    process::Command,
     time::{Duration, Instant},
 };
 
 use coswitch_daemon::{
     cgroup::Hierarchies,
-    node::{self, NodeConfig, VirtualLink, node_name, store_dir},
+    node::{self, NodeConfig, VirtualLink},
     pki::{Authority, Identity},
-    private,
     process::Process,
     processors,
-    serve::{NAMESPACE, READY},
+    serve::NAMESPACE,
     virtual_net,
 };
 use coswitch_policies::{Bytes, NodeId, Rate};
-use nix::unistd::setsid;
 use serde::{Deserialize, Serialize};
 
-use super::{Address, NodeSpec, Provisioning, ProvisioningError, STORE, Tier};
+use super::{
+    Address, DaemonsRequest, END_LIMIT, NodeSpec, Provisioning, ProvisioningError, Tier, failed,
+    starting::{Log, Started, Starting},
+};
 
 const CONTROL_PORT: u16 = 7077;
 const DATA_PORT: u16 = 7078;
-const START_LIMIT: Duration = Duration::from_secs(30);
-/// A daemon that has been told to end releases its applications first.
-const END_LIMIT: Duration = Duration::from_secs(40);
 const DESTROY_LIMIT: Duration = Duration::from_secs(10);
-/// Of an arena whose size the user leaves open.
-const ARENA_MAX: Bytes = Bytes::mib(256);
 
 /// A request for virtual nodes.
 #[derive(Clone, Debug)]
 pub struct VirtualRequest {
-    /// Tells this run's cgroups and files from those of others on the machine.
-    pub run: String,
-    pub nodes: Vec<NodeSpec>,
+    pub daemons: DaemonsRequest,
     /// Of each link; `None`: as fast as the machine can.
     pub rate: Option<Rate>,
-    /// See [`NodeConfig::stop_after`].
-    pub stop_after: Duration,
-    /// See [`NodeConfig::standing`].
-    pub standing: bool,
-    /// The directory of the daemons' logs.
-    pub logs: PathBuf,
-    /// The program `coswitchd`.
-    pub daemon: PathBuf,
-    /// The program `coswitch-launcher`.
-    pub launcher: PathBuf,
-    /// The library `libcoswitch_fi.so`.
-    pub driver: PathBuf,
 }
 
 /// Equal nodes, each with its share of this machine's processors. Without a `store` they use [`STORE`];
@@ -70,22 +48,12 @@ pub fn equal_nodes(
     store: &[Tier],
     arena: Option<Bytes>,
 ) -> Result<Vec<NodeSpec>, ProvisioningError> {
-    let cpus = processors::allowed().map_err(|error| io("ask for the processors")(error.into()))?;
-    let store = if store.is_empty() { vec![Tier::unbounded(STORE.into())] } else { store.to_vec() };
-    let arena = arena.unwrap_or(memory.min(ARENA_MAX));
-    let node = |number: u32| NodeSpec {
-        node: NodeId(number),
-        memory,
-        processors: processors::share(&cpus, number as usize, count as usize),
-        store: store.clone(),
-        arena,
+    let cpus = processors::allowed().map_err(|error| failed("ask for the processors")(error.into()))?;
+    let node = |number: u32| {
+        let processors = processors::share(&cpus, number as usize, count as usize);
+        NodeSpec::new(NodeId(number), memory, store, arena).with_processors(processors)
     };
     Ok((0..count).map(node).collect())
-}
-
-fn io(act: impl Into<String>) -> impl FnOnce(io::Error) -> ProvisioningError {
-    let act = act.into();
-    move |source| ProvisioningError::Io { act, source }
 }
 
 /// The running daemons of virtual nodes.
@@ -104,12 +72,6 @@ struct Daemon {
     child: Option<Started>,
 }
 
-struct Started {
-    process: Child,
-    /// Held open: its end tells the daemon that this process has died.
-    input: ChildStdin,
-}
-
 /// What a new master needs to find the nodes again.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct VirtualState {
@@ -125,13 +87,6 @@ struct DaemonState {
     process: Process,
 }
 
-/// The conversation with a daemon while it starts.
-struct Starting {
-    daemon: Daemon,
-    output: mpsc::Receiver<String>,
-    log: PathBuf,
-}
-
 impl Provisioning for VirtualNodes {
     type Request = VirtualRequest;
     type State = VirtualState;
@@ -140,20 +95,23 @@ impl Provisioning for VirtualNodes {
     fn start(request: &VirtualRequest) -> Result<Self, ProvisioningError> {
         virtual_net::enter_head()?;
         let authority = Authority::new()?;
-        let nodes = request.nodes.clone();
+        let nodes = request.daemons.nodes.clone();
         let mut started = Self { identity: authority.member()?, nodes, daemons: Vec::new(), standing: false };
         let mut starting = Vec::new();
-        for node in &request.nodes {
+        for node in &request.daemons.nodes {
             let config = configure(request, node, authority.member()?);
-            starting.push(spawn(config, request)?);
+            starting.push(spawn(config, &request.daemons)?);
         }
         // Each step for all of them before the next: they start side by side.
         let link = VirtualLink { rate: request.rate };
-        let plugged = starting.iter_mut().try_for_each(|daemon| daemon.plug(link));
-        let ready = plugged.and_then(|()| starting.iter_mut().try_for_each(|daemon| daemon.expect(READY)));
-        started.daemons = starting.into_iter().map(|starting| starting.daemon).collect();
+        let plugged = starting.iter_mut().try_for_each(|daemon| plug(daemon, link));
+        let ready = plugged
+            .and_then(|()| starting.iter_mut().try_for_each(|(_, starting)| starting.ready().map(drop)));
+        let with_child =
+            |(daemon, starting): (Daemon, Starting)| Daemon { child: Some(starting.started()), ..daemon };
+        started.daemons = starting.into_iter().map(with_child).collect();
         ready?;
-        started.standing = request.standing;
+        started.standing = request.daemons.standing;
         Ok(started)
     }
 
@@ -200,6 +158,12 @@ impl Provisioning for VirtualNodes {
         &self.identity
     }
 
+    /// The name of a run tells of its first master only.
+    fn note_master(&self) -> Result<(), ProvisioningError> {
+        let mut names = self.daemons.iter().map(|daemon| &daemon.name);
+        names.try_for_each(|name| node::note_master(name)).map_err(failed("note who the master is"))
+    }
+
     fn end(mut self) -> Result<(), ProvisioningError> {
         self.reap(END_LIMIT)
     }
@@ -219,9 +183,9 @@ impl VirtualNodes {
             while daemon.process.is_alive() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            daemon.process.kill().map_err(io("kill a daemon"))?;
+            daemon.process.kill().map_err(failed("kill a daemon"))?;
             if let Some(Started { process, .. }) = &mut daemon.child {
-                process.wait().map_err(io("reap a daemon"))?;
+                process.wait().map_err(failed("reap a daemon"))?;
             }
             node::destroy(&hierarchies, &daemon.name, DESTROY_LIMIT)?;
         }
@@ -248,23 +212,11 @@ fn listen(node: NodeId, port: u16) -> SocketAddr {
 }
 
 fn configure(request: &VirtualRequest, spec: &NodeSpec, identity: Identity) -> NodeConfig {
-    let NodeSpec { node, memory, processors, store, arena } = spec.clone();
-    let own = store_dir(&node_name(&request.run, node));
     NodeConfig {
-        run: request.run.clone(),
-        node,
-        identity,
-        control: listen(node, CONTROL_PORT),
-        data: listen(node, DATA_PORT),
-        memory: Some(memory),
-        processors,
-        store: store.into_iter().map(|tier| Tier { root: tier.root.join(&own), ..tier }).collect(),
-        arena,
-        provider: request.driver.parent().unwrap_or(Path::new("/")).to_path_buf(),
-        launcher: request.launcher.clone(),
-        stop_after: request.stop_after,
-        standing: request.standing,
+        control: listen(spec.node, CONTROL_PORT),
+        data: listen(spec.node, DATA_PORT),
         link: Some(VirtualLink { rate: request.rate }),
+        ..request.daemons.configure(spec, identity)
     }
 }
 
@@ -274,58 +226,17 @@ impl From<DaemonState> for Daemon {
     }
 }
 
-fn spawn(config: NodeConfig, request: &VirtualRequest) -> Result<Starting, ProvisioningError> {
-    let log = request.logs.join(format!("{}.log", config.node));
-    // A cluster that begins again goes on with its logs.
-    let file = if request.standing { private::append(&log) } else { private::create(&log) };
-    let file = file.map_err(io(format!("create {}", log.display())))?;
-    let mut command = Command::new(&request.daemon);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file);
-    // Ctrl-C and the end of a terminal reach the processes of its session; only the master shall hear them.
-    // SAFETY: between fork and exec the closure makes one system call and touches no lock and no heap.
-    unsafe { command.pre_exec(|| Ok(setsid().map(drop)?)) };
-    let mut child = command.spawn().map_err(io(format!("start {}", request.daemon.display())))?;
-    let mut input = child.stdin.take().expect("piped");
-    let output = lines(child.stdout.take().expect("piped"));
-    let line = serde_json::to_string(&config).expect("a configuration is plain data");
-    let configured = writeln!(input, "{line}").map_err(io("configure a daemon"));
+fn spawn(config: NodeConfig, request: &DaemonsRequest) -> Result<(Daemon, Starting), ProvisioningError> {
+    let program = Command::new(&request.daemon);
+    let starting = Starting::begin(program, &config, Log::of(&config, &request.logs, false))?;
+    let pid = starting.pid();
     // A child that has not been waited for has an entry.
-    let process = Process::of(child.id()).unwrap_or(Process { pid: child.id(), started: 0 });
-    let child = Some(Started { process: child, input });
-    let daemon = Daemon { node: config.node, name: config.name(), process, child };
-    configured.map(|()| Starting { daemon, output, log })
+    let process = Process::of(pid).unwrap_or(Process { pid, started: 0 });
+    Ok((Daemon { node: config.node, name: config.name(), process, child: None }, starting))
 }
 
-/// The lines that a daemon writes, read by a thread so that a wait for one can have a time-out.
-fn lines(output: ChildStdout) -> mpsc::Receiver<String> {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        let lines = BufReader::new(output).lines();
-        lines.map_while(Result::ok).try_for_each(|line| sender.send(line))
-    });
-    receiver
-}
-
-/// Why a daemon ended without a word on its standard output.
-fn last_line(log: &Path) -> String {
-    let bytes = private::read(log).unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes);
-    text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing").to_owned()
-}
-
-impl Starting {
-    fn plug(&mut self, link: VirtualLink) -> Result<(), ProvisioningError> {
-        self.expect(NAMESPACE)?;
-        virtual_net::plug(self.daemon.node, self.daemon.process.pid, link.rate)?;
-        let child = self.daemon.child.as_mut().expect("this process has started it");
-        writeln!(child.input).map_err(io("tell a daemon that its link is there"))
-    }
-
-    fn expect(&mut self, word: &str) -> Result<(), ProvisioningError> {
-        let said = self.output.recv_timeout(START_LIMIT).unwrap_or_else(|_| last_line(&self.log));
-        if said == word {
-            return Ok(());
-        }
-        Err(ProvisioningError::Start { node: self.daemon.node, said, log: self.log.clone() })
-    }
+fn plug((daemon, starting): &mut (Daemon, Starting), link: VirtualLink) -> Result<(), ProvisioningError> {
+    starting.expect(NAMESPACE)?;
+    virtual_net::plug(daemon.node, daemon.process.pid, link.rate)?;
+    starting.say("").map_err(failed("tell a daemon that its link is there"))
 }

@@ -63,7 +63,7 @@ impl CleanCommand {
                 Ok(_) if !self.standing && node::standing_daemon(&name).is_some() => {
                     cleaned.standing.push(name);
                 }
-                Ok(_) => match remove(&hierarchies, &name) {
+                Ok(_) => match node::end(&hierarchies, &name, LIMIT) {
                     Ok(()) => cleaned.removed.push(name),
                     Err(error) => {
                         let why = format!("{error:#}");
@@ -75,14 +75,6 @@ impl CleanCommand {
         output.print(&cleaned).context("failed to print")?;
         Ok(if cleaned.failed.is_empty() { Exit::Done } else { Exit::Internal })
     }
-}
-
-/// Ends a daemon that stands without a master, and removes everything of its node.
-fn remove(hierarchies: &Hierarchies, name: &str) -> anyhow::Result<()> {
-    if let Some(daemon) = node::standing_daemon(name) {
-        daemon.kill().context("failed to end its daemon")?;
-    }
-    Ok(node::destroy(hierarchies, name, LIMIT)?)
 }
 
 impl Answer for Cleaned {

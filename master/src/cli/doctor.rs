@@ -24,7 +24,7 @@ impl DoctorCommand {
             Some(file) => {
                 let set = config::load(file)?;
                 let pages_out = set.scheduler.park == ParkMethod::PageOut;
-                doctor::examine(&set.jobs, pages_out, &set.cluster.store)
+                doctor::examine(&set.jobs, pages_out, set.cluster.stores_here())
             }
         };
         output.print(&findings).context("failed to print")?;

@@ -38,7 +38,7 @@ impl RunCommand {
     pub(crate) fn carry_out(self, output: Output, umask: u32) -> Result<Exit, Failure> {
         let mut job_set = config::load(&self.file)?;
         let pages_out = job_set.scheduler.park == ParkMethod::PageOut;
-        let findings = doctor::examine(&job_set.jobs, pages_out, &job_set.cluster.store);
+        let findings = doctor::examine(&job_set.jobs, pages_out, job_set.cluster.stores_here());
         if !findings.is_fit() {
             return Err(Failure::Lacking(findings));
         }

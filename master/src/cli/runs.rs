@@ -16,7 +16,7 @@ use coswitch_report::{
 
 use crate::{
     api::Accepted,
-    config::{Job, JobSet},
+    config::{ClusterConfig, Job, JobSet},
     costs,
     doctor::Findings,
     engine::{self, EngineOptions, EventSink},
@@ -78,9 +78,12 @@ impl EventSink for Record {
 }
 
 /// The cores of the node with the fewest; `None` where the kernel does not tell.
-pub(super) fn cores_of_a_node(nodes: u32) -> Option<u32> {
+pub(super) fn cores_of_a_node(cluster: &ClusterConfig) -> Option<u32> {
+    if !cluster.hosts.is_empty() {
+        return None;
+    }
     let all = u32::try_from(processors::allowed().ok()?.len()).ok()?;
-    Some((all / nodes.max(1)).max(1))
+    Some((all / cluster.nodes.max(1)).max(1))
 }
 
 impl Runs {
@@ -116,7 +119,7 @@ impl Runs {
         suffix: &str,
     ) -> anyhow::Result<(RunOutcome, Vec<RunEvent>)> {
         let out = new_directory(out)?;
-        let cores = cores_of_a_node(job_set.cluster.nodes);
+        let cores = cores_of_a_node(&job_set.cluster);
         let (journal, live) = (Journal::create(&out.join(FILE_NAME))?, Live::new(self.quiet, &out)?);
         let mut record = Record { journal, live, events: Vec::new() };
         let options = self.options(suffix, &out);

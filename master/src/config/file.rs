@@ -11,7 +11,7 @@ use coswitch_policies::{
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
     Deserialize, Deserializer,
-    de::{IgnoredAny, SeqAccess, Visitor},
+    de::{MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 use serde_yaml::Spanned;
 
@@ -40,7 +40,7 @@ pub struct RunFile {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct ClusterPart {
-    /// The number of virtual nodes on this machine.
+    /// The number of virtual nodes on this machine; or a list of hosts, which are the nodes.
     #[schemars(with = "Nodes")]
     pub nodes: Spanned<Nodes>,
     /// The memory that one node offers to jobs.
@@ -183,13 +183,55 @@ pub struct JobPart {
     pub wait: Option<Leaf<Wait>>,
 }
 
-/// The field `nodes` as written: a number, or a value that only later versions accept.
-#[derive(Debug, PartialEq, Eq)]
+/// The field `nodes` as written.
+#[derive(Debug)]
 pub enum Nodes {
     /// A number of virtual nodes, or a word.
     Word(String),
-    /// A list of host names.
-    Hosts,
+    Hosts(Vec<Spanned<HostPart>>),
+}
+
+/// A host of the list `nodes`: only its name, or its name and its address.
+#[derive(Debug, Default, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct HostPart {
+    /// The host, as `ssh` takes it.
+    pub host: String,
+    /// The name or IP address at which the other nodes and the master reach the host; if left out, the one
+    /// that `ssh` uses.
+    #[schemars(default)]
+    pub address: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for HostPart {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Fields {
+            host: String,
+            address: Option<String>,
+        }
+
+        struct HostVisitor;
+
+        impl<'de> Visitor<'de> for HostVisitor {
+            type Value = HostPart;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a host")
+            }
+
+            fn visit_str<E>(self, host: &str) -> Result<HostPart, E> {
+                Ok(HostPart { host: host.into(), address: None })
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<HostPart, A::Error> {
+                let Fields { host, address } = Fields::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(HostPart { host, address })
+            }
+        }
+
+        deserializer.deserialize_any(HostVisitor)
+    }
 }
 
 impl JsonSchema for Nodes {
@@ -201,8 +243,13 @@ impl JsonSchema for Nodes {
         true
     }
 
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "integer", "minimum": 1, "maximum": NODES_MAX })
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let host = generator.subschema_for::<HostPart>();
+        json_schema!({ "anyOf": [
+            { "type": "integer", "minimum": 1, "maximum": NODES_MAX },
+            { "type": "array", "minItems": 1, "maxItems": NODES_MAX,
+              "items": { "anyOf": [{ "type": "string" }, host] } },
+        ] })
     }
 }
 
@@ -214,7 +261,7 @@ impl<'de> Deserialize<'de> for Nodes {
             type Value = Nodes;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of virtual nodes")
+                f.write_str("a number of virtual nodes or a list of hosts")
             }
 
             fn visit_u64<E>(self, number: u64) -> Result<Nodes, E> {
@@ -238,8 +285,11 @@ impl<'de> Deserialize<'de> for Nodes {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut hosts: A) -> Result<Nodes, A::Error> {
-                while hosts.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Nodes::Hosts)
+                let mut parts = Vec::new();
+                while let Some(part) = hosts.next_element()? {
+                    parts.push(part);
+                }
+                Ok(Nodes::Hosts(parts))
             }
         }
 

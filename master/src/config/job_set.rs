@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use coswitch_daemon::node::Tier;
-use coswitch_dispatcher::protocol::Wait;
+use coswitch_dispatcher::{protocol::Wait, provisioning::hosts::Host};
 use coswitch_policies::{
     Alternate, AutoQuantum, Bytes, Estimate, JobId, JobSpec, Oracle, Packing, Policy, Rate, Residency,
     Rotation, SchedulerConfig, ShortOfMemory, SimTime, SwitchOrder,
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::choice::ParkMethod;
 
-/// The most virtual nodes of one machine.
+/// The most nodes of a cluster.
 pub const NODES_MAX: u32 = 64;
 /// The most jobs of one run.
 pub const JOBS_MAX: u32 = 1000;
@@ -32,10 +32,13 @@ pub struct JobSet {
     pub jobs: Vec<Job>,
 }
 
-/// The virtual nodes of a run, all on this machine.
+/// The nodes of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClusterConfig {
     pub nodes: u32,
+    /// Node `i` is host `i`; none: virtual nodes, all on this machine.
+    #[serde(default)]
+    pub hosts: Vec<Host>,
     /// Memory that one node offers to jobs.
     pub memory: Bytes,
     /// The rate of a node's link; `None` is full speed.
@@ -133,6 +136,11 @@ pub(super) fn is_job_name(name: &str) -> bool {
 }
 
 impl ClusterConfig {
+    /// The directories for images that are on this machine.
+    pub fn stores_here(&self) -> &[Tier] {
+        if self.hosts.is_empty() { &self.store } else { &[] }
+    }
+
     /// Why the empty cluster cannot run a job, if so.
     pub fn too_small_for(&self, job: &Job, policy: Policy) -> Option<String> {
         let ranks_here = job.ranks.div_ceil(self.nodes);

@@ -30,8 +30,6 @@ fn visit(path: &str, span: SourceSpan, node: &Node, schema: Option<&Value>, prob
             }
         }
         (Node::Scalar, Expected::Value) => {}
-        // `resolve` has a better message on a list of hosts.
-        (Node::List(_), Expected::Value) if path == "cluster.nodes" => {}
         (found, expected) => problems.push(mismatch(path, span, found, &expected)),
     }
 }

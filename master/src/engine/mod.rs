@@ -13,15 +13,19 @@ mod machine_counters;
 mod run;
 mod shell;
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::Context;
-use coswitch_daemon::node::{self, node_name};
 use coswitch_dispatcher::provisioning::{
-    Provisioning, ProvisioningError,
-    virtual_nodes::{self, VirtualNodes, VirtualRequest},
+    DaemonsRequest, NodeSpec, Nodes, NodesRequest, Provisioning, ProvisioningError,
+    hosts::HostRequest,
+    virtual_nodes::{self, VirtualRequest},
 };
-use coswitch_policies::SimTime;
+use coswitch_policies::{NodeId, SimTime};
 use coswitch_report::journal::{RunEvent, RunOutcome};
 use tokio::sync::{
     mpsc::{UnboundedReceiver, unbounded_channel},
@@ -31,7 +35,7 @@ use tokio::sync::{
 pub(crate) use self::run::Record;
 use crate::{
     api::{Accepted, Reply, Request, User},
-    config::{Job, JobSet},
+    config::{ClusterConfig, Job, JobSet},
     install::Installation,
     interrupt::Interrupt,
     past::Past,
@@ -89,7 +93,7 @@ pub trait EventSink {
 /// Where coswitch itself fails; the outcome says whether a job did.
 pub fn run(jobs: JobSet, options: EngineOptions, events: &mut impl EventSink) -> anyhow::Result<Outcome> {
     let (_, mut nobody) = unbounded_channel();
-    let nodes = start_nodes(&virtual_request(&jobs, &options, false)?)?;
+    let nodes = start_nodes(&nodes_request(&jobs, &options, false)?)?;
     let outcome = drive(jobs, &options, &nodes, Origin::Run, &mut nobody, events);
     nodes.end().context("failed to remove what the run has left")?;
     outcome
@@ -107,7 +111,7 @@ pub fn serve(
     asks: &mut UnboundedReceiver<Ask>,
     events: &mut impl EventSink,
 ) -> anyhow::Result<Outcome> {
-    let request = virtual_request(&jobs, &options, true)?;
+    let request = nodes_request(&jobs, &options, true)?;
     let (cluster, park) = (jobs.cluster.clone(), jobs.scheduler.park);
     let (nodes, standing, origin) = match past {
         None => {
@@ -121,10 +125,10 @@ pub fn serve(
         Some((mut standing, past)) => {
             let age = standing.age().max(past.last.since(SimTime(0)));
             standing.generation += 1;
-            let nodes = match VirtualNodes::adopt(standing.nodes.clone()) {
+            let nodes = match Nodes::adopt(standing.nodes.clone()) {
                 Err(ProvisioningError::Gone(node)) => {
                     tracing::warn!(%node, "its daemon has ended: all nodes are started anew");
-                    VirtualNodes::remove(standing.nodes.clone())
+                    Nodes::remove(standing.nodes.clone())
                         .context("failed to remove what the nodes have left")?;
                     start_nodes(&request)?
                 }
@@ -139,11 +143,11 @@ pub fn serve(
     // A daemon follows a master only once: its number has to be on the disk before.
     let outcome = standing
         .write(&options.out)
-        .and_then(|()| note_master(&options.run, &nodes))
+        .and_then(|()| nodes.note_master().map_err(anyhow::Error::from))
         .and_then(|()| drive(jobs, &options, &nodes, origin, asks, events));
     if outcome.is_err() {
         match is_new {
-            true => VirtualNodes::remove(nodes.state()).context("failed to remove the nodes")?,
+            true => Nodes::remove(nodes.state()).context("failed to remove the nodes")?,
             false => nodes.leave(),
         }
         return outcome;
@@ -153,14 +157,8 @@ pub fn serve(
     outcome
 }
 
-/// For `coswitch clean`: the name of the run tells of its first master only.
-fn note_master(run: &str, nodes: &impl Provisioning) -> anyhow::Result<()> {
-    let mut names = nodes.nodes().iter().map(|spec| node_name(run, spec.node));
-    names.try_for_each(|name| node::note_master(&name)).context("failed to note who the master is")
-}
-
-fn start_nodes(request: &VirtualRequest) -> anyhow::Result<VirtualNodes> {
-    VirtualNodes::start(request).context("failed to start the nodes")
+fn start_nodes(request: &NodesRequest) -> anyhow::Result<Nodes> {
+    Nodes::start(request).context("failed to start the nodes")
 }
 
 /// How a run comes about.
@@ -187,18 +185,28 @@ fn drive(
     outcome
 }
 
-fn virtual_request(jobs: &JobSet, options: &EngineOptions, standing: bool) -> anyhow::Result<VirtualRequest> {
+fn nodes_request(jobs: &JobSet, options: &EngineOptions, standing: bool) -> anyhow::Result<NodesRequest> {
     let Installation { daemon, launcher, driver } = Installation::find()?;
     let cluster = &jobs.cluster;
-    Ok(VirtualRequest {
-        run: options.run.clone(),
-        nodes: virtual_nodes::equal_nodes(cluster.nodes, cluster.memory, &cluster.store, cluster.arena)?,
-        rate: cluster.rate,
-        stop_after: cluster.stop_after,
-        standing,
-        logs: options.out.clone(),
-        daemon,
-        launcher,
-        driver,
+    let ClusterConfig { memory, arena, rate, stop_after, ref store, ref hosts, .. } = *cluster;
+    let nodes = if hosts.is_empty() {
+        virtual_nodes::equal_nodes(cluster.nodes, memory, store, arena)?
+    } else {
+        (0..cluster.nodes).map(|node| NodeSpec::new(NodeId(node), memory, store, arena)).collect()
+    };
+    let (run, logs) = (options.run.clone(), options.out.clone());
+    let daemons = DaemonsRequest { run, nodes, stop_after, standing, logs, daemon, launcher, driver };
+    Ok(if hosts.is_empty() {
+        NodesRequest::Virtual(VirtualRequest { daemons, rate })
+    } else {
+        let needed = needed_on_hosts(jobs, &options.out);
+        NodesRequest::Hosts(HostRequest { daemons, hosts: hosts.clone(), needed })
     })
+}
+
+/// The directory of the outputs; programs, and the directories in which they run.
+fn needed_on_hosts(jobs: &JobSet, out: &Path) -> Vec<PathBuf> {
+    let of_jobs = jobs.jobs.iter().flat_map(|job| [job.program.clone(), job.cwd.clone()]);
+    let needed: BTreeSet<PathBuf> = of_jobs.chain([out.to_path_buf()]).collect();
+    needed.into_iter().collect()
 }

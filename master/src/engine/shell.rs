@@ -44,6 +44,7 @@ pub(super) async fn drive(
     let (node_events, mut from_nodes) = unbounded_channel();
     let (reports, mut from_jobs) = unbounded_channel();
     let (addresses, lost_after) = (nodes.addresses(), jobs.cluster.lost_after);
+    let are_nodes_here = jobs.cluster.hosts.is_empty();
     let generation = match origin {
         Origin::TakenOver { generation, .. } => generation,
         Origin::Run | Origin::Served => 1,
@@ -76,7 +77,8 @@ pub(super) async fn drive(
         asked: 0,
         over: None,
     };
-    let machine = MachineCounters::now();
+    // Those of this machine say nothing of hosts.
+    let machine = are_nodes_here.then(MachineCounters::now);
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     // A terminal that is closed, or a lost connection to it, ends no run: heard, and not followed.
     let _hangup = signal(SignalKind::hangup())?;
@@ -97,18 +99,22 @@ pub(super) async fn drive(
             // While the journal's disk is blocked, news of the jobs wait.
             let has_room = shell.events.has_room();
             break tokio::select! {
-                Some((job, report)) = from_jobs.recv(), if has_room => Input::Report(job, report),
+                // The loss of a node comes before the end of the jobs that it has ended.
+                biased;
+                _ = interrupt.recv() => Input::Stop(RunOutcome::Interrupted),
+                _ = terminate.recv() => Input::Stop(RunOutcome::Interrupted),
                 Some(event) = from_nodes.recv(), if has_room => Input::Node(event),
+                Some((job, report)) = from_jobs.recv(), if has_room => Input::Report(job, report),
                 Some(ask) = asks.recv(), if has_room => shell.take(ask),
                 () = wait_until(due), if has_room => Input::Due,
                 () = shell.events.room(), if !has_room => continue,
                 () = wait_until(limit) => Input::Stop(RunOutcome::TimedOut),
-                _ = interrupt.recv() => Input::Stop(RunOutcome::Interrupted),
-                _ = terminate.recv() => Input::Stop(RunOutcome::Interrupted),
             };
         };
     };
-    shell.tell(Event::MachineUsed(machine.since()));
+    if let Some(machine) = machine {
+        shell.tell(Event::MachineUsed(machine.since()));
+    }
     shell.tell(Event::RunEnded { outcome });
     shell.sessions.shut_down();
     Ok(Outcome { run: outcome })

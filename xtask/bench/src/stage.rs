@@ -13,7 +13,7 @@ use coswitch_dispatcher::{
     app::Timeouts,
     protocol::{AppOutcome, LaunchSpec, Order, Park, Report, StepDone, Wait},
     provisioning::{
-        Provisioning,
+        DaemonsRequest, Provisioning,
         virtual_nodes::{self, VirtualNodes, VirtualRequest},
     },
     sessions::Sessions,
@@ -57,15 +57,17 @@ impl Stage {
         let run = format!("bench-{}-{}", std::process::id(), STAGES.fetch_add(1, Ordering::Relaxed));
         let dir = tempfile::tempdir()?;
         let request = VirtualRequest {
-            run,
-            nodes: virtual_nodes::equal_nodes(count, memory, &[], None)?,
+            daemons: DaemonsRequest {
+                run,
+                nodes: virtual_nodes::equal_nodes(count, memory, &[], None)?,
+                stop_after: PATIENCE,
+                standing: false,
+                logs: dir.path().to_path_buf(),
+                daemon: super::programs::built("coswitchd")?,
+                launcher: super::programs::built("coswitch-launcher")?,
+                driver: super::programs::built("libcoswitch_fi.so")?,
+            },
             rate,
-            stop_after: PATIENCE,
-            standing: false,
-            logs: dir.path().to_path_buf(),
-            daemon: super::programs::built("coswitchd")?,
-            launcher: super::programs::built("coswitch-launcher")?,
-            driver: super::programs::built("libcoswitch_fi.so")?,
         };
         let nodes = VirtualNodes::start(&request)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;

@@ -33,6 +33,9 @@ pub(super) const TOOLS: &[Tool] = &[
     Tool { probe: Probe::File("/etc/ssl/certs/ca-certificates.crt"), package: "ca-certificates" },
 ];
 
+/// For the tests of hosts.
+pub(super) const SSH: &[Tool] = &[Tool { probe: Probe::Program("ssh"), package: "openssh-client" }];
+
 /// For the test of the report's page.
 pub(super) const BROWSER: &[Tool] =
     &[Tool { probe: Probe::Program("chromium-headless-shell"), package: "chromium-headless-shell" }];
@@ -80,6 +83,18 @@ pub(super) fn install(packages: &[&str]) -> Result<()> {
     }
     command::run(apt_get().args(["install", "-y"]).args(packages), LIMIT)?;
     Ok(())
+}
+
+/// Reads the lists of packages anew.
+pub(super) fn update() -> Result<String> {
+    command::run(apt_get().arg("update"), LIMIT)
+}
+
+/// Downloads packages to the current directory.
+pub(super) fn download(packages: &[&str]) -> Command {
+    let mut download = apt_get();
+    download.arg("download").args(packages);
+    download
 }
 
 /// The version that the distribution would install, if it has the package.

@@ -37,6 +37,11 @@ impl Prefix {
         self.0.join("mpi")
     }
 
+    /// The sshd of the tests of hosts.
+    pub(super) fn sshd(&self) -> PathBuf {
+        self.0.join("sshd")
+    }
+
     /// Tools of the developers; a cargo installation root.
     pub(super) fn tools(&self) -> PathBuf {
         self.0.join("tools")

@@ -79,8 +79,11 @@ impl CompareCommand {
         let Some((_, first)) = sets.first_mut() else {
             return Err(anyhow::anyhow!("nothing is left to compare: {}", left_out.join("; ")).into());
         };
-        let findings =
-            doctor::examine(&first.jobs, first.scheduler.park == ParkMethod::PageOut, &first.cluster.store);
+        let findings = doctor::examine(
+            &first.jobs,
+            first.scheduler.park == ParkMethod::PageOut,
+            first.cluster.stores_here(),
+        );
         if !findings.is_fit() {
             return Err(Failure::Lacking(findings));
         }

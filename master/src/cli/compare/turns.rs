@@ -78,7 +78,7 @@ impl Turns {
         for (_, set) in others {
             set.jobs.clone_from(&first.jobs);
         }
-        let cores = runs::cores_of_a_node(first.cluster.nodes);
+        let cores = runs::cores_of_a_node(&first.cluster);
         self.progress.expect(sets, cores, setup.unwrap_or(SETUP));
         Ok(None)
     }

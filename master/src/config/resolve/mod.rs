@@ -6,6 +6,7 @@
 //! and the swap space of the machine.
 
 mod jobs;
+mod nodes;
 mod store;
 
 use std::{
@@ -18,17 +19,15 @@ use coswitch_dispatcher::protocol::Wait;
 use coswitch_policies::{
     AutoQuantum, Bytes, ConfigError, Estimate, Policy, Residency, Rotation, ShortOfMemory,
 };
-use serde_yaml::Spanned;
 
 use super::{
     advice::{AUTO_BOUNDS, AUTO_QUANTUM_MIN, Overfull},
     choice::ParkMethod,
-    file::{ClusterPart, Nodes, RunFile, SchedulerPart},
-    job_set::{ClusterConfig, JobSet, NODES_MAX, Settings, lost_after, stop_after},
+    file::{ClusterPart, RunFile, SchedulerPart},
+    job_set::{ClusterConfig, JobSet, Settings, lost_after, stop_after},
     leaf::{Leaf, Percent, Quantity},
     problem::Problem,
     program::ProgramError,
-    tree::span_at,
 };
 
 /// What a run file is read for, which says what it must have.
@@ -105,13 +104,15 @@ pub fn resolve(
         reader.check_store_takes_each(&set, store);
     }
     if let Some(part) = file.scheduler.as_ref().filter(|_| own.is_some()) {
-        reader.check_swapping(&set, part, context.machine);
+        let machine = context.machine.filter(|_| set.cluster.hosts.is_empty());
+        reader.check_swapping(&set, part, machine);
     }
     if reader.problems.is_empty() { Ok(set) } else { Err(reader.problems) }
 }
 
 struct Reader {
     problems: Vec<Problem>,
+    /// Directories of images are on this machine.
     is_run_here: bool,
 }
 
@@ -143,8 +144,14 @@ impl Reader {
                 Problem::new("cluster.network.rate", network.rate.span(), format!("{rate} is too slow"));
             self.refuse(problem.help("the slowest link that can be made is 1Mbit"));
         }
+        let (nodes, hosts) = self.nodes(&part.nodes);
+        if !hosts.is_empty() {
+            self.is_run_here = false;
+            self.refuse_rate(part);
+        }
         ClusterConfig {
-            nodes: self.nodes(&part.nodes),
+            nodes,
+            hosts,
             // Where it cannot be read, no job is reported as too large for it.
             memory: memory.unwrap_or(Bytes(u64::MAX)),
             rate,
@@ -163,22 +170,6 @@ impl Reader {
             self.refuse(Problem::new(field, span, message).help("write a longer time, for example `10min`"));
         }
         Some(patience)
-    }
-
-    fn nodes(&mut self, nodes: &Spanned<Nodes>) -> u32 {
-        let problem = |message: String| Problem::new("cluster.nodes", span_at(&nodes.referenced), message);
-        let virtual_only = "write the number of virtual nodes on this machine, for example `2`";
-        let refused = match &nodes.value {
-            Nodes::Word(word) => match word.parse::<u32>() {
-                Ok(number) if (1..=NODES_MAX).contains(&number) => return number,
-                _ if word == "slurm" => problem("nodes from Slurm come later".into()).help(virtual_only),
-                _ => problem(format!("`{word}` is not a number of nodes from 1 to {NODES_MAX}"))
-                    .help(virtual_only),
-            },
-            Nodes::Hosts => problem("a list of hosts comes later".into()).help(virtual_only),
-        };
-        self.refuse(refused);
-        1
     }
 
     fn scheduler(&mut self, part: Option<&SchedulerPart>, defaults: &SchedulerPart) -> (Settings, Wait) {

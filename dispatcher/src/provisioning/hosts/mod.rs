@@ -1,0 +1,286 @@
+//! Hosts: machines of their own, reached by `ssh`. The session of ssh starts a daemon and stays: it carries
+//! the daemon's configuration there, and its log back.
+//!
+//! ```text
+//!   master ── ssh HOST coswitchd ── sshd ── coswitchd       configuration, ready, log
+//!      ╚════════════ control: TLS ═════════════╝            all else
+//! ```
+//! A daemon that outlives its master outlives the session as well.
+
+mod parts;
+mod ssh;
+
+use std::{
+    env,
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use coswitch_daemon::{
+    node::NodeConfig,
+    pki::{Authority, Identity},
+    serve::Ready,
+};
+use coswitch_policies::NodeId;
+use serde::{Deserialize, Serialize};
+
+use self::parts::Parts;
+use super::{
+    Address, DaemonsRequest, END_LIMIT, NodeSpec, Provisioning, ProvisioningError, failed,
+    starting::{Log, Started, Starting},
+};
+
+/// For a daemon whose session of ssh has been closed.
+const DROP_LIMIT: Duration = Duration::from_secs(10);
+/// The exit code where a host has not got the programs of coswitch.
+const NOT_FOUND: i32 = 127;
+/// Of this process' environment a daemon gets these.
+const ENVIRONMENT: [&str; 3] = ["COSWITCH_LOG", "COSWITCH_CRIU", "COSWITCH_PREFIX"];
+
+/// A machine that is a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// As `ssh` takes it.
+    pub name: String,
+    /// The name or IP address at which the other nodes and the master reach the host; `None`: the one that
+    /// `ssh` uses.
+    #[serde(default)]
+    pub address: Option<String>,
+}
+
+/// A request for hosts.
+#[derive(Clone, Debug)]
+pub struct HostRequest {
+    pub daemons: DaemonsRequest,
+    /// Node `i` is host `i`.
+    pub hosts: Vec<Host>,
+    /// See [`NodeConfig::needed`].
+    pub needed: Vec<PathBuf>,
+}
+
+/// The running daemons of hosts.
+pub struct Hosts {
+    identity: Identity,
+    nodes: Vec<NodeSpec>,
+    daemons: Vec<Daemon>,
+    /// The session of each daemon; `None` where another process has started it.
+    sessions: Vec<Option<Session>>,
+    standing: bool,
+}
+
+/// What a new master needs to find the nodes again.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct HostsState {
+    identity: Identity,
+    nodes: Vec<NodeSpec>,
+    daemons: Vec<Daemon>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Daemon {
+    node: NodeId,
+    host: Host,
+    /// Of the node, on its host.
+    name: String,
+    /// The program `coswitchd` there.
+    program: PathBuf,
+    address: IpAddr,
+    ports: Ready,
+}
+
+/// The process of ssh behind which a daemon runs.
+type Session = Started;
+
+impl Provisioning for Hosts {
+    type Request = HostRequest;
+    type State = HostsState;
+
+    fn start(request: &HostRequest) -> Result<Self, ProvisioningError> {
+        let authority = Authority::new()?;
+        let parts = Parts::of(&request.daemons).map_err(failed("read the programs of coswitch"))?;
+        let nodes = request.daemons.nodes.clone();
+        let config = |spec| Ok::<_, ProvisioningError>(configure(request, &parts, spec, authority.member()?));
+        let configs = nodes.iter().map(config).collect::<Result<Vec<_>, _>>()?;
+        let identity = authority.member()?;
+        let outcomes = ssh::for_each(request.hosts.iter().zip(configs).collect(), |(host, mut config)| {
+            start(host, &mut config, &parts, &request.daemons.logs)
+        });
+        // Where one has not started, this ends the others.
+        let mut started =
+            Self { identity, nodes, daemons: Vec::new(), sessions: Vec::new(), standing: false };
+        let mut failed = None;
+        for outcome in outcomes {
+            match outcome {
+                Ok((daemon, session)) => {
+                    started.daemons.push(daemon);
+                    started.sessions.push(Some(session));
+                }
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        started.standing = request.daemons.standing && failed.is_none();
+        failed.map_or(Ok(started), Err)
+    }
+
+    fn adopt(HostsState { identity, nodes, daemons }: HostsState) -> Result<Self, ProvisioningError> {
+        let alive = ssh::for_each(daemons.iter().collect(), |daemon| {
+            let act = "ask for the daemon";
+            let script = daemon.script("is-alive");
+            let answer = ssh::run(&daemon.host, act, &script, Stdio::null())?;
+            match answer.status.code() {
+                Some(0) => Ok(()),
+                Some(1) => Err(ProvisioningError::Gone(daemon.node)),
+                _ => Err(daemon.failed(act, answer.said)),
+            }
+        });
+        alive.into_iter().collect::<Result<(), _>>()?;
+        let sessions = daemons.iter().map(|_| None).collect();
+        Ok(Self { identity, nodes, daemons, sessions, standing: true })
+    }
+
+    fn remove(HostsState { daemons, .. }: HostsState) -> Result<(), ProvisioningError> {
+        ssh::for_each(daemons, |daemon| daemon.end(Duration::ZERO)).into_iter().collect()
+    }
+
+    fn state(&self) -> HostsState {
+        let (identity, nodes, daemons) = (self.identity.clone(), self.nodes.clone(), self.daemons.clone());
+        HostsState { identity, nodes, daemons }
+    }
+
+    /// The sessions of ssh go on, and carry the logs, until the daemons end.
+    fn leave(mut self) {
+        self.daemons.clear();
+        self.sessions.clear();
+    }
+
+    fn nodes(&self) -> &[NodeSpec] {
+        &self.nodes
+    }
+
+    fn addresses(&self) -> Vec<Address> {
+        let address = |&Daemon { node, address, ports, .. }: &Daemon| Address {
+            node,
+            control: SocketAddr::new(address, ports.control),
+            data: SocketAddr::new(address, ports.data),
+        };
+        self.daemons.iter().map(address).collect()
+    }
+
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn note_master(&self) -> Result<(), ProvisioningError> {
+        // The daemons do so: this is another machine.
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<(), ProvisioningError> {
+        self.reap(END_LIMIT)
+    }
+}
+
+impl Hosts {
+    /// A daemon that ends well removes everything itself.
+    fn reap(&mut self, limit: Duration) -> Result<(), ProvisioningError> {
+        let deadline = Instant::now() + limit;
+        let daemons: Vec<_> = self.daemons.drain(..).zip(self.sessions.drain(..)).collect();
+        ssh::for_each(daemons, |(daemon, session)| match session {
+            None => daemon.end(deadline.saturating_duration_since(Instant::now())),
+            Some(Started { mut process, input }) => {
+                drop(input);
+                let ended = ssh::wait(&mut process, deadline);
+                if ended.is_some_and(|status| status.success()) { Ok(()) } else { daemon.end(Duration::ZERO) }
+            }
+        })
+        .into_iter()
+        .collect()
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        if self.standing {
+            return;
+        }
+        if let Err(error) = self.reap(DROP_LIMIT) {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "failed to remove what the run has left"
+            );
+        }
+    }
+}
+
+impl Daemon {
+    /// Kills the daemon, if it does not end in time, and removes everything of the node.
+    fn end(&self, limit: Duration) -> Result<(), ProvisioningError> {
+        let act = "remove what is left of the node";
+        let script = format!("{} {}", self.script("end"), limit.as_secs());
+        let answer = ssh::run(&self.host, act, &script, Stdio::null())?;
+        if answer.status.success() { Ok(()) } else { Err(self.failed(act, answer.said)) }
+    }
+
+    fn script(&self, verb: &str) -> String {
+        format!("{} {verb} {}", ssh::quote(&self.program.display().to_string()), self.name)
+    }
+
+    fn failed(&self, act: &'static str, said: String) -> ProvisioningError {
+        ProvisioningError::Host { act, host: self.host.name.clone(), said }
+    }
+}
+
+fn configure(request: &HostRequest, parts: &Parts, spec: &NodeSpec, identity: Identity) -> NodeConfig {
+    NodeConfig {
+        provider: parts.directory.clone(),
+        launcher: parts.on_host(&request.daemons.launcher),
+        needed: request.needed.clone(),
+        ..request.daemons.configure(spec, identity)
+    }
+}
+
+/// Starts the daemon of a node. Where its host has not got the programs of coswitch, it gets them.
+fn start(
+    host: &Host,
+    config: &mut NodeConfig,
+    parts: &Parts,
+    logs: &Path,
+) -> Result<(Daemon, Session), ProvisioningError> {
+    let address = ssh::address(host)?;
+    if address.is_ipv6() {
+        let any = SocketAddr::from(([0; 16], 0));
+        (config.control, config.data) = (any, any);
+    }
+    let program = parts.on_host(Path::new("coswitchd"));
+    let set = ENVIRONMENT.iter().filter_map(|name| Some((name, env::var(name).ok()?)));
+    let set: String = set.map(|(name, value)| format!("{name}={} ", ssh::quote(&value))).collect();
+    let quoted = ssh::quote(&program.display().to_string());
+    let script = format!("[ -x {quoted} ] || exit {NOT_FOUND}; exec env {set}{quoted}");
+    let failed = |said| ProvisioningError::Host { act: "start a daemon", host: host.name.clone(), said };
+    let mut is_installed = false;
+    loop {
+        let log = Log::of(config, logs, is_installed);
+        let mut starting = Starting::begin(ssh::command(host, &script), config, log)?;
+        let ready = starting.ready();
+        let mut session = starting.started();
+        let error = match ready {
+            Ok(ports) => {
+                let (node, host, name) = (config.node, host.clone(), config.name());
+                return Ok((Daemon { node, host, name, program, address, ports }, session));
+            }
+            Err(error) => error,
+        };
+        // A daemon that did not start in time ends by the end of its input.
+        drop(session.input);
+        match (ssh::wait(&mut session.process, Instant::now() + DROP_LIMIT), error) {
+            (Some(status), _) if status.code() == Some(NOT_FOUND) && !is_installed => {
+                parts.install(host)?;
+                is_installed = true;
+            }
+            (_, ProvisioningError::Start { said, .. }) => return Err(failed(said)),
+            (_, error) => return Err(error),
+        }
+    }
+}

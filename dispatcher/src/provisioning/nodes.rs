@@ -1,0 +1,95 @@
+//! The nodes of a cluster, of any kind.
+
+use coswitch_daemon::pki::Identity;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Address, NodeSpec, Provisioning, ProvisioningError,
+    hosts::{HostRequest, Hosts, HostsState},
+    virtual_nodes::{VirtualNodes, VirtualRequest, VirtualState},
+};
+
+pub enum Nodes {
+    Virtual(VirtualNodes),
+    Hosts(Hosts),
+}
+
+#[derive(Clone, Debug)]
+pub enum NodesRequest {
+    Virtual(VirtualRequest),
+    Hosts(HostRequest),
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodesState {
+    Virtual(VirtualState),
+    Hosts(HostsState),
+}
+
+/// What both kinds do, each in its way.
+macro_rules! either {
+    ($self:expr, $nodes:ident => $does:expr) => {
+        match $self {
+            Nodes::Virtual($nodes) => $does,
+            Nodes::Hosts($nodes) => $does,
+        }
+    };
+}
+
+impl Provisioning for Nodes {
+    type Request = NodesRequest;
+    type State = NodesState;
+
+    fn start(request: &NodesRequest) -> Result<Self, ProvisioningError> {
+        match request {
+            NodesRequest::Virtual(request) => VirtualNodes::start(request).map(Self::Virtual),
+            NodesRequest::Hosts(request) => Hosts::start(request).map(Self::Hosts),
+        }
+    }
+
+    fn adopt(state: NodesState) -> Result<Self, ProvisioningError> {
+        match state {
+            NodesState::Virtual(state) => VirtualNodes::adopt(state).map(Self::Virtual),
+            NodesState::Hosts(state) => Hosts::adopt(state).map(Self::Hosts),
+        }
+    }
+
+    fn remove(state: NodesState) -> Result<(), ProvisioningError> {
+        match state {
+            NodesState::Virtual(state) => VirtualNodes::remove(state),
+            NodesState::Hosts(state) => Hosts::remove(state),
+        }
+    }
+
+    fn state(&self) -> NodesState {
+        match self {
+            Self::Virtual(nodes) => NodesState::Virtual(nodes.state()),
+            Self::Hosts(hosts) => NodesState::Hosts(hosts.state()),
+        }
+    }
+
+    fn leave(self) {
+        either!(self, nodes => nodes.leave());
+    }
+
+    fn nodes(&self) -> &[NodeSpec] {
+        either!(self, nodes => nodes.nodes())
+    }
+
+    fn addresses(&self) -> Vec<Address> {
+        either!(self, nodes => nodes.addresses())
+    }
+
+    fn identity(&self) -> &Identity {
+        either!(self, nodes => nodes.identity())
+    }
+
+    fn note_master(&self) -> Result<(), ProvisioningError> {
+        either!(self, nodes => nodes.note_master())
+    }
+
+    fn end(self) -> Result<(), ProvisioningError> {
+        either!(self, nodes => nodes.end())
+    }
+}

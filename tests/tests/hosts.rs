@@ -1,0 +1,134 @@
+//! Nodes that are machines of their own, reached by ssh.
+
+use coswitch_report::journal::RunEvent;
+use coswitch_tests::{
+    cluster::{RUN_LIMIT, STEP_LIMIT},
+    hosts::{self, Hosts, SILENT},
+    master::{Ended, Master},
+    serving::{
+        CLEAN_LIMIT, HEAT, VERIFIED, accepted, check_right, end, state, submit, switches, wait_served,
+    },
+};
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
+
+const NAMES: [&str; 2] = ["alpha", "beta"];
+/// Two jobs of 90 MiB on each node do not fit together.
+const CLUSTER: &str = r"
+cluster: {nodes: [alpha, {host: beta, address: 10.83.0.2}], memory: 150MiB, arena: 32MiB}
+scheduler: {policy: gang, quantum: 400ms, residency: none}
+";
+
+fn two_jobs() -> String {
+    format!(
+        "{CLUSTER}jobs:\n  - {{name: heat, count: 2, ranks: 2, memory: 90MiB, \
+         command: [\"{{bin}}/heat\", --memory, 40MiB, --seconds, \"2\"]}}\n"
+    )
+}
+
+fn took_jobs_out(events: &[RunEvent]) {
+    assert!(switches(events) > 2, "{events:?}");
+}
+
+/// A run file with the directory that each machine has for itself.
+fn with_own(hosts: &Hosts, run_file: &str) -> String {
+    run_file.replace("{own}", &hosts.own().display().to_string())
+}
+
+fn nothing_is_left(hosts: &Hosts) {
+    let left: Vec<_> = (0..NAMES.len()).flat_map(|machine| hosts.left(machine)).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+fn kill(process: u32) {
+    signal::kill(Pid::from_raw(process.cast_signed()), Signal::SIGKILL).expect("it runs");
+}
+
+/// A run on hosts that fails before it begins.
+fn refused(run_file: &str) -> Ended {
+    hosts::beside(&NAMES, |hosts| {
+        std::fs::create_dir(hosts.own().join("work")).expect("a directory");
+        let run_file = with_own(hosts, run_file);
+        let ended = Master::on_hosts(hosts, &["run"], &run_file).end(RUN_LIMIT, CLEAN_LIMIT);
+        assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+        nothing_is_left(hosts);
+        ended
+    })
+}
+
+#[test]
+fn jobs_are_switched_on_hosts_that_had_nothing_and_nothing_is_left_there_but_the_programs() {
+    hosts::beside(&NAMES, |hosts| {
+        // This machine has no such directory.
+        let run_file = two_jobs().replace("arena: 32MiB", "arena: 32MiB, store: \"{own}/store\"");
+        for _ in 0..2 {
+            let master = Master::on_hosts(hosts, &["run"], &with_own(hosts, &run_file));
+            let out = master.out();
+            let ended = master.end_with(RUN_LIMIT, CLEAN_LIMIT, || {
+                for job in ["heat-1", "heat-2"] {
+                    let said = std::fs::read_to_string(out.join(job).join("rank-0.out")).expect("an output");
+                    assert!(said.contains(VERIFIED), "{said}");
+                }
+            });
+            assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+            took_jobs_out(&ended.events);
+            nothing_is_left(hosts);
+        }
+    });
+}
+
+#[test]
+fn a_cluster_of_hosts_outlives_its_master_and_its_sessions_of_ssh() {
+    hosts::beside(&NAMES, |hosts| {
+        let mut master = Master::on_hosts(hosts, &["serve", "--socket", "serve.sock"], CLUSTER);
+        wait_served(&mut master);
+        let mut names = accepted(&submit(&master, &["--name", "first"], HEAT));
+        names.extend(accepted(&submit(&master, &["--name", "second"], HEAT)));
+        master.wait_until("one to run", STEP_LIMIT, |master| state(master, "first") == "running");
+        master.kill();
+        assert!((0..NAMES.len()).all(|machine| !hosts.left(machine).is_empty()), "the nodes have files");
+        let sessions = master.processes("ssh");
+        assert_eq!(sessions.len(), NAMES.len());
+        sessions.into_iter().for_each(kill);
+        master.start_next();
+        wait_served(&mut master);
+        assert_eq!(master.user(&["wait"]).code, Some(0));
+        names.iter().for_each(|name| check_right(&master, name));
+        took_jobs_out(&end(master).events);
+        nothing_is_left(hosts);
+    });
+}
+
+#[test]
+fn a_daemon_that_is_killed_leaves_nothing_on_its_host() {
+    hosts::beside(&NAMES, |hosts| {
+        let mut master = Master::on_hosts(hosts, &["run"], &two_jobs());
+        master.wait_until("a switch", STEP_LIMIT, |master| switches(&master.events()) > 0);
+        kill(hosts.daemon(1));
+        let ended = master.end(RUN_LIMIT, CLEAN_LIMIT);
+        // A run ends where it has lost a node.
+        assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+        nothing_is_left(hosts);
+    });
+}
+
+#[test]
+fn a_host_that_does_not_answer_is_named_and_the_others_are_left_as_they_were() {
+    let ended = refused(&two_jobs().replace("[alpha,", &format!("[{SILENT},")));
+    assert!(ended.stderr.contains(SILENT) && ended.stderr.contains("refused"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_host_without_the_files_of_a_job_is_named_before_the_job_begins() {
+    let ended = refused(&two_jobs().replace("ranks: 2", "cwd: \"{own}/work\", ranks: 2"));
+    let says = |what| ended.stderr.contains(what);
+    assert!(says("alpha") && says("own/work") && says("all nodes share"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_host_with_less_memory_than_its_node_is_named() {
+    let ended = refused(&two_jobs().replace("memory: 150MiB", "memory: 900TiB"));
+    assert!(ended.stderr.contains("this machine has"), "{}", ended.stderr);
+}
