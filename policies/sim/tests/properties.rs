@@ -208,6 +208,9 @@ impl<'a> Audit<'a> {
             | SchedulerEvent::MemoryPressure { .. }
             | SchedulerEvent::Footprint { .. }
             | SchedulerEvent::RunningStopped { .. }
+            | SchedulerEvent::NodeDown { .. }
+            | SchedulerEvent::NodeUp { .. }
+            | SchedulerEvent::Displaced { .. }
             | SchedulerEvent::SwitchTimed { .. } => {}
         }
     }

@@ -4,13 +4,17 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use coswitch_policies::{
-    Bytes, Cluster, Decision, JobId, JobSpec, Misplaced, Policy, Residence, Scheduler, SchedulerConfig,
+    Bytes, Cluster, Decision, JobId, JobSpec, Misplaced, NodeId, Policy, Residence, Scheduler, SchedulerConfig,
     SchedulerEvent, SimTime, SwitchId, TimerId,
 };
 use proptest::prelude::*;
 
 fn jobs() -> impl Strategy<Value = JobId> {
     (0_u32..6).prop_map(JobId)
+}
+
+fn nodes() -> impl Strategy<Value = NodeId> {
+    (0_u32..3).prop_map(NodeId)
 }
 
 fn specs() -> impl Strategy<Value = JobSpec> {
@@ -45,6 +49,9 @@ fn events() -> impl Strategy<Value = SchedulerEvent> {
         switches().prop_map(|switch| SchedulerEvent::SwitchDone { switch }),
         (switches(), prop::collection::vec(misplaced(), 0..4))
             .prop_map(|(switch, misplaced)| SchedulerEvent::SwitchFailed { switch, misplaced }),
+        nodes().prop_map(|node| SchedulerEvent::NodeDown { node }),
+        nodes().prop_map(|node| SchedulerEvent::NodeUp { node }),
+        misplaced().prop_map(|Misplaced { job, at, .. }| SchedulerEvent::Displaced { job, at }),
     ]
 }
 

@@ -87,6 +87,14 @@ pub enum SchedulerEvent {
         #[serde(rename = "astray")]
         misplaced: Vec<Misplaced>,
     },
+    /// The node is lost. Its jobs end there; a [`SchedulerEvent::Displaced`] follows for each that was in
+    /// memory, or the outcome of the switch that moves it. No job is placed on the node until it is back.
+    NodeDown { node: NodeId },
+    /// The node is back, with the snapshots that it had sealed.
+    NodeUp { node: NodeId },
+    /// A job that no switch moves has left memory on all of its nodes, because one of them was lost: it is
+    /// parked, or is to be launched again.
+    Displaced { job: JobId, at: Residence },
 }
 
 /// A job that has its placement.

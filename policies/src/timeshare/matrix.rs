@@ -9,7 +9,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     mem,
 };
 
@@ -31,8 +31,10 @@ pub struct Matrix {
     /// The row of each job.
     slots: BTreeMap<JobId, SlotId>,
     next_slot: u32,
-    /// How many nodes there are of each capacity.
+    /// How many nodes there are of each capacity, without those that are down.
     kinds: Vec<(Bytes, u32)>,
+    /// Nodes that take no job.
+    down: BTreeSet<NodeId>,
     pinned: PinnedIndex,
 }
 
@@ -69,16 +71,21 @@ impl Matrix {
     pub fn new(cluster: Cluster, limits: Limits) -> Self {
         let (kinds, pinned) = (cluster.kinds(), PinnedIndex::new(cluster.len()));
         let (rows, slots) = (VecDeque::new(), BTreeMap::new());
-        Self { cluster, limits, rows, slots, next_slot: 0, kinds, pinned }
+        Self { cluster, limits, rows, slots, next_slot: 0, kinds, down: BTreeSet::new(), pinned }
     }
 
     /// A matrix with these rows, legal or not.
+    #[cfg(test)]
     pub(crate) fn from_rows(
         cluster: Cluster,
         limits: Limits,
         rows: impl IntoIterator<Item = (SlotId, Vec<Assignment>)>,
     ) -> Self {
-        let mut matrix = Self::new(cluster, limits);
+        Self::new(cluster, limits).filled(rows)
+    }
+
+    fn filled(self, rows: impl IntoIterator<Item = (SlotId, Vec<Assignment>)>) -> Self {
+        let mut matrix = self;
         for (slot, assignments) in rows {
             matrix.push_row(slot);
             let last = matrix.rows.len() - 1;
@@ -91,7 +98,40 @@ impl Matrix {
     pub(crate) fn with_rows(&self, rows: &[usize]) -> Self {
         let rows =
             rows.iter().map(|row| (self.row(*row).slot, self.row(*row).assignments().cloned().collect()));
-        Self::from_rows(self.cluster.clone(), self.limits, rows)
+        let (kinds, down) = (self.kinds.clone(), self.down.clone());
+        Self { kinds, down, ..Self::new(self.cluster.clone(), self.limits) }.filled(rows)
+    }
+
+    /// Whether `node` takes jobs. The jobs that it has stay in their rows.
+    pub(crate) fn set_down(&mut self, node: NodeId, is_down: bool) {
+        let changed = if is_down { self.down.insert(node) } else { self.down.remove(&node) };
+        if !changed {
+            return;
+        }
+        let up: Vec<Bytes> = self.up().map(|(_, capacity)| capacity).collect();
+        self.kinds = Cluster::new(up).kinds();
+        // The indices of movable jobs go by their shapes, which follow from the nodes that are up.
+        let rows = mem::take(&mut self.rows);
+        for MatrixRow { slot, assignments, .. } in rows {
+            self.push_row(slot);
+            let last = self.rows.len() - 1;
+            assignments.into_values().for_each(|assignment| self.insert(last, assignment));
+        }
+    }
+
+    fn up(&self) -> impl Iterator<Item = (NodeId, Bytes)> + '_ {
+        self.cluster.nodes().filter(|(node, _)| !self.down.contains(node))
+    }
+
+    /// The nodes that take no job.
+    #[must_use]
+    pub const fn down(&self) -> &BTreeSet<NodeId> {
+        &self.down
+    }
+
+    /// Whether all nodes of the placement are up.
+    pub(crate) fn is_up(&self, placement: &Placement) -> bool {
+        self.down.is_empty() || placement.nodes().all(|node| !self.down.contains(&node))
     }
 
     #[must_use]
@@ -147,10 +187,16 @@ impl Matrix {
         self.rows.iter().position(|row| row.slot == of)
     }
 
-    /// How `job` would spread, or `None` where even the empty cluster does not hold it.
+    /// How `job` would spread, or `None` where even the empty nodes that are up do not hold it.
     #[must_use]
     pub fn shape_of(&self, job: &JobSpec) -> Option<Shape> {
         Shape::on_kinds(job, &self.kinds, self.limits.memory)
+    }
+
+    /// Whether the empty cluster holds `job` when all nodes are up.
+    #[must_use]
+    pub fn could_hold(&self, job: &JobSpec) -> bool {
+        Shape::on_empty(job, &self.cluster, self.limits.memory).is_some()
     }
 
     /// Where `job` would go in the row `index` places from the front.
@@ -277,7 +323,7 @@ impl Matrix {
     }
 
     fn push_row(&mut self, slot: SlotId) {
-        let index = RowIndex::new(&self.cluster, self.limits);
+        let index = RowIndex::new(&self.cluster, self.limits, &self.down);
         self.rows.push_back(MatrixRow { slot, assignments: BTreeMap::new(), index });
     }
 

@@ -161,6 +161,22 @@ impl Switching {
         self.advance(now)
     }
 
+    /// A job has left memory on its own, because a node was lost. It is not where it was, if it has answered
+    /// already. `None` where the switch does not move it.
+    pub fn on_displaced(&mut self, now: SimTime, job: JobId, at: Residence) -> Option<SwitchAction> {
+        if !self.plan.names(job) || self.stage == Stage::Over {
+            return None;
+        }
+        if self.waiting.contains(&job) {
+            return Some(self.on_residence(now, job, at, Cause::Failed));
+        }
+        if !self.ended.contains(&job) {
+            self.misplaced.retain(|misplaced| misplaced.job != job);
+            self.misplaced.push(Misplaced { job, at, cause: Cause::Failed });
+        }
+        Some(SwitchAction::Wait)
+    }
+
     /// Whether the job is dumped while others come in.
     fn parks_meanwhile(&self, outgoing: &Outgoing) -> bool {
         self.plan.order == SwitchOrder::Overlapped && outgoing.running && outgoing.to == Residence::Parked

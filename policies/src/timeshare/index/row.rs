@@ -35,6 +35,8 @@ struct Cell {
     /// Memory; below zero where a policy ignores memory.
     left: i128,
     jobs: u32,
+    /// The node is down: the cell takes no job.
+    is_down: bool,
 }
 
 impl Cell {
@@ -44,10 +46,15 @@ impl Cell {
 }
 
 impl RowIndex {
-    /// Of a row without jobs.
-    pub(crate) fn new(cluster: &Cluster, limits: Limits) -> Self {
-        let cells = cluster.nodes().map(|(_, capacity)| Cell { left: capacity.0.into(), jobs: 0 }).collect();
-        let open = || cluster.nodes().filter(|_| limits.opens(0));
+    /// Of a row without jobs. The nodes that are `down` take none.
+    pub(crate) fn new(cluster: &Cluster, limits: Limits, down: &BTreeSet<NodeId>) -> Self {
+        let cell = |(node, capacity): (NodeId, Bytes)| Cell {
+            left: capacity.0.into(),
+            jobs: 0,
+            is_down: down.contains(&node),
+        };
+        let cells = cluster.nodes().map(cell).collect();
+        let open = || cluster.nodes().filter(|(node, _)| limits.opens(0) && !down.contains(node));
         let emptiest = open().map(|(node, capacity)| (0, Reverse(capacity), node)).collect();
         let by_free = open().map(|(node, capacity)| (capacity, node)).collect();
         Self { limits, cells, emptiest, by_free, movable: BTreeMap::new(), used: (0, 0) }
@@ -56,7 +63,11 @@ impl RowIndex {
     pub(crate) fn add(&mut self, assignment: &Assignment) {
         for block in assignment.placement.blocks() {
             let taken = assignment.spec.memory_of(block.ranks).0;
-            self.change(block.node, |cell| Cell { left: cell.left - i128::from(taken), jobs: cell.jobs + 1 });
+            self.change(block.node, |cell| Cell {
+                left: cell.left - i128::from(taken),
+                jobs: cell.jobs + 1,
+                ..cell
+            });
         }
         let (memory, cells) = wanted(assignment);
         self.used = (self.used.0 + memory, self.used.1 + cells);
@@ -65,7 +76,11 @@ impl RowIndex {
     pub(crate) fn remove(&mut self, assignment: &Assignment) {
         for block in assignment.placement.blocks() {
             let taken = assignment.spec.memory_of(block.ranks).0;
-            self.change(block.node, |cell| Cell { left: cell.left + i128::from(taken), jobs: cell.jobs - 1 });
+            self.change(block.node, |cell| Cell {
+                left: cell.left + i128::from(taken),
+                jobs: cell.jobs - 1,
+                ..cell
+            });
         }
         let (memory, cells) = wanted(assignment);
         self.used = (self.used.0 - memory, self.used.1 - cells);
@@ -75,6 +90,9 @@ impl RowIndex {
         let before = self.cells[node.0 as usize];
         let after = change(before);
         self.cells[node.0 as usize] = after;
+        if before.is_down {
+            return;
+        }
         if self.limits.opens(before.jobs) {
             self.emptiest.remove(&(before.jobs, Reverse(before.free()), node));
             self.by_free.remove(&(before.free(), node));
@@ -107,7 +125,8 @@ impl RowIndex {
     /// What the cell of `node` has left.
     pub(crate) fn free_capacity(&self, node: NodeId) -> FreeCapacity {
         let cell = self.cells[node.0 as usize];
-        FreeCapacity { open: self.limits.opens(cell.jobs), jobs: cell.jobs, free: cell.free() }
+        let open = !cell.is_down && self.limits.opens(cell.jobs);
+        FreeCapacity { open, jobs: cell.jobs, free: cell.free() }
     }
 
     /// As [`plan_placement`](crate::placement::plan_placement) places the job.

@@ -30,7 +30,11 @@ impl Scheduler {
         let mut entry = Entry::new(spec.clone());
         entry.observed = at;
         self.jobs.insert(job, entry);
-        self.place_back(Assignment { spec, placement }, decisions);
+        let assignment = Assignment { spec, placement };
+        if !self.matrix.is_up(&assignment.placement) {
+            return self.await_nodes(job, at, Some(assignment), held);
+        }
+        self.place_back(assignment, decisions);
         if at.is_in_memory() {
             self.presence.on_observed(&self.matrix, job, at);
         }

@@ -15,8 +15,15 @@ pub(super) enum Held {
     Unlaunched,
     /// In the store, with the place where it comes back.
     Parked(Box<Assignment>),
-    /// As `Parked`; a row is to take it.
+    /// As `Parked`; a row is to take it when all of its nodes are up.
     Returning(Box<Assignment>),
+}
+
+impl Held {
+    /// Whether its user holds it, and no node that is down.
+    pub(super) const fn is_by_user(&self) -> bool {
+        !matches!(self, Self::Returning(_))
+    }
 }
 
 impl Scheduler {
@@ -63,12 +70,12 @@ impl Scheduler {
         for job in held {
             match self.held.get(&job) {
                 Some(Held::Leaving) => self.settle_leaving(job, decisions),
-                Some(Held::Returning(assignment)) => {
+                Some(Held::Returning(assignment)) if self.matrix.is_up(&assignment.placement) => {
                     let assignment = (**assignment).clone();
                     self.held.remove(&job);
                     self.place_back(assignment, decisions);
                 }
-                Some(Held::Unlaunched | Held::Parked(_)) | None => {}
+                Some(Held::Unlaunched | Held::Parked(_) | Held::Returning(_)) | None => {}
             }
         }
         if self.matrix.drop_empty_rows() {

@@ -41,6 +41,7 @@ mod ahead;
 mod allowance;
 mod config;
 mod correct;
+mod down;
 mod forecast;
 mod hold;
 mod mix;
@@ -186,6 +187,9 @@ impl Scheduler {
             SchedulerEvent::SwitchFailed { switch, misplaced } => {
                 self.on_switch_over(switch, &misplaced, &mut decisions)
             }
+            SchedulerEvent::NodeDown { node } => self.on_node_down(node),
+            SchedulerEvent::NodeUp { node } => self.on_node_up(node),
+            SchedulerEvent::Displaced { job, at } => self.on_displaced(job, at),
         }
         self.reconcile(now, &mut decisions);
         decisions
@@ -222,7 +226,7 @@ impl Scheduler {
         if job.ranks == 0 {
             return Some(RejectReason::NoRanks);
         }
-        if self.matrix.shape_of(job).is_some() {
+        if self.matrix.could_hold(job) {
             return None;
         }
         let nodes = u32::try_from(self.matrix.cluster().len()).unwrap_or(u32::MAX);
@@ -241,20 +245,21 @@ impl Scheduler {
         if self.matrix.limits().max_rows.is_none() {
             return self.admit_all(first, decisions);
         }
-        while let Some(&job) = self.queue.front() {
+        // A job that waits for a node keeps no other from running.
+        while let Some((at, job, shape)) = self.next_queued() {
             let entry = self.jobs.get_mut(&job).expect("a queued job is known");
-            let shape = self.matrix.shape_of(&entry.spec).expect("a queued job fits the empty cluster");
             let Some(landing) = packing::pack(&mut self.matrix, &entry.spec, shape, first) else { return };
             let landing = Arc::new(landing);
             entry.landing = Some(Arc::clone(&landing));
             self.presence.on_assigned(job, landing.slot);
-            self.queue.pop_front();
+            self.queue.remove(at);
             decisions.push(Decision::Admitted { job, landing });
         }
     }
 
     fn admit_all(&mut self, first: usize, decisions: &mut Vec<Decision>) {
-        if self.queue.is_empty() {
+        let jobs = self.take_placeable();
+        if jobs.is_empty() {
             return;
         }
         // First fit passes over the active row only; the other packings may pass over any row.
@@ -262,7 +267,6 @@ impl Scheduler {
         if first > 0 && !skips_rows {
             self.dirty.add(self.matrix.row(0).slot, FreedNodes::Any);
         }
-        let jobs: Vec<JobSpec> = self.queue.drain(..).map(|job| self.jobs[&job].spec.clone()).collect();
         let fractions = (self.config.policy == Policy::Paired).then_some(&self.fractions);
         for (job, landing) in
             packing::pack_all(&mut self.matrix, &jobs, first, self.config.packing, fractions)
@@ -359,7 +363,7 @@ impl Scheduler {
         let front = self.matrix.front().map(|row| row.slot);
         let wanted = match self.matrix.row_of(entry.spec.id).map(|row| row.slot) {
             _ if entry.abandoned || entry.observed.is_ended() => Wanted::Gone,
-            _ if self.held.contains_key(&entry.spec.id) => Wanted::Held,
+            _ if self.held.get(&entry.spec.id).is_some_and(Held::is_by_user) => Wanted::Held,
             None => Wanted::Queued,
             Some(slot) if Some(slot) == front => Wanted::In { slot },
             Some(slot) => Wanted::Out { slot },

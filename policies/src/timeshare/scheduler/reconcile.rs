@@ -13,6 +13,7 @@ impl Scheduler {
         self.presence.follow(&self.matrix);
         if self.may_act() {
             self.settle_held(decisions);
+            self.settle_displaced();
             self.admit(now, decisions);
             if self.strobe(decisions) {
                 self.mix_rows(decisions);
@@ -41,7 +42,7 @@ impl Scheduler {
 
     /// Whether no step is under way that the next plan has to wait for.
     fn may_act(&self) -> bool {
-        self.under_way.is_none() && self.dying.is_empty()
+        self.under_way.is_none() && self.dying.is_empty() && !self.is_being_displaced()
     }
 
     /// Passes the turn on where it is over, or nobody is left to have it; says whether it was.

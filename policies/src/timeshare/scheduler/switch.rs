@@ -191,7 +191,13 @@ impl Scheduler {
             self.give_hold_up(went.job, decisions);
         }
         let blamed = if stayed.is_empty() { &into } else { &stayed };
-        for went in blamed.iter().filter(|went| went.failed() && went.cause == Cause::Failed) {
+        let is_to_blame = |went: &&Went| {
+            let assignment = self.assignment(went.job);
+            let was_up = assignment.is_none_or(|assignment| self.matrix.is_up(&assignment.placement));
+            went.failed() && went.cause == Cause::Failed && was_up
+        };
+        let failed: Vec<Went> = blamed.iter().filter(is_to_blame).copied().collect();
+        for went in failed {
             self.blame(went.job, decisions);
         }
         if plan.purpose == Purpose::Ahead {

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod correct;
+mod down;
 mod footprints;
 mod forecast;
 mod hold;
