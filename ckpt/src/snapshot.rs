@@ -3,6 +3,7 @@
 //! ```text
 //! epoch-N/images/        CRIU's, and pages  begin ─ images dumped, segment and channels saved ─▶ tree may go
 //!         segment.zst    the segment file                   │
+//!         part.json      what a new daemon has to know      │
 //!         channels.bin   messages in flight                 └─ seal: hash, fsync, manifest last, by rename
 //!         log/           CRIU's, not sealed
 //!         manifest.json  without it, there is no snapshot; renamed to manifest.damaged when damage is found
@@ -33,6 +34,9 @@ const IMAGES: &str = "images";
 const DAMAGED: &str = "manifest.damaged";
 const SEGMENT: &str = "segment.zst";
 const CHANNELS: &str = "channels.bin";
+const PART: &str = "part.json";
+/// Arguments and environment of a program, and the keys that its ranks have exchanged.
+const PART_BYTES_MAX: u64 = 1 << 30;
 /// Messages in flight are bounded by the credits of the links, far below this.
 const CHANNELS_BYTES_MAX: u64 = 4 << 30;
 
@@ -124,6 +128,13 @@ impl SnapshotWriter {
     pub fn save_channels(&mut self, channels: &[u8]) -> Result<(), SnapshotError> {
         let path = self.dir.join(CHANNELS);
         private::write(&path, channels).map_err(at(&path))
+    }
+
+    /// Stores what a daemon that knows nothing of the application needs to restore it, as its daemon has
+    /// encoded it.
+    pub fn save_part(&mut self, part: &[u8]) -> Result<(), SnapshotError> {
+        let path = self.dir.join(PART);
+        private::write(&path, part).map_err(at(&path))
     }
 
     /// Records the lengths of the tree's output files: from CRIU's images, or else as they are now. A removed
@@ -287,6 +298,13 @@ impl Snapshot {
         let Some(record) = self.record(CHANNELS) else { return Ok(None) };
         files::verify_one(&self.dir, record)?;
         files::read_bounded(&self.dir.join(CHANNELS), CHANNELS_BYTES_MAX).map(Some)
+    }
+
+    /// Returns what the daemon has stored of the application, verified; `None` if it stored nothing.
+    pub fn part(&self) -> Result<Option<Vec<u8>>, SnapshotError> {
+        let Some(record) = self.record(PART) else { return Ok(None) };
+        files::verify_one(&self.dir, record)?;
+        files::read_bounded(&self.dir.join(PART), PART_BYTES_MAX).map(Some)
     }
 
     /// Refills the segment file at that path in place, after verifying the stored contents.

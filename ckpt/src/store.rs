@@ -141,14 +141,8 @@ impl Store {
 
     /// Lists all snapshots, valid or not, by application and with the newest first; contents are not checked.
     pub fn list(&self) -> Result<Vec<StoredSnapshot>, StoreError> {
-        let mut names = BTreeSet::new();
-        for Tier { root, .. } in &self.tiers {
-            let entries = fs::read_dir(root).map_err(at(root))?;
-            let found = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-            names.extend(found.filter(|name| is_plain(name)));
-        }
         let mut found = Vec::new();
-        for application in names {
+        for application in self.applications()? {
             for (epoch, dir) in self.epochs(&application)? {
                 let (bytes, problem) = (size(&dir), Snapshot::open(&dir).err());
                 let root = dir.ancestors().nth(2).expect("a tier, an application, an epoch").to_owned();
@@ -281,6 +275,34 @@ impl Store {
                 Ok(_) if valid < KEPT => valid += 1,
                 Ok(old) => old.remove()?,
                 Err(_) if valid == 0 => {}
+                Err(_) => remove_dir(&dir)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of all applications that have snapshots, sealed or not.
+    pub fn applications(&self) -> Result<BTreeSet<String>, StoreError> {
+        let mut names = BTreeSet::new();
+        for Tier { root, .. } in &self.tiers {
+            let entries = fs::read_dir(root).map_err(at(root))?;
+            let found = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+            names.extend(found.filter(|name| is_plain(name)));
+        }
+        Ok(names)
+    }
+
+    /// Removes the snapshots of an application that were not sealed. Nobody may be writing one.
+    pub fn remove_unsealed(&self, application: &str) -> Result<(), StoreError> {
+        let epochs = self.epochs(application)?.into_iter();
+        epochs.filter(|(_, dir)| !is_sealed(dir)).try_for_each(|(_, dir)| remove_dir(&dir))
+    }
+
+    /// Removes the snapshots of an application that are newer than `epoch`: it has gone back to that.
+    pub fn remove_newer(&self, application: &str, epoch: u64) -> Result<(), StoreError> {
+        for (_, dir) in self.epochs(application)?.into_iter().filter(|(newer, _)| *newer > epoch) {
+            match Snapshot::open(&dir) {
+                Ok(snapshot) => snapshot.remove()?,
                 Err(_) => remove_dir(&dir)?,
             }
         }

@@ -4,15 +4,12 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
-use coswitch_policies::{JobId, NodeId};
+use coswitch_policies::{Epoch, JobId, NodeId};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -22,9 +19,10 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use crate::{
-    app::{AppHandle, NodeServices, Note},
+    app::{AppHandle, NodeServices, Note, SavedPart},
     node,
-    plane::{Command, PlaneEvent, connect},
+    peers::Peers,
+    plane::PlaneEvent,
     protocol::{
         AppEvent, AppRequest, DaemonEvent, Failure, Holding, Inventory, Member, MemoryUse, Request, Step,
         StoodStill,
@@ -32,7 +30,6 @@ use crate::{
     session::{Heard, SessionError},
 };
 
-const LINK_LIMIT: Duration = Duration::from_secs(10);
 const RELEASE_LIMIT: Duration = Duration::from_secs(30);
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 /// Number of memory samples for each report of traffic.
@@ -66,10 +63,7 @@ pub(crate) struct Control {
     released: VecDeque<(JobId, String)>,
     /// Since when the head node counts as silent.
     silent_since: Option<Instant>,
-    /// The links to the other nodes are up.
-    joined: Arc<AtomicBool>,
-    /// Why one is not any more.
-    link_lost: Option<String>,
+    peers: Arc<Peers>,
     /// The sessions that have ended, and the last one.
     carried: Option<JoinHandle<Result<(), SessionError>>>,
 }
@@ -81,8 +75,7 @@ impl Control {
             apps: BTreeMap::new(),
             released: VecDeque::new(),
             silent_since: None,
-            joined: Arc::default(),
-            link_lost: None,
+            peers: Arc::default(),
             carried: None,
         }
     }
@@ -216,10 +209,14 @@ impl Control {
     fn on_request(&mut self, job: JobId, request: AppRequest) {
         self.forget_ended();
         if let AppRequest::Launch(launch) = &request {
-            self.apps.entry(job).or_insert_with(|| {
-                let (handle, task) = AppHandle::start(Arc::clone(&self.node), job);
-                App { handle, task, placement: launch.placement.clone(), is_released: false }
+            // A part from before, which the head node has given up, goes first.
+            let before = self.apps.remove(&job).map(|app| {
+                app.handle.release(Arc::clone(&self.node), job);
+                app.task
             });
+            let (handle, task) = AppHandle::start(Arc::clone(&self.node), job, before);
+            let placement = launch.placement.clone();
+            self.apps.insert(job, App { handle, task, placement, is_released: false });
         }
         let app = self.apps.get_mut(&job);
         let answer = match (app, request) {
@@ -241,6 +238,7 @@ impl Control {
             }
             (Some(app), request) => return app.handle.note(Note::Request(request)),
             (None, AppRequest::Describe { generation }) => nothing(generation),
+            (None, AppRequest::GoBack { life }) => AppEvent::WentBack { life, sealed: Vec::new() },
             (None, _) => {
                 let failure = Failure::dead("there is no such application here");
                 AppEvent::Failed { during: Step::Run, failure }
@@ -272,9 +270,11 @@ impl Control {
         match event {
             PlaneEvent::LinkLost { peer, reason } => {
                 warn!(%peer, reason, "data link lost");
-                self.link_lost = Some(format!("its link to {peer} was lost: {reason}"));
-                self.node.tell(DaemonEvent::LinkLost { peer });
+                if let Some(incarnation) = self.peers.on_lost(peer, &reason) {
+                    self.node.tell(DaemonEvent::LinkLost { peer, incarnation });
+                }
             }
+            PlaneEvent::LinkDropped { peer } => self.peers.on_dropped(peer),
             PlaneEvent::App { job, event } => {
                 if let Some(app) = self.apps.get(&job) {
                     app.handle.note(Note::Plane(event));
@@ -298,23 +298,45 @@ impl Control {
     }
 
     /// Connects to every node with a lower number; those with a higher one connect to this node. Links
-    /// outlive a master.
+    /// outlive a master, but not the daemon at their other end.
     fn join(&self, members: Vec<Member>) {
-        if self.joined.load(Ordering::Acquire) {
-            let lost = self.link_lost.clone();
-            let joined = lost.map_or(DaemonEvent::Joined, |reason| DaemonEvent::JoinFailed { reason });
-            return self.node.tell(joined);
-        }
-        let (node, joined) = (Arc::clone(&self.node), Arc::clone(&self.joined));
+        let (node, peers) = (Arc::clone(&self.node), Arc::clone(&self.peers));
         tokio::task::spawn_blocking(move || {
-            node.tell(match connect_all(&node, &members) {
-                Ok(()) => {
-                    joined.store(true, Ordering::Release);
-                    DaemonEvent::Joined
-                }
+            node.tell(match peers.join(&node, &members) {
+                Ok(()) => DaemonEvent::Joined,
                 Err(reason) => DaemonEvent::JoinFailed { reason },
             });
         });
+    }
+
+    /// Takes up the applications that an earlier daemon of this node has left in the store. What was not
+    /// sealed was never there.
+    ///
+    /// # Errors
+    /// Where the store cannot be read.
+    pub(crate) fn take_up(&mut self) -> anyhow::Result<()> {
+        for name in self.node.store.applications()? {
+            let taken_up = job_of(&name).context("no name of a job").and_then(|job| self.take_up_one(job));
+            if let Err(error) = taken_up {
+                error!(name, error = format!("{error:#}"), "an application could not be taken up");
+                self.node.store.remove(&name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_up_one(&mut self, job: JobId) -> anyhow::Result<()> {
+        let store = &self.node.store;
+        let name = job.to_string();
+        store.remove_unsealed(&name)?;
+        let epoch = *store.sealed_epochs(&name)?.first().context("nothing of it was sealed")?;
+        let saved = SavedPart::of(&store.snapshot(&name, epoch)?)?;
+        let saved = saved.context("an earlier version of coswitch has sealed it")?;
+        let placement = saved.placement().to_vec();
+        let (handle, task) = AppHandle::take_up(Arc::clone(&self.node), job, saved, Epoch(epoch))?;
+        self.apps.insert(job, App { handle, task, placement, is_released: false });
+        info!(%job, epoch, "an application was taken up");
+        Ok(())
     }
 
     pub(crate) async fn release_all(&mut self) {
@@ -333,13 +355,8 @@ fn nothing(generation: u64) -> AppEvent {
     AppEvent::Holds(Box::new(Holding { generation, ..Holding::default() }))
 }
 
-fn connect_all(node: &NodeServices, members: &[Member]) -> Result<(), String> {
-    let own = node.config.node;
-    let client = node.config.identity.client().map_err(|error| error.to_string())?;
-    for member in members.iter().filter(|member| member.node < own) {
-        let (peer, stream) = connect::connect(member.data, own, &client, LINK_LIMIT)
-            .map_err(|error| format!("{}: {error}", member.node))?;
-        node.plane.tell(Command::AddLink(peer, stream));
-    }
-    Ok(())
+/// The job whose snapshots have this name.
+fn job_of(name: &str) -> Option<JobId> {
+    let job = JobId(name.rsplit_once('-')?.1.parse().ok()?);
+    (job.to_string() == name).then_some(job)
 }

@@ -13,6 +13,7 @@ pub mod guard;
 pub mod kernel;
 pub mod node;
 mod outbox;
+mod peers;
 pub mod pki;
 pub mod plane;
 mod proc_text;

@@ -4,7 +4,7 @@ use std::{
     fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
@@ -69,6 +69,9 @@ pub struct NodeConfig {
     pub link: Option<VirtualLink>,
     /// Files that have to be on the node, because its jobs read them, or write beside them.
     pub needed: Vec<PathBuf>,
+    /// The node had a daemon before: this one ends what that has left running and keeps what it has sealed.
+    #[serde(default)]
+    pub returns: bool,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -93,16 +96,21 @@ impl NodeConfig {
         shm_dir(&self.name()).join(job.to_string())
     }
 
-    /// Makes the node's directories, which must not exist, and opens its store. It notes those of the store
-    /// first, so that a clean-up finds them.
+    /// Makes the node's directories, which must not exist unless it returns, and opens its store. It notes
+    /// those of the store first, so that a clean-up finds them.
     ///
     /// # Errors
     /// Where a directory cannot be made, exists, or lies where other users could replace it.
     pub fn open_store(&self) -> anyhow::Result<Store> {
+        let make_dir = |dir: &Path| match self.returns && private::is_own(dir) {
+            true => private::check_trusted(dir.parent().unwrap_or(Path::new("/"))).map_err(Into::into),
+            false => make_dir(dir),
+        };
         let (name, roots) = (self.name(), self.store.iter().map(|tier| tier.root.as_path()));
         let roots: Vec<&Path> = roots.collect();
         private::ensure_dir(Path::new(RUN))?;
         make_dir(&notes_dir(&name))?;
+        forget_note(&notes_dir(&name).join(STORE_LIST))?;
         private::write(&notes_dir(&name).join(STORE_LIST), &serde_json::to_vec(&roots)?)?;
         if self.standing || self.is_host() {
             note_this_process(&name, DAEMON)?;
@@ -210,6 +218,26 @@ pub fn destroy(hierarchies: &Hierarchies, name: &str, limit: Duration) -> Result
     let dirs = listed_stores(name).into_iter().chain([shm_dir(name), notes_dir(name)]);
     dirs.filter(|dir| private::is_own(dir))
         .try_for_each(|dir| remove_tree(&dir).map_err(|error| CgroupError::File(dir, error)))
+}
+
+/// Ends what the daemon before has left running on the node, itself included; its snapshots stay.
+///
+/// # Errors
+/// Where something cannot be ended or removed.
+pub fn end_running(hierarchies: &Hierarchies, name: &str, limit: Duration) -> anyhow::Result<()> {
+    if let Some(daemon) = standing_daemon(name).filter(|daemon| daemon.pid != std::process::id()) {
+        daemon.kill().context("failed to end the daemon before")?;
+        let deadline = Instant::now() + limit;
+        while daemon.is_alive() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    NodeCgroup::destroy(hierarchies, name, limit)?;
+    let shm = shm_dir(name);
+    if private::is_own(&shm) {
+        remove_tree(&shm).with_context(|| format!("failed to remove {}", shm.display()))?;
+    }
+    Ok(())
 }
 
 /// Kills the daemon of a node, where it is alive, and removes everything of the node.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// How many sealed snapshots of an application a node keeps: the last one, and one to fall back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
@@ -28,8 +28,9 @@ pub enum Request {
     },
     /// Asked by a new master; answered by [`DaemonEvent::Inventory`].
     Inventory,
-    /// Connect the data links to these nodes, which are all of the cluster; answered by
-    /// [`DaemonEvent::Joined`].
+    /// Connect the data links to these nodes, which are all that are up; answered by
+    /// [`DaemonEvent::Joined`]. Asked again where a node has another daemon than before: links to the old one
+    /// are dropped.
     Join {
         members: Vec<Member>,
     },
@@ -80,6 +81,10 @@ pub enum AppRequest {
     /// Say what the node holds of the application; answered by [`AppEvent::Holds`]. The generation of the
     /// master that asks comes back with the answer: an earlier one may have asked as well.
     Describe { generation: u64 },
+    /// A node of the application was lost, which goes back to a sealed snapshot without a cut: end the
+    /// processes, keep the snapshots, and take all that is on the way as void. From now on the application is
+    /// in this life. Answered by [`AppEvent::WentBack`].
+    GoBack { life: u32 },
 }
 
 /// How a daemon starts its part of an application.
@@ -100,6 +105,10 @@ pub struct LaunchRequest {
     pub output: PathBuf,
     pub wait: Wait,
     pub park: Park,
+    /// Which of its lives this is: nodes take no messages from another one. An application begins a life where
+    /// it is launched or goes back without a cut; no two have the same number.
+    #[serde(default)]
+    pub life: u32,
 }
 
 /// How an application leaves memory.
@@ -132,6 +141,8 @@ pub enum Wait {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     pub node: NodeId,
+    /// Of its daemon; see [`DaemonEvent::Welcome`].
+    pub incarnation: u64,
     /// For data links.
     pub data: SocketAddr,
 }
@@ -142,6 +153,8 @@ pub enum DaemonEvent {
     /// The first frame back.
     Welcome {
         node: NodeId,
+        /// Tells the daemon from those that the node has had before, and will have.
+        incarnation: u64,
     },
     /// The first and only frame back to a master that is not followed.
     Refused {
@@ -156,6 +169,8 @@ pub enum DaemonEvent {
     /// The data link to `peer` broke; no application that spans both nodes can go on.
     LinkLost {
         peer: NodeId,
+        /// Of the peer's daemon.
+        incarnation: u64,
     },
     App {
         job: JobId,
@@ -205,6 +220,8 @@ pub struct Holding {
     pub failed_rank: Option<RankEnd>,
     /// Why the ranks could not be kept running.
     pub failure: Option<Failure>,
+    /// See [`LaunchRequest::life`]; 0 where another daemon has launched it, and it has not gone back since.
+    pub life: u32,
 }
 
 /// Keys and values of the PMI exchange.
@@ -358,6 +375,12 @@ pub enum AppEvent {
     Failed {
         during: Step,
         failure: Failure,
+    },
+    /// Nothing of the application runs here, and nothing of an earlier life will be told.
+    WentBack {
+        life: u32,
+        /// Snapshots that can be restored here.
+        sealed: Vec<Epoch>,
     },
 }
 

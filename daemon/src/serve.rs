@@ -5,7 +5,7 @@ use std::{
     io::{self, BufRead, Write},
     net::TcpListener as StdListener,
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use anyhow::{Context, bail};
@@ -94,9 +94,18 @@ async fn serve(config: NodeConfig) -> anyhow::Result<()> {
     if let Err(error) = daemons::enter(&hierarchies, &processors) {
         warn!(%error, "ranks and data plane are in different scheduling groups: messages will be slow");
     }
+    let returns = config.returns;
+    if returns {
+        node::end_running(&hierarchies, &name, DESTROY_LIMIT)?;
+    }
     let result = set_up_and_serve(config, hierarchies.clone()).await;
     if let Err(error) = daemons::leave(&hierarchies) {
         warn!(%error, "the daemons' scheduling group stays behind");
+    }
+    if returns && result.is_err() {
+        // What an earlier daemon has sealed is for the next one.
+        node::end_running(&hierarchies, &name, DESTROY_LIMIT).context("failed to end what is left")?;
+        return result;
     }
     // Also after a failed set-up or a failed release.
     node::destroy(&hierarchies, &name, DESTROY_LIMIT).context("failed to remove what is left")?;
@@ -113,9 +122,16 @@ async fn set_up_and_serve(config: NodeConfig, hierarchies: Hierarchies) -> anyho
     let ready = Ready { control: listener.local_addr()?.port(), data: accept_links(Arc::clone(&node))? };
     say(&serde_json::to_string(&ready).expect("two numbers"))?;
     let (masters, new_masters) = unbounded_channel();
-    sessions.spawn(accept_masters(listener, sessions.clone(), node.config.clone(), masters));
+    // Since 1970, in nanoseconds: no two daemons of a node have the same.
+    let incarnation = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let incarnation = u64::try_from(incarnation).unwrap_or(u64::MAX);
+    let accepted = accept_masters(listener, sessions.clone(), node.config.clone(), incarnation, masters);
+    sessions.spawn(accepted);
     let starter = tokio::task::spawn_blocking(wait_for_end_of_input);
     let mut control = Control::new(Arc::clone(&node));
+    if node.config.returns {
+        control.take_up().context("failed to take up what an earlier daemon has sealed")?;
+    }
     let followed = control.run(new_masters, from_plane, starter).await;
     control.release_all().await;
     control.hang_up().await;
@@ -127,11 +143,14 @@ async fn accept_masters(
     listener: TcpListener,
     sessions: SessionThread,
     config: NodeConfig,
+    incarnation: u64,
     masters: UnboundedSender<Master>,
 ) {
     let mut generation = 0;
     loop {
-        let stream = match session::accept(&listener, &config.identity, config.node, &mut generation).await {
+        let (identity, node) = (&config.identity, config.node);
+        let accepted = session::accept(&listener, identity, node, incarnation, &mut generation).await;
+        let stream = match accepted {
             Ok(stream) => stream,
             Err(error) => return error!(%error, "no further master can be accepted"),
         };

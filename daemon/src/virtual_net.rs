@@ -98,6 +98,12 @@ pub fn plug(node: NodeId, pid: u32, rate: Option<Rate>) -> Result<(), VirtualNet
     shape(&port, rate)
 }
 
+/// Removes the link of `node` from the bridge, where there is one; called in the head namespace.
+pub fn unplug(node: NodeId) {
+    // Most often it is gone with the namespace of the node.
+    let _ = run("ip", &format!("link del cs{}\n", node.0));
+}
+
 /// Gives the link its address; called in a node's namespace after [`plug`].
 pub fn configure_link(node: NodeId, rate: Option<Rate>) -> Result<(), VirtualNetError> {
     run("ip", &format!("addr add {}/16 dev eth0\nlink set eth0 up\n", address(node)))?;

@@ -55,7 +55,7 @@ impl Dispatcher {
         sessions: Sessions,
         reports: UnboundedSender<(JobId, Report)>,
     ) -> Self {
-        let app = App::new(launch, timeouts);
+        let app = App::new(launch, timeouts).in_life(sessions.next_life());
         let dispatcher = Self::run(job, app, timeouts, sessions, reports);
         dispatcher.order(Order::Launch);
         dispatcher
@@ -72,7 +72,7 @@ impl Dispatcher {
         sessions: Sessions,
         reports: UnboundedSender<(JobId, Report)>,
     ) -> Self {
-        let app = App::adopted(launch, timeouts, adoption);
+        let app = App::adopted(launch, timeouts, adoption).in_life(sessions.next_life());
         let dispatcher = Self::run(job, app, timeouts, sessions, reports);
         let _ = dispatcher.notes.send(Note::Input(Input::Adopt));
         dispatcher
@@ -86,8 +86,8 @@ impl Dispatcher {
         reports: UnboundedSender<(JobId, Report)>,
     ) -> Self {
         let (notes, mut inbox) = unbounded_channel();
-        sessions.register(job, notes.clone());
         let nodes = app.nodes().clone();
+        sessions.register(job, nodes.clone(), notes.clone());
         let task = async move {
             let mut deadline = Deadline::default();
             while !app.has_ended() {

@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 pub use coswitch_daemon::protocol::{
     Exit, Inventory, JobMemory, MemoryUse, Park, RankTraffic, StoodStill, Wait,
 };
-use coswitch_policies::{Bytes, NodeId};
+use coswitch_policies::{Bytes, Epoch, NodeId};
 /// `Order` comes from the master; each is answered by a [`Report`] when the application rests again.
 pub use coswitch_policies::{Order, SwitchStep};
 use serde::{Deserialize, Serialize};
@@ -52,9 +52,14 @@ pub enum Report {
     /// A node is in the middle of a dump or restore; `total` is an estimate.
     Progress { node: NodeId, step: SwitchStep, bytes: Bytes, total: Bytes },
     /// A node has sealed a snapshot of `bytes` below `root`, a directory of `cluster.store`.
-    Stored { node: NodeId, root: PathBuf, bytes: Bytes },
+    Stored { node: NodeId, root: PathBuf, bytes: Bytes, epoch: Epoch },
     /// The driver's counters of the ranks on one node.
     Traffic { node: NodeId, ranks: Vec<RankTraffic> },
+    /// A node was lost: nothing of the application runs any more, and it rests at its snapshots until all of
+    /// its nodes are back. Tells why.
+    Displaced { why: String },
+    /// The application has gone back to the snapshot of this epoch, and repeats the work since then.
+    WentBack { epoch: Epoch, why: String },
     /// Something failed and was repaired: `what` says both.
     Mended { what: String },
 }
@@ -114,6 +119,10 @@ pub enum NodeEvent {
     Heard { node: NodeId, silence: Duration },
     /// Its jobs waited for a head node that was silent.
     StoodStill { node: NodeId, stood_still: StoodStill },
-    /// It cannot be reached any more.
+    /// It cannot be reached any more. What ran there has ended, or will be.
     Lost { node: NodeId, reason: String },
+    /// It has another daemon, with what the one before had sealed.
+    Back { node: NodeId },
+    /// It could not be given another daemon.
+    NotBack { node: NodeId, reason: String },
 }

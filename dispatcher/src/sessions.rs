@@ -4,7 +4,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -22,6 +25,8 @@ use crate::{Note, app::Input, protocol::NodeEvent, provisioning::Address};
 /// For the daemons to connect to each other.
 const JOIN_LIMIT: Duration = Duration::from_secs(15);
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// Numbers for the lives of one application, from its launch to its end under one master.
+const LIVES_EACH: u32 = 64;
 
 /// Why the daemons could not be connected.
 #[derive(Debug, Error)]
@@ -38,132 +43,255 @@ pub enum ConnectError {
 /// All sessions; cheap to clone.
 #[derive(Clone)]
 pub struct Sessions {
-    requests: BTreeMap<NodeId, UnboundedSender<Request>>,
+    requests: Arc<Mutex<BTreeMap<NodeId, UnboundedSender<Request>>>>,
     /// Ends after the sessions, which end when the senders above have gone.
-    _thread: SessionThread,
+    thread: SessionThread,
     inboxes: Arc<Mutex<Inboxes>>,
+    master: Arc<Master>,
+    /// One node after the other joins again.
+    joining: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// Who the daemons hear.
+struct Master {
+    identity: Identity,
+    generation: u64,
+    lost_after: Duration,
+    events: UnboundedSender<NodeEvent>,
+    lives: AtomicU32,
 }
 
 #[derive(Default)]
 struct Inboxes {
-    apps: BTreeMap<JobId, UnboundedSender<Note>>,
+    apps: BTreeMap<JobId, App>,
     /// Of nodes that have answered.
     inventories: BTreeMap<NodeId, Inventory>,
+    /// The daemon of each node, and where it listens; also of lost nodes.
+    members: BTreeMap<NodeId, Member>,
+    /// Who waits until a node has joined.
+    joining: BTreeMap<NodeId, UnboundedSender<Result<(), String>>>,
     /// For applications that start later, and why.
     lost: BTreeMap<NodeId, String>,
+    /// Lost nodes whose new daemon is lost as well.
+    lost_again: BTreeMap<NodeId, String>,
     /// Nodes that are not heard.
     silent: BTreeSet<NodeId>,
 }
 
+struct App {
+    nodes: BTreeSet<NodeId>,
+    inbox: UnboundedSender<Note>,
+}
+
 impl Inboxes {
+    fn tell_apps(&self, note: &Note) {
+        self.apps.values().for_each(|app| drop(app.inbox.send(note.clone())));
+    }
+
     fn on_silent(&mut self, node: NodeId) {
         self.silent.insert(node);
-        self.apps.values().for_each(|inbox| drop(inbox.send(Note::Silent(node))));
+        self.tell_apps(&Note::Silent(node));
     }
 
     fn on_heard(&mut self, node: NodeId) {
         self.silent.remove(&node);
-        self.apps.values().for_each(|inbox| drop(inbox.send(Note::Heard(node))));
+        self.tell_apps(&Note::Heard(node));
+    }
+
+    /// The members that are not lost.
+    fn living(&self) -> Vec<Member> {
+        self.members.values().filter(|member| !self.lost.contains_key(&member.node)).copied().collect()
     }
 }
 
 impl Sessions {
     /// Connects to all daemons, as the cluster's master of this generation, and makes them connect to each
-    /// other. A daemon that is silent for `lost_after` is given up.
+    /// other. A daemon that is silent for `lost_after` is given up. Nodes that are `absent` have none, for
+    /// the reason given: they count as lost.
     ///
     /// # Errors
     /// [`ConnectError`]
     pub async fn connect(
         addresses: &[Address],
+        absent: &[(NodeId, String)],
         identity: &Identity,
         generation: u64,
         lost_after: Duration,
         events: UnboundedSender<NodeEvent>,
     ) -> Result<Self, ConnectError> {
         let thread = SessionThread::start().map_err(ConnectError::Thread)?;
-        let mut sessions =
-            Self { requests: BTreeMap::new(), _thread: thread.clone(), inboxes: Arc::default() };
-        let mut joining = BTreeMap::new();
+        // Lives of different masters are apart, and so are those of different launches.
+        let lives = AtomicU32::new(u32::try_from(generation & 0xfff).unwrap_or_default() << 20 | 1);
+        let master = Master { identity: identity.clone(), generation, lost_after, events, lives };
+        let sessions = Self {
+            requests: Arc::default(),
+            thread,
+            inboxes: Arc::default(),
+            master: Arc::new(master),
+            joining: Arc::default(),
+        };
+        for (node, reason) in absent {
+            lose(*node, None, reason, &sessions.inboxes, &sessions.master.events);
+        }
         for address in addresses {
-            let node = address.node;
-            let (control, identity) = (address.control, identity.clone());
-            let connect =
-                async move { session::connect(control, &identity, generation, CONNECT_LIMIT).await };
-            let connected = thread.run(connect).await;
-            let (_, stream) = connected.map_err(|source| ConnectError::Reach { node, source })?;
-            let (to_daemon, outgoing) = unbounded_channel();
-            let (incoming, from_daemon) = unbounded_channel();
-            let (joined, answer) = unbounded_channel();
-            let (inboxes, events) = (Arc::clone(&sessions.inboxes), events.clone());
-            thread.spawn(async move {
-                let carried = session::carry(stream, outgoing, incoming, || Request::Alive, lost_after);
-                let routed = route(node, from_daemon, &inboxes, &events, joined);
-                let (ended, ()) = tokio::join!(carried, routed);
-                if let Err(error) = ended {
-                    lose(node, &error.to_string(), &inboxes, &events);
-                }
-            });
-            sessions.requests.insert(node, to_daemon);
-            joining.insert(node, answer);
+            sessions.begin(address).await?;
         }
-        let members: Vec<Member> =
-            addresses.iter().map(|address| Member { node: address.node, data: address.data }).collect();
-        for requests in sessions.requests.values() {
-            // The inventory is answered first.
-            let _ = requests.send(Request::Inventory);
-            let _ = requests.send(Request::Join { members: members.clone() });
-        }
-        for (node, mut answer) in joining {
-            let failed = |reason: &str| ConnectError::Join { node, reason: reason.into() };
-            match awake::timeout(JOIN_LIMIT, answer.recv()).await {
-                Some(Some(Ok(()))) => {}
-                Some(Some(Err(reason))) => return Err(failed(&reason)),
-                Some(None) => return Err(failed("its daemon ended")),
-                None => return Err(failed("no answer in time")),
+        let members = sessions.inboxes().living();
+        if generation > 1 {
+            // A node lets go of links to daemons that were replaced before their successors connect to it.
+            for member in &members {
+                sessions.join(member.node, &members).await?;
+            }
+        } else {
+            let answers: Vec<_> =
+                members.iter().map(|member| (member.node, sessions.ask_to_join(member.node, &members))).collect();
+            for (node, answer) in answers {
+                joined(node, answer).await?;
             }
         }
         Ok(sessions)
     }
 
+    fn inboxes(&self) -> MutexGuard<'_, Inboxes> {
+        self.inboxes.lock().expect("no panic while holding it")
+    }
+
+    fn requests(&self) -> MutexGuard<'_, BTreeMap<NodeId, UnboundedSender<Request>>> {
+        self.requests.lock().expect("no panic while holding it")
+    }
+
+    /// Begins the session with a daemon, and asks what its node holds.
+    async fn begin(&self, address: &Address) -> Result<(), ConnectError> {
+        let Address { node, control, data } = *address;
+        let master = Arc::clone(&self.master);
+        let (identity, generation) = (master.identity.clone(), master.generation);
+        let connect = async move { session::connect(control, &identity, generation, CONNECT_LIMIT).await };
+        let connected = self.thread.run(connect).await;
+        let (incarnation, stream) = connected.map_err(|source| ConnectError::Reach { node, source })?;
+        let (to_daemon, outgoing) = unbounded_channel();
+        let (incoming, from_daemon) = unbounded_channel();
+        {
+            let mut inboxes = self.inboxes();
+            inboxes.members.insert(node, Member { node, incarnation, data });
+            inboxes.lost_again.remove(&node);
+            inboxes.inventories.remove(&node);
+        }
+        let inboxes = Arc::clone(&self.inboxes);
+        self.thread.spawn(async move {
+            let carried =
+                session::carry(stream, outgoing, incoming, || Request::Alive, master.lost_after);
+            let routed = route(node, from_daemon, &inboxes, &master.events);
+            let (ended, ()) = tokio::join!(carried, routed);
+            if let Err(error) = ended {
+                lose(node, Some(incarnation), &error.to_string(), &inboxes, &master.events);
+            }
+        });
+        // Answered first.
+        let _ = to_daemon.send(Request::Inventory);
+        self.requests().insert(node, to_daemon);
+        Ok(())
+    }
+
+    /// Connects to the new daemon of a node that was lost. When [`NodeEvent::Back`] is told, it has links to
+    /// the others, and the applications know.
+    ///
+    /// # Errors
+    /// [`ConnectError`]; the node is as lost as before.
+    pub async fn connect_again(&self, address: &Address) -> Result<(), ConnectError> {
+        let _one_at_a_time = self.joining.lock().await;
+        let node = address.node;
+        self.begin(address).await?;
+        let members: Vec<Member> = {
+            let inboxes = self.inboxes();
+            let back = inboxes.members.get(&node).copied();
+            inboxes.living().into_iter().chain(back).collect()
+        };
+        // The others first: they let go of their links to the daemon before.
+        for member in members.iter().filter(|member| member.node != node) {
+            match self.join(member.node, &members).await {
+                Err(error) if !self.inboxes().lost.contains_key(&member.node) => return Err(error),
+                // One that is lost meanwhile joins when it is back.
+                _ => {}
+            }
+        }
+        self.join(node, &members).await?;
+        self.welcome_back(node)
+    }
+
+    fn welcome_back(&self, node: NodeId) -> Result<(), ConnectError> {
+        let mut inboxes = self.inboxes();
+        if let Some(reason) = inboxes.lost_again.remove(&node) {
+            return Err(ConnectError::Join { node, reason });
+        }
+        inboxes.lost.remove(&node);
+        // What nobody here knows of has ended, or was launched again.
+        let held = inboxes.inventories.get(&node).map(|inventory| inventory.held.clone()).unwrap_or_default();
+        let is_known = |job: &JobId| inboxes.apps.get(job).is_some_and(|app| app.nodes.contains(&node));
+        for (job, _) in held.into_iter().filter(|(job, _)| !is_known(job)) {
+            self.ask(node, job, AppRequest::Release { last_word: None });
+        }
+        let _ = self.master.events.send(NodeEvent::Back { node });
+        inboxes.tell_apps(&Note::Input(Input::NodeBack(node)));
+        Ok(())
+    }
+
+    fn ask_to_join(&self, node: NodeId, members: &[Member]) -> UnboundedReceiver<Result<(), String>> {
+        let (joined, answer) = unbounded_channel();
+        self.inboxes().joining.insert(node, joined);
+        if let Some(requests) = self.requests().get(&node) {
+            let _ = requests.send(Request::Join { members: members.to_vec() });
+        }
+        answer
+    }
+
+    async fn join(&self, node: NodeId, members: &[Member]) -> Result<(), ConnectError> {
+        joined(node, self.ask_to_join(node, members)).await
+    }
+
+    /// The number of the first life of an application that is about to be launched.
+    pub(crate) fn next_life(&self) -> u32 {
+        self.master.lives.fetch_add(LIVES_EACH, Ordering::Relaxed)
+    }
+
     /// What each node held when it was connected to.
     #[must_use]
     pub fn inventories(&self) -> BTreeMap<NodeId, Inventory> {
-        self.inboxes.lock().expect("no panic while holding it").inventories.clone()
+        self.inboxes().inventories.clone()
     }
 
     /// Sends the events of `job` to `inbox` from now on.
-    pub(crate) fn register(&self, job: JobId, inbox: UnboundedSender<Note>) {
-        let mut inboxes = self.inboxes.lock().expect("no panic while holding it");
+    pub(crate) fn register(&self, job: JobId, nodes: BTreeSet<NodeId>, inbox: UnboundedSender<Note>) {
+        let mut inboxes = self.inboxes();
         for (node, reason) in &inboxes.lost {
             let _ = inbox.send(Note::Input(Input::NodeLost(*node, reason.clone())));
         }
         for node in &inboxes.silent {
             let _ = inbox.send(Note::Silent(*node));
         }
-        inboxes.apps.insert(job, inbox);
+        inboxes.apps.insert(job, App { nodes, inbox });
     }
 
     pub(crate) fn forget(&self, job: JobId) {
-        self.inboxes.lock().expect("no panic while holding it").apps.remove(&job);
+        self.inboxes().apps.remove(&job);
     }
 
     /// Sends a request about `job` to `node`. Applications know already where the node is lost.
     pub(crate) fn ask(&self, node: NodeId, job: JobId, request: AppRequest) {
-        if let Some(requests) = self.requests.get(&node) {
+        if let Some(requests) = self.requests().get(&node) {
             let _ = requests.send(Request::App { job, request });
         }
     }
 
     /// Says what the jobs of `node` may hold together; `None`: as much as there is.
     pub fn allow(&self, node: NodeId, allowance: Option<Allowance>) {
-        if let Some(requests) = self.requests.get(&node) {
+        if let Some(requests) = self.requests().get(&node) {
             let _ = requests.send(Request::Allow { allowance });
         }
     }
 
     /// Tells every daemon to end its applications and itself.
     pub fn shut_down(&self) {
-        for requests in self.requests.values() {
+        for requests in self.requests().values() {
             let _ = requests.send(Request::Shutdown);
         }
     }
@@ -171,7 +299,7 @@ impl Sessions {
     /// Nodes that cannot be reached any more.
     #[must_use]
     pub fn lost(&self) -> BTreeSet<NodeId> {
-        self.inboxes.lock().expect("no panic while holding it").lost.keys().copied().collect()
+        self.inboxes().lost.keys().copied().collect()
     }
 }
 
@@ -180,8 +308,13 @@ async fn route(
     mut from_daemon: UnboundedReceiver<Heard<DaemonEvent>>,
     inboxes: &Mutex<Inboxes>,
     events: &UnboundedSender<NodeEvent>,
-    joined: UnboundedSender<Result<(), String>>,
 ) {
+    let answer = |joined: Result<(), String>| {
+        let mut inboxes = inboxes.lock().expect("no panic while holding it");
+        if let Some(waiting) = inboxes.joining.remove(&node) {
+            let _ = waiting.send(joined);
+        }
+    };
     while let Some(heard) = from_daemon.recv().await {
         let event = match heard {
             Heard::Message(event) => event,
@@ -201,10 +334,11 @@ async fn route(
             DaemonEvent::Inventory(inventory) => {
                 inboxes.lock().expect("no panic while holding it").inventories.insert(node, inventory);
             }
-            DaemonEvent::Joined => drop(joined.send(Ok(()))),
-            DaemonEvent::JoinFailed { reason } => drop(joined.send(Err(reason))),
-            DaemonEvent::LinkLost { peer } => {
-                lose(peer, &format!("{node} lost its link to it"), inboxes, events)
+            DaemonEvent::Joined => answer(Ok(())),
+            DaemonEvent::JoinFailed { reason } => answer(Err(reason)),
+            DaemonEvent::LinkLost { peer, incarnation } => {
+                let reason = format!("{node} lost its link to it");
+                lose(peer, Some(incarnation), &reason, inboxes, events);
             }
             DaemonEvent::StoodStill(stood_still) => {
                 let _ = events.send(NodeEvent::StoodStill { node, stood_still });
@@ -215,25 +349,50 @@ async fn route(
             DaemonEvent::Memory(memory) => drop(events.send(NodeEvent::Memory { node, memory })),
             DaemonEvent::App { job, event } => {
                 let inboxes = inboxes.lock().expect("no panic while holding it");
-                if let Some(inbox) = inboxes.apps.get(&job) {
-                    let _ = inbox.send(Note::Input(Input::Event(node, event)));
+                if let Some(app) = inboxes.apps.get(&job) {
+                    let _ = app.inbox.send(Note::Input(Input::Event(node, event)));
                 }
             }
         }
     }
 }
 
-/// Tells every application and the master, once for each node.
-fn lose(node: NodeId, reason: &str, inboxes: &Mutex<Inboxes>, events: &UnboundedSender<NodeEvent>) {
+/// A daemon of this incarnation is lost: tells every application and the master, once.
+fn lose(
+    node: NodeId,
+    incarnation: Option<u64>,
+    reason: &str,
+    inboxes: &Mutex<Inboxes>,
+    events: &UnboundedSender<NodeEvent>,
+) {
     let mut inboxes = inboxes.lock().expect("no panic while holding it");
-    if inboxes.lost.insert(node, reason.to_string()).is_some() {
+    let present = inboxes.members.get(&node).map(|member| member.incarnation);
+    if incarnation.is_some() && incarnation != present {
         return;
     }
+    // Nobody waits for its answer any more.
+    inboxes.joining.remove(&node);
+    if inboxes.lost.contains_key(&node) {
+        inboxes.lost_again.insert(node, reason.to_string());
+        return;
+    }
+    inboxes.lost.insert(node, reason.to_string());
     // The master hears of it before the applications do, whose ends follow.
     let _ = events.send(NodeEvent::Lost { node, reason: reason.to_string() });
     // No longer waited for.
     inboxes.on_heard(node);
-    for inbox in inboxes.apps.values() {
-        let _ = inbox.send(Note::Input(Input::NodeLost(node, reason.to_string())));
+    inboxes.tell_apps(&Note::Input(Input::NodeLost(node, reason.to_string())));
+}
+
+async fn joined(
+    node: NodeId,
+    mut answer: UnboundedReceiver<Result<(), String>>,
+) -> Result<(), ConnectError> {
+    let failed = |reason: &str| ConnectError::Join { node, reason: reason.into() };
+    match awake::timeout(JOIN_LIMIT, answer.recv()).await {
+        Some(Some(Ok(()))) => Ok(()),
+        Some(Some(Err(reason))) => Err(failed(&reason)),
+        Some(None) => Err(failed("its daemon ended")),
+        None => Err(failed("no answer in time")),
     }
 }

@@ -141,6 +141,10 @@ impl Past {
                     self.change(*job, |record| record.ended_running(at));
                 }
             }
+            Event::JobDisplaced { job, .. } => {
+                self.running.remove(job);
+                self.change(*job, |record| record.ended_running(at));
+            }
             Event::JobHeld { job } => self.change(*job, |record| record.held = true),
             Event::JobReleased { job } => self.change(*job, |record| record.held = false),
             Event::JobResident { job, node, resident } => {

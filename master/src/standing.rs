@@ -20,7 +20,7 @@ const FILE: &str = "cluster.json";
 /// Names the directory of the cluster that is served at a socket; beside the socket.
 const POINTER: &str = "cluster";
 const LOCK: &str = "master.lock";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// What a new master has to know of a cluster.
 #[derive(Serialize, Deserialize)]

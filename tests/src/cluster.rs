@@ -62,6 +62,8 @@ pub enum JobStatus {
     Suspended,
     /// Out of memory.
     Parked,
+    /// It was removed from all nodes, because it had no snapshot when one of them was lost.
+    Unlaunched,
     Ended(AppOutcome),
 }
 
@@ -75,6 +77,8 @@ pub struct LaunchedJob {
     pub stayed: Vec<String>,
     /// Failures that were repaired.
     pub mended: Vec<String>,
+    /// Snapshots that it has gone back to because a node was lost.
+    pub went_back: Vec<Epoch>,
     /// Steps that its nodes have taken.
     pub phases: Vec<StepDone>,
     /// Directory of its ranks' outputs.
@@ -176,6 +180,7 @@ impl TestCluster {
         let (to_cluster, node_events) = unbounded_channel();
         let connected = runtime.block_on(Sessions::connect(
             &nodes.addresses(),
+            &[],
             nodes.identity(),
             1,
             PATIENCE,
@@ -229,9 +234,18 @@ impl TestCluster {
         let _in_runtime = self.runtime.enter();
         let dispatcher = Dispatcher::start(job, request, Timeouts::default(), sessions, reports);
         let status = JobStatus::Ordered(Order::Launch);
-        let (stayed, mended, phases) = (Vec::new(), Vec::new(), Vec::new());
-        self.jobs
-            .insert(job, LaunchedJob { spec, status, parked: 0, stayed, mended, phases, output, dispatcher });
+        let launched = LaunchedJob {
+            spec,
+            status,
+            parked: 0,
+            stayed: Vec::new(),
+            mended: Vec::new(),
+            went_back: Vec::new(),
+            phases: Vec::new(),
+            output,
+            dispatcher,
+        };
+        self.jobs.insert(job, launched);
         job
     }
 
@@ -294,8 +308,18 @@ impl TestCluster {
         assert!(launched.stayed.iter().all(because_it_ends), "{job} was not parked: {:?}", launched.stayed);
     }
 
-    /// Handles events for a while.
-    pub fn run_for(&mut self, span: Duration) {
+    /// Gives a lost node another daemon.
+    ///
+    /// # Panics
+    /// If it does not start, or cannot join the others.
+    pub fn restart(&mut self, node: NodeId) {
+        let address = self.nodes.restart(node).expect("another daemon starts");
+        let joined = self.runtime.block_on(self.sessions.connect_again(&address));
+        joined.expect("it joins the others");
+        self.wait_until("the node to be back", STEP_LIMIT, |cluster| !cluster.lost.contains_key(&node));
+    }
+
+    /// Handles events for a while.    pub fn run_for(&mut self, span: Duration) {
         let end = Instant::now() + span;
         while self.handle_event(end) {}
     }
@@ -350,6 +374,7 @@ impl TestCluster {
         {
             Err(_) => return false,
             Ok(Ok((job, report))) => self.on_report(job, report),
+            Ok(Err(Some(NodeEvent::Back { node }))) => drop(self.lost.remove(&node)),
             Ok(Err(Some(NodeEvent::Lost { node, reason }))) => drop(self.lost.insert(node, reason)),
             Ok(Err(_)) => {}
         }
@@ -373,7 +398,12 @@ impl TestCluster {
                 launched.status = JobStatus::Running;
                 launched.stayed.push(cause.to_string());
             }
-            Report::Unlaunched => panic!("this cluster adopts no job"),
+            Report::Displaced { .. } => {
+                launched.status = JobStatus::Parked;
+                launched.parked += 1;
+            }
+            Report::Unlaunched => launched.status = JobStatus::Unlaunched,
+            Report::WentBack { epoch, .. } => launched.went_back.push(epoch),
             Report::Ended(outcome) => launched.status = JobStatus::Ended(outcome),
             Report::Mended { what } => launched.mended.push(what),
             Report::StepDone(phase) => launched.phases.push(phase),

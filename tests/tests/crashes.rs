@@ -1,11 +1,11 @@
-//! Crashes: a daemon is killed at each phase of a dump and of a restore. Its job then no longer computes, and
-//! can be restored from a valid snapshot.
+//! Crashes: a daemon is killed at each phase of a dump and of a restore. Its job then no longer computes, can
+//! be restored from a valid snapshot, and goes on from there under another daemon.
 
 use std::{fs, path::PathBuf, time::Duration};
 
 use coswitch_ckpt::{Criu, SegmentFile, processes};
 use coswitch_daemon::cgroup::JobCgroup;
-use coswitch_dispatcher::protocol::{AppOutcome, Order};
+use coswitch_dispatcher::protocol::Order;
 use coswitch_examples::Program;
 use coswitch_policies::{Bytes, JobId, NodeId};
 use coswitch_tests::{
@@ -62,8 +62,8 @@ fn crash_in(cluster_spec: ClusterSpec, reach: ReachPhase) {
         reach(cluster, job, &mut seed);
 
         kill(Pid::from_raw(cluster.daemon(NODE).cast_signed()), Signal::SIGKILL).expect("it runs");
-        let outcome = cluster.wait_for_end(job, STEP_LIMIT);
-        assert!(matches!(outcome, AppOutcome::Lost { .. }), "{outcome:?}");
+        cluster.wait_until("the loss of the node", STEP_LIMIT, |cluster| cluster.lost.contains_key(&NODE));
+        assert_eq!(*cluster.wait_for_order(job), JobStatus::Parked, "it rests at its snapshots");
         cluster.poll_until("the job to compute no more", STEP_LIMIT, |cluster| {
             let inside = cluster.cgroup(NODE, job).pids().expect("the cgroup exists");
             let strays = cluster.checkpointers(NODE);
@@ -75,7 +75,21 @@ fn crash_in(cluster_spec: ClusterSpec, reach: ReachPhase) {
                 && !inside.into_iter().any(computes)
         });
         check_restorable(cluster, job);
+        goes_on(cluster, job);
     });
+}
+
+/// Another daemon takes up the job, which goes on from a sealed snapshot.
+fn goes_on(cluster: &mut TestCluster, job: JobId) {
+    cluster.restart(NODE);
+    let went_back = |cluster: &TestCluster| !cluster.jobs[&job].went_back.is_empty();
+    cluster.wait_until("the job to go back", STEP_LIMIT, went_back);
+    assert!(cluster.restore(job));
+    let ranks = cluster.processes(job, NAME);
+    assert_eq!(ranks.len(), RANKS);
+    cluster.run_for(Duration::from_millis(200));
+    park_sealed(cluster, job);
+    assert_eq!(cluster.jobs[&job].mended, Vec::<String>::new());
 }
 
 /// Whether a process runs program code. A process that a restore has left stopped has never run. Neither has

@@ -126,9 +126,9 @@ fn a_second_master_and_another_cluster_are_refused() {
     end(master);
 }
 
-/// What ran on a lost daemon begins again, and what has ended stays ended.
+/// What ran on a lost daemon goes back to its snapshot, or begins again; what has ended stays ended.
 #[test]
-fn jobs_begin_again_where_the_nodes_have_gone_too() {
+fn jobs_go_on_where_a_daemon_has_gone_too() {
     let mut master = serve(CLUSTER);
     accepted(&submit(&master, &["--name", "before"], HEAT));
     assert_eq!(master.user(&["wait"]).code, Some(0));

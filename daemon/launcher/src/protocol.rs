@@ -94,6 +94,20 @@ impl<T> Default for Assembler<T> {
     }
 }
 
+impl<T> Assembler<T> {
+    /// The parts of a value that is not complete.
+    #[must_use]
+    pub fn parts(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Goes on after these parts.
+    #[must_use]
+    pub const fn after(parts: Vec<u8>) -> Self {
+        Self { bytes: parts, value: PhantomData }
+    }
+}
+
 impl<T: DeserializeOwned> Assembler<T> {
     /// Takes the next ring message and returns the value that it completes, if any.
     ///

@@ -26,12 +26,21 @@ pub(super) struct Told {
     pub(super) fences: BTreeMap<u64, Puts>,
     pub(super) failed_rank: OnceLock<RankEnd>,
     pub(super) failure: OnceLock<Failure>,
+    pub(super) life: u32,
 }
 
 impl Told {
     pub(super) fn on_cut(&mut self, epoch: Epoch) {
         self.cuts = self.cuts.max(epoch);
         self.epoch = self.cuts;
+    }
+
+    /// What was told of the processes counts no more.
+    pub(super) fn go_back(&mut self, life: u32) {
+        self.life = life;
+        self.flushed = None;
+        self.reached = None;
+        (self.failed_rank, self.failure) = (OnceLock::new(), OnceLock::new());
     }
 
     pub(super) fn on_fence_done(&mut self, sequence: u64, puts: &Puts) {
@@ -66,6 +75,7 @@ impl Part {
             fences: told.fences.clone().into_iter().collect(),
             failed_rank: told.failed_rank.get().cloned(),
             failure: told.failure.get().cloned(),
+            life: told.life,
         }))
     }
 }

@@ -41,6 +41,8 @@ struct Dump {
     segment: SegmentFile,
     outputs: Vec<PathBuf>,
     channels: Vec<u8>,
+    /// A [`super::SavedPart`].
+    part: Vec<u8>,
 }
 
 impl Part {
@@ -48,6 +50,7 @@ impl Part {
         let root = self.frozen_root().await?;
         let began = Instant::now();
         let channels = self.node.plane.ask(|reply| Command::ChannelStates(self.job, epoch, reply)).await;
+        let part = self.save().map_err(Failure::alive)?;
         let resources = self.resources();
         let resident = resources.cgroup.used().map_err(Failure::alive)?;
         let dump = Dump {
@@ -60,6 +63,7 @@ impl Part {
             segment: resources.file.clone(),
             outputs: outputs(&self.node, &resources.launch),
             channels: channels.ok_or_else(|| Failure::alive("the data plane has ended"))?,
+            part,
         };
         let (store, job) = (self.node.store.clone(), self.job.to_string());
         let written = move || Bytes(store.bytes(&job, epoch.0));
@@ -108,6 +112,7 @@ impl Dump {
     fn carry_out(self) -> Result<(SnapshotWriter, DumpReport), Failure> {
         let mut writer = self.begin()?;
         writer.save_channels(&self.channels).map_err(Failure::alive)?;
+        writer.save_part(&self.part).map_err(Failure::alive)?;
         writer.save_segment(&self.segment.path).map_err(Failure::alive)?;
         let request = DumpRequest {
             root: Pid::from_raw(self.root),

@@ -34,6 +34,8 @@ impl Part {
         let cgroup = self.node.cgroup.job(&self.job.to_string()).map_err(Failure::dead)?;
         private::ensure_dir(&launch.output).map_err(Failure::dead)?;
         self.node.plane.tell(Command::AddApp(self.job, Arc::clone(&segment), launch.placement.clone()));
+        self.node.plane.tell(Command::SetLife(self.job, launch.life));
+        self.told.life = launch.life;
         let spec = self.spec(&launch, &cgroup);
         self.resources = Some(Resources { cgroup, segment, file, launch });
         let program = self.node.config.launcher.clone();
@@ -45,7 +47,7 @@ impl Part {
         Ok(())
     }
 
-    fn make_segment(&self, launch: &LaunchRequest) -> anyhow::Result<Arc<Segment>> {
+    pub(super) fn make_segment(&self, launch: &LaunchRequest) -> anyhow::Result<Arc<Segment>> {
         let own = self.node.config.node;
         let here = local_ranks(&launch.placement, own);
         let dir = self.node.config.shm(self.job);

@@ -9,25 +9,28 @@
 //!                      └────Resume, AbortCut──┘ │ │           └─────Discard──────┘
 //!                     Dump, of a job that pages out ▼ │ Restore
 //!                                            PagedOut
-//!   any ─Release─▶ gone
+//!   any ─Release─▶ gone                       any ─GoBack─▶ Parked
 //! ```
+//! A daemon that follows another one on its node begins with parts in `Parked`, from their snapshots.
 
 mod describe;
 mod dump;
 mod frozen;
+mod go_back;
 mod launch;
 mod paged;
 mod part;
 mod ranks;
 mod release;
 mod restore;
+mod saved;
 mod services;
 mod stall;
 mod task;
 
 use std::{sync::Arc, time::Duration};
 
-use coswitch_policies::JobId;
+use coswitch_policies::{Epoch, JobId};
 use tokio::{
     sync::mpsc::{UnboundedSender, unbounded_channel},
     task::JoinHandle,
@@ -36,7 +39,7 @@ use tokio::{
 use tracing::{Instrument, info_span};
 
 use self::part::Part;
-pub use self::{part::Note, services::NodeServices};
+pub use self::{part::Note, saved::SavedPart, services::NodeServices};
 
 /// A release kills this often: a step that began just before has new processes.
 const KILL_EVERY: Duration = Duration::from_millis(200);
@@ -48,12 +51,34 @@ pub struct AppHandle {
 }
 
 impl AppHandle {
-    /// Starts the task; it ends after [`AppHandle::release`].
+    /// Starts the task; it ends after [`AppHandle::release`]. It waits until the task of the part before it,
+    /// which has been told to release, has ended.
     #[must_use]
-    pub fn start(node: Arc<NodeServices>, job: JobId) -> (Self, JoinHandle<()>) {
+    pub fn start(node: Arc<NodeServices>, job: JobId, before: Option<JoinHandle<()>>) -> (Self, JoinHandle<()>) {
         let (notes, inbox) = unbounded_channel();
         let part = Part::new(node, job, notes.clone());
-        (Self { notes }, tokio::spawn(part.run(inbox).instrument(info_span!("app", %job))))
+        let task = async move {
+            if let Some(before) = before {
+                let _ = before.await;
+            }
+            part.run(inbox).await;
+        };
+        (Self { notes }, tokio::spawn(task.instrument(info_span!("app", %job))))
+    }
+
+    /// Starts the task of a part that an earlier daemon of this node has left in the store.
+    ///
+    /// # Errors
+    /// Where its group or its segment cannot be made.
+    pub fn take_up(
+        node: Arc<NodeServices>,
+        job: JobId,
+        saved: SavedPart,
+        epoch: Epoch,
+    ) -> anyhow::Result<(Self, JoinHandle<()>)> {
+        let (notes, inbox) = unbounded_channel();
+        let part = Part::taken_up(node, job, notes.clone(), saved, epoch)?;
+        Ok((Self { notes }, tokio::spawn(part.run(inbox).instrument(info_span!("app", %job)))))
     }
 
     /// Ends the task and removes everything of the application. The task's current step may hang, as a

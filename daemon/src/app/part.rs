@@ -94,6 +94,10 @@ pub(super) struct Part {
     /// The head node is silent: running ranks are frozen until it is heard again.
     pub(super) stands_still: bool,
     pub(super) told: Told,
+    /// What the data plane tells before [`AppPlaneEvent::Rewound`] is void.
+    pub(super) rewinding: Option<u32>,
+    /// The answer to a [`AppRequest::GoBack`] waits until snapshots are sealed.
+    pub(super) went_back: Option<u32>,
     /// Size of the last dump.
     pub(super) image_bytes: Bytes,
     /// For background work of this task.
@@ -116,6 +120,8 @@ impl Part {
             all_exited: false,
             stands_still: false,
             told: Told::default(),
+            rewinding: None,
+            went_back: None,
             image_bytes: Bytes(0),
             own,
         }

@@ -12,6 +12,7 @@ use tracing::warn;
 
 use super::{
     part::{Part, State, blocking},
+    saved::SavedPart,
     services::NodeServices,
     stall::StallDetector,
 };
@@ -29,7 +30,7 @@ impl Part {
             return Err(Failure::dead("it is not parked"));
         }
         let began = Instant::now();
-        let RestoredPart { restored, channels, bytes } = self.restore_processes(epoch, began).await?;
+        let RestoredPart { restored, channels, part, bytes } = self.restore_processes(epoch, began).await?;
         let root = Child::adopt(restored.root.as_raw()).map_err(Failure::dead)?;
         for foreign in &restored.foreign {
             warn!(
@@ -40,6 +41,9 @@ impl Part {
         }
         self.state = State::Stopped { root, restored };
         self.told.epoch = epoch;
+        if let Some(part) = part {
+            self.recall(part);
+        }
         self.node.guard.rest(self.job, self.resources().cgroup.clone());
         // Ranks that ended after the snapshot run again; it was taken before the last of them ended.
         self.all_exited = false;
@@ -84,6 +88,8 @@ impl Part {
 struct RestoredPart {
     restored: Restored,
     channels: Vec<u8>,
+    /// Snapshots of earlier versions have none.
+    part: Option<SavedPart>,
     bytes: Bytes,
 }
 
@@ -96,11 +102,16 @@ fn restore_snapshot(
 ) -> anyhow::Result<RestoredPart> {
     let snapshot = node.store.snapshot(&job.to_string(), epoch.0)?;
     let channels = snapshot.channels()?.unwrap_or_default();
+    let part = SavedPart::of(&snapshot)?;
     snapshot.load_segment(&segment.path)?;
     let mut request = snapshot.restore_request(cgroups, Some(segment), RESTORE_LIMIT);
     request.arena = Some(node.arena.clone());
     let restored = snapshot.restore(&node.criu, &request)?;
     let images = snapshot.manifest().files.iter().filter(|file| file.name.starts_with("images/"));
     let bytes = images.map(|file| Bytes(file.bytes)).sum();
-    Ok(RestoredPart { restored, channels, bytes })
+    // Newer ones are of a past that has not happened.
+    if let Err(error) = node.store.remove_newer(&job.to_string(), epoch.0) {
+        warn!(%job, %error, "a snapshot that is void could not be removed");
+    }
+    Ok(RestoredPart { restored, channels, part, bytes })
 }

@@ -34,6 +34,7 @@ impl Part {
                 Some(Note::Sealed(epoch, sealed)) => {
                     self.told.sealing.remove(&epoch);
                     self.tell(sealed.unwrap_or_else(|reason| AppEvent::SealFailed { epoch, reason }));
+                    self.answer_went_back().await;
                 }
             }
         }
@@ -61,6 +62,10 @@ impl Part {
                 let holds = self.describe(generation).await;
                 return self.tell(holds);
             }
+            AppRequest::GoBack { life } => match self.go_back(life).await {
+                Ok(()) => return,
+                Err(failure) => (Step::Run, Err(failure)),
+            },
             AppRequest::Release { .. } => unreachable!("a note of its own"),
         };
         self.answer(step, result);
@@ -86,7 +91,14 @@ impl Part {
     }
 
     async fn on_plane(&mut self, event: AppPlaneEvent) {
+        if let AppPlaneEvent::Rewound { life } = event {
+            return self.on_rewound(life).await;
+        }
+        if self.rewinding.is_some() {
+            return;
+        }
         match event {
+            AppPlaneEvent::Rewound { .. } => {}
             AppPlaneEvent::Freeze { epoch } => self.freeze(epoch).await,
             AppPlaneEvent::Thaw { .. } => self.thaw(),
             AppPlaneEvent::Flushed { epoch, drained } => self.on_flushed(epoch, drained),

@@ -11,12 +11,13 @@ use std::{
     sync::Arc,
 };
 
-use coswitch_policies::{Epoch, JobId, NodeId};
+use coswitch_policies::{Epoch, NodeId};
 use coswitch_ring::{Corrupt, DaemonPort, Header, INLINE_MAX, MessagePort, Record, Segment};
 use serde::{Deserialize, Serialize};
 
 use super::{
     flow::{FlowControl, cost},
+    frame::AppLife,
     incoming::Incoming,
     link::Link,
     moved::Moved,
@@ -65,6 +66,7 @@ pub(crate) struct AppChannels {
     cut: Cut,
     drained: u64,
     broken: bool,
+    life: u32,
 }
 
 fn ports(segment: &Arc<Segment>) -> Vec<DaemonPort> {
@@ -84,6 +86,7 @@ impl AppChannels {
             inbox: Inbox::default(),
             drained: 0,
             broken: false,
+            life: 0,
             segment,
             placement,
         }
@@ -91,6 +94,32 @@ impl AppChannels {
 
     pub(crate) fn segment(&self) -> &Arc<Segment> {
         &self.segment
+    }
+
+    /// Frames of another life are not for this application.
+    pub(crate) const fn life(&self) -> u32 {
+        self.life
+    }
+
+    pub(crate) const fn set_life(&mut self, life: u32) {
+        self.life = life;
+    }
+
+    /// What was sent to the peer and not passed on is lost, and so is the credit for it.
+    pub(crate) fn on_link_lost(&mut self, peer: NodeId) {
+        if let Some(channel) = self.channels.get_mut(&peer) {
+            *channel = FlowControl::new();
+        }
+    }
+
+    /// Forgets all messages, and leaves the rings alone until [`Self::restore`].
+    pub(crate) fn rewind(&mut self, life: u32) {
+        self.life = life;
+        self.inbox = Inbox::default();
+        self.to_launcher.clear();
+        self.channels.values_mut().for_each(|channel| *channel = FlowControl::new());
+        self.cut = Cut::restored(self.channels.keys().copied(), Epoch(0));
+        self.broken = false;
     }
 
     pub(crate) fn set_broken(&mut self) {
@@ -117,20 +146,20 @@ impl AppChannels {
     /// Moves records, at most [`BATCH`] and at most one chunk from each ring.
     pub(crate) fn pump(
         &mut self,
-        job: JobId,
+        app: AppLife,
         links: &mut BTreeMap<NodeId, Link>,
         from_launcher: impl FnMut(Vec<u8>),
     ) -> Result<Moved, Fault> {
         if self.broken || self.cut.epoch().is_some() {
             return Ok(Moved::Nothing);
         }
-        let out = self.pump_out(job, links)?;
+        let out = self.pump_out(app, links)?;
         let inbox = self.pump_inbox()?;
         let launcher = self.pump_launcher(from_launcher)?;
         Ok(out.max(Moved::some_if(inbox | launcher)))
     }
 
-    fn pump_out(&mut self, job: JobId, links: &mut BTreeMap<NodeId, Link>) -> Result<Moved, Fault> {
+    fn pump_out(&mut self, app: AppLife, links: &mut BTreeMap<NodeId, Link>) -> Result<Moved, Fault> {
         let mut moved = Moved::Nothing;
         for port in &mut self.ports {
             for _ in 0..BATCH {
@@ -147,7 +176,7 @@ impl AppChannels {
                 if !link.may_send_record() || !channel.may_send(&header) {
                     break;
                 }
-                link.send_record(job, &header, payload).map_err(Fault::Link)?;
+                link.send_record(app, &header, payload).map_err(Fault::Link)?;
                 channel.on_sent(&header);
                 port.pop(1)?;
                 moved.note(Moved::Something);

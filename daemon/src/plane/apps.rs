@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
     app_channels::{AppChannels, Fault},
-    frame::Frame,
+    frame::{AppLife, Frame},
     incoming::Incoming,
     link::{FrameHandler, Link},
     messages::{AppPlaneEvent, PlaneEvent},
@@ -23,7 +23,7 @@ pub(crate) struct Apps {
     own: NodeId,
     apps: BTreeMap<JobId, AppChannels>,
     /// Control frames to send.
-    pub(crate) outbox: Vec<(NodeId, JobId, Frame)>,
+    pub(crate) outbox: Vec<(NodeId, AppLife, Frame)>,
     events: UnboundedSender<PlaneEvent>,
 }
 
@@ -45,6 +45,29 @@ impl Apps {
         self.apps.insert(job, AppChannels::new(self.own, segment, placement));
     }
 
+    pub(crate) fn set_life(&mut self, job: JobId, life: u32) {
+        if let Some(app) = self.apps.get_mut(&job) {
+            app.set_life(life);
+        }
+    }
+
+    /// The application's present life ends: nothing of it is delivered any more, and its rings are left alone
+    /// until they are restored. Returns that life.
+    pub(crate) fn rewind(&mut self, job: JobId, life: u32) -> Option<AppLife> {
+        let before = self.apps.get_mut(&job).map(|app| {
+            let before = AppLife { job, life: app.life() };
+            app.rewind(life);
+            before
+        });
+        self.tell(job, AppPlaneEvent::Rewound { life });
+        before
+    }
+
+    /// The application, where this is its present life.
+    fn living(&mut self, AppLife { job, life }: AppLife) -> Option<&mut AppChannels> {
+        self.apps.get_mut(&job).filter(|app| app.life() == life)
+    }
+
     pub(crate) fn remove(&mut self, job: JobId) {
         self.apps.remove(&job);
     }
@@ -58,12 +81,13 @@ impl Apps {
                 let event = AppPlaneEvent::FromLauncher { message };
                 let _ = self.events.send(PlaneEvent::App { job: *job, event });
             };
-            match app.pump(*job, links, launcher) {
+            let life = AppLife { job: *job, life: app.life() };
+            match app.pump(life, links, launcher) {
                 Ok(some) => moved.note(some),
                 Err(Fault::Link(error)) => return Err(error),
                 Err(Fault::Corrupt(reason)) => broken.push((*job, reason)),
             }
-            self.outbox.extend(app.credit_due().map(|(peer, bytes)| (peer, *job, Frame::Credit { bytes })));
+            self.outbox.extend(app.credit_due().map(|(peer, bytes)| (peer, life, Frame::Credit { bytes })));
         }
         for (job, reason) in broken {
             self.fail(job, reason);
@@ -81,6 +105,9 @@ impl Apps {
 
     pub(crate) fn on_link_lost(&mut self, peer: NodeId) {
         for job in self.apps.keys().copied().collect::<Vec<_>>() {
+            if let Some(app) = self.apps.get_mut(&job) {
+                app.on_link_lost(peer);
+            }
             self.on_cut(job, Input::PeerLost { node: peer });
         }
     }
@@ -88,10 +115,11 @@ impl Apps {
     /// Feeds the cut of an application and carries out its outputs.
     pub(crate) fn on_cut(&mut self, job: JobId, input: Input) {
         let Some(app) = self.apps.get_mut(&job) else { return };
+        let life = AppLife { job, life: app.life() };
         for output in app.on_cut(input) {
             let event = match output {
                 Output::SendMarker { to, epoch } => {
-                    self.outbox.push((to, job, Frame::Marker { epoch }));
+                    self.outbox.push((to, life, Frame::Marker { epoch }));
                     continue;
                 }
                 Output::FreezeRanks { epoch } => AppPlaneEvent::Freeze { epoch },
@@ -125,32 +153,36 @@ impl Apps {
 }
 
 impl FrameHandler for Apps {
-    fn place(&mut self, from: NodeId, job: JobId, header: &Header) -> Incoming {
-        let leased = self.apps.get_mut(&job).and_then(|app| app.lease(from, header));
+    fn place(&mut self, from: NodeId, app: AppLife, header: &Header) -> Incoming {
+        let leased = self.living(app).and_then(|app| app.lease(from, header));
         leased.unwrap_or_else(|| Incoming::heap(header.len as usize))
     }
 
-    fn on_record(&mut self, from: NodeId, job: JobId, header: Header, payload: Incoming) {
-        let Some(app) = self.apps.get_mut(&job) else { return };
+    fn on_record(&mut self, from: NodeId, app: AppLife, header: Header, payload: Incoming) {
+        let life = app;
+        let Some(app) = self.living(life) else { return };
         if let Err(reason) = app.on_record(from, header, payload) {
-            self.fail(job, reason);
+            self.fail(life.job, reason);
         }
     }
 
-    fn on_small_record(&mut self, from: NodeId, job: JobId, header: Header, payload: &[u8]) {
-        let Some(app) = self.apps.get_mut(&job) else { return };
+    fn on_small_record(&mut self, from: NodeId, app: AppLife, header: Header, payload: &[u8]) {
+        let life = app;
+        let Some(app) = self.living(life) else { return };
         if let Err(reason) = app.on_small_record(from, header, payload) {
-            self.fail(job, reason);
+            self.fail(life.job, reason);
         }
     }
 
-    fn on_credit(&mut self, from: NodeId, job: JobId, bytes: u64) {
-        if let Some(app) = self.apps.get_mut(&job) {
+    fn on_credit(&mut self, from: NodeId, app: AppLife, bytes: u64) {
+        if let Some(app) = self.living(app) {
             app.on_credit(from, bytes);
         }
     }
 
-    fn on_marker(&mut self, from: NodeId, job: JobId, epoch: Epoch) {
-        self.on_cut(job, Input::Marker { from, epoch });
+    fn on_marker(&mut self, from: NodeId, app: AppLife, epoch: Epoch) {
+        if self.living(app).is_some() {
+            self.on_cut(app.job, Input::Marker { from, epoch });
+        }
     }
 }

@@ -34,21 +34,31 @@ pub(crate) enum Frame {
     Credit { bytes: u64 },
 }
 
+/// One life of an application. It begins another where it goes back to an older snapshot without a cut: what
+/// is on its way from the life before is void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AppLife {
+    pub(crate) job: JobId,
+    pub(crate) life: u32,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHead {
-    pub(crate) job: JobId,
+    pub(crate) app: AppLife,
     pub(crate) frame: Frame,
 }
 
 impl FrameHead {
     pub(crate) fn encode(self) -> [u8; HEAD_BYTES] {
+        let AppLife { job, life } = self.app;
+        // A data frame has no value, and the others have no length.
         let (kind, length, value) = match self.frame {
-            Frame::Data { payload } => (0, payload, 0),
-            Frame::Marker { epoch } => (1, 0, epoch.0),
-            Frame::Credit { bytes } => (2, 0, bytes),
+            Frame::Data { payload } => (0, payload, life.into()),
+            Frame::Marker { epoch } => (1, life, epoch.0),
+            Frame::Credit { bytes } => (2, life, bytes),
         };
         let mut out = [0; HEAD_BYTES];
-        for (at, word) in [MAGIC, kind, self.job.0, length].into_iter().enumerate() {
+        for (at, word) in [MAGIC, kind, job.0, length].into_iter().enumerate() {
             out[at * 4..at * 4 + 4].copy_from_slice(&u32::to_le_bytes(word));
         }
         out[16..].copy_from_slice(&u64::to_le_bytes(value));
@@ -61,13 +71,13 @@ impl FrameHead {
         if word(0) != MAGIC {
             return Err(FrameError::Magic);
         }
-        let frame = match word(4) {
-            0 => Frame::Data { payload: word(12) },
-            1 => Frame::Marker { epoch: Epoch(value) },
-            2 => Frame::Credit { bytes: value },
+        let (frame, life) = match word(4) {
+            0 => (Frame::Data { payload: word(12) }, word(16)),
+            1 => (Frame::Marker { epoch: Epoch(value) }, word(12)),
+            2 => (Frame::Credit { bytes: value }, word(12)),
             kind => return Err(FrameError::Kind(kind)),
         };
-        Ok(Self { job: JobId(word(8)), frame })
+        Ok(Self { app: AppLife { job: JobId(word(8)), life }, frame })
     }
 }
 
@@ -87,7 +97,7 @@ mod tests {
             Frame::Marker { epoch: Epoch(u64::MAX) },
             Frame::Credit { bytes: 1 << 40 },
         ] {
-            let head = FrameHead { job: JobId(9), frame };
+            let head = FrameHead { app: AppLife { job: JobId(9), life: 3 }, frame };
             assert_eq!(FrameHead::decode(&head.encode()), Ok(head));
         }
     }
@@ -95,7 +105,8 @@ mod tests {
     #[test]
     fn garbage_is_refused() {
         assert_eq!(FrameHead::decode(&[0; HEAD_BYTES]), Err(FrameError::Magic));
-        let mut unknown = FrameHead { job: JobId(0), frame: Frame::Data { payload: 0 } }.encode();
+        let app = AppLife { job: JobId(0), life: 0 };
+        let mut unknown = FrameHead { app, frame: Frame::Data { payload: 0 } }.encode();
         unknown[4] = 77;
         assert_eq!(FrameHead::decode(&unknown), Err(FrameError::Kind(77)));
     }

@@ -11,11 +11,11 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
-use coswitch_policies::{Epoch, JobId, NodeId};
+use coswitch_policies::{Epoch, NodeId};
 use coswitch_ring::{HEADER_BYTES, Header, INLINE_MAX};
 
 use super::{
-    frame::{self, DATA_HEAD_BYTES, Frame, FrameHead, HEAD_BYTES},
+    frame::{self, AppLife, DATA_HEAD_BYTES, Frame, FrameHead, HEAD_BYTES},
     incoming::Incoming,
     moved::Moved,
 };
@@ -27,13 +27,13 @@ const UNSENT_CAPACITY: usize = 1 << 20;
 /// The receiver of a link's frames.
 pub(crate) trait FrameHandler {
     /// Chooses the place for the payload of a large record.
-    fn place(&mut self, from: NodeId, job: JobId, header: &Header) -> Incoming;
+    fn place(&mut self, from: NodeId, app: AppLife, header: &Header) -> Incoming;
     /// A large record is complete.
-    fn on_record(&mut self, from: NodeId, job: JobId, header: Header, payload: Incoming);
+    fn on_record(&mut self, from: NodeId, app: AppLife, header: Header, payload: Incoming);
     /// A small record is complete, in the receive buffer.
-    fn on_small_record(&mut self, from: NodeId, job: JobId, header: Header, payload: &[u8]);
-    fn on_credit(&mut self, from: NodeId, job: JobId, bytes: u64);
-    fn on_marker(&mut self, from: NodeId, job: JobId, epoch: Epoch);
+    fn on_small_record(&mut self, from: NodeId, app: AppLife, header: Header, payload: &[u8]);
+    fn on_credit(&mut self, from: NodeId, app: AppLife, bytes: u64);
+    fn on_marker(&mut self, from: NodeId, app: AppLife, epoch: Epoch);
 }
 
 pub(crate) struct Link {
@@ -51,7 +51,7 @@ pub(crate) struct Link {
 
 /// A large record whose payload is incomplete.
 struct Large {
-    job: JobId,
+    app: AppLife,
     header: Header,
     target: Incoming,
     have: usize,
@@ -82,14 +82,14 @@ impl Link {
         self.unsent.is_empty()
     }
 
-    pub(crate) fn send_record(&mut self, job: JobId, header: &Header, payload: &[u8]) -> io::Result<()> {
+    pub(crate) fn send_record(&mut self, app: AppLife, header: &Header, payload: &[u8]) -> io::Result<()> {
         let length = u32::try_from(payload.len()).expect("a record's payload fits one chunk");
-        let head = FrameHead { job, frame: Frame::Data { payload: length } }.encode();
+        let head = FrameHead { app, frame: Frame::Data { payload: length } }.encode();
         self.send([&head, header.as_bytes(), payload])
     }
 
-    pub(crate) fn send_control(&mut self, job: JobId, frame: Frame) -> io::Result<()> {
-        self.send([&FrameHead { job, frame }.encode(), &[], &[]])
+    pub(crate) fn send_control(&mut self, app: AppLife, frame: Frame) -> io::Result<()> {
+        self.send([&FrameHead { app, frame }.encode(), &[], &[]])
     }
 
     fn send(&mut self, parts: [&[u8]; 3]) -> io::Result<()> {
@@ -153,6 +153,14 @@ impl Link {
         Ok(moved)
     }
 
+    /// The application's segment is about to be used for something else: the rest of a record that has begun
+    /// does not go there.
+    pub(crate) fn let_go_of(&mut self, app: AppLife) {
+        if let Some(large) = self.large.as_mut().filter(|large| large.app == app) {
+            large.target = Incoming::heap(large.header.len as usize);
+        }
+    }
+
     fn compact(&mut self) {
         if self.begin > 0 {
             self.buffer.copy_within(self.begin..self.end, 0);
@@ -163,7 +171,7 @@ impl Link {
 
     fn finish_large(&mut self, handler: &mut impl FrameHandler) {
         if let Some(large) = self.large.take_if(|large| large.have == large.header.len as usize) {
-            handler.on_record(self.peer, large.job, large.header, large.target);
+            handler.on_record(self.peer, large.app, large.header, large.target);
         }
     }
 
@@ -171,17 +179,17 @@ impl Link {
     fn take_frame(&mut self, handler: &mut impl FrameHandler) -> io::Result<bool> {
         let have = &self.buffer[self.begin..self.end];
         let Some((head, rest)) = have.split_first_chunk::<HEAD_BYTES>() else { return Ok(false) };
-        let FrameHead { job, frame } = FrameHead::decode(head).map_err(invalid)?;
+        let FrameHead { app, frame } = FrameHead::decode(head).map_err(invalid)?;
         let announced = match frame {
             Frame::Data { payload } => payload,
             Frame::Marker { epoch } => {
                 self.begin += HEAD_BYTES;
-                handler.on_marker(self.peer, job, epoch);
+                handler.on_marker(self.peer, app, epoch);
                 return Ok(true);
             }
             Frame::Credit { bytes } => {
                 self.begin += HEAD_BYTES;
-                handler.on_credit(self.peer, job, bytes);
+                handler.on_credit(self.peer, app, bytes);
                 return Ok(true);
             }
         };
@@ -192,15 +200,15 @@ impl Link {
         self.streaming = length > INLINE_MAX;
         if !self.streaming {
             let Some(payload) = payload.get(..length) else { return Ok(false) };
-            handler.on_small_record(self.peer, job, header, payload);
+            handler.on_small_record(self.peer, app, header, payload);
             self.begin += DATA_HEAD_BYTES + length;
             return Ok(true);
         }
-        let mut target = handler.place(self.peer, job, &header);
+        let mut target = handler.place(self.peer, app, &header);
         let have = payload.len().min(length);
         target.bytes_mut()[..have].copy_from_slice(&payload[..have]);
         self.begin += DATA_HEAD_BYTES + have;
-        self.large = Some(Large { job, header, target, have });
+        self.large = Some(Large { app, header, target, have });
         self.finish_large(handler);
         Ok(true)
     }

@@ -9,8 +9,16 @@ use tokio::sync::oneshot;
 /// From the control side to the data plane.
 pub enum Command {
     AddLink(NodeId, TcpStream),
+    /// The peer's daemon has been replaced: what is on the way to and from the old one is void.
+    DropLink(NodeId),
     /// Before an application starts here; the last field is the node of each rank.
     AddApp(JobId, Arc<Segment>, Vec<NodeId>),
+    /// Before an application runs here for the first time: which of its lives this is.
+    SetLife(JobId, u32),
+    /// The processes of an application were ended without a cut, and it begins this life: everything of the
+    /// one before is void, and its rings are left alone until they are restored. Answered by
+    /// [`AppPlaneEvent::Rewound`].
+    Rewind(JobId, u32),
     RemoveApp(JobId, oneshot::Sender<()>),
     /// The checkpoint scheduler's marker.
     BeginCut(JobId, Epoch),
@@ -35,6 +43,8 @@ pub enum Command {
 pub enum PlaneEvent {
     App { job: JobId, event: AppPlaneEvent },
     LinkLost { peer: NodeId, reason: String },
+    /// Answers [`Command::DropLink`].
+    LinkDropped { peer: NodeId },
 }
 
 /// From the data plane to the part of one application.
@@ -54,4 +64,6 @@ pub enum AppPlaneEvent {
     FromLauncher { message: Vec<u8> },
     /// The application has damaged its segment, which the data plane no longer touches.
     Corrupt { reason: String },
+    /// Nothing of an earlier life follows.
+    Rewound { life: u32 },
 }

@@ -144,10 +144,10 @@ impl Loop {
 
     /// Sends the markers and credits of the outbox.
     fn send_control(&mut self) {
-        for (to, job, frame) in self.apps.outbox.drain(..) {
+        for (to, app, frame) in self.apps.outbox.drain(..) {
             if let Some(link) = self.links.get_mut(&to) {
                 // The next pass finds and reports a broken link.
-                let _ = link.send_control(job, frame);
+                let _ = link.send_control(app, frame);
             }
         }
     }
@@ -179,6 +179,17 @@ impl Loop {
                     Err(error) => {
                         let _ = self.events.send(PlaneEvent::LinkLost { peer, reason: error.to_string() });
                     }
+                }
+            }
+            Command::DropLink(peer) => {
+                self.links.remove(&peer);
+                self.apps.on_link_lost(peer);
+                let _ = self.events.send(PlaneEvent::LinkDropped { peer });
+            }
+            Command::SetLife(job, life) => self.apps.set_life(job, life),
+            Command::Rewind(job, life) => {
+                if let Some(before) = self.apps.rewind(job, life) {
+                    self.links.values_mut().for_each(|link| link.let_go_of(before));
                 }
             }
             Command::AddApp(job, segment, placement) => self.apps.add(job, segment, placement),

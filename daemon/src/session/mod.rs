@@ -78,12 +78,13 @@ pub async fn accept(
     listener: &TcpListener,
     identity: &Identity,
     node: NodeId,
+    incarnation: u64,
     generation: &mut u64,
 ) -> Result<server::TlsStream<TcpStream>, SessionError> {
     let acceptor = TlsAcceptor::from(identity.server()?);
     loop {
         let (stream, from) = listener.accept().await?;
-        match timeout(HANDSHAKE_LIMIT, greet(&acceptor, stream, node, generation)).await {
+        match timeout(HANDSHAKE_LIMIT, greet(&acceptor, stream, node, incarnation, generation)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => {
                 warn!(%from, error = &error as &dyn std::error::Error, "control connection refused")
@@ -97,6 +98,7 @@ async fn greet(
     acceptor: &TlsAcceptor,
     stream: TcpStream,
     node: NodeId,
+    incarnation: u64,
     generation: &mut u64,
 ) -> Result<server::TlsStream<TcpStream>, SessionError> {
     stream.set_nodelay(true)?;
@@ -110,18 +112,19 @@ async fn greet(
         wire::write(&mut stream, &DaemonEvent::Refused { reason: refused.to_string() }).await?;
         return Err(refused);
     }
-    wire::write(&mut stream, &DaemonEvent::Welcome { node }).await?;
+    wire::write(&mut stream, &DaemonEvent::Welcome { node, incarnation }).await?;
     *generation = asks;
     Ok(stream)
 }
 
-/// The head node's side: connects to a daemon and greets it, as the cluster's master of this generation.
+/// The head node's side: connects to a daemon and greets it, as the cluster's master of this generation. Also
+/// returns the daemon's incarnation.
 pub async fn connect(
     address: std::net::SocketAddr,
     identity: &Identity,
     generation: u64,
     limit: Duration,
-) -> Result<(NodeId, client::TlsStream<TcpStream>), SessionError> {
+) -> Result<(u64, client::TlsStream<TcpStream>), SessionError> {
     let connector = TlsConnector::from(identity.client()?);
     let work = async {
         loop {
@@ -144,12 +147,12 @@ async fn greet_daemon(
     connector: &TlsConnector,
     stream: TcpStream,
     generation: u64,
-) -> Result<(NodeId, client::TlsStream<TcpStream>), SessionError> {
+) -> Result<(u64, client::TlsStream<TcpStream>), SessionError> {
     stream.set_nodelay(true)?;
     let mut stream = connector.connect(member_name(), stream).await?;
     wire::write(&mut stream, &Request::Hello { version: VERSION, generation }).await?;
     match wire::read(&mut stream).await? {
-        Some(DaemonEvent::Welcome { node }) => Ok((node, stream)),
+        Some(DaemonEvent::Welcome { incarnation, .. }) => Ok((incarnation, stream)),
         Some(DaemonEvent::Refused { reason }) => Err(SessionError::Refused(reason)),
         _ => Err(SessionError::Version),
     }

@@ -4,7 +4,7 @@
 //! Where these are one line through all nodes, it rests there. Else the master before was in the middle of
 //! something, which is taken back where nothing was dumped or restored yet, and else carried on to the store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use coswitch_daemon::protocol::{AppEvent, AppRequest, Holding, PartState, RankEnd};
 use coswitch_policies::{Epoch, NodeId, Residence};
@@ -32,25 +32,31 @@ impl App {
 
     pub(super) fn ask_what_nodes_hold(&mut self) {
         let Some(Adoption { generation, ended }) = self.adoption.clone() else { return };
-        self.state =
-            State::Adopting { waiting: self.nodes.clone(), held: Holdings::new(), later: Vec::new() };
+        let waiting: Nodes = self.nodes.difference(&self.lost).copied().collect();
+        self.state = State::Adopting { waiting, held: Holdings::new(), later: Vec::new() };
         match ended {
             Some(outcome) => self.end(outcome),
             None => {
                 self.ask_all(&AppRequest::Describe { generation });
                 // Nodes answer when the step that is under way there is over.
                 self.arm(self.timeouts.restore);
+                self.finish_adopting();
             }
         }
     }
 
     pub(super) fn on_holds(&mut self, node: NodeId, holding: Holding) {
-        let State::Adopting { waiting, held, later } = &mut self.state else { return };
+        let State::Adopting { waiting, held, .. } = &mut self.state else { return };
         if self.adoption.as_ref().is_none_or(|adoption| adoption.generation != holding.generation) {
             return;
         }
         waiting.remove(&node);
         held.insert(node, holding);
+        self.finish_adopting();
+    }
+
+    pub(super) fn finish_adopting(&mut self) {
+        let State::Adopting { waiting, held, later } = &mut self.state else { return };
         if waiting.is_empty() {
             let (held, later) = (std::mem::take(held), std::mem::take(later));
             self.learn(&held);
@@ -116,6 +122,15 @@ impl App {
         if self.exited == self.nodes {
             return self.end(AppOutcome::Succeeded);
         }
+        if !self.lost.is_empty() {
+            self.unknown = self.lost.clone();
+            return self.strand("a node was lost with the master".into());
+        }
+        // A daemon that has taken up a snapshot does not know what life the others are in.
+        let lives: BTreeSet<u32> = held.values().map(|holding| holding.life).collect();
+        if lives.len() > 1 {
+            return self.strand("the daemon of a node was lost with the master".into());
+        }
         let was_dumped = any(|state| matches!(state, PartState::Parked | PartState::PagedOut));
         let was_restored = any(|state| *state == PartState::Stopped);
         let runs = any(|state| *state == PartState::Running);
@@ -174,9 +189,7 @@ impl App {
 
     /// The nodes are on different lines: the gang goes to the newest snapshot that all of them have.
     fn leave_older_line(&mut self) {
-        if self.forget_line("its nodes were at different cuts when the master was lost".into()) {
-            self.dump(Residence::Suspended);
-        }
+        self.strand("its nodes were at different cuts when the master was lost".into());
     }
 
     /// All parts were removed: another dispatcher launches it.

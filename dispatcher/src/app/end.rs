@@ -28,19 +28,11 @@ impl App {
         }
     }
 
-    pub(super) fn on_node_lost(&mut self, node: NodeId, reason: &str) {
-        if let State::Ending { waiting, .. } = &mut self.state {
-            waiting.remove(&node);
-            self.on_released();
-        } else {
-            self.end(AppOutcome::Lost { reason: format!("{node} was lost: {reason}") });
-        }
-    }
-
     pub(super) fn on_time_out(&mut self) {
         match &mut self.state {
             // No answer is outstanding.
             State::Idle | State::Running | State::Suspended | State::Parked | State::Ended => {}
+            State::Stranded { waiting, .. } if waiting.is_empty() => {}
             State::Cutting { .. } => self.abort_cut("the network was not flushed in time".into()),
             State::Ending { waiting, .. } => {
                 // The master finds out by the heartbeats that such a daemon is lost.
@@ -68,8 +60,7 @@ impl App {
     }
 
     fn release(&mut self, outcome: &AppOutcome) -> Nodes {
-        let last_word = serde_json::to_string(outcome).expect("an outcome is plain data");
-        self.ask_all(&AppRequest::Release { last_word: Some(last_word) })
+        self.ask_all(&release(outcome))
     }
 
     pub(super) fn on_released(&mut self) {
@@ -82,6 +73,11 @@ impl App {
             self.tell(Report::Ended(outcome));
         }
     }
+}
+
+pub(super) fn release(outcome: &AppOutcome) -> AppRequest {
+    let last_word = serde_json::to_string(outcome).expect("an outcome is plain data");
+    AppRequest::Release { last_word: Some(last_word) }
 }
 
 fn verb(step: Step) -> &'static str {
@@ -106,6 +102,7 @@ fn doing(state: &State) -> &'static str {
         State::AwaitingSeal { .. } => "sealing the snapshot",
         State::Restoring { .. } => "restoring",
         State::Resuming { .. } => "resuming",
+        State::Stranded { .. } => "ending what runs beside a lost node",
         _ => "waiting",
     }
 }

@@ -20,6 +20,9 @@
 //!   any ─End, a rank failed, or nothing else helps─▶ Ending ─▶ Ended
 //!
 //!   Adopting ─▶ the state that the nodes are in, or Clearing ─▶ Ended            after another master
+//!
+//!   any, a node lost ┬snapshots─▶ Stranded ─all nodes are back─▶ Parked
+//!                    └none──────▶ Clearing ─▶ Ended                            to be launched again
 //! ```
 //! A cut is one line through all nodes. A node whose dump fails still has its ranks frozen on that line, and
 //! a node whose dump succeeded can restore its images of the same line: so a failed switch is undone. The
@@ -39,6 +42,7 @@ mod adopt;
 mod come_back;
 mod end;
 mod leave;
+mod lost;
 mod snapshots;
 
 use std::{collections::BTreeSet, time::Duration};
@@ -64,6 +68,8 @@ pub enum Input {
     Event(NodeId, AppEvent),
     /// A node can no longer be reached; perhaps one that this application does not use.
     NodeLost(NodeId, String),
+    /// A node that was lost has another daemon.
+    NodeBack(NodeId),
     /// The time-out armed last has run out.
     TimedOut,
 }
@@ -162,6 +168,13 @@ enum State {
         waiting: Nodes,
         undone: Option<StayCause>,
     },
+    /// A node was lost: the others end their processes, and all wait until it is back.
+    Stranded {
+        waiting: Nodes,
+        /// The master knows.
+        told: bool,
+        why: String,
+    },
     Ending {
         waiting: Nodes,
         outcome: AppOutcome,
@@ -196,6 +209,12 @@ struct DumpFailure {
 pub struct App {
     launch: LaunchSpec,
     nodes: Nodes,
+    /// Those of them that are lost.
+    lost: Nodes,
+    /// Nodes of which an adopted application does not know what they have sealed.
+    unknown: Nodes,
+    /// The number of the present life, see [`LaunchRequest::life`].
+    life: u32,
     timeouts: Timeouts,
     state: State,
     /// The order that waits for the answer to the one before it.
@@ -225,6 +244,9 @@ impl App {
             snapshots: Snapshots::new(nodes.clone()),
             launch,
             nodes,
+            lost: Nodes::new(),
+            unknown: Nodes::new(),
+            life: 1,
             timeouts,
             state: State::Idle,
             next: None,
@@ -238,7 +260,14 @@ impl App {
         }
     }
 
-    /// The nodes of its ranks, without lost ones.
+    /// The application begins its first life here under this number. Its next ones have the numbers that
+    /// follow: they must not be those of other launches of the same job.
+    #[must_use]
+    pub fn in_life(self, life: u32) -> Self {
+        Self { life, ..self }
+    }
+
+    /// The nodes of its ranks.
     #[must_use]
     pub fn nodes(&self) -> &BTreeSet<NodeId> {
         &self.nodes
@@ -258,15 +287,19 @@ impl App {
             Input::Order(order) => self.on_order(order),
             Input::Event(node, event) => self.on_event(node, event),
             // All applications hear of a lost node, also those that do not use it.
-            Input::NodeLost(node, reason) if self.nodes.remove(&node) => self.on_node_lost(node, &reason),
-            Input::NodeLost(..) => {}
+            Input::NodeLost(node, reason) if self.nodes.contains(&node) && self.lost.insert(node) => {
+                self.on_node_lost(node, &reason);
+            }
+            Input::NodeBack(node) if self.lost.remove(&node) => self.on_node_back(node),
+            Input::NodeLost(..) | Input::NodeBack(_) => {}
             Input::TimedOut => self.on_time_out(),
         }
         std::mem::take(&mut self.outputs)
     }
 
+    /// Asks all nodes that are not lost.
     fn ask_all(&mut self, request: &AppRequest) -> Nodes {
-        let nodes = self.nodes.clone();
+        let nodes: Nodes = self.nodes.difference(&self.lost).copied().collect();
         self.ask(&nodes, request);
         nodes
     }
@@ -290,7 +323,8 @@ impl App {
             (_, State::Ending { .. } | State::Ended) => {}
             (Order::End, _) => self.end(AppOutcome::Stopped),
             (Order::Launch, State::Idle) => {
-                let waiting = self.ask_all(&AppRequest::Launch(Box::new(self.launch.clone().into())));
+                let launch = LaunchRequest { life: self.life, ..self.launch.clone().into() };
+                let waiting = self.ask_all(&AppRequest::Launch(Box::new(launch)));
                 self.arm(self.timeouts.launch);
                 self.state = State::Launching { waiting };
             }
@@ -308,6 +342,7 @@ impl App {
                 self.come_back(Back { to: Residence::Suspended, undone: None })
             }
             (Order::Restore, State::Parked) => self.come_back(Back { to: Residence::Running, undone: None }),
+            (_, State::Stranded { waiting, .. }) if waiting.is_empty() => self.tell(Report::Parked),
             (_, State::Running) => self.tell(Report::Running),
             (_, State::Suspended) => self.tell(Report::Suspended),
             (_, State::Parked) => self.tell(Report::Parked),
@@ -319,6 +354,8 @@ impl App {
         match event {
             AppEvent::Holds(holding) => self.on_holds(node, *holding),
             event if matches!(self.state, State::Adopting { .. }) => self.on_early_event(node, event),
+            AppEvent::WentBack { life, sealed } => self.on_went_back(node, life, sealed),
+            event if self.is_void(node, &event) => {}
             AppEvent::Launched => {
                 if let State::Launching { waiting } = &mut self.state {
                     waiting.remove(&node);
@@ -350,7 +387,7 @@ impl App {
                 self.step_done(node, SwitchStep::Seal, seal, Bytes(0));
                 // Each node has a directory of its own below the one that the user has named.
                 let root = tier.parent().map_or_else(|| tier.clone(), Into::into);
-                self.tell(Report::Stored { node, root, bytes });
+                self.tell(Report::Stored { node, root, bytes, epoch });
                 self.snapshots.on_sealed(node, epoch);
                 if epoch == self.epoch && self.unsealed.remove(&node) {
                     self.on_sealed();
@@ -378,9 +415,7 @@ impl App {
                 }
                 State::Clearing { waiting } => {
                     waiting.remove(&node);
-                    if waiting.is_empty() {
-                        self.on_cleared();
-                    }
+                    self.finish_clearing();
                 }
                 _ => {}
             },
@@ -432,7 +467,7 @@ impl App {
 impl From<LaunchSpec> for LaunchRequest {
     fn from(spec: LaunchSpec) -> Self {
         let LaunchSpec { name, placement, command, env, cwd, umask, output, wait, park } = spec;
-        Self { name, placement, command, env, cwd, umask, output, wait, park }
+        Self { name, placement, command, env, cwd, umask, output, wait, park, life: 0 }
     }
 }
 

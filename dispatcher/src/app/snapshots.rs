@@ -35,12 +35,29 @@ impl Snapshots {
         self.bad.insert(epoch);
     }
 
+    /// What a node says that it has.
+    pub(super) fn set(&mut self, node: NodeId, sealed: impl IntoIterator<Item = Epoch>) {
+        self.sealed.insert(node, sealed.into_iter().collect());
+    }
+
     /// The newest that every node has.
     pub(super) fn newest(&self) -> Option<Epoch> {
-        let mut nodes = self.sealed.values();
-        let first = nodes.next()?;
-        let on_all = |epoch: &&Epoch| nodes.clone().all(|epochs| epochs.contains(epoch));
-        first.iter().rev().filter(|epoch| !self.bad.contains(epoch)).find(on_all).copied()
+        self.newest_where(|_, _| false)
+    }
+
+    /// The newest that every node has or may have.
+    pub(super) fn newest_where(&self, may_have: impl Fn(NodeId, Epoch) -> bool) -> Option<Epoch> {
+        let has = |node: &NodeId, epochs: &BTreeSet<Epoch>, epoch: Epoch| {
+            epochs.contains(&epoch) || may_have(*node, epoch)
+        };
+        let known: BTreeSet<Epoch> = self.sealed.values().flatten().copied().collect();
+        let mut good = known.into_iter().rev().filter(|epoch| !self.bad.contains(epoch));
+        good.find(|epoch| self.sealed.iter().all(|(node, epochs)| has(node, epochs, *epoch)))
+    }
+
+    /// The newest that any node has.
+    pub(super) fn last(&self) -> Epoch {
+        self.sealed.values().filter_map(|epochs| epochs.last().copied()).max().unwrap_or_default()
     }
 }
 

@@ -307,13 +307,56 @@ fn the_first_rank_that_fails_is_reported() {
     };
 }
 
+fn went_back(life: u32, epochs: &[u64]) -> AppEvent {
+    AppEvent::WentBack { life, sealed: epochs.iter().copied().map(Epoch).collect() }
+}
+
 #[test]
-fn a_lost_node_ends_it_and_is_not_waited_for() {
+fn where_a_node_is_lost_the_others_end_and_all_go_back_to_what_they_have_when_it_is_back() {
     let mut story = Story::parked(2);
+    (0..2).for_each(|node| story.event(node, sealed(1)));
+    story.order(Order::Restore);
+    (0..2).for_each(|node| story.event(node, restored(1)));
+    (0..2).for_each(|node| story.event(node, resumed(1)));
+    (story.asked(), story.told());
+    story.feed(Input::NodeLost(NodeId(1), "gone".into()));
+    assert_eq!(story.asked(), ["0 GoBack"]);
+    // What the end of the processes looks like means nothing.
+    story.event(0, exited(0, Exit::Signal(9)));
+    story.event(0, went_back(2, &[1]));
+    assert!(matches!(story.told()[..], [Report::Displaced { .. }]));
+    story.order(Order::Restore);
+    assert_eq!(story.told(), [Report::Parked], "it cannot come back yet");
+    story.feed(Input::NodeBack(NodeId(1)));
+    assert_eq!(story.asked(), ["1 GoBack"]);
+    story.event(1, went_back(2, &[1]));
+    assert!(matches!(story.told()[..], [Report::WentBack { epoch: Epoch(1), .. }, Report::Parked]));
+    story.order(Order::Restore);
+    assert_eq!(story.asked(), ["0 Restore", "1 Restore"]);
+    (0..2).for_each(|node| story.event(node, restored(1)));
+    assert_eq!(story.asked(), ["0 Resume", "1 Resume"]);
+}
+
+#[test]
+fn without_a_snapshot_on_all_nodes_it_is_launched_again() {
+    let mut story = Story::running(2);
     story.feed(Input::NodeLost(NodeId(1), "gone".into()));
     assert_eq!(story.asked(), ["0 Release"]);
     story.event(0, AppEvent::Released);
-    assert!(matches!(story.told()[..], [Report::Ended(AppOutcome::Lost { .. })]));
+    assert!(matches!(story.told()[..], [Report::Mended { .. }, Report::Unlaunched]));
+    assert!(story.app.has_ended());
+}
+
+#[test]
+fn a_node_that_has_lost_its_disk_costs_the_snapshots() {
+    let mut story = Story::parked(2);
+    (0..2).for_each(|node| story.event(node, sealed(1)));
+    story.feed(Input::NodeLost(NodeId(1), "gone".into()));
+    story.event(0, went_back(2, &[1]));
+    story.feed(Input::NodeBack(NodeId(1)));
+    story.event(1, went_back(2, &[]));
+    (0..2).for_each(|node| story.event(node, AppEvent::Released));
+    assert_eq!(story.told().last(), Some(&Report::Unlaunched));
 }
 
 #[test]

@@ -52,11 +52,19 @@ pub trait Provisioning: Sized {
     /// [`ProvisioningError`]; no daemon is left then.
     fn start(request: &Self::Request) -> Result<Self, ProvisioningError>;
 
-    /// Takes up nodes whose master has gone. Threads: as for [`Provisioning::start`].
+    /// Takes up nodes whose master has gone; also returns those whose daemon has ended, which
+    /// [`Provisioning::restart`] gives another one. Threads: as for [`Provisioning::start`].
     ///
     /// # Errors
-    /// [`ProvisioningError::Gone`] where a daemon has ended.
-    fn adopt(state: Self::State) -> Result<Self, ProvisioningError>;
+    /// [`ProvisioningError`]
+    fn adopt(state: Self::State) -> Result<(Self, Vec<NodeId>), ProvisioningError>;
+
+    /// Gives a node another daemon, which keeps what those before it have sealed there, and ends what they
+    /// have left running, and them. Blocks; called by a thread that was started after the nodes.
+    ///
+    /// # Errors
+    /// [`ProvisioningError`]; the node has no daemon then, and this may be called again.
+    fn restart(&self, node: NodeId) -> Result<Address, ProvisioningError>;
 
     /// Removes what is left of nodes that cannot be adopted.
     ///
@@ -71,7 +79,7 @@ pub trait Provisioning: Sized {
 
     fn nodes(&self) -> &[NodeSpec];
 
-    /// In the order of [`Provisioning::nodes`].
+    /// In the order of [`Provisioning::nodes`]; also of nodes whose daemon has ended.
     fn addresses(&self) -> Vec<Address>;
 
     /// The certificate that the head node shows to the daemons.
@@ -133,6 +141,7 @@ impl DaemonsRequest {
             standing: self.standing,
             link: None,
             needed: Vec::new(),
+            returns: false,
         }
     }
 }
@@ -188,8 +197,8 @@ pub enum ProvisioningError {
     Cgroup(#[from] CgroupError),
     #[error("failed to {act}")]
     Io { act: String, source: io::Error },
-    #[error("the daemon of {0} has ended")]
-    Gone(NodeId),
+    #[error("there is no {0}")]
+    Unknown(NodeId),
     /// The host could not be reached, or something on it failed.
     #[error("failed to {act} on {host}: {said}")]
     Host { act: &'static str, host: String, said: String },

@@ -1,6 +1,7 @@
 //! The nodes of a cluster, of any kind.
 
 use coswitch_daemon::pki::Identity;
+use coswitch_policies::NodeId;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -48,11 +49,21 @@ impl Provisioning for Nodes {
         }
     }
 
-    fn adopt(state: NodesState) -> Result<Self, ProvisioningError> {
-        match state {
-            NodesState::Virtual(state) => VirtualNodes::adopt(state).map(Self::Virtual),
-            NodesState::Hosts(state) => Hosts::adopt(state).map(Self::Hosts),
-        }
+    fn adopt(state: NodesState) -> Result<(Self, Vec<NodeId>), ProvisioningError> {
+        Ok(match state {
+            NodesState::Virtual(state) => {
+                let (nodes, gone) = VirtualNodes::adopt(state)?;
+                (Self::Virtual(nodes), gone)
+            }
+            NodesState::Hosts(state) => {
+                let (nodes, gone) = Hosts::adopt(state)?;
+                (Self::Hosts(nodes), gone)
+            }
+        })
+    }
+
+    fn restart(&self, node: NodeId) -> Result<Address, ProvisioningError> {
+        either!(self, nodes => nodes.restart(node))
     }
 
     fn remove(state: NodesState) -> Result<(), ProvisioningError> {

@@ -22,7 +22,7 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 pub(super) struct Started {
     pub(super) process: Child,
     /// Held open: its end tells the daemon that this process has died.
-    pub(super) input: ChildStdin,
+    pub(super) input: Option<ChildStdin>,
 }
 
 /// The log of a node's daemon.
@@ -65,7 +65,7 @@ impl Starting {
         let mut process = command.spawn().map_err(failed(format!("start {program}")))?;
         let input = process.stdin.take().expect("piped");
         let output = lines(process.stdout.take().expect("piped"));
-        let started = Started { process, input };
+        let started = Started { process, input: Some(input) };
         let mut starting = Self { node: config.node, started, output, log: log.path };
         let line = serde_json::to_string(config).expect("a configuration is plain data");
         match starting.say(&line) {
@@ -82,7 +82,8 @@ impl Starting {
     }
 
     pub(super) fn say(&mut self, line: &str) -> io::Result<()> {
-        writeln!(self.started.input, "{line}")
+        let input = self.started.input.as_mut().expect("closed only when the daemon is to end");
+        writeln!(input, "{line}")
     }
 
     /// Waits for the next line, which has to be `word`.

@@ -4,7 +4,9 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
+    path::PathBuf,
     process::Command,
+    sync::{Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
@@ -60,8 +62,17 @@ pub fn equal_nodes(
 pub struct VirtualNodes {
     identity: Identity,
     nodes: Vec<NodeSpec>,
-    daemons: Vec<Daemon>,
+    daemons: Mutex<Vec<Daemon>>,
+    programs: Programs,
     standing: bool,
+}
+
+/// How daemons are started again.
+#[derive(Clone, Serialize, Deserialize)]
+struct Programs {
+    daemon: PathBuf,
+    logs: PathBuf,
+    configs: Vec<NodeConfig>,
 }
 
 struct Daemon {
@@ -78,6 +89,7 @@ pub struct VirtualState {
     identity: Identity,
     nodes: Vec<NodeSpec>,
     daemons: Vec<DaemonState>,
+    programs: Programs,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -96,11 +108,17 @@ impl Provisioning for VirtualNodes {
         virtual_net::enter_head()?;
         let authority = Authority::new()?;
         let nodes = request.daemons.nodes.clone();
-        let mut started = Self { identity: authority.member()?, nodes, daemons: Vec::new(), standing: false };
+        let config =
+            |node| Ok::<_, ProvisioningError>(configure(request, node, authority.member()?));
+        let configs = nodes.iter().map(config).collect::<Result<Vec<_>, _>>()?;
+        let (daemon, logs) = (request.daemons.daemon.clone(), request.daemons.logs.clone());
+        let programs = Programs { daemon, logs, configs };
+        let daemons = Mutex::default();
+        let mut started =
+            Self { identity: authority.member()?, nodes, daemons, programs, standing: false };
         let mut starting = Vec::new();
-        for node in &request.daemons.nodes {
-            let config = configure(request, node, authority.member()?);
-            starting.push(spawn(config, &request.daemons)?);
+        for config in &started.programs.configs {
+            starting.push(started.programs.spawn(config)?);
         }
         // Each step for all of them before the next: they start side by side.
         let link = VirtualLink { rate: request.rate };
@@ -109,26 +127,50 @@ impl Provisioning for VirtualNodes {
             .and_then(|()| starting.iter_mut().try_for_each(|(_, starting)| starting.ready().map(drop)));
         let with_child =
             |(daemon, starting): (Daemon, Starting)| Daemon { child: Some(starting.started()), ..daemon };
-        started.daemons = starting.into_iter().map(with_child).collect();
+        started.daemons = Mutex::new(starting.into_iter().map(with_child).collect());
         ready?;
         started.standing = request.daemons.standing;
         Ok(started)
     }
 
-    fn adopt(VirtualState { identity, nodes, daemons }: VirtualState) -> Result<Self, ProvisioningError> {
-        if let Some(gone) = daemons.iter().find(|daemon| !daemon.process.is_alive()) {
-            return Err(ProvisioningError::Gone(gone.node));
+    /// Where no daemon holds the network namespace of the head node open any more, there is a new one.
+    fn adopt(state: VirtualState) -> Result<(Self, Vec<NodeId>), ProvisioningError> {
+        let (alive, gone): (Vec<_>, Vec<_>) =
+            state.daemons.iter().partition(|daemon| daemon.process.is_alive());
+        match alive.first() {
+            Some(daemon) => virtual_net::enter_held(daemon.process.pid)?,
+            None => virtual_net::enter_head()?,
         }
-        if let Some(daemon) = daemons.first() {
-            virtual_net::enter_held(daemon.process.pid)?;
-        }
-        let daemons = daemons.into_iter().map(Daemon::from).collect();
-        Ok(Self { identity, nodes, daemons, standing: true })
+        let gone = gone.iter().map(|daemon| daemon.node).collect();
+        Ok((Self::from(state), gone))
     }
 
-    fn remove(VirtualState { identity, nodes, daemons }: VirtualState) -> Result<(), ProvisioningError> {
-        let daemons = daemons.into_iter().map(Daemon::from).collect();
-        Self { identity, nodes, daemons, standing: true }.reap(Duration::ZERO)
+    fn restart(&self, node: NodeId) -> Result<Address, ProvisioningError> {
+        let config = self.programs.configs.iter().find(|config| config.node == node);
+        let config = config.ok_or(ProvisioningError::Unknown(node))?;
+        if let Some(before) = self.daemons().iter_mut().find(|daemon| daemon.node == node) {
+            before.kill()?;
+        }
+        // Its processes may still hold the other end.
+        virtual_net::unplug(node);
+        let config = NodeConfig { returns: true, ..config.clone() };
+        let mut starting = self.programs.spawn(&config)?;
+        let link = VirtualLink { rate: config.link.and_then(|link| link.rate) };
+        let ready = plug(&mut starting, link).and_then(|()| starting.1.ready().map(drop));
+        let (daemon, starting) = starting;
+        let mut daemon = Daemon { child: Some(starting.started()), ..daemon };
+        if let Err(error) = ready {
+            daemon.kill()?;
+            return Err(error);
+        }
+        let mut daemons = self.daemons();
+        daemons.retain(|daemon| daemon.node != node);
+        daemons.push(daemon);
+        Ok(address(node))
+    }
+
+    fn remove(state: VirtualState) -> Result<(), ProvisioningError> {
+        Self::from(state).reap(Duration::ZERO)
     }
 
     fn state(&self) -> VirtualState {
@@ -136,12 +178,13 @@ impl Provisioning for VirtualNodes {
             let (node, name, process) = (*node, name.clone(), *process);
             DaemonState { node, name, process }
         };
-        let daemons = self.daemons.iter().map(state).collect();
-        VirtualState { identity: self.identity.clone(), nodes: self.nodes.clone(), daemons }
+        let daemons = self.daemons().iter().map(state).collect();
+        let (identity, nodes, programs) = (self.identity.clone(), self.nodes.clone(), self.programs.clone());
+        VirtualState { identity, nodes, daemons, programs }
     }
 
-    fn leave(mut self) {
-        self.daemons.clear();
+    fn leave(self) {
+        self.daemons().clear();
     }
 
     fn nodes(&self) -> &[NodeSpec] {
@@ -149,8 +192,6 @@ impl Provisioning for VirtualNodes {
     }
 
     fn addresses(&self) -> Vec<Address> {
-        let address =
-            |node| Address { node, control: listen(node, CONTROL_PORT), data: listen(node, DATA_PORT) };
         self.nodes.iter().map(|spec| address(spec.node)).collect()
     }
 
@@ -160,7 +201,8 @@ impl Provisioning for VirtualNodes {
 
     /// The name of a run tells of its first master only.
     fn note_master(&self) -> Result<(), ProvisioningError> {
-        let mut names = self.daemons.iter().map(|daemon| &daemon.name);
+        let daemons = self.daemons();
+        let mut names = daemons.iter().map(|daemon| &daemon.name);
         names.try_for_each(|name| node::note_master(name)).map_err(failed("note who the master is"))
     }
 
@@ -171,22 +213,28 @@ impl Provisioning for VirtualNodes {
 
 impl VirtualNodes {
     /// The daemons' process ids, in the order of the nodes.
-    pub fn pids(&self) -> impl Iterator<Item = u32> + '_ {
-        self.daemons.iter().map(|daemon| daemon.process.pid)
+    pub fn pids(&self) -> impl Iterator<Item = u32> {
+        let mut daemons: Vec<_> = self.daemons().iter().map(|daemon| (daemon.node, daemon.process.pid)).collect();
+        daemons.sort_unstable();
+        daemons.into_iter().map(|(_, pid)| pid)
+    }
+
+    fn daemons(&self) -> MutexGuard<'_, Vec<Daemon>> {
+        self.daemons.lock().expect("no panic while holding it")
     }
 
     fn reap(&mut self, limit: Duration) -> Result<(), ProvisioningError> {
         let deadline = Instant::now() + limit;
         let hierarchies = Hierarchies::find()?;
-        for mut daemon in self.daemons.drain(..) {
+        let mut daemons = std::mem::take(&mut *self.daemons());
+        // One that no session has told ends because of this.
+        daemons.iter_mut().filter_map(|daemon| daemon.child.as_mut()).for_each(|child| child.input = None);
+        for mut daemon in daemons {
             // A child that has ended is a zombie, which is not alive.
             while daemon.process.is_alive() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            daemon.process.kill().map_err(failed("kill a daemon"))?;
-            if let Some(Started { process, .. }) = &mut daemon.child {
-                process.wait().map_err(failed("reap a daemon"))?;
-            }
+            daemon.kill()?;
             node::destroy(&hierarchies, &daemon.name, DESTROY_LIMIT)?;
         }
         Ok(())
@@ -207,6 +255,38 @@ impl Drop for VirtualNodes {
     }
 }
 
+impl Daemon {
+    fn kill(&mut self) -> Result<(), ProvisioningError> {
+        self.process.kill().map_err(failed("kill a daemon"))?;
+        if let Some(Started { process, .. }) = &mut self.child {
+            process.wait().map_err(failed("reap a daemon"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Programs {
+    fn spawn(&self, config: &NodeConfig) -> Result<(Daemon, Starting), ProvisioningError> {
+        let log = Log::of(config, &self.logs, config.returns);
+        let starting = Starting::begin(Command::new(&self.daemon), config, log)?;
+        let pid = starting.pid();
+        // A child that has not been waited for has an entry.
+        let process = Process::of(pid).unwrap_or(Process { pid, started: 0 });
+        Ok((Daemon { node: config.node, name: config.name(), process, child: None }, starting))
+    }
+}
+
+impl From<VirtualState> for VirtualNodes {
+    fn from(VirtualState { identity, nodes, daemons, programs }: VirtualState) -> Self {
+        let daemons = Mutex::new(daemons.into_iter().map(Daemon::from).collect());
+        Self { identity, nodes, daemons, programs, standing: true }
+    }
+}
+
+fn address(node: NodeId) -> Address {
+    Address { node, control: listen(node, CONTROL_PORT), data: listen(node, DATA_PORT) }
+}
+
 fn listen(node: NodeId, port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(virtual_net::address(node)), port)
 }
@@ -224,15 +304,6 @@ impl From<DaemonState> for Daemon {
     fn from(DaemonState { node, name, process }: DaemonState) -> Self {
         Self { node, name, process, child: None }
     }
-}
-
-fn spawn(config: NodeConfig, request: &DaemonsRequest) -> Result<(Daemon, Starting), ProvisioningError> {
-    let program = Command::new(&request.daemon);
-    let starting = Starting::begin(program, &config, Log::of(&config, &request.logs, false))?;
-    let pid = starting.pid();
-    // A child that has not been waited for has an entry.
-    let process = Process::of(pid).unwrap_or(Process { pid, started: 0 });
-    Ok((Daemon { node: config.node, name: config.name(), process, child: None }, starting))
 }
 
 fn plug((daemon, starting): &mut (Daemon, Starting), link: VirtualLink) -> Result<(), ProvisioningError> {

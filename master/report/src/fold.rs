@@ -17,7 +17,10 @@ use crate::{
     lives::{Life, LifeStage, Lives, within},
     memory::{outgrew_in_words, split_in_words},
     paging::PagingFold,
-    pauses::{replaced_in_words, silence_in_words, standstill_in_words},
+    pauses::{
+        back_in_words, lost_in_words, repeats_in_words, replaced_in_words, silence_in_words,
+        standstill_in_words,
+    },
     report::{JobCommunication, JobReport, JobTimes, NodeMemory, Report, SetReport, StepTotal},
 };
 
@@ -158,6 +161,12 @@ impl Folder {
                 self.outgrown.push(outgrew_in_words(&self.name(*job), *node, *resident, *capacity));
             }
             Event::Warning { text } => self.warnings.push(text.clone()),
+            Event::NodeLost { node, reason } => self.warnings.push(lost_in_words(*node, reason)),
+            Event::NodeBack { node } => self.warnings.push(back_in_words(*node)),
+            Event::JobRepeats { job, work } => {
+                let text = repeats_in_words(&self.name(*job), *work);
+                self.warnings.push(text);
+            }
             Event::NodeWasSilent { node, silence } => self.warnings.push(silence_in_words(*node, *silence)),
             Event::JobsStoodStill { node, silence, frozen } => {
                 self.warnings.push(standstill_in_words(*node, *silence, *frozen));
@@ -168,6 +177,7 @@ impl Folder {
                 self.warnings.push(replaced_in_words(*generation, jobs.len()));
             }
             Event::JobLaunched { .. }
+            | Event::JobDisplaced { .. }
             | Event::JobRunning { .. }
             | Event::SlotStarted { .. }
             | Event::TurnsForeseen { .. }

@@ -42,6 +42,7 @@ const fn stage_of(residence: Residence) -> LifeStage {
     match residence {
         Residence::Running => LifeStage::Running,
         Residence::Suspended => LifeStage::Suspended,
+        Residence::Unlaunched => LifeStage::Waiting,
         _ => LifeStage::Parked,
     }
 }
@@ -136,6 +137,10 @@ impl Lives {
                     self.job(job.id).placement = placement.clone();
                     self.job(job.id).enter(at, stage_of(*residence));
                 }
+            }
+            Event::JobDisplaced { job, at: residence } => {
+                let stage = stage_of(*residence);
+                self.job(*job).enter(at, stage);
             }
             Event::JobFinished { job, .. } => {
                 self.job(*job).close(at);

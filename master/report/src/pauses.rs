@@ -1,8 +1,22 @@
-//! Pauses of the master and of daemons, in words.
+//! Pauses and losses of the master and of daemons, in words.
 
 use std::time::Duration;
 
 use coswitch_policies::NodeId;
+
+use crate::words;
+
+pub(crate) fn lost_in_words(node: NodeId, reason: &str) -> String {
+    format!("{node} was lost: {reason}")
+}
+
+pub(crate) fn back_in_words(node: NodeId) -> String {
+    format!("{node} is back")
+}
+
+pub(crate) fn repeats_in_words(job: &str, work: Duration) -> String {
+    format!("{job} repeats {}, because a node was lost", words::span(work))
+}
 
 pub(crate) fn replaced_in_words(generation: u64, held: usize) -> String {
     format!("master {generation} of the cluster has taken over; the nodes held {held} jobs")

@@ -9,6 +9,7 @@
 //! [`shell`] owns the clock, the sockets, the signals and the journal; [`run`] has none of them.
 
 mod communication;
+mod keeper;
 mod machine_counters;
 mod run;
 mod shell;
@@ -16,12 +17,13 @@ mod shell;
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
+    sync::Mutex,
     time::Duration,
 };
 
 use anyhow::Context;
 use coswitch_dispatcher::provisioning::{
-    DaemonsRequest, NodeSpec, Nodes, NodesRequest, Provisioning, ProvisioningError,
+    DaemonsRequest, NodeSpec, Nodes, NodesRequest, NodesState, Provisioning,
     hosts::HostRequest,
     virtual_nodes::{self, VirtualRequest},
 };
@@ -94,7 +96,7 @@ pub trait EventSink {
 pub fn run(jobs: JobSet, options: EngineOptions, events: &mut impl EventSink) -> anyhow::Result<Outcome> {
     let (_, mut nobody) = unbounded_channel();
     let nodes = start_nodes(&nodes_request(&jobs, &options, false)?)?;
-    let outcome = drive(jobs, &options, &nodes, Origin::Run, &mut nobody, events);
+    let outcome = drive(jobs, &options, &nodes, &|| (), Origin::Run, &mut nobody, events);
     nodes.end().context("failed to remove what the run has left")?;
     outcome
 }
@@ -125,26 +127,28 @@ pub fn serve(
         Some((mut standing, past)) => {
             let age = standing.age().max(past.last.since(SimTime(0)));
             standing.generation += 1;
-            let nodes = match Nodes::adopt(standing.nodes.clone()) {
-                Err(ProvisioningError::Gone(node)) => {
-                    tracing::warn!(%node, "its daemon has ended: all nodes are started anew");
-                    Nodes::remove(standing.nodes.clone())
-                        .context("failed to remove what the nodes have left")?;
-                    start_nodes(&request)?
-                }
-                nodes => nodes.context("failed to take the nodes over")?,
-            };
+            let (nodes, absent) = take_up(standing.nodes.clone())?;
             standing.nodes = nodes.state();
             let generation = standing.generation;
-            (nodes, standing, Origin::TakenOver { age, generation, past: Box::new(past) })
+            (nodes, standing, Origin::TakenOver { age, generation, past: Box::new(past), absent })
         }
     };
     let is_new = matches!(origin, Origin::Served);
+    let standing = Mutex::new(standing);
+    let write = || {
+        let mut standing = standing.lock().expect("no panic while holding it");
+        standing.nodes = nodes.state();
+        standing.write(&options.out)
+    };
+    let on_change = || {
+        if let Err(error) = write() {
+            tracing::error!(error = format!("{error:#}"), "a later master would not find a new daemon");
+        }
+    };
     // A daemon follows a master only once: its number has to be on the disk before.
-    let outcome = standing
-        .write(&options.out)
+    let outcome = write()
         .and_then(|()| nodes.note_master().map_err(anyhow::Error::from))
-        .and_then(|()| drive(jobs, &options, &nodes, origin, asks, events));
+        .and_then(|()| drive(jobs, &options, &nodes, &on_change, origin, asks, events));
     if outcome.is_err() {
         match is_new {
             true => Nodes::remove(nodes.state()).context("failed to remove the nodes")?,
@@ -155,6 +159,17 @@ pub fn serve(
     nodes.end().context("failed to remove what the cluster has left")?;
     standing::forget(&options.out).context("failed to note the end of the cluster")?;
     outcome
+}
+
+/// Takes up the nodes of a cluster that some or all of their daemons have left. Those of which the daemon
+/// cannot be started again are returned as absent, with the reason.
+fn take_up(state: NodesState) -> anyhow::Result<(Nodes, Vec<(NodeId, String)>)> {
+    let (nodes, gone) = Nodes::adopt(state).context("failed to take the nodes over")?;
+    let absent = keeper::restart_all(&nodes, &gone);
+    for node in gone.iter().filter(|node| absent.iter().all(|(absent, _)| absent != *node)) {
+        tracing::warn!(%node, "its daemon has ended, and another one has taken up its snapshots");
+    }
+    Ok((nodes, absent))
 }
 
 fn start_nodes(request: &NodesRequest) -> anyhow::Result<Nodes> {
@@ -168,21 +183,30 @@ enum Origin {
     /// As a cluster that stays.
     Served,
     /// From the master before.
-    TakenOver { age: Duration, generation: u64, past: Box<Past> },
+    TakenOver {
+        age: Duration,
+        generation: u64,
+        past: Box<Past>,
+        /// Nodes without a daemon, and why.
+        absent: Vec<(NodeId, String)>,
+    },
 }
 
 fn drive(
     jobs: JobSet,
     options: &EngineOptions,
-    nodes: &impl Provisioning,
+    nodes: &Nodes,
+    on_change: &(dyn Fn() + Sync),
     origin: Origin,
     asks: &mut UnboundedReceiver<Ask>,
     events: &mut impl EventSink,
 ) -> anyhow::Result<Outcome> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let outcome = runtime.block_on(shell::drive(jobs, options, nodes, origin, asks, events));
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    outcome
+    keeper::beside(nodes, on_change, |keeper| {
+        let outcome = runtime.block_on(shell::drive(jobs, options, nodes, keeper, origin, asks, events));
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        outcome
+    })
 }
 
 fn nodes_request(jobs: &JobSet, options: &EngineOptions, standing: bool) -> anyhow::Result<NodesRequest> {

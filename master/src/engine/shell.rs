@@ -6,8 +6,8 @@ use anyhow::Context;
 use coswitch_dispatcher::{
     Dispatcher,
     app::{Adoption, Timeouts},
-    protocol::{AppOutcome, Inventory, Report},
-    provisioning::Provisioning,
+    protocol::{AppOutcome, Inventory, NodeEvent, Report},
+    provisioning::{Address, Provisioning},
     sessions::Sessions,
 };
 use coswitch_policies::{JobId, NodeId, SimTime};
@@ -23,6 +23,7 @@ use tokio::{
 
 use super::{
     Ask, EngineOptions, EventSink, Origin, Outcome,
+    keeper::Keeper,
     machine_counters::MachineCounters,
     run::{Asked, Input, Output, Run, RunSettings, Takeover, Ticket},
 };
@@ -37,20 +38,27 @@ pub(super) async fn drive(
     jobs: JobSet,
     options: &EngineOptions,
     nodes: &impl Provisioning,
+    mut keeper: Keeper,
     origin: Origin,
     asks: &mut UnboundedReceiver<Ask>,
     events: &mut impl EventSink,
 ) -> anyhow::Result<Outcome> {
     let (node_events, mut from_nodes) = unbounded_channel();
     let (reports, mut from_jobs) = unbounded_channel();
-    let (addresses, lost_after) = (nodes.addresses(), jobs.cluster.lost_after);
+    let (mut addresses, lost_after) = (nodes.addresses(), jobs.cluster.lost_after);
+    let absent = match &origin {
+        Origin::TakenOver { absent, .. } => absent.clone(),
+        Origin::Run | Origin::Served => Vec::new(),
+    };
+    addresses.retain(|address| absent.iter().all(|(node, _)| *node != address.node));
     let are_nodes_here = jobs.cluster.hosts.is_empty();
     let generation = match origin {
         Origin::TakenOver { generation, .. } => generation,
         Origin::Run | Origin::Served => 1,
     };
     let sessions =
-        Sessions::connect(&addresses, nodes.identity(), generation, lost_after, node_events).await?;
+        Sessions::connect(&addresses, &absent, nodes.identity(), generation, lost_after, node_events.clone())
+            .await?;
     let (run, out) = (options.run.clone(), options.out.clone());
     let standing = !matches!(origin, Origin::Run);
     // What users bring has an environment of its own.
@@ -73,6 +81,8 @@ pub(super) async fn drive(
         reports,
         events,
         dispatchers: BTreeMap::new(),
+        restarts: keeper.restarts,
+        node_events,
         tickets: BTreeMap::new(),
         asked: 0,
         over: None,
@@ -104,6 +114,13 @@ pub(super) async fn drive(
                 _ = interrupt.recv() => Input::Stop(RunOutcome::Interrupted),
                 _ = terminate.recv() => Input::Stop(RunOutcome::Interrupted),
                 Some(event) = from_nodes.recv(), if has_room => Input::Node(event),
+                Some((node, started)) = keeper.started.recv() => match started {
+                    Ok(address) => {
+                        shell.connect_again(address);
+                        continue;
+                    }
+                    Err(reason) => Input::Node(NodeEvent::NotBack { node, reason }),
+                },
                 Some((job, report)) = from_jobs.recv(), if has_room => Input::Report(job, report),
                 Some(ask) = asks.recv(), if has_room => shell.take(ask),
                 () = wait_until(due), if has_room => Input::Due,
@@ -172,6 +189,9 @@ struct Shell<'a, S> {
     reports: UnboundedSender<(JobId, Report)>,
     events: &'a mut S,
     dispatchers: BTreeMap<JobId, Dispatcher>,
+    /// Nodes that are to be given another daemon.
+    restarts: std::sync::mpsc::Sender<NodeId>,
+    node_events: UnboundedSender<NodeEvent>,
     /// Who waits for an answer.
     tickets: BTreeMap<Ticket, oneshot::Sender<Reply>>,
     asked: u64,
@@ -189,6 +209,17 @@ impl<S: EventSink> Shell<'_, S> {
         self.tickets.retain(|_, answer| !answer.is_closed());
         self.tickets.insert(ticket, answer);
         Input::Asked(Asked { ticket, user, request })
+    }
+
+    /// Connects to the new daemon of a node, beside all else.
+    fn connect_again(&self, address: Address) {
+        let (sessions, events) = (self.sessions.clone(), self.node_events.clone());
+        tokio::spawn(async move {
+            if let Err(error) = sessions.connect_again(&address).await {
+                let (node, error) = (address.node, anyhow::Error::from(error));
+                let _ = events.send(NodeEvent::NotBack { node, reason: format!("{error:#}") });
+            }
+        });
     }
 
     fn tell(&mut self, kind: Event) {
@@ -235,6 +266,10 @@ impl<S: EventSink> Shell<'_, S> {
                 if let Some(answer) = self.tickets.remove(&ticket) {
                     let _ = answer.send(reply);
                 }
+            }
+            Output::Restart(node) => {
+                // Who does that has gone only when the run is over.
+                let _ = self.restarts.send(node);
             }
             Output::Allow(node, allowance) => self.sessions.allow(node, allowance),
             Output::Over(outcome) => {

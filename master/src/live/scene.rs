@@ -91,6 +91,9 @@ fn is_said_beside_bars(event: &Event) -> bool {
             | Event::JobOutgrew { .. }
             | Event::JobFinished { .. }
             | Event::NodeWasSilent { .. }
+            | Event::NodeLost { .. }
+            | Event::NodeBack { .. }
+            | Event::JobRepeats { .. }
             | Event::JobsStoodStill { .. }
     )
 }

@@ -28,6 +28,8 @@ struct Daemon {
     cuts: Epoch,
     last_word: Option<String>,
     inbox: VecDeque<AppRequest>,
+    life: u32,
+    is_down: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,6 +63,7 @@ impl Daemon {
             cuts: self.cuts,
             sealed: self.sealed.iter().copied().collect(),
             sealing: self.sealing.into_iter().collect(),
+            life: self.life,
             ..Holding::default()
         }
     }
@@ -76,6 +79,8 @@ impl Model {
             cuts: Epoch(0),
             last_word: None,
             inbox: VecDeque::new(),
+            life: 0,
+            is_down: false,
         };
         let mut story = Story::new(2);
         story.app.launch.park = park;
@@ -85,10 +90,12 @@ impl Model {
     fn feed(&mut self, input: Input) {
         self.story.feed(input);
         for (node, request) in std::mem::take(&mut self.story.asked) {
-            self.daemons[node.0 as usize].inbox.push_back(request);
+            let daemon = &mut self.daemons[node.0 as usize];
+            assert!(!daemon.is_down, "a lost node is asked {request:?}");
+            daemon.inbox.push_back(request);
         }
         for report in self.story.told() {
-            if !matches!(report, Report::Mended { .. }) {
+            if !matches!(report, Report::Mended { .. } | Report::WentBack { .. }) {
                 self.last = Some(report);
             }
         }
@@ -99,17 +106,22 @@ impl Model {
         let park = self.story.app.launch.park;
         let lines: Vec<(Part, Epoch)> =
             self.daemons.iter().map(|daemon| (daemon.part, daemon.line)).collect();
+        let is_any_down = self.daemons.iter().any(|daemon| daemon.is_down);
+        let lives: BTreeSet<u32> = self.daemons.iter().map(|daemon| daemon.life).collect();
         let daemon = &mut self.daemons[node as usize];
         let Some(request) = daemon.inbox.pop_front() else { return };
         let (well, alive) = (luck == Luck::Well, luck != Luck::FailsDead);
         let event = match request {
             _ if luck == Luck::Silent
-                && !matches!(request, AppRequest::Discard | AppRequest::Describe { .. }) =>
+                && !matches!(
+                    request,
+                    AppRequest::Discard | AppRequest::Describe { .. } | AppRequest::GoBack { .. }
+                ) =>
             {
                 return;
             }
-            AppRequest::Launch(_) => {
-                daemon.part = Part::Running;
+            AppRequest::Launch(launch) => {
+                (daemon.part, daemon.life) = (Part::Running, launch.life);
                 AppEvent::Launched
             }
             AppRequest::Cut(_) if !well => failed(Step::Cut, true),
@@ -137,6 +149,7 @@ impl Model {
             AppRequest::Restore(epoch) => {
                 assert_eq!(daemon.part, Part::Parked);
                 if well && (park == Park::PageOut || daemon.sealed.contains(&epoch)) {
+                    daemon.sealed.retain(|sealed| *sealed <= epoch);
                     daemon.part = if park == Park::PageOut { Part::Frozen } else { Part::Stopped };
                     daemon.line = epoch;
                     restored(epoch.0)
@@ -153,7 +166,14 @@ impl Model {
                 let in_memory = |(part, line): &(Part, Epoch)| {
                     *line == epoch && matches!(part, Part::Running | Part::Frozen | Part::Stopped)
                 };
-                assert!(lines.iter().all(in_memory), "half a gang would run: {lines:?}");
+                let ends = |request: &AppRequest| {
+                    matches!(request, AppRequest::GoBack { .. } | AppRequest::Release { .. })
+                };
+                // It was on the way when a node was lost; what it lets run is about to end.
+                if !is_any_down && !daemon.inbox.iter().any(ends) {
+                    assert!(lines.iter().all(in_memory), "half a gang would run: {lines:?}");
+                    assert_eq!(lives.len(), 1, "nodes would not understand each other");
+                }
                 daemon.part = Part::Running;
                 resumed(epoch.0)
             }
@@ -162,6 +182,19 @@ impl Model {
                 daemon.part = if last_word.is_some() { Part::Released } else { Part::Absent };
                 daemon.last_word = last_word;
                 AppEvent::Released
+            }
+            AppRequest::GoBack { life } => {
+                if let Some(epoch) = daemon.sealing.take() {
+                    daemon.sealed.insert(epoch);
+                    while daemon.sealed.len() > SNAPSHOTS_KEPT {
+                        daemon.sealed.pop_first();
+                    }
+                }
+                daemon.life = life;
+                if !matches!(daemon.part, Part::Absent | Part::Released) {
+                    daemon.part = Part::Parked;
+                }
+                AppEvent::WentBack { life, sealed: daemon.sealed.iter().copied().collect() }
             }
             AppRequest::Describe { generation } => {
                 AppEvent::Holds(Box::new(Holding { generation, ..daemon.holding(park) }))
@@ -185,6 +218,30 @@ impl Model {
         self.feed(Input::Event(NodeId(node), event));
     }
 
+    /// The daemon is killed: its processes end, what it was told is forgotten, what it has sealed stays.
+    fn lose(&mut self, node: u32) {
+        let park = self.story.app.launch.park;
+        let daemon = &mut self.daemons[node as usize];
+        if daemon.is_down {
+            return;
+        }
+        daemon.inbox.clear();
+        daemon.sealing = None;
+        daemon.last_word = None;
+        (daemon.is_down, daemon.life) = (true, 0);
+        let last = daemon.sealed.last().copied().filter(|_| park == Park::Criu);
+        daemon.part = if last.is_some() { Part::Parked } else { Part::Absent };
+        daemon.line = last.unwrap_or_default();
+        daemon.cuts = daemon.line;
+        self.feed(Input::NodeLost(NodeId(node), "gone".into()));
+    }
+
+    fn regain(&mut self, node: u32) {
+        if std::mem::take(&mut self.daemons[node as usize].is_down) {
+            self.feed(Input::NodeBack(NodeId(node)));
+        }
+    }
+
     /// The master is replaced. Its last requests have reached the daemons, or have not; its dispatcher is
     /// forgotten.
     fn replace(&mut self, arrived: [usize; 2]) {
@@ -202,7 +259,13 @@ impl Model {
         let launch = self.story.app.launch.clone();
         self.generation += 1;
         let adoption = Adoption { generation: self.generation, ended };
-        self.story.app = App::adopted(launch, Timeouts::default(), adoption);
+        let first_life = self.generation as u32 * 1000;
+        self.story.app = App::adopted(launch, Timeouts::default(), adoption).in_life(first_life);
+        for node in 0..2 {
+            if self.daemons[node as usize].is_down {
+                self.feed(Input::NodeLost(NodeId(node), "gone".into()));
+            }
+        }
         self.feed(Input::Adopt);
     }
 
@@ -210,6 +273,7 @@ impl Model {
     fn drain(&mut self) {
         for _ in 0..1000 {
             for node in 0..2 {
+                self.regain(node);
                 self.step(node, Luck::Well);
                 self.seal(node, true);
             }
@@ -233,7 +297,7 @@ impl Model {
             State::Suspended => {
                 told(matches!(self.last, Some(Report::Suspended | Report::StillSuspended { .. })));
             }
-            State::Parked => told(matches!(self.last, Some(Report::Parked))),
+            State::Parked => told(matches!(self.last, Some(Report::Parked | Report::Displaced { .. }))),
             State::Ended => told(matches!(self.last, Some(Report::Ended(_) | Report::Unlaunched))),
             _ => panic!("it waits without a time-out in {:?}", app.state),
         }
@@ -254,9 +318,12 @@ enum Act {
     Step(u32, Luck),
     Seal(u32, bool),
     Replace([usize; 2]),
+    Lose(u32),
+    Regain(u32),
 }
 
-fn act(failures: u32) -> impl Strategy<Value = Act> {
+/// `losses`: whether nodes are lost as well.
+fn act(failures: u32, losses: u32) -> impl Strategy<Value = Act> {
     let bad = prop::sample::select(vec![Luck::FailsAlive, Luck::FailsDead, Luck::Silent]);
     let luck = prop_oneof![30 => Just(Luck::Well), failures => bad];
     let seal = prop_oneof![30 => Just(true), failures => Just(false)];
@@ -265,6 +332,8 @@ fn act(failures: u32) -> impl Strategy<Value = Act> {
         8 => (0..2u32, luck).prop_map(|(node, luck)| Act::Step(node, luck)),
         3 => (0..2u32, seal).prop_map(|(node, well)| Act::Seal(node, well)),
         1 => prop::array::uniform2(0..3usize).prop_map(Act::Replace),
+        losses => (0..2u32).prop_map(Act::Lose),
+        2 * losses => (0..2u32).prop_map(Act::Regain),
     ]
 }
 
@@ -277,6 +346,8 @@ fn play(park: Park, acts: Vec<Act>) -> Model {
             Act::Step(node, luck) => model.step(node, luck),
             Act::Seal(node, well) => model.seal(node, well),
             Act::Replace(arrived) => model.replace(arrived),
+            Act::Lose(node) => model.lose(node),
+            Act::Regain(node) => model.regain(node),
         }
     }
     model.drain();
@@ -296,15 +367,50 @@ proptest! {
     #[test]
     fn it_rests_in_the_state_it_reports_whatever_fails(
         park in parks(),
-        acts in prop::collection::vec(act(2), 0..150),
+        acts in prop::collection::vec(act(2, 0), 0..150),
     ) {
         play(park, acts);
+    }
+
+    /// The same, where daemons are killed as well: and no node hears messages of another life.
+    #[test]
+    fn it_rests_in_the_state_it_reports_whatever_nodes_are_lost(
+        park in parks(),
+        acts in prop::collection::vec(act(1, 1), 0..150),
+    ) {
+        play(park, acts);
+    }
+
+    /// An application that has a snapshot on all nodes is not launched again because nodes were lost.
+    #[test]
+    fn what_is_sealed_everywhere_is_not_lost_with_nodes(
+        before in prop::collection::vec(act(0, 0), 0..60),
+        losses in prop::collection::vec(act(0, 1), 0..60),
+    ) {
+        let mut model = play(Park::Criu, before);
+        let common = model.daemons[0].sealed.intersection(&model.daemons[1].sealed).next().is_some();
+        if !common || model.story.app.has_ended() {
+            return Ok(());
+        }
+        for act in losses {
+            match act {
+                Act::Lose(node) => model.lose(node),
+                Act::Regain(node) => model.regain(node),
+                Act::Step(node, luck) => model.step(node, luck),
+                Act::Seal(node, well) => model.seal(node, well),
+                Act::Order(order) => model.feed(Input::Order(order)),
+                Act::Replace(_) => {}
+            }
+        }
+        model.drain();
+        model.assert_reported_where_it_rests();
+        prop_assert!(!model.story.app.has_ended(), "{:?}", model.last);
     }
 
     #[test]
     fn the_last_order_is_obeyed_where_nothing_fails(
         park in parks(),
-        acts in prop::collection::vec(act(0), 0..150),
+        acts in prop::collection::vec(act(0, 0), 0..150),
         last in prop::sample::select(ORDERS.to_vec()),
     ) {
         let mut model = play(park, acts);

@@ -15,6 +15,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     process::Stdio,
+    sync::{Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
@@ -64,10 +65,18 @@ pub struct HostRequest {
 pub struct Hosts {
     identity: Identity,
     nodes: Vec<NodeSpec>,
-    daemons: Vec<Daemon>,
-    /// The session of each daemon; `None` where another process has started it.
-    sessions: Vec<Option<Session>>,
+    /// Each with its session; `None` where another process has started it.
+    daemons: Mutex<Vec<(Daemon, Option<Session>)>>,
+    programs: Programs,
     standing: bool,
+}
+
+/// How daemons are started again.
+#[derive(Clone, Serialize, Deserialize)]
+struct Programs {
+    parts: Parts,
+    logs: PathBuf,
+    configs: Vec<NodeConfig>,
 }
 
 /// What a new master needs to find the nodes again.
@@ -76,6 +85,7 @@ pub struct HostsState {
     identity: Identity,
     nodes: Vec<NodeSpec>,
     daemons: Vec<Daemon>,
+    programs: Programs,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -104,19 +114,17 @@ impl Provisioning for Hosts {
         let config = |spec| Ok::<_, ProvisioningError>(configure(request, &parts, spec, authority.member()?));
         let configs = nodes.iter().map(config).collect::<Result<Vec<_>, _>>()?;
         let identity = authority.member()?;
+        let programs = Programs { parts, logs: request.daemons.logs.clone(), configs };
+        let (parts, logs, configs) = (&programs.parts, &programs.logs, programs.configs.iter().cloned());
         let outcomes = ssh::for_each(request.hosts.iter().zip(configs).collect(), |(host, mut config)| {
-            start(host, &mut config, &parts, &request.daemons.logs)
+            start(host, &mut config, parts, logs)
         });
         // Where one has not started, this ends the others.
-        let mut started =
-            Self { identity, nodes, daemons: Vec::new(), sessions: Vec::new(), standing: false };
+        let mut started = Self { identity, nodes, daemons: Mutex::default(), programs, standing: false };
         let mut failed = None;
         for outcome in outcomes {
             match outcome {
-                Ok((daemon, session)) => {
-                    started.daemons.push(daemon);
-                    started.sessions.push(Some(session));
-                }
+                Ok((daemon, session)) => started.daemons().push((daemon, Some(session))),
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
@@ -124,20 +132,44 @@ impl Provisioning for Hosts {
         failed.map_or(Ok(started), Err)
     }
 
-    fn adopt(HostsState { identity, nodes, daemons }: HostsState) -> Result<Self, ProvisioningError> {
-        let alive = ssh::for_each(daemons.iter().collect(), |daemon| {
-            let act = "ask for the daemon";
+    fn adopt(state: HostsState) -> Result<(Self, Vec<NodeId>), ProvisioningError> {
+        let HostsState { identity, nodes, daemons, programs } = state;
+        let gone = ssh::for_each(daemons.iter().collect(), |daemon| {
             let script = daemon.script("is-alive");
-            let answer = ssh::run(&daemon.host, act, &script, Stdio::null())?;
-            match answer.status.code() {
-                Some(0) => Ok(()),
-                Some(1) => Err(ProvisioningError::Gone(daemon.node)),
-                _ => Err(daemon.failed(act, answer.said)),
+            let answer = ssh::run(&daemon.host, "ask for the daemon", &script, Stdio::null());
+            let is_alive = answer.as_ref().is_ok_and(|answer| answer.status.success());
+            if let Err(error) = answer {
+                tracing::warn!(error = &error as &dyn std::error::Error, "a host cannot be asked");
             }
+            (!is_alive).then_some(daemon.node)
         });
-        alive.into_iter().collect::<Result<(), _>>()?;
-        let sessions = daemons.iter().map(|_| None).collect();
-        Ok(Self { identity, nodes, daemons, sessions, standing: true })
+        let daemons = Mutex::new(daemons.into_iter().map(|daemon| (daemon, None)).collect());
+        let hosts = Self { identity, nodes, daemons, programs, standing: true };
+        Ok((hosts, gone.into_iter().flatten().collect()))
+    }
+
+    /// The new daemon ends the one before.
+    fn restart(&self, node: NodeId) -> Result<Address, ProvisioningError> {
+        let config = self.programs.configs.iter().find(|config| config.node == node);
+        let config = config.ok_or(ProvisioningError::Unknown(node))?;
+        let (host, session) = {
+            let mut daemons = self.daemons();
+            let known = daemons.iter_mut().find(|(daemon, _)| daemon.node == node);
+            let (daemon, session) = known.ok_or(ProvisioningError::Unknown(node))?;
+            (daemon.host.clone(), session.take())
+        };
+        if let Some(Started { mut process, input }) = session {
+            drop(input);
+            let _ = process.kill();
+            ssh::wait(&mut process, Instant::now());
+        }
+        let mut config = NodeConfig { returns: true, ..config.clone() };
+        let (daemon, session) = start(&host, &mut config, &self.programs.parts, &self.programs.logs)?;
+        let address = daemon.address();
+        let mut daemons = self.daemons();
+        daemons.retain(|(daemon, _)| daemon.node != node);
+        daemons.push((daemon, Some(session)));
+        Ok(address)
     }
 
     fn remove(HostsState { daemons, .. }: HostsState) -> Result<(), ProvisioningError> {
@@ -145,14 +177,14 @@ impl Provisioning for Hosts {
     }
 
     fn state(&self) -> HostsState {
-        let (identity, nodes, daemons) = (self.identity.clone(), self.nodes.clone(), self.daemons.clone());
-        HostsState { identity, nodes, daemons }
+        let daemons = self.daemons().iter().map(|(daemon, _)| daemon.clone()).collect();
+        let (identity, nodes, programs) = (self.identity.clone(), self.nodes.clone(), self.programs.clone());
+        HostsState { identity, nodes, daemons, programs }
     }
 
     /// The sessions of ssh go on, and carry the logs, until the daemons end.
-    fn leave(mut self) {
-        self.daemons.clear();
-        self.sessions.clear();
+    fn leave(self) {
+        self.daemons().clear();
     }
 
     fn nodes(&self) -> &[NodeSpec] {
@@ -160,12 +192,10 @@ impl Provisioning for Hosts {
     }
 
     fn addresses(&self) -> Vec<Address> {
-        let address = |&Daemon { node, address, ports, .. }: &Daemon| Address {
-            node,
-            control: SocketAddr::new(address, ports.control),
-            data: SocketAddr::new(address, ports.data),
-        };
-        self.daemons.iter().map(address).collect()
+        let mut addresses: Vec<Address> =
+            self.daemons().iter().map(|(daemon, _)| daemon.address()).collect();
+        addresses.sort_by_key(|address| address.node);
+        addresses
     }
 
     fn identity(&self) -> &Identity {
@@ -183,10 +213,14 @@ impl Provisioning for Hosts {
 }
 
 impl Hosts {
+    fn daemons(&self) -> MutexGuard<'_, Vec<(Daemon, Option<Session>)>> {
+        self.daemons.lock().expect("no panic while holding it")
+    }
+
     /// A daemon that ends well removes everything itself.
     fn reap(&mut self, limit: Duration) -> Result<(), ProvisioningError> {
         let deadline = Instant::now() + limit;
-        let daemons: Vec<_> = self.daemons.drain(..).zip(self.sessions.drain(..)).collect();
+        let daemons = std::mem::take(&mut *self.daemons());
         ssh::for_each(daemons, |(daemon, session)| match session {
             None => daemon.end(deadline.saturating_duration_since(Instant::now())),
             Some(Started { mut process, input }) => {
@@ -215,6 +249,12 @@ impl Drop for Hosts {
 }
 
 impl Daemon {
+    fn address(&self) -> Address {
+        let Self { node, address, ports, .. } = *self;
+        let at = |port| SocketAddr::new(address, port);
+        Address { node, control: at(ports.control), data: at(ports.data) }
+    }
+
     /// Kills the daemon, if it does not end in time, and removes everything of the node.
     fn end(&self, limit: Duration) -> Result<(), ProvisioningError> {
         let act = "remove what is left of the node";
@@ -261,7 +301,7 @@ fn start(
     let failed = |said| ProvisioningError::Host { act: "start a daemon", host: host.name.clone(), said };
     let mut is_installed = false;
     loop {
-        let log = Log::of(config, logs, is_installed);
+        let log = Log::of(config, logs, is_installed || config.returns);
         let mut starting = Starting::begin(ssh::command(host, &script), config, log)?;
         let ready = starting.ready();
         let mut session = starting.started();

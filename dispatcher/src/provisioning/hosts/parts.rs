@@ -6,6 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{DaemonsRequest, Host, ProvisioningError, ssh};
@@ -13,7 +14,7 @@ use crate::provisioning::STORE;
 
 /// The programs of this build of coswitch, and their directory on every host. coswitch never removes the
 /// directory: a daemon of a cluster that stays may be using the programs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Parts {
     pub(super) directory: PathBuf,
     /// On this machine.

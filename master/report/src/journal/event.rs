@@ -3,7 +3,7 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 use coswitch_policies::{
-    Adopted, Bytes, JobId, Misplaced, NodeId, Placement, Policy, Purpose, SchedulerConfig, SimTime, SlotId,
+    Adopted, Bytes, JobId, Misplaced, NodeId, Placement, Policy, Purpose, Residence, SchedulerConfig, SimTime, SlotId,
     Split, SwitchId, SwitchOrder, SwitchStep, TimerId, timeshare::memory_monitor::Pressure,
     timeshare::packing::pairing::Communication,
 };
@@ -227,6 +227,15 @@ pub enum Event {
         used: Bytes,
         by_job: Vec<JobMemory>,
     },
+    /// A node was lost: what ran there has ended. It is given another daemon.
+    NodeLost { node: NodeId, reason: String },
+    /// A node that was lost has another daemon, with what the one before had sealed.
+    NodeBack { node: NodeId },
+    /// A job has left memory on all of its nodes, because one of them was lost: it is parked at its snapshots
+    /// until all of them are back, or is to be launched again.
+    JobDisplaced { job: JobId, at: Residence },
+    /// A job has gone back to a snapshot, or begins again: so long it had run since.
+    JobRepeats { job: JobId, work: Duration },
     /// A daemon was not heard for a while, and is heard again.
     NodeWasSilent { node: NodeId, silence: Duration },
     /// The ranks on a node were frozen, because their daemon did not hear the master. Their running times

@@ -6,7 +6,10 @@ use super::view::{JobState, View, rate};
 use crate::{
     journal::{Event, RunEvent, SwitchStep},
     memory,
-    pauses::{replaced_in_words, silence_in_words, standstill_in_words},
+    pauses::{
+        back_in_words, lost_in_words, repeats_in_words, replaced_in_words, silence_in_words,
+        standstill_in_words,
+    },
 };
 
 /// The log line of an event, if it has one; `view` has applied the event already.
@@ -49,6 +52,9 @@ pub fn line(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<String> {
         Event::JobOutgrew { job, node, resident, capacity } => {
             memory::outgrew_in_words(&view.name(*job), *node, *resident, *capacity)
         }
+        Event::NodeLost { node, reason } => lost_in_words(*node, reason),
+        Event::NodeBack { node } => back_in_words(*node),
+        Event::JobRepeats { job, work } => repeats_in_words(&view.name(*job), *work),
         Event::NodeWasSilent { node, silence } => silence_in_words(*node, *silence),
         Event::JobsStoodStill { node, silence, frozen } => standstill_in_words(*node, *silence, *frozen),
         Event::Warning { text } => format!("warning: {text}"),
@@ -60,6 +66,7 @@ pub fn line(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<String> {
         Event::JobReleased { job } => format!("{} is held no more", view.name(*job)),
         Event::RunEnded { .. } => "run ended".into(),
         Event::JobLaunched { .. }
+        | Event::JobDisplaced { .. }
         | Event::JobRunning { .. }
         | Event::JobMeasured { .. }
         | Event::JobCommunicated { .. }

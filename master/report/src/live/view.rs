@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use coswitch_policies::{Bytes, Class, JobId, NodeId, SlotId};
+use coswitch_policies::{Bytes, Class, JobId, NodeId, Residence, SlotId};
 
 use crate::journal::{Event, JobMemory, JobOutcome, RunEvent, SwitchStep};
 
@@ -129,6 +129,10 @@ impl View {
                 job.moved = job.moved.and(*bytes, ended.since(*began));
             }
             Event::StepDone { job, step: SwitchStep::Release, .. } => self.moves(*job, JobState::Parked),
+            Event::JobDisplaced { job, at } => {
+                let state = if *at == Residence::Parked { JobState::Parked } else { JobState::Waiting };
+                self.moves(*job, state);
+            }
             Event::JobFinished { job, outcome, .. } => {
                 self.job(*job).state = JobState::Ended(outcome.clone())
             }
@@ -155,6 +159,9 @@ impl View {
             | Event::Progress { .. }
             | Event::Warning { .. }
             | Event::NodeWasSilent { .. }
+            | Event::NodeLost { .. }
+            | Event::NodeBack { .. }
+            | Event::JobRepeats { .. }
             | Event::JobsStoodStill { .. }
             | Event::JobResident { .. }
             | Event::JobFootprint { .. }

@@ -169,6 +169,9 @@ fn inputs(events: &[RunEvent], index: usize) -> Vec<SchedulerEvent> {
         Event::MasterReplaced { switches, jobs, .. } => vec![SchedulerEvent::Adopted { switches, jobs }],
         Event::JobHeld { job } => vec![SchedulerEvent::Held { job }],
         Event::JobReleased { job } => vec![SchedulerEvent::Released { job }],
+        Event::NodeLost { node, .. } => vec![SchedulerEvent::NodeDown { node }],
+        Event::NodeBack { node } => vec![SchedulerEvent::NodeUp { node }],
+        Event::JobDisplaced { job, at } => vec![SchedulerEvent::Displaced { job, at }],
         Event::TimerFired { timer } => vec![SchedulerEvent::TimerFired { timer }],
         Event::JobFinished { job, outcome, .. } if outcome.is_success() => {
             vec![SchedulerEvent::Finished { job }]

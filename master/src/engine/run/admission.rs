@@ -28,7 +28,7 @@ impl Run {
         let nodes: BTreeSet<NodeId> = placements.flat_map(|placement| placement.nodes()).collect();
         self.allow();
         let waiting: BTreeSet<NodeId> =
-            nodes.into_iter().filter(|node| self.allowances.contains_key(node)).collect();
+            nodes.into_iter().filter(|node| self.allowances.contains_key(node) && !self.down.contains_key(node)).collect();
         self.give(others);
         if waiting.is_empty() {
             return self.give(enter);
@@ -55,6 +55,10 @@ impl Run {
     }
 
     pub(super) fn tell_allowance(&mut self, node: NodeId) {
+        // It is told when it is back.
+        if self.down.contains_key(&node) {
+            return;
+        }
         *self.unanswered.entry(node).or_default() += 1;
         self.outputs.push(Output::Allow(node, self.allowances.get(&node).cloned()));
     }
@@ -68,6 +72,14 @@ impl Run {
             admission.full.insert(node);
         }
         if admission.waiting.is_empty() {
+            self.decide_admission();
+        }
+    }
+
+    /// The node was lost, and does not answer.
+    pub(super) fn stop_waiting_for(&mut self, node: NodeId) {
+        let Some(admission) = &mut self.admission else { return };
+        if admission.waiting.remove(&node) && admission.waiting.is_empty() {
             self.decide_admission();
         }
     }

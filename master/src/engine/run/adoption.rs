@@ -121,7 +121,7 @@ impl Run {
             Report::Suspended | Report::StillSuspended { .. } => {
                 adoption.found.insert(job, Residence::Suspended)
             }
-            Report::Parked => adoption.found.insert(job, Residence::Parked),
+            Report::Parked | Report::Displaced { .. } => adoption.found.insert(job, Residence::Parked),
             Report::Unlaunched => {
                 self.launched.remove(&job);
                 adoption.later.push(job);

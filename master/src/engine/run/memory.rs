@@ -1,13 +1,13 @@
-//! Handles what nodes report: the memory of their jobs, their pauses, and their loss.
+//! Handles what nodes report: the memory of their jobs, and their pauses.
 
 use coswitch_dispatcher::protocol::{self as app, MemoryUse, NodeEvent, StoodStill};
 use coswitch_policies::{
     Bytes, JobId, NodeId,
     timeshare::memory_monitor::{Finding, JobSample, Stage},
 };
-use coswitch_report::journal::{Event, JobMemory, RunOutcome};
+use coswitch_report::journal::{Event, JobMemory};
 
-use super::{Output, Run};
+use super::Run;
 
 impl Run {
     pub(super) fn on_node(&mut self, event: NodeEvent) {
@@ -21,11 +21,9 @@ impl Run {
                 self.running.iter().for_each(|job| communication.pause(*job));
                 self.tell(Event::JobsStoodStill { node, silence, frozen });
             }
-            // The jobs of a lost node cannot be taken up elsewhere yet.
-            NodeEvent::Lost { node, reason } => {
-                self.warn(format!("{node} was lost: {reason}; the run ends"));
-                self.outputs.push(Output::Over(RunOutcome::Aborted));
-            }
+            NodeEvent::Lost { node, reason } => self.on_node_lost(node, reason),
+            NodeEvent::Back { node } => self.on_node_back(node),
+            NodeEvent::NotBack { node, reason } => self.on_node_not_back(node, &reason),
         }
     }
 

@@ -8,6 +8,7 @@
 
 mod admission;
 mod adoption;
+mod lost;
 mod memory;
 mod records;
 mod reports;
@@ -38,6 +39,7 @@ use crate::{
 use admission::Admission;
 use adoption::Adoption;
 pub(super) use adoption::Takeover;
+use lost::Down;
 use records::Ending;
 pub(crate) use records::Record;
 use switches::SwitchUnderWay;
@@ -81,6 +83,8 @@ pub(super) enum Output {
     Keep(Box<Accepted>),
     /// Give the job's dispatcher an order.
     Order(JobId, Order),
+    /// Give the node another daemon; answered by [`NodeEvent::Back`] or [`NodeEvent::NotBack`].
+    Restart(NodeId),
     /// The jobs of the node may hold so much together; `None`: as much as there is.
     Allow(NodeId, Option<Allowance>),
     /// Answer a question.
@@ -132,6 +136,8 @@ pub(super) struct Run {
     /// The allowances as last sent to the nodes, and how many of them a node has not answered yet.
     allowances: BTreeMap<NodeId, Allowance>,
     unanswered: BTreeMap<NodeId, u32>,
+    /// Lost nodes.
+    down: BTreeMap<NodeId, Down>,
     /// Nodes that were last seen without any job.
     empty_nodes: BTreeSet<NodeId>,
     /// Jobs that come when their nodes have room.
@@ -197,6 +203,7 @@ impl Run {
             resting: BTreeSet::new(),
             allowances: BTreeMap::new(),
             unanswered: BTreeMap::new(),
+            down: BTreeMap::new(),
             empty_nodes: BTreeSet::new(),
             admission: None,
             adoption: None,
@@ -234,6 +241,7 @@ impl Run {
         self.release_followers();
         self.foresee_turns();
         self.allow();
+        self.end_without_nodes();
         let is_done = self.all_done && self.arrivals.is_empty() && self.launched.is_empty();
         if is_done && !self.settings.standing {
             let outcome = if self.any_failed { RunOutcome::JobsFailed } else { RunOutcome::Done };
@@ -246,7 +254,7 @@ impl Run {
     pub(super) fn due(&self) -> Option<SimTime> {
         let arrival = self.arrivals.keys().next().copied();
         let timer = self.timers.first().map(|(at, _)| *at);
-        [arrival, timer, self.limit_due()].into_iter().flatten().min()
+        [arrival, timer, self.limit_due(), self.restart_due()].into_iter().flatten().min()
     }
 
     fn tell(&mut self, kind: Event) {
@@ -268,6 +276,7 @@ impl Run {
             self.schedule(SchedulerEvent::TimerFired { timer });
         }
         self.end_late_jobs();
+        self.restart_due_nodes();
     }
 
     /// Hands jobs to the scheduler, together.

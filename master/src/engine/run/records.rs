@@ -1,6 +1,6 @@
 //! What is known of each job besides its specification: how long it ran, how it ended, who waits for it.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_policies::{JobId, Outlook, SimTime};
 use coswitch_report::journal::JobOutcome;
@@ -28,7 +28,14 @@ pub(crate) struct Record {
     pub(crate) held: bool,
     /// Who waits until nothing of it is in memory.
     pub(super) parking: Vec<Ticket>,
+    /// How long it had run at its last snapshots, by epoch.
+    pub(super) saves: BTreeMap<u64, Duration>,
+    /// How long it had run when it began again.
+    pub(super) repeated: Duration,
 }
+
+/// A node keeps fewer snapshots.
+const SAVES_MAX: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
@@ -66,6 +73,29 @@ impl Record {
 
     pub(super) fn ran(&self, now: SimTime) -> Duration {
         self.ran + self.runs_since.map_or(Duration::ZERO, |since| now.since(since))
+    }
+
+    /// A node has sealed its snapshot of an epoch. A job does not run until it is sealed everywhere.
+    pub(super) fn saved(&mut self, now: SimTime, epoch: u64) {
+        let ran = self.ran(now);
+        self.saves.entry(epoch).or_insert(ran);
+        while self.saves.len() > SAVES_MAX {
+            self.saves.pop_first();
+        }
+    }
+
+    /// How long the job has run since the snapshot of this epoch, or since it began, and repeats now.
+    pub(super) fn repeats(&mut self, now: SimTime, epoch: Option<u64>) -> Duration {
+        let ran = self.ran(now);
+        let repeated = ran.saturating_sub(epoch.and_then(|epoch| self.saves.get(&epoch)).copied().unwrap_or(self.repeated));
+        match epoch {
+            Some(epoch) => drop(self.saves.insert(epoch, ran)),
+            None => {
+                self.saves.clear();
+                self.repeated = ran;
+            }
+        }
+        repeated
     }
 
     /// When the job will have run for its limit, where it runs.

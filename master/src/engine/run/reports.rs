@@ -11,8 +11,15 @@ impl Run {
     pub(super) fn on_report(&mut self, job: JobId, report: Report) {
         let Some(report) = self.on_adoption_report(job, report) else { return };
         match report {
-            // Only while it is adopted.
-            Report::Unlaunched => {}
+            Report::Unlaunched => self.on_displaced(job, Residence::Unlaunched),
+            Report::Displaced { why } => {
+                self.warn(format!("{job} rests at its snapshots: {why}"));
+                self.on_displaced(job, Residence::Parked);
+            }
+            Report::WentBack { epoch, why } => {
+                self.warn(format!("{job} goes back to {epoch}: {why}"));
+                self.tell_repeated(job, Some(epoch.0));
+            }
             Report::Running => self.on_running(job, Cause::Failed),
             Report::Suspended => self.on_suspended(job, Cause::Failed),
             Report::Parked => self.on_residence(job, Residence::Parked, Cause::Failed),
@@ -30,7 +37,9 @@ impl Run {
             Report::Progress { node, step, bytes, total } => {
                 self.tell(Event::Progress { job, node, step, bytes, total });
             }
-            Report::Stored { node, root, bytes } => {
+            Report::Stored { node, root, bytes, epoch } => {
+                let now = self.now;
+                self.records.entry(job).or_default().saved(now, epoch.0);
                 self.tell(Event::SnapshotStored { job, node, root, bytes });
             }
             Report::Traffic { ranks, .. } => self.on_traffic(job, &ranks),

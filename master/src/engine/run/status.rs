@@ -114,6 +114,14 @@ impl Run {
         if self.state(job, record) == JobState::Held {
             return format!("its user holds it; `coswitch resume {}` lets it go on", job.0);
         }
+        let awaited: Vec<String> =
+            self.scheduler.awaited_nodes(job).iter().map(ToString::to_string).collect();
+        if !awaited.is_empty() {
+            let (nodes, are) = (awaited.join(" and "), if awaited.len() > 1 { "are" } else { "is" });
+            let snapshot = self.scheduler.job(job).is_some_and(|state| state.observed == Residence::Parked);
+            let why = if snapshot { "its snapshot lies there" } else { "it is too large for the others" };
+            return format!("it waits for {nodes}, which {are} down: {why}");
+        }
         if self.followers.contains(&job) {
             let ended = |job: &&JobId| self.records.get(job).is_none_or(|record| record.ended.is_none());
             let open: Vec<String> = record.after.iter().filter(ended).map(ToString::to_string).collect();

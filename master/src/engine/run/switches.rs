@@ -24,6 +24,10 @@ impl SwitchUnderWay {
         &self.switching
     }
 
+    pub(super) fn on_displaced(&mut self, now: SimTime, job: JobId, at: Residence) -> Option<SwitchAction> {
+        self.switching.on_displaced(now, job, at)
+    }
+
     pub(super) fn on_step(&mut self, step: &StepDone) {
         match step.step {
             SwitchStep::Dump => self.bytes_out = self.bytes_out.saturating_add(step.bytes),
@@ -68,7 +72,7 @@ impl Run {
         self.act(action);
     }
 
-    fn act(&mut self, action: SwitchAction) {
+    pub(super) fn act(&mut self, action: SwitchAction) {
         match action {
             SwitchAction::Wait => {}
             SwitchAction::Give(orders) => self.admit(orders),

@@ -1,0 +1,96 @@
+//! What a snapshot holds besides the processes: all that a new daemon needs to restore the part.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use coswitch_ckpt::{SegmentFile, Snapshot};
+use coswitch_launcher::protocol::Assembler;
+use coswitch_policies::{Bytes, Epoch, JobId, NodeId};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::{
+    part::{Note, Part, Resources, State},
+    services::NodeServices,
+};
+use crate::{
+    plane::Command,
+    protocol::{LaunchRequest, Puts},
+};
+
+/// A part as it was at the cut of its snapshot.
+#[derive(Serialize, Deserialize)]
+pub struct SavedPart {
+    launch: LaunchRequest,
+    /// The fence that the ranks had reached and that was not answered.
+    reached: Option<(u64, Puts)>,
+    /// The answers to earlier fences.
+    fences: Vec<(u64, Puts)>,
+    /// The beginning of a message from the launcher.
+    launcher: Vec<u8>,
+    /// Memory of the ranks.
+    bytes: Bytes,
+}
+
+impl SavedPart {
+    /// The node of each rank.
+    pub fn placement(&self) -> &[NodeId] {
+        &self.launch.placement
+    }
+
+    /// `None` where an earlier version has written the snapshot.
+    ///
+    /// # Errors
+    /// Where it is damaged.
+    pub fn of(snapshot: &Snapshot) -> anyhow::Result<Option<Self>> {
+        let part = snapshot.part()?;
+        let read = |bytes: Vec<u8>| serde_json::from_slice(&bytes).context("failed to understand its part");
+        part.map(read).transpose()
+    }
+}
+
+impl Part {
+    pub(super) fn save(&self) -> anyhow::Result<Vec<u8>> {
+        let saved = SavedPart {
+            launch: self.resources().launch.clone(),
+            reached: self.told.reached.clone(),
+            fences: self.told.fences.clone().into_iter().collect(),
+            launcher: self.launcher.parts().to_vec(),
+            bytes: self.resources().cgroup.used()?,
+        };
+        Ok(serde_json::to_vec(&saved)?)
+    }
+
+    /// The processes are back at the cut of a snapshot, and so is what was known of them.
+    pub(super) fn recall(&mut self, saved: SavedPart) {
+        self.launcher = Assembler::after(saved.launcher);
+        self.told.reached = saved.reached;
+        // An answer that came later is repeated; it is the same.
+        self.told.fences.extend(saved.fences);
+    }
+
+    /// A part of an earlier daemon, in the store since the cut of `epoch`.
+    pub(super) fn taken_up(
+        node: Arc<NodeServices>,
+        job: JobId,
+        own: UnboundedSender<Note>,
+        saved: SavedPart,
+        epoch: Epoch,
+    ) -> anyhow::Result<Self> {
+        let mut part = Self::new(node, job, own);
+        let launch = saved.launch.clone();
+        let segment = part.make_segment(&launch)?;
+        let file = SegmentFile::at(segment.path())?;
+        file.empty()?;
+        let cgroup = part.node.cgroup.job(&job.to_string())?;
+        part.node.plane.tell(Command::AddApp(job, Arc::clone(&segment), launch.placement.clone()));
+        part.node.plane.tell(Command::Rewind(job, 0));
+        part.rewinding = Some(0);
+        part.resources = Some(Resources { cgroup, segment, file, launch });
+        part.state = State::Parked;
+        part.image_bytes = saved.bytes;
+        (part.told.epoch, part.told.cuts) = (epoch, epoch);
+        part.recall(saved);
+        Ok(part)
+    }
+}

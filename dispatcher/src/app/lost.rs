@@ -1,0 +1,142 @@
+//! A node of the application is lost, and comes back with what its disk holds.
+//!
+//! The processes on the other nodes have sent to it and wait for it: they are ended. When all nodes are there
+//! again the gang is parked at the newest snapshot that all of them have, and repeats the work since then.
+//! Where there cannot be one, nothing ties the application to its nodes: it is launched again.
+
+use coswitch_daemon::protocol::{AppEvent, AppRequest, Step};
+use coswitch_policies::{Epoch, NodeId};
+
+use super::{App, Output, State, end::release};
+use crate::protocol::{Park, Report};
+
+impl App {
+    pub(super) fn on_node_lost(&mut self, node: NodeId, reason: &str) {
+        match &mut self.state {
+            State::Ending { waiting, .. } => {
+                waiting.remove(&node);
+                self.on_released();
+            }
+            State::Clearing { waiting } => {
+                waiting.remove(&node);
+                self.finish_clearing();
+            }
+            // The nodes have not been asked yet.
+            State::Idle if self.adoption.is_some() => {}
+            State::Idle => self.on_cleared(),
+            State::Adopting { waiting, held, .. } => {
+                waiting.remove(&node);
+                held.remove(&node);
+                self.finish_adopting();
+            }
+            _ => self.strand(format!("{node} was lost: {reason}")),
+        }
+    }
+
+    pub(super) fn on_node_back(&mut self, node: NodeId) {
+        let request = match &mut self.state {
+            State::Stranded { waiting, .. } => {
+                waiting.insert(node);
+                self.outputs.push(Output::Arm(Some(self.timeouts.dump)));
+                AppRequest::GoBack { life: self.life }
+            }
+            State::Adopting { waiting, .. } => {
+                waiting.insert(node);
+                let generation = self.adoption.as_ref().map_or(0, |adoption| adoption.generation);
+                AppRequest::Describe { generation }
+            }
+            State::Clearing { waiting } => {
+                waiting.insert(node);
+                AppRequest::Release { last_word: None }
+            }
+            State::Ending { waiting, outcome } => {
+                waiting.insert(node);
+                release(outcome)
+            }
+            _ => return,
+        };
+        self.outputs.push(Output::Ask(node, request));
+    }
+
+    /// Ends the processes on the nodes that are left.
+    pub(super) fn strand(&mut self, why: String) {
+        let may_have = |node: NodeId, epoch: Epoch| {
+            self.unknown.contains(&node) || epoch == self.epoch && self.unsealed.contains(&node)
+        };
+        let has_snapshots = self.snapshots.newest_where(may_have).is_some();
+        self.next = None;
+        if !has_snapshots || self.launch.park == Park::PageOut {
+            return self.clear(&why);
+        }
+        let told = matches!(self.state, State::Stranded { told: true, .. });
+        self.unsealed.clear();
+        self.imaged.clear();
+        self.exited.clear();
+        self.life += 1;
+        let waiting = self.ask_all(&AppRequest::GoBack { life: self.life });
+        // A dump or a restore that is under way there comes to its end first.
+        self.arm(self.timeouts.dump);
+        self.state = State::Stranded { waiting, told, why };
+        self.settle_stranded();
+    }
+
+    /// Nothing of the application is to be left anywhere.
+    fn clear(&mut self, why: &str) {
+        let what = format!("{why}; no snapshot is on all of its nodes, and it begins again");
+        self.tell(Report::Mended { what });
+        let waiting = self.ask_all(&AppRequest::Release { last_word: None });
+        self.arm(self.timeouts.release);
+        self.state = State::Clearing { waiting };
+        self.finish_clearing();
+    }
+
+    pub(super) fn finish_clearing(&mut self) {
+        if matches!(&self.state, State::Clearing { waiting } if waiting.is_empty()) {
+            self.on_cleared();
+        }
+    }
+
+    /// Whether the event tells of processes that are being ended.
+    pub(super) fn is_void(&mut self, node: NodeId, event: &AppEvent) -> bool {
+        let State::Stranded { waiting, .. } = &self.state else { return false };
+        let is_answer = matches!(event, AppEvent::Failed { during: Step::Run, .. }) && waiting.contains(&node);
+        !is_answer && !matches!(event, AppEvent::Sealed { .. })
+    }
+
+    pub(super) fn on_went_back(&mut self, node: NodeId, life: u32, sealed: Vec<Epoch>) {
+        let is_awaited = |waiting: &super::Nodes| life == self.life && waiting.contains(&node);
+        let State::Stranded { waiting, .. } = &mut self.state else { return };
+        if !is_awaited(waiting) {
+            return;
+        }
+        waiting.remove(&node);
+        self.unknown.remove(&node);
+        self.snapshots.set(node, sealed);
+        self.settle_stranded();
+    }
+
+    fn settle_stranded(&mut self) {
+        let State::Stranded { waiting, told, why } = &mut self.state else { return };
+        if !waiting.is_empty() {
+            return;
+        }
+        let (was_told, why) = (std::mem::replace(told, true), why.clone());
+        if !was_told {
+            self.tell(Report::Displaced { why: why.clone() });
+        }
+        if !self.lost.is_empty() {
+            self.outputs.push(Output::Arm(None));
+            if let Some(order) = self.next.take() {
+                self.on_order(order);
+            }
+            return;
+        }
+        let Some(epoch) = self.snapshots.newest() else { return self.clear(&why) };
+        self.epoch = epoch;
+        // No cut had this number; an answer to a fence may have come after the snapshot.
+        self.cuts = self.cuts.max(self.snapshots.last().0) + 1;
+        self.imaged = self.nodes.clone();
+        self.tell(Report::WentBack { epoch, why });
+        self.rest(State::Parked, Report::Parked);
+    }
+}
