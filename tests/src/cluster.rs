@@ -27,7 +27,7 @@ use coswitch_dispatcher::{
     },
     sessions::Sessions,
 };
-use coswitch_policies::{Bytes, JobId, NodeId};
+use coswitch_policies::{Bytes, Epoch, JobId, NodeId};
 use tokio::{
     runtime::Runtime,
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -319,7 +319,8 @@ impl TestCluster {
         self.wait_until("the node to be back", STEP_LIMIT, |cluster| !cluster.lost.contains_key(&node));
     }
 
-    /// Handles events for a while.    pub fn run_for(&mut self, span: Duration) {
+    /// Handles events for a while.
+    pub fn run_for(&mut self, span: Duration) {
         let end = Instant::now() + span;
         while self.handle_event(end) {}
     }
