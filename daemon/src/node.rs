@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cgroup::{CgroupError, Hierarchies, NodeCgroup},
     pki::Identity,
+    plane::LinkRules,
     process::Process,
 };
 
@@ -65,6 +66,8 @@ pub struct NodeConfig {
     /// The node outlives its master and the process that started it, and waits for a new master. Otherwise it
     /// ends with them.
     pub standing: bool,
+    /// What this node asks of its data links.
+    pub links: LinkRules,
     /// `Some` for a virtual node, which has a network namespace of its own; `None`: this machine is the node.
     pub link: Option<VirtualLink>,
     /// Files that have to be on the node, because its jobs read them, or write beside them.

@@ -88,9 +88,9 @@ impl Peers {
             }
             // The peer connects once all have answered, where it has the higher number.
             if *peer < own {
-                let (peer, stream) = connect::connect(*data, own, &client, LINK_LIMIT)
+                let connection = connect::connect(*data, own, node.config.links, &client, LINK_LIMIT)
                     .map_err(|error| format!("{peer}: {error}"))?;
-                node.plane.tell(Command::AddLink(peer, stream));
+                node.plane.tell(Command::AddLink(connection));
             }
             self.known().insert(*peer, Peer { incarnation: *incarnation, lost: None });
         }

@@ -205,13 +205,14 @@ fn wait_for_end_of_input() {
 fn accept_links(node: Arc<NodeServices>) -> anyhow::Result<u16> {
     let listener = StdListener::bind(node.config.data).context("failed to listen for other daemons")?;
     let port = listener.local_addr()?.port();
-    let (own, server) = (node.config.node, node.config.identity.server()?);
+    let (own, rules) = (node.config.node, node.config.links);
+    let server = node.config.identity.server()?;
     let node = Arc::downgrade(&node);
     let accept = move || {
         for stream in listener.incoming().flatten() {
             let (node, server) = (node.clone(), Arc::clone(&server));
-            std::thread::spawn(move || match (connect::accept(stream, own, &server), node.upgrade()) {
-                (Ok((peer, stream)), Some(node)) => node.plane.tell(Command::AddLink(peer, stream)),
+            std::thread::spawn(move || match (connect::accept(stream, own, rules, &server), node.upgrade()) {
+                (Ok(connection), Some(node)) => node.plane.tell(Command::AddLink(connection)),
                 (Err(error), _) => warn!(%error, "data link refused"),
                 (Ok(_), None) => {}
             });

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coswitch_daemon::plane::{AppPlaneEvent, Command, Plane, PlaneEvent};
+use coswitch_daemon::plane::{AppPlaneEvent, Command, Connection, Plane, PlaneEvent};
 use coswitch_policies::{Epoch, JobId, NodeId};
 use coswitch_ring::{Header, INLINE_MAX, Peer, RankPort, Segment, SegmentSpec};
 use tokio::sync::{
@@ -131,7 +131,7 @@ fn join(nodes: &[Node; 2]) {
     for (node, stream, peer) in [(&nodes[0], here, 1), (&nodes[1], there, 0)] {
         stream.set_nonblocking(true).unwrap();
         stream.set_nodelay(true).unwrap();
-        node.plane.tell(Command::AddLink(NodeId(peer), stream));
+        node.plane.tell(Command::AddLink(Connection { peer: NodeId(peer), stream, keys: None, silence: LIMIT }));
     }
 }
 

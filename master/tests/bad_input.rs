@@ -149,6 +149,8 @@ const CASES: &[Case] = cases![
     "an unknown way of waiting": "count: 2" => "wait: sleep", line 13, "jobs[0].wait", ["known are spin"];
     "hosts whose links have a rate": "nodes: 2" => "nodes: [alpha, beta]", line 4, "cluster.network.rate",
         ["only the links of virtual nodes"];
+    "encryption of a kind": "{rate: 100Mbit}" => "{encryption: aes}", line 4, "cluster.network.encryption",
+        ["`aes` is not a setting of encryption", "known are on, off"];
     "a host that is named twice": "nodes: 2" => "nodes: [alpha, {host: alpha}]", line 2, "cluster.nodes[1]",
         ["`alpha` is named twice", "virtual"];
     "a host that ssh would take for an option": "nodes: 2" => "nodes: [-oProxyCommand=x]",

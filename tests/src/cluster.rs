@@ -22,7 +22,7 @@ use coswitch_dispatcher::{
     app::Timeouts,
     protocol::{AppOutcome, LaunchSpec, NodeEvent, Order, Report, StepDone},
     provisioning::{
-        DaemonsRequest, Provisioning,
+        DaemonsRequest, LinkRules, Provisioning,
         virtual_nodes::{self, VirtualNodes, VirtualRequest},
     },
     sessions::Sessions,
@@ -165,6 +165,7 @@ impl TestCluster {
                 nodes: equal.expect("the kernel names the processors"),
                 stop_after: PATIENCE,
                 standing: false,
+                links: LinkRules::default(),
                 logs: test_dir.path().to_path_buf(),
                 daemon,
                 launcher,

@@ -13,7 +13,7 @@ use std::{
 
 use coswitch::run_name::RunName;
 use coswitch_dispatcher::provisioning::{
-    DaemonsRequest, Provisioning, Tier,
+    DaemonsRequest, LinkRules, Provisioning, Tier,
     virtual_nodes::{self, VirtualNodes, VirtualRequest},
 };
 use coswitch_policies::Bytes;
@@ -194,6 +194,7 @@ fn start(run: &str, store: &Path, logs: &Path) -> String {
                 nodes: nodes.expect("the kernel names the processors"),
                 stop_after: coswitch_tests::cluster::STEP_LIMIT,
                 standing: false,
+                links: LinkRules::default(),
                 logs,
                 daemon: parts.daemon,
                 launcher: parts.launcher,

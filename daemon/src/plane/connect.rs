@@ -1,16 +1,17 @@
-//! Set-up of a data link: both daemons prove themselves in a TLS handshake, then leave TLS and exchange plain
+//! Set-up of a data link: both daemons prove themselves in a TLS handshake, then leave TLS and exchange
 //! frames.
 //!
 //! ```text
 //!   connecting (higher node)                      accepting (lower node)
 //!        ── TLS 1.3 handshake, both certificates checked ──
-//!        Hello{node}  ──────────── TLS ───────────▶
-//!                     ◀─────────── TLS ───────────  Hello{node}
-//!        START        ─────────── plain ──────────▶            (only now may the accepting side send frames)
+//!        Hello{node, encrypt} ──────── TLS ───────▶
+//!                             ◀─────── TLS ───────  Hello{node, encrypt}
+//!        START                ─────── plain ──────▶            (only now may the accepting side send frames)
 //! ```
-//! The plain START keeps either side's TLS reader from reading frames. Message data is neither encrypted nor
-//! signed after that, as in every MPI: the cluster's network is trusted not to alter packets, but a peer
-//! without a certificate gets no link.
+//! The plain START keeps either side's TLS reader from reading frames. Frames are encrypted ([`super::seal`],
+//! with secrets that the handshake exports) where either side asks for it. Otherwise they are neither
+//! encrypted nor signed, as in every MPI: the network is then trusted not to alter packets, but a peer without
+//! a certificate gets no link.
 
 use std::{
     ffi::OsString,
@@ -21,16 +22,27 @@ use std::{
 };
 
 use coswitch_policies::NodeId;
-use nix::sys::socket::{setsockopt, sockopt::TcpCongestion};
-use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
+use nix::sys::socket::{
+    setsockopt,
+    sockopt::{KeepAlive, TcpCongestion, TcpKeepIdle, TcpKeepInterval, TcpUserTimeout},
+};
+use rustls::{ClientConfig, ClientConnection, ConnectionCommon, ServerConfig, ServerConnection};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::seal::{LinkKeys, SECRET_BYTES};
 use crate::pki::member_name;
 
-const MAGIC: [u8; 8] = *b"coswlnk1";
+const MAGIC: [u8; 8] = *b"coswlnk2";
+const HELLO_BYTES: usize = 13;
+/// The use of the handshake's secret that [`LinkKeys`] are.
+const EXPORT: &[u8] = b"EXPORTER-coswitch-data-link";
 const START: [u8; 8] = *b"coswgo!\n";
 /// Time-out of each read and write of a handshake: a silent stranger occupies a thread no longer.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
+
+/// In seconds: routers forget connections that are silent for longer.
+const PROBE_AFTER_MAX: u32 = 60;
 
 #[derive(Debug, Error)]
 pub enum LinkError {
@@ -43,13 +55,43 @@ pub enum LinkError {
     Protocol,
 }
 
-/// Connects to `address` as `own`, with attempts until `limit`; returns the node that answered.
+/// What a node asks of its links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkRules {
+    /// Every frame is encrypted and authenticated.
+    pub encrypt: bool,
+    /// A link whose other end has been silent for so long, though asked, counts as lost.
+    pub silence: Duration,
+}
+
+impl Default for LinkRules {
+    /// Those of virtual nodes.
+    fn default() -> Self {
+        Self { encrypt: false, silence: Duration::from_secs(10 * 60) }
+    }
+}
+
+/// A link that is set up.
+pub struct Connection {
+    pub peer: NodeId,
+    pub stream: TcpStream,
+    /// `Some` where its frames are encrypted.
+    pub keys: Option<LinkKeys>,
+    /// See [`LinkRules::silence`].
+    pub silence: Duration,
+}
+
+/// Connects to `address` as `own`, with attempts until `limit`; says which node has answered.
+///
+/// # Errors
+/// [`LinkError`]
 pub fn connect(
     address: SocketAddr,
     own: NodeId,
+    rules: LinkRules,
     config: &Arc<ClientConfig>,
     limit: Duration,
-) -> Result<(NodeId, TcpStream), LinkError> {
+) -> Result<Connection, LinkError> {
     let began = Instant::now();
     let mut stream = loop {
         match TcpStream::connect_timeout(&address, Duration::from_secs(1)) {
@@ -61,48 +103,68 @@ pub fn connect(
     limit_waits(&stream)?;
     let mut session = ClientConnection::new(Arc::clone(config), member_name())?;
     let mut tls = rustls::Stream::new(&mut session, &mut stream);
-    tls.write_all(&hello(own))?;
+    tls.write_all(&hello(own, rules))?;
     tls.flush()?;
-    let peer = read_hello(&mut tls)?;
+    let (peer, they_encrypt) = read_hello(&mut tls)?;
     stream.write_all(&START)?;
-    ready(stream).map(|stream| (peer, stream))
+    let keys = (rules.encrypt || they_encrypt).then(|| export(&session)).transpose()?;
+    let keys = keys.map(|[sending, receiving]| LinkKeys { sending, receiving });
+    ready(&stream, rules.silence)?;
+    Ok(Connection { peer, stream, keys, silence: rules.silence })
 }
 
-/// Accepts a connection as `own`; returns the node at its other end.
+/// Accepts a connection as `own`; says which node is at its other end.
+///
+/// # Errors
+/// [`LinkError`]
 pub fn accept(
     mut stream: TcpStream,
     own: NodeId,
+    rules: LinkRules,
     config: &Arc<ServerConfig>,
-) -> Result<(NodeId, TcpStream), LinkError> {
+) -> Result<Connection, LinkError> {
     stream.set_nonblocking(false)?;
     limit_waits(&stream)?;
     let mut session = ServerConnection::new(Arc::clone(config))?;
     let mut tls = rustls::Stream::new(&mut session, &mut stream);
-    let peer = read_hello(&mut tls)?;
-    tls.write_all(&hello(own))?;
+    let (peer, they_encrypt) = read_hello(&mut tls)?;
+    tls.write_all(&hello(own, rules))?;
     tls.flush()?;
     let mut start = [0; 8];
     stream.read_exact(&mut start)?;
     if start != START {
         return Err(LinkError::Protocol);
     }
-    ready(stream).map(|stream| (peer, stream))
+    let keys = (rules.encrypt || they_encrypt).then(|| export(&session)).transpose()?;
+    let keys = keys.map(|[receiving, sending]| LinkKeys { sending, receiving });
+    ready(&stream, rules.silence)?;
+    Ok(Connection { peer, stream, keys, silence: rules.silence })
 }
 
-fn hello(node: NodeId) -> [u8; 12] {
-    let mut out = [0; 12];
+/// The secrets of both directions, that of the connecting side first.
+fn export<Data>(session: &ConnectionCommon<Data>) -> Result<[[u8; SECRET_BYTES]; 2], rustls::Error> {
+    let secrets = session.export_keying_material([0; 2 * SECRET_BYTES], EXPORT, None)?;
+    let (connecting, accepting) = secrets.split_at(SECRET_BYTES);
+    Ok([connecting, accepting].map(|secret| secret.try_into().expect("half of both")))
+}
+
+fn hello(node: NodeId, rules: LinkRules) -> [u8; HELLO_BYTES] {
+    let mut out = [0; HELLO_BYTES];
     out[..8].copy_from_slice(&MAGIC);
-    out[8..].copy_from_slice(&node.0.to_le_bytes());
+    out[8..12].copy_from_slice(&node.0.to_le_bytes());
+    out[12] = rules.encrypt.into();
     out
 }
 
-fn read_hello(from: &mut impl Read) -> Result<NodeId, LinkError> {
-    let mut bytes = [0; 12];
+/// The node at the other end, and whether it asks for encryption.
+fn read_hello(from: &mut impl Read) -> Result<(NodeId, bool), LinkError> {
+    let mut bytes = [0; HELLO_BYTES];
     from.read_exact(&mut bytes)?;
     if bytes[..8] != MAGIC {
         return Err(LinkError::Protocol);
     }
-    Ok(NodeId(u32::from_le_bytes(bytes[8..].try_into().expect("four bytes"))))
+    let node = NodeId(u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes")));
+    Ok((node, bytes[12] != 0))
 }
 
 fn limit_waits(stream: &TcpStream) -> io::Result<()> {
@@ -112,12 +174,23 @@ fn limit_waits(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// From here on the data plane's thread owns the stream and never blocks in it.
-fn ready(stream: TcpStream) -> Result<TcpStream, LinkError> {
+fn ready(stream: &TcpStream, silence: Duration) -> io::Result<()> {
+    notice_silence(stream, silence)?;
     // A congestion control that spaces packets by time (bbr) halves the bandwidth of a link without delay.
     // Where the kernel has no cubic, its own choice stays.
-    let _ = setsockopt(&stream, TcpCongestion, &OsString::from("cubic"));
-    stream.set_nonblocking(true)?;
-    Ok(stream)
+    let _ = setsockopt(stream, TcpCongestion, &OsString::from("cubic"));
+    stream.set_nonblocking(true)
+}
+
+/// Makes the kernel end the connection when its other end has answered nothing for `silence`: neither data nor,
+/// where there is none, the probes that follow a quarter of that time without any. So it is noticed after a
+/// quarter more at most.
+fn notice_silence(stream: &TcpStream, silence: Duration) -> io::Result<()> {
+    let probe_after = u32::try_from(silence.as_secs() / 4).unwrap_or(u32::MAX).clamp(1, PROBE_AFTER_MAX);
+    setsockopt(stream, TcpUserTimeout, &u32::try_from(silence.as_millis()).unwrap_or(u32::MAX))?;
+    setsockopt(stream, TcpKeepIdle, &probe_after)?;
+    setsockopt(stream, TcpKeepInterval, &probe_after)?;
+    Ok(setsockopt(stream, KeepAlive, &true)?)
 }
 
 #[cfg(test)]
@@ -127,28 +200,43 @@ mod tests {
     use super::*;
     use crate::pki::{Authority, Identity};
 
-    fn meet(client: &Identity, server: &Identity) -> (Result<NodeId, LinkError>, Result<NodeId, LinkError>) {
+    const CLEAR: LinkRules = LinkRules { encrypt: false, silence: Duration::from_secs(600) };
+    const ENCRYPTED: LinkRules = LinkRules { encrypt: true, ..CLEAR };
+
+    type Met = Result<Connection, LinkError>;
+
+    fn meet(client: &Identity, server: &Identity, [here, there]: [LinkRules; 2]) -> (Met, Met) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = server.server().unwrap();
-        let accepting = std::thread::spawn(move || {
-            accept(listener.accept().unwrap().0, NodeId(0), &server).map(|(node, _)| node)
-        });
-        let connected = connect(address, NodeId(1), &client.client().unwrap(), Duration::from_secs(1));
-        (connected.map(|(node, _)| node), accepting.join().unwrap())
+        let accepting =
+            std::thread::spawn(move || accept(listener.accept().unwrap().0, NodeId(0), there, &server));
+        let client = client.client().unwrap();
+        let connected = connect(address, NodeId(1), here, &client, Duration::from_secs(1));
+        (connected, accepting.join().unwrap())
     }
 
     #[test]
-    fn members_of_one_cluster_meet() {
+    fn members_of_one_cluster_meet_and_encrypt_where_either_asks_for_it() {
         let authority = Authority::new().unwrap();
-        let (here, there) = meet(&authority.member().unwrap(), &authority.member().unwrap());
-        assert_eq!((here.unwrap(), there.unwrap()), (NodeId(0), NodeId(1)));
+        let (one, other) = (authority.member().unwrap(), authority.member().unwrap());
+        for (rules, encrypted) in
+            [([CLEAR; 2], false), ([ENCRYPTED, CLEAR], true), ([CLEAR, ENCRYPTED], true), ([ENCRYPTED; 2], true)]
+        {
+            let (here, there) = meet(&one, &other, rules);
+            let (here, there) = (here.unwrap(), there.unwrap());
+            assert_eq!((here.peer, there.peer), (NodeId(0), NodeId(1)));
+            assert_eq!((here.keys.is_some(), there.keys.is_some()), (encrypted, encrypted));
+            let (Some(here), Some(there)) = (here.keys, there.keys) else { continue };
+            assert!(here.sending == there.receiving && here.receiving == there.sending);
+            assert!(here.sending != here.receiving);
+        }
     }
 
     #[test]
     fn a_member_of_another_cluster_gets_no_link() {
         let (own, other) = (Authority::new().unwrap(), Authority::new().unwrap());
-        let (here, there) = meet(&other.member().unwrap(), &own.member().unwrap());
+        let (here, there) = meet(&other.member().unwrap(), &own.member().unwrap(), [CLEAR; 2]);
         assert!(here.is_err() && there.is_err());
     }
 
@@ -156,8 +244,8 @@ mod tests {
     fn a_peer_without_a_certificate_gets_no_link() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        stranger.write_all(&hello(NodeId(1))).unwrap();
+        stranger.write_all(&hello(NodeId(1), CLEAR)).unwrap();
         let server = Authority::new().unwrap().member().unwrap().server().unwrap();
-        assert!(accept(listener.accept().unwrap().0, NodeId(0), &server).is_err());
+        assert!(accept(listener.accept().unwrap().0, NodeId(0), CLEAR, &server).is_err());
     }
 }

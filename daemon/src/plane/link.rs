@@ -4,20 +4,26 @@
 //! copied. While there is an unsent rest, the link takes no further record, and the rings fill up: that is
 //! the back-pressure. Receiving: small records are read many at a time; the payload of a large one goes from
 //! the socket straight into the slab chunk in which the rank will find it.
+//!
+//! An encrypted link sends and receives the same bytes as records of [`super::seal`]: each frame is sealed as
+//! it is sent, and a payload reaches its chunk by way of the opened record.
 
 use std::{
     io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write},
     net::TcpStream,
     os::fd::{AsFd, BorrowedFd},
+    time::Duration,
 };
 
 use coswitch_policies::{Epoch, NodeId};
 use coswitch_ring::{HEADER_BYTES, Header, INLINE_MAX};
 
 use super::{
+    connect::Connection,
     frame::{self, AppLife, DATA_HEAD_BYTES, Frame, FrameHead, HEAD_BYTES},
     incoming::Incoming,
     moved::Moved,
+    seal::{Opener, Sealer},
 };
 
 const READ_BYTES: usize = 64 << 10;
@@ -38,7 +44,11 @@ pub(crate) trait FrameHandler {
 
 pub(crate) struct Link {
     pub(crate) peer: NodeId,
+    silence: Duration,
     stream: TcpStream,
+    /// Of an encrypted link.
+    ends: Option<(Sealer, Opener)>,
+    /// As they go to the socket, encrypted or not.
     unsent: Vec<u8>,
     unsent_from: usize,
     buffer: Box<[u8]>,
@@ -57,12 +67,21 @@ struct Large {
     have: usize,
 }
 
+impl Large {
+    fn missing(&mut self) -> &mut [u8] {
+        &mut self.target.bytes_mut()[self.have..self.header.len as usize]
+    }
+}
+
 impl Link {
-    pub(crate) fn new(peer: NodeId, stream: TcpStream) -> Self {
+    pub(crate) fn new(connection: Connection) -> Self {
+        let Connection { peer, stream, keys, silence } = connection;
         let buffer = vec![0; READ_BYTES].into_boxed_slice();
         Self {
             peer,
+            silence,
             stream,
+            ends: keys.map(|keys| (Sealer::new(&keys.sending), Opener::new(&keys.receiving))),
             unsent: Vec::new(),
             unsent_from: 0,
             buffer,
@@ -75,6 +94,15 @@ impl Link {
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
+    }
+
+    /// In words, why the link cannot go on.
+    pub(crate) fn reason(&self, error: &io::Error) -> String {
+        match error.kind() {
+            ErrorKind::TimedOut => format!("it has not answered for {:?}", self.silence),
+            ErrorKind::UnexpectedEof => "its daemon has closed it".to_owned(),
+            _ => error.to_string(),
+        }
     }
 
     /// Whether a record may be sent; control frames always may.
@@ -93,6 +121,10 @@ impl Link {
     }
 
     fn send(&mut self, parts: [&[u8]; 3]) -> io::Result<()> {
+        if let Some((sealer, _)) = &mut self.ends {
+            sealer.seal(parts, &mut self.unsent);
+            return self.flush().map(drop);
+        }
         let mut sent = 0;
         if self.unsent.is_empty() {
             sent = again(self.stream.write_vectored(&parts.map(IoSlice::new)))?.unwrap_or(0);
@@ -128,13 +160,11 @@ impl Link {
         self.compact();
         let limit = (self.end + at_most).min(self.buffer.len());
         let rest = &mut self.buffer[self.end..limit];
-        let read = match &mut self.large {
-            Some(large) => {
-                let length = large.header.len as usize;
-                let into = &mut large.target.bytes_mut()[large.have..length];
-                again(self.stream.read_vectored(&mut [IoSliceMut::new(into), IoSliceMut::new(rest)]))?
-            }
-            None => again(self.stream.read(rest))?,
+        let into = self.large.as_mut().map_or(&mut [][..], Large::missing);
+        let read = match &mut self.ends {
+            Some((_, opener)) => opener.read(&mut self.stream, [into, rest])?,
+            None if into.is_empty() => again(self.stream.read(rest))?,
+            None => again(self.stream.read_vectored(&mut [IoSliceMut::new(into), IoSliceMut::new(rest)]))?,
         };
         let Some(mut read) = read else { return Ok(Moved::Nothing) };
         if read == 0 {
@@ -215,7 +245,7 @@ impl Link {
 }
 
 /// `None` where the socket would have blocked or a signal came.
-fn again(result: io::Result<usize>) -> io::Result<Option<usize>> {
+pub(super) fn again(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
         other => other.map(Some),

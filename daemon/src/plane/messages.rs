@@ -1,14 +1,16 @@
 //! Messages between the control side and the data plane.
 
-use std::{net::TcpStream, sync::Arc};
+use std::sync::Arc;
 
 use coswitch_policies::{Bytes, Epoch, JobId, NodeId};
 use coswitch_ring::Segment;
 use tokio::sync::oneshot;
 
+use super::connect::Connection;
+
 /// From the control side to the data plane.
 pub enum Command {
-    AddLink(NodeId, TcpStream),
+    AddLink(Connection),
     /// The peer's daemon has been replaced: what is on the way to and from the old one is void.
     DropLink(NodeId),
     /// Before an application starts here; the last field is the node of each rank.

@@ -13,13 +13,16 @@ mod link;
 mod messages;
 mod moved;
 mod run;
+mod seal;
 mod socket_watcher;
 
 use std::{sync::Arc, thread::JoinHandle};
 
 use coswitch_policies::NodeId;
 use coswitch_ring::Bell;
+pub use connect::{Connection, LinkRules};
 pub use messages::{AppPlaneEvent, Command, PlaneEvent};
+pub use seal::LinkKeys;
 use thiserror::Error;
 use tokio::sync::{mpsc::UnboundedSender, oneshot};
 

@@ -131,7 +131,7 @@ impl Loop {
         for (peer, link) in &mut self.links {
             match link.flush().and_then(|out| Ok(Moved::some_if(out).max(link.receive(&mut self.apps)?))) {
                 Ok(some) => moved.note(some),
-                Err(error) => lost.push((*peer, error.to_string())),
+                Err(error) => lost.push((*peer, link.reason(&error))),
             }
         }
         for (peer, reason) in lost {
@@ -172,8 +172,9 @@ impl Loop {
 
     fn on_command(&mut self, command: Command) {
         match command {
-            Command::AddLink(peer, stream) => {
-                let link = Link::new(peer, stream);
+            Command::AddLink(connection) => {
+                let peer = connection.peer;
+                let link = Link::new(connection);
                 match self.watcher.add(link.fd()) {
                     Ok(()) => drop(self.links.insert(peer, link)),
                     Err(error) => {

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-pub use coswitch_daemon::node::Tier;
+pub use coswitch_daemon::{node::Tier, plane::LinkRules};
 use coswitch_daemon::{
     cgroup::CgroupError,
     node::{NodeConfig, node_name, store_dir},
@@ -109,6 +109,8 @@ pub struct DaemonsRequest {
     pub stop_after: Duration,
     /// See [`NodeConfig::standing`].
     pub standing: bool,
+    /// See [`NodeConfig::links`].
+    pub links: LinkRules,
     /// The directory of the daemons' logs, on this machine.
     pub logs: PathBuf,
     /// The program `coswitchd` on this machine.
@@ -139,6 +141,7 @@ impl DaemonsRequest {
             launcher: self.launcher.clone(),
             stop_after: self.stop_after,
             standing: self.standing,
+            links: self.links,
             link: None,
             needed: Vec::new(),
             returns: false,

@@ -162,6 +162,19 @@ impl Quantity for Alternate {
     }
 }
 
+/// Whether what goes over a link is encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encryption {
+    On,
+    Off,
+}
+
+choice!(Encryption, "setting of encryption", {
+    "on" => Encryption::On,
+    "off" => Encryption::Off,
+});
+
 choice!(Wait, "way of waiting", {
     "spin" => Wait::Spin,
     "yield" => Wait::Yield,

@@ -16,7 +16,7 @@ use serde::{
 use serde_yaml::Spanned;
 
 use super::{
-    choice::ParkMethod,
+    choice::{Encryption, ParkMethod},
     job_set::NODES_MAX,
     leaf::{Leaf, Percent},
 };
@@ -88,8 +88,13 @@ pub struct TierPart {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct NetworkPart {
-    /// The rate of a node's link.
-    pub rate: Leaf<Rate>,
+    /// The rate of a node's link, of virtual nodes; full speed if left out.
+    #[serde(default)]
+    pub rate: Option<Leaf<Rate>>,
+    /// Whether messages are encrypted and authenticated on their way to another node; `on` between machines and
+    /// `off` between virtual nodes if left out.
+    #[serde(default)]
+    pub encryption: Option<Leaf<Encryption>>,
 }
 
 /// How the machines are shared. Fields that are left out have their defaults.

@@ -10,7 +10,7 @@ use coswitch_policies::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::choice::ParkMethod;
+use super::choice::{Encryption, ParkMethod};
 
 /// The most nodes of a cluster.
 pub const NODES_MAX: u32 = 64;
@@ -43,6 +43,9 @@ pub struct ClusterConfig {
     pub memory: Bytes,
     /// The rate of a node's link; `None` is full speed.
     pub rate: Option<Rate>,
+    /// Of messages between nodes; `None`: on between machines, off between virtual nodes.
+    #[serde(default)]
+    pub encryption: Option<Encryption>,
     /// Memory of a node for pages on their way to its store; `None` leaves the size to the node.
     pub arena: Option<Bytes>,
     /// The directories for images, in the order of use; none is `/var/lib/coswitch`.
@@ -136,6 +139,12 @@ pub(super) fn is_job_name(name: &str) -> bool {
 }
 
 impl ClusterConfig {
+    /// Whether messages between nodes are encrypted: where the run file says so, or says nothing and they
+    /// leave a machine.
+    pub fn encrypts(&self) -> bool {
+        self.encryption.map_or(!self.hosts.is_empty(), |encryption| encryption == Encryption::On)
+    }
+
     /// The directories for images that are on this machine.
     pub fn stores_here(&self) -> &[Tier] {
         if self.hosts.is_empty() { &self.store } else { &[] }

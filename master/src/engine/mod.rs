@@ -23,7 +23,7 @@ use std::{
 
 use anyhow::Context;
 use coswitch_dispatcher::provisioning::{
-    DaemonsRequest, NodeSpec, Nodes, NodesRequest, NodesState, Provisioning,
+    DaemonsRequest, LinkRules, NodeSpec, Nodes, NodesRequest, NodesState, Provisioning,
     hosts::HostRequest,
     virtual_nodes::{self, VirtualRequest},
 };
@@ -219,7 +219,8 @@ fn nodes_request(jobs: &JobSet, options: &EngineOptions, standing: bool) -> anyh
         (0..cluster.nodes).map(|node| NodeSpec::new(NodeId(node), memory, store, arena)).collect()
     };
     let (run, logs) = (options.run.clone(), options.out.clone());
-    let daemons = DaemonsRequest { run, nodes, stop_after, standing, logs, daemon, launcher, driver };
+    let links = LinkRules { encrypt: cluster.encrypts(), silence: cluster.lost_after };
+    let daemons = DaemonsRequest { run, nodes, stop_after, standing, links, logs, daemon, launcher, driver };
     Ok(if hosts.is_empty() {
         NodesRequest::Virtual(VirtualRequest { daemons, rate })
     } else {

@@ -13,7 +13,7 @@ use coswitch_dispatcher::{
     app::Timeouts,
     protocol::{AppOutcome, LaunchSpec, Order, Park, Report, StepDone, Wait},
     provisioning::{
-        DaemonsRequest, Provisioning,
+        DaemonsRequest, LinkRules, Provisioning,
         virtual_nodes::{self, VirtualNodes, VirtualRequest},
     },
     sessions::Sessions,
@@ -62,6 +62,7 @@ impl Stage {
                 nodes: virtual_nodes::equal_nodes(count, memory, &[], None)?,
                 stop_after: PATIENCE,
                 standing: false,
+                links: LinkRules::default(),
                 logs: dir.path().to_path_buf(),
                 daemon: super::programs::built("coswitchd")?,
                 launcher: super::programs::built("coswitch-launcher")?,

@@ -136,18 +136,20 @@ impl Reader {
                 Problem::new("cluster.memory", part.memory.span(), "a node without memory holds no job");
             self.refuse(problem.help("write for example `1GiB`"));
         }
-        let rate = part.network.as_ref().and_then(|network| self.read("cluster.network.rate", &network.rate));
-        if let (Some(network), Some(rate)) = (&part.network, rate)
+        let network = part.network.as_ref();
+        let rate_leaf = network.and_then(|network| network.rate.as_ref());
+        let rate = self.optional("cluster.network.rate", rate_leaf);
+        if let (Some(leaf), Some(rate)) = (rate_leaf, rate)
             && rate.0 < 1_000_000
         {
-            let problem =
-                Problem::new("cluster.network.rate", network.rate.span(), format!("{rate} is too slow"));
+            let problem = Problem::new("cluster.network.rate", leaf.span(), format!("{rate} is too slow"));
             self.refuse(problem.help("the slowest link that can be made is 1Mbit"));
         }
+        let encryption = network.and_then(|network| network.encryption.as_ref());
         let (nodes, hosts) = self.nodes(&part.nodes);
         if !hosts.is_empty() {
             self.is_run_here = false;
-            self.refuse_rate(part);
+            self.refuse_rate(rate_leaf);
         }
         ClusterConfig {
             nodes,
@@ -155,6 +157,7 @@ impl Reader {
             // Where it cannot be read, no job is reported as too large for it.
             memory: memory.unwrap_or(Bytes(u64::MAX)),
             rate,
+            encryption: self.optional("cluster.network.encryption", encryption),
             arena: self.arena(part, memory),
             store: part.store.as_ref().map(|store| self.store(store, base)).unwrap_or_default(),
             lost_after: self.patience("cluster.lost_after", part.lost_after.as_ref()).unwrap_or(lost_after()),

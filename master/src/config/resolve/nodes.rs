@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 
 use coswitch_dispatcher::provisioning::hosts::Host;
+use coswitch_policies::Rate;
 use serde_yaml::Spanned;
 
 use super::Reader;
 use crate::config::{
-    file::{ClusterPart, HostPart, Nodes},
+    file::{HostPart, Nodes},
     job_set::NODES_MAX,
+    leaf::Leaf,
     problem::Problem,
     tree::span_at,
 };
@@ -60,11 +62,11 @@ impl Reader {
     }
 
     /// The links of hosts are as fast as they are.
-    pub(super) fn refuse_rate(&mut self, part: &ClusterPart) {
-        if let Some(network) = &part.network {
+    pub(super) fn refuse_rate(&mut self, rate: Option<&Leaf<Rate>>) {
+        if let Some(rate) = rate {
             let message = "only the links of virtual nodes can be given a rate";
-            let problem = Problem::new("cluster.network.rate", network.rate.span(), message);
-            self.refuse(problem.help("leave `network` out"));
+            let problem = Problem::new("cluster.network.rate", rate.span(), message);
+            self.refuse(problem.help("leave `rate` out"));
         }
     }
 }

@@ -46,6 +46,7 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
             nodes: NODES,
             memory: Bytes(100 * MIB),
             rate: None,
+            encryption: None,
             arena: None,
             store: vec![],
             lost_after: Duration::from_secs(600),
