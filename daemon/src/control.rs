@@ -21,8 +21,7 @@ use tracing::{error, info, warn};
 use crate::{
     app::{AppHandle, NodeServices, Note, SavedPart},
     node,
-    peers::Peers,
-    plane::PlaneEvent,
+    plane::{Command, PlaneEvent},
     protocol::{
         AppEvent, AppRequest, DaemonEvent, Failure, Holding, Inventory, Member, MemoryUse, Request, Step,
         StoodStill,
@@ -63,21 +62,13 @@ pub(crate) struct Control {
     released: VecDeque<(JobId, String)>,
     /// Since when the head node counts as silent.
     silent_since: Option<Instant>,
-    peers: Arc<Peers>,
     /// The sessions that have ended, and the last one.
     carried: Option<JoinHandle<Result<(), SessionError>>>,
 }
 
 impl Control {
     pub(crate) fn new(node: Arc<NodeServices>) -> Self {
-        Self {
-            node,
-            apps: BTreeMap::new(),
-            released: VecDeque::new(),
-            silent_since: None,
-            peers: Arc::default(),
-            carried: None,
-        }
+        Self { node, apps: BTreeMap::new(), released: VecDeque::new(), silent_since: None, carried: None }
     }
 
     /// Follows one master after the other. A daemon that is not standing ends with the first, or with the
@@ -177,7 +168,7 @@ impl Control {
 
     fn on_message(&mut self, request: Request) {
         match request {
-            Request::Join { members } => self.join(members),
+            Request::Join { members } => self.join(&members),
             Request::Inventory => {
                 let inventory = self.inventory();
                 self.node.tell(DaemonEvent::Inventory(inventory));
@@ -268,13 +259,13 @@ impl Control {
 
     fn on_plane(&mut self, event: PlaneEvent) {
         match event {
-            PlaneEvent::LinkLost { peer, reason } => {
-                warn!(%peer, reason, "data link lost");
-                if let Some(incarnation) = self.peers.on_lost(peer, &reason) {
-                    self.node.tell(DaemonEvent::LinkLost { peer, incarnation });
-                }
+            PlaneEvent::LinkLost { peer, reason, jobs, .. } if jobs.is_empty() => {
+                info!(%peer, reason, "data link lost; it is opened again when an application needs it");
             }
-            PlaneEvent::LinkDropped { peer } => self.peers.on_dropped(peer),
+            PlaneEvent::LinkLost { peer, incarnation, reason, jobs } => {
+                warn!(%peer, reason, ?jobs, "data link lost");
+                self.node.tell(DaemonEvent::LinkLost { peer, incarnation, reason, jobs });
+            }
             PlaneEvent::App { job, event } => {
                 if let Some(app) = self.apps.get(&job) {
                     app.handle.note(Note::Plane(event));
@@ -297,16 +288,13 @@ impl Control {
         }
     }
 
-    /// Connects to every node with a lower number; those with a higher one connect to this node. Links
-    /// outlive a master, but not the daemon at their other end.
-    fn join(&self, members: Vec<Member>) {
-        let (node, peers) = (Arc::clone(&self.node), Arc::clone(&self.peers));
-        tokio::task::spawn_blocking(move || {
-            node.tell(match peers.join(&node, &members) {
-                Ok(()) => DaemonEvent::Joined,
-                Err(reason) => DaemonEvent::JoinFailed { reason },
-            });
-        });
+    /// Links outlive a master, but not the daemon at their other end.
+    fn join(&self, members: &[Member]) {
+        self.node.links.on_members(members);
+        for member in members.iter().filter(|member| member.node != self.node.config.node) {
+            self.node.plane.tell(Command::DropOtherLink(member.node, member.incarnation));
+        }
+        self.node.tell(DaemonEvent::Joined);
     }
 
     /// Takes up the applications that an earlier daemon of this node has left in the store. What was not

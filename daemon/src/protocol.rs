@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// How many sealed snapshots of an application a node keeps: the last one, and one to fall back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
@@ -28,9 +28,9 @@ pub enum Request {
     },
     /// Asked by a new master; answered by [`DaemonEvent::Inventory`].
     Inventory,
-    /// Connect the data links to these nodes, which are all that are up; answered by
-    /// [`DaemonEvent::Joined`]. Asked again where a node has another daemon than before: links to the old one
-    /// are dropped.
+    /// These nodes are all that are up, and their daemons listen there: data links are opened when an
+    /// application needs them. Said again where a node has another daemon than before: the link to the old one
+    /// is dropped. Answered by [`DaemonEvent::Joined`].
     Join {
         members: Vec<Member>,
     },
@@ -161,16 +161,19 @@ pub enum DaemonEvent {
         reason: String,
     },
     Inventory(Inventory),
-    /// Data links to all members are up.
+    /// The node knows the members.
     Joined,
     JoinFailed {
         reason: String,
     },
-    /// The data link to `peer` broke; no application that spans both nodes can go on.
+    /// The data link to `peer` broke, and may have held messages for these applications, which cannot go on as
+    /// they are. A link that breaks without any is not reported.
     LinkLost {
         peer: NodeId,
         /// Of the peer's daemon.
         incarnation: u64,
+        reason: String,
+        jobs: Vec<JobId>,
     },
     App {
         job: JobId,

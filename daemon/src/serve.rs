@@ -23,9 +23,10 @@ use crate::{
     cgroup::{Hierarchies, NodeCgroup, daemons},
     control::{Control, Master},
     guard::Guard,
+    links::Links,
     node::{self, NodeConfig, VirtualLink},
     outbox::Outbox,
-    plane::{Command, Plane, connect},
+    plane::{Plane, connect},
     proc_text, processors,
     protocol::DaemonEvent,
     session::{self, SessionThread},
@@ -122,10 +123,7 @@ async fn set_up_and_serve(config: NodeConfig, hierarchies: Hierarchies) -> anyho
     let ready = Ready { control: listener.local_addr()?.port(), data: accept_links(Arc::clone(&node))? };
     say(&serde_json::to_string(&ready).expect("two numbers"))?;
     let (masters, new_masters) = unbounded_channel();
-    // Since 1970, in nanoseconds: no two daemons of a node have the same.
-    let incarnation = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let incarnation = u64::try_from(incarnation).unwrap_or(u64::MAX);
-    let accepted = accept_masters(listener, sessions.clone(), node.config.clone(), incarnation, masters);
+    let accepted = accept_masters(listener, sessions.clone(), node.config.clone(), node.incarnation, masters);
     sessions.spawn(accepted);
     let starter = tokio::task::spawn_blocking(wait_for_end_of_input);
     let mut control = Control::new(Arc::clone(&node));
@@ -176,7 +174,11 @@ fn set_up(config: NodeConfig, hierarchies: Hierarchies, plane: Plane) -> anyhow:
     let arena = Arena::new(config.arena.0).context("failed to map the arena")?;
     let guard = Guard::start().context("failed to start the guard of memory")?;
     let events = Outbox::default();
-    Ok(NodeServices { config, plane, criu, store, arena, cgroup, guard, events })
+    // Since 1970, in nanoseconds: no two daemons of a node have the same.
+    let incarnation = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let incarnation = u64::try_from(incarnation).unwrap_or(u64::MAX);
+    let links = Links::default();
+    Ok(NodeServices { config, incarnation, plane, links, criu, store, arena, cgroup, guard, events })
 }
 
 /// Finds out before any job does that the machine lacks something.
@@ -205,16 +207,22 @@ fn wait_for_end_of_input() {
 fn accept_links(node: Arc<NodeServices>) -> anyhow::Result<u16> {
     let listener = StdListener::bind(node.config.data).context("failed to listen for other daemons")?;
     let port = listener.local_addr()?.port();
-    let (own, rules) = (node.config.node, node.config.links);
+    let (own, rules) = (node.link_end(), node.config.links);
     let server = node.config.identity.server()?;
     let node = Arc::downgrade(&node);
     let accept = move || {
         for stream in listener.incoming().flatten() {
             let (node, server) = (node.clone(), Arc::clone(&server));
-            std::thread::spawn(move || match (connect::accept(stream, own, rules, &server), node.upgrade()) {
-                (Ok(connection), Some(node)) => node.plane.tell(Command::AddLink(connection)),
-                (Err(error), _) => warn!(%error, "data link refused"),
-                (Ok(_), None) => {}
+            std::thread::spawn(move || {
+                let accepted =
+                    connect::accept(stream, own, rules, &server).map_err(|error| error.to_string());
+                let added = accepted.and_then(|connection| match node.upgrade() {
+                    Some(node) => node.add_link(connection),
+                    None => Ok(()),
+                });
+                if let Err(error) = added {
+                    warn!(error, "data link refused");
+                }
             });
         }
     };

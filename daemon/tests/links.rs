@@ -16,18 +16,29 @@ use std::{
 
 use coswitch_daemon::{
     pki::{Authority, Identity},
-    plane::{Command, Connection, LinkRules, Plane, PlaneEvent, connect},
+    plane::{AppPlaneEvent, Command, Connection, LinkEnd, LinkRules, Plane, PlaneEvent, connect},
     virtual_net,
 };
-use coswitch_policies::{JobId, NodeId};
+use coswitch_policies::{Epoch, JobId, NodeId};
 use coswitch_ring::{Header, Peer, RankPort, Segment, SegmentSpec};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::{
+    mpsc::{UnboundedReceiver, unbounded_channel},
+    oneshot,
+};
 
 const JOB: JobId = JobId(3);
 const LIMIT: Duration = Duration::from_secs(60);
 const RECORDS: u64 = 400;
 /// Larger than what lies in a ring, so that it goes through a chunk.
 const LARGE: usize = 100_000;
+
+/// The incarnation of each daemon, and another one.
+const FIRST: u64 = 1;
+const OTHER: u64 = 2;
+
+fn end(node: u32) -> LinkEnd {
+    LinkEnd { node: NodeId(node), incarnation: FIRST }
+}
 
 /// One of two nodes with a rank each.
 struct Node {
@@ -78,7 +89,11 @@ impl Node {
         while let Some(record) = self.rank.peek(Peer::Daemon).unwrap() {
             let header = record.header;
             assert_eq!((header.dst, header.message), (self.own, self.taken), "each record once, in order");
-            assert!(record.payload == Self::payload(header.src, header.message), "record {} is whole", self.taken);
+            assert!(
+                record.payload == Self::payload(header.src, header.message),
+                "record {} is whole",
+                self.taken
+            );
             self.rank.pop(Peer::Daemon).unwrap();
             self.taken += 1;
         }
@@ -86,7 +101,7 @@ impl Node {
 
     fn lost(&mut self) -> Option<(NodeId, String)> {
         match self.events.try_recv() {
-            Ok(PlaneEvent::LinkLost { peer, reason }) => Some((peer, reason)),
+            Ok(PlaneEvent::LinkLost { peer, reason, .. }) => Some((peer, reason)),
             Ok(other) => panic!("unexpected event: {other:?}"),
             Err(_) => None,
         }
@@ -134,7 +149,8 @@ fn forward(mut from: TcpStream, mut to: TcpStream, mut change: Change) {
 fn joined_through(change: Change) -> (tempfile::TempDir, [Node; 2]) {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let nodes = [0, 1].map(|node| Node::start(node, &dir));
-    let (listener, middle) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let (listener, middle) =
+        (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
     let (address, in_between) = (listener.local_addr().unwrap(), middle.local_addr().unwrap());
     thread::spawn(move || {
         let (from, to) = (middle.accept().unwrap().0, TcpStream::connect(address).unwrap());
@@ -145,10 +161,10 @@ fn joined_through(change: Change) -> (tempfile::TempDir, [Node; 2]) {
     let authority = Authority::new().unwrap();
     let server = authority.member().unwrap().server().unwrap();
     let accepting = thread::spawn(move || {
-        connect::accept(listener.accept().unwrap().0, NodeId(0), ENCRYPTED, &server).unwrap()
+        connect::accept(listener.accept().unwrap().0, end(0), ENCRYPTED, &server).unwrap()
     });
     let client = authority.member().unwrap().client().unwrap();
-    let connection = connect::connect(in_between, NodeId(1), ENCRYPTED, &client, LIMIT).unwrap();
+    let connection = connect::connect(in_between, end(1), ENCRYPTED, &client, LIMIT).unwrap();
     nodes[1].plane.tell(Command::AddLink(connection));
     nodes[0].plane.tell(Command::AddLink(accepting.join().unwrap()));
     (dir, nodes)
@@ -211,6 +227,138 @@ fn bytes_of_earlier_in_the_place_of_later_ones_end_an_encrypted_link() {
     assert!(reason.ends_with(TAMPERED) || reason.contains("more than a record has"), "{reason}");
 }
 
+/// Joins two nodes by a new link, in the clear.
+fn join(nodes: &[Node; 2]) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let here = listener.accept().unwrap().0;
+    for (node, stream, peer) in [(&nodes[0], here, 1), (&nodes[1], there, 0)] {
+        stream.set_nonblocking(true).unwrap();
+        let connection =
+            Connection { peer: NodeId(peer), incarnation: FIRST, stream, keys: None, silence: LIMIT };
+        node.plane.tell(Command::AddLink(connection));
+    }
+}
+
+fn unjoined() -> (tempfile::TempDir, [Node; 2]) {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let nodes = [0, 1].map(|node| Node::start(node, &dir));
+    (dir, nodes)
+}
+
+fn wait_for<T>(mut what: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(there) = what() {
+            return there;
+        }
+        assert!(began.elapsed() < LIMIT, "waited for too long");
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// The applications whose messages a lost link of `node` may have held.
+fn jobs_of_lost(node: &mut Node) -> Vec<JobId> {
+    wait_for(|| match node.events.try_recv() {
+        Ok(PlaneEvent::LinkLost { jobs, .. }) => Some(jobs),
+        Ok(other) => panic!("unexpected event: {other:?}"),
+        Err(_) => None,
+    })
+}
+
+/// Cuts the application on both nodes; no rank plays meanwhile.
+fn cut(nodes: &mut [Node; 2], epoch: Epoch) {
+    nodes.iter().for_each(|node| node.plane.tell(Command::BeginCut(JOB, epoch)));
+    let mut flushed = [false; 2];
+    wait_for(|| {
+        for (node, flushed) in nodes.iter_mut().zip(&mut flushed) {
+            match node.events.try_recv() {
+                Ok(PlaneEvent::App { event: AppPlaneEvent::Freeze { epoch }, .. }) => {
+                    node.plane.tell(Command::Frozen(JOB, epoch, true));
+                }
+                Ok(PlaneEvent::App { event: AppPlaneEvent::Flushed { .. }, .. }) => *flushed = true,
+                Ok(other) => panic!("unexpected event: {other:?}"),
+                Err(_) => {}
+            }
+        }
+        (flushed == [true; 2]).then_some(())
+    });
+}
+
+#[test]
+fn who_waits_for_links_is_answered_when_all_are_there() {
+    let (_dir, nodes) = unjoined();
+    let missing = |node: &Node, peers: &[u32]| {
+        let (reply, answer) = oneshot::channel();
+        let peers = peers.iter().copied().map(NodeId).collect();
+        node.plane.tell(Command::MissingLinks(peers, reply));
+        answer.blocking_recv().unwrap().into_iter().map(|node| node.0).collect::<Vec<_>>()
+    };
+    assert_eq!(missing(&nodes[0], &[1, 2]), [1, 2]);
+    let (reply, mut one) = oneshot::channel();
+    nodes[0].plane.tell(Command::AwaitLinks([NodeId(1)].into(), reply));
+    let (reply, mut both) = oneshot::channel();
+    nodes[0].plane.tell(Command::AwaitLinks([NodeId(1), NodeId(2)].into(), reply));
+    assert_eq!(missing(&nodes[0], &[1, 2]), [1, 2]);
+    assert!(one.try_recv().is_err(), "not before the link is there");
+    join(&nodes);
+    one.blocking_recv().expect("answered");
+    assert_eq!(missing(&nodes[0], &[1, 2]), [2]);
+    assert!(both.try_recv().is_err(), "one of them is not there");
+}
+
+#[test]
+fn messages_wait_for_a_link_that_is_not_there_yet() {
+    let (_dir, mut nodes) = unjoined();
+    for _ in 0..20 {
+        nodes.iter_mut().for_each(Node::send);
+    }
+    thread::sleep(Duration::from_millis(50));
+    join(&nodes);
+    assert_eq!(exchange(&mut nodes, RECORDS), None);
+}
+
+#[test]
+fn a_link_lost_at_a_complete_cut_is_no_loss_and_another_one_takes_its_place() {
+    let (_dir, mut nodes) = unjoined();
+    join(&nodes);
+    let rounds = 6;
+    for round in 1..=rounds {
+        let epoch = Epoch(round);
+        // Not all of these are taken before the cut.
+        assert_eq!(exchange(&mut nodes, 60 * round), None);
+        for _ in 0..40 {
+            nodes[0].send();
+        }
+        cut(&mut nodes, epoch);
+        nodes[round as usize % 2].plane.tell(Command::DropOtherLink(NodeId(1 - round as u32 % 2), OTHER));
+        for node in &mut nodes {
+            assert_eq!(jobs_of_lost(node), [], "nothing was in it");
+        }
+        join(&nodes);
+        nodes.iter().for_each(|node| node.plane.tell(Command::Resume(JOB, epoch)));
+    }
+    assert_eq!(exchange(&mut nodes, RECORDS), None);
+}
+
+#[test]
+fn a_link_lost_below_running_ranks_is_a_loss_at_both_ends() {
+    let (_dir, mut nodes) = unjoined();
+    join(&nodes);
+    assert_eq!(exchange(&mut nodes, 50), None);
+    nodes[1].plane.tell(Command::DropOtherLink(NodeId(0), OTHER));
+    for node in &mut nodes {
+        assert_eq!(jobs_of_lost(node), [JOB]);
+    }
+    // Also where one end has not noticed before the other has made a new link.
+    join(&nodes);
+    assert_eq!(exchange(&mut nodes, 50), None);
+    join(&nodes);
+    for node in &mut nodes {
+        assert_eq!(jobs_of_lost(node), [JOB]);
+    }
+}
+
 /// A network namespace and a thread in it; the namespace ends with the thread.
 struct Namespace {
     work: Sender<Box<dyn FnOnce() + Send>>,
@@ -266,13 +414,12 @@ impl Cluster {
             let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
             bound.send(listener.local_addr().unwrap().port()).unwrap();
             let stream = listener.accept().unwrap().0;
-            connect::accept(stream, NodeId(0), rules, &one.server().unwrap()).unwrap()
+            connect::accept(stream, end(0), rules, &one.server().unwrap()).unwrap()
         });
         let port = port.recv_timeout(LIMIT).unwrap();
         let address = SocketAddr::new(IpAddr::V4(virtual_net::address(NodeId(0))), port);
-        let connected: Connection = namespaces[1].run(move || {
-            connect::connect(address, NodeId(1), rules, &other.client().unwrap(), LIMIT).unwrap()
-        });
+        let connected: Connection = namespaces[1]
+            .run(move || connect::connect(address, end(1), rules, &other.client().unwrap(), LIMIT).unwrap());
         nodes[1].plane.tell(Command::AddLink(connected));
         nodes[0].plane.tell(Command::AddLink(accepted.recv_timeout(LIMIT).unwrap()));
         Self { _dir: dir, nodes, bridge, _namespaces: namespaces }

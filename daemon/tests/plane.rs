@@ -131,7 +131,13 @@ fn join(nodes: &[Node; 2]) {
     for (node, stream, peer) in [(&nodes[0], here, 1), (&nodes[1], there, 0)] {
         stream.set_nonblocking(true).unwrap();
         stream.set_nodelay(true).unwrap();
-        node.plane.tell(Command::AddLink(Connection { peer: NodeId(peer), stream, keys: None, silence: LIMIT }));
+        node.plane.tell(Command::AddLink(Connection {
+            peer: NodeId(peer),
+            incarnation: 1,
+            stream,
+            keys: None,
+            silence: LIMIT,
+        }));
     }
 }
 

@@ -143,8 +143,10 @@ impl Sessions {
                 sessions.join(member.node, &members).await?;
             }
         } else {
-            let answers: Vec<_> =
-                members.iter().map(|member| (member.node, sessions.ask_to_join(member.node, &members))).collect();
+            let answers: Vec<_> = members
+                .iter()
+                .map(|member| (member.node, sessions.ask_to_join(member.node, &members)))
+                .collect();
             for (node, answer) in answers {
                 joined(node, answer).await?;
             }
@@ -178,8 +180,7 @@ impl Sessions {
         }
         let inboxes = Arc::clone(&self.inboxes);
         self.thread.spawn(async move {
-            let carried =
-                session::carry(stream, outgoing, incoming, || Request::Alive, master.lost_after);
+            let carried = session::carry(stream, outgoing, incoming, || Request::Alive, master.lost_after);
             let routed = route(node, from_daemon, &inboxes, &master.events);
             let (ended, ()) = tokio::join!(carried, routed);
             if let Err(error) = ended {
@@ -336,8 +337,8 @@ async fn route(
             }
             DaemonEvent::Joined => answer(Ok(())),
             DaemonEvent::JoinFailed { reason } => answer(Err(reason)),
-            DaemonEvent::LinkLost { peer, incarnation } => {
-                let reason = format!("{node} lost its link to it");
+            DaemonEvent::LinkLost { peer, incarnation, reason, .. } => {
+                let reason = format!("{node} lost its link to it: {reason}");
                 lose(peer, Some(incarnation), &reason, inboxes, events);
             }
             DaemonEvent::StoodStill(stood_still) => {
@@ -384,10 +385,7 @@ fn lose(
     inboxes.tell_apps(&Note::Input(Input::NodeLost(node, reason.to_string())));
 }
 
-async fn joined(
-    node: NodeId,
-    mut answer: UnboundedReceiver<Result<(), String>>,
-) -> Result<(), ConnectError> {
+async fn joined(node: NodeId, mut answer: UnboundedReceiver<Result<(), String>>) -> Result<(), ConnectError> {
     let failed = |reason: &str| ConnectError::Join { node, reason: reason.into() };
     match awake::timeout(JOIN_LIMIT, answer.recv()).await {
         Some(Some(Ok(()))) => Ok(()),

@@ -108,8 +108,11 @@ impl Part {
     }
 
     /// Lets the ranks run when all nodes are ready.
-    pub(super) fn resume(&mut self, epoch: Epoch) -> Result<AppEvent, Failure> {
+    pub(super) async fn resume(&mut self, epoch: Epoch) -> Result<AppEvent, Failure> {
         let began = Instant::now();
+        if let Some(resources) = &self.resources {
+            self.node.ensure_links(&resources.launch.placement).await.map_err(Failure::dead)?;
+        }
         // The data plane first: a rank may ring as soon as it runs.
         self.node.plane.tell(Command::Resume(self.job, epoch));
         match self.take_state() {

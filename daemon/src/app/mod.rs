@@ -54,7 +54,11 @@ impl AppHandle {
     /// Starts the task; it ends after [`AppHandle::release`]. It waits until the task of the part before it,
     /// which has been told to release, has ended.
     #[must_use]
-    pub fn start(node: Arc<NodeServices>, job: JobId, before: Option<JoinHandle<()>>) -> (Self, JoinHandle<()>) {
+    pub fn start(
+        node: Arc<NodeServices>,
+        job: JobId,
+        before: Option<JoinHandle<()>>,
+    ) -> (Self, JoinHandle<()>) {
         let (notes, inbox) = unbounded_channel();
         let part = Part::new(node, job, notes.clone());
         let task = async move {

@@ -3,12 +3,16 @@
 use coswitch_ckpt::{Arena, Criu, Store};
 
 use crate::{
-    cgroup::NodeCgroup, guard::Guard, node::NodeConfig, outbox::Outbox, plane::Plane, protocol::DaemonEvent,
+    cgroup::NodeCgroup, guard::Guard, links::Links, node::NodeConfig, outbox::Outbox, plane::Plane,
+    protocol::DaemonEvent,
 };
 
 pub struct NodeServices {
     pub config: NodeConfig,
+    /// Tells this daemon from those that the node has had before, and will have.
+    pub incarnation: u64,
     pub plane: Plane,
+    pub(crate) links: Links,
     pub criu: Criu,
     pub store: Store,
     /// Takes the pages of jobs that are being parked.

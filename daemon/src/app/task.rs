@@ -57,7 +57,7 @@ impl Part {
             AppRequest::Dump(epoch) => (Step::Dump, self.leave_memory(epoch).await),
             AppRequest::Restore(epoch) => (Step::Restore, self.come_back(epoch).await),
             AppRequest::Discard => (Step::Discard, self.discard().await),
-            AppRequest::Resume(epoch) => (Step::Resume, self.resume(epoch)),
+            AppRequest::Resume(epoch) => (Step::Resume, self.resume(epoch).await),
             AppRequest::Describe { generation } => {
                 let holds = self.describe(generation).await;
                 return self.tell(holds);

@@ -105,13 +105,6 @@ impl AppChannels {
         self.life = life;
     }
 
-    /// What was sent to the peer and not passed on is lost, and so is the credit for it.
-    pub(crate) fn on_link_lost(&mut self, peer: NodeId) {
-        if let Some(channel) = self.channels.get_mut(&peer) {
-            *channel = FlowControl::new();
-        }
-    }
-
     /// Forgets all messages, and leaves the rings alone until [`Self::restore`].
     pub(crate) fn rewind(&mut self, life: u32) {
         self.life = life;
@@ -141,6 +134,16 @@ impl AppChannels {
             self.drained = 0;
         }
         outputs
+    }
+
+    /// The link to `peer` is gone, with all that was in it. False where it held nothing for this part: there is no
+    /// channel to that node, or the part rests at a complete cut, for which all that the peer had sent is here,
+    /// and nothing was sent from here since. The peer judges for itself whether it misses something.
+    pub(crate) fn on_link_lost(&mut self, peer: NodeId) -> bool {
+        let Some(channel) = self.channels.get_mut(&peer) else { return false };
+        // Credit that was on its way is gone on both sides: the channel begins anew with another link.
+        *channel = FlowControl::new();
+        !self.cut.epoch().is_some_and(|epoch| self.cut.is_flushed(epoch))
     }
 
     /// Moves records, at most [`BATCH`] and at most one chunk from each ring.

@@ -103,13 +103,15 @@ impl Apps {
         self.tell(job, AppPlaneEvent::Corrupt { reason });
     }
 
-    pub(crate) fn on_link_lost(&mut self, peer: NodeId) {
-        for job in self.apps.keys().copied().collect::<Vec<_>>() {
-            if let Some(app) = self.apps.get_mut(&job) {
-                app.on_link_lost(peer);
-            }
-            self.on_cut(job, Input::PeerLost { node: peer });
+    /// The link to `peer` is gone, with all that was in it. Returns the applications that it may have held
+    /// messages for; the others can go on over another link.
+    pub(crate) fn on_link_lost(&mut self, peer: NodeId) -> Vec<JobId> {
+        let apps = self.apps.iter_mut();
+        let used: Vec<JobId> = apps.filter_map(|(job, app)| app.on_link_lost(peer).then_some(*job)).collect();
+        for job in &used {
+            self.on_cut(*job, Input::PeerLost { node: peer });
         }
+        used
     }
 
     /// Feeds the cut of an application and carries out its outputs.

@@ -4,8 +4,8 @@
 //! ```text
 //!   connecting (higher node)                      accepting (lower node)
 //!        ── TLS 1.3 handshake, both certificates checked ──
-//!        Hello{node, encrypt} ──────── TLS ───────▶
-//!                             ◀─────── TLS ───────  Hello{node, encrypt}
+//!        Hello{own, encrypt} ───────── TLS ───────▶
+//!                             ◀─────── TLS ───────  Hello{own, encrypt}
 //!        START                ─────── plain ──────▶            (only now may the accepting side send frames)
 //! ```
 //! The plain START keeps either side's TLS reader from reading frames. Frames are encrypted ([`super::seal`],
@@ -33,8 +33,8 @@ use thiserror::Error;
 use super::seal::{LinkKeys, SECRET_BYTES};
 use crate::pki::member_name;
 
-const MAGIC: [u8; 8] = *b"coswlnk2";
-const HELLO_BYTES: usize = 13;
+const MAGIC: [u8; 8] = *b"coswlnk3";
+const HELLO_BYTES: usize = 21;
 /// The use of the handshake's secret that [`LinkKeys`] are.
 const EXPORT: &[u8] = b"EXPORTER-coswitch-data-link";
 const START: [u8; 8] = *b"coswgo!\n";
@@ -71,9 +71,19 @@ impl Default for LinkRules {
     }
 }
 
+/// The daemon at an end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkEnd {
+    pub node: NodeId,
+    /// Tells it from those that the node has had before, and will have.
+    pub incarnation: u64,
+}
+
 /// A link that is set up.
 pub struct Connection {
     pub peer: NodeId,
+    /// Of the peer's daemon.
+    pub incarnation: u64,
     pub stream: TcpStream,
     /// `Some` where its frames are encrypted.
     pub keys: Option<LinkKeys>,
@@ -81,13 +91,13 @@ pub struct Connection {
     pub silence: Duration,
 }
 
-/// Connects to `address` as `own`, with attempts until `limit`; says which node has answered.
+/// Connects to `address` as `own`, with attempts until `limit`; says which daemon has answered.
 ///
 /// # Errors
 /// [`LinkError`]
 pub fn connect(
     address: SocketAddr,
-    own: NodeId,
+    own: LinkEnd,
     rules: LinkRules,
     config: &Arc<ClientConfig>,
     limit: Duration,
@@ -110,16 +120,17 @@ pub fn connect(
     let keys = (rules.encrypt || they_encrypt).then(|| export(&session)).transpose()?;
     let keys = keys.map(|[sending, receiving]| LinkKeys { sending, receiving });
     ready(&stream, rules.silence)?;
-    Ok(Connection { peer, stream, keys, silence: rules.silence })
+    let LinkEnd { node: peer, incarnation } = peer;
+    Ok(Connection { peer, incarnation, stream, keys, silence: rules.silence })
 }
 
-/// Accepts a connection as `own`; says which node is at its other end.
+/// Accepts a connection as `own`; says which daemon is at its other end.
 ///
 /// # Errors
 /// [`LinkError`]
 pub fn accept(
     mut stream: TcpStream,
-    own: NodeId,
+    own: LinkEnd,
     rules: LinkRules,
     config: &Arc<ServerConfig>,
 ) -> Result<Connection, LinkError> {
@@ -138,7 +149,8 @@ pub fn accept(
     let keys = (rules.encrypt || they_encrypt).then(|| export(&session)).transpose()?;
     let keys = keys.map(|[receiving, sending]| LinkKeys { sending, receiving });
     ready(&stream, rules.silence)?;
-    Ok(Connection { peer, stream, keys, silence: rules.silence })
+    let LinkEnd { node: peer, incarnation } = peer;
+    Ok(Connection { peer, incarnation, stream, keys, silence: rules.silence })
 }
 
 /// The secrets of both directions, that of the connecting side first.
@@ -148,23 +160,25 @@ fn export<Data>(session: &ConnectionCommon<Data>) -> Result<[[u8; SECRET_BYTES];
     Ok([connecting, accepting].map(|secret| secret.try_into().expect("half of both")))
 }
 
-fn hello(node: NodeId, rules: LinkRules) -> [u8; HELLO_BYTES] {
+fn hello(own: LinkEnd, rules: LinkRules) -> [u8; HELLO_BYTES] {
     let mut out = [0; HELLO_BYTES];
     out[..8].copy_from_slice(&MAGIC);
-    out[8..12].copy_from_slice(&node.0.to_le_bytes());
-    out[12] = rules.encrypt.into();
+    out[8..12].copy_from_slice(&own.node.0.to_le_bytes());
+    out[12..20].copy_from_slice(&own.incarnation.to_le_bytes());
+    out[20] = rules.encrypt.into();
     out
 }
 
-/// The node at the other end, and whether it asks for encryption.
-fn read_hello(from: &mut impl Read) -> Result<(NodeId, bool), LinkError> {
+/// The daemon at the other end, and whether it asks for encryption.
+fn read_hello(from: &mut impl Read) -> Result<(LinkEnd, bool), LinkError> {
     let mut bytes = [0; HELLO_BYTES];
     from.read_exact(&mut bytes)?;
     if bytes[..8] != MAGIC {
         return Err(LinkError::Protocol);
     }
     let node = NodeId(u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes")));
-    Ok((node, bytes[12] != 0))
+    let incarnation = u64::from_le_bytes(bytes[12..20].try_into().expect("eight bytes"));
+    Ok((LinkEnd { node, incarnation }, bytes[20] != 0))
 }
 
 fn limit_waits(stream: &TcpStream) -> io::Result<()> {
@@ -203,6 +217,10 @@ mod tests {
     const CLEAR: LinkRules = LinkRules { encrypt: false, silence: Duration::from_secs(600) };
     const ENCRYPTED: LinkRules = LinkRules { encrypt: true, ..CLEAR };
 
+    const fn end(node: u32) -> LinkEnd {
+        LinkEnd { node: NodeId(node), incarnation: 70 + node as u64 }
+    }
+
     type Met = Result<Connection, LinkError>;
 
     fn meet(client: &Identity, server: &Identity, [here, there]: [LinkRules; 2]) -> (Met, Met) {
@@ -210,9 +228,9 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let server = server.server().unwrap();
         let accepting =
-            std::thread::spawn(move || accept(listener.accept().unwrap().0, NodeId(0), there, &server));
+            std::thread::spawn(move || accept(listener.accept().unwrap().0, end(0), there, &server));
         let client = client.client().unwrap();
-        let connected = connect(address, NodeId(1), here, &client, Duration::from_secs(1));
+        let connected = connect(address, end(1), here, &client, Duration::from_secs(1));
         (connected, accepting.join().unwrap())
     }
 
@@ -220,12 +238,16 @@ mod tests {
     fn members_of_one_cluster_meet_and_encrypt_where_either_asks_for_it() {
         let authority = Authority::new().unwrap();
         let (one, other) = (authority.member().unwrap(), authority.member().unwrap());
-        for (rules, encrypted) in
-            [([CLEAR; 2], false), ([ENCRYPTED, CLEAR], true), ([CLEAR, ENCRYPTED], true), ([ENCRYPTED; 2], true)]
-        {
+        for (rules, encrypted) in [
+            ([CLEAR; 2], false),
+            ([ENCRYPTED, CLEAR], true),
+            ([CLEAR, ENCRYPTED], true),
+            ([ENCRYPTED; 2], true),
+        ] {
             let (here, there) = meet(&one, &other, rules);
             let (here, there) = (here.unwrap(), there.unwrap());
             assert_eq!((here.peer, there.peer), (NodeId(0), NodeId(1)));
+            assert_eq!((here.incarnation, there.incarnation), (70, 71));
             assert_eq!((here.keys.is_some(), there.keys.is_some()), (encrypted, encrypted));
             let (Some(here), Some(there)) = (here.keys, there.keys) else { continue };
             assert!(here.sending == there.receiving && here.receiving == there.sending);
@@ -244,8 +266,8 @@ mod tests {
     fn a_peer_without_a_certificate_gets_no_link() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        stranger.write_all(&hello(NodeId(1), CLEAR)).unwrap();
+        stranger.write_all(&hello(end(1), CLEAR)).unwrap();
         let server = Authority::new().unwrap().member().unwrap().server().unwrap();
-        assert!(accept(listener.accept().unwrap().0, NodeId(0), CLEAR, &server).is_err());
+        assert!(accept(listener.accept().unwrap().0, end(0), CLEAR, &server).is_err());
     }
 }

@@ -44,6 +44,8 @@ pub(crate) trait FrameHandler {
 
 pub(crate) struct Link {
     pub(crate) peer: NodeId,
+    /// Of the peer's daemon.
+    pub(crate) incarnation: u64,
     silence: Duration,
     stream: TcpStream,
     /// Of an encrypted link.
@@ -75,10 +77,11 @@ impl Large {
 
 impl Link {
     pub(crate) fn new(connection: Connection) -> Self {
-        let Connection { peer, stream, keys, silence } = connection;
+        let Connection { peer, incarnation, stream, keys, silence } = connection;
         let buffer = vec![0; READ_BYTES].into_boxed_slice();
         Self {
             peer,
+            incarnation,
             silence,
             stream,
             ends: keys.map(|keys| (Sealer::new(&keys.sending), Opener::new(&keys.receiving))),

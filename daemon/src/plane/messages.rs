@@ -1,6 +1,6 @@
 //! Messages between the control side and the data plane.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use coswitch_policies::{Bytes, Epoch, JobId, NodeId};
 use coswitch_ring::Segment;
@@ -10,9 +10,14 @@ use super::connect::Connection;
 
 /// From the control side to the data plane.
 pub enum Command {
+    /// Also in the place of a link to the same node, which counts as lost.
     AddLink(Connection),
-    /// The peer's daemon has been replaced: what is on the way to and from the old one is void.
-    DropLink(NodeId),
+    /// Gives up the link to a node, if it leads to another daemon than that of this incarnation.
+    DropOtherLink(NodeId, u64),
+    /// Answers which of these nodes have no link.
+    MissingLinks(BTreeSet<NodeId>, oneshot::Sender<BTreeSet<NodeId>>),
+    /// Answers when all of these nodes have a link.
+    AwaitLinks(BTreeSet<NodeId>, oneshot::Sender<()>),
     /// Before an application starts here; the last field is the node of each rank.
     AddApp(JobId, Arc<Segment>, Vec<NodeId>),
     /// Before an application runs here for the first time: which of its lives this is.
@@ -43,10 +48,18 @@ pub enum Command {
 /// From the data plane to the control side.
 #[derive(Debug)]
 pub enum PlaneEvent {
-    App { job: JobId, event: AppPlaneEvent },
-    LinkLost { peer: NodeId, reason: String },
-    /// Answers [`Command::DropLink`].
-    LinkDropped { peer: NodeId },
+    App {
+        job: JobId,
+        event: AppPlaneEvent,
+    },
+    LinkLost {
+        peer: NodeId,
+        /// Of the peer's daemon.
+        incarnation: u64,
+        reason: String,
+        /// Applications here for which the link may have held messages.
+        jobs: Vec<JobId>,
+    },
 }
 
 /// From the data plane to the part of one application.

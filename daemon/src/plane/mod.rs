@@ -18,9 +18,9 @@ mod socket_watcher;
 
 use std::{sync::Arc, thread::JoinHandle};
 
+pub use connect::{Connection, LinkEnd, LinkRules};
 use coswitch_policies::NodeId;
 use coswitch_ring::Bell;
-pub use connect::{Connection, LinkRules};
 pub use messages::{AppPlaneEvent, Command, PlaneEvent};
 pub use seal::LinkKeys;
 use thiserror::Error;

@@ -5,7 +5,7 @@
 //! the control side rings. A sleep is bounded, so a lost wake-up does no harm.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     sync::{
         Arc,
@@ -16,10 +16,12 @@ use std::{
 
 use coswitch_policies::NodeId;
 use coswitch_ring::{Bell, wait_any};
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{mpsc::UnboundedSender, oneshot};
+use tracing::warn;
 
 use super::{
     apps::Apps,
+    connect::Connection,
     link::Link,
     messages::{Command, PlaneEvent},
     moved::Moved,
@@ -43,6 +45,8 @@ pub(crate) struct Loop {
     bell: Arc<Bell>,
     watcher: SocketWatcher,
     links: BTreeMap<NodeId, Link>,
+    /// Those that wait for links to these nodes. They give up by themselves.
+    waiting: Vec<(BTreeSet<NodeId>, oneshot::Sender<()>)>,
     apps: Apps,
     events: UnboundedSender<PlaneEvent>,
     /// Another thread is assumed to compute on this core until then.
@@ -60,8 +64,17 @@ impl Loop {
     ) -> io::Result<Self> {
         let watcher = SocketWatcher::start(Arc::clone(&bell))?;
         let apps = Apps::new(own, events.clone());
-        let (links, busy_until, slice) = (BTreeMap::new(), Instant::now(), TimeSlice::Default);
-        Ok(Self { commands, bell, watcher, links, apps, events, busy_until, slice })
+        Ok(Self {
+            commands,
+            bell,
+            watcher,
+            links: BTreeMap::new(),
+            waiting: Vec::new(),
+            apps,
+            events,
+            busy_until: Instant::now(),
+            slice: TimeSlice::Default,
+        })
     }
 
     pub(crate) fn run(mut self) {
@@ -134,12 +147,38 @@ impl Loop {
                 Err(error) => lost.push((*peer, link.reason(&error))),
             }
         }
-        for (peer, reason) in lost {
-            self.links.remove(&peer);
-            self.apps.on_link_lost(peer);
-            let _ = self.events.send(PlaneEvent::LinkLost { peer, reason });
-        }
+        lost.into_iter().for_each(|(peer, reason)| self.lose(peer, reason));
         moved
+    }
+
+    /// Gives up a link, if it is there.
+    fn lose(&mut self, peer: NodeId, reason: String) {
+        if let Some(Link { incarnation, .. }) = self.links.remove(&peer) {
+            let jobs = self.apps.on_link_lost(peer);
+            let _ = self.events.send(PlaneEvent::LinkLost { peer, incarnation, reason, jobs });
+        }
+    }
+
+    fn add_link(&mut self, connection: Connection) {
+        let peer = connection.peer;
+        self.lose(peer, "its daemon has made another one".to_owned());
+        let link = Link::new(connection);
+        match self.watcher.add(link.fd()) {
+            Ok(()) => drop(self.links.insert(peer, link)),
+            // Nobody has used it, and those that wait for it give up in time.
+            Err(error) => warn!(%peer, %error, "a data link could not be watched"),
+        }
+        self.answer_waiting();
+    }
+
+    /// Answers those that wait for links which are all there.
+    fn answer_waiting(&mut self) {
+        let Self { waiting, links, .. } = self;
+        for (_, reply) in
+            waiting.extract_if(.., |(peers, _)| peers.iter().all(|peer| links.contains_key(peer)))
+        {
+            let _ = reply.send(());
+        }
     }
 
     /// Sends the markers and credits of the outbox.
@@ -172,20 +211,19 @@ impl Loop {
 
     fn on_command(&mut self, command: Command) {
         match command {
-            Command::AddLink(connection) => {
-                let peer = connection.peer;
-                let link = Link::new(connection);
-                match self.watcher.add(link.fd()) {
-                    Ok(()) => drop(self.links.insert(peer, link)),
-                    Err(error) => {
-                        let _ = self.events.send(PlaneEvent::LinkLost { peer, reason: error.to_string() });
-                    }
+            Command::AddLink(connection) => self.add_link(connection),
+            Command::DropOtherLink(peer, incarnation) => {
+                if self.links.get(&peer).is_some_and(|link| link.incarnation != incarnation) {
+                    self.lose(peer, "its daemon was started again".to_owned());
                 }
             }
-            Command::DropLink(peer) => {
-                self.links.remove(&peer);
-                self.apps.on_link_lost(peer);
-                let _ = self.events.send(PlaneEvent::LinkDropped { peer });
+            Command::MissingLinks(mut peers, reply) => {
+                peers.retain(|peer| !self.links.contains_key(peer));
+                let _ = reply.send(peers);
+            }
+            Command::AwaitLinks(peers, reply) => {
+                self.waiting.push((peers, reply));
+                self.answer_waiting();
             }
             Command::SetLife(job, life) => self.apps.set_life(job, life),
             Command::Rewind(job, life) => {

@@ -11,13 +11,13 @@ use std::{
     time::Duration,
 };
 
-pub use coswitch_daemon::{node::Tier, plane::LinkRules};
 use coswitch_daemon::{
     cgroup::CgroupError,
     node::{NodeConfig, node_name, store_dir},
     pki::{Identity, PkiError},
     virtual_net::VirtualNetError,
 };
+pub use coswitch_daemon::{node::Tier, plane::LinkRules};
 use coswitch_policies::{Bytes, NodeId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
