@@ -4,7 +4,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -20,6 +20,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     app::{AppHandle, NodeServices, Note, SavedPart},
+    memory_news::MemoryNews,
     node,
     plane::{Command, PlaneEvent},
     protocol::{
@@ -62,13 +63,16 @@ pub(crate) struct Control {
     released: VecDeque<(JobId, String)>,
     /// Since when the head node counts as silent.
     silent_since: Option<Instant>,
+    memory: MemoryNews,
     /// The sessions that have ended, and the last one.
     carried: Option<JoinHandle<Result<(), SessionError>>>,
 }
 
 impl Control {
     pub(crate) fn new(node: Arc<NodeServices>) -> Self {
-        Self { node, apps: BTreeMap::new(), released: VecDeque::new(), silent_since: None, carried: None }
+        let memory = MemoryNews::new(node.config.memory);
+        let (apps, released) = (BTreeMap::new(), VecDeque::new());
+        Self { node, apps, released, silent_since: None, memory, carried: None }
     }
 
     /// Follows one master after the other. A daemon that is not standing ends with the first, or with the
@@ -118,6 +122,7 @@ impl Control {
                     // What the master before has asked and what was not read by now is void.
                     self.on_head_lost();
                     self.node.events.direct(Some(master.events));
+                    self.memory.forget();
                     (requests, self.carried, is_followed) = (master.requests, Some(master.carried), true);
                     needs_starter = !self.node.config.standing;
                     self.note_master(node::note_master);
@@ -274,14 +279,17 @@ impl Control {
         }
     }
 
-    fn sample(&self, traffic: bool) {
+    fn sample(&mut self, traffic: bool) {
         // A head node that reads nothing would find hours of samples.
         if self.silent_since.is_some() {
             return;
         }
         if let Ok(memory) = self.node.cgroup.memory_use() {
             let stopped = self.node.guard.is_stopped();
-            self.node.tell(DaemonEvent::Memory(MemoryUse { stopped, ..memory }));
+            let has_news = self.node.has_news.swap(false, Ordering::Relaxed);
+            if let Some(news) = self.memory.on_look(MemoryUse { stopped, ..memory }, has_news) {
+                self.node.tell(DaemonEvent::Memory(news));
+            }
         }
         if traffic {
             self.apps.values().for_each(|app| app.handle.note(Note::Sample));

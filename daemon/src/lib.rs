@@ -12,6 +12,7 @@ pub mod cut;
 pub mod guard;
 pub mod kernel;
 mod links;
+mod memory_news;
 pub mod node;
 mod outbox;
 pub mod pki;

@@ -179,7 +179,7 @@ pub enum DaemonEvent {
         job: JobId,
         event: AppEvent,
     },
-    /// Sent ten times a second.
+    /// Sent where it has changed, and about once a second otherwise; see [`MemoryUse::looks`].
     Memory(MemoryUse),
     /// Sent where nothing else was sent for a [`HEARTBEAT`].
     Alive,
@@ -283,6 +283,10 @@ pub struct MemoryUse {
     pub jobs: Vec<JobMemory>,
     /// The jobs exceed their allowance, and the running ones are stopped.
     pub stopped: bool,
+    /// How often the node has looked since it told this last; it looks ten times a second.
+    pub looks: u32,
+    /// The most that was charged to all jobs together at any of these looks.
+    pub peak: Bytes,
 }
 
 /// Memory of one job on a node.

@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{self, BufRead, Write},
     net::TcpListener as StdListener,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, SystemTime},
 };
 
@@ -178,7 +178,20 @@ fn set_up(config: NodeConfig, hierarchies: Hierarchies, plane: Plane) -> anyhow:
     let incarnation = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
     let incarnation = u64::try_from(incarnation).unwrap_or(u64::MAX);
     let links = Links::default();
-    Ok(NodeServices { config, incarnation, plane, links, criu, store, arena, cgroup, guard, events })
+    let has_news = AtomicBool::new(false);
+    Ok(NodeServices {
+        config,
+        incarnation,
+        plane,
+        links,
+        criu,
+        store,
+        arena,
+        cgroup,
+        guard,
+        events,
+        has_news,
+    })
 }
 
 /// Finds out before any job does that the machine lacks something.

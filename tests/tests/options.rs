@@ -289,7 +289,7 @@ fn suspended_jobs_stay_in_memory_where_it_is_short_and_the_kernel_swaps() {
     for event in &ended.events {
         match &event.kind {
             Event::SwitchStarted { parked, .. } => assert_eq!(*parked, Some(vec![]), "{event:?}"),
-            Event::MemorySample { used, .. } => assert!(*used <= Bytes::mib(128), "{event:?}"),
+            Event::MemorySample { peak, .. } => assert!(*peak <= Bytes::mib(128), "{event:?}"),
             _ => {}
         }
     }
@@ -334,7 +334,7 @@ fn prefetch_beyond_memory_keeps_its_order_and_the_kernel_swaps() {
                 ahead += incoming.len();
                 left += outgoing.len();
             }
-            Event::MemorySample { used, .. } => assert!(*used <= Bytes::mib(160), "{event:?}"),
+            Event::MemorySample { peak, .. } => assert!(*peak <= Bytes::mib(160), "{event:?}"),
             _ => {}
         }
     }

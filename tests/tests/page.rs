@@ -326,7 +326,16 @@ fn many_turns() -> Vec<RunEvent> {
                 let by_job = incoming
                     .map(|job| JobMemory { job, used: Bytes::mib(300), swapped: Bytes(0), major_faults: 0 })
                     .into();
-                tell(now + 950 + 80 * sample, Event::MemorySample { node, used: Bytes::mib(600), by_job });
+                tell(
+                    now + 950 + 80 * sample,
+                    Event::MemorySample {
+                        node,
+                        used: Bytes::mib(600),
+                        by_job,
+                        looks: 1,
+                        peak: Bytes::mib(600),
+                    },
+                );
             }
         }
     }

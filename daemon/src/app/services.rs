@@ -1,10 +1,17 @@
 //! The services of a node's daemon that all its applications share.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use coswitch_ckpt::{Arena, Criu, Store};
 
 use crate::{
-    cgroup::NodeCgroup, guard::Guard, links::Links, node::NodeConfig, outbox::Outbox, plane::Plane,
-    protocol::DaemonEvent,
+    cgroup::NodeCgroup,
+    guard::Guard,
+    links::Links,
+    node::NodeConfig,
+    outbox::Outbox,
+    plane::Plane,
+    protocol::{AppEvent, DaemonEvent},
 };
 
 pub struct NodeServices {
@@ -22,11 +29,18 @@ pub struct NodeServices {
     pub guard: Guard,
     /// To the head node.
     pub events: Outbox,
+    /// An application has started, stopped or moved since the last look at memory.
+    pub(crate) has_news: AtomicBool,
 }
 
 impl NodeServices {
     /// Sends an event to the head node, where there is one.
     pub fn tell(&self, event: DaemonEvent) {
+        if let DaemonEvent::App { event, .. } = &event
+            && !matches!(event, AppEvent::Progress { .. } | AppEvent::Traffic(_))
+        {
+            self.has_news.store(true, Ordering::Relaxed);
+        }
         self.events.send(event);
     }
 }

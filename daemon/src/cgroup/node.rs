@@ -54,7 +54,8 @@ impl NodeCgroup {
     /// The memory of the node and of each job that has a group on it.
     pub fn memory_use(&self) -> Result<MemoryUse, CgroupError> {
         let jobs = self.memory.jobs();
-        Ok(MemoryUse { used: self.used()?, stall: memory::stall(&self.freezer), jobs, stopped: false })
+        let (used, stall) = (self.used()?, memory::stall(&self.freezer));
+        Ok(MemoryUse { used, stall, jobs, stopped: false, looks: 1, peak: used })
     }
 
     /// Makes the group of one job.

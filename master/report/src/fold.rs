@@ -143,10 +143,10 @@ impl Folder {
                 job.finished = Some((at, outcome.clone()));
                 job.last_output.clone_from(last_output);
             }
-            Event::MemorySample { node, used, by_job } => {
+            Event::MemorySample { node, used, by_job, looks, peak: most } => {
                 by_job.iter().for_each(|sample| self.paging.on_sample(at, *node, sample));
                 let (peak, samples) = self.memory.entry(*node).or_default();
-                (*peak, *samples) = ((*peak).max(*used), *samples + 1);
+                (*peak, *samples) = ((*peak).max(*used).max(*most), samples.saturating_add(*looks));
             }
             Event::SnapshotStored { root, bytes, .. } => {
                 let stored = self.stored.entry(root.clone()).or_default();
@@ -351,7 +351,13 @@ pub(super) mod tests {
     }
 
     fn sample(used: u64) -> Event {
-        Event::MemorySample { node: NodeId(0), used: Bytes::mib(used), by_job: vec![] }
+        Event::MemorySample {
+            node: NodeId(0),
+            used: Bytes::mib(used),
+            by_job: vec![],
+            looks: 10,
+            peak: Bytes::mib(used + 5),
+        }
     }
 
     /// A runs from 0 to 10 s and from 25 to 30 s, B from 12 to 23 s; each switch exposes 2 s.
@@ -450,7 +456,7 @@ pub(super) mod tests {
     #[test]
     fn the_peak_of_a_node_is_its_largest_sample() {
         let memory = &fold(&two_jobs_in_turn()).memory[0];
-        assert_eq!((memory.peak, memory.samples), (Bytes::mib(390), 2));
+        assert_eq!((memory.peak, memory.samples), (Bytes::mib(395), 20));
         assert!(memory.is_within());
     }
 

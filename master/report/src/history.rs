@@ -122,7 +122,7 @@ impl History {
                     bytes: *bytes,
                 });
             }
-            Event::MemorySample { node, used, by_job } => {
+            Event::MemorySample { node, used, by_job, .. } => {
                 let sample = Sample { at, used: *used, by_job: by_job.clone() };
                 self.samples.entry(*node).or_default().push(sample);
             }

@@ -128,7 +128,13 @@ mod tests {
             metrics.on_event(&Event::JobSubmitted { job, name, ranks: 1, memory, alone: None });
             metrics.on_event(&Event::JobRunning { job });
         }
-        metrics.on_event(&Event::MemorySample { node: NodeId(1), used: Bytes(77), by_job: vec![] });
+        metrics.on_event(&Event::MemorySample {
+            node: NodeId(1),
+            used: Bytes(77),
+            by_job: vec![],
+            looks: 1,
+            peak: Bytes(77),
+        });
         metrics.on_event(&Event::SwitchEnded {
             switch: SwitchId(0),
             restore: None,

@@ -300,7 +300,13 @@ mod tests {
         let job = JobId(0);
         let sample = |at_s, major_faults| {
             let sample = JobMemory { job, used: Bytes(0), swapped: Bytes::mib(major_faults), major_faults };
-            let kind = Event::MemorySample { node: NodeId(0), used: Bytes(0), by_job: vec![sample] };
+            let kind = Event::MemorySample {
+                node: NodeId(0),
+                used: Bytes(0),
+                by_job: vec![sample],
+                looks: 1,
+                peak: Bytes(0),
+            };
             RunEvent { at: Duration::from_secs(at_s).into(), kind }
         };
         let of = |faults: u64| {

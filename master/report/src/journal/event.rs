@@ -220,12 +220,18 @@ pub enum Event {
         /// Memory that the node offers.
         capacity: Bytes,
     },
-    /// Memory that the jobs of a node hold.
+    /// Memory that the jobs of a node hold: where it has changed, or about once a second.
     MemorySample {
         node: NodeId,
         /// The sum over its jobs.
         used: Bytes,
         by_job: Vec<JobMemory>,
+        /// How often the node has looked since the sample before; in older journals each look is a sample.
+        #[serde(default = "one_look")]
+        looks: u32,
+        /// The largest sum at any of these looks; 0 in older journals.
+        #[serde(default)]
+        peak: Bytes,
     },
     /// A node was lost: what ran there has ended. It is given another daemon.
     NodeLost { node: NodeId, reason: String },
@@ -247,6 +253,10 @@ pub enum Event {
     MachineUsed(MachineUse),
     /// The last event of a run that was not cut off.
     RunEnded { outcome: RunOutcome },
+}
+
+const fn one_look() -> u32 {
+    1
 }
 
 /// How much one rank communicates, smoothed.

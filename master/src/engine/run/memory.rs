@@ -27,7 +27,8 @@ impl Run {
         }
     }
 
-    fn on_memory(&mut self, node: NodeId, MemoryUse { used, stall, stopped, jobs }: &MemoryUse) {
+    fn on_memory(&mut self, node: NodeId, memory: &MemoryUse) {
+        let MemoryUse { used, stall, stopped, jobs, looks, peak } = memory;
         let told = |memory: &app::JobMemory| JobMemory {
             job: memory.job,
             used: memory.used,
@@ -39,7 +40,7 @@ impl Run {
         let was_empty =
             if by_job.is_empty() { !self.empty_nodes.insert(node) } else { self.empty_nodes.remove(&node) };
         if !(was_empty && by_job.is_empty()) {
-            self.tell(Event::MemorySample { node, used: *used, by_job });
+            self.tell(Event::MemorySample { node, used: *used, by_job, looks: *looks, peak: *peak });
         }
         let sample = |memory: &app::JobMemory| JobSample {
             job: memory.job,

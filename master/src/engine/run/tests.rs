@@ -306,7 +306,8 @@ fn samples(run: &mut Run, at: u64, jobs: &[(u32, u64)], stopped: bool) -> Vec<St
     };
     let jobs: Vec<_> = jobs.iter().map(memory).collect();
     let used = jobs.iter().map(|memory| memory.used).sum();
-    let memory = coswitch_dispatcher::protocol::MemoryUse { used, stall: None, jobs, stopped };
+    let memory =
+        coswitch_dispatcher::protocol::MemoryUse { used, stall: None, jobs, stopped, looks: 1, peak: used };
     let node = |node| Input::Node(NodeEvent::Memory { node: NodeId(node), memory: memory.clone() });
     let outputs = (0..NODES).flat_map(|id| run.on(millis(at), node(id))).collect::<Vec<_>>();
     outputs.iter().filter_map(shown).collect()
