@@ -8,6 +8,7 @@
 //! | [`local`] | local coscheduling: the scheduler of one node |
 //! | [`units`], [`ids`] | bytes, rates and times; identifiers of jobs, nodes and slots |
 //! | [`job`], [`cluster`], [`placement`] | specification of a job; the nodes; assignment of ranks to nodes |
+//! | [`control_tree`] | how an order would reach many nodes |
 //! | [`metrics`] | definitions of the metrics |
 
 // First and `macro_use`: it defines `id!`.
@@ -15,6 +16,7 @@
 pub mod ids;
 
 pub mod cluster;
+pub mod control_tree;
 pub mod job;
 pub mod local;
 pub mod metrics;

@@ -5,10 +5,12 @@
 //! only shown. The program runs from `target/release`, beside the programs that it measures.
 
 mod bare;
+mod control;
 mod figure;
 mod flush;
 mod hand;
 mod launch;
+mod links;
 mod memory;
 mod mpiexec;
 mod operations;
@@ -48,6 +50,9 @@ struct Arguments {
     /// Pairs to measure, instead of the benchmark's own number.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
+    /// The number of daemons for `control`.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(2..=512))]
+    nodes: u32,
     /// The workload log for `sim`, SDSC-Par-1996-3.1-cln.swf of the Parallel Workloads Archive [default: one
     /// drawn from the model].
     #[arg(long, value_name = "SWF", env = "COSWITCH_SWF")]
@@ -65,6 +70,8 @@ enum Name {
     /// Latency, bandwidth, message rate, one-sided operations and collectives between two nodes, against
     /// libfabric's tcp; latency and bandwidth within a node, against MPICH's shared memory
     PingPong,
+    /// Latency and bandwidth between two nodes whose links are encrypted, against the same in the clear
+    Links,
     /// Time to empty the network, by the bytes in flight
     Flush,
     /// Two jobs of 512 MiB change places, against criu called by hand
@@ -81,6 +88,8 @@ enum Name {
     Store,
     /// Memory of an idle daemon, and of rings
     Memory,
+    /// Packets and processor time of the master and of many daemons, idle and when a set stops and goes on
+    Control,
     /// Launch of an empty program, against mpiexec
     Launch,
     /// Jobs simulated in a second, against AccaSim; cost of an event as jobs and nodes grow
@@ -88,8 +97,9 @@ enum Name {
 }
 
 impl Name {
-    const SINGLE: [Name; 12] = [
+    const SINGLE: [Name; 14] = [
         Name::PingPong,
+        Name::Links,
         Name::Flush,
         Name::Switch,
         Name::Pages,
@@ -99,6 +109,7 @@ impl Name {
         Name::Parks,
         Name::Store,
         Name::Memory,
+        Name::Control,
         Name::Launch,
         Name::Sim,
     ];
@@ -115,6 +126,8 @@ impl Name {
         match self {
             Name::Driver => unreachable!("replaced by its parts"),
             Name::PingPong => pingpong::measure(rounds.unwrap_or(7)),
+            Name::Links => links::measure(rounds.unwrap_or(7)),
+            Name::Control => control::measure(arguments.nodes),
             Name::Flush => flush::measure(rounds.unwrap_or(7)),
             Name::Switch => switch::measure(rounds.unwrap_or(7)),
             Name::Pages => pages::measure(rounds.unwrap_or(7)),

@@ -18,12 +18,12 @@ use crate::{
     tcp::TcpNodes,
 };
 
-const MEMORY: Bytes = Bytes::mib(1024);
+pub(crate) const MEMORY: Bytes = Bytes::mib(1024);
 
 /// One run of the program.
-struct Sample {
-    latency_us: f64,
-    megabytes_per_s: f64,
+pub(crate) struct Sample {
+    pub(crate) latency_us: f64,
+    pub(crate) megabytes_per_s: f64,
 }
 
 pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
@@ -88,7 +88,7 @@ fn within_a_node(program: &str, rounds: u32) -> Result<Vec<Figure>> {
     Ok(compare(&samples, "one node", "MPICH's shared memory", 1.5, 1.0 / 1.5))
 }
 
-fn ours<T>(
+pub(crate) fn ours<T>(
     stage: &Stage,
     command: &[&str],
     placement: &[u32],
@@ -99,7 +99,7 @@ fn ours<T>(
     parse(&stage::said(&job.output)?)
 }
 
-fn parse(line: &str) -> Result<Sample> {
+pub(crate) fn parse(line: &str) -> Result<Sample> {
     Ok(Sample {
         latency_us: number(line, "latency", "median_us")?,
         megabytes_per_s: number(line, "bandwidth", "mb_per_s")?,

@@ -50,9 +50,26 @@ pub(crate) fn apart<R: Send>(work: impl FnOnce() -> Result<R> + Send) -> Result<
     thread::scope(|scope| scope.spawn(work).join()).map_err(|_| anyhow!("the benchmark panicked"))?
 }
 
+impl Job {
+    /// Gives an order without waiting.
+    pub(crate) fn order(&self, order: Order) {
+        self.dispatcher.order(order);
+    }
+}
+
 impl Stage {
     /// Starts `count` nodes; the calling thread ([`apart`]) enters the namespace that joins them.
     pub(crate) fn set(count: u32, memory: Bytes, rate: Option<Rate>) -> Result<Self> {
+        Self::with_links(count, memory, rate, LinkRules::default())
+    }
+
+    /// The same with links by these rules.
+    pub(crate) fn with_links(
+        count: u32,
+        memory: Bytes,
+        rate: Option<Rate>,
+        links: LinkRules,
+    ) -> Result<Self> {
         static STAGES: AtomicU32 = AtomicU32::new(0);
         let run = format!("bench-{}-{}", std::process::id(), STAGES.fetch_add(1, Ordering::Relaxed));
         let dir = tempfile::tempdir()?;
@@ -62,7 +79,7 @@ impl Stage {
                 nodes: virtual_nodes::equal_nodes(count, memory, &[], None)?,
                 stop_after: PATIENCE,
                 standing: false,
-                links: LinkRules::default(),
+                links,
                 logs: dir.path().to_path_buf(),
                 daemon: super::programs::built("coswitchd")?,
                 launcher: super::programs::built("coswitch-launcher")?,
@@ -108,7 +125,12 @@ impl Stage {
 
     /// Gives an order and waits until it is carried out; returns its steps.
     pub(crate) fn obey(&self, job: &mut Job, order: Order) -> Result<Vec<StepDone>> {
-        job.dispatcher.order(order);
+        job.order(order);
+        self.after(job, order)
+    }
+
+    /// Waits until an order is carried out; returns its steps.
+    pub(crate) fn after(&self, job: &mut Job, order: Order) -> Result<Vec<StepDone>> {
         match order {
             Order::Park => self.until(job, |report| *report == Report::Parked),
             Order::Suspend | Order::Prefetch => self.until(job, |report| *report == Report::Suspended),
