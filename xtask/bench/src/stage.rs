@@ -90,8 +90,8 @@ impl Stage {
         let nodes = VirtualNodes::start(&request)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let (events, _) = unbounded_channel();
-        let sessions =
-            Sessions::connect(&nodes.addresses(), &[], nodes.identity(), 1, PATIENCE, events);
+        let addresses = nodes.addresses();
+        let sessions = Sessions::connect(&addresses, &[], nodes.identity(), 1, PATIENCE, events);
         let sessions = runtime.block_on(sessions)?;
         Ok(Self { sessions, nodes, runtime, jobs: AtomicU32::new(0), dir })
     }
