@@ -95,10 +95,12 @@ impl Run {
             // Its dispatcher has ended before it heard of that.
             return self.end(job, ending.outcome(), String::new());
         }
+        // Where a switch moves it, the scheduler takes it from the outcome of that, and plans no other before.
+        let moves = self.switch.as_ref().is_some_and(|switch| switch.switching().plan().names(job));
         self.schedule(SchedulerEvent::Displaced { job, at });
         let now = self.now;
-        let moved = self.switch.as_mut().and_then(|switch| switch.on_displaced(now, job, at));
-        if let Some(action) = moved {
+        let switch = self.switch.as_mut().filter(|_| moves);
+        if let Some(action) = switch.and_then(|switch| switch.on_displaced(now, job, at)) {
             self.act(action);
         }
         if self.records[&job].ending.is_some() {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_dispatcher::protocol::{AppOutcome, StayCause, Wait};
 use coswitch_policies::{
-    Allowance, Alternate, AutoQuantum, Bytes, Estimate, NodeId, Oracle, Packing, Policy, Residence,
+    Allowance, Alternate, AutoQuantum, Bytes, Epoch, Estimate, NodeId, Oracle, Packing, Policy, Residence,
     Residency, Rotation, ShortOfMemory, SwitchOrder,
 };
 
@@ -101,6 +101,7 @@ fn shown(output: &Output) -> Option<String> {
         Output::Answer(_, reply) => requests::shown(reply),
         Output::Adopt(job, ..) => format!("adopt {job}"),
         Output::Keep(_) => return None,
+        Output::Restart(node) => format!("restart {node}"),
         Output::Tell(RunEvent { kind, .. }) => match kind {
             Event::JobSubmitted { job, .. } => format!("submitted {job}"),
             Event::SlotStarted { jobs, ends, .. } => {
@@ -117,6 +118,10 @@ fn shown(output: &Output) -> Option<String> {
                 format!("misplaced {}", shown.collect::<Vec<_>>().join(", ")).to_lowercase()
             }
             Event::JobFinished { job, outcome, .. } => format!("{job} ended {outcome:?}"),
+            Event::NodeLost { node, .. } => format!("{node} is lost"),
+            Event::NodeBack { node } => format!("{node} is back"),
+            Event::JobDisplaced { job, at } => format!("{job} displaced, {at:?}"),
+            Event::JobRepeats { job, work } => format!("{job} repeats {work:?}"),
             _ => return None,
         },
     })
@@ -278,11 +283,79 @@ fn a_job_whose_switches_fail_three_times_is_given_up_and_the_others_go_on() {
     );
 }
 
+fn lost() -> Input {
+    Input::Node(NodeEvent::Lost { node: NodeId(1), reason: "a test".into() })
+}
+
+fn not_back() -> Input {
+    Input::Node(NodeEvent::NotBack { node: NodeId(1), reason: "a test".into() })
+}
+
 #[test]
-fn a_lost_node_and_an_interrupt_end_the_run() {
+fn a_job_waits_at_its_snapshot_for_a_lost_node_and_goes_on_when_it_is_back() {
+    let set = job_set(vec![job(0, 60, 0)], SwitchOrder::Sequential, Residency::None);
+    let why = "a test".to_owned();
+    let back = Input::Node(NodeEvent::Back { node: NodeId(1) });
+    let went_back = Report::WentBack { epoch: Epoch(1), why: why.clone() };
+    story(
+        &mut run(set),
+        &[
+            (0, Input::Due, "submitted job-0; launch job-0"),
+            (100, report(0, Report::Running), "switched; turn of job-0"),
+            (500, lost(), "node-1 is lost; restart node-1"),
+            (600, report(0, Report::Displaced { why }), "job-0 displaced, Parked"),
+            (900, back, "node-1 is back; restore job-0"),
+            (950, report(0, went_back), "job-0 repeats 500ms"),
+            (999, report(0, Report::Running), "switched; turn of job-0"),
+        ],
+    );
+}
+
+#[test]
+fn a_job_without_a_snapshot_is_launched_again_on_the_nodes_that_are_left() {
+    let set = job_set(vec![job(0, 40, 0)], SwitchOrder::Sequential, Residency::None);
+    let all = story(
+        &mut run(set),
+        &[
+            (0, Input::Due, "submitted job-0; launch job-0"),
+            (100, report(0, Report::Running), "switched; turn of job-0"),
+            (500, lost(), "node-1 is lost; restart node-1"),
+            (
+                600,
+                report(0, Report::Unlaunched),
+                "job-0 displaced, Unlaunched; job-0 repeats 500ms; launch job-0",
+            ),
+        ],
+    );
+    let Some(Output::Launch(_, spec)) = all.last() else { panic!("{all:?}") };
+    assert!(spec.placement.iter().all(|node| *node == NodeId(0)), "{:?}", spec.placement);
+}
+
+#[test]
+fn a_run_ends_where_only_a_node_that_stays_down_could_go_on_with_it() {
+    let set = job_set(vec![job(0, 60, 0)], SwitchOrder::Sequential, Residency::None);
+    let mut run = run(set);
+    story(
+        &mut run,
+        &[
+            (0, Input::Due, "submitted job-0; launch job-0"),
+            (100, lost(), "node-1 is lost; restart node-1"),
+            (100, report(0, Report::Unlaunched), "job-0 displaced, Unlaunched; job-0 repeats 0ns; misplaced job-0 unlaunched"),
+            (200, not_back(), ""),
+        ],
+    );
+    for attempt in 2..6 {
+        let at = run.due().expect("another attempt").since(SimTime(0)).as_millis() as u64;
+        story(&mut run, &[(at, Input::Due, "restart node-1"), (at, not_back(), "")]);
+        assert!(attempt < 6 && run.due().is_some());
+    }
+    let at = run.due().expect("the last attempt").since(SimTime(0)).as_millis() as u64;
+    story(&mut run, &[(at, Input::Due, "restart node-1"), (at, not_back(), "over Aborted")]);
+}
+
+#[test]
+fn an_interrupt_ends_the_run() {
     let set = || job_set(vec![job(0, 60, 0)], SwitchOrder::Sequential, Residency::None);
-    let lost = NodeEvent::Lost { node: NodeId(1), reason: "a test".into() };
-    story(&mut run(set()), &[(5, Input::Node(lost), "over Aborted")]);
     story(&mut run(set()), &[(5, Input::Stop(RunOutcome::Interrupted), "over Interrupted")]);
 }
 

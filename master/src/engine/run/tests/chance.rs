@@ -15,6 +15,11 @@ struct Applications {
     adopted: BTreeSet<JobId>,
     /// What the masters have told the journal.
     told: Vec<RunEvent>,
+    down: BTreeSet<NodeId>,
+    /// They have lost a node, and the master has not heard of it.
+    displaced: BTreeSet<JobId>,
+    /// They have been parked.
+    saved: BTreeSet<JobId>,
 }
 
 impl Applications {
@@ -42,7 +47,7 @@ impl Applications {
                     self.told.push(event);
                     continue;
                 }
-                Output::Allow(..) | Output::Answer(..) | Output::Keep(_) => continue,
+                Output::Allow(..) | Output::Answer(..) | Output::Keep(_) | Output::Restart(_) => continue,
             };
             // A dispatcher that ends its application does nothing else.
             if self.orders.get(&job) == Some(&Order::End) {
@@ -62,7 +67,44 @@ impl Applications {
         let there = self.placements.iter().filter(|(job, _)| {
             comes(job) || self.residence.get(job).is_some_and(|residence| residence.is_in_memory())
         });
-        there.filter(|(_, nodes)| nodes.contains(&node)).map(|(job, _)| jobs[job]).sum()
+        let ranks = |nodes: &Vec<NodeId>| nodes.iter().filter(|other| **other == node).count() as u32;
+        there.map(|(job, nodes)| jobs[job].times(ranks(nodes))).sum()
+    }
+
+    /// A node is lost, and what runs there.
+    fn lose(&mut self, node: NodeId) -> Input {
+        self.down.insert(node);
+        for (job, _) in self.placements.clone().into_iter().filter(|(_, nodes)| nodes.contains(&node)) {
+            let at = self.residence.get(&job).copied().unwrap_or(Residence::Unlaunched);
+            if at.is_ended() || self.orders.get(&job) == Some(&Order::End) {
+                continue;
+            }
+            self.displaced.insert(job);
+            let is_saved = self.saved.contains(&job);
+            self.residence.insert(job, if is_saved { Residence::Parked } else { Residence::Unlaunched });
+        }
+        Input::Node(NodeEvent::Lost { node, reason: "a test".into() })
+    }
+
+    fn is_down(&self, job: JobId) -> bool {
+        self.placements.get(&job).is_some_and(|nodes| nodes.iter().any(|node| self.down.contains(node)))
+    }
+
+    /// Where the job is after the loss of a node.
+    fn tell_displaced(&mut self, job: JobId) -> Input {
+        self.displaced.remove(&job);
+        if self.orders.get(&job).is_some_and(|order| *order != Order::End) {
+            self.orders.remove(&job);
+        }
+        Input::Report(job, match self.residence[&job] {
+            Residence::Parked => Report::Displaced { why: "a test".into() },
+            _ => {
+                self.placements.remove(&job);
+                self.orders.remove(&job);
+                self.adopted.remove(&job);
+                Report::Unlaunched
+            }
+        })
     }
 
     /// Answers the order of a job, as chance has it.
@@ -70,7 +112,14 @@ impl Applications {
         if self.adopted.remove(&job) && !self.orders.contains_key(&job) {
             return self.found(job, chance);
         }
+        if self.displaced.contains(&job) {
+            return self.tell_displaced(job);
+        }
         let order = self.orders.remove(&job).expect("the job has an order");
+        if self.is_down(job) && order != Order::End {
+            self.residence.entry(job).or_insert(Residence::Unlaunched);
+            return self.tell_displaced(job);
+        }
         let at = self.residence.get(&job).copied().unwrap_or(Residence::Unlaunched);
         let ended = |outcome| (Residence::Finished, Report::Ended(outcome));
         let (residence, report) = match (order, chance) {
@@ -87,6 +136,9 @@ impl Applications {
             (Order::Suspend | Order::Prefetch, _) => (Residence::Suspended, Report::Suspended),
             (Order::Park, _) => (Residence::Parked, Report::Parked),
         };
+        if residence == Residence::Parked {
+            self.saved.insert(job);
+        }
         self.residence.insert(job, residence);
         Input::Report(job, report)
     }
@@ -135,6 +187,12 @@ impl Applications {
             self.residence.insert(job, residence);
         }
         self.adopted.clear();
+        for job in std::mem::take(&mut self.displaced) {
+            if self.residence[&job] == Residence::Unlaunched {
+                self.placements.remove(&job);
+                held.remove(&job);
+            }
+        }
         for (job, at) in &self.residence {
             if at.is_in_memory() || *at == Residence::Parked {
                 held.insert(*job, self.placements[job].clone());
@@ -147,12 +205,15 @@ impl Applications {
 
     /// The jobs that have something to answer.
     fn pending(&self) -> Vec<JobId> {
-        self.adopted.iter().chain(self.orders.keys()).copied().collect::<BTreeSet<_>>().into_iter().collect()
+        let asked = self.adopted.iter().chain(self.orders.keys());
+        asked.chain(&self.displaced).copied().collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// A running job without an order ends by itself.
     fn end(&mut self, pick: usize) -> Option<Input> {
-        let is_asked = |job: &JobId| self.orders.contains_key(job) || self.adopted.contains(job);
+        let is_asked = |job: &JobId| {
+            self.orders.contains_key(job) || self.adopted.contains(job) || self.displaced.contains(job)
+        };
         let runs = |(job, at): &(&JobId, &Residence)| **at == Residence::Running && !is_asked(job);
         let running: Vec<JobId> = self.residence.iter().filter(runs).map(|(job, _)| *job).collect();
         let job = *running.get(pick % running.len().max(1))?;
@@ -162,9 +223,9 @@ impl Applications {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, max_shrink_iters: 20000, ..ProptestConfig::default() })]
 
-    /// Over random answers at random times, whatever users ask, and masters that die: each gang is launched
+    /// Over random answers at random times, whatever users ask, and masters and nodes that die: each gang is launched
     /// whole and moved as one, no set exceeds a node's memory before, during and after a switch, every order
     /// is answered, and the run ends.
     #[test]
@@ -177,6 +238,7 @@ proptest! {
         chances in prop::collection::vec((0_u8..24, 0_usize..8, 1_u64..400), 1500),
         users in prop::collection::vec((0_usize..1000, 0_u8..3, 0_u32..7), 0..12),
         deaths in prop::collection::btree_map(0_usize..300, any::<u64>(), 0..4),
+        losses in prop::collection::btree_map(0_usize..300, (0..NODES, 1_usize..60), 0..4),
     ) {
         let jobs: Vec<Job> = (0..).zip(sizes).map(|(id, (mib, arrival))| job(id, mib, arrival)).collect();
         let memory: BTreeMap<JobId, Bytes> = jobs.iter().map(|job| (job.id, job.memory)).collect();
@@ -192,6 +254,19 @@ proptest! {
             if let Some(chances) = deaths.get(&step) {
                 run = apps.next_master(set.clone(), *chances);
                 over |= apps.take(run.on(now, Input::Due));
+                for node in apps.down.clone() {
+                    let lost = apps.lose(node);
+                    over |= apps.take(run.on(now, lost));
+                }
+            }
+            if let Some((node, _)) = losses.get(&step).filter(|(node, _)| !apps.down.contains(&NodeId(*node))) {
+                let lost = apps.lose(NodeId(*node));
+                over |= apps.take(run.on(now, lost));
+            }
+            for (_, (node, _)) in losses.iter().filter(|(at, (_, after))| **at + after == step) {
+                if apps.down.remove(&NodeId(*node)) {
+                    over |= apps.take(run.on(now, Input::Node(NodeEvent::Back { node: NodeId(*node) })));
+                }
             }
             // What users ask meanwhile; at last whoever is held is let go on.
             for (_, what, job) in users.iter().filter(|(at, ..)| *at == step) {
