@@ -99,7 +99,8 @@ impl App {
     /// Whether the event tells of processes that are being ended.
     pub(super) fn is_void(&mut self, node: NodeId, event: &AppEvent) -> bool {
         let State::Stranded { waiting, .. } = &self.state else { return false };
-        let is_answer = matches!(event, AppEvent::Failed { during: Step::Run, .. }) && waiting.contains(&node);
+        let is_answer =
+            matches!(event, AppEvent::Failed { during: Step::Run, .. }) && waiting.contains(&node);
         !is_answer && !matches!(event, AppEvent::Sealed { .. })
     }
 

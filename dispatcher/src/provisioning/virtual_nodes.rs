@@ -108,14 +108,12 @@ impl Provisioning for VirtualNodes {
         virtual_net::enter_head()?;
         let authority = Authority::new()?;
         let nodes = request.daemons.nodes.clone();
-        let config =
-            |node| Ok::<_, ProvisioningError>(configure(request, node, authority.member()?));
+        let config = |node| Ok::<_, ProvisioningError>(configure(request, node, authority.member()?));
         let configs = nodes.iter().map(config).collect::<Result<Vec<_>, _>>()?;
         let (daemon, logs) = (request.daemons.daemon.clone(), request.daemons.logs.clone());
         let programs = Programs { daemon, logs, configs };
         let daemons = Mutex::default();
-        let mut started =
-            Self { identity: authority.member()?, nodes, daemons, programs, standing: false };
+        let mut started = Self { identity: authority.member()?, nodes, daemons, programs, standing: false };
         let mut starting = Vec::new();
         for config in &started.programs.configs {
             starting.push(started.programs.spawn(config)?);
@@ -214,7 +212,8 @@ impl Provisioning for VirtualNodes {
 impl VirtualNodes {
     /// The daemons' process ids, in the order of the nodes.
     pub fn pids(&self) -> impl Iterator<Item = u32> {
-        let mut daemons: Vec<_> = self.daemons().iter().map(|daemon| (daemon.node, daemon.process.pid)).collect();
+        let mut daemons: Vec<_> =
+            self.daemons().iter().map(|daemon| (daemon.node, daemon.process.pid)).collect();
         daemons.sort_unstable();
         daemons.into_iter().map(|(_, pid)| pid)
     }

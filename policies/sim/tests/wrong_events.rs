@@ -4,8 +4,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use coswitch_policies::{
-    Bytes, Cluster, Decision, JobId, JobSpec, Misplaced, NodeId, Policy, Residence, Scheduler, SchedulerConfig,
-    SchedulerEvent, SimTime, SwitchId, TimerId,
+    Bytes, Cluster, Decision, JobId, JobSpec, Misplaced, NodeId, Policy, Residence, Scheduler,
+    SchedulerConfig, SchedulerEvent, SimTime, SwitchId, TimerId,
 };
 use proptest::prelude::*;
 

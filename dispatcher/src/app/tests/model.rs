@@ -30,6 +30,8 @@ struct Daemon {
     inbox: VecDeque<AppRequest>,
     life: u32,
     is_down: bool,
+    /// How many requests in the inbox are older than the last loss of a node.
+    stale: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,6 +83,7 @@ impl Model {
             inbox: VecDeque::new(),
             life: 0,
             is_down: false,
+            stale: 0,
         };
         let mut story = Story::new(2);
         story.app.launch.park = park;
@@ -106,10 +109,11 @@ impl Model {
         let park = self.story.app.launch.park;
         let lines: Vec<(Part, Epoch)> =
             self.daemons.iter().map(|daemon| (daemon.part, daemon.line)).collect();
-        let is_any_down = self.daemons.iter().any(|daemon| daemon.is_down);
         let lives: BTreeSet<u32> = self.daemons.iter().map(|daemon| daemon.life).collect();
         let daemon = &mut self.daemons[node as usize];
         let Some(request) = daemon.inbox.pop_front() else { return };
+        let is_stale = daemon.stale > 0;
+        daemon.stale = daemon.stale.saturating_sub(1);
         let (well, alive) = (luck == Luck::Well, luck != Luck::FailsDead);
         let event = match request {
             _ if luck == Luck::Silent
@@ -166,11 +170,8 @@ impl Model {
                 let in_memory = |(part, line): &(Part, Epoch)| {
                     *line == epoch && matches!(part, Part::Running | Part::Frozen | Part::Stopped)
                 };
-                let ends = |request: &AppRequest| {
-                    matches!(request, AppRequest::GoBack { .. } | AppRequest::Release { .. })
-                };
-                // It was on the way when a node was lost; what it lets run is about to end.
-                if !is_any_down && !daemon.inbox.iter().any(ends) {
+                // Where it was on the way when a node was lost, what it lets run is about to end.
+                if !is_stale {
                     assert!(lines.iter().all(in_memory), "half a gang would run: {lines:?}");
                     assert_eq!(lives.len(), 1, "nodes would not understand each other");
                 }
@@ -233,6 +234,7 @@ impl Model {
         daemon.part = if last.is_some() { Part::Parked } else { Part::Absent };
         daemon.line = last.unwrap_or_default();
         daemon.cuts = daemon.line;
+        self.daemons.iter_mut().for_each(|daemon| daemon.stale = daemon.inbox.len());
         self.feed(Input::NodeLost(NodeId(node), "gone".into()));
     }
 
@@ -247,6 +249,7 @@ impl Model {
     fn replace(&mut self, arrived: [usize; 2]) {
         for (daemon, arrived) in self.daemons.iter_mut().zip(arrived) {
             daemon.inbox.truncate(arrived);
+            daemon.stale = daemon.stale.min(arrived);
             // Daemons note a release at once.
             for request in &daemon.inbox {
                 if let AppRequest::Release { last_word: Some(word) } = request {

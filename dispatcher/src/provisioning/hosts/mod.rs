@@ -192,8 +192,7 @@ impl Provisioning for Hosts {
     }
 
     fn addresses(&self) -> Vec<Address> {
-        let mut addresses: Vec<Address> =
-            self.daemons().iter().map(|(daemon, _)| daemon.address()).collect();
+        let mut addresses: Vec<Address> = self.daemons().iter().map(|(daemon, _)| daemon.address()).collect();
         addresses.sort_by_key(|address| address.node);
         addresses
     }

@@ -3,8 +3,8 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 use coswitch_policies::{
-    Adopted, Bytes, JobId, Misplaced, NodeId, Placement, Policy, Purpose, Residence, SchedulerConfig, SimTime, SlotId,
-    Split, SwitchId, SwitchOrder, SwitchStep, TimerId, timeshare::memory_monitor::Pressure,
+    Adopted, Bytes, JobId, Misplaced, NodeId, Placement, Policy, Purpose, Residence, SchedulerConfig,
+    SimTime, SlotId, Split, SwitchId, SwitchOrder, SwitchStep, TimerId, timeshare::memory_monitor::Pressure,
     timeshare::packing::pairing::Communication,
 };
 use serde::{Deserialize, Serialize};

@@ -27,8 +27,10 @@ impl Run {
         let placements = enter.iter().filter_map(|(job, _)| switching.placement_of(*job));
         let nodes: BTreeSet<NodeId> = placements.flat_map(|placement| placement.nodes()).collect();
         self.allow();
-        let waiting: BTreeSet<NodeId> =
-            nodes.into_iter().filter(|node| self.allowances.contains_key(node) && !self.down.contains_key(node)).collect();
+        let waiting: BTreeSet<NodeId> = nodes
+            .into_iter()
+            .filter(|node| self.allowances.contains_key(node) && !self.down.contains_key(node))
+            .collect();
         self.give(others);
         if waiting.is_empty() {
             return self.give(enter);

@@ -87,7 +87,8 @@ impl Record {
     /// How long the job has run since the snapshot of this epoch, or since it began, and repeats now.
     pub(super) fn repeats(&mut self, now: SimTime, epoch: Option<u64>) -> Duration {
         let ran = self.ran(now);
-        let repeated = ran.saturating_sub(epoch.and_then(|epoch| self.saves.get(&epoch)).copied().unwrap_or(self.repeated));
+        let repeated = ran
+            .saturating_sub(epoch.and_then(|epoch| self.saves.get(&epoch)).copied().unwrap_or(self.repeated));
         match epoch {
             Some(epoch) => drop(self.saves.insert(epoch, ran)),
             None => {

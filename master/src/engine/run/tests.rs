@@ -340,7 +340,11 @@ fn a_run_ends_where_only_a_node_that_stays_down_could_go_on_with_it() {
         &[
             (0, Input::Due, "submitted job-0; launch job-0"),
             (100, lost(), "node-1 is lost; restart node-1"),
-            (100, report(0, Report::Unlaunched), "job-0 displaced, Unlaunched; job-0 repeats 0ns; misplaced job-0 unlaunched"),
+            (
+                100,
+                report(0, Report::Unlaunched),
+                "job-0 displaced, Unlaunched; job-0 repeats 0ns; misplaced job-0 unlaunched",
+            ),
             (200, not_back(), ""),
         ],
     );

@@ -96,15 +96,18 @@ impl Applications {
         if self.orders.get(&job).is_some_and(|order| *order != Order::End) {
             self.orders.remove(&job);
         }
-        Input::Report(job, match self.residence[&job] {
-            Residence::Parked => Report::Displaced { why: "a test".into() },
-            _ => {
-                self.placements.remove(&job);
-                self.orders.remove(&job);
-                self.adopted.remove(&job);
-                Report::Unlaunched
-            }
-        })
+        Input::Report(
+            job,
+            match self.residence[&job] {
+                Residence::Parked => Report::Displaced { why: "a test".into() },
+                _ => {
+                    self.placements.remove(&job);
+                    self.orders.remove(&job);
+                    self.adopted.remove(&job);
+                    Report::Unlaunched
+                }
+            },
+        )
     }
 
     /// Answers the order of a job, as chance has it.
@@ -223,7 +226,7 @@ impl Applications {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, max_shrink_iters: 20000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Over random answers at random times, whatever users ask, and masters and nodes that die: each gang is launched
     /// whole and moved as one, no set exceeds a node's memory before, during and after a switch, every order
