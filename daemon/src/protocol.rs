@@ -105,8 +105,8 @@ pub struct LaunchRequest {
     pub output: PathBuf,
     pub wait: Wait,
     pub park: Park,
-    /// Which of its lives this is: nodes take no messages from another one. An application begins a life where
-    /// it is launched or goes back without a cut; no two have the same number.
+    /// Which of its lives this is: nodes take no messages from another one. An application begins a life
+    /// where it is launched or goes back without a cut; no two have the same number.
     #[serde(default)]
     pub life: u32,
 }

@@ -14,8 +14,8 @@ pub(super) struct Keeper {
     pub(super) started: UnboundedReceiver<(NodeId, Result<Address, String>)>,
 }
 
-/// Runs `work` beside a keeper of `nodes`, which calls `on_change` when they have changed. The keeper's threads
-/// are in the network namespace of the calling one.
+/// Runs `work` beside a keeper of `nodes`, which calls `on_change` when they have changed. Its threads are
+/// in the network namespace of the calling one.
 pub(super) fn beside<T>(nodes: &Nodes, on_change: &(dyn Fn() + Sync), work: impl FnOnce(Keeper) -> T) -> T {
     let (restarts, asked) = mpsc::channel();
     let (answers, started) = unbounded_channel();

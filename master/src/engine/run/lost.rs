@@ -95,7 +95,7 @@ impl Run {
             // Its dispatcher has ended before it heard of that.
             return self.end(job, ending.outcome(), String::new());
         }
-        // Where a switch moves it, the scheduler takes it from the outcome of that, and plans no other before.
+        // Where a switch moves it, the scheduler takes it from the outcome of that, and plans none before.
         let moves = self.switch.as_ref().is_some_and(|switch| switch.switching().plan().names(job));
         self.schedule(SchedulerEvent::Displaced { job, at });
         let now = self.now;

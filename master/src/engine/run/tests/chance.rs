@@ -228,9 +228,9 @@ impl Applications {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Over random answers at random times, whatever users ask, and masters and nodes that die: each gang is launched
-    /// whole and moved as one, no set exceeds a node's memory before, during and after a switch, every order
-    /// is answered, and the run ends.
+    /// Over random answers at random times, whatever users ask, and masters and nodes that die: each gang is
+    /// launched whole and moved as one, no set exceeds a node's memory before, during and after a switch,
+    /// every order is answered, and the run ends.
     #[test]
     fn whatever_jobs_answer_memory_holds_and_the_run_ends(
         sizes in prop::collection::vec((10_u64..100, 0_u64..3000), 1..7),
@@ -262,8 +262,9 @@ proptest! {
                     over |= apps.take(run.on(now, lost));
                 }
             }
-            if let Some((node, _)) = losses.get(&step).filter(|(node, _)| !apps.down.contains(&NodeId(*node))) {
-                let lost = apps.lose(NodeId(*node));
+            let lost_now = losses.get(&step).map(|(node, _)| NodeId(*node));
+            if let Some(node) = lost_now.filter(|node| !apps.down.contains(node)) {
+                let lost = apps.lose(node);
                 over |= apps.take(run.on(now, lost));
             }
             for (_, (node, _)) in losses.iter().filter(|(at, (_, after))| **at + after == step) {
