@@ -48,7 +48,14 @@ impl Part {
         // Ranks that ended after the snapshot run again; it was taken before the last of them ended.
         self.all_exited = false;
         match self.node.plane.ask(|reply| Command::RestoreChannels(self.job, epoch, channels, reply)).await {
-            Some(true) => Ok(AppEvent::Restored { epoch, bytes, restore: began.elapsed() }),
+            Some(true) => {
+                // A master that has come since then does not know of it, and an answer that came since then is
+                // gone; it is given again.
+                if let Some((sequence, puts)) = self.told.reached.clone() {
+                    self.tell(AppEvent::Fence { sequence, puts });
+                }
+                Ok(AppEvent::Restored { epoch, bytes, restore: began.elapsed() })
+            }
             _ => Err(Failure::dead("its channel states do not decode")),
         }
     }
