@@ -318,7 +318,8 @@ fn where_a_node_is_lost_the_others_end_and_all_go_back_to_what_they_have_when_it
     story.order(Order::Restore);
     (0..2).for_each(|node| story.event(node, restored(1)));
     (0..2).for_each(|node| story.event(node, resumed(1)));
-    (story.asked(), story.told());
+    story.asked();
+    story.told();
     story.feed(Input::NodeLost(NodeId(1), "gone".into()));
     assert_eq!(story.asked(), ["0 GoBack"]);
     // What the end of the processes looks like means nothing.
