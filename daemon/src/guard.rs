@@ -2,10 +2,10 @@
 //! faster than these can leave.
 //!
 //! The master plans with what jobs hold and are expected to hold, and gives an allowance to a node where not
-//! all that running jobs declare is free. It hears what they hold ten times a second at most; in that time a program
-//! can fill a node. So the daemon looks more often, by a thread of its own, and freezes their groups. The
-//! ranks on other nodes wait for messages meanwhile. The kernel's limit, which would kill a process, is never
-//! met.
+//! all that running jobs declare is free. It hears what they hold ten times a second at most; in that time a
+//! program can fill a node. So the daemon looks more often, by a thread of its own, and freezes their groups.
+//! The ranks on other nodes wait for messages meanwhile. The kernel's limit, which would kill a process, is
+//! never met.
 
 use std::{
     collections::BTreeMap,

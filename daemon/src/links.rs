@@ -3,8 +3,8 @@
 //! The node with the higher number connects to the other one: an application that spans two nodes needs the
 //! link on both, so there is always one side that opens it, and never two. A part waits for the links to all
 //! nodes of its application before its ranks run, at each launch and resume. So a channel has its link before
-//! the first marker and the first message; a link that is lost later is lost with what was in it, and the data
-//! plane says for which applications.
+//! the first marker and the first message; a link that is lost later is lost with what was in it, and the
+//! data plane says for which applications.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,8 +22,8 @@ use crate::{
     protocol::Member,
 };
 
-/// For the other side to connect, and for attempts to connect to it.
-const LINK_LIMIT: Duration = Duration::from_secs(10);
+/// For the other side to connect, and for attempts to connect to it; less than a resume may take.
+const LINK_LIMIT: Duration = Duration::from_secs(15);
 
 /// Why an application has not got the links that it needs.
 #[derive(Debug, Error)]
@@ -76,8 +76,8 @@ impl Links {
 }
 
 impl NodeServices {
-    /// Waits until there is a link to each of these nodes but this one, and opens those that are this node's to
-    /// open.
+    /// Waits until there is a link to each of these nodes but this one, and opens those that are this node's
+    /// to open.
     ///
     /// # Errors
     /// [`LinksError`], which names the first node without a link.

@@ -29,8 +29,8 @@ pub enum Request {
     /// Asked by a new master; answered by [`DaemonEvent::Inventory`].
     Inventory,
     /// These nodes are all that are up, and their daemons listen there: data links are opened when an
-    /// application needs them. Said again where a node has another daemon than before: the link to the old one
-    /// is dropped. Answered by [`DaemonEvent::Joined`].
+    /// application needs them. Said again where a node has another daemon than before: the link to the old
+    /// one is dropped. Answered by [`DaemonEvent::Joined`].
     Join {
         members: Vec<Member>,
     },
@@ -166,8 +166,8 @@ pub enum DaemonEvent {
     JoinFailed {
         reason: String,
     },
-    /// The data link to `peer` broke, and may have held messages for these applications, which cannot go on as
-    /// they are. A link that breaks without any is not reported.
+    /// The data link to `peer` broke, and may have held messages for these applications, which cannot go on
+    /// as they are. A link that breaks without any is not reported.
     LinkLost {
         peer: NodeId,
         /// Of the peer's daemon.

@@ -1,9 +1,10 @@
-//! The tree by which orders would reach many nodes: who passes them on to whom, and who waits for whose answer.
+//! The tree by which orders would reach many nodes: who passes them on to whom, and who waits for whose
+//! answer.
 //!
 //! A function of (radix, nodes, failed nodes) and of nothing else, so that all who know these agree without a
 //! message. The master is the root; the nodes follow in the order of their numbers, each position's children
-//! at the next `radix` positions, as in a heap. A failed node's children go to its nearest living ancestor and
-//! nobody else moves (PRRTE heals its tree in this way; paper 004, STORM, sends orders by multicast and
+//! at the next `radix` positions, as in a heap. A failed node's children go to its nearest living ancestor
+//! and nobody else moves (PRRTE heals its tree in this way; paper 004, STORM, sends orders by multicast and
 //! combines the answers on the way up).
 //!
 //! Each living node is reached once, in at most [`ControlTree::depth`] steps. A position hands on to `radix`
@@ -216,7 +217,8 @@ mod tests {
                 prop_assert!(tree.is_living(*node) && steps.len() == 1 && steps[0] <= tree.depth());
             }
             let all = multicast(&tree, &nodes(0..tree.nodes));
-            prop_assert_eq!(all.len(), tree.nodes as usize - tree.failed.iter().filter(|node| node.0 < tree.nodes).count());
+            let failed = tree.failed.iter().filter(|node| node.0 < tree.nodes).count();
+            prop_assert_eq!(all.len(), tree.nodes as usize - failed);
         }
 
         #[test]
@@ -224,21 +226,26 @@ mod tests {
             let living = (0..tree.nodes).map(NodeId).filter(|node| tree.is_living(*node));
             for place in living.map(Place::Node).chain([Place::Master]) {
                 let children = tree.children(place);
-                prop_assert!(children.iter().all(|child| tree.is_living(*child) && tree.parent(*child) == place));
+                let is_right = |child: &NodeId| tree.is_living(*child) && tree.parent(*child) == place;
+                prop_assert!(children.iter().all(is_right));
                 let most = tree.radix as usize + (tree.radix as usize - 1) * tree.failed.len();
                 prop_assert!(children.len() <= most);
             }
         }
 
         #[test]
-        fn a_failure_moves_only_the_children_of_the_failed_node((tree, _) in trees(), which in any::<prop::sample::Index>()) {
+        fn a_failure_moves_only_the_children_of_the_failed_node(
+            (tree, _) in trees(),
+            which in any::<prop::sample::Index>(),
+        ) {
             prop_assume!(tree.nodes > 0);
             let lost = NodeId(which.index(tree.nodes as usize) as u32);
             let mut failed = tree.failed.clone();
             failed.insert(lost);
             let healed = ControlTree { failed, ..tree.clone() };
             for node in (0..tree.nodes).map(NodeId).filter(|node| healed.is_living(*node)) {
-                prop_assert!(healed.parent(node) == tree.parent(node) || tree.parent(node) == Place::Node(lost));
+                let before = tree.parent(node);
+                prop_assert!(healed.parent(node) == before || before == Place::Node(lost));
             }
         }
     }

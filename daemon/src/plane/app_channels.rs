@@ -136,9 +136,9 @@ impl AppChannels {
         outputs
     }
 
-    /// The link to `peer` is gone, with all that was in it. False where it held nothing for this part: there is no
-    /// channel to that node, or the part rests at a complete cut, for which all that the peer had sent is here,
-    /// and nothing was sent from here since. The peer judges for itself whether it misses something.
+    /// The link to `peer` is gone, with all that was in it. False where it held nothing for this part: there
+    /// is no channel to that node, or the part rests at a complete cut, for which all that the peer had sent
+    /// is here, and nothing was sent from here since. The peer judges for itself whether it misses something.
     pub(crate) fn on_link_lost(&mut self, peer: NodeId) -> bool {
         let Some(channel) = self.channels.get_mut(&peer) else { return false };
         // Credit that was on its way is gone on both sides: the channel begins anew with another link.

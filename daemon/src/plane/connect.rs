@@ -10,8 +10,8 @@
 //! ```
 //! The plain START keeps either side's TLS reader from reading frames. Frames are encrypted ([`super::seal`],
 //! with secrets that the handshake exports) where either side asks for it. Otherwise they are neither
-//! encrypted nor signed, as in every MPI: the network is then trusted not to alter packets, but a peer without
-//! a certificate gets no link.
+//! encrypted nor signed, as in every MPI: the network is then trusted not to alter packets, but a peer
+//! without a certificate gets no link.
 
 use std::{
     ffi::OsString,
@@ -196,9 +196,9 @@ fn ready(stream: &TcpStream, silence: Duration) -> io::Result<()> {
     stream.set_nonblocking(true)
 }
 
-/// Makes the kernel end the connection when its other end has answered nothing for `silence`: neither data nor,
-/// where there is none, the probes that follow a quarter of that time without any. So it is noticed after a
-/// quarter more at most.
+/// Makes the kernel end the connection when its other end has answered nothing for `silence`: neither data
+/// nor, where there is none, the probes that follow a quarter of that time without any. So it is noticed
+/// after a quarter more at most.
 fn notice_silence(stream: &TcpStream, silence: Duration) -> io::Result<()> {
     let probe_after = u32::try_from(silence.as_secs() / 4).unwrap_or(u32::MAX).clamp(1, PROBE_AFTER_MAX);
     setsockopt(stream, TcpUserTimeout, &u32::try_from(silence.as_millis()).unwrap_or(u32::MAX))?;

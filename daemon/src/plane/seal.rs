@@ -3,9 +3,10 @@
 //! ```text
 //!   record:  length (4, in the clear, authenticated)   bytes of frames, encrypted (length)   tag (16)
 //! ```
-//! Each direction has a secret of its own from the handshake's exporter. The nonce is the number of the record,
-//! which is not sent: a record that was changed, dropped, repeated or moved does not open, and the link ends.
-//! After [`RECORDS_PER_KEY`] records both sides derive the next key from the secret and forget the last one.
+//! Each direction has a secret of its own from the handshake's exporter. The nonce is the number of the
+//! record, which is not sent: a record that was changed, dropped, repeated or moved does not open, and the
+//! link ends. After [`RECORDS_PER_KEY`] records both sides derive the next key from the secret and forget the
+//! last one.
 //!
 //! The receiver opens a record in memory of its own and copies what a rank shall have into the rank's chunk.
 //! Opened in the chunk itself, a rank that writes there at the wrong moment could end the link of all jobs.

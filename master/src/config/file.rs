@@ -91,8 +91,8 @@ pub struct NetworkPart {
     /// The rate of a node's link, of virtual nodes; full speed if left out.
     #[serde(default)]
     pub rate: Option<Leaf<Rate>>,
-    /// Whether messages are encrypted and authenticated on their way to another node; `on` between machines and
-    /// `off` between virtual nodes if left out.
+    /// Whether messages are encrypted and authenticated on their way to another node; `on` between machines
+    /// and `off` between virtual nodes if left out.
     #[serde(default)]
     pub encryption: Option<Leaf<Encryption>>,
 }

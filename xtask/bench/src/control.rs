@@ -1,4 +1,5 @@
-//! Benchmark of control: what many daemons cost their master and their machine, idle and during a gang switch.
+//! Benchmark of control: what many daemons cost their master and their machine, idle and during a gang
+//! switch.
 //!
 //! Virtual nodes, each with a namespace and a process of its own, and a program that sleeps on each pair of
 //! them. Packets and bytes are those that reach the head node; processor time is that of the daemons, and of

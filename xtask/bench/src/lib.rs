@@ -51,7 +51,8 @@ struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
     /// The number of daemons for `control`.
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(2..=512))]
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..=512))]
     nodes: u32,
     /// The workload log for `sim`, SDSC-Par-1996-3.1-cln.swf of the Parallel Workloads Archive [default: one
     /// drawn from the model].
