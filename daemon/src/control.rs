@@ -56,6 +56,14 @@ struct App {
     is_released: bool,
 }
 
+/// What a daemon leaves of its applications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remains {
+    Nothing,
+    /// The snapshots of parked applications, for another daemon.
+    Snapshots,
+}
+
 pub(crate) struct Control {
     node: Arc<NodeServices>,
     apps: BTreeMap<JobId, App>,
@@ -66,13 +74,21 @@ pub(crate) struct Control {
     memory: MemoryNews,
     /// The sessions that have ended, and the last one.
     carried: Option<JoinHandle<Result<(), SessionError>>>,
+    /// Nothing was asked yet of the applications that an earlier daemon has left.
+    is_untouched: bool,
 }
 
 impl Control {
     pub(crate) fn new(node: Arc<NodeServices>) -> Self {
         let memory = MemoryNews::new(node.config.memory);
         let (apps, released) = (BTreeMap::new(), VecDeque::new());
-        Self { node, apps, released, silent_since: None, memory, carried: None }
+        let is_untouched = node.config.resumes;
+        Self { node, apps, released, silent_since: None, memory, carried: None, is_untouched }
+    }
+
+    /// What is left where the daemon ends without having been told.
+    pub(crate) const fn remains(&self) -> Remains {
+        if self.is_untouched { Remains::Snapshots } else { Remains::Nothing }
     }
 
     /// Follows one master after the other. A daemon that is not standing ends with the first, or with the
@@ -85,7 +101,7 @@ impl Control {
         mut masters: UnboundedReceiver<Master>,
         mut plane: UnboundedReceiver<PlaneEvent>,
         mut starter: JoinHandle<()>,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Remains> {
         let mut sample = interval(SAMPLE_EVERY);
         sample.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut terminate = signal(SignalKind::terminate()).context("signals cannot be handled")?;
@@ -101,7 +117,11 @@ impl Control {
                 heard = requests.recv(), if is_followed => match heard {
                     Some(Heard::Message(Request::Shutdown)) => {
                         info!("the head node has ended the session");
-                        return Ok(());
+                        return Ok(Remains::Nothing);
+                    }
+                    Some(Heard::Message(Request::Leave)) => {
+                        info!("the head node has ended the session and goes on later");
+                        return Ok(Remains::Snapshots);
                     }
                     Some(Heard::Message(request)) => self.on_message(request),
                     Some(Heard::Silence) => self.on_silence(),
@@ -115,7 +135,7 @@ impl Control {
                     }
                     None => {
                         info!("the head node is gone");
-                        return Ok(());
+                        return Ok(self.remains());
                     }
                 },
                 Some(master) = masters.recv() => {
@@ -129,7 +149,7 @@ impl Control {
                 }
                 _ = &mut starter, if needs_starter => {
                     warn!("the process that started this daemon has ended");
-                    return Ok(());
+                    return Ok(self.remains());
                 }
                 Some(event) = plane.recv() => self.on_plane(event),
                 _ = sample.tick() => {
@@ -139,7 +159,7 @@ impl Control {
                 () = sleep_until(give_up.into()), if !is_followed => bail!("no master came in time"),
                 _ = terminate.recv() => {
                     info!("terminated");
-                    return Ok(());
+                    return Ok(self.remains());
                 }
             }
         }
@@ -183,7 +203,7 @@ impl Control {
                 let exceeded = self.node.guard.allow(allowance);
                 self.node.tell(DaemonEvent::Allowed { exceeded });
             }
-            Request::Hello { .. } | Request::Alive | Request::Shutdown => {}
+            Request::Hello { .. } | Request::Alive | Request::Shutdown | Request::Leave => {}
         }
     }
 
@@ -204,6 +224,7 @@ impl Control {
 
     fn on_request(&mut self, job: JobId, request: AppRequest) {
         self.forget_ended();
+        self.is_untouched &= matches!(request, AppRequest::Describe { .. });
         if let AppRequest::Launch(launch) = &request {
             // A part from before, which the head node has given up, goes first.
             let before = self.apps.remove(&job).map(|app| {
@@ -306,14 +327,17 @@ impl Control {
     }
 
     /// Takes up the applications that an earlier daemon of this node has left in the store. What was not
-    /// sealed was never there.
+    /// sealed was never there. Where a run is resumed, all are left as they are where one cannot be.
     ///
     /// # Errors
-    /// Where the store cannot be read.
+    /// Where the store cannot be read, or a run cannot be resumed.
     pub(crate) fn take_up(&mut self) -> anyhow::Result<()> {
         for name in self.node.store.applications()? {
             let taken_up = job_of(&name).context("no name of a job").and_then(|job| self.take_up_one(job));
             if let Err(error) = taken_up {
+                if self.node.config.resumes {
+                    return Err(error.context(format!("failed to take up {name}")));
+                }
                 error!(name, error = format!("{error:#}"), "an application could not be taken up");
                 self.node.store.remove(&name)?;
             }
@@ -335,12 +359,16 @@ impl Control {
         Ok(())
     }
 
-    pub(crate) async fn release_all(&mut self) {
+    /// Ends all applications.
+    pub(crate) async fn end_all(&mut self, remains: Remains) {
         let apps = std::mem::take(&mut self.apps);
-        apps.iter().for_each(|(job, app)| app.handle.release(Arc::clone(&self.node), *job));
+        apps.iter().for_each(|(job, app)| match remains {
+            Remains::Nothing => app.handle.release(Arc::clone(&self.node), *job),
+            Remains::Snapshots => app.handle.note(Note::Leave),
+        });
         for (job, app) in apps {
             if timeout(RELEASE_LIMIT, app.task).await.is_err() {
-                error!(%job, "the application could not be released in time");
+                error!(%job, "the application could not be ended in time");
             }
         }
     }

@@ -10,6 +10,7 @@ pub mod children;
 mod control;
 pub mod cut;
 pub mod guard;
+pub mod home;
 pub mod kernel;
 mod links;
 mod memory_news;

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! coswitchd               the daemon of a node, configured by the first line of its standard input
+//! coswitchd home          the same, started by a batch system, configured by the master that it connects to
 //! coswitchd is-alive NODE whether the daemon of that node is alive on this machine; exit code 1: it is not
 //! coswitchd end NODE SECONDS
 //!                         kills it, if it has not ended by then, and removes everything of the node
+//! coswitchd end-all RUN   the same for all nodes of a run on this machine, at once
 //! ```
 
 use std::{
@@ -13,10 +15,14 @@ use std::{
 };
 
 use anyhow::Context;
-use coswitch_daemon::{cgroup::Hierarchies, node, serve};
+use coswitch_daemon::{cgroup::Hierarchies, home, node, serve};
 
 fn main() -> ExitCode {
     coswitch_ckpt::private::restrict_umask();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    // SAFETY: this process has not started a thread yet.
+    let at_home = (arguments == ["home"]).then(|| unsafe { home::take() });
     // A disk that is slow or full delays no heartbeat. The guard writes what is left at the end.
     let (log, _guard) = tracing_appender::non_blocking(std::io::stderr());
     tracing_subscriber::fmt()
@@ -24,13 +30,15 @@ fn main() -> ExitCode {
         .with_writer(log)
         .with_ansi(false)
         .init();
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match arguments[..] {
         [] => serve::run(),
+        ["home"] => at_home
+            .expect("it was taken for this argument")
+            .and_then(|(home, host)| serve::run_for(&home, host)),
         ["is-alive", name] if node::standing_daemon(name).is_some() => Ok(()),
         ["is-alive", _] => return ExitCode::FAILURE,
         ["end", name, seconds] => end(name, seconds),
+        ["end-all", run] => end_all(run),
         _ => Err(anyhow::anyhow!("it is started by `coswitch`, without arguments")),
     };
     match result {
@@ -49,4 +57,11 @@ fn end(name: &str, seconds: &str) -> anyhow::Result<()> {
         std::thread::sleep(Duration::from_millis(10));
     }
     node::end(&Hierarchies::find()?, name, serve::DESTROY_LIMIT)
+}
+
+fn end_all(run: &str) -> anyhow::Result<()> {
+    let hierarchies = Hierarchies::find()?;
+    let is_of_run = |name: &String| name.rsplit_once("-n").is_some_and(|(other, _)| other == run);
+    let mut names = node::leftovers(&hierarchies).into_iter().filter(is_of_run);
+    names.try_for_each(|name| node::end(&hierarchies, &name, serve::DESTROY_LIMIT))
 }

@@ -35,6 +35,8 @@ const DAEMON: &str = "daemon.json";
 /// In the same place: the process of its present master, or of the daemon while a master on another machine
 /// follows it.
 const MASTER: &str = "master.json";
+/// Begin the names of variables that Slurm sets, and those of the process managers that it serves.
+const OF_BATCH_SYSTEM: [&str; 6] = ["SLURM_", "SLURMD_", "SBATCH_", "SALLOC_", "PMI_", "PMIX_"];
 
 /// The line that a daemon reads from its standard input when it starts.
 #[derive(Clone, Serialize, Deserialize)]
@@ -75,6 +77,10 @@ pub struct NodeConfig {
     /// The node had a daemon before: this one ends what that has left running and keeps what it has sealed.
     #[serde(default)]
     pub returns: bool,
+    /// With `returns`: that one has left parked applications. Until the daemon is asked to change one, its end
+    /// leaves them as they are.
+    #[serde(default)]
+    pub resumes: bool,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -115,7 +121,7 @@ impl NodeConfig {
         make_dir(&notes_dir(&name))?;
         forget_note(&notes_dir(&name).join(STORE_LIST))?;
         private::write(&notes_dir(&name).join(STORE_LIST), &serde_json::to_vec(&roots)?)?;
-        if self.standing || self.is_host() {
+        if self.standing || self.is_host() || self.resumes {
             note_this_process(&name, DAEMON)?;
         }
         make_dir(&shm_dir(&name))?;
@@ -192,6 +198,13 @@ fn noted_process(name: &str, what: &str) -> Option<Process> {
     process.filter(Process::is_alive)
 }
 
+/// Whether an environment variable tells a process of its place in a batch system, or of a process manager.
+/// Ranks must not see these: theirs is another place.
+#[must_use]
+pub fn is_of_batch_system(name: &str) -> bool {
+    OF_BATCH_SYSTEM.iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// The name of a directory with a node's snapshots.
 pub fn store_dir(name: &str) -> String {
     format!("{PREFIX}{name}")
@@ -241,6 +254,18 @@ pub fn end_running(hierarchies: &Hierarchies, name: &str, limit: Duration) -> an
         remove_tree(&shm).with_context(|| format!("failed to remove {}", shm.display()))?;
     }
     Ok(())
+}
+
+/// As [`destroy`], but leaves the snapshots for another daemon of the node.
+///
+/// # Errors
+/// Where a part could not be removed.
+pub fn leave(hierarchies: &Hierarchies, name: &str, limit: Duration) -> Result<(), CgroupError> {
+    NodeCgroup::destroy(hierarchies, name, limit)?;
+    [shm_dir(name), notes_dir(name)]
+        .into_iter()
+        .filter(|dir| private::is_own(dir))
+        .try_for_each(|dir| remove_tree(&dir).map_err(|error| CgroupError::File(dir, error)))
 }
 
 /// Kills the daemon of a node, where it is alive, and removes everything of the node.

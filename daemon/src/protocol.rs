@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// How many sealed snapshots of an application a node keeps: the last one, and one to fall back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
@@ -47,6 +47,9 @@ pub enum Request {
     Allow {
         allowance: Option<Allowance>,
     },
+    /// Exit, and leave the snapshots of the applications that are parked for another daemon of this node,
+    /// with [`NodeConfig::resumes`](crate::node::NodeConfig::resumes). The others end.
+    Leave,
 }
 
 /// What the head node may ask of one application's part on a node.

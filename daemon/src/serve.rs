@@ -21,8 +21,9 @@ use tracing::{error, warn};
 use crate::{
     app::NodeServices,
     cgroup::{Hierarchies, NodeCgroup, daemons},
-    control::{Control, Master},
+    control::{Control, Master, Remains},
     guard::Guard,
+    home::{Home, HomeLine, Said},
     links::Links,
     node::{self, NodeConfig, VirtualLink},
     outbox::Outbox,
@@ -50,6 +51,14 @@ pub struct Ready {
 /// For the end of the processes of a node's jobs.
 pub const DESTROY_LIMIT: Duration = Duration::from_secs(10);
 
+/// The process that has started this daemon and configures it.
+enum Starter {
+    /// It holds this daemon's standard input and output.
+    Stdio,
+    /// A batch system, for a master at the other end of a connection.
+    Home(HomeLine),
+}
+
 /// Runs a daemon; the configuration is the first line of standard input.
 ///
 /// # Errors
@@ -58,6 +67,19 @@ pub fn run() -> anyhow::Result<()> {
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).context("failed to read the configuration")?;
     let config: NodeConfig = serde_json::from_str(&line).context("failed to understand the configuration")?;
+    follow(config, Starter::Stdio)
+}
+
+/// Runs a daemon that a batch system has started on `host`; its master configures it.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_for(home: &Home, host: String) -> anyhow::Result<()> {
+    let (line, config) = HomeLine::connect(home, host)?;
+    follow(config, Starter::Home(line))
+}
+
+fn follow(config: NodeConfig, starter: Starter) -> anyhow::Result<()> {
     if !config.processors.is_empty() {
         processors::keep_to(&config.processors).context("failed to use the node's processors")?;
     }
@@ -68,8 +90,8 @@ pub fn run() -> anyhow::Result<()> {
         join_virtual_net(config.node, link)?;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let result = runtime.block_on(serve(config));
-    // The thread that reads standard input may still be blocked; all other work has ended.
+    let result = runtime.block_on(serve(config, starter));
+    // The thread that waits for the starter may still be blocked; all other work has ended.
     runtime.shutdown_background();
     result
 }
@@ -88,50 +110,79 @@ fn say(word: &str) -> anyhow::Result<()> {
     writeln!(io::stdout(), "{word}").context("failed to write to the process that started this daemon")
 }
 
-async fn serve(config: NodeConfig) -> anyhow::Result<()> {
+async fn serve(config: NodeConfig, starter: Starter) -> anyhow::Result<()> {
     let hierarchies = Hierarchies::find()?;
-    let name = config.name();
+    let (name, returns, resumes) = (config.name(), config.returns, config.resumes);
     let processors = processors::allowed().unwrap_or_default();
-    if let Err(error) = daemons::enter(&hierarchies, &processors) {
+    // A batch system finds the daemon by its group, to end it.
+    let is_free = !fs::read_to_string("/proc/self/cgroup").is_ok_and(|text| is_kept_in_group(&text));
+    if is_free && let Err(error) = daemons::enter(&hierarchies, &processors) {
         warn!(%error, "ranks and data plane are in different scheduling groups: messages will be slow");
     }
-    let returns = config.returns;
     if returns {
         node::end_running(&hierarchies, &name, DESTROY_LIMIT)?;
     }
-    let result = set_up_and_serve(config, hierarchies.clone()).await;
-    if let Err(error) = daemons::leave(&hierarchies) {
+    let result = set_up_and_serve(config, hierarchies.clone(), starter).await;
+    if is_free && let Err(error) = daemons::leave(&hierarchies) {
         warn!(%error, "the daemons' scheduling group stays behind");
     }
-    if returns && result.is_err() {
-        // What an earlier daemon has sealed is for the next one.
-        node::end_running(&hierarchies, &name, DESTROY_LIMIT).context("failed to end what is left")?;
-        return result;
-    }
+    let remains = match &result {
+        Ok(remains) => *remains,
+        Err(_) if resumes => Remains::Snapshots,
+        Err(_) if returns => {
+            // What an earlier daemon has sealed is for the next one.
+            node::end_running(&hierarchies, &name, DESTROY_LIMIT).context("failed to end what is left")?;
+            return result.map(drop);
+        }
+        Err(_) => Remains::Nothing,
+    };
     // Also after a failed set-up or a failed release.
-    node::destroy(&hierarchies, &name, DESTROY_LIMIT).context("failed to remove what is left")?;
-    result
+    let removed = match remains {
+        Remains::Nothing => node::destroy(&hierarchies, &name, DESTROY_LIMIT),
+        Remains::Snapshots => node::leave(&hierarchies, &name, DESTROY_LIMIT),
+    };
+    removed.context("failed to remove what is left")?;
+    result.map(drop)
 }
 
-async fn set_up_and_serve(config: NodeConfig, hierarchies: Hierarchies) -> anyhow::Result<()> {
+/// Whether `text`, of `/proc/self/cgroup`, names a group in which Slurm follows the processes of a step.
+fn is_kept_in_group(text: &str) -> bool {
+    text.lines().filter_map(|line| line.rsplit(':').next()).any(|group| {
+        group
+            .split('/')
+            .any(|part| part == "slurm" || part.ends_with("slurmstepd.scope") || part.starts_with("slurm_"))
+    })
+}
+
+async fn set_up_and_serve(
+    config: NodeConfig,
+    hierarchies: Hierarchies,
+    starter: Starter,
+) -> anyhow::Result<Remains> {
     let (plane_events, from_plane) = unbounded_channel();
     let plane = Plane::start(config.node, plane_events)?;
-    let node = Arc::new(set_up(config, hierarchies, plane)?);
+    let node = match set_up(config, hierarchies, plane) {
+        Ok(node) => Arc::new(node),
+        Err(error) => return Err(starter.tell_failure(error)),
+    };
+    let mut control = Control::new(Arc::clone(&node));
+    if node.config.returns
+        && let Err(error) = control.take_up()
+    {
+        control.end_all(Remains::Snapshots).await;
+        return Err(starter.tell_failure(error));
+    }
     let sessions = SessionThread::start().context("failed to start the thread of the control sessions")?;
     let listener = sessions.run(TcpListener::bind(node.config.control)).await;
     let listener = listener.context("failed to listen for the head node")?;
     let ready = Ready { control: listener.local_addr()?.port(), data: accept_links(Arc::clone(&node))? };
-    say(&serde_json::to_string(&ready).expect("two numbers"))?;
+    let starter = starter.tell_ready(ready)?;
     let (masters, new_masters) = unbounded_channel();
     let accepted = accept_masters(listener, sessions.clone(), node.config.clone(), node.incarnation, masters);
     sessions.spawn(accepted);
-    let starter = tokio::task::spawn_blocking(wait_for_end_of_input);
-    let mut control = Control::new(Arc::clone(&node));
-    if node.config.returns {
-        control.take_up().context("failed to take up what an earlier daemon has sealed")?;
-    }
+    let starter = tokio::task::spawn_blocking(|| starter.wait_for_end());
     let followed = control.run(new_masters, from_plane, starter).await;
-    control.release_all().await;
+    control.end_all(*followed.as_ref().unwrap_or(&control.remains())).await;
     control.hang_up().await;
     followed
 }
@@ -210,10 +261,34 @@ fn check_host(config: &NodeConfig) -> anyhow::Result<()> {
     }
 }
 
-/// The process that started this daemon holds its standard input open until it ends.
-fn wait_for_end_of_input() {
-    // No further input is expected, and an error counts as the end.
-    let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+impl Starter {
+    /// Fails where the starter has died.
+    fn tell_ready(mut self, ready: Ready) -> anyhow::Result<Self> {
+        match &mut self {
+            Self::Stdio => say(&serde_json::to_string(&ready).expect("two numbers"))?,
+            Self::Home(line) => line.say(&Said::Ready(ready))?,
+        }
+        Ok(self)
+    }
+
+    /// A master elsewhere does not see this process' standard error.
+    fn tell_failure(self, error: anyhow::Error) -> anyhow::Error {
+        if let Self::Home(mut line) = self
+            && let Err(lost) = line.say(&Said::Failed(format!("{error:#}")))
+        {
+            warn!(%lost, "the master was not told why this daemon ends");
+        }
+        error
+    }
+
+    /// The starter holds its end of the connection open until it ends.
+    fn wait_for_end(self) {
+        match self {
+            // No further input is expected, and an error counts as the end.
+            Self::Stdio => drop(io::copy(&mut io::stdin().lock(), &mut io::sink())),
+            Self::Home(line) => line.wait_for_end(),
+        }
+    }
 }
 
 /// Returns the port. Each handshake has a thread of its own, so that a slow peer does not delay the others.
@@ -241,4 +316,24 @@ fn accept_links(node: Arc<NodeServices>) -> anyhow::Result<u16> {
     };
     std::thread::Builder::new().name("links".into()).spawn(accept)?;
     Ok(port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_of_slurm_is_known_in_both_hierarchies() {
+        for text in [
+            "0::/system.slice/slurmstepd.scope/job_17/step_0/user/task_0\n",
+            "0::/system.slice/n0_slurmstepd.scope/job_17/step_0\n",
+            "4:memory:/slurm/uid_0/job_17/step_0\n0::/\n",
+            "4:freezer:/slurm_n0/uid_0/job_17/step_0\n",
+        ] {
+            assert!(is_kept_in_group(text), "{text}");
+        }
+        for text in ["0::/\n", "0::/user.slice/session-1.scope\n", "0::/system.slice/slurmd.service\n", ""] {
+            assert!(!is_kept_in_group(text), "{text}");
+        }
+    }
 }

@@ -297,6 +297,13 @@ impl Sessions {
         }
     }
 
+    /// Tells every daemon to exit and to leave the snapshots of parked applications for a later one.
+    pub fn leave(&self) {
+        for requests in self.requests().values() {
+            let _ = requests.send(Request::Leave);
+        }
+    }
+
     /// Nodes that cannot be reached any more.
     #[must_use]
     pub fn lost(&self) -> BTreeSet<NodeId> {

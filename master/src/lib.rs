@@ -15,6 +15,7 @@ pub mod install;
 pub mod interrupt;
 pub mod journal;
 pub mod live;
+pub mod parked;
 pub mod past;
 pub mod run_name;
 pub mod serve;

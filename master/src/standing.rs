@@ -131,6 +131,7 @@ pub fn forget_note(socket: &Path) {
     }
 }
 
-fn since_1970() -> Duration {
+/// The time now.
+pub(crate) fn since_1970() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }

@@ -166,6 +166,7 @@ impl TestCluster {
                 stop_after: PATIENCE,
                 standing: false,
                 links: LinkRules::default(),
+                resumes: false,
                 logs: test_dir.path().to_path_buf(),
                 daemon,
                 launcher,

@@ -195,6 +195,7 @@ fn start(run: &str, store: &Path, logs: &Path) -> String {
                 stop_after: coswitch_tests::cluster::STEP_LIMIT,
                 standing: false,
                 links: LinkRules::default(),
+                resumes: false,
                 logs,
                 daemon: parts.daemon,
                 launcher: parts.launcher,

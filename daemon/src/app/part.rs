@@ -27,6 +27,8 @@ pub enum Note {
     Request(AppRequest),
     /// End, and remove everything.
     Release,
+    /// End, and leave the snapshots of a parked part for another daemon.
+    Leave,
     /// From the data plane.
     Plane(AppPlaneEvent),
     /// The head node is silent: the ranks are to stand still.

@@ -35,6 +35,14 @@ impl Part {
         Ok(())
     }
 
+    /// Ends the task. A parked part leaves its snapshots, which have all that it needs to go on; others are
+    /// released.
+    pub(super) async fn leave(self) {
+        if !(matches!(self.state, State::Parked) && self.told.sealing.is_empty()) {
+            self.release().await;
+        }
+    }
+
     pub(super) async fn release(mut self) {
         let removed = self.remove_everything().await;
         self.answer(Step::Run, removed.map(|()| AppEvent::Released).map_err(Failure::dead));

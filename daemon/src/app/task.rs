@@ -26,6 +26,7 @@ impl Part {
             };
             match note {
                 Some(Note::Release) | None => break self.release().await,
+                Some(Note::Leave) => break self.leave().await,
                 Some(Note::Request(request)) => self.on_request(request).await,
                 Some(Note::Plane(event)) => self.on_plane(event).await,
                 Some(Note::StandStill) => self.stand_still().await,

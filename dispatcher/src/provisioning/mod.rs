@@ -1,8 +1,8 @@
 //! Provisioning: starts a daemon on each node of the cluster, says what the nodes offer and where the daemons
 //! listen, and ends them.
 //!
-//! [`virtual_nodes`] are all on this machine, [`hosts`] are machines of their own, and a cluster's [`Nodes`]
-//! are one of both. The sessions with the daemons are [`crate::sessions`].
+//! [`virtual_nodes`] are all on this machine, [`hosts`] are machines of their own, [`slurm`] has those of an
+//! allocation, and a cluster's [`Nodes`] are of one kind. The sessions with the daemons are [`crate::sessions`].
 
 use std::{
     io,
@@ -24,6 +24,7 @@ use thiserror::Error;
 
 pub mod hosts;
 mod nodes;
+pub mod slurm;
 mod starting;
 pub mod virtual_nodes;
 
@@ -97,6 +98,13 @@ pub trait Provisioning: Sized {
     /// # Errors
     /// [`ProvisioningError`] where something could not be removed.
     fn end(self) -> Result<(), ProvisioningError>;
+
+    /// As [`Provisioning::end`], for daemons that a session has told to leave the snapshots of parked
+    /// applications: these stay, whatever happens.
+    ///
+    /// # Errors
+    /// [`ProvisioningError`] where a daemon does not end, or something else could not be removed.
+    fn end_parked(self) -> Result<(), ProvisioningError>;
 }
 
 /// What the daemons of a cluster are started with, whatever the nodes are.
@@ -111,6 +119,8 @@ pub struct DaemonsRequest {
     pub standing: bool,
     /// See [`NodeConfig::links`].
     pub links: LinkRules,
+    /// See [`NodeConfig::resumes`]. What is dropped then leaves its snapshots.
+    pub resumes: bool,
     /// The directory of the daemons' logs, on this machine.
     pub logs: PathBuf,
     /// The program `coswitchd` on this machine.
@@ -144,7 +154,8 @@ impl DaemonsRequest {
             links: self.links,
             link: None,
             needed: Vec::new(),
-            returns: false,
+            returns: self.resumes,
+            resumes: self.resumes,
         }
     }
 }
@@ -205,6 +216,9 @@ pub enum ProvisioningError {
     /// The host could not be reached, or something on it failed.
     #[error("failed to {act} on {host}: {said}")]
     Host { act: &'static str, host: String, said: String },
+    /// A step of Slurm could not be made, or has failed.
+    #[error("failed to {act}: {said}")]
+    Step { act: &'static str, said: String },
     /// The daemon ended, or did not write the line that was expected.
     #[error("the daemon of {node} did not start: {said}; its log is {}", .log.display())]
     Start { node: NodeId, said: String, log: PathBuf },

@@ -7,18 +7,21 @@ use serde::{Deserialize, Serialize};
 use super::{
     Address, NodeSpec, Provisioning, ProvisioningError,
     hosts::{HostRequest, Hosts, HostsState},
+    slurm::{Slurm, SlurmRequest, SlurmState},
     virtual_nodes::{VirtualNodes, VirtualRequest, VirtualState},
 };
 
 pub enum Nodes {
     Virtual(VirtualNodes),
     Hosts(Hosts),
+    Slurm(Box<Slurm>),
 }
 
 #[derive(Clone, Debug)]
 pub enum NodesRequest {
     Virtual(VirtualRequest),
     Hosts(HostRequest),
+    Slurm(SlurmRequest),
 }
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -26,14 +29,16 @@ pub enum NodesRequest {
 pub enum NodesState {
     Virtual(VirtualState),
     Hosts(HostsState),
+    Slurm(SlurmState),
 }
 
-/// What both kinds do, each in its way.
-macro_rules! either {
+/// What all kinds do, each in its way.
+macro_rules! each {
     ($self:expr, $nodes:ident => $does:expr) => {
         match $self {
             Nodes::Virtual($nodes) => $does,
             Nodes::Hosts($nodes) => $does,
+            Nodes::Slurm($nodes) => $does,
         }
     };
 }
@@ -46,6 +51,7 @@ impl Provisioning for Nodes {
         match request {
             NodesRequest::Virtual(request) => VirtualNodes::start(request).map(Self::Virtual),
             NodesRequest::Hosts(request) => Hosts::start(request).map(Self::Hosts),
+            NodesRequest::Slurm(request) => Slurm::start(request).map(|nodes| Self::Slurm(Box::new(nodes))),
         }
     }
 
@@ -59,17 +65,22 @@ impl Provisioning for Nodes {
                 let (nodes, gone) = Hosts::adopt(state)?;
                 (Self::Hosts(nodes), gone)
             }
+            NodesState::Slurm(state) => {
+                let (nodes, gone) = Slurm::adopt(state)?;
+                (Self::Slurm(Box::new(nodes)), gone)
+            }
         })
     }
 
     fn restart(&self, node: NodeId) -> Result<Address, ProvisioningError> {
-        either!(self, nodes => nodes.restart(node))
+        each!(self, nodes => nodes.restart(node))
     }
 
     fn remove(state: NodesState) -> Result<(), ProvisioningError> {
         match state {
             NodesState::Virtual(state) => VirtualNodes::remove(state),
             NodesState::Hosts(state) => Hosts::remove(state),
+            NodesState::Slurm(state) => Slurm::remove(state),
         }
     }
 
@@ -77,30 +88,35 @@ impl Provisioning for Nodes {
         match self {
             Self::Virtual(nodes) => NodesState::Virtual(nodes.state()),
             Self::Hosts(hosts) => NodesState::Hosts(hosts.state()),
+            Self::Slurm(slurm) => NodesState::Slurm(slurm.state()),
         }
     }
 
     fn leave(self) {
-        either!(self, nodes => nodes.leave());
+        each!(self, nodes => nodes.leave());
     }
 
     fn nodes(&self) -> &[NodeSpec] {
-        either!(self, nodes => nodes.nodes())
+        each!(self, nodes => nodes.nodes())
     }
 
     fn addresses(&self) -> Vec<Address> {
-        either!(self, nodes => nodes.addresses())
+        each!(self, nodes => nodes.addresses())
     }
 
     fn identity(&self) -> &Identity {
-        either!(self, nodes => nodes.identity())
+        each!(self, nodes => nodes.identity())
     }
 
     fn note_master(&self) -> Result<(), ProvisioningError> {
-        either!(self, nodes => nodes.note_master())
+        each!(self, nodes => nodes.note_master())
     }
 
     fn end(self) -> Result<(), ProvisioningError> {
-        either!(self, nodes => nodes.end())
+        each!(self, nodes => nodes.end())
+    }
+
+    fn end_parked(self) -> Result<(), ProvisioningError> {
+        each!(self, nodes => nodes.end_parked())
     }
 }

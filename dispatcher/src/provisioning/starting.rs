@@ -5,9 +5,10 @@ use std::{
     io::{self, BufRead, BufReader, Write},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
     sync::mpsc,
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use coswitch_daemon::{node::NodeConfig, private, serve::Ready};
@@ -28,7 +29,7 @@ pub(super) struct Started {
 /// The log of a node's daemon.
 pub(super) struct Log {
     path: PathBuf,
-    /// A cluster that begins again goes on with its logs.
+    /// A cluster that begins again, or goes on, goes on with its logs.
     goes_on: bool,
 }
 
@@ -43,7 +44,7 @@ impl Log {
     /// It exists where this is another attempt to start the daemon.
     pub(super) fn of(config: &NodeConfig, directory: &Path, is_another: bool) -> Self {
         let path = directory.join(format!("{}.log", config.node));
-        Self { path, goes_on: config.standing || is_another }
+        Self { path, goes_on: config.standing || config.resumes || is_another }
     }
 }
 
@@ -116,10 +117,24 @@ impl Starting {
     }
 }
 
+/// Waits for the end of a process, and reaps it; kills it where there is none in time.
+pub(super) fn wait(process: &mut Child, deadline: Instant) -> Option<ExitStatus> {
+    loop {
+        match process.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(5)),
+            _ => {
+                let _ = process.kill().and_then(|()| process.wait());
+                return None;
+            }
+        }
+    }
+}
+
 /// The lines that a daemon writes, read by a thread so that a wait for one can have a time-out.
 fn lines(output: ChildStdout) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         let lines = BufReader::new(output).lines();
         lines.map_while(Result::ok).try_for_each(|line| sender.send(line))
     });

@@ -65,6 +65,8 @@ pub struct VirtualNodes {
     daemons: Mutex<Vec<Daemon>>,
     programs: Programs,
     standing: bool,
+    /// Snapshots of parked applications stay.
+    keeps: bool,
 }
 
 /// How daemons are started again.
@@ -112,8 +114,9 @@ impl Provisioning for VirtualNodes {
         let configs = nodes.iter().map(config).collect::<Result<Vec<_>, _>>()?;
         let (daemon, logs) = (request.daemons.daemon.clone(), request.daemons.logs.clone());
         let programs = Programs { daemon, logs, configs };
-        let daemons = Mutex::default();
-        let mut started = Self { identity: authority.member()?, nodes, daemons, programs, standing: false };
+        let (daemons, keeps) = (Mutex::default(), request.daemons.resumes);
+        let mut started =
+            Self { identity: authority.member()?, nodes, daemons, programs, standing: false, keeps };
         let mut starting = Vec::new();
         for config in &started.programs.configs {
             starting.push(started.programs.spawn(config)?);
@@ -205,6 +208,12 @@ impl Provisioning for VirtualNodes {
     }
 
     fn end(mut self) -> Result<(), ProvisioningError> {
+        self.keeps = false;
+        self.reap(END_LIMIT)
+    }
+
+    fn end_parked(mut self) -> Result<(), ProvisioningError> {
+        self.keeps = true;
         self.reap(END_LIMIT)
     }
 }
@@ -234,7 +243,8 @@ impl VirtualNodes {
                 std::thread::sleep(Duration::from_millis(5));
             }
             daemon.kill()?;
-            node::destroy(&hierarchies, &daemon.name, DESTROY_LIMIT)?;
+            let remove = if self.keeps { node::leave } else { node::destroy };
+            remove(&hierarchies, &daemon.name, DESTROY_LIMIT)?;
         }
         Ok(())
     }
@@ -278,7 +288,7 @@ impl Programs {
 impl From<VirtualState> for VirtualNodes {
     fn from(VirtualState { identity, nodes, daemons, programs }: VirtualState) -> Self {
         let daemons = Mutex::new(daemons.into_iter().map(Daemon::from).collect());
-        Self { identity, nodes, daemons, programs, standing: true }
+        Self { identity, nodes, daemons, programs, standing: true, keeps: false }
     }
 }
 

@@ -161,6 +161,9 @@ fn notes(report: &Report) -> Vec<&'static str> {
     match report.outcome {
         Some(RunOutcome::Interrupted) => notes.push("interrupted: numbers are of the jobs that had ended"),
         Some(RunOutcome::TimedOut) => notes.push("not done in time: numbers are of the jobs that had ended"),
+        Some(RunOutcome::Parked) => {
+            notes.push("parked until it is resumed: numbers are of the jobs that had ended")
+        }
         Some(RunOutcome::Aborted) | None => notes.push("the run did not come to its end"),
         Some(RunOutcome::Done | RunOutcome::JobsFailed) => {}
     }

@@ -17,6 +17,8 @@ Exit codes:
     3  this machine lacks something, `coswitch doctor` says what; nothing was started
     4  coswitch itself failed, or lost a daemon, or no cluster is served
     5  `run --limit` was reached; everything that was started has been ended
+    6  the nodes of `run` are taken away (the end of an allocation, or `--park-after`): every job that had not
+       ended is parked, and `run --resume DIR` goes on
   130  interrupted; everything that was started has been ended; `compare` has compared the runs before";
 
 /// How a command ended.
@@ -33,6 +35,8 @@ pub enum Exit {
     Internal = 4,
     /// The run reached its time limit.
     TimedOut = 5,
+    /// The nodes were about to be taken away: all jobs are parked.
+    Parked = 6,
     /// The user stopped the command.
     Interrupted = 130,
 }
@@ -45,6 +49,7 @@ impl From<RunOutcome> for Exit {
             RunOutcome::TimedOut => Self::TimedOut,
             RunOutcome::Interrupted => Self::Interrupted,
             RunOutcome::Aborted => Self::Internal,
+            RunOutcome::Parked => Self::Parked,
         }
     }
 }

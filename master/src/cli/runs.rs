@@ -9,9 +9,10 @@ use std::{
 use anyhow::{Context, anyhow};
 use coswitch_ckpt::private;
 use coswitch_daemon::processors;
+use coswitch_policies::SimTime;
 use coswitch_report::{
     JobReport, fold,
-    journal::{FILE_NAME, JobOutcome, RunEvent, RunOutcome},
+    journal::{Event, FILE_NAME, JobOutcome, RunEvent, RunOutcome, salvage},
 };
 
 use crate::{
@@ -19,10 +20,12 @@ use crate::{
     config::{ClusterConfig, Job, JobSet},
     costs,
     doctor::Findings,
-    engine::{self, EngineOptions, EventSink},
+    engine::{self, EngineOptions, EventSink, Resumed},
     interrupt::Interrupt,
     journal::Journal,
     live::Live,
+    parked::{self, Parked},
+    past::Past,
     run_name::RunName,
 };
 
@@ -36,6 +39,8 @@ pub(super) struct Runs {
     /// The umask of the ranks.
     pub(super) umask: u32,
     pub(super) interrupt: Interrupt,
+    /// When the nodes are taken away, since 1970.
+    pub(super) ends: Option<Duration>,
 }
 
 /// How long the jobs ran alone is measured, or not because the user stopped it.
@@ -79,7 +84,10 @@ impl EventSink for Record {
 
 /// The cores of the node with the fewest; `None` where the kernel does not tell.
 pub(super) fn cores_of_a_node(cluster: &ClusterConfig) -> Option<u32> {
-    if !cluster.hosts.is_empty() {
+    if let Some(allocation) = &cluster.allocation {
+        return allocation.processors_of_a_node();
+    }
+    if !cluster.is_virtual() {
         return None;
     }
     let all = u32::try_from(processors::allowed().ok()?.len()).ok()?;
@@ -90,7 +98,7 @@ impl Runs {
     /// From now on Ctrl-C and SIGTERM end the run under way, or the next one as it begins.
     pub(super) fn new(quiet: bool, limit: Option<Duration>, umask: u32) -> anyhow::Result<Self> {
         let interrupt = Interrupt::watch()?;
-        Ok(Self { name: RunName::of_this_process(), quiet, limit, umask, interrupt })
+        Ok(Self { name: RunName::of_this_process(), quiet, limit, umask, interrupt, ends: None })
     }
 
     /// Gives jobs coswitch's MPI library where their own cannot be used, and says so.
@@ -108,6 +116,7 @@ impl Runs {
             limit: self.limit,
             umask: self.umask,
             interrupt: self.interrupt.clone(),
+            ends: self.ends,
         }
     }
 
@@ -119,11 +128,45 @@ impl Runs {
         suffix: &str,
     ) -> anyhow::Result<(RunOutcome, Vec<RunEvent>)> {
         let out = new_directory(out)?;
-        let cores = cores_of_a_node(&job_set.cluster);
-        let (journal, live) = (Journal::create(&out.join(FILE_NAME))?, Live::new(self.quiet, &out)?);
-        let mut record = Record { journal, live, events: Vec::new() };
-        let options = self.options(suffix, &out);
-        let outcome = engine::run(job_set, options, &mut record);
+        let record = Record {
+            journal: Journal::create(&out.join(FILE_NAME))?,
+            live: Live::new(self.quiet, &out)?,
+            events: Vec::new(),
+        };
+        self.record(job_set, self.options(suffix, &out), None, record)
+    }
+
+    /// Goes on with the run that is parked in the directory `out`.
+    pub(super) fn resume(&self, parked: Parked, out: &Path) -> anyhow::Result<(RunOutcome, Vec<RunEvent>)> {
+        let path = out.join(FILE_NAME);
+        let (events, _) = salvage(&path)?;
+        let journal = Journal::append(&path)?;
+        let mut record = Record { journal, live: Live::new(self.quiet, out)?, events };
+        let at = record.events.last().map_or(SimTime(0), |event| event.at);
+        // They were held because their nodes were taken away.
+        for job in parked::held(&record.events) {
+            record.tell(RunEvent { at, kind: Event::JobReleased { job } });
+        }
+        let accepted = parked.job_set.jobs.iter().map(Accepted::of_file).collect();
+        let resumed = Resumed {
+            generation: parked.generation,
+            age: parked.age,
+            past: Past::of(accepted, &record.events),
+            expected: parked::expected(&record.events),
+        };
+        let options = EngineOptions { run: parked.run, ..self.options("", out) };
+        self.record(parked.job_set, options, Some(resumed), record)
+    }
+
+    fn record(
+        &self,
+        job_set: JobSet,
+        options: EngineOptions,
+        resumed: Option<Resumed>,
+        mut record: Record,
+    ) -> anyhow::Result<(RunOutcome, Vec<RunEvent>)> {
+        let (cores, out) = (cores_of_a_node(&job_set.cluster), options.out.clone());
+        let outcome = engine::run(job_set, options, resumed, &mut record);
         let Record { journal, live, events } = record;
         drop(live);
         // A full disk below the journal must not end the jobs; the run fails at its end instead.

@@ -40,11 +40,14 @@ pub struct RunFile {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct ClusterPart {
-    /// The number of virtual nodes on this machine; or a list of hosts, which are the nodes.
+    /// The number of virtual nodes on this machine; or a list of hosts, which are the nodes; or `slurm`: those
+    /// of the allocation that coswitch runs in.
     #[schemars(with = "Nodes")]
     pub nodes: Spanned<Nodes>,
-    /// The memory that one node offers to jobs.
-    pub memory: Leaf<Bytes>,
+    /// The memory that one node offers to jobs. With `nodes: slurm` it may be left out: the allocation's, less
+    /// what coswitch takes.
+    #[serde(default)]
+    pub memory: Option<Leaf<Bytes>>,
     /// The links between the nodes; full speed if left out.
     #[serde(default)]
     pub network: Option<NetworkPart>,
@@ -191,7 +194,7 @@ pub struct JobPart {
 /// The field `nodes` as written.
 #[derive(Debug)]
 pub enum Nodes {
-    /// A number of virtual nodes, or a word.
+    /// A number of virtual nodes, or a word: `slurm`.
     Word(String),
     Hosts(Vec<Spanned<HostPart>>),
 }
@@ -206,6 +209,14 @@ pub struct HostPart {
     /// that `ssh` uses.
     #[schemars(default)]
     pub address: Option<String>,
+}
+
+impl Nodes {
+    /// Whether the nodes are those of an allocation of Slurm.
+    #[must_use]
+    pub fn are_slurms(&self) -> bool {
+        matches!(self, Self::Word(word) if word == "slurm")
+    }
 }
 
 impl<'de> Deserialize<'de> for HostPart {
@@ -252,6 +263,7 @@ impl JsonSchema for Nodes {
         let host = generator.subschema_for::<HostPart>();
         json_schema!({ "anyOf": [
             { "type": "integer", "minimum": 1, "maximum": NODES_MAX },
+            { "type": "string", "const": "slurm" },
             { "type": "array", "minItems": 1, "maxItems": NODES_MAX,
               "items": { "anyOf": [{ "type": "string" }, host] } },
         ] })
@@ -266,7 +278,7 @@ impl<'de> Deserialize<'de> for Nodes {
             type Value = Nodes;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of virtual nodes or a list of hosts")
+                f.write_str("a number of virtual nodes, `slurm` or a list of hosts")
             }
 
             fn visit_u64<E>(self, number: u64) -> Result<Nodes, E> {

@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use coswitch_daemon::node::Tier;
-use coswitch_dispatcher::{protocol::Wait, provisioning::hosts::Host};
+use coswitch_dispatcher::{
+    protocol::Wait,
+    provisioning::{hosts::Host, slurm::Allocation},
+};
 use coswitch_policies::{
     Alternate, AutoQuantum, Bytes, Estimate, JobId, JobSpec, Oracle, Packing, Policy, Rate, Residency,
     Rotation, SchedulerConfig, ShortOfMemory, SimTime, SwitchOrder,
@@ -36,9 +39,13 @@ pub struct JobSet {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClusterConfig {
     pub nodes: u32,
-    /// Node `i` is host `i`; none: virtual nodes, all on this machine.
+    /// Node `i` is host `i`.
     #[serde(default)]
     pub hosts: Vec<Host>,
+    /// Node `i` is host `i` of this allocation of Slurm. With neither hosts nor an allocation the nodes are
+    /// virtual, all on this machine.
+    #[serde(default)]
+    pub allocation: Option<Allocation>,
     /// Memory that one node offers to jobs.
     pub memory: Bytes,
     /// The rate of a node's link; `None` is full speed.
@@ -142,12 +149,18 @@ impl ClusterConfig {
     /// Whether messages between nodes are encrypted: where the run file says so, or says nothing and they
     /// leave a machine.
     pub fn encrypts(&self) -> bool {
-        self.encryption.map_or(!self.hosts.is_empty(), |encryption| encryption == Encryption::On)
+        self.encryption.map_or(!self.is_virtual(), |encryption| encryption == Encryption::On)
+    }
+
+    /// Whether all nodes are on this machine.
+    #[must_use]
+    pub fn is_virtual(&self) -> bool {
+        self.hosts.is_empty() && self.allocation.is_none()
     }
 
     /// The directories for images that are on this machine.
     pub fn stores_here(&self) -> &[Tier] {
-        if self.hosts.is_empty() { &self.store } else { &[] }
+        if self.is_virtual() { &self.store } else { &[] }
     }
 
     /// Why the empty cluster cannot run a job, if so.

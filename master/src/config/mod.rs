@@ -17,13 +17,16 @@ pub mod shape;
 pub mod tree;
 
 use std::{
+    ffi::OsString,
     fs, io,
     path::{Path, PathBuf},
 };
 
+use coswitch_dispatcher::provisioning::slurm::{Allocation, AllocationError};
 use coswitch_policies::Policy;
 use miette::{Diagnostic, SourceSpan};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use serde_yaml::{Location, Options, Spanned};
 use thiserror::Error;
 
@@ -34,7 +37,7 @@ pub use problem::{Located, Problem, Refused};
 pub use resolve::Purpose;
 pub use schema::schema_text;
 
-use file::{RunFile, SchedulerPart};
+use file::{Nodes, RunFile, SchedulerPart};
 use tree::{Node, span_at};
 
 /// The largest run file, in bytes: twice the size of ten thousand jobs written out one by one.
@@ -83,8 +86,15 @@ pub fn load_to_plan(path: &Path) -> Result<JobSet, ConfigError> {
     let find =
         |name: &str| if name.is_empty() { Err(program::ProgramError::Empty) } else { Ok(base.join(name)) };
     let purpose = Purpose::Run;
-    let context =
-        resolve::Context { purpose, file: path, base: &base, machine: None, find: &find, policy: None };
+    let context = resolve::Context {
+        purpose,
+        file: path,
+        base: &base,
+        machine: None,
+        find: &find,
+        policy: None,
+        allocation: &allocation,
+    };
     read(path, &text, &context)
 }
 
@@ -102,7 +112,46 @@ fn load_for(path: &Path, purpose: Purpose<'_>, policy: Option<Policy>) -> Result
     let base = base_of(path)?;
     let find = |name: &str| program::find(name, &base, search.as_deref());
     let machine = Some(resolve::Machine { swap: coswitch_daemon::swap::configured() });
-    read(path, &text, &resolve::Context { purpose, file: path, base: &base, machine, find: &find, policy })
+    let context = resolve::Context {
+        purpose,
+        file: path,
+        base: &base,
+        machine,
+        find: &find,
+        policy,
+        allocation: &allocation,
+    };
+    read(path, &text, &context)
+}
+
+/// The allocation of Slurm that this process runs in.
+///
+/// # Errors
+/// Where there is none.
+pub(crate) fn allocation() -> Result<Allocation, AllocationError> {
+    let text =
+        |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    Allocation::of(&std::env::vars_os().filter_map(text).collect())
+}
+
+/// Whether a run on the nodes of an allocation can go on with those of another.
+///
+/// # Errors
+/// Why it cannot.
+pub(crate) fn check_resumed(cluster: &ClusterConfig, allocation: &Allocation) -> Result<(), String> {
+    let (nodes, hosts) = (cluster.nodes, allocation.hosts.len());
+    if usize::try_from(nodes) != Ok(hosts) {
+        return Err(format!("the run has {nodes} nodes, and this allocation has {hosts}"));
+    }
+    let left = allocation.memory_for_jobs(cluster.arena.unwrap_or_default());
+    match left.filter(|left| *left < cluster.memory) {
+        Some(left) => Err(format!(
+            "the jobs of the run have {} on a node, and this allocation leaves {left} for jobs: ask Slurm for \
+             more (`--mem`)",
+            cluster.memory
+        )),
+        None => Ok(()),
+    }
 }
 
 fn read(path: &Path, text: &str, context: &resolve::Context<'_>) -> Result<JobSet, ConfigError> {
@@ -134,8 +183,17 @@ fn understand(text: &str, context: &resolve::Context<'_>) -> Result<JobSet, Vec<
     if let Some(required) = schema["required"].as_array_mut() {
         required.retain(|field| field != context.purpose.optional());
     }
+    let file = parse::<RunFile>(text);
+    let nodes = file.as_ref().ok().and_then(|file| Some(&file.cluster.as_ref()?.nodes.value));
+    // Slurm says how much memory a node has; nothing else does.
+    if !nodes.is_some_and(Nodes::are_slurms)
+        && let Some(required) =
+            schema.pointer_mut("/properties/cluster/required").and_then(Value::as_array_mut)
+    {
+        required.push("memory".into());
+    }
     let mut problems = shape::check(&tree, &schema);
-    match parse::<RunFile>(text) {
+    match file {
         Ok(file) => match resolve::resolve(&file, &defaults(), context) {
             Ok(job_set) if problems.is_empty() => return Ok(job_set),
             Ok(_) => {}

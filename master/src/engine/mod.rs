@@ -15,7 +15,7 @@ mod run;
 mod shell;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::Mutex,
     time::Duration,
@@ -25,9 +25,10 @@ use anyhow::Context;
 use coswitch_dispatcher::provisioning::{
     DaemonsRequest, LinkRules, NodeSpec, Nodes, NodesRequest, NodesState, Provisioning,
     hosts::HostRequest,
+    slurm::SlurmRequest,
     virtual_nodes::{self, VirtualRequest},
 };
-use coswitch_policies::{NodeId, SimTime};
+use coswitch_policies::{JobId, NodeId, SimTime};
 use coswitch_report::journal::{RunEvent, RunOutcome};
 use tokio::sync::{
     mpsc::{UnboundedReceiver, unbounded_channel},
@@ -40,6 +41,7 @@ use crate::{
     config::{ClusterConfig, Job, JobSet},
     install::Installation,
     interrupt::Interrupt,
+    parked::Parked,
     past::Past,
     standing::{self, Standing},
 };
@@ -57,6 +59,20 @@ pub struct EngineOptions {
     pub umask: u32,
     /// The run is ended as soon as its nodes are up where this is set by then.
     pub interrupt: Interrupt,
+    /// When the nodes are taken away, since 1970: all jobs are parked before.
+    pub ends: Option<Duration>,
+}
+
+/// A run that goes on.
+#[derive(Clone, Debug)]
+pub struct Resumed {
+    /// Of the master before.
+    pub generation: u64,
+    /// The time that the run has taken so far.
+    pub age: Duration,
+    pub past: Past,
+    /// The nodes that must hold each job.
+    pub expected: BTreeMap<JobId, BTreeSet<NodeId>>,
 }
 
 /// A user's question to a standing cluster.
@@ -72,6 +88,8 @@ pub struct Ask {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub run: RunOutcome,
+    /// The time that the run has taken, in all.
+    pub age: Duration,
 }
 
 /// Where the events of a run go. The engine must not be blocked by it, since it would hear no signal then.
@@ -89,16 +107,31 @@ pub trait EventSink {
     fn room(&mut self) -> impl Future<Output = ()>;
 }
 
-/// Runs `jobs` to their end and passes everything that happens to `events`.
+/// Runs `jobs` to their end, or until they are parked, and passes everything that happens to `events`.
 ///
 /// # Errors
-/// Where coswitch itself fails; the outcome says whether a job did.
-pub fn run(jobs: JobSet, options: EngineOptions, events: &mut impl EventSink) -> anyhow::Result<Outcome> {
+/// Where coswitch itself fails; the outcome says whether a job did. Where a run cannot be resumed, its jobs
+/// are left as they were.
+pub fn run(
+    jobs: JobSet,
+    options: EngineOptions,
+    resumed: Option<Resumed>,
+    events: &mut impl EventSink,
+) -> anyhow::Result<Outcome> {
     let (_, mut nobody) = unbounded_channel();
-    let nodes = start_nodes(&nodes_request(&jobs, &options, false)?)?;
-    let outcome = drive(jobs, &options, &nodes, &|| (), Origin::Run, &mut nobody, events);
-    nodes.end().context("failed to remove what the run has left")?;
-    outcome
+    let nodes = start_nodes(&nodes_request(&jobs, &options, Lifetime::Run { resumes: resumed.is_some() })?)?;
+    let generation = resumed.as_ref().map_or(1, |resumed| resumed.generation + 1);
+    let origin = resumed.map_or(Origin::Run, |resumed| Origin::Resumed(Box::new(resumed)));
+    let set = jobs.clone();
+    let outcome = drive(jobs, &options, &nodes, &|| (), origin, &mut nobody, events)?;
+    if outcome.run == RunOutcome::Parked {
+        Parked::new(options.run.clone(), generation, outcome.age, set).write(&options.out)?;
+        nodes.end_parked().context("failed to end the nodes")?;
+    } else {
+        nodes.end().context("failed to remove what the run has left")?;
+        Parked::forget(&options.out)?;
+    }
+    Ok(outcome)
 }
 
 /// Holds the cluster of `jobs`, runs what users bring, and answers them, until it is interrupted. The cluster
@@ -113,7 +146,7 @@ pub fn serve(
     asks: &mut UnboundedReceiver<Ask>,
     events: &mut impl EventSink,
 ) -> anyhow::Result<Outcome> {
-    let request = nodes_request(&jobs, &options, true)?;
+    let request = nodes_request(&jobs, &options, Lifetime::Standing)?;
     let (cluster, park) = (jobs.cluster.clone(), jobs.scheduler.park);
     let (nodes, standing, origin) = match past {
         None => {
@@ -182,6 +215,8 @@ enum Origin {
     Run,
     /// As a cluster that stays.
     Served,
+    /// With nodes that have taken up what those before have left.
+    Resumed(Box<Resumed>),
     /// From the master before.
     TakenOver {
         age: Duration,
@@ -209,23 +244,43 @@ fn drive(
     })
 }
 
-fn nodes_request(jobs: &JobSet, options: &EngineOptions, standing: bool) -> anyhow::Result<NodesRequest> {
+/// How long the nodes live.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lifetime {
+    /// As long as their master.
+    Run {
+        /// They take up what others have left.
+        resumes: bool,
+    },
+    Standing,
+}
+
+fn nodes_request(jobs: &JobSet, options: &EngineOptions, lifetime: Lifetime) -> anyhow::Result<NodesRequest> {
+    let (standing, resumes) = (lifetime == Lifetime::Standing, lifetime == Lifetime::Run { resumes: true });
     let Installation { daemon, launcher, driver } = Installation::find()?;
     let cluster = &jobs.cluster;
-    let ClusterConfig { memory, arena, rate, stop_after, ref store, ref hosts, .. } = *cluster;
-    let nodes = if hosts.is_empty() {
+    let ClusterConfig { memory, arena, rate, stop_after, ref store, ref hosts, ref allocation, .. } =
+        *cluster;
+    let nodes = if cluster.is_virtual() {
         virtual_nodes::equal_nodes(cluster.nodes, memory, store, arena)?
     } else {
         (0..cluster.nodes).map(|node| NodeSpec::new(NodeId(node), memory, store, arena)).collect()
     };
     let (run, logs) = (options.run.clone(), options.out.clone());
     let links = LinkRules { encrypt: cluster.encrypts(), silence: cluster.lost_after };
-    let daemons = DaemonsRequest { run, nodes, stop_after, standing, links, logs, daemon, launcher, driver };
-    Ok(if hosts.is_empty() {
-        NodesRequest::Virtual(VirtualRequest { daemons, rate })
-    } else {
-        let needed = needed_on_hosts(jobs, &options.out);
-        NodesRequest::Hosts(HostRequest { daemons, hosts: hosts.clone(), needed })
+    let daemons =
+        DaemonsRequest { run, nodes, stop_after, standing, links, resumes, logs, daemon, launcher, driver };
+    if cluster.is_virtual() {
+        return Ok(NodesRequest::Virtual(VirtualRequest { daemons, rate }));
+    }
+    let mut needed = needed_on_hosts(jobs, &options.out);
+    Ok(match allocation.clone() {
+        None => NodesRequest::Hosts(HostRequest { daemons, hosts: hosts.clone(), needed }),
+        Some(allocation) => {
+            // These are not copied: all nodes have to see them.
+            needed.extend([&daemons.launcher, &daemons.driver].map(Clone::clone));
+            NodesRequest::Slurm(SlurmRequest { daemons, allocation, needed })
+        }
     })
 }
 

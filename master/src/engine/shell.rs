@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Context;
+use coswitch_daemon::node::is_of_batch_system;
 use coswitch_dispatcher::{
     Dispatcher,
     app::{Adoption, Timeouts},
@@ -22,7 +23,7 @@ use tokio::{
 };
 
 use super::{
-    Ask, EngineOptions, EventSink, Origin, Outcome,
+    Ask, EngineOptions, EventSink, Origin, Outcome, Resumed,
     keeper::Keeper,
     machine_counters::MachineCounters,
     run::{Asked, Input, Output, Run, RunSettings, Takeover, Ticket},
@@ -30,7 +31,9 @@ use super::{
 use crate::{
     api::{Refusal, Reply},
     config::JobSet,
+    parked,
     past::Past,
+    standing::since_1970,
 };
 
 /// Runs the job set on nodes that are up, and tells them to end.
@@ -48,28 +51,42 @@ pub(super) async fn drive(
     let (mut addresses, lost_after) = (nodes.addresses(), jobs.cluster.lost_after);
     let absent = match &origin {
         Origin::TakenOver { absent, .. } => absent.clone(),
-        Origin::Run | Origin::Served => Vec::new(),
+        Origin::Run | Origin::Served | Origin::Resumed(_) => Vec::new(),
     };
     addresses.retain(|address| absent.iter().all(|(node, _)| *node != address.node));
-    let are_nodes_here = jobs.cluster.hosts.is_empty();
+    let are_nodes_here = jobs.cluster.is_virtual();
     let generation = match origin {
         Origin::TakenOver { generation, .. } => generation,
+        Origin::Resumed(ref resumed) => resumed.generation + 1,
         Origin::Run | Origin::Served => 1,
     };
     let sessions =
         Sessions::connect(&addresses, &absent, nodes.identity(), generation, lost_after, node_events.clone())
             .await?;
     let (run, out) = (options.run.clone(), options.out.clone());
-    let standing = !matches!(origin, Origin::Run);
+    let standing = matches!(origin, Origin::Served | Origin::TakenOver { .. });
     // What users bring has an environment of its own.
-    let environment = if standing { BTreeMap::new() } else { std::env::vars().collect() };
+    let environment = if standing { BTreeMap::new() } else { environment() };
     let umask = options.umask;
-    let settings = RunSettings { run, out, environment, umask, standing };
-    let (mut core, age) = match origin {
-        Origin::Run | Origin::Served => (Run::new(jobs, settings)?, Duration::ZERO),
-        Origin::TakenOver { age, past, .. } => {
-            let takeover = takeover(generation, *past, sessions.inventories())?;
-            (Run::resume_run(jobs, settings, takeover)?, age)
+    let age = match &origin {
+        Origin::Run | Origin::Served => Duration::ZERO,
+        Origin::TakenOver { age, .. } => *age,
+        Origin::Resumed(resumed) => resumed.age.max(resumed.past.last.since(SimTime(0))),
+    };
+    let ends = options.ends.map(|ends| SimTime::from(age + ends.saturating_sub(since_1970())));
+    let settings = RunSettings { run, out, environment, umask, standing, ends };
+    let parks = jobs.cluster.allocation.is_some();
+    let mut core = match origin {
+        Origin::Run | Origin::Served => Run::new(jobs, settings)?,
+        Origin::TakenOver { past, .. } => {
+            Run::resume_run(jobs, settings, takeover(generation, *past, sessions.inventories())?)?
+        }
+        Origin::Resumed(resumed) => {
+            let (inventories, Resumed { past, expected, .. }) = (sessions.inventories(), *resumed);
+            let named = |id| jobs.jobs.iter().find(|job| job.id == id).map(|job| job.name.clone());
+            let name = |id: JobId| format!("`{}`", named(id).unwrap_or_else(|| id.to_string()));
+            parked::check(&expected, &inventories, name)?;
+            Run::resume_run(jobs, settings, takeover(generation, past, inventories)?)?
         }
     };
     let began = Instant::now();
@@ -90,6 +107,7 @@ pub(super) async fn drive(
     // Those of this machine say nothing of hosts.
     let machine = are_nodes_here.then(MachineCounters::now);
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut warned = signal(SignalKind::user_defined1())?;
     // A terminal that is closed, or a lost connection to it, ends no run: heard, and not followed.
     let _hangup = signal(SignalKind::hangup())?;
     let limit = options.limit.map(|limit| began + limit);
@@ -112,7 +130,12 @@ pub(super) async fn drive(
                 // The loss of a node comes before the end of the jobs that it has ended.
                 biased;
                 _ = interrupt.recv() => Input::Stop(RunOutcome::Interrupted),
-                _ = terminate.recv() => Input::Stop(RunOutcome::Interrupted),
+                // Slurm says so that the end of the allocation is near.
+                _ = terminate.recv() => match parks {
+                    true => Input::Warned,
+                    false => Input::Stop(RunOutcome::Interrupted),
+                },
+                _ = warned.recv() => Input::Warned,
                 Some(event) = from_nodes.recv(), if has_room => Input::Node(event),
                 Some((node, started)) = keeper.started.recv() => match started {
                     Ok(address) => {
@@ -133,8 +156,16 @@ pub(super) async fn drive(
         shell.tell(Event::MachineUsed(machine.since()));
     }
     shell.tell(Event::RunEnded { outcome });
-    shell.sessions.shut_down();
-    Ok(Outcome { run: outcome })
+    match outcome {
+        RunOutcome::Parked => shell.sessions.leave(),
+        _ => shell.sessions.shut_down(),
+    }
+    Ok(Outcome { run: outcome, age: age + began.elapsed() })
+}
+
+/// The user's environment, without what a batch system says of this process alone.
+fn environment() -> BTreeMap<String, String> {
+    std::env::vars().filter(|(name, _)| !is_of_batch_system(name)).collect()
 }
 
 /// What the nodes hold, job by job.

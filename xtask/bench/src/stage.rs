@@ -80,6 +80,7 @@ impl Stage {
                 stop_after: PATIENCE,
                 standing: false,
                 links,
+                resumes: false,
                 logs: dir.path().to_path_buf(),
                 daemon: super::programs::built("coswitchd")?,
                 launcher: super::programs::built("coswitch-launcher")?,

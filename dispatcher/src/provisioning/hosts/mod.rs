@@ -69,6 +69,8 @@ pub struct Hosts {
     daemons: Mutex<Vec<(Daemon, Option<Session>)>>,
     programs: Programs,
     standing: bool,
+    /// Snapshots of parked applications stay.
+    keeps: bool,
 }
 
 /// How daemons are started again.
@@ -120,7 +122,8 @@ impl Provisioning for Hosts {
             start(host, &mut config, parts, logs)
         });
         // Where one has not started, this ends the others.
-        let mut started = Self { identity, nodes, daemons: Mutex::default(), programs, standing: false };
+        let (daemons, keeps) = (Mutex::default(), request.daemons.resumes);
+        let mut started = Self { identity, nodes, daemons, programs, standing: false, keeps };
         let mut failed = None;
         for outcome in outcomes {
             match outcome {
@@ -144,7 +147,7 @@ impl Provisioning for Hosts {
             (!is_alive).then_some(daemon.node)
         });
         let daemons = Mutex::new(daemons.into_iter().map(|daemon| (daemon, None)).collect());
-        let hosts = Self { identity, nodes, daemons, programs, standing: true };
+        let hosts = Self { identity, nodes, daemons, programs, standing: true, keeps: false };
         Ok((hosts, gone.into_iter().flatten().collect()))
     }
 
@@ -207,6 +210,12 @@ impl Provisioning for Hosts {
     }
 
     fn end(mut self) -> Result<(), ProvisioningError> {
+        self.keeps = false;
+        self.reap(END_LIMIT)
+    }
+
+    fn end_parked(mut self) -> Result<(), ProvisioningError> {
+        self.keeps = true;
         self.reap(END_LIMIT)
     }
 }
@@ -219,13 +228,17 @@ impl Hosts {
     /// A daemon that ends well removes everything itself.
     fn reap(&mut self, limit: Duration) -> Result<(), ProvisioningError> {
         let deadline = Instant::now() + limit;
-        let daemons = std::mem::take(&mut *self.daemons());
+        let (keeps, daemons) = (self.keeps, std::mem::take(&mut *self.daemons()));
         ssh::for_each(daemons, |(daemon, session)| match session {
             None => daemon.end(deadline.saturating_duration_since(Instant::now())),
             Some(Started { mut process, input }) => {
                 drop(input);
                 let ended = ssh::wait(&mut process, deadline);
-                if ended.is_some_and(|status| status.success()) { Ok(()) } else { daemon.end(Duration::ZERO) }
+                match ended.is_some_and(|status| status.success()) {
+                    true => Ok(()),
+                    false if keeps => Err(daemon.failed("end the daemon", "its snapshots are left".into())),
+                    false => daemon.end(Duration::ZERO),
+                }
             }
         })
         .into_iter()

@@ -3,13 +3,14 @@
 use std::{
     env, io,
     net::{IpAddr, ToSocketAddrs},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Command, ExitStatus, Stdio},
     sync::Mutex,
     thread,
     time::{Duration, Instant},
 };
 
 use super::{Host, ProvisioningError};
+pub(super) use crate::provisioning::starting::wait;
 
 /// Names another program than `ssh`, with arguments before those of coswitch: `ssh -F FILE`.
 const PROGRAM: &str = "COSWITCH_SSH";
@@ -76,20 +77,6 @@ fn to_end(mut ssh: Command) -> Result<Ended, String> {
     let output = ssh.wait_with_output().map_err(|error| error.to_string())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(Ended { status, output: text(&output.stdout), errors: text(&output.stderr) })
-}
-
-/// Waits for the end of a process, and reaps it; kills it where there is none in time.
-pub(super) fn wait(process: &mut Child, deadline: Instant) -> Option<ExitStatus> {
-    loop {
-        match process.try_wait() {
-            Ok(Some(status)) => return Some(status),
-            Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(5)),
-            _ => {
-                let _ = process.kill().and_then(|()| process.wait());
-                return None;
-            }
-        }
-    }
 }
 
 pub(super) struct Answer {

@@ -340,6 +340,8 @@ pub enum RunOutcome {
     TimedOut,
     /// coswitch itself failed.
     Aborted,
+    /// The nodes are taken away: every job that had not ended is parked, and the run can be resumed.
+    Parked,
 }
 
 impl Event {

@@ -99,6 +99,9 @@ fn run_in_words(history: &History, report: &Report) -> String {
         Some(RunOutcome::TimedOut) => {
             "It took longer than it was given: numbers are of the jobs that had ended.".into()
         }
+        Some(RunOutcome::Parked) => {
+            "Its nodes were taken away: the jobs that had not ended are parked until it is resumed.".into()
+        }
         Some(RunOutcome::Aborted) | None => {
             format!("It did not come to its end; the journal stops after {:.1} s.", clock(history.end))
         }

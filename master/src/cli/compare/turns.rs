@@ -137,7 +137,8 @@ impl Turns {
             }
             RunOutcome::Done => "done",
             RunOutcome::JobsFailed => "jobs failed",
-            RunOutcome::TimedOut => "not done",
+            // Nothing tells these runs when their nodes are taken away.
+            RunOutcome::TimedOut | RunOutcome::Parked => "not done",
         };
         self.reports[at].1.push(report);
         self.any_failed |= outcome == RunOutcome::JobsFailed;

@@ -15,7 +15,10 @@ use std::{
 };
 
 use coswitch_daemon::session::QUIET_AFTER;
-use coswitch_dispatcher::protocol::Wait;
+use coswitch_dispatcher::{
+    protocol::Wait,
+    provisioning::slurm::{Allocation, AllocationError},
+};
 use coswitch_policies::{
     AutoQuantum, Bytes, ConfigError, Estimate, Policy, Residency, Rotation, ShortOfMemory,
 };
@@ -64,6 +67,8 @@ pub struct Context<'a> {
     pub find: &'a dyn Fn(&str) -> Result<PathBuf, ProgramError>,
     /// Replaces the file's policy.
     pub policy: Option<Policy>,
+    /// The allocation of Slurm that this process runs in.
+    pub allocation: &'a dyn Fn() -> Result<Allocation, AllocationError>,
 }
 
 /// What is known of a machine that will run a job set.
@@ -85,7 +90,7 @@ pub fn resolve(
     let mut reader = Reader { problems: Vec::new(), is_run_here: context.machine.is_some() };
     let cluster = match (context.purpose, &file.cluster) {
         (Purpose::Submit(cluster, _), _) => cluster.clone(),
-        (_, Some(part)) => reader.cluster(part, context.base),
+        (_, Some(part)) => reader.cluster(part, context),
         // The shape of the file is wrong, which is told elsewhere.
         (_, None) => return Err(reader.problems),
     };
@@ -104,7 +109,7 @@ pub fn resolve(
         reader.check_store_takes_each(&set, store);
     }
     if let Some(part) = file.scheduler.as_ref().filter(|_| own.is_some()) {
-        let machine = context.machine.filter(|_| set.cluster.hosts.is_empty());
+        let machine = context.machine.filter(|_| set.cluster.is_virtual());
         reader.check_swapping(&set, part, machine);
     }
     if reader.problems.is_empty() { Ok(set) } else { Err(reader.problems) }
@@ -129,13 +134,7 @@ impl Reader {
         self.problems.push(problem);
     }
 
-    fn cluster(&mut self, part: &ClusterPart, base: &Path) -> ClusterConfig {
-        let memory = self.read("cluster.memory", &part.memory);
-        if memory == Some(Bytes(0)) {
-            let problem =
-                Problem::new("cluster.memory", part.memory.span(), "a node without memory holds no job");
-            self.refuse(problem.help("write for example `1GiB`"));
-        }
+    fn cluster(&mut self, part: &ClusterPart, context: &Context<'_>) -> ClusterConfig {
         let network = part.network.as_ref();
         let rate_leaf = network.and_then(|network| network.rate.as_ref());
         let rate = self.optional("cluster.network.rate", rate_leaf);
@@ -146,20 +145,26 @@ impl Reader {
             self.refuse(problem.help("the slowest link that can be made is 1Mbit"));
         }
         let encryption = network.and_then(|network| network.encryption.as_ref());
-        let (nodes, hosts) = self.nodes(&part.nodes);
-        if !hosts.is_empty() {
+        let (nodes, hosts, allocation) = self.nodes(&part.nodes, context);
+        let memory = self.node_memory(part, allocation.as_ref());
+        if !hosts.is_empty() || allocation.is_some() {
             self.is_run_here = false;
             self.refuse_rate(rate_leaf);
         }
+        let arena = match &allocation {
+            Some(allocation) if part.arena.is_none() => Some(nodes::usual_arena(allocation)),
+            _ => self.arena(part, memory),
+        };
         ClusterConfig {
             nodes,
             hosts,
+            allocation,
             // Where it cannot be read, no job is reported as too large for it.
             memory: memory.unwrap_or(Bytes(u64::MAX)),
             rate,
             encryption: self.optional("cluster.network.encryption", encryption),
-            arena: self.arena(part, memory),
-            store: part.store.as_ref().map(|store| self.store(store, base)).unwrap_or_default(),
+            arena,
+            store: part.store.as_ref().map(|store| self.store(store, context.base)).unwrap_or_default(),
             lost_after: self.patience("cluster.lost_after", part.lost_after.as_ref()).unwrap_or(lost_after()),
             stop_after: self.patience("cluster.stop_after", part.stop_after.as_ref()).unwrap_or(stop_after()),
         }

@@ -29,6 +29,7 @@ impl Run {
 
     fn on_memory(&mut self, node: NodeId, memory: &MemoryUse) {
         let MemoryUse { used, stall, stopped, jobs, looks, peak } = memory;
+        self.parking.on_memory(node, *used);
         let told = |memory: &app::JobMemory| JobMemory {
             job: memory.job,
             used: memory.used,

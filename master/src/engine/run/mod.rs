@@ -10,6 +10,7 @@ mod admission;
 mod adoption;
 mod lost;
 mod memory;
+mod parking;
 mod records;
 mod reports;
 mod requests;
@@ -40,6 +41,7 @@ use admission::Admission;
 use adoption::Adoption;
 pub(super) use adoption::Takeover;
 use lost::Down;
+use parking::Parking;
 use records::Ending;
 pub(crate) use records::Record;
 use switches::SwitchUnderWay;
@@ -66,6 +68,8 @@ pub(super) enum Input {
     Asked(Asked),
     /// A job could not be written down.
     NotKept(JobId),
+    /// The nodes will be taken away.
+    Warned,
     /// The run is to end now: its limit has passed, or it was interrupted.
     Stop(RunOutcome),
 }
@@ -106,6 +110,8 @@ pub(super) struct RunSettings {
     pub(super) umask: u32,
     /// The run goes on when all its jobs have ended: users bring more.
     pub(super) standing: bool,
+    /// The nodes are taken away then: all jobs have to be parked by then.
+    pub(super) ends: Option<SimTime>,
 }
 
 /// The state of a run.
@@ -144,6 +150,7 @@ pub(super) struct Run {
     admission: Option<Admission>,
     /// Jobs of an earlier master that are being found.
     adoption: Option<Adoption>,
+    parking: Parking,
     communication: CommunicationMeter,
     memory: MemoryMonitor,
     /// `None` where coswitch chooses the quantum, and once the run was warned.
@@ -165,6 +172,13 @@ impl Run {
         let mut run = Self::before_first_event(set, settings)?;
         run.tell_start(name);
         warnings.into_iter().for_each(|text| run.warn(text));
+        if run.settings.ends.is_some() && !run.scheduler.can_hold() {
+            run.warn(
+                "under this policy, or with `park: suspend`, no job leaves memory before it ends: jobs that \
+                 have not ended when the nodes are taken away are lost"
+                    .into(),
+            );
+        }
         Ok(run)
     }
 
@@ -207,6 +221,7 @@ impl Run {
             empty_nodes: BTreeSet::new(),
             admission: None,
             adoption: None,
+            parking: Parking::before(settings.ends),
             communication: CommunicationMeter::default(),
             any_failed: false,
             all_done: true,
@@ -229,12 +244,14 @@ impl Run {
     /// Takes what happened and says what to do about it.
     pub(super) fn on(&mut self, now: SimTime, input: Input) -> Vec<Output> {
         self.now = now;
+        self.park_in_time();
         match input {
             Input::Due => self.on_due(),
             Input::Report(job, report) => self.on_report(job, report),
             Input::Node(event) => self.on_node(event),
             Input::Asked(asked) => self.on_asked(asked),
             Input::NotKept(job) => self.end_early(job, Ending::NotKept),
+            Input::Warned => self.on_warned(),
             Input::Stop(outcome) => self.outputs.push(Output::Over(outcome)),
         }
         self.finish_adoption();
@@ -242,19 +259,25 @@ impl Run {
         self.foresee_turns();
         self.allow();
         self.end_without_nodes();
-        let is_done = self.all_done && self.arrivals.is_empty() && self.launched.is_empty();
+        let is_done = match self.parking.is_under_way() {
+            // The scheduler has nothing to do then, though jobs are left.
+            true => self.records.values().all(|record| record.ended.is_some()),
+            false => self.all_done && self.arrivals.is_empty() && self.launched.is_empty(),
+        };
         if is_done && !self.settings.standing {
             let outcome = if self.any_failed { RunOutcome::JobsFailed } else { RunOutcome::Done };
             self.outputs.push(Output::Over(outcome));
         }
+        self.finish_parking();
         std::mem::take(&mut self.outputs)
     }
 
-    /// When the next timer fires, job arrives or time limit is reached.
+    /// When the next timer fires, job arrives, time limit is reached, or the jobs have to leave.
     pub(super) fn due(&self) -> Option<SimTime> {
         let arrival = self.arrivals.keys().next().copied();
         let timer = self.timers.first().map(|(at, _)| *at);
-        [arrival, timer, self.limit_due(), self.restart_due()].into_iter().flatten().min()
+        let (limit, restart, park) = (self.limit_due(), self.restart_due(), self.park_due());
+        [arrival, timer, limit, restart, park].into_iter().flatten().min()
     }
 
     fn tell(&mut self, kind: Event) {

@@ -43,6 +43,8 @@ pub(super) enum Ending {
     TimeLimit(Duration),
     /// The disk has not taken it.
     NotKept,
+    /// It could not leave memory, and its nodes are taken away.
+    NotParked,
 }
 
 impl Ending {
@@ -50,6 +52,7 @@ impl Ending {
         JobOutcome::Failed(match self {
             Self::Cancelled => "cancelled".into(),
             Self::NotKept => "the cluster could not write it down: its disk is full or broken".into(),
+            Self::NotParked => "it could not be parked, and its nodes are taken away".into(),
             Self::TimeLimit(limit) => format!("it ran for its time limit of {} s", limit.as_secs_f64()),
         })
     }

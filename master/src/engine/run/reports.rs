@@ -1,6 +1,8 @@
 //! Handles what dispatchers report: where a job is, what it communicates, how it ended.
 
-use coswitch_dispatcher::protocol::{AppOutcome, Exit, RankTraffic, Report, StayCause, StepDone, SwitchStep};
+use coswitch_dispatcher::protocol::{
+    AppOutcome, Exit, Park, RankTraffic, Report, StayCause, StepDone, SwitchStep,
+};
 use coswitch_policies::{Cause, JobId, Residence, SchedulerEvent};
 use coswitch_report::journal::{Event, JobOutcome};
 
@@ -33,11 +35,15 @@ impl Run {
             }
             Report::Ended(outcome) => self.on_ended(job, outcome),
             Report::StepDone(step) => self.on_step(job, &step),
-            Report::Mended { what } => self.warn(format!("{job}: {what}")),
+            Report::Mended { what } => {
+                self.parking.forget(job);
+                self.warn(format!("{job}: {what}"));
+            }
             Report::Progress { node, step, bytes, total } => {
                 self.tell(Event::Progress { job, node, step, bytes, total });
             }
             Report::Stored { node, root, bytes, epoch } => {
+                self.parking.on_sealed(job, node);
                 let now = self.now;
                 self.records.entry(job).or_default().saved(now, epoch.0);
                 self.tell(Event::SnapshotStored { job, node, root, bytes });
@@ -76,6 +82,7 @@ impl Run {
         self.resting.remove(&job);
         self.launched.remove(&job);
         self.memory.on_ended(job);
+        self.parking.forget(job);
         let counted = self.communication.forget(job);
         self.tell(counted);
         let was_stopped = outcome == AppOutcome::Stopped;
@@ -108,6 +115,9 @@ impl Run {
     fn on_step(&mut self, job: JobId, step: &StepDone) {
         if let Some(switch) = &mut self.switch {
             switch.on_step(step);
+        }
+        if self.park == Park::Criu {
+            self.parking.on_step(job, *step);
         }
         let StepDone { node, step, took, bytes } = *step;
         let (switch, step) = (self.last_switch, step);

@@ -88,7 +88,10 @@ impl Run {
     }
 
     fn end_switch(&mut self, SwitchOutcome { misplaced, restore, exposed }: SwitchOutcome) {
-        let Some(SwitchUnderWay { switching, bytes_out, bytes_in, .. }) = self.switch.take() else { return };
+        let Some(SwitchUnderWay { began, switching, bytes_out, bytes_in }) = self.switch.take() else {
+            return;
+        };
+        self.parking.on_switch_ended(self.now.since(began));
         let plan = switching.plan();
         let switch = plan.switch;
         let moved: BTreeSet<JobId> = plan.incoming.iter().map(|incoming| incoming.job).collect();

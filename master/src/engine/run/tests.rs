@@ -16,6 +16,7 @@ use crate::{
 
 mod adoption;
 mod chance;
+mod parking;
 mod requests;
 
 const NODES: u32 = 2;
@@ -43,6 +44,7 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
         file: "test.yaml".into(),
         cluster: ClusterConfig {
             hosts: Vec::new(),
+            allocation: None,
             nodes: NODES,
             memory: Bytes(100 * MIB),
             rate: None,
