@@ -13,10 +13,12 @@ pub mod cluster;
 pub mod hosts;
 pub mod job;
 pub mod leftovers;
+mod machines;
 pub mod master;
 pub mod parts;
 pub mod seed;
 pub mod serving;
+pub mod slurm;
 pub mod swap;
 pub mod turns;
 

@@ -14,8 +14,10 @@ mod prefix;
 pub(crate) mod private_apt;
 mod private_criu;
 mod self_test;
+mod slurm;
 mod sshd;
 mod stamp;
+mod unpacked;
 mod version;
 
 use anyhow::{Result, ensure};
@@ -52,10 +54,12 @@ pub(crate) fn cargo_deny(args: &Args) -> Result<PathBuf> {
     cargo_deny::ensure(&Prefix::new(&args.prefix)?)
 }
 
-/// What only the tests need: the browser of the report's page, the sshd of hosts.
+/// What only the tests need: the browser of the report's page, the sshd of hosts, a Slurm.
 pub(crate) fn for_tests(args: &Args) -> Result<()> {
     report("browser", &apt::ensure_tools(apt::BROWSER)?);
-    report("sshd", &sshd::ensure(&Prefix::new(&args.prefix)?)?);
+    let prefix = Prefix::new(&args.prefix)?;
+    report("sshd", &sshd::ensure(&prefix)?);
+    report("slurm", &slurm::ensure(&prefix)?);
     Ok(())
 }
 

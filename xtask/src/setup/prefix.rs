@@ -42,6 +42,11 @@ impl Prefix {
         self.0.join("sshd")
     }
 
+    /// The Slurm of the tests of allocations.
+    pub(super) fn slurm(&self) -> PathBuf {
+        self.0.join("slurm")
+    }
+
     /// Tools of the developers; a cargo installation root.
     pub(super) fn tools(&self) -> PathBuf {
         self.0.join("tools")
