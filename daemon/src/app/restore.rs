@@ -49,8 +49,8 @@ impl Part {
         self.all_exited = false;
         match self.node.plane.ask(|reply| Command::RestoreChannels(self.job, epoch, channels, reply)).await {
             Some(true) => {
-                // A master that has come since then does not know of it, and an answer that came since then is
-                // gone; it is given again.
+                // A master that has come since then does not know of it, and an answer that came since
+                // then is gone; it is given again.
                 if let Some((sequence, puts)) = self.told.reached.clone() {
                     self.tell(AppEvent::Fence { sequence, puts });
                 }
