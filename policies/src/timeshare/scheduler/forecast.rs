@@ -11,7 +11,11 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Scheduler, oracle::Oracle};
+use super::{
+    Scheduler,
+    oracle::Oracle,
+    timetable::{ForeseenTurn, Turns},
+};
 use crate::{
     Decision, JobId, Purpose, Residence, SchedulerEvent, SimTime, Start, SwitchId, SwitchPlan, TimerId,
 };
@@ -45,30 +49,27 @@ impl Scheduler {
     /// What each living job may expect that is not held.
     #[must_use]
     pub fn forecast(&self, present: Present) -> BTreeMap<JobId, Outlook> {
-        let hopes = |job: &JobId| !self.held.contains_key(job);
-        let living = self.jobs.iter().filter(|(job, entry)| !entry.observed.is_ended() && hopes(job));
-        let outlooks = living.map(|(job, _)| (*job, Outlook::default())).collect();
-        let Present { now, timers, switch_began, left, events_max } = present;
-        let mut future = Future {
-            scheduler: self.clone(),
-            now,
-            due: timers.into_iter().map(|(at, timer)| (at.max(now), Due::Timer(timer))).collect(),
-            since: BTreeMap::new(),
-            left,
-            outlooks,
-        };
-        if let Some(plan) = &self.under_way {
-            let over = switch_began.unwrap_or(now).after(self.expected_cost(plan));
-            future.due.insert((over.max(now), Due::SwitchOver(plan.switch)));
-        }
-        let stops = |job: JobId| {
-            self.under_way.as_ref().is_some_and(|plan| plan.outgoing.iter().any(|o| o.job == job))
-        };
-        let running: Vec<JobId> =
-            self.jobs.keys().copied().filter(|job| self.presence.is_active(*job) && !stops(*job)).collect();
-        running.into_iter().for_each(|job| future.start(job));
+        let events_max = present.events_max;
+        let mut future = Future::of(self, present);
         future.run(events_max);
         future.outlooks
+    }
+
+    /// The turns until `until`, the present one first: those that the same forecast runs through.
+    #[must_use]
+    pub fn timetable(&self, present: Present, until: SimTime) -> Vec<ForeseenTurn> {
+        let events_max = present.events_max;
+        let mut future = Future::of(self, present);
+        let mut turns = Turns::default();
+        turns.note(&future.scheduler, future.now);
+        for _ in 0..events_max {
+            let due = future.due.pop_first();
+            let Some((at, due)) = due.filter(|(at, _)| *at <= until) else { break };
+            future.now = at;
+            future.on_due(due);
+            turns.note(&future.scheduler, at);
+        }
+        turns.finish(&future.scheduler)
     }
 
     /// How long a switch takes, by what such switches took so far.
@@ -113,6 +114,31 @@ struct Future {
 }
 
 impl Future {
+    fn of(scheduler: &Scheduler, present: Present) -> Self {
+        let hopes = |job: &JobId| !scheduler.held.contains_key(job);
+        let living = scheduler.jobs.iter().filter(|(job, entry)| !entry.observed.is_ended() && hopes(job));
+        let outlooks = living.map(|(job, _)| (*job, Outlook::default())).collect();
+        let Present { now, timers, switch_began, left, .. } = present;
+        let mut future = Self {
+            scheduler: scheduler.clone(),
+            now,
+            due: timers.into_iter().map(|(at, timer)| (at.max(now), Due::Timer(timer))).collect(),
+            since: BTreeMap::new(),
+            left,
+            outlooks,
+        };
+        let under_way = scheduler.under_way.as_ref();
+        if let Some(plan) = under_way {
+            let over = switch_began.unwrap_or(now).after(scheduler.expected_cost(plan));
+            future.due.insert((over.max(now), Due::SwitchOver(plan.switch)));
+        }
+        let stops =
+            |job: JobId| under_way.is_some_and(|plan| plan.outgoing.iter().any(|outgoing| outgoing.job == job));
+        let runs = |job: &JobId| scheduler.presence.is_active(*job) && !stops(*job);
+        scheduler.jobs.keys().copied().filter(runs).for_each(|job| future.start(job));
+        future
+    }
+
     fn run(&mut self, events_max: u32) {
         for _ in 0..events_max {
             let is_known = |(job, outlook): (&JobId, &Outlook)| match self.left.get(job) {

@@ -54,6 +54,7 @@ mod state;
 mod switch;
 #[cfg(test)]
 mod tests;
+mod timetable;
 mod turn;
 
 use std::{
@@ -70,6 +71,7 @@ pub use oracle::{AutoQuantum, Oracle};
 pub use residency::{Residency, reserve};
 pub use rotate::Rotation;
 pub use state::{JobState, Wanted};
+pub use timetable::ForeseenTurn;
 
 use crate::{
     Assignment, Cluster, Communication, Decision, JobId, JobSpec, Landing, Matrix, Policy, RejectReason,

@@ -92,6 +92,10 @@ impl Running {
         self.slot
     }
 
+    pub(super) const fn since(&self) -> SimTime {
+        self.since
+    }
+
     pub(super) fn may_work_ahead(&self) -> bool {
         self.ahead != Ahead::GivenUp && !self.is_over()
     }

@@ -111,6 +111,26 @@ impl Steady {
         })
     }
 
+    /// One line a turn of the next minute.
+    fn timetable(&self) -> String {
+        let present = Present {
+            now: self.now,
+            timers: self.timers.clone(),
+            switch_began: self.switch.as_ref().map(|(over, plan)| over.before(self.cost(plan))),
+            left: self.left.clone(),
+            events_max: 1000,
+        };
+        let mut text = String::new();
+        let second = |at: SimTime| at.since(SimTime(0)).as_secs();
+        for turn in self.scheduler.timetable(present, self.now.after(Duration::from_secs(60))) {
+            let until = turn.until.map_or("?".into(), |until| second(until).to_string());
+            let jobs = turn.jobs.iter().map(|(job, placement)| format!("{job} on {} nodes", placement.width()));
+            let jobs = jobs.collect::<Vec<_>>().join(", ");
+            writeln!(text, "{} {} to {until}: {jobs}", turn.slot, second(turn.from)).unwrap();
+        }
+        text
+    }
+
     fn shown(&self, left: BTreeMap<JobId, Duration>) -> String {
         let mut text = String::new();
         let shown =
@@ -171,4 +191,30 @@ fn what_was_foreseen_happens() {
             assert_eq!(outlook.done, Some(steady.ended[&job]), "{job} under {policy}");
         }
     }
+}
+
+#[test]
+fn the_timetable_has_the_turns_of_the_next_minute() {
+    let jobs = [(600, 99), (600, 25), (300, 12), (300, 99)];
+    let mut steady = Steady::new(SchedulerConfig::new(Policy::Hybrid, quantum()), &jobs);
+    while steady.begun.len() < 5 {
+        steady.step();
+    }
+    assert_snapshot!(steady.timetable(), @r"
+    slot-0 24 to 34: job-0 on 2 nodes, job-2 on 2 nodes, job-3 on 2 nodes
+    slot-1 36 to 46: job-1 on 2 nodes
+    slot-0 48 to 58: job-0 on 2 nodes, job-3 on 2 nodes
+    slot-1 60 to 65: job-1 on 2 nodes
+    slot-0 65 to ?: job-0 on 2 nodes, job-3 on 2 nodes
+    ");
+    // In the middle of a switch no turn is the present one.
+    while steady.switch.is_none() {
+        steady.step();
+    }
+    assert_snapshot!(steady.timetable(), @r"
+    slot-1 36 to 46: job-1 on 2 nodes
+    slot-0 48 to 58: job-0 on 2 nodes, job-3 on 2 nodes
+    slot-1 60 to 65: job-1 on 2 nodes
+    slot-0 65 to ?: job-0 on 2 nodes, job-3 on 2 nodes
+    ");
 }
