@@ -3,8 +3,11 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use coswitch_policies::{Bytes, JobId, Outlook, Policy, SimTime};
-use coswitch_report::journal::JobOutcome;
+use coswitch_policies::{Bytes, ForeseenTurn, JobId, NodeId, Outlook, Policy, Purpose, SimTime, SwitchId};
+use coswitch_report::{
+    journal::{JobMemory, JobOutcome},
+    words::span,
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -66,6 +69,10 @@ pub enum Request {
     Park(JobId),
     Resume(JobId),
     Why(JobId),
+    /// The turns for so long ahead, the switch under way, and the memory of the nodes.
+    Timetable {
+        ahead: Duration,
+    },
 }
 
 /// An answer.
@@ -76,6 +83,7 @@ pub enum Reply {
     Jobs(Queue),
     Job(Box<JobStatus>),
     Why(Reason),
+    Timetable(Timetable),
     Refused(Refusal),
 }
 
@@ -173,12 +181,63 @@ pub struct JobStatus {
     pub output: PathBuf,
 }
 
+impl JobStatus {
+    /// When the job runs next, or for how long yet, in words.
+    pub(crate) fn next_turn(&self, now: SimTime) -> String {
+        let until = self.outlook.runs_until.map(|at| span(at.since(now)));
+        match (self.state, self.outlook.runs_from) {
+            (state, _) if state.has_ended() => String::new(),
+            (JobState::Running, _) => until.map_or("now".into(), |until| format!("now, for {until} yet")),
+            (JobState::Held, _) => format!("after `resume {}`", self.job.0),
+            (_, Some(from)) => format!("in {}", span(from.since(now))),
+            (_, None) if !self.after.is_empty() && self.began.is_none() => {
+                let after: Vec<String> = self.after.iter().map(|job| job.0.to_string()).collect();
+                format!("after {}", after.join(", "))
+            }
+            (_, None) => "not known".into(),
+        }
+    }
+}
+
 /// Why a job is where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
     pub job: JobId,
     pub name: String,
     pub text: String,
+}
+
+/// What the cluster does now and next. Jobs are named by their numbers; the names of a user's own are in the
+/// [`Queue`]. All times are since the cluster's start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Timetable {
+    pub now: SimTime,
+    /// The present turn, unless a switch is under way, and those that follow it by the cluster's own
+    /// scheduler.
+    pub turns: Vec<ForeseenTurn>,
+    pub switch: Option<SwitchStatus>,
+    /// As last heard of each node; a node that was not heard of yet is left out.
+    pub memory: Vec<NodeMemory>,
+}
+
+/// A switch under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchStatus {
+    pub switch: SwitchId,
+    pub purpose: Purpose,
+    pub began: SimTime,
+    /// The jobs that stop or leave memory.
+    pub outgoing: Vec<JobId>,
+    pub incoming: Vec<JobId>,
+}
+
+/// The memory that the jobs of a node hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeMemory {
+    pub node: NodeId,
+    /// The sum over its jobs.
+    pub used: Bytes,
+    pub by_job: Vec<JobMemory>,
 }
 
 /// Why a request was refused. Nothing has changed then.

@@ -7,8 +7,12 @@ use std::{
 };
 
 use coswitch_policies::JobId;
+use coswitch_report::journal::RunEvent;
 use http_body_util::{BodyExt, Full};
-use hyper::{Method, StatusCode, body::Bytes};
+use hyper::{
+    Method, Response, StatusCode,
+    body::{Bytes, Incoming},
+};
 use hyper_util::rt::TokioIo;
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
@@ -27,6 +31,8 @@ pub enum ClientError {
     Refused(#[from] Refusal),
     #[error("the cluster has ended before it answered")]
     Gone(#[source] hyper::Error),
+    #[error("the cluster has closed the connection")]
+    Closed,
     #[error("the cluster has not answered for {} s", .0.as_secs())]
     Late(Duration),
     #[error("the cluster answered what this version of coswitch does not understand: {0}")]
@@ -101,6 +107,11 @@ impl Client {
         self.ask(Method::GET, &format!("/v1/jobs/{job}/why"), &(), Some(ANSWER_LIMIT))
     }
 
+    /// Carries out what asks several questions at once, or follows the cluster.
+    pub(crate) fn block_on<T>(&self, what: impl Future<Output = T>) -> T {
+        self.runtime.block_on(what)
+    }
+
     fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -108,19 +119,51 @@ impl Client {
         body: &impl Serialize,
         limit: Option<Duration>,
     ) -> Result<T, ClientError> {
+        self.block_on(self.request(method, path, body, limit))
+    }
+
+    /// A question that does not wait for other ones.
+    pub(crate) async fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        limit: Duration,
+    ) -> Result<T, ClientError> {
+        self.request(Method::GET, path, &(), Some(limit)).await
+    }
+
+    async fn request<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+        limit: Option<Duration>,
+    ) -> Result<T, ClientError> {
         let body = serde_json::to_vec(body).map_err(io::Error::from)?;
-        let asked = self.exchange(method, path, body);
-        let (code, answer) = self.runtime.block_on(async {
-            match limit {
-                Some(limit) => timeout(limit, asked).await.map_err(|_| ClientError::Late(limit))?,
-                None => asked.await,
-            }
-        })?;
-        let strange = || ClientError::Strange(String::from_utf8_lossy(&answer).into_owned());
+        let asked = async {
+            let response = self.exchange(method, path, body).await?;
+            let code = response.status();
+            let answer = response.into_body().collect().await.map_err(ClientError::Gone)?;
+            Ok::<_, ClientError>((code, answer.to_bytes()))
+        };
+        let (code, answer) = match limit {
+            Some(limit) => timeout(limit, asked).await.map_err(|_| ClientError::Late(limit))?,
+            None => asked.await,
+        }?;
         if code == StatusCode::OK {
-            return serde_json::from_slice(&answer).map_err(|_| strange());
+            return serde_json::from_slice(&answer).map_err(|_| strange(&answer));
         }
-        Err(serde_json::from_slice::<Refusal>(&answer).map_or_else(|_| strange(), Into::into))
+        Err(refusal(&answer))
+    }
+
+    /// The events of the cluster from now on.
+    pub(crate) async fn events(&self, limit: Duration) -> Result<Events, ClientError> {
+        let asked = self.exchange(Method::GET, "/v1/events", Vec::new());
+        let response = timeout(limit, asked).await.map_err(|_| ClientError::Late(limit))??;
+        if response.status() != StatusCode::OK {
+            let answer = response.into_body().collect().await.map_err(ClientError::Gone)?;
+            return Err(refusal(&answer.to_bytes()));
+        }
+        Ok(Events { body: response.into_body(), read: Vec::new() })
     }
 
     async fn exchange(
@@ -128,7 +171,7 @@ impl Client {
         method: Method,
         path: &str,
         body: Vec<u8>,
-    ) -> Result<(StatusCode, Bytes), ClientError> {
+    ) -> Result<Response<Incoming>, ClientError> {
         let stream = UnixStream::connect(&self.path).await;
         let stream = stream.map_err(|cause| ClientError::NoCluster { path: self.path.clone(), cause })?;
         let (mut sender, connection) =
@@ -141,9 +184,38 @@ impl Client {
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body)))
             .map_err(io::Error::other)?;
-        let response = sender.send_request(request).await.map_err(ClientError::Gone)?;
-        let code = response.status();
-        let answer = response.into_body().collect().await.map_err(ClientError::Gone)?;
-        Ok((code, answer.to_bytes()))
+        sender.send_request(request).await.map_err(ClientError::Gone)
+    }
+}
+
+fn strange(answer: &[u8]) -> ClientError {
+    ClientError::Strange(String::from_utf8_lossy(answer).into_owned())
+}
+
+fn refusal(answer: &[u8]) -> ClientError {
+    serde_json::from_slice::<Refusal>(answer).map_or_else(|_| strange(answer), Into::into)
+}
+
+/// The events of a cluster, one a line.
+pub(crate) struct Events {
+    body: Incoming,
+    /// What has come of the lines that were not taken yet.
+    read: Vec<u8>,
+}
+
+impl Events {
+    /// The next event; `None` where the cluster has closed the connection. Lines that this version does not
+    /// understand are passed over. Nothing is lost where the caller stops waiting.
+    pub(crate) async fn next(&mut self) -> Option<RunEvent> {
+        loop {
+            while let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.read.drain(..=end).collect();
+                if let Ok(event) = serde_json::from_slice(&line) {
+                    return Some(event);
+                }
+            }
+            let frame = self.body.frame().await?.ok()?;
+            self.read.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+        }
     }
 }

@@ -20,3 +20,4 @@ pub mod past;
 pub mod run_name;
 pub mod serve;
 pub mod standing;
+mod top;

@@ -1,6 +1,6 @@
 //! The questions as HTTP: paths, bodies and codes. Who asks is told by the kernel (peer credentials).
 
-use std::{convert::Infallible, os::unix::net::UnixListener as StdListener, sync::Arc};
+use std::{convert::Infallible, os::unix::net::UnixListener as StdListener, sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
@@ -59,6 +59,7 @@ pub(super) async fn serve(listener: StdListener, api: Api) -> std::io::Result<()
         .route("/v1/jobs/{job}/cancel", post(cancel))
         .route("/v1/jobs/{job}/park", post(park))
         .route("/v1/jobs/{job}/resume", post(resume))
+        .route("/v1/timetable", get(timetable))
         .route("/v1/events", get(events))
         .route("/metrics", get(metrics))
         .layer(DefaultBodyLimit::max(BODY_MAX))
@@ -107,6 +108,21 @@ async fn resume(State(api): State<Api>, from: From, Path(job): Path<u32>) -> Res
     api.ask(from, Request::Resume(JobId(job))).await
 }
 
+#[derive(Deserialize)]
+struct Ahead {
+    /// Seconds.
+    #[serde(default = "a_minute")]
+    ahead: u64,
+}
+
+const fn a_minute() -> u64 {
+    60
+}
+
+async fn timetable(State(api): State<Api>, from: From, Query(Ahead { ahead }): Query<Ahead>) -> Response {
+    api.ask(from, Request::Timetable { ahead: Duration::from_secs(ahead) }).await
+}
+
 /// The events of the cluster from now on, one JSON value in a line.
 async fn events(State(api): State<Api>, ConnectInfo(peer): From) -> Response {
     // They tell of all jobs.
@@ -152,6 +168,7 @@ impl Api {
             Reply::Jobs(queue) => json(&queue),
             Reply::Job(status) => json(&status),
             Reply::Why(reason) => json(&reason),
+            Reply::Timetable(timetable) => json(&timetable),
             Reply::Refused(refusal) => refused(&refusal),
         }
     }

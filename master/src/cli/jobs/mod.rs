@@ -5,6 +5,7 @@ mod cat;
 mod park;
 mod queue;
 mod submit;
+mod top;
 mod wait;
 mod why;
 
@@ -18,6 +19,7 @@ pub(crate) use cat::CatCommand;
 pub(crate) use park::{ParkCommand, ResumeCommand};
 pub(crate) use queue::QueueCommand;
 pub(crate) use submit::SubmitCommand;
+pub(crate) use top::TopCommand;
 pub(crate) use wait::WaitCommand;
 pub(crate) use why::WhyCommand;
 

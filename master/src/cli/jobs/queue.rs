@@ -46,28 +46,12 @@ impl Answer for Queue {
             for job in &self.jobs {
                 let first = [job.job.0.to_string(), job.name.clone(), job.state.to_string()].map(Cell::new);
                 let numbers = [right(job.ranks), right(span(job.ran))];
-                let last = [next_turn(job, self.now), done(job, self.now)].map(Cell::new);
+                let last = [job.next_turn(self.now), done(job, self.now)].map(Cell::new);
                 table.add_row(first.into_iter().chain(numbers).chain(last));
             }
             writeln!(out, "{table}")?;
         }
         writeln!(out, "{}", plural(self.jobs.len(), "job"))
-    }
-}
-
-/// When a job runs next, or for how long yet.
-fn next_turn(job: &JobStatus, now: SimTime) -> String {
-    let until = job.outlook.runs_until.map(|at| span(at.since(now)));
-    match (job.state, job.outlook.runs_from) {
-        (state, _) if state.has_ended() => String::new(),
-        (JobState::Running, _) => until.map_or("now".into(), |until| format!("now, for {until} yet")),
-        (JobState::Held, _) => format!("after `resume {}`", job.job.0),
-        (_, Some(from)) => format!("in {}", span(from.since(now))),
-        (_, None) if !job.after.is_empty() && job.began.is_none() => {
-            let after: Vec<String> = job.after.iter().map(|job| job.0.to_string()).collect();
-            format!("after {}", after.join(", "))
-        }
-        (_, None) => "not known".into(),
     }
 }
 

@@ -8,6 +8,7 @@ use coswitch_policies::{
 use coswitch_report::journal::{Event, JobMemory};
 
 use super::Run;
+use crate::api::NodeMemory;
 
 impl Run {
     pub(super) fn on_node(&mut self, event: NodeEvent) {
@@ -37,6 +38,8 @@ impl Run {
             major_faults: memory.major_faults,
         };
         let by_job: Vec<JobMemory> = jobs.iter().map(told).collect();
+        let seen = NodeMemory { node, used: *used, by_job: by_job.clone() };
+        self.node_memory.insert(node, seen);
         // Once is enough that a node is empty: a cluster may stand idle for days.
         let was_empty =
             if by_job.is_empty() { !self.empty_nodes.insert(node) } else { self.empty_nodes.remove(&node) };

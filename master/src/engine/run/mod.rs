@@ -34,7 +34,7 @@ use coswitch_report::journal::{Event, JobOutcome, RunEvent, RunOutcome, VERSION}
 
 use super::communication::CommunicationMeter;
 use crate::{
-    api::{Accepted, Reply, Request, User},
+    api::{Accepted, NodeMemory, Reply, Request, User},
     config::{ClusterConfig, Job, JobSet, ParkMethod},
 };
 use admission::Admission;
@@ -146,6 +146,8 @@ pub(super) struct Run {
     down: BTreeMap<NodeId, Down>,
     /// Nodes that were last seen without any job.
     empty_nodes: BTreeSet<NodeId>,
+    /// As last seen.
+    node_memory: BTreeMap<NodeId, NodeMemory>,
     /// Jobs that come when their nodes have room.
     admission: Option<Admission>,
     /// Jobs of an earlier master that are being found.
@@ -219,6 +221,7 @@ impl Run {
             unanswered: BTreeMap::new(),
             down: BTreeMap::new(),
             empty_nodes: BTreeSet::new(),
+            node_memory: BTreeMap::new(),
             admission: None,
             adoption: None,
             parking: Parking::before(settings.ends),

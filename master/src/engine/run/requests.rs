@@ -22,6 +22,7 @@ impl Run {
             Request::Cancel(job) => self.cancel(user, job),
             Request::Resume(job) => self.resume(user, job),
             Request::Why(job) => self.why(user, job),
+            Request::Timetable { ahead } => Ok(self.timetable(ahead)),
             Request::Park(job) => match self.park(user, job) {
                 Ok(()) => {
                     self.records.entry(job).or_default().parking.push(ticket);

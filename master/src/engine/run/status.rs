@@ -1,6 +1,6 @@
 //! Where each job is, when it runs next, and why: for users, and for the journal.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_policies::{JobId, Outlook, Present, Residence, SimTime, Wanted, timeshare::explain};
 use coswitch_report::journal::Event;
@@ -8,14 +8,18 @@ use coswitch_report::journal::Event;
 use super::{
     Run,
     records::{Ending, Record},
+    switches::SwitchUnderWay,
 };
-use crate::api::{JobState, JobStatus, Queue, Reason, Refusal, Reply, User};
+use crate::api::{JobState, JobStatus, Queue, Reason, Refusal, Reply, Timetable, User};
 
 /// How far a forecast looks ahead for one user's question.
 const FORESEEN_EVENTS_MAX: u32 = 2000;
 
 /// How far each forecast looks ahead that is told to the journal.
 const TURN_EVENTS_MAX: u32 = 200;
+
+/// How far a timetable looks ahead at most.
+const AHEAD_MAX: Duration = Duration::from_secs(3600);
 
 impl Run {
     pub(super) fn queue(&self, user: User, all: bool) -> Reply {
@@ -44,6 +48,20 @@ impl Run {
     }
 
     fn forecast(&self, events_max: u32) -> BTreeMap<JobId, Outlook> {
+        self.scheduler.forecast(self.present(events_max))
+    }
+
+    pub(super) fn timetable(&self, ahead: Duration) -> Reply {
+        let until = self.now.after(ahead.min(AHEAD_MAX));
+        Reply::Timetable(Timetable {
+            now: self.now,
+            turns: self.scheduler.timetable(self.present(FORESEEN_EVENTS_MAX), until),
+            switch: self.switch.as_ref().map(SwitchUnderWay::status),
+            memory: self.node_memory.values().cloned().collect(),
+        })
+    }
+
+    fn present(&self, events_max: u32) -> Present {
         let left = |(job, record): (&JobId, &Record)| {
             let ran = record.ran(self.now);
             // A job that runs for longer than it does alone may end at any time, or not.
@@ -51,13 +69,13 @@ impl Run {
             Some((*job, alone.or(record.time_limit)?.saturating_sub(ran)))
         };
         let living = self.records.iter().filter(|(_, record)| record.ended.is_none());
-        self.scheduler.forecast(Present {
+        Present {
             now: self.now,
             timers: self.timers.clone(),
-            switch_began: self.switch_began(),
+            switch_began: self.switch.as_ref().map(SwitchUnderWay::began),
             left: living.filter_map(left).collect(),
             events_max,
-        })
+        }
     }
 
     pub(super) fn status(&self, job: JobId, outlook: Outlook) -> JobStatus {

@@ -10,6 +10,7 @@ use coswitch_policies::{
 use coswitch_report::journal::Event;
 
 use super::{Output, Run};
+use crate::api::SwitchStatus;
 
 /// A switch under way, and the bytes it has moved so far.
 pub(super) struct SwitchUnderWay {
@@ -28,6 +29,21 @@ impl SwitchUnderWay {
         self.switching.on_displaced(now, job, at)
     }
 
+    pub(super) const fn began(&self) -> SimTime {
+        self.began
+    }
+
+    pub(super) fn status(&self) -> SwitchStatus {
+        let SwitchPlan { switch, purpose, outgoing, incoming, .. } = self.switching.plan();
+        SwitchStatus {
+            switch: *switch,
+            purpose: *purpose,
+            began: self.began,
+            outgoing: outgoing.iter().map(|outgoing| outgoing.job).collect(),
+            incoming: incoming.iter().map(|incoming| incoming.job).collect(),
+        }
+    }
+
     pub(super) fn on_step(&mut self, step: &StepDone) {
         match step.step {
             SwitchStep::Dump => self.bytes_out = self.bytes_out.saturating_add(step.bytes),
@@ -38,10 +54,6 @@ impl SwitchUnderWay {
 }
 
 impl Run {
-    pub(super) fn switch_began(&self) -> Option<SimTime> {
-        self.switch.as_ref().map(|switch| switch.began)
-    }
-
     pub(super) fn begin_switch(&mut self, plan: SwitchPlan) {
         self.last_switch = plan.switch;
         let parked = plan.outgoing.iter().filter(|outgoing| outgoing.to == Residence::Parked);

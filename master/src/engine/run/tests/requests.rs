@@ -23,6 +23,19 @@ pub(super) fn shown(reply: &Reply) -> String {
             format!("[{}]", queue.jobs.iter().map(job).collect::<Vec<_>>().join(", "))
         }
         Reply::Job(job) => format!("{} is {} after {} ms", job.job, job.state, job.ran.as_millis()),
+        Reply::Timetable(timetable) => {
+            let seconds = |at: SimTime| at.since(SimTime(0)).as_secs_f64();
+            let turn = |turn: &coswitch_policies::ForeseenTurn| {
+                let until = turn.until.map_or(String::new(), |at| format!(" to {}", seconds(at)));
+                let jobs = turn.jobs.iter().map(|(job, _)| job.to_string()).collect::<Vec<_>>();
+                format!("{} from {}{until}", jobs.join("+"), seconds(turn.from))
+            };
+            let turns = timetable.turns.iter().map(turn).collect::<Vec<_>>().join(", ");
+            let switch = timetable.switch.as_ref().map_or(String::new(), |switch| {
+                format!(" {} since {} out {:?} in {:?}", switch.switch, seconds(switch.began), switch.outgoing, switch.incoming)
+            });
+            format!("timetable [{turns}]{switch}")
+        }
         Reply::Why(reason) => format!("{}: {}", reason.job, reason.text),
         Reply::Refused(refusal) => format!("refused: {refusal}"),
     }
@@ -331,4 +344,33 @@ fn who_waits_for_a_job_to_be_parked_hears_that_it_was_resumed() {
             (600, report(0, Report::Parked), "switched; restore job-0"),
         ],
     );
+}
+
+#[test]
+fn the_timetable_tells_turns_the_switch_under_way_and_the_memory_of_nodes() {
+    let mut run = cluster(vec![job(0, 60, 0), job(1, 60, 0)]);
+    let timetable = || asked(Request::Timetable { ahead: Duration::from_secs(2) });
+    story(
+        &mut run,
+        &[
+            (0, Input::Due, "submitted job-0; submitted job-1; launch job-0"),
+            (10, report(0, Report::Running), "switched; turn of job-0 until 1.01s"),
+            (
+                500,
+                timetable(),
+                "timetable [job-0 from 0.01 to 1.01, job-1 from 1.07 to 2.07, job-0 from 2.19 to 3.19]",
+            ),
+            (1010, Input::Due, "park job-0"),
+            (1100, report(0, Report::Parked), "launch job-1"),
+        ],
+    );
+    // In the switch no turn is the present one.
+    run.on(millis(1150), Input::Due);
+    samples(&mut run, 1160, &[(1, 20)], false);
+    let Reply::Timetable(shown) = run.timetable(Duration::from_secs(1)) else { panic!("a timetable") };
+    let switch = shown.switch.expect("it is under way");
+    assert_eq!((switch.began, switch.outgoing, switch.incoming), (millis(1010), vec![JobId(0)], vec![JobId(1)]));
+    assert_eq!(shown.turns[0].jobs[0].0, JobId(1));
+    let used: Vec<_> = shown.memory.iter().map(|memory| (memory.node, memory.used)).collect();
+    assert_eq!(used, [(NodeId(0), Bytes(20 * MIB)), (NodeId(1), Bytes(20 * MIB))]);
 }
