@@ -165,6 +165,8 @@ pub struct JobStatus {
     pub ranks: u32,
     /// The working set of a rank.
     pub memory: Bytes,
+    #[serde(default)]
+    pub priority: i32,
     pub submitted: SimTime,
     pub began: Option<SimTime>,
     pub ended: Option<SimTime>,

@@ -194,6 +194,7 @@ mod tests {
             cwd: "/".into(),
             alone: None,
             wait: Wait::Block,
+            priority: 0,
         };
         Accepted { user: User(1000), submitted: SimTime(7), job, after: vec![JobId(0)], time_limit: None }
     }

@@ -182,6 +182,7 @@ impl Folder {
             | Event::SlotStarted { .. }
             | Event::TurnsForeseen { .. }
             | Event::JobHeld { .. }
+            | Event::JobsPrioritized { .. }
             | Event::JobReleased { .. }
             | Event::TimerFired { .. }
             | Event::NodeUnderPressure { .. }

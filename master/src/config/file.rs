@@ -18,7 +18,7 @@ use serde_yaml::Spanned;
 use super::{
     choice::{Encryption, ParkMethod},
     job_set::NODES_MAX,
-    leaf::{Leaf, Percent},
+    leaf::{Leaf, Percent, Priority},
 };
 
 /// A coswitch run file: the machines, how they are shared, and the jobs.
@@ -189,6 +189,10 @@ pub struct JobPart {
     /// How a rank of this job waits for a message.
     #[serde(default)]
     pub wait: Option<Leaf<Wait>>,
+    /// Jobs of the highest priority take turns; jobs of a lower one run beside them where they fit, and else
+    /// wait, in memory or parked, until no job of a higher one is left. 0 if left out.
+    #[serde(default)]
+    pub priority: Option<Leaf<Priority>>,
 }
 
 /// The field `nodes` as written.

@@ -19,6 +19,8 @@ use super::choice::{Encryption, ParkMethod};
 pub const NODES_MAX: u32 = 64;
 /// The most jobs of one run.
 pub const JOBS_MAX: u32 = 1000;
+/// The highest priority of a job, and with a minus the lowest.
+pub const PRIORITY_MAX: i32 = 1000;
 /// The most ranks of one job.
 pub const RANKS_MAX: u32 = 1024;
 
@@ -133,6 +135,9 @@ pub struct Job {
     pub alone: Option<Duration>,
     /// How its ranks wait for messages.
     pub wait: Wait,
+    /// Jobs of the highest priority take turns; the others wait, or run beside them.
+    #[serde(default)]
+    pub priority: i32,
 }
 
 /// What a job's name looks like: it becomes part of paths (directories, cgroups, shared memory).
@@ -192,6 +197,12 @@ impl Job {
     pub fn check(&self) -> Result<(), String> {
         if !is_job_name(&self.name) {
             return Err(format!("`{}` cannot name a job: {NAME_HELP}", self.name));
+        }
+        if self.priority.abs() > PRIORITY_MAX {
+            let priority = self.priority;
+            return Err(format!(
+                "its priority is {priority}: it lies between -{PRIORITY_MAX} and {PRIORITY_MAX}"
+            ));
         }
         if !(1..=RANKS_MAX).contains(&self.ranks) {
             return Err(format!("it has {} ranks: a job has 1 to {RANKS_MAX}", self.ranks));

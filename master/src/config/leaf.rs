@@ -12,7 +12,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
 use serde_yaml::Spanned;
 
-use super::{problem::Problem, tree::span_at};
+use super::{job_set::PRIORITY_MAX, problem::Problem, tree::span_at};
 
 /// A type that can be read from one value of a run file.
 pub trait Quantity: Sized {
@@ -109,6 +109,24 @@ impl Quantity for u32 {
     }
     fn schema() -> Schema {
         json_schema!({ "type": "integer", "minimum": 1, "maximum": u32::MAX })
+    }
+}
+
+/// The priority of a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Priority(pub i32);
+
+impl Quantity for Priority {
+    const NAME: &'static str = "Priority";
+    fn read(text: &str) -> Result<Self, Misread> {
+        let number = text.parse().ok().filter(|number: &i32| (-PRIORITY_MAX..=PRIORITY_MAX).contains(number));
+        number.map(Self).ok_or_else(|| Misread {
+            message: format!("`{text}` is not a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}"),
+            help: Some("jobs have priority 0 where nothing else is said; the higher one comes first".into()),
+        })
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "integer", "minimum": -PRIORITY_MAX, "maximum": PRIORITY_MAX })
     }
 }
 

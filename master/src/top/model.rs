@@ -284,7 +284,9 @@ impl Model {
         match self.sort {
             Sort::Number => {}
             Sort::NextTurn => {
-                jobs.sort_by_key(|job| job.outlook.runs_from.map_or((true, SimTime(0)), |from| (false, from)));
+                jobs.sort_by_key(|job| {
+                    job.outlook.runs_from.map_or((true, SimTime(0)), |from| (false, from))
+                });
             }
             Sort::State => jobs.sort_by_key(|job| job.state as u8),
             Sort::Memory => jobs.sort_by_key(|job| Reverse(job.memory.0.saturating_mul(job.ranks.into()))),

@@ -26,6 +26,7 @@ fn job(number: u32, name: &str, state: JobState, runs: [f64; 2]) -> JobStatus {
         state,
         ranks: 2,
         memory: Bytes::mib(300),
+        priority: 0,
         submitted: at(0.0),
         began: None,
         ended: None,
@@ -154,7 +155,10 @@ fn a_lost_master_is_told_and_the_clock_stands_still() {
     let mut model = model(2);
     assert_eq!(model.on(Duration::from_secs(2), News::Lost("connection refused".into())), None);
     let text = shown(&model, 30.0, 80, 24);
-    assert!(text.contains("NO ANSWER") && text.contains("waiting for a master (connection refused)"), "{text}");
+    assert!(
+        text.contains("NO ANSWER") && text.contains("waiting for a master (connection refused)"),
+        "{text}"
+    );
     assert!(text.contains("▶slot-0 4.0 s left"), "as it was when it was lost: {text}");
     let mut next = status(2);
     next.timetable.now = at(103.0);

@@ -87,6 +87,7 @@ fn makespan(
         communication: Some(Communication::per_mille(program.communication)),
         memory: None,
         processors: 1,
+        priority: 0,
     };
     let jobs: Vec<SimJob> = (0..).zip(programs).map(job).collect();
     let disk = Transfer::at(Bytes::mib(30));

@@ -39,6 +39,7 @@ fn run(programs: &[Program], config: &SchedulerConfig) -> SimReport {
             work: Duration::from_secs(40),
             communication: None,
             processors: 1,
+            priority: 0,
             memory: Some(MemoryCurve::new(points)),
         }
     };

@@ -26,6 +26,7 @@ fn run_so(policy: Policy, switching: SwitchOrder, residency: Residency, mib: u64
         communication: None,
         memory: None,
         processors: 1,
+        priority: 0,
     };
     let cost = CostModel {
         dump: Transfer::at(Bytes::mib(1000)),

@@ -160,6 +160,7 @@ struct Audit<'a> {
     turn: BTreeSet<JobId>,
     /// Not all rows took turns at some time.
     narrowed: bool,
+    prioritized: bool,
 }
 
 impl<'a> Audit<'a> {
@@ -167,7 +168,18 @@ impl<'a> Audit<'a> {
         let scheduler = Scheduler::new(case.cluster.clone(), case.config.clone()).unwrap();
         let (submitted, ended) = (BTreeSet::new(), BTreeSet::new());
         let (patience, turn) = (BTreeMap::new(), BTreeSet::new());
-        Self { case, scheduler, submitted, ended, under_way: None, patience, turn, narrowed: false }
+        let prioritized = case.jobs.iter().any(|job| job.priority != 0);
+        Self {
+            case,
+            scheduler,
+            submitted,
+            ended,
+            under_way: None,
+            patience,
+            turn,
+            narrowed: false,
+            prioritized,
+        }
     }
 
     fn follow(&mut self, step: &Step) {
@@ -202,6 +214,7 @@ impl<'a> Audit<'a> {
             SchedulerEvent::Adopted { .. } => panic!("the simulator has one scheduler"),
             SchedulerEvent::TimerFired { .. }
             | SchedulerEvent::Held { .. }
+            | SchedulerEvent::Prioritized { .. }
             | SchedulerEvent::Released { .. }
             | SchedulerEvent::Measured { .. }
             | SchedulerEvent::Resident { .. }
@@ -267,6 +280,7 @@ impl<'a> Audit<'a> {
                 let front = self.scheduler.matrix().front().expect("a row has the turn");
                 assert_eq!(front.slot, turn.slot);
                 let row: Vec<JobId> = front.jobs().collect();
+                self.check_priority(&row);
                 self.note_turn(&row);
                 self.turn = turn.jobs.iter().copied().collect();
             }
@@ -281,10 +295,21 @@ impl<'a> Audit<'a> {
         }
     }
 
+    /// A job of the highest priority is among those that have the turn, unless a step has failed.
+    fn check_priority(&self, row: &[JobId]) {
+        let Faults { dump, restore, hold, .. } = self.case.faults;
+        if dump == 0 && restore == 0 && hold == 0 {
+            let highest =
+                |jobs: &mut dyn Iterator<Item = JobId>| jobs.map(|job| self.scheduler.priority(job)).max();
+            let all = &mut self.scheduler.matrix().rows().flat_map(|row| row.jobs());
+            assert_eq!(highest(&mut row.iter().copied()), highest(all));
+        }
+    }
+
     /// A row began its turn: the jobs of the others wait one turn more.
     fn note_turn(&mut self, row: &[JobId]) {
         for (job, turns) in self.patience.iter_mut().filter(|(job, _)| !row.contains(job)) {
-            let by_rows = !self.narrowed && self.case.config.rotation == Rotation::Set;
+            let by_rows = !self.narrowed && !self.prioritized && self.case.config.rotation == Rotation::Set;
             let Faults { dump, restore, hold, .. } = self.case.faults;
             let orderly = dump == 0 && restore == 0 && hold == 0 && by_rows;
             assert!(*turns > 0 || !orderly, "{job} was overtaken");
@@ -352,6 +377,19 @@ proptest! {
     /// A held job that is out has no row, and comes back to its nodes; whoever is held is released.
     #[test]
     fn with_holds_every_rule_of_safety_holds_and_every_job_ends(case in cases(holds_and_faults())) {
+        audit(&case, &case.run());
+    }
+
+    /// The same, where jobs have priorities; jobs of a lower one have turns when those of a higher one ended.
+    #[test]
+    fn with_priorities_every_rule_holds_and_every_job_ends(
+        case in prop_oneof![cases(Just(Faults::default())), cases(holds_and_faults())],
+        priorities in prop::collection::vec(-1_i32..3, 16),
+    ) {
+        let mut case = case;
+        for (job, priority) in case.jobs.iter_mut().zip(priorities) {
+            job.priority = priority;
+        }
         audit(&case, &case.run());
     }
 

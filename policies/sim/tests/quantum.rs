@@ -23,6 +23,7 @@ fn run(mib: u64, residency: Residency, overhead: u32, longest: u64) -> SimReport
         communication: None,
         memory: None,
         processors: 1,
+        priority: 0,
     };
     let store = Transfer::at(Bytes::mib(500));
     let cost = CostModel { dump: store, restore: store, flush: Duration::ZERO, ..CostModel::default() };

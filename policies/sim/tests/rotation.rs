@@ -23,6 +23,7 @@ fn run(jobs: &[(u64, u64)], config: &SchedulerConfig) -> SimReport {
         work: Duration::from_secs(*seconds),
         communication: None,
         processors: 1,
+        priority: 0,
         memory: None,
     };
     let jobs: Vec<SimJob> = (0..).zip(jobs).map(job).collect();

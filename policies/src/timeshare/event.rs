@@ -33,6 +33,9 @@ pub enum SchedulerEvent {
     Held { job: JobId },
     /// The job's user releases it: it takes turns again.
     Released { job: JobId },
+    /// The priorities of jobs, living ones or those that are submitted next; a job without one has 0. See
+    /// [`Scheduler::priority`](crate::Scheduler::priority).
+    Prioritized { priorities: Vec<(JobId, i32)> },
     /// The measured share of its time that a job communicates. May come often, also before the job is
     /// submitted where an earlier run has measured it. Only `paired` uses it.
     Measured { job: JobId, communication: Communication },
@@ -107,6 +110,8 @@ pub struct Adopted {
     /// Its user holds it.
     #[serde(default)]
     pub held: bool,
+    #[serde(default)]
+    pub priority: i32,
 }
 
 /// A job that a switch left elsewhere than planned.

@@ -440,6 +440,12 @@ impl Matrix {
         }
     }
 
+    /// Puts the rows into the order of these slots, which are those of all rows.
+    pub(crate) fn order_rows(&mut self, order: &[SlotId]) {
+        let place = |slot: SlotId| order.iter().position(|other| *other == slot);
+        self.rows.make_contiguous().sort_by_cached_key(|row| place(row.slot));
+    }
+
     /// Gives the turn (back) to the row of `job`.
     pub(crate) fn promote(&mut self, job: JobId) {
         if let Some(index) = self.place_of(job) {

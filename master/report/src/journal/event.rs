@@ -63,6 +63,8 @@ pub enum Event {
     JobHeld { job: JobId },
     /// The user of a job releases it.
     JobReleased { job: JobId },
+    /// The priorities, other than 0, of the jobs that are submitted next.
+    JobsPrioritized { priorities: Vec<(JobId, i32)> },
     /// A timer of the scheduler fired.
     TimerFired { timer: TimerId },
     /// A job has its placement, and its processes are being started.

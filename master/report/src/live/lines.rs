@@ -77,6 +77,7 @@ pub fn line(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<String> {
         | Event::MachineUsed(_)
         | Event::StepDone { .. }
         | Event::TurnsForeseen { .. }
+        | Event::JobsPrioritized { .. }
         | Event::TimerFired { .. }
         | Event::Progress { .. }
         | Event::Output { .. }

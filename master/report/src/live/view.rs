@@ -154,6 +154,7 @@ impl View {
             | Event::TurnsForeseen { .. }
             | Event::MasterReplaced { .. }
             | Event::JobHeld { .. }
+            | Event::JobsPrioritized { .. }
             | Event::JobReleased { .. }
             | Event::TimerFired { .. }
             | Event::Progress { .. }

@@ -45,6 +45,7 @@ pub(super) fn simulate(
     let jobs = at_once(set.specs()).into_iter().map(|spec| SimJob {
         communication: known.get(&spec.id).copied(),
         processors: 1,
+        priority: 0,
         spec,
         work,
         memory: None,

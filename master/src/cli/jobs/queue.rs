@@ -42,10 +42,15 @@ impl Answer for Queue {
     fn tell(&self, out: &mut dyn io::Write) -> io::Result<()> {
         if !self.jobs.is_empty() {
             let mut table = table();
-            table.set_header(["job", "name", "state", "ranks", "ran", "next turn", "done"]);
+            // Most clusters have none.
+            let has_priorities = self.jobs.iter().any(|job| job.priority != 0);
+            let priority = has_priorities.then_some("priority");
+            let first = ["job", "name", "state", "ranks"].into_iter().chain(priority);
+            table.set_header(first.chain(["ran", "next turn", "done"]));
             for job in &self.jobs {
                 let first = [job.job.0.to_string(), job.name.clone(), job.state.to_string()].map(Cell::new);
-                let numbers = [right(job.ranks), right(span(job.ran))];
+                let priority = has_priorities.then(|| right(job.priority));
+                let numbers = [right(job.ranks)].into_iter().chain(priority).chain([right(span(job.ran))]);
                 let last = [job.next_turn(self.now), done(job, self.now)].map(Cell::new);
                 table.add_row(first.into_iter().chain(numbers).chain(last));
             }

@@ -167,6 +167,7 @@ fn inputs(events: &[RunEvent], index: usize) -> Vec<SchedulerEvent> {
             vec![SchedulerEvent::Submitted { jobs }]
         }
         Event::MasterReplaced { switches, jobs, .. } => vec![SchedulerEvent::Adopted { switches, jobs }],
+        Event::JobsPrioritized { priorities } => vec![SchedulerEvent::Prioritized { priorities }],
         Event::JobHeld { job } => vec![SchedulerEvent::Held { job }],
         Event::JobReleased { job } => vec![SchedulerEvent::Released { job }],
         Event::NodeLost { node, .. } => vec![SchedulerEvent::NodeDown { node }],

@@ -14,7 +14,7 @@ use super::{Context, Purpose, Reader};
 use crate::config::{
     file::JobPart,
     job_set::{ClusterConfig, JOBS_MAX, Job, NAME_HELP, RANKS_MAX, is_job_name},
-    leaf::Leaf,
+    leaf::{Leaf, Priority},
     problem::Problem,
     tree::span_at,
 };
@@ -75,6 +75,9 @@ impl Reader {
             cwd: self.cwd(&field("cwd"), part, context.base),
             alone: self.optional(&field("alone"), part.alone.as_ref()),
             wait: self.optional(&field("wait"), part.wait.as_ref()).unwrap_or(wait),
+            priority: self
+                .optional(&field("priority"), part.priority.as_ref())
+                .map_or(0, |Priority(priority)| priority),
         }
     }
 

@@ -149,7 +149,8 @@ impl Run {
         order.sort_by_key(|job| (ran_last.get(job).copied().unwrap_or_default(), *job));
         let adopted = |job: &JobId| {
             let (placement, at, held) = (placements[job].clone(), found[job], self.records[job].held);
-            Adopted { job: self.jobs[job].spec(), placement, at, held }
+            let priority = self.jobs[job].priority;
+            Adopted { job: self.jobs[job].spec(), placement, at, held, priority }
         };
         let jobs: Vec<Adopted> = order.iter().map(adopted).collect();
         self.tell(Event::MasterReplaced { generation, switches, jobs: jobs.clone() });

@@ -315,6 +315,12 @@ impl Run {
         }
         self.all_done = false;
         let jobs: Vec<Job> = jobs.iter().map(|id| self.jobs[id].clone()).collect();
+        let priorities = jobs.iter().map(|job| (job.id, job.priority)).filter(|(_, priority)| *priority != 0);
+        let priorities: Vec<(JobId, i32)> = priorities.collect();
+        if !priorities.is_empty() {
+            self.tell(Event::JobsPrioritized { priorities: priorities.clone() });
+            self.schedule(SchedulerEvent::Prioritized { priorities });
+        }
         for Job { id, name, ranks, memory, alone, .. } in jobs.iter().cloned() {
             self.tell(Event::JobSubmitted { job: id, name, ranks, memory, alone });
         }

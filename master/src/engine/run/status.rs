@@ -87,6 +87,7 @@ impl Run {
             state: self.state(job, record),
             ranks: spec.ranks,
             memory: spec.memory,
+            priority: spec.priority,
             submitted: record.submitted,
             began: record.began,
             ended: record.ended.as_ref().map(|(at, _)| *at),
@@ -155,6 +156,13 @@ impl Run {
             let names = turn.jobs.iter().filter_map(|other| self.jobs.get(other));
             names.map(|other| other.name.as_str()).collect::<Vec<_>>().join(", ")
         });
+        if let Some(priority) = self.scheduler.outranked(job) {
+            let own = self.scheduler.priority(job);
+            return format!(
+                "it is {state}, with priority {own}: jobs of priority {priority} have all turns, and it fits \
+                 beside none of them ({place})"
+            );
+        }
         match (state, wanted, others) {
             (JobState::Running, ..) => format!("it has its turn ({place})"),
             (_, Some(Wanted::In { .. }), _) => format!("its turn begins ({place})"),

@@ -35,6 +35,7 @@ fn job(id: u32, mib: u64, arrival_ms: u64) -> Job {
         cwd: "/".into(),
         alone: None,
         wait: Wait::Block,
+        priority: 0,
     }
 }
 

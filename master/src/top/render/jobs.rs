@@ -59,11 +59,12 @@ struct Column {
     text: fn(&JobStatus, SimTime) -> String,
 }
 
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [Column; 8] = [
     column("job", Constraint::Length(4), true, 0, |job, _| job.job.0.to_string()),
     column("name", Constraint::Min(10), false, 0, |job, _| job.name.clone()),
     column("state", Constraint::Length(9), false, 0, |job, _| job.state.to_string()),
     column("ranks", Constraint::Length(11), true, 80, |job, _| format!("{} x {}", job.ranks, job.memory)),
+    column("prio", Constraint::Length(5), true, 90, |job, _| job.priority.to_string()),
     column("ran", Constraint::Length(7), true, 72, |job, _| clock(job.ran)),
     column("next turn", Constraint::Length(16), false, 0, next_turn),
     column("done", Constraint::Length(13), false, 62, done),

@@ -117,9 +117,10 @@ fn foot_line(model: &Model, at: Duration, width: usize) -> Line<'static> {
         let text = format!("no answer for {}; waiting for a master{why}", span(silence));
         return Line::styled(shortened(&text, width), warning());
     }
-    let latest = model.latest.as_ref().map_or_else(String::new, |(when, text)| {
-        format!("{} ago: {text}", span(model.now(at).since(*when)))
-    });
+    let latest = model
+        .latest
+        .as_ref()
+        .map_or_else(String::new, |(when, text)| format!("{} ago: {text}", span(model.now(at).since(*when))));
     let latest = shortened(&latest, width.saturating_sub(KEYS.len() + 2));
     let gap = width.saturating_sub(KEYS.len() + Span::from(latest.as_str()).width());
     vec![Span::from(latest), " ".repeat(gap).into(), Span::from(KEYS).dim()].into()

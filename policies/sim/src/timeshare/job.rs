@@ -22,6 +22,9 @@ pub struct SimJob {
     pub memory: Option<MemoryCurve>,
     /// Processors that each rank keeps busy: more than one where a rank stands for the job's part of a node.
     pub processors: u32,
+    /// Among the jobs of the scheduler; the higher one comes first.
+    #[serde(default)]
+    pub priority: i32,
 }
 
 /// The bounds of a random workload.
@@ -54,5 +57,5 @@ fn random_job(seed: &mut Seed, id: u32, shape: &WorkloadShape) -> SimJob {
     let arrival = SimTime::default().after(shape.arrivals_within / 10 * u32::try_from(tenth).unwrap_or(0));
     let spec =
         JobSpec { id: JobId(id), name: format!("random-{id}").into(), ranks, memory_per_rank, arrival };
-    SimJob { spec, work, communication: None, memory: None, processors: 1 }
+    SimJob { spec, work, communication: None, memory: None, processors: 1, priority: 0 }
 }

@@ -221,6 +221,11 @@ impl<'a> Simulation<'a> {
                 for (job, communication) in known.collect::<Vec<_>>() {
                     self.feed(SchedulerEvent::Measured { job, communication });
                 }
+                let urgent = jobs.iter().filter(|job| job.priority != 0);
+                let priorities: Vec<(JobId, i32)> = urgent.map(|job| (job.spec.id, job.priority)).collect();
+                if !priorities.is_empty() {
+                    self.feed(SchedulerEvent::Prioritized { priorities });
+                }
                 let jobs: Vec<JobSpec> = jobs.into_iter().map(|job| job.spec).collect();
                 let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
                 self.feed(SchedulerEvent::Submitted { jobs });

@@ -25,8 +25,9 @@ impl Scheduler {
     }
 
     fn adopt(&mut self, adopted: Adopted, decisions: &mut Vec<Decision>) {
-        let Adopted { job: spec, placement, at, held } = adopted;
+        let Adopted { job: spec, placement, at, held, priority } = adopted;
         let job = spec.id;
+        self.prioritize(vec![(job, priority)]);
         let mut entry = Entry::new(spec.clone());
         entry.observed = at;
         self.jobs.insert(job, entry);

@@ -132,8 +132,9 @@ impl Future {
             let over = switch_began.unwrap_or(now).after(scheduler.expected_cost(plan));
             future.due.insert((over.max(now), Due::SwitchOver(plan.switch)));
         }
-        let stops =
-            |job: JobId| under_way.is_some_and(|plan| plan.outgoing.iter().any(|outgoing| outgoing.job == job));
+        let stops = |job: JobId| {
+            under_way.is_some_and(|plan| plan.outgoing.iter().any(|outgoing| outgoing.job == job))
+        };
         let runs = |job: &JobId| scheduler.presence.is_active(*job) && !stops(*job);
         scheduler.jobs.keys().copied().filter(runs).for_each(|job| future.start(job));
         future

@@ -47,6 +47,7 @@ mod hold;
 mod mix;
 mod oracle;
 mod presence;
+mod priority;
 mod reconcile;
 mod residency;
 mod rotate;
@@ -58,6 +59,7 @@ mod timetable;
 mod turn;
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::Duration,
@@ -83,6 +85,7 @@ use hold::Held;
 use mix::Mixing;
 use oracle::Costs;
 use presence::Presence;
+use priority::Priorities;
 use rotate::Ring;
 use state::Entry;
 use turn::Running;
@@ -97,6 +100,9 @@ pub struct Scheduler {
     queue: VecDeque<JobId>,
     /// Jobs that their users hold.
     held: BTreeMap<JobId, Held>,
+    priorities: Priorities,
+    /// Since the rows were last put in order.
+    priorities_changed: bool,
     /// Jobs in memory against jobs that should be there.
     presence: Presence,
     /// Abandoned jobs whose end is not reported yet.
@@ -143,6 +149,8 @@ impl Scheduler {
             jobs: BTreeMap::new(),
             queue: VecDeque::new(),
             held: BTreeMap::new(),
+            priorities: Priorities::new(),
+            priorities_changed: false,
             presence: Presence::default(),
             dying: BTreeSet::new(),
             under_way: None,
@@ -181,6 +189,7 @@ impl Scheduler {
             SchedulerEvent::MemoryPressure { node } => self.corrections.on_memory_pressure(node),
             SchedulerEvent::Held { job } => self.hold(job),
             SchedulerEvent::Released { job } => self.release(job),
+            SchedulerEvent::Prioritized { priorities } => self.prioritize(priorities),
             SchedulerEvent::TimerFired { timer } => self.on_timer(timer),
             SchedulerEvent::SwitchTimed { switch, restore, exposed } => {
                 self.on_timed(switch, restore, exposed)
@@ -203,7 +212,13 @@ impl Scheduler {
         let mut accepted = Vec::new();
         for job in jobs {
             match self.refuse(&job) {
-                Some(reason) => decisions.push(Decision::Rejected { job: job.id, reason }),
+                Some(reason) => {
+                    // A job of this number that lives keeps its priority.
+                    if reason != RejectReason::DuplicateId {
+                        self.priorities.remove(&job.id);
+                    }
+                    decisions.push(Decision::Rejected { job: job.id, reason });
+                }
                 None => {
                     self.jobs.insert(job.id, Entry::new(job.clone()));
                     accepted.push(job);
@@ -211,11 +226,17 @@ impl Scheduler {
             }
         }
         packing::sort_for_packing(self.config.policy, &self.matrix, &mut accepted);
+        if !self.priorities.is_empty() {
+            accepted.sort_by_key(|job| Reverse(self.priority(job.id)));
+        }
         let movable: BTreeSet<JobId> = accepted.iter().map(|job| job.id).collect();
         self.queue.extend(accepted.iter().map(|job| job.id));
         self.admit(now, decisions);
-        // The waiting jobs of this submission are the last of the queue.
-        let before = self.queue.len().saturating_sub(movable.len());
+        // The waiting jobs of this submission are the last of the queue, unless they overtake others.
+        let before = match self.priorities.is_empty() {
+            true => self.queue.len().saturating_sub(movable.len()),
+            false => 0,
+        };
         let waiting = (0..).zip(&self.queue).skip(before).filter(|(_, job)| movable.contains(job));
         decisions.extend(waiting.map(|(ahead, &job)| Decision::Queued { job, ahead }));
     }
@@ -247,6 +268,7 @@ impl Scheduler {
         if self.matrix.limits().max_rows.is_none() {
             return self.admit_all(first, decisions);
         }
+        self.order_queue();
         // A job that waits for a node keeps no other from running.
         while let Some((at, job, shape)) = self.next_queued() {
             let entry = self.jobs.get_mut(&job).expect("a queued job is known");
@@ -297,6 +319,7 @@ impl Scheduler {
         self.presence.on_ended(job);
         self.dying.remove(&job);
         self.held.remove(&job);
+        self.priorities.remove(&job);
         self.fractions.forget(job);
         self.mixing.on_set_changed();
         if let Some((slot, assignment)) = self.matrix.end(job) {

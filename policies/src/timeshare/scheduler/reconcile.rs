@@ -15,11 +15,13 @@ impl Scheduler {
             self.settle_held(decisions);
             self.settle_displaced();
             self.admit(now, decisions);
+            self.order_rows(decisions);
             if self.strobe(decisions) {
                 self.mix_rows(decisions);
             }
             self.correct_needs(decisions);
             self.unify_slots(now, decisions);
+            self.order_rows(decisions);
             self.presence.follow(&self.matrix);
             self.under_way = self.plan_switch();
             self.corrections.on_planned();
@@ -124,7 +126,7 @@ impl Scheduler {
 
     /// How many rows take turns, from the front on.
     pub(super) fn rows_in_turn(&self) -> usize {
-        let rows = self.matrix.rows().len();
+        let rows = self.rows_of_first_priority();
         self.narrowed.map_or(rows, |narrowed| narrowed.min(rows))
     }
 
@@ -132,7 +134,7 @@ impl Scheduler {
     /// switching.
     fn set_slice(&mut self, decisions: &mut Vec<Decision>) {
         let Some(auto) = self.config.auto else { return };
-        let rows = self.matrix.rows().len();
+        let rows = self.rows_of_first_priority();
         let resident = self.rows_in_memory();
         let needed = |moving| self.costs.slice(auto, moving).unwrap_or(self.config.quantum);
         let too_long = resident < rows && needed(true) > auto.longest;

@@ -46,11 +46,11 @@ impl Scheduler {
 
     fn exchange(&mut self, decisions: &mut Vec<Decision>) {
         self.note_places();
-        let waiting = self.in_order(|place| place > 0);
+        let waiting = self.in_order(|place| place > 0, |priority| -priority);
         let Some(next) = waiting.first().copied() else { return };
         let slot = self.matrix.row(0).slot;
         let mut leaving: Vec<Assignment> = Vec::new();
-        for job in self.in_order(|place| place == 0) {
+        for job in self.in_order(|place| place == 0, |priority| priority) {
             if !leaving.is_empty() && self.fits_in_front(next) {
                 break;
             }
@@ -80,7 +80,7 @@ impl Scheduler {
         let Some(from) = self.matrix.slot_of(job).filter(|slot| *slot != front) else { return };
         let stuck = self.matrix.unassign(job).expect("it lies in a row");
         let mut moved = Vec::new();
-        let mut others = self.in_order(|place| place == 0);
+        let mut others = self.in_order(|place| place == 0, |priority| -priority);
         while !self.matrix.holds_in_place(0, &stuck) {
             let newest = others.pop().expect("an empty row holds a job");
             let leaving = self.matrix.unassign(newest).expect("it lies in front");
@@ -99,7 +99,7 @@ impl Scheduler {
         Move { job, from: self.matrix.row(0).slot, to: self.matrix.row(row).slot, placement }
     }
 
-    fn settle(&mut self, moved: Vec<Move>, decisions: &mut Vec<Decision>) {
+    pub(super) fn settle(&mut self, moved: Vec<Move>, decisions: &mut Vec<Decision>) {
         self.matrix.drop_empty_rows();
         (self.dirty, self.capacity_freed) = (DirtyRows::All, true);
         for step in moved {
@@ -128,11 +128,12 @@ impl Scheduler {
         self.assignment(job).is_some_and(|assignment| self.matrix.holds_in_place(0, assignment))
     }
 
-    /// The jobs at some places, those first that have been there for longest.
-    fn in_order(&self, place: impl Fn(usize) -> bool) -> Vec<JobId> {
+    /// The jobs at some places: by this rank of their priorities, then those first that have been there for
+    /// longest.
+    fn in_order(&self, place: impl Fn(usize) -> bool, rank: fn(i32) -> i32) -> Vec<JobId> {
         let rows = self.matrix.rows().enumerate().filter(|(index, _)| place(*index));
         let mut jobs: Vec<JobId> = rows.flat_map(|(_, row)| row.jobs()).collect();
-        jobs.sort_by_key(|job| (self.since(*job), *job));
+        jobs.sort_by_key(|job| (rank(self.priority(*job)), self.since(*job), *job));
         jobs
     }
 
@@ -159,7 +160,8 @@ impl Scheduler {
             }
             Rotation::Job => {
                 let waiting = self.matrix.rows().skip(1).flat_map(|row| row.assignments());
-                waiting.min_by_key(|job| (self.since(job.spec.id), job.spec.id)).into_iter().collect()
+                let order = |id: JobId| (-self.priority(id), self.since(id), id);
+                waiting.min_by_key(|job| order(job.spec.id)).into_iter().collect()
             }
         }
     }

@@ -6,6 +6,7 @@ mod down;
 mod footprints;
 mod forecast;
 mod hold;
+mod priority;
 mod short_of_memory;
 
 use std::{fmt::Write, time::Duration};

@@ -138,6 +138,7 @@ fn waves(size: Size) -> Vec<SimJob> {
             communication: None,
             memory: None,
             processors: 1,
+            priority: 0,
         })
     });
     drawn.collect()

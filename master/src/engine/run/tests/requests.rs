@@ -32,7 +32,13 @@ pub(super) fn shown(reply: &Reply) -> String {
             };
             let turns = timetable.turns.iter().map(turn).collect::<Vec<_>>().join(", ");
             let switch = timetable.switch.as_ref().map_or(String::new(), |switch| {
-                format!(" {} since {} out {:?} in {:?}", switch.switch, seconds(switch.began), switch.outgoing, switch.incoming)
+                format!(
+                    " {} since {} out {:?} in {:?}",
+                    switch.switch,
+                    seconds(switch.began),
+                    switch.outgoing,
+                    switch.incoming
+                )
             });
             format!("timetable [{turns}]{switch}")
         }
@@ -369,7 +375,10 @@ fn the_timetable_tells_turns_the_switch_under_way_and_the_memory_of_nodes() {
     samples(&mut run, 1160, &[(1, 20)], false);
     let Reply::Timetable(shown) = run.timetable(Duration::from_secs(1)) else { panic!("a timetable") };
     let switch = shown.switch.expect("it is under way");
-    assert_eq!((switch.began, switch.outgoing, switch.incoming), (millis(1010), vec![JobId(0)], vec![JobId(1)]));
+    assert_eq!(
+        (switch.began, switch.outgoing, switch.incoming),
+        (millis(1010), vec![JobId(0)], vec![JobId(1)])
+    );
     assert_eq!(shown.turns[0].jobs[0].0, JobId(1));
     let used: Vec<_> = shown.memory.iter().map(|memory| (memory.node, memory.used)).collect();
     assert_eq!(used, [(NodeId(0), Bytes(20 * MIB)), (NodeId(1), Bytes(20 * MIB))]);

@@ -210,6 +210,7 @@ mod tests {
             communication: None,
             memory: None,
             processors: 1,
+            priority: 0,
         };
         let jobs: Vec<SimJob> = (0..).zip(ranks).map(spec).map(job).collect();
         let config = SchedulerConfig::new(policy, Duration::from_secs(20));

@@ -13,7 +13,13 @@ impl Desk {
             let placement = old.matrix().assignment_of(job.spec.id)?.placement.clone();
             let has_begun = job.observed != Residence::Unlaunched;
             let held = false;
-            has_begun.then(|| Adopted { job: job.spec.clone(), placement, at: job.observed, held })
+            has_begun.then(|| Adopted {
+                job: job.spec.clone(),
+                placement,
+                at: job.observed,
+                held,
+                priority: 0,
+            })
         };
         let jobs: Vec<Adopted> = living.iter().filter_map(adopted).collect();
         let others = living.iter().filter(|job| adopted(job).is_none()).map(|job| job.spec.clone()).collect();
