@@ -77,8 +77,13 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`]
-    pub fn wait(&self, JobId(job): JobId) -> Result<JobStatus, ClientError> {
-        self.ask(Method::GET, &format!("/v1/jobs/{job}/end"), &(), None)
+    pub fn wait(&self, job: JobId) -> Result<JobStatus, ClientError> {
+        self.block_on(self.end_of(job))
+    }
+
+    /// The same, beside other questions.
+    pub(crate) async fn end_of(&self, JobId(job): JobId) -> Result<JobStatus, ClientError> {
+        self.request(Method::GET, &format!("/v1/jobs/{job}/end"), &(), None).await
     }
 
     /// # Errors

@@ -5,16 +5,20 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     os::unix::net::UnixStream,
-    process::Stdio,
+    process::{Child, Command, Stdio},
     time::Duration,
 };
 
+use coswitch_report::journal::Event;
 use coswitch_tests::{
     cluster::{RUN_LIMIT, STEP_LIMIT},
     master::{Answered, Master},
     parts,
     seed::{seed, span},
-    serving::{HEAT, VERIFIED, accepted, end, queue, serve, state, submit, switches},
+    serving::{
+        ENDLESS, HEAT, VERIFIED, accepted, check_right, end, queue, serve, state, submit, switches,
+        wait_served,
+    },
 };
 use serde_json::Value;
 
@@ -215,4 +219,97 @@ fn whatever_users_do_the_jobs_that_they_leave_are_right() {
         }
     }
     end(master);
+}
+
+#[test]
+fn an_urgent_job_displaces_others_and_all_of_them_are_right() {
+    let mut master = serve(CLUSTER);
+    let mut names = accepted(&submit(&master, &["--array", "1-2", "--name", "patient"], HEAT));
+    master.wait_until("a turn", RUN_LIMIT, |master| state(master, "patient-1") == "running");
+    names.extend(accepted(&submit(&master, &["--priority", "5", "--name", "urgent", "--alone", "2s"], HEAT)));
+    // It begins in the middle of a turn, and no other has one until it ends.
+    master.wait_until("its turn", RUN_LIMIT, |master| state(master, "urgent") == "running");
+    let job = &queue(&master)[2];
+    assert_eq!((&job["name"], &job["priority"]), (&"urgent".into(), &5.into()));
+    let why = master.user(&["why", "patient-1"]);
+    let text = why.json["text"].as_str().expect("a sentence").to_owned();
+    // It may have ended by now, on a machine that is slow to ask.
+    assert!(
+        text.contains("jobs of priority 5 have all turns") || state(&master, "urgent") == "done",
+        "{text}"
+    );
+    let waited = master.user(&["wait"]);
+    assert_eq!(waited.code, Some(0), "{waited:?}");
+    for name in &names {
+        check_right(&master, name);
+    }
+    let refused = submit(&master, &["--priority", "1001"], HEAT);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    let events = end(master).events;
+    let ends = events.iter().filter_map(|event| match &event.kind {
+        Event::JobFinished { job, .. } => Some(job.0),
+        _ => None,
+    });
+    assert_eq!(ends.collect::<Vec<_>>().first(), Some(&2), "the urgent one came last and ended first");
+}
+
+#[test]
+fn a_job_follows_a_whole_array() {
+    let master = serve(CLUSTER);
+    accepted(&submit(&master, &["--array", "1-2", "--name", "all"], HEAT));
+    accepted(&submit(&master, &["--name", "then", "--after", "all"], HEAT));
+    let then = queue(&master).pop().expect("the last one");
+    assert_eq!(then["after"], serde_json::json!([0, 1]));
+    let unknown = submit(&master, &["--after", "none"], HEAT);
+    assert_eq!(unknown.code, Some(2), "{unknown:?}");
+    assert_eq!(master.user(&["wait"]).code, Some(0));
+    check_right(&master, "then");
+    end(master);
+}
+
+/// `coswitch top` on a terminal of its own, and what it has written there.
+fn top(master: &Master) -> (Child, impl Fn() -> String + use<>) {
+    let typescript = master.out().with_file_name("typescript");
+    let command = format!(
+        "stty rows 24 cols 80; {} top --socket {}",
+        parts::coswitch().display(),
+        master.socket().display()
+    );
+    let child = Command::new("script")
+        .args(["--quiet", "--flush", "--return", "--command", &command])
+        .arg(&typescript)
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("script starts");
+    (child, move || String::from_utf8_lossy(&fs::read(&typescript).unwrap_or_default()).into_owned())
+}
+
+/// What a terminal does when a program leaves its screen.
+const SCREEN_LEFT: &str = "\u{1b}[?1049l";
+
+#[test]
+fn top_shows_the_cluster_until_it_ends_and_leaves_the_terminal_as_it_was() {
+    let mut master = serve(CLUSTER);
+    accepted(&submit(&master, &["--name", "endless"], ENDLESS));
+    master.wait_until("a turn", RUN_LIMIT, |master| state(master, "endless") == "running");
+    let socket = master.socket();
+    let once = Command::new(parts::coswitch()).args(["top", "--socket"]).arg(&socket).output();
+    let frame = String::from_utf8_lossy(&once.expect("coswitch starts").stdout).into_owned();
+    assert!(frame.contains("slot-0") && frame.contains("endless"), "{frame}");
+    let answer = master.user(&["top", "--once"]);
+    assert_eq!(answer.json["timetable"]["turns"][0]["jobs"][0][0], 0, "{answer:?}");
+    let (mut watching, written) = top(&master);
+    master.wait_until("a picture", STEP_LIMIT, |_| written().contains("endless"));
+    // The next master is found.
+    master.kill();
+    master.wait_until("the loss", STEP_LIMIT, |_| written().contains("waiting for a master"));
+    master.start_next();
+    wait_served(&mut master);
+    let _ended = end(master);
+    assert!(watching.wait().expect("it ends").success(), "{}", written());
+    let written = written();
+    let left = written.rfind(SCREEN_LEFT).expect("its screen is left");
+    assert!(written[left..].contains("the cluster has ended"), "{written}");
 }

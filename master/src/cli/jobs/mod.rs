@@ -74,6 +74,30 @@ fn find_all(client: &Client, words: &[String]) -> Result<Vec<JobStatus>, Failure
     words.iter().map(|word| find(&queue, word).cloned()).collect()
 }
 
+/// As [`find_all`]; a name that no job has means the array that was submitted by it.
+fn find_with_arrays(queue: &Queue, words: &[String]) -> Result<Vec<JobId>, Failure> {
+    let mut jobs = Vec::new();
+    for word in words {
+        match find(queue, word) {
+            Ok(job) => jobs.push(job.job),
+            Err(failure) => {
+                let before = jobs.len();
+                jobs.extend(queue.jobs.iter().filter(|job| is_of_array(&job.name, word)).map(|job| job.job));
+                if jobs.len() == before {
+                    return Err(failure);
+                }
+            }
+        }
+    }
+    Ok(jobs)
+}
+
+/// Whether a job is called `ARRAY-NUMBER`.
+fn is_of_array(job: &str, array: &str) -> bool {
+    let number = job.strip_prefix(array).and_then(|rest| rest.strip_prefix('-'));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// Gives a job the environment of this process, on which its own variables come.
 pub(super) fn with_environment(job: &mut Job) {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
@@ -82,4 +106,24 @@ pub(super) fn with_environment(job: &mut Job) {
     let mut environment: BTreeMap<String, String> = std::env::vars_os().filter_map(text).collect();
     environment.append(&mut job.env);
     job.env = environment;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_is_all_jobs_with_its_name_and_a_number() {
+        for (job, array, expected) in [
+            ("heat-1", "heat", true),
+            ("heat-12", "heat", true),
+            ("heat", "heat", false),
+            ("heat-", "heat", false),
+            ("heat-1-7", "heat", false),
+            ("heat-x", "heat", false),
+            ("preheat-1", "heat", false),
+        ] {
+            assert_eq!(is_of_array(job, array), expected, "{job} of {array}");
+        }
+    }
 }

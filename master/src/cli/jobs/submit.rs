@@ -8,7 +8,7 @@ use coswitch_dispatcher::protocol::Wait;
 use coswitch_policies::{Bytes, JobId, SimTime, parse_duration};
 use serde::Serialize;
 
-use super::{Cluster, find_all, wait::wait_for, with_environment};
+use super::{Cluster, find_with_arrays, wait::wait_for, with_environment};
 use crate::{
     api::{Refusal, Submission, Submitted},
     cli::{Answer, Exit, Failure, Output},
@@ -45,12 +45,17 @@ pub(crate) struct SubmitCommand {
     /// How long the job takes alone, where known: the forecast says then when it will be done.
     #[arg(long, value_name = "TIME", requires = "command", value_parser = parse_duration)]
     alone: Option<Duration>,
-    /// Begin when this job has succeeded; may be repeated.
+    /// Begin when this job, or every job of the array of this name, has succeeded; may be repeated.
     #[arg(long, value_name = "JOB")]
     after: Vec<String>,
     /// End each job when it has run for so long. The time in which it is parked does not count.
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     time_limit: Option<Duration>,
+    /// The priority of the jobs, -1000 to 1000 [default: as the run file says, or 0]. Jobs of the highest
+    /// priority take turns; the others run beside them where they fit, and else wait. Nothing is lost.
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(i32).range(-1000..=1000))]
+    priority: Option<i32>,
     /// Wait until the jobs have ended; exits with 1 where one failed.
     #[arg(long)]
     wait: bool,
@@ -95,9 +100,10 @@ impl SubmitCommand {
         }
         findings.prepare(&mut jobs).iter().for_each(|check| eprintln!("{check}"));
         jobs.iter_mut().for_each(with_environment);
+        jobs.iter_mut().for_each(|job| job.priority = self.priority.unwrap_or(job.priority));
         let after: Vec<JobId> = match &self.after[..] {
             [] => Vec::new(),
-            words => find_all(&client, words)?.iter().map(|job| job.job).collect(),
+            words => find_with_arrays(&client.jobs(true)?, words)?,
         };
         let terms = |job| Submission { job, after: after.clone(), time_limit: self.time_limit };
         let jobs: Vec<Submission> = jobs.into_iter().map(terms).collect();
@@ -110,6 +116,9 @@ impl SubmitCommand {
         if !self.wait || self.dry_run {
             output.print(&accepted).context("failed to print")?;
             return Ok(Exit::Done);
+        }
+        if output == Output::Human {
+            accepted.tell(&mut io::stderr()).context("failed to print")?;
         }
         wait_for(&client, &accepted.jobs.iter().map(|job| job.job).collect::<Vec<_>>(), output)
     }
@@ -134,6 +143,7 @@ impl SubmitCommand {
             cwd,
             alone: self.alone,
             wait: Wait::default(),
+            priority: 0,
         };
         let Some(Array(first, last)) = self.array else { return Ok(vec![job]) };
         let most = config::job_set::JOBS_MAX;

@@ -1,18 +1,22 @@
 //! `coswitch wait`: waits until jobs have ended.
 
-use std::io;
+use std::{io, time::Duration};
 
 use anyhow::Context;
 use coswitch_policies::JobId;
 use coswitch_report::words::span;
 use serde::Serialize;
+use tokio::time::timeout;
 
 use super::{Cluster, find_all};
 use crate::{
-    api::{JobState, JobStatus},
+    api::{JobState, JobStatus, Queue},
     cli::{Answer, Exit, Failure, Output},
-    client::Client,
+    client::{Client, ClientError},
 };
+
+/// So long nothing is said, and so often a change.
+const TELL_EVERY: Duration = Duration::from_secs(2);
 
 /// Wait until jobs have ended; exits with 1 where one failed or was cancelled.
 #[derive(Debug, clap::Args)]
@@ -41,11 +45,34 @@ impl WaitCommand {
 pub(super) fn wait_for(client: &Client, jobs: &[JobId], output: Output) -> Result<Exit, Failure> {
     let mut ended = Ended(Vec::new());
     for job in jobs {
-        ended.0.push(client.wait(*job)?);
+        let waiting = client.block_on(wait_and_tell(client, *job, output));
+        ended.0.push(waiting?);
     }
     output.print(&ended).context("failed to print")?;
     let all_done = ended.0.iter().all(|job| job.state == JobState::Done);
     Ok(if all_done { Exit::Done } else { Exit::JobFailed })
+}
+
+/// Waits for one job, and tells people when its state changes and, where it has not begun, its next turn.
+async fn wait_and_tell(client: &Client, job: JobId, output: Output) -> Result<JobStatus, ClientError> {
+    let end = client.end_of(job);
+    tokio::pin!(end);
+    let mut told = None;
+    loop {
+        match timeout(TELL_EVERY, &mut end).await {
+            Ok(ended) => return ended,
+            Err(_) if output != Output::Human => {}
+            Err(_) => {
+                // The cluster may be lost just now: the wait itself says so.
+                let Ok(queue) = client.get::<Queue>("/v1/jobs?all=false", TELL_EVERY).await else { continue };
+                let Some(status) = queue.jobs.iter().find(|status| status.job == job) else { continue };
+                if told.replace(status.state) != Some(status.state) {
+                    let next = status.next_turn(queue.now);
+                    eprintln!("{job} {}: {}, next turn: {next}", status.name, status.state);
+                }
+            }
+        }
+    }
 }
 
 impl Answer for Ended {
