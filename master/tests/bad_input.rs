@@ -105,6 +105,10 @@ const CASES: &[Case] = cases![
     "half a rank": "ranks: 2" => "ranks: 0.5", line 11, "jobs[0].ranks", ["not a whole number"];
     "a count of zero": "count: 2" => "count: 0", line 13, "jobs[0].count", ["0 jobs are none"];
     "too many jobs": "count: 2" => "count: 4000000000", line 13, "jobs[0].count", ["more than 1000 jobs"];
+    "a priority beyond its range": "count: 2" => "priority: 1001",
+        line 13, "jobs[0].priority", ["not a whole number from -1000 to 1000"];
+    "half a priority": "count: 2" => "priority: 0.5",
+        line 13, "jobs[0].priority", ["not a whole number from -1000 to 1000"];
     // Words.
     "an unknown policy": "policy: hybrid" => "policy: hibrid",
         line 6, "scheduler.policy", ["did you mean `hybrid`?"];

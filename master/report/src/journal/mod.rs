@@ -18,5 +18,6 @@ pub use file::{FILE_NAME, JournalError, read, salvage};
 /// communication. Since version 4 it has the pauses of master and daemons. Since version 5 each line has a
 /// checksum. Since version 6 users hold and release jobs, and next turns are foreseen. Since version 7 a
 /// master may take over. Since version 8 nodes may be lost and come back. Since version 9 a sample of memory
-/// stands for several looks. Since version 10 a run may be parked, and go on.
-pub const VERSION: u32 = 10;
+/// stands for several looks. Since version 10 a run may be parked, and go on. Since version 11
+/// jobs have priorities.
+pub const VERSION: u32 = 11;

@@ -383,3 +383,36 @@ fn the_timetable_tells_turns_the_switch_under_way_and_the_memory_of_nodes() {
     let used: Vec<_> = shown.memory.iter().map(|memory| (memory.node, memory.used)).collect();
     assert_eq!(used, [(NodeId(0), Bytes(20 * MIB)), (NodeId(1), Bytes(20 * MIB))]);
 }
+
+#[test]
+fn an_urgent_job_ends_the_turn_of_another_and_why_says_so() {
+    let mut run = cluster(vec![job(0, 60, 0)]);
+    let urgent = Submission { job: Job { priority: 5, ..job(0, 60, 0) }, ..submission(60) };
+    let too_urgent = Submission { job: Job { priority: 1001, ..job(0, 60, 0) }, ..submission(60) };
+    story(
+        &mut run,
+        &[
+            (0, Input::Due, "submitted job-0; launch job-0"),
+            (10, report(0, Report::Running), "switched; turn of job-0"),
+            (
+                50,
+                submit(vec![too_urgent]),
+                "refused: job 1 of the submission, `job-0`: its priority is 1001: it lies between -1000 and \
+                 1000; none of them was submitted",
+            ),
+            (100, submit(vec![urgent]), "submitted job-1; park job-0; accepted job-1 job-0-1"),
+            (200, report(0, Report::Parked), "launch job-1"),
+            (250, report(1, Report::Running), "switched; turn of job-1"),
+        ],
+    );
+    let why = run.why(User::ROOT, JobId(0)).expect("it lives");
+    let said = shown(&why);
+    assert!(said.contains("it is parked, with priority 0: jobs of priority 5 have all turns"), "{said}");
+    story(
+        &mut run,
+        &[
+            (400, report(1, Report::Ended(AppOutcome::Succeeded)), "job-1 ended Exit(0); restore job-0"),
+            (500, report(0, Report::Running), "switched; turn of job-0"),
+        ],
+    );
+}
