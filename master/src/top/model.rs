@@ -4,7 +4,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
-use coswitch_policies::{Bytes, JobId, NodeId, SimTime, SwitchStep};
+use coswitch_policies::{Bytes, ForeseenTurn, JobId, NodeId, Purpose, SimTime, SwitchStep};
 use coswitch_report::journal::{Event, RunEvent};
 use serde::Serialize;
 
@@ -259,6 +259,13 @@ impl Model {
     pub(super) fn now(&self, at: Duration) -> SimTime {
         let at = self.lost.as_ref().map_or(at, |(since, _)| (*since).min(at));
         self.status.timetable.now.after(at.saturating_sub(self.heard))
+    }
+
+    /// Whether the turn has begun: not while the switch that leads to it takes longer than was foreseen.
+    pub(super) fn has_begun(&self, turn: &ForeseenTurn, now: SimTime) -> bool {
+        let under_way = self.switch.as_ref().filter(|view| view.ended.is_none()).map(|view| &view.status);
+        let leads_here = |status: &SwitchStatus| status.purpose == Purpose::Turn && turn.from >= status.began;
+        turn.from <= now && !under_way.is_some_and(leads_here)
     }
 
     /// For how long the cluster has not answered, where that is long.

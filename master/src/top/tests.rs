@@ -131,6 +131,8 @@ fn a_switch_is_shown_step_by_step_and_then_what_it_took() {
     }
     tell(&mut model, 6.4, step(1, SwitchStep::Dump, 1));
     assert_snapshot!(shown(&model, 6.5, 100, 24));
+    let late = shown(&model, 7.5, 80, 24);
+    assert!(late.contains(" slot-1 after switch"), "it takes longer than was foreseen: {late}");
     let (exposed, bytes_out, bytes_in) = (Duration::from_secs(2), Bytes::mib(200), Bytes::mib(300));
     let (restore, misplaced) = (None, vec![]);
     tell(&mut model, 8.0, Event::SwitchEnded { switch, restore, exposed, bytes_out, bytes_in, misplaced });

@@ -53,7 +53,7 @@ pub(super) fn wait_for(client: &Client, jobs: &[JobId], output: Output) -> Resul
     Ok(if all_done { Exit::Done } else { Exit::JobFailed })
 }
 
-/// Waits for one job, and tells people when its state changes and, where it has not begun, its next turn.
+/// Waits for one job. Tells people its state and its next turn until it has begun.
 async fn wait_and_tell(client: &Client, job: JobId, output: Output) -> Result<JobStatus, ClientError> {
     let end = client.end_of(job);
     tokio::pin!(end);
@@ -65,7 +65,8 @@ async fn wait_and_tell(client: &Client, job: JobId, output: Output) -> Result<Jo
             Err(_) => {
                 // The cluster may be lost just now: the wait itself says so.
                 let Ok(queue) = client.get::<Queue>("/v1/jobs?all=false", TELL_EVERY).await else { continue };
-                let Some(status) = queue.jobs.iter().find(|status| status.job == job) else { continue };
+                let pending = |status: &&JobStatus| status.job == job && status.began.is_none();
+                let Some(status) = queue.jobs.iter().find(pending) else { continue };
                 if told.replace(status.state) != Some(status.state) {
                     let next = status.next_turn(queue.now);
                     eprintln!("{job} {}: {}, next turn: {next}", status.name, status.state);

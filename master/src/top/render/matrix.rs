@@ -135,10 +135,11 @@ fn bar(used: Bytes, limit: Bytes, width: usize) -> [Span<'static>; 2] {
 }
 
 fn row(model: &Model, now: SimTime, turn: &ForeseenTurn, columns: &Columns) -> Line<'static> {
-    let is_present = turn.from <= now;
+    let is_present = model.has_begun(turn, now);
     let when = match (is_present, turn.until) {
         (true, Some(until)) => format!("{} left", span(until.since(now))),
         (true, None) => "until a job ends".into(),
+        (false, _) if turn.from <= now => "after switch".into(),
         (false, _) => format!("in {}", span(turn.from.since(now))),
     };
     let mark = if is_present { '▶' } else { ' ' };
