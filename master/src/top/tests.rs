@@ -48,8 +48,10 @@ fn status(nodes: u32) -> Status {
     let cluster = ClusterConfig {
         nodes,
         hosts: vec![],
+        allocation: None,
         memory: Bytes::mib(1024),
         rate: None,
+        encryption: None,
         arena: None,
         store: vec![],
         lost_after: Duration::ZERO,

@@ -103,7 +103,6 @@ fn shown(output: &Output) -> Option<String> {
         Output::Over(outcome) => format!("over {outcome:?}"),
         Output::Answer(_, reply) => requests::shown(reply),
         Output::Adopt(job, ..) => format!("adopt {job}"),
-        Output::Restart(node) => format!("restart {node}"),
         Output::Keep(_) => return None,
         Output::Restart(node) => format!("restart {node}"),
         Output::Tell(RunEvent { kind, .. }) => match kind {

@@ -38,7 +38,6 @@ impl Applications {
                     over = true;
                     continue;
                 }
-                Output::Restart(node) => panic!("{node} is not lost here"),
                 Output::Adopt(job, spec, ended) => {
                     assert!(ended.is_some() || self.placements[&job] == spec.placement);
                     self.adopted.insert(job);
