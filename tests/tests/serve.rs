@@ -15,10 +15,7 @@ use coswitch_tests::{
     master::{Answered, Master},
     parts,
     seed::{seed, span},
-    serving::{
-        ENDLESS, HEAT, VERIFIED, accepted, check_right, end, queue, serve, state, submit, switches,
-        wait_served,
-    },
+    serving::{ENDLESS, HEAT, VERIFIED, accepted, check_right, end, queue, serve, state, submit, switches},
 };
 use serde_json::Value;
 
@@ -286,11 +283,8 @@ fn top(master: &Master) -> (Child, impl Fn() -> String + use<>) {
     (child, move || String::from_utf8_lossy(&fs::read(&typescript).unwrap_or_default()).into_owned())
 }
 
-/// What a terminal does when a program leaves its screen.
-const SCREEN_LEFT: &str = "\u{1b}[?1049l";
-
 #[test]
-fn top_shows_the_cluster_until_it_ends_and_leaves_the_terminal_as_it_was() {
+fn top_shows_the_cluster_once_and_on_a_terminal() {
     let mut master = serve(CLUSTER);
     accepted(&submit(&master, &["--name", "endless"], ENDLESS));
     master.wait_until("a turn", RUN_LIMIT, |master| state(master, "endless") == "running");
@@ -302,14 +296,8 @@ fn top_shows_the_cluster_until_it_ends_and_leaves_the_terminal_as_it_was() {
     assert_eq!(answer.json["timetable"]["turns"][0]["jobs"][0][0], 0, "{answer:?}");
     let (mut watching, written) = top(&master);
     master.wait_until("a picture", STEP_LIMIT, |_| written().contains("endless"));
-    // The next master is found.
-    master.kill();
-    master.wait_until("the loss", STEP_LIMIT, |_| written().contains("waiting for a master"));
-    master.start_next();
-    wait_served(&mut master);
-    let _ended = end(master);
-    assert!(watching.wait().expect("it ends").success(), "{}", written());
-    let written = written();
-    let left = written.rfind(SCREEN_LEFT).expect("its screen is left");
-    assert!(written[left..].contains("the cluster has ended"), "{written}");
+    // Its terminal goes away, and it ends. (A child that nobody reaps would count as left behind.)
+    watching.kill().expect("it runs");
+    watching.wait().expect("it ends");
+    end(master);
 }
