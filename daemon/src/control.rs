@@ -20,6 +20,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     app::{AppHandle, NodeServices, Note, SavedPart},
+    following::{Following, Then},
     memory_news::MemoryNews,
     node,
     plane::{Command, PlaneEvent},
@@ -34,8 +35,6 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(30);
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 /// Number of memory samples for each report of traffic.
 const TRAFFIC_EVERY: u32 = 10;
-/// At least so long the first master is waited for.
-const FIRST_CONTACT_LIMIT: Duration = Duration::from_secs(30);
 /// For the last answers.
 const HANG_UP_LIMIT: Duration = Duration::from_millis(200);
 /// How many released applications are remembered for a new master.
@@ -69,8 +68,7 @@ pub(crate) struct Control {
     apps: BTreeMap<JobId, App>,
     /// Released applications and the last word on each.
     released: VecDeque<(JobId, String)>,
-    /// Since when the head node counts as silent.
-    silent_since: Option<Instant>,
+    following: Following,
     memory: MemoryNews,
     /// The sessions that have ended, and the last one.
     carried: Option<JoinHandle<Result<(), SessionError>>>,
@@ -81,9 +79,10 @@ pub(crate) struct Control {
 impl Control {
     pub(crate) fn new(node: Arc<NodeServices>) -> Self {
         let memory = MemoryNews::new(node.config.memory);
+        let following = Following::new(node.config.standing, node.config.stop_after, Instant::now());
         let (apps, released) = (BTreeMap::new(), VecDeque::new());
         let is_untouched = node.config.resumes;
-        Self { node, apps, released, silent_since: None, memory, carried: None, is_untouched }
+        Self { node, apps, released, following, memory, carried: None, is_untouched }
     }
 
     /// What is left where the daemon ends without having been told.
@@ -108,13 +107,10 @@ impl Control {
         let mut ticks = 0;
         let (_, nobody) = unbounded_channel();
         let mut requests = nobody;
-        let mut is_followed = false;
-        let mut needs_starter = true;
-        let patience = self.node.config.stop_after;
-        let mut give_up = Instant::now() + patience.max(FIRST_CONTACT_LIMIT);
         loop {
+            let give_up = self.following.due();
             tokio::select! {
-                heard = requests.recv(), if is_followed => match heard {
+                heard = requests.recv(), if self.following.is_followed() => match heard {
                     Some(Heard::Message(Request::Shutdown)) => {
                         info!("the head node has ended the session");
                         return Ok(Remains::Nothing);
@@ -126,28 +122,27 @@ impl Control {
                     Some(Heard::Message(request)) => self.on_message(request),
                     Some(Heard::Silence) => self.on_silence(),
                     Some(Heard::Again(silence)) => self.on_heard_again(silence),
-                    None if self.node.config.standing => {
-                        warn!("the head node is gone: its jobs go on, and a new master is waited for");
-                        self.on_head_lost();
-                        self.note_master(node::note_no_master);
-                        is_followed = false;
-                        give_up = Instant::now() + patience;
-                    }
-                    None => {
-                        info!("the head node is gone");
-                        return Ok(self.remains());
-                    }
+                    None => match self.following.on_session_end(Instant::now()) {
+                        Then::End => {
+                            info!("the head node is gone");
+                            return Ok(self.remains());
+                        }
+                        then => {
+                            warn!("the head node is gone: its jobs go on, and a new master is waited for");
+                            self.on_head_lost(then);
+                            self.note_master(node::note_no_master);
+                        }
+                    },
                 },
                 Some(master) = masters.recv() => {
-                    // What the master before has asked and what was not read by now is void.
-                    self.on_head_lost();
+                    let then = self.following.on_master(Instant::now());
+                    self.on_head_lost(then);
                     self.node.events.direct(Some(master.events));
                     self.memory.forget();
-                    (requests, self.carried, is_followed) = (master.requests, Some(master.carried), true);
-                    needs_starter = !self.node.config.standing;
+                    (requests, self.carried) = (master.requests, Some(master.carried));
                     self.note_master(node::note_master);
                 }
-                _ = &mut starter, if needs_starter => {
+                _ = &mut starter, if self.following.needs_starter() => {
                     warn!("the process that started this daemon has ended");
                     return Ok(self.remains());
                 }
@@ -156,7 +151,9 @@ impl Control {
                     ticks += 1;
                     self.sample(ticks % TRAFFIC_EVERY == 0);
                 }
-                () = sleep_until(give_up.into()), if !is_followed => bail!("no master came in time"),
+                () = sleep_until(give_up.unwrap_or_else(Instant::now).into()), if give_up.is_some() => {
+                    bail!("no master came in time")
+                }
                 _ = terminate.recv() => {
                     info!("terminated");
                     return Ok(self.remains());
@@ -176,9 +173,9 @@ impl Control {
     }
 
     /// Ranks that stood still for a silent master go on without one.
-    fn on_head_lost(&mut self) {
+    fn on_head_lost(&mut self, then: Then) {
         self.node.events.direct(None);
-        if self.silent_since.take().is_some() {
+        if let Then::Thaw { .. } = then {
             self.apps.values().for_each(|app| app.handle.note(Note::GoOn));
         }
     }
@@ -210,14 +207,14 @@ impl Control {
     /// The ranks wait for the head node: it may have stopped, and cannot switch them.
     fn on_silence(&mut self) {
         warn!("the head node is silent: the ranks stand still until it is heard again");
-        self.silent_since = Some(Instant::now());
+        self.following.on_silence(Instant::now());
         self.apps.values().for_each(|app| app.handle.note(Note::StandStill));
     }
 
     fn on_heard_again(&mut self, silence: Duration) {
-        let Some(since) = self.silent_since.take() else { return };
+        let Then::Thaw { frozen } = self.following.on_heard_again(Instant::now()) else { return };
         self.apps.values().for_each(|app| app.handle.note(Note::GoOn));
-        let stood_still = StoodStill { silence, frozen: since.elapsed() };
+        let stood_still = StoodStill { silence, frozen };
         warn!(?stood_still, "the head node is heard again");
         self.node.tell(DaemonEvent::StoodStill(stood_still));
     }
@@ -302,7 +299,7 @@ impl Control {
 
     fn sample(&mut self, traffic: bool) {
         // A head node that reads nothing would find hours of samples.
-        if self.silent_since.is_some() {
+        if self.following.is_silent() {
             return;
         }
         if let Ok(memory) = self.node.cgroup.memory_use() {

@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod children;
 mod control;
 pub mod cut;
+pub mod following;
 pub mod guard;
 pub mod home;
 pub mod kernel;

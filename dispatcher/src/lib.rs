@@ -6,7 +6,7 @@
 //! daemons, and all dispatchers share the [`sessions`] with them.
 
 pub mod app;
-mod deadline;
+pub mod deadline;
 mod fence;
 pub mod protocol;
 pub mod provisioning;

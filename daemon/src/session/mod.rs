@@ -11,6 +11,7 @@
 //! Both sides run their sessions on a thread that does nothing else ([`SessionThread`]).
 
 pub mod awake;
+pub mod rules;
 mod thread;
 
 use std::{pin::pin, time::Duration};
@@ -22,7 +23,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::mpsc::{UnboundedReceiver, UnboundedSender},
-    time::{Instant, MissedTickBehavior, interval, timeout},
+    time::{Instant, MissedTickBehavior, interval, timeout, timeout_at},
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 use tracing::{debug, warn};
@@ -32,6 +33,7 @@ use crate::{
     protocol::{DaemonEvent, HEARTBEAT, Request, VERSION},
     wire::{self, WireError},
 };
+use rules::{Hearing, Lull};
 
 pub use thread::SessionThread;
 
@@ -107,13 +109,14 @@ async fn greet(
         Some(Request::Hello { version: VERSION, generation }) => generation,
         _ => return Err(SessionError::Version),
     };
-    if asks <= *generation {
-        let refused = SessionError::Fenced(asks, *generation);
+    // A master that does not hear its welcome comes again.
+    let mut followed = *generation;
+    if let Err(refused) = rules::admit(asks, &mut followed) {
         wire::write(&mut stream, &DaemonEvent::Refused { reason: refused.to_string() }).await?;
         return Err(refused);
     }
     wire::write(&mut stream, &DaemonEvent::Welcome { node, incarnation }).await?;
-    *generation = asks;
+    *generation = followed;
     Ok(stream)
 }
 
@@ -200,19 +203,24 @@ async fn next<In: DeserializeOwned>(
     quiet_after: Duration,
     patience: Duration,
 ) -> Result<Option<In>, SessionError> {
-    let since = Instant::now();
+    let mut hearing = Hearing::new(Instant::now().into_std(), quiet_after, patience);
     // One read for both waits: a part of the message may be there already.
     let mut message = pin!(wire::read(reader));
-    if let Ok(message) = timeout(quiet_after.min(patience), &mut message).await {
-        return Ok(message?);
+    loop {
+        if let Ok(message) = timeout_at(hearing.due().into(), &mut message).await {
+            let message = message?;
+            let silence = hearing.on_message(Instant::now().into_std());
+            if let Some(silence) = silence.filter(|_| message.is_some()) {
+                let _ = incoming.send(Heard::Again(silence));
+            }
+            return Ok(message);
+        }
+        match hearing.on_due(Instant::now().into_std()) {
+            Lull::Short => {}
+            Lull::Silent => drop(incoming.send(Heard::Silence)),
+            Lull::GivenUp => return Err(SessionError::Silent(patience)),
+        }
     }
-    let _ = incoming.send(Heard::Silence);
-    let left = patience.saturating_sub(since.elapsed());
-    let message = timeout(left, message).await.map_err(|_| SessionError::Silent(patience))??;
-    if message.is_some() {
-        let _ = incoming.send(Heard::Again(since.elapsed()));
-    }
-    Ok(message)
 }
 
 async fn send<Out: Serialize>(
