@@ -31,6 +31,8 @@ impl Scheduler {
         let mut entry = Entry::new(spec.clone());
         entry.observed = at;
         self.jobs.insert(job, entry);
+        // Its processes or its snapshot are on these nodes.
+        self.matrix.set_pinned(job, at != Residence::Unlaunched);
         let assignment = Assignment { spec, placement };
         if !self.matrix.is_up(&assignment.placement) {
             return self.await_nodes(job, at, Some(assignment), held);

@@ -1,7 +1,7 @@
 //! A new scheduler goes on with the jobs of one before it.
 
 use super::*;
-use crate::Adopted;
+use crate::{Adopted, JobSpec, Placement, SimTime};
 
 impl Desk {
     /// A new scheduler, which knows of the jobs only where they are; those without a place are submitted.
@@ -97,5 +97,34 @@ fn jobs_that_wait_in_memory_stay_there() {
     ");
     assert_snapshot!(desk.wait(), @r"
     switch-7 to slot-1: out job-1 (suspended), in job-0 (resumed)
+    ");
+}
+
+/// Job 0 would fit beside job 1 on the other node, but its snapshot is where it ran.
+#[test]
+fn an_adopted_job_keeps_its_nodes() {
+    let mut desk = Desk::new(Policy::Hybrid);
+    let job = |id, ranks, mib| JobSpec {
+        id: JobId(id),
+        name: format!("job-{id}").into(),
+        ranks,
+        memory_per_rank: Bytes::mib(mib),
+        arrival: SimTime(0),
+    };
+    let parked = |job, placement: &[u32]| Adopted {
+        job,
+        placement: Placement::from_shares(placement),
+        at: Residence::Parked,
+        held: false,
+        priority: 0,
+    };
+    let running = Adopted { at: Residence::Running, ..parked(job(1, 1, 800), &[1, 0]) };
+    let leaves = Adopted { held: true, ..parked(job(2, 2, 300), &[1, 1]) };
+    let jobs = vec![running, leaves, parked(job(0, 1, 400), &[1, 0])];
+    desk.tell(SchedulerEvent::Adopted { switches: 3, jobs });
+    assert_snapshot!(desk.grid(), @r"
+             | node-0 1000MiB   | node-1 1000MiB
+    > slot-0 | job-1*1 = 800MiB | -
+      slot-1 | job-0*1 = 400MiB | -
     ");
 }
