@@ -17,6 +17,10 @@ use crate::{
 impl Scheduler {
     pub(super) fn on_node_down(&mut self, node: NodeId) {
         if (node.0 as usize) < self.matrix.cluster().len() {
+            let rows = self.matrix.rows().flat_map(|row| row.assignments());
+            let on_it = rows.filter(|assignment| assignment.placement.count_on(node) > 0);
+            let on_it: Vec<JobId> = on_it.map(|assignment| assignment.spec.id).collect();
+            self.disturbed.extend(on_it);
             self.matrix.set_down(node, true);
         }
     }

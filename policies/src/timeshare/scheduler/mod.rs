@@ -107,6 +107,8 @@ pub struct Scheduler {
     presence: Presence,
     /// Abandoned jobs whose end is not reported yet.
     dying: BTreeSet<JobId>,
+    /// Jobs of which a node was lost: until they are where they are wanted, no failure is theirs.
+    disturbed: BTreeSet<JobId>,
     /// The one switch under way.
     under_way: Option<SwitchPlan>,
     /// The turn of the front row, from the moment its first job runs.
@@ -153,6 +155,7 @@ impl Scheduler {
             priorities_changed: false,
             presence: Presence::default(),
             dying: BTreeSet::new(),
+            disturbed: BTreeSet::new(),
             under_way: None,
             running: None,
             capacity_freed: false,
@@ -318,6 +321,7 @@ impl Scheduler {
         entry.landing = None;
         self.presence.on_ended(job);
         self.dying.remove(&job);
+        self.disturbed.remove(&job);
         self.held.remove(&job);
         self.priorities.remove(&job);
         self.fractions.forget(job);

@@ -194,7 +194,8 @@ impl Scheduler {
         let is_to_blame = |went: &&Went| {
             let assignment = self.assignment(went.job);
             let was_up = assignment.is_none_or(|assignment| self.matrix.is_up(&assignment.placement));
-            went.failed() && went.cause == Cause::Failed && was_up
+            let is_its_own = went.cause == Cause::Failed && !self.disturbed.contains(&went.job);
+            went.failed() && is_its_own && was_up
         };
         let failed: Vec<Went> = blamed.iter().filter(is_to_blame).copied().collect();
         for went in failed {
@@ -212,7 +213,9 @@ impl Scheduler {
         nodes.into_iter().for_each(|node| self.on_stopped(node));
         // A job that could not leave keeps its turn; the next strobe tries again.
         for went in stayed.iter().rev() {
-            if went.at.is_in_memory() && !self.jobs[&went.job].abandoned {
+            // One that has ended since it was refused has no row, and nobody else may have one.
+            let is_there = self.matrix.slot_of(went.job).is_some();
+            if is_there && went.at.is_in_memory() && !self.jobs[&went.job].abandoned {
                 self.keep_in_front(went.job, decisions);
                 self.running = None;
             }
@@ -252,6 +255,7 @@ impl Scheduler {
         self.matrix.set_pinned(job, keeps);
         if at == planned {
             entry.failures = 0;
+            self.disturbed.remove(&job);
         }
         self.presence.on_observed(&self.matrix, job, at);
     }

@@ -228,6 +228,27 @@ fn rows_take_turns_by_quantum() {
 }
 
 #[test]
+fn a_job_that_could_not_leave_and_has_ended_since_stays_nowhere() {
+    let config = SchedulerConfig {
+        rotation: Rotation::Job,
+        ..SchedulerConfig::new(Policy::Hybrid, Duration::from_secs(10))
+    };
+    let mut desk = Desk::with(config);
+    desk.submit(&[(2, 600), (2, 600)]);
+    desk.done();
+    assert_snapshot!(desk.wait(), @r"
+    job-1 moved from slot-1 to slot-0
+    job-0 moved from slot-0 to slot-1
+    switch-1 to slot-0: out job-0, in job-1 (new)
+    ");
+    desk.tell(SchedulerEvent::Finished { job: JobId(0) });
+    desk.tell(SchedulerEvent::Failed { job: JobId(1) });
+    assert_snapshot!(desk.fail(&[(0, Residence::Running), (1, Residence::Unlaunched)]), @r"
+    all done
+    ");
+}
+
+#[test]
 fn with_one_row_there_is_no_timer_until_another_waits() {
     let mut desk = Desk::new(Policy::Gang);
     desk.submit(&[(2, 500)]);

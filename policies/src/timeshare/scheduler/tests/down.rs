@@ -101,3 +101,23 @@ fn a_job_that_a_switch_moves_comes_with_its_outcome_and_is_not_blamed() {
         desk.regain(1);
     }
 }
+
+/// The node is up again when the outcome of each switch arrives.
+#[test]
+fn a_job_is_not_given_up_because_its_nodes_are_lost() {
+    let mut desk = Desk::new(Policy::Gang);
+    desk.submit(&[(2, 600)]);
+    desk.done();
+    desk.lose(1);
+    desk.displace(0, Residence::Parked);
+    desk.regain(1);
+    for _ in 0..4 {
+        desk.lose(1);
+        desk.regain(1);
+        let planned = desk.fail(&[(0, Residence::Parked)]);
+        assert!(planned.contains("in job-0"), "it is tried again: {planned}");
+    }
+    assert_snapshot!(desk.done(), @r"
+    turn of slot-1 with job-0
+    ");
+}
