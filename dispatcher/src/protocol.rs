@@ -74,12 +74,17 @@ pub enum StayCause {
     Failed {
         reason: String,
     },
+    /// Some of its ranks have ended, and a gang is never split: it stays until the others have, too. That is
+    /// no fault of the application.
+    Ending,
 }
 
 impl fmt::Display for StayCause {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::StoreFull { reason } | Self::Failed { reason }) = self;
-        formatter.write_str(reason)
+        formatter.write_str(match self {
+            Self::StoreFull { reason } | Self::Failed { reason } => reason,
+            Self::Ending => "its ranks are ending",
+        })
     }
 }
 

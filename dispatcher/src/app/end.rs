@@ -14,7 +14,7 @@ impl App {
         match (during, &self.state) {
             (_, State::Idle | State::Adopting { .. } | State::Clearing { .. }) => {}
             (_, State::Ending { .. } | State::Ended) => {}
-            (Step::Cut, State::Cutting { .. }) => self.abort_cut(reason),
+            (Step::Cut, State::Cutting { .. }) => self.abort_cut(StayCause::Failed { reason }),
             (Step::Dump, State::Dumping { .. }) => {
                 let dead = matches!(failure, Failure::Other { alive: false, .. });
                 let cause =
@@ -33,7 +33,9 @@ impl App {
             // No answer is outstanding.
             State::Idle | State::Running | State::Suspended | State::Parked | State::Ended => {}
             State::Stranded { waiting, .. } if waiting.is_empty() => {}
-            State::Cutting { .. } => self.abort_cut("the network was not flushed in time".into()),
+            State::Cutting { .. } => {
+                self.abort_cut(StayCause::Failed { reason: "the network was not flushed in time".into() });
+            }
             State::Ending { waiting, .. } => {
                 // The master finds out by the heartbeats that such a daemon is lost.
                 let names: Vec<_> = std::mem::take(waiting).iter().map(ToString::to_string).collect();

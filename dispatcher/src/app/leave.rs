@@ -25,16 +25,16 @@ impl App {
         match *then {
             // Some ranks ended before the cut reached them, and the others are about to: a gang is never
             // split.
-            _ if !self.exited.is_empty() => self.abort_cut("its ranks are ending".into()),
+            _ if !self.exited.is_empty() => self.abort_cut(StayCause::Ending),
             Then::Stay => self.rest(State::Suspended, Report::Suspended),
             Then::Leave => self.dump(Residence::Running),
         }
     }
 
-    pub(super) fn abort_cut(&mut self, reason: String) {
+    pub(super) fn abort_cut(&mut self, cause: StayCause) {
         let waiting = self.ask_all(&AppRequest::AbortCut(self.epoch));
         self.arm(self.timeouts.resume);
-        self.state = State::Resuming { waiting, undone: Some(StayCause::Failed { reason }) };
+        self.state = State::Resuming { waiting, undone: Some(cause) };
     }
 
     /// Takes the application out of memory, on the line where all ranks are. A node that has an image of that

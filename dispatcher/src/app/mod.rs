@@ -317,7 +317,6 @@ impl App {
     }
 
     fn on_order(&mut self, order: Order) {
-        let ending = || StayCause::Failed { reason: "its ranks are ending".into() };
         match (order, &self.state) {
             // The end, of which the master will hear, has overtaken the order.
             (_, State::Ending { .. } | State::Ended) => {}
@@ -329,12 +328,12 @@ impl App {
                 self.state = State::Launching { waiting };
             }
             (Order::Suspend | Order::Park, State::Running) if !self.exited.is_empty() => {
-                self.tell(Report::StillRunning { cause: ending() });
+                self.tell(Report::StillRunning { cause: StayCause::Ending });
             }
             (Order::Suspend, State::Running) => self.cut(Then::Stay),
             (Order::Park, State::Running) => self.cut(Then::Leave),
             (Order::Park, State::Suspended) if !self.exited.is_empty() => {
-                self.tell(Report::StillSuspended { cause: ending() });
+                self.tell(Report::StillSuspended { cause: StayCause::Ending });
             }
             (Order::Park, State::Suspended) => self.dump(Residence::Suspended),
             (Order::Resume | Order::Restore, State::Suspended) => self.resume(None),
@@ -459,7 +458,7 @@ impl App {
         if matches!(self.state, State::Running | State::Cutting { .. }) && self.exited == self.nodes {
             self.end(AppOutcome::Succeeded);
         } else if matches!(self.state, State::Cutting { .. }) && !self.exited.is_empty() {
-            self.abort_cut("its ranks are ending".into());
+            self.abort_cut(StayCause::Ending);
         }
     }
 }

@@ -103,6 +103,9 @@ impl Run {
         if self.scheduler.job(job).is_some() {
             self.schedule(event);
             self.on_residence(job, at, Cause::Failed);
+        } else if self.records.values().all(|record| record.ended.is_some()) {
+            // Nor does it say then that this was the last one.
+            self.all_done = true;
         }
     }
 
@@ -131,7 +134,8 @@ impl Run {
 
 const fn cause_of(cause: &StayCause) -> Cause {
     match cause {
-        StayCause::StoreFull { .. } => Cause::NoRoom,
+        // Neither counts towards giving the job up.
+        StayCause::StoreFull { .. } | StayCause::Ending => Cause::NoRoom,
         StayCause::Failed { .. } => Cause::Failed,
     }
 }

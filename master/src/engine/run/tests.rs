@@ -100,11 +100,11 @@ fn shown(output: &Output) -> Option<String> {
             });
             format!("{node} allows {}", allowance.unwrap_or("all".into()))
         }
+        Output::Restart(node) => format!("restart {node}"),
         Output::Over(outcome) => format!("over {outcome:?}"),
         Output::Answer(_, reply) => requests::shown(reply),
         Output::Adopt(job, ..) => format!("adopt {job}"),
         Output::Keep(_) => return None,
-        Output::Restart(node) => format!("restart {node}"),
         Output::Tell(RunEvent { kind, .. }) => match kind {
             Event::JobSubmitted { job, .. } => format!("submitted {job}"),
             Event::SlotStarted { jobs, ends, .. } => {
@@ -253,6 +253,31 @@ fn a_job_that_could_not_leave_keeps_its_turn_and_a_full_store_is_no_fault_of_its
                 report(0, Report::StillRunning { cause: failed() }),
                 "misplaced job-0 running, job-1 unlaunched; turn of job-0 until 3.2s",
             ),
+        ],
+    );
+}
+
+/// A node whose ranks still compute may be silent for many turns.
+#[test]
+fn a_job_whose_ranks_are_ending_keeps_its_turn_and_is_not_given_up() {
+    let jobs = vec![job(0, 60, 0), job(1, 60, 0)];
+    let mut run = run(job_set(jobs, SwitchOrder::Sequential, Residency::None));
+    let stays = || report(0, Report::StillRunning { cause: StayCause::Ending });
+    let stuck = |until: &str| {
+        format!("misplaced job-0 running, no room, job-1 unlaunched; turn of job-0 until {until}")
+    };
+    story(
+        &mut run,
+        &[
+            (0, Input::Due, "submitted job-0; submitted job-1; launch job-0"),
+            (0, report(0, Report::Running), "switched; turn of job-0 until 1s"),
+            (1000, Input::Due, "park job-0"),
+            (1100, stays(), &stuck("2.1s")),
+            (2100, Input::Due, "park job-0"),
+            (2200, stays(), &stuck("3.2s")),
+            (3200, Input::Due, "park job-0"),
+            (3300, stays(), &stuck("4.3s")),
+            (3400, report(0, Report::Ended(AppOutcome::Succeeded)), "job-0 ended Exit(0); launch job-1"),
         ],
     );
 }

@@ -147,6 +147,27 @@ fn a_held_job_stays_out_until_it_is_resumed() {
     );
 }
 
+/// The scheduler never heard of the job.
+#[test]
+fn a_run_ends_when_its_last_job_is_cancelled_before_it_was_submitted() {
+    let mut run = run(job_set(vec![job(0, 60, 50)], SwitchOrder::Sequential, Residency::None));
+    let told = run.on(millis(10), asked(Request::Park(JobId(0))));
+    let kept = Output::Keep(Box::new(Accepted::of_file(&job(0, 60, 50))));
+    let mut run = next(&[vec![kept], told].concat(), &[], &[]);
+    run.settings.standing = false;
+    story(
+        &mut run,
+        &[
+            (1500, Input::Due, BEGINS),
+            (
+                1600,
+                asked(Request::Cancel(JobId(0))),
+                "job-0 ended Failed(\"cancelled\"); job-0 is cancelled after 0 ms; over JobsFailed",
+            ),
+        ],
+    );
+}
+
 #[test]
 fn a_job_that_was_being_cancelled_is_cancelled() {
     let mut run = next(&two_turns(), &[0, 1], &[(1, AppOutcome::Stopped)]);
