@@ -10,6 +10,7 @@ mod command;
 mod conformance;
 mod demo;
 mod setup;
+mod soak;
 mod test;
 mod workspace;
 
@@ -29,6 +30,8 @@ enum Act {
     Demo(setup::Args),
     /// Set up, build, and run every test.
     Test(test::Args),
+    /// Simulate the control plane with fresh seeds for a time; a failing seed prints itself.
+    Soak(soak::Args),
     /// Check format, lints, texts, commit subjects and the sources of dependencies.
     Check(setup::Args),
     /// Measure, and print each figure with its bound and whether it is met.
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Act::Setup(args) => setup::run(&args),
         Act::Demo(args) => demo::run(&args),
         Act::Test(args) => test::run(&args),
+        Act::Soak(args) => soak::run(&args),
         Act::Check(args) => check::run(&args),
         Act::Bench(args) => bench::run(&args, "coswitch-bench"),
         Act::Conformance(args) => conformance::run(&args),

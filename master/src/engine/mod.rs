@@ -13,6 +13,8 @@ mod keeper;
 mod machine_counters;
 mod run;
 mod shell;
+#[cfg(test)]
+mod simulation;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,0 +1,399 @@
+//! A daemon of the simulation: it follows masters by the daemon's own rules, and gives what it hears to its
+//! parts. As `daemon/src/control.rs` and `daemon/src/serve.rs` do, without processes.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use coswitch_daemon::{
+    following::{Following, Then},
+    protocol::{
+        AppEvent, AppRequest, DaemonEvent, Failure, Holding, Inventory, JobMemory, Member, MemoryUse,
+        PartState, Request, Step, StoodStill,
+    },
+    session::rules,
+};
+use coswitch_policies::{Allowance, Bytes, JobId, NodeId};
+
+use super::{
+    context::{Context, Event},
+    machine::Machine,
+    network::{Message, Purpose, Wire},
+    part::{Note, Part},
+    plan::millis,
+};
+
+/// How often memory is measured: seldom, to save events.
+const SAMPLE_MS: u64 = 500;
+
+pub(super) struct Daemon {
+    pub(super) node: NodeId,
+    pub(super) is_alive: bool,
+    pub(super) was_killed: bool,
+    /// Which daemon of this node it is.
+    pub(super) life: u64,
+    pub(super) machine: Machine,
+    pub(super) parts: BTreeMap<JobId, Part>,
+    following: Following,
+    /// Of the last master followed.
+    generation: u64,
+    released: VecDeque<(JobId, String)>,
+    allowance: Option<Allowance>,
+}
+
+impl Daemon {
+    pub(super) fn new(ctx: &mut Context, node: NodeId, life: u64) -> Self {
+        let following = Following::new(true, ctx.plan.stop_after, ctx.instant());
+        let daemon = Self {
+            node,
+            is_alive: true,
+            was_killed: false,
+            life,
+            machine: Machine::new(),
+            parts: BTreeMap::new(),
+            following,
+            generation: 0,
+            released: VecDeque::new(),
+            allowance: None,
+        };
+        daemon.mind_solitude(ctx);
+        ctx.after(millis(SAMPLE_MS), Event::Sample(node, life));
+        daemon
+    }
+
+    fn mind_solitude(&self, ctx: &mut Context) {
+        if let Some(due) = self.following.due() {
+            ctx.at_instant(due, Event::Alone(self.node, self.life));
+        }
+    }
+
+    /// No master has come, perhaps.
+    pub(super) fn on_alone(&mut self, ctx: &mut Context) {
+        if self.following.due().is_some_and(|due| due <= ctx.instant()) {
+            ctx.say(|| format!("{} has no master and gives up", self.node));
+            self.end(ctx);
+        }
+    }
+
+    pub(super) fn on_message(&mut self, ctx: &mut Context, wire: Wire, message: Message) {
+        match message {
+            Message::ToDaemon(Request::Hello { generation, .. }) => self.on_hello(ctx, wire, generation),
+            Message::ToDaemon(request) if self.machine.session == Some(wire.other()) => {
+                if let Some(silence) = ctx.heard(wire) {
+                    self.on_heard_again(ctx, silence);
+                }
+                self.on_request(ctx, request);
+            }
+            Message::Closed => self.on_closed(ctx, wire),
+            Message::Record(job, life, number) => {
+                let from = self.sender(ctx, wire);
+                let part = self.parts.get_mut(&job).filter(|part| part.frame_life == life);
+                if let Some((from, part)) = from.zip(part) {
+                    part.on_record(ctx, &mut self.machine, from, number);
+                }
+            }
+            Message::Marker(job, life, epoch) => {
+                let from = self.sender(ctx, wire);
+                let part = self.parts.get_mut(&job).filter(|part| part.frame_life == life);
+                if let Some((from, part)) = from.zip(part) {
+                    part.on_cut(ctx, &mut self.machine, coswitch_daemon::cut::Input::Marker { from, epoch });
+                }
+            }
+            // Of a master that is not followed any more.
+            Message::ToDaemon(_) | Message::ToHead(_) => {}
+        }
+    }
+
+    /// The other end of a data link, if that is of this daemon's life.
+    fn sender(&self, ctx: &Context, wire: Wire) -> Option<NodeId> {
+        let Purpose::Data(a, b) = ctx.net.purpose(wire) else { return None };
+        let from = if wire.back { b } else { a };
+        (self.machine.wires.get(&from) == Some(&wire.other())).then_some(from)
+    }
+
+    fn on_hello(&mut self, ctx: &mut Context, wire: Wire, generation: u64) {
+        let answer = wire.other();
+        if let Err(refused) = rules::admit(generation, &mut self.generation) {
+            let reason = refused.to_string();
+            ctx.say(|| format!("{} refuses a master: {reason}", self.node));
+            ctx.send(answer, Message::ToHead(DaemonEvent::Refused { reason }));
+            return ctx.close(answer);
+        }
+        ctx.say(|| format!("{} follows master {generation}", self.node));
+        ctx.audit.on_followed(self.node, self.life, generation);
+        let then = self.following.on_master(ctx.instant());
+        self.thaw(ctx, then);
+        if let Some(before) = self.machine.session.replace(answer) {
+            ctx.close(before);
+        }
+        ctx.send(answer, Message::ToHead(DaemonEvent::Welcome { node: self.node, incarnation: self.life }));
+        ctx.listen(wire, ctx.plan.stop_after);
+        ctx.after(super::HEARTBEAT, Event::Beats(answer));
+    }
+
+    fn on_closed(&mut self, ctx: &mut Context, wire: Wire) {
+        ctx.close(wire.other());
+        if let Some(peer) = self.sender(ctx, wire) {
+            let spans = |part: &&Part| part.placement.contains(&peer);
+            let jobs: Vec<JobId> = self.parts.values().filter(spans).map(|part| part.job).collect();
+            let incarnation = self.machine.known[&peer];
+            self.drop_link(ctx, peer);
+            // A link that held no messages is opened again when one is needed.
+            if !jobs.is_empty() {
+                let reason = "the peer has closed it".into();
+                self.machine.tell(ctx, DaemonEvent::LinkLost { peer, incarnation, reason, jobs });
+            }
+        }
+        if self.machine.session == Some(wire.other()) {
+            ctx.say(|| format!("{} has lost its master", self.node));
+            self.machine.session = None;
+            let then = self.following.on_session_end(ctx.instant());
+            self.thaw(ctx, then);
+            self.mind_solitude(ctx);
+        }
+    }
+
+    fn drop_link(&mut self, ctx: &mut Context, peer: NodeId) {
+        if let Some(wire) = self.machine.wires.remove(&peer) {
+            ctx.close(wire);
+        }
+        for part in self.parts.values_mut() {
+            part.on_cut(ctx, &mut self.machine, coswitch_daemon::cut::Input::PeerLost { node: peer });
+        }
+    }
+
+    /// Lets go of links to daemons that were replaced. Links are opened when they are needed: here, at once.
+    fn on_join(&mut self, ctx: &mut Context, members: &[Member]) {
+        let mut connects = Vec::new();
+        let own = self.node;
+        for Member { node: peer, incarnation, .. } in members.iter().filter(|member| member.node != own) {
+            if self.machine.known.insert(*peer, *incarnation) != Some(*incarnation) {
+                self.drop_link(ctx, *peer);
+            }
+            if !self.machine.wires.contains_key(peer) {
+                connects.push((*peer, *incarnation));
+            }
+        }
+        ctx.joining = Some((self.node, connects));
+        self.machine.tell(ctx, DaemonEvent::Joined);
+    }
+
+    /// Nothing has come from the master for long.
+    pub(super) fn on_lull(&mut self, ctx: &mut Context, wire: Wire, lull: rules::Lull) {
+        if self.machine.session != Some(wire.other()) {
+            return;
+        }
+        match lull {
+            rules::Lull::Short => {}
+            rules::Lull::Silent => {
+                ctx.say(|| format!("{} hears no master: its jobs stand still", self.node));
+                self.following.on_silence(ctx.instant());
+                self.note_all(ctx, &Note::StandStill);
+            }
+            rules::Lull::GivenUp => {
+                ctx.say(|| format!("{} gives its master up", self.node));
+                self.on_closed(ctx, wire);
+            }
+        }
+    }
+
+    fn on_heard_again(&mut self, ctx: &mut Context, silence: std::time::Duration) {
+        let then = self.following.on_heard_again(ctx.instant());
+        self.thaw(ctx, then);
+        if let Then::Thaw { frozen } = then {
+            self.machine.tell(ctx, DaemonEvent::StoodStill(StoodStill { silence, frozen }));
+        }
+    }
+
+    fn thaw(&mut self, ctx: &mut Context, then: Then) {
+        if let Then::Thaw { .. } = then {
+            self.note_all(ctx, &Note::GoOn);
+        }
+    }
+
+    fn note_all(&mut self, ctx: &mut Context, note: &Note) {
+        for part in self.parts.values_mut() {
+            part.note(ctx, &mut self.machine, note.clone());
+        }
+    }
+
+    fn on_request(&mut self, ctx: &mut Context, request: Request) {
+        match request {
+            Request::Inventory => {
+                let held = self.parts.iter().map(|(job, part)| (*job, part.placement.clone())).collect();
+                let released = self.released.iter().cloned().collect();
+                self.machine.tell(ctx, DaemonEvent::Inventory(Inventory { held, released }));
+            }
+            Request::Join { members } => self.on_join(ctx, &members),
+            Request::App { job, request } => self.on_app_request(ctx, job, request),
+            Request::Allow { allowance } => {
+                self.allowance = allowance;
+                let exceeded = self.exceeds_allowance();
+                self.machine.tell(ctx, DaemonEvent::Allowed { exceeded });
+            }
+            Request::Shutdown | Request::Leave => self.end(ctx),
+            Request::Hello { .. } | Request::Alive => {}
+        }
+    }
+
+    fn exceeds_allowance(&self) -> bool {
+        let Some(Allowance { total, arriving }) = &self.allowance else { return false };
+        let is_here = |job: &JobId| self.parts.get(job).is_some_and(|part| part.held() > Bytes(0));
+        let arriving = arriving.iter().filter(|(job, _)| !is_here(job)).map(|(_, bytes)| *bytes);
+        let held: Bytes = self.parts.values().map(Part::held).chain(arriving).sum();
+        held > *total
+    }
+
+    fn on_app_request(&mut self, ctx: &mut Context, job: JobId, request: AppRequest) {
+        ctx.say(|| format!("{} of {job} is asked to {}", self.node, words(&request)));
+        if let AppRequest::Launch(launch) = &request {
+            // A part from before, which the head node has given up, goes first.
+            let mut before = self.parts.remove(&job);
+            if let Some(before) = &mut before {
+                before.note(ctx, &mut self.machine, Note::Release);
+            }
+            let mut part = Part::new(ctx, self.node, job, launch);
+            part.before = before.map(Box::new);
+            self.parts.insert(job, part);
+        }
+        let part = self.parts.get_mut(&job);
+        let answer = match (part, request) {
+            (part, AppRequest::Release { last_word }) => {
+                if last_word.is_some() {
+                    ctx.audit.on_released(job);
+                }
+                self.released.extend(last_word.map(|word| (job, word)));
+                match part {
+                    Some(part) => return part.note(ctx, &mut self.machine, Note::Release),
+                    None => AppEvent::Released,
+                }
+            }
+            (Some(part), AppRequest::Describe { generation }) if part.is_released => {
+                return part.asked.push(generation);
+            }
+            (Some(part), request) => return part.note(ctx, &mut self.machine, Note::Request(request)),
+            (None, AppRequest::Describe { generation }) => nothing(generation),
+            (None, AppRequest::GoBack { life }) => AppEvent::WentBack { life, sealed: Vec::new() },
+            (None, _) => {
+                let failure = Failure::dead("there is no such application here");
+                AppEvent::Failed { during: Step::Run, failure }
+            }
+        };
+        self.machine.tell_of(ctx, job, answer);
+    }
+
+    pub(super) fn on_step(&mut self, ctx: &mut Context, job: JobId, step: u64) {
+        let Some(part) = self.parts.get_mut(&job) else { return };
+        if part.on_first_step(ctx, &mut self.machine, step)
+            && let Some(part) = self.parts.remove(&job)
+        {
+            ctx.say(|| format!("{} of {job} is gone", self.node));
+            for generation in part.asked {
+                self.machine.tell_of(ctx, job, nothing(generation));
+            }
+        }
+    }
+
+    pub(super) fn on_sealed(
+        &mut self,
+        ctx: &mut Context,
+        job: JobId,
+        number: u64,
+        epoch: coswitch_policies::Epoch,
+    ) {
+        if let Some(part) = self.parts.get_mut(&job).filter(|part| part.number == number) {
+            part.on_sealed(ctx, &mut self.machine, epoch);
+        }
+    }
+
+    pub(super) fn on_worked(&mut self, ctx: &mut Context, job: JobId, work: u64) {
+        if let Some(part) = self.parts.get_mut(&job) {
+            part.on_worked(ctx, &mut self.machine, work);
+        }
+    }
+
+    pub(super) fn sample(&mut self, ctx: &mut Context) {
+        ctx.after(millis(SAMPLE_MS), Event::Sample(self.node, self.life));
+        if self.following.is_silent() {
+            return;
+        }
+        let memory = |(job, part): (&JobId, &Part)| JobMemory {
+            job: *job,
+            used: part.held(),
+            held: part.held(),
+            swapped: Bytes(0),
+            major_faults: 0,
+        };
+        let jobs: Vec<JobMemory> = self.parts.iter().map(memory).collect();
+        let used = self.held();
+        let memory =
+            MemoryUse { used, stall: None, jobs, stopped: self.exceeds_allowance(), looks: 5, peak: used };
+        self.machine.tell(ctx, DaemonEvent::Memory(memory));
+    }
+
+    /// Memory of its jobs.
+    pub(super) fn held(&self) -> Bytes {
+        self.parts.values().map(Part::held).sum()
+    }
+
+    /// The process is killed, and its jobs with it.
+    pub(super) fn kill(&mut self, ctx: &mut Context) {
+        if let Some(session) = self.machine.session.take() {
+            ctx.cut_off(session);
+        }
+        self.hang_up(ctx);
+        self.parts.clear();
+        (self.is_alive, self.was_killed) = (false, true);
+    }
+
+    fn hang_up(&mut self, ctx: &mut Context) {
+        std::mem::take(&mut self.machine.wires).into_values().for_each(|wire| ctx.cut_off(wire));
+    }
+
+    /// The next daemon of the node. It takes up what this one has sealed.
+    pub(super) fn restart(&mut self, ctx: &mut Context) {
+        if self.is_alive {
+            self.kill(ctx);
+        }
+        let machine = std::mem::replace(&mut self.machine, Machine::new()).next();
+        *self = Self::new(ctx, self.node, self.life + 1);
+        self.machine = machine;
+        for (job, epoch, snapshot) in self.machine.newest() {
+            ctx.say(|| format!("{} takes up {job} at {epoch}", self.node));
+            self.parts.insert(job, Part::taken_up(ctx, self.node, job, (epoch, snapshot)));
+        }
+    }
+
+    /// Ends all parts, and itself.
+    fn end(&mut self, ctx: &mut Context) {
+        ctx.say(|| format!("{} ends", self.node));
+        let jobs = std::mem::take(&mut self.parts).into_keys();
+        jobs.for_each(|job| self.machine.remove(job));
+        self.is_alive = false;
+        if let Some(session) = self.machine.session.take() {
+            ctx.close(session);
+        }
+        self.hang_up(ctx);
+    }
+
+    /// Nothing is left on the node.
+    pub(super) fn is_clean(&self) -> bool {
+        self.parts.is_empty() && self.machine.is_empty()
+    }
+
+    pub(super) fn has_processes(&self) -> bool {
+        self.parts.values().any(|part| part.state != PartState::Absent)
+    }
+}
+
+/// The answer of a node that holds nothing of an application.
+fn nothing(generation: u64) -> AppEvent {
+    AppEvent::Holds(Box::new(Holding { generation, ..Holding::default() }))
+}
+
+fn words(request: &AppRequest) -> String {
+    match request {
+        AppRequest::Launch(_) => "launch".into(),
+        AppRequest::Release { last_word } => format!("release ({last_word:?})"),
+        AppRequest::FenceDone { .. } => "pass a fence".into(),
+        other => format!("{other:?}").to_lowercase(),
+    }
+}

@@ -1,0 +1,529 @@
+//! A model of a job's part on one node: its processes, its steps, which take time and may fail, and its
+//! snapshots. It follows `daemon/src/app`: one step after the other, each answered. Only the processes and
+//! the disk are invented; the cut and the inbox are the daemon's own.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
+
+use coswitch_daemon::{
+    cut::{Cut, Inbox, Input},
+    protocol::{AppEvent, AppRequest, Failure, Holding, LaunchRequest, PartState, Step},
+};
+use coswitch_policies::{Bytes, Epoch, JobId, NodeId};
+
+use super::{
+    context::{Context, Event},
+    machine::Machine,
+    plan::FailingStep,
+    work::Ranks,
+};
+
+/// A message to the task of the part.
+#[derive(Clone, Debug)]
+pub(super) enum Note {
+    Request(AppRequest),
+    Release,
+    StandStill,
+    GoOn,
+    Sealed(Epoch, bool),
+    // From the data plane.
+    Freeze(Epoch),
+    Thaw,
+    Flushed(Epoch),
+    Aborted(Epoch),
+    CutFailed(String),
+}
+
+/// A step that takes time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doing {
+    Launch,
+    Freeze(Epoch),
+    Dump(Epoch),
+    Restore(Epoch),
+    Discard,
+    GoBack(u32),
+    Release,
+}
+
+/// What a dump saves.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    pub(super) ranks: Ranks,
+    /// The channel states.
+    inbox: Vec<(NodeId, u64)>,
+    to_launcher: VecDeque<u64>,
+    /// All that a new daemon needs.
+    launch: LaunchRequest,
+    reached: bool,
+    fences: BTreeMap<u64, Vec<(String, String)>>,
+}
+
+pub(super) struct Part {
+    pub(super) node: NodeId,
+    pub(super) job: JobId,
+    /// No other part has this number.
+    pub(super) number: u64,
+    /// Which launch of the job this is.
+    pub(super) life: u64,
+    launch: LaunchRequest,
+    pub(super) placement: Vec<NodeId>,
+    /// The part that it replaces, which goes first.
+    pub(super) before: Option<Box<Self>>,
+    /// See [`LaunchRequest::life`].
+    pub(super) frame_life: u32,
+    /// To be answered when nothing is being sealed.
+    went_back: Option<u32>,
+    pub(super) memory: Bytes,
+    unit: Duration,
+    pub(super) state: PartState,
+    pub(super) ranks: Ranks,
+    pub(super) cut: Cut,
+    pub(super) inbox: Inbox<NodeId, u64>,
+    pub(super) to_launcher: VecDeque<u64>,
+    pub(super) stands_still: bool,
+    /// The launcher's last message is in its ring, or has come out of it.
+    pub(super) exit_in_ring: bool,
+    pub(super) all_exited: bool,
+    /// Of the last cut, or of the snapshot restored last.
+    pub(super) epoch: Epoch,
+    cuts: Epoch,
+    pub(super) flushed: Option<Epoch>,
+    sealing: BTreeSet<Epoch>,
+    pub(super) reached: bool,
+    fences: BTreeMap<u64, Vec<(String, String)>>,
+    notes: VecDeque<Note>,
+    pub(super) doing: Option<Doing>,
+    fails: bool,
+    unsealed: BTreeMap<Epoch, Snapshot>,
+    pub(super) is_released: bool,
+    /// New masters that ask while it is being removed.
+    pub(super) asked: Vec<u64>,
+    /// Numbers that make events of before void.
+    step: u64,
+    work: u64,
+    is_working: bool,
+}
+
+impl Part {
+    pub(super) fn new(ctx: &mut Context, node: NodeId, job: JobId, launch: &LaunchRequest) -> Self {
+        let nodes: BTreeSet<NodeId> = launch.placement.iter().copied().collect();
+        let peers: BTreeSet<NodeId> = nodes.into_iter().filter(|peer| *peer != node).collect();
+        let here = launch.placement.iter().filter(|there| **there == node).count() as u64;
+        let of_env = |name: &str| {
+            let (_, value) = launch.env.iter().find(|(key, _)| key == name).expect("the head says so");
+            value.parse::<u64>().expect("a number")
+        };
+        let memory = Bytes(of_env("MEMORY") * here * ctx.plan.held / 100);
+        Self {
+            node,
+            job,
+            number: ctx.audit.number(),
+            life: of_env("LIFE"),
+            placement: launch.placement.clone(),
+            launch: launch.clone(),
+            before: None,
+            frame_life: launch.life,
+            went_back: None,
+            memory,
+            unit: Duration::from_micros(of_env("UNIT")),
+            state: PartState::Absent,
+            ranks: Ranks::new(of_env("UNITS"), &peers),
+            cut: Cut::new(peers),
+            inbox: Inbox::default(),
+            to_launcher: VecDeque::new(),
+            stands_still: false,
+            exit_in_ring: false,
+            all_exited: false,
+            epoch: Epoch(0),
+            cuts: Epoch(0),
+            flushed: None,
+            sealing: BTreeSet::new(),
+            reached: false,
+            fences: BTreeMap::new(),
+            notes: VecDeque::new(),
+            doing: None,
+            fails: false,
+            unsealed: BTreeMap::new(),
+            is_released: false,
+            asked: Vec::new(),
+            step: 0,
+            work: 0,
+            is_working: false,
+        }
+    }
+
+    /// A part of an earlier daemon, parked since the cut of its newest snapshot.
+    pub(super) fn taken_up(ctx: &mut Context, node: NodeId, job: JobId, of: (Epoch, Snapshot)) -> Self {
+        let (epoch, saved) = of;
+        let mut part = Self::new(ctx, node, job, &saved.launch);
+        (part.state, part.frame_life) = (PartState::Parked, 0);
+        (part.epoch, part.cuts) = (epoch, epoch);
+        (part.reached, part.fences) = (saved.reached, saved.fences);
+        part.cut = Cut::restored(part.ranks.sent.keys().copied(), Epoch(0));
+        part
+    }
+
+    /// What it takes of the node's memory.
+    pub(super) fn held(&self) -> Bytes {
+        self.before.as_ref().map_or(Bytes(0), |before| before.held()).saturating_add(self.held_now())
+    }
+
+    fn held_now(&self) -> Bytes {
+        let moves = matches!(self.doing, Some(Doing::Launch | Doing::Restore(_)));
+        let is_there =
+            matches!(self.state, PartState::Running | PartState::Frozen { .. } | PartState::Stopped);
+        if moves || is_there { self.memory } else { Bytes(0) }
+    }
+
+    pub(super) fn tell(&self, ctx: &mut Context, machine: &Machine, event: AppEvent) {
+        machine.tell_of(ctx, self.job, event);
+    }
+
+    pub(super) fn note(&mut self, ctx: &mut Context, machine: &mut Machine, note: Note) {
+        if let Note::Release = note
+            && !std::mem::replace(&mut self.is_released, true)
+        {
+            // Its processes are killed now and then until the step under way has failed.
+            self.stop_working();
+            if self.doing.is_some() {
+                self.fails = true;
+                self.step = ctx.audit.number();
+                ctx.soon(100, 200_000, Event::Step(self.node, self.job, self.step));
+            }
+        }
+        self.notes.push_back(note);
+        self.proceed(ctx, machine);
+    }
+
+    /// Takes notes until one begins a step.
+    pub(super) fn proceed(&mut self, ctx: &mut Context, machine: &mut Machine) {
+        while self.doing.is_none()
+            && self.before.is_none()
+            && let Some(note) = self.notes.pop_front()
+        {
+            self.on_note(ctx, machine, note);
+            self.pump(ctx, machine);
+        }
+    }
+
+    fn on_note(&mut self, ctx: &mut Context, machine: &mut Machine, note: Note) {
+        match note {
+            Note::Request(request) => self.on_request(ctx, machine, request),
+            Note::Release => self.begin(ctx, machine, Doing::Release, None),
+            Note::StandStill => {
+                self.stands_still = true;
+                self.stop_working();
+            }
+            Note::GoOn => self.stands_still = false,
+            Note::Sealed(epoch, true) => {
+                self.sealing.remove(&epoch);
+                let (seal, tier, bytes) = (Duration::from_millis(1), "/store/0".into(), self.memory);
+                self.tell(ctx, machine, AppEvent::Sealed { epoch, seal, tier, bytes });
+                self.answer_went_back(ctx, machine);
+            }
+            Note::Sealed(epoch, false) => {
+                self.sealing.remove(&epoch);
+                self.tell(ctx, machine, AppEvent::SealFailed { epoch, reason: "a test".into() });
+                self.answer_went_back(ctx, machine);
+            }
+            Note::Freeze(epoch) => {
+                self.begin_cut(epoch);
+                self.flushed = None;
+                self.begin(ctx, machine, Doing::Freeze(epoch), Some(FailingStep::Freeze));
+            }
+            Note::Thaw => {
+                if let PartState::Frozen { .. } = self.state {
+                    self.state = PartState::Running;
+                }
+            }
+            Note::Flushed(epoch) => {
+                self.flushed = Some(epoch);
+                let zero = Duration::ZERO;
+                let event = AppEvent::Flushed { epoch, freeze: zero, flush: zero, drained: Bytes(0) };
+                self.tell(ctx, machine, event);
+            }
+            Note::Aborted(epoch) => self.tell(ctx, machine, AppEvent::Resumed { epoch, thaw: None }),
+            Note::CutFailed(reason) => self.fail(ctx, machine, Step::Cut, Failure::alive(reason)),
+        }
+    }
+
+    fn begin_cut(&mut self, epoch: Epoch) {
+        self.cuts = self.cuts.max(epoch);
+        self.epoch = self.cuts;
+    }
+
+    fn on_request(&mut self, ctx: &mut Context, machine: &mut Machine, request: AppRequest) {
+        let is_parked = self.state == PartState::Parked;
+        match request {
+            AppRequest::Launch(_) if self.state != PartState::Absent => {
+                self.fail(ctx, machine, Step::Launch, Failure::alive("it has been launched already"));
+            }
+            AppRequest::Launch(_) => self.begin(ctx, machine, Doing::Launch, None),
+            AppRequest::Cut(epoch) => {
+                self.begin_cut(epoch);
+                self.on_cut(ctx, machine, Input::Begin { epoch });
+            }
+            AppRequest::AbortCut(epoch) => self.on_cut(ctx, machine, Input::Abort { epoch }),
+            AppRequest::Dump(epoch) => {
+                let is_frozen = matches!(self.state, PartState::Frozen { .. });
+                if !is_frozen || self.all_exited {
+                    self.fail(ctx, machine, Step::Dump, Failure::alive("its ranks are not frozen"));
+                } else if machine.is_full {
+                    ctx.audit.wound(self.job);
+                    self.fail(ctx, machine, Step::Dump, Failure::store_full("the disk is full"));
+                } else {
+                    ctx.audit.check_flushed(self, epoch);
+                    let failing = machine.next_failure(&[FailingStep::DumpAlive, FailingStep::DumpDead]);
+                    self.begin(ctx, machine, Doing::Dump(epoch), failing);
+                    if failing == Some(FailingStep::DumpDead) {
+                        self.state = PartState::Parked;
+                    }
+                }
+            }
+            AppRequest::Restore(_) if !is_parked => {
+                self.fail(ctx, machine, Step::Restore, Failure::dead("it is not parked"));
+            }
+            AppRequest::Restore(epoch) => {
+                self.begin(ctx, machine, Doing::Restore(epoch), Some(FailingStep::Restore));
+            }
+            AppRequest::Discard => self.begin(ctx, machine, Doing::Discard, None),
+            AppRequest::Resume(epoch) => self.resume(ctx, machine, epoch),
+            AppRequest::GoBack { life } if self.state == PartState::Absent => {
+                self.tell(ctx, machine, AppEvent::WentBack { life, sealed: Vec::new() });
+            }
+            AppRequest::GoBack { life } => self.begin(ctx, machine, Doing::GoBack(life), None),
+            AppRequest::FenceDone { sequence, puts } => {
+                self.reached = false;
+                self.fences.entry(sequence).or_insert(puts);
+                self.to_launcher.push_back(sequence);
+            }
+            AppRequest::Describe { generation } => {
+                let holding = self.holding(machine, generation);
+                self.tell(ctx, machine, AppEvent::Holds(Box::new(holding)));
+            }
+            AppRequest::Release { .. } => unreachable!("a note of its own"),
+        }
+    }
+
+    fn resume(&mut self, ctx: &mut Context, machine: &mut Machine, epoch: Epoch) {
+        self.on_cut(ctx, machine, Input::Resumed { epoch });
+        if matches!(self.state, PartState::Frozen { .. } | PartState::Stopped) {
+            self.state = PartState::Running;
+        }
+        ctx.audit.resumed.push((self.job, self.node, epoch));
+        self.tell(ctx, machine, AppEvent::Resumed { epoch, thaw: Some(Duration::ZERO) });
+    }
+
+    fn holding(&self, machine: &Machine, generation: u64) -> Holding {
+        let state = match self.state {
+            PartState::Frozen { .. } => PartState::Frozen { flushed: self.flushed == Some(self.epoch) },
+            state => state,
+        };
+        Holding {
+            generation,
+            state,
+            epoch: self.epoch,
+            cuts: self.cuts.max(self.epoch),
+            sealed: machine.sealed(self.job).collect(),
+            sealing: self.sealing.iter().copied().collect(),
+            life: self.frame_life,
+            reached: self.reached.then(|| (0, Vec::new())),
+            fences: self.fences.clone().into_iter().collect(),
+            ..Holding::default()
+        }
+    }
+
+    fn fail(&self, ctx: &mut Context, machine: &Machine, during: Step, failure: Failure) {
+        ctx.say(|| format!("{} of {} fails: {during:?}, {failure}", self.node, self.job));
+        self.tell(ctx, machine, AppEvent::Failed { during, failure });
+    }
+
+    /// Begins a step. It will fail where its kind of failure is due on this node.
+    fn begin(&mut self, ctx: &mut Context, machine: &mut Machine, doing: Doing, may: Option<FailingStep>) {
+        let (low_us, high_us) = match doing {
+            Doing::Launch => (3_000, 60_000),
+            Doing::Freeze(_) => (50, 5_000),
+            Doing::Dump(_) => (5_000, 200_000),
+            Doing::Restore(_) => (5_000, 300_000),
+            Doing::Discard | Doing::GoBack(_) => (500, 20_000),
+            Doing::Release => (500, 50_000),
+        };
+        let is_dump = matches!(doing, Doing::Dump(_));
+        // The failure of a dump was taken before.
+        self.fails = may.is_some_and(|kind| is_dump || machine.next_failure(&[kind]).is_some());
+        if self.fails {
+            ctx.audit.wound(self.job);
+        }
+        let slow = ctx.slowness.get(&self.node).copied().unwrap_or(1);
+        // Daemons have limits of their own, which are shorter than those of the dispatchers.
+        let wait = (ctx.dice.between(low_us, high_us) * slow).min(4_000_000);
+        (self.doing, self.step) = (Some(doing), ctx.audit.number());
+        ctx.after(Duration::from_micros(wait), Event::Step(self.node, self.job, self.step));
+    }
+
+    /// As [`Part::on_step`], of the part that has to go first, if there is one.
+    pub(super) fn on_first_step(&mut self, ctx: &mut Context, machine: &mut Machine, step: u64) -> bool {
+        let Some(before) = &mut self.before else { return self.on_step(ctx, machine, step) };
+        if before.on_first_step(ctx, machine, step) {
+            self.before = None;
+            self.proceed(ctx, machine);
+        }
+        false
+    }
+
+    /// The step under way is over, unless `step` is one of before. Returns whether the part is gone.
+    fn on_step(&mut self, ctx: &mut Context, machine: &mut Machine, step: u64) -> bool {
+        if step != self.step {
+            return false;
+        }
+        let Some(doing) = self.doing.take() else { return false };
+        if doing == Doing::Release {
+            machine.remove(self.job);
+            self.tell(ctx, machine, AppEvent::Released);
+            return true;
+        }
+        match (doing, std::mem::take(&mut self.fails)) {
+            (Doing::Release, _) => {}
+            (Doing::Launch, false) => {
+                self.state = PartState::Running;
+                self.tell(ctx, machine, AppEvent::Launched);
+            }
+            (Doing::Launch, true) => self.fail(ctx, machine, Step::Launch, Failure::dead("killed")),
+            (Doing::Freeze(epoch), false) => {
+                if matches!(self.state, PartState::Running | PartState::Frozen { .. }) {
+                    self.state = PartState::Frozen { flushed: false };
+                    self.stop_working();
+                }
+                self.on_cut(ctx, machine, Input::Frozen { epoch });
+            }
+            (Doing::Freeze(epoch), true) => self.on_cut(ctx, machine, Input::FreezeFailed { epoch }),
+            (Doing::Dump(epoch), fails) => self.on_dump(ctx, machine, epoch, fails),
+            (Doing::Restore(epoch), fails) => self.on_restore(ctx, machine, epoch, fails),
+            (Doing::Discard, _) => {
+                if self.state != PartState::Absent {
+                    self.state = PartState::Parked;
+                    self.stop_working();
+                }
+                self.tell(ctx, machine, AppEvent::Discarded);
+            }
+            (Doing::GoBack(life), _) => self.go_back(ctx, machine, life),
+        }
+        self.pump(ctx, machine);
+        self.proceed(ctx, machine);
+        false
+    }
+
+    /// The processes are gone, and all that is on the way to them is void.
+    fn go_back(&mut self, ctx: &mut Context, machine: &mut Machine, life: u32) {
+        self.stop_working();
+        (self.state, self.all_exited, self.exit_in_ring) = (PartState::Parked, false, false);
+        (self.frame_life, self.flushed, self.reached) = (life, None, false);
+        self.inbox = Inbox::default();
+        self.to_launcher.clear();
+        self.cut = Cut::restored(self.ranks.sent.keys().copied(), Epoch(0));
+        let is_of_plane = |note: &Note| {
+            matches!(
+                note,
+                Note::Freeze(_) | Note::Thaw | Note::Flushed(_) | Note::Aborted(_) | Note::CutFailed(_)
+            )
+        };
+        self.notes.retain(|note| !is_of_plane(note));
+        self.went_back = Some(life);
+        self.answer_went_back(ctx, machine);
+    }
+
+    fn answer_went_back(&mut self, ctx: &mut Context, machine: &Machine) {
+        if self.sealing.is_empty()
+            && let Some(life) = self.went_back.take()
+        {
+            let sealed = machine.sealed(self.job).collect();
+            self.tell(ctx, machine, AppEvent::WentBack { life, sealed });
+        }
+    }
+
+    fn on_dump(&mut self, ctx: &mut Context, machine: &mut Machine, epoch: Epoch, fails: bool) {
+        if fails {
+            let is_alive = self.state != PartState::Parked;
+            let failure = if is_alive { Failure::alive("a test") } else { Failure::dead("a test") };
+            return self.fail(ctx, machine, Step::Dump, failure);
+        }
+        let inbox = self.inbox.before(epoch).map(|(from, number)| (*from, *number)).collect();
+        let to_launcher = self.to_launcher.clone();
+        let snapshot = Snapshot {
+            ranks: self.ranks.clone(),
+            inbox,
+            to_launcher,
+            launch: self.launch.clone(),
+            reached: self.reached,
+            fences: self.fences.clone(),
+        };
+        self.unsealed.insert(epoch, snapshot);
+        self.sealing.insert(epoch);
+        self.state = PartState::Parked;
+        let slow = ctx.slowness.get(&self.node).copied().unwrap_or(1);
+        ctx.soon(1_000, 200_000 * slow, Event::Sealed(self.node, self.job, self.number, epoch));
+        let zero = Duration::ZERO;
+        self.tell(ctx, machine, AppEvent::Dumped { epoch, bytes: self.memory, dump: zero, release: zero });
+    }
+
+    /// Sealing, in the background, is over.
+    pub(super) fn on_sealed(&mut self, ctx: &mut Context, machine: &mut Machine, epoch: Epoch) {
+        let Some(snapshot) = self.unsealed.remove(&epoch) else { return };
+        let fails = machine.next_failure(&[FailingStep::Seal]).is_some();
+        if fails {
+            ctx.audit.wound(self.job);
+        } else {
+            machine.keep(self.job, epoch, snapshot);
+        }
+        self.note(ctx, machine, Note::Sealed(epoch, !fails));
+    }
+
+    fn on_restore(&mut self, ctx: &mut Context, machine: &mut Machine, epoch: Epoch, fails: bool) {
+        let snapshot = machine.snapshot(self.job, epoch).cloned();
+        let Some(Snapshot { ranks, inbox, to_launcher, reached, fences, .. }) = snapshot.filter(|_| !fails)
+        else {
+            ctx.audit.bad.insert((self.job, epoch));
+            return self.fail(ctx, machine, Step::Restore, Failure::dead("a test, or no such snapshot"));
+        };
+        (self.state, self.epoch, self.all_exited, self.exit_in_ring) =
+            (PartState::Stopped, epoch, false, false);
+        (self.ranks, self.to_launcher, self.reached) = (ranks, to_launcher, reached);
+        self.fences.extend(fences);
+        self.cut = Cut::restored(self.ranks.sent.keys().copied(), epoch);
+        self.inbox = Inbox::default();
+        let sent_after = Epoch(epoch.0.saturating_sub(1));
+        inbox.into_iter().for_each(|(from, number)| self.inbox.push(from, sent_after, number));
+        let (bytes, restore) = (self.memory, Duration::ZERO);
+        ctx.audit.restored.push((self.job, epoch));
+        machine.remove_newer(self.job, epoch);
+        self.tell(ctx, machine, AppEvent::Restored { epoch, bytes, restore });
+    }
+
+    pub(super) fn stop_working(&mut self) {
+        (self.work, self.is_working) = (0, false);
+    }
+
+    pub(super) fn computes(&self) -> bool {
+        self.state == PartState::Running && !self.stands_still && !self.is_released
+    }
+
+    /// Begins the next unit of work, where the ranks can.
+    pub(super) fn start_working(&mut self, ctx: &mut Context) {
+        if self.computes() && !self.is_working && self.ranks.can_work() {
+            (self.is_working, self.work) = (true, ctx.audit.number());
+            ctx.after(self.unit, Event::Worked(self.node, self.job, self.work));
+        }
+    }
+
+    pub(super) fn on_worked(&mut self, ctx: &mut Context, machine: &mut Machine, work: u64) {
+        if self.work != work || !self.computes() {
+            return;
+        }
+        self.is_working = false;
+        self.ranks.work();
+        self.pump(ctx, machine);
+    }
+}
