@@ -28,7 +28,13 @@ mod services;
 mod stall;
 mod task;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use coswitch_policies::{Epoch, JobId};
 use tokio::{
@@ -48,6 +54,8 @@ const KILL_EVERY: Duration = Duration::from_millis(200);
 #[derive(Clone)]
 pub struct AppHandle {
     notes: UnboundedSender<Note>,
+    /// Set by a release: what a step under way comes to is nobody's concern any more.
+    is_released: Arc<AtomicBool>,
 }
 
 impl AppHandle {
@@ -61,13 +69,14 @@ impl AppHandle {
     ) -> (Self, JoinHandle<()>) {
         let (notes, inbox) = unbounded_channel();
         let part = Part::new(node, job, notes.clone());
+        let is_released = Arc::clone(&part.is_released);
         let task = async move {
             if let Some(before) = before {
                 let _ = before.await;
             }
             part.run(inbox).await;
         };
-        (Self { notes }, tokio::spawn(task.instrument(info_span!("app", %job))))
+        (Self { notes, is_released }, tokio::spawn(task.instrument(info_span!("app", %job))))
     }
 
     /// Starts the task of a part that an earlier daemon of this node has left in the store.
@@ -82,12 +91,15 @@ impl AppHandle {
     ) -> anyhow::Result<(Self, JoinHandle<()>)> {
         let (notes, inbox) = unbounded_channel();
         let part = Part::taken_up(node, job, notes.clone(), saved, epoch)?;
-        Ok((Self { notes }, tokio::spawn(part.run(inbox).instrument(info_span!("app", %job)))))
+        let is_released = Arc::clone(&part.is_released);
+        let task = tokio::spawn(part.run(inbox).instrument(info_span!("app", %job)));
+        Ok((Self { notes, is_released }, task))
     }
 
     /// Ends the task and removes everything of the application. The task's current step may hang, as a
     /// restore does whose process is killed; it fails soon, because this kills all processes of the job.
     pub fn release(&self, node: Arc<NodeServices>, job: JobId) {
+        self.is_released.store(true, Ordering::Relaxed);
         self.note(Note::Release);
         let notes = self.notes.clone();
         tokio::spawn(async move {

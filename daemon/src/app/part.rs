@@ -1,7 +1,10 @@
 //! Data and state of an application's part on this node.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -102,6 +105,8 @@ pub(super) struct Part {
     pub(super) went_back: Option<u32>,
     /// Size of the last dump.
     pub(super) image_bytes: Bytes,
+    /// A release was ordered: until that is done, nothing is told. The job may already be launched anew.
+    pub(super) is_released: Arc<AtomicBool>,
     /// For background work of this task.
     pub(super) own: UnboundedSender<Note>,
 }
@@ -125,11 +130,15 @@ impl Part {
             rewinding: None,
             went_back: None,
             image_bytes: Bytes(0),
+            is_released: Arc::default(),
             own,
         }
     }
 
     pub(super) fn tell(&self, event: AppEvent) {
+        if self.is_released.load(Ordering::Relaxed) {
+            return;
+        }
         self.node.tell(DaemonEvent::App { job: self.job, event });
     }
 

@@ -45,6 +45,7 @@ impl Part {
 
     pub(super) async fn release(mut self) {
         let removed = self.remove_everything().await;
+        self.is_released = Arc::default();
         self.answer(Step::Run, removed.map(|()| AppEvent::Released).map_err(Failure::dead));
     }
 
