@@ -77,8 +77,8 @@ pub struct NodeConfig {
     /// The node had a daemon before: this one ends what that has left running and keeps what it has sealed.
     #[serde(default)]
     pub returns: bool,
-    /// With `returns`: that one has left parked applications. Until the daemon is asked to change one, its end
-    /// leaves them as they are.
+    /// With `returns`: that one has left parked applications. Until the daemon is asked to change one, its
+    /// end leaves them as they are.
     #[serde(default)]
     pub resumes: bool,
 }

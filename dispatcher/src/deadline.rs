@@ -11,8 +11,8 @@ use coswitch_policies::NodeId;
 
 /// A time-out that is noticed so late was not waited for: the process stood still, and answers lie unread.
 const LATE: Duration = Duration::from_secs(2);
-/// The process may have stood still until just before the time-out was noticed: so long it reads what has come
-/// meanwhile.
+/// The process may have stood still until just before the time-out was noticed: so long it reads what has
+/// come meanwhile.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The one time-out that is armed, if any.

@@ -50,7 +50,8 @@ impl Parked {
         let path = directory.join(FILE);
         let text = match private::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
-                "no run is parked in {}: name the directory (`--out`) of a run that has ended with exit code 6",
+                "no run is parked in {}: name the directory (`--out`) of a run that has ended with exit \
+                 code 6",
                 directory.display()
             ),
             text => text.with_context(|| format!("failed to read {}", path.display()))?,
@@ -146,8 +147,8 @@ pub fn check(
         return Ok(());
     }
     bail!(
-        "there is no snapshot of {}: a store has to be a directory that all nodes share, or the run has to be \
-         resumed on the machines that have the images; they are left as they are",
+        "there is no snapshot of {}: a store has to be a directory that all nodes share, or the run has to \
+         be resumed on the machines that have the images; they are left as they are",
         lacks.join("; of ")
     )
 }

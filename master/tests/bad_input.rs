@@ -164,7 +164,8 @@ const CASES: &[Case] = cases![
     "a host with an unknown field": "nodes: 2" => "nodes: [{host: alpha, adress: beta}]",
         line 2, "cluster.nodes[0].adress", ["did you mean `address`"];
     "no host at all": "nodes: 2" => "nodes: []", line 2, "cluster.nodes", ["0 hosts", "from 1 to 64"];
-    "nodes from slurm": "nodes: 2" => "nodes: slurm", line 2, "cluster.nodes", ["no allocation of Slurm", "sbatch"];
+    "nodes from slurm": "nodes: 2" => "nodes: slurm", line 2, "cluster.nodes",
+        ["no allocation of Slurm", "sbatch"];
     "no patience with a node": "memory: 1GiB" => "memory: 1GiB\n  lost_after: 5s",
         line 4, "cluster.lost_after", ["noticed only after 5 s"];
     "no patience with the master": "memory: 1GiB" => "memory: 1GiB\n  stop_after: never",

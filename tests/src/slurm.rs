@@ -98,8 +98,8 @@ impl Slurm {
         wait("munge", || slurm.path("munge.sock").exists());
         for node in 0..nodes {
             let script = format!(
-                "{laid} hostname n{node}; export SLURM_CONF={path}/slurm.conf; mount -t tmpfs own {path}/own; \
-                 slurmd -D -N n{node} & wait",
+                "{laid} hostname n{node}; export SLURM_CONF={path}/slurm.conf; \
+                 mount -t tmpfs own {path}/own; slurmd -D -N n{node} & wait",
                 laid = laid(&slurm.dir)
             );
             slurm.machines.add(&script, &slurm.path(&format!("n{node}.machine.log")));

@@ -1,5 +1,5 @@
-//! `cargo xtask soak`: the simulation of the control plane, for longer than in CI and with seeds that nobody has
-//! tried.
+//! `cargo xtask soak`: the simulation of the control plane, for longer than in CI and with seeds that nobody
+//! has tried.
 
 use crate::command;
 use crate::setup;

@@ -2,7 +2,8 @@
 //! listen, and ends them.
 //!
 //! [`virtual_nodes`] are all on this machine, [`hosts`] are machines of their own, [`slurm`] has those of an
-//! allocation, and a cluster's [`Nodes`] are of one kind. The sessions with the daemons are [`crate::sessions`].
+//! allocation, and a cluster's [`Nodes`] are of one kind. The sessions with the daemons are
+//! [`crate::sessions`].
 
 use std::{
     io,

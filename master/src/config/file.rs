@@ -40,12 +40,12 @@ pub struct RunFile {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct ClusterPart {
-    /// The number of virtual nodes on this machine; or a list of hosts, which are the nodes; or `slurm`: those
-    /// of the allocation that coswitch runs in.
+    /// The number of virtual nodes on this machine; or a list of hosts, which are the nodes; or `slurm`:
+    /// those of the allocation that coswitch runs in.
     #[schemars(with = "Nodes")]
     pub nodes: Spanned<Nodes>,
-    /// The memory that one node offers to jobs. With `nodes: slurm` it may be left out: the allocation's, less
-    /// what coswitch takes.
+    /// The memory that one node offers to jobs. With `nodes: slurm` it may be left out: the allocation's,
+    /// less what coswitch takes.
     #[serde(default)]
     pub memory: Option<Leaf<Bytes>>,
     /// The links between the nodes; full speed if left out.

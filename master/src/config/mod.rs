@@ -146,8 +146,8 @@ pub(crate) fn check_resumed(cluster: &ClusterConfig, allocation: &Allocation) ->
     let left = allocation.memory_for_jobs(cluster.arena.unwrap_or_default());
     match left.filter(|left| *left < cluster.memory) {
         Some(left) => Err(format!(
-            "the jobs of the run have {} on a node, and this allocation leaves {left} for jobs: ask Slurm for \
-             more (`--mem`)",
+            "the jobs of the run have {} on a node, and this allocation leaves {left} for jobs: ask Slurm \
+             for more (`--mem`)",
             cluster.memory
         )),
         None => Ok(()),

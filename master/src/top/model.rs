@@ -1,4 +1,5 @@
-//! The state behind `coswitch top`, pure: what the cluster answers, its events and keys in; what is shown out.
+//! The state behind `coswitch top`, pure: what the cluster answers, its events and keys in; what is shown
+//! out.
 //!
 //! Times of the terminal are durations since `top` began; times of the cluster are since the cluster's start.
 

@@ -139,8 +139,8 @@ pub enum Cause {
     /// A step of its own failed: it counts towards giving the job up.
     #[default]
     Failed,
-    /// No directory of the store had space for its image, or a node none for the job; or its ranks are ending.
-    /// It is tried again.
+    /// No directory of the store had space for its image, or a node none for the job; or its ranks are
+    /// ending. It is tried again.
     NoRoom,
 }
 

@@ -33,8 +33,8 @@ impl Seen<'_> {
         let seconds = waited.as_secs();
         if ended.is_none() && !is_made {
             return format!(
-                "after {seconds} s their step still waits for resources, which other steps of job {job} hold; \
-                 a step that is started with `{shares}` shares these: see that no wrapper of srun takes \
+                "after {seconds} s their step still waits for resources, which other steps of job {job} \
+                 hold; a step that is started with `{shares}` shares these: see that no wrapper of srun takes \
                  the option away, or end the other steps (`squeue --steps --jobs={job}`)"
             );
         }
@@ -52,8 +52,8 @@ impl Seen<'_> {
             );
         }
         format!(
-            "{} of {hosts} daemons have not reported within {seconds} s, those on {named}: these nodes have to \
-             reach this machine at one of {addresses}; the last words of srun: {last}",
+            "{} of {hosts} daemons have not reported within {seconds} s, those on {named}: these nodes have \
+             to reach this machine at one of {addresses}; the last words of srun: {last}",
             missing.len()
         )
     }

@@ -206,8 +206,8 @@ mod tests {
         let all = arguments(Version(22, 5), 7, 3, &[]).join(" ");
         assert_eq!(
             all,
-            "--overlap --mpi=none --cpu-bind=none --ntasks-per-node=1 --kill-on-bad-exit --input=none --label \
-             --jobid=7 --nodes=3 --ntasks=3"
+            "--overlap --mpi=none --cpu-bind=none --ntasks-per-node=1 --kill-on-bad-exit --input=none \
+             --label --jobid=7 --nodes=3 --ntasks=3"
         );
         let two = arguments(Version(24, 5), 7, 3, &["n0", "n2"]).join(" ");
         assert!(two.ends_with("--nodes=2 --ntasks=2 --nodelist=n0,n2"), "{two}");

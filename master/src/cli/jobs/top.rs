@@ -14,8 +14,8 @@ use crate::{
 /// jobs.
 ///
 /// The turns are foreseen by the cluster's own scheduler, which knows nothing of jobs that will be submitted.
-/// Keys: q quits, arrows scroll, s sorts the jobs, ? shows all keys. Where standard output is no terminal, one
-/// frame is printed.
+/// Keys: q quits, arrows scroll, s sorts the jobs, ? shows all keys. Where standard output is no terminal,
+/// one frame is printed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TopCommand {
     /// Print one frame and end; with `--output json` what it is made of.

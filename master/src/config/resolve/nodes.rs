@@ -18,8 +18,8 @@ use crate::config::{
     tree::span_at,
 };
 
-const HELP: &str = "write the number of virtual nodes on this machine, for example `2`, or a list of hosts, or \
-                    `slurm`";
+const HELP: &str = "write the number of virtual nodes on this machine, for example `2`, or a list of hosts, \
+                    or `slurm`";
 /// The largest arena that a node of an allocation has unless the file says so.
 const ARENA_MAX: Bytes = Bytes::mib(256);
 

@@ -1,8 +1,8 @@
 //! Parks all jobs before the nodes are taken away: at the end of an allocation, at a time that the user has
 //! named, or when a signal warns of it.
 //!
-//! A job that is to be parked is held, as its user would hold it: it leaves by a switch, and has no turn until
-//! the run is resumed. The run is over when nothing of it is in memory and every snapshot is sealed.
+//! A job that is to be parked is held, as its user would hold it: it leaves by a switch, and has no turn
+//! until the run is resumed. The run is over when nothing of it is in memory and every snapshot is sealed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -157,7 +157,8 @@ impl Run {
             record.ended.is_none() && !record.held && record.ending.is_none()
         };
         let mut free: Vec<JobId> = self.records.keys().copied().filter(is_free).collect();
-        // Those that run come last: else the place of the first would be given to a job that is to leave, too.
+        // Those that run come last: else the place of the first would be given to a job that is to leave,
+        // too.
         free.sort_by_key(|job| (self.running.contains(job), self.resting.contains(job)));
         for job in free {
             let Some(tries) = &mut self.parking.tries else { return };

@@ -1,5 +1,6 @@
 //! Priorities: the rows that hold a job of the highest priority take turns among themselves, and the other
-//! rows wait until no such job is left (paper 003 §1: urgent jobs displace others, and nobody's work is lost).
+//! rows wait until no such job is left (paper 003 §1: urgent jobs displace others, and nobody's work is
+//! lost).
 //!
 //! ```text
 //!   front ─▶ [ 5  0 ]  rows with a job of the highest priority: they take turns; a job of a lower priority
@@ -69,8 +70,8 @@ impl Scheduler {
         }
     }
 
-    /// Brings the rows of the highest priority to the front. Where another row comes to the front, the turn is
-    /// over.
+    /// Brings the rows of the highest priority to the front. Where another row comes to the front, the turn
+    /// is over.
     pub(super) fn order_rows(&mut self, decisions: &mut Vec<Decision>) {
         let changed = std::mem::take(&mut self.priorities_changed);
         if self.priorities.is_empty() && !changed || self.has_failed_in_front() {
@@ -106,8 +107,8 @@ impl Scheduler {
         self.presence.refresh(&self.matrix);
     }
 
-    /// Gives a job that waits the first row of its own priority, or of a higher one, that holds it without the
-    /// lower jobs there. These go to other rows.
+    /// Gives a job that waits the first row of its own priority, or of a higher one, that holds it without
+    /// the lower jobs there. These go to other rows.
     fn displace(&mut self, job: JobId, decisions: &mut Vec<Decision>) {
         let Some(place) = self.matrix.place_of(job).filter(|_| !self.is_leaving(job)) else { return };
         let priority = self.priority(job);

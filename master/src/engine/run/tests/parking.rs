@@ -105,7 +105,8 @@ fn a_job_that_cannot_be_parked_is_given_up_after_three_attempts() {
             (
                 60,
                 report(0, Report::Ended(AppOutcome::Stopped)),
-                "job-0 ended Failed(\"it could not be parked, and its nodes are taken away\"); over JobsFailed",
+                "job-0 ended Failed(\"it could not be parked, and its nodes are taken away\"); \
+                 over JobsFailed",
             ),
         ],
     );
@@ -118,7 +119,10 @@ fn where_jobs_cannot_leave_memory_a_warning_ends_the_run() {
     let settings = RunSettings { ends: Some(millis(30_000)), ..RunSettings::default() };
     let mut run = Run::new(set, settings).expect("the settings are right");
     let told = run.on(millis(0), Input::Due);
-    let warns = |output: &Output| matches!(output, Output::Tell(RunEvent { kind: Event::Warning { text }, .. }) if text.contains("are lost"));
+    let warns = |output: &Output| match output {
+        Output::Tell(RunEvent { kind: Event::Warning { text }, .. }) => text.contains("are lost"),
+        _ => false,
+    };
     assert!(told.iter().any(warns), "{told:?}");
     story(
         &mut run,
