@@ -56,7 +56,7 @@ enum Starter {
     /// It holds this daemon's standard input and output.
     Stdio,
     /// A batch system, for a master at the other end of a connection.
-    Home(HomeLine),
+    Home(Box<HomeLine>),
 }
 
 /// Runs a daemon; the configuration is the first line of standard input.
@@ -76,7 +76,7 @@ pub fn run() -> anyhow::Result<()> {
 /// As [`run`].
 pub fn run_for(home: &Home, host: String) -> anyhow::Result<()> {
     let (line, config) = HomeLine::connect(home, host)?;
-    follow(config, Starter::Home(line))
+    follow(config, Starter::Home(Box::new(line)))
 }
 
 fn follow(config: NodeConfig, starter: Starter) -> anyhow::Result<()> {

@@ -27,7 +27,7 @@ const POLL: Duration = Duration::from_millis(5);
 
 /// What comes of a connection.
 pub(super) enum Arrival {
-    Ready(Box<Daemon>, Line),
+    Ready(Box<(Daemon, Line)>),
     /// The daemon on a host could not start.
     Failed {
         host: String,
@@ -126,7 +126,7 @@ fn receive(mut line: Line, arrived: home::Arrived, waiting: &Waiting) -> anyhow:
     match line.hear()? {
         Said::Ready(ports) => {
             let (node, name) = (config.node, config.name());
-            Ok(Arrival::Ready(Box::new(Daemon { node, host, name, address, ports }), line))
+            Ok(Arrival::Ready(Box::new((Daemon { node, host, name, address, ports }, line))))
         }
         Said::Failed(said) => Ok(Arrival::Failed { host, said }),
         Said::Arrived(_) => bail!("it reports twice"),

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     fn cause(log: &str, missing: &[&str], ended: Option<&str>) -> String {
-        let (shares, waited, is_made) = ("--overlap", Duration::from_secs(20), log != "");
+        let (shares, waited, is_made) = ("--overlap", Duration::from_secs(20), !log.is_empty());
         Seen { log, is_made, shares, job: 7, hosts: 3, missing, ended, waited, addresses: "10.0.0.1:900" }
             .cause()
     }

@@ -245,10 +245,11 @@ impl Slurm {
         let (mut ended, mut is_made) = (None, None);
         while !missing.is_empty() {
             match arrivals.next(POLL) {
-                Some(Arrival::Ready(daemon, line)) => {
+                Some(Arrival::Ready(arrived)) => {
+                    let (daemon, line) = *arrived;
                     self.has_begun = true;
                     missing.retain(|host| *host != daemon.host);
-                    self.daemons.push(*daemon);
+                    self.daemons.push(daemon);
                     self.lines.push(line);
                     continue;
                 }
