@@ -63,7 +63,9 @@ fn crash_in(cluster_spec: ClusterSpec, reach: ReachPhase) {
 
         kill(Pid::from_raw(cluster.daemon(NODE).cast_signed()), Signal::SIGKILL).expect("it runs");
         cluster.wait_until("the loss of the node", STEP_LIMIT, |cluster| cluster.lost.contains_key(&NODE));
-        assert_eq!(*cluster.wait_for_order(job), JobStatus::Parked, "it rests at its snapshots");
+        cluster.wait_until("the job to rest at its snapshots", STEP_LIMIT, |cluster| {
+            cluster.jobs[&job].status == JobStatus::Parked
+        });
         cluster.poll_until("the job to compute no more", STEP_LIMIT, |cluster| {
             let inside = cluster.cgroup(NODE, job).pids().expect("the cgroup exists");
             let strays = cluster.checkpointers(NODE);
@@ -82,7 +84,10 @@ fn crash_in(cluster_spec: ClusterSpec, reach: ReachPhase) {
 /// Another daemon takes up the job, which goes on from a sealed snapshot.
 fn goes_on(cluster: &mut TestCluster, job: JobId) {
     cluster.restart(NODE);
-    let went_back = |cluster: &TestCluster| !cluster.jobs[&job].went_back.is_empty();
+    let went_back = |cluster: &TestCluster| {
+        let launched = &cluster.jobs[&job];
+        !launched.went_back.is_empty() && launched.status == JobStatus::Parked
+    };
     cluster.wait_until("the job to go back", STEP_LIMIT, went_back);
     assert!(cluster.restore(job));
     let ranks = cluster.processes(job, NAME);
