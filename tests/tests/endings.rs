@@ -147,27 +147,6 @@ fn nothing_outlives_a_killed_master() {
 }
 
 #[test]
-fn killed_daemon_ends_the_run_with_its_own_exit_code() {
-    let mut seed = seed();
-    for switched in [0, 1] {
-        let mut master = Master::run(ENDLESS);
-        master.wait_until("the daemons", STEP_LIMIT, |master| master.processes("coswitchd").len() == 2);
-        // Before a job runs, the master may not have reached the daemons.
-        let runs = |master: &Master| {
-            master.events().iter().any(|event| matches!(event.kind, Event::JobRunning { .. }))
-        };
-        master.wait_until("a job that runs", STEP_LIMIT, runs);
-        wait_for_switches(&mut master, switched);
-        std::thread::sleep(span(&mut seed, Duration::from_secs(2)));
-        kill_one(&master, "coswitchd");
-        let ended = master.end(STEP_LIMIT, CLEAN_LIMIT);
-        assert_eq!(ended.code, Some(4), "{}", ended.stderr);
-        let lost = ended.report.unwrap()["warnings"].to_string();
-        assert!(lost.contains("was lost"), "{lost}");
-    }
-}
-
-#[test]
 fn job_with_a_killed_rank_fails_with_the_signal_and_the_others_succeed() {
     let mut master = Master::run(
         r#"
