@@ -26,8 +26,9 @@ use std::process::ExitCode;
 enum Act {
     /// Install what is missing on this machine: packages, CRIU, the MPI library. Upgrades nothing.
     Setup(setup::Args),
-    /// Set up, build, and run jobs that do not fit into memory together; check the results.
-    Demo(setup::Args),
+    /// Set up, build, and run jobs that do not fit into memory together, or show a cluster that stays; check
+    /// the results.
+    Demo(demo::Args),
     /// Set up, build, and run every test.
     Test(test::Args),
     /// Simulate the control plane with fresh seeds for a time; a failing seed prints itself.

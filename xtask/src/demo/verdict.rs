@@ -9,7 +9,7 @@ const SWITCHES_MIN: u64 = 4;
 
 #[derive(Debug)]
 pub(super) struct Verdict {
-    claim: String,
+    pub(super) claim: String,
     pub(super) holds: bool,
 }
 
@@ -23,7 +23,7 @@ pub(super) fn all(evidence: &Evidence) -> Vec<Verdict> {
     vec![verified(evidence), overcommitted(evidence), within_limit(evidence), switched(evidence)]
 }
 
-fn verified(evidence: &Evidence) -> Verdict {
+pub(super) fn verified(evidence: &Evidence) -> Verdict {
     let (good, bad): (Vec<_>, Vec<_>) = evidence.jobs.iter().partition(|job| job.exited_well && job.verified);
     let count = evidence.jobs.len();
     let mut claim = format!("{} of {count} jobs ended well and verified their results", good.len());
