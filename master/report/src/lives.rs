@@ -138,7 +138,7 @@ impl Lives {
                     self.job(job.id).enter(at, stage_of(*residence));
                 }
             }
-            Event::JobDisplaced { job, at: residence } => {
+            Event::JobDisplaced { job, residence } => {
                 let stage = stage_of(*residence);
                 self.job(*job).enter(at, stage);
             }

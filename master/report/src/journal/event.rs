@@ -241,7 +241,7 @@ pub enum Event {
     NodeBack { node: NodeId },
     /// A job has left memory on all of its nodes, because one of them was lost: it is parked at its snapshots
     /// until all of them are back, or is to be launched again.
-    JobDisplaced { job: JobId, at: Residence },
+    JobDisplaced { job: JobId, residence: Residence },
     /// A job has gone back to a snapshot, or begins again: so long it had run since.
     JobRepeats { job: JobId, work: Duration },
     /// A daemon was not heard for a while, and is heard again.

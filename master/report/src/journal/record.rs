@@ -53,7 +53,7 @@ fn summed(line: &[u8]) -> Option<(&[u8], &[u8])> {
 
 #[cfg(test)]
 mod tests {
-    use coswitch_policies::{JobId, NodeId, SimTime};
+    use coswitch_policies::{JobId, NodeId, Residence, SimTime};
 
     use super::{
         super::{Event, RunEvent},
@@ -80,6 +80,15 @@ mod tests {
                 assert!(read::<RunEvent>(&changed).is_err(), "{}", String::from_utf8_lossy(&changed));
             }
         }
+    }
+
+    /// A field that is named as one of the line itself cannot be read back.
+    #[test]
+    fn a_displaced_job_is_read_back() {
+        let kind = Event::JobDisplaced { job: JobId(1), residence: Residence::Parked };
+        let event = RunEvent { at: SimTime(5), kind };
+        let line = write(&event);
+        assert_eq!(read::<RunEvent>(line.strip_suffix(b"\n").unwrap()).unwrap(), event);
     }
 
     #[test]

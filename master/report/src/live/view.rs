@@ -129,8 +129,9 @@ impl View {
                 job.moved = job.moved.and(*bytes, ended.since(*began));
             }
             Event::StepDone { job, step: SwitchStep::Release, .. } => self.moves(*job, JobState::Parked),
-            Event::JobDisplaced { job, at } => {
-                let state = if *at == Residence::Parked { JobState::Parked } else { JobState::Waiting };
+            Event::JobDisplaced { job, residence } => {
+                let state =
+                    if *residence == Residence::Parked { JobState::Parked } else { JobState::Waiting };
                 self.moves(*job, state);
             }
             Event::JobFinished { job, outcome, .. } => {

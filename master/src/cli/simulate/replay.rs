@@ -172,7 +172,7 @@ fn inputs(events: &[RunEvent], index: usize) -> Vec<SchedulerEvent> {
         Event::JobReleased { job } => vec![SchedulerEvent::Released { job }],
         Event::NodeLost { node, .. } => vec![SchedulerEvent::NodeDown { node }],
         Event::NodeBack { node } => vec![SchedulerEvent::NodeUp { node }],
-        Event::JobDisplaced { job, at } => vec![SchedulerEvent::Displaced { job, at }],
+        Event::JobDisplaced { job, residence } => vec![SchedulerEvent::Displaced { job, at: residence }],
         Event::TimerFired { timer } => vec![SchedulerEvent::TimerFired { timer }],
         Event::JobFinished { job, outcome, .. } if outcome.is_success() => {
             vec![SchedulerEvent::Finished { job }]

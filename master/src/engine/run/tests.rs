@@ -123,7 +123,7 @@ fn shown(output: &Output) -> Option<String> {
             Event::JobFinished { job, outcome, .. } => format!("{job} ended {outcome:?}"),
             Event::NodeLost { node, .. } => format!("{node} is lost"),
             Event::NodeBack { node } => format!("{node} is back"),
-            Event::JobDisplaced { job, at } => format!("{job} displaced, {at:?}"),
+            Event::JobDisplaced { job, residence } => format!("{job} displaced, {residence:?}"),
             Event::JobRepeats { job, work } => format!("{job} repeats {work:?}"),
             _ => return None,
         },
