@@ -48,11 +48,24 @@ pub fn address(node: NodeId) -> Ipv4Addr {
     )
 }
 
+/// The hardware address that goes with an address. It is the same when a node is plugged in again: the others
+/// remember it for half a minute, and would send to nobody meanwhile.
+fn hardware_address(address: Ipv4Addr) -> String {
+    let [a, b, c, d] = address.octets();
+    format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
+}
+
 /// Puts the calling thread, and all threads that it starts later, into a new network namespace with the
 /// bridge.
 pub fn enter_head() -> Result<(), VirtualNetError> {
     enter_namespace()?;
-    run("ip", &format!("link add br0 type bridge\naddr add {HEAD}/16 dev br0\nlink set br0 up\n"))
+    let hardware = hardware_address(HEAD);
+    run(
+        "ip",
+        &format!(
+            "link add br0 address {hardware} type bridge\naddr add {HEAD}/16 dev br0\nlink set br0 up\n"
+        ),
+    )
 }
 
 /// The network namespace of the calling thread, held open.
@@ -87,11 +100,12 @@ pub fn enter_namespace() -> Result<(), VirtualNetError> {
 /// Connects the namespace of process `pid` to the bridge as `node`; called in the head namespace.
 pub fn plug(node: NodeId, pid: u32, rate: Option<Rate>) -> Result<(), VirtualNetError> {
     let port = format!("cs{}", node.0);
-    let mtu = mtu(rate);
+    let (mtu, hardware) = (mtu(rate), hardware_address(address(node)));
     run(
         "ip",
         &format!(
-            "link add {port} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {pid}\n\
+            "link add {port} mtu {mtu} type veth peer name eth0 mtu {mtu} \
+             address {hardware} netns {pid}\n\
              link set {port} master br0\nlink set {port} up\n"
         ),
     )?;
