@@ -7,7 +7,7 @@
 //!                     └──────── after each: audit
 //! ```
 //! A failing seed prints itself, the smallest part of its faults that still fails, and what happened last;
-//! `COSWITCH_SEED` repeats it. See docs/decisions/0009.
+//! `COSWITCH_SEED` repeats it. See docs/decisions/0010.
 
 mod audit;
 mod channels;
