@@ -4,19 +4,18 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use coswitch_daemon::{
-    following::{Following, Then},
+    following::Following,
     protocol::{
-        AppEvent, AppRequest, DaemonEvent, Failure, Holding, Inventory, JobMemory, Member, MemoryUse,
-        PartState, Request, Step, StoodStill,
+        AppEvent, AppRequest, DaemonEvent, Failure, Holding, Inventory, JobMemory, MemoryUse, PartState,
+        Request, Step,
     },
-    session::rules,
 };
 use coswitch_policies::{Allowance, Bytes, JobId, NodeId};
 
 use super::{
     context::{Context, Event},
     machine::Machine,
-    network::{Message, Purpose, Wire},
+    network::{Message, Wire},
     part::{Note, Part},
     plan::millis,
 };
@@ -32,11 +31,11 @@ pub(super) struct Daemon {
     pub(super) life: u64,
     pub(super) machine: Machine,
     pub(super) parts: BTreeMap<JobId, Part>,
-    following: Following,
+    pub(super) following: Following,
     /// Of the last master followed.
-    generation: u64,
-    released: VecDeque<(JobId, String)>,
-    allowance: Option<Allowance>,
+    pub(super) generation: u64,
+    pub(super) released: VecDeque<(JobId, String)>,
+    pub(super) allowance: Option<Allowance>,
 }
 
 impl Daemon {
@@ -57,20 +56,6 @@ impl Daemon {
         daemon.mind_solitude(ctx);
         ctx.after(millis(SAMPLE_MS), Event::Sample(node, life));
         daemon
-    }
-
-    fn mind_solitude(&self, ctx: &mut Context) {
-        if let Some(due) = self.following.due() {
-            ctx.at_instant(due, Event::Alone(self.node, self.life));
-        }
-    }
-
-    /// No master has come, perhaps.
-    pub(super) fn on_alone(&mut self, ctx: &mut Context) {
-        if self.following.due().is_some_and(|due| due <= ctx.instant()) {
-            ctx.say(|| format!("{} has no master and gives up", self.node));
-            self.end(ctx);
-        }
     }
 
     pub(super) fn on_message(&mut self, ctx: &mut Context, wire: Wire, message: Message) {
@@ -102,114 +87,7 @@ impl Daemon {
         }
     }
 
-    /// The other end of a data link, if that is of this daemon's life.
-    fn sender(&self, ctx: &Context, wire: Wire) -> Option<NodeId> {
-        let Purpose::Data(a, b) = ctx.net.purpose(wire) else { return None };
-        let from = if wire.back { b } else { a };
-        (self.machine.wires.get(&from) == Some(&wire.other())).then_some(from)
-    }
-
-    fn on_hello(&mut self, ctx: &mut Context, wire: Wire, generation: u64) {
-        let answer = wire.other();
-        if let Err(refused) = rules::admit(generation, &mut self.generation) {
-            let reason = refused.to_string();
-            ctx.say(|| format!("{} refuses a master: {reason}", self.node));
-            ctx.send(answer, Message::ToHead(DaemonEvent::Refused { reason }));
-            return ctx.close(answer);
-        }
-        ctx.say(|| format!("{} follows master {generation}", self.node));
-        ctx.audit.on_followed(self.node, self.life, generation);
-        let then = self.following.on_master(ctx.instant());
-        self.thaw(ctx, then);
-        if let Some(before) = self.machine.session.replace(answer) {
-            ctx.close(before);
-        }
-        ctx.send(answer, Message::ToHead(DaemonEvent::Welcome { node: self.node, incarnation: self.life }));
-        ctx.listen(wire, ctx.plan.stop_after);
-        ctx.after(super::HEARTBEAT, Event::Beats(answer));
-    }
-
-    fn on_closed(&mut self, ctx: &mut Context, wire: Wire) {
-        ctx.close(wire.other());
-        if let Some(peer) = self.sender(ctx, wire) {
-            let spans = |part: &&Part| part.placement.contains(&peer);
-            let jobs: Vec<JobId> = self.parts.values().filter(spans).map(|part| part.job).collect();
-            let incarnation = self.machine.known[&peer];
-            self.drop_link(ctx, peer);
-            // A link that held no messages is opened again when one is needed.
-            if !jobs.is_empty() {
-                let reason = "the peer has closed it".into();
-                self.machine.tell(ctx, DaemonEvent::LinkLost { peer, incarnation, reason, jobs });
-            }
-        }
-        if self.machine.session == Some(wire.other()) {
-            ctx.say(|| format!("{} has lost its master", self.node));
-            self.machine.session = None;
-            let then = self.following.on_session_end(ctx.instant());
-            self.thaw(ctx, then);
-            self.mind_solitude(ctx);
-        }
-    }
-
-    fn drop_link(&mut self, ctx: &mut Context, peer: NodeId) {
-        if let Some(wire) = self.machine.wires.remove(&peer) {
-            ctx.close(wire);
-        }
-        for part in self.parts.values_mut() {
-            part.on_cut(ctx, &mut self.machine, coswitch_daemon::cut::Input::PeerLost { node: peer });
-        }
-    }
-
-    /// Lets go of links to daemons that were replaced. Links are opened when they are needed: here, at once.
-    fn on_join(&mut self, ctx: &mut Context, members: &[Member]) {
-        let mut connects = Vec::new();
-        let own = self.node;
-        for Member { node: peer, incarnation, .. } in members.iter().filter(|member| member.node != own) {
-            if self.machine.known.insert(*peer, *incarnation) != Some(*incarnation) {
-                self.drop_link(ctx, *peer);
-            }
-            if !self.machine.wires.contains_key(peer) {
-                connects.push((*peer, *incarnation));
-            }
-        }
-        ctx.joining = Some((self.node, connects));
-        self.machine.tell(ctx, DaemonEvent::Joined);
-    }
-
-    /// Nothing has come from the master for long.
-    pub(super) fn on_lull(&mut self, ctx: &mut Context, wire: Wire, lull: rules::Lull) {
-        if self.machine.session != Some(wire.other()) {
-            return;
-        }
-        match lull {
-            rules::Lull::Short => {}
-            rules::Lull::Silent => {
-                ctx.say(|| format!("{} hears no master: its jobs stand still", self.node));
-                self.following.on_silence(ctx.instant());
-                self.note_all(ctx, &Note::StandStill);
-            }
-            rules::Lull::GivenUp => {
-                ctx.say(|| format!("{} gives its master up", self.node));
-                self.on_closed(ctx, wire);
-            }
-        }
-    }
-
-    fn on_heard_again(&mut self, ctx: &mut Context, silence: std::time::Duration) {
-        let then = self.following.on_heard_again(ctx.instant());
-        self.thaw(ctx, then);
-        if let Then::Thaw { frozen } = then {
-            self.machine.tell(ctx, DaemonEvent::StoodStill(StoodStill { silence, frozen }));
-        }
-    }
-
-    fn thaw(&mut self, ctx: &mut Context, then: Then) {
-        if let Then::Thaw { .. } = then {
-            self.note_all(ctx, &Note::GoOn);
-        }
-    }
-
-    fn note_all(&mut self, ctx: &mut Context, note: &Note) {
+    pub(super) fn note_all(&mut self, ctx: &mut Context, note: &Note) {
         for part in self.parts.values_mut() {
             part.note(ctx, &mut self.machine, note.clone());
         }
@@ -344,10 +222,6 @@ impl Daemon {
         (self.is_alive, self.was_killed) = (false, true);
     }
 
-    fn hang_up(&mut self, ctx: &mut Context) {
-        std::mem::take(&mut self.machine.wires).into_values().for_each(|wire| ctx.cut_off(wire));
-    }
-
     /// The next daemon of the node. It takes up what this one has sealed.
     pub(super) fn restart(&mut self, ctx: &mut Context) {
         if self.is_alive {
@@ -363,7 +237,7 @@ impl Daemon {
     }
 
     /// Ends all parts, and itself.
-    fn end(&mut self, ctx: &mut Context) {
+    pub(super) fn end(&mut self, ctx: &mut Context) {
         ctx.say(|| format!("{} ends", self.node));
         let jobs = std::mem::take(&mut self.parts).into_keys();
         jobs.for_each(|job| self.machine.remove(job));

@@ -13,12 +13,16 @@ mod audit;
 mod channels;
 mod context;
 mod daemon;
+mod dispatchers;
 mod head;
+mod links;
 mod machine;
 mod network;
 mod part;
 mod plan;
+mod sessions;
 mod settings;
+mod steps;
 mod work;
 mod world;
 

@@ -3,7 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use coswitch_daemon::protocol::PartState;
 use coswitch_policies::NodeId;
+
+use super::{
+    context::{Context, Event},
+    machine::Machine,
+    part::Part,
+};
 
 /// Memory of the ranks on one node, with their rings: what a dump saves and a restore brings back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,5 +73,32 @@ impl Ranks {
 
     pub(super) const fn done(&self) -> u64 {
         self.done
+    }
+}
+
+impl Part {
+    pub(super) fn stop_working(&mut self) {
+        (self.work, self.is_working) = (0, false);
+    }
+
+    pub(super) fn computes(&self) -> bool {
+        self.state == PartState::Running && !self.stands_still && !self.is_released
+    }
+
+    /// Begins the next unit of work, where the ranks can.
+    pub(super) fn start_working(&mut self, ctx: &mut Context) {
+        if self.computes() && !self.is_working && self.ranks.can_work() {
+            (self.is_working, self.work) = (true, ctx.audit.number());
+            ctx.after(self.unit, Event::Worked(self.node, self.job, self.work));
+        }
+    }
+
+    pub(super) fn on_worked(&mut self, ctx: &mut Context, machine: &mut Machine, work: u64) {
+        if self.work != work || !self.computes() {
+            return;
+        }
+        self.is_working = false;
+        self.ranks.work();
+        self.pump(ctx, machine);
     }
 }
