@@ -11,7 +11,7 @@ use std::{
 
 use coswitch_daemon::{
     protocol::{DaemonEvent, Request},
-    session::rules::Hearing,
+    session::rules::{Hearing, Lull},
 };
 use coswitch_policies::{Epoch, JobId, NodeId, SimTime};
 
@@ -73,6 +73,8 @@ pub(super) struct Way {
     pub(super) is_open: bool,
     /// How long the receiver has heard nothing; data links have no heartbeats.
     pub(super) hearing: Option<Hearing>,
+    /// When to look next how long that is.
+    looks_at: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -163,14 +165,39 @@ impl Context {
     /// From now on the receiver of `wire` minds silence.
     pub(super) fn listen(&mut self, wire: Wire, patience: Duration) {
         let hearing = Hearing::new(self.instant(), super::QUIET_AFTER, patience);
-        self.at_instant(hearing.due(), Event::Lull(wire));
         self.net.way(wire).hearing = Some(hearing);
+        self.look_at(wire, hearing.due());
+    }
+
+    fn look_at(&mut self, wire: Wire, due: Instant) {
+        self.net.way(wire).looks_at = Some(due);
+        self.at_instant(due, Event::Lull(wire));
+    }
+
+    /// The time for a look has come: what silence there is means.
+    pub(super) fn lull(&mut self, wire: Wire) -> Option<Lull> {
+        let now = self.instant();
+        let way = self.net.way(wire);
+        // The end of a silence has brought the look forward.
+        if way.looks_at.is_some_and(|at| now < at) {
+            return None;
+        }
+        let hearing = way.hearing.as_mut()?;
+        let (lull, due) = (hearing.on_due(now), hearing.due());
+        if lull != Lull::GivenUp {
+            self.look_at(wire, due);
+        }
+        Some(lull)
     }
 
     /// A message has come on the wire; how long a silence it ends.
     pub(super) fn heard(&mut self, wire: Wire) -> Option<Duration> {
         let now: Instant = self.instant();
-        self.net.way(wire).hearing.as_mut()?.on_message(now)
+        let hearing = self.net.way(wire).hearing.as_mut()?;
+        let silence = hearing.on_message(now)?;
+        let due = hearing.due();
+        self.look_at(wire, due);
+        Some(silence)
     }
 
     /// The paths between two places are whole again: what waited arrives.

@@ -278,12 +278,7 @@ impl World {
     }
 
     fn on_lull(&mut self, wire: Wire) {
-        let now = self.ctx.instant();
-        let Some(hearing) = &mut self.ctx.net.way(wire).hearing else { return };
-        let (lull, due) = (hearing.on_due(now), hearing.due());
-        if lull != coswitch_daemon::session::rules::Lull::GivenUp {
-            self.ctx.at_instant(due, Event::Lull(wire));
-        }
+        let Some(lull) = self.ctx.lull(wire) else { return };
         match self.ctx.net.receiver(wire) {
             Place::Head => self.head.on_lull(&mut self.ctx, wire, lull),
             Place::Node(node) => self.daemons[node.0 as usize].on_lull(&mut self.ctx, wire, lull),
