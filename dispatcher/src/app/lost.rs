@@ -64,11 +64,11 @@ impl App {
             self.unknown.contains(&node) || epoch == self.epoch && self.unsealed.contains(&node)
         };
         let has_snapshots = self.snapshots.newest_where(may_have).is_some();
-        self.next = None;
         if !has_snapshots || self.launch.park == Park::PageOut {
+            self.next = None;
             return self.clear(&why);
         }
-        let told = matches!(self.state, State::Stranded { told: true, .. });
+        let told = matches!(self.state, State::Parked | State::Stranded { told: true, .. });
         self.unsealed.clear();
         self.imaged.clear();
         self.exited.clear();
@@ -122,7 +122,9 @@ impl App {
             return;
         }
         let (was_told, why) = (std::mem::replace(told, true), why.clone());
+        // The answer to an order that waits, too.
         if !was_told {
+            self.next = None;
             self.tell(Report::Displaced { why: why.clone() });
         }
         if !self.lost.is_empty() {
@@ -138,6 +140,11 @@ impl App {
         self.cuts = self.cuts.max(self.snapshots.last().0) + 1;
         self.imaged = self.nodes.clone();
         self.tell(Report::WentBack { epoch, why });
-        self.rest(State::Parked, Report::Parked);
+        // The master knows that it is parked: to say so again would answer an order that is on its way.
+        self.outputs.push(Output::Arm(None));
+        self.state = State::Parked;
+        if let Some(order) = self.next.take() {
+            self.on_order(order);
+        }
     }
 }

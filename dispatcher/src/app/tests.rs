@@ -331,11 +331,43 @@ fn where_a_node_is_lost_the_others_end_and_all_go_back_to_what_they_have_when_it
     story.feed(Input::NodeBack(NodeId(1)));
     assert_eq!(story.asked(), ["1 GoBack"]);
     story.event(1, went_back(2, &[1]));
-    assert!(matches!(story.told()[..], [Report::WentBack { epoch: Epoch(1), .. }, Report::Parked]));
+    assert!(matches!(story.told()[..], [Report::WentBack { epoch: Epoch(1), .. }]));
     story.order(Order::Restore);
     assert_eq!(story.asked(), ["0 Restore", "1 Restore"]);
     (0..2).for_each(|node| story.event(node, restored(1)));
     assert_eq!(story.asked(), ["0 Resume", "1 Resume"]);
+}
+
+#[test]
+fn an_order_to_a_parked_one_whose_node_is_back_before_all_have_ended_is_answered_once() {
+    let mut story = Story::parked(2);
+    (0..2).for_each(|node| story.event(node, sealed(1)));
+    story.asked();
+    story.told();
+    story.feed(Input::NodeLost(NodeId(1), "gone".into()));
+    story.feed(Input::NodeBack(NodeId(1)));
+    assert_eq!(story.asked(), ["0 GoBack", "1 GoBack"]);
+    story.order(Order::Restore);
+    (0..2).for_each(|node| story.event(node, went_back(2, &[1])));
+    assert!(matches!(story.told()[..], [Report::WentBack { epoch: Epoch(1), .. }]));
+    assert_eq!(story.asked(), ["0 Restore", "1 Restore"]);
+}
+
+#[test]
+fn an_order_that_crosses_the_loss_of_a_node_is_answered_by_what_that_has_done() {
+    let mut story = Story::parked(2);
+    (0..2).for_each(|node| story.event(node, sealed(1)));
+    story.order(Order::Prefetch);
+    (0..2).for_each(|node| story.event(node, restored(1)));
+    story.asked();
+    story.told();
+    story.feed(Input::NodeLost(NodeId(1), "gone".into()));
+    story.feed(Input::NodeBack(NodeId(1)));
+    story.order(Order::Restore);
+    story.asked();
+    (0..2).for_each(|node| story.event(node, went_back(2, &[1])));
+    assert!(matches!(story.told()[..], [Report::Displaced { .. }, Report::WentBack { .. }]));
+    assert!(story.asked().is_empty(), "the master plans anew");
 }
 
 #[test]
