@@ -213,8 +213,10 @@ impl Scheduler {
         nodes.into_iter().for_each(|node| self.on_stopped(node));
         // A job that could not leave keeps its turn; the next strobe tries again.
         for went in stayed.iter().rev() {
-            // One that has ended since it was refused has no row, and nobody else may have one.
-            let is_there = self.matrix.slot_of(went.job).is_some();
+            // One that has ended since it was refused has no row, and nobody else may have one. One that has
+            // lost a node since is about to leave its own.
+            let assignment = self.assignment(went.job);
+            let is_there = assignment.is_some_and(|there| self.matrix.is_up(&there.placement));
             if is_there && went.at.is_in_memory() && !self.jobs[&went.job].abandoned {
                 self.keep_in_front(went.job, decisions);
                 self.running = None;
