@@ -41,8 +41,9 @@ pub(super) struct Audit {
     pub(super) resumed: Vec<(JobId, NodeId, Epoch)>,
     pub(super) restored: Vec<(JobId, Epoch)>,
     ended_well: Vec<JobId>,
-    /// Jobs of which some node was told the end.
-    released: BTreeSet<JobId>,
+    /// Gangs of which a part has gone back, is released or is lost: by job, launch and life. Behind a late
+    /// order to resume comes that to go back, or to end.
+    void: BTreeSet<(JobId, u64, u32)>,
     flushed: Vec<(JobId, NodeId, Epoch)>,
 }
 
@@ -59,8 +60,8 @@ impl Audit {
         *life
     }
 
-    pub(super) fn on_released(&mut self, job: JobId) {
-        self.released.insert(job);
+    pub(super) fn void(&mut self, part: &Part) {
+        self.void.insert((part.job, part.life, part.frame_life));
     }
 
     pub(super) fn wound(&mut self, job: JobId) {
@@ -114,10 +115,7 @@ impl Audit {
             assert!(held <= Bytes(CAPACITY), "{held} on {}", daemon.node);
         }
         for (job, node, epoch) in std::mem::take(&mut self.resumed) {
-            // Behind a late order to resume comes that to end.
-            if !self.released.contains(&job) {
-                check_resume(daemons, job, node, epoch);
-            }
+            self.check_resume(daemons, job, node, epoch);
         }
         for (job, epoch) in std::mem::take(&mut self.restored) {
             self.check_restore(daemons, job, epoch);
@@ -127,9 +125,26 @@ impl Audit {
         }
         for job in std::mem::take(&mut self.ended_well) {
             let units = self.works[&job].units;
-            for part in parts(daemons, job) {
+            // A node that is down may have what it sealed of an earlier launch.
+            let life = self.lives[&job];
+            for part in parts(daemons, job).filter(|part| part.life == life) {
                 assert_eq!(part.ranks.done(), units, "{job} has done its work on {}", part.node);
             }
+        }
+    }
+
+    /// A gang runs as a whole: when one part resumes, every other one is in memory on the same line.
+    fn check_resume(&self, daemons: &[Daemon], job: JobId, node: NodeId, epoch: Epoch) {
+        let Some(own) = daemons[node.0 as usize].parts.get(&job) else { return };
+        if self.void.contains(&(job, own.life, own.frame_life)) {
+            return;
+        }
+        for peer in own.placement.iter().collect::<BTreeSet<_>>() {
+            let other = daemons[peer.0 as usize].parts.get(&job);
+            let Some(other) = other else { panic!("{job} resumes on {node} and is not on {peer}") };
+            assert_eq!(own.life, other.life, "{job} on {node} and {peer} is of one launch");
+            let is_there = !matches!(other.state, PartState::Absent | PartState::Parked);
+            assert!(is_there, "{job} resumes {epoch} on {node}, on {peer} it is {:?}", other.state);
         }
     }
 
@@ -165,22 +180,6 @@ impl Audit {
 
 fn parts(daemons: &[Daemon], job: JobId) -> impl Iterator<Item = &Part> {
     daemons.iter().filter_map(move |daemon| daemon.parts.get(&job))
-}
-
-/// A gang runs as a whole: when one part resumes, every other one is in memory on the same line.
-fn check_resume(daemons: &[Daemon], job: JobId, node: NodeId, epoch: Epoch) {
-    let Some(own) = daemons[node.0 as usize].parts.get(&job) else { return };
-    for peer in own.placement.iter().collect::<BTreeSet<_>>() {
-        let other = daemons[peer.0 as usize].parts.get(&job);
-        let Some(other) = other else { panic!("{job} resumes on {node} and is not on {peer}") };
-        assert_eq!(own.life, other.life, "{job} on {node} and {peer} is of one launch");
-        let is_there = !matches!(other.state, PartState::Absent | PartState::Parked);
-        assert!(
-            is_there || own.is_released,
-            "{job} resumes {epoch} on {node}, on {peer} it is {:?}",
-            other.state
-        );
-    }
 }
 
 /// Before anything is dumped: on every channel, what was sent is what was received and what the inbox has.

@@ -135,9 +135,6 @@ impl Daemon {
         let part = self.parts.get_mut(&job);
         let answer = match (part, request) {
             (part, AppRequest::Release { last_word }) => {
-                if last_word.is_some() {
-                    ctx.audit.on_released(job);
-                }
                 self.released.extend(last_word.map(|word| (job, word)));
                 match part {
                     Some(part) => return part.note(ctx, &mut self.machine, Note::Release),
@@ -218,7 +215,7 @@ impl Daemon {
             ctx.cut_off(session);
         }
         self.hang_up(ctx);
-        self.parts.clear();
+        std::mem::take(&mut self.parts).values().for_each(|part| ctx.audit.void(part));
         (self.is_alive, self.was_killed) = (false, true);
     }
 
@@ -239,8 +236,10 @@ impl Daemon {
     /// Ends all parts, and itself.
     pub(super) fn end(&mut self, ctx: &mut Context) {
         ctx.say(|| format!("{} ends", self.node));
-        let jobs = std::mem::take(&mut self.parts).into_keys();
-        jobs.for_each(|job| self.machine.remove(job));
+        for (job, part) in std::mem::take(&mut self.parts) {
+            ctx.audit.void(&part);
+            self.machine.remove(job);
+        }
         self.is_alive = false;
         if let Some(session) = self.machine.session.take() {
             ctx.close(session);

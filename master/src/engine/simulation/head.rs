@@ -61,7 +61,7 @@ pub(super) struct Master {
     pub(super) joining: BTreeSet<NodeId>,
     /// Counts what is waited for.
     pub(super) stage: u32,
-    /// Nodes with a new daemon, one after the other; the first is being connected to, and why it is lost again.
+    /// Nodes with a new daemon, one after the other; the first is being connected to; why it is lost again.
     pub(super) rejoining: VecDeque<NodeId>,
     pub(super) lost_again: Option<String>,
     pub(super) lives: u32,
@@ -265,6 +265,11 @@ impl Head {
 
     pub(super) fn is_running(&self) -> bool {
         self.master.as_ref().is_some_and(|master| master.run.is_some())
+    }
+
+    /// Nodes that the master has lost.
+    pub(super) fn lost(&self) -> impl Iterator<Item = NodeId> {
+        self.master.iter().flat_map(|master| master.lost.keys().copied())
     }
 
     /// Questions without an answer.

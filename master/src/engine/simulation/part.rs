@@ -178,14 +178,18 @@ impl Part {
         if moves || is_there { self.memory } else { Bytes(0) }
     }
 
+    /// Tells the master, unless a release was ordered: until that is done, nothing is told.
     pub(super) fn tell(&self, ctx: &mut Context, machine: &Machine, event: AppEvent) {
-        machine.tell_of(ctx, self.job, event);
+        if !self.is_released {
+            machine.tell_of(ctx, self.job, event);
+        }
     }
 
     pub(super) fn note(&mut self, ctx: &mut Context, machine: &mut Machine, note: Note) {
         if let Note::Release = note
             && !std::mem::replace(&mut self.is_released, true)
         {
+            ctx.audit.void(self);
             // Its processes are killed now and then until the step under way has failed.
             self.stop_working();
             if self.doing.is_some() {

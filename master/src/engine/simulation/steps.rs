@@ -63,7 +63,7 @@ impl Part {
         let Some(doing) = self.doing.take() else { return false };
         if doing == Doing::Release {
             machine.remove(self.job);
-            self.tell(ctx, machine, AppEvent::Released);
+            machine.tell_of(ctx, self.job, AppEvent::Released);
             return true;
         }
         match (doing, std::mem::take(&mut self.fails)) {
@@ -100,6 +100,7 @@ impl Part {
     /// The processes are gone, and all that is on the way to them is void.
     fn go_back(&mut self, ctx: &mut Context, machine: &mut Machine, life: u32) {
         self.stop_working();
+        ctx.audit.void(self);
         (self.state, self.all_exited, self.exit_in_ring) = (PartState::Parked, false, false);
         (self.frame_life, self.flushed, self.reached) = (life, None, false);
         self.inbox = Inbox::default();
