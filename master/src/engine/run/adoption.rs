@@ -142,8 +142,12 @@ impl Run {
         let Some(adoption) = self.adoption.take_if(|adoption| adoption.waiting.is_empty()) else { return };
         let Adoption { generation, switches, ran_last, residents, placements, mut found, mut later, .. } =
             adoption;
-        // One may have ended since it was found.
-        found.retain(|job, _| self.records.get(job).is_some_and(|record| record.ended.is_none()));
+        // One may have lost a node since it was found, and is to be launched again; and any may have ended.
+        later.extend(found.keys().filter(|job| !self.launched.contains(job)));
+        found.retain(|job, _| self.launched.contains(job));
+        let is_living = |job: &JobId| self.records.get(job).is_some_and(|record| record.ended.is_none());
+        found.retain(|job, _| is_living(job));
+        later.retain(is_living);
         // The job that has waited longest is next.
         let mut order: Vec<JobId> = found.keys().copied().collect();
         order.sort_by_key(|job| (ran_last.get(job).copied().unwrap_or_default(), *job));
