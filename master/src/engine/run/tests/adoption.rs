@@ -180,3 +180,15 @@ fn a_job_that_was_being_cancelled_is_cancelled() {
         ],
     );
 }
+
+#[test]
+fn a_job_that_is_cancelled_during_a_takeover_is_not_launched() {
+    let mut run = next(&two_turns(), &[0, 1], &[]);
+    let cancel = asked(Request::Cancel(JobId(2)));
+    let inputs =
+        [Input::Due, cancel, report(1, Report::Running), report(0, Report::Parked), report(0, ended())];
+    let at = |ms: u64| SimTime(ms * 1_000_000);
+    let told = (1500..).zip(inputs).flat_map(|(ms, input)| run.on(at(ms), input));
+    let launches = told.filter(|output| matches!(output, Output::Launch(JobId(2), _))).count();
+    assert_eq!(launches, 0);
+}
