@@ -98,11 +98,10 @@ impl Master {
         match dispatcher.inbox.pop_front() {
             None => {}
             Some(Note::Input(input)) => self.give(ctx, job, input),
-            Some(Note::Silent(node)) => {
-                if dispatcher.nodes.contains(&node) {
-                    dispatcher.deadline.on_silent(node);
-                }
+            Some(Note::Silent(node)) if dispatcher.nodes.contains(&node) => {
+                dispatcher.deadline.on_silent(node);
             }
+            Some(Note::Silent(_)) => {}
             Some(Note::Heard(node)) => {
                 dispatcher.deadline.on_heard(ctx.instant(), node);
                 self.mind_deadline(ctx, job);

@@ -144,10 +144,9 @@ impl World {
     fn step(&mut self) {
         let event = self.ctx.pop().expect("daemons measure for ever");
         self.events += 1;
-        if let Some(until) = self.place(event).and_then(|place| self.paused.get(&place)).copied() {
-            if until > self.ctx.now {
-                return self.ctx.at(until, event);
-            }
+        let paused = self.place(event).and_then(|place| self.paused.get(&place)).copied();
+        if let Some(until) = paused.filter(|until| *until > self.ctx.now) {
+            return self.ctx.at(until, event);
         }
         self.dispatch(event);
         self.join();
