@@ -62,8 +62,6 @@ pub enum JobStatus {
     Suspended,
     /// Out of memory.
     Parked,
-    /// All of its nodes are there again, and it is about to be parked at a snapshot.
-    GoingBack,
     /// It was removed from all nodes, because it had no snapshot when one of them was lost.
     Unlaunched,
     Ended(AppOutcome),
@@ -408,10 +406,7 @@ impl TestCluster {
                 launched.parked += 1;
             }
             Report::Unlaunched => launched.status = JobStatus::Unlaunched,
-            Report::WentBack { epoch, .. } => {
-                launched.status = JobStatus::GoingBack;
-                launched.went_back.push(epoch);
-            }
+            Report::WentBack { epoch, .. } => launched.went_back.push(epoch),
             Report::Ended(outcome) => launched.status = JobStatus::Ended(outcome),
             Report::Mended { what } => launched.mended.push(what),
             Report::StepDone(phase) => launched.phases.push(phase),

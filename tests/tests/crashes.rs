@@ -84,10 +84,7 @@ fn crash_in(cluster_spec: ClusterSpec, reach: ReachPhase) {
 /// Another daemon takes up the job, which goes on from a sealed snapshot.
 fn goes_on(cluster: &mut TestCluster, job: JobId) {
     cluster.restart(NODE);
-    let went_back = |cluster: &TestCluster| {
-        let launched = &cluster.jobs[&job];
-        !launched.went_back.is_empty() && launched.status == JobStatus::Parked
-    };
+    let went_back = |cluster: &TestCluster| !cluster.jobs[&job].went_back.is_empty();
     cluster.wait_until("the job to go back", STEP_LIMIT, went_back);
     assert!(cluster.restore(job));
     let ranks = cluster.processes(job, NAME);
