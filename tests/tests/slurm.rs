@@ -167,7 +167,8 @@ fn a_daemon_ends_with_the_process_that_has_started_it() {
 fn a_step_that_waits_for_resources_is_named_with_the_option_that_it_lacks() {
     // Another step of the job holds its processors, and a wrapper takes the option away.
     let script = "srun --ntasks=4 --exact sleep 300 & sleep 2; COSWITCH_SRUN={dir}/srun; \
-                  export COSWITCH_SRUN; {coswitch} run --quiet --out {out} {dir}/jobs.yaml; code=$?; kill $!; wait; exit $code";
+                  export COSWITCH_SRUN; {coswitch} run --quiet --out \
+                  {out} {dir}/jobs.yaml; code=$?; kill $!; wait; exit $code";
     slurm::with_nodes(2, |slurm| {
         let wrapper = "#!/bin/sh\nfor word in \"$@\"; do shift; [ \"$word\" = --overlap ] || set -- \"$@\" \
                        \"$word\"; done\nexec srun \"$@\"\n";

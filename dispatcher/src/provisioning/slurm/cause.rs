@@ -34,8 +34,8 @@ impl Seen<'_> {
         if ended.is_none() && !is_made {
             return format!(
                 "after {seconds} s their step still waits for resources, which other steps of job {job} \
-                 hold; a step that is started with `{shares}` shares these: see that no wrapper of srun takes \
-                 the option away, or end the other steps (`squeue --steps --jobs={job}`)"
+                 hold; a step that is started with `{shares}` shares these: see that no wrapper of srun \
+                 takes the option away, or end the other steps (`squeue --steps --jobs={job}`)"
             );
         }
         let last = log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing");
