@@ -85,7 +85,7 @@ impl Control {
         Self { node, apps, released, following, memory, carried: None, is_untouched }
     }
 
-    /// What is left where the daemon ends without having been told.
+    /// What is left where the daemon ends without an order.
     pub(crate) const fn remains(&self) -> Remains {
         if self.is_untouched { Remains::Snapshots } else { Remains::Nothing }
     }

@@ -35,7 +35,7 @@ impl Told {
         self.epoch = self.cuts;
     }
 
-    /// What was told of the processes counts no more.
+    /// Forgets the state of the processes that have ended.
     pub(super) fn go_back(&mut self, life: u32) {
         self.life = life;
         self.flushed = None;

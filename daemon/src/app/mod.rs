@@ -54,7 +54,7 @@ const KILL_EVERY: Duration = Duration::from_millis(200);
 #[derive(Clone)]
 pub struct AppHandle {
     notes: UnboundedSender<Note>,
-    /// Set by a release: what a step under way comes to is nobody's concern any more.
+    /// Set by a release: the outcome of a step under way is not reported any more.
     is_released: Arc<AtomicBool>,
 }
 
