@@ -35,13 +35,16 @@ fn kinds(width: u32, height: u32) -> Vec<Kind> {
 #[derive(Clone, Debug)]
 enum Act {
     Come(Request),
+    /// A job claims every third unit of so many from this one on.
+    Claim(u32, u32),
     Go(usize),
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
     let request = (1u32..40, prop_oneof![4 => Just(1u32), 1 => 2u32..5]);
     let come = request.prop_map(|(nodes, cpus)| Act::Come(Request { nodes, cpus }));
-    prop::collection::vec(prop_oneof![3 => come, 2 => (0usize..100).prop_map(Act::Go)], 0..80)
+    let claim = (0u32..100, 1u32..6).prop_map(|(first, count)| Act::Claim(first, count));
+    prop::collection::vec(prop_oneof![6 => come, 1 => claim, 4 => (0usize..100).prop_map(Act::Go)], 0..80)
 }
 
 /// The allocations, kept beside the allocator.
@@ -60,6 +63,7 @@ impl Model<'_> {
     fn act(&mut self, act: &Act) -> Result<(), TestCaseError> {
         match act {
             Act::Come(request) => self.come(*request)?,
+            Act::Claim(first, count) => self.claim(*first, *count)?,
             Act::Go(place) if !self.held.is_empty() => {
                 let job = *self.held.keys().nth(place % self.held.len()).unwrap();
                 let gone = self.allocator.release(job).map(|allocation| allocation.blocks);
@@ -92,6 +96,26 @@ impl Model<'_> {
                 prop_assert_eq!(self.allocator.free(), free, "{} refuses without a trace", name);
                 prop_assert_eq!(self.allocator.allocation(job), None);
             }
+        }
+        Ok(())
+    }
+
+    fn claim(&mut self, first: u32, count: u32) -> Result<(), TestCaseError> {
+        let job = JobId(self.next);
+        self.next += 1;
+        let (free, name) = (self.allocator.free(), self.kind.name);
+        let units: Vec<u32> = (0..count).map(|nth| first + 3 * nth).collect();
+        let held: BTreeSet<u32> =
+            self.held.values().flatten().flat_map(|block| self.kind.extent.numbers(*block)).collect();
+        let are_free = units.iter().all(|unit| *unit < self.kind.extent.units() && !held.contains(unit));
+        prop_assert_eq!(self.allocator.claim(job, &units), are_free, "{} knows which units are free", name);
+        if are_free {
+            let got = self.allocator.allocation(job).unwrap().blocks.clone();
+            let numbers = got.iter().flat_map(|block| self.kind.extent.numbers(*block));
+            prop_assert_eq!(numbers.collect::<Vec<_>>(), units, "{} gives what was claimed", name);
+            self.held.insert(job, got);
+        } else {
+            prop_assert_eq!(self.allocator.free(), free, "{} refuses without a trace", name);
         }
         Ok(())
     }

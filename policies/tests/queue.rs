@@ -174,7 +174,7 @@ fn aging(priorities: &[i64], block: Option<i64>, running_max: Option<u32>) -> Ag
 }
 
 /// The rule of paper 002 §2.3 as written: sorts all jobs and tries each.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ByTheLetter {
     config: AgingConfig,
     waiting: Vec<QueuedJob>,
@@ -192,6 +192,10 @@ impl ByTheLetter {
 impl QueueOrder for ByTheLetter {
     fn submit(&mut self, job: QueuedJob) {
         self.waiting.push(job);
+    }
+
+    fn adopt(&mut self, _: SimTime, _: QueuedJob, _: SimTime, _: &Machine) {
+        unreachable!("no job is adopted here")
     }
 
     fn withdraw(&mut self, _: JobId) -> bool {
@@ -237,16 +241,20 @@ impl QueueOrder for ByTheLetter {
 }
 
 /// A queue from which every seventh job is taken back when another job ends.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Fickle<Q> {
     order: Q,
     submitted: Vec<JobId>,
 }
 
-impl<Q: QueueOrder> QueueOrder for Fickle<Q> {
+impl<Q: QueueOrder + Clone> QueueOrder for Fickle<Q> {
     fn submit(&mut self, job: QueuedJob) {
         self.order.submit(job);
         self.submitted.extend((job.job.0 % 7 == 3).then_some(job.job));
+    }
+
+    fn adopt(&mut self, now: SimTime, job: QueuedJob, end: SimTime, machine: &Machine) {
+        self.order.adopt(now, job, end, machine);
     }
 
     fn withdraw(&mut self, job: JobId) -> bool {
@@ -274,7 +282,7 @@ impl<Q: QueueOrder> QueueOrder for Fickle<Q> {
 /// Every promise after every step, and the starts.
 type Told = (Vec<Vec<Option<SimTime>>>, BTreeMap<JobId, SimTime>);
 
-fn told<Q: QueueOrder>(
+fn told<Q: QueueOrder + Clone>(
     order: Q,
     machine: &mut Machine,
     jobs: &[Job],
@@ -290,7 +298,7 @@ fn told<Q: QueueOrder>(
 
 /// The same promises at every step as the plain code, and the same starts.
 fn conservative_decides_as_plain_code(machine: impl Fn() -> Machine, jobs: &[Job]) {
-    let fast = told(Conservative::default(), &mut machine(), jobs, Conservative::promised);
+    let fast = told(Conservative::default(), &mut machine(), jobs, Conservative::reservation);
     let plain = told(PlainConservative::default(), &mut machine(), jobs, PlainConservative::promised);
     let differs = fast.0.iter().zip(&plain.0).position(|(fast, plain)| fast != plain);
     let told = differs.map(|step| (step, &fast.0[step], &plain.0[step]));
@@ -302,7 +310,7 @@ fn conservative_decides_as_plain_code(machine: impl Fn() -> Machine, jobs: &[Job
 fn easy_keeps_its_promises(machine: &mut Machine, jobs: &[Job]) {
     let mut promised: BTreeMap<JobId, SimTime> = BTreeMap::new();
     let starts = play(&mut Easy::default(), machine, jobs, |now, easy, machine, _| {
-        let promise = easy.promised(now, machine);
+        let promise = easy.reservation(now, machine);
         assert_eq!(promise.is_some(), easy.waiting() > 0, "the head has a promise");
         if let Some((job, at)) = promise {
             assert!(promised.insert(job, at).is_none_or(|before| at <= before), "{job} is not delayed");
@@ -315,7 +323,7 @@ fn easy_keeps_its_promises(machine: &mut Machine, jobs: &[Job]) {
 fn conservative_keeps_its_promises(machine: &mut Machine, jobs: &[Job]) {
     let mut promised: BTreeMap<JobId, SimTime> = BTreeMap::new();
     let starts = play(&mut Conservative::default(), machine, jobs, |_, order, _, _| {
-        let promise = |job: &Job| Some((job.waits.job, order.promised(job.waits.job)?));
+        let promise = |job: &Job| Some((job.waits.job, order.reservation(job.waits.job)?));
         let promises: Vec<(JobId, SimTime)> = jobs.iter().filter_map(promise).collect();
         assert_eq!(promises.len(), order.waiting(), "every waiting job has a promise");
         for (job, at) in promises {
@@ -548,7 +556,7 @@ fn a_reservation_respects_the_hours_of_the_group() {
     let (five, mut promises) = (SimTime(17 * HOUR), 0);
     let easy = play(&mut Easy::default(), &mut paragon(false), &jobs, |now, easy, machine, _| {
         if now >= SimTime(10 * HOUR) && now < five {
-            assert_eq!(easy.promised(now, machine), Some((JobId(0), five)));
+            assert_eq!(easy.reservation(now, machine), Some((JobId(0), five)));
             promises += 1;
         }
     });

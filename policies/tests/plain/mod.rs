@@ -49,7 +49,7 @@ struct Waiting {
     reserved: Option<(SimTime, Parts)>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct PlainConservative {
     /// In the order of arrival.
     waiting: BTreeMap<u64, Waiting>,
@@ -203,6 +203,10 @@ impl QueueOrder for PlainConservative {
         self.waiting.insert(self.next, Waiting { job, reserved: None });
         self.unpromised.push(self.next);
         self.next += 1;
+    }
+
+    fn adopt(&mut self, _: SimTime, _: QueuedJob, _: SimTime, _: &Machine) {
+        unreachable!("no job is adopted here")
     }
 
     fn withdraw(&mut self, job: JobId) -> bool {

@@ -10,7 +10,6 @@
 //! | `job` | jobs of the engine, made from records of a log |
 //! | `engine` | the loop |
 //! | `observer` | observers of a run: placements, fragmentation |
-//! | `choice` | policies by name |
 //! | `layout` | machine files: several node sets, groups and queues |
 //! | `rms` | the time-sharing scheduler of RMS, on the same jobs |
 //! | `summary` | metrics |
@@ -18,7 +17,6 @@
 //! | [`csv`], [`picture`] | the jobs as comma-separated values; load and placement as SVG |
 //! | [`paragon`] | the Paragon of paper 002: node sets, groups and queues |
 
-mod choice;
 pub mod csv;
 mod engine;
 mod job;
@@ -30,7 +28,7 @@ pub mod picture;
 mod rms;
 mod summary;
 
-pub use choice::{AllocatorName, ChoiceError, QueueName, machine, mesh_of};
+pub use coswitch_policies::spaceshare::choice::{AllocatorName, ChoiceError, QueueName, machine, mesh_of};
 pub use engine::{Execution, SpaceError, run};
 pub use job::{Jobs, SpaceJob};
 pub use layout::{GroupLayout, Layout, LayoutError, PrimeTime, QueueLayout, SetLayout};

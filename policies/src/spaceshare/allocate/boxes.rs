@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Allocation, Allocator, Mesh, Rect, Request, ledger::Ledger};
+use super::{Allocation, Allocator, Mesh, Rect, Request, claimed, ledger::Ledger};
 use crate::JobId;
 
 /// Neighbouring nodes with the same free CPUs.
@@ -42,7 +42,7 @@ impl BoxPacker {
     }
 
     /// Allocates exactly the blocks of `wanted` to `job`; false, without a change, where any of them is held.
-    pub fn claim(&mut self, job: JobId, wanted: &Allocation) -> bool {
+    pub fn claim_boxes(&mut self, job: JobId, wanted: &Allocation) -> bool {
         if !wanted.blocks.iter().all(|part| self.is_free(part)) {
             return false;
         }
@@ -204,6 +204,18 @@ impl Allocator for BoxPacker {
         self.flip(&boxes);
         self.free -= request.units();
         Some(self.held.enter(job, request, boxes))
+    }
+
+    fn claim(&mut self, job: JobId, units: &[u32]) -> bool {
+        if units.iter().any(|unit| *unit >= self.extent.units()) {
+            return false;
+        }
+        let (request, blocks) = claimed(self.extent, units);
+        self.claim_boxes(job, &Allocation { request, blocks })
+    }
+
+    fn mesh(&self) -> Mesh {
+        self.extent
     }
 
     fn release(&mut self, job: JobId) -> Option<Allocation> {

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Allocation, Allocator, Rect, Request, ledger::Ledger};
+use super::{Allocation, Allocator, Mesh, Rect, Request, claimed, ledger::Ledger};
 use crate::JobId;
 
 #[derive(Clone, Debug)]
@@ -47,6 +47,26 @@ impl Buddy {
         Some(first)
     }
 
+    /// The order and the first node of the free block that holds `node`.
+    fn around(&self, node: u32) -> Option<(usize, u32)> {
+        let first = |order: usize| node & !((1 << order) - 1);
+        (0..self.free_blocks.len())
+            .map(|order| (order, first(order)))
+            .find(|(order, first)| self.free_blocks[*order].contains(first))
+    }
+
+    /// Takes a free node out of its block, whose other parts stay free.
+    fn take_one(&mut self, node: u32) {
+        let (order, mut first) = self.around(node).expect("the node is free");
+        self.free_blocks[order].remove(&first);
+        for half in (0..order).rev() {
+            let right = first + (1 << half);
+            self.free_blocks[half].insert(if node < right { right } else { first });
+            first = if node < right { first } else { right };
+        }
+        self.free -= 1;
+    }
+
     fn give(&mut self, mut first: u32, mut order: usize) {
         self.free += 1 << order;
         while order + 1 < self.free_blocks.len() && self.free_blocks[order].remove(&(first ^ (1 << order))) {
@@ -70,6 +90,20 @@ impl Allocator for Buddy {
         let order = order_of(request.nodes);
         let first = self.take(order)?;
         Some(self.held.enter(job, request, vec![Rect::run(first, 1 << order)]))
+    }
+
+    fn claim(&mut self, job: JobId, units: &[u32]) -> bool {
+        if !units.iter().all(|unit| self.around(*unit).is_some()) {
+            return false;
+        }
+        units.iter().for_each(|unit| self.take_one(*unit));
+        let (request, blocks) = claimed(self.mesh(), units);
+        self.held.enter(job, request, blocks);
+        true
+    }
+
+    fn mesh(&self) -> Mesh {
+        Mesh::line(self.nodes)
     }
 
     fn release(&mut self, job: JobId) -> Option<Allocation> {

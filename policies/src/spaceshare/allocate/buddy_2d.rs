@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Allocation, Allocator, Mesh, Rect, Request, ledger::Ledger};
+use super::{Allocation, Allocator, Mesh, Rect, Request, claimed, ledger::Ledger};
 use crate::JobId;
 
 #[derive(Clone, Debug)]
@@ -57,6 +57,29 @@ impl Buddy2d {
         Some((x, y))
     }
 
+    /// The order and the upper left corner of the free square that holds the unit at (x, y).
+    fn around(&self, x: u32, y: u32) -> Option<(usize, u32, u32)> {
+        let corner = |order: usize| (x & !((1 << order) - 1), y & !((1 << order) - 1));
+        (0..self.free_squares.len())
+            .map(|order| (order, corner(order).0, corner(order).1))
+            .find(|(order, x, y)| self.free_squares[*order].contains(&(*y, *x)))
+    }
+
+    /// Takes a free unit out of its square, whose other parts stay free.
+    fn take_one(&mut self, x: u32, y: u32) {
+        let (order, mut left, mut top) = self.around(x, y).expect("the unit is free");
+        self.free_squares[order].remove(&(top, left));
+        for half in (0..order).rev() {
+            let side = 1 << half;
+            let own =
+                (left + if x < left + side { 0 } else { side }, top + if y < top + side { 0 } else { side });
+            let others = quarters(left, top, side).into_iter().filter(|part| *part != own);
+            self.free_squares[half].extend(others.map(|(x, y)| (y, x)));
+            (left, top) = own;
+        }
+        self.free -= 1;
+    }
+
     fn give(&mut self, mut x: u32, mut y: u32, mut order: usize) {
         self.free += 1 << (2 * order);
         self.free_squares[order].insert((y, x));
@@ -94,6 +117,20 @@ impl Allocator for Buddy2d {
         let (x, y) = self.take(order)?;
         let square = Rect { x, y, width: 1 << order, height: 1 << order };
         Some(self.held.enter(job, request, vec![square]))
+    }
+
+    fn claim(&mut self, job: JobId, units: &[u32]) -> bool {
+        let (request, blocks) = claimed(self.mesh, units);
+        if !blocks.iter().all(|unit| self.around(unit.x, unit.y).is_some()) {
+            return false;
+        }
+        blocks.iter().for_each(|unit| self.take_one(unit.x, unit.y));
+        self.held.enter(job, request, blocks);
+        true
+    }
+
+    fn mesh(&self) -> Mesh {
+        self.mesh
     }
 
     fn release(&mut self, job: JobId) -> Option<Allocation> {

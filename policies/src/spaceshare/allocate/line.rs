@@ -8,7 +8,7 @@
 //! of its network (paper 000 §3.2.1). A job waits although enough nodes are free if they are not neighbours:
 //! external fragmentation.
 
-use super::{Allocation, Allocator, Rect, Request, ledger::Ledger, runs::Runs};
+use super::{Allocation, Allocator, Mesh, Rect, Request, claimed, ledger::Ledger, runs::Runs};
 use crate::JobId;
 
 pub type FirstFit = LineAllocator<false>;
@@ -52,6 +52,20 @@ impl<const CONTIGUOUS: bool> Allocator for LineAllocator<CONTIGUOUS> {
             }
         }
         Some(self.held.enter(job, request, blocks))
+    }
+
+    fn claim(&mut self, job: JobId, units: &[u32]) -> bool {
+        if !units.iter().all(|unit| self.runs.is_free(*unit)) {
+            return false;
+        }
+        units.iter().for_each(|unit| self.runs.take_one(*unit));
+        let (request, blocks) = claimed(self.mesh(), units);
+        self.held.enter(job, request, blocks);
+        true
+    }
+
+    fn mesh(&self) -> Mesh {
+        Mesh::line(self.nodes)
     }
 
     fn release(&mut self, job: JobId) -> Option<Allocation> {

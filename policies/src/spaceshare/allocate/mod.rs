@@ -28,6 +28,7 @@ mod runs;
 
 use std::fmt;
 
+use dyn_clone::DynClone;
 use serde::{Deserialize, Serialize};
 
 pub use boxes::BoxPacker;
@@ -120,12 +121,22 @@ fn share(part: u32, whole: u32) -> f64 {
 }
 
 /// Chooses nodes for jobs. The same requests in the same order give the same choices.
-pub trait Allocator: fmt::Debug + Send {
+pub trait Allocator: DynClone + fmt::Debug + Send {
     /// Allocates `request` to `job`; `None`, without a change, where it cannot be granted now.
     ///
     /// # Panics
     /// Where the job holds an allocation already.
     fn allocate(&mut self, job: JobId, request: Request) -> Option<&Allocation>;
+
+    /// Allocates exactly these units, by their numbers in the [mesh](Self::mesh), to `job`, which has them
+    /// already or is to have no others. False, without a change, where any of them is held or unknown.
+    ///
+    /// # Panics
+    /// Where the job holds an allocation already.
+    fn claim(&mut self, job: JobId, units: &[u32]) -> bool;
+
+    /// The extent within which units are numbered row by row.
+    fn mesh(&self) -> Mesh;
 
     /// Releases the allocation of `job`; `None` where it has none.
     fn release(&mut self, job: JobId) -> Option<Allocation>;
@@ -175,4 +186,14 @@ pub trait Allocator: fmt::Debug + Send {
             largest_request: self.largest_units(),
         }
     }
+}
+
+dyn_clone::clone_trait_object!(Allocator);
+
+/// The request and the blocks of a claim: one block for each unit.
+fn claimed(mesh: Mesh, units: &[u32]) -> (Request, Vec<Rect>) {
+    (
+        Request::nodes(u32::try_from(units.len()).unwrap_or(u32::MAX)),
+        units.iter().map(|unit| mesh.unit(*unit)).collect(),
+    )
 }

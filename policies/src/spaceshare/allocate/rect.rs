@@ -74,6 +74,12 @@ impl Mesh {
         Rect { x: 0, y: 0, width: self.width, height: self.height }
     }
 
+    /// The unit of this number.
+    #[must_use]
+    pub const fn unit(self, number: u32) -> Rect {
+        Rect { x: number % self.width, y: number / self.width, width: 1, height: 1 }
+    }
+
     /// The numbers of the units of `rect`, row by row.
     pub fn numbers(self, rect: Rect) -> impl Iterator<Item = u32> {
         let row = move |y: u32| (rect.x..rect.x + rect.width).map(move |x| y * self.width + x);

@@ -65,6 +65,27 @@ impl Runs {
         self.free -= count;
     }
 
+    /// The run that holds `node`, as (first node, nodes).
+    fn around(&self, node: u32) -> Option<(u32, u32)> {
+        let (&first, &count) = self.by_first.range(..=node).next_back()?;
+        (node < first + count).then_some((first, count))
+    }
+
+    pub(super) fn is_free(&self, node: u32) -> bool {
+        self.around(node).is_some()
+    }
+
+    /// Takes a free node out of its run.
+    pub(super) fn take_one(&mut self, node: u32) {
+        let (first, count) = self.around(node).expect("the node is free");
+        self.take(first, count);
+        for (first, count) in [(first, node - first), (node + 1, first + count - node - 1)] {
+            if count > 0 {
+                self.give(first, count);
+            }
+        }
+    }
+
     /// Returns `count` nodes from `first` on and joins them with their neighbours.
     pub(super) fn give(&mut self, first: u32, count: u32) {
         let (mut from, mut length) = (first, count);

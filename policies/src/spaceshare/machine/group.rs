@@ -17,7 +17,7 @@ pub struct SetId(pub u16);
 pub struct GroupId(pub u16);
 
 /// Equal nodes that are allocated together.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct NodeSet {
     pub name: String,
     pub allocator: Box<dyn Allocator>,

@@ -34,7 +34,7 @@ use crate::{
 use place::{place_among, release_all};
 use region::Regions;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Machine {
     sets: Vec<NodeSet>,
     groups: Vec<NodeGroup>,
@@ -170,6 +170,52 @@ impl Machine {
         true
     }
 
+    /// Allocates exactly these nodes to `job`. Nodes are numbered through all sets, in the order of the sets.
+    /// Returns false, and changes nothing, where any of them is held or unknown.
+    pub fn claim(&mut self, job: JobId, nodes: impl Iterator<Item = u32>) -> bool {
+        let mut parts: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
+        for node in nodes {
+            let Some((set, unit)) = self.unit_of(node) else { return false };
+            parts.entry(set).or_default().push(unit);
+        }
+        let mut home = 0;
+        for (set, units) in parts {
+            if !self.sets[set].allocator.claim(job, &units) {
+                release_all(&mut self.sets, home, job);
+                return false;
+            }
+            home |= 1 << set;
+        }
+        self.record_home(job, home);
+        true
+    }
+
+    /// The set of a node, and its number there.
+    fn unit_of(&self, node: u32) -> Option<(usize, u32)> {
+        let mut unit = node;
+        for (set, of) in self.sets.iter().enumerate() {
+            match unit.checked_sub(of.allocator.total()) {
+                Some(behind) => unit = behind,
+                None => return Some((set, unit)),
+            }
+        }
+        None
+    }
+
+    /// The nodes of `job`, in order. Nodes are numbered through all sets, in the order of the sets.
+    #[must_use]
+    pub fn nodes_of(&self, job: JobId) -> Vec<u32> {
+        let mut nodes: Vec<u32> = Vec::new();
+        for (set, held) in self.held_by(job) {
+            let before = &self.sets[..usize::from(set.0)];
+            let first: u32 = before.iter().map(|set| set.allocator.total()).sum();
+            let mesh = self.set(set).mesh();
+            nodes.extend(held.blocks.iter().flat_map(|block| mesh.numbers(*block)).map(|unit| first + unit));
+        }
+        nodes.sort_unstable();
+        nodes
+    }
+
     fn record_home(&mut self, job: JobId, home: u64) {
         let before = self.homes.insert(job, home);
         assert!(before.is_none(), "{job} holds nothing yet");
@@ -197,6 +243,12 @@ impl Machine {
 
     pub fn regions(&self) -> impl Iterator<Item = RegionId> + use<> {
         (0..self.regions.count()).map(RegionId)
+    }
+
+    /// The region of a set.
+    #[must_use]
+    pub fn region_of(&self, set: SetId) -> RegionId {
+        self.regions.of_set(set)
     }
 
     pub fn sets_of_region(&self, region: RegionId) -> impl Iterator<Item = SetId> + Clone + '_ {
@@ -292,6 +344,21 @@ mod tests {
         assert!(machine.release(JobId(2)) && !machine.release(JobId(2)));
         assert!(!machine.place(at(12), JobId(3), GroupId(2), Request::nodes(13)));
         assert_eq!(machine.free(), 12);
+    }
+
+    #[test]
+    fn nodes_are_numbered_through_all_sets_and_a_claim_is_all_or_nothing() {
+        let mut machine = example();
+        assert!(machine.claim(JobId(0), [15, 16, 18].into_iter()));
+        assert_eq!(
+            (homes(&machine, 0), machine.nodes_of(JobId(0))),
+            (vec![(0, 1), (1, 2)], vec![15, 16, 18])
+        );
+        assert!(!machine.claim(JobId(1), [3, 16].into_iter()) && !machine.claim(JobId(1), [24].into_iter()));
+        assert_eq!(machine.free(), 24 - 3);
+        assert!(machine.place(at(12), JobId(1), GroupId(1), Request::nodes(3)));
+        assert_eq!(machine.nodes_of(JobId(1)), [17, 19, 20]);
+        assert!(machine.release(JobId(0)) && machine.claim(JobId(2), [3, 16].into_iter()));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::{NodeGroup, Period, SetId};
 #[serde(transparent)]
 pub struct RegionId(pub u16);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Regions {
     count: u16,
     of_set: Vec<RegionId>,

@@ -66,12 +66,14 @@ pub struct Conservative {
     freed: Freed,
     /// Numbers of the jobs without a reservation.
     unpromised: Vec<u64>,
+    /// A job was adopted: no reservation counts any more.
+    adopted: bool,
 }
 
 impl Conservative {
-    /// The promised start of `job`, while it waits.
+    /// The reserved start of `job`, while it waits.
     #[must_use]
-    pub fn promised(&self, job: JobId) -> Option<SimTime> {
+    pub fn reservation(&self, job: JobId) -> Option<SimTime> {
         self.waiting[self.numbers.get(&job)?].reservation.as_ref().map(|reservation| reservation.start)
     }
 
@@ -79,7 +81,7 @@ impl Conservative {
         self.profiles.get_or_insert_with(|| Profiles::new(machine)).forget_before(now);
         let late = self.by_start.first_key_value().is_some_and(|((start, _), _)| *start < now);
         let overrun = self.by_end.first().is_some_and(|(end, _)| *end < now);
-        if late || overrun {
+        if std::mem::take(&mut self.adopted) || late || overrun {
             self.plan_anew(now, machine);
         } else if std::mem::take(&mut self.capacity_freed) {
             if is_uniform(machine) {
@@ -131,7 +133,7 @@ impl Conservative {
             let (job, before) = (promise.job, promise.reservation.take().expect("it was found by its start"));
             self.forget(number, &job, &before);
             self.promise(now, machine, number);
-            debug_assert!(self.promised(job.job) <= Some(before.start), "no job is delayed");
+            debug_assert!(self.reservation(job.job) <= Some(before.start), "no job is delayed");
         }
     }
 
@@ -273,6 +275,16 @@ impl QueueOrder for Conservative {
         self.next += 1;
     }
 
+    fn adopt(&mut self, _: SimTime, job: QueuedJob, end: SimTime, machine: &Machine) {
+        let mut parts: BTreeMap<RegionId, u32> = BTreeMap::new();
+        for (set, units) in machine.asked_by(job.job) {
+            *parts.entry(machine.region_of(set)).or_default() += units;
+        }
+        self.running.insert(job.job, (end, parts.into_iter().collect()));
+        self.by_end.insert((end, job.job));
+        self.adopted = true;
+    }
+
     fn withdraw(&mut self, job: JobId) -> bool {
         let Some(number) = self.numbers.remove(&job) else { return false };
         let promise = self.waiting.remove(&number).expect("a job with a number waits");
@@ -326,5 +338,9 @@ impl QueueOrder for Conservative {
 
     fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+
+    fn promised(&self, _: SimTime, _: &Machine, job: JobId) -> Option<SimTime> {
+        self.reservation(job)
     }
 }

@@ -40,19 +40,22 @@ struct Reservation {
 }
 
 impl Easy {
-    /// The latest start of the head of the queue, provided that jobs keep their limits.
+    /// The head of the queue and its latest start, provided that jobs keep their limits.
     #[must_use]
-    pub fn promised(&self, now: SimTime, machine: &Machine) -> Option<(JobId, SimTime)> {
+    pub fn reservation(&self, now: SimTime, machine: &Machine) -> Option<(JobId, SimTime)> {
         let (_, head) = self.waiting.head()?;
         let reservation = self.reserve(now, machine, head)?;
         Some((head.job, reservation.shadow))
     }
 
+    fn run_until(&mut self, end: SimTime, job: JobId, machine: &Machine) {
+        self.running.insert(job, end);
+        self.by_end.insert((end, job), machine.asked_by(job).collect());
+    }
+
     fn begin(&mut self, now: SimTime, job: JobId, machine: &Machine, started: &mut Vec<QueuedJob>) {
         let job = self.waiting.remove(job).expect("a job that starts has waited");
-        let end = now.after(job.limit);
-        self.running.insert(job.job, end);
-        self.by_end.insert((end, job.job), machine.asked_by(job.job).collect());
+        self.run_until(now.after(job.limit), job.job, machine);
         started.push(job);
     }
 
@@ -131,6 +134,10 @@ impl QueueOrder for Easy {
         self.waiting.push(job);
     }
 
+    fn adopt(&mut self, _: SimTime, job: QueuedJob, end: SimTime, machine: &Machine) {
+        self.run_until(end, job.job, machine);
+    }
+
     fn withdraw(&mut self, job: JobId) -> bool {
         self.waiting.remove(job).is_some()
     }
@@ -160,5 +167,8 @@ impl QueueOrder for Easy {
 
     fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+    fn promised(&self, now: SimTime, machine: &Machine, job: JobId) -> Option<SimTime> {
+        self.reservation(now, machine).filter(|(head, _)| *head == job).map(|(_, start)| start)
     }
 }

@@ -16,6 +16,8 @@ impl QueueOrder for Fcfs {
         self.waiting.push_back(job);
     }
 
+    fn adopt(&mut self, _: SimTime, _: QueuedJob, _: SimTime, _: &Machine) {}
+
     fn withdraw(&mut self, job: JobId) -> bool {
         let place = self.waiting.iter().position(|waiting| waiting.job == job);
         place.and_then(|place| self.waiting.remove(place)).is_some()

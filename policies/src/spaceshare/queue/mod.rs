@@ -1,6 +1,6 @@
 //! Queues: the order in which waiting jobs start.
 //!
-//! The simulator (or a live batch scheduler) reports arrivals and ends to a [`QueueOrder`] and calls
+//! The simulator, or the scheduler of a live run, reports arrivals and ends to a [`QueueOrder`] and calls
 //! [`QueueOrder::start`] after each. The order places the jobs that start on the [`Machine`] itself, because
 //! each placement decides which job can be next. Orders never preempt: a job that started keeps its nodes
 //! until it ends.
@@ -34,6 +34,7 @@ mod table;
 
 use std::{fmt, time::Duration};
 
+use dyn_clone::DynClone;
 use serde::{Deserialize, Serialize};
 
 pub use conservative::Conservative;
@@ -71,9 +72,13 @@ pub struct QueuedJob {
 ///
 /// Jobs must fit: a caller asks [`Machine::can_ever_hold`] before it submits, because a job that never fits
 /// may block the others for ever.
-pub trait QueueOrder: fmt::Debug + Send {
+pub trait QueueOrder: DynClone + fmt::Debug + Send {
     /// A job arrived. Calls are in the order of time.
     fn submit(&mut self, job: QueuedJob);
+
+    /// A job runs already, until `end` at the latest, on nodes that it holds on `machine`. The queue of a job
+    /// that is none, and only keeps nodes from being used, may be unknown.
+    fn adopt(&mut self, now: SimTime, job: QueuedJob, end: SimTime, machine: &Machine);
 
     /// Takes back a waiting job; false where it does not wait.
     fn withdraw(&mut self, job: JobId) -> bool;
@@ -90,7 +95,15 @@ pub trait QueueOrder: fmt::Debug + Send {
     fn next_wake(&self, now: SimTime, machine: &Machine) -> Option<SimTime>;
 
     fn waiting(&self) -> usize;
+
+    /// The time by which the waiting `job` starts at the latest, provided that jobs keep their limits; `None`
+    /// where it has no reservation.
+    fn promised(&self, _now: SimTime, _machine: &Machine, _job: JobId) -> Option<SimTime> {
+        None
+    }
 }
+
+dyn_clone::clone_trait_object!(QueueOrder);
 
 /// A job of the first queue, submitted at time 0.
 #[cfg(test)]

@@ -171,6 +171,13 @@ impl QueueOrder for Aging {
         self.lines[usize::from(job.queue.0)].push(job);
     }
 
+    fn adopt(&mut self, _: SimTime, job: QueuedJob, _: SimTime, _: &Machine) {
+        if let Some(running) = self.running.get_mut(usize::from(job.queue.0)) {
+            *running += 1;
+            self.queue_of.insert(job.job, job.queue);
+        }
+    }
+
     fn withdraw(&mut self, job: JobId) -> bool {
         self.lines.iter_mut().any(|line| line.remove(job).is_some())
     }

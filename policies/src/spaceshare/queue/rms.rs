@@ -149,7 +149,7 @@ impl Rms {
         let resource = self.resources.get_mut(&job).expect("it was just listed");
         let before = resource.state;
         resource.state = match &resource.cpus {
-            Some(cpus) if packer.claim(job, cpus) => RmsState::Running,
+            Some(cpus) if packer.claim_boxes(job, cpus) => RmsState::Running,
             Some(_) => RmsState::Suspended,
             // It would raise the CPUs of ordinary users above their limit.
             None if !resource.job.root && *used + resource.job.request.units() > self.usage_limit => {

@@ -21,7 +21,7 @@ mod tree;
 
 use std::collections::BTreeMap;
 
-use super::{Allocation, Allocator, Mesh, Rect, Request, ledger::Ledger};
+use super::{Allocation, Allocator, Mesh, Rect, Request, claimed, ledger::Ledger};
 use crate::JobId;
 use tree::{BlockId, BlockTree};
 
@@ -65,6 +65,18 @@ impl M2db {
         chosen
     }
 
+    /// Takes a free unit out of its block, whose other parts stay free.
+    fn take_one(&mut self, unit: Rect) -> BlockId {
+        let mut block = self.tree.around(unit).expect("the unit is free");
+        while self.tree.rect(block).area() > 1 {
+            let parts = self.tree.split(block);
+            let own = parts.into_iter().find(|part| self.tree.rect(*part).contains(&unit));
+            block = own.expect("buddies cover their block");
+        }
+        self.tree.take(block);
+        block
+    }
+
     /// Steps 5 to 7: takes the rest, as close to the anchor as possible.
     fn take_rest(&mut self, anchor: Rect, mut left: u32, broken: &mut Vec<BlockId>) -> Vec<BlockId> {
         let mut taken = Vec::new();
@@ -98,6 +110,21 @@ impl Allocator for M2db {
         let rects = blocks.iter().map(|block| self.tree.rect(*block)).collect();
         self.blocks.insert(job, blocks);
         Some(self.held.enter(job, request, rects))
+    }
+
+    fn claim(&mut self, job: JobId, units: &[u32]) -> bool {
+        let (request, rects) = claimed(self.mesh, units);
+        if !rects.iter().all(|unit| self.tree.around(*unit).is_some()) {
+            return false;
+        }
+        let blocks = rects.iter().map(|unit| self.take_one(*unit)).collect();
+        self.blocks.insert(job, blocks);
+        self.held.enter(job, request, rects);
+        true
+    }
+
+    fn mesh(&self) -> Mesh {
+        self.mesh
     }
 
     fn release(&mut self, job: JobId) -> Option<Allocation> {

@@ -100,6 +100,12 @@ impl BlockTree {
         best.map(|(.., block)| block)
     }
 
+    /// The free block that holds this unit.
+    pub(super) fn around(&self, unit: Rect) -> Option<BlockId> {
+        let found = self.by_size.iter().find(|(.., block)| self.rect(*block).contains(&unit));
+        found.map(|(.., block)| *block)
+    }
+
     /// Breaks a free block into its buddies, clockwise from the upper left.
     pub(super) fn split(&mut self, block: BlockId) -> Vec<BlockId> {
         assert_eq!(self.at(block).state, State::Free, "only free blocks are broken");

@@ -1,8 +1,8 @@
-//! Policies by name: allocators and queues of the command line.
+//! Policies by name: the allocators and queues that a command line or a run file names.
 
 use std::str::FromStr;
 
-use coswitch_policies::spaceshare::{
+use crate::spaceshare::{
     allocate::{Allocator, BoxPacker, Buddy, Buddy2d, Contiguous, FirstFit, M2db, Mesh},
     machine::{GroupId, Machine},
     queue::{Aging, AgingConfig, Conservative, Easy, Fcfs, Priority, QueueOrder, QueueSpec, QueueTable},
