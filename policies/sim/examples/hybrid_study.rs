@@ -88,6 +88,7 @@ fn makespan(
         memory: None,
         processors: 1,
         priority: 0,
+        limit: None,
     };
     let jobs: Vec<SimJob> = (0..).zip(programs).map(job).collect();
     let disk = Transfer::at(Bytes::mib(30));

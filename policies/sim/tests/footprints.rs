@@ -41,6 +41,7 @@ fn run(programs: &[Program], config: &SchedulerConfig) -> SimReport {
             processors: 1,
             priority: 0,
             memory: Some(MemoryCurve::new(points)),
+            limit: None,
         }
     };
     let jobs: Vec<SimJob> = (0..).zip(programs).map(job).collect();

@@ -27,6 +27,7 @@ fn run_so(policy: Policy, switching: SwitchOrder, residency: Residency, mib: u64
         memory: None,
         processors: 1,
         priority: 0,
+        limit: None,
     };
     let cost = CostModel {
         dump: Transfer::at(Bytes::mib(1000)),

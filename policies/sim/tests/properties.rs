@@ -224,6 +224,7 @@ impl<'a> Audit<'a> {
             | SchedulerEvent::NodeDown { .. }
             | SchedulerEvent::NodeUp { .. }
             | SchedulerEvent::Displaced { .. }
+            | SchedulerEvent::Limited { .. }
             | SchedulerEvent::SwitchTimed { .. } => {}
         }
     }

@@ -24,6 +24,7 @@ fn run(mib: u64, residency: Residency, overhead: u32, longest: u64) -> SimReport
         memory: None,
         processors: 1,
         priority: 0,
+        limit: None,
     };
     let store = Transfer::at(Bytes::mib(500));
     let cost = CostModel { dump: store, restore: store, flush: Duration::ZERO, ..CostModel::default() };

@@ -193,10 +193,10 @@ impl Matrix {
         Shape::on_kinds(job, &self.kinds, self.limits.memory)
     }
 
-    /// Whether the empty cluster holds `job` when all nodes are up.
+    /// How `job` would spread over the empty cluster when all nodes are up; `None` where it does not hold it.
     #[must_use]
-    pub fn could_hold(&self, job: &JobSpec) -> bool {
-        Shape::on_empty(job, &self.cluster, self.limits.memory).is_some()
+    pub fn empty_shape_of(&self, job: &JobSpec) -> Option<Shape> {
+        Shape::on_empty(job, &self.cluster, self.limits.memory)
     }
 
     /// Where `job` would go in the row `index` places from the front.

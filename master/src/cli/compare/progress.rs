@@ -162,7 +162,7 @@ impl Progress {
 fn simulated(set: &JobSet, cores: Option<u32>) -> Option<Duration> {
     let job = |job: &crate::config::Job| {
         let (spec, work, priority) = (job.spec(), job.alone?, job.priority);
-        Some(SimJob { spec, work, communication: None, memory: None, processors: 1, priority })
+        Some(SimJob { spec, work, communication: None, memory: None, processors: 1, priority, limit: None })
     };
     let jobs: Vec<SimJob> = set.jobs.iter().map(job).collect::<Option<_>>()?;
     let cost = CostModel { cores: cores.unwrap_or(1), ..CostModel::default() };

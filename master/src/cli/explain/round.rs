@@ -49,6 +49,7 @@ pub(super) fn simulate(
         spec,
         work,
         memory: None,
+        limit: None,
     });
     let jobs: Vec<SimJob> = jobs.collect();
     let mut count = Count {

@@ -236,6 +236,7 @@ fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> 
             memory: None,
             processors: 1,
             priority: job.priority,
+            limit: None,
         });
     }
     Ok(Setup {
@@ -291,7 +292,7 @@ fn job_of(
     let arrival = SimTime::from(Duration::from_secs(record.submit));
     let spec = JobSpec { id: JobId(id), name, ranks, memory_per_rank, arrival };
     let work = Duration::from_secs(run).max(Duration::from_millis(1));
-    Ok(SimJob { spec, work, communication: None, memory: None, processors, priority: 0 })
+    Ok(SimJob { spec, work, communication: None, memory: None, processors, priority: 0, limit: None })
 }
 
 fn notes(setup: &Setup, report: &SimReport) -> Vec<String> {

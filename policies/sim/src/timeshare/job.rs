@@ -25,6 +25,9 @@ pub struct SimJob {
     /// Among the jobs of the scheduler; the higher one comes first.
     #[serde(default)]
     pub priority: i32,
+    /// The longest time it may run, which backfilling relies on; it is not ended then.
+    #[serde(default)]
+    pub limit: Option<Duration>,
 }
 
 /// The bounds of a random workload.
@@ -57,5 +60,5 @@ fn random_job(seed: &mut Seed, id: u32, shape: &WorkloadShape) -> SimJob {
     let arrival = SimTime::default().after(shape.arrivals_within / 10 * u32::try_from(tenth).unwrap_or(0));
     let spec =
         JobSpec { id: JobId(id), name: format!("random-{id}").into(), ranks, memory_per_rank, arrival };
-    SimJob { spec, work, communication: None, memory: None, processors: 1, priority: 0 }
+    SimJob { spec, work, communication: None, memory: None, processors: 1, priority: 0, limit: None }
 }

@@ -226,6 +226,11 @@ impl<'a> Simulation<'a> {
                 if !priorities.is_empty() {
                     self.feed(SchedulerEvent::Prioritized { priorities });
                 }
+                let limited = jobs.iter().filter_map(|job| Some((job.spec.id, job.limit?)));
+                let left: Vec<(JobId, Duration)> = limited.collect();
+                if !left.is_empty() {
+                    self.feed(SchedulerEvent::Limited { left });
+                }
                 let jobs: Vec<JobSpec> = jobs.into_iter().map(|job| job.spec).collect();
                 let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
                 self.feed(SchedulerEvent::Submitted { jobs });

@@ -245,4 +245,9 @@ pub enum RejectReason {
         /// What the largest node has.
         has: Bytes,
     },
+    /// The allocator gives no job so many nodes.
+    TooWide {
+        nodes: u32,
+        most: u32,
+    },
 }

@@ -99,6 +99,9 @@ impl fmt::Display for RejectReason {
             Self::TooLarge { ranks, needs, has } => {
                 write!(f, "needs {needs} on one node for {ranks} of its ranks, the largest node has {has}")
             }
+            Self::TooWide { nodes, most } => {
+                write!(f, "needs {nodes} nodes, and the allocator gives a job {most} at most")
+            }
         }
     }
 }

@@ -34,7 +34,8 @@ impl Scheduler {
         // Its processes or its snapshot are on these nodes.
         self.matrix.set_pinned(job, at != Residence::Unlaunched);
         let assignment = Assignment { spec, placement };
-        if !self.matrix.is_up(&assignment.placement) {
+        let must_wait = at == Residence::Parked && !self.may_come_back(&assignment);
+        if must_wait || !self.matrix.is_up(&assignment.placement) {
             return self.await_nodes(job, at, Some(assignment), held);
         }
         self.place_back(assignment, decisions);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{correct::Estimate, oracle::AutoQuantum, oracle::Oracle, residency::Residency, rotate::Rotation};
-use crate::{Alternate, Cluster, Limits, Packing, Policy, SwitchOrder};
+use crate::{Alternate, Cluster, Limits, Packing, Policy, SwitchOrder, spaceshare::sharing::SpaceSharing};
 
 /// What a switch does where memory does not hold what its order needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +53,10 @@ pub struct SchedulerConfig {
     /// Chooses the slice by the cost of switching; `quantum` is then the shortest.
     #[serde(default)]
     pub auto: Option<AutoQuantum>,
+    /// The queue and the allocator that give jobs nodes of their own (`batch` only); `None`: the lowest free
+    /// nodes, in the order of arrival.
+    #[serde(default)]
+    pub space: Option<SpaceSharing>,
     /// Consecutive failed switches after which the job that caused them is given up.
     pub switch_failures_max: u32,
 }
@@ -75,6 +79,7 @@ impl SchedulerConfig {
             residency: Residency::None,
             estimate: Estimate::Measured,
             auto: None,
+            space: None,
             switch_failures_max: 3,
         }
     }
@@ -85,7 +90,7 @@ impl SchedulerConfig {
         Limits::of(self.policy, self.max_per_cell)
     }
 
-    pub(super) const fn check(&self, cluster: &Cluster) -> Result<(), ConfigError> {
+    pub(super) fn check(&self, cluster: &Cluster) -> Result<(), ConfigError> {
         if cluster.is_empty() {
             return Err(ConfigError::NoNodes);
         }
@@ -106,6 +111,14 @@ impl SchedulerConfig {
         if matches!(self.short_of_memory, ShortOfMemory::Swap) && matches!(self.estimate, Estimate::Measured)
         {
             return Err(ConfigError::GuardedSwap);
+        }
+        if self.space.is_some() {
+            if self.policy != Policy::Batch {
+                return Err(ConfigError::SharedNodes);
+            }
+            if cluster.kinds().len() > 1 {
+                return Err(ConfigError::UnequalNodes);
+            }
         }
         if matches!(self.rotation, Rotation::Job) {
             if !matches!(self.policy, Policy::Hybrid) {
@@ -141,6 +154,14 @@ pub enum ConfigError {
         "`short_of_memory: swap` lets jobs exceed their nodes, and `needs: measured` stops those that do"
     )]
     GuardedSwap,
+    /// Under the other policies jobs share nodes, and take turns.
+    #[error(
+        "a queue and an allocator are for jobs that have nodes of their own, as `policy: batch` gives them"
+    )]
+    SharedNodes,
+    /// Queues count nodes, and take one for another.
+    #[error("the nodes of a queue have to offer the same memory each")]
+    UnequalNodes,
     /// Only the sets of `hybrid` have jobs to exchange one by one.
     #[error(
         "`rotation: job` exchanges the jobs of a set one by one, which only `policy: hybrid` does; use `set`"

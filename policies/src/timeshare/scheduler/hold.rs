@@ -30,7 +30,8 @@ impl Scheduler {
     /// Whether jobs can be held: they have to leave memory by switches.
     #[must_use]
     pub fn can_hold(&self) -> bool {
-        self.config.residency != Residency::Always && self.matrix.limits().max_rows.is_none()
+        self.config.residency != Residency::Always
+            && (self.matrix.limits().max_rows.is_none() || self.space.is_some())
     }
 
     /// Whether the job is held, and has nothing in memory.
@@ -70,7 +71,7 @@ impl Scheduler {
         for job in held {
             match self.held.get(&job) {
                 Some(Held::Leaving) => self.settle_leaving(job, decisions),
-                Some(Held::Returning(assignment)) if self.matrix.is_up(&assignment.placement) => {
+                Some(Held::Returning(assignment)) if self.may_come_back(assignment) => {
                     let assignment = (**assignment).clone();
                     self.held.remove(&job);
                     self.place_back(assignment, decisions);

@@ -24,6 +24,8 @@
 //! [`Prefetch`](crate::SwitchOrder::Prefetch) a switch of its own brings the next row in beside the turn that
 //! ends and touches no running job; where memory does not hold what an order needs, the switch is sequential,
 //! or the kernel swaps, as [`ShortOfMemory`] says.
+//! With [`SchedulerConfig::space`] each job has nodes of its own, and a queue of space sharing says which
+//! starts next.
 //! Costs are learned from `SwitchTimed`; with [`AutoQuantum`] they set the slice, and where no slice is long
 //! enough, fewer rows take turns.
 //!
@@ -51,6 +53,7 @@ mod priority;
 mod reconcile;
 mod residency;
 mod rotate;
+mod space;
 mod state;
 mod switch;
 #[cfg(test)]
@@ -72,6 +75,7 @@ pub use forecast::{Outlook, Present};
 pub use oracle::{AutoQuantum, Oracle};
 pub use residency::{Residency, reserve};
 pub use rotate::Rotation;
+pub use space::NodeWait;
 pub use state::{JobState, Wanted};
 pub use timetable::ForeseenTurn;
 
@@ -87,6 +91,7 @@ use oracle::Costs;
 use presence::Presence;
 use priority::Priorities;
 use rotate::Ring;
+use space::Space;
 use state::Entry;
 use turn::Running;
 
@@ -103,6 +108,10 @@ pub struct Scheduler {
     priorities: Priorities,
     /// Since the rows were last put in order.
     priorities_changed: bool,
+    /// How long jobs run yet at most, where that is known.
+    limits: BTreeMap<JobId, Duration>,
+    /// Where jobs have nodes of their own.
+    space: Option<Box<Space>>,
     /// Jobs in memory against jobs that should be there.
     presence: Presence,
     /// Abandoned jobs whose end is not reported yet.
@@ -143,6 +152,7 @@ impl Scheduler {
     /// Where the settings make no sense.
     pub fn new(cluster: Cluster, config: SchedulerConfig) -> Result<Self, ConfigError> {
         config.check(&cluster)?;
+        let space = config.space.map(|sharing| Box::new(Space::new(sharing, &cluster)));
         let matrix = Matrix::new(cluster, config.limits());
         let slice = config.quantum;
         Ok(Self {
@@ -153,6 +163,8 @@ impl Scheduler {
             held: BTreeMap::new(),
             priorities: Priorities::new(),
             priorities_changed: false,
+            limits: BTreeMap::new(),
+            space,
             presence: Presence::default(),
             dying: BTreeSet::new(),
             disturbed: BTreeSet::new(),
@@ -204,6 +216,7 @@ impl Scheduler {
             SchedulerEvent::NodeDown { node } => self.on_node_down(node),
             SchedulerEvent::NodeUp { node } => self.on_node_up(node),
             SchedulerEvent::Displaced { job, at } => self.on_displaced(job, at),
+            SchedulerEvent::Limited { left } => self.limit(left),
         }
         self.reconcile(now, &mut decisions);
         decisions
@@ -219,6 +232,7 @@ impl Scheduler {
                     // A job of this number that lives keeps its priority.
                     if reason != RejectReason::DuplicateId {
                         self.priorities.remove(&job.id);
+                        self.limits.remove(&job.id);
                     }
                     decisions.push(Decision::Rejected { job: job.id, reason });
                 }
@@ -252,8 +266,10 @@ impl Scheduler {
         if job.ranks == 0 {
             return Some(RejectReason::NoRanks);
         }
-        if self.matrix.could_hold(job) {
-            return None;
+        let shape = self.matrix.empty_shape_of(job);
+        if let Some(shape) = shape {
+            let most = self.space.as_ref().and_then(|space| space.too_wide(shape.width));
+            return most.map(|most| RejectReason::TooWide { nodes: shape.width, most });
         }
         let nodes = u32::try_from(self.matrix.cluster().len()).unwrap_or(u32::MAX);
         let ranks = job.ranks.div_ceil(nodes);
@@ -267,6 +283,9 @@ impl Scheduler {
     /// Moves jobs from the queue into rows: all at once where the number of rows is unlimited, else strictly
     /// in order.
     fn admit(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
+        if self.space.is_some() {
+            return self.admit_in_space(now, decisions);
+        }
         let first = usize::from(self.front_is_late(now));
         if self.matrix.limits().max_rows.is_none() {
             return self.admit_all(first, decisions);
@@ -324,6 +343,7 @@ impl Scheduler {
         self.disturbed.remove(&job);
         self.held.remove(&job);
         self.priorities.remove(&job);
+        self.limits.remove(&job);
         self.fractions.forget(job);
         self.mixing.on_set_changed();
         if let Some((slot, assignment)) = self.matrix.end(job) {

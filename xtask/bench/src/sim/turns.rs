@@ -139,6 +139,7 @@ fn waves(size: Size) -> Vec<SimJob> {
             memory: None,
             processors: 1,
             priority: 0,
+            limit: None,
         })
     });
     drawn.collect()

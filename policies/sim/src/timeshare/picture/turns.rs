@@ -211,6 +211,7 @@ mod tests {
             memory: None,
             processors: 1,
             priority: 0,
+            limit: None,
         };
         let jobs: Vec<SimJob> = (0..).zip(ranks).map(spec).map(job).collect();
         let config = SchedulerConfig::new(policy, Duration::from_secs(20));

@@ -1,0 +1,327 @@
+//! Jobs with nodes of their own (`policy: batch`): a [queue](crate::spaceshare::queue) of space sharing
+//! decides which waiting jobs start, an [allocator](crate::spaceshare::allocate) on which nodes.
+//!
+//! The matrix has one row. Queue and machine follow the scheduler's own state, which is compared with theirs
+//! whenever jobs may start; so a job that ends, is cancelled, held or displaced needs no case of its own:
+//!
+//! ```text
+//!   in the scheduler's queue         ─▶ waits in the queue
+//!   in the row                       ─▶ runs, and holds its nodes on the machine
+//!   held, or parked on a lost node   ─▶ neither: others may have its nodes
+//!   about to come back               ─▶ its nodes are closed as they become free, until it has all of them
+//!   node down                        ─▶ closed
+//! ```
+//! Where nodes are closed or opened, or jobs run that this queue has not started, both are built anew.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{Scheduler, hold::Held};
+use crate::{
+    Assignment, Cluster, Decision, JobId, Landing, NodeId, Placement, SimTime, TimerId,
+    placement::{ranks_that_fit, spread},
+    spaceshare::{
+        allocate::Request,
+        choice::QueueName,
+        machine::{GroupId, Machine},
+        queue::{QueueId, QueueOrder, QueuedJob},
+        sharing::SpaceSharing,
+    },
+    timeshare::packing,
+};
+
+/// The one queue, in which all jobs wait.
+const QUEUE: QueueId = QueueId(0);
+/// That of the entries that close nodes, which are no jobs.
+const NO_QUEUE: QueueId = QueueId(u16::MAX);
+const GROUP: GroupId = GroupId(0);
+const NEVER: SimTime = SimTime(u64::MAX);
+
+/// Why a job waits for nodes of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeWait {
+    pub queue: QueueName,
+    /// The nodes that it needs.
+    pub needs: u32,
+    /// The nodes that no job has.
+    pub free: u32,
+    /// Jobs that came before it.
+    pub ahead: u32,
+    /// It starts by then, provided that jobs keep their time limits; `None` where it has no reservation.
+    pub starts_by: Option<SimTime>,
+}
+
+/// Queue and machine.
+#[derive(Clone, Debug)]
+pub(super) struct Space {
+    sharing: SpaceSharing,
+    nodes: u32,
+    machine: Machine,
+    order: Box<dyn QueueOrder>,
+    /// The waiting jobs, in the order in which the queue got them.
+    waiting: Vec<QueuedJob>,
+    holders: BTreeMap<JobId, Holder>,
+    /// Nodes on which no job may start.
+    closed: BTreeSet<NodeId>,
+    /// When the last timer fires.
+    wake: Option<SimTime>,
+}
+
+#[derive(Clone, Debug)]
+struct Holder {
+    placement: Placement,
+    /// The latest end, by its limit.
+    end: SimTime,
+}
+
+/// What the scheduler wants of queue and machine.
+struct Wanted {
+    waiting: Vec<QueuedJob>,
+    holders: BTreeMap<JobId, Holder>,
+    closed: BTreeSet<NodeId>,
+}
+
+impl Space {
+    pub(super) fn new(sharing: SpaceSharing, cluster: &Cluster) -> Self {
+        let nodes = u32::try_from(cluster.len()).unwrap_or(u32::MAX);
+        Self {
+            sharing,
+            nodes,
+            machine: sharing.machine(nodes),
+            order: sharing.order(),
+            waiting: Vec::new(),
+            holders: BTreeMap::new(),
+            closed: BTreeSet::new(),
+            wake: None,
+        }
+    }
+
+    /// The largest number of nodes that a job may have, where it is less than `nodes`.
+    pub(super) fn too_wide(&self, nodes: u32) -> Option<u32> {
+        let most = self.machine.sets().iter().map(|set| set.allocator.largest_ever()).max().unwrap_or(0);
+        (nodes > most).then_some(most)
+    }
+
+    /// Brings queue and machine to what is wanted: first the ends, then the arrivals. Returns whether that
+    /// changed anything.
+    fn follow(&mut self, now: SimTime, wanted: Wanted) -> bool {
+        let is_known = |(job, holder): (&JobId, &Holder)| {
+            self.holders.get(job).is_some_and(|known| known.placement == holder.placement)
+        };
+        if wanted.closed != self.closed || !wanted.holders.iter().all(is_known) {
+            self.rebuild(now, wanted);
+            return true;
+        }
+        let mut changed = false;
+        let gone = self.holders.keys().filter(|job| !wanted.holders.contains_key(job));
+        for job in gone.copied().collect::<Vec<_>>() {
+            changed = true;
+            self.holders.remove(&job);
+            self.machine.release(job);
+            self.order.on_end(now, job);
+        }
+        let stay: BTreeSet<JobId> = wanted.waiting.iter().map(|job| job.job).collect();
+        for job in self.waiting.extract_if(.., |job| !stay.contains(&job.job)) {
+            changed = true;
+            assert!(self.order.withdraw(job.job), "it waits");
+        }
+        // A job that overtakes others goes in before them.
+        let same = self.waiting.iter().zip(&wanted.waiting).take_while(|(a, b)| a == b).count();
+        for job in self.waiting.drain(same..) {
+            changed = true;
+            assert!(self.order.withdraw(job.job), "it waits");
+        }
+        for job in wanted.waiting.into_iter().skip(same) {
+            changed = true;
+            self.submit(job);
+        }
+        changed
+    }
+
+    fn rebuild(&mut self, now: SimTime, Wanted { waiting, holders, closed }: Wanted) {
+        let before = std::mem::take(&mut self.holders);
+        (self.machine, self.order) = (self.sharing.machine(self.nodes), self.sharing.order());
+        (self.closed, self.waiting) = (closed, Vec::new());
+        for node in self.closed.clone() {
+            let closes = QueuedJob { queue: NO_QUEUE, ..queued(closing(node), 1, now, Duration::MAX) };
+            self.hold(now, closes, std::iter::once(node), NEVER);
+        }
+        for (job, mut holder) in holders {
+            if let Some(known) = before.get(&job).filter(|known| known.placement == holder.placement) {
+                holder.end = known.end;
+            }
+            let width = u32::try_from(holder.placement.width()).unwrap_or(u32::MAX);
+            self.hold(now, queued(job, width, now, Duration::MAX), holder.placement.nodes(), holder.end);
+            self.holders.insert(job, holder);
+        }
+        waiting.into_iter().for_each(|job| self.submit(job));
+    }
+
+    fn hold(&mut self, now: SimTime, job: QueuedJob, nodes: impl Iterator<Item = NodeId>, end: SimTime) {
+        // Nodes that a job of an earlier scheduler shares stay with the first.
+        if self.machine.claim(job.job, nodes.map(|node| node.0)) {
+            self.order.adopt(now, job, end, &self.machine);
+        }
+    }
+
+    fn submit(&mut self, job: QueuedJob) {
+        self.order.submit(job);
+        self.waiting.push(job);
+    }
+
+    /// The jobs that start now, each with its nodes.
+    fn start(&mut self, now: SimTime) -> Vec<(QueuedJob, Vec<NodeId>)> {
+        let mut started = Vec::new();
+        self.order.start(now, &mut self.machine, &mut started);
+        self.waiting.retain(|waiting| started.iter().all(|job| job.job != waiting.job));
+        let nodes = |job: &QueuedJob| self.machine.nodes_of(job.job).into_iter().map(NodeId).collect();
+        started.iter().map(|job| (*job, nodes(job))).collect()
+    }
+
+    fn is_awake(&self, now: SimTime) -> bool {
+        self.wake.is_some_and(|at| at <= now)
+    }
+
+    /// A timer, where time alone may let a job start.
+    fn set_wake(&mut self, now: SimTime, next: &mut u32) -> Option<Decision> {
+        let wake = self.order.next_wake(now, &self.machine).filter(|at| *at > now && *at < NEVER);
+        if wake == std::mem::replace(&mut self.wake, wake) {
+            return None;
+        }
+        let timer = TimerId(*next);
+        *next += u32::from(wake.is_some());
+        wake.map(|at| Decision::SetTimer { timer, at })
+    }
+
+    /// Whether the nodes that are not `down` grant the request when all of them are free.
+    fn could_grant(&self, now: SimTime, down: &BTreeSet<NodeId>, nodes: u32) -> bool {
+        let mut trial = self.sharing.machine(self.nodes);
+        down.iter().for_each(|node| assert!(trial.claim(closing(*node), std::iter::once(node.0)), "free"));
+        trial.place(now, JobId(0), GROUP, Request::nodes(nodes))
+    }
+}
+
+/// The entry of the machine that closes a node.
+const fn closing(node: NodeId) -> JobId {
+    JobId(u32::MAX - node.0)
+}
+
+const fn queued(job: JobId, nodes: u32, submitted: SimTime, limit: Duration) -> QueuedJob {
+    QueuedJob { job, queue: QUEUE, group: GROUP, request: Request::nodes(nodes), submitted, limit }
+}
+
+impl Scheduler {
+    /// Starts jobs on nodes of their own.
+    pub(super) fn admit_in_space(&mut self, now: SimTime, decisions: &mut Vec<Decision>) {
+        self.order_queue();
+        let Some(mut space) = self.space.take() else { return };
+        let changed = space.follow(now, self.wanted_in_space(now, &space));
+        // The scheduler asks more often than anything happens that the queue knows of.
+        let started = if changed || space.is_awake(now) { space.start(now) } else { Vec::new() };
+        for (job, nodes) in started {
+            match self.start_in_space(job.job, &nodes, decisions) {
+                Some(placement) => {
+                    let end = now.after(job.limit);
+                    space.holders.insert(job.job, Holder { placement, end });
+                }
+                None => {
+                    space.machine.release(job.job);
+                    space.order.on_end(now, job.job);
+                }
+            }
+        }
+        decisions.extend(space.set_wake(now, &mut self.timers));
+        self.space = Some(space);
+    }
+
+    fn wanted_in_space(&self, now: SimTime, space: &Space) -> Wanted {
+        let down = self.matrix.down();
+        let rows = self.matrix.rows().flat_map(|row| row.assignments());
+        let holder = |assignment: &Assignment| {
+            let job = assignment.spec.id;
+            (job, Holder { placement: assignment.placement.clone(), end: now.after(self.limit_left(job)) })
+        };
+        let holders: BTreeMap<JobId, Holder> = rows.map(holder).collect();
+        let mut closed: BTreeSet<NodeId> = down.clone();
+        for held in self.held.values() {
+            if let Held::Returning(assignment) = held {
+                closed.extend(assignment.placement.nodes());
+            }
+        }
+        let in_use: BTreeSet<NodeId> = holders.values().flat_map(|holder| holder.placement.nodes()).collect();
+        closed.retain(|node| !in_use.contains(node));
+        let request = |job: &JobId| {
+            let spec = &self.jobs[job].spec;
+            let width = self.matrix.shape_of(spec)?.width;
+            let is_possible = down.is_empty() || space.could_grant(now, down, width);
+            is_possible.then(|| queued(*job, width, spec.arrival, self.limit_left(*job)))
+        };
+        Wanted { waiting: self.queue.iter().filter_map(request).collect(), holders, closed }
+    }
+
+    /// For how long a job may run yet: the most that backfilling has to reckon with.
+    fn limit_left(&self, job: JobId) -> Duration {
+        self.limits.get(&job).copied().unwrap_or(Duration::MAX)
+    }
+
+    /// Gives a job its nodes; `None` where they do not hold it.
+    fn start_in_space(
+        &mut self,
+        job: JobId,
+        nodes: &[NodeId],
+        decisions: &mut Vec<Decision>,
+    ) -> Option<Placement> {
+        let spec = self.jobs[&job].spec.clone();
+        let (shape, rule) = (self.matrix.shape_of(&spec)?, self.matrix.limits().memory);
+        let cluster = self.matrix.cluster();
+        let holds = |node: &NodeId| (*node, ranks_that_fit(&spec, cluster.capacity(*node), rule));
+        let placement = spread(&spec, shape, nodes.iter().take(shape.width as usize).map(holds).collect())?;
+        let assignment = Assignment { spec, placement: placement.clone() };
+        if self.matrix.rows().len() > 0 && !self.matrix.holds_in_place(0, &assignment) {
+            return None;
+        }
+        if self.matrix.rows().len() == 0 {
+            self.matrix.open_row();
+        }
+        self.matrix.assign(0, assignment);
+        self.queue.retain(|queued| *queued != job);
+        let slot = self.matrix.row(0).slot;
+        let beside = packing::beside(&self.matrix, job);
+        let landing =
+            Arc::new(Landing { slot, placement: placement.clone(), beside, refused_by: Vec::new() });
+        self.jobs.get_mut(&job).expect("a queued job is known").landing = Some(Arc::clone(&landing));
+        self.presence.on_assigned(job, slot);
+        decisions.push(Decision::Admitted { job, landing });
+        Some(placement)
+    }
+
+    /// Whether a job that left memory may have its nodes again.
+    pub(super) fn may_come_back(&self, assignment: &Assignment) -> bool {
+        let is_free = || self.matrix.rows().len() == 0 || self.matrix.holds_in_place(0, assignment);
+        self.matrix.is_up(&assignment.placement) && (self.space.is_none() || is_free())
+    }
+
+    /// Jobs are to run for so long yet at most. They may be submitted later.
+    pub(super) fn limit(&mut self, left: Vec<(JobId, Duration)>) {
+        self.limits.extend(left);
+    }
+
+    /// What a queued job waits for, where jobs have nodes of their own.
+    #[must_use]
+    pub fn node_wait(&self, now: SimTime, job: JobId) -> Option<NodeWait> {
+        let space = self.space.as_ref()?;
+        let ahead = self.queue.iter().position(|queued| *queued == job)?;
+        let waiting = space.waiting.iter().find(|waiting| waiting.job == job)?;
+        let starts_by = space.order.promised(now, &space.machine, job).filter(|at| *at < NEVER);
+        Some(NodeWait {
+            queue: space.sharing.queue,
+            needs: waiting.request.nodes,
+            free: space.machine.free(),
+            ahead: u32::try_from(ahead).unwrap_or(u32::MAX),
+            starts_by,
+        })
+    }
+}
