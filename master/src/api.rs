@@ -29,7 +29,8 @@ pub struct Submission {
     /// It begins when these have succeeded.
     #[serde(default)]
     pub after: Vec<JobId>,
-    /// It is ended when it has run for so long; the time in which it is parked does not count.
+    /// It is ended when it has run for so long; the time in which it is parked does not count. `None`: as the
+    /// job says.
     #[serde(default)]
     pub time_limit: Option<Duration>,
 }
@@ -45,11 +46,18 @@ pub struct Accepted {
     pub time_limit: Option<Duration>,
 }
 
+impl Submission {
+    /// The time limit of the job: that of these terms, else its own.
+    pub fn limit(&self) -> Option<Duration> {
+        self.time_limit.or(self.job.time_limit)
+    }
+}
+
 impl Accepted {
     /// A job that the run file names.
     pub fn of_file(job: &Job) -> Self {
         let (user, submitted) = (User::ROOT, job.arrival);
-        Self { user, submitted, job: job.clone(), after: Vec::new(), time_limit: None }
+        Self { user, submitted, job: job.clone(), after: Vec::new(), time_limit: job.time_limit }
     }
 }
 

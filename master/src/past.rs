@@ -193,6 +193,7 @@ mod tests {
             env: BTreeMap::new(),
             cwd: "/".into(),
             alone: None,
+            time_limit: None,
             wait: Wait::Block,
             priority: 0,
         };

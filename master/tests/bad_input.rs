@@ -114,6 +114,26 @@ const CASES: &[Case] = cases![
         line 6, "scheduler.policy", ["did you mean `hybrid`?"];
     "a policy that is only simulated": "policy: hybrid" => "policy: rms",
         line 6, "scheduler.policy", ["coswitch simulate --queue rms"];
+    "an unknown queue": "quantum: 10s" => "queue: backfill",
+        line 7, "scheduler.queue", ["`backfill` is not a queue", "fcfs, easy, conservative, aging"];
+    "a queue that is only simulated": "quantum: 10s" => "queue: rms",
+        line 7, "scheduler.queue", ["coswitch simulate --queue rms"];
+    "a queue where jobs share nodes": "quantum: 10s" => "queue: easy",
+        line 7, "scheduler.queue", ["nodes of their own", "write `policy: batch`"];
+    "an allocator where jobs share nodes": "quantum: 10s" => "allocator: m2db",
+        line 7, "scheduler.allocator", ["write `policy: batch`"];
+    "an allocator that divides nodes": "quantum: 10s" => "allocator: boxes",
+        line 7, "scheduler.allocator", ["first-fit, contiguous, buddy, buddy-2d, m2db"];
+    "a job of which a queue does not know how long it runs":
+        "policy: hybrid" => "policy: batch\n  queue: easy", line 10, "jobs[0].time_limit",
+        ["the queue `easy` has to know", "give the job a `time_limit`"];
+    "a job that the allocator gives no nodes":
+        "policy: hybrid" => "policy: batch\n  allocator: buddy-2d", line 12, "jobs[0].ranks",
+        ["needs 2 nodes, and the allocator `buddy-2d` gives a job 1 at most"];
+    "a time limit of nothing": "count: 2" => "time_limit: 0s",
+        line 13, "jobs[0].time_limit", ["for example `10min`"];
+    "a time limit without unit": "count: 2" => "time_limit: 10",
+        line 13, "jobs[0].time_limit", ["has no unit"];
     "an unknown way of packing": "quantum: 10s" => "packing: tight",
         line 7, "scheduler.packing", ["known are first-fit, best-fit, buddy, exact"];
     "a gang that would be split": "quantum: 10s" => "alternate: partial",

@@ -9,6 +9,7 @@ use std::{
 use coswitch_policies::{
     Bytes, JobId, NodeId, Policy, Purpose, SimTime, SwitchId, SwitchOrder,
     metrics::{self, Metrics, RunTimes, Span},
+    spaceshare::sharing::SpaceSharing,
 };
 
 use crate::{
@@ -38,6 +39,7 @@ struct Folder {
     run: String,
     name: String,
     policy: Option<Policy>,
+    space: Option<SpaceSharing>,
     nodes: u32,
     capacity: Bytes,
     outcome: Option<RunOutcome>,
@@ -89,6 +91,7 @@ impl Folder {
         match event {
             Event::RunStarted { run, name, policy, nodes, capacity, scheduler, .. } => {
                 self.order = scheduler.as_ref().map(|config| config.switching).unwrap_or_default();
+                self.space = scheduler.as_ref().and_then(|config| config.space);
                 (self.run, self.name) = (run.clone(), name.clone());
                 (self.policy, self.nodes, self.capacity) = (Some(*policy), *nodes, *capacity);
             }
@@ -183,6 +186,7 @@ impl Folder {
             | Event::TurnsForeseen { .. }
             | Event::JobHeld { .. }
             | Event::JobsPrioritized { .. }
+            | Event::JobsLimited { .. }
             | Event::JobReleased { .. }
             | Event::TimerFired { .. }
             | Event::NodeUnderPressure { .. }
@@ -218,6 +222,7 @@ impl Folder {
             run: self.run,
             name: self.name,
             policy: self.policy,
+            space: self.space,
             nodes: self.nodes,
             capacity: self.capacity,
             outcome: self.outcome,

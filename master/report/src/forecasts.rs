@@ -1,4 +1,4 @@
-//! Next turns as the scheduler foresaw them, against the turns that then came.
+//! Next turns, and starts on nodes of their own, as the scheduler foresaw them, against those that then came.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,21 +19,27 @@ pub struct Forecasts {
     /// The median of what they came early or late.
     #[serde(rename = "median_error_s", serialize_with = "seconds")]
     pub median_error: Duration,
-    /// The same as a share of a quantum.
-    pub share: f64,
+    /// The same as a share of a quantum; `None` where jobs had nodes of their own, and took no turns.
+    pub share: Option<f64>,
 }
 
 impl Forecasts {
     pub(crate) fn in_words(&self) -> String {
         let Self { count, median_error, share } = self;
-        let (error, share) = (words::seconds(*median_error), percent(*share));
-        format!("{count} next turns were foreseen; half of them came within {error} ({share} of a quantum)")
+        let error = words::seconds(*median_error);
+        match share.map(percent) {
+            Some(share) => format!(
+                "{count} next turns were foreseen; half of them came within {error} ({share} of a quantum)"
+            ),
+            None => format!("{count} starts of jobs were foreseen; half of them came within {error}"),
+        }
     }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct ForecastFold {
-    quantum: Duration,
+    /// `None` where no turns are taken.
+    quantum: Option<Duration>,
     foreseen: BTreeMap<JobId, Vec<SimTime>>,
     errors: Vec<Duration>,
 }
@@ -41,7 +47,10 @@ pub(crate) struct ForecastFold {
 impl ForecastFold {
     pub(crate) fn on_event(&mut self, at: SimTime, event: &Event) {
         match event {
-            Event::RunStarted { quantum, .. } => self.quantum = *quantum,
+            Event::RunStarted { quantum, scheduler, .. } => {
+                let has_turns = scheduler.as_ref().is_none_or(|config| config.space.is_none());
+                self.quantum = has_turns.then_some(*quantum);
+            }
             Event::TurnsForeseen { turns } => {
                 for (job, turn) in turns {
                     self.foreseen.entry(*job).or_default().push(*turn);
@@ -60,7 +69,9 @@ impl ForecastFold {
     pub(crate) fn finish(mut self) -> Option<Forecasts> {
         self.errors.sort_unstable();
         let median_error = *self.errors.get(self.errors.len() / 2)?;
-        let share = median_error.as_secs_f64() / self.quantum.as_secs_f64().max(f64::MIN_POSITIVE);
+        let share_of =
+            |quantum: Duration| median_error.as_secs_f64() / quantum.as_secs_f64().max(f64::MIN_POSITIVE);
+        let share = self.quantum.map(share_of);
         Some(Forecasts { count: self.errors.len(), median_error, share })
     }
 }
@@ -71,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_turn_is_compared_with_each_forecast_of_it() {
-        let mut fold = ForecastFold { quantum: Duration::from_secs(10), ..ForecastFold::default() };
+        let mut fold = ForecastFold { quantum: Some(Duration::from_secs(10)), ..ForecastFold::default() };
         let second = |seconds: u64| SimTime::from(Duration::from_secs(seconds));
         let (a, b) = (JobId(0), JobId(1));
         let foreseen = |turns: &[(JobId, u64)]| Event::TurnsForeseen {
@@ -85,7 +96,7 @@ mod tests {
         fold.on_event(second(21), &foreseen(&[(a, 30)]));
         let finished = fold.finish().unwrap();
         assert_eq!((finished.count, finished.median_error), (3, Duration::from_secs(4)), "of 1, 4 and 5 s");
-        assert!((finished.share - 0.4).abs() < 1e-9);
+        assert!((finished.share.unwrap() - 0.4).abs() < 1e-9);
         assert_eq!(ForecastFold::default().finish(), None);
     }
 }

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use coswitch_policies::{Bytes, Class, Communication, JobId, NodeId, Policy};
+use coswitch_policies::{
+    Bytes, Class, Communication, JobId, NodeId, Policy, spaceshare::sharing::SpaceSharing,
+};
 use serde::{Serialize, Serializer};
 
 use crate::{
@@ -19,6 +21,9 @@ pub struct Report {
     /// The run file's name.
     pub name: String,
     pub policy: Option<Policy>,
+    /// The queue and the allocator, where jobs had nodes of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub space: Option<SpaceSharing>,
     pub nodes: u32,
     /// Memory that one node offers.
     pub capacity: Bytes,

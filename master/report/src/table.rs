@@ -16,7 +16,8 @@ impl Report {
     /// Where `out` cannot be written.
     pub fn write_tables(&self, out: &mut dyn io::Write) -> io::Result<()> {
         let policy = self.policy.map_or_else(|| "?".into(), |policy| policy.to_string());
-        writeln!(out, "{}: policy {policy}, {} nodes of {}", self.name, self.nodes, self.capacity)?;
+        let space = self.space.map(|space| format!(", queue {}", space.queue)).unwrap_or_default();
+        writeln!(out, "{}: policy {policy}{space}, {} nodes of {}", self.name, self.nodes, self.capacity)?;
         writeln!(out, "{}\n", jobs_table(&self.jobs))?;
         writeln!(out, "{}", set_table(self))?;
         if !self.steps.is_empty() {

@@ -4,6 +4,7 @@ use coswitch_dispatcher::protocol::Wait;
 use coswitch_policies::{
     Alternate, ConfigError, Estimate, Oracle, Packing, Policy, Residency, Rotation, ShortOfMemory,
     SwitchOrder,
+    spaceshare::choice::{AllocatorName, QueueName},
 };
 use schemars::{Schema, json_schema};
 use serde::{Deserialize, Serialize};
@@ -72,17 +73,41 @@ impl Choice for Policy {
 impl Quantity for Policy {
     const NAME: &'static str = "Policy";
     fn read(text: &str) -> Result<Self, Misread> {
-        read(text).map_err(|misread| match text.trim() {
-            "rms" => Misread {
-                message: "`rms` is only simulated".into(),
-                help: Some("use `coswitch simulate --queue rms`, or here `gang`".into()),
-            },
-            _ => misread,
-        })
+        read(text).map_err(|misread| only_simulated(text).unwrap_or(misread))
     }
     fn schema() -> Schema {
         schema::<Self>()
     }
+}
+
+impl Choice for QueueName {
+    const WHAT: &'static str = "queue";
+    const WORDS: &'static [(&'static str, Self)] = &Self::ALL;
+}
+
+impl Quantity for QueueName {
+    const NAME: &'static str = "QueueName";
+    fn read(text: &str) -> Result<Self, Misread> {
+        read(text).map_err(|misread| only_simulated(text).unwrap_or(misread))
+    }
+    fn schema() -> Schema {
+        schema::<Self>()
+    }
+}
+
+choice!(AllocatorName, "allocator", {
+    "first-fit" => AllocatorName::FirstFit,
+    "contiguous" => AllocatorName::Contiguous,
+    "buddy" => AllocatorName::Buddy,
+    "buddy-2d" => AllocatorName::Buddy2d,
+    "m2db" => AllocatorName::M2db,
+});
+
+fn only_simulated(text: &str) -> Option<Misread> {
+    (text.trim() == "rms").then(|| Misread {
+        message: "`rms` is only simulated".into(),
+        help: Some("use `coswitch simulate --queue rms`, or here `policy: gang`".into()),
+    })
 }
 
 choice!(SwitchOrder, "way of switching", {

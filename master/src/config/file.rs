@@ -7,6 +7,7 @@ use coswitch_dispatcher::protocol::Wait;
 use coswitch_policies::{
     Alternate, Bytes, Estimate, Oracle, Packing, Policy, Rate, Residency, Rotation, ShortOfMemory,
     SwitchOrder,
+    spaceshare::choice::{AllocatorName, QueueName},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
@@ -107,6 +108,15 @@ pub struct SchedulerPart {
     /// The policy that fills the matrix.
     #[serde(default)]
     pub policy: Option<Leaf<Policy>>,
+    /// The order in which waiting jobs start (policy `batch`). `fcfs`: in the order of their arrival. `easy`
+    /// and `conservative` backfill: a job starts earlier where that delays no reservation, which the first
+    /// waiting job has, or every one; each job needs a `time_limit`, or an `alone`. `aging`: every job that
+    /// fits starts, until one has waited for a day.
+    #[serde(default)]
+    pub queue: Option<Leaf<QueueName>>,
+    /// The nodes that a job gets (policy `batch`).
+    #[serde(default)]
+    pub allocator: Option<Leaf<AllocatorName>>,
     /// How long a slot stays active: a length of time, or `auto`, the shortest that keeps switching within
     /// `overhead`.
     #[serde(default)]
@@ -186,6 +196,10 @@ pub struct JobPart {
     /// How long the job takes alone, where known; the trade-off metric needs it.
     #[serde(default)]
     pub alone: Option<Leaf<Duration>>,
+    /// The job is ended when it has run for so long; the time in which it is parked does not count. The
+    /// queues `easy` and `conservative` rely on it.
+    #[serde(default)]
+    pub time_limit: Option<Leaf<Duration>>,
     /// How a rank of this job waits for a message.
     #[serde(default)]
     pub wait: Option<Leaf<Wait>>,

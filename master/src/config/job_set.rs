@@ -10,6 +10,11 @@ use coswitch_dispatcher::{
 use coswitch_policies::{
     Alternate, AutoQuantum, Bytes, Estimate, JobId, JobSpec, Oracle, Packing, Policy, Rate, Residency,
     Rotation, SchedulerConfig, ShortOfMemory, SimTime, SwitchOrder,
+    placement::Shape,
+    spaceshare::{
+        choice::{AllocatorName, QueueName},
+        sharing::SpaceSharing,
+    },
 };
 use serde::{Deserialize, Serialize};
 
@@ -81,6 +86,12 @@ pub(crate) const fn stop_after() -> Duration {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     pub policy: Policy,
+    /// The order in which waiting jobs start, under `batch`.
+    #[serde(default)]
+    pub queue: QueueName,
+    /// The nodes that a job gets, under `batch`.
+    #[serde(default)]
+    pub allocator: AllocatorName,
     /// How long a slot stays active; the minimum where `auto` is set.
     pub quantum: Duration,
     /// The bounds within which coswitch chooses the quantum.
@@ -133,6 +144,9 @@ pub struct Job {
     pub cwd: PathBuf,
     /// How long the job takes alone, where known.
     pub alone: Option<Duration>,
+    /// It is ended when it has run for so long.
+    #[serde(default)]
+    pub time_limit: Option<Duration>,
     /// How its ranks wait for messages.
     pub wait: Wait,
     /// Jobs of the highest priority take turns; the others wait, or run beside them.
@@ -168,6 +182,17 @@ impl ClusterConfig {
         if self.is_virtual() { &self.store } else { &[] }
     }
 
+    /// Why the allocator cannot give a job its nodes, if so.
+    pub fn too_wide_for(&self, job: &Job, space: SpaceSharing) -> Option<String> {
+        let cluster = coswitch_policies::Cluster::uniform(self.nodes, self.memory);
+        let width = Shape::on_empty(&job.spec(), &cluster, Policy::Batch.memory_rule())?.width;
+        let most = space.largest_job(self.nodes);
+        let allocator = space.allocator;
+        (width > most).then(|| {
+            format!("the job needs {width} nodes, and the allocator `{allocator}` gives a job {most} at most")
+        })
+    }
+
     /// Why the empty cluster cannot run a job, if so.
     pub fn too_small_for(&self, job: &Job, policy: Policy) -> Option<String> {
         let ranks_here = job.ranks.div_ceil(self.nodes);
@@ -183,7 +208,20 @@ impl ClusterConfig {
     }
 }
 
+impl Settings {
+    /// The queue and the allocator, where jobs have nodes of their own.
+    pub fn space(&self) -> Option<SpaceSharing> {
+        let Self { policy, queue, allocator, .. } = *self;
+        (policy == Policy::Batch).then_some(SpaceSharing { queue, allocator })
+    }
+}
+
 impl Job {
+    /// The longest that the job runs, as far as backfilling may rely on it.
+    pub fn runs_at_most(&self) -> Option<Duration> {
+        self.time_limit.or(self.alone)
+    }
+
     /// The job as the scheduler sees it.
     pub fn spec(&self) -> JobSpec {
         let Self { id, name, ranks, memory, arrival, .. } = self.clone();
@@ -231,6 +269,7 @@ impl JobSet {
 
     /// The settings as the scheduler takes them.
     pub fn scheduler_config(&self) -> SchedulerConfig {
+        let space = self.scheduler.space();
         let Settings {
             policy,
             quantum,
@@ -260,6 +299,7 @@ impl JobSet {
             // Of other policies that the file is tried under, each exchanges sets.
             rotation: if policy == Policy::Hybrid { rotation } else { Rotation::Set },
             alternate,
+            space,
             ..SchedulerConfig::new(policy, quantum)
         }
     }

@@ -12,6 +12,7 @@ use coswitch_policies::{
     Alternate, AutoQuantum, Bytes, Cluster, Communication, Decision, Estimate, JobId, MemoryRule, Packing,
     Policy, Residence, Residency, Rotation, Scheduler, SchedulerConfig, SchedulerEvent, ShortOfMemory,
     SwitchOrder, SwitchPlan,
+    spaceshare::{choice::QueueName, sharing::SpaceSharing},
 };
 use coswitch_sim::{
     CostModel, Faults, MemoryCurve, SimJob, SimReport, Step, WorkloadShape, random_workload, simulate,
@@ -29,6 +30,16 @@ struct Case {
 }
 
 impl Case {
+    /// Equal nodes, for which jobs queue. Most jobs end before they have to.
+    fn give_own_nodes(&mut self, queue: QueueName) {
+        let nodes = u32::try_from(self.cluster.len()).unwrap();
+        self.cluster = Cluster::uniform(nodes, self.cluster.largest());
+        self.config.space = Some(SpaceSharing { queue, ..SpaceSharing::default() });
+        for job in &mut self.jobs {
+            job.limit = Some(job.work * (1 + job.spec.id.0 % 3));
+        }
+    }
+
     fn run(&self) -> SimReport {
         simulate(&self.cluster, &self.config, &self.jobs, &CostModel::default(), self.faults, STEPS_MAX)
             .unwrap_or_else(|error| panic!("{error}"))
@@ -122,11 +133,13 @@ fn cases(faults: impl Strategy<Value = Faults>) -> impl Strategy<Value = Case> {
             ..SchedulerConfig::new(policy, Duration::from_millis(quantum))
         }
     });
-    (cluster, config, jobs, faults).prop_map(|(cluster, config, jobs, faults)| Case {
-        cluster,
-        config,
-        jobs,
-        faults,
+    let queue = prop::option::of(0..QueueName::ALL.len());
+    (cluster, config, jobs, faults, queue).prop_map(|(cluster, config, jobs, faults, queue)| {
+        let mut case = Case { cluster, config, jobs, faults };
+        if let Some(queue) = queue.filter(|_| case.config.policy == Policy::Batch) {
+            case.give_own_nodes(QueueName::ALL[queue].1);
+        }
+        case
     })
 }
 
@@ -187,6 +200,8 @@ impl<'a> Audit<'a> {
         let decisions = self.scheduler.on_event(step.at, step.event.clone());
         assert_eq!(decisions, step.decisions, "the same events lead to the same decisions");
         assert_eq!(self.scheduler.matrix().check(), Ok(()));
+        let rows = self.scheduler.matrix().rows().len();
+        assert!(rows <= 1 || self.case.config.space.is_none(), "jobs with nodes of their own take no turns");
         for job in self.scheduler.jobs().filter(|job| self.scheduler.is_held_out(job.spec.id)) {
             assert!(!job.observed.is_in_memory() && self.scheduler.matrix().row_of(job.spec.id).is_none());
         }
@@ -265,6 +280,9 @@ impl<'a> Audit<'a> {
                     assert!(plan.outgoing.iter().all(|outgoing| outgoing.job != incoming.job));
                 }
                 self.under_way = Some(plan.clone());
+            }
+            Decision::SetTimer { at, .. } if self.case.config.space.is_some() => {
+                assert!(*at > step.at, "a reservation begins later");
             }
             Decision::SetTimer { at, .. } => {
                 assert!(self.scheduler.matrix().rows().len() > 1, "with one row there is no timer");

@@ -34,7 +34,7 @@ fn jobs(wishes: &[Wish], sharing: SpaceSharing) -> Vec<SpaceJob> {
         let request = Request::nodes(nodes);
         if machine.can_ever_hold(GroupId(0), request) {
             let job = JobId(u32::try_from(jobs.len()).unwrap());
-            // The scheduler hears of one event after the other: nothing else happens in the instant of an end.
+            // The scheduler hears of one event after the other: nothing else happens when one ends.
             let run = Duration::from_millis(run) + Duration::from_nanos(1009) * (job.0 + 1);
             let limit = run + Duration::from_millis(spare);
             let (queue, group) = (QueueId(0), GroupId(0));

@@ -6,6 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 use coswitch_policies::{
     Bytes, Cluster, Decision, JobId, JobSpec, Misplaced, NodeId, Policy, Residence, Scheduler,
     SchedulerConfig, SchedulerEvent, SimTime, SwitchId, TimerId,
+    spaceshare::{choice::QueueName, sharing::SpaceSharing},
 };
 use proptest::prelude::*;
 
@@ -65,9 +66,12 @@ proptest! {
     #[test]
     fn wrong_events_do_no_harm(
         policy in policies(),
+        queue in prop::option::of(0..QueueName::ALL.len()),
         events in prop::collection::vec((0_u64..5_000_000_000, events()), 0..80),
     ) {
-        let config = SchedulerConfig::new(policy, Duration::from_secs(1));
+        let queue = queue.filter(|_| policy == Policy::Batch).map(|queue| QueueName::ALL[queue].1);
+        let space = queue.map(|queue| SpaceSharing { queue, ..SpaceSharing::default() });
+        let config = SchedulerConfig { space, ..SchedulerConfig::new(policy, Duration::from_secs(1)) };
         let mut scheduler = Scheduler::new(Cluster::uniform(2, Bytes::mib(1000)), config).unwrap();
         for (at, event) in events {
             let ended: BTreeSet<JobId> = scheduler

@@ -1,6 +1,6 @@
 //! Policies by name: the allocators and queues that a command line or a run file names.
 
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 use crate::spaceshare::{
     allocate::{Allocator, BoxPacker, Buddy, Buddy2d, Contiguous, FirstFit, M2db, Mesh},
@@ -94,6 +94,12 @@ impl QueueName {
         ("aging", Self::Aging),
     ];
 
+    /// Whether the order depends on how long jobs run at most.
+    #[must_use]
+    pub const fn relies_on_limits(self) -> bool {
+        matches!(self, Self::Easy | Self::Conservative)
+    }
+
     /// An empty queue, for one node group.
     #[must_use]
     pub fn order(self) -> Box<dyn QueueOrder> {
@@ -114,6 +120,22 @@ impl QueueName {
 #[must_use]
 pub fn machine(mesh: Mesh, allocator: AllocatorName) -> Machine {
     Machine::single(allocator.allocator(mesh))
+}
+
+impl fmt::Display for QueueName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name_of(&Self::ALL, *self))
+    }
+}
+
+impl fmt::Display for AllocatorName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name_of(&Self::ALL, *self))
+    }
+}
+
+fn name_of<T: Copy + PartialEq>(all: &[(&'static str, T)], value: T) -> &'static str {
+    all.iter().find(|(_, known)| *known == value).map(|(name, _)| *name).expect("every value has a name")
 }
 
 fn find<T: Copy>(what: &'static str, all: &[(&'static str, T)], name: &str) -> Result<T, ChoiceError> {

@@ -25,6 +25,12 @@ impl SpaceSharing {
         machine(mesh_of(nodes), self.allocator)
     }
 
+    /// The most nodes that a job may have.
+    #[must_use]
+    pub fn largest_job(self, nodes: u32) -> u32 {
+        self.machine(nodes).sets().iter().map(|set| set.allocator.largest_ever()).max().unwrap_or(0)
+    }
+
     /// The empty queue.
     #[must_use]
     pub fn order(self) -> Box<dyn QueueOrder> {

@@ -20,6 +20,14 @@ pub enum Policy {
     Paired,
 }
 
+impl Policy {
+    /// Whether the jobs of a cell have to fit.
+    #[must_use]
+    pub const fn memory_rule(self) -> MemoryRule {
+        Limits::of(self, None).memory
+    }
+}
+
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -65,6 +65,9 @@ pub enum Event {
     JobReleased { job: JobId },
     /// The priorities, other than 0, of the jobs that are submitted next.
     JobsPrioritized { priorities: Vec<(JobId, i32)> },
+    /// How long jobs run yet at most, where the queue reckons with that: jobs that are submitted or adopted
+    /// next, that are released, or that begin again.
+    JobsLimited { left: Vec<(JobId, Duration)> },
     /// A timer of the scheduler fired.
     TimerFired { timer: TimerId },
     /// A job has its placement, and its processes are being started.

@@ -78,6 +78,7 @@ pub fn line(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<String> {
         | Event::StepDone { .. }
         | Event::TurnsForeseen { .. }
         | Event::JobsPrioritized { .. }
+        | Event::JobsLimited { .. }
         | Event::TimerFired { .. }
         | Event::Progress { .. }
         | Event::Output { .. }

@@ -156,6 +156,7 @@ impl View {
             | Event::MasterReplaced { .. }
             | Event::JobHeld { .. }
             | Event::JobsPrioritized { .. }
+            | Event::JobsLimited { .. }
             | Event::JobReleased { .. }
             | Event::TimerFired { .. }
             | Event::Progress { .. }

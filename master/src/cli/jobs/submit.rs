@@ -142,6 +142,7 @@ impl SubmitCommand {
             env: std::collections::BTreeMap::new(),
             cwd,
             alone: self.alone,
+            time_limit: None,
             wait: Wait::default(),
             priority: 0,
         };

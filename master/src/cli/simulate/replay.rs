@@ -168,6 +168,7 @@ fn inputs(events: &[RunEvent], index: usize) -> Vec<SchedulerEvent> {
         }
         Event::MasterReplaced { switches, jobs, .. } => vec![SchedulerEvent::Adopted { switches, jobs }],
         Event::JobsPrioritized { priorities } => vec![SchedulerEvent::Prioritized { priorities }],
+        Event::JobsLimited { left } => vec![SchedulerEvent::Limited { left }],
         Event::JobHeld { job } => vec![SchedulerEvent::Held { job }],
         Event::JobReleased { job } => vec![SchedulerEvent::Released { job }],
         Event::NodeLost { node, .. } => vec![SchedulerEvent::NodeDown { node }],

@@ -3,6 +3,7 @@
 use coswitch_policies::{
     Alternate, Bytes, Cluster, JobId, JobSpec, Packing, Policy, Residency, Rotation, SchedulerConfig,
     SimTime,
+    spaceshare::sharing::SpaceSharing,
     timeshare::short_quantum::{QuantumWatch, ShortQuantum},
 };
 use coswitch_sim::{
@@ -172,12 +173,14 @@ fn policy_text(setup: &Setup) -> String {
         rotation,
         alternate,
         max_per_cell,
+        space,
         ..
     } = &setup.config;
     let mut words = vec![
         format!("policy {policy}, quantum {quantum:?}, switching {}", serial_name(switching)),
         format!("nodes of {}", setup.cluster.largest()),
     ];
+    words.extend(space.map(|SpaceSharing { queue, allocator }| format!("queue {queue}, {allocator}")));
     words.extend(max_per_cell.map(|most| format!("at most {most} in a cell")));
     words.extend((*packing != Packing::FirstFit).then(|| format!("packing {}", packing_name(*packing))));
     words.extend((*rotation != Rotation::Set).then(|| "one job exchanged at a time".to_owned()));
@@ -219,8 +222,9 @@ fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> 
     };
     let nodes = arguments.nodes.unwrap_or(set.cluster.nodes);
     let memory = arguments.node_memory.unwrap_or(set.cluster.memory);
+    let mut set = set;
+    set.scheduler.policy = arguments.policy.unwrap_or(set.scheduler.policy);
     let mut config = set.scheduler_config();
-    config.policy = arguments.policy.unwrap_or(config.policy);
     config.quantum = arguments.quantum.unwrap_or(config.quantum);
     let config = arguments.with_switching(config);
     let mut jobs = Vec::new();
@@ -236,7 +240,7 @@ fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> 
             memory: None,
             processors: 1,
             priority: job.priority,
-            limit: None,
+            limit: job.runs_at_most(),
         });
     }
     Ok(Setup {

@@ -4,16 +4,17 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use coswitch_dispatcher::protocol::Wait;
-use coswitch_policies::{Bytes, JobId, Policy};
+use coswitch_policies::{Bytes, JobId, Policy, spaceshare::sharing::SpaceSharing};
 use serde_yaml::Spanned;
 
 use super::{Context, Purpose, Reader};
 use crate::config::{
     file::JobPart,
-    job_set::{ClusterConfig, JOBS_MAX, Job, NAME_HELP, RANKS_MAX, is_job_name},
+    job_set::{ClusterConfig, JOBS_MAX, Job, NAME_HELP, RANKS_MAX, Settings, is_job_name},
     leaf::{Leaf, Priority},
     problem::Problem,
     tree::span_at,
@@ -24,7 +25,7 @@ impl Reader {
         &mut self,
         parts: &Spanned<Vec<JobPart>>,
         cluster: &ClusterConfig,
-        policy: Policy,
+        settings: &Settings,
         wait: Wait,
         context: &Context<'_>,
     ) -> Vec<Job> {
@@ -37,7 +38,12 @@ impl Reader {
         for (index, part) in parts.value.iter().enumerate() {
             let path = format!("jobs[{index}]");
             let job = self.job(&path, part, wait, context);
-            self.check_fits(&path, part, &job, cluster, policy);
+            self.check_fits(&path, part, &job, cluster, settings.policy);
+            // What is submitted is checked by the cluster, which knows its queue.
+            let space = settings.space().filter(|_| !matches!(context.purpose, Purpose::Submit(..)));
+            if let Some(space) = space {
+                self.check_queues(&path, part, &job, cluster, space);
+            }
             let count = self.count(&path, part);
             if jobs.len() + count as usize > JOBS_MAX as usize {
                 let message = format!("the run would have more than {JOBS_MAX} jobs");
@@ -74,6 +80,7 @@ impl Reader {
             env: self.env(&field("env"), part),
             cwd: self.cwd(&field("cwd"), part, context.base),
             alone: self.optional(&field("alone"), part.alone.as_ref()),
+            time_limit: self.time_limit(&field("time_limit"), part),
             wait: self.optional(&field("wait"), part.wait.as_ref()).unwrap_or(wait),
             priority: self
                 .optional(&field("priority"), part.priority.as_ref())
@@ -169,6 +176,39 @@ impl Reader {
             );
         }
         path
+    }
+
+    fn time_limit(&mut self, field: &str, part: &JobPart) -> Option<Duration> {
+        let leaf = part.time_limit.as_ref()?;
+        let limit = self.read(field, leaf)?;
+        if limit.is_zero() {
+            let problem = Problem::new(field, leaf.span(), "a job that may run for no time does nothing");
+            self.refuse(problem.help("write how long it may run, for example `10min`"));
+        }
+        Some(limit)
+    }
+
+    fn check_queues(
+        &mut self,
+        path: &str,
+        part: &JobPart,
+        job: &Job,
+        cluster: &ClusterConfig,
+        space: SpaceSharing,
+    ) {
+        if space.queue.relies_on_limits() && job.runs_at_most().is_none() {
+            let queue = space.queue;
+            let message = format!("the queue `{queue}` has to know for how long each job runs at most");
+            let problem = Problem::new(format!("{path}.time_limit"), part.name.span(), message);
+            self.refuse(problem.help("give the job a `time_limit`, for example `10min`; or an `alone`"));
+        }
+        if cluster.too_small_for(job, Policy::Batch).is_some() {
+            return;
+        }
+        if let Some(message) = cluster.too_wide_for(job, space) {
+            let problem = Problem::new(format!("{path}.ranks"), part.ranks.span(), message);
+            self.refuse(problem.help("`first-fit` and `m2db` give a job any number of nodes"));
+        }
     }
 
     fn check_fits(&mut self, path: &str, part: &JobPart, job: &Job, cluster: &ClusterConfig, policy: Policy) {

@@ -100,7 +100,7 @@ pub fn resolve(
         _ => context.policy.unwrap_or(scheduler.policy),
     };
     let jobs = file.jobs.as_ref();
-    let jobs = jobs.map(|jobs| reader.jobs(jobs, &cluster, scheduler.policy, wait, context));
+    let jobs = jobs.map(|jobs| reader.jobs(jobs, &cluster, &scheduler, wait, context));
     let jobs = jobs.unwrap_or_default();
     let name = context.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let set = JobSet { name, file: context.file.into(), cluster, scheduler, jobs };
@@ -198,6 +198,8 @@ impl Reader {
         let auto_bounds = AutoQuantum { overhead, longest };
         let settings = Settings {
             policy: setting!(policy).unwrap_or(Policy::Hybrid),
+            queue: setting!(queue).unwrap_or_default(),
+            allocator: setting!(allocator).unwrap_or_default(),
             quantum,
             auto: is_auto.then_some(auto_bounds),
             auto_bounds,
@@ -217,6 +219,7 @@ impl Reader {
             self.refuse(Problem::new("scheduler.max_per_cell", span, "a cell must hold at least 1 job"));
         }
         self.check_rotation(&settings, part);
+        self.check_own_nodes(&settings, part);
         (settings, setting!(wait).unwrap_or(Wait::SpinBlock))
     }
 
@@ -230,6 +233,20 @@ impl Reader {
             _ => ConfigError::NoRing,
         };
         self.refuse(Problem::new("scheduler.rotation", leaf.span(), error.to_string()));
+    }
+
+    /// Only `batch` gives jobs nodes of their own, for which they queue.
+    fn check_own_nodes(&mut self, settings: &Settings, part: &SchedulerPart) {
+        if settings.policy == Policy::Batch {
+            return;
+        }
+        let queue = part.queue.as_ref().map(|leaf| ("scheduler.queue", leaf.span()));
+        let allocator = part.allocator.as_ref().map(|leaf| ("scheduler.allocator", leaf.span()));
+        for (field, span) in queue.into_iter().chain(allocator) {
+            let problem = Problem::new(field, span, ConfigError::SharedNodes.to_string());
+            let policy = settings.policy;
+            self.refuse(problem.help(format!("write `policy: batch`; under `{policy}`, leave it out")));
+        }
     }
 
     /// Checks jobs that may exceed memory together: swap has to hold the rest.

@@ -157,6 +157,7 @@ impl Run {
             Adopted { job: self.jobs[job].spec(), placement, at, held, priority }
         };
         let jobs: Vec<Adopted> = order.iter().map(adopted).collect();
+        self.tell_limits(order);
         self.tell(Event::MasterReplaced { generation, switches, jobs: jobs.clone() });
         for Adopted { job, placement, at, .. } in &jobs {
             let (job, memory) = (job.id, self.jobs[&job.id].memory);

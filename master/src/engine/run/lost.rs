@@ -90,6 +90,7 @@ impl Run {
             self.launched.remove(&job);
             self.memory.on_ended(job);
             self.tell_repeated(job, None);
+            self.tell_limits(vec![job]);
         }
         if let Some(ending) = ending {
             // Its dispatcher has ended before it heard of that.

@@ -321,6 +321,7 @@ impl Run {
             self.tell(Event::JobsPrioritized { priorities: priorities.clone() });
             self.schedule(SchedulerEvent::Prioritized { priorities });
         }
+        self.tell_limits(jobs.iter().map(|job| job.id).collect());
         for Job { id, name, ranks, memory, alone, .. } in jobs.iter().cloned() {
             self.tell(Event::JobSubmitted { job: id, name, ranks, memory, alone });
         }
@@ -350,7 +351,9 @@ impl Run {
 
     fn carry_out(&mut self, decision: Decision) {
         match decision {
-            Decision::Admitted { .. } | Decision::Queued { .. } | Decision::Moved(_) => {}
+            // A queue of jobs with nodes of their own foresees a start for each; there are no turns.
+            Decision::Queued { .. } => self.turn_began |= self.scheduler.config().space.is_some(),
+            Decision::Admitted { .. } | Decision::Moved(_) => {}
             Decision::Split(split) => self.tell(Event::SetSplit(split)),
             Decision::Outgrew { job, node, resident, capacity } => {
                 self.tell(Event::JobOutgrew { job, node, resident, capacity });

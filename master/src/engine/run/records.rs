@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use coswitch_policies::{JobId, Outlook, SimTime};
-use coswitch_report::journal::JobOutcome;
+use coswitch_policies::{JobId, Outlook, SchedulerEvent, SimTime};
+use coswitch_report::journal::{Event, JobOutcome};
 
 use super::{Output, Run, Ticket};
 use crate::api::{Accepted, Reply, User};
@@ -143,6 +143,29 @@ impl Run {
         let status = self.status(job, Outlook::default());
         let answer = |ticket| Output::Answer(ticket, Reply::Job(Box::new(status.clone())));
         self.outputs.extend(tickets.into_iter().map(answer));
+    }
+
+    /// Tells the scheduler how long jobs run yet at most, where its queue reckons with that.
+    pub(super) fn tell_limits(&mut self, jobs: Vec<JobId>) {
+        if !self.scheduler.config().space.is_some_and(|space| space.queue.relies_on_limits()) {
+            return;
+        }
+        let limited = jobs.into_iter().filter_map(|job| Some((job, self.left_at_most(job)?)));
+        let left: Vec<(JobId, Duration)> = limited.collect();
+        if !left.is_empty() {
+            self.tell(Event::JobsLimited { left: left.clone() });
+            self.schedule(SchedulerEvent::Limited { left });
+        }
+    }
+
+    /// By its time limit, else by the time that it takes alone.
+    fn left_at_most(&self, job: JobId) -> Option<Duration> {
+        let record = self.records.get(&job)?;
+        let ran = record.ran(self.now);
+        let limit = record.time_limit.map(|limit| limit.saturating_sub(ran));
+        // What it did before it began again is done again.
+        let alone = || Some(self.jobs.get(&job)?.alone?.saturating_sub(ran.saturating_sub(record.repeated)));
+        limit.or_else(alone)
     }
 
     /// When the next time limit is reached.

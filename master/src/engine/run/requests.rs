@@ -73,9 +73,9 @@ impl Run {
         if living + jobs.len() > most {
             return Err(Refusal::Full { living, most });
         }
-        for (number, Submission { job, after, .. }) in (1..).zip(&jobs) {
-            self.check(user, job, after).map_err(|why| {
-                let name = job.name.clone();
+        for (number, submission) in (1..).zip(&jobs) {
+            self.check(user, submission).map_err(|why| {
+                let name = submission.job.name.clone();
                 Refusal::BadJob { number, name, why }
             })?;
         }
@@ -90,10 +90,24 @@ impl Run {
         self.records.values().filter(|record| record.ended.is_none()).count()
     }
 
-    fn check(&self, user: User, job: &Job, after: &[JobId]) -> Result<(), String> {
+    fn check(&self, user: User, submission: &Submission) -> Result<(), String> {
+        let Submission { job, after, .. } = submission;
         job.check()?;
         if let Some(why) = self.cluster.too_small_for(job, self.scheduler.config().policy) {
             return Err(why);
+        }
+        if let Some(space) = self.scheduler.config().space {
+            let is_limited = submission.limit().is_some() || job.alone.is_some();
+            if space.queue.relies_on_limits() && !is_limited {
+                let queue = space.queue;
+                return Err(format!(
+                    "the queue `{queue}` has to know for how long each job runs at most: give it \
+                     `--time-limit`, or `time_limit` in its file"
+                ));
+            }
+            if let Some(why) = self.cluster.too_wide_for(job, space) {
+                return Err(why);
+            }
         }
         let unknown = after.iter().find(|before| self.record_of(user, **before).is_err());
         unknown.map_or(Ok(()), |before| Err(format!("there is no {before}, which it is to follow")))
@@ -101,7 +115,8 @@ impl Run {
 
     fn accept(&mut self, user: User, submission: Submission) -> JobId {
         let id = JobId(self.jobs.keys().next_back().map_or(0, |last| last.0 + 1));
-        let Submission { job, after, time_limit } = submission;
+        let time_limit = submission.limit();
+        let Submission { job, after, .. } = submission;
         let taken = self.jobs.values().any(|other| other.name == job.name);
         let name = if taken { format!("{}-{}", job.name, id.0) } else { job.name.clone() };
         self.jobs.insert(id, Job { id, name, arrival: self.now, ..job });
@@ -171,6 +186,7 @@ impl Run {
         self.living(user, job)?;
         if std::mem::take(&mut self.records.entry(job).or_default().held) {
             self.answer_not_parked(job, "it was resumed before it had left memory");
+            self.tell_limits(vec![job]);
             self.tell(Event::JobReleased { job });
             if self.scheduler.job(job).is_some() {
                 self.schedule(SchedulerEvent::Released { job });

@@ -2,8 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use coswitch_policies::{JobId, Outlook, Present, Residence, SimTime, Wanted, timeshare::explain};
-use coswitch_report::journal::Event;
+use coswitch_policies::{JobId, NodeWait, Outlook, Present, Residence, SimTime, Wanted, timeshare::explain};
+use coswitch_report::{
+    journal::Event,
+    words::{plural, span},
+};
 
 use super::{
     Run,
@@ -129,6 +132,21 @@ impl Run {
         Ok(Reply::Why(Reason { job, name, text }))
     }
 
+    /// Why a job waits for nodes of its own.
+    fn why_queued(&self, wait: NodeWait) -> String {
+        let NodeWait { queue, needs, free, ahead, starts_by } = wait;
+        let (nodes, jobs) = (plural(needs as usize, "node"), plural(ahead as usize, "job"));
+        let are = if free == 1 { "is" } else { "are" };
+        let ahead = match ahead {
+            0 => "it is the first".into(),
+            _ => format!("{jobs} came before it"),
+        };
+        let starts =
+            starts_by.map(|at| format!("; it starts within {} at the latest", span(at.since(self.now))));
+        let starts = starts.unwrap_or_default();
+        format!("it needs {nodes} of its own, and {free} {are} free; in the queue `{queue}` {ahead}{starts}")
+    }
+
     fn why_living(&self, job: JobId, record: &Record) -> String {
         if self.state(job, record) == JobState::Held {
             return format!("its user holds it; `coswitch resume {}` lets it go on", job.0);
@@ -145,6 +163,9 @@ impl Run {
             let ended = |job: &&JobId| self.records.get(job).is_none_or(|record| record.ended.is_none());
             let open: Vec<String> = record.after.iter().filter(ended).map(ToString::to_string).collect();
             return format!("it waits until {} has succeeded", open.join(" and "));
+        }
+        if let Some(wait) = self.scheduler.node_wait(self.now, job) {
+            return self.why_queued(wait);
         }
         let explanation = explain::explain(&self.scheduler);
         let place = explanation.jobs.iter().find(|explained| explained.job == job);
@@ -168,6 +189,9 @@ impl Run {
             (_, Some(Wanted::In { .. }), _) => format!("its turn begins ({place})"),
             (_, Some(Wanted::Out { .. }), Some(others)) => {
                 format!("it is {state}: now is the turn of {others} ({place})")
+            }
+            (JobState::Parked, Some(Wanted::Queued), _) => {
+                "it is parked, and comes back when the nodes that have its snapshot are free".into()
             }
             (_, Some(Wanted::Queued), _) => format!("no set has room for it; it {place}"),
             (_, Some(Wanted::Gone), _) => "it is being ended".into(),

@@ -6,6 +6,7 @@ use coswitch_dispatcher::protocol::{AppOutcome, StayCause, Wait};
 use coswitch_policies::{
     Allowance, Alternate, AutoQuantum, Bytes, Epoch, Estimate, NodeId, Oracle, Packing, Policy, Residence,
     Residency, Rotation, ShortOfMemory, SwitchOrder,
+    spaceshare::choice::{AllocatorName, QueueName},
 };
 
 use super::*;
@@ -34,6 +35,7 @@ fn job(id: u32, mib: u64, arrival_ms: u64) -> Job {
         env: BTreeMap::new(),
         cwd: "/".into(),
         alone: None,
+        time_limit: None,
         wait: Wait::Block,
         priority: 0,
     }
@@ -57,6 +59,8 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
         },
         scheduler: Settings {
             policy: Policy::Hybrid,
+            queue: QueueName::default(),
+            allocator: AllocatorName::default(),
             quantum: Duration::from_secs(1),
             auto: None,
             auto_bounds: AutoQuantum { overhead: 20_000, longest: Duration::from_secs(600) },

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use coswitch_dispatcher::protocol::{LaunchSpec, Report, Wait};
 use coswitch_policies::{
     Alternate, AutoQuantum, Bytes, Estimate, JobId, Oracle, Packing, Policy, ShortOfMemory, SimTime,
+    spaceshare::choice::{AllocatorName, QueueName},
 };
 use coswitch_report::journal::Event;
 
@@ -35,6 +36,7 @@ fn job(id: u32, work: Work) -> Job {
         env,
         cwd,
         alone: None,
+        time_limit: None,
         priority: 0,
         wait: Wait::Block,
     }
@@ -72,6 +74,8 @@ pub(super) fn job_set(plan: &Plan) -> JobSet {
         },
         scheduler: Settings {
             policy: Policy::Hybrid,
+            queue: QueueName::default(),
+            allocator: AllocatorName::default(),
             quantum: plan.quantum,
             auto: None,
             auto_bounds: AutoQuantum { overhead: 20_000, longest: Duration::from_secs(600) },

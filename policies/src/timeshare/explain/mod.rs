@@ -8,14 +8,15 @@ use std::{
     cmp::Reverse,
     collections::BTreeMap,
     fmt::{self, Write as _},
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Bytes, Cluster, Communication, ConfigError, Decision, JobId, JobSpec, Landing, Matrix, MemoryRule,
-    NodeId, Packing, Placement, Policy, RejectReason, RejectionCause, Residency, Rotation, Row, Scheduler,
-    SchedulerConfig, SchedulerEvent, SimTime, SlotId,
+    NodeId, NodeWait, Packing, Placement, Policy, RejectReason, RejectionCause, Residency, Rotation, Row,
+    Scheduler, SchedulerConfig, SchedulerEvent, SimTime, SlotId,
     timeshare::alternate::{self, Alternate, BackfilledJob},
 };
 
@@ -64,7 +65,7 @@ pub struct JobExplanation {
 
 /// The matrix that `jobs` would get if none ended, packed in the order in which they arrive; for some it is
 /// `known` how much they communicate. `alternate: partial`, which no scheduler carries out, is drawn into the
-/// matrix without it.
+/// matrix without it. `limits` is how long jobs run at most, where that is known.
 ///
 /// # Errors
 /// Where the settings make no sense.
@@ -73,6 +74,7 @@ pub fn explain_jobs(
     config: SchedulerConfig,
     mut jobs: Vec<JobSpec>,
     known: &BTreeMap<JobId, Communication>,
+    limits: Vec<(JobId, Duration)>,
 ) -> Result<Explanation, ConfigError> {
     let alternate = config.alternate;
     let carried_out = if alternate == Alternate::Partial { Alternate::None } else { alternate };
@@ -80,6 +82,7 @@ pub fn explain_jobs(
     for (&job, &communication) in known {
         scheduler.on_event(SimTime::default(), SchedulerEvent::Measured { job, communication });
     }
+    scheduler.on_event(SimTime::default(), SchedulerEvent::Limited { left: limits });
     let mut rejected = Vec::new();
     jobs.sort_by_key(|job| job.arrival);
     for together in jobs.chunk_by(|a, b| a.arrival == b.arrival) {
@@ -153,7 +156,7 @@ fn drawn(scheduler: &Scheduler, alternate: Alternate) -> Explanation {
     };
     let jobs = scheduler.jobs().filter(|state| !state.observed.is_ended()).map(|state| {
         let text = match (&state.landing, queue.iter().position(|job| *job == state.spec.id)) {
-            (_, Some(ahead)) => format!("queues, with {} ahead", count(ahead, "job")),
+            (_, Some(ahead)) => queued_in_words(scheduler, state.spec.id, ahead),
             (Some(landing), None) => landing_in_words(landing, scheduler, &name),
             (None, None) => "held by its user".into(),
         };
@@ -167,6 +170,16 @@ fn drawn(scheduler: &Scheduler, alternate: Alternate) -> Explanation {
         sets: matrix.rows().enumerate().map(set).collect(),
         jobs: jobs.collect(),
     }
+}
+
+fn queued_in_words(scheduler: &Scheduler, job: JobId, ahead: usize) -> String {
+    let mut text = format!("queues, with {} ahead", count(ahead, "job"));
+    if let Some(NodeWait { queue, needs, free, .. }) = scheduler.node_wait(SimTime::default(), job) {
+        let is = if free == 1 { "is" } else { "are" };
+        write!(text, " (`{queue}`); it needs {}, and {free} {is} free", count(needs as usize, "node"))
+            .expect("a string takes all");
+    }
+    text
 }
 
 /// The backfilled jobs of each row, with their nodes there.

@@ -18,7 +18,9 @@ fn explained(policy: Policy) -> String {
     let jobs = [("cg", 2, 300), ("heat", 2, 700), ("ep", 1, 20), ("is", 4, 250), ("huge", 2, 4000)];
     let jobs = (0..).zip(jobs).map(job).collect();
     let config = SchedulerConfig::new(policy, Duration::from_secs(10));
-    explain_jobs(Cluster::uniform(2, Bytes::mib(1024)), config, jobs, &BTreeMap::new()).unwrap().to_string()
+    explain_jobs(Cluster::uniform(2, Bytes::mib(1024)), config, jobs, &BTreeMap::new(), Vec::new())
+        .unwrap()
+        .to_string()
 }
 
 /// Each clause on a line of its own.
@@ -64,7 +66,8 @@ fn a_backfilled_job_is_not_moved() {
     let config = SchedulerConfig::new(Policy::Gang, Duration::from_secs(10));
     let config = SchedulerConfig { alternate: Alternate::Whole, ..config };
     let explained =
-        explain_jobs(Cluster::uniform(2, Bytes::mib(1000)), config, jobs, &BTreeMap::new()).unwrap();
+        explain_jobs(Cluster::uniform(2, Bytes::mib(1000)), config, jobs, &BTreeMap::new(), Vec::new())
+            .unwrap();
     assert_snapshot!(explained.grid, @r"
              | node-0 1000MiB  | node-1 1000MiB
     > slot-0 | wide*1 = 100MiB | wide*1 = 100MiB
@@ -99,7 +102,9 @@ fn partly_backfilled_jobs_are_drawn_under_the_partial_rule() {
     let drawn = |alternate| {
         let jobs = (0..).zip([3, 2, 2]).map(job).collect();
         let config = SchedulerConfig { alternate, ..config.clone() };
-        explain_jobs(Cluster::uniform(3, Bytes::mib(100)), config, jobs, &BTreeMap::new()).unwrap().grid
+        explain_jobs(Cluster::uniform(3, Bytes::mib(100)), config, jobs, &BTreeMap::new(), Vec::new())
+            .unwrap()
+            .grid
     };
     assert_eq!(drawn(Alternate::None), drawn(Alternate::Whole));
     assert_snapshot!(drawn(Alternate::Partial), @r"
@@ -122,7 +127,8 @@ fn measured_communication_is_told_and_jobs_are_mixed_by_it() {
     let known = (0..).map(JobId).zip([900, 850, 10, 100].map(Communication::per_mille)).collect();
     let config = SchedulerConfig::new(Policy::Paired, Duration::from_secs(10));
     let jobs = (0..4).map(job).collect();
-    let explained = explain_jobs(Cluster::uniform(2, Bytes::mib(1024)), config, jobs, &known).unwrap();
+    let explained =
+        explain_jobs(Cluster::uniform(2, Bytes::mib(1024)), config, jobs, &known, Vec::new()).unwrap();
     assert_snapshot!(clauses(&explained.to_string()), @r"
     policy paired, 2 rows;
       packed by memory, and mixed by how much each job communicates
@@ -166,7 +172,8 @@ fn a_rotation_of_jobs_has_a_first_set_and_jobs_that_wait() {
     };
     let jobs = (0..3).map(job).collect();
     let explained =
-        explain_jobs(Cluster::uniform(2, Bytes::mib(1000)), config, jobs, &BTreeMap::new()).unwrap();
+        explain_jobs(Cluster::uniform(2, Bytes::mib(1000)), config, jobs, &BTreeMap::new(), Vec::new())
+            .unwrap();
     let texts: Vec<&str> = explained.sets.iter().map(|set| set.text.as_str()).collect();
     let expected = [
         "slot-0 runs first: job-0, job-1; at most 800MiB of 1000MiB on node-0; at the end of each turn the \
@@ -226,7 +233,8 @@ fn nodes_that_hold_the_same_share_a_column_on_a_large_cluster() {
     let jobs = (0..).zip([100, 60, 39]).map(job).collect();
     let config = SchedulerConfig::new(Policy::Gang, Duration::from_secs(10));
     let explained =
-        explain_jobs(Cluster::uniform(100, Bytes::mib(1024)), config, jobs, &BTreeMap::new()).unwrap();
+        explain_jobs(Cluster::uniform(100, Bytes::mib(1024)), config, jobs, &BTreeMap::new(), Vec::new())
+            .unwrap();
     assert_snapshot!(explained.grid, @r"
              | node-0 to node-59, 1GiB each | node-60 to node-98, 1GiB each | node-99 1GiB
     > slot-0 | j0*1 = 600MiB                | j0*1 = 600MiB                 | j0*1 = 600MiB

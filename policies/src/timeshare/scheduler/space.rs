@@ -50,7 +50,8 @@ pub struct NodeWait {
     pub free: u32,
     /// Jobs that came before it.
     pub ahead: u32,
-    /// It starts by then, provided that jobs keep their time limits; `None` where it has no reservation.
+    /// It starts by then, provided that jobs keep their time limits; `None` where it has no reservation, or
+    /// parked jobs come back, with which reservations do not reckon.
     pub starts_by: Option<SimTime>,
 }
 
@@ -101,7 +102,7 @@ impl Space {
 
     /// The largest number of nodes that a job may have, where it is less than `nodes`.
     pub(super) fn too_wide(&self, nodes: u32) -> Option<u32> {
-        let most = self.machine.sets().iter().map(|set| set.allocator.largest_ever()).max().unwrap_or(0);
+        let most = self.sharing.largest_job(self.nodes);
         (nodes > most).then_some(most)
     }
 
@@ -315,7 +316,9 @@ impl Scheduler {
         let space = self.space.as_ref()?;
         let ahead = self.queue.iter().position(|queued| *queued == job)?;
         let waiting = space.waiting.iter().find(|waiting| waiting.job == job)?;
-        let starts_by = space.order.promised(now, &space.machine, job).filter(|at| *at < NEVER);
+        let some_return = self.held.values().any(|held| matches!(held, Held::Returning(_)));
+        let promised = space.order.promised(now, &space.machine, job);
+        let starts_by = promised.filter(|at| *at < NEVER && !some_return);
         Some(NodeWait {
             queue: space.sharing.queue,
             needs: waiting.request.nodes,

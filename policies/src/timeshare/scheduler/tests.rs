@@ -8,6 +8,7 @@ mod forecast;
 mod hold;
 mod priority;
 mod short_of_memory;
+mod space;
 
 use std::{fmt::Write, time::Duration};
 

@@ -47,6 +47,9 @@ fn facts(run: &PageRun) -> Markup {
     html! {
         p.facts {
             span { "policy " b { (policy(report.policy)) } }
+            @if let Some(space) = report.space {
+                span { "queue " b { (space.queue) } }
+            }
             span { (report.nodes) " nodes of " (bytes(report.capacity)) }
             @if report.policy != Some(Policy::Batch) && report.policy != Some(Policy::Cosched) {
                 span { "quantum " (seconds(history.quantum)) }

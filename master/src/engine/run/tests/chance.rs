@@ -29,7 +29,7 @@ impl Applications {
         for output in outputs {
             let (job, order) = match output {
                 Output::Launch(job, spec) => {
-                    assert_eq!(spec.placement.len(), NODES as usize, "a gang is whole");
+                    assert!((1..=NODES as usize).contains(&spec.placement.len()), "a gang is whole");
                     assert!(self.placements.insert(job, spec.placement).is_none(), "{job} is launched once");
                     (job, Order::Launch)
                 }
@@ -59,16 +59,24 @@ impl Applications {
         over
     }
 
-    /// What jobs hold of a node, those on their way in or out included.
-    fn held(&self, jobs: &BTreeMap<JobId, Bytes>, node: NodeId) -> Bytes {
+    /// How many jobs are on a node, those on their way in or out included.
+    fn jobs_on(&self, node: NodeId) -> usize {
+        self.there().filter(|(_, nodes)| nodes.contains(&node)).count()
+    }
+
+    fn there(&self) -> impl Iterator<Item = (&JobId, &Vec<NodeId>)> {
         let comes = |job: &JobId| {
             matches!(self.orders.get(job), Some(Order::Launch | Order::Restore | Order::Prefetch))
         };
-        let there = self.placements.iter().filter(|(job, _)| {
+        self.placements.iter().filter(move |(job, _)| {
             comes(job) || self.residence.get(job).is_some_and(|residence| residence.is_in_memory())
-        });
+        })
+    }
+
+    /// What jobs hold of a node, those on their way in or out included.
+    fn held(&self, jobs: &BTreeMap<JobId, Bytes>, node: NodeId) -> Bytes {
         let ranks = |nodes: &Vec<NodeId>| nodes.iter().filter(|other| **other == node).count() as u32;
-        there.map(|(job, nodes)| jobs[job].times(ranks(nodes))).sum()
+        self.there().map(|(job, nodes)| jobs[job].times(ranks(nodes))).sum()
     }
 
     /// A node is lost, and what runs there.
@@ -228,12 +236,13 @@ impl Applications {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Over random answers at random times, whatever users ask, and masters and nodes that die: each gang is
-    /// launched whole and moved as one, no set exceeds a node's memory before, during and after a switch,
-    /// every order is answered, and the run ends.
+    /// Over random answers at random times, under turns and under each queue, whatever users ask, and masters
+    /// and nodes that die: each gang is launched whole and moved as one, no set exceeds a node's memory
+    /// before, during and after a switch, every order is answered, and the run ends.
     #[test]
     fn whatever_jobs_answer_memory_holds_and_the_run_ends(
         sizes in prop::collection::vec((10_u64..100, 0_u64..3000), 1..7),
+        queue in prop::option::of((0..QueueName::ALL.len(), 1_u64..20)),
         order in prop_oneof![
             Just(SwitchOrder::Sequential), Just(SwitchOrder::Overlapped), Just(SwitchOrder::Prefetch)
         ],
@@ -243,10 +252,18 @@ proptest! {
         deaths in prop::collection::btree_map(0_usize..300, any::<u64>(), 0..4),
         losses in prop::collection::btree_map(0_usize..300, (0..NODES, 1_usize..60), 0..4),
     ) {
-        let jobs: Vec<Job> = (0..).zip(sizes).map(|(id, (mib, arrival))| job(id, mib, arrival)).collect();
+        let mut jobs: Vec<Job> = (0..).zip(sizes).map(|(id, (mib, arrival))| job(id, mib, arrival)).collect();
+        // Under a queue some jobs leave a node to others, and each says for how long it runs.
+        for job in jobs.iter_mut().filter(|_| queue.is_some()) {
+            job.ranks = if job.memory.0 % 3 == 0 { 1 } else { NODES };
+            job.alone = queue.map(|(_, secs)| Duration::from_secs(1 + (secs * u64::from(job.id.0 + 1)) % 7));
+        }
         let memory: BTreeMap<JobId, Bytes> = jobs.iter().map(|job| (job.id, job.memory)).collect();
         let residency = if planned { Residency::Planned } else { Residency::None };
-        let set = job_set(jobs, order, residency);
+        let mut set = job_set(jobs, order, residency);
+        if let Some((queue, _)) = queue {
+            (set.scheduler.policy, set.scheduler.queue) = (Policy::Batch, QueueName::ALL[queue].1);
+        }
         let (mut run, mut apps) = (run(set.clone()), Applications::default());
         let (mut now, mut over) = (SimTime(0), apps.take(run.on(SimTime(0), Input::Due)));
         for (step, (chance, pick, ms)) in chances.into_iter().enumerate() {
@@ -295,6 +312,7 @@ proptest! {
             for node in (0..NODES).map(NodeId) {
                 let held = apps.held(&memory, node);
                 prop_assert!(held <= Bytes(100 * MIB), "{held} on {node}");
+                prop_assert!(queue.is_none() || apps.jobs_on(node) <= 1, "jobs have nodes of their own");
             }
         }
         prop_assert!(over, "the run ends: {:?}", apps.orders);

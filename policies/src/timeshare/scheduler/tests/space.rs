@@ -1,0 +1,225 @@
+//! Jobs with nodes of their own.
+
+use super::*;
+use crate::{
+    Adopted, Placement, Present,
+    spaceshare::{choice::AllocatorName, choice::QueueName, sharing::SpaceSharing},
+};
+
+/// A desk with four nodes, on which a job of `n` ranks takes `n` of them.
+fn desk(queue: QueueName) -> Desk {
+    let space = Some(SpaceSharing { queue, allocator: AllocatorName::FirstFit });
+    let config = SchedulerConfig { space, ..SchedulerConfig::new(Policy::Batch, Duration::from_secs(10)) };
+    let mut desk = Desk::with(config.clone());
+    desk.scheduler = Scheduler::new(Cluster::uniform(4, Bytes::mib(1000)), config).unwrap();
+    desk
+}
+
+impl Desk {
+    /// Submits a job of so many ranks that runs for so many seconds at most.
+    fn queue(&mut self, ranks: u32, limit: u64) {
+        let left = vec![(JobId(self.jobs), Duration::from_secs(limit))];
+        self.tell(SchedulerEvent::Limited { left });
+        self.submit(&[(ranks, 600)]);
+        self.run_all();
+    }
+
+    fn then(&mut self, event: SchedulerEvent) {
+        self.tell(event);
+        self.run_all();
+    }
+
+    /// Ends every switch that is under way.
+    fn run_all(&mut self) {
+        while self.switch.is_some() {
+            self.done();
+        }
+    }
+
+    /// The jobs that run, each with its nodes.
+    fn nodes(&self) -> Vec<(u32, Vec<u32>)> {
+        let matrix = self.scheduler.matrix();
+        assert!(matrix.rows().len() <= 1, "there are no turns");
+        let runs = |job: &JobId| self.scheduler.job(*job).unwrap().observed == Residence::Running;
+        let jobs = matrix.front().into_iter().flat_map(|row| row.jobs()).filter(runs);
+        let nodes = |job| matrix.assignment_of(job).unwrap().placement.nodes().map(|node| node.0).collect();
+        jobs.map(|job| (job.0, nodes(job))).collect()
+    }
+
+    fn starts_by(&self, job: u32) -> Option<u64> {
+        let wait = self.scheduler.node_wait(self.now, JobId(job)).expect("the job waits");
+        wait.starts_by.map(|at| at.since(SimTime(0)).as_secs())
+    }
+}
+
+fn finished(job: u32) -> SchedulerEvent {
+    SchedulerEvent::Finished { job: JobId(job) }
+}
+
+fn down(node: u32) -> SchedulerEvent {
+    SchedulerEvent::NodeDown { node: NodeId(node) }
+}
+
+fn up(node: u32) -> SchedulerEvent {
+    SchedulerEvent::NodeUp { node: NodeId(node) }
+}
+
+fn displaced(job: u32, at: Residence) -> SchedulerEvent {
+    SchedulerEvent::Displaced { job: JobId(job), at }
+}
+
+#[test]
+fn each_queue_lets_other_jobs_overtake() {
+    let started = |queue| {
+        let mut desk = desk(queue);
+        // Job 1 needs all nodes. Job 2 ends before it could begin, job 3 does not.
+        [(3, 10), (4, 10), (1, 5), (1, 20)].into_iter().for_each(|(ranks, limit)| desk.queue(ranks, limit));
+        desk.nodes().into_iter().map(|(job, _)| job).collect::<Vec<_>>()
+    };
+    assert_eq!(started(QueueName::Fcfs), [0]);
+    assert_eq!(started(QueueName::Easy), [0, 2]);
+    assert_eq!(started(QueueName::Conservative), [0, 2]);
+    // It passes over jobs that do not fit: the last does not, only because job 2 has its node.
+    assert_eq!(started(QueueName::Aging), [0, 2]);
+}
+
+#[test]
+fn reservations_are_told_and_kept() {
+    let mut desk = desk(QueueName::Conservative);
+    [(3, 10), (4, 10), (2, 5)].into_iter().for_each(|(ranks, limit)| desk.queue(ranks, limit));
+    assert_eq!((desk.starts_by(1), desk.starts_by(2)), (Some(10), Some(20)));
+    // The forecast is that of the very queue: job 0 ends sooner than its limit.
+    let left = [(0, 4), (1, 3)].map(|(job, secs)| (JobId(job), Duration::from_secs(secs)));
+    let present = Present { now: desk.now, left: left.into(), events_max: 100, ..Present::default() };
+    let outlooks = desk.scheduler.forecast(present);
+    let from = |job| outlooks[&JobId(job)].runs_from.unwrap().since(SimTime(0)).as_secs();
+    assert_eq!((from(1), from(2)), (4, 7));
+    desk.at(6).then(finished(0));
+    assert_eq!((desk.nodes(), desk.starts_by(2)), (vec![(1, vec![0, 1, 2, 3])], Some(16)));
+    desk.at(16).then(finished(1));
+    assert_eq!(desk.nodes(), [(2, vec![0, 1])]);
+}
+
+#[test]
+fn a_job_that_is_cancelled_or_held_leaves_the_queue_and_a_higher_one_is_next() {
+    let mut desk = desk(QueueName::Easy);
+    (0..4).for_each(|_| desk.queue(4, 10));
+    desk.then(SchedulerEvent::Failed { job: JobId(1) });
+    desk.then(SchedulerEvent::Held { job: JobId(2) });
+    assert!(desk.scheduler.is_held_out(JobId(2)));
+    desk.tell(SchedulerEvent::Prioritized { priorities: vec![(JobId(4), 1)] });
+    desk.queue(4, 10);
+    assert_eq!(desk.scheduler.queue().collect::<Vec<_>>(), [JobId(4), JobId(3)]);
+    desk.then(SchedulerEvent::Released { job: JobId(2) });
+    let mut order = Vec::new();
+    while let Some((job, _)) = desk.nodes().first() {
+        order.push(*job);
+        desk.then(finished(*job));
+    }
+    assert_eq!(order, [0, 4, 3, 2]);
+}
+
+#[test]
+fn a_parked_job_gives_its_nodes_to_others_and_gets_them_back_one_by_one() {
+    let mut desk = desk(QueueName::Fcfs);
+    desk.queue(2, 100);
+    desk.queue(2, 100);
+    desk.then(SchedulerEvent::Held { job: JobId(0) });
+    assert!(desk.scheduler.is_held_out(JobId(0)));
+    desk.queue(1, 100);
+    desk.queue(1, 100);
+    assert_eq!(desk.nodes(), [(1, vec![2, 3]), (2, vec![0]), (3, vec![1])]);
+    desk.then(SchedulerEvent::Released { job: JobId(0) });
+    desk.then(finished(2));
+    desk.queue(1, 100);
+    assert_eq!(desk.nodes(), [(1, vec![2, 3]), (3, vec![1])], "node 0 is kept for job 0");
+    desk.then(finished(3));
+    assert_eq!(desk.nodes(), [(0, vec![0, 1]), (1, vec![2, 3])]);
+    desk.then(finished(1));
+    assert_eq!(desk.nodes(), [(0, vec![0, 1]), (4, vec![2])]);
+}
+
+#[test]
+fn a_job_that_loses_its_node_begins_again_before_all_others() {
+    let mut desk = desk(QueueName::Easy);
+    [(2, 100), (2, 100), (2, 10)].into_iter().for_each(|(ranks, limit)| desk.queue(ranks, limit));
+    desk.at(3).then(down(0));
+    desk.then(displaced(0, Residence::Unlaunched));
+    assert_eq!(desk.nodes(), [(1, vec![2, 3])]);
+    assert_eq!(desk.scheduler.queue().collect::<Vec<_>>(), [JobId(0), JobId(2)]);
+    // A job that the nodes that are up never hold keeps no other from running: none has more than three.
+    desk.then(finished(1));
+    assert_eq!(desk.nodes(), [(0, vec![1, 2])]);
+    desk.then(up(0));
+    assert_eq!(desk.nodes(), [(0, vec![1, 2]), (2, vec![0, 3])]);
+}
+
+#[test]
+fn a_job_with_a_snapshot_waits_for_its_node_and_others_may_not_have_it() {
+    let mut desk = desk(QueueName::Conservative);
+    desk.queue(2, 100);
+    desk.then(down(1));
+    desk.then(displaced(0, Residence::Parked));
+    desk.queue(1, 10);
+    desk.queue(3, 10);
+    assert_eq!(desk.nodes(), [(1, vec![2])], "node 0 is kept for job 0");
+    desk.then(up(1));
+    assert_eq!(desk.nodes(), [(0, vec![0, 1]), (1, vec![2])]);
+    desk.then(finished(0));
+    assert_eq!(desk.nodes(), [(1, vec![2]), (2, vec![0, 1, 3])]);
+}
+
+#[test]
+fn another_scheduler_takes_up_what_runs_with_the_rest_of_its_time() {
+    let mut desk = desk(QueueName::Easy);
+    let job = |id, ranks| JobSpec {
+        id: JobId(id),
+        name: "j".into(),
+        ranks,
+        memory_per_rank: Bytes::mib(600),
+        arrival: SimTime(0),
+    };
+    let adopted = |id, shares: &[u32], at| Adopted {
+        job: job(id, shares.iter().sum()),
+        placement: Placement::from_shares(shares),
+        at,
+        held: false,
+        priority: 0,
+    };
+    desk.jobs = 2;
+    let left = vec![(JobId(0), Duration::from_secs(7)), (JobId(1), Duration::from_secs(50))];
+    desk.at(5).tell(SchedulerEvent::Limited { left });
+    let jobs = vec![
+        adopted(0, &[0, 1, 1], Residence::Running),
+        // It was parked on a node that another job has now.
+        adopted(1, &[1, 1], Residence::Parked),
+    ];
+    desk.then(SchedulerEvent::Adopted { switches: 9, jobs });
+    assert_eq!(desk.nodes(), [(0, vec![1, 2])]);
+    desk.queue(3, 10);
+    desk.queue(1, 5);
+    assert_eq!(desk.nodes(), [(0, vec![1, 2]), (3, vec![3])]);
+    assert_eq!(desk.starts_by(2), None, "the queue does not know the job that comes back");
+    desk.at(6).then(finished(0));
+    assert_eq!(desk.nodes(), [(1, vec![0, 1]), (3, vec![3])]);
+    assert_eq!(desk.starts_by(2), Some(6 + 50));
+}
+
+#[test]
+fn wrong_settings_are_refused() {
+    let space = Some(SpaceSharing::default());
+    let config = |policy| SchedulerConfig { space, ..SchedulerConfig::new(policy, Duration::from_secs(1)) };
+    let uniform = Cluster::uniform(2, Bytes::mib(10));
+    let unequal = Cluster::new(vec![Bytes::mib(10), Bytes::mib(20)]);
+    let refused = |cluster, policy| Scheduler::new(cluster, config(policy)).unwrap_err();
+    assert_eq!(refused(uniform, Policy::Gang), ConfigError::SharedNodes);
+    assert_eq!(refused(unequal, Policy::Batch), ConfigError::UnequalNodes);
+    let space = Some(SpaceSharing { allocator: AllocatorName::Buddy, queue: QueueName::Fcfs });
+    let config = SchedulerConfig { space, ..SchedulerConfig::new(Policy::Batch, Duration::from_secs(1)) };
+    let mut desk = Desk::with(config.clone());
+    desk.scheduler = Scheduler::new(Cluster::uniform(3, Bytes::mib(1000)), config).unwrap();
+    assert_eq!(
+        desk.submit(&[(3, 10)]),
+        "job-0 rejected: needs 3 nodes, and the allocator gives a job 2 at most\nall done\n"
+    );
+}
