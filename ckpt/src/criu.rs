@@ -3,6 +3,7 @@
 use crate::kerndat::{self, KerndatError, KerndatState};
 use criu_sys::rpc::{CriuFeatures, CriuReq, CriuReqType, CriuResp};
 use criu_sys::{Swrk, SwrkError};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
 use std::os::fd::BorrowedFd;
@@ -23,7 +24,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// Probing the kernel was seen to stall for 100 s on busy cores.
 const PROBE_LIMIT: Duration = Duration::from_secs(240);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Version {
     pub major: u32,
     pub minor: u32,
@@ -86,7 +87,7 @@ pub struct Health {
 }
 
 /// A CRIU that is new enough. Cheap to clone; any number of threads may use it at a time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Criu {
     program: PathBuf,
     version: Version,

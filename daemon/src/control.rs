@@ -31,6 +31,10 @@ use crate::{
     session::{Heard, SessionError},
 };
 
+mod hand_over;
+
+pub(crate) use hand_over::HandedOver;
+
 const RELEASE_LIMIT: Duration = Duration::from_secs(30);
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 /// Number of memory samples for each report of traffic.
@@ -42,6 +46,7 @@ const RELEASED_MAX: usize = 4096;
 
 /// A session with the head node.
 pub(crate) struct Master {
+    pub(crate) generation: u64,
     pub(crate) requests: UnboundedReceiver<Heard<Request>>,
     pub(crate) events: UnboundedSender<DaemonEvent>,
     pub(crate) carried: JoinHandle<Result<(), SessionError>>,
@@ -61,6 +66,15 @@ pub(crate) enum Remains {
     Nothing,
     /// The snapshots of parked applications, for another daemon.
     Snapshots,
+    /// All that is sealed, of any application.
+    Sealed,
+}
+
+/// How a daemon ends.
+pub(crate) enum Ending {
+    Leaves(Remains),
+    /// Another program goes on with everything.
+    HandsOver(Box<HandedOver>),
 }
 
 pub(crate) struct Control {
@@ -69,6 +83,10 @@ pub(crate) struct Control {
     /// Released applications and the last word on each.
     released: VecDeque<(JobId, String)>,
     following: Following,
+    /// Of the master that is followed.
+    generation: u64,
+    /// The first event of a daemon that goes on with the parts of another program.
+    took_over: Option<DaemonEvent>,
     memory: MemoryNews,
     /// The sessions that have ended, and the last one.
     carried: Option<JoinHandle<Result<(), SessionError>>>,
@@ -82,7 +100,17 @@ impl Control {
         let following = Following::new(node.config.standing, node.config.stop_after, Instant::now());
         let (apps, released) = (BTreeMap::new(), VecDeque::new());
         let is_untouched = node.config.resumes;
-        Self { node, apps, released, following, memory, carried: None, is_untouched }
+        Self {
+            node,
+            apps,
+            released,
+            following,
+            generation: 0,
+            took_over: None,
+            memory,
+            carried: None,
+            is_untouched,
+        }
     }
 
     /// What is left where the daemon ends without an order.
@@ -93,6 +121,8 @@ impl Control {
     /// Follows one master after the other. A daemon that is not standing ends with the first, or with the
     /// process that started it; a standing one outlives both once it has had a master.
     ///
+    /// `accepting` is the task that sends the masters.
+    ///
     /// # Errors
     /// Where no master comes in time.
     pub(crate) async fn run(
@@ -100,7 +130,8 @@ impl Control {
         mut masters: UnboundedReceiver<Master>,
         mut plane: UnboundedReceiver<PlaneEvent>,
         mut starter: JoinHandle<()>,
-    ) -> anyhow::Result<Remains> {
+        mut accepting: JoinHandle<()>,
+    ) -> anyhow::Result<Ending> {
         let mut sample = interval(SAMPLE_EVERY);
         sample.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut terminate = signal(SignalKind::terminate()).context("signals cannot be handled")?;
@@ -113,11 +144,16 @@ impl Control {
                 heard = requests.recv(), if self.following.is_followed() => match heard {
                     Some(Heard::Message(Request::Shutdown)) => {
                         info!("the head node has ended the session");
-                        return Ok(Remains::Nothing);
+                        return Ok(Ending::Leaves(Remains::Nothing));
+                    }
+                    Some(Heard::Message(Request::Replace(programs))) => {
+                        if let Some(handed) = self.hand_over(programs, &mut requests, &mut accepting).await {
+                            return Ok(Ending::HandsOver(Box::new(handed)));
+                        }
                     }
                     Some(Heard::Message(Request::Leave)) => {
                         info!("the head node has ended the session and goes on later");
-                        return Ok(Remains::Snapshots);
+                        return Ok(Ending::Leaves(Remains::Snapshots));
                     }
                     Some(Heard::Message(request)) => self.on_message(request),
                     Some(Heard::Silence) => self.on_silence(),
@@ -125,7 +161,7 @@ impl Control {
                     None => match self.following.on_session_end(Instant::now()) {
                         Then::End => {
                             info!("the head node is gone");
-                            return Ok(self.remains());
+                            return Ok(Ending::Leaves(self.remains()));
                         }
                         then => {
                             warn!("the head node is gone: its jobs go on, and a new master is waited for");
@@ -138,13 +174,17 @@ impl Control {
                     let then = self.following.on_master(Instant::now());
                     self.on_head_lost(then);
                     self.node.events.direct(Some(master.events));
+                    if let Some(took_over) = self.took_over.take() {
+                        self.node.tell(took_over);
+                    }
+                    self.generation = master.generation;
                     self.memory.forget();
                     (requests, self.carried) = (master.requests, Some(master.carried));
                     self.note_master(node::note_master);
                 }
                 _ = &mut starter, if self.following.needs_starter() => {
                     warn!("the process that started this daemon has ended");
-                    return Ok(self.remains());
+                    return Ok(Ending::Leaves(self.remains()));
                 }
                 Some(event) = plane.recv() => self.on_plane(event),
                 _ = sample.tick() => {
@@ -152,11 +192,15 @@ impl Control {
                     self.sample(ticks % TRAFFIC_EVERY == 0);
                 }
                 () = sleep_until(give_up.unwrap_or_else(Instant::now).into()), if give_up.is_some() => {
-                    bail!("no master came in time")
+                    if self.following.needs_starter() {
+                        bail!("no master came in time");
+                    }
+                    warn!("no master has come for {:?}: what is sealed stays", self.node.config.stop_after);
+                    return Ok(Ending::Leaves(Remains::Sealed));
                 }
                 _ = terminate.recv() => {
                     info!("terminated");
-                    return Ok(self.remains());
+                    return Ok(Ending::Leaves(self.remains()));
                 }
             }
         }
@@ -200,7 +244,12 @@ impl Control {
                 let exceeded = self.node.guard.allow(allowance);
                 self.node.tell(DaemonEvent::Allowed { exceeded });
             }
-            Request::Hello { .. } | Request::Alive | Request::Shutdown | Request::Leave => {}
+            Request::Examine { program } => self.examine(program),
+            Request::Hello { .. }
+            | Request::Alive
+            | Request::Shutdown
+            | Request::Leave
+            | Request::Replace(_) => {}
         }
     }
 
@@ -362,6 +411,7 @@ impl Control {
         apps.iter().for_each(|(job, app)| match remains {
             Remains::Nothing => app.handle.release(Arc::clone(&self.node), *job),
             Remains::Snapshots => app.handle.note(Note::Leave),
+            Remains::Sealed => app.handle.note(Note::LeaveSealed),
         });
         for (job, app) in apps {
             if timeout(RELEASE_LIMIT, app.task).await.is_err() {

@@ -51,6 +51,12 @@ impl Following {
         }
     }
 
+    /// The master of the program before comes again, or another one. Only a standing daemon hands over.
+    #[must_use]
+    pub fn after_handover(stop_after: Duration, now: Instant) -> Self {
+        Self { needs_starter: false, ..Self::new(true, stop_after, now) }
+    }
+
     #[must_use]
     pub const fn is_followed(&self) -> bool {
         self.is_followed

@@ -71,6 +71,11 @@ impl Guard {
         state.is_stopped
     }
 
+    /// As it was last said.
+    pub(crate) fn allowance(&self) -> Option<Allowance> {
+        self.shared.lock().allowance.clone()
+    }
+
     /// A job runs from now on.
     pub(crate) fn run(&self, job: JobId, cgroup: JobCgroup) {
         self.shared.lock().jobs.insert(job, Present { cgroup, runs: true, stopped: false });

@@ -3,6 +3,8 @@
 //! ```text
 //! coswitchd               the daemon of a node, configured by the first line of its standard input
 //! coswitchd home          the same, started by a batch system, configured by the master that it connects to
+//! coswitchd adopt FD      the same, executed by the daemon before, which has left its state in that file
+//! coswitchd versions      prints what it speaks, for the daemon that is to be followed by this one
 //! coswitchd is-alive NODE whether the daemon of that node is alive on this machine; exit code 1: it is not
 //! coswitchd end NODE SECONDS
 //!                         kills it, if it has not ended by then, and removes everything of the node
@@ -10,12 +12,13 @@
 //! ```
 
 use std::{
+    io::Write,
     process::ExitCode,
     time::{Duration, Instant},
 };
 
 use anyhow::Context;
-use coswitch_daemon::{cgroup::Hierarchies, home, node, serve};
+use coswitch_daemon::{cgroup::Hierarchies, handover, home, node, serve};
 
 fn main() -> ExitCode {
     coswitch_ckpt::private::restrict_umask();
@@ -24,7 +27,7 @@ fn main() -> ExitCode {
     // SAFETY: this process has not started a thread yet.
     let at_home = (arguments == ["home"]).then(|| unsafe { home::take() });
     // A disk that is slow or full delays no heartbeat. The guard writes what is left at the end.
-    let (log, _guard) = tracing_appender::non_blocking(std::io::stderr());
+    let (log, guard) = tracing_appender::non_blocking(std::io::stderr());
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_env("COSWITCH_LOG"))
         .with_writer(log)
@@ -35,12 +38,22 @@ fn main() -> ExitCode {
         ["home"] => at_home
             .expect("it was taken for this argument")
             .and_then(|(home, host)| serve::run_for(&home, host)),
-        ["is-alive", name] if node::standing_daemon(name).is_some() => Ok(()),
+        ["adopt", file] => serve::adopt(file, None),
+        ["adopt", file, given_up] => serve::adopt(file, Some(given_up)),
+        ["versions"] => versions().map(|()| None),
+        ["is-alive", name] if node::standing_daemon(name).is_some() => Ok(None),
         ["is-alive", _] => return ExitCode::FAILURE,
-        ["end", name, seconds] => end(name, seconds),
-        ["end-all", run] => end_all(run),
+        ["end", name, seconds] => end(name, seconds).map(|()| None),
+        ["end-all", run] => end_all(run).map(|()| None),
         _ => Err(anyhow::anyhow!("it is started by `coswitch`, without arguments")),
     };
+    let result = result.and_then(|successor| match successor {
+        None => Ok(()),
+        Some(successor) => {
+            drop(guard);
+            Err(anyhow::Error::from(successor.take_over()).context("failed to execute the next program"))
+        }
+    });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -48,6 +61,11 @@ fn main() -> ExitCode {
             ExitCode::from(serve::FAILED)
         }
     }
+}
+
+fn versions() -> anyhow::Result<()> {
+    let said = serde_json::to_string(&handover::compatible())?;
+    writeln!(std::io::stdout(), "{said}").context("failed to answer")
 }
 
 fn end(name: &str, seconds: &str) -> anyhow::Result<()> {

@@ -27,6 +27,18 @@ impl Process {
         started(self.pid) == Some(self.started)
     }
 
+    /// Another process has its id now. One that has ended and was not reaped still has its own.
+    #[must_use]
+    pub(crate) fn is_another(&self) -> bool {
+        fields(self.pid).and_then(|fields| fields.get(STARTED)?.parse().ok()) != Some(self.started)
+    }
+
+    /// The parent of a process, also of one that has ended and was not reaped.
+    #[must_use]
+    pub(crate) fn parent_of(pid: u32) -> Option<u32> {
+        fields(pid)?.get(PARENT)?.parse().ok()
+    }
+
     /// Kills it, where it is alive.
     ///
     /// # Errors
@@ -47,14 +59,23 @@ impl Process {
     }
 }
 
-/// Field 22 of the process' stat file; `None` for a zombie.
+/// Among the [`fields`].
+const STATE: usize = 0;
+const PARENT: usize = 1;
+const STARTED: usize = 19;
+
+/// `None` for a zombie.
 fn started(pid: u32) -> Option<u64> {
+    let fields = fields(pid).filter(|fields| fields.get(STATE).is_some_and(|state| state != "Z"))?;
+    fields.get(STARTED)?.parse().ok()
+}
+
+/// The fields of the process' stat file from the third one on, its state.
+fn fields(pid: u32) -> Option<Vec<String>> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Field 2 is the program's name, which may contain any character; the last parenthesis ends it.
     let after_name = stat.rsplit_once(')')?.1;
-    let mut fields = after_name.split_whitespace();
-    let state = fields.next()?;
-    (state != "Z").then(|| fields.nth(18)?.parse().ok()).flatten()
+    Some(after_name.split_whitespace().map(str::to_owned).collect())
 }
 
 #[cfg(test)]
@@ -68,10 +89,11 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let process = Process::of(child.id()).unwrap();
         Process { started: process.started + 1, ..process }.kill().unwrap();
-        assert!(process.is_alive());
+        assert!(process.is_alive() && !process.is_another());
+        assert_eq!(Process::parent_of(child.id()), Some(std::process::id()));
         process.kill().unwrap();
         child.wait().unwrap();
-        assert!(!process.is_alive());
+        assert!(!process.is_alive() && process.is_another());
         process.kill().unwrap();
     }
 }

@@ -10,8 +10,10 @@ use coswitch_policies::{Allowance, Bytes, Epoch, JobId, NodeId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use crate::handover::Programs;
+
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// How many sealed snapshots of an application a node keeps: the last one, and one to fall back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
@@ -50,6 +52,14 @@ pub enum Request {
     /// Exit, and leave the snapshots of the applications that are parked for another daemon of this node,
     /// with [`NodeConfig::resumes`](crate::node::NodeConfig::resumes). The others end.
     Leave,
+    /// Find out whether this program can take the place of the daemon's own. Answered by
+    /// [`DaemonEvent::Examined`].
+    Examine {
+        program: PathBuf,
+    },
+    /// Execute another program, which goes on with the applications; none of their ranks may compute.
+    /// Answered by [`DaemonEvent::NotReplaced`] or [`DaemonEvent::HandsOver`].
+    Replace(Programs),
 }
 
 /// What the head node may ask of one application's part on a node.
@@ -193,6 +203,20 @@ pub enum DaemonEvent {
     },
     /// The head node was silent and is heard again; meanwhile the ranks on this node stood still.
     StoodStill(StoodStill),
+    /// The version of the program, or why it cannot be used.
+    Examined(Result<String, String>),
+    /// Nothing has changed.
+    NotReplaced {
+        reason: String,
+    },
+    /// The last event of a daemon: when the head node has closed the connection, the next program takes over
+    /// and accepts the same master once more. That begins with [`DaemonEvent::TookOver`].
+    HandsOver,
+    /// The first event of a daemon to which another one has handed over.
+    TookOver {
+        /// It is the program of the daemon before: why the other one has not gone on.
+        given_up: Option<String>,
+    },
 }
 
 /// The applications of a node.

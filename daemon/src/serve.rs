@@ -2,16 +2,15 @@
 
 use std::{
     fs,
-    io::{self, BufRead, Write},
-    net::TcpListener as StdListener,
+    io::{self, BufRead},
+    os::fd::OwnedFd,
     sync::{Arc, atomic::AtomicBool},
     time::{Duration, SystemTime},
 };
 
 use anyhow::{Context, bail};
-use coswitch_ckpt::{Arena, Criu};
+use coswitch_ckpt::{Arena, Criu, Store, forker};
 use coswitch_policies::NodeId;
-use serde::{Deserialize, Serialize};
 use tokio::{
     net::TcpListener,
     sync::mpsc::{UnboundedSender, unbounded_channel},
@@ -21,49 +20,38 @@ use tracing::{error, warn};
 use crate::{
     app::NodeServices,
     cgroup::{Hierarchies, NodeCgroup, daemons},
-    control::{Control, Master, Remains},
+    control::{self, Control, Ending, Master, Remains},
     guard::Guard,
-    home::{Home, HomeLine, Said},
+    handover::{self, Handover, Kept, Programs, Successor},
+    home::{Home, HomeLine},
     links::Links,
+    listeners::{Listeners, accept_links},
     node::{self, NodeConfig, VirtualLink},
     outbox::Outbox,
-    plane::{Plane, connect},
+    plane::Plane,
     proc_text, processors,
     protocol::DaemonEvent,
     session::{self, SessionThread},
+    starter::{Starter, say},
     virtual_net,
 };
+
+pub use crate::starter::Ready;
 
 /// The exit code of a daemon that failed.
 pub const FAILED: u8 = 2;
 /// A line on the daemon's standard output: its network namespace exists.
 pub const NAMESPACE: &str = "namespace";
 
-/// The last line on the daemon's standard output, as JSON: it accepts connections at these ports.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Ready {
-    /// For the head node.
-    pub control: u16,
-    /// For the other daemons.
-    pub data: u16,
-}
-
 /// For the end of the processes of a node's jobs.
 pub const DESTROY_LIMIT: Duration = Duration::from_secs(10);
 
-/// The process that has started this daemon and configures it.
-enum Starter {
-    /// It holds this daemon's standard input and output.
-    Stdio,
-    /// A batch system, for a master at the other end of a connection.
-    Home(Box<HomeLine>),
-}
-
-/// Runs a daemon; the configuration is the first line of standard input.
+/// Runs a daemon; the configuration is the first line of standard input. Returns the program that is to be
+/// executed in its place, if there is one. Called on the main thread, as are the others here.
 ///
 /// # Errors
 /// Where the node cannot be set up; the parts that were made are removed.
-pub fn run() -> anyhow::Result<()> {
+pub fn run() -> anyhow::Result<Option<Successor>> {
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).context("failed to read the configuration")?;
     let config: NodeConfig = serde_json::from_str(&line).context("failed to understand the configuration")?;
@@ -74,26 +62,92 @@ pub fn run() -> anyhow::Result<()> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_for(home: &Home, host: String) -> anyhow::Result<()> {
+pub fn run_for(home: &Home, host: String) -> anyhow::Result<Option<Successor>> {
     let (line, config) = HomeLine::connect(home, host)?;
     follow(config, Starter::Home(Box::new(line)))
 }
 
-fn follow(config: NodeConfig, starter: Starter) -> anyhow::Result<()> {
+/// Goes on with what the program before has left in the file with the number `file`. `given_up`: another one
+/// has not been able to, and why; this is the one before that. Returns the program to execute instead.
+///
+/// # Errors
+/// Where it cannot go on, and neither can the program before.
+pub fn adopt(file: &str, given_up: Option<&str>) -> anyhow::Result<Option<Successor>> {
+    let (left, kept, handover) = handover::take(file)?;
+    let again = [&kept.control, &kept.data].map(OwnedFd::try_clone);
+    let [control, data] = again;
+    let head = kept.head.as_ref().map(OwnedFd::try_clone).transpose()?;
+    let config = handover.config.clone();
+    let listeners = Some((control?, data?));
+    let given_up = given_up.map(str::to_owned);
+    let is_back = given_up.is_some();
+    let begin = Begin::HandedOver(Box::new(HandedOver { handover, listeners, given_up }));
+    match beside_forks(config, begin, head)? {
+        Served::Ended => Ok(None),
+        Served::HandsOver(successor) => Ok(Some(successor)),
+        Served::GivesUp(error) if is_back => Err(error),
+        Served::GivesUp(error) => Ok(Some(Successor::back(left, kept, format!("{error:#}")))),
+    }
+}
+
+/// How a daemon comes about.
+enum Begin {
+    Started(Starter),
+    HandedOver(Box<HandedOver>),
+}
+
+/// From the program before.
+struct HandedOver {
+    handover: Handover,
+    /// For the head node, and for other daemons.
+    listeners: Option<(OwnedFd, OwnedFd)>,
+    /// Why a third program has not gone on.
+    given_up: Option<String>,
+}
+
+/// How the work of a daemon ends.
+enum Outcome {
+    Leaves(Remains),
+    HandsOver(Successor),
+    /// The program before is to go on: nothing has changed.
+    GivesUp(anyhow::Error),
+    /// Nobody goes on; the next daemon of the node ends what is left, and keeps what is sealed.
+    Fails(anyhow::Error),
+}
+
+/// How a daemon has ended.
+enum Served {
+    Ended,
+    HandsOver(Successor),
+    GivesUp(anyhow::Error),
+}
+
+fn follow(config: NodeConfig, starter: Starter) -> anyhow::Result<Option<Successor>> {
     if !config.processors.is_empty() {
         processors::keep_to(&config.processors).context("failed to use the node's processors")?;
     }
     // Before this process leaves it.
     let head = (config.standing && config.link.is_some()).then(virtual_net::hold_namespace);
-    let _head = head.transpose().context("failed to hold the head node's network open")?;
+    let head = head.transpose().context("failed to hold the head node's network open")?;
     if let Some(link) = config.link {
         join_virtual_net(config.node, link)?;
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let result = runtime.block_on(serve(config, starter));
-    // The thread that waits for the starter may still be blocked; all other work has ended.
-    runtime.shutdown_background();
-    result
+    match beside_forks(config, Begin::Started(starter), head.map(Into::into))? {
+        Served::Ended => Ok(None),
+        Served::HandsOver(successor) => Ok(Some(successor)),
+        Served::GivesUp(error) => Err(error),
+    }
+}
+
+/// This thread forks from now on, and another one serves.
+fn beside_forks(config: NodeConfig, begin: Begin, head: Option<OwnedFd>) -> anyhow::Result<Served> {
+    forker::lead(|| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let result = runtime.block_on(serve(config, begin, head));
+        // The thread that waits for the starter may still be blocked; all other work has ended.
+        runtime.shutdown_background();
+        result
+    })
 }
 
 /// Must run before any thread is started: namespaces belong to threads.
@@ -105,34 +159,44 @@ fn join_virtual_net(node: NodeId, link: VirtualLink) -> anyhow::Result<()> {
     Ok(virtual_net::configure_link(node, link.rate)?)
 }
 
-/// Tells the parent process; fails where that has died.
-fn say(word: &str) -> anyhow::Result<()> {
-    writeln!(io::stdout(), "{word}").context("failed to write to the process that started this daemon")
-}
-
-async fn serve(config: NodeConfig, starter: Starter) -> anyhow::Result<()> {
-    let hierarchies = Hierarchies::find()?;
+async fn serve(config: NodeConfig, begin: Begin, head: Option<OwnedFd>) -> anyhow::Result<Served> {
+    let is_first = matches!(begin, Begin::Started(_));
+    let hierarchies = match Hierarchies::find() {
+        Err(error) if !is_first => return Ok(Served::GivesUp(error.into())),
+        hierarchies => hierarchies?,
+    };
     let (name, returns, resumes) = (config.name(), config.returns, config.resumes);
+    let store = Store::existing(config.store.clone());
     let processors = processors::allowed().unwrap_or_default();
     // A batch system finds the daemon by its group, to end it.
     let is_free = !fs::read_to_string("/proc/self/cgroup").is_ok_and(|text| is_kept_in_group(&text));
-    if is_free && let Err(error) = daemons::enter(&hierarchies, &processors) {
+    if is_free
+        && is_first
+        && let Err(error) = daemons::enter(&hierarchies, &processors)
+    {
         warn!(%error, "ranks and data plane are in different scheduling groups: messages will be slow");
     }
-    if returns {
+    if returns && is_first {
         node::end_running(&hierarchies, &name, DESTROY_LIMIT)?;
     }
-    let result = set_up_and_serve(config, hierarchies.clone(), starter).await;
+    let result = set_up_and_serve(config, hierarchies.clone(), begin, head).await;
+    let result = match result {
+        Ok(Outcome::HandsOver(successor)) => return Ok(Served::HandsOver(successor)),
+        Ok(Outcome::GivesUp(error)) => return Ok(Served::GivesUp(error)),
+        Ok(Outcome::Fails(error)) => return Err(error),
+        Ok(Outcome::Leaves(remains)) => Ok(remains),
+        Err(error) => Err(error),
+    };
     if is_free && let Err(error) = daemons::leave(&hierarchies) {
         warn!(%error, "the daemons' scheduling group stays behind");
     }
     let remains = match &result {
         Ok(remains) => *remains,
         Err(_) if resumes => Remains::Snapshots,
-        Err(_) if returns => {
+        Err(_) if returns || !is_first => {
             // What an earlier daemon has sealed is for the next one.
             node::end_running(&hierarchies, &name, DESTROY_LIMIT).context("failed to end what is left")?;
-            return result.map(drop);
+            return result.map(|_| Served::Ended);
         }
         Err(_) => Remains::Nothing,
     };
@@ -140,9 +204,21 @@ async fn serve(config: NodeConfig, starter: Starter) -> anyhow::Result<()> {
     let removed = match remains {
         Remains::Nothing => node::destroy(&hierarchies, &name, DESTROY_LIMIT),
         Remains::Snapshots => node::leave(&hierarchies, &name, DESTROY_LIMIT),
+        Remains::Sealed if !has_sealed(&store) => node::destroy(&hierarchies, &name, DESTROY_LIMIT),
+        // The notes, too: a clean-up finds the store by them.
+        Remains::Sealed => {
+            node::end_running(&hierarchies, &name, DESTROY_LIMIT).context("failed to end what is left")?;
+            return result.map(|_| Served::Ended);
+        }
     };
     removed.context("failed to remove what is left")?;
-    result.map(drop)
+    result.map(|_| Served::Ended)
+}
+
+/// A store that cannot be read may hold something.
+fn has_sealed(store: &Store) -> bool {
+    let any = |name: String| store.sealed_epochs(&name).map_or(true, |epochs| !epochs.is_empty());
+    store.applications().map_or(true, |applications| applications.into_iter().any(any))
 }
 
 /// Whether `text`, of `/proc/self/cgroup`, names a group in which Slurm follows the processes of a step.
@@ -157,34 +233,92 @@ fn is_kept_in_group(text: &str) -> bool {
 async fn set_up_and_serve(
     config: NodeConfig,
     hierarchies: Hierarchies,
-    starter: Starter,
-) -> anyhow::Result<Remains> {
+    begin: Begin,
+    head: Option<OwnedFd>,
+) -> anyhow::Result<Outcome> {
     let (plane_events, from_plane) = unbounded_channel();
-    let plane = Plane::start(config.node, plane_events)?;
-    let node = match set_up(config, hierarchies, plane) {
+    let (starter, mut handed) = match begin {
+        Begin::Started(starter) => (Some(starter), None),
+        Begin::HandedOver(handed) => (None, Some(handed)),
+    };
+    let plane = match Plane::start(config.node, plane_events) {
+        Ok(plane) => plane,
+        Err(error) => return gives_up(starter, error.into()),
+    };
+    let criu = handed.as_ref().map(|handed| handed.handover.criu.clone());
+    let node = match set_up(config, hierarchies, plane, criu) {
         Ok(node) => Arc::new(node),
-        Err(error) => return Err(starter.tell_failure(error)),
+        Err(error) => return gives_up(starter, error),
     };
     let mut control = Control::new(Arc::clone(&node));
+    let sessions = match SessionThread::start() {
+        Ok(sessions) => sessions,
+        Err(error) => return gives_up(starter, error.into()),
+    };
     if node.config.returns
+        && handed.is_none()
         && let Err(error) = control.take_up()
     {
         control.end_all(Remains::Snapshots).await;
-        return Err(starter.tell_failure(error));
+        return gives_up(starter, error);
     }
-    let sessions = SessionThread::start().context("failed to start the thread of the control sessions")?;
-    let listener = sessions.run(TcpListener::bind(node.config.control)).await;
-    let listener = listener.context("failed to listen for the head node")?;
-    let ready = Ready { control: listener.local_addr()?.port(), data: accept_links(Arc::clone(&node))? };
-    let starter = starter.tell_ready(ready)?;
+    let listeners = handed.as_mut().and_then(|handed| handed.listeners.take());
+    let Listeners { control: listener, data, kept } =
+        match Listeners::open(&node, listeners, head, &sessions).await {
+            Ok(listeners) => listeners,
+            Err(error) => return gives_up(starter, error),
+        };
+    let generation = handed.as_ref().map_or(0, |handed| handed.handover.generation.saturating_sub(1));
+    if let Some(handed) = handed {
+        let HandedOver { handover: Handover { released, parts, allowance, .. }, given_up, .. } = *handed;
+        if let Err(error) = control.go_on(released, parts, given_up).await {
+            return Ok(Outcome::GivesUp(error));
+        }
+        node.guard.allow(allowance);
+    }
+    let ready = Ready { control: listener.local_addr()?.port(), data: accept_links(&node, data)? };
+    let starter = starter.map(|starter| starter.tell_ready(ready)).transpose()?;
     let (masters, new_masters) = unbounded_channel();
-    let accepted = accept_masters(listener, sessions.clone(), node.config.clone(), node.incarnation, masters);
-    sessions.spawn(accepted);
-    let starter = tokio::task::spawn_blocking(|| starter.wait_for_end());
-    let followed = control.run(new_masters, from_plane, starter).await;
-    control.end_all(*followed.as_ref().unwrap_or(&control.remains())).await;
+    let accepted = accept_masters(
+        listener,
+        sessions.clone(),
+        node.config.clone(),
+        node.incarnation,
+        generation,
+        masters,
+    );
+    let accepting = sessions.spawn(accepted);
+    let starter = tokio::task::spawn_blocking(|| starter.map_or((), Starter::wait_for_end));
+    let followed = control.run(new_masters, from_plane, starter, accepting).await;
+    let remains = match followed {
+        Ok(Ending::HandsOver(handed)) => {
+            let successor = hand_over(&node, *handed, kept);
+            return Ok(successor.map_or_else(Outcome::Fails, Outcome::HandsOver));
+        }
+        Ok(Ending::Leaves(remains)) => Ok(remains),
+        Err(error) => Err(error),
+    };
+    control.end_all(*remains.as_ref().unwrap_or(&control.remains())).await;
     control.hang_up().await;
-    followed
+    remains.map(Outcome::Leaves)
+}
+
+/// A daemon that has just been started says why it ends. Where another program has handed over, nothing has
+/// changed yet.
+fn gives_up(starter: Option<Starter>, error: anyhow::Error) -> anyhow::Result<Outcome> {
+    match starter {
+        Some(starter) => Err(starter.tell_failure(error)),
+        None => Ok(Outcome::GivesUp(error)),
+    }
+}
+
+fn hand_over(node: &NodeServices, handed: control::HandedOver, kept: Kept) -> anyhow::Result<Successor> {
+    let control::HandedOver { programs, generation, released, parts } = handed;
+    let Programs { daemon, launcher, provider } = programs;
+    let config = NodeConfig { launcher, provider, ..node.config.clone() };
+    let (files, allowance, criu) = (kept.numbers(), node.guard.allowance(), node.criu.clone());
+    let handover = Handover { config, generation, files, criu, allowance, released, parts };
+    Successor::new(daemon, &handover, kept).context("failed to leave the state behind")
 }
 
 /// Accepts masters, each of a later generation than the one before, until the daemon ends.
@@ -193,9 +327,9 @@ async fn accept_masters(
     sessions: SessionThread,
     config: NodeConfig,
     incarnation: u64,
+    mut generation: u64,
     masters: UnboundedSender<Master>,
 ) {
-    let mut generation = 0;
     loop {
         let (identity, node) = (&config.identity, config.node);
         let accepted = session::accept(&listener, identity, node, incarnation, &mut generation).await;
@@ -207,19 +341,30 @@ async fn accept_masters(
         let (incoming, requests) = unbounded_channel();
         let carried = session::carry(stream, to_head, incoming, || DaemonEvent::Alive, config.stop_after);
         let carried = sessions.spawn(carried);
-        if masters.send(Master { requests, events, carried }).is_err() {
+        if masters.send(Master { generation, requests, events, carried }).is_err() {
             return;
         }
     }
 }
 
-fn set_up(config: NodeConfig, hierarchies: Hierarchies, plane: Plane) -> anyhow::Result<NodeServices> {
-    if config.is_host() {
-        check_host(&config)?;
-    }
-    let criu = Criu::locate()?;
-    criu.prepare()?;
-    let store = config.open_store().context("failed to make the store")?;
+/// `criu`: the program before has left it, as everything else of the node.
+fn set_up(
+    config: NodeConfig,
+    hierarchies: Hierarchies,
+    plane: Plane,
+    criu: Option<Criu>,
+) -> anyhow::Result<NodeServices> {
+    let (criu, store) = match criu {
+        Some(criu) => (criu, Store::existing(config.store.clone())),
+        None => {
+            if config.is_host() {
+                check_host(&config)?;
+            }
+            let criu = Criu::locate()?;
+            criu.prepare()?;
+            (criu, config.open_store().context("failed to make the store")?)
+        }
+    };
     let cgroup = NodeCgroup::create(hierarchies, &config.name(), config.memory)?;
     let criu = criu.with_workers_in(cgroup.checkpointers());
     let arena = Arena::new(config.arena.0).context("failed to map the arena")?;
@@ -259,63 +404,6 @@ fn check_host(config: &NodeConfig) -> anyhow::Result<()> {
         ),
         None => Ok(()),
     }
-}
-
-impl Starter {
-    /// Fails where the starter has died.
-    fn tell_ready(mut self, ready: Ready) -> anyhow::Result<Self> {
-        match &mut self {
-            Self::Stdio => say(&serde_json::to_string(&ready).expect("two numbers"))?,
-            Self::Home(line) => line.say(&Said::Ready(ready))?,
-        }
-        Ok(self)
-    }
-
-    /// A master elsewhere does not see this process' standard error.
-    fn tell_failure(self, error: anyhow::Error) -> anyhow::Error {
-        if let Self::Home(mut line) = self
-            && let Err(lost) = line.say(&Said::Failed(format!("{error:#}")))
-        {
-            warn!(%lost, "the master was not told why this daemon ends");
-        }
-        error
-    }
-
-    /// The starter holds its end of the connection open until it ends.
-    fn wait_for_end(self) {
-        match self {
-            // No further input is expected, and an error counts as the end.
-            Self::Stdio => drop(io::copy(&mut io::stdin().lock(), &mut io::sink())),
-            Self::Home(line) => line.wait_for_end(),
-        }
-    }
-}
-
-/// Returns the port. Each handshake has a thread of its own, so that a slow peer does not delay the others.
-fn accept_links(node: Arc<NodeServices>) -> anyhow::Result<u16> {
-    let listener = StdListener::bind(node.config.data).context("failed to listen for other daemons")?;
-    let port = listener.local_addr()?.port();
-    let (own, rules) = (node.link_end(), node.config.links);
-    let server = node.config.identity.server()?;
-    let node = Arc::downgrade(&node);
-    let accept = move || {
-        for stream in listener.incoming().flatten() {
-            let (node, server) = (node.clone(), Arc::clone(&server));
-            std::thread::spawn(move || {
-                let accepted =
-                    connect::accept(stream, own, rules, &server).map_err(|error| error.to_string());
-                let added = accepted.and_then(|connection| match node.upgrade() {
-                    Some(node) => node.add_link(connection),
-                    None => Ok(()),
-                });
-                if let Err(error) = added {
-                    warn!(error, "data link refused");
-                }
-            });
-        }
-    };
-    std::thread::Builder::new().name("links".into()).spawn(accept)?;
-    Ok(port)
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use crate::{
     app::{Adoption, App, Input, Output, Timeouts},
     deadline::Deadline,
     protocol::{LaunchSpec, Order, Report},
-    sessions::Sessions,
+    sessions::{Sessions, replace::Hold},
 };
 
 /// A message to the task of a dispatcher.
@@ -120,6 +120,9 @@ impl Dispatcher {
                         Output::Ask(node, request) => sessions.ask(node, job, request),
                         Output::Tell(report) => drop(reports.send((job, report))),
                         Output::Arm(limit) => deadline.arm(Instant::now(), limit),
+                        Output::Settled => sessions.on_hold(job, Hold::Settled),
+                        Output::Paused { ran } => sessions.on_hold(job, Hold::Paused { ran }),
+                        Output::NotPaused(reason) => sessions.on_hold(job, Hold::Refused(reason)),
                     }
                 }
             }

@@ -10,6 +10,8 @@ use coswitch_policies::{Bytes, Epoch, NodeId};
 pub use coswitch_policies::{Order, SwitchStep};
 use serde::{Deserialize, Serialize};
 
+pub use crate::sessions::replace::Replaced;
+
 /// How the ranks of an application are started.
 #[derive(Clone, Debug)]
 pub struct LaunchSpec {
@@ -130,4 +132,8 @@ pub enum NodeEvent {
     Back { node: NodeId },
     /// It could not be given another daemon.
     NotBack { node: NodeId, reason: String },
+    /// Another program is its daemon, and its applications go on.
+    Replaced { node: NodeId, replaced: Replaced },
+    /// Its daemon was not replaced.
+    NotReplaced { node: NodeId, reason: String },
 }

@@ -1,6 +1,8 @@
 //! Sessions of the head node with all daemons: carries requests to the nodes and events to the jobs'
 //! dispatchers, on a thread that does nothing else.
 
+pub mod replace;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
@@ -20,6 +22,7 @@ use coswitch_policies::{Allowance, JobId, NodeId};
 use thiserror::Error;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use self::replace::Replacement;
 use crate::{Note, app::Input, protocol::NodeEvent, provisioning::Address};
 
 /// For the daemons to connect to each other.
@@ -50,6 +53,8 @@ pub struct Sessions {
     master: Arc<Master>,
     /// One node after the other joins again.
     joining: Arc<tokio::sync::Mutex<()>>,
+    /// One daemon after the other is replaced.
+    replacing: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Who the daemons hear.
@@ -76,6 +81,8 @@ struct Inboxes {
     lost_again: BTreeMap<NodeId, String>,
     /// Nodes that are not heard.
     silent: BTreeSet<NodeId>,
+    /// The daemon that is being replaced, if there is one.
+    replacement: Option<Replacement>,
 }
 
 struct App {
@@ -129,6 +136,7 @@ impl Sessions {
             inboxes: Arc::default(),
             master: Arc::new(master),
             joining: Arc::default(),
+            replacing: Arc::default(),
         };
         for (node, reason) in absent {
             lose(*node, None, reason, &sessions.inboxes, &sessions.master.events);
@@ -164,13 +172,26 @@ impl Sessions {
 
     /// Begins the session with a daemon, and asks what its node holds.
     async fn begin(&self, address: &Address) -> Result<(), ConnectError> {
+        let (to_daemon, outgoing) = unbounded_channel();
+        // Answered first.
+        let _ = to_daemon.send(Request::Inventory);
+        self.begin_with(address, outgoing).await?;
+        self.requests().insert(address.node, to_daemon);
+        Ok(())
+    }
+
+    /// The same, with what the daemon is going to be asked.
+    async fn begin_with(
+        &self,
+        address: &Address,
+        outgoing: UnboundedReceiver<Request>,
+    ) -> Result<(), ConnectError> {
         let Address { node, control, data } = *address;
         let master = Arc::clone(&self.master);
         let (identity, generation) = (master.identity.clone(), master.generation);
         let connect = async move { session::connect(control, &identity, generation, CONNECT_LIMIT).await };
         let connected = self.thread.run(connect).await;
         let (incarnation, stream) = connected.map_err(|source| ConnectError::Reach { node, source })?;
-        let (to_daemon, outgoing) = unbounded_channel();
         let (incoming, from_daemon) = unbounded_channel();
         {
             let mut inboxes = self.inboxes();
@@ -183,13 +204,13 @@ impl Sessions {
             let carried = session::carry(stream, outgoing, incoming, || Request::Alive, master.lost_after);
             let routed = route(node, from_daemon, &inboxes, &master.events);
             let (ended, ()) = tokio::join!(carried, routed);
-            if let Err(error) = ended {
+            let hands_over = replace::on_session_end(node, incarnation, &inboxes);
+            if let Err(error) = ended
+                && !hands_over
+            {
                 lose(node, Some(incarnation), &error.to_string(), &inboxes, &master.events);
             }
         });
-        // Answered first.
-        let _ = to_daemon.send(Request::Inventory);
-        self.requests().insert(node, to_daemon);
         Ok(())
     }
 
@@ -269,11 +290,14 @@ impl Sessions {
         for node in &inboxes.silent {
             let _ = inbox.send(Note::Silent(*node));
         }
+        inboxes.replacement.as_mut().into_iter().for_each(|replacement| replacement.add(job, &nodes, &inbox));
         inboxes.apps.insert(job, App { nodes, inbox });
     }
 
     pub(crate) fn forget(&self, job: JobId) {
-        self.inboxes().apps.remove(&job);
+        let mut inboxes = self.inboxes();
+        inboxes.apps.remove(&job);
+        inboxes.replacement.as_mut().into_iter().for_each(|replacement| replacement.forget(job));
     }
 
     /// Sends a request about `job` to `node`. Applications know already where the node is lost.
@@ -354,6 +378,15 @@ async fn route(
             DaemonEvent::Allowed { exceeded } => {
                 let _ = events.send(NodeEvent::Allowed { node, exceeded });
             }
+            event @ (DaemonEvent::Examined(_)
+            | DaemonEvent::NotReplaced { .. }
+            | DaemonEvent::HandsOver
+            | DaemonEvent::TookOver { .. }) => {
+                let mut inboxes = inboxes.lock().expect("no panic while holding it");
+                if let Some(replacement) = &mut inboxes.replacement {
+                    replacement.on_event(node, event);
+                }
+            }
             DaemonEvent::Memory(memory) => drop(events.send(NodeEvent::Memory { node, memory })),
             DaemonEvent::App { job, event } => {
                 let inboxes = inboxes.lock().expect("no panic while holding it");
@@ -385,6 +418,7 @@ fn lose(
         return;
     }
     inboxes.lost.insert(node, reason.to_string());
+    inboxes.replacement.as_mut().into_iter().for_each(|replacement| replacement.on_lost(node, reason));
     // The master hears of it before the applications do, whose ends follow.
     let _ = events.send(NodeEvent::Lost { node, reason: reason.to_string() });
     // No longer waited for.

@@ -81,6 +81,12 @@ pub enum Request {
     Timetable {
         ahead: Duration,
     },
+    /// Replaces the daemons of these nodes, or of all, by the installed program; answered when that is done.
+    /// `dry_run`: says what would be replaced.
+    Upgrade {
+        nodes: Vec<NodeId>,
+        dry_run: bool,
+    },
 }
 
 /// An answer.
@@ -92,6 +98,7 @@ pub enum Reply {
     Job(Box<JobStatus>),
     Why(Reason),
     Timetable(Timetable),
+    Upgraded(Vec<NodeUpgrade>),
     Refused(Refusal),
 }
 
@@ -250,7 +257,19 @@ pub struct NodeMemory {
     pub by_job: Vec<JobMemory>,
 }
 
-/// Why a request was refused. Nothing has changed then.
+/// A node whose daemon was replaced, or would be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeUpgrade {
+    pub node: NodeId,
+    /// The jobs that ran there, and stood still for that.
+    pub jobs: Vec<JobId>,
+    /// For so long; `None` where nothing was done.
+    pub pause: Option<Duration>,
+    /// Of coswitch, from now on.
+    pub version: Option<String>,
+}
+
+/// Why a request was refused. Nothing has changed then, but for an upgrade of several nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(tag = "refused", rename_all = "kebab-case")]
 pub enum Refusal {
@@ -269,6 +288,13 @@ pub enum Refusal {
     NotServed { user: u32 },
     #[error("the cluster cannot write jobs down, and takes none: {why}")]
     NotKept { why: String },
+    #[error("the daemon of {node} was not replaced: {why}")]
+    NotUpgraded {
+        node: NodeId,
+        why: String,
+        /// Nodes whose daemons were replaced before.
+        done: Vec<NodeId>,
+    },
     #[error("the cluster is ending")]
     Ending,
     #[error("{why}")]

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use coswitch_policies::JobId;
+use coswitch_policies::{JobId, NodeId};
 use coswitch_report::journal::RunEvent;
 use http_body_util::{BodyExt, Full};
 use hyper::{
@@ -18,7 +18,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 use tokio::{net::UnixStream, runtime::Runtime, time::timeout};
 
-use crate::api::{ClusterStatus, JobStatus, Queue, Reason, Refusal, Submission, Submitted};
+use crate::api::{ClusterStatus, JobStatus, NodeUpgrade, Queue, Reason, Refusal, Submission, Submitted};
 
 /// The cluster answers at once, unless its disk is blocked.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
@@ -110,6 +110,15 @@ impl Client {
     /// [`ClientError`]
     pub fn why(&self, JobId(job): JobId) -> Result<Reason, ClientError> {
         self.ask(Method::GET, &format!("/v1/jobs/{job}/why"), &(), Some(ANSWER_LIMIT))
+    }
+
+    /// Waits until the daemons of these nodes, or of all, are replaced.
+    ///
+    /// # Errors
+    /// [`ClientError`]; some of the nodes may have been upgraded before, which the refusal tells.
+    pub fn upgrade(&self, nodes: &[NodeId], dry_run: bool) -> Result<Vec<NodeUpgrade>, ClientError> {
+        let body = serde_json::json!({ "nodes": nodes, "dry_run": dry_run });
+        self.ask(Method::POST, "/v1/upgrade", &body, None)
     }
 
     /// Carries out what asks several questions at once, or follows the cluster.

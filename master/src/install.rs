@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use coswitch_dispatcher::provisioning::Installed;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -21,6 +22,12 @@ pub struct Installation {
     pub driver: PathBuf,
 }
 
+impl From<Installation> for Installed {
+    fn from(Installation { daemon, launcher, driver }: Installation) -> Self {
+        Self { daemon, launcher, driver }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{name} is not installed beside {}", .beside.display())]
 pub struct PartMissing {
@@ -35,8 +42,7 @@ impl Installation {
     /// # Errors
     /// Names the missing part.
     pub fn find() -> Result<Self, PartMissing> {
-        let program =
-            env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_else(|_| "coswitch".into());
+        let program = own_path().and_then(|path| path.canonicalize()).unwrap_or_else(|_| "coswitch".into());
         let part = |name| part(name, &program).ok_or_else(|| PartMissing { name, beside: program.clone() });
         Ok(Self {
             daemon: part("coswitchd")?,
@@ -44,6 +50,13 @@ impl Installation {
             driver: part("libcoswitch_fi.so")?,
         })
     }
+}
+
+/// The path of this program. Where an upgrade has replaced the file, the kernel says so behind the name.
+fn own_path() -> std::io::Result<PathBuf> {
+    let path = env::current_exe()?;
+    let name = path.to_str().and_then(|name| name.strip_suffix(" (deleted)"));
+    Ok(name.map_or_else(|| path.clone(), PathBuf::from))
 }
 
 fn part(name: &str, program: &Path) -> Option<PathBuf> {

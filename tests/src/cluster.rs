@@ -15,7 +15,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coswitch::install::Installation;
 use coswitch_daemon::node::Tier;
 use coswitch_dispatcher::{
     Dispatcher,
@@ -157,7 +156,6 @@ impl TestCluster {
             stores.truncate(1);
         }
         let mut leftovers = Leftovers::of(&run, &run, &dirs);
-        let Installation { daemon, launcher, driver } = parts::installation();
         let equal = virtual_nodes::equal_nodes(cluster_spec.nodes, NODE_MEMORY, &stores, cluster_spec.arena);
         let request = VirtualRequest {
             daemons: DaemonsRequest {
@@ -168,9 +166,7 @@ impl TestCluster {
                 links: LinkRules::default(),
                 resumes: false,
                 logs: test_dir.path().to_path_buf(),
-                daemon,
-                launcher,
-                driver,
+                installed: parts::installation().into(),
             },
             rate: None,
         };

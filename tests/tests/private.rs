@@ -197,9 +197,7 @@ fn start(run: &str, store: &Path, logs: &Path) -> String {
                 links: LinkRules::default(),
                 resumes: false,
                 logs,
-                daemon: parts.daemon,
-                launcher: parts.launcher,
-                driver: parts.driver,
+                installed: parts.into(),
             },
             rate: None,
         };

@@ -16,6 +16,7 @@ use super::part::{Part, Resources, State, blocking};
 use crate::{
     cgroup::JobCgroup,
     children::Child,
+    node::remove_tree,
     plane::Command,
     protocol::{Failure, LaunchRequest, Wait},
 };
@@ -62,6 +63,12 @@ impl Part {
             Wait::SpinBlock => WaitPolicy::SpinBlock,
         };
         Ok(Arc::new(Segment::create(dir.join("segment"), &spec)?))
+    }
+
+    /// For a part without processes, of an earlier program: nobody has the file mapped.
+    pub(super) fn make_segment_anew(&self, launch: &LaunchRequest) -> anyhow::Result<Arc<Segment>> {
+        remove_tree(&self.node.config.shm(self.job))?;
+        self.make_segment(launch)
     }
 
     fn spec(&self, launch: &LaunchRequest, cgroup: &JobCgroup) -> LauncherSpec {

@@ -11,12 +11,14 @@
 //!                                            PagedOut
 //!   any ─Release─▶ gone                       any ─GoBack─▶ Parked
 //! ```
-//! A daemon that follows another one on its node begins with parts in `Parked`, from their snapshots.
+//! A daemon that follows another one on its node begins with parts in `Parked`, from their snapshots; one to
+//! which that has handed over goes on with parts in `Frozen`, `PagedOut`, `Parked` and `Stopped`.
 
 mod describe;
 mod dump;
 mod frozen;
 mod go_back;
+mod handed;
 mod launch;
 mod paged;
 mod part;
@@ -38,7 +40,10 @@ use std::{
 
 use coswitch_policies::{Epoch, JobId};
 use tokio::{
-    sync::mpsc::{UnboundedSender, unbounded_channel},
+    sync::{
+        mpsc::{UnboundedSender, unbounded_channel},
+        oneshot,
+    },
     task::JoinHandle,
     time::timeout,
 };
@@ -46,6 +51,7 @@ use tracing::{Instrument, info_span};
 
 use self::part::Part;
 pub use self::{part::Note, saved::SavedPart, services::NodeServices};
+use crate::handover::HandedPart;
 
 /// A release kills this often: a step that began just before has new processes.
 const KILL_EVERY: Duration = Duration::from_millis(200);
@@ -94,6 +100,29 @@ impl AppHandle {
         let is_released = Arc::clone(&part.is_released);
         let task = tokio::spawn(part.run(inbox).instrument(info_span!("app", %job)));
         Ok((Self { notes, is_released }, task))
+    }
+
+    /// Starts the task of a part that the program before has handed over.
+    ///
+    /// # Errors
+    /// Where its processes or its segment are not there.
+    pub(crate) async fn adopt(
+        node: Arc<NodeServices>,
+        handed: HandedPart,
+    ) -> anyhow::Result<(Self, JoinHandle<()>)> {
+        let (job, (notes, inbox)) = (handed.job, unbounded_channel());
+        let part = Part::adopted(node, job, notes.clone(), handed).await?;
+        let is_released = Arc::clone(&part.is_released);
+        let task = tokio::spawn(part.run(inbox).instrument(info_span!("app", %job)));
+        Ok((Self { notes, is_released }, task))
+    }
+
+    /// Describes the part for the next program of this daemon, when its present step is over. `None` where
+    /// the task has ended.
+    pub(crate) async fn hand_over(&self) -> Option<Result<HandedPart, String>> {
+        let (reply, answer) = oneshot::channel();
+        self.note(Note::HandOver(reply));
+        answer.await.ok()
     }
 
     /// Ends the task and removes everything of the application. The task's current step may hang, as a

@@ -12,12 +12,16 @@ use coswitch_ckpt::{Restored, SegmentFile};
 use coswitch_launcher::protocol::{Assembler, LauncherEvent};
 use coswitch_policies::{Bytes, Epoch, JobId};
 use coswitch_ring::Segment;
-use tokio::{sync::mpsc::UnboundedSender, time::interval};
+use tokio::{
+    sync::{mpsc::UnboundedSender, oneshot},
+    time::interval,
+};
 
 use super::{describe::Told, services::NodeServices};
 use crate::{
     cgroup::JobCgroup,
     children::Child,
+    handover::HandedPart,
     plane::AppPlaneEvent,
     protocol::{AppEvent, AppRequest, DaemonEvent, Failure, LaunchRequest, Park, Step},
 };
@@ -32,6 +36,12 @@ pub enum Note {
     Release,
     /// End, and leave the snapshots of a parked part for another daemon.
     Leave,
+    /// End, and leave all snapshots that are sealed, or are being sealed.
+    LeaveSealed,
+    /// Describe the part for the next program of this daemon.
+    HandOver(oneshot::Sender<Result<HandedPart, String>>),
+    /// End, and leave everything to the next program of this daemon.
+    Forget,
     /// From the data plane.
     Plane(AppPlaneEvent),
     /// The head node is silent: the ranks are to stand still.

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::part::{FrozenRanks, Part, State, blocking};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tracing::warn;
+
+use super::part::{FrozenRanks, Note, Part, State, blocking};
 use crate::{
     node::remove_tree,
     plane::Command,
@@ -10,6 +13,8 @@ use crate::{
 };
 
 const END_LIMIT: Duration = Duration::from_secs(10);
+/// Shorter than a daemon waits for the end of its applications.
+const SEAL_LIMIT: Duration = Duration::from_secs(15);
 
 impl Part {
     /// Ends the processes, if any, and reaps the root.
@@ -40,6 +45,20 @@ impl Part {
     pub(super) async fn leave(self) {
         if !(matches!(self.state, State::Parked) && self.told.sealing.is_empty()) {
             self.release().await;
+        }
+    }
+
+    /// Ends the task and the processes. Another daemon takes up what is sealed.
+    pub(super) async fn leave_sealed(mut self, inbox: &mut UnboundedReceiver<Note>) {
+        if let Err(error) = self.end_processes().await {
+            warn!(error = format!("{error:#}"), "its processes are left to the clean-up of the node");
+        }
+        while !self.told.sealing.is_empty() {
+            match tokio::time::timeout(SEAL_LIMIT, inbox.recv()).await {
+                Ok(Some(Note::Sealed(epoch, _))) => drop(self.told.sealing.remove(&epoch)),
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return,
+            }
         }
     }
 

@@ -27,6 +27,11 @@ impl Part {
             match note {
                 Some(Note::Release) | None => break self.release().await,
                 Some(Note::Leave) => break self.leave().await,
+                Some(Note::LeaveSealed) => break self.leave_sealed(&mut inbox).await,
+                Some(Note::HandOver(reply)) => {
+                    let _ = reply.send(self.hand_over().await);
+                }
+                Some(Note::Forget) => break,
                 Some(Note::Request(request)) => self.on_request(request).await,
                 Some(Note::Plane(event)) => self.on_plane(event).await,
                 Some(Note::StandStill) => self.stand_still().await,

@@ -137,7 +137,11 @@ impl App {
         let State::Resuming { waiting, undone } = &mut self.state else { return };
         waiting.remove(&node);
         if waiting.is_empty() {
-            let report = match undone.take() {
+            let undone = undone.take();
+            if self.has_gone_on() {
+                return;
+            }
+            let report = match undone {
                 None => Report::Running,
                 Some(cause) => Report::StillRunning { cause },
             };

@@ -31,7 +31,12 @@ impl App {
     pub(super) fn on_time_out(&mut self) {
         match &mut self.state {
             // No answer is outstanding.
-            State::Idle | State::Running | State::Suspended | State::Parked | State::Ended => {}
+            State::Idle
+            | State::Running
+            | State::Paused
+            | State::Suspended
+            | State::Parked
+            | State::Ended => {}
             State::Stranded { waiting, .. } if waiting.is_empty() => {}
             State::Cutting { .. } => {
                 self.abort_cut(StayCause::Failed { reason: "the network was not flushed in time".into() });

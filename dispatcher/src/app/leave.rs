@@ -3,7 +3,7 @@
 use coswitch_daemon::protocol::AppRequest;
 use coswitch_policies::{Epoch, NodeId, Residence};
 
-use super::{App, Back, DumpFailure, Nodes, State, Then};
+use super::{App, Back, DumpFailure, Nodes, Output, State, Then};
 use crate::protocol::{Report, StayCause};
 
 impl App {
@@ -28,10 +28,18 @@ impl App {
             _ if !self.exited.is_empty() => self.abort_cut(StayCause::Ending),
             Then::Stay => self.rest(State::Suspended, Report::Suspended),
             Then::Leave => self.dump(Residence::Running),
+            Then::Pause => {
+                self.outputs.push(Output::Arm(None));
+                self.state = State::Paused;
+                self.on_paused();
+            }
         }
     }
 
     pub(super) fn abort_cut(&mut self, cause: StayCause) {
+        if matches!(self.state, State::Cutting { then: Then::Pause, .. }) {
+            self.on_pause_failed(&cause);
+        }
         let waiting = self.ask_all(&AppRequest::AbortCut(self.epoch));
         self.arm(self.timeouts.resume);
         self.state = State::Resuming { waiting, undone: Some(cause) };

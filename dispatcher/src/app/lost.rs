@@ -69,6 +69,7 @@ impl App {
             return self.clear(&why);
         }
         let told = matches!(self.state, State::Parked | State::Stranded { told: true, .. });
+        self.is_unnoticed = false;
         self.unsealed.clear();
         self.imaged.clear();
         self.exited.clear();

@@ -21,6 +21,8 @@
 //!
 //!   Adopting ─▶ the state that the nodes are in, or Clearing ─▶ Ended            after another master
 //!
+//!   Running ─(pause)─▶ Cutting ─▶ Paused ─▶ Resuming ─▶ Running                 while a daemon is replaced
+//!
 //!   any, a node lost ┬snapshots─▶ Stranded ─all nodes are back─▶ Parked
 //!                    └none──────▶ Clearing ─▶ Ended                            to be launched again
 //! ```
@@ -43,6 +45,7 @@ mod come_back;
 mod end;
 mod leave;
 mod lost;
+mod pause;
 mod snapshots;
 
 use std::{collections::BTreeSet, time::Duration};
@@ -56,6 +59,7 @@ use crate::{
 };
 pub use adopt::Adoption;
 use adopt::Holdings;
+use pause::Pause;
 use snapshots::Snapshots;
 
 #[derive(Clone, Debug)]
@@ -72,6 +76,13 @@ pub enum Input {
     NodeBack(NodeId),
     /// The time-out armed last has run out.
     TimedOut,
+    /// The daemon of a node will be replaced: take no further orders, and answer with [`Output::Settled`]
+    /// when nothing is on its way.
+    Settle,
+    /// Stop the ranks; after that. Answered by [`Output::Paused`] or [`Output::NotPaused`].
+    Pause,
+    /// Go on, in whatever state of the replacement the application is.
+    Continue,
 }
 
 #[derive(Clone, Debug)]
@@ -82,6 +93,12 @@ pub enum Output {
     Tell(Report),
     /// Arms the one time-out in place of the one before, or disarms it.
     Arm(Option<Duration>),
+    /// See [`Input::Settle`].
+    Settled,
+    /// None of its ranks computes; whether they did before.
+    Paused { ran: bool },
+    /// Its ranks run on, for this reason.
+    NotPaused(String),
 }
 
 /// How long each step may take on the slowest node. A daemon has shorter time-outs of its own; these guard
@@ -133,6 +150,8 @@ enum State {
         waiting: Nodes,
     },
     Running,
+    /// Stopped at a complete cut; the master does not know.
+    Paused,
     Cutting {
         waiting: Nodes,
         then: Then,
@@ -187,6 +206,8 @@ enum State {
 enum Then {
     Stay,
     Leave,
+    /// The master does not know.
+    Pause,
 }
 
 /// The state that an application returns to; `undone`: why, although it was to be parked.
@@ -232,6 +253,9 @@ pub struct App {
     exited: Nodes,
     /// An earlier master may have launched it.
     adoption: Option<Adoption>,
+    pause: Pause,
+    /// The present cut is for a pause.
+    is_unnoticed: bool,
     outputs: Vec<Output>,
 }
 
@@ -256,6 +280,8 @@ impl App {
             unsealed: Nodes::new(),
             exited: Nodes::new(),
             adoption: None,
+            pause: Pause::None,
+            is_unnoticed: false,
             outputs: Vec::new(),
         }
     }
@@ -293,7 +319,11 @@ impl App {
             Input::NodeBack(node) if self.lost.remove(&node) => self.on_node_back(node),
             Input::NodeLost(..) | Input::NodeBack(_) => {}
             Input::TimedOut => self.on_time_out(),
+            Input::Settle => self.on_settle(),
+            Input::Pause => self.on_pause(),
+            Input::Continue => self.on_continue(),
         }
+        self.check_settled();
         std::mem::take(&mut self.outputs)
     }
 
@@ -321,6 +351,7 @@ impl App {
             // The end, of which the master will hear, has overtaken the order.
             (_, State::Ending { .. } | State::Ended) => {}
             (Order::End, _) => self.end(AppOutcome::Stopped),
+            _ if self.is_held() => self.next = Some(order),
             (Order::Launch, State::Idle) => {
                 let launch = LaunchRequest { life: self.life, ..self.launch.clone().into() };
                 let waiting = self.ask_all(&AppRequest::Launch(Box::new(launch)));

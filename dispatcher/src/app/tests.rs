@@ -1,6 +1,7 @@
 //! Tests of the state machine against scripted daemons.
 
 mod model;
+mod pause;
 mod residence;
 
 use coswitch_daemon::protocol::{Failure, Holding, PartState, SNAPSHOTS_KEPT};
@@ -36,12 +37,13 @@ struct Story {
     asked: Vec<(NodeId, AppRequest)>,
     told: Vec<Report>,
     armed: bool,
+    held: Vec<String>,
 }
 
 impl Story {
     fn new(nodes: u32) -> Self {
         let app = App::new(launch(nodes), Timeouts::default());
-        Self { app, asked: Vec::new(), told: Vec::new(), armed: false }
+        Self { app, asked: Vec::new(), told: Vec::new(), armed: false, held: Vec::new() }
     }
 
     fn feed(&mut self, input: Input) {
@@ -50,6 +52,9 @@ impl Story {
                 Output::Ask(node, request) => self.asked.push((node, request)),
                 Output::Tell(report) => self.told.push(report),
                 Output::Arm(limit) => self.armed = limit.is_some(),
+                Output::Settled => self.held.push("settled".into()),
+                Output::Paused { ran } => self.held.push(if ran { "paused, ran" } else { "paused" }.into()),
+                Output::NotPaused(reason) => self.held.push(format!("not paused: {reason}")),
             }
         }
     }
@@ -70,6 +75,11 @@ impl Story {
             format!("{} {verb}", node.0)
         };
         std::mem::take(&mut self.asked).into_iter().map(word).collect()
+    }
+
+    /// Takes what it has said of its pause.
+    fn held(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.held)
     }
 
     /// Takes the reports, without the timings.

@@ -18,7 +18,7 @@ use coswitch_daemon::{
     pki::{Identity, PkiError},
     virtual_net::VirtualNetError,
 };
-pub use coswitch_daemon::{node::Tier, plane::LinkRules};
+pub use coswitch_daemon::{node::Tier, plane::LinkRules, protocol::Programs};
 use coswitch_policies::{Bytes, NodeId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
@@ -67,6 +67,15 @@ pub trait Provisioning: Sized {
     /// # Errors
     /// [`ProvisioningError`]; the node has no daemon then, and this may be called again.
     fn restart(&self, node: NodeId) -> Result<Address, ProvisioningError>;
+
+    /// Brings programs to a node whose daemon is to be replaced. Blocks, as [`Provisioning::restart`] does.
+    ///
+    /// # Errors
+    /// [`ProvisioningError`]; the node is as before.
+    fn bring(&self, node: NodeId, installed: &Installed) -> Result<Programs, ProvisioningError>;
+
+    /// A daemon was replaced by one of these programs: from now on daemons are started from them.
+    fn use_from_now_on(&self, _installed: &Installed) {}
 
     /// Removes what is left of nodes that cannot be adopted.
     ///
@@ -124,12 +133,7 @@ pub struct DaemonsRequest {
     pub resumes: bool,
     /// The directory of the daemons' logs, on this machine.
     pub logs: PathBuf,
-    /// The program `coswitchd` on this machine.
-    pub daemon: PathBuf,
-    /// The program `coswitch-launcher` on this machine.
-    pub launcher: PathBuf,
-    /// The library `libcoswitch_fi.so` on this machine.
-    pub driver: PathBuf,
+    pub installed: Installed,
 }
 
 impl DaemonsRequest {
@@ -148,8 +152,8 @@ impl DaemonsRequest {
             processors: spec.processors.clone(),
             store: tiers.map(|tier| Tier { root: tier.root.join(&own), ..tier }).collect(),
             arena: spec.arena,
-            provider: self.driver.parent().unwrap_or(Path::new("/")).to_path_buf(),
-            launcher: self.launcher.clone(),
+            provider: self.installed.here().provider,
+            launcher: self.installed.launcher.clone(),
             stop_after: self.stop_after,
             standing: self.standing,
             links: self.links,
@@ -158,6 +162,25 @@ impl DaemonsRequest {
             returns: self.resumes,
             resumes: self.resumes,
         }
+    }
+}
+
+/// The programs of a build of coswitch on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Installed {
+    /// The program `coswitchd`.
+    pub daemon: PathBuf,
+    /// The program `coswitch-launcher`.
+    pub launcher: PathBuf,
+    /// The library `libcoswitch_fi.so`.
+    pub driver: PathBuf,
+}
+
+impl Installed {
+    /// For nodes that see them where they lie here.
+    fn here(&self) -> Programs {
+        let provider = self.driver.parent().unwrap_or(Path::new("/")).to_path_buf();
+        Programs { daemon: self.daemon.clone(), launcher: self.launcher.clone(), provider }
     }
 }
 

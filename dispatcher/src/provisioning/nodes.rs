@@ -5,7 +5,7 @@ use coswitch_policies::NodeId;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Address, NodeSpec, Provisioning, ProvisioningError,
+    Address, Installed, NodeSpec, Programs, Provisioning, ProvisioningError,
     hosts::{HostRequest, Hosts, HostsState},
     slurm::{Slurm, SlurmRequest, SlurmState},
     virtual_nodes::{VirtualNodes, VirtualRequest, VirtualState},
@@ -74,6 +74,10 @@ impl Provisioning for Nodes {
 
     fn restart(&self, node: NodeId) -> Result<Address, ProvisioningError> {
         each!(self, nodes => nodes.restart(node))
+    }
+
+    fn bring(&self, node: NodeId, installed: &Installed) -> Result<Programs, ProvisioningError> {
+        each!(self, nodes => nodes.bring(node, installed))
     }
 
     fn remove(state: NodesState) -> Result<(), ProvisioningError> {

@@ -23,7 +23,7 @@ use coswitch_policies::{Bytes, NodeId, Rate};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Address, DaemonsRequest, END_LIMIT, NodeSpec, Provisioning, ProvisioningError, Tier, failed,
+    Address, DaemonsRequest, END_LIMIT, Installed, NodeSpec, Provisioning, ProvisioningError, Tier, failed,
     starting::{Log, Started, Starting},
 };
 
@@ -112,7 +112,7 @@ impl Provisioning for VirtualNodes {
         let nodes = request.daemons.nodes.clone();
         let config = |node| Ok::<_, ProvisioningError>(configure(request, node, authority.member()?));
         let configs = nodes.iter().map(config).collect::<Result<Vec<_>, _>>()?;
-        let (daemon, logs) = (request.daemons.daemon.clone(), request.daemons.logs.clone());
+        let (daemon, logs) = (request.daemons.installed.daemon.clone(), request.daemons.logs.clone());
         let programs = Programs { daemon, logs, configs };
         let (daemons, keeps) = (Mutex::default(), request.daemons.resumes);
         let mut started =
@@ -168,6 +168,14 @@ impl Provisioning for VirtualNodes {
         daemons.retain(|daemon| daemon.node != node);
         daemons.push(daemon);
         Ok(address(node))
+    }
+
+    /// They are where they were.
+    fn bring(&self, node: NodeId, installed: &Installed) -> Result<super::Programs, ProvisioningError> {
+        match self.nodes.iter().any(|spec| spec.node == node) {
+            true => Ok(installed.here()),
+            false => Err(ProvisioningError::Unknown(node)),
+        }
     }
 
     fn remove(state: VirtualState) -> Result<(), ProvisioningError> {

@@ -20,7 +20,7 @@ use crate::{
     paging::PagingFold,
     pauses::{
         back_in_words, lost_in_words, repeats_in_words, replaced_in_words, silence_in_words,
-        standstill_in_words,
+        standstill_in_words, upgraded_in_words,
     },
     report::{JobCommunication, JobReport, JobTimes, NodeMemory, Report, SetReport, StepTotal},
 };
@@ -165,6 +165,9 @@ impl Folder {
             }
             Event::Warning { text } => self.warnings.push(text.clone()),
             Event::NodeLost { node, reason } => self.warnings.push(lost_in_words(*node, reason)),
+            Event::DaemonReplaced { node, version, pause, jobs } => {
+                self.warnings.push(upgraded_in_words(*node, version, *pause, jobs.len()));
+            }
             Event::NodeBack { node } => self.warnings.push(back_in_words(*node)),
             Event::JobRepeats { job, work } => {
                 let text = repeats_in_words(&self.name(*job), *work);

@@ -10,6 +10,14 @@ pub(crate) fn lost_in_words(node: NodeId, reason: &str) -> String {
     format!("{node} was lost: {reason}")
 }
 
+pub(crate) fn upgraded_in_words(node: NodeId, version: &str, pause: Duration, jobs: usize) -> String {
+    let stood_still = match jobs {
+        0 => "no job ran there".to_owned(),
+        jobs => format!("{} stood still for {} ms", words::plural(jobs, "job"), pause.as_millis()),
+    };
+    format!("{node} has another daemon, of version {version}; {stood_still}")
+}
+
 pub(crate) fn back_in_words(node: NodeId) -> String {
     format!("{node} is back")
 }

@@ -259,7 +259,7 @@ enum Lifetime {
 
 fn nodes_request(jobs: &JobSet, options: &EngineOptions, lifetime: Lifetime) -> anyhow::Result<NodesRequest> {
     let (standing, resumes) = (lifetime == Lifetime::Standing, lifetime == Lifetime::Run { resumes: true });
-    let Installation { daemon, launcher, driver } = Installation::find()?;
+    let installed = Installation::find()?.into();
     let cluster = &jobs.cluster;
     let ClusterConfig { memory, arena, rate, stop_after, ref store, ref hosts, ref allocation, .. } =
         *cluster;
@@ -270,8 +270,7 @@ fn nodes_request(jobs: &JobSet, options: &EngineOptions, lifetime: Lifetime) -> 
     };
     let (run, logs) = (options.run.clone(), options.out.clone());
     let links = LinkRules { encrypt: cluster.encrypts(), silence: cluster.lost_after };
-    let daemons =
-        DaemonsRequest { run, nodes, stop_after, standing, links, resumes, logs, daemon, launcher, driver };
+    let daemons = DaemonsRequest { run, nodes, stop_after, standing, links, resumes, logs, installed };
     if cluster.is_virtual() {
         return Ok(NodesRequest::Virtual(VirtualRequest { daemons, rate }));
     }
@@ -280,7 +279,7 @@ fn nodes_request(jobs: &JobSet, options: &EngineOptions, lifetime: Lifetime) -> 
         None => NodesRequest::Hosts(HostRequest { daemons, hosts: hosts.clone(), needed }),
         Some(allocation) => {
             // These are not copied: all nodes have to see them.
-            needed.extend([&daemons.launcher, &daemons.driver].map(Clone::clone));
+            needed.extend([&daemons.installed.launcher, &daemons.installed.driver].map(Clone::clone));
             NodesRequest::Slurm(SlurmRequest { daemons, allocation, needed })
         }
     })

@@ -8,7 +8,7 @@ use coswitch_dispatcher::{
     Dispatcher,
     app::{Adoption, Timeouts},
     protocol::{AppOutcome, Inventory, NodeEvent, Report},
-    provisioning::{Address, Provisioning},
+    provisioning::{Address, Programs, Provisioning},
     sessions::Sessions,
 };
 use coswitch_policies::{JobId, NodeId, SimTime};
@@ -24,7 +24,7 @@ use tokio::{
 
 use super::{
     Ask, EngineOptions, EventSink, Origin, Outcome, Resumed,
-    keeper::Keeper,
+    keeper::{Keep, Keeper, Kept},
     machine_counters::MachineCounters,
     run::{Asked, Input, Output, Run, RunSettings, Takeover, Ticket},
 };
@@ -98,7 +98,7 @@ pub(super) async fn drive(
         reports,
         events,
         dispatchers: BTreeMap::new(),
-        restarts: keeper.restarts,
+        keeping: keeper.keeping,
         node_events,
         tickets: BTreeMap::new(),
         asked: 0,
@@ -137,12 +137,17 @@ pub(super) async fn drive(
                 },
                 _ = warned.recv() => Input::Warned,
                 Some(event) = from_nodes.recv(), if has_room => Input::Node(event),
-                Some((node, started)) = keeper.started.recv() => match started {
-                    Ok(address) => {
+                Some((node, kept)) = keeper.kept.recv() => match kept {
+                    Kept::Restarted(Ok(address)) => {
                         shell.connect_again(address);
                         continue;
                     }
-                    Err(reason) => Input::Node(NodeEvent::NotBack { node, reason }),
+                    Kept::Restarted(Err(reason)) => Input::Node(NodeEvent::NotBack { node, reason }),
+                    Kept::Brought(Ok((address, programs))) => {
+                        shell.replace(address, programs);
+                        continue;
+                    }
+                    Kept::Brought(Err(reason)) => Input::Node(NodeEvent::NotReplaced { node, reason }),
                 },
                 Some((job, report)) = from_jobs.recv(), if has_room => Input::Report(job, report),
                 Some(ask) = asks.recv(), if has_room => shell.take(ask),
@@ -220,8 +225,8 @@ struct Shell<'a, S> {
     reports: UnboundedSender<(JobId, Report)>,
     events: &'a mut S,
     dispatchers: BTreeMap<JobId, Dispatcher>,
-    /// Nodes that are to be given another daemon.
-    restarts: std::sync::mpsc::Sender<NodeId>,
+    /// What is to be done about nodes.
+    keeping: std::sync::mpsc::Sender<Keep>,
     node_events: UnboundedSender<NodeEvent>,
     /// Who waits for an answer.
     tickets: BTreeMap<Ticket, oneshot::Sender<Reply>>,
@@ -250,6 +255,24 @@ impl<S: EventSink> Shell<'_, S> {
                 let (node, error) = (address.node, anyhow::Error::from(error));
                 let _ = events.send(NodeEvent::NotBack { node, reason: format!("{error:#}") });
             }
+        });
+    }
+
+    /// Has the daemon of a node replaced, beside all else.
+    fn replace(&self, address: Address, programs: Programs) {
+        let (sessions, events, keeping) =
+            (self.sessions.clone(), self.node_events.clone(), self.keeping.clone());
+        tokio::spawn(async move {
+            let node = address.node;
+            let replaced = sessions.replace(&address, programs).await;
+            let event = match replaced {
+                Ok(replaced) => {
+                    let _ = keeping.send(Keep::UseFromNowOn);
+                    NodeEvent::Replaced { node, replaced }
+                }
+                Err(error) => NodeEvent::NotReplaced { node, reason: error.to_string() },
+            };
+            let _ = events.send(event);
         });
     }
 
@@ -300,7 +323,10 @@ impl<S: EventSink> Shell<'_, S> {
             }
             Output::Restart(node) => {
                 // Who does that has gone only when the run is over.
-                let _ = self.restarts.send(node);
+                let _ = self.keeping.send(Keep::Restart(node));
+            }
+            Output::Replace(node) => {
+                let _ = self.keeping.send(Keep::Bring(node));
             }
             Output::Allow(node, allowance) => self.sessions.allow(node, allowance),
             Output::Over(outcome) => {

@@ -93,6 +93,7 @@ fn is_said_beside_bars(event: &Event) -> bool {
             | Event::NodeWasSilent { .. }
             | Event::NodeLost { .. }
             | Event::NodeBack { .. }
+            | Event::DaemonReplaced { .. }
             | Event::JobRepeats { .. }
             | Event::JobsStoodStill { .. }
     )

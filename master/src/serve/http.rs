@@ -11,7 +11,7 @@ use axum::{
     routing::{get, post},
     serve::IncomingStream,
 };
-use coswitch_policies::JobId;
+use coswitch_policies::{JobId, NodeId};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde::{Deserialize, Serialize};
 use tokio::{
@@ -60,6 +60,7 @@ pub(super) async fn serve(listener: StdListener, api: Api) -> std::io::Result<()
         .route("/v1/jobs/{job}/park", post(park))
         .route("/v1/jobs/{job}/resume", post(resume))
         .route("/v1/timetable", get(timetable))
+        .route("/v1/upgrade", post(upgrade))
         .route("/v1/events", get(events))
         .route("/metrics", get(metrics))
         .layer(DefaultBodyLimit::max(BODY_MAX))
@@ -123,6 +124,21 @@ async fn timetable(State(api): State<Api>, from: From, Query(Ahead { ahead }): Q
     api.ask(from, Request::Timetable { ahead: Duration::from_secs(ahead) }).await
 }
 
+/// The body of the request for an upgrade.
+#[derive(Deserialize)]
+struct Upgrade {
+    /// By number; none: all.
+    #[serde(default)]
+    nodes: Vec<NodeId>,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+async fn upgrade(State(api): State<Api>, from: From, Json(asked): Json<Upgrade>) -> Response {
+    let Upgrade { nodes, dry_run } = asked;
+    api.ask(from, Request::Upgrade { nodes, dry_run }).await
+}
+
 /// The events of the cluster from now on, one JSON value in a line.
 async fn events(State(api): State<Api>, ConnectInfo(peer): From) -> Response {
     // They tell of all jobs.
@@ -169,6 +185,7 @@ impl Api {
             Reply::Job(status) => json(&status),
             Reply::Why(reason) => json(&reason),
             Reply::Timetable(timetable) => json(&timetable),
+            Reply::Upgraded(nodes) => json(&nodes),
             Reply::Refused(refusal) => refused(&refusal),
         }
     }
@@ -181,7 +198,9 @@ fn json(answer: &impl Serialize) -> Response {
 fn refused(refusal: &Refusal) -> Response {
     let code = match refusal {
         Refusal::UnknownJob { .. } => StatusCode::NOT_FOUND,
-        Refusal::Ended { .. } | Refusal::CannotPark { .. } => StatusCode::CONFLICT,
+        Refusal::Ended { .. } | Refusal::CannotPark { .. } | Refusal::NotUpgraded { .. } => {
+            StatusCode::CONFLICT
+        }
         Refusal::BadJob { .. } | Refusal::BadRequest { .. } => StatusCode::BAD_REQUEST,
         Refusal::NotServed { .. } => StatusCode::FORBIDDEN,
         Refusal::Full { .. } | Refusal::NotKept { .. } | Refusal::Ending => StatusCode::SERVICE_UNAVAILABLE,

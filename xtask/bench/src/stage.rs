@@ -13,7 +13,7 @@ use coswitch_dispatcher::{
     app::Timeouts,
     protocol::{AppOutcome, LaunchSpec, Order, Park, Report, StepDone, Wait},
     provisioning::{
-        DaemonsRequest, LinkRules, Provisioning,
+        DaemonsRequest, Installed, LinkRules, Provisioning,
         virtual_nodes::{self, VirtualNodes, VirtualRequest},
     },
     sessions::Sessions,
@@ -82,9 +82,11 @@ impl Stage {
                 links,
                 resumes: false,
                 logs: dir.path().to_path_buf(),
-                daemon: super::programs::built("coswitchd")?,
-                launcher: super::programs::built("coswitch-launcher")?,
-                driver: super::programs::built("libcoswitch_fi.so")?,
+                installed: Installed {
+                    daemon: super::programs::built("coswitchd")?,
+                    launcher: super::programs::built("coswitch-launcher")?,
+                    driver: super::programs::built("libcoswitch_fi.so")?,
+                },
             },
             rate,
         };

@@ -274,6 +274,7 @@ impl Model {
 
     /// Lets all daemons succeed until the application rests.
     fn drain(&mut self) {
+        self.feed(Input::Continue);
         for _ in 0..1000 {
             for node in 0..2 {
                 self.regain(node);
@@ -323,6 +324,10 @@ enum Act {
     Replace([usize; 2]),
     Lose(u32),
     Regain(u32),
+    /// For the replacement of a daemon.
+    Settle,
+    Pause,
+    Continue,
 }
 
 /// `losses`: whether nodes are lost as well.
@@ -337,6 +342,7 @@ fn act(failures: u32, losses: u32) -> impl Strategy<Value = Act> {
         1 => prop::array::uniform2(0..3usize).prop_map(Act::Replace),
         losses => (0..2u32).prop_map(Act::Lose),
         2 * losses => (0..2u32).prop_map(Act::Regain),
+        1 => prop::sample::select(vec![Act::Settle, Act::Settle, Act::Pause, Act::Continue]),
     ]
 }
 
@@ -351,6 +357,9 @@ fn play(park: Park, acts: Vec<Act>) -> Model {
             Act::Replace(arrived) => model.replace(arrived),
             Act::Lose(node) => model.lose(node),
             Act::Regain(node) => model.regain(node),
+            Act::Settle => model.feed(Input::Settle),
+            Act::Pause => model.feed(Input::Pause),
+            Act::Continue => model.feed(Input::Continue),
         }
     }
     model.drain();
@@ -402,7 +411,7 @@ proptest! {
                 Act::Step(node, luck) => model.step(node, luck),
                 Act::Seal(node, well) => model.seal(node, well),
                 Act::Order(order) => model.feed(Input::Order(order)),
-                Act::Replace(_) => {}
+                Act::Replace(_) | Act::Settle | Act::Pause | Act::Continue => {}
             }
         }
         model.drain();

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use self::parts::Parts;
 use super::{
-    Address, DaemonsRequest, END_LIMIT, NodeSpec, Provisioning, ProvisioningError, failed,
+    Address, DaemonsRequest, END_LIMIT, Installed, NodeSpec, Provisioning, ProvisioningError, failed,
     starting::{Log, Started, Starting},
 };
 
@@ -37,6 +37,7 @@ use super::{
 const DROP_LIMIT: Duration = Duration::from_secs(10);
 /// The exit code where a host has not got the programs of coswitch.
 const NOT_FOUND: i32 = 127;
+const DAEMON: &str = "coswitchd";
 /// Of this process' environment a daemon gets these.
 const ENVIRONMENT: [&str; 3] = ["COSWITCH_LOG", "COSWITCH_CRIU", "COSWITCH_PREFIX"];
 
@@ -67,7 +68,7 @@ pub struct Hosts {
     nodes: Vec<NodeSpec>,
     /// Each with its session; `None` where another process has started it.
     daemons: Mutex<Vec<(Daemon, Option<Session>)>>,
-    programs: Programs,
+    programs: Mutex<Programs>,
     standing: bool,
     /// Snapshots of parked applications stay.
     keeps: bool,
@@ -111,7 +112,7 @@ impl Provisioning for Hosts {
 
     fn start(request: &HostRequest) -> Result<Self, ProvisioningError> {
         let authority = Authority::new()?;
-        let parts = Parts::of(&request.daemons).map_err(failed("read the programs of coswitch"))?;
+        let parts = Parts::of(&request.daemons.installed).map_err(failed("read the programs of coswitch"))?;
         let nodes = request.daemons.nodes.clone();
         let config = |spec| Ok::<_, ProvisioningError>(configure(request, &parts, spec, authority.member()?));
         let configs = nodes.iter().map(config).collect::<Result<Vec<_>, _>>()?;
@@ -123,6 +124,7 @@ impl Provisioning for Hosts {
         });
         // Where one has not started, this ends the others.
         let (daemons, keeps) = (Mutex::default(), request.daemons.resumes);
+        let programs = Mutex::new(programs);
         let mut started = Self { identity, nodes, daemons, programs, standing: false, keeps };
         let mut failed = None;
         for outcome in outcomes {
@@ -147,13 +149,15 @@ impl Provisioning for Hosts {
             (!is_alive).then_some(daemon.node)
         });
         let daemons = Mutex::new(daemons.into_iter().map(|daemon| (daemon, None)).collect());
+        let programs = Mutex::new(programs);
         let hosts = Self { identity, nodes, daemons, programs, standing: true, keeps: false };
         Ok((hosts, gone.into_iter().flatten().collect()))
     }
 
     /// The new daemon ends the one before.
     fn restart(&self, node: NodeId) -> Result<Address, ProvisioningError> {
-        let config = self.programs.configs.iter().find(|config| config.node == node);
+        let programs = self.programs().clone();
+        let config = programs.configs.iter().find(|config| config.node == node);
         let config = config.ok_or(ProvisioningError::Unknown(node))?;
         let (host, session) = {
             let mut daemons = self.daemons();
@@ -167,12 +171,30 @@ impl Provisioning for Hosts {
             ssh::wait(&mut process, Instant::now());
         }
         let mut config = NodeConfig { returns: true, ..config.clone() };
-        let (daemon, session) = start(&host, &mut config, &self.programs.parts, &self.programs.logs)?;
+        let (daemon, session) = start(&host, &mut config, &programs.parts, &programs.logs)?;
         let address = daemon.address();
         let mut daemons = self.daemons();
         daemons.retain(|(daemon, _)| daemon.node != node);
         daemons.push((daemon, Some(session)));
         Ok(address)
+    }
+
+    fn bring(&self, node: NodeId, installed: &Installed) -> Result<super::Programs, ProvisioningError> {
+        let known =
+            self.daemons().iter().find(|(daemon, _)| daemon.node == node).map(|(d, _)| d.host.clone());
+        let host = known.ok_or(ProvisioningError::Unknown(node))?;
+        let parts = Parts::of(installed).map_err(failed("read the programs of coswitch"))?;
+        parts.install_where_missing(&host)?;
+        let daemon = parts.on_host(Path::new(DAEMON));
+        let launcher = parts.on_host(&installed.launcher);
+        Ok(super::Programs { daemon, launcher, provider: parts.directory })
+    }
+
+    fn use_from_now_on(&self, installed: &Installed) {
+        match Parts::of(installed) {
+            Ok(parts) => self.programs().use_parts(parts, installed),
+            Err(error) => tracing::warn!(%error, "daemons are started from the programs before"),
+        }
     }
 
     fn remove(HostsState { daemons, .. }: HostsState) -> Result<(), ProvisioningError> {
@@ -181,7 +203,8 @@ impl Provisioning for Hosts {
 
     fn state(&self) -> HostsState {
         let daemons = self.daemons().iter().map(|(daemon, _)| daemon.clone()).collect();
-        let (identity, nodes, programs) = (self.identity.clone(), self.nodes.clone(), self.programs.clone());
+        let (identity, nodes, programs) =
+            (self.identity.clone(), self.nodes.clone(), self.programs().clone());
         HostsState { identity, nodes, daemons, programs }
     }
 
@@ -221,6 +244,10 @@ impl Provisioning for Hosts {
 }
 
 impl Hosts {
+    fn programs(&self) -> MutexGuard<'_, Programs> {
+        self.programs.lock().expect("no panic while holding it")
+    }
+
     fn daemons(&self) -> MutexGuard<'_, Vec<(Daemon, Option<Session>)>> {
         self.daemons.lock().expect("no panic while holding it")
     }
@@ -243,6 +270,16 @@ impl Hosts {
         })
         .into_iter()
         .collect()
+    }
+}
+
+impl Programs {
+    fn use_parts(&mut self, parts: Parts, installed: &Installed) {
+        for config in &mut self.configs {
+            config.provider.clone_from(&parts.directory);
+            config.launcher = parts.on_host(&installed.launcher);
+        }
+        self.parts = parts;
     }
 }
 
@@ -287,7 +324,7 @@ impl Daemon {
 fn configure(request: &HostRequest, parts: &Parts, spec: &NodeSpec, identity: Identity) -> NodeConfig {
     NodeConfig {
         provider: parts.directory.clone(),
-        launcher: parts.on_host(&request.daemons.launcher),
+        launcher: parts.on_host(&request.daemons.installed.launcher),
         needed: request.needed.clone(),
         ..request.daemons.configure(spec, identity)
     }
@@ -305,7 +342,7 @@ fn start(
         let any = SocketAddr::from(([0; 16], 0));
         (config.control, config.data) = (any, any);
     }
-    let program = parts.on_host(Path::new("coswitchd"));
+    let program = parts.on_host(Path::new(DAEMON));
     let set = ENVIRONMENT.iter().filter_map(|name| Some((name, env::var(name).ok()?)));
     let set: String = set.map(|(name, value)| format!("{name}={} ", ssh::quote(&value))).collect();
     let quoted = ssh::quote(&program.display().to_string());

@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{DaemonsRequest, Host, ProvisioningError, ssh};
+use super::{Host, Installed, ProvisioningError, ssh};
 use crate::provisioning::STORE;
 
 /// The programs of this build of coswitch, and their directory on every host. coswitch never removes the
@@ -22,8 +22,8 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) fn of(request: &DaemonsRequest) -> io::Result<Self> {
-        let files = [&request.daemon, &request.launcher, &request.driver].map(Clone::clone);
+    pub(super) fn of(installed: &Installed) -> io::Result<Self> {
+        let files = [&installed.daemon, &installed.launcher, &installed.driver].map(Clone::clone);
         let mut hash = Xxh3::new();
         files.iter().try_for_each(|file| fs::read(file).map(|bytes| hash.update(&bytes)))?;
         let directory = Path::new(STORE).join("parts").join(format!("{:032x}", hash.digest128()));
@@ -33,6 +33,15 @@ impl Parts {
     /// The part on a host that lies here as `file`.
     pub(super) fn on_host(&self, file: &Path) -> PathBuf {
         self.directory.join(file.file_name().unwrap_or_default())
+    }
+
+    /// Copies the parts to the host, if it has not got them.
+    pub(super) fn install_where_missing(&self, host: &Host) -> Result<(), ProvisioningError> {
+        let script = format!("[ -d {} ]", ssh::quote(&self.directory.display().to_string()));
+        match ssh::run(host, "look for the programs of coswitch", &script, Stdio::null())? {
+            answer if answer.status.success() => Ok(()),
+            _ => self.install(host),
+        }
     }
 
     /// Copies the parts to the host, unless they are there. Others may do the same at the same time: a

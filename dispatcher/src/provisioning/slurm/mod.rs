@@ -40,7 +40,8 @@ use self::{
     step::Version,
 };
 use super::{
-    Address, DaemonsRequest, END_LIMIT, NodeSpec, Provisioning, ProvisioningError, failed, starting::wait,
+    Address, DaemonsRequest, END_LIMIT, Installed, NodeSpec, Provisioning, ProvisioningError, failed,
+    starting::wait,
 };
 
 pub use allocation::{Allocation, AllocationError, OWN};
@@ -123,7 +124,11 @@ impl Provisioning for Slurm {
         for (spec, host) in daemons.nodes.iter().zip(&allocation.hosts) {
             configs.insert(host.clone(), configure(request, spec, authority.member()?));
         }
-        let steps = Steps { job: allocation.job, run: daemons.run.clone(), program: daemons.daemon.clone() };
+        let steps = Steps {
+            job: allocation.job,
+            run: daemons.run.clone(),
+            program: daemons.installed.daemon.clone(),
+        };
         let mut starting = Self {
             identity: authority.member()?,
             nodes: daemons.nodes.clone(),
@@ -171,6 +176,11 @@ impl Provisioning for Slurm {
     fn restart(&self, _: NodeId) -> Result<Address, ProvisioningError> {
         let said = "srun has ended the others of its step: the run cannot go on".into();
         Err(ProvisioningError::Step { act: "start another daemon", said })
+    }
+
+    fn bring(&self, _: NodeId, _: &Installed) -> Result<super::Programs, ProvisioningError> {
+        let said = "a run in an allocation ends with it; the next one uses the new programs".into();
+        Err(ProvisioningError::Step { act: "replace a daemon", said })
     }
 
     fn remove(SlurmState { steps, nodes, .. }: SlurmState) -> Result<(), ProvisioningError> {

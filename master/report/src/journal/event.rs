@@ -252,6 +252,9 @@ pub enum Event {
     /// The ranks on a node were frozen, because their daemon did not hear the master. Their running times
     /// include it.
     JobsStoodStill { node: NodeId, silence: Duration, frozen: Duration },
+    /// The daemon of a node was replaced by another program, of this version of coswitch. These jobs stood
+    /// still for it; their running times include the pause.
+    DaemonReplaced { node: NodeId, version: String, pause: Duration, jobs: Vec<JobId> },
     /// A message for the user; the run goes on.
     Warning { text: String },
     /// Counters of the whole machine over the run, other programs included.

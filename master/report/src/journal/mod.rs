@@ -19,5 +19,6 @@ pub use file::{FILE_NAME, JournalError, read, salvage};
 /// checksum. Since version 6 users hold and release jobs, and next turns are foreseen. Since version 7 a
 /// master may take over. Since version 8 nodes may be lost and come back. Since version 9 a sample of memory
 /// stands for several looks. Since version 10 a run may be parked, and go on. Since version 11
-/// jobs have priorities. Since version 12 jobs may have nodes of their own, by a queue.
-pub const VERSION: u32 = 12;
+/// jobs have priorities. Since version 12 jobs may have nodes of their own, by a queue. Since version 13
+/// daemons may be replaced.
+pub const VERSION: u32 = 13;

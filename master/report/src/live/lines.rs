@@ -8,7 +8,7 @@ use crate::{
     memory,
     pauses::{
         back_in_words, lost_in_words, repeats_in_words, replaced_in_words, silence_in_words,
-        standstill_in_words,
+        standstill_in_words, upgraded_in_words,
     },
 };
 
@@ -53,6 +53,9 @@ pub fn line(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<String> {
             memory::outgrew_in_words(&view.name(*job), *node, *resident, *capacity)
         }
         Event::NodeLost { node, reason } => lost_in_words(*node, reason),
+        Event::DaemonReplaced { node, version, pause, jobs } => {
+            upgraded_in_words(*node, version, *pause, jobs.len())
+        }
         Event::NodeBack { node } => back_in_words(*node),
         Event::JobRepeats { job, work } => repeats_in_words(&view.name(*job), *work),
         Event::NodeWasSilent { node, silence } => silence_in_words(*node, *silence),

@@ -164,6 +164,7 @@ impl View {
             | Event::NodeWasSilent { .. }
             | Event::NodeLost { .. }
             | Event::NodeBack { .. }
+            | Event::DaemonReplaced { .. }
             | Event::JobRepeats { .. }
             | Event::JobsStoodStill { .. }
             | Event::JobResident { .. }

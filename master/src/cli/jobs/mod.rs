@@ -6,6 +6,7 @@ mod park;
 mod queue;
 mod submit;
 mod top;
+mod upgrade;
 mod wait;
 mod why;
 
@@ -20,6 +21,7 @@ pub(crate) use park::{ParkCommand, ResumeCommand};
 pub(crate) use queue::QueueCommand;
 pub(crate) use submit::SubmitCommand;
 pub(crate) use top::TopCommand;
+pub(crate) use upgrade::UpgradeCommand;
 pub(crate) use wait::WaitCommand;
 pub(crate) use why::WhyCommand;
 

@@ -25,6 +25,8 @@ impl Run {
             NodeEvent::Lost { node, reason } => self.on_node_lost(node, reason),
             NodeEvent::Back { node } => self.on_node_back(node),
             NodeEvent::NotBack { node, reason } => self.on_node_not_back(node, &reason),
+            NodeEvent::Replaced { node, replaced } => self.on_replaced(node, replaced),
+            NodeEvent::NotReplaced { node, reason } => self.on_not_replaced(node, reason),
         }
     }
 

@@ -18,6 +18,7 @@ mod status;
 mod switches;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -45,6 +46,7 @@ use parking::Parking;
 use records::Ending;
 pub(crate) use records::Record;
 use switches::SwitchUnderWay;
+use upgrade::Upgrade;
 
 /// A question that waits for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +91,9 @@ pub(super) enum Output {
     Order(JobId, Order),
     /// Give the node another daemon; answered by [`NodeEvent::Back`] or [`NodeEvent::NotBack`].
     Restart(NodeId),
+    /// Have the node's daemon replaced by the installed program; answered by [`NodeEvent::Replaced`] or
+    /// [`NodeEvent::NotReplaced`].
+    Replace(NodeId),
     /// The jobs of the node may hold so much together; `None`: as much as there is.
     Allow(NodeId, Option<Allowance>),
     /// Answer a question.
@@ -144,6 +149,7 @@ pub(super) struct Run {
     unanswered: BTreeMap<NodeId, u32>,
     /// Lost nodes.
     down: BTreeMap<NodeId, Down>,
+    upgrade: Option<Upgrade>,
     /// Nodes that were last seen without any job.
     empty_nodes: BTreeSet<NodeId>,
     /// As last seen.
@@ -220,6 +226,7 @@ impl Run {
             allowances: BTreeMap::new(),
             unanswered: BTreeMap::new(),
             down: BTreeMap::new(),
+            upgrade: None,
             empty_nodes: BTreeSet::new(),
             node_memory: BTreeMap::new(),
             admission: None,

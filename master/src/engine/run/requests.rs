@@ -22,6 +22,7 @@ impl Run {
             Request::Cancel(job) => self.cancel(user, job),
             Request::Resume(job) => self.resume(user, job),
             Request::Why(job) => self.why(user, job),
+            Request::Upgrade { nodes, dry_run } => return self.upgrade(ticket, user, &nodes, dry_run),
             Request::Timetable { ahead } => Ok(self.timetable(ahead)),
             Request::Park(job) => match self.park(user, job) {
                 Ok(()) => {

@@ -105,6 +105,7 @@ fn shown(output: &Output) -> Option<String> {
             format!("{node} allows {}", allowance.unwrap_or("all".into()))
         }
         Output::Restart(node) => format!("restart {node}"),
+        Output::Replace(node) => format!("replace the daemon of {node}"),
         Output::Over(outcome) => format!("over {outcome:?}"),
         Output::Answer(_, reply) => requests::shown(reply),
         Output::Adopt(job, ..) => format!("adopt {job}"),
@@ -126,6 +127,7 @@ fn shown(output: &Output) -> Option<String> {
             }
             Event::JobFinished { job, outcome, .. } => format!("{job} ended {outcome:?}"),
             Event::NodeLost { node, .. } => format!("{node} is lost"),
+            Event::DaemonReplaced { node, .. } => format!("the daemon of {node} is replaced"),
             Event::NodeBack { node } => format!("{node} is back"),
             Event::JobDisplaced { job, residence } => format!("{job} displaced, {residence:?}"),
             Event::JobRepeats { job, work } => format!("{job} repeats {work:?}"),

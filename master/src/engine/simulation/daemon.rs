@@ -107,6 +107,9 @@ impl Daemon {
                 let exceeded = self.exceeds_allowance();
                 self.machine.tell(ctx, DaemonEvent::Allowed { exceeded });
             }
+            Request::Examine { .. } | Request::Replace(_) => {
+                unreachable!("no daemon of the simulation is replaced")
+            }
             Request::Shutdown | Request::Leave => self.end(ctx),
             Request::Hello { .. } | Request::Alive => {}
         }

@@ -127,6 +127,9 @@ impl Master {
                     ctx.soon(1, 30, Event::Report(self.generation));
                 }
                 app::Output::Arm(limit) => dispatcher.deadline.arm(ctx.instant(), limit),
+                app::Output::Settled | app::Output::Paused { .. } | app::Output::NotPaused(_) => {
+                    unreachable!("no daemon of the simulation is replaced");
+                }
             }
         }
         if dispatcher.app.has_ended() {

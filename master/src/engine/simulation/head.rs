@@ -220,6 +220,7 @@ impl Head {
                 let app = App::adopted(spec, TIMEOUTS, adoption).in_life(master.next_life());
                 master.start(ctx, job, app, app::Input::Adopt);
             }
+            Output::Replace(_) => unreachable!("no user of the simulation upgrades daemons"),
             Output::Restart(node) => ctx.soon(50_000, 2_000_000, Event::Restart(master.generation, node)),
             Output::Order(job, order) => {
                 ctx.say(|| format!("order to {job}: {order:?}").to_lowercase());

@@ -47,7 +47,11 @@ impl Applications {
                     self.told.push(event);
                     continue;
                 }
-                Output::Allow(..) | Output::Answer(..) | Output::Keep(_) | Output::Restart(_) => continue,
+                Output::Allow(..)
+                | Output::Answer(..)
+                | Output::Keep(_)
+                | Output::Restart(_)
+                | Output::Replace(_) => continue,
             };
             // A dispatcher that ends its application does nothing else.
             if self.orders.get(&job) == Some(&Order::End) {

@@ -1,5 +1,9 @@
 //! What users ask of a standing cluster.
 
+use std::collections::BTreeSet;
+
+use coswitch_dispatcher::protocol::{NodeEvent, Replaced};
+
 use super::*;
 use crate::api::{JobState, Refusal, Submission};
 
@@ -21,6 +25,13 @@ pub(super) fn shown(reply: &Reply) -> String {
                 format!("{} {}{next}{done}", job.job, job.state)
             };
             format!("[{}]", queue.jobs.iter().map(job).collect::<Vec<_>>().join(", "))
+        }
+        Reply::Upgraded(nodes) => {
+            let one = |upgrade: &crate::api::NodeUpgrade| match upgrade.pause {
+                Some(pause) => format!("{} stood {} ms", upgrade.node, pause.as_millis()),
+                None => format!("{} would stand still", upgrade.node),
+            };
+            nodes.iter().map(one).collect::<Vec<_>>().join(", ")
         }
         Reply::Job(job) => format!("{} is {} after {} ms", job.job, job.state, job.ran.as_millis()),
         Reply::Timetable(timetable) => {
@@ -95,6 +106,40 @@ fn jobs_come_at_any_time_and_the_cluster_stays_without_any() {
             (980, report(1, Report::Ended(AppOutcome::Succeeded)), "job-1 ended Exit(0)"),
             (990, asked(Request::Wait(JobId(1))), "job-1 is done after 30 ms"),
             (999, Input::Stop(RunOutcome::Interrupted), "over Interrupted"),
+        ],
+    );
+}
+
+fn upgrade(nodes: &[u32], dry_run: bool) -> Input {
+    asked(Request::Upgrade { nodes: nodes.iter().copied().map(NodeId).collect(), dry_run })
+}
+
+fn replaced(node: u32) -> Input {
+    let (pause, paused, version) = (Duration::from_millis(40), BTreeSet::from([JobId(0)]), "9.9.9".into());
+    Input::Node(NodeEvent::Replaced { node: NodeId(node), replaced: Replaced { pause, paused, version } })
+}
+
+#[test]
+fn daemons_are_replaced_one_after_the_other_and_a_failure_ends_the_upgrade() {
+    let mut run = cluster(vec![]);
+    let failed = || NodeEvent::NotReplaced { node: NodeId(1), reason: "a test".into() };
+    story(
+        &mut run,
+        &[
+            (0, upgrade(&[], true), "node-0 would stand still, node-1 would stand still"),
+            (1, upgrade(&[7], false), "refused: there is no node-7: the cluster has node-0 to node-1"),
+            (2, upgrade(&[], false), "replace the daemon of node-0"),
+            (3, upgrade(&[1], false), "refused: another upgrade is under way"),
+            (4, replaced(0), "the daemon of node-0 is replaced; replace the daemon of node-1"),
+            (5, replaced(1), "the daemon of node-1 is replaced; node-0 stood 40 ms, node-1 stood 40 ms"),
+            (6, upgrade(&[1], false), "replace the daemon of node-1"),
+            (7, Input::Node(failed()), "refused: the daemon of node-1 was not replaced: a test"),
+            (8, upgrade(&[0], false), "replace the daemon of node-0"),
+            (
+                9,
+                asked_by(ALICE, Request::Upgrade { nodes: vec![], dry_run: true }),
+                "refused: only user 0, as whom the cluster runs, may upgrade it",
+            ),
         ],
     );
 }

@@ -1,0 +1,83 @@
+//! The sockets on which a daemon listens, for the head node and for other daemons.
+
+use std::{
+    net::TcpListener as StdListener,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+};
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tracing::warn;
+
+use crate::{
+    app::NodeServices,
+    handover::{self, Kept},
+    plane::connect,
+    session::SessionThread,
+};
+
+/// The sockets of a daemon.
+pub(crate) struct Listeners {
+    pub(crate) control: TcpListener,
+    pub(crate) data: StdListener,
+    /// The same for the next program.
+    pub(crate) kept: Kept,
+}
+
+impl Listeners {
+    /// Those that the program before has left, or new ones.
+    pub(crate) async fn open(
+        node: &NodeServices,
+        left: Option<(OwnedFd, OwnedFd)>,
+        head: Option<OwnedFd>,
+        sessions: &SessionThread,
+    ) -> anyhow::Result<Self> {
+        let (control, data) = match left {
+            Some((control, data)) => {
+                let listen = async { TcpListener::from_std(StdListener::from(control)) };
+                (sessions.run(listen).await, StdListener::from(data))
+            }
+            None => {
+                let control = sessions.run(TcpListener::bind(node.config.control)).await;
+                let data =
+                    StdListener::bind(node.config.data).context("failed to listen for other daemons")?;
+                (control, data)
+            }
+        };
+        let control = control.context("failed to listen for the head node")?;
+        let kept = Kept {
+            control: control.as_fd().try_clone_to_owned()?,
+            data: data.as_fd().try_clone_to_owned()?,
+            head,
+            before: handover::own_program()?.into(),
+        };
+        Ok(Self { control, data, kept })
+    }
+}
+
+/// Returns the port. Each handshake has a thread of its own, so that a slow peer does not delay the others.
+pub(crate) fn accept_links(node: &Arc<NodeServices>, listener: StdListener) -> anyhow::Result<u16> {
+    let port = listener.local_addr()?.port();
+    let (own, rules) = (node.link_end(), node.config.links);
+    let server = node.config.identity.server()?;
+    let node = Arc::downgrade(node);
+    let accept = move || {
+        for stream in listener.incoming().flatten() {
+            let (node, server) = (node.clone(), Arc::clone(&server));
+            std::thread::spawn(move || {
+                let accepted =
+                    connect::accept(stream, own, rules, &server).map_err(|error| error.to_string());
+                let added = accepted.and_then(|connection| match node.upgrade() {
+                    Some(node) => node.add_link(connection),
+                    None => Ok(()),
+                });
+                if let Err(error) = added {
+                    warn!(error, "data link refused");
+                }
+            });
+        }
+    };
+    std::thread::Builder::new().name("links".into()).spawn(accept)?;
+    Ok(port)
+}
