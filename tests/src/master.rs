@@ -3,7 +3,7 @@
 
 use std::{
     fs::{self, File},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         MutexGuard,
@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use coswitch::run_name::RunName;
+use coswitch::{install::Installation, run_name::RunName};
 use coswitch_daemon::{cgroup::Hierarchies, node};
 use coswitch_report::journal::{self, RunEvent};
 use nix::{
@@ -30,6 +30,7 @@ use crate::{
 };
 
 const RUN_FILE: &str = "jobs.yaml";
+const PARTS: &str = "parts";
 const POLL: Duration = Duration::from_millis(20);
 
 /// A running master.
@@ -37,6 +38,7 @@ pub struct Master {
     // Dropped in this order: the process ends before its directory is removed.
     process: KillOnDrop,
     _nodes: EndOnDrop,
+    program: PathBuf,
     arguments: Vec<String>,
     /// How it reaches other machines.
     ssh: Option<String>,
@@ -90,6 +92,26 @@ impl Master {
         Self::start(&[arguments, &["--quiet"]].concat(), None, None, run_file)
     }
 
+    /// As [`Master::with_arguments`], from a copy of the programs ([`Master::parts`]), which the test may
+    /// replace.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn with_own_parts(arguments: &[&str], run_file: &str) -> Self {
+        let copied = |test_dir: &TestDir| {
+            let parts = test_dir.path().join(PARTS);
+            fs::create_dir(&parts).expect("a directory for programs");
+            let Installation { daemon, launcher, driver } = parts::installation();
+            for part in [parts::coswitch(), daemon, launcher, driver] {
+                let name = part.file_name().expect("a program has a name");
+                fs::copy(&part, parts.join(name)).expect("a copy of a program");
+            }
+            parts.join("coswitch")
+        };
+        Self::start_from(copied, &[arguments, &["--quiet"]].concat(), None, None, run_file)
+    }
+
     /// As [`Master::with_arguments`], and the master tells its progress on standard error.
     ///
     /// # Panics
@@ -119,6 +141,16 @@ impl Master {
 
     /// Without a `stderr` of its own it has a file.
     fn start(arguments: &[&str], stderr: Option<Stdio>, ssh: Option<String>, run_file: &str) -> Self {
+        Self::start_from(|_| parts::coswitch(), arguments, stderr, ssh, run_file)
+    }
+
+    fn start_from(
+        program: impl FnOnce(&TestDir) -> PathBuf,
+        arguments: &[&str],
+        stderr: Option<Stdio>,
+        ssh: Option<String>,
+        run_file: &str,
+    ) -> Self {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let turn = crate::turn();
         let mark = format!("master-{}-{:03}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
@@ -130,12 +162,14 @@ impl Master {
         let text = run_file.replace("{bin}", &bin).replace("{store}", &store.display().to_string());
         fs::write(&file, text).expect("a run file");
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-        let process = start(&test_dir, &mark, &arguments, ssh.as_deref(), stderr);
+        let program = program(&test_dir);
+        let process = start(&test_dir, &program, &mark, &arguments, ssh.as_deref(), stderr);
         // The run is named after the process while it lives. A master that has already rejected its run file
         // has no name.
         let name = RunName::of(process.0.id()).map_or_else(|| mark.clone(), |name| name.to_string());
         let leftovers = Leftovers::of(&name, &mark, &[store]);
-        Self { test_dir, process, _nodes: EndOnDrop(name), arguments, ssh, leftovers, mark, _turn: turn }
+        let nodes = EndOnDrop(name);
+        Self { test_dir, process, _nodes: nodes, program, arguments, ssh, leftovers, mark, _turn: turn }
     }
 
     /// Kills this master and leaves the cluster without one.
@@ -146,7 +180,8 @@ impl Master {
 
     /// Starts a master by the same command as the one before.
     pub fn start_next(&mut self) {
-        self.process = start(&self.test_dir, &self.mark, &self.arguments, self.ssh.as_deref(), None);
+        self.process =
+            start(&self.test_dir, &self.program, &self.mark, &self.arguments, self.ssh.as_deref(), None);
     }
 
     #[must_use]
@@ -166,6 +201,12 @@ impl Master {
     pub fn events(&self) -> Vec<RunEvent> {
         let journal = journal::salvage(&self.out().join(journal::FILE_NAME));
         journal.map(|(events, _)| events).unwrap_or_default()
+    }
+
+    /// The directory of the programs, of a master that has its own.
+    #[must_use]
+    pub fn parts(&self) -> PathBuf {
+        self.test_dir.path().join(PARTS)
     }
 
     #[must_use]
@@ -297,6 +338,7 @@ impl Master {
 
 fn start(
     test_dir: &TestDir,
+    program: &Path,
     mark: &str,
     arguments: &[String],
     ssh: Option<&str>,
@@ -304,7 +346,7 @@ fn start(
 ) -> KillOnDrop {
     let dir = test_dir.path();
     let open = |name| File::options().create(true).append(true).open(dir.join(name)).expect("a file");
-    let process = Command::new(parts::coswitch())
+    let process = Command::new(program)
         .args(arguments)
         .args(["--output", "json", "--out"])
         .arg(dir.join("out"))

@@ -28,6 +28,13 @@ pub fn serve(run_file: &str) -> Master {
     master
 }
 
+/// The same from programs of its own ([`Master::parts`]).
+pub fn serve_from_own_parts(run_file: &str) -> Master {
+    let mut master = Master::with_own_parts(&["serve", "--socket", "serve.sock"], run_file);
+    wait_served(&mut master);
+    master
+}
+
 /// Waits until the present master answers.
 pub fn wait_served(master: &mut Master) {
     master.wait_until("the cluster to be served", STEP_LIMIT, |master| {
