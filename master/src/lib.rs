@@ -21,3 +21,4 @@ pub mod run_name;
 pub mod serve;
 pub mod standing;
 mod top;
+mod watching;

@@ -9,14 +9,14 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use super::model::{News, Status};
-use crate::client::{Client, ClientError, Events};
+use super::model::News;
+use crate::{
+    client::{Client, ClientError, Events},
+    watching::{ASK_AGAIN, ASK_EVERY, Status, changes_what_comes},
+};
 
 /// The cluster answers at once, unless it is stopped.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// It is asked so often, and sooner where an event changes what is to come.
-const ASK_EVERY: Duration = Duration::from_secs(2);
-const ASK_AGAIN: Duration = Duration::from_millis(300);
 const TRY_AGAIN: Duration = Duration::from_millis(500);
 /// A master that ends removes its socket; one that takes over makes it anew at once.
 const SOCKET_GONE: Duration = Duration::from_secs(4);
@@ -135,20 +135,4 @@ async fn next(events: &mut Option<Events>) -> Option<RunEvent> {
         Some(events) => events.next().await,
         None => pending().await,
     }
-}
-
-const fn changes_what_comes(event: &Event) -> bool {
-    matches!(
-        event,
-        Event::JobSubmitted { .. }
-            | Event::JobRunning { .. }
-            | Event::JobFinished { .. }
-            | Event::JobHeld { .. }
-            | Event::JobReleased { .. }
-            | Event::SlotStarted { .. }
-            | Event::SwitchStarted { .. }
-            | Event::SwitchEnded { .. }
-            | Event::SetSplit(_)
-            | Event::MasterReplaced { .. }
-    )
 }

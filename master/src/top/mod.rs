@@ -22,10 +22,10 @@ use std::{
 
 use ratatui::{DefaultTerminal, buffer::Buffer, layout::Rect};
 
-use crate::client::Client;
+use crate::{client::Client, watching::Status};
 pub(crate) use follow::ask;
+pub(crate) use model::Over;
 use model::{Model, News};
-pub(crate) use model::{Over, Status};
 
 /// The clocks in the picture go on by tenths of a second.
 const FRAME_EVERY: Duration = Duration::from_millis(200);

@@ -178,7 +178,7 @@ fn keys_sort_and_scroll_the_jobs_and_end_all() {
     let mut model = model(2);
     let first = |model: &Model| model.sorted_jobs()[0].name.clone();
     assert_eq!(first(&model), "heat");
-    model.status.queue.jobs[2].memory = Bytes::mib(900);
+    model.watched.status.queue.jobs[2].memory = Bytes::mib(900);
     for (word, name) in [("next turn", "heat"), ("state", "heat"), ("memory", "big"), ("time run", "heat")] {
         assert_eq!(model.on(Duration::ZERO, News::Key(Key::Sort)), None);
         assert_eq!((model.sort.word(), first(&model)), (word, name.to_owned()));

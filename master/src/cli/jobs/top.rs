@@ -7,7 +7,8 @@ use anyhow::Context;
 use super::Cluster;
 use crate::{
     cli::{Answer, Exit, Failure, Output},
-    top::{self, Over, Status},
+    top::{self, Over},
+    watching::Status,
 };
 
 /// Watch the cluster: the turns of the next minute, the memory of the nodes, the switch under way, and your

@@ -19,7 +19,7 @@ use crate::{
 };
 
 pub(super) fn render(model: &Model, at: Duration, area: Rect, buffer: &mut Buffer) {
-    let now = model.now(at);
+    let now = model.watched.now(at);
     let jobs = model.sorted_jobs();
     // The title and the names of the columns.
     let rows = usize::from(area.height.saturating_sub(2));

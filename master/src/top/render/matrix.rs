@@ -31,16 +31,16 @@ pub(super) fn height(model: &Model, screen: u16) -> u16 {
 }
 
 pub(super) fn height_of_all(model: &Model) -> u16 {
-    let turns = u16::try_from(model.status.timetable.turns.len().max(1)).unwrap_or(u16::MAX);
+    let turns = u16::try_from(model.watched.status.timetable.turns.len().max(1)).unwrap_or(u16::MAX);
     HEAD.saturating_add(turns)
 }
 
 pub(super) fn render(model: &Model, at: Duration, area: Rect, buffer: &mut Buffer) {
     let columns = Columns::of(model, area.width);
     let rows = usize::from(area.height.saturating_sub(HEAD));
-    let now = model.now(at);
+    let now = model.watched.now(at);
     // A turn that is over by the clock makes way for the next one before the cluster says so.
-    let turns = &model.status.timetable.turns;
+    let turns = &model.watched.status.timetable.turns;
     let is_over = |turn: &&ForeseenTurn| turn.until.is_some_and(|until| until <= now);
     let over = turns.iter().take_while(is_over).count().min(turns.len().saturating_sub(1));
     let turns = &turns[over..];
@@ -55,7 +55,7 @@ pub(super) fn render(model: &Model, at: Duration, area: Rect, buffer: &mut Buffe
 }
 
 fn title(model: &Model, turns: usize, rows: usize, columns: &Columns) -> String {
-    let nodes = model.status.cluster.cluster.nodes as usize;
+    let nodes = model.watched.status.cluster.cluster.nodes as usize;
     let mut title = String::from("Turns of the next minute");
     if turns > rows {
         title += &format!(", {rows} of {turns}");
@@ -76,7 +76,7 @@ struct Columns {
 
 impl Columns {
     fn of(model: &Model, width: u16) -> Self {
-        let nodes = model.status.cluster.cluster.nodes;
+        let nodes = model.watched.status.cluster.cluster.nodes;
         let space = width.saturating_sub(LABEL);
         let fitting = (space / COLUMN_MIN).max(1);
         let count = u16::try_from(nodes).unwrap_or(u16::MAX).min(fitting).max(1);
@@ -96,11 +96,11 @@ impl Columns {
 
     /// The name of each node and what its jobs hold.
     fn names(&self, model: &Model) -> Line<'static> {
-        let limit = model.status.cluster.cluster.memory;
+        let limit = model.watched.status.cluster.cluster.memory;
         let mut spans = vec![padded(String::new(), LABEL.into())];
         for node in self.nodes() {
-            let name = model.node_name(node);
-            let used = model.memory.get(&node).copied();
+            let name = model.watched.node_name(node);
+            let used = model.watched.memory.get(&node).copied();
             let text = match used {
                 Some(used) => {
                     let long = format!("{name} {used} of {limit}");
@@ -114,10 +114,10 @@ impl Columns {
     }
 
     fn memory(&self, model: &Model) -> Line<'static> {
-        let limit = model.status.cluster.cluster.memory;
+        let limit = model.watched.status.cluster.cluster.memory;
         let mut spans = vec![padded("memory".into(), LABEL.into()).dim()];
         for node in self.nodes() {
-            let used = model.memory.get(&node).copied().unwrap_or_default();
+            let used = model.watched.memory.get(&node).copied().unwrap_or_default();
             spans.extend(bar(used, limit, self.text()));
             spans.push(" ".into());
         }
@@ -135,7 +135,7 @@ fn bar(used: Bytes, limit: Bytes, width: usize) -> [Span<'static>; 2] {
 }
 
 fn row(model: &Model, now: SimTime, turn: &ForeseenTurn, columns: &Columns) -> Line<'static> {
-    let is_present = model.has_begun(turn, now);
+    let is_present = model.watched.has_begun(turn, now);
     let when = match (is_present, turn.until) {
         (true, Some(until)) => format!("{} left", span(until.since(now))),
         (true, None) => "until a job ends".into(),
@@ -160,7 +160,7 @@ fn cell(model: &Model, turn: &ForeseenTurn, node: NodeId, columns: &Columns) -> 
     let mut spans = Vec::new();
     for (index, job) in jobs.iter().enumerate() {
         let rest = jobs.len() - index;
-        let name = model.name(*job);
+        let name = model.watched.name(*job);
         // ` +2`: so many more.
         let needed = name.chars().count() + if rest > 1 { 3 } else { 0 } + usize::from(index > 0);
         if needed > left && index > 0 {

@@ -70,7 +70,7 @@ pub(super) fn render(model: &Model, at: Duration, area: Rect, buffer: &mut Buffe
 
 /// How many lines a frame with everything has.
 pub(super) fn height_of_all(model: &Model) -> u16 {
-    let status = &model.status;
+    let status = &model.watched.status;
     let switch = switch::lines(model, Duration::ZERO, usize::MAX).len();
     let lines = matrix::HEAD as usize + status.timetable.turns.len().max(1) + 2 + switch;
     let lines = lines + 2 + status.queue.jobs.len().max(1);
@@ -94,7 +94,7 @@ pub(super) fn render_all(model: &Model, area: Rect, buffer: &mut Buffer) {
 }
 
 fn title_line(model: &Model, at: Duration) -> Line<'static> {
-    let status = &model.status;
+    let status = &model.watched.status;
     let of = |state: JobState| status.queue.jobs.iter().filter(|job| job.state == state).count();
     let running = of(JobState::Running);
     let jobs = match status.queue.jobs.len() {
@@ -103,7 +103,7 @@ fn title_line(model: &Model, at: Duration) -> Line<'static> {
     };
     let (nodes, memory) = (status.cluster.cluster.nodes as usize, status.cluster.cluster.memory);
     let (policy, quantum) = (status.cluster.policy, span(status.cluster.quantum));
-    let silent = model.silence(at).map(|_| Span::styled("  NO ANSWER", warning()));
+    let silent = model.watched.silence(at).map(|_| Span::styled("  NO ANSWER", warning()));
     let what = format!("  {} of {memory}, {policy}, turns of {quantum}: {jobs}", plural(nodes, "node"));
     let title = Span::from("coswitch top").bold();
     [Some(title), silent, Some(what.into())].into_iter().flatten().collect::<Vec<_>>().into()
@@ -112,15 +112,14 @@ fn title_line(model: &Model, at: Duration) -> Line<'static> {
 /// The last line: what is wrong, or what happened last, and the keys.
 fn foot_line(model: &Model, at: Duration, width: usize) -> Line<'static> {
     const KEYS: &str = "q quit  s sort  ? help";
-    if let Some(silence) = model.silence(at) {
-        let why = model.lost.as_ref().map_or_else(String::new, |(_, why)| format!(" ({why})"));
+    if let Some(silence) = model.watched.silence(at) {
+        let why = model.watched.lost.as_ref().map_or_else(String::new, |(_, why)| format!(" ({why})"));
         let text = format!("no answer for {}; waiting for a master{why}", span(silence));
         return Line::styled(shortened(&text, width), warning());
     }
-    let latest = model
-        .latest
-        .as_ref()
-        .map_or_else(String::new, |(when, text)| format!("{} ago: {text}", span(model.now(at).since(*when))));
+    let latest = model.watched.latest.as_ref().map_or_else(String::new, |(when, text)| {
+        format!("{} ago: {text}", span(model.watched.now(at).since(*when)))
+    });
     let latest = shortened(&latest, width.saturating_sub(KEYS.len() + 2));
     let gap = width.saturating_sub(KEYS.len() + Span::from(latest.as_str()).width());
     vec![Span::from(latest), " ".repeat(gap).into(), Span::from(KEYS).dim()].into()

@@ -10,13 +10,16 @@ use ratatui::{
 };
 
 use super::shortened;
-use crate::top::model::{Model, Progress, SwitchEnd, SwitchView};
+use crate::{
+    top::model::Model,
+    watching::{Progress, SwitchEnd, SwitchView},
+};
 
 const NAME: usize = 22;
 
 pub(super) fn lines(model: &Model, at: Duration, width: usize) -> Vec<Line<'static>> {
-    let now = model.now(at);
-    match &model.switch {
+    let now = model.watched.now(at);
+    match &model.watched.switch {
         None => vec![Line::from("none is under way").dim()],
         Some(SwitchView { ended: Some(end), status, .. }) => {
             let SwitchEnd { at, exposed, bytes_out, bytes_in } = end;
@@ -46,7 +49,7 @@ pub(super) fn lines(model: &Model, at: Duration, width: usize) -> Vec<Line<'stat
 
 /// `◀ heat        freeze ✓  flush ✓  dump 45 %`
 fn job_line(model: &Model, view: &SwitchView, job: JobId, mark: &str, width: usize) -> Line<'static> {
-    let name = shortened(&model.name(job), NAME - 3);
+    let name = shortened(&model.watched.name(job), NAME - 3);
     let done: Vec<String> = (view.steps.iter())
         .filter(|((of, step), _)| *of == job && *step != SwitchStep::Seal)
         .map(|((_, step), nodes)| step_in_words(*step, nodes))
