@@ -12,7 +12,7 @@ use crate::{
     lives::{LifeStage, Lives},
 };
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct History {
     pub(super) nodes: u32,
     pub(super) capacity: Bytes,
@@ -28,7 +28,7 @@ pub(super) struct History {
     pub(super) end: SimTime,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct JobHistory {
     pub(super) name: String,
     /// The declared working set of one rank.
@@ -48,7 +48,7 @@ pub(super) struct StepHistory {
     pub(super) bytes: Bytes,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct SwitchHistory {
     pub(super) switch: SwitchId,
     pub(super) order: SwitchOrder,
@@ -61,7 +61,7 @@ pub(super) struct SwitchHistory {
 }
 
 /// The memory of a node's jobs at one instant.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) at: SimTime,
     pub(super) used: Bytes,
@@ -78,7 +78,7 @@ impl History {
         history
     }
 
-    fn on_event(&mut self, at: SimTime, event: &Event) {
+    pub(super) fn on_event(&mut self, at: SimTime, event: &Event) {
         self.end = self.end.max(at);
         self.lives.on_event(at, event);
         match event {

@@ -17,6 +17,7 @@ mod memory;
 pub mod page;
 mod paging;
 mod pauses;
+mod recent;
 mod report;
 pub mod table;
 pub mod trace;
@@ -25,6 +26,7 @@ pub mod words;
 pub use fold::fold;
 pub use forecasts::Forecasts;
 pub use paging::Paging;
+pub use recent::{News, Recent, RecentSwitch};
 pub use report::{JobCommunication, JobReport, JobTimes, NodeMemory, Report, SetReport, StepTotal};
 
 /// The definition of every number of a report, as `coswitch metrics` prints it.

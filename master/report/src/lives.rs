@@ -71,6 +71,11 @@ impl Life {
         self.stays.iter().filter(move |stay| stay.stage == stage).map(|stay| stay.span)
     }
 
+    /// Whether the job has not ended.
+    pub(super) const fn goes_on(&self) -> bool {
+        self.now.is_some()
+    }
+
     fn is(&self, stage: LifeStage) -> bool {
         self.now.is_some_and(|(now, _)| now == stage)
     }
@@ -183,6 +188,14 @@ impl Lives {
     pub(super) fn cut_off(&mut self, at: SimTime) {
         self.jobs.values_mut().for_each(|life| {
             life.close(at);
+        });
+    }
+
+    /// Forgets stays that ended before `at`, and jobs of which nothing is left then.
+    pub(super) fn forget(&mut self, at: SimTime) {
+        self.jobs.retain(|_, life| {
+            life.stays.retain(|stay| stay.span.to >= at);
+            life.goes_on() || !life.stays.is_empty()
         });
     }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 use coswitch_policies::{Bytes, SimTime};
 
 /// `12.3 s`, or a smaller unit below a tenth of a second.
-pub(crate) fn seconds(span: Duration) -> String {
+#[must_use]
+pub fn seconds(span: Duration) -> String {
     let seconds = span.as_secs_f64();
     match seconds {
         0.0 => "0 s".into(),
@@ -30,7 +31,8 @@ pub fn span(span: Duration) -> String {
 }
 
 /// `448 MiB`.
-pub(crate) fn bytes(bytes: Bytes) -> String {
+#[must_use]
+pub fn bytes(bytes: Bytes) -> String {
     let text = bytes.to_string();
     let unit = text.find(|c: char| c.is_alphabetic()).unwrap_or(text.len());
     format!("{} {}", &text[..unit], &text[unit..])
@@ -42,7 +44,8 @@ pub(crate) fn percent(share: f64) -> String {
 }
 
 /// `a`, `a and b`, `a, b and c`.
-pub(crate) fn list(words: &[String]) -> String {
+#[must_use]
+pub fn list(words: &[String]) -> String {
     match words {
         [] => "none".into(),
         [one] => one.clone(),

@@ -13,8 +13,14 @@ use crate::{
 };
 
 /// The log line of an event, if it has one; `view` has applied the event already.
-pub fn line(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<String> {
-    let text = match kind {
+pub fn line(view: &View, event: &RunEvent) -> Option<String> {
+    let at = Duration::from_nanos(event.at.0).as_secs_f64();
+    text(view, event).map(|text| format!("[{at:8.2}s] {text}"))
+}
+
+/// The same without the time.
+pub(crate) fn text(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<String> {
+    Some(match kind {
         Event::RunStarted { run, policy, nodes, capacity, .. } => {
             format!("run {run} started: policy {policy}, {nodes} nodes of {capacity}")
         }
@@ -86,9 +92,7 @@ pub fn line(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<String> {
         | Event::Progress { .. }
         | Event::Output { .. }
         | Event::MemorySample { .. } => return None,
-    };
-    let at = Duration::from_nanos(at.0).as_secs_f64();
-    Some(format!("[{at:8.2}s] {text}"))
+    })
 }
 
 fn in_words(state: &JobState) -> String {

@@ -4,4 +4,5 @@ mod lines;
 mod view;
 
 pub use lines::line;
+pub(crate) use lines::text;
 pub use view::{JobState, JobView, View};

@@ -39,7 +39,8 @@ pub(crate) fn bar(share: f64, number: &str) -> Markup {
 }
 
 /// A table that scrolls sideways; `label` names it for screen readers.
-pub(crate) fn table(label: &str, heads: &Markup, rows: &Markup) -> Markup {
+#[must_use]
+pub fn table(label: &str, heads: &Markup, rows: &Markup) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(label) {
             table { thead { tr { (heads) } } tbody { (rows) } }
@@ -48,11 +49,13 @@ pub(crate) fn table(label: &str, heads: &Markup, rows: &Markup) -> Markup {
 }
 
 /// The header of a column of numbers.
-pub(crate) fn number(name: &str, how: &str) -> Markup {
+#[must_use]
+pub fn number(name: &str, how: &str) -> Markup {
     html! { th.number scope="col" { (name) @if !how.is_empty() { small { (how) } } } }
 }
 
 /// The header of a column.
-pub(crate) fn th(name: &str, how: &str) -> Markup {
+#[must_use]
+pub fn th(name: &str, how: &str) -> Markup {
     html! { th scope="col" { (name) @if !how.is_empty() { small { (how) } } } }
 }

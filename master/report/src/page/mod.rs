@@ -10,8 +10,9 @@
 
 mod blocks;
 mod charts;
-pub(crate) mod elements;
+pub mod elements;
 mod palette;
+pub mod pictures;
 mod run;
 mod sections;
 pub(crate) mod shell;
@@ -25,9 +26,11 @@ use serde::Serialize;
 
 use crate::{fold, history::History, journal::RunEvent, report::Report};
 use charts::{Bar, Charts};
+pub use palette::LiveColours;
 use palette::Palette;
 use run::PageRun;
 use shell::shell;
+pub use shell::{STYLE, theme_switch};
 
 /// The data of the script.
 #[derive(Serialize)]

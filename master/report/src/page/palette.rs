@@ -1,9 +1,13 @@
 //! The colours of jobs: one hue for each kind of job, one of four shades of it for each job.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use coswitch_policies::JobId;
 use serde::Serialize;
 
 /// The hues of kinds, in order of appearance. Vermilion marks exposed steps.
 const HUES: [u32; 8] = [255, 160, 310, 90, 205, 345, 130, 280];
+const SHADES: usize = 4;
 
 /// The colours of all jobs on a page, by name, so that a job looks the same in every run.
 #[derive(Debug, Default)]
@@ -51,15 +55,53 @@ impl Palette {
                 kinds.push(&colour.kind);
             }
             let place = kinds.iter().position(|kind| *kind == colour.kind).unwrap_or_default();
-            let hue = HUES[place % HUES.len()];
-            let light = 54 - 6 * (colour.number % 4);
-            let dark = 78 - 6 * (colour.number % 4);
-            css.push_str(&format!(
-                "--j{index}:light-dark(oklch({light}% .125 {hue}),oklch({dark}% .105 {hue}));"
-            ));
+            css.push_str(&format!("--j{index}:{};", shade(place % HUES.len(), colour.number % SHADES)));
         }
         css.push('}');
         css
+    }
+}
+
+/// One shade of a hue, in light and dark mode.
+fn shade(hue: usize, shade: usize) -> String {
+    let (hue, light, dark) = (HUES[hue], 54 - 6 * shade, 78 - 6 * shade);
+    format!("light-dark(oklch({light}% .125 {hue}),oklch({dark}% .105 {hue}))")
+}
+
+/// The colours of the living jobs of a cluster, as classes of CSS: jobs of a kind share a hue for as long as
+/// one of them lives.
+#[derive(Debug, Default)]
+pub struct LiveColours {
+    hues: BTreeMap<String, usize>,
+}
+
+impl LiveColours {
+    /// A class for each hue and shade; the class sets `--j`.
+    #[must_use]
+    pub fn css() -> String {
+        let all = (0..HUES.len()).flat_map(|hue| (0..SHADES).map(move |of| (hue, of)));
+        all.map(|(hue, of)| format!(".h{hue}s{of}{{--j:{}}}", shade(hue, of))).collect()
+    }
+
+    /// Gives each kind of these names a hue, and takes away those of other kinds.
+    pub fn live<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+        let kinds: BTreeSet<&str> = names.into_iter().map(kind).collect();
+        self.hues.retain(|kind, _| kinds.contains(kind.as_str()));
+        for kind in kinds {
+            if !self.hues.contains_key(kind) {
+                let users = |hue: &usize| self.hues.values().filter(|used| *used == hue).count();
+                let hue = (0..HUES.len()).min_by_key(|hue| (users(hue), *hue)).unwrap_or_default();
+                self.hues.insert(kind.into(), hue);
+            }
+        }
+    }
+
+    /// The class of a job.
+    #[must_use]
+    pub fn class(&self, name: &str, JobId(number): JobId) -> String {
+        // A kind without a living job is about to leave the page.
+        let hue = self.hues.get(kind(name)).copied().unwrap_or_default();
+        format!("h{hue}s{}", number as usize % SHADES)
     }
 }
 
@@ -85,5 +127,16 @@ mod tests {
         let colours: Vec<&str> = css.split(';').collect();
         assert!(colours[0].contains("54% .125 255") && colours[1].contains("48% .125 255"), "{css}");
         assert!(colours[2].contains("54% .125 160"), "{css}");
+    }
+
+    #[test]
+    fn a_kind_keeps_its_hue_while_it_lives_and_leaves_it_to_another() {
+        let mut colours = LiveColours::default();
+        let class = |colours: &LiveColours, name| colours.class(name, JobId(5));
+        colours.live(["heat-1", "heat-2", "cg"]);
+        assert_eq!((class(&colours, "cg"), class(&colours, "heat-2")), ("h0s1".into(), "h1s1".into()));
+        colours.live(["heat-2", "ring"]);
+        assert_eq!((class(&colours, "ring"), class(&colours, "heat-2")), ("h0s1".into(), "h1s1".into()));
+        assert_eq!(LiveColours::css().matches("--j:").count(), HUES.len() * SHADES);
     }
 }

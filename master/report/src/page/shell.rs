@@ -10,7 +10,8 @@ const PLOT: &str = include_str!("vendor/plot.umd.min.js");
 const D3_LICENCE: &str = include_str!("vendor/d3.LICENSE");
 const PLOT_LICENCE: &str = include_str!("vendor/plot.LICENSE");
 const SCRIPT: &str = include_str!("page.js");
-const STYLE: &str = include_str!("page.css");
+/// The style of all pages.
+pub const STYLE: &str = include_str!("page.css");
 /// The page loads nothing from anywhere.
 const SECURITY_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
@@ -39,15 +40,7 @@ pub(crate) fn shell(
                 header {
                     h1 { "coswitch " span { (kind) } }
                     (nav)
-                    fieldset.theme hidden {
-                        legend.hidden { "Colours" }
-                        @for (value, text) in [("auto", "Auto"), ("light", "Light"), ("dark", "Dark")] {
-                            label {
-                                input type="radio" name="theme" value=(value) checked[value == "auto"];
-                                span { (text) }
-                            }
-                        }
-                    }
+                    (theme_switch())
                 }
                 main #main tabindex="-1" {
                     (main)
@@ -69,6 +62,22 @@ pub(crate) fn shell(
                 script { (PreEscaped(D3)) }
                 script { (PreEscaped(PLOT)) }
                 script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    }
+}
+
+/// The choice between light and dark; the script shows it.
+#[must_use]
+pub fn theme_switch() -> Markup {
+    html! {
+        fieldset.theme hidden {
+            legend.hidden { "Colours" }
+            @for (value, text) in [("auto", "Auto"), ("light", "Light"), ("dark", "Dark")] {
+                label {
+                    input type="radio" name="theme" value=(value) checked[value == "auto"];
+                    span { (text) }
+                }
             }
         }
     }

@@ -18,11 +18,11 @@ const STEPS_MAX: usize = 2500;
 /// A hidden or an exposed part of a step.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct StepMark {
-    node: u32,
+    pub(super) node: u32,
     lane: &'static str,
-    from: f64,
-    to: f64,
-    hidden: bool,
+    pub(super) from: f64,
+    pub(super) to: f64,
+    pub(super) hidden: bool,
     says: String,
 }
 
