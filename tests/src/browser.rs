@@ -16,6 +16,8 @@ use tempfile::TempDir;
 
 /// Time-out of a call, long because the machine may be busy with other suites.
 const LIMIT: Duration = Duration::from_secs(120);
+const POLL: Duration = Duration::from_millis(50);
+const FAINT_TEXTS: &str = include_str!("faint_texts.js");
 const PROGRAMS: [&str; 4] = ["chromium-headless-shell", "chromium", "google-chrome", "chrome-headless-shell"];
 
 #[derive(Debug)]
@@ -78,6 +80,12 @@ impl Browser {
     /// # Panics
     /// If the browser answers with an error, or not in time.
     pub fn call(&mut self, method: &str, parameters: Value) -> Value {
+        let answer = self.ask(method, parameters);
+        assert!(answer.get("error").is_none(), "{method}: {}", answer["error"]);
+        answer["result"].clone()
+    }
+
+    fn ask(&mut self, method: &str, parameters: Value) -> Value {
         self.calls += 1;
         let mut message = json!({"id": self.calls, "method": method, "params": parameters});
         if let Some(session) = &self.session {
@@ -86,9 +94,7 @@ impl Browser {
         let text = message.to_string() + "\0";
         self.to.write_all(text.as_bytes()).expect("the browser reads its pipe");
         let id = self.calls;
-        let answer = self.receive(method, |message| message["id"] == id);
-        assert!(answer.get("error").is_none(), "{method}: {}", answer["error"]);
-        answer["result"].clone()
+        self.receive(method, |message| message["id"] == id)
     }
 
     /// Waits for a message and keeps the others.
@@ -106,11 +112,21 @@ impl Browser {
 
     /// Opens a file with a light or dark colour scheme. Returns the time until it was loaded.
     pub fn open(&mut self, file: &Path, scheme: &str) -> Duration {
-        self.messages.clear();
+        self.open_address(&format!("file://{}", file.display()), scheme)
+    }
+
+    /// Shows the page in a light or dark colour scheme.
+    pub fn prefer(&mut self, scheme: &str) {
         let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
         self.call("Emulation.setEmulatedMedia", features);
+    }
+
+    /// As [`Browser::open`], for an address.
+    pub fn open_address(&mut self, address: &str, scheme: &str) -> Duration {
+        self.messages.clear();
+        self.prefer(scheme);
         let began = Instant::now();
-        self.call("Page.navigate", json!({"url": format!("file://{}", file.display())}));
+        self.call("Page.navigate", json!({"url": address}));
         if !self.messages.iter().any(is_loaded) {
             let loaded = self.receive("loading", is_loaded);
             self.messages.push(loaded);
@@ -127,6 +143,35 @@ impl Browser {
         let answer = self.call("Runtime.evaluate", parameters);
         assert!(answer.get("exceptionDetails").is_none(), "{expression}: {}", answer["exceptionDetails"]);
         answer["result"]["value"].clone()
+    }
+
+    /// Waits until an expression on the page is true, also over a navigation.
+    ///
+    /// # Panics
+    /// If it is not in time.
+    pub fn wait_until(&mut self, expression: &str) {
+        let began = Instant::now();
+        loop {
+            let answer =
+                self.ask("Runtime.evaluate", json!({"expression": expression, "returnByValue": true}));
+            if answer["result"]["result"]["value"] == true {
+                return;
+            }
+            assert!(began.elapsed() < LIMIT, "{expression}: {answer}");
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Gives the page a width, as of a phone.
+    pub fn resize(&mut self, width: u32, height: u32) {
+        let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        self.call("Emulation.setDeviceMetricsOverride", size);
+    }
+
+    /// The texts of the selected elements that are visible and differ too little from what is behind them:
+    /// the contrast has to be 4.5.
+    pub fn faint_texts(&mut self, selector: &str) -> Value {
+        self.evaluate(&format!("({FAINT_TEXTS})({selector:?})"))
     }
 
     /// Presses and releases a key, given by its DOM name and its virtual key code.
