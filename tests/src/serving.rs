@@ -23,7 +23,13 @@ pub const VERIFIED: &str = "VERIFICATION SUCCESSFUL";
 
 /// A cluster that answers.
 pub fn serve(run_file: &str) -> Master {
-    let mut master = Master::with_arguments(&["serve", "--socket", "serve.sock"], run_file);
+    serve_with(&[], run_file)
+}
+
+/// As [`serve`], with more options.
+pub fn serve_with(options: &[&str], run_file: &str) -> Master {
+    let arguments = [&["serve", "--socket", "serve.sock"], options].concat();
+    let mut master = Master::with_arguments(&arguments, run_file);
     wait_served(&mut master);
     master
 }

@@ -1,7 +1,7 @@
 //! `coswitch serve`: holds a cluster for jobs that users bring.
 
 use std::{
-    io,
+    io::{self, IsTerminal},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -26,7 +26,7 @@ use crate::{
     journal::Journal,
     live::Live,
     past::{self, JobFile, Past},
-    serve::{DEFAULT_SOCKET, Server},
+    serve::{Bound, DEFAULT_HTTP, DEFAULT_SOCKET, HttpAddress, LivePage, Server},
     standing::{self, Standing},
 };
 
@@ -48,6 +48,11 @@ pub(crate) struct ServeCommand {
     /// The socket on which the cluster is served.
     #[arg(long, value_name = "PATH", env = "COSWITCH_SOCKET", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
+    /// Show the cluster as a live page in a browser, also to monitoring at /metrics, for whoever holds the
+    /// token that is told with its address. A port alone is of this machine; 0 takes any that is free. It is
+    /// not encrypted: reach it from elsewhere through `ssh -L`.
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = DEFAULT_HTTP)]
+    http: Option<HttpAddress>,
     /// Show nothing.
     #[arg(short, long)]
     quiet: bool,
@@ -106,9 +111,12 @@ impl ServeCommand {
         let config::ClusterConfig { nodes, memory, .. } = job_set.cluster;
         let (socket, policy) = (self.socket.display(), job_set.scheduler.policy);
         let what = format!("{nodes} nodes of {memory} under {policy} at {socket}");
+        // A port that is taken is found before anything is started.
+        let bound = self.http.clone().map(Bound::bind).transpose().map_err(anyhow::Error::from)?;
         if self.dry_run {
             let verb = if standing.is_some() { "take over" } else { "serve" };
-            eprintln!("would {verb} {what}; journal and outputs in {}", out.display());
+            let page = self.http.map_or_else(String::new, |at| format!("; live page at {at}"));
+            eprintln!("would {verb} {what}; journal and outputs in {}{page}", out.display());
             return Ok(Exit::Done);
         }
         let (server, mut asks) = Server::start(self.socket.clone())?;
@@ -140,11 +148,13 @@ impl ServeCommand {
                 ),
             }
         }
+        let page = bound.map(|bound| server.show(bound, &out, &job_set)).transpose()?;
+        page.iter().for_each(|page| tell_page(page, self.quiet));
         standing::note(&self.socket, &out).context("failed to note which cluster is served")?;
         let mut sink = Sink { journal, jobs, live, server };
         let outcome = engine::serve(job_set, options, past, &mut asks, &mut sink);
         let Sink { journal, live, server, .. } = sink;
-        drop((live, server));
+        drop((page, live, server));
         let written = journal.finish(JOURNAL_LIMIT);
         outcome?;
         standing::forget_note(&self.socket);
@@ -152,6 +162,21 @@ impl ServeCommand {
         let (events, _) = salvage(&out.join(FILE_NAME)).map_err(anyhow::Error::from)?;
         output.print(&fold(&events)).context("failed to print the report")?;
         Ok(Exit::Done)
+    }
+}
+
+/// Tells where the live page is. The token goes to a terminal, and to no log that others may read.
+fn tell_page(page: &LivePage, quiet: bool) {
+    if page.is_beyond_this_machine() {
+        tracing::warn!("the live page can be reached from other machines, and is not encrypted");
+    }
+    let file = page.url_file().display();
+    match (quiet, io::stderr().is_terminal()) {
+        (true, _) => {}
+        (false, true) => eprintln!("live page at {}", page.url()),
+        (false, false) => {
+            eprintln!("live page at {}; the address with its token is in {file}", page.bare_url())
+        }
     }
 }
 

@@ -12,7 +12,8 @@ use axum::{
     serve::IncomingStream,
 };
 use coswitch_policies::{JobId, NodeId};
-use prometheus_client::{encoding::text::encode, registry::Registry};
+use coswitch_report::journal::RunEvent;
+use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
 use tokio::{
     net::UnixListener,
@@ -23,6 +24,7 @@ use tokio::{
     },
 };
 
+use super::metrics;
 use crate::{
     api::{Refusal, Reply, Request, Submission, User},
     engine::Ask,
@@ -30,12 +32,11 @@ use crate::{
 
 /// A thousand jobs with large environments.
 const BODY_MAX: usize = 64 << 20;
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Clone)]
 pub(super) struct Api {
     pub(super) asks: UnboundedSender<Ask>,
-    pub(super) events: broadcast::Sender<Arc<str>>,
+    pub(super) events: broadcast::Sender<Arc<RunEvent>>,
     pub(super) registry: Arc<Registry>,
 }
 
@@ -62,7 +63,7 @@ pub(super) async fn serve(listener: StdListener, api: Api) -> std::io::Result<()
         .route("/v1/timetable", get(timetable))
         .route("/v1/upgrade", post(upgrade))
         .route("/v1/events", get(events))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(numbers))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(api);
     let listener = UnixListener::from_std(listener)?;
@@ -148,7 +149,11 @@ async fn events(State(api): State<Api>, ConnectInfo(peer): From) -> Response {
     let lines = futures_util::stream::unfold(api.events.subscribe(), |mut events| async {
         loop {
             match events.recv().await {
-                Ok(line) => return Some((Ok::<_, Infallible>(format!("{line}\n")), events)),
+                Ok(event) => {
+                    if let Ok(line) = serde_json::to_string(&*event) {
+                        return Some((Ok::<_, Infallible>(line + "\n"), events));
+                    }
+                }
                 // A reader that is too slow goes on with the present.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return None,
@@ -158,12 +163,8 @@ async fn events(State(api): State<Api>, ConnectInfo(peer): From) -> Response {
     ([("content-type", "application/x-ndjson")], Body::from_stream(lines)).into_response()
 }
 
-async fn metrics(State(api): State<Api>) -> Response {
-    let mut text = String::new();
-    match encode(&mut text, &api.registry) {
-        Ok(()) => ([("content-type", OPEN_METRICS)], text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
+async fn numbers(State(api): State<Api>) -> Response {
+    metrics::answer(&api.registry)
 }
 
 impl Api {

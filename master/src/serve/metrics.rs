@@ -2,13 +2,19 @@
 
 use std::{collections::BTreeSet, sync::atomic::AtomicU64};
 
+use axum::{
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
 use coswitch_policies::JobId;
 use coswitch_report::journal::Event;
 use prometheus_client::{
-    encoding::EncodeLabelSet,
+    encoding::{EncodeLabelSet, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::{Registry, Unit},
 };
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 type Seconds = Counter<f64, AtomicU64>;
 
@@ -105,6 +111,15 @@ impl Metrics {
     }
 }
 
+/// The numbers as an answer to a request.
+pub(super) fn answer(registry: &Registry) -> Response {
+    let mut text = String::new();
+    match encode(&mut text, registry) {
+        Ok(()) => ([("content-type", OPEN_METRICS)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
 fn gauge(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -115,7 +130,6 @@ mod tests {
 
     use coswitch_policies::{Bytes, NodeId, SwitchId};
     use coswitch_report::journal::JobOutcome;
-    use prometheus_client::encoding::text::encode;
 
     use super::*;
 

@@ -3,13 +3,18 @@
 //! ```text
 //!   client ── HTTP on the socket ──▶ [`http`], a thread of its own ── Ask ──▶ engine ── Reply ──▶ client
 //! ```
-//! A client that is slow or gone delays only its own answers.
+//! A client that is slow or gone delays only its own answers. [`web`] shows the cluster to browsers.
 
 mod http;
 mod metrics;
 mod socket;
+mod web;
 
-use std::{path::PathBuf, sync::Arc, thread};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+};
 
 use anyhow::Context;
 use coswitch_report::journal::RunEvent;
@@ -17,13 +22,16 @@ use tokio::{
     runtime::Builder,
     sync::{
         broadcast,
-        mpsc::{UnboundedReceiver, unbounded_channel},
+        mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     },
 };
 
-use crate::engine::Ask;
+use crate::{config::JobSet, engine::Ask};
 use metrics::Metrics;
+use prometheus_client::registry::Registry;
 pub use socket::{DEFAULT as DEFAULT_SOCKET, Socket, SocketError};
+use web::Shown;
+pub use web::{AddressError, Bound, DEFAULT_HTTP, HttpAddress, LivePage};
 
 /// A reader of the event stream that is later than this many events has a gap.
 const EVENTS: usize = 4096;
@@ -31,8 +39,10 @@ const EVENTS: usize = 4096;
 /// The server, which ends with the process; its socket is removed when this is dropped.
 pub struct Server {
     socket: Socket,
-    events: broadcast::Sender<Arc<str>>,
+    asks: UnboundedSender<Ask>,
+    events: broadcast::Sender<Arc<RunEvent>>,
     metrics: Metrics,
+    registry: Arc<Registry>,
 }
 
 impl Server {
@@ -45,7 +55,8 @@ impl Server {
         let (asks, asked) = unbounded_channel();
         let (events, _) = broadcast::channel(EVENTS);
         let (metrics, registry) = Metrics::new();
-        let api = http::Api { asks, events: events.clone(), registry: Arc::new(registry) };
+        let registry = Arc::new(registry);
+        let api = http::Api { asks: asks.clone(), events: events.clone(), registry: Arc::clone(&registry) };
         let listener = socket.listener().context("failed to listen")?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let serve = move || {
@@ -54,10 +65,26 @@ impl Server {
             }
         };
         thread::Builder::new().name("api".into()).spawn(serve).context("failed to start a thread")?;
-        Ok((Self { socket, events, metrics }, asked))
+        Ok((Self { socket, asks, events, metrics, registry }, asked))
     }
 
-    pub fn path(&self) -> &std::path::Path {
+    /// Shows the cluster of `jobs` to browsers. Its token is kept in `directory`.
+    ///
+    /// # Errors
+    /// Where the token cannot be kept.
+    pub fn show(&self, bound: Bound, directory: &Path, jobs: &JobSet) -> anyhow::Result<LivePage> {
+        let shown = Shown {
+            asks: self.asks.clone(),
+            events: self.events.subscribe(),
+            registry: Arc::clone(&self.registry),
+            nodes: jobs.cluster.nodes,
+            memory: jobs.cluster.memory,
+            quantum: jobs.scheduler.quantum,
+        };
+        LivePage::start(bound, directory, shown)
+    }
+
+    pub fn path(&self) -> &Path {
         self.socket.path()
     }
 
@@ -67,9 +94,7 @@ impl Server {
         if self.events.receiver_count() == 0 {
             return;
         }
-        if let Ok(line) = serde_json::to_string(event) {
-            // Nobody may follow any more.
-            let _ = self.events.send(line.into());
-        }
+        // Nobody may follow any more.
+        let _ = self.events.send(Arc::new(event.clone()));
     }
 }

@@ -1,8 +1,8 @@
 //! The switch under way, step by step for each job, or what the last one took.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use coswitch_policies::{Bytes, JobId, NodeId, Purpose, SwitchStep};
+use coswitch_policies::{JobId, Purpose, SwitchStep};
 use coswitch_report::words::span;
 use ratatui::{
     style::Stylize,
@@ -12,7 +12,7 @@ use ratatui::{
 use super::shortened;
 use crate::{
     top::model::Model,
-    watching::{Progress, SwitchEnd, SwitchView},
+    watching::{SwitchEnd, SwitchView, step_in_words},
 };
 
 const NAME: usize = 22;
@@ -57,33 +57,4 @@ fn job_line(model: &Model, view: &SwitchView, job: JobId, mark: &str, width: usi
     let done = if done.is_empty() { String::from("asked") } else { done.join("  ") };
     let text = format!("{mark} {name:<NAME$}{done}");
     vec![Span::from(shortened(&text, width))].into()
-}
-
-fn step_in_words(step: SwitchStep, nodes: &BTreeMap<NodeId, Progress>) -> String {
-    let done = nodes.values().filter(|progress| **progress == Progress::Done).count();
-    if done == nodes.len() {
-        return format!("{} ✓", verb(step));
-    }
-    let moved = nodes.values().filter_map(|progress| match progress {
-        Progress::Moved { bytes, total } => Some((bytes.0, total.0)),
-        Progress::Done => None,
-    });
-    let (bytes, total) = moved.fold((0, 0), |(bytes, total), (b, t)| (bytes + b, total + t.max(b)));
-    match total {
-        0 => format!("{} {done} of {} nodes", verb(step), nodes.len()),
-        total => format!("{} {} of {}", verb(step), Bytes(bytes), Bytes(total)),
-    }
-}
-
-const fn verb(step: SwitchStep) -> &'static str {
-    match step {
-        SwitchStep::Launch => "launch",
-        SwitchStep::Freeze => "freeze",
-        SwitchStep::Flush => "flush",
-        SwitchStep::Dump => "dump",
-        SwitchStep::Release => "release",
-        SwitchStep::Seal => "seal",
-        SwitchStep::Restore => "restore",
-        SwitchStep::Thaw => "thaw",
-    }
 }

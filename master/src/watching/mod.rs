@@ -1,7 +1,11 @@
-//! What is known of a cluster by whoever watches it: its answers and its events in, a picture of the present out. Pure.
+//! What is known of a cluster by whoever watches it: its answers and its events in, a picture of the present
+//! out. Pure.
 //!
-//! `coswitch top` and the live page of `coswitch serve --http` draw the same picture. Times of the watcher are
-//! durations since it began; times of the cluster are since the cluster's start.
+//! `coswitch top` and the live page of `coswitch serve --http` draw the same picture. Times of the watcher
+//! are durations since it began; times of the cluster are since the cluster's start.
+
+#[cfg(test)]
+pub(crate) mod example;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -177,6 +181,37 @@ impl Watched {
     pub(crate) fn node_name(&self, node: NodeId) -> String {
         let host = self.status.cluster.cluster.hosts.get(node.0 as usize);
         host.map_or_else(|| node.to_string(), |host| host.name.clone())
+    }
+}
+
+/// How far a step of a job is on its nodes: `dump ✓`, `dump 45MiB of 100MiB`, `thaw 1 of 2 nodes`.
+pub(crate) fn step_in_words(step: SwitchStep, nodes: &BTreeMap<NodeId, Progress>) -> String {
+    let done = nodes.values().filter(|progress| **progress == Progress::Done).count();
+    if done == nodes.len() {
+        return format!("{} ✓", verb(step));
+    }
+    let moved = nodes.values().filter_map(|progress| match progress {
+        Progress::Moved { bytes, total } => Some((bytes.0, total.0)),
+        Progress::Done => None,
+    });
+    let (bytes, total) = moved.fold((0, 0), |(bytes, total), (b, t)| (bytes + b, total + t.max(b)));
+    match total {
+        0 => format!("{} {done} of {} nodes", verb(step), nodes.len()),
+        total => format!("{} {} of {}", verb(step), Bytes(bytes), Bytes(total)),
+    }
+}
+
+/// The step as a verb.
+pub(crate) const fn verb(step: SwitchStep) -> &'static str {
+    match step {
+        SwitchStep::Launch => "launch",
+        SwitchStep::Freeze => "freeze",
+        SwitchStep::Flush => "flush",
+        SwitchStep::Dump => "dump",
+        SwitchStep::Release => "release",
+        SwitchStep::Seal => "seal",
+        SwitchStep::Restore => "restore",
+        SwitchStep::Thaw => "thaw",
     }
 }
 
