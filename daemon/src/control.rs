@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use coswitch_policies::{Epoch, JobId, NodeId};
+use coswitch_policies::{Epoch, JobId};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -25,8 +25,8 @@ use crate::{
     node,
     plane::{Command, PlaneEvent},
     protocol::{
-        AppEvent, AppRequest, DaemonEvent, Failure, Holding, Inventory, Member, MemoryUse, Request, Step,
-        StoodStill,
+        AppEvent, AppRequest, DaemonEvent, Failure, Held, Holding, Inventory, Member, MemoryUse, Request,
+        Step, StoodStill,
     },
     session::{Heard, SessionError},
 };
@@ -55,8 +55,7 @@ pub(crate) struct Master {
 struct App {
     handle: AppHandle,
     task: JoinHandle<()>,
-    /// The node of each rank.
-    placement: Vec<NodeId>,
+    held: Held,
     is_released: bool,
 }
 
@@ -278,8 +277,8 @@ impl Control {
                 app.task
             });
             let (handle, task) = AppHandle::start(Arc::clone(&self.node), job, before);
-            let placement = launch.placement.clone();
-            self.apps.insert(job, App { handle, task, placement, is_released: false });
+            let held = Held::by(job, launch);
+            self.apps.insert(job, App { handle, task, held, is_released: false });
         }
         let app = self.apps.get_mut(&job);
         let answer = match (app, request) {
@@ -325,7 +324,7 @@ impl Control {
 
     fn inventory(&mut self) -> Inventory {
         self.forget_ended();
-        let held = self.apps.iter().map(|(job, app)| (*job, app.placement.clone())).collect();
+        let held = self.apps.values().map(|app| app.held.clone()).collect();
         Inventory { held, released: self.released.iter().cloned().collect() }
     }
 
@@ -398,9 +397,9 @@ impl Control {
         let epoch = *store.sealed_epochs(&name)?.first().context("nothing of it was sealed")?;
         let saved = SavedPart::of(&store.snapshot(&name, epoch)?)?;
         let saved = saved.context("an earlier version of coswitch has sealed it")?;
-        let placement = saved.placement().to_vec();
+        let held = saved.held(job);
         let (handle, task) = AppHandle::take_up(Arc::clone(&self.node), job, saved, Epoch(epoch))?;
-        self.apps.insert(job, App { handle, task, placement, is_released: false });
+        self.apps.insert(job, App { handle, task, held, is_released: false });
         info!(%job, epoch, "an application was taken up");
         Ok(())
     }

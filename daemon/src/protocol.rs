@@ -222,10 +222,26 @@ pub enum DaemonEvent {
 /// The applications of a node.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Inventory {
-    /// Each with the node of every rank, in the order of the ranks.
-    pub held: Vec<(JobId, Vec<NodeId>)>,
+    pub held: Vec<Held>,
     /// Released ones, with the last word on each.
     pub released: Vec<(JobId, String)>,
+}
+
+/// An application of which a node has a part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    pub job: JobId,
+    /// The life that its launch began: the greater number is of the later launch.
+    pub launched: u32,
+    /// The node of each rank.
+    pub placement: Vec<NodeId>,
+}
+
+impl Held {
+    #[must_use]
+    pub fn by(job: JobId, launch: &LaunchRequest) -> Self {
+        Self { job, launched: launch.life, placement: launch.placement.clone() }
+    }
 }
 
 /// What a node holds of an application, when nothing of it is on the way.

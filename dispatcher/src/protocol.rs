@@ -3,7 +3,7 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 pub use coswitch_daemon::protocol::{
-    Exit, Inventory, JobMemory, MemoryUse, Park, RankTraffic, StoodStill, Wait,
+    Exit, Held, Inventory, JobMemory, MemoryUse, Park, RankTraffic, StoodStill, Wait,
 };
 use coswitch_policies::{Bytes, Epoch, NodeId};
 /// `Order` comes from the master; each is answered by a [`Report`] when the application rests again.

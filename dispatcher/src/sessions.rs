@@ -249,8 +249,8 @@ impl Sessions {
         // What nobody here knows of has ended, or was launched again.
         let held = inboxes.inventories.get(&node).map(|inventory| inventory.held.clone()).unwrap_or_default();
         let is_known = |job: &JobId| inboxes.apps.get(job).is_some_and(|app| app.nodes.contains(&node));
-        for (job, _) in held.into_iter().filter(|(job, _)| !is_known(job)) {
-            self.ask(node, job, AppRequest::Release { last_word: None });
+        for held in held.iter().filter(|held| !is_known(&held.job)) {
+            self.release(node, held.job);
         }
         let _ = self.master.events.send(NodeEvent::Back { node });
         inboxes.tell_apps(&Note::Input(Input::NodeBack(node)));
@@ -305,6 +305,11 @@ impl Sessions {
         if let Some(requests) = self.requests().get(&node) {
             let _ = requests.send(Request::App { job, request });
         }
+    }
+
+    /// Has a node remove an application that nobody here drives.
+    pub fn release(&self, node: NodeId, job: JobId) {
+        self.ask(node, job, AppRequest::Release { last_word: None });
     }
 
     /// Says what the jobs of `node` may hold together; `None`: as much as there is.

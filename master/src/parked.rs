@@ -133,7 +133,7 @@ pub fn check(
     name: impl Fn(JobId) -> String,
 ) -> anyhow::Result<()> {
     let holds = |node: &NodeId, job: JobId| {
-        inventories.get(node).is_some_and(|inventory| inventory.held.iter().any(|(held, _)| *held == job))
+        inventories.get(node).is_some_and(|inventory| inventory.held.iter().any(|held| held.job == job))
     };
     let mut lacks = Vec::new();
     for (job, nodes) in expected {
@@ -155,6 +155,7 @@ pub fn check(
 
 #[cfg(test)]
 mod tests {
+    use coswitch_dispatcher::protocol::Held;
     use coswitch_policies::{Placement, SimTime};
     use coswitch_report::journal::JobOutcome;
 
@@ -178,10 +179,9 @@ mod tests {
         let expected = expected(&events);
         assert_eq!(expected.keys().copied().collect::<Vec<_>>(), [JobId(0), JobId(2)]);
         assert_eq!(held(&events), BTreeSet::from([JobId(2)]));
-        let holding = |jobs: &[u32]| Inventory {
-            held: jobs.iter().map(|job| (JobId(*job), Vec::new())).collect(),
-            released: Vec::new(),
-        };
+        let holds = |job: &u32| Held { job: JobId(*job), launched: 1, placement: Vec::new() };
+        let holding =
+            |jobs: &[u32]| Inventory { held: jobs.iter().map(holds).collect(), released: Vec::new() };
         let name = |job: JobId| format!("`job {}`", job.0);
         let whole = BTreeMap::from([(NodeId(0), holding(&[0])), (NodeId(1), holding(&[0, 2]))]);
         check(&expected, &whole, name).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use coswitch_ckpt::{SegmentFile, Snapshot};
 use coswitch_launcher::protocol::Assembler;
-use coswitch_policies::{Bytes, Epoch, JobId, NodeId};
+use coswitch_policies::{Bytes, Epoch, JobId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     plane::Command,
-    protocol::{LaunchRequest, Puts},
+    protocol::{Held, LaunchRequest, Puts},
 };
 
 /// A part as it was at the cut of its snapshot.
@@ -33,9 +33,8 @@ pub struct SavedPart {
 }
 
 impl SavedPart {
-    /// The node of each rank.
-    pub fn placement(&self) -> &[NodeId] {
-        &self.launch.placement
+    pub fn held(&self, job: JobId) -> Held {
+        Held::by(job, &self.launch)
     }
 
     /// `None` where an earlier version has written the snapshot.

@@ -17,7 +17,7 @@ use crate::{
     app::{AppHandle, Note},
     following::Following,
     handover::{self, HandedPart, Programs},
-    protocol::{DaemonEvent, Request},
+    protocol::{DaemonEvent, Held, Request},
     session::Heard,
 };
 
@@ -50,10 +50,10 @@ impl Control {
         self.took_over = Some(DaemonEvent::TookOver { given_up });
         let mut apps = BTreeMap::new();
         for part in parts {
-            let (job, placement) = (part.job, part.launch.placement.clone());
+            let (job, held) = (part.job, Held::by(part.job, &part.launch));
             match AppHandle::adopt(Arc::clone(&self.node), part).await {
                 Ok((handle, task)) => {
-                    drop(apps.insert(job, App { handle, task, placement, is_released: false }));
+                    drop(apps.insert(job, App { handle, task, held, is_released: false }));
                 }
                 Err(error) => {
                     forget(apps).await;

@@ -2,16 +2,15 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use anyhow::Context;
 use coswitch_daemon::node::is_of_batch_system;
 use coswitch_dispatcher::{
     Dispatcher,
     app::{Adoption, Timeouts},
-    protocol::{AppOutcome, Inventory, NodeEvent, Report},
+    protocol::{NodeEvent, Report},
     provisioning::{Address, Programs, Provisioning},
     sessions::Sessions,
 };
-use coswitch_policies::{JobId, NodeId, SimTime};
+use coswitch_policies::{JobId, SimTime};
 use coswitch_report::journal::{Event, RunEvent, RunOutcome};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -32,7 +31,6 @@ use crate::{
     api::{Refusal, Reply},
     config::JobSet,
     parked,
-    past::Past,
     standing::since_1970,
 };
 
@@ -79,14 +77,14 @@ pub(super) async fn drive(
     let mut core = match origin {
         Origin::Run | Origin::Served => Run::new(jobs, settings)?,
         Origin::TakenOver { past, .. } => {
-            Run::resume_run(jobs, settings, takeover(generation, *past, sessions.inventories())?)?
+            Run::resume_run(jobs, settings, Takeover::new(generation, *past, sessions.inventories())?)?
         }
         Origin::Resumed(resumed) => {
             let (inventories, Resumed { past, expected, .. }) = (sessions.inventories(), *resumed);
             let named = |id| jobs.jobs.iter().find(|job| job.id == id).map(|job| job.name.clone());
             let name = |id: JobId| format!("`{}`", named(id).unwrap_or_else(|| id.to_string()));
             parked::check(&expected, &inventories, name)?;
-            Run::resume_run(jobs, settings, takeover(generation, past, inventories)?)?
+            Run::resume_run(jobs, settings, Takeover::new(generation, past, inventories)?)?
         }
     };
     let began = Instant::now();
@@ -171,24 +169,6 @@ pub(super) async fn drive(
 /// The user's environment, without what a batch system says of this process alone.
 fn environment() -> BTreeMap<String, String> {
     std::env::vars().filter(|(name, _)| !is_of_batch_system(name)).collect()
-}
-
-/// What the nodes hold, job by job.
-fn takeover(
-    generation: u64,
-    past: Past,
-    inventories: BTreeMap<NodeId, Inventory>,
-) -> anyhow::Result<Takeover> {
-    let mut takeover = Takeover { generation, past, ..Takeover::default() };
-    for (node, Inventory { held, released }) in inventories {
-        takeover.held.extend(held);
-        for (job, word) in released {
-            let understood = || format!("failed to understand what {node} says of {job}");
-            let outcome: AppOutcome = serde_json::from_str(&word).with_context(understood)?;
-            takeover.released.insert(job, outcome);
-        }
-    }
-    Ok(takeover)
 }
 
 /// Jobs that could not be written down are not taken: a later master would not know them.
@@ -310,6 +290,7 @@ impl<S: EventSink> Shell<'_, S> {
                     Dispatcher::adopt(job, *spec, adoption, Timeouts::default(), sessions, reports);
                 self.dispatchers.insert(job, dispatcher);
             }
+            Output::Release(node, job) => self.sessions.release(node, job),
             Output::Order(job, order) => {
                 if let Some(dispatcher) = self.dispatchers.get(&job) {
                     dispatcher.order(order);

@@ -8,7 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coswitch_dispatcher::protocol::{AppOutcome, Order, Report};
+use anyhow::Context;
+use coswitch_dispatcher::protocol::{AppOutcome, Held, Inventory, Order, Report};
 use coswitch_policies::{Adopted, JobId, NodeId, Placement, Residence, SchedulerEvent, SimTime};
 use coswitch_report::journal::Event;
 
@@ -16,15 +17,48 @@ use super::{Output, Run, RunSettings, records::Ending};
 use crate::{config::JobSet, past::Past};
 
 /// What a new master knows before it asks about each job.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(in crate::engine) struct Takeover {
     /// Of the new master.
     pub(in crate::engine) generation: u64,
     pub(in crate::engine) past: Past,
-    /// Jobs of which some node holds something, with the node of each rank.
-    pub(in crate::engine) held: BTreeMap<JobId, Vec<NodeId>>,
+    /// By node.
+    pub(in crate::engine) held: BTreeMap<NodeId, Vec<Held>>,
     /// Jobs that some node has released, with how they ended.
     pub(in crate::engine) released: BTreeMap<JobId, AppOutcome>,
+}
+
+impl Takeover {
+    /// # Errors
+    /// Where a node's last word on a job cannot be read.
+    pub(in crate::engine) fn new(
+        generation: u64,
+        past: Past,
+        inventories: BTreeMap<NodeId, Inventory>,
+    ) -> anyhow::Result<Self> {
+        let mut takeover = Self { generation, past, held: BTreeMap::new(), released: BTreeMap::new() };
+        for (node, Inventory { held, released }) in inventories {
+            takeover.held.insert(node, held);
+            for (job, word) in released {
+                let understood = || format!("failed to understand what {node} says of {job}");
+                let outcome: AppOutcome = serde_json::from_str(&word).with_context(understood)?;
+                takeover.released.insert(job, outcome);
+            }
+        }
+        Ok(takeover)
+    }
+
+    /// The last launch of each job of which some node has a part.
+    fn last_launches(&self) -> BTreeMap<JobId, Held> {
+        let mut last: BTreeMap<JobId, Held> = BTreeMap::new();
+        for held in self.held.values().flatten() {
+            let known = last.entry(held.job).or_insert_with(|| held.clone());
+            if held.launched > known.launched {
+                *known = held.clone();
+            }
+        }
+        last
+    }
 }
 
 /// Until the scheduler has the jobs that the nodes hold.
@@ -58,6 +92,7 @@ impl Run {
         settings: RunSettings,
         takeover: Takeover,
     ) -> anyhow::Result<Self> {
+        let mut launches = takeover.last_launches();
         let Takeover { generation, past, held, released } = takeover;
         let name = set.name.clone();
         let mut run = Self::before_first_event(JobSet { jobs: Vec::new(), ..set }, settings)?;
@@ -84,7 +119,7 @@ impl Run {
                 continue;
             }
             run.all_done = false;
-            let placement = held.get(&id).map(|by_rank| by_node(by_rank));
+            let placement = launches.get(&id).map(|launch| by_node(&launch.placement));
             match (placement, released.get(&id)) {
                 (None, None) => adoption.later.push(id),
                 // No node holds it any more: its ranks were where they were.
@@ -101,6 +136,12 @@ impl Run {
                 }
             }
         }
+        // First, so that no node describes a part of an earlier launch.
+        launches.retain(|job, _| run.records.get(job).is_some_and(|record| record.ended.is_none()));
+        let stale = held.into_iter().flat_map(|(node, held)| held.into_iter().map(move |held| (node, held)));
+        let stale = stale.filter(|(_, held)| launches.get(&held.job) != Some(held));
+        let release = stale.map(|(node, held)| Output::Release(node, held.job));
+        run.outputs.splice(0..0, release);
         // The allowances of the master before do not bind.
         (0..run.cluster.nodes).for_each(|node| run.tell_allowance(NodeId(node)));
         run.adoption = Some(adoption);

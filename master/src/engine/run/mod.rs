@@ -85,6 +85,8 @@ pub(super) enum Output {
     Launch(JobId, Box<LaunchSpec>),
     /// Start a dispatcher that finds out where the job is; how it has ended, where some node knows.
     Adopt(JobId, Box<LaunchSpec>, Option<AppOutcome>),
+    /// Have the node remove what it has of a job that has ended, or was launched elsewhere since.
+    Release(NodeId, JobId),
     /// Write the job down, before its user is answered.
     Keep(Box<Accepted>),
     /// Give the job's dispatcher an order.

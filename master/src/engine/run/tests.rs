@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use coswitch_dispatcher::protocol::{AppOutcome, StayCause, Wait};
+use coswitch_dispatcher::protocol::{AppOutcome, Held, StayCause, Wait};
 use coswitch_policies::{
     Allowance, Alternate, AutoQuantum, Bytes, Epoch, Estimate, NodeId, Oracle, Packing, Policy, Residence,
     Residency, Rotation, ShortOfMemory, SwitchOrder,
@@ -106,6 +106,7 @@ fn shown(output: &Output) -> Option<String> {
         }
         Output::Restart(node) => format!("restart {node}"),
         Output::Replace(node) => format!("replace the daemon of {node}"),
+        Output::Release(node, job) => format!("{node} removes {job}"),
         Output::Over(outcome) => format!("over {outcome:?}"),
         Output::Answer(_, reply) => requests::shown(reply),
         Output::Adopt(job, ..) => format!("adopt {job}"),

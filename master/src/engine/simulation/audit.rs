@@ -139,7 +139,7 @@ impl Audit {
         if self.void.contains(&(job, own.life, own.frame_life)) {
             return;
         }
-        for peer in own.placement.iter().collect::<BTreeSet<_>>() {
+        for peer in own.launch.placement.iter().collect::<BTreeSet<_>>() {
             let other = daemons[peer.0 as usize].parts.get(&job);
             let Some(other) = other else { panic!("{job} resumes on {node} and is not on {peer}") };
             assert_eq!(own.life, other.life, "{job} on {node} and {peer} is of one launch");
@@ -151,7 +151,7 @@ impl Audit {
     /// Work that every node has sealed is not repeated.
     fn check_restore(&self, daemons: &[Daemon], job: JobId, epoch: Epoch) {
         let nodes: BTreeSet<NodeId> =
-            parts(daemons, job).flat_map(|part| part.placement.iter().copied()).collect();
+            parts(daemons, job).flat_map(|part| part.launch.placement.iter().copied()).collect();
         let on_all = |epoch: &Epoch| {
             let has = |node: &NodeId| daemons[node.0 as usize].machine.snapshot(job, *epoch).is_some();
             nodes.iter().all(has)

@@ -96,7 +96,7 @@ impl Daemon {
     fn on_request(&mut self, ctx: &mut Context, request: Request) {
         match request {
             Request::Inventory => {
-                let held = self.parts.iter().map(|(job, part)| (*job, part.placement.clone())).collect();
+                let held = self.parts.values().map(Part::listed).collect();
                 let released = self.released.iter().cloned().collect();
                 self.machine.tell(ctx, DaemonEvent::Inventory(Inventory { held, released }));
             }

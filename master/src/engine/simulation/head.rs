@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use coswitch_daemon::protocol::{Inventory, Request};
 use coswitch_dispatcher::{
     app::{self, Adoption, App},
-    protocol::{AppOutcome, LaunchSpec, NodeEvent, Report},
+    protocol::{LaunchSpec, NodeEvent, Report},
 };
 use coswitch_policies::{JobId, NodeId, Order, SimTime};
 use coswitch_report::journal::{Event as Told, RunEvent, RunOutcome};
@@ -158,14 +158,8 @@ impl Head {
             Run::new(set, settings)
         } else {
             let past = Past::of(self.files.jobs.clone(), &self.files.journal);
-            let mut takeover = Takeover { generation: master.generation, past, ..Takeover::default() };
-            for Inventory { held, released } in std::mem::take(&mut master.inventories).into_values() {
-                takeover.held.extend(held);
-                for (job, word) in released {
-                    let outcome: AppOutcome = serde_json::from_str(&word).expect("a dispatcher's words");
-                    takeover.released.insert(job, outcome);
-                }
-            }
+            let inventories = std::mem::take(&mut master.inventories);
+            let takeover = Takeover::new(master.generation, past, inventories).expect("a dispatcher's words");
             Run::resume_run(set, settings, takeover)
         };
         master.run = Some(run.expect("the settings are right"));
@@ -221,6 +215,7 @@ impl Head {
                 master.start(ctx, job, app, app::Input::Adopt);
             }
             Output::Replace(_) => unreachable!("no user of the simulation upgrades daemons"),
+            Output::Release(node, job) => master.release(ctx, node, job),
             Output::Restart(node) => ctx.soon(50_000, 2_000_000, Event::Restart(master.generation, node)),
             Output::Order(job, order) => {
                 ctx.say(|| format!("order to {job}: {order:?}").to_lowercase());

@@ -64,7 +64,7 @@ impl Daemon {
     pub(super) fn on_closed(&mut self, ctx: &mut Context, wire: Wire) {
         ctx.close(wire.other());
         if let Some(peer) = self.sender(ctx, wire) {
-            let spans = |part: &&Part| part.placement.contains(&peer);
+            let spans = |part: &&Part| part.launch.placement.contains(&peer);
             let jobs: Vec<JobId> = self.parts.values().filter(spans).map(|part| part.job).collect();
             let incarnation = self.machine.known[&peer];
             self.drop_link(ctx, peer);

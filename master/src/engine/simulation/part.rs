@@ -9,7 +9,7 @@ use std::{
 
 use coswitch_daemon::{
     cut::{Cut, Inbox, Input},
-    protocol::{AppEvent, AppRequest, Failure, Holding, LaunchRequest, PartState, Step},
+    protocol::{AppEvent, AppRequest, Failure, Held, Holding, LaunchRequest, PartState, Step},
 };
 use coswitch_policies::{Bytes, Epoch, JobId, NodeId};
 
@@ -69,7 +69,6 @@ pub(super) struct Part {
     /// Which launch of the job this is.
     pub(super) life: u64,
     pub(super) launch: LaunchRequest,
-    pub(super) placement: Vec<NodeId>,
     /// The part that it replaces, which goes first.
     pub(super) before: Option<Box<Self>>,
     /// See [`LaunchRequest::life`].
@@ -122,7 +121,6 @@ impl Part {
             job,
             number: ctx.audit.number(),
             life: of_env("LIFE"),
-            placement: launch.placement.clone(),
             launch: launch.clone(),
             before: None,
             frame_life: launch.life,
@@ -167,6 +165,10 @@ impl Part {
     }
 
     /// What it takes of the node's memory.
+    pub(super) fn listed(&self) -> Held {
+        Held::by(self.job, &self.launch)
+    }
+
     pub(super) fn held(&self) -> Bytes {
         self.before.as_ref().map_or(Bytes(0), |before| before.held()).saturating_add(self.held_now())
     }

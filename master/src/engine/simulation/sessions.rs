@@ -4,11 +4,11 @@
 use std::collections::VecDeque;
 
 use coswitch_daemon::{
-    protocol::{AppRequest, DaemonEvent, Member, Request, VERSION},
+    protocol::{AppRequest, DaemonEvent, Held, Member, Request, VERSION},
     session::rules::Lull,
 };
 use coswitch_dispatcher::{app, protocol::NodeEvent};
-use coswitch_policies::NodeId;
+use coswitch_policies::{JobId, NodeId};
 
 use super::{
     context::{Context, Event},
@@ -152,11 +152,10 @@ impl Head {
         ctx.say(|| format!("{node} is back"));
         master.lost.remove(&node);
         let held = master.inventories.get(&node).map(|inventory| inventory.held.clone()).unwrap_or_default();
-        for (job, _) in held {
+        for Held { job, .. } in held {
             let is_known = master.dispatchers.get(&job).is_some_and(|app| app.nodes.contains(&node));
-            if !is_known && let Some(wire) = master.wires.get(&node) {
-                let request = AppRequest::Release { last_word: None };
-                ctx.send(*wire, Message::ToDaemon(Request::App { job, request }));
+            if !is_known {
+                master.release(ctx, node, job);
             }
         }
         self.feed(ctx, Input::Node(NodeEvent::Back { node }));
@@ -280,6 +279,13 @@ impl Master {
     /// Nodes that are not lost.
     fn living(&self) -> VecDeque<NodeId> {
         self.members.keys().filter(|node| !self.lost.contains_key(node)).copied().collect()
+    }
+
+    pub(super) fn release(&self, ctx: &mut Context, node: NodeId, job: JobId) {
+        if let Some(wire) = self.wires.get(&node) {
+            let request = AppRequest::Release { last_word: None };
+            ctx.send(*wire, Message::ToDaemon(Request::App { job, request }));
+        }
     }
 
     fn ask_next_to_join(&mut self, ctx: &mut Context) {

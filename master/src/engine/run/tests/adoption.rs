@@ -8,6 +8,17 @@ use crate::api::Submission;
 
 /// What the files and the nodes tell a new master.
 fn next(told: &[Output], held: &[u32], released: &[(u32, AppOutcome)]) -> Run {
+    let everywhere: Vec<NodeId> = (0..NODES).map(NodeId).collect();
+    let held: Vec<Held> = held.iter().map(|job| part(*job, 1, &everywhere)).collect();
+    let held = everywhere.iter().map(|node| (*node, held.clone())).collect();
+    next_with(told, held, released)
+}
+
+fn part(job: u32, launched: u32, placement: &[NodeId]) -> Held {
+    Held { job: JobId(job), launched, placement: placement.to_vec() }
+}
+
+fn next_with(told: &[Output], held: BTreeMap<NodeId, Vec<Held>>, released: &[(u32, AppOutcome)]) -> Run {
     let kept = told.iter().filter_map(|output| match output {
         Output::Keep(job) => Some((**job).clone()),
         _ => None,
@@ -19,11 +30,10 @@ fn next(told: &[Output], held: &[u32], released: &[(u32, AppOutcome)]) -> Run {
             _ => None,
         })
         .collect();
-    let everywhere: Vec<NodeId> = (0..NODES).map(NodeId).collect();
     let takeover = Takeover {
         generation: 2,
         past: Past::of(kept.collect(), &events),
-        held: held.iter().map(|job| (JobId(*job), everywhere.clone())).collect(),
+        held,
         released: released.iter().map(|(job, outcome)| (JobId(*job), outcome.clone())).collect(),
     };
     let set = job_set(vec![], SwitchOrder::Sequential, Residency::None);
@@ -191,4 +201,23 @@ fn a_job_that_is_cancelled_during_a_takeover_is_not_launched() {
     let told = (1500..).zip(inputs).flat_map(|(ms, input)| run.on(at(ms), input));
     let launches = told.filter(|output| matches!(output, Output::Launch(JobId(2), _))).count();
     assert_eq!(launches, 0);
+}
+
+#[test]
+fn parts_of_jobs_that_have_ended_or_were_launched_again_are_removed_first() {
+    let mut told = two_turns();
+    told.push(Output::Tell(RunEvent {
+        at: millis(1400),
+        kind: Event::JobFinished { job: JobId(0), outcome: JobOutcome::Exit(0), last_output: String::new() },
+    }));
+    let (both, one) = ([NodeId(0), NodeId(1)], [NodeId(1), NodeId(1)]);
+    let held = BTreeMap::from([
+        (NodeId(0), vec![part(0, 1, &both), part(1, 65, &both)]),
+        (NodeId(1), vec![part(1, 129, &one)]),
+    ]);
+    let mut run = next_with(&told, held, &[]);
+    story(
+        &mut run,
+        &[(1500, Input::Due, &format!("node-0 removes job-0; node-0 removes job-1; adopt job-1; {BEGINS}"))],
+    );
 }

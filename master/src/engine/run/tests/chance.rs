@@ -51,7 +51,8 @@ impl Applications {
                 | Output::Answer(..)
                 | Output::Keep(_)
                 | Output::Restart(_)
-                | Output::Replace(_) => continue,
+                | Output::Replace(_)
+                | Output::Release(..) => continue,
             };
             // A dispatcher that ends its application does nothing else.
             if self.orders.get(&job) == Some(&Order::End) {
@@ -214,7 +215,12 @@ impl Applications {
             }
         }
         let past = Past::of(set.jobs.iter().map(Accepted::of_file).collect(), &self.told);
-        let takeover = Takeover { generation: 2, past, held, released };
+        let mut by_node: BTreeMap<NodeId, Vec<Held>> = BTreeMap::new();
+        for (job, nodes) in held {
+            let part = Held { job, launched: 1, placement: nodes.clone() };
+            nodes.into_iter().for_each(|node| by_node.entry(node).or_default().push(part.clone()));
+        }
+        let takeover = Takeover { generation: 2, past, held: by_node, released };
         Run::resume_run(set, RunSettings::default(), takeover).expect("the settings are right")
     }
 
