@@ -15,6 +15,8 @@ impl App {
             (_, State::Idle | State::Adopting { .. } | State::Clearing { .. }) => {}
             (_, State::Ending { .. } | State::Ended) => {}
             (Step::Cut, State::Cutting { .. }) => self.abort_cut(StayCause::Failed { reason }),
+            // Another node has failed before, and it was taken back.
+            (Step::Cut, State::Resuming { .. } | State::Running) => {}
             (Step::Dump, State::Dumping { .. }) => {
                 let dead = matches!(failure, Failure::Other { alive: false, .. });
                 let cause =

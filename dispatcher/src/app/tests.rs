@@ -177,6 +177,8 @@ fn a_cut_that_fails_or_is_late_is_aborted_and_the_application_runs_on() {
         story.event(1, flushed(1));
         story.feed(trouble);
         assert_eq!(story.asked(), ["0 AbortCut", "1 AbortCut"]);
+        // It fails on the other as well, before that hears of it.
+        story.event(1, failed(Step::Cut, true));
         story.event(0, resumed(1));
         story.event(1, resumed(1));
         assert!(matches!(story.told()[..], [Report::StillRunning { .. }]));
