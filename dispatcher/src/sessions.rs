@@ -202,7 +202,7 @@ impl Sessions {
         let inboxes = Arc::clone(&self.inboxes);
         self.thread.spawn(async move {
             let carried = session::carry(stream, outgoing, incoming, || Request::Alive, master.lost_after);
-            let routed = route(node, from_daemon, &inboxes, &master.events);
+            let routed = route(node, incarnation, from_daemon, &inboxes, &master.events);
             let (ended, ()) = tokio::join!(carried, routed);
             let hands_over = replace::on_session_end(node, incarnation, &inboxes);
             if let Err(error) = ended
@@ -342,6 +342,7 @@ impl Sessions {
 
 async fn route(
     node: NodeId,
+    incarnation: u64,
     mut from_daemon: UnboundedReceiver<Heard<DaemonEvent>>,
     inboxes: &Mutex<Inboxes>,
     events: &UnboundedSender<NodeEvent>,
@@ -353,6 +354,11 @@ async fn route(
         }
     };
     while let Some(heard) = from_daemon.recv().await {
+        // The node has another daemon now.
+        let present = inboxes.lock().expect("no panic while holding it").members.get(&node).copied();
+        if present.is_none_or(|member| member.incarnation != incarnation) {
+            continue;
+        }
         let event = match heard {
             Heard::Message(event) => event,
             Heard::Silence => {

@@ -311,6 +311,8 @@ impl App {
         match input {
             Input::Adopt => self.ask_what_nodes_hold(),
             Input::Order(order) => self.on_order(order),
+            // What a lost node has said before, and a node of an earlier launch.
+            Input::Event(node, _) if self.lost.contains(&node) || !self.nodes.contains(&node) => {}
             Input::Event(node, event) => self.on_event(node, event),
             // All applications hear of a lost node, also those that do not use it.
             Input::NodeLost(node, reason) if self.nodes.contains(&node) && self.lost.insert(node) => {
