@@ -33,6 +33,7 @@ impl Scheduler {
 
     /// A job that is part of a switch comes with the outcome of that.
     pub(super) fn on_displaced(&mut self, job: JobId, at: Residence) {
+        self.presence.on_went_back(job);
         let moves = |plan: &crate::SwitchPlan| {
             plan.outgoing.iter().any(|outgoing| outgoing.job == job)
                 || plan.incoming.iter().any(|incoming| incoming.job == job)

@@ -111,6 +111,11 @@ impl Presence {
         self.memory.learn(job, node, known);
     }
 
+    /// A job goes back to what it was, whatever was measured since.
+    pub(super) fn on_went_back(&mut self, job: JobId) {
+        self.memory.unlearn(job);
+    }
+
     /// A job changed its row.
     pub(super) fn on_moved(&mut self, matrix: &Matrix, job: JobId) {
         self.touched.insert(job);

@@ -215,6 +215,13 @@ impl Memory {
         footprint.into_iter().for_each(|footprint| self.add(job, footprint));
     }
 
+    /// What was measured of a job is of processes that are gone.
+    pub(super) fn unlearn(&mut self, job: JobId) {
+        let footprint = self.take(job);
+        self.known.remove(&job);
+        footprint.into_iter().for_each(|footprint| self.add(job, footprint));
+    }
+
     /// A job is over.
     pub(super) fn forget(&mut self, job: JobId) {
         self.leave(job);

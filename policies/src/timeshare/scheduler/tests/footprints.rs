@@ -100,3 +100,17 @@ fn where_needs_are_as_declared_no_footprint_counts() {
     switch-1 to slot-1: out job-0, in job-1 (new)
     ");
 }
+
+#[test]
+fn what_a_job_held_before_it_went_back_says_nothing_of_it() {
+    let mut desk = in_turns(SwitchOrder::Sequential);
+    // Its ranks on a node have ended.
+    desk.at(4).know(0, 50);
+    desk.at(5).tell(SchedulerEvent::NodeDown { node: NodeId(1) });
+    desk.tell(SchedulerEvent::Displaced { job: JobId(0), at: Residence::Parked });
+    desk.at(6).tell(SchedulerEvent::NodeUp { node: NodeId(1) });
+    desk.at(7).done();
+    assert_snapshot!(desk.at(20).fire(), @r"
+    switch-2 to slot-3: out job-0, in job-1 (new)
+    ");
+}
