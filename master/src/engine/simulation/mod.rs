@@ -38,9 +38,6 @@ use self::{plan::Plan, world::World};
 
 /// How many seeds CI runs.
 const SEEDS: u64 = 10_000;
-/// In the seeds below this one daemons die as well; `COSWITCH_LOSSES` (0 or 1) says it for all seeds. Some of
-/// the later ones still fail: see docs/decisions/0010.
-const LOSSES: u64 = 3_000;
 
 thread_local! {
     /// Where the code panicked last, if that is wanted.
@@ -84,8 +81,7 @@ fn shrink(mut plan: Plan) -> Plan {
 
 /// Runs one seed; a report of what went wrong.
 fn try_seed(seed: u64) -> Result<u64, String> {
-    let losses = number("COSWITCH_LOSSES").map_or(seed < LOSSES, |all| all > 0);
-    let plan = Plan::of(seed, losses);
+    let plan = Plan::of(seed);
     run(&plan, false).map_err(|_| {
         let plan = shrink(plan);
         PANICKED.set(Some(String::new()));
