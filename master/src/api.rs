@@ -77,6 +77,9 @@ pub enum Request {
     Park(JobId),
     Resume(JobId),
     Why(JobId),
+    /// Answered when no job is in memory on the node.
+    Drain(NodeId),
+    Undrain(NodeId),
     /// The turns for so long ahead, the switch under way, and the memory of the nodes.
     Timetable {
         ahead: Duration,
@@ -97,6 +100,7 @@ pub enum Reply {
     Jobs(Queue),
     Job(Box<JobStatus>),
     Why(Reason),
+    Node(NodeStatus),
     Timetable(Timetable),
     Upgraded(Vec<NodeUpgrade>),
     Refused(Refusal),
@@ -125,6 +129,11 @@ pub struct Submitted {
 pub struct Queue {
     pub now: SimTime,
     pub jobs: Vec<JobStatus>,
+    /// Nodes that take no jobs: they are lost, or drained.
+    #[serde(default)]
+    pub lost: Vec<NodeId>,
+    #[serde(default)]
+    pub drained: Vec<NodeId>,
 }
 
 /// Where a job is, in one word.
@@ -224,6 +233,16 @@ pub struct Reason {
     pub text: String,
 }
 
+/// A node, as its administrator sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    pub node: NodeId,
+    /// It takes no jobs.
+    pub drained: bool,
+    /// The jobs that cannot go on before it takes jobs again.
+    pub waiting: Vec<JobId>,
+}
+
 /// What the cluster does now and next. Jobs are named by their numbers; the names of a user's own are in the
 /// [`Queue`]. All times are since the cluster's start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -280,6 +299,12 @@ pub enum Refusal {
     Ended { job: JobId, outcome: String },
     #[error("{job} cannot be parked: {why}")]
     CannotPark { job: JobId, why: String },
+    #[error("{node} is not empty: {why}")]
+    CannotDrain { node: NodeId, why: String },
+    #[error("there is no {node}: the cluster has {nodes} nodes, from node-0 on")]
+    UnknownNode { node: NodeId, nodes: u32 },
+    #[error("you are user {user}: only user 0, as whom this cluster runs, may ask that")]
+    OnlyRoot { user: u32 },
     #[error("job {number} of the submission, `{name}`: {why}; none of them was submitted")]
     BadJob { number: usize, name: String, why: String },
     #[error("the cluster has {living} jobs, and takes at most {most}: try again when some have ended")]

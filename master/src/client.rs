@@ -18,7 +18,9 @@ use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 use tokio::{net::UnixStream, runtime::Runtime, time::timeout};
 
-use crate::api::{ClusterStatus, JobStatus, NodeUpgrade, Queue, Reason, Refusal, Submission, Submitted};
+use crate::api::{
+    ClusterStatus, JobStatus, NodeStatus, NodeUpgrade, Queue, Reason, Refusal, Submission, Submitted,
+};
 
 /// The cluster answers at once, unless its disk is blocked.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
@@ -104,6 +106,20 @@ impl Client {
     /// [`ClientError`]
     pub fn resume(&self, JobId(job): JobId) -> Result<JobStatus, ClientError> {
         self.ask(Method::POST, &format!("/v1/jobs/{job}/resume"), &(), Some(ANSWER_LIMIT))
+    }
+
+    /// Waits until no job is in memory on the node.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub fn drain(&self, NodeId(node): NodeId) -> Result<NodeStatus, ClientError> {
+        self.ask(Method::POST, &format!("/v1/nodes/{node}/drain"), &(), None)
+    }
+
+    /// # Errors
+    /// [`ClientError`]
+    pub fn undrain(&self, NodeId(node): NodeId) -> Result<NodeStatus, ClientError> {
+        self.ask(Method::POST, &format!("/v1/nodes/{node}/undrain"), &(), Some(ANSWER_LIMIT))
     }
 
     /// # Errors

@@ -73,6 +73,8 @@ pub struct Past {
     pub ran_last: BTreeMap<JobId, SimTime>,
     /// Measurements that differ from what jobs declare.
     pub residents: BTreeMap<(JobId, NodeId), Bytes>,
+    /// Nodes that are to be empty.
+    pub drained: BTreeSet<NodeId>,
     /// How many switches were begun.
     pub switches: u32,
     /// The time of the last event.
@@ -147,6 +149,8 @@ impl Past {
             }
             Event::JobHeld { job } => self.change(*job, |record| record.held = true),
             Event::JobReleased { job } => self.change(*job, |record| record.held = false),
+            Event::NodeDrained { node } => drop(self.drained.insert(*node)),
+            Event::NodeUndrained { node } => drop(self.drained.remove(node)),
             Event::JobResident { job, node, resident } => {
                 self.residents.insert((*job, *node), *resident);
             }

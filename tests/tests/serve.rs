@@ -15,7 +15,10 @@ use coswitch_tests::{
     master::{Answered, Master},
     parts,
     seed::{seed, span},
-    serving::{ENDLESS, HEAT, VERIFIED, accepted, check_right, end, queue, serve, state, submit, switches},
+    serving::{
+        ENDLESS, HEAT, VERIFIED, accepted, check_right, end, queue, serve, state, submit, switches,
+        wait_served,
+    },
 };
 use serde_json::Value;
 
@@ -176,6 +179,38 @@ fn a_parked_job_is_out_of_memory_until_it_is_resumed_and_then_ends_right() {
     assert_eq!(master.user(&["wait", "parked"]).code, Some(0));
     for name in ["parked", "other"] {
         assert_eq!(master.user(&["cat", name]).stdout.matches(VERIFIED).count(), 1);
+    }
+    end(master);
+}
+
+#[test]
+fn a_drained_node_is_empty_and_its_jobs_come_back_with_it() {
+    let mut master = serve(CLUSTER);
+    accepted(&submit(&master, &["--name", "spread"], HEAT));
+    master.wait_until("it to run", STEP_LIMIT, |master| state(master, "spread") == "running");
+    let answer = master.user(&["drain", "node-1"]);
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    assert_eq!((&answer.json["drained"], &answer.json["waiting"][0]), (&true.into(), &0.into()));
+    assert_eq!(state(&master, "spread"), "parked");
+    assert!(master.processes("heat").is_empty(), "its ranks are gone");
+    let why = master.user(&["why", "spread"]);
+    assert!(why.stdout.contains("node-1, which is drained: its snapshot lies there"), "{why:?}");
+    let drained = |master: &Master| master.user(&["queue"]).json["drained"].clone();
+    assert_eq!(drained(&master), serde_json::json!([1]));
+    // A new master knows.
+    master.kill();
+    master.start_next();
+    wait_served(&mut master);
+    assert_eq!(drained(&master), serde_json::json!([1]));
+    assert_eq!(state(&master, "spread"), "parked");
+    let answer = master.user(&["undrain", "1"]);
+    assert_eq!(answer.json["drained"], false, "{answer:?}");
+    assert_eq!(master.user(&["wait", "spread"]).code, Some(0));
+    assert_eq!(master.user(&["cat", "spread"]).stdout.matches(VERIFIED).count(), 1);
+    for (node, part) in [("node-7", "from node-0 on"), ("alpha", "no node called `alpha`")] {
+        let answer = master.user(&["drain", node]);
+        assert_eq!(answer.code, Some(2), "{answer:?}");
+        assert!(answer.stderr.contains(part), "{answer:?}");
     }
     end(master);
 }

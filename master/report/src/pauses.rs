@@ -18,6 +18,14 @@ pub(crate) fn upgraded_in_words(node: NodeId, version: &str, pause: Duration, jo
     format!("{node} has another daemon, of version {version}; {stood_still}")
 }
 
+pub(crate) fn drained_in_words(node: NodeId) -> String {
+    format!("{node} is drained: its jobs leave memory, and it takes no others")
+}
+
+pub(crate) fn undrained_in_words(node: NodeId) -> String {
+    format!("{node} takes jobs again")
+}
+
 pub(crate) fn back_in_words(node: NodeId) -> String {
     format!("{node} is back")
 }

@@ -94,6 +94,8 @@ fn is_said_beside_bars(event: &Event) -> bool {
             | Event::NodeLost { .. }
             | Event::NodeBack { .. }
             | Event::DaemonReplaced { .. }
+            | Event::NodeDrained { .. }
+            | Event::NodeUndrained { .. }
             | Event::JobRepeats { .. }
             | Event::JobsStoodStill { .. }
     )

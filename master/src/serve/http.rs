@@ -60,6 +60,8 @@ pub(super) async fn serve(listener: StdListener, api: Api) -> std::io::Result<()
         .route("/v1/jobs/{job}/cancel", post(cancel))
         .route("/v1/jobs/{job}/park", post(park))
         .route("/v1/jobs/{job}/resume", post(resume))
+        .route("/v1/nodes/{node}/drain", post(drain))
+        .route("/v1/nodes/{node}/undrain", post(undrain))
         .route("/v1/timetable", get(timetable))
         .route("/v1/upgrade", post(upgrade))
         .route("/v1/events", get(events))
@@ -108,6 +110,14 @@ async fn park(State(api): State<Api>, from: From, Path(job): Path<u32>) -> Respo
 
 async fn resume(State(api): State<Api>, from: From, Path(job): Path<u32>) -> Response {
     api.ask(from, Request::Resume(JobId(job))).await
+}
+
+async fn drain(State(api): State<Api>, from: From, Path(node): Path<u32>) -> Response {
+    api.ask(from, Request::Drain(NodeId(node))).await
+}
+
+async fn undrain(State(api): State<Api>, from: From, Path(node): Path<u32>) -> Response {
+    api.ask(from, Request::Undrain(NodeId(node))).await
 }
 
 #[derive(Deserialize)]
@@ -185,6 +195,7 @@ impl Api {
             Reply::Jobs(queue) => json(&queue),
             Reply::Job(status) => json(&status),
             Reply::Why(reason) => json(&reason),
+            Reply::Node(status) => json(&status),
             Reply::Timetable(timetable) => json(&timetable),
             Reply::Upgraded(nodes) => json(&nodes),
             Reply::Refused(refusal) => refused(&refusal),
@@ -198,12 +209,13 @@ fn json(answer: &impl Serialize) -> Response {
 
 fn refused(refusal: &Refusal) -> Response {
     let code = match refusal {
-        Refusal::UnknownJob { .. } => StatusCode::NOT_FOUND,
-        Refusal::Ended { .. } | Refusal::CannotPark { .. } | Refusal::NotUpgraded { .. } => {
-            StatusCode::CONFLICT
-        }
+        Refusal::UnknownJob { .. } | Refusal::UnknownNode { .. } => StatusCode::NOT_FOUND,
+        Refusal::Ended { .. }
+        | Refusal::CannotPark { .. }
+        | Refusal::CannotDrain { .. }
+        | Refusal::NotUpgraded { .. } => StatusCode::CONFLICT,
         Refusal::BadJob { .. } | Refusal::BadRequest { .. } => StatusCode::BAD_REQUEST,
-        Refusal::NotServed { .. } => StatusCode::FORBIDDEN,
+        Refusal::NotServed { .. } | Refusal::OnlyRoot { .. } => StatusCode::FORBIDDEN,
         Refusal::Full { .. } | Refusal::NotKept { .. } | Refusal::Ending => StatusCode::SERVICE_UNAVAILABLE,
     };
     (code, Json(refusal)).into_response()

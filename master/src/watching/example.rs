@@ -76,7 +76,7 @@ pub(crate) fn status(nodes: u32) -> Status {
             quantum: Duration::from_secs(10),
             cluster,
         },
-        queue: Queue { now: at(100.0), jobs },
+        queue: Queue { now: at(100.0), jobs, lost: vec![], drained: vec![] },
         timetable: Timetable {
             now: at(100.0),
             turns: (0..6).map(|number| turn(number, sets[number as usize % 2])).collect(),

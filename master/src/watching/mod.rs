@@ -228,6 +228,8 @@ pub(crate) const fn changes_what_comes(event: &Event) -> bool {
             | Event::SwitchStarted { .. }
             | Event::SwitchEnded { .. }
             | Event::SetSplit(_)
+            | Event::NodeDrained { .. }
+            | Event::NodeUndrained { .. }
             | Event::MasterReplaced { .. }
     )
 }

@@ -238,6 +238,8 @@ impl<'a> Audit<'a> {
             | SchedulerEvent::RunningStopped { .. }
             | SchedulerEvent::NodeDown { .. }
             | SchedulerEvent::NodeUp { .. }
+            | SchedulerEvent::Drained { .. }
+            | SchedulerEvent::Undrained { .. }
             | SchedulerEvent::Displaced { .. }
             | SchedulerEvent::Limited { .. }
             | SchedulerEvent::SwitchTimed { .. } => {}

@@ -52,6 +52,8 @@ fn events() -> impl Strategy<Value = SchedulerEvent> {
             .prop_map(|(switch, misplaced)| SchedulerEvent::SwitchFailed { switch, misplaced }),
         nodes().prop_map(|node| SchedulerEvent::NodeDown { node }),
         nodes().prop_map(|node| SchedulerEvent::NodeUp { node }),
+        nodes().prop_map(|node| SchedulerEvent::Drained { node }),
+        nodes().prop_map(|node| SchedulerEvent::Undrained { node }),
         misplaced().prop_map(|Misplaced { job, at, .. }| SchedulerEvent::Displaced { job, at }),
     ]
 }

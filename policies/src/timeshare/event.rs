@@ -101,6 +101,11 @@ pub enum SchedulerEvent {
     /// How long jobs run yet at most, living ones or those that are submitted or adopted next. Backfilling
     /// relies on it; a job of which nothing is said may run for ever.
     Limited { left: Vec<(JobId, Duration)> },
+    /// The node is to be empty: jobs in memory there leave by switches, where the policy has any, and no job
+    /// is placed there until [`SchedulerEvent::Undrained`].
+    Drained { node: NodeId },
+    /// The node takes jobs again, and those that have left it come back.
+    Undrained { node: NodeId },
 }
 
 /// A job that has its placement.

@@ -1,6 +1,6 @@
 //! The events of a run.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, fmt, path::PathBuf, time::Duration};
 
 use coswitch_policies::{
     Adopted, Bytes, JobId, Misplaced, NodeId, Placement, Policy, Purpose, Residence, SchedulerConfig,
@@ -57,6 +57,9 @@ pub enum Event {
         switches: u32,
         /// What the nodes hold.
         jobs: Vec<Adopted>,
+        /// Nodes that are to be empty.
+        #[serde(default)]
+        drained: BTreeSet<NodeId>,
     },
     /// The user of a job holds it: it leaves memory and has no turns.
     #[serde(rename = "job-hold")]
@@ -242,6 +245,10 @@ pub enum Event {
     NodeLost { node: NodeId, reason: String },
     /// A node that was lost has another daemon, with what the one before had sealed.
     NodeBack { node: NodeId },
+    /// A node is to be empty: its jobs leave memory, and it takes no others.
+    NodeDrained { node: NodeId },
+    /// A drained node takes jobs again.
+    NodeUndrained { node: NodeId },
     /// A job has left memory on all of its nodes, because one of them was lost: it is parked at its snapshots
     /// until all of them are back, or is to be launched again.
     JobDisplaced { job: JobId, residence: Residence },

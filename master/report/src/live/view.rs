@@ -165,6 +165,8 @@ impl View {
             | Event::NodeLost { .. }
             | Event::NodeBack { .. }
             | Event::DaemonReplaced { .. }
+            | Event::NodeDrained { .. }
+            | Event::NodeUndrained { .. }
             | Event::JobRepeats { .. }
             | Event::JobsStoodStill { .. }
             | Event::JobResident { .. }

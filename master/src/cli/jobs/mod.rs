@@ -2,6 +2,7 @@
 
 mod cancel;
 mod cat;
+mod drain;
 mod park;
 mod queue;
 mod submit;
@@ -17,6 +18,7 @@ use coswitch_policies::JobId;
 
 pub(crate) use cancel::CancelCommand;
 pub(crate) use cat::CatCommand;
+pub(crate) use drain::{DrainCommand, UndrainCommand};
 pub(crate) use park::{ParkCommand, ResumeCommand};
 pub(crate) use queue::QueueCommand;
 pub(crate) use submit::SubmitCommand;

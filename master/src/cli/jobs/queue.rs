@@ -56,6 +56,12 @@ impl Answer for Queue {
             }
             writeln!(out, "{table}")?;
         }
+        for (nodes, what) in [(&self.lost, "down"), (&self.drained, "drained")] {
+            let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+            if !nodes.is_empty() {
+                writeln!(out, "{what}: {}", nodes.join(", "))?;
+            }
+        }
         writeln!(out, "{}", plural(self.jobs.len(), "job"))
     }
 }

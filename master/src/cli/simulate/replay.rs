@@ -166,7 +166,12 @@ fn inputs(events: &[RunEvent], index: usize) -> Vec<SchedulerEvent> {
             jobs.reverse();
             vec![SchedulerEvent::Submitted { jobs }]
         }
-        Event::MasterReplaced { switches, jobs, .. } => vec![SchedulerEvent::Adopted { switches, jobs }],
+        Event::MasterReplaced { switches, jobs, drained, .. } => {
+            let drained = drained.into_iter().map(|node| SchedulerEvent::Drained { node });
+            drained.chain([SchedulerEvent::Adopted { switches, jobs }]).collect()
+        }
+        Event::NodeDrained { node } => vec![SchedulerEvent::Drained { node }],
+        Event::NodeUndrained { node } => vec![SchedulerEvent::Undrained { node }],
         Event::JobsPrioritized { priorities } => vec![SchedulerEvent::Prioritized { priorities }],
         Event::JobsLimited { left } => vec![SchedulerEvent::Limited { left }],
         Event::JobHeld { job } => vec![SchedulerEvent::Held { job }],

@@ -101,6 +101,7 @@ impl Run {
             run.tell_start(name);
         }
         run.last_switch = coswitch_policies::SwitchId(past.switches);
+        run.drained = past.drained.iter().map(|node| (*node, Vec::new())).collect();
         let mut adoption = Adoption {
             generation,
             switches: past.switches,
@@ -199,7 +200,13 @@ impl Run {
         };
         let jobs: Vec<Adopted> = order.iter().map(adopted).collect();
         self.tell_limits(order);
-        self.tell(Event::MasterReplaced { generation, switches, jobs: jobs.clone() });
+        let drained = self.drained_nodes();
+        self.tell(Event::MasterReplaced {
+            generation,
+            switches,
+            jobs: jobs.clone(),
+            drained: drained.clone(),
+        });
         for Adopted { job, placement, at, .. } in &jobs {
             let (job, memory) = (job.id, self.jobs[&job.id].memory);
             self.memory.on_launched(job, placement, memory);
@@ -216,6 +223,7 @@ impl Run {
                 self.records.entry(job).or_default().ended_running(last);
             }
         }
+        drained.into_iter().for_each(|node| self.schedule(SchedulerEvent::Drained { node }));
         self.schedule(SchedulerEvent::Adopted { switches, jobs });
         for ((job, node), resident) in residents {
             if found.contains_key(&job) {

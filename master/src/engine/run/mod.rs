@@ -8,6 +8,7 @@
 
 mod admission;
 mod adoption;
+mod drain;
 mod lost;
 mod memory;
 mod parking;
@@ -41,6 +42,7 @@ use crate::{
 use admission::Admission;
 use adoption::Adoption;
 pub(super) use adoption::Takeover;
+use drain::Drained;
 use lost::Down;
 use parking::Parking;
 use records::Ending;
@@ -152,6 +154,7 @@ pub(super) struct Run {
     /// Lost nodes.
     down: BTreeMap<NodeId, Down>,
     upgrade: Option<Upgrade>,
+    drained: Drained,
     /// Nodes that were last seen without any job.
     empty_nodes: BTreeSet<NodeId>,
     /// As last seen.
@@ -229,6 +232,7 @@ impl Run {
             unanswered: BTreeMap::new(),
             down: BTreeMap::new(),
             upgrade: None,
+            drained: Drained::new(),
             empty_nodes: BTreeSet::new(),
             node_memory: BTreeMap::new(),
             admission: None,
@@ -268,6 +272,7 @@ impl Run {
         }
         self.finish_adoption();
         self.release_followers();
+        self.answer_drained();
         self.foresee_turns();
         self.allow();
         self.end_without_nodes();

@@ -23,6 +23,12 @@ impl Run {
             Request::Resume(job) => self.resume(user, job),
             Request::Why(job) => self.why(user, job),
             Request::Upgrade { nodes, dry_run } => return self.upgrade(ticket, user, &nodes, dry_run),
+            Request::Drain(node) => match self.drain(user, node, ticket) {
+                // When it is empty.
+                Ok(()) => return,
+                Err(refusal) => Err(refusal),
+            },
+            Request::Undrain(node) => self.undrain(user, node),
             Request::Timetable { ahead } => Ok(self.timetable(ahead)),
             Request::Park(job) => match self.park(user, job) {
                 Ok(()) => {
@@ -200,6 +206,7 @@ impl Run {
 
     /// The job could not leave memory, and goes on.
     pub(super) fn on_not_held(&mut self, job: JobId) {
+        self.on_stuck(job);
         self.records.entry(job).or_default().held = false;
         self.answer_not_parked(job, "it could not leave memory; the log of the cluster says why");
     }

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use coswitch_policies::{JobId, NodeWait, Outlook, Present, Residence, SimTime, Wanted, timeshare::explain};
+use coswitch_policies::{
+    JobId, NodeId, NodeWait, Outlook, Present, Residence, SimTime, Wanted, timeshare::explain,
+};
 use coswitch_report::{
     journal::Event,
     words::{plural, span},
@@ -30,7 +32,12 @@ impl Run {
         let own = self.records.iter().filter(|(_, record)| record.user == user || user == User::ROOT);
         let asked = own.filter(|(_, record)| all || record.ended.is_none());
         let status = |job: JobId| self.status(job, outlooks.get(&job).copied().unwrap_or_default());
-        Reply::Jobs(Queue { now: self.now, jobs: asked.map(|(job, _)| status(*job)).collect() })
+        Reply::Jobs(Queue {
+            now: self.now,
+            jobs: asked.map(|(job, _)| status(*job)).collect(),
+            lost: self.down.keys().copied().collect(),
+            drained: self.drained.keys().copied().collect(),
+        })
     }
 
     /// Tells the journal when the jobs that wait run next, where a turn has just begun: the report compares
@@ -147,17 +154,28 @@ impl Run {
         format!("it needs {nodes} of its own, and {free} {are} free; in the queue `{queue}` {ahead}{starts}")
     }
 
+    fn why_it_waits_for(&self, job: JobId, nodes: &[NodeId]) -> String {
+        let (lost, drained): (Vec<NodeId>, Vec<NodeId>) =
+            nodes.iter().partition(|node| self.down.contains_key(node));
+        let listed = |nodes: &[NodeId], what: &str| {
+            let names: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+            let are = if nodes.len() > 1 { "are" } else { "is" };
+            (!nodes.is_empty()).then(|| format!("{}, which {are} {what}", names.join(" and ")))
+        };
+        let nodes = [listed(&lost, "down"), listed(&drained, "drained")];
+        let nodes: Vec<String> = nodes.into_iter().flatten().collect();
+        let snapshot = self.scheduler.job(job).is_some_and(|state| state.observed == Residence::Parked);
+        let why = if snapshot { "its snapshot lies there" } else { "it is too large for the others" };
+        format!("it waits for {}: {why}", nodes.join(", and for "))
+    }
+
     fn why_living(&self, job: JobId, record: &Record) -> String {
         if self.state(job, record) == JobState::Held {
             return format!("its user holds it; `coswitch resume {}` lets it go on", job.0);
         }
-        let awaited: Vec<String> =
-            self.scheduler.awaited_nodes(job).iter().map(ToString::to_string).collect();
+        let awaited = self.scheduler.awaited_nodes(job);
         if !awaited.is_empty() {
-            let (nodes, are) = (awaited.join(" and "), if awaited.len() > 1 { "are" } else { "is" });
-            let snapshot = self.scheduler.job(job).is_some_and(|state| state.observed == Residence::Parked);
-            let why = if snapshot { "its snapshot lies there" } else { "it is too large for the others" };
-            return format!("it waits for {nodes}, which {are} down: {why}");
+            return self.why_it_waits_for(job, &awaited);
         }
         if self.followers.contains(&job) {
             let ended = |job: &&JobId| self.records.get(job).is_none_or(|record| record.ended.is_none());

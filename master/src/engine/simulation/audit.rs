@@ -74,7 +74,7 @@ impl Audit {
     }
 
     pub(super) fn on_answer(&mut self, asker: &Asker, now: SimTime, reply: &Reply) {
-        let at_once = !matches!(asker.wish, Wish::Park(_) | Wish::Wait(_));
+        let at_once = !matches!(asker.wish, Wish::Park(_) | Wish::Wait(_) | Wish::Drain(_));
         assert!(!at_once || now == asker.at, "{asker:?} is answered at once");
         match (asker.wish, reply) {
             (_, Reply::Refused(_)) => {}

@@ -66,6 +66,8 @@ pub(super) enum Wish {
     Cancel(u32),
     Wait(u32),
     Why(u32),
+    Drain(u32),
+    Undrain(u32),
 }
 
 /// What a job is to do.
@@ -186,12 +188,14 @@ fn planned(dice: &mut Seed, nodes: u32, calm: Duration, steps_fail: bool) -> Pla
 
 fn wish(dice: &mut Seed, nodes: u32) -> Wish {
     let job = dice.between(0, 5) as u32;
-    match dice.between(0, 9) {
+    match dice.between(0, 11) {
         0..=2 => Wish::Submit(work(dice, nodes)),
         3..=4 => Wish::Park(job),
         5..=6 => Wish::Resume(job),
         7 => Wish::Cancel(job),
         8 => Wish::Wait(job),
+        9 => Wish::Drain(dice.between(0, u64::from(nodes) - 1) as u32),
+        10 => Wish::Undrain(dice.between(0, u64::from(nodes) - 1) as u32),
         _ => Wish::Why(job),
     }
 }

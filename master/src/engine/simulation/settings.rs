@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use coswitch_dispatcher::protocol::{LaunchSpec, Report, Wait};
 use coswitch_policies::{
-    Alternate, AutoQuantum, Bytes, Estimate, JobId, Oracle, Packing, Policy, ShortOfMemory, SimTime,
+    Alternate, AutoQuantum, Bytes, Estimate, JobId, NodeId, Oracle, Packing, Policy, ShortOfMemory, SimTime,
     spaceshare::choice::{AllocatorName, QueueName},
 };
 use coswitch_report::journal::Event;
@@ -111,6 +111,8 @@ pub(super) fn request(wish: Wish) -> Request {
         Wish::Cancel(job) => Request::Cancel(JobId(job)),
         Wish::Wait(job) => Request::Wait(JobId(job)),
         Wish::Why(job) => Request::Why(JobId(job)),
+        Wish::Drain(node) => Request::Drain(NodeId(node)),
+        Wish::Undrain(node) => Request::Undrain(NodeId(node)),
     }
 }
 

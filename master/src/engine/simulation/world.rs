@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    /// Once it is calm, no user holds a job.
+    /// Once it is calm, no user holds a job or a node.
     fn keep_calm(&mut self) {
         let is_calm = self.ctx.now >= SimTime::from(self.ctx.plan.calm);
         if !is_calm || self.ctx.now < self.resumed_last.after(RESUME_EVERY) {
@@ -138,6 +138,9 @@ impl World {
         self.resumed_last = self.ctx.now;
         for job in self.ctx.audit.open() {
             self.head.ask(&mut self.ctx, Wish::Resume(job.0));
+        }
+        for node in 0..self.ctx.plan.nodes {
+            self.head.ask(&mut self.ctx, Wish::Undrain(node));
         }
     }
 

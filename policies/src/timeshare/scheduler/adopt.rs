@@ -35,7 +35,7 @@ impl Scheduler {
         self.matrix.set_pinned(job, at != Residence::Unlaunched);
         let assignment = Assignment { spec, placement };
         let must_wait = at == Residence::Parked && !self.may_come_back(&assignment);
-        if must_wait || !self.matrix.is_up(&assignment.placement) {
+        if must_wait || !self.is_reachable(&assignment.placement) {
             return self.await_nodes(job, at, Some(assignment), held);
         }
         self.place_back(assignment, decisions);

@@ -9,7 +9,7 @@
 
 use super::{Scheduler, hold::Held};
 use crate::{
-    Assignment, JobId, JobSpec, NodeId, Residence,
+    Assignment, JobId, JobSpec, NodeId, Placement, Residence,
     placement::Shape,
     timeshare::packing::{DirtyRows, FreedNodes},
 };
@@ -17,18 +17,28 @@ use crate::{
 impl Scheduler {
     pub(super) fn on_node_down(&mut self, node: NodeId) {
         if (node.0 as usize) < self.matrix.cluster().len() {
-            let rows = self.matrix.rows().flat_map(|row| row.assignments());
-            let on_it = rows.filter(|assignment| assignment.placement.count_on(node) > 0);
-            let on_it: Vec<JobId> = on_it.map(|assignment| assignment.spec.id).collect();
-            self.disturbed.extend(on_it);
+            self.disturbed.extend(self.jobs_on(|other| other == node));
+            self.lost.insert(node);
             self.matrix.set_down(node, true);
         }
     }
 
     pub(super) fn on_node_up(&mut self, node: NodeId) {
+        self.lost.remove(&node);
+        if !self.drained.contains(&node) {
+            self.take_jobs_again(node);
+        }
+    }
+
+    pub(super) fn take_jobs_again(&mut self, node: NodeId) {
         self.matrix.set_down(node, false);
         self.dirty = DirtyRows::All;
         self.capacity_freed = true;
+    }
+
+    /// Whether no node of the placement is lost.
+    pub(super) fn is_reachable(&self, placement: &Placement) -> bool {
+        self.lost.is_empty() || placement.nodes().all(|node| !self.lost.contains(&node))
     }
 
     /// A job that is part of a switch comes with the outcome of that.
@@ -64,23 +74,19 @@ impl Scheduler {
 
     /// Whether a job is in memory on a node that is down: the executor is about to report where it is then.
     pub(super) fn is_being_displaced(&self) -> bool {
-        !self.matrix.down().is_empty()
-            && self.matrix.rows().any(|row| {
-                row.assignments().any(|assignment| {
-                    !self.matrix.is_up(&assignment.placement)
-                        && self.jobs[&assignment.spec.id].observed.is_in_memory()
-                })
-            })
+        let on_lost = self.jobs_on(|node| self.lost.contains(&node));
+        on_lost.iter().any(|job| self.jobs[job].observed.is_in_memory())
     }
 
-    /// Takes the jobs of nodes that are down out of the matrix. None of them is in memory.
+    /// Takes the jobs of nodes that are down out of the matrix. None of them is in memory, except on drained
+    /// nodes.
     pub(super) fn settle_displaced(&mut self) {
         if self.matrix.down().is_empty() {
             return;
         }
-        let rows = self.matrix.rows().flat_map(|row| row.assignments());
-        let touched = rows.filter(|assignment| !self.matrix.is_up(&assignment.placement));
-        let mut jobs: Vec<JobId> = touched.map(|assignment| assignment.spec.id).collect();
+        let down = self.matrix.down();
+        let mut jobs = self.jobs_on(|node| down.contains(&node));
+        jobs.retain(|job| !self.jobs[job].observed.is_in_memory());
         // The first of them is the first in the queue.
         jobs.sort_by_key(|job| std::cmp::Reverse(*job));
         for job in jobs {
@@ -153,7 +159,7 @@ impl Scheduler {
             Some(Held::Returning(assignment) | Held::Parked(assignment)) => {
                 down.filter(|node| assignment.placement.count_on(*node) > 0).collect()
             }
-            Some(Held::Unlaunched | Held::Leaving) => Vec::new(),
+            Some(Held::Unlaunched | Held::Leaving | Held::Evading) => Vec::new(),
             None if !self.queue.contains(&job) => Vec::new(),
             None if self.matrix.shape_of(&self.jobs[&job].spec).is_some() => Vec::new(),
             None => down.collect(),

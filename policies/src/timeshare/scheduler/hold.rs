@@ -11,6 +11,8 @@ use crate::{Assignment, Decision, JobId, Residence, timeshare::packing::FreedNod
 pub(super) enum Held {
     /// It keeps its row until it has left memory, and has no turn there.
     Leaving,
+    /// A node of it is drained, and nobody holds it: as `Leaving`, and then it is to come back.
+    Evading,
     /// Never launched: it will queue.
     Unlaunched,
     /// In the store, with the place where it comes back.
@@ -20,9 +22,14 @@ pub(super) enum Held {
 }
 
 impl Held {
+    /// Whether it has to leave memory.
+    const fn leaves(&self) -> bool {
+        matches!(self, Self::Leaving | Self::Evading)
+    }
+
     /// Whether its user holds it, and no node that is down.
     pub(super) const fn is_by_user(&self) -> bool {
-        !matches!(self, Self::Returning(_))
+        !matches!(self, Self::Returning(_) | Self::Evading)
     }
 }
 
@@ -45,11 +52,12 @@ impl Scheduler {
         if !lives || !self.can_hold() {
             return;
         }
-        if let Some(Held::Returning(assignment)) = self.held.get(&job) {
-            let assignment = assignment.clone();
-            self.held.insert(job, Held::Parked(assignment));
-        }
-        self.held.entry(job).or_insert(Held::Leaving);
+        let now = match self.held.remove(&job) {
+            Some(Held::Returning(assignment)) => Held::Parked(assignment),
+            Some(Held::Evading) | None => Held::Leaving,
+            Some(held) => held,
+        };
+        self.held.insert(job, now);
     }
 
     pub(super) fn release(&mut self, job: JobId) {
@@ -61,6 +69,7 @@ impl Scheduler {
             Some(Held::Parked(assignment) | Held::Returning(assignment)) => {
                 self.held.insert(job, Held::Returning(assignment));
             }
+            Some(Held::Evading) => drop(self.held.insert(job, Held::Evading)),
             Some(Held::Leaving) | None => {}
         }
     }
@@ -70,7 +79,7 @@ impl Scheduler {
         let held: Vec<JobId> = self.held.keys().copied().collect();
         for job in held {
             match self.held.get(&job) {
-                Some(Held::Leaving) => self.settle_leaving(job, decisions),
+                Some(Held::Leaving | Held::Evading) => self.settle_leaving(job, decisions),
                 Some(Held::Returning(assignment)) if self.may_come_back(assignment) => {
                     let assignment = (**assignment).clone();
                     self.held.remove(&job);
@@ -100,6 +109,10 @@ impl Scheduler {
             self.queue.retain(|queued| *queued != job);
         }
         self.jobs.get_mut(&job).expect("a held job is known").landing = None;
+        if self.held.get(&job) == Some(&Held::Evading) {
+            self.held.remove(&job);
+            return self.await_nodes(job, observed, assignment, false);
+        }
         let rests = match assignment {
             Some(assignment) if observed == Residence::Parked => Held::Parked(Box::new(assignment)),
             _ => Held::Unlaunched,
@@ -110,7 +123,7 @@ impl Scheduler {
 
     /// Held jobs that have to leave memory.
     pub(super) fn leaving(&self) -> impl Iterator<Item = JobId> + '_ {
-        self.held.iter().filter(|(_, held)| **held == Held::Leaving).map(|(job, _)| *job)
+        self.held.iter().filter(|(_, held)| held.leaves()).map(|(job, _)| *job)
     }
 
     /// Whether all jobs of the row with the turn have to leave.
@@ -121,13 +134,14 @@ impl Scheduler {
 
     /// Whether the job has to leave memory.
     pub(super) fn is_leaving(&self, job: JobId) -> bool {
-        self.held.get(&job) == Some(&Held::Leaving)
+        self.held.get(&job).is_some_and(Held::leaves)
     }
 
     /// A held job could not leave.
     pub(super) fn give_hold_up(&mut self, job: JobId, decisions: &mut Vec<Decision>) {
         if self.is_leaving(job) {
             self.held.remove(&job);
+            self.stuck.insert(job);
             decisions.push(Decision::NotHeld { job });
         }
     }

@@ -44,6 +44,7 @@ mod allowance;
 mod config;
 mod correct;
 mod down;
+mod drain;
 mod forecast;
 mod hold;
 mod mix;
@@ -80,8 +81,8 @@ pub use state::{JobState, Wanted};
 pub use timetable::ForeseenTurn;
 
 use crate::{
-    Assignment, Cluster, Communication, Decision, JobId, JobSpec, Landing, Matrix, Policy, RejectReason,
-    Residence, SchedulerEvent, SimTime, SwitchPlan, TimerId, Turn,
+    Assignment, Cluster, Communication, Decision, JobId, JobSpec, Landing, Matrix, NodeId, Policy,
+    RejectReason, Residence, SchedulerEvent, SimTime, SwitchPlan, TimerId, Turn,
     timeshare::packing::{self, DirtyRows, FreedNodes, Packing, pairing::Fractions},
 };
 use correct::Corrections;
@@ -105,6 +106,11 @@ pub struct Scheduler {
     queue: VecDeque<JobId>,
     /// Jobs that their users hold.
     held: BTreeMap<JobId, Held>,
+    /// Nodes that are lost, and nodes that are to be empty: none of them takes jobs.
+    lost: BTreeSet<NodeId>,
+    drained: BTreeSet<NodeId>,
+    /// Jobs that could not leave a drained node.
+    stuck: BTreeSet<JobId>,
     priorities: Priorities,
     /// Since the rows were last put in order.
     priorities_changed: bool,
@@ -161,6 +167,9 @@ impl Scheduler {
             jobs: BTreeMap::new(),
             queue: VecDeque::new(),
             held: BTreeMap::new(),
+            lost: BTreeSet::new(),
+            drained: BTreeSet::new(),
+            stuck: BTreeSet::new(),
             priorities: Priorities::new(),
             priorities_changed: false,
             limits: BTreeMap::new(),
@@ -217,6 +226,8 @@ impl Scheduler {
             SchedulerEvent::NodeUp { node } => self.on_node_up(node),
             SchedulerEvent::Displaced { job, at } => self.on_displaced(job, at),
             SchedulerEvent::Limited { left } => self.limit(left),
+            SchedulerEvent::Drained { node } => self.drain(node),
+            SchedulerEvent::Undrained { node } => self.undrain(node),
         }
         self.reconcile(now, &mut decisions);
         decisions
@@ -342,6 +353,7 @@ impl Scheduler {
         self.dying.remove(&job);
         self.disturbed.remove(&job);
         self.held.remove(&job);
+        self.stuck.remove(&job);
         self.priorities.remove(&job);
         self.limits.remove(&job);
         self.fractions.forget(job);

@@ -12,6 +12,7 @@ impl Scheduler {
         }
         self.presence.follow(&self.matrix);
         if self.may_act() {
+            self.leave_drained();
             self.settle_held(decisions);
             self.settle_displaced();
             self.admit(now, decisions);

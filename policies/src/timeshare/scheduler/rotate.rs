@@ -82,7 +82,8 @@ impl Scheduler {
         let mut moved = Vec::new();
         let mut others = self.in_order(|place| place == 0, |priority| -priority);
         while !self.matrix.holds_in_place(0, &stuck) {
-            let newest = others.pop().expect("an empty row holds a job");
+            // An empty row holds every job, except on drained nodes.
+            let Some(newest) = others.pop() else { break };
             let leaving = self.matrix.unassign(newest).expect("it lies in front");
             moved.push(self.put_behind(leaving));
         }

@@ -193,7 +193,7 @@ impl Scheduler {
         let blamed = if stayed.is_empty() { &into } else { &stayed };
         let is_to_blame = |went: &&Went| {
             let assignment = self.assignment(went.job);
-            let was_up = assignment.is_none_or(|assignment| self.matrix.is_up(&assignment.placement));
+            let was_up = assignment.is_none_or(|assignment| self.is_reachable(&assignment.placement));
             let is_its_own = went.cause == Cause::Failed && !self.disturbed.contains(&went.job);
             went.failed() && is_its_own && was_up
         };
@@ -216,7 +216,7 @@ impl Scheduler {
             // One that has ended since it was refused has no row, and nobody else may have one. One that has
             // lost a node since is about to leave its own.
             let assignment = self.assignment(went.job);
-            let is_there = assignment.is_some_and(|there| self.matrix.is_up(&there.placement));
+            let is_there = assignment.is_some_and(|there| self.is_reachable(&there.placement));
             if is_there && went.at.is_in_memory() && !self.jobs[&went.job].abandoned {
                 self.keep_in_front(went.job, decisions);
                 self.running = None;

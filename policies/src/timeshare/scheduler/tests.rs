@@ -3,6 +3,7 @@
 mod adopt;
 mod correct;
 mod down;
+mod drain;
 mod footprints;
 mod forecast;
 mod hold;

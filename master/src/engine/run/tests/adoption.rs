@@ -83,7 +83,7 @@ fn jobs_are_found_where_they_were_left_and_take_turns_again() {
     );
     assert!(told.iter().any(|output| matches!(
         output,
-        Output::Tell(RunEvent { kind: Event::MasterReplaced { generation: 2, switches: 2, jobs }, .. })
+        Output::Tell(RunEvent { kind: Event::MasterReplaced { generation: 2, switches: 2, jobs, .. }, .. })
             if jobs.len() == 2
     )));
     story(
@@ -220,4 +220,23 @@ fn parts_of_jobs_that_have_ended_or_were_launched_again_are_removed_first() {
         &mut run,
         &[(1500, Input::Due, &format!("node-0 removes job-0; node-0 removes job-1; adopt job-1; {BEGINS}"))],
     );
+}
+
+#[test]
+fn a_drained_node_stays_drained() {
+    let mut told = two_turns();
+    told.push(Output::Tell(RunEvent { at: millis(1400), kind: Event::NodeDrained { node: NodeId(1) } }));
+    let mut run = next(&told, &[0, 1], &[]);
+    let told = story(
+        &mut run,
+        &[
+            (1500, Input::Due, &format!("adopt job-0; adopt job-1; {BEGINS}")),
+            (1520, report(1, Report::Running), ""),
+            (1600, report(0, Report::Parked), "park job-1"),
+        ],
+    );
+    assert!(told.iter().any(|output| matches!(
+        output,
+        Output::Tell(RunEvent { kind: Event::MasterReplaced { drained, .. }, .. }) if drained.len() == 1
+    )));
 }
