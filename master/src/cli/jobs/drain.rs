@@ -16,8 +16,8 @@ use crate::{
 
 /// Take nodes out of use until `coswitch undrain`. Returns when no job is in memory there.
 ///
-/// Jobs there are parked: what they have computed is kept, and they come back with the node. New jobs go to the
-/// other nodes. Under a policy that parks no jobs, those of the node run to their ends.
+/// Jobs there are parked: what they have computed is kept, and they come back with the node. New jobs go to
+/// the other nodes. Under a policy that parks no jobs, those of the node run to their ends.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DrainCommand {
     /// The nodes, by number or name: `1`, `node-1`, or the name of a host.

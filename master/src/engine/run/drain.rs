@@ -76,8 +76,8 @@ impl Run {
         for node in nodes {
             let waiting = self.drained.get_mut(&node).map(std::mem::take).unwrap_or_default();
             let why = format!(
-                "{job} could not leave memory and runs on; the log of the cluster says why. The node takes no \
-                 other jobs; `drain` tries it again"
+                "{job} could not leave memory and runs on; the log of the cluster says why. The node takes \
+                 no other jobs; `drain` tries it again"
             );
             self.refuse_drain(node, waiting, &why);
         }

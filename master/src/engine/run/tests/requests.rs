@@ -512,7 +512,8 @@ fn a_node_that_is_undrained_before_it_is_empty_was_not() {
             (
                 30,
                 asked(Request::Undrain(NodeId(1))),
-                "refused: node-1 is not empty: it was undrained before it was empty; node-1 drained false awaited []",
+                "refused: node-1 is not empty: it was undrained before it was empty; \
+                 node-1 drained false awaited []",
             ),
             (40, report(0, Report::Parked), "switched; restore job-0"),
             (50, report(0, Report::Running), "switched; turn of job-0"),
@@ -532,9 +533,9 @@ fn a_job_that_cannot_leave_a_drained_node_is_named() {
             (
                 30,
                 report(0, Report::StillRunning { cause: full() }),
-                "misplaced job-0 running, no room; refused: node-1 is not empty: job-0 could not leave memory and \
-                 runs on; the log of the cluster says why. The node takes no other jobs; `drain` tries it again; \
-                 turn of job-0",
+                "misplaced job-0 running, no room; refused: node-1 is not empty: job-0 could not leave \
+                 memory and runs on; the log of the cluster says why. The node takes no other jobs; `drain` \
+                 tries it again; turn of job-0",
             ),
         ],
     );
