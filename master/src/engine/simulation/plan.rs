@@ -110,7 +110,7 @@ impl Plan {
         let calm = millis(dice.between(5_000, 40_000));
         let jobs = (0..dice.between(1, 4)).map(|_| work(dice, nodes)).collect();
         // Other faults lie deeper where no daemon is replaced.
-        let daemons_die = seed % 4 > 0;
+        let daemons_die = !seed.is_multiple_of(4);
         // Long enough that no silence of the faults below ends anything, or not.
         let patient = dice.chance(900);
         let long = Duration::from_secs(if patient { 120 } else { 12 });
