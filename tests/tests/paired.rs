@@ -31,14 +31,18 @@ fn jobs_that_compute_are_paired_with_jobs_that_communicate() {
     for name in ["talks-1", "talks-2", "computes-1", "computes-2"] {
         assert_eq!(ended.job(name)["outcome"], serde_json::to_value(JobOutcome::Exit(0)).unwrap());
     }
-    let shares = |job: u32| {
+    // The median: on a busy machine a rank may wait once for another that has no processor.
+    let share_of = |job: u32| {
         let share = move |kind: &Event| match kind {
             Event::JobMeasured { job: of, communication, .. } if of.0 == job => Some(communication.get()),
             _ => None,
         };
-        ended.events.iter().filter_map(|event| share(&event.kind)).max().unwrap_or_default()
+        let mut shares: Vec<_> = ended.events.iter().filter_map(|event| share(&event.kind)).collect();
+        shares.sort_unstable();
+        shares.get(shares.len() / 2).copied().unwrap_or_default()
     };
-    assert!(shares(0) > 600 && shares(2) < 400, "measured {} and {} per mille", shares(0), shares(2));
+    let (talks, computes) = (share_of(0), share_of(2));
+    assert!(talks > 600 && computes < 400, "measured {talks} and {computes} per mille");
     let sets: Vec<BTreeSet<u32>> = ended
         .events
         .iter()
