@@ -21,7 +21,7 @@ pub mod node;
 mod outbox;
 pub mod pki;
 pub mod plane;
-mod proc_text;
+pub mod proc_text;
 pub mod process;
 pub mod processors;
 pub mod protocol;

@@ -9,7 +9,8 @@ pub(crate) fn counter(text: &str, name: &str) -> Option<u64> {
 }
 
 /// The value of a line `NAME: VALUE kB`, as in `/proc/meminfo`.
-pub(crate) fn size(text: &str, name: &str) -> Option<Bytes> {
+#[must_use]
+pub fn size(text: &str, name: &str) -> Option<Bytes> {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| Bytes(kib << 10))
 }

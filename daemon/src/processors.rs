@@ -4,11 +4,14 @@
 //! of large messages loses a fifth of its bandwidth. Processes that a daemon starts stay on the daemon's
 //! processors.
 
+use std::collections::BTreeSet;
+
 use nix::{
     errno::Errno,
     sched::{CpuSet, sched_getaffinity, sched_setaffinity},
     unistd::Pid,
 };
+use thiserror::Error;
 
 /// The processors this process may use.
 ///
@@ -27,6 +30,38 @@ pub fn keep_to(cpus: &[usize]) -> Result<(), Errno> {
     let mut set = CpuSet::new();
     cpus.iter().try_for_each(|cpu| set.set(*cpu))?;
     sched_setaffinity(Pid::from_raw(0), &set)
+}
+
+/// A list of processors is written in another way.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("`{0}` is not a list of processors, like `0-7,16-23`, below {max}", max = CpuSet::count())]
+pub struct ListError(String);
+
+/// The processors of a list as the kernel writes it, in order.
+///
+/// # Errors
+/// Where it names none, or is no such list.
+pub fn parse_list(text: &str) -> Result<Vec<usize>, ListError> {
+    let number = |word: &str| word.trim().parse().ok().filter(|number| *number < CpuSet::count());
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let range = number(first)?..=number(last)?;
+        (!range.is_empty()).then_some(range)
+    };
+    let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
+    let all: BTreeSet<usize> = ranges.ok_or_else(|| ListError(text.into()))?.into_iter().flatten().collect();
+    Ok(all.into_iter().collect())
+}
+
+/// Processors as the kernel writes a list of them.
+#[must_use]
+pub fn list(processors: &[usize]) -> String {
+    let runs = processors.chunk_by(|one, next| one + 1 == *next);
+    let run = |run: &[usize]| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        _ => run.iter().map(ToString::to_string).collect(),
+    };
+    runs.map(run).collect::<Vec<_>>().join(",")
 }
 
 /// The share of node `number` of `count`. Shares differ by at most one processor, and overlap only where
@@ -71,6 +106,17 @@ mod tests {
             assert_eq!(shares.concat(), all);
             assert!(shares.iter().all(|share| share.len().abs_diff(cpus / count) <= 1));
         }
+    }
+
+    #[test]
+    fn a_list_is_read_as_the_kernel_writes_it() {
+        for (text, all) in [("3", vec![3]), ("0-2,8", vec![0, 1, 2, 8]), (" 4 , 0-1,1", vec![0, 1, 4])] {
+            assert_eq!(parse_list(text), Ok(all));
+        }
+        for wrong in ["", "a", "3-1", "1,", "-1", "0-99999"] {
+            assert_eq!(parse_list(wrong), Err(ListError(wrong.into())));
+        }
+        assert_eq!(list(&[0, 1, 2, 8, 10, 11]), "0-2,8,10-11");
     }
 
     #[test]

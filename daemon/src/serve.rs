@@ -124,6 +124,10 @@ enum Served {
 
 fn follow(config: NodeConfig, starter: Starter) -> anyhow::Result<Option<Successor>> {
     if !config.processors.is_empty() {
+        let there = processors::allowed().context("failed to ask for the machine's processors")?;
+        if let Some(lacking) = config.processors.iter().find(|cpu| !there.contains(cpu)) {
+            bail!("there is no processor {lacking} on this machine: it has {}", processors::list(&there));
+        }
         processors::keep_to(&config.processors).context("failed to use the node's processors")?;
     }
     // Before this process leaves it.

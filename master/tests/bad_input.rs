@@ -183,6 +183,17 @@ const CASES: &[Case] = cases![
         line 2, "cluster.nodes[0].address", ["not the address of a host"];
     "a host with an unknown field": "nodes: 2" => "nodes: [{host: alpha, adress: beta}]",
         line 2, "cluster.nodes[0].adress", ["did you mean `address`"];
+    "a host without memory": "nodes: 2" => "nodes: [{host: alpha, memory: 0B}]",
+        line 2, "cluster.nodes[0].memory", ["holds no job"];
+    "processors of a host that are no list": "nodes: 2" => "nodes: [{host: alpha, processors: 7-3}]",
+        line 2, "cluster.nodes[0].processors", ["`7-3` is not a list of processors"];
+    "two directories of a host that are one": "nodes: 2" =>
+        "nodes: [{host: alpha, store: [{directory: /a}, {directory: /a}]}]",
+        line 2, "cluster.nodes[0].store[1].directory", ["cluster.nodes[0].store[0]"];
+    "a job too large for hosts that differ": "*" =>
+        "cluster:\n  nodes: [{host: alpha, memory: 1GiB}, {host: beta, memory: 2GiB}]\njobs:\n  \
+         - {name: a, command: [./program], ranks: 4, memory: 900MiB}\n",
+        line 4, "jobs[0].memory", ["larger than the cluster: 4 rank(s) of 900MiB", "2 nodes of 1GiB to 2GiB"];
     "no host at all": "nodes: 2" => "nodes: []", line 2, "cluster.nodes", ["0 hosts", "from 1 to 64"];
     "nodes from slurm": "nodes: 2" => "nodes: slurm", line 2, "cluster.nodes",
         ["no allocation of Slurm", "sbatch"];

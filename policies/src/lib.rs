@@ -25,7 +25,7 @@ pub mod spaceshare;
 pub mod timeshare;
 pub mod units;
 
-pub use cluster::Cluster;
+pub use cluster::{Capacity, Cluster};
 pub use ids::{Epoch, JobId, NodeId, SlotId, SwitchId, TimerId};
 pub use job::JobSpec;
 pub use placement::{Block, Placement};

@@ -1,5 +1,6 @@
 //! Nodes that are machines of their own, reached by ssh.
 
+use coswitch_policies::{Bytes, Capacity};
 use coswitch_report::journal::{Event, RunEvent};
 use coswitch_tests::{
     cluster::{RUN_LIMIT, STEP_LIMIT},
@@ -81,8 +82,12 @@ fn jobs_are_switched_on_hosts_that_had_nothing_and_nothing_is_left_there_but_the
 
 #[test]
 fn a_cluster_of_hosts_outlives_its_master_and_its_sessions_of_ssh() {
+    // The next master asks a host for its memory again, which has changed; the cluster is the same.
+    let cluster = CLUSTER.replace("[alpha, {host: beta, address: 10.83.0.2}], memory: 150MiB", "NODES");
+    let cluster =
+        cluster.replace("NODES", "[{host: alpha, memory: 150MiB}, {host: beta, address: 10.83.0.2}]");
     hosts::beside(&NAMES, |hosts| {
-        let mut master = Master::on_hosts(hosts, &["serve", "--socket", "serve.sock"], CLUSTER);
+        let mut master = Master::on_hosts(hosts, &["serve", "--socket", "serve.sock"], &cluster);
         wait_served(&mut master);
         let mut names = accepted(&submit(&master, &["--name", "first"], HEAT));
         names.extend(accepted(&submit(&master, &["--name", "second"], HEAT)));
@@ -99,6 +104,45 @@ fn a_cluster_of_hosts_outlives_its_master_and_its_sessions_of_ssh() {
         took_jobs_out(&end(master).events);
         nothing_is_left(hosts);
     });
+}
+
+/// The second one is asked for its memory, of which it has more.
+#[test]
+fn hosts_that_differ_in_memory_processors_and_store_are_used_as_they_are() {
+    let nodes = "[{host: alpha, memory: 150MiB, processors: 0, store: \"{own}/store/fast\"}, beta]";
+    let cluster = CLUSTER.replace("[alpha, {host: beta, address: 10.83.0.2}], memory: 150MiB", "NODES");
+    let cluster = cluster.replace("NODES", nodes);
+    let job = "{name: heat, count: 2, ranks: 2, memory: 90MiB, command: [/bin/sh, -c, \
+               \"grep Cpus_allowed_list /proc/self/status; exec {bin}/heat --memory 40MiB --seconds 2\"]}";
+    hosts::beside(&NAMES, |hosts| {
+        let run_file = with_own(hosts, &format!("{cluster}jobs: [{job}]\n"));
+        let mut master = Master::on_hosts(hosts, &["run"], &run_file);
+        master.wait_until("a switch", STEP_LIMIT, |master| switches(&master.events()) > 0);
+        let is_in_own_store = |machine| hosts.left(machine).iter().any(|path| path.ends_with("store/fast"));
+        assert!(is_in_own_store(0) && !is_in_own_store(1), "{:?}", hosts.left(0));
+        let out = master.out();
+        let ended = master.end_with(RUN_LIMIT, CLEAN_LIMIT, || {
+            for job in ["heat-1", "heat-2"] {
+                let said = std::fs::read_to_string(out.join(job).join("rank-0.out")).expect("an output");
+                assert!(said.contains(VERIFIED) && said.starts_with("Cpus_allowed_list:\t0\n"), "{said}");
+            }
+        });
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let Event::RunStarted { capacity: Capacity::OfEach(memory), .. } = &ended.events[0].kind else {
+            panic!("{:?}", ended.events[0]);
+        };
+        assert!(memory[0] == Bytes::mib(150) && memory[1] > Bytes::mib(180), "{memory:?}");
+        // The directory that the file names.
+        assert!(hosts.left(0).iter().all(|path| path.ends_with("store/fast")), "{:?}", hosts.left(0));
+        assert!(hosts.left(1).is_empty(), "{:?}", hosts.left(1));
+    });
+}
+
+#[test]
+fn a_host_that_lacks_a_processor_is_named() {
+    let ended = refused(&two_jobs().replace("[alpha,", "[{host: alpha, processors: 1000},"));
+    let says = |what| ended.stderr.contains(what);
+    assert!(says("alpha") && says("there is no processor 1000"), "{}", ended.stderr);
 }
 
 #[test]

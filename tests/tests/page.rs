@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
-use coswitch_policies::{Bytes, JobId, NodeId, Placement, Policy, Purpose, SwitchId, SwitchOrder};
+use coswitch_policies::{Bytes, Capacity, JobId, NodeId, Placement, Policy, Purpose, SwitchId, SwitchOrder};
 use coswitch_report::{
     journal::{self, Event, JobMemory, JobOutcome, RunEvent, RunOutcome, SwitchStep},
     page::page,
@@ -240,7 +240,7 @@ fn many_turns() -> Vec<RunEvent> {
             name: "many".into(),
             policy: Policy::Hybrid,
             nodes: NODES,
-            capacity: Bytes::mib(1000),
+            capacity: Capacity::OfAll(Bytes::mib(1000)),
             quantum: Duration::from_secs(5),
             scheduler: None,
         },

@@ -67,7 +67,7 @@ fn rule(history: &History, beside: &[JobId], job: JobId) -> Rule {
     let too_large = |node| {
         let used = others_on(node).map(|other| history.declared_on(*other, node)).sum::<Bytes>();
         let declared = history.declared_on(job, node);
-        let free = Bytes(history.capacity.0.saturating_sub(used.0));
+        let free = Bytes(history.capacity.on(node).0.saturating_sub(used.0));
         (declared > free).then_some(Rule::Memory { node, declared, free })
     };
     let too_large = nodes().find_map(too_large).filter(|_| limits.memory == MemoryRule::MustFit);

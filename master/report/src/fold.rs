@@ -7,7 +7,7 @@ use std::{
 };
 
 use coswitch_policies::{
-    Bytes, JobId, NodeId, Policy, Purpose, SimTime, SwitchId, SwitchOrder,
+    Bytes, Capacity, JobId, NodeId, Policy, Purpose, SimTime, SwitchId, SwitchOrder,
     metrics::{self, Metrics, RunTimes, Span},
     spaceshare::sharing::SpaceSharing,
 };
@@ -41,7 +41,7 @@ struct Folder {
     policy: Option<Policy>,
     space: Option<SpaceSharing>,
     nodes: u32,
-    capacity: Bytes,
+    capacity: Capacity,
     outcome: Option<RunOutcome>,
     jobs: BTreeMap<JobId, JobFold>,
     lives: Lives,
@@ -93,7 +93,7 @@ impl Folder {
                 self.order = scheduler.as_ref().map(|config| config.switching).unwrap_or_default();
                 self.space = scheduler.as_ref().and_then(|config| config.space);
                 (self.run, self.name) = (run.clone(), name.clone());
-                (self.policy, self.nodes, self.capacity) = (Some(*policy), *nodes, *capacity);
+                (self.policy, self.nodes, self.capacity) = (Some(*policy), *nodes, capacity.clone());
             }
             Event::JobSubmitted { job, name, ranks, memory, alone } => {
                 let job = self.jobs.entry(*job).or_default();
@@ -229,7 +229,7 @@ impl Folder {
             policy: self.policy,
             space: self.space,
             nodes: self.nodes,
-            capacity: self.capacity,
+            capacity: self.capacity.clone(),
             outcome: self.outcome,
             steps: self.totals,
             stored: self.stored,
@@ -277,7 +277,7 @@ impl Folder {
         let of = |(node, (peak, samples)): (&NodeId, &(Bytes, u32))| NodeMemory {
             node: *node,
             peak: *peak,
-            capacity: self.capacity,
+            capacity: self.capacity.on(*node),
             samples: *samples,
         };
         self.memory.iter().map(of).collect()
@@ -379,7 +379,7 @@ pub(super) mod tests {
             name: "two".into(),
             policy: Policy::Gang,
             nodes: 2,
-            capacity: Bytes::mib(400),
+            capacity: Capacity::OfAll(Bytes::mib(400)),
             quantum: Duration::from_secs(10),
             scheduler: None,
         };

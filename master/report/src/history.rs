@@ -4,7 +4,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_policies::{
-    Bytes, JobId, Limits, NodeId, Policy, SchedulerConfig, SimTime, SwitchId, SwitchOrder, metrics::Span,
+    Bytes, Capacity, JobId, Limits, NodeId, Policy, SchedulerConfig, SimTime, SwitchId, SwitchOrder,
+    metrics::Span,
 };
 
 use crate::{
@@ -15,7 +16,7 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     pub(super) nodes: u32,
-    pub(super) capacity: Bytes,
+    pub(super) capacity: Capacity,
     pub(super) quantum: Duration,
     pub(super) policy: Option<Policy>,
     pub(super) config: Option<SchedulerConfig>,
@@ -83,7 +84,7 @@ impl History {
         self.lives.on_event(at, event);
         match event {
             Event::RunStarted { policy, nodes, capacity, quantum, scheduler, .. } => {
-                (self.nodes, self.capacity, self.quantum) = (*nodes, *capacity, *quantum);
+                (self.nodes, self.capacity, self.quantum) = (*nodes, capacity.clone(), *quantum);
                 (self.policy, self.config) = (Some(*policy), scheduler.clone());
             }
             Event::JobSubmitted { job, name, memory, .. } => {

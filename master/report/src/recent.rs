@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use coswitch_policies::{Bytes, JobId, NodeId, SimTime, SwitchId, SwitchStep, metrics::Span};
+use coswitch_policies::{Bytes, Capacity, JobId, NodeId, SimTime, SwitchId, SwitchStep, metrics::Span};
 
 use crate::{
     history::History,
@@ -62,7 +62,7 @@ pub struct RecentSwitch {
 impl Recent {
     /// Nothing has happened yet on a cluster of so many nodes, each with so much memory for jobs.
     #[must_use]
-    pub fn new(nodes: u32, capacity: Bytes, window: Duration) -> Self {
+    pub fn new(nodes: u32, capacity: Capacity, window: Duration) -> Self {
         Self {
             window,
             history: History { nodes, capacity, ..History::default() },
@@ -228,7 +228,7 @@ mod tests {
     use crate::{fold::tests::two_jobs_in_turn, journal::JobMemory};
 
     fn told(events: &[RunEvent], window: Duration) -> Recent {
-        let mut recent = Recent::new(1, Bytes::mib(100), window);
+        let mut recent = Recent::new(1, Capacity::OfAll(Bytes::mib(100)), window);
         events.iter().for_each(|event| recent.on_event(event));
         recent
     }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use coswitch_policies::{
-    Bytes, Class, Communication, JobId, NodeId, Policy, spaceshare::sharing::SpaceSharing,
+    Bytes, Capacity, Class, Communication, JobId, NodeId, Policy, spaceshare::sharing::SpaceSharing,
 };
 use serde::{Serialize, Serializer};
 
@@ -25,8 +25,8 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub space: Option<SpaceSharing>,
     pub nodes: u32,
-    /// Memory that one node offers.
-    pub capacity: Bytes,
+    /// Memory that each node offers.
+    pub capacity: Capacity,
     /// `None` where the journal was cut off.
     pub outcome: Option<RunOutcome>,
     pub jobs: Vec<JobReport>,

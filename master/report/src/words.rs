@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coswitch_policies::{Bytes, SimTime};
+use coswitch_policies::{Bytes, Capacity, SimTime};
 
 /// `12.3 s`, or a smaller unit below a tenth of a second.
 #[must_use]
@@ -36,6 +36,21 @@ pub fn bytes(bytes: Bytes) -> String {
     let text = bytes.to_string();
     let unit = text.find(|c: char| c.is_alphabetic()).unwrap_or(text.len());
     format!("{} {}", &text[..unit], &text[unit..])
+}
+
+/// `448 MiB`, or from the least of a node to the most.
+#[must_use]
+pub fn capacity(capacity: &Capacity) -> String {
+    match capacity {
+        Capacity::OfAll(each) => bytes(*each),
+        Capacity::OfEach(all) => {
+            format!(
+                "{} to {}",
+                bytes(all.iter().copied().min().unwrap_or_default()),
+                bytes(capacity.largest())
+            )
+        }
+    }
 }
 
 /// `9.6 %`.

@@ -106,9 +106,10 @@ impl ServeCommand {
         let out = noted.unwrap_or_else(|| runs::directory(self.out.as_deref(), &runs.name));
         let standing = Standing::read(&out)?;
         if let Some(standing) = &standing {
+            job_set.cluster.remember_memory(&standing.cluster);
             check_same(standing, &job_set, &self.file, &out)?;
         }
-        let config::ClusterConfig { nodes, memory, .. } = job_set.cluster;
+        let config::ClusterConfig { nodes, memory, .. } = &job_set.cluster;
         let (socket, policy) = (self.socket.display(), job_set.scheduler.policy);
         let what = format!("{nodes} nodes of {memory} under {policy} at {socket}");
         // A port that is taken is found before anything is started.

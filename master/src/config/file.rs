@@ -19,7 +19,7 @@ use serde_yaml::Spanned;
 use super::{
     choice::{Encryption, ParkMethod},
     job_set::NODES_MAX,
-    leaf::{Leaf, Percent, Priority},
+    leaf::{Leaf, Percent, Priority, Processors},
 };
 
 /// A coswitch run file: the machines, how they are shared, and the jobs.
@@ -45,8 +45,9 @@ pub struct ClusterPart {
     /// those of the allocation that coswitch runs in.
     #[schemars(with = "Nodes")]
     pub nodes: Spanned<Nodes>,
-    /// The memory that one node offers to jobs. With `nodes: slurm` it may be left out: the allocation's,
-    /// less what coswitch takes.
+    /// The memory that one node offers to jobs, where a host of `nodes` says no other. With `nodes: slurm`
+    /// it may be left out: the allocation's, less what coswitch takes; and with hosts: what each has free
+    /// when the file is read, less what coswitch takes.
     #[serde(default)]
     pub memory: Option<Leaf<Bytes>>,
     /// The links between the nodes; full speed if left out.
@@ -214,22 +215,39 @@ pub struct JobPart {
 pub enum Nodes {
     /// A number of virtual nodes, or a word: `slurm`.
     Word(String),
-    Hosts(Vec<Spanned<HostPart>>),
+    Hosts(Vec<Spanned<HostEntry>>),
 }
 
-/// A host of the list `nodes`: only its name, or its name and its address.
-#[derive(Debug, Default, JsonSchema)]
+/// A host of the list `nodes`: only its name, or its name and what is special about it.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct HostPart {
     /// The host, as `ssh` takes it.
     pub host: String,
     /// The name or IP address at which the other nodes and the master reach the host; if left out, the one
     /// that `ssh` uses.
-    #[schemars(default)]
+    #[serde(default)]
     pub address: Option<String>,
+    /// The memory that this host offers to jobs; `cluster.memory` if left out.
+    #[serde(default)]
+    pub memory: Option<Leaf<Bytes>>,
+    /// The processors of this host that coswitch and the ranks use, as the kernel writes a list: `0-7,16-23`;
+    /// all if left out.
+    #[serde(default)]
+    pub processors: Option<Leaf<Processors>>,
+    /// Where this host keeps images; `cluster.store` if left out.
+    #[serde(default)]
+    #[schemars(with = "Option<StorePart>")]
+    pub store: Option<Spanned<StorePart>>,
 }
 
 impl Nodes {
+    /// Whether the nodes are on this machine.
+    #[must_use]
+    pub fn are_virtual(&self) -> bool {
+        matches!(self, Self::Word(_)) && !self.are_slurms()
+    }
+
     /// Whether the nodes are those of an allocation of Slurm.
     #[must_use]
     pub fn are_slurms(&self) -> bool {
@@ -237,30 +255,27 @@ impl Nodes {
     }
 }
 
-impl<'de> Deserialize<'de> for HostPart {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Fields {
-            host: String,
-            address: Option<String>,
-        }
+/// A host as written: a name, or the fields of [`HostPart`].
+#[derive(Debug)]
+pub struct HostEntry(pub HostPart);
 
+impl<'de> Deserialize<'de> for HostEntry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct HostVisitor;
 
         impl<'de> Visitor<'de> for HostVisitor {
-            type Value = HostPart;
+            type Value = HostEntry;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a host")
             }
 
-            fn visit_str<E>(self, host: &str) -> Result<HostPart, E> {
-                Ok(HostPart { host: host.into(), address: None })
+            fn visit_str<E>(self, host: &str) -> Result<HostEntry, E> {
+                Ok(HostEntry(HostPart { host: host.into(), ..HostPart::default() }))
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<HostPart, A::Error> {
-                let Fields { host, address } = Fields::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(HostPart { host, address })
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<HostEntry, A::Error> {
+                HostPart::deserialize(MapAccessDeserializer::new(map)).map(HostEntry)
             }
         }
 

@@ -1,6 +1,10 @@
 //! The job set that a run file means: cluster, settings and jobs, checked and complete.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Duration,
+};
 
 use coswitch_daemon::node::Tier;
 use coswitch_dispatcher::{
@@ -8,8 +12,8 @@ use coswitch_dispatcher::{
     provisioning::{hosts::Host, slurm::Allocation},
 };
 use coswitch_policies::{
-    Alternate, AutoQuantum, Bytes, Estimate, JobId, JobSpec, Oracle, Packing, Policy, Rate, Residency,
-    Rotation, SchedulerConfig, ShortOfMemory, SimTime, SwitchOrder,
+    Alternate, AutoQuantum, Bytes, Capacity, Cluster, Estimate, JobId, JobSpec, NodeId, Oracle, Packing,
+    Policy, Rate, Residency, Rotation, SchedulerConfig, ShortOfMemory, SimTime, SwitchOrder,
     placement::Shape,
     spaceshare::{
         choice::{AllocatorName, QueueName},
@@ -53,8 +57,11 @@ pub struct ClusterConfig {
     /// virtual, all on this machine.
     #[serde(default)]
     pub allocation: Option<Allocation>,
-    /// Memory that one node offers to jobs.
-    pub memory: Bytes,
+    /// Memory that each node offers to jobs.
+    pub memory: Capacity,
+    /// The nodes that were asked for their memory, because the run file does not say it.
+    #[serde(default)]
+    pub memory_asked: BTreeSet<NodeId>,
     /// The rate of a node's link; `None` is full speed.
     pub rate: Option<Rate>,
     /// Of messages between nodes; `None`: on between machines, off between virtual nodes.
@@ -182,10 +189,29 @@ impl ClusterConfig {
         if self.is_virtual() { &self.store } else { &[] }
     }
 
+    /// The nodes with their memory, as the scheduler sees them.
+    #[must_use]
+    pub fn capacities(&self) -> Cluster {
+        self.memory.cluster(self.nodes)
+    }
+
+    /// Takes over the memory of nodes that were asked for it in the same cluster before.
+    pub fn remember_memory(&mut self, before: &Self) {
+        let is_asked = |node| self.memory_asked.contains(&node) && before.memory_asked.contains(&node);
+        let memory = |node| if is_asked(node) { before.memory.on(node) } else { self.memory.on(node) };
+        self.memory = Capacity::of((0..self.nodes).map(NodeId).map(memory).collect());
+    }
+
+    /// The directories of a node for images, in the order of use.
+    #[must_use]
+    pub fn store_of(&self, node: NodeId) -> &[Tier] {
+        let own = self.hosts.get(node.0 as usize).map(|host| &host.store[..]).unwrap_or_default();
+        if own.is_empty() { &self.store } else { own }
+    }
+
     /// Why the allocator cannot give a job its nodes, if so.
     pub fn too_wide_for(&self, job: &Job, space: SpaceSharing) -> Option<String> {
-        let cluster = coswitch_policies::Cluster::uniform(self.nodes, self.memory);
-        let width = Shape::on_empty(&job.spec(), &cluster, Policy::Batch.memory_rule())?.width;
+        let width = Shape::on_empty(&job.spec(), &self.capacities(), Policy::Batch.memory_rule())?.width;
         let most = space.largest_job(self.nodes);
         let allocator = space.allocator;
         (width > most).then(|| {
@@ -195,16 +221,24 @@ impl ClusterConfig {
 
     /// Why the empty cluster cannot run a job, if so.
     pub fn too_small_for(&self, job: &Job, policy: Policy) -> Option<String> {
-        let ranks_here = job.ranks.div_ceil(self.nodes);
-        let needed = Bytes(job.memory.0.saturating_mul(ranks_here.into()));
-        let is_too_small = policy != Policy::Cosched && needed > self.memory;
-        is_too_small.then(|| {
-            format!(
+        let cluster = self.capacities();
+        if Shape::on_empty(&job.spec(), &cluster, policy.memory_rule()).is_some() {
+            return None;
+        }
+        if cluster.is_uniform() {
+            let ranks_here = job.ranks.div_ceil(self.nodes);
+            let needed = Bytes(job.memory.0.saturating_mul(ranks_here.into()));
+            return Some(format!(
                 "the job is larger than a node: {ranks_here} rank(s) of {} on one node need {needed}, \
                  a node holds {}",
-                job.memory, self.memory
-            )
-        })
+                job.memory,
+                cluster.largest()
+            ));
+        }
+        Some(format!(
+            "the job is larger than the cluster: {} rank(s) of {} do not fit on {} nodes of {}",
+            job.ranks, job.memory, self.nodes, self.memory
+        ))
     }
 }
 
@@ -263,8 +297,8 @@ impl Job {
 
 impl JobSet {
     /// The cluster as the scheduler sees it.
-    pub fn cluster(&self) -> coswitch_policies::Cluster {
-        coswitch_policies::Cluster::uniform(self.cluster.nodes, self.cluster.memory)
+    pub fn cluster(&self) -> Cluster {
+        self.cluster.capacities()
     }
 
     /// The settings as the scheduler takes them.
@@ -316,6 +350,6 @@ impl JobSet {
 
     /// The memory that all nodes offer together.
     pub fn capacity_total(&self) -> Bytes {
-        Bytes(self.cluster.memory.0.saturating_mul(self.cluster.nodes.into()))
+        self.cluster.memory.total(self.cluster.nodes)
     }
 }

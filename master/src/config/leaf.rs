@@ -6,6 +6,7 @@
 
 use std::{borrow::Cow, marker::PhantomData, time::Duration};
 
+use coswitch_daemon::processors;
 use coswitch_policies::{Bytes, Rate, parse_duration};
 use miette::SourceSpan;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -127,6 +128,24 @@ impl Quantity for Priority {
     }
     fn schema() -> Schema {
         json_schema!({ "type": "integer", "minimum": -PRIORITY_MAX, "maximum": PRIORITY_MAX })
+    }
+}
+
+/// Processors of a machine, by their numbers, at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Processors(pub Vec<usize>);
+
+impl Quantity for Processors {
+    const NAME: &'static str = "Processors";
+    fn read(text: &str) -> Result<Self, Misread> {
+        Ok(Self(processors::parse_list(text)?))
+    }
+    fn schema() -> Schema {
+        json_schema!({
+            "type": ["string", "integer"],
+            "pattern": "^\\s*[0-9]+(-[0-9]+)?(\\s*,\\s*[0-9]+(-[0-9]+)?)*\\s*$",
+            "minimum": 0, "examples": ["0-7,16-23"],
+        })
     }
 }
 

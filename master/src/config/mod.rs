@@ -22,8 +22,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use coswitch_dispatcher::provisioning::slurm::{Allocation, AllocationError};
-use coswitch_policies::Policy;
+use coswitch_dispatcher::provisioning::{
+    hosts::{self, Host},
+    slurm::{Allocation, AllocationError},
+};
+use coswitch_policies::{Bytes, Policy};
 use miette::{Diagnostic, SourceSpan};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -94,6 +97,7 @@ pub fn load_to_plan(path: &Path) -> Result<JobSet, ConfigError> {
         find: &find,
         policy: None,
         allocation: &allocation,
+        free_memory: &|_| Err("a plan does not ask them".into()),
     };
     read(path, &text, &context)
 }
@@ -120,8 +124,14 @@ fn load_for(path: &Path, purpose: Purpose<'_>, policy: Option<Policy>) -> Result
         find: &find,
         policy,
         allocation: &allocation,
+        free_memory: &free_memory,
     };
     read(path, &text, &context)
+}
+
+/// The memory that hosts have free, as they say themselves.
+fn free_memory(hosts: &[&Host]) -> Result<Vec<Bytes>, String> {
+    hosts::free_memory(hosts).map_err(|error| format!("{:#}", anyhow::Error::from(error)))
 }
 
 /// The allocation of Slurm that this process runs in.
@@ -144,7 +154,7 @@ pub(crate) fn check_resumed(cluster: &ClusterConfig, allocation: &Allocation) ->
         return Err(format!("the run has {nodes} nodes, and this allocation has {hosts}"));
     }
     let left = allocation.memory_for_jobs(cluster.arena.unwrap_or_default());
-    match left.filter(|left| *left < cluster.memory) {
+    match left.filter(|left| *left < cluster.memory.largest()) {
         Some(left) => Err(format!(
             "the jobs of the run have {} on a node, and this allocation leaves {left} for jobs: ask Slurm \
              for more (`--mem`)",
@@ -185,8 +195,8 @@ fn understand(text: &str, context: &resolve::Context<'_>) -> Result<JobSet, Vec<
     }
     let file = parse::<RunFile>(text);
     let nodes = file.as_ref().ok().and_then(|file| Some(&file.cluster.as_ref()?.nodes.value));
-    // Slurm says how much memory a node has; nothing else does.
-    if !nodes.is_some_and(Nodes::are_slurms)
+    // Slurm and hosts can say themselves how much memory a node has.
+    if nodes.is_none_or(Nodes::are_virtual)
         && let Some(required) =
             schema.pointer_mut("/properties/cluster/required").and_then(Value::as_array_mut)
     {

@@ -83,7 +83,7 @@ fn unknown(path: &str, key: &Spanned<String>, fields: &Map<String, Value>) -> Pr
 fn simulated(word: &str) -> Option<&'static str> {
     match word {
         "sets" | "groups" | "partitions" | "prime" => Some(
-            "a live run has one set of nodes, all alike; node sets, groups and hours are only simulated: \
+            "a live run has one set of nodes; node sets, groups and hours are only simulated: \
              `coswitch simulate --machine FILE`",
         ),
         "cpus" | "boxes" | "usage_limit" => Some(

@@ -261,12 +261,16 @@ fn nodes_request(jobs: &JobSet, options: &EngineOptions, lifetime: Lifetime) -> 
     let (standing, resumes) = (lifetime == Lifetime::Standing, lifetime == Lifetime::Run { resumes: true });
     let installed = Installation::find()?.into();
     let cluster = &jobs.cluster;
-    let ClusterConfig { memory, arena, rate, stop_after, ref store, ref hosts, ref allocation, .. } =
-        *cluster;
-    let nodes = if cluster.is_virtual() {
-        virtual_nodes::equal_nodes(cluster.nodes, memory, store, arena)?
-    } else {
-        (0..cluster.nodes).map(|node| NodeSpec::new(NodeId(node), memory, store, arena)).collect()
+    let ClusterConfig { arena, rate, stop_after, ref hosts, ref allocation, .. } = *cluster;
+    let capacities = cluster.capacities();
+    let spec = |(node, memory)| {
+        let spec = NodeSpec::new(node, memory, cluster.store_of(node), arena);
+        let processors = hosts.get(node.0 as usize).map(|host| host.processors.clone());
+        NodeSpec { processors: processors.unwrap_or_default(), ..spec }
+    };
+    let nodes = match cluster.is_virtual() {
+        true => virtual_nodes::equal_nodes(cluster.nodes, capacities.largest(), &cluster.store, arena)?,
+        false => capacities.nodes().map(spec).collect(),
     };
     let (run, logs) = (options.run.clone(), options.out.clone());
     let links = LinkRules { encrypt: cluster.encrypts(), silence: cluster.lost_after };

@@ -6,7 +6,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use coswitch_policies::JobId;
+use coswitch_policies::{JobId, NodeId};
 use coswitch_report::journal::Event;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
@@ -44,7 +44,7 @@ pub(super) struct Metrics {
     dumped: Counter,
     restored: Counter,
     used: Family<Node, Gauge>,
-    capacity: Gauge,
+    capacity: Family<Node, Gauge>,
     warnings: Counter,
     living: BTreeSet<JobId>,
     running: BTreeSet<JobId>,
@@ -65,7 +65,7 @@ impl Metrics {
         all.register_with_unit("restored", "Read by restores", Unit::Bytes, metrics.restored.clone());
         let used = "Memory that the jobs of a node hold";
         all.register_with_unit("node_memory_used", used, Unit::Bytes, metrics.used.clone());
-        let capacity = "Memory that one node offers to jobs";
+        let capacity = "Memory that a node offers to jobs";
         all.register_with_unit("node_memory_capacity", capacity, Unit::Bytes, metrics.capacity.clone());
         all.register("warnings", "Warnings of the master", metrics.warnings.clone());
         metrics.show_jobs();
@@ -74,7 +74,12 @@ impl Metrics {
 
     pub(super) fn on_event(&mut self, event: &Event) {
         match event {
-            Event::RunStarted { capacity, .. } => drop(self.capacity.set(gauge(capacity.0))),
+            Event::RunStarted { capacity, nodes, .. } => {
+                for node in (0..*nodes).map(NodeId) {
+                    let offered = gauge(capacity.on(node).0);
+                    self.capacity.get_or_create(&Node { node: node.to_string() }).set(offered);
+                }
+            }
             Event::JobSubmitted { job, .. } => {
                 self.submitted.inc();
                 self.living.insert(*job);
@@ -128,7 +133,7 @@ fn gauge(value: u64) -> i64 {
 mod tests {
     use std::time::Duration;
 
-    use coswitch_policies::{Bytes, NodeId, SwitchId};
+    use coswitch_policies::{Bytes, SwitchId};
     use coswitch_report::journal::JobOutcome;
 
     use super::*;

@@ -78,7 +78,7 @@ impl Server {
             events: self.events.subscribe(),
             registry: Arc::clone(&self.registry),
             nodes: jobs.cluster.nodes,
-            memory: jobs.cluster.memory,
+            memory: jobs.cluster.memory.clone(),
             quantum: jobs.scheduler.quantum,
         };
         LivePage::start(bound, directory, shown)

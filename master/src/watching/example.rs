@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use coswitch_policies::{Bytes, ForeseenTurn, JobId, NodeId, Outlook, Placement, Policy, SimTime, SlotId};
+use coswitch_policies::{
+    Bytes, Capacity, ForeseenTurn, JobId, NodeId, Outlook, Placement, Policy, SimTime, SlotId,
+};
 
 use super::Status;
 use crate::{
@@ -46,7 +48,8 @@ pub(crate) fn status(nodes: u32) -> Status {
         nodes,
         hosts: vec![],
         allocation: None,
-        memory: Bytes::mib(1024),
+        memory: Capacity::OfAll(Bytes::mib(1024)),
+        memory_asked: std::collections::BTreeSet::new(),
         rate: None,
         encryption: None,
         arena: None,

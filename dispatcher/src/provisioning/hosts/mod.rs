@@ -20,11 +20,12 @@ use std::{
 };
 
 use coswitch_daemon::{
-    node::NodeConfig,
+    node::{NodeConfig, Tier},
     pki::{Authority, Identity},
+    proc_text,
     serve::Ready,
 };
-use coswitch_policies::NodeId;
+use coswitch_policies::{Bytes, NodeId};
 use serde::{Deserialize, Serialize};
 
 use self::parts::Parts;
@@ -50,6 +51,12 @@ pub struct Host {
     /// `ssh` uses.
     #[serde(default)]
     pub address: Option<String>,
+    /// For the daemon and its ranks; empty: all.
+    #[serde(default)]
+    pub processors: Vec<usize>,
+    /// Where the host keeps images, in the order of use; empty: where the others do.
+    #[serde(default)]
+    pub store: Vec<Tier>,
 }
 
 /// A request for hosts.
@@ -60,6 +67,23 @@ pub struct HostRequest {
     pub hosts: Vec<Host>,
     /// See [`NodeConfig::needed`].
     pub needed: Vec<PathBuf>,
+}
+
+/// The memory that each of these hosts has free now.
+///
+/// # Errors
+/// For the first host that cannot be asked.
+pub fn free_memory(hosts: &[&Host]) -> Result<Vec<Bytes>, ProvisioningError> {
+    const ACT: &str = "ask for the memory of";
+    let ask = |host: &Host| {
+        let text = ssh::read(host, ACT, "cat /proc/meminfo")?;
+        proc_text::size(&text, "MemAvailable").ok_or_else(|| ProvisioningError::Host {
+            act: ACT,
+            host: host.name.clone(),
+            said: "its kernel does not say how much is free".into(),
+        })
+    };
+    ssh::for_each(hosts.to_vec(), ask).into_iter().collect()
 }
 
 /// The running daemons of hosts.

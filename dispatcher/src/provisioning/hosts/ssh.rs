@@ -53,18 +53,38 @@ pub(super) fn run(
     let failed = |said| ProvisioningError::Host { act, host: host.name.clone(), said };
     let mut ssh = command(host, script);
     ssh.stdin(input).stdout(Stdio::null());
-    let Ended { status, errors, .. } = to_end(ssh).map_err(failed)?;
-    let said = errors.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no reason given").to_owned();
+    let ended = to_end(ssh).map_err(failed)?;
+    let (status, said) = (ended.status, ended.said());
     match status.code() {
         None | Some(FAILED) => Err(failed(said)),
         Some(_) => Ok(Answer { status, said }),
     }
 }
 
+/// What `script` writes, to its end.
+///
+/// # Errors
+/// Where the host cannot be reached, or the script fails.
+pub(super) fn read(host: &Host, act: &'static str, script: &str) -> Result<String, ProvisioningError> {
+    let failed = |said| ProvisioningError::Host { act, host: host.name.clone(), said };
+    let mut ssh = command(host, script);
+    ssh.stdin(Stdio::null()).stdout(Stdio::piped());
+    let ended = to_end(ssh).map_err(failed)?;
+    if ended.status.success() { Ok(ended.output) } else { Err(failed(ended.said())) }
+}
+
 struct Ended {
     status: ExitStatus,
     output: String,
     errors: String,
+}
+
+impl Ended {
+    /// The last line of its standard error.
+    fn said(&self) -> String {
+        let last = self.errors.lines().rfind(|line| !line.trim().is_empty());
+        last.unwrap_or("no reason given").to_owned()
+    }
 }
 
 /// Runs ssh to its end, and reads the little that it says.

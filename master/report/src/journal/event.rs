@@ -3,9 +3,9 @@
 use std::{collections::BTreeSet, fmt, path::PathBuf, time::Duration};
 
 use coswitch_policies::{
-    Adopted, Bytes, JobId, Misplaced, NodeId, Placement, Policy, Purpose, Residence, SchedulerConfig,
-    SimTime, SlotId, Split, SwitchId, SwitchOrder, SwitchStep, TimerId, timeshare::memory_monitor::Pressure,
-    timeshare::packing::pairing::Communication,
+    Adopted, Bytes, Capacity, JobId, Misplaced, NodeId, Placement, Policy, Purpose, Residence,
+    SchedulerConfig, SimTime, SlotId, Split, SwitchId, SwitchOrder, SwitchStep, TimerId,
+    timeshare::memory_monitor::Pressure, timeshare::packing::pairing::Communication,
 };
 use serde::{Deserialize, Serialize};
 
@@ -31,8 +31,8 @@ pub enum Event {
         name: String,
         policy: Policy,
         nodes: u32,
-        /// Memory that one node offers to jobs.
-        capacity: Bytes,
+        /// Memory that each node offers to jobs.
+        capacity: Capacity,
         /// How long a slot stays active.
         quantum: Duration,
         /// All settings of the scheduler, for a replay of its decisions; older journals lack them.

@@ -39,7 +39,7 @@ pub(super) fn blocks(history: &History) -> (Vec<Block>, Duration) {
     for node in (0..history.nodes).map(NodeId) {
         let here = stays.iter().filter(|(job, _)| history.lives.jobs[job].placement.count_on(node) > 0);
         let presences = here.flat_map(|(job, stays)| presences(*job, history.declared_on(*job, node), stays));
-        let pieces = pack(history.capacity, presences.collect());
+        let pieces = pack(history.capacity.on(node), presences.collect());
         let mut band: Vec<Block> = pieces.into_iter().flat_map(|piece| piece.blocks(node)).collect();
         band.sort_by_key(|block| (block.span.from, block.job));
         blocks.extend(band);

@@ -23,7 +23,8 @@ const POINTS_MAX: usize = 40_000;
 #[derive(Debug, Serialize)]
 pub(super) struct Charts {
     end: f64,
-    capacity: f64,
+    /// Memory of each node for jobs.
+    limits: Vec<f64>,
     nodes: Vec<String>,
     blocks: Vec<BlockMark>,
     steps: Vec<StepMark>,
@@ -70,7 +71,7 @@ pub(super) fn charts(history: &History, palette: &Palette) -> Charts {
     let (steps, in_columns) = step_marks(history);
     Charts {
         end: clock(history.end),
-        capacity: mib(history.capacity),
+        limits: (0..history.nodes).map(|node| mib(history.capacity.on(NodeId(node)))).collect(),
         nodes: (0..history.nodes).map(|node| NodeId(node).to_string()).collect(),
         blocks: blocks.iter().map(|block| block_mark(history, palette, block)).collect(),
         steps,
@@ -83,7 +84,7 @@ pub(super) fn charts(history: &History, palette: &Palette) -> Charts {
 fn block_mark(history: &History, palette: &Palette, block: &Block) -> BlockMark {
     let name = history.name(block.job);
     let share = |bytes: Bytes| {
-        let share = bytes.0 as f64 / history.capacity.0.max(1) as f64;
+        let share = bytes.0 as f64 / history.capacity.on(block.node).0.max(1) as f64;
         (share * 1e4).round() / 1e4
     };
     BlockMark {

@@ -24,7 +24,7 @@
     const y = (index) => -(gap + index * (lane + 4)) * unit;
     const bottom = y(LANES.length);
     for (const block of run.blocks) {
-      const declared = mib(Math.round((block.high - block.low) * run.capacity));
+      const declared = mib(Math.round((block.high - block.low) * run.limits[block.node]));
       block.says = `${data.names[block.job]} ${DOES[block.state]} on ${run.nodes[block.node]}, from ${block.from.toFixed(2)} s for ${(block.to - block.from).toFixed(2)} s; declared ${declared}`;
     }
     const lanes = run.nodes.flatMap((_, node) => LANES.map((name, index) => ({ node, name, y: y(index) - (lane / 2) * unit })));
@@ -63,7 +63,7 @@
           Plot.ruleY(run.nodes, { y: 1, fy: (_, node) => node, strokeWidth: 1.2, ariaHidden: true }),
           Plot.rect(steps, { ...place, fill: (step) => (step.hidden ? "var(--hidden)" : "var(--exposed)"), className: "steps" }),
           Plot.text(run.nodes, { frameAnchor: "left", y: 1, dx: -12, dy: 8, fy: (_, node) => node, text: (name) => name, textAnchor: "end", fontWeight: 650, fontSize: 13, ariaHidden: true }),
-          Plot.text(run.nodes, { frameAnchor: "left", y: 1, dx: -12, dy: 24, fy: (_, node) => node, text: () => mib(run.capacity), textAnchor: "end", fill: "var(--quiet)", ariaHidden: true }),
+          Plot.text(run.nodes, { frameAnchor: "left", y: 1, dx: -12, dy: 24, fy: (_, node) => node, text: (_, node) => mib(run.limits[node]), textAnchor: "end", fill: "var(--quiet)", ariaHidden: true }),
           Plot.text(lanes, { frameAnchor: "left", y: "y", dx: -12, fy: "node", text: "name", textAnchor: "end", fill: "var(--quiet)", fontSize: 11, ariaHidden: true }),
         ],
       });
@@ -80,10 +80,10 @@
     const instants = run.memory.flatMap((curve) =>
       curve.at.map((at, index) => {
         const held = curve.jobs.filter((job) => job.used[index] > 0).map((job) => `${data.names[job.job]} ${mib(job.used[index])}`);
-        return { node: curve.node, at, used: curve.used[index], says: `${run.nodes[curve.node]} at ${at.toFixed(1)} s: ${mib(curve.used[index])} of ${mib(run.capacity)}\n${held.join("\n")}` };
+        return { node: curve.node, at, used: curve.used[index], says: `${run.nodes[curve.node]} at ${at.toFixed(1)} s: ${mib(curve.used[index])} of ${mib(run.limits[curve.node])}\n${held.join("\n")}` };
       }),
     );
-    const most = Math.max(run.capacity, ...instants.map((instant) => instant.used));
+    const most = Math.max(...run.limits, ...instants.map((instant) => instant.used));
     return (width, [from, to]) => {
       const svg = Plot.plot({
         ...identity, ...margins, width,
@@ -97,8 +97,8 @@
           Plot.gridX({ strokeOpacity: 0.09, ticks: Math.max(3, Math.round(width / 110)) }),
           Plot.areaY(rows, { x: "at", y: "used", z: "job", fy: "node", fill: (row) => `var(--j${row.job})`, order: "job", clip: true, className: "areas", ariaHidden: true }),
           Plot.ruleY(nodes, { y: 0, fy: (node) => node, strokeOpacity: 0.5, ariaHidden: true }),
-          Plot.ruleY(nodes, { y: run.capacity, fy: (node) => node, stroke: "var(--exposed)", strokeWidth: 1.5, strokeDasharray: "5 3", ariaHidden: true }),
-          Plot.text(nodes, { frameAnchor: "right", y: run.capacity, dy: -8, fy: (node) => node, text: () => `limit ${mib(run.capacity)}`, textAnchor: "end", fill: "var(--exposed)", ariaHidden: true }),
+          Plot.ruleY(nodes, { y: (node) => run.limits[node], fy: (node) => node, stroke: "var(--exposed)", strokeWidth: 1.5, strokeDasharray: "5 3", ariaHidden: true }),
+          Plot.text(nodes, { frameAnchor: "right", y: (node) => run.limits[node], dy: -8, fy: (node) => node, text: (node) => `limit ${mib(run.limits[node])}`, textAnchor: "end", fill: "var(--exposed)", ariaHidden: true }),
           Plot.axisY(d3.ticks(0, most, 3).filter((tick) => tick < most * 0.95), { tickSize: 0, label: null, tickFormat: mib, fill: "var(--quiet)", dx: -8, ariaHidden: true }),
           Plot.text(nodes, { frameAnchor: "left", y: most, dx: -12, dy: -10, fy: (node) => node, text: (node) => run.nodes[node], textAnchor: "end", fontWeight: 650, fontSize: 13, ariaHidden: true }),
           Plot.ruleX(instants, Plot.pointerX({ x: "at", fy: "node", strokeOpacity: 0.6 })),

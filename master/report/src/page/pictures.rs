@@ -67,7 +67,7 @@ impl<'a> Strips<'a> {
     /// The band of one node. The script moves what is in `.flow` with the time.
     #[must_use]
     pub fn band(&self, node: NodeId, name: &str) -> Markup {
-        let capacity = self.history.capacity.0.max(1) as f64;
+        let capacity = self.history.capacity.on(node).0.max(1) as f64;
         let here: Vec<&Bar> = self.bars.iter().filter(|bar| bar.node == node).collect();
         let top = here.iter().map(|bar| bar.high.0 as f64 / capacity).fold(1.0, f64::max);
         let y = |bytes: Bytes| BAND * (1.0 - bytes.0 as f64 / capacity / top);
@@ -98,7 +98,7 @@ impl<'a> Strips<'a> {
                         }
                     }
                 }
-                @let limit = decimal(y(self.history.capacity));
+                @let limit = decimal(y(self.history.capacity.on(node)));
                 line.limit x1="0" x2="100%" y1=(limit) y2=(limit) {}
                 line.now x1="50%" x2="50%" y1="0" y2="100%" {}
             }
@@ -220,14 +220,14 @@ fn decimal(of: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use coswitch_policies::{Placement, SlotId};
+    use coswitch_policies::{Capacity, Placement, SlotId};
 
     use super::*;
     use crate::fold::tests::two_jobs_in_turn;
 
     #[test]
     fn a_band_has_the_past_the_time_to_come_and_words() {
-        let mut recent = Recent::new(1, Bytes::mib(100), Duration::from_secs(20));
+        let mut recent = Recent::new(1, Capacity::OfAll(Bytes::mib(100)), Duration::from_secs(20));
         let events = two_jobs_in_turn();
         let half = events.len() / 2;
         events[..half].iter().for_each(|event| recent.on_event(event));

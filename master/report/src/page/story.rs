@@ -9,7 +9,7 @@ use crate::{
     history::History,
     journal::RunOutcome,
     report::{JobReport, JobTimes, Report},
-    words::{bytes, clock, list, percent, plural, seconds},
+    words::{bytes, capacity, clock, list, percent, plural, seconds},
 };
 
 /// One or more sentences on a subject.
@@ -78,13 +78,12 @@ fn run_in_words(history: &History, report: &Report) -> String {
         }
         None => "ran",
     };
-    let times =
-        report.set.memory_total.0 as f64 / (report.capacity.0.saturating_mul(nodes.into())).max(1) as f64;
+    let times = report.set.memory_total.0 as f64 / report.capacity.total(nodes).0.max(1) as f64;
     let of = format!(
         "{} on {} of {} {shared}. Together they declare {}, {times:.1} times what the nodes hold.",
         plural(jobs, "job"),
         plural(nodes as usize, "node"),
-        bytes(report.capacity),
+        capacity(&report.capacity),
         bytes(report.set.memory_total),
     );
     let failed: Vec<String> = report
@@ -171,7 +170,7 @@ fn kind_in_words(history: &History, time: Duration, longest: &Cause) -> String {
              and {beside} for example left {} of {} there ({most}).",
             bytes(declared),
             bytes(free),
-            bytes(history.capacity),
+            bytes(history.capacity.on(node)),
         ),
         Rule::Cell { most: jobs } => {
             let policy = history.policy.map_or_else(|| "the policy".into(), |policy| policy.to_string());

@@ -137,7 +137,7 @@ impl SubmitCommand {
             program: program.clone(),
             arguments: arguments.to_vec(),
             ranks: self.ranks.map_or(1, NonZeroU32::get),
-            memory: self.memory.unwrap_or(cluster.memory),
+            memory: self.memory.unwrap_or(cluster.memory.largest()),
             arrival: SimTime(0),
             env: std::collections::BTreeMap::new(),
             cwd,

@@ -8,8 +8,8 @@
 use std::{collections::VecDeque, io, path::Path};
 
 use coswitch_policies::{
-    Cluster, Decision, JobId, JobSpec, Policy, Scheduler, SchedulerConfig, SchedulerEvent, SimTime, SlotId,
-    Split, SwitchId, Turn,
+    Decision, JobId, JobSpec, Policy, Scheduler, SchedulerConfig, SchedulerEvent, SimTime, SlotId, Split,
+    SwitchId, Turn,
 };
 use coswitch_report::journal::{self, Event, JournalError, RunEvent};
 use serde::Serialize;
@@ -77,13 +77,13 @@ fn replay(events: &[RunEvent]) -> Result<Replayed, ReplayError> {
     }
     let config = scheduler.clone().unwrap_or_else(|| SchedulerConfig::new(*policy, *quantum));
     let mut replay = Replay {
-        scheduler: Scheduler::new(Cluster::uniform(*nodes, *capacity), config.clone())?,
+        scheduler: Scheduler::new(capacity.cluster(*nodes), config.clone())?,
         decided: VecDeque::new(),
         counts: Replayed { events: 0, decisions: 0 },
     };
     for (index, event) in events.iter().enumerate() {
         if let Event::MasterReplaced { .. } = event.kind {
-            replay.scheduler = Scheduler::new(Cluster::uniform(*nodes, *capacity), config.clone())?;
+            replay.scheduler = Scheduler::new(capacity.cluster(*nodes), config.clone())?;
             // What the master before had still decided is void.
             replay.decided.clear();
         }

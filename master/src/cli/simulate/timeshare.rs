@@ -1,8 +1,8 @@
 //! Simulation of time sharing: the scheduler of `coswitch run` against a cost model.
 
 use coswitch_policies::{
-    Alternate, Bytes, Cluster, JobId, JobSpec, Packing, Policy, Residency, Rotation, SchedulerConfig,
-    SimTime,
+    Alternate, Bytes, Capacity, Cluster, JobId, JobSpec, Packing, Policy, Residency, Rotation,
+    SchedulerConfig, SimTime,
     spaceshare::sharing::SpaceSharing,
     timeshare::short_quantum::{QuantumWatch, ShortQuantum},
 };
@@ -221,7 +221,13 @@ fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> 
         });
     };
     let nodes = arguments.nodes.unwrap_or(set.cluster.nodes);
-    let memory = arguments.node_memory.unwrap_or(set.cluster.memory);
+    if let (Capacity::OfEach(all), None) = (&set.cluster.memory, arguments.node_memory)
+        && all.len() != nodes as usize
+    {
+        let text = "the nodes of the run file differ in memory: with `--nodes`, give `--node-memory` as well";
+        return Err(Failure::Workload(anyhow::anyhow!(text)));
+    }
+    let memory = arguments.node_memory.map_or(set.cluster.memory.clone(), Capacity::OfAll);
     let mut set = set;
     set.scheduler.policy = arguments.policy.unwrap_or(set.scheduler.policy);
     let mut config = set.scheduler_config();
@@ -245,7 +251,7 @@ fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> 
     }
     Ok(Setup {
         name: set.name.clone(),
-        cluster: Cluster::uniform(nodes, memory),
+        cluster: memory.cluster(nodes),
         quantum: config
             .auto
             .is_none()

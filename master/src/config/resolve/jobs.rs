@@ -8,7 +8,7 @@ use std::{
 };
 
 use coswitch_dispatcher::protocol::Wait;
-use coswitch_policies::{Bytes, JobId, Policy, spaceshare::sharing::SpaceSharing};
+use coswitch_policies::{Bytes, Capacity, JobId, Policy, spaceshare::sharing::SpaceSharing};
 use serde_yaml::Spanned;
 
 use super::{Context, Purpose, Reader};
@@ -213,10 +213,13 @@ impl Reader {
 
     fn check_fits(&mut self, path: &str, part: &JobPart, job: &Job, cluster: &ClusterConfig, policy: Policy) {
         let Some(message) = cluster.too_small_for(job, policy) else { return };
+        let problem = Problem::new(format!("{path}.memory"), part.memory.span(), message);
         let ranks_here = job.ranks.div_ceil(cluster.nodes);
         let needed = Bytes(job.memory.0.saturating_mul(ranks_here.into()));
-        let problem = Problem::new(format!("{path}.memory"), part.memory.span(), message);
-        self.refuse(problem.help(format!("raise `cluster.memory` to at least {needed}, or use more nodes")));
+        self.refuse(problem.help(match cluster.memory {
+            Capacity::OfAll(_) => format!("raise `cluster.memory` to at least {needed}, or use more nodes"),
+            Capacity::OfEach(_) => "use fewer ranks, or more hosts".into(),
+        }));
     }
 }
 

@@ -3,13 +3,14 @@
 //!
 //! A wrong value is reported and replaced by a default, so that the check continues; the result is used only
 //! where there is no problem. The only inputs besides the file are whether programs and directories exist,
-//! and the swap space of the machine.
+//! the swap space of the machine, and the memory of hosts where the file does not say it.
 
 mod jobs;
 mod nodes;
 mod store;
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -17,10 +18,13 @@ use std::{
 use coswitch_daemon::session::QUIET_AFTER;
 use coswitch_dispatcher::{
     protocol::Wait,
-    provisioning::slurm::{Allocation, AllocationError},
+    provisioning::{
+        hosts::Host,
+        slurm::{Allocation, AllocationError},
+    },
 };
 use coswitch_policies::{
-    AutoQuantum, Bytes, ConfigError, Estimate, Policy, Residency, Rotation, ShortOfMemory,
+    AutoQuantum, Bytes, Capacity, ConfigError, Estimate, NodeId, Policy, Residency, Rotation, ShortOfMemory,
 };
 
 use super::{
@@ -55,6 +59,9 @@ impl Purpose<'_> {
     }
 }
 
+/// What each of some hosts has free; or why it is not known.
+pub type AskForMemory = dyn Fn(&[&Host]) -> Result<Vec<Bytes>, String>;
+
 /// The path of a run file, and how its programs are found.
 pub struct Context<'a> {
     pub purpose: Purpose<'a>,
@@ -69,6 +76,8 @@ pub struct Context<'a> {
     pub policy: Option<Policy>,
     /// The allocation of Slurm that this process runs in.
     pub allocation: &'a dyn Fn() -> Result<Allocation, AllocationError>,
+    /// Asks hosts for the memory that each has free.
+    pub free_memory: &'a AskForMemory,
 }
 
 /// What is known of a machine that will run a job set.
@@ -146,25 +155,34 @@ impl Reader {
         }
         let encryption = network.and_then(|network| network.encryption.as_ref());
         let (nodes, hosts, allocation) = self.nodes(&part.nodes, context);
-        let memory = self.node_memory(part, allocation.as_ref());
+        let memory = self.node_memory(part, &hosts, allocation.as_ref(), context);
+        let each = memory.as_ref().map(|(memory, _)| (0..nodes).map(|node| memory.on(NodeId(node))));
+        let least = each.and_then(Iterator::min);
         if !hosts.is_empty() || allocation.is_some() {
             self.is_run_here = false;
             self.refuse_rate(rate_leaf);
         }
         let arena = match &allocation {
             Some(allocation) if part.arena.is_none() => Some(nodes::usual_arena(allocation)),
-            _ => self.arena(part, memory),
+            _ => self.arena(part, least),
         };
+        // Where it cannot be read, no job is reported as too large for it.
+        let unknown = || (Capacity::OfAll(Bytes(u64::MAX)), BTreeSet::new());
+        let (memory, memory_asked) = memory.unwrap_or_else(unknown);
         ClusterConfig {
             nodes,
             hosts,
             allocation,
-            // Where it cannot be read, no job is reported as too large for it.
-            memory: memory.unwrap_or(Bytes(u64::MAX)),
+            memory,
+            memory_asked,
             rate,
             encryption: self.optional("cluster.network.encryption", encryption),
             arena,
-            store: part.store.as_ref().map(|store| self.store(store, context.base)).unwrap_or_default(),
+            store: part
+                .store
+                .as_ref()
+                .map(|store| self.store(store::FIELD, store, context.base))
+                .unwrap_or_default(),
             lost_after: self.patience("cluster.lost_after", part.lost_after.as_ref()).unwrap_or(lost_after()),
             stop_after: self.patience("cluster.stop_after", part.stop_after.as_ref()).unwrap_or(stop_after()),
         }

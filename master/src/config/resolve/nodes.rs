@@ -1,23 +1,24 @@
 //! Resolves what the nodes are: so many on this machine, or hosts, or those of an allocation of Slurm.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 use coswitch_dispatcher::provisioning::{
     hosts::Host,
     slurm::{Allocation, OWN},
 };
-use coswitch_policies::{Bytes, Rate};
+use coswitch_policies::{Bytes, Capacity, NodeId, Rate};
 use serde_yaml::Spanned;
 
 use super::{Context, Purpose, Reader};
 use crate::config::{
-    file::{ClusterPart, HostPart, Nodes},
+    file::{ClusterPart, HostEntry, HostPart, Nodes},
     job_set::NODES_MAX,
-    leaf::Leaf,
+    leaf::{Leaf, Processors},
     problem::Problem,
     tree::span_at,
 };
 
+const MEMORY: &str = "cluster.memory";
 const HELP: &str = "write the number of virtual nodes on this machine, for example `2`, or a list of hosts, \
                     or `slurm`";
 /// The largest arena that a node of an allocation has unless the file says so.
@@ -47,7 +48,9 @@ impl Reader {
                 _ => problem(format!("`{word}` is not a number of nodes from 1 to {NODES_MAX}")).help(HELP),
             },
             Nodes::Hosts(hosts) => match u32::try_from(hosts.len()) {
-                Ok(number) if (1..=NODES_MAX).contains(&number) => return (number, self.hosts(hosts), None),
+                Ok(number) if (1..=NODES_MAX).contains(&number) => {
+                    return (number, self.hosts(hosts, context.base), None);
+                }
                 _ => {
                     problem(format!("{} hosts; a cluster has from 1 to {NODES_MAX}", hosts.len())).help(HELP)
                 }
@@ -57,13 +60,75 @@ impl Reader {
         (1, Vec::new(), None)
     }
 
-    /// What a node offers to jobs: as the file says, else what Slurm leaves.
+    /// What each node offers to jobs, and the nodes that were asked for it; `None` where the file is wrong.
     pub(super) fn node_memory(
         &mut self,
         part: &ClusterPart,
+        hosts: &[Host],
         allocation: Option<&Allocation>,
-    ) -> Option<Bytes> {
-        const FIELD: &str = "cluster.memory";
+        context: &Context<'_>,
+    ) -> Option<(Capacity, BTreeSet<NodeId>)> {
+        let Nodes::Hosts(entries) = &part.nodes.value else {
+            return self.equal_memory(part, allocation).map(|each| (Capacity::OfAll(each), BTreeSet::new()));
+        };
+        let each = part.memory.as_ref().map(|leaf| self.some_memory(MEMORY, leaf));
+        let own = |(index, entry): (usize, &Spanned<HostEntry>)| {
+            let own = entry.value.0.memory.as_ref();
+            own.map(|leaf| self.some_memory(&format!("cluster.nodes[{index}].memory"), leaf)).or(each)
+        };
+        let said: Vec<Option<Option<Bytes>>> = entries.iter().enumerate().map(own).collect();
+        let unsaid: Vec<usize> = (0..hosts.len()).filter(|index| said[*index].is_none()).collect();
+        let mut memory =
+            said.into_iter().map(|own| own.unwrap_or(Some(Bytes(0)))).collect::<Option<Vec<_>>>()?;
+        if !unsaid.is_empty() {
+            let asked: Vec<&Host> = unsaid.iter().map(|index| &hosts[*index]).collect();
+            for (index, left) in unsaid.iter().zip(self.memory_of_hosts(part, &asked, context)?) {
+                memory[*index] = left;
+            }
+        }
+        let asked = unsaid.into_iter().filter_map(|index| u32::try_from(index).ok()).map(NodeId);
+        Some((Capacity::of(memory), asked.collect()))
+    }
+
+    /// What these hosts have free, less what coswitch takes.
+    fn memory_of_hosts(
+        &mut self,
+        part: &ClusterPart,
+        hosts: &[&Host],
+        context: &Context<'_>,
+    ) -> Option<Vec<Bytes>> {
+        let arena = part.arena.as_ref().and_then(|leaf| leaf.read("cluster.arena").ok()).unwrap_or(ARENA_MAX);
+        let taken = arena.saturating_add(OWN);
+        // A whole number of MiB.
+        let left = |Bytes(free): Bytes| Bytes(free.saturating_sub(taken.0) >> 20 << 20);
+        let (message, help) = match (context.free_memory)(hosts) {
+            Ok(free) => match free.iter().zip(hosts).find(|(free, _)| left(**free) == Bytes(0)) {
+                None => return Some(free.into_iter().map(left).collect()),
+                Some((free, host)) => (
+                    format!("`{}` has {free} of memory free, which leaves nothing for jobs", host.name),
+                    format!("coswitch takes {OWN} and the arena of {arena}"),
+                ),
+            },
+            Err(why) => (
+                format!("the file does not say how much memory each host has, and {why}"),
+                "write what a node offers to jobs, for example `memory: 16GiB`".into(),
+            ),
+        };
+        self.refuse(Problem::new(MEMORY, span_at(&part.nodes.referenced), message).help(help));
+        None
+    }
+
+    fn some_memory(&mut self, field: &str, leaf: &Leaf<Bytes>) -> Option<Bytes> {
+        let memory = self.read(field, leaf)?;
+        if memory == Bytes(0) {
+            let problem = Problem::new(field, leaf.span(), "a node without memory holds no job");
+            self.refuse(problem.help("write for example `1GiB`"));
+        }
+        Some(memory)
+    }
+
+    /// What a node offers to jobs: as the file says, else what Slurm leaves.
+    fn equal_memory(&mut self, part: &ClusterPart, allocation: Option<&Allocation>) -> Option<Bytes> {
         let arena = |allocation| {
             let read = part.arena.as_ref().and_then(|leaf| leaf.read("cluster.arena").ok());
             read.unwrap_or_else(|| usual_arena(allocation))
@@ -84,35 +149,29 @@ impl Reader {
                     "write what a node offers to jobs, for example `memory: 16GiB`".into(),
                 ),
             };
-            self.refuse(Problem::new(FIELD, span_at(&part.nodes.referenced), message).help(help));
+            self.refuse(Problem::new(MEMORY, span_at(&part.nodes.referenced), message).help(help));
             return None;
         };
-        let memory = self.read(FIELD, leaf)?;
-        let mut refuse = |message: String, help: String| {
-            self.refuse(Problem::new(FIELD, leaf.span(), message).help(help));
-        };
-        if memory == Bytes(0) {
-            refuse("a node without memory holds no job".into(), "write for example `1GiB`".into());
-        } else if let Some((Some(all), Some(left), arena)) =
-            offered.filter(|(_, left, _)| *left < Some(memory))
-        {
-            refuse(
-                format!(
-                    "jobs are to have {memory} on a node, and of the allocation's {all} there {left} is left"
-                ),
-                format!(
-                    "coswitch takes {OWN} and the arena of {arena}: ask Slurm for more (`--mem`), or leave \
-                     `memory` out"
-                ),
+        let memory = self.some_memory(MEMORY, leaf)?;
+        if let Some((Some(all), Some(left), arena)) = offered.filter(|(_, left, _)| *left < Some(memory)) {
+            let message = format!(
+                "jobs are to have {memory} on a node, and of the allocation's {all} there {left} is left"
             );
+            let problem = Problem::new(MEMORY, leaf.span(), message);
+            self.refuse(problem.help(format!(
+                "coswitch takes {OWN} and the arena of {arena}: ask Slurm for more (`--mem`), or leave \
+                 `memory` out"
+            )));
         }
         Some(memory)
     }
 
-    fn hosts(&mut self, parts: &[Spanned<HostPart>]) -> Vec<Host> {
+    fn hosts(&mut self, parts: &[Spanned<HostEntry>], base: &Path) -> Vec<Host> {
+        // Their directories are not on this machine.
+        self.is_run_here = false;
         let mut names = BTreeSet::new();
         for (index, part) in parts.iter().enumerate() {
-            let HostPart { host, address } = &part.value;
+            let HostPart { host, address, .. } = &part.value.0;
             let mut refuse = |field: String, message: String, help: &str| {
                 self.refuse(Problem::new(field, span_at(&part.referenced), message).help(help));
             };
@@ -129,9 +188,18 @@ impl Reader {
                 refuse(format!("{field}.address"), message, "write for example `10.0.0.7` or `node7-ib0`");
             }
         }
-        let host =
-            |HostPart { host, address }: &HostPart| Host { name: host.clone(), address: address.clone() };
-        parts.iter().map(|part| host(&part.value)).collect()
+        let host = |(index, entry): (usize, &Spanned<HostEntry>)| {
+            let HostPart { host, address, processors, store, .. } = &entry.value.0;
+            let field = |name: &str| format!("cluster.nodes[{index}].{name}");
+            let processors = self.optional(&field("processors"), processors.as_ref());
+            Host {
+                name: host.clone(),
+                address: address.clone(),
+                processors: processors.map(|Processors(all)| all).unwrap_or_default(),
+                store: store.as_ref().map(|at| self.store(&field("store"), at, base)).unwrap_or_default(),
+            }
+        };
+        parts.iter().enumerate().map(host).collect()
     }
 
     /// The links of hosts are as fast as they are.

@@ -18,7 +18,7 @@ use crate::config::{
     tree::span_at,
 };
 
-const FIELD: &str = "cluster.store";
+pub(super) const FIELD: &str = "cluster.store";
 
 impl Reader {
     pub(super) fn arena(&mut self, part: &ClusterPart, memory: Option<Bytes>) -> Option<Bytes> {
@@ -32,27 +32,28 @@ impl Reader {
         Some(arena)
     }
 
-    pub(super) fn store(&mut self, store: &Spanned<StorePart>, base: &Path) -> Vec<Tier> {
+    /// The directories of `field`.
+    pub(super) fn store(&mut self, field: &str, store: &Spanned<StorePart>, base: &Path) -> Vec<Tier> {
         let whole = span_at(&store.referenced);
         match &store.value {
             StorePart::Directory(directory) => {
                 let tier = Tier::unbounded(base.join(directory));
-                self.check_directory(&tier, FIELD, whole);
+                self.check_directory(&tier, field, whole);
                 vec![tier]
             }
             StorePart::Tiers(parts) if parts.is_empty() => {
-                let problem = Problem::new(FIELD, whole, "a store without directories holds no image");
+                let problem = Problem::new(field, whole, "a store without directories holds no image");
                 self.refuse(problem.help("name at least one, or leave `store` out"));
                 Vec::new()
             }
-            StorePart::Tiers(parts) => self.tiers(parts, base),
+            StorePart::Tiers(parts) => self.tiers(field, parts, base),
         }
     }
 
-    fn tiers(&mut self, parts: &[TierPart], base: &Path) -> Vec<Tier> {
+    fn tiers(&mut self, path: &str, parts: &[TierPart], base: &Path) -> Vec<Tier> {
         let mut tiers: Vec<Tier> = Vec::new();
         for (index, part) in parts.iter().enumerate() {
-            let field = |name: &str| format!("{FIELD}[{index}].{name}");
+            let field = |name: &str| format!("{path}[{index}].{name}");
             let size = self.optional(&field("size"), part.size.as_ref());
             let tier =
                 Tier { bytes_max: size.map(|Bytes(size)| size), root: base.join(part.directory.text()) };
@@ -62,7 +63,7 @@ impl Reader {
             }
             self.check_directory(&tier, &field("directory"), part.directory.span());
             if let Some(first) = tiers.iter().position(|other| is_same(&other.root, &tier.root)) {
-                let message = format!("it is the directory of {FIELD}[{first}] as well");
+                let message = format!("it is the directory of {path}[{first}] as well");
                 let problem = Problem::new(field("directory"), part.directory.span(), message);
                 self.refuse(problem.help("name each directory once"));
             }

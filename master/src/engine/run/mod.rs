@@ -203,7 +203,7 @@ impl Run {
             name,
             policy: config.policy,
             nodes: self.cluster.nodes,
-            capacity: self.cluster.memory,
+            capacity: self.cluster.memory.clone(),
             quantum: config.quantum,
             scheduler: Some(config),
         });

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_dispatcher::protocol::{AppOutcome, Held, StayCause, Wait};
 use coswitch_policies::{
-    Allowance, Alternate, AutoQuantum, Bytes, Epoch, Estimate, NodeId, Oracle, Packing, Policy, Residence,
-    Residency, Rotation, ShortOfMemory, SwitchOrder,
+    Allowance, Alternate, AutoQuantum, Bytes, Capacity, Epoch, Estimate, NodeId, Oracle, Packing, Policy,
+    Residence, Residency, Rotation, ShortOfMemory, SwitchOrder,
     spaceshare::choice::{AllocatorName, QueueName},
 };
 
@@ -49,7 +49,8 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
             hosts: Vec::new(),
             allocation: None,
             nodes: NODES,
-            memory: Bytes(100 * MIB),
+            memory: Capacity::OfAll(Bytes(100 * MIB)),
+            memory_asked: BTreeSet::new(),
             rate: None,
             encryption: None,
             arena: None,

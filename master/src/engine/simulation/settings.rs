@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use coswitch_dispatcher::protocol::{LaunchSpec, Report, Wait};
 use coswitch_policies::{
-    Alternate, AutoQuantum, Bytes, Estimate, JobId, NodeId, Oracle, Packing, Policy, ShortOfMemory, SimTime,
+    Alternate, AutoQuantum, Bytes, Capacity, Estimate, JobId, NodeId, Oracle, Packing, Policy, ShortOfMemory,
+    SimTime,
     spaceshare::choice::{AllocatorName, QueueName},
 };
 use coswitch_report::journal::Event;
@@ -63,7 +64,8 @@ pub(super) fn job_set(plan: &Plan) -> JobSet {
         cluster: ClusterConfig {
             hosts: Vec::new(),
             nodes: plan.nodes,
-            memory: Bytes(CAPACITY),
+            memory: Capacity::OfAll(Bytes(CAPACITY)),
+            memory_asked: std::collections::BTreeSet::new(),
             rate: None,
             arena: None,
             store: Vec::new(),

@@ -25,7 +25,7 @@ use std::{
 };
 
 use anyhow::Context;
-use coswitch_policies::Bytes;
+use coswitch_policies::Capacity;
 use coswitch_report::{Recent, journal::RunEvent};
 use hyper::server::conn::http1;
 use hyper_util::{
@@ -86,7 +86,7 @@ pub(super) struct Shown {
     pub(super) events: broadcast::Receiver<Arc<RunEvent>>,
     pub(super) registry: Arc<Registry>,
     pub(super) nodes: u32,
-    pub(super) memory: Bytes,
+    pub(super) memory: Capacity,
     pub(super) quantum: Duration,
 }
 

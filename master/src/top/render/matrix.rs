@@ -96,14 +96,14 @@ impl Columns {
 
     /// The name of each node and what its jobs hold.
     fn names(&self, model: &Model) -> Line<'static> {
-        let limit = model.watched.status.cluster.cluster.memory;
+        let memory = &model.watched.status.cluster.cluster.memory;
         let mut spans = vec![padded(String::new(), LABEL.into())];
         for node in self.nodes() {
             let name = model.watched.node_name(node);
             let used = model.watched.memory.get(&node).copied();
             let text = match used {
                 Some(used) => {
-                    let long = format!("{name} {used} of {limit}");
+                    let long = format!("{name} {used} of {}", memory.on(node));
                     if long.len() <= self.text() { long } else { format!("{name} {used}") }
                 }
                 None => name,
@@ -114,11 +114,11 @@ impl Columns {
     }
 
     fn memory(&self, model: &Model) -> Line<'static> {
-        let limit = model.watched.status.cluster.cluster.memory;
+        let memory = &model.watched.status.cluster.cluster.memory;
         let mut spans = vec![padded("memory".into(), LABEL.into()).dim()];
         for node in self.nodes() {
             let used = model.watched.memory.get(&node).copied().unwrap_or_default();
-            spans.extend(bar(used, limit, self.text()));
+            spans.extend(bar(used, memory.on(node), self.text()));
             spans.push(" ".into());
         }
         spans.into()

@@ -101,7 +101,7 @@ fn title_line(model: &Model, at: Duration) -> Line<'static> {
         0 => "no jobs".into(),
         all => format!("{}, {running} running", plural(all, "job")),
     };
-    let (nodes, memory) = (status.cluster.cluster.nodes as usize, status.cluster.cluster.memory);
+    let (nodes, memory) = (status.cluster.cluster.nodes as usize, &status.cluster.cluster.memory);
     let (policy, quantum) = (status.cluster.policy, span(status.cluster.quantum));
     let silent = model.watched.silence(at).map(|_| Span::styled("  NO ANSWER", warning()));
     let what = format!("  {} of {memory}, {policy}, turns of {quantum}: {jobs}", plural(nodes, "node"));

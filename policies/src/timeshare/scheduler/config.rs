@@ -116,7 +116,7 @@ impl SchedulerConfig {
             if self.policy != Policy::Batch {
                 return Err(ConfigError::SharedNodes);
             }
-            if cluster.kinds().len() > 1 {
+            if !cluster.is_uniform() {
                 return Err(ConfigError::UnequalNodes);
             }
         }

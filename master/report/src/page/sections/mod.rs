@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     journal::MachineUse,
-    words::{bytes, list, percent, seconds},
+    words::{bytes, capacity, list, percent, seconds},
 };
 pub(super) use comparison::comparison;
 
@@ -50,7 +50,7 @@ fn facts(run: &PageRun) -> Markup {
             @if let Some(space) = report.space {
                 span { "queue " b { (space.queue) } }
             }
-            span { (report.nodes) " nodes of " (bytes(report.capacity)) }
+            span { (report.nodes) " nodes of " (capacity(&report.capacity)) }
             @if report.policy != Some(Policy::Batch) && report.policy != Some(Policy::Cosched) {
                 span { "quantum " (seconds(history.quantum)) }
                 @if let Some(switching) = switching { span { "switching " (switching) } }
@@ -74,7 +74,7 @@ fn tiles(run: &PageRun) -> Markup {
     let set = &run.report.set;
     let number = |number: Option<f64>| number.map(|number| format!("{number:.3}"));
     let peak = run.report.memory.iter().max_by_key(|memory| memory.peak);
-    let limit = bytes(run.report.capacity);
+    let limit = capacity(&run.report.capacity);
     let (waiting, sent) = (run.report.waiting(), run.report.jobs.iter().map(|job| job.sent).sum());
     let machine = run.report.machine.as_ref();
     let stored = |(root, of): (&PathBuf, &Bytes)| format!("{} in {}", bytes(*of), root.display());

@@ -6,7 +6,7 @@ use coswitch_report::{
         elements::{number, table, th},
         pictures::memory_bar,
     },
-    words::{bytes, plural, span},
+    words::{bytes, capacity, plural, span},
 };
 use maud::{Markup, html};
 
@@ -32,7 +32,7 @@ pub(super) fn now(scene: &Scene<'_>) -> Markup {
         .collect();
     html! {
         p.facts {
-            span { b { (plural(scene.nodes() as usize, "node")) } " of " (bytes(cluster.cluster.memory)) }
+            span { b { (plural(scene.nodes() as usize, "node")) } " of " (capacity(&cluster.cluster.memory)) }
             span { "policy " b { (cluster.policy) } }
             span { "turns of " b { (span(cluster.quantum)) } }
             span { "up for " b { (clock("for", SimTime(0), scene.now)) } }
@@ -79,14 +79,18 @@ fn this_turn(scene: &Scene<'_>) -> Markup {
 }
 
 fn fullest(scene: &Scene<'_>) -> Markup {
-    let limit = scene.watched.status.cluster.cluster.memory;
-    let fullest = scene.watched.memory.iter().max_by_key(|(_, used)| **used);
+    let limit = |node| scene.watched.status.cluster.cluster.memory.on(node);
+    let fullest = scene.watched.memory.iter().max_by(|(one, used), (other, also)| {
+        // By their shares.
+        let cross = |used: Bytes, node| u128::from(used.0) * u128::from(limit(node).0);
+        cross(**used, **other).cmp(&cross(**also, **one))
+    });
     html! {
         @match fullest {
             Some((node, used)) => {
-                b { (share(*used, limit)) }
+                b { (share(*used, limit(*node))) }
                 @let name = scene.watched.node_name(*node);
-                small { (bytes(*used)) " of " (bytes(limit)) " on " (name) ", the fullest" }
+                small { (bytes(*used)) " of " (bytes(limit(*node))) " on " (name) ", the fullest" }
             }
             None => b { "not known yet" }
         }
@@ -122,7 +126,7 @@ pub(super) fn nodes(scene: &Scene<'_>) -> Markup {
 }
 
 fn row(scene: &Scene<'_>, node: NodeId) -> Markup {
-    let limit = scene.watched.status.cluster.cluster.memory;
+    let limit = scene.watched.status.cluster.cluster.memory.on(node);
     let name = scene.watched.node_name(node);
     let known = scene.watched.status.timetable.memory.iter().find(|memory| memory.node == node);
     let mut held: Vec<(JobId, Bytes)> =

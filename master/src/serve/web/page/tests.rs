@@ -17,7 +17,7 @@ fn event(seconds: f64, kind: Event) -> RunEvent {
 /// All parts together.
 fn drawn(status: Status, events: &[RunEvent]) -> String {
     let cluster = &status.cluster.cluster;
-    let mut recent = Recent::new(cluster.nodes, cluster.memory, Duration::from_secs(60));
+    let mut recent = Recent::new(cluster.nodes, cluster.memory.clone(), Duration::from_secs(60));
     let mut colours = LiveColours::default();
     colours.live(status.queue.jobs.iter().map(|job| job.name.as_str()));
     for job in &status.queue.jobs {
