@@ -21,7 +21,7 @@ impl Part {
         self.node.guard.rest(self.job, cgroup.clone());
         self.told.on_cut(epoch);
         self.told.flushed = None;
-        let frozen = blocking(move || cgroup.freeze(FREEZE_LIMIT)).await;
+        let frozen = blocking(move || cgroup.freeze_between_forks(FREEZE_LIMIT)).await;
         if let Err(error) = &frozen {
             warn!(%epoch, %error, "ranks did not freeze");
         } else {

@@ -3,7 +3,8 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use coswitch_policies::Bytes;
@@ -13,6 +14,11 @@ use super::{
     memory::MemoryGroup,
 };
 use crate::proc_text::counter;
+
+/// For the child of a `vfork` to execute its program.
+const FORK_TIME: Duration = Duration::from_millis(1);
+/// The system calls that wait for the child where they are asked to.
+const FORKS: [i64; 3] = [libc::SYS_vfork, libc::SYS_clone, libc::SYS_clone3];
 
 #[derive(Clone, Debug)]
 pub struct JobCgroup {
@@ -98,6 +104,23 @@ impl JobCgroup {
         frozen
     }
 
+    /// As [`JobCgroup::freeze`], at an instant in which no thread waits in `vfork`. CRIU cannot stop such a
+    /// thread: it waits for its child, which is stopped already.
+    pub fn freeze_between_forks(&self, limit: Duration) -> Result<(), CgroupError> {
+        let deadline = Instant::now() + limit;
+        loop {
+            self.freeze(deadline.saturating_duration_since(Instant::now()))?;
+            if !self.pids()?.into_iter().any(waits_for_child) {
+                return Ok(());
+            }
+            self.thaw()?;
+            if Instant::now() >= deadline {
+                return Err(CgroupError::TimeOut { what: "waiting for the end of a `vfork`", limit });
+            }
+            thread::sleep(FORK_TIME);
+        }
+    }
+
     pub fn thaw(&self) -> Result<(), CgroupError> {
         write(&self.freezer.join("cgroup.freeze"), "0")
     }
@@ -116,4 +139,14 @@ impl JobCgroup {
     pub fn remove(&self) -> Result<(), CgroupError> {
         self.dirs().try_for_each(files::remove_dir)
     }
+}
+
+/// Whether a thread of a frozen process is in a system call that makes a child, and so may wait for it.
+fn waits_for_child(process: i32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    threads.into_iter().any(|thread| {
+        let call = fs::read_to_string(thread.path().join("syscall")).unwrap_or_default();
+        let number = call.split_whitespace().next().and_then(|number| number.parse().ok());
+        number.is_some_and(|number: i64| FORKS.contains(&number))
+    })
 }
