@@ -96,6 +96,22 @@ impl Hosts {
         self.dir.path().join("own")
     }
 
+    /// Cuts a machine off from all others and from the test, or connects it again, without a word to either.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn cut_off(&self, machine: usize, is_cut: bool) {
+        self.machines.cut_off(machine, is_cut);
+    }
+
+    /// Runs a command on a machine to its end.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn run(&self, machine: usize, command: &[&str]) {
+        self.machines.run(machine, command);
+    }
+
     /// The daemon on a machine.
     ///
     /// # Panics

@@ -74,6 +74,27 @@ impl Machines {
         there.filter_map(named).collect()
     }
 
+    /// Cuts a machine off from all others, or connects it again. No kernel is told: packets end at the bridge.
+    /// For the thread that has added it.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub(crate) fn cut_off(&self, machine: usize, is_cut: bool) {
+        let to = if is_cut { ["nomaster"].as_slice() } else { &["master", "br0"] };
+        let link = format!("cs{machine}");
+        run(Command::new("ip").args(["link", "set", &link]).args(to));
+    }
+
+    /// Runs a command on a machine to its end.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub(crate) fn run(&self, machine: usize, command: &[&str]) {
+        let mut enter = Command::new("nsenter");
+        enter.args(["--net", "--mount", "--target", &self.0[machine].id().to_string()]).args(command);
+        run(&mut enter);
+    }
+
     /// The daemon on a machine.
     ///
     /// # Panics
@@ -102,6 +123,11 @@ impl Drop for Machines {
             let _ = machine.wait();
         }
     }
+}
+
+fn run(command: &mut Command) {
+    let status = command.stdin(Stdio::null()).status();
+    assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "{command:?}: {status:?}");
 }
 
 pub(crate) fn wait(what: &str, is_there: impl Fn() -> bool) {
