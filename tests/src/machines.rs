@@ -74,7 +74,8 @@ impl Machines {
         there.filter_map(named).collect()
     }
 
-    /// Cuts a machine off from all others, or connects it again. No kernel is told: packets end at the bridge.
+    /// Cuts a machine off from all others, or connects it again. No kernel hears of it: packets end at the
+    /// bridge.
     /// For the thread that has added it.
     ///
     /// # Panics

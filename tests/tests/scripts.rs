@@ -14,7 +14,10 @@ cluster: {nodes: 1, memory: 150MiB, store: "{store}"}
 scheduler: {policy: gang, quantum: 300ms, residency: none, switching: sequential}
 jobs:
   - name: shell
-    command: [/bin/sh, -c, "end=$(($(date +%s) + 8)); while [ $(date +%s) -lt $end ]; do /bin/true; done; echo whole"]
+    command:
+      - /bin/sh
+      - -c
+      - "end=$(($(date +%s) + 8)); while [ $(date +%s) -lt $end ]; do /bin/true; done; echo whole"
     ranks: 1
     memory: 90MiB
     count: 2

@@ -1,4 +1,4 @@
-//! Hosts that are silent for a time: the network between them breaks without a word, or a daemon stands still.
+//! Hosts that are silent for a time: the network breaks without a word, or a daemon stands still.
 
 use std::{thread, time::Duration};
 
