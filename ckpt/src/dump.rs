@@ -7,6 +7,7 @@
 //!               │                                 └───▶ CRIU had to be killed: the tree is lost
 //!               └─ refused: nothing was done
 //! ```
+//! With [`DumpRequest::stays`] the tree is frozen as before in the end as well: a checkpoint.
 
 use crate::criu::Criu;
 use crate::images::{self, ImagesError};
@@ -47,12 +48,14 @@ pub struct DumpRequest {
     pub work_dir: PathBuf,
     /// Takes the pages; without it CRIU writes them to its images itself, which takes longer.
     pub arena: Option<Arena>,
+    /// The tree stays in memory, frozen as before, and goes on when it is thawed.
+    pub stays: bool,
     pub timeout: Duration,
 }
 
 #[derive(Debug)]
 pub struct DumpReport {
-    /// The processes dumped, root first; the root is a zombie for the caller to reap.
+    /// The processes dumped, root first; the root is a zombie for the caller to reap, unless they stay.
     pub pids: Vec<Pid>,
     /// The sum of the images and `memory`.
     pub image_bytes: u64,
@@ -128,8 +131,8 @@ impl DumpError {
 }
 
 impl Criu {
-    /// Dumps the tree. On success the tree's memory has been freed. Blocks; any number of threads may dump
-    /// different trees at a time.
+    /// Dumps the tree. On success the tree's memory has been freed, unless it [stays](DumpRequest::stays).
+    /// Blocks; any number of threads may dump different trees at a time.
     pub fn dump(&self, request: &DumpRequest) -> Result<DumpReport, DumpError> {
         let begun = Instant::now();
         let _span = tracing::info_span!("dump", root = request.root.as_raw()).entered();
@@ -190,7 +193,10 @@ impl Criu {
                 Err(DumpError::Pages { root, source, tree: error.tree() })
             }
             (Err(error), _) => Err(error),
-            (Ok(()), Err(source)) => Err(DumpError::Pages { root, source, tree: TreeState::Lost }),
+            (Ok(()), Err(source)) => {
+                let tree = if request.stays { state_after(request, Ended::Itself) } else { TreeState::Lost };
+                Err(DumpError::Pages { root, source, tree })
+            }
         }
     }
 
@@ -210,6 +216,7 @@ impl Criu {
             opts: Some(CriuOpts {
                 pid: Some(root),
                 freeze_cgroup: Some(request.freeze_cgroup.display().to_string()),
+                leave_running: Some(request.stays),
                 timeout: Some(u32::try_from(request.timeout.as_secs()).unwrap_or(u32::MAX).max(1)),
                 ps: pages_to.as_ref().map(|fd| CriuPageServerInfo { fd: Some(fd.as_raw_fd()) }),
                 ..options::common(&request.images_dir, &work, LOG)
@@ -302,7 +309,7 @@ fn state_after(request: &DumpRequest, ended: Ended) -> TreeState {
     if frozen.trim() == "1" { TreeState::Frozen } else { TreeState::Running }
 }
 
-/// Repairs and completes CRIU's images, and waits until the processes are gone.
+/// Repairs and completes CRIU's images, and waits until the processes are gone, unless they stay.
 fn complete(
     request: &DumpRequest,
     pids: &[Pid],
@@ -312,6 +319,8 @@ fn complete(
     let own: Vec<i32> = pids.iter().map(|pid| pid.as_raw()).collect();
     images::repair_proc_files(&request.images_dir, &own)?;
     let memory = received.map(|received| received.complete_images(&request.images_dir)).transpose()?;
-    processes::wait_gone(pids, GONE_LIMIT)?;
+    if !request.stays {
+        processes::wait_gone(pids, GONE_LIMIT)?;
+    }
     Ok((repaired, memory))
 }

@@ -13,7 +13,7 @@ use thiserror::Error;
 pub use crate::handover::Programs;
 
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// How many sealed snapshots of an application a node keeps: the last one, and one to fall back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
@@ -98,6 +98,12 @@ pub enum AppRequest {
     /// processes, keep the snapshots, and take all that is on the way as void. From now on the application is
     /// in this life. Answered by [`AppEvent::WentBack`].
     GoBack { life: u32 },
+    /// Write the images, but leave the processes where they are, frozen; answered by
+    /// [`AppEvent::Checkpointed`], later by [`AppEvent::Sealed`]. Only after every node has flushed.
+    Checkpoint(Epoch),
+    /// Remove the snapshot of a checkpoint that another node could not make, now or when it is sealed. It is
+    /// not answered, and no [`AppEvent::Sealed`] follows any more.
+    DropSnapshot(Epoch),
 }
 
 /// How a daemon starts its part of an application.
@@ -407,6 +413,8 @@ pub enum AppEvent {
     Resumed {
         epoch: Epoch,
         thaw: Option<Duration>,
+        /// For how long the ranks had been frozen; zero after a restore or where the cut was aborted.
+        stood_still: Duration,
     },
     /// Everything of the application is gone from this node.
     Released,
@@ -431,6 +439,12 @@ pub enum AppEvent {
         life: u32,
         /// Snapshots that can be restored here.
         sealed: Vec<Epoch>,
+    },
+    /// The images are written; the processes are there, frozen.
+    Checkpointed {
+        epoch: Epoch,
+        /// Size of the images.
+        bytes: Bytes,
     },
 }
 

@@ -60,6 +60,17 @@ pub enum Report {
     /// A node was lost: nothing of the application runs any more, and it rests at its snapshots until all of
     /// its nodes are back. Tells why.
     Displaced { why: String },
+    /// The application computes on, and can go back to here: every node has sealed its snapshot of this
+    /// epoch.
+    Checkpointed {
+        epoch: Epoch,
+        /// Size of the images.
+        bytes: Bytes,
+        /// For how long no rank has computed; zero where an earlier master has ordered the checkpoint.
+        stood_still: Duration,
+    },
+    /// The application computes on, without a new snapshot.
+    NotCheckpointed { cause: StayCause },
     /// The application has gone back to the snapshot of this epoch, and repeats the work since then.
     WentBack { epoch: Epoch, why: String },
     /// Something failed and was repaired: `what` says both.

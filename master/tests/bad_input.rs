@@ -199,6 +199,11 @@ const CASES: &[Case] = cases![
         ["no allocation of Slurm", "sbatch"];
     "no patience with a node": "memory: 1GiB" => "memory: 1GiB\n  lost_after: 5s",
         line 4, "cluster.lost_after", ["noticed only after 5 s"];
+    "a mean time between failures without a unit": "memory: 1GiB" =>
+        "memory: 1GiB\n  mean_time_between_failures: 7",
+        line 4, "cluster.mean_time_between_failures", ["write a time such as `7d`, or `never`"];
+    "nodes that fail all the time": "memory: 1GiB" => "memory: 1GiB\n  mean_time_between_failures: 10ms",
+        line 4, "cluster.mean_time_between_failures", ["a node that fails so often cannot run a job"];
     "no patience with the master": "memory: 1GiB" => "memory: 1GiB\n  stop_after: never",
         line 4, "cluster.stop_after", ["does not begin with a number"];
     // Where images go.

@@ -406,6 +406,11 @@ impl TestCluster {
             Report::Ended(outcome) => launched.status = JobStatus::Ended(outcome),
             Report::Mended { what } => launched.mended.push(what),
             Report::StepDone(phase) => launched.phases.push(phase),
+            Report::Checkpointed { .. } => launched.status = JobStatus::Running,
+            Report::NotCheckpointed { cause } => {
+                launched.status = JobStatus::Running;
+                launched.stayed.push(cause.to_string());
+            }
             Report::Stored { .. } | Report::Progress { .. } | Report::Traffic { .. } => {}
         }
     }

@@ -121,6 +121,7 @@ impl Tree {
             images_dir: self.images(),
             work_dir: self.work_dir(),
             arena: Some(arena()),
+            stays: false,
             timeout: LIMIT,
         }
     }

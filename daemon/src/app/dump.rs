@@ -1,8 +1,9 @@
-//! Dump of the part: from frozen to parked.
+//! Dump of the part: from frozen to parked; and checkpoint: from frozen to frozen.
 //!
 //! A dump is over when the processes have ended and their memory is free. The snapshot is sealed (hashed,
 //! synced) in the background, because the next set needs the memory and not the disk. Only a sealed snapshot
-//! is restored.
+//! is restored. A checkpoint writes the same snapshot and leaves the processes where they are, so that they
+//! compute on while it is sealed.
 
 use std::{
     path::PathBuf,
@@ -10,7 +11,9 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use coswitch_ckpt::{DumpReport, DumpRequest, Origin, SegmentFile, SnapshotWriter, StoreError, TreeState};
+use coswitch_ckpt::{
+    DumpError, DumpReport, DumpRequest, Origin, SegmentFile, SnapshotWriter, StoreError, TreeState,
+};
 use coswitch_policies::{Bytes, Epoch, JobId};
 use nix::unistd::Pid;
 use tracing::warn;
@@ -23,7 +26,7 @@ use super::{
 use crate::{
     node::SNAPSHOT_OVERHEAD,
     plane::Command,
-    protocol::{AppEvent, Failure, LaunchRequest, Step},
+    protocol::{AppEvent, Failure, LaunchRequest, Park, Step},
 };
 
 const DUMP_LIMIT: Duration = Duration::from_secs(240);
@@ -43,12 +46,55 @@ struct Dump {
     channels: Vec<u8>,
     /// A [`super::SavedPart`].
     part: Vec<u8>,
+    /// The processes stay in memory.
+    stays: bool,
+}
+
+/// A snapshot that is written and not sealed.
+struct Written {
+    root: i32,
+    writer: SnapshotWriter,
+    report: DumpReport,
 }
 
 impl Part {
     pub(super) async fn dump(&mut self, epoch: Epoch) -> Result<AppEvent, Failure> {
-        let root = self.frozen_root().await?;
         let began = Instant::now();
+        let written = self.write(epoch, false).await?;
+        let dumped = Instant::now();
+        self.reap_dumped().await.map_err(Failure::dead)?;
+        let bytes = Bytes(written.report.image_bytes);
+        self.image_bytes = bytes;
+        self.seal(epoch, written);
+        Ok(AppEvent::Dumped { epoch, bytes, dump: dumped - began, release: dumped.elapsed() })
+    }
+
+    /// Writes a snapshot; the ranks stay, frozen, until they are resumed.
+    pub(super) async fn checkpoint(&mut self, epoch: Epoch) -> Result<AppEvent, Failure> {
+        if self.park() == Park::PageOut {
+            return Err(Failure::alive("a job that parks by page-out has no snapshots"));
+        }
+        let written = self.write(epoch, true).await?;
+        let bytes = Bytes(written.report.image_bytes);
+        self.seal(epoch, written);
+        Ok(AppEvent::Checkpointed { epoch, bytes })
+    }
+
+    /// The snapshot of a checkpoint that failed on another node is of no use.
+    pub(super) async fn drop_snapshot(&mut self, epoch: Epoch) {
+        if self.told.sealing.contains(&epoch) {
+            self.unwanted.insert(epoch);
+            return;
+        }
+        let (node, job) = (Arc::clone(&self.node), self.job);
+        let removed = blocking(move || node.store.remove_one(&job.to_string(), epoch.0)).await;
+        if let Err(error) = removed {
+            warn!(%epoch, %error, "the snapshot of a failed checkpoint could not be removed");
+        }
+    }
+
+    async fn write(&mut self, epoch: Epoch, stays: bool) -> Result<Written, Failure> {
+        let root = self.frozen_root().await?;
         let channels = self.node.plane.ask(|reply| Command::ChannelStates(self.job, epoch, reply)).await;
         let part = self.save().map_err(Failure::alive)?;
         let resources = self.resources();
@@ -64,18 +110,13 @@ impl Part {
             outputs: outputs(&self.node, &resources.launch),
             channels: channels.ok_or_else(|| Failure::alive("the data plane has ended"))?,
             part,
+            stays,
         };
         let (store, job) = (self.node.store.clone(), self.job.to_string());
-        let written = move || Bytes(store.bytes(&job, epoch.0));
+        let so_far = move || Bytes(store.bytes(&job, epoch.0));
         let work = blocking(move || dump.carry_out());
-        let (writer, report) = self.with_progress(Step::Dump, resident, written, work).await?;
-        let dumped = Instant::now();
-        self.reap_dumped().await.map_err(Failure::dead)?;
-        let bytes = Bytes(report.image_bytes);
-        self.image_bytes = bytes;
-        self.told.sealing.insert(epoch);
-        self.seal(epoch, writer, root, report);
-        Ok(AppEvent::Dumped { epoch, bytes, dump: dumped - began, release: dumped.elapsed() })
+        let (writer, report) = self.with_progress(Step::Dump, resident, so_far, work).await?;
+        Ok(Written { root, writer, report })
     }
 
     /// Reaps the processes, which the dump has killed; afterwards their ids and their group are free.
@@ -88,7 +129,8 @@ impl Part {
         Ok(blocking(move || cgroup.thaw().and_then(|()| cgroup.wait_empty(REAP_LIMIT))).await?)
     }
 
-    fn seal(&self, epoch: Epoch, writer: SnapshotWriter, root: i32, report: DumpReport) {
+    fn seal(&mut self, epoch: Epoch, Written { root, writer, report }: Written) {
+        self.told.sealing.insert(epoch);
         let (node, job, own) = (Arc::clone(&self.node), self.job, self.own.clone());
         tokio::task::spawn_blocking(move || {
             let began = Instant::now();
@@ -121,16 +163,23 @@ impl Dump {
             images_dir: writer.images_dir(),
             work_dir: writer.work_dir(),
             arena: Some(self.node.arena.clone()),
+            stays: self.stays,
             timeout: DUMP_LIMIT,
         };
         let dumped = self.node.criu.dump(&request);
         let mut report = dumped.map_err(|error| match error.tree() {
             TreeState::Frozen | TreeState::Running => Failure::alive(error),
-            _ => Failure::dead(error),
+            // Its images are wrong, and it does not need them.
+            TreeState::Lost if self.stays && matches!(error, DumpError::Images(_)) => Failure::alive(error),
+            TreeState::Lost => Failure::dead(error),
         })?;
-        // The processes have ended: only the images, and the memory that belongs to them, are left.
         writer.take_memory(report.memory.take(), &self.node.arena);
-        // A restore refills it.
+        if self.stays {
+            writer.record_outputs(&self.outputs).map_err(Failure::alive)?;
+            return Ok((writer, report));
+        }
+        // The processes have ended: only the images, and the memory that belongs to them, are left.
+        // A restore refills the segment.
         if let Err(error) = self.segment.empty() {
             warn!(%error, "the segment stays in memory");
         }

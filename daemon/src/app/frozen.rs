@@ -115,19 +115,22 @@ impl Part {
         }
         // The data plane first: a rank may ring as soon as it runs.
         self.node.plane.tell(Command::Resume(self.job, epoch));
+        let mut stood_still = Duration::ZERO;
         match self.take_state() {
             State::Stopped { root, restored } => {
                 restored.resume().map_err(Failure::dead)?;
                 self.state = State::Running { root };
             }
             // Pages in swap come back by page faults.
-            State::Frozen(FrozenRanks { root, .. }) | State::PagedOut(FrozenRanks { root, .. }) => {
+            State::Frozen(ranks) | State::PagedOut(ranks) => {
+                let FrozenRanks { root, since, freeze } = ranks;
                 self.resources().cgroup.thaw().map_err(Failure::dead)?;
+                stood_still = freeze + since.elapsed();
                 self.state = State::Running { root };
             }
             other => self.state = other,
         }
         self.guard();
-        Ok(AppEvent::Resumed { epoch, thaw: Some(began.elapsed()) })
+        Ok(AppEvent::Resumed { epoch, thaw: Some(began.elapsed()), stood_still })
     }
 }

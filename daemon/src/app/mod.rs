@@ -11,6 +11,8 @@
 //!                                            PagedOut
 //!   any ─Release─▶ gone                       any ─GoBack─▶ Parked
 //! ```
+//! A checkpoint writes the images of a part that is and stays `Frozen`.
+//!
 //! A daemon that follows another one on its node begins with parts in `Parked`, from their snapshots; one to
 //! which that has handed over goes on with parts in `Frozen`, `PagedOut`, `Parked` and `Stopped`.
 

@@ -1,6 +1,7 @@
 //! Data and state of an application's part on this node.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -113,6 +114,8 @@ pub(super) struct Part {
     pub(super) rewinding: Option<u32>,
     /// The answer to a [`AppRequest::GoBack`] waits until snapshots are sealed.
     pub(super) went_back: Option<u32>,
+    /// Snapshots that are removed once they are sealed.
+    pub(super) unwanted: BTreeSet<Epoch>,
     /// Size of the last dump.
     pub(super) image_bytes: Bytes,
     /// A release was ordered: until that is done, nothing is told. The job may already be launched anew.
@@ -139,6 +142,7 @@ impl Part {
             told: Told::default(),
             rewinding: None,
             went_back: None,
+            unwanted: BTreeSet::new(),
             image_bytes: Bytes(0),
             is_released: Arc::default(),
             own,

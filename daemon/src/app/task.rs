@@ -1,5 +1,7 @@
 //! Loop of an application's task: requests, events of the data plane, the end of the launcher.
 
+use std::time::Duration;
+
 use coswitch_launcher::protocol::LauncherCommand;
 use coswitch_policies::Epoch;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -39,6 +41,11 @@ impl Part {
                 Some(Note::Sample) => self.tell_traffic(),
                 Some(Note::Sealed(epoch, sealed)) => {
                     self.told.sealing.remove(&epoch);
+                    if self.unwanted.remove(&epoch) {
+                        self.drop_snapshot(epoch).await;
+                        self.answer_went_back().await;
+                        continue;
+                    }
                     self.tell(sealed.unwrap_or_else(|reason| AppEvent::SealFailed { epoch, reason }));
                     self.answer_went_back().await;
                 }
@@ -61,6 +68,11 @@ impl Part {
                 (Step::Launch, self.launch(*launch).await.map(|()| AppEvent::Launched))
             }
             AppRequest::Dump(epoch) => (Step::Dump, self.leave_memory(epoch).await),
+            AppRequest::Checkpoint(epoch) => {
+                let checkpointed = self.checkpoint(epoch).await;
+                (Step::Dump, self.end_if_lost(checkpointed).await)
+            }
+            AppRequest::DropSnapshot(epoch) => return self.drop_snapshot(epoch).await,
             AppRequest::Restore(epoch) => (Step::Restore, self.come_back(epoch).await),
             AppRequest::Discard => (Step::Discard, self.discard().await),
             AppRequest::Resume(epoch) => (Step::Resume, self.resume(epoch).await),
@@ -82,6 +94,10 @@ impl Part {
             Park::Criu => self.dump(epoch).await,
             Park::PageOut => self.page_out(epoch).await,
         };
+        self.end_if_lost(result).await
+    }
+
+    async fn end_if_lost(&mut self, result: Result<AppEvent, Failure>) -> Result<AppEvent, Failure> {
         let is_lost = matches!(&result, Err(Failure::Other { alive: false, .. }));
         if is_lost && let Err(failure) = self.discard().await {
             warn!(%failure, "the processes of a failed dump could not be ended");
@@ -108,7 +124,9 @@ impl Part {
             AppPlaneEvent::Freeze { epoch } => self.freeze(epoch).await,
             AppPlaneEvent::Thaw { .. } => self.thaw(),
             AppPlaneEvent::Flushed { epoch, drained } => self.on_flushed(epoch, drained),
-            AppPlaneEvent::Aborted { epoch } => self.tell(AppEvent::Resumed { epoch, thaw: None }),
+            AppPlaneEvent::Aborted { epoch } => {
+                self.tell(AppEvent::Resumed { epoch, thaw: None, stood_still: Duration::ZERO });
+            }
             AppPlaneEvent::CutFailed { reason, .. } => self.answer(Step::Cut, Err(Failure::alive(reason))),
             AppPlaneEvent::Corrupt { reason } => {
                 let reason = format!("a rank has damaged its segment: {reason}");

@@ -85,7 +85,7 @@ impl App {
             if has_image && at_line {
                 self.imaged.insert(*node);
             }
-            if holding.sealing.contains(&self.epoch) {
+            if holding.sealing.contains(&self.epoch) && !stays(holding) {
                 self.unsealed.insert(*node);
             }
             if holding.state == PartState::Ended {
@@ -99,6 +99,20 @@ impl App {
                 self.outputs.extend(answers.into_iter().map(|(node, request)| Output::Ask(node, request)));
             }
         }
+    }
+
+    /// The snapshot of a checkpoint that an earlier master has ordered; true where some node has written it,
+    /// so that the ranks do not stand still for a switch.
+    fn learn_checkpoint(&mut self, held: &Holdings) -> bool {
+        let epoch = self.epoch;
+        let is_written = |holding: &Holding| holding.sealed.contains(&epoch) || is_sealing(holding, epoch);
+        let written = held.values().filter(|holding| stays(holding) && is_written(holding)).count();
+        let unsealed: Nodes =
+            held.iter().filter(|(_, holding)| is_sealing(holding, epoch)).map(|(node, _)| *node).collect();
+        if written == self.nodes.len() && !unsealed.is_empty() {
+            self.adopt_checkpoint(unsealed);
+        }
+        written > 0
     }
 
     fn settle(&mut self, held: &Holdings) {
@@ -144,7 +158,9 @@ impl App {
             PartState::Absent | PartState::Running => false,
         };
         let is_line = held.iter().all(|(node, holding)| on_line(node, holding));
+        let was_checkpointed = self.learn_checkpoint(held);
         match (was_dumped, was_restored) {
+            (false, false) if is_line && was_checkpointed => self.resume(None),
             (false, _) if is_line => self.rest(State::Suspended, Report::Suspended),
             // A cut, or its end: no rank has left that line.
             (false, false) => self.take_cut_back(),
@@ -199,4 +215,13 @@ impl App {
         self.state = State::Ended;
         self.tell(Report::Unlaunched);
     }
+}
+
+/// Whether its processes are where they were at its last cut.
+fn stays(holding: &Holding) -> bool {
+    matches!(holding.state, PartState::Running | PartState::Frozen { .. })
+}
+
+fn is_sealing(holding: &Holding, epoch: Epoch) -> bool {
+    holding.sealing.contains(&epoch)
 }

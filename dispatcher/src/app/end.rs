@@ -17,11 +17,15 @@ impl App {
             (Step::Cut, State::Cutting { .. }) => self.abort_cut(StayCause::Failed { reason }),
             // Another node has failed before, and it was taken back.
             (Step::Cut, State::Resuming { .. } | State::Running) => {}
-            (Step::Dump, State::Dumping { .. }) => {
+            (Step::Dump, State::Dumping { .. } | State::Checkpointing { .. }) => {
                 let dead = matches!(failure, Failure::Other { alive: false, .. });
                 let cause =
                     if store_full { StayCause::StoreFull { reason } } else { StayCause::Failed { reason } };
-                self.on_dump_answer(node, Some(DumpFailure { cause, dead }));
+                let failed = Some(DumpFailure { cause, dead });
+                match self.state {
+                    State::Dumping { .. } => self.on_dump_answer(node, failed),
+                    _ => self.on_checkpoint_answer(node, failed),
+                }
             }
             (Step::Restore, State::Restoring { .. } | State::Undoing { .. }) => {
                 self.on_restore_answer(node, Some(reason));
@@ -64,6 +68,7 @@ impl App {
         let waiting = if matches!(self.state, State::Idle) { Nodes::new() } else { self.release(&outcome) };
         self.arm(self.timeouts.release);
         self.next = None;
+        self.checkpoint = None;
         self.state = State::Ending { waiting, outcome };
         self.on_released();
     }
@@ -107,6 +112,7 @@ fn doing(state: &State) -> &'static str {
         State::Clearing { .. } => "removing what was launched in part",
         State::Launching { .. } => "launching",
         State::Dumping { .. } => "dumping",
+        State::Checkpointing { .. } => "writing a checkpoint",
         State::Undoing { .. } => "undoing a failed switch",
         State::AwaitingSeal { .. } => "sealing the snapshot",
         State::Restoring { .. } => "restoring",

@@ -33,12 +33,16 @@ impl App {
                 self.state = State::Paused;
                 self.on_paused();
             }
+            Then::Checkpoint => self.write_checkpoint(),
         }
     }
 
     pub(super) fn abort_cut(&mut self, cause: StayCause) {
         if matches!(self.state, State::Cutting { then: Then::Pause, .. }) {
             self.on_pause_failed(&cause);
+        }
+        if matches!(self.state, State::Cutting { then: Then::Checkpoint, .. }) {
+            self.give_checkpoint_up(cause.clone());
         }
         let waiting = self.ask_all(&AppRequest::AbortCut(self.epoch));
         self.arm(self.timeouts.resume);
@@ -61,10 +65,9 @@ impl App {
         if !waiting.remove(&node) {
             return;
         }
-        match (failed, failure.as_mut()) {
-            (None, _) => drop(parked.insert(node)),
-            (Some(another), Some(first)) => first.add(another),
-            (first, None) => *failure = first,
+        match failed {
+            None => drop(parked.insert(node)),
+            Some(failed) => DumpFailure::note(failure, failed),
         }
         if !waiting.is_empty() {
             return;
@@ -98,6 +101,14 @@ impl App {
 }
 
 impl DumpFailure {
+    /// One more node has failed.
+    pub(super) fn note(first: &mut Option<Self>, another: Self) {
+        match first {
+            Some(first) => first.add(another),
+            None => *first = Some(another),
+        }
+    }
+
     fn add(&mut self, another: Self) {
         self.dead |= another.dead;
         if let (StayCause::Failed { .. }, StayCause::StoreFull { .. }) = (&self.cause, &another.cause) {

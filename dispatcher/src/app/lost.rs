@@ -61,9 +61,11 @@ impl App {
     /// Ends the processes on the nodes that are left.
     pub(super) fn strand(&mut self, why: String) {
         let may_have = |node: NodeId, epoch: Epoch| {
-            self.unknown.contains(&node) || epoch == self.epoch && self.unsealed.contains(&node)
+            let is_sealing = epoch == self.epoch && self.unsealed.contains(&node);
+            self.unknown.contains(&node) || is_sealing || self.is_sealing_checkpoint(node, epoch)
         };
         let has_snapshots = self.snapshots.newest_where(may_have).is_some();
+        self.checkpoint = None;
         if !has_snapshots || self.launch.park == Park::PageOut {
             self.next = None;
             return self.clear(&why);
@@ -82,7 +84,7 @@ impl App {
     }
 
     /// Nothing of the application is to be left anywhere.
-    fn clear(&mut self, why: &str) {
+    pub(super) fn clear(&mut self, why: &str) {
         let what = format!("{why}; no snapshot is on all of its nodes, and it begins again");
         self.tell(Report::Mended { what });
         let waiting = self.ask_all(&AppRequest::Release { last_word: None });

@@ -23,6 +23,8 @@
 //!
 //!   Running ─(pause)─▶ Cutting ─▶ Paused ─▶ Resuming ─▶ Running                 while a daemon is replaced
 //!
+//!   Running ─Checkpoint─▶ Cutting ─▶ Checkpointing ─▶ Resuming ─▶ Running        the images are written
+//!
 //!   any, a node lost ┬snapshots─▶ Stranded ─all nodes are back─▶ Parked
 //!                    └none──────▶ Clearing ─▶ Ended                            to be launched again
 //! ```
@@ -41,6 +43,7 @@
 //! [`Order::End`] never waits.
 
 mod adopt;
+mod checkpoint;
 mod come_back;
 mod end;
 mod leave;
@@ -59,6 +62,7 @@ use crate::{
 };
 pub use adopt::Adoption;
 use adopt::Holdings;
+use checkpoint::Checkpoint;
 use pause::Pause;
 use snapshots::Snapshots;
 
@@ -156,6 +160,11 @@ enum State {
         waiting: Nodes,
         then: Then,
     },
+    /// Stopped at a complete cut, while the nodes write images; the master does not know.
+    Checkpointing {
+        waiting: Nodes,
+        failure: Option<DumpFailure>,
+    },
     Suspended,
     /// `parked` nodes have succeeded.
     Dumping {
@@ -208,6 +217,8 @@ enum Then {
     Leave,
     /// The master does not know.
     Pause,
+    /// As long as the nodes need for their images.
+    Checkpoint,
 }
 
 /// The state that an application returns to; `undone`: why, although it was to be parked.
@@ -254,8 +265,9 @@ pub struct App {
     /// An earlier master may have launched it.
     adoption: Option<Adoption>,
     pause: Pause,
-    /// The present cut is for a pause.
+    /// The present cut is for a pause, or for a checkpoint.
     is_unnoticed: bool,
+    checkpoint: Option<Checkpoint>,
     outputs: Vec<Output>,
 }
 
@@ -282,6 +294,7 @@ impl App {
             adoption: None,
             pause: Pause::None,
             is_unnoticed: false,
+            checkpoint: None,
             outputs: Vec::new(),
         }
     }
@@ -353,6 +366,7 @@ impl App {
             // The end, of which the master will hear, has overtaken the order.
             (_, State::Ending { .. } | State::Ended) => {}
             (Order::End, _) => self.end(AppOutcome::Stopped),
+            (Order::Checkpoint, _) => self.begin_checkpoint(),
             _ if self.is_held() => self.next = Some(order),
             (Order::Launch, State::Idle) => {
                 let launch = LaunchRequest { life: self.life, ..self.launch.clone().into() };
@@ -415,8 +429,13 @@ impl App {
                 self.on_dump_answer(node, None);
             }
             AppEvent::Discarded => self.on_dump_answer(node, None),
+            AppEvent::Checkpointed { epoch, bytes } if epoch == self.epoch => {
+                self.on_checkpoint_written(node, bytes);
+            }
             AppEvent::Sealed { epoch, seal, tier, bytes } => {
-                self.step_done(node, SwitchStep::Seal, seal, Bytes(0));
+                if !self.is_of_checkpoint(epoch) {
+                    self.step_done(node, SwitchStep::Seal, seal, Bytes(0));
+                }
                 // Each node has a directory of its own below the one that the user has named.
                 let root = tier.parent().map_or_else(|| tier.clone(), Into::into);
                 self.tell(Report::Stored { node, root, bytes, epoch });
@@ -424,6 +443,10 @@ impl App {
                 if epoch == self.epoch && self.unsealed.remove(&node) {
                     self.on_sealed();
                 }
+                self.on_checkpoint_sealed(node, epoch);
+            }
+            AppEvent::SealFailed { epoch, reason } if self.is_of_checkpoint(epoch) => {
+                self.on_checkpoint_seal_failed(node, epoch, &reason);
             }
             AppEvent::SealFailed { epoch, reason } if epoch == self.epoch => {
                 self.on_seal_failed(node, format!("{node} failed to make its snapshot durable: {reason}"));
@@ -434,7 +457,8 @@ impl App {
                 self.exited.remove(&node);
                 self.on_restore_answer(node, None);
             }
-            AppEvent::Resumed { epoch, thaw } if epoch == self.epoch => {
+            AppEvent::Resumed { epoch, thaw, stood_still } if epoch == self.epoch => {
+                self.on_stood_still(stood_still);
                 if let Some(thaw) = thaw {
                     self.step_done(node, SwitchStep::Thaw, thaw, Bytes(0));
                 }
@@ -460,6 +484,7 @@ impl App {
                 self.exited.insert(node);
                 self.on_exited();
             }
+            AppEvent::Progress { .. } if self.is_checkpointing() => {}
             AppEvent::Progress { step, bytes, total } => {
                 let step = if step == Step::Restore { SwitchStep::Restore } else { SwitchStep::Dump };
                 self.tell(Report::Progress { node, step, bytes, total });
@@ -472,7 +497,9 @@ impl App {
     }
 
     fn step_done(&mut self, node: NodeId, step: SwitchStep, took: Duration, bytes: Bytes) {
-        self.tell(Report::StepDone(StepDone { node, step, took, bytes }));
+        if !self.is_checkpointing() {
+            self.tell(Report::StepDone(StepDone { node, step, took, bytes }));
+        }
     }
 
     /// The last order has been carried out; the one that has waited for that is next.

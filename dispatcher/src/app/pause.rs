@@ -49,6 +49,9 @@ impl App {
 
     /// Nothing is on its way between the application and its nodes.
     fn is_settled(&self) -> bool {
+        if self.checkpoint.is_some() {
+            return false;
+        }
         match &self.state {
             State::Idle => self.adoption.is_none(),
             State::Running => self.exited.is_empty() && self.unsealed.is_empty(),
@@ -103,6 +106,7 @@ impl App {
         }
         self.outputs.push(Output::Arm(None));
         self.state = State::Running;
+        self.on_checkpoint_over();
         self.on_exited();
         self.take_next();
         true

@@ -13,16 +13,20 @@ pub(super) struct Snapshots {
     sealed: BTreeMap<NodeId, BTreeSet<Epoch>>,
     /// Epochs that could not be restored; nodes keep them all the same.
     bad: BTreeSet<Epoch>,
+    /// Epochs that all nodes have been asked to remove.
+    dropped: BTreeSet<Epoch>,
 }
 
 impl Snapshots {
     pub(super) fn new(nodes: impl IntoIterator<Item = NodeId>) -> Self {
         let sealed = nodes.into_iter().map(|node| (node, BTreeSet::new())).collect();
-        Self { sealed, bad: BTreeSet::new() }
+        Self { sealed, bad: BTreeSet::new(), dropped: BTreeSet::new() }
     }
 
     pub(super) fn on_sealed(&mut self, node: NodeId, epoch: Epoch) {
-        if let Some(epochs) = self.sealed.get_mut(&node) {
+        if let Some(epochs) = self.sealed.get_mut(&node)
+            && !self.dropped.contains(&epoch)
+        {
             epochs.insert(epoch);
             while epochs.len() > SNAPSHOTS_KEPT {
                 epochs.pop_first();
@@ -35,9 +39,18 @@ impl Snapshots {
         self.bad.insert(epoch);
     }
 
+    /// Some node has no snapshot of this epoch, and the others remove theirs.
+    pub(super) fn drop_epoch(&mut self, epoch: Epoch) {
+        self.dropped.insert(epoch);
+        for epochs in self.sealed.values_mut() {
+            epochs.remove(&epoch);
+        }
+    }
+
     /// What a node says that it has.
     pub(super) fn set(&mut self, node: NodeId, sealed: impl IntoIterator<Item = Epoch>) {
-        self.sealed.insert(node, sealed.into_iter().collect());
+        let kept = sealed.into_iter().filter(|epoch| !self.dropped.contains(epoch));
+        self.sealed.insert(node, kept.collect());
     }
 
     /// The newest that every node has.

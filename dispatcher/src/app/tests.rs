@@ -1,5 +1,6 @@
 //! Tests of the state machine against scripted daemons.
 
+mod checkpoint;
 mod model;
 mod pause;
 mod residence;
@@ -127,7 +128,11 @@ fn restored(epoch: u64) -> AppEvent {
 }
 
 fn resumed(epoch: u64) -> AppEvent {
-    AppEvent::Resumed { epoch: Epoch(epoch), thaw: Some(MS) }
+    AppEvent::Resumed { epoch: Epoch(epoch), thaw: Some(MS), stood_still: MS }
+}
+
+fn checkpointed(epoch: u64) -> AppEvent {
+    AppEvent::Checkpointed { epoch: Epoch(epoch), bytes: Bytes(1) }
 }
 
 fn failed(during: Step, alive: bool) -> AppEvent {

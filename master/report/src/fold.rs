@@ -19,8 +19,8 @@ use crate::{
     memory::{outgrew_in_words, split_in_words},
     paging::PagingFold,
     pauses::{
-        back_in_words, drained_in_words, lost_in_words, repeats_in_words, replaced_in_words,
-        silence_in_words, standstill_in_words, undrained_in_words, upgraded_in_words,
+        back_in_words, drained_in_words, lost_in_words, not_checkpointed_in_words, repeats_in_words,
+        replaced_in_words, silence_in_words, standstill_in_words, undrained_in_words, upgraded_in_words,
     },
     report::{JobCommunication, JobReport, JobTimes, NodeMemory, Report, SetReport, StepTotal},
 };
@@ -175,6 +175,9 @@ impl Folder {
                 let text = repeats_in_words(&self.name(*job), *work);
                 self.warnings.push(text);
             }
+            Event::JobNotCheckpointed { job, reason } => {
+                self.warnings.push(not_checkpointed_in_words(&self.name(*job), reason));
+            }
             Event::NodeWasSilent { node, silence } => self.warnings.push(silence_in_words(*node, *silence)),
             Event::JobsStoodStill { node, silence, frozen } => {
                 self.warnings.push(standstill_in_words(*node, *silence, *frozen));
@@ -185,6 +188,7 @@ impl Folder {
                 self.warnings.push(replaced_in_words(*generation, jobs.len()));
             }
             Event::JobLaunched { .. }
+            | Event::JobCheckpointed { .. }
             | Event::JobDisplaced { .. }
             | Event::JobRunning { .. }
             | Event::SlotStarted { .. }

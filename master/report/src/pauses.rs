@@ -34,6 +34,10 @@ pub(crate) fn repeats_in_words(job: &str, work: Duration) -> String {
     format!("{job} repeats {}, because a node was lost", words::span(work))
 }
 
+pub(crate) fn not_checkpointed_in_words(job: &str, reason: &str) -> String {
+    format!("{job} runs on without a new checkpoint: {reason}")
+}
+
 pub(crate) fn replaced_in_words(generation: u64, held: usize) -> String {
     format!("master {generation} of the cluster has taken over; the nodes held {held} jobs")
 }

@@ -214,6 +214,7 @@ fn is_grave(event: &Event) -> bool {
         Event::JobFinished { outcome, .. } => !outcome.is_success(),
         Event::NodeLost { .. }
         | Event::JobRepeats { .. }
+        | Event::JobNotCheckpointed { .. }
         | Event::JobOutgrew { .. }
         | Event::RunningStopped { .. }
         | Event::JobsStoodStill { .. }

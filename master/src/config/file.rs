@@ -19,7 +19,7 @@ use serde_yaml::Spanned;
 use super::{
     choice::{Encryption, ParkMethod},
     job_set::NODES_MAX,
-    leaf::{Leaf, Percent, Priority, Processors},
+    leaf::{BetweenFailures, Leaf, Percent, Priority, Processors},
 };
 
 /// A coswitch run file: the machines, how they are shared, and the jobs.
@@ -68,6 +68,10 @@ pub struct ClusterPart {
     /// out.
     #[serde(default)]
     pub stop_after: Option<Leaf<Duration>>,
+    /// How long a node runs on average until it is lost, or `never`; 7d if left out. With the measured cost
+    /// of a checkpoint it says how often jobs that stay in memory are checkpointed.
+    #[serde(default)]
+    pub mean_time_between_failures: Option<Leaf<BetweenFailures>>,
 }
 
 /// Where images go: a directory, or several, used in their order.

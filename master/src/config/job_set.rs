@@ -77,6 +77,14 @@ pub struct ClusterConfig {
     /// After so long a silence of the master a node ends its jobs.
     #[serde(default = "stop_after")]
     pub stop_after: Duration,
+    /// Of one node; `None`: jobs that stay in memory are not checkpointed.
+    #[serde(default = "mean_time_between_failures")]
+    pub mean_time_between_failures: Option<Duration>,
+}
+
+/// The default of `cluster.mean_time_between_failures`.
+pub(crate) const fn mean_time_between_failures() -> Option<Duration> {
+    Some(Duration::from_secs(7 * 24 * 60 * 60))
 }
 
 /// The default of `cluster.lost_after`.
@@ -321,7 +329,11 @@ impl JobSet {
             ..
         } = self.scheduler.clone();
         let residency = if park == ParkMethod::Suspend { Residency::Always } else { residency };
+        // Page-out leaves no snapshots.
+        let between_failures = self.cluster.mean_time_between_failures;
+        let mean_time_between_failures = between_failures.filter(|_| park != ParkMethod::PageOut);
         SchedulerConfig {
+            mean_time_between_failures,
             max_per_cell,
             switching,
             short_of_memory,

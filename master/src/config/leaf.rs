@@ -189,6 +189,29 @@ impl Quantity for Duration {
     }
 }
 
+/// A mean time between failures, or `never`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BetweenFailures(pub Option<Duration>);
+
+impl Quantity for BetweenFailures {
+    const NAME: &'static str = "BetweenFailures";
+    fn read(text: &str) -> Result<Self, Misread> {
+        if text.trim() == "never" {
+            return Ok(Self(None));
+        }
+        let help = Some("write a time such as `7d`, or `never`, which makes no checkpoints".to_owned());
+        let time = parse_duration(text);
+        let time = time.map_err(|error| Misread { message: error.to_string(), help: help.clone() })?;
+        if time < Duration::from_secs(1) {
+            return Err(Misread { message: "a node that fails so often cannot run a job".into(), help });
+        }
+        Ok(Self(Some(time)))
+    }
+    fn schema() -> Schema {
+        json_schema!({ "anyOf": [{ "const": "never" }, <Duration as Quantity>::schema()] })
+    }
+}
+
 /// A fraction, written in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Percent(pub f64);

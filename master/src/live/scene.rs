@@ -97,6 +97,7 @@ fn is_said_beside_bars(event: &Event) -> bool {
             | Event::NodeDrained { .. }
             | Event::NodeUndrained { .. }
             | Event::JobRepeats { .. }
+            | Event::JobNotCheckpointed { .. }
             | Event::JobsStoodStill { .. }
     )
 }

@@ -56,6 +56,7 @@ pub(crate) fn status(nodes: u32) -> Status {
         store: vec![],
         lost_after: Duration::ZERO,
         stop_after: Duration::ZERO,
+        mean_time_between_failures: None,
     };
     let everywhere = Placement::from_shares(&vec![1; nodes as usize]);
     let turn = |number: u32, jobs: &[u32]| ForeseenTurn {

@@ -134,7 +134,12 @@ fn cases(faults: impl Strategy<Value = Faults>) -> impl Strategy<Value = Case> {
         }
     });
     let queue = prop::option::of(0..QueueName::ALL.len());
-    (cluster, config, jobs, faults, queue).prop_map(|(cluster, config, jobs, faults, queue)| {
+    // In half of the cases running jobs are checkpointed, often.
+    let between_failures = prop::option::of((1_u64..100).prop_map(Duration::from_secs));
+    let rest = (queue, between_failures);
+    (cluster, config, jobs, faults, rest).prop_map(|(cluster, mut config, jobs, faults, rest)| {
+        let (queue, between_failures) = rest;
+        config.mean_time_between_failures = between_failures;
         let mut case = Case { cluster, config, jobs, faults };
         if let Some(queue) = queue.filter(|_| case.config.policy == Policy::Batch) {
             case.give_own_nodes(QueueName::ALL[queue].1);
@@ -240,6 +245,8 @@ impl<'a> Audit<'a> {
             | SchedulerEvent::NodeUp { .. }
             | SchedulerEvent::Drained { .. }
             | SchedulerEvent::Undrained { .. }
+            | SchedulerEvent::Checkpointed { .. }
+            | SchedulerEvent::NotCheckpointed { .. }
             | SchedulerEvent::Displaced { .. }
             | SchedulerEvent::Limited { .. }
             | SchedulerEvent::SwitchTimed { .. } => {}
@@ -253,6 +260,7 @@ impl<'a> Audit<'a> {
             | Decision::Rejected { job, .. }
             | Decision::Held { job }
             | Decision::NotHeld { job }
+            | Decision::Checkpoint { job }
             | Decision::Abandon { job, .. } => vec![*job],
             Decision::Moved(step) => vec![step.job],
             Decision::Split(split) => vec![split.job, split.moved.job],
@@ -282,6 +290,13 @@ impl<'a> Audit<'a> {
                     assert!(plan.outgoing.iter().all(|outgoing| outgoing.job != incoming.job));
                 }
                 self.under_way = Some(plan.clone());
+            }
+            Decision::Checkpoint { job } => {
+                assert!(self.under_way.is_none(), "a switch goes before");
+                assert_eq!(self.scheduler.job(*job).unwrap().observed, Residence::Running);
+            }
+            Decision::SetTimer { at, .. } if self.case.config.mean_time_between_failures.is_some() => {
+                assert!(*at >= step.at);
             }
             Decision::SetTimer { at, .. } if self.case.config.space.is_some() => {
                 assert!(*at > step.at, "a reservation begins later");

@@ -54,6 +54,8 @@ fn events() -> impl Strategy<Value = SchedulerEvent> {
         nodes().prop_map(|node| SchedulerEvent::NodeUp { node }),
         nodes().prop_map(|node| SchedulerEvent::Drained { node }),
         nodes().prop_map(|node| SchedulerEvent::Undrained { node }),
+        jobs().prop_map(|job| SchedulerEvent::Checkpointed { job, stood_still: Duration::from_millis(9) }),
+        jobs().prop_map(|job| SchedulerEvent::NotCheckpointed { job }),
         misplaced().prop_map(|Misplaced { job, at, .. }| SchedulerEvent::Displaced { job, at }),
     ]
 }
@@ -73,7 +75,9 @@ proptest! {
     ) {
         let queue = queue.filter(|_| policy == Policy::Batch).map(|queue| QueueName::ALL[queue].1);
         let space = queue.map(|queue| SpaceSharing { queue, ..SpaceSharing::default() });
-        let config = SchedulerConfig { space, ..SchedulerConfig::new(policy, Duration::from_secs(1)) };
+        let mean_time_between_failures = Some(Duration::from_secs(1));
+        let config = SchedulerConfig::new(policy, Duration::from_secs(1));
+        let config = SchedulerConfig { space, mean_time_between_failures, ..config };
         let mut scheduler = Scheduler::new(Cluster::uniform(2, Bytes::mib(1000)), config).unwrap();
         for (at, event) in events {
             let ended: BTreeSet<JobId> = scheduler

@@ -106,6 +106,15 @@ pub enum SchedulerEvent {
     Drained { node: NodeId },
     /// The node takes jobs again, and those that have left it come back.
     Undrained { node: NodeId },
+    /// The answer to [`Decision::Checkpoint`](crate::Decision::Checkpoint): the job computes, and every node
+    /// has a snapshot of it.
+    Checkpointed {
+        job: JobId,
+        /// For how long it has not computed; zero where that is not known.
+        stood_still: Duration,
+    },
+    /// The job computes, and has no new snapshot.
+    NotCheckpointed { job: JobId },
 }
 
 /// A job that has its placement.

@@ -8,11 +8,13 @@
 //! | [`residence`], [`switching`] | where a job is; the state machine of one switch |
 //! | [`event`], [`decision`], [`scheduler`] | what happened; what follows; how |
 //! | [`memory_monitor`] | where a job's estimated working set is wrong |
+//! | [`checkpoint_interval`] | how often a job that never leaves memory is checkpointed |
 //! | [`short_quantum`] | whether a given quantum is too short for what switches cost |
 //! | [`explain`] | the matrix as a grid and in words |
 //! | `index` | indices that keep an event cheap on large clusters; the plain code is their oracle |
 
 pub mod alternate;
+pub mod checkpoint_interval;
 pub mod decision;
 pub mod event;
 pub mod explain;

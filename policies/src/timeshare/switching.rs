@@ -34,6 +34,8 @@ pub enum Order {
     Resume,
     /// From parked or suspended: come back and compute.
     Restore,
+    /// From running: write a snapshot, and compute on.
+    Checkpoint,
     /// End the application.
     End,
 }

@@ -234,6 +234,7 @@ impl<'a> Tree<'a> {
             images_dir: writer.images_dir(),
             work_dir: writer.work_dir(),
             arena: Some(self.arena.clone()),
+            stays: false,
             timeout: PATIENCE,
         };
         let began = Instant::now();

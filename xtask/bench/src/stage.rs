@@ -138,6 +138,7 @@ impl Stage {
             Order::Park => self.until(job, |report| *report == Report::Parked),
             Order::Suspend | Order::Prefetch => self.until(job, |report| *report == Report::Suspended),
             Order::Launch | Order::Resume | Order::Restore => self.running(job),
+            Order::Checkpoint => self.until(job, |report| matches!(report, Report::Checkpointed { .. })),
             Order::End => self.until(job, |report| *report == Report::Ended(AppOutcome::Stopped)),
         }
     }

@@ -69,6 +69,7 @@ fn dump(criu: &Criu, group: &Group, setup: &Setup, node: &mut Node, cycle: usize
         arena: None,
         images_dir: setup.path(&format!("images-{cycle}")),
         work_dir: setup.path(&format!("work-{cycle}")),
+        stays: false,
         timeout: TIMEOUT,
     };
     criu.dump(&request).unwrap_or_else(|error| panic!("cycle {cycle}: {error}"));

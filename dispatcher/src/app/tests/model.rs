@@ -22,7 +22,7 @@ struct Daemon {
     part: Part,
     /// The cut that its ranks were at last.
     line: Epoch,
-    sealing: Option<Epoch>,
+    sealing: BTreeSet<Epoch>,
     sealed: BTreeSet<Epoch>,
     /// The newest epoch of a cut.
     cuts: Epoch,
@@ -64,7 +64,7 @@ impl Daemon {
             epoch: self.line,
             cuts: self.cuts,
             sealed: self.sealed.iter().copied().collect(),
-            sealing: self.sealing.into_iter().collect(),
+            sealing: self.sealing.iter().copied().collect(),
             life: self.life,
             ..Holding::default()
         }
@@ -76,7 +76,7 @@ impl Model {
         let daemon = || Daemon {
             part: Part::Absent,
             line: Epoch(0),
-            sealing: None,
+            sealing: BTreeSet::new(),
             sealed: BTreeSet::new(),
             cuts: Epoch(0),
             last_word: None,
@@ -98,7 +98,8 @@ impl Model {
             daemon.inbox.push_back(request);
         }
         for report in self.story.told() {
-            if !matches!(report, Report::Mended { .. } | Report::WentBack { .. }) {
+            let is_aside = matches!(report, Report::Checkpointed { .. } | Report::NotCheckpointed { .. });
+            if !is_aside && !matches!(report, Report::Mended { .. } | Report::WentBack { .. }) {
                 self.last = Some(report);
             }
         }
@@ -137,13 +138,13 @@ impl Model {
             AppRequest::AbortCut(epoch) => {
                 assert!(matches!(daemon.part, Part::Running | Part::Frozen), "{:?}", daemon.part);
                 daemon.part = Part::Running;
-                AppEvent::Resumed { epoch, thaw: None }
+                AppEvent::Resumed { epoch, thaw: None, stood_still: Duration::ZERO }
             }
             AppRequest::Dump(epoch) => {
                 assert_eq!((daemon.part, daemon.line), (Part::Frozen, epoch));
                 if well {
                     daemon.part = Part::Parked;
-                    daemon.sealing = (park == Park::Criu).then_some(epoch);
+                    daemon.sealing.extend((park == Park::Criu).then_some(epoch));
                     dumped(epoch.0)
                 } else {
                     daemon.part = if alive { Part::Frozen } else { Part::Ruined };
@@ -179,13 +180,28 @@ impl Model {
                 resumed(epoch.0)
             }
             AppRequest::FenceDone { .. } => return,
+            AppRequest::Checkpoint(epoch) => {
+                assert_eq!((daemon.part, daemon.line, park), (Part::Frozen, epoch, Park::Criu));
+                if well {
+                    daemon.sealing.insert(epoch);
+                    checkpointed(epoch.0)
+                } else {
+                    daemon.part = if alive { Part::Frozen } else { Part::Ruined };
+                    failed(Step::Dump, alive)
+                }
+            }
+            AppRequest::DropSnapshot(epoch) => {
+                daemon.sealing.remove(&epoch);
+                daemon.sealed.remove(&epoch);
+                return;
+            }
             AppRequest::Release { last_word } => {
                 daemon.part = if last_word.is_some() { Part::Released } else { Part::Absent };
                 daemon.last_word = last_word;
                 AppEvent::Released
             }
             AppRequest::GoBack { life } => {
-                if let Some(epoch) = daemon.sealing.take() {
+                while let Some(epoch) = daemon.sealing.pop_first() {
                     daemon.sealed.insert(epoch);
                     while daemon.sealed.len() > SNAPSHOTS_KEPT {
                         daemon.sealed.pop_first();
@@ -206,7 +222,7 @@ impl Model {
 
     fn seal(&mut self, node: u32, well: bool) {
         let daemon = &mut self.daemons[node as usize];
-        let Some(epoch) = daemon.sealing.take() else { return };
+        let Some(epoch) = daemon.sealing.pop_first() else { return };
         let event = if well {
             daemon.sealed.insert(epoch);
             sealed(epoch.0)
@@ -227,7 +243,7 @@ impl Model {
             return;
         }
         daemon.inbox.clear();
-        daemon.sealing = None;
+        daemon.sealing.clear();
         daemon.last_word = None;
         (daemon.is_down, daemon.life) = (true, 0);
         let last = daemon.sealed.last().copied().filter(|_| park == Park::Criu);
@@ -281,7 +297,7 @@ impl Model {
                 self.step(node, Luck::Well);
                 self.seal(node, true);
             }
-            if self.daemons.iter().all(|daemon| daemon.inbox.is_empty() && daemon.sealing.is_none()) {
+            if self.daemons.iter().all(|daemon| daemon.inbox.is_empty() && daemon.sealing.is_empty()) {
                 if !self.story.armed {
                     return;
                 }
@@ -313,6 +329,7 @@ impl Model {
         };
         assert!(parts.iter().all(fits), "in {:?} nodes have {parts:?}", app.state);
         assert_eq!(app.next, None, "an order was forgotten");
+        assert!(app.checkpoint.is_none(), "{:?}", app.checkpoint);
     }
 }
 
@@ -337,6 +354,7 @@ fn act(failures: u32, losses: u32) -> impl Strategy<Value = Act> {
     let seal = prop_oneof![30 => Just(true), failures => Just(false)];
     prop_oneof![
         2 => prop::sample::select(ORDERS.to_vec()).prop_map(Act::Order),
+        1 => Just(Act::Order(Order::Checkpoint)),
         8 => (0..2u32, luck).prop_map(|(node, luck)| Act::Step(node, luck)),
         3 => (0..2u32, seal).prop_map(|(node, well)| Act::Seal(node, well)),
         1 => prop::array::uniform2(0..3usize).prop_map(Act::Replace),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fmt, path::PathBuf, time::Duration};
 
 use coswitch_policies::{
-    Adopted, Bytes, Capacity, JobId, Misplaced, NodeId, Placement, Policy, Purpose, Residence,
+    Adopted, Bytes, Capacity, Epoch, JobId, Misplaced, NodeId, Placement, Policy, Purpose, Residence,
     SchedulerConfig, SimTime, SlotId, Split, SwitchId, SwitchOrder, SwitchStep, TimerId,
     timeshare::memory_monitor::Pressure, timeshare::packing::pairing::Communication,
 };
@@ -254,6 +254,18 @@ pub enum Event {
     JobDisplaced { job: JobId, residence: Residence },
     /// A job has gone back to a snapshot, or begins again: so long it had run since.
     JobRepeats { job: JobId, work: Duration },
+    /// A job computes, and every node has a snapshot of it, to which it goes back where a node is lost. Its
+    /// running time includes the time in which it stood still for that.
+    JobCheckpointed {
+        job: JobId,
+        epoch: Epoch,
+        /// Size of the images.
+        bytes: Bytes,
+        /// Zero where a master before this one has begun it.
+        stood_still: Duration,
+    },
+    /// A job that was to be checkpointed computes without a new snapshot.
+    JobNotCheckpointed { job: JobId, reason: String },
     /// A daemon was not heard for a while, and is heard again.
     NodeWasSilent { node: NodeId, silence: Duration },
     /// The ranks on a node were frozen, because their daemon did not hear the master. Their running times

@@ -20,5 +20,6 @@ pub use file::{FILE_NAME, JournalError, read, salvage};
 /// master may take over. Since version 8 nodes may be lost and come back. Since version 9 a sample of memory
 /// stands for several looks. Since version 10 a run may be parked, and go on. Since version 11
 /// jobs have priorities. Since version 12 jobs may have nodes of their own, by a queue. Since version 13
-/// daemons may be replaced. Since version 14 nodes may be drained.
-pub const VERSION: u32 = 14;
+/// daemons may be replaced. Since version 14 nodes may be drained. Since version 15 running jobs are
+/// checkpointed.
+pub const VERSION: u32 = 15;

@@ -7,8 +7,8 @@ use crate::{
     journal::{Event, RunEvent, SwitchStep},
     memory,
     pauses::{
-        back_in_words, drained_in_words, lost_in_words, repeats_in_words, replaced_in_words,
-        silence_in_words, standstill_in_words, undrained_in_words, upgraded_in_words,
+        back_in_words, drained_in_words, lost_in_words, not_checkpointed_in_words, repeats_in_words,
+        replaced_in_words, silence_in_words, standstill_in_words, undrained_in_words, upgraded_in_words,
     },
 };
 
@@ -66,6 +66,14 @@ pub(crate) fn text(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<Stri
         Event::NodeDrained { node } => drained_in_words(*node),
         Event::NodeUndrained { node } => undrained_in_words(*node),
         Event::JobRepeats { job, work } => repeats_in_words(&view.name(*job), *work),
+        Event::JobCheckpointed { job, bytes, stood_still, .. } => {
+            format!(
+                "{} is checkpointed: {bytes}, it stood still for {}",
+                view.name(*job),
+                seconds(*stood_still)
+            )
+        }
+        Event::JobNotCheckpointed { job, reason } => not_checkpointed_in_words(&view.name(*job), reason),
         Event::NodeWasSilent { node, silence } => silence_in_words(*node, *silence),
         Event::JobsStoodStill { node, silence, frozen } => standstill_in_words(*node, *silence, *frozen),
         Event::Warning { text } => format!("warning: {text}"),

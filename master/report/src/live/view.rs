@@ -168,6 +168,8 @@ impl View {
             | Event::NodeDrained { .. }
             | Event::NodeUndrained { .. }
             | Event::JobRepeats { .. }
+            | Event::JobCheckpointed { .. }
+            | Event::JobNotCheckpointed { .. }
             | Event::JobsStoodStill { .. }
             | Event::JobResident { .. }
             | Event::JobFootprint { .. }

@@ -179,6 +179,10 @@ fn inputs(events: &[RunEvent], index: usize) -> Vec<SchedulerEvent> {
         Event::NodeLost { node, .. } => vec![SchedulerEvent::NodeDown { node }],
         Event::NodeBack { node } => vec![SchedulerEvent::NodeUp { node }],
         Event::JobDisplaced { job, residence } => vec![SchedulerEvent::Displaced { job, at: residence }],
+        Event::JobCheckpointed { job, stood_still, .. } => {
+            vec![SchedulerEvent::Checkpointed { job, stood_still }]
+        }
+        Event::JobNotCheckpointed { job, .. } => vec![SchedulerEvent::NotCheckpointed { job }],
         Event::TimerFired { timer } => vec![SchedulerEvent::TimerFired { timer }],
         Event::JobFinished { job, outcome, .. } if outcome.is_success() => {
             vec![SchedulerEvent::Finished { job }]

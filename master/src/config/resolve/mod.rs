@@ -31,8 +31,8 @@ use super::{
     advice::{AUTO_BOUNDS, AUTO_QUANTUM_MIN, Overfull},
     choice::ParkMethod,
     file::{ClusterPart, RunFile, SchedulerPart},
-    job_set::{ClusterConfig, JobSet, Settings, lost_after, stop_after},
-    leaf::{Leaf, Percent, Quantity},
+    job_set::{ClusterConfig, JobSet, Settings, lost_after, mean_time_between_failures, stop_after},
+    leaf::{BetweenFailures, Leaf, Percent, Quantity},
     problem::Problem,
     program::ProgramError,
 };
@@ -185,6 +185,9 @@ impl Reader {
                 .unwrap_or_default(),
             lost_after: self.patience("cluster.lost_after", part.lost_after.as_ref()).unwrap_or(lost_after()),
             stop_after: self.patience("cluster.stop_after", part.stop_after.as_ref()).unwrap_or(stop_after()),
+            mean_time_between_failures: self
+                .optional("cluster.mean_time_between_failures", part.mean_time_between_failures.as_ref())
+                .map_or_else(mean_time_between_failures, |BetweenFailures(time)| time),
         }
     }
 

@@ -8,6 +8,7 @@
 
 mod admission;
 mod adoption;
+mod checkpoints;
 mod drain;
 mod lost;
 mod memory;
@@ -385,6 +386,7 @@ impl Run {
             Decision::Held { job } => self.answer_parked(job),
             Decision::NotHeld { job } => self.on_not_held(job),
             Decision::SetTimer { timer, at } => drop(self.timers.insert((at, timer))),
+            Decision::Checkpoint { job } => self.checkpoint(job),
             Decision::Abandon { job, failures } => {
                 self.warn(format!("{job} is given up: {failures} switches in a row failed because of it"));
                 self.order(job, Order::End);

@@ -30,6 +30,8 @@ pub(crate) struct Record {
     pub(super) parking: Vec<Ticket>,
     /// How long it had run at its last snapshots, by epoch.
     pub(super) saves: BTreeMap<u64, Duration>,
+    /// How long it had run when its present checkpoint was ordered.
+    pub(super) ran_at_checkpoint: Option<Duration>,
     /// How long it had run when it began again.
     pub(super) repeated: Duration,
 }
@@ -78,9 +80,10 @@ impl Record {
         self.ran + self.runs_since.map_or(Duration::ZERO, |since| now.since(since))
     }
 
-    /// A node has sealed its snapshot of an epoch. A job does not run until it is sealed everywhere.
+    /// A node has sealed its snapshot of an epoch. A job does not run until it is sealed everywhere, except
+    /// after a checkpoint.
     pub(super) fn saved(&mut self, now: SimTime, epoch: u64) {
-        let ran = self.ran(now);
+        let ran = self.ran_at_checkpoint.unwrap_or_else(|| self.ran(now));
         self.saves.entry(epoch).or_insert(ran);
         while self.saves.len() > SAVES_MAX {
             self.saves.pop_first();
@@ -90,6 +93,7 @@ impl Record {
     /// How long the job has run since the snapshot of this epoch, or since it began, and repeats now.
     pub(super) fn repeats(&mut self, now: SimTime, epoch: Option<u64>) -> Duration {
         let ran = self.ran(now);
+        self.ran_at_checkpoint = None;
         let repeated = ran
             .saturating_sub(epoch.and_then(|epoch| self.saves.get(&epoch)).copied().unwrap_or(self.repeated));
         match epoch {

@@ -22,6 +22,10 @@ impl Run {
                 self.warn(format!("{job} goes back to {epoch}: {why}"));
                 self.tell_repeated(job, Some(epoch.0));
             }
+            Report::Checkpointed { epoch, bytes, stood_still } => {
+                self.on_checkpointed(job, epoch, bytes, stood_still);
+            }
+            Report::NotCheckpointed { cause } => self.on_not_checkpointed(job, &cause),
             Report::Running => self.on_running(job, Cause::Failed),
             Report::Suspended => self.on_suspended(job, Cause::Failed),
             Report::Parked => self.on_residence(job, Residence::Parked, Cause::Failed),

@@ -57,6 +57,7 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
             store: vec![],
             lost_after: Duration::from_secs(600),
             stop_after: Duration::from_secs(600),
+            mean_time_between_failures: None,
         },
         scheduler: Settings {
             policy: Policy::Hybrid,
@@ -132,6 +133,8 @@ fn shown(output: &Output) -> Option<String> {
             Event::DaemonReplaced { node, .. } => format!("the daemon of {node} is replaced"),
             Event::NodeBack { node } => format!("{node} is back"),
             Event::JobDisplaced { job, residence } => format!("{job} displaced, {residence:?}"),
+            Event::JobCheckpointed { job, epoch, .. } => format!("{job} has {epoch}"),
+            Event::JobNotCheckpointed { job, .. } => format!("{job} has no checkpoint"),
             Event::JobRepeats { job, work } => format!("{job} repeats {work:?}"),
             _ => return None,
         },

@@ -189,7 +189,11 @@ fn check_line(daemons: &[Daemon], job: JobId, node: NodeId, epoch: Epoch) {
         let Some(other) = daemons[peer.0 as usize].parts.get(&job) else { continue };
         // It may have left already; or it was ended.
         let is_there = matches!(other.state, PartState::Frozen { .. }) && other.epoch == epoch;
-        if !is_there || other.doing.is_some_and(|doing| doing != Doing::Dump(epoch)) {
+        if !is_there
+            || other
+                .doing
+                .is_some_and(|doing| ![Doing::Dump(epoch), Doing::Checkpoint(epoch)].contains(&doing))
+        {
             continue;
         }
         let waiting = own.inbox.before(epoch).filter(|(from, _)| *from == peer).count() as u64;

@@ -78,6 +78,13 @@ impl Machine {
         }
     }
 
+    pub(super) fn remove_one(&mut self, job: JobId, epoch: Epoch) {
+        if let Some(snapshots) = self.disk.get_mut(&job) {
+            snapshots.remove(&epoch);
+        }
+        self.disk.retain(|_, snapshots| !snapshots.is_empty());
+    }
+
     /// The newest snapshot of each job.
     pub(super) fn newest(&self) -> Vec<(JobId, Epoch, Snapshot)> {
         let newest = self.disk.iter().filter_map(|(job, all)| Some((*job, all.last_key_value()?)));

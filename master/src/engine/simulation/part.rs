@@ -36,12 +36,16 @@ pub(super) enum Note {
     CutFailed(String),
 }
 
+/// For how long a checkpoint stops the ranks, as the master hears it.
+const STOOD_STILL: Duration = Duration::from_millis(20);
+
 /// A step that takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doing {
     Launch,
     Freeze(Epoch),
     Dump(Epoch),
+    Checkpoint(Epoch),
     Restore(Epoch),
     Discard,
     GoBack(u32),
@@ -97,6 +101,8 @@ pub(super) struct Part {
     pub(super) doing: Option<Doing>,
     pub(super) fails: bool,
     pub(super) unsealed: BTreeMap<Epoch, Snapshot>,
+    /// Removed when they are sealed.
+    unwanted: BTreeSet<Epoch>,
     pub(super) is_released: bool,
     /// New masters that ask while it is being removed.
     pub(super) asked: Vec<u64>,
@@ -145,6 +151,7 @@ impl Part {
             doing: None,
             fails: false,
             unsealed: BTreeMap::new(),
+            unwanted: BTreeSet::new(),
             is_released: false,
             asked: Vec::new(),
             step: 0,
@@ -224,6 +231,11 @@ impl Part {
                 self.stop_working();
             }
             Note::GoOn => self.stands_still = false,
+            Note::Sealed(epoch, _) if self.unwanted.remove(&epoch) => {
+                self.sealing.remove(&epoch);
+                machine.remove_one(self.job, epoch);
+                self.answer_went_back(ctx, machine);
+            }
             Note::Sealed(epoch, true) => {
                 self.sealing.remove(&epoch);
                 let (seal, tier, bytes) = (Duration::from_millis(1), "/store/0".into(), self.memory);
@@ -251,7 +263,7 @@ impl Part {
                 let event = AppEvent::Flushed { epoch, freeze: zero, flush: zero, drained: Bytes(0) };
                 self.tell(ctx, machine, event);
             }
-            Note::Aborted(epoch) => self.tell(ctx, machine, AppEvent::Resumed { epoch, thaw: None }),
+            Note::Aborted(epoch) => self.tell(ctx, machine, aborted(epoch)),
             Note::CutFailed(reason) => self.fail(ctx, machine, Step::Cut, Failure::alive(reason)),
         }
     }
@@ -273,7 +285,9 @@ impl Part {
                 self.on_cut(ctx, machine, Input::Begin { epoch });
             }
             AppRequest::AbortCut(epoch) => self.on_cut(ctx, machine, Input::Abort { epoch }),
-            AppRequest::Dump(epoch) => {
+            AppRequest::Dump(epoch) | AppRequest::Checkpoint(epoch) => {
+                let stays = matches!(request, AppRequest::Checkpoint(_));
+                let doing = if stays { Doing::Checkpoint(epoch) } else { Doing::Dump(epoch) };
                 let is_frozen = matches!(self.state, PartState::Frozen { .. });
                 if !is_frozen || self.all_exited {
                     self.fail(ctx, machine, Step::Dump, Failure::alive("its ranks are not frozen"));
@@ -283,12 +297,16 @@ impl Part {
                 } else {
                     ctx.audit.check_flushed(self, epoch);
                     let failing = machine.next_failure(&[FailingStep::DumpAlive, FailingStep::DumpDead]);
-                    self.begin(ctx, machine, Doing::Dump(epoch), failing);
+                    self.begin(ctx, machine, doing, failing);
                     if failing == Some(FailingStep::DumpDead) {
                         self.state = PartState::Parked;
                     }
                 }
             }
+            AppRequest::DropSnapshot(epoch) if self.sealing.contains(&epoch) => {
+                self.unwanted.insert(epoch);
+            }
+            AppRequest::DropSnapshot(epoch) => machine.remove_one(self.job, epoch),
             AppRequest::Restore(_) if !is_parked => {
                 self.fail(ctx, machine, Step::Restore, Failure::dead("it is not parked"));
             }
@@ -320,7 +338,11 @@ impl Part {
             self.state = PartState::Running;
         }
         ctx.audit.resumed.push((self.job, self.node, epoch));
-        self.tell(ctx, machine, AppEvent::Resumed { epoch, thaw: Some(Duration::ZERO) });
+        self.tell(
+            ctx,
+            machine,
+            AppEvent::Resumed { epoch, thaw: Some(Duration::ZERO), stood_still: STOOD_STILL },
+        );
     }
 
     fn holding(&self, machine: &Machine, generation: u64) -> Holding {
@@ -346,4 +368,8 @@ impl Part {
         ctx.say(|| format!("{} of {} fails: {during:?}, {failure}", self.node, self.job));
         self.tell(ctx, machine, AppEvent::Failed { during, failure });
     }
+}
+
+fn aborted(epoch: Epoch) -> AppEvent {
+    AppEvent::Resumed { epoch, thaw: None, stood_still: Duration::ZERO }
 }

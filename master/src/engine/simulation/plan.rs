@@ -95,6 +95,8 @@ pub(super) struct Plan {
     pub(super) held: u64,
     pub(super) lost_after: Duration,
     pub(super) stop_after: Duration,
+    /// Of a node, for the checkpoints of its running jobs.
+    pub(super) mean_time_between_failures: Option<Duration>,
     pub(super) jobs: Vec<Work>,
     pub(super) faults: Vec<Planned>,
     pub(super) wishes: Vec<(Duration, Wish)>,
@@ -130,6 +132,8 @@ impl Plan {
             held: dice.between(50, 100),
             lost_after: long,
             stop_after: long,
+            // Drawn last, so that the rest of a plan does not depend on it.
+            mean_time_between_failures: dice.chance(600).then(|| millis(dice.between(1000, 20_000))),
             jobs,
             faults,
             wishes,

@@ -73,6 +73,7 @@ pub(super) fn job_set(plan: &Plan) -> JobSet {
             encryption: None,
             lost_after: plan.lost_after,
             stop_after: plan.stop_after,
+            mean_time_between_failures: plan.mean_time_between_failures,
         },
         scheduler: Settings {
             policy: Policy::Hybrid,
@@ -127,6 +128,7 @@ pub(super) fn shown(event: &Event) -> Option<String> {
             let found = jobs.iter().map(|adopted| format!("{} {:?}", adopted.job.id, adopted.at));
             format!("the new master has found: {}", found.collect::<Vec<_>>().join(", "))
         }
+        Event::JobNotCheckpointed { job, reason } => format!("{job} is not checkpointed: {reason}"),
         Event::Warning { text } => format!("warning: {text}"),
         Event::JobFinished { job, outcome, .. } => format!("{job} has ended: {outcome}"),
         Event::SwitchStarted { outgoing, incoming, .. } => {

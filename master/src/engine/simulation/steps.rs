@@ -27,12 +27,12 @@ impl Part {
         let (low_us, high_us) = match doing {
             Doing::Launch => (3_000, 60_000),
             Doing::Freeze(_) => (50, 5_000),
-            Doing::Dump(_) => (5_000, 200_000),
+            Doing::Dump(_) | Doing::Checkpoint(_) => (5_000, 200_000),
             Doing::Restore(_) => (5_000, 300_000),
             Doing::Discard | Doing::GoBack(_) => (500, 20_000),
             Doing::Release => (500, 50_000),
         };
-        let is_dump = matches!(doing, Doing::Dump(_));
+        let is_dump = matches!(doing, Doing::Dump(_) | Doing::Checkpoint(_));
         // The failure of a dump was taken before.
         self.fails = may.is_some_and(|kind| is_dump || machine.next_failure(&[kind]).is_some());
         if self.fails {
@@ -81,7 +81,8 @@ impl Part {
                 self.on_cut(ctx, machine, Input::Frozen { epoch });
             }
             (Doing::Freeze(epoch), true) => self.on_cut(ctx, machine, Input::FreezeFailed { epoch }),
-            (Doing::Dump(epoch), fails) => self.on_dump(ctx, machine, epoch, fails),
+            (Doing::Dump(epoch), fails) => self.on_dump(ctx, machine, epoch, fails, false),
+            (Doing::Checkpoint(epoch), fails) => self.on_dump(ctx, machine, epoch, fails, true),
             (Doing::Restore(epoch), fails) => self.on_restore(ctx, machine, epoch, fails),
             (Doing::Discard, _) => {
                 if self.state != PartState::Absent {
@@ -126,7 +127,7 @@ impl Part {
         }
     }
 
-    fn on_dump(&mut self, ctx: &mut Context, machine: &mut Machine, epoch: Epoch, fails: bool) {
+    fn on_dump(&mut self, ctx: &mut Context, machine: &mut Machine, epoch: Epoch, fails: bool, stays: bool) {
         if fails {
             let is_alive = self.state != PartState::Parked;
             let failure = if is_alive { Failure::alive("a test") } else { Failure::dead("a test") };
@@ -144,11 +145,14 @@ impl Part {
         };
         self.unsealed.insert(epoch, snapshot);
         self.sealing.insert(epoch);
-        self.state = PartState::Parked;
         let slow = ctx.slowness.get(&self.node).copied().unwrap_or(1);
         ctx.soon(1_000, 200_000 * slow, Event::Sealed(self.node, self.job, self.number, epoch));
-        let zero = Duration::ZERO;
-        self.tell(ctx, machine, AppEvent::Dumped { epoch, bytes: self.memory, dump: zero, release: zero });
+        let (bytes, zero) = (self.memory, Duration::ZERO);
+        if stays {
+            return self.tell(ctx, machine, AppEvent::Checkpointed { epoch, bytes });
+        }
+        self.state = PartState::Parked;
+        self.tell(ctx, machine, AppEvent::Dumped { epoch, bytes, dump: zero, release: zero });
     }
 
     /// Sealing, in the background, is over.

@@ -53,7 +53,7 @@ impl Misfortune {
         let chance = match order {
             Order::Park => self.faults.dump,
             Order::Launch | Order::Restore | Order::Prefetch => self.faults.restore,
-            Order::Suspend | Order::Resume | Order::End => return None,
+            Order::Suspend | Order::Resume | Order::Checkpoint | Order::End => return None,
         };
         if !self.seed.chance(chance) {
             return None;

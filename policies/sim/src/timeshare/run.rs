@@ -6,7 +6,10 @@
 //! outgoing jobs still run then and may even finish. What switching costs the jobs that run beside it is not
 //! modelled.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use coswitch_policies::{
     Bytes, Cause, Cluster, ConfigError, Decision, JobId, JobSpec, Order, RejectReason, Residence, Scheduler,
@@ -49,6 +52,8 @@ enum Due {
     Ended(JobId),
     Hold(JobId),
     Release(JobId),
+    /// The images of a checkpoint are written.
+    Checkpointed(JobId, Duration),
     /// The memory of jobs is looked at.
     Look,
 }
@@ -68,6 +73,8 @@ struct Simulation<'a> {
     now: SimTime,
     done: bool,
     switching: Option<Switching>,
+    /// Jobs that stand still for a checkpoint.
+    checkpointing: BTreeSet<JobId>,
     /// Whether no job could run because of the switch under way.
     exposes: bool,
     /// How long the restores of the switch under way take.
@@ -145,6 +152,7 @@ impl<'a> Simulation<'a> {
             now: SimTime::default(),
             done: true,
             switching: None,
+            checkpointing: BTreeSet::new(),
             exposes: false,
             restore: None,
             watch: None,
@@ -242,6 +250,7 @@ impl<'a> Simulation<'a> {
             Due::Flushed => self.on_flushed(),
             Due::Done(orders) => self.on_done(&orders),
             Due::Look => self.look(),
+            Due::Checkpointed(job, stood_still) => self.on_checkpointed(job, stood_still),
             Due::Ended(job) if self.world.is_ended(job) => {}
             Due::Ended(job) => {
                 self.world.end(job);
@@ -329,6 +338,13 @@ impl<'a> Simulation<'a> {
                     self.world.forget(*job);
                 }
             }
+            Decision::Checkpoint { job } => {
+                self.world.freeze(*job);
+                self.checkpointing.insert(*job);
+                let (most, _) = self.world.bytes_of(std::iter::once(*job));
+                let stood_still = self.cost.flush + self.cost.dump.time(most);
+                self.due(self.now.after(stood_still), Due::Checkpointed(*job, stood_still));
+            }
             Decision::AllDone => self.done = true,
             Decision::Admitted { .. }
             | Decision::Queued { .. }
@@ -344,12 +360,24 @@ impl<'a> Simulation<'a> {
         }
     }
 
+    fn on_checkpointed(&mut self, job: JobId, stood_still: Duration) {
+        if self.world.is_ended(job) {
+            return;
+        }
+        // Where a switch has taken it meanwhile, it goes on from there.
+        if self.checkpointing.remove(&job) {
+            self.world.thaw(job);
+        }
+        self.feed(SchedulerEvent::Checkpointed { job, stood_still });
+    }
+
     fn on_flushed(&mut self) {
         let mut switching = self.switching.take().expect("a switch that flushes is under way");
         let plan = switching.plan();
         let activation = plan.is_activation();
         for outgoing in plan.outgoing.iter().filter(|outgoing| outgoing.running) {
             if !self.world.is_ended(outgoing.job) {
+                self.checkpointing.remove(&outgoing.job);
                 self.world.freeze(outgoing.job);
             }
         }
@@ -453,7 +481,7 @@ impl<'a> Simulation<'a> {
     /// Moves the job as its order says, or as the mishap does; says where it is then.
     fn carry(&mut self, job: JobId, order: Order, mishap: Option<Mishap>) -> Residence {
         match (order, mishap) {
-            (_, Some(Mishap::Lost)) | (Order::End, _) => {
+            (_, Some(Mishap::Lost)) | (Order::End | Order::Checkpoint, _) => {
                 self.world.end(job);
                 Residence::Failed
             }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Bytes, JobId, Landing, Move, NodeId, Placement, Residence, SimTime, SlotId, SwitchId, TimerId};
 
-/// A decision. `Switch`, `SetTimer` and `Abandon` ask for an act; the others inform. Serialises with a `kind`
-/// field.
+/// A decision. `Switch`, `SetTimer`, `Abandon` and `Checkpoint` ask for an act; the others inform.
+/// Serialises with a `kind` field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Decision {
@@ -56,6 +56,9 @@ pub enum Decision {
         /// Consecutive failures.
         failures: u32,
     },
+    /// Write a snapshot of the job, which runs and computes on; answer with `Checkpointed` or
+    /// `NotCheckpointed`. A switch may be decided before that: its orders wait for the snapshot.
+    Checkpoint { job: JobId },
     /// The job is held: nothing of it is in memory.
     #[serde(rename = "hold")]
     Held { job: JobId },

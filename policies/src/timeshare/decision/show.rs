@@ -22,6 +22,7 @@ impl fmt::Display for Decision {
             Self::Switch(plan) => write!(f, "{plan}"),
             Self::SetTimer { timer, at } => write!(f, "{timer} set for {:?}", since_begin(*at)),
             Self::Abandon { job, failures } => write!(f, "{job} abandoned after {failures} failed switches"),
+            Self::Checkpoint { job } => write!(f, "{job} checkpointed"),
             Self::Held { job } => write!(f, "{job} held"),
             Self::NotHeld { job } => write!(f, "{job} could not be held"),
             Self::SlotStarted(turn) => write!(f, "turn of {turn}"),

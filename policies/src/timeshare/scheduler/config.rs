@@ -57,13 +57,17 @@ pub struct SchedulerConfig {
     /// nodes, in the order of arrival.
     #[serde(default)]
     pub space: Option<SpaceSharing>,
+    /// How long a node runs on average until it is lost: a running job is checkpointed as often as that and
+    /// the cost of its checkpoints make worth while. `None`: no job is.
+    #[serde(default)]
+    pub mean_time_between_failures: Option<Duration>,
     /// Consecutive failed switches after which the job that caused them is given up.
     pub switch_failures_max: u32,
 }
 
 impl SchedulerConfig {
-    /// First fit, no backfilled jobs, sequential switching that leaves no job in memory, any number of jobs
-    /// in a cell, a job given up at its third failed switch.
+    /// First fit, no backfilled jobs, no checkpoints, sequential switching that leaves no job in memory, any
+    /// number of jobs in a cell, a job given up at its third failed switch.
     #[must_use]
     pub const fn new(policy: Policy, quantum: Duration) -> Self {
         Self {
@@ -80,6 +84,7 @@ impl SchedulerConfig {
             estimate: Estimate::Measured,
             auto: None,
             space: None,
+            mean_time_between_failures: None,
             switch_failures_max: 3,
         }
     }
@@ -101,6 +106,9 @@ impl SchedulerConfig {
             && (auto.overhead == 0 || auto.longest.as_nanos() < self.quantum.as_nanos())
         {
             return Err(ConfigError::NoOverhead);
+        }
+        if self.mean_time_between_failures.is_some_and(|time| time.is_zero()) {
+            return Err(ConfigError::AlwaysFailing);
         }
         if matches!(self.max_per_cell, Some(0)) {
             return Err(ConfigError::ZeroPerCell);
@@ -143,6 +151,9 @@ pub enum ConfigError {
     /// No slice would be long enough.
     #[error("`quantum: auto` needs an `overhead` above zero and a longest slice not below the shortest")]
     NoOverhead,
+    /// All time would go into checkpoints.
+    #[error("the mean time between failures of a node is zero; give a length of time such as `7d`")]
+    AlwaysFailing,
     /// No job could enter a row.
     #[error("`max_per_cell` is zero; a node must take at least one job")]
     ZeroPerCell,

@@ -127,6 +127,8 @@ impl Future {
             left,
             outlooks,
         };
+        // They are short against a turn.
+        future.scheduler.config.mean_time_between_failures = None;
         let under_way = scheduler.under_way.as_ref();
         if let Some(plan) = under_way {
             let over = switch_began.unwrap_or(now).after(scheduler.expected_cost(plan));

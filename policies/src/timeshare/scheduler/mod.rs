@@ -26,6 +26,7 @@
 //! or the kernel swaps, as [`ShortOfMemory`] says.
 //! With [`SchedulerConfig::space`] each job has nodes of its own, and a queue of space sharing says which
 //! starts next.
+//! With a mean time between failures, jobs that stay in memory are [checkpointed](Decision::Checkpoint).
 //! Costs are learned from `SwitchTimed`; with [`AutoQuantum`] they set the slice, and where no slice is long
 //! enough, fewer rows take turns.
 //!
@@ -41,6 +42,7 @@
 mod adopt;
 mod ahead;
 mod allowance;
+mod checkpoint;
 mod config;
 mod correct;
 mod down;
@@ -85,6 +87,7 @@ use crate::{
     RejectReason, Residence, SchedulerEvent, SimTime, SwitchPlan, TimerId, Turn,
     timeshare::packing::{self, DirtyRows, FreedNodes, Packing, pairing::Fractions},
 };
+use checkpoint::Checkpoints;
 use correct::Corrections;
 use hold::Held;
 use mix::Mixing;
@@ -141,6 +144,7 @@ pub struct Scheduler {
     corrections: Corrections,
     /// Measured costs of switching.
     costs: Costs,
+    checkpoints: Checkpoints,
     /// Length of the turn under way.
     slice: Duration,
     /// How many rows take turns, where not all do.
@@ -187,6 +191,7 @@ impl Scheduler {
             ring: Ring::default(),
             corrections: Corrections::default(),
             costs: Costs::default(),
+            checkpoints: Checkpoints::default(),
             slice,
             narrowed: None,
             done: true,
@@ -228,8 +233,11 @@ impl Scheduler {
             SchedulerEvent::Limited { left } => self.limit(left),
             SchedulerEvent::Drained { node } => self.drain(node),
             SchedulerEvent::Undrained { node } => self.undrain(node),
+            SchedulerEvent::Checkpointed { job, stood_still } => self.on_checkpointed(now, job, stood_still),
+            SchedulerEvent::NotCheckpointed { job } => self.on_not_checkpointed(now, job),
         }
         self.reconcile(now, &mut decisions);
+        self.plan_checkpoints(now, &mut decisions);
         decisions
     }
 
@@ -350,6 +358,7 @@ impl Scheduler {
         entry.observed = how;
         entry.landing = None;
         self.presence.on_ended(job);
+        self.checkpoints.on_ended(job);
         self.dying.remove(&job);
         self.disturbed.remove(&job);
         self.held.remove(&job);
@@ -377,6 +386,7 @@ impl Scheduler {
         if let Some(running) = &mut self.running {
             running.on_timer(timer);
         }
+        self.checkpoints.on_timer(timer);
     }
 }
 

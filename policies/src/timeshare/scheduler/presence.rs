@@ -24,11 +24,23 @@ pub(super) struct Presence {
     misplaced: BTreeSet<JobId>,
     /// Jobs with news since [`Self::take_touched`].
     touched: BTreeSet<JobId>,
+    /// How often residences were told, and jobs have ended.
+    changes: u64,
 }
 
 impl Presence {
     pub(super) fn is_active(&self, job: JobId) -> bool {
         self.active.contains(&job)
+    }
+
+    /// The running jobs.
+    pub(super) fn active(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.active.iter().copied()
+    }
+
+    /// Differs from an earlier count where a residence was told or a job has ended since.
+    pub(super) const fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Jobs that have to come in.
@@ -73,6 +85,7 @@ impl Presence {
 
     /// A living job was seen at this residence.
     pub(super) fn on_observed(&mut self, matrix: &Matrix, job: JobId, observed: Residence) {
+        self.changes += 1;
         self.touched.insert(job);
         let active = observed == Residence::Running;
         let in_memory = observed.is_in_memory();
@@ -124,6 +137,7 @@ impl Presence {
 
     /// A job is over and has left the matrix.
     pub(super) fn on_ended(&mut self, job: JobId) {
+        self.changes += 1;
         self.touched.insert(job);
         self.memory.forget(job);
         for set in [

@@ -1,6 +1,7 @@
 //! Stories of the scheduler: a hand-driven executor, and its decisions line by line.
 
 mod adopt;
+mod checkpoint;
 mod correct;
 mod down;
 mod drain;

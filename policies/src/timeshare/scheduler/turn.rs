@@ -109,6 +109,14 @@ impl Running {
         due
     }
 
+    /// When the turn ends, where that is known.
+    pub(super) const fn ends(&self) -> Option<SimTime> {
+        match self.strobe {
+            Strobe::Never => None,
+            Strobe::Set { at, .. } | Strobe::Due { at } => Some(at),
+        }
+    }
+
     /// When the turn ends, where that is known and nothing was planned ahead.
     pub(super) const fn ends_without_ahead(&self) -> Option<SimTime> {
         match (self.ahead, self.strobe) {
@@ -164,10 +172,7 @@ impl Running {
 
     /// The decision about the turn, where it differs from the last one.
     pub(super) fn tell(&mut self, backfilled: BTreeSet<JobId>) -> Option<Decision> {
-        let ends = match self.strobe {
-            Strobe::Never => None,
-            Strobe::Set { at, .. } | Strobe::Due { at } => Some(at),
-        };
+        let ends = self.ends();
         let before = std::mem::replace(&mut self.backfilled, backfilled);
         let changed = std::mem::take(&mut self.changed);
         let news = std::mem::take(&mut self.ended) || !changed.is_empty() || before != self.backfilled;

@@ -190,7 +190,7 @@ proptest! {
                 Order::Launch | Order::Resume | Order::Restore => Residence::Running,
                 Order::Suspend | Order::Prefetch => Residence::Suspended,
                 Order::Park => Residence::Parked,
-                Order::End => unreachable!("a switch ends no job"),
+                Order::End | Order::Checkpoint => unreachable!("a switch ends no job, and checkpoints none"),
             };
             let now = residence[&job];
             let at = match answer { 0 => Residence::Finished, 1 => Residence::Failed, 2 => now, _ => wanted };

@@ -151,6 +151,7 @@ impl Applications {
             (Order::Launch | Order::Resume | Order::Restore, _) => (Residence::Running, Report::Running),
             (Order::Suspend | Order::Prefetch, _) => (Residence::Suspended, Report::Suspended),
             (Order::Park, _) => (Residence::Parked, Report::Parked),
+            (Order::Checkpoint, _) => unreachable!("nodes never fail"),
         };
         if residence == Residence::Parked {
             self.saved.insert(job);
@@ -199,6 +200,7 @@ impl Applications {
                 Order::Launch | Order::Resume | Order::Restore => Residence::Running,
                 Order::Suspend | Order::Prefetch => Residence::Suspended,
                 Order::Park => Residence::Parked,
+                Order::Checkpoint => unreachable!("nodes never fail"),
             };
             self.residence.insert(job, residence);
         }
