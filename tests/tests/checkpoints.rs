@@ -15,7 +15,7 @@ use nix::{
 };
 
 /// Computes for so long that it is checkpointed more than once.
-const HEAT: &[&str] = &["{bin}/heat", "--memory", "40MiB", "--seconds", "8"];
+const HEAT: &[&str] = &["{bin}/heat", "--memory", "40MiB", "--seconds", "7"];
 /// One job alone has all turns. Nodes that fail so often make a checkpoint every few seconds worth while.
 const CLUSTER: &str = r#"
 cluster: {nodes: 2, memory: 150MiB, store: "{store}", mean_time_between_failures: 2s}
@@ -25,7 +25,7 @@ const RUN: &str = r#"
 cluster: {nodes: 2, memory: 150MiB, store: "{store}", mean_time_between_failures: 2s}
 scheduler: {policy: gang, quantum: 400ms, residency: none}
 jobs:
-  - {name: heat, ranks: 2, memory: 60MiB, command: ["{bin}/heat", --memory, 40MiB, --seconds, "8"]}
+  - {name: heat, ranks: 2, memory: 60MiB, command: ["{bin}/heat", --memory, 40MiB, --seconds, "7"]}
 "#;
 /// A store without room for any snapshot; `park: suspend` needs none.
 const FULL: &str = r#"
@@ -33,7 +33,7 @@ cluster:
   {nodes: 2, memory: 150MiB, store: [{directory: "{store}", size: 20MiB}], mean_time_between_failures: 2s}
 scheduler: {policy: gang, quantum: 400ms, park: suspend}
 jobs:
-  - {name: heat, ranks: 2, memory: 60MiB, command: ["{bin}/heat", --memory, 40MiB, --seconds, "8"]}
+  - {name: heat, ranks: 2, memory: 60MiB, command: ["{bin}/heat", --memory, 40MiB, --seconds, "7"]}
 "#;
 
 fn count(events: &[RunEvent], is: fn(&Event) -> bool) -> usize {

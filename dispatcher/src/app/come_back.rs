@@ -108,11 +108,16 @@ impl App {
         }
     }
 
-    /// Falls back to the newest snapshot that is left; without one the application is lost.
+    /// Falls back to the newest snapshot that is left; without one the application is lost, or begins again
+    /// where it is here because a node was lost: files that it has written since may not be what CRIU
+    /// expects.
     pub(super) fn forget_line(&mut self, reason: String) -> bool {
         self.snapshots.give_up(self.epoch);
         let Some(older) = self.snapshots.newest() else {
-            self.end(AppOutcome::Lost { reason });
+            match self.went_back {
+                true => self.clear(&reason),
+                false => self.end(AppOutcome::Lost { reason }),
+            }
             return false;
         };
         self.tell(Report::Mended { what: format!("{reason}; the snapshot before it is used") });

@@ -85,7 +85,7 @@ impl App {
 
     /// Nothing of the application is to be left anywhere.
     pub(super) fn clear(&mut self, why: &str) {
-        let what = format!("{why}; no snapshot is on all of its nodes, and it begins again");
+        let what = format!("{why}; there is no snapshot to go back to, and it begins again");
         self.tell(Report::Mended { what });
         let waiting = self.ask_all(&AppRequest::Release { last_word: None });
         self.arm(self.timeouts.release);
@@ -142,6 +142,7 @@ impl App {
         // No cut had this number; an answer to a fence may have come after the snapshot.
         self.cuts = self.cuts.max(self.snapshots.last().0) + 1;
         self.imaged = self.nodes.clone();
+        self.went_back = true;
         self.tell(Report::WentBack { epoch, why });
         // The master knows that it is parked: to say so again would answer an order that is on its way.
         self.outputs.push(Output::Arm(None));

@@ -268,6 +268,8 @@ pub struct App {
     /// The present cut is for a pause, or for a checkpoint.
     is_unnoticed: bool,
     checkpoint: Option<Checkpoint>,
+    /// It has gone back because a node was lost, and has not run since.
+    went_back: bool,
     outputs: Vec<Output>,
 }
 
@@ -295,6 +297,7 @@ impl App {
             pause: Pause::None,
             is_unnoticed: false,
             checkpoint: None,
+            went_back: false,
             outputs: Vec::new(),
         }
     }
@@ -505,6 +508,7 @@ impl App {
     /// The last order has been carried out; the one that has waited for that is next.
     fn rest(&mut self, state: State, report: Report) {
         self.outputs.push(Output::Arm(None));
+        self.went_back &= !matches!(state, State::Running);
         self.state = state;
         self.tell(report);
         self.on_exited();

@@ -5,6 +5,7 @@
 //! only shown. The program runs from `target/release`, beside the programs that it measures.
 
 mod bare;
+mod checkpoint;
 mod control;
 mod figure;
 mod flush;
@@ -77,6 +78,8 @@ enum Name {
     Flush,
     /// Two jobs of 512 MiB change places, against criu called by hand
     Switch,
+    /// A job of 512 MiB is checkpointed while it runs, against criu called by hand
+    Checkpoint,
     /// Whole runs: the orders of a switch where memory holds both sets
     Orders,
     /// Whole runs: the order chosen where memory does not hold both sets, against the other forced
@@ -98,11 +101,12 @@ enum Name {
 }
 
 impl Name {
-    const SINGLE: [Name; 14] = [
+    const SINGLE: [Name; 15] = [
         Name::PingPong,
         Name::Links,
         Name::Flush,
         Name::Switch,
+        Name::Checkpoint,
         Name::Pages,
         Name::Orders,
         Name::NearOutOfCore,
@@ -131,6 +135,7 @@ impl Name {
             Name::Control => control::measure(arguments.nodes),
             Name::Flush => flush::measure(rounds.unwrap_or(7)),
             Name::Switch => switch::measure(rounds.unwrap_or(7)),
+            Name::Checkpoint => checkpoint::measure(rounds.unwrap_or(7)),
             Name::Pages => pages::measure(rounds.unwrap_or(7)),
             Name::Orders => orders::orders(rounds.unwrap_or(3)),
             Name::NearOutOfCore => orders::near_out_of_core(rounds.unwrap_or(1)),

@@ -148,16 +148,33 @@ impl Stage {
         self.until(job, |report| *report == Report::Ended(AppOutcome::Succeeded)).map(drop)
     }
 
+    /// Checkpoints a job that runs; returns for how long it stood still, and what was written.
+    pub(crate) fn checkpoint(&self, job: &mut Job) -> Result<(Duration, Bytes)> {
+        job.order(Order::Checkpoint);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.next(job, deadline)? {
+                Report::Checkpointed { stood_still, bytes, .. } => return Ok((stood_still, bytes)),
+                Report::NotCheckpointed { cause } => bail!("a job was not checkpointed: {cause}"),
+                Report::Ended(outcome) => bail!("a job ended: {outcome:?}"),
+                _ => {}
+            }
+        }
+    }
+
+    fn next(&self, job: &mut Job, deadline: Instant) -> Result<Report> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let next = async { tokio::time::timeout(left, job.reports.recv()).await };
+        let report = self.runtime.block_on(next).context("a job takes too long")?;
+        Ok(report.context("a dispatcher ended without a word")?.1)
+    }
+
     /// Reads reports until the wanted one; a report that rules it out is an error.
     fn until(&self, job: &mut Job, wanted: impl Fn(&Report) -> bool) -> Result<Vec<StepDone>> {
         let deadline = Instant::now() + PATIENCE;
         let mut steps = Vec::new();
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let next = async { tokio::time::timeout(left, job.reports.recv()).await };
-            let report = self.runtime.block_on(next).context("a job takes too long")?;
-            let (_, report) = report.context("a dispatcher ended without a word")?;
-            match report {
+            match self.next(job, deadline)? {
                 report if wanted(&report) => return Ok(steps),
                 Report::StepDone(step) => steps.push(step),
                 Report::Ended(outcome) => bail!("a job ended: {outcome:?}"),

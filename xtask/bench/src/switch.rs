@@ -30,9 +30,9 @@ use crate::{
 
 const NODE: Bytes = Bytes::mib(1024);
 const JOB: Bytes = Bytes::mib(512);
-const STARTED: &str = "heat: step";
+pub(crate) const STARTED: &str = "heat: step";
 /// Between a restore and the dump that is measured, and for disks to become quiet.
-const SETTLING: Duration = Duration::from_millis(1500);
+pub(crate) const SETTLING: Duration = Duration::from_millis(1500);
 
 /// One switch of ours: seconds, and steps.
 struct Switch {
@@ -107,7 +107,7 @@ fn by_hand((out, into): &mut (Tree, Tree)) -> Result<ByHand> {
 }
 
 /// Touches the free pages that the kernel hands out next, enough for a dump and a restore.
-fn warm_memory() -> Result<()> {
+pub(crate) fn warm_memory() -> Result<()> {
     let mut file = tempfile::tempfile_in(STORE).context("failed to make a file")?;
     let piece = vec![1; 1 << 20];
     for _ in 0..(3 * JOB.0) >> 20 {

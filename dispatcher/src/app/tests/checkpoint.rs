@@ -118,6 +118,24 @@ fn it_goes_back_to_its_checkpoint_where_a_node_is_lost() {
 }
 
 #[test]
+fn it_begins_again_where_it_cannot_be_restored_after_a_node_was_lost() {
+    let mut story = made();
+    story.feed(Input::NodeLost(NodeId(0), "gone".into()));
+    story.event(1, AppEvent::WentBack { life: 2, sealed: vec![Epoch(1)] });
+    story.feed(Input::NodeBack(NodeId(0)));
+    story.event(0, AppEvent::WentBack { life: 2, sealed: vec![Epoch(1)] });
+    story.order(Order::Restore);
+    for _ in 0..RESTORE_ATTEMPTS {
+        story.asked();
+        story.event(0, restored(1));
+        story.event(1, failed(Step::Restore, false));
+    }
+    assert_eq!(story.asked(), ["0 Release", "1 Release"]);
+    (0..2).for_each(|node| story.event(node, AppEvent::Released));
+    assert_eq!(story.told().last(), Some(&Report::Unlaunched));
+}
+
+#[test]
 fn ranks_that_a_checkpoint_has_lost_are_restored_from_the_one_before_it_or_launched_again() {
     let mut story = made();
     story.order(Order::Checkpoint);
