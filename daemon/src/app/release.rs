@@ -41,10 +41,12 @@ impl Part {
     }
 
     /// Ends the task. A parked part leaves its snapshots, which have all that it needs to go on; others are
-    /// released.
-    pub(super) async fn leave(self) {
-        if !(matches!(self.state, State::Parked) && self.told.sealing.is_empty()) {
-            self.release().await;
+    /// released. A checkpoint from before it was parked may still be being sealed.
+    pub(super) async fn leave(self, inbox: &mut UnboundedReceiver<Note>) {
+        match self.state {
+            State::Parked if self.told.sealing.is_empty() => {}
+            State::Parked => self.leave_sealed(inbox).await,
+            _ => self.release().await,
         }
     }
 

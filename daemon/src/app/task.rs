@@ -28,7 +28,7 @@ impl Part {
             };
             match note {
                 Some(Note::Release) | None => break self.release().await,
-                Some(Note::Leave) => break self.leave().await,
+                Some(Note::Leave) => break self.leave(&mut inbox).await,
                 Some(Note::LeaveSealed) => break self.leave_sealed(&mut inbox).await,
                 Some(Note::HandOver(reply)) => {
                     let _ = reply.send(self.hand_over().await);
