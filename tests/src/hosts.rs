@@ -121,6 +121,12 @@ impl Hosts {
         self.machines.daemon(machine)
     }
 
+    /// The processes on a machine, with their names.
+    #[must_use]
+    pub fn processes(&self, machine: usize) -> Vec<(u32, String)> {
+        self.machines.processes(machine)
+    }
+
     /// What a machine holds of coswitch, its programs aside.
     ///
     /// # Panics
