@@ -57,7 +57,7 @@ impl Accepted {
     /// A job that the run file names.
     pub fn of_file(job: &Job) -> Self {
         let (user, submitted) = (User::ROOT, job.arrival);
-        Self { user, submitted, job: job.clone(), after: Vec::new(), time_limit: job.time_limit }
+        Self { user, submitted, job: job.clone(), after: job.after.clone(), time_limit: job.time_limit }
     }
 }
 

@@ -194,6 +194,7 @@ mod tests {
             ranks: 2,
             memory: Bytes::mib(1),
             arrival: SimTime(7),
+            after: Vec::new(),
             env: BTreeMap::new(),
             cwd: "/".into(),
             alone: None,

@@ -201,7 +201,7 @@ impl Runs {
     /// How long the job runs alone; `None` where the user stopped it.
     fn time_alone(&self, job: &Job, job_set: &JobSet, out: &Path) -> anyhow::Result<Option<Duration>> {
         let mut only = job_set.clone();
-        only.jobs = vec![Job { arrival: Duration::ZERO.into(), ..job.clone() }];
+        only.jobs = vec![Job { arrival: Duration::ZERO.into(), after: Vec::new(), ..job.clone() }];
         let (outcome, events) = self
             .run(only, out, &format!("-a{}", job.id.0))
             .with_context(|| format!("failed to run {} alone", job.name))?;

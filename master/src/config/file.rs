@@ -192,6 +192,10 @@ pub struct JobPart {
     /// When the job is submitted, from the start of the run; at once if left out.
     #[serde(default)]
     pub arrival: Option<Leaf<Duration>>,
+    /// Jobs above this one, by their names, that have to end well before it is submitted; each of them where
+    /// `count` makes several. If one of them fails, so does this job.
+    #[serde(default)]
+    pub after: Option<Vec<Leaf<String>>>,
     /// Environment variables for the ranks.
     #[serde(default)]
     pub env: Option<BTreeMap<String, Leaf<String>>>,

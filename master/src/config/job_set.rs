@@ -153,6 +153,9 @@ pub struct Job {
     pub memory: Bytes,
     /// The time of submission, from the start of the run.
     pub arrival: SimTime,
+    /// Jobs of the same file that come first; it is submitted when they have ended well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<JobId>,
     /// Environment variables for the ranks, on top of coswitch's own.
     pub env: BTreeMap<String, String>,
     /// The working directory of the ranks, absolute.

@@ -139,6 +139,7 @@ impl SubmitCommand {
             ranks: self.ranks.map_or(1, NonZeroU32::get),
             memory: self.memory.unwrap_or(cluster.memory.largest()),
             arrival: SimTime(0),
+            after: Vec::new(),
             env: std::collections::BTreeMap::new(),
             cwd,
             alone: self.alone,

@@ -233,6 +233,9 @@ fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> 
     let mut config = set.scheduler_config();
     config.quantum = arguments.quantum.unwrap_or(config.quantum);
     let config = arguments.with_switching(config);
+    let follows = set.jobs.iter().find(|job| !job.after.is_empty()).map(|job| {
+        format!("`{}` follows others, which is not simulated: jobs are submitted at their arrivals", job.name)
+    });
     let mut jobs = Vec::new();
     for job in &set.jobs {
         let Some(work) = job.alone.filter(|_| source.is_none()).or(source.map(|_| Duration::ZERO)) else {
@@ -256,7 +259,7 @@ fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> 
             .auto
             .is_none()
             .then(|| QuantumWatch::new(config.quantum, set.scheduler.auto_bounds, AUTO_QUANTUM_MIN)),
-        warnings: set.warnings(),
+        warnings: set.warnings().into_iter().chain(follows).collect(),
         config,
         cost,
         known,

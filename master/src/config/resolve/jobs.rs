@@ -16,7 +16,7 @@ use crate::config::{
     file::JobPart,
     job_set::{ClusterConfig, JOBS_MAX, Job, NAME_HELP, RANKS_MAX, Settings, is_job_name},
     leaf::{Leaf, Priority},
-    problem::Problem,
+    problem::{Problem, nearest},
     tree::span_at,
 };
 
@@ -35,9 +35,11 @@ impl Reader {
         }
         let mut jobs = Vec::new();
         let mut names = BTreeMap::new();
+        let mut numbers: BTreeMap<&str, Vec<JobId>> = BTreeMap::new();
         for (index, part) in parts.value.iter().enumerate() {
             let path = format!("jobs[{index}]");
-            let job = self.job(&path, part, wait, context);
+            let after = self.after(&path, part, &numbers);
+            let job = Job { after, ..self.job(&path, part, wait, context) };
             self.check_fits(&path, part, &job, cluster, settings.policy);
             // What is submitted is checked by the cluster, which knows its queue.
             let space = settings.space().filter(|_| !matches!(context.purpose, Purpose::Submit(..)));
@@ -59,6 +61,7 @@ impl Reader {
                     break;
                 }
                 let id = JobId(u32::try_from(jobs.len()).expect("bounded by JOBS_MAX"));
+                numbers.entry(part.name.text()).or_default().push(id);
                 jobs.push(Job { id, name, ..job.clone() });
             }
         }
@@ -76,6 +79,7 @@ impl Reader {
             arguments,
             ranks: self.ranks(&field("ranks"), &part.ranks),
             memory: self.memory(&field("memory"), &part.memory),
+            after: Vec::new(),
             arrival: self.optional(&field("arrival"), part.arrival.as_ref()).unwrap_or_default().into(),
             env: self.env(&field("env"), part),
             cwd: self.cwd(&field("cwd"), part, context.base),
@@ -86,6 +90,25 @@ impl Reader {
                 .optional(&field("priority"), part.priority.as_ref())
                 .map_or(0, |Priority(priority)| priority),
         }
+    }
+
+    /// The jobs that `part` follows; `numbers` are those above it.
+    fn after(&mut self, path: &str, part: &JobPart, numbers: &BTreeMap<&str, Vec<JobId>>) -> Vec<JobId> {
+        let mut after = Vec::new();
+        for (index, leaf) in part.after.iter().flatten().enumerate() {
+            match numbers.get(leaf.text()) {
+                Some(jobs) => after.extend(jobs),
+                None => {
+                    let message = format!("there is no job `{}` above this one", leaf.text());
+                    let problem = Problem::new(format!("{path}.after[{index}]"), leaf.span(), message);
+                    self.refuse(match nearest(leaf.text(), numbers.keys().copied()) {
+                        Some(name) => problem.help(format!("did you mean `{name}`?")),
+                        None => problem.help("name jobs that the file lists before this one"),
+                    });
+                }
+            }
+        }
+        after
     }
 
     fn name(&mut self, field: &str, leaf: &Leaf<String>) -> String {

@@ -280,7 +280,10 @@ impl Run {
         let is_done = match self.parking.is_under_way() {
             // The scheduler has nothing to do then, though jobs are left.
             true => self.records.values().all(|record| record.ended.is_some()),
-            false => self.all_done && self.arrivals.is_empty() && self.launched.is_empty(),
+            false => {
+                let has_come = self.arrivals.is_empty() && self.followers.is_empty();
+                self.all_done && has_come && self.launched.is_empty()
+            }
         };
         if is_done && !self.settings.standing {
             let outcome = if self.any_failed { RunOutcome::JobsFailed } else { RunOutcome::Done };

@@ -81,12 +81,23 @@ impl Run {
             return Err(Refusal::Full { living, most });
         }
         for (number, submission) in (1..).zip(&jobs) {
-            self.check(user, submission).map_err(|why| {
+            let later = submission.job.after.iter().find(|place| place.0 as usize >= number - 1);
+            let check = match later {
+                Some(later) => Err(format!("{later}, which it is to follow, does not come before it")),
+                None => self.check(user, submission),
+            };
+            check.map_err(|why| {
                 let name = submission.job.name.clone();
                 Refusal::BadJob { number, name, why }
             })?;
         }
-        let accepted: Vec<JobId> = jobs.into_iter().map(|submission| self.accept(user, submission)).collect();
+        let mut accepted: Vec<JobId> = Vec::new();
+        for mut submission in jobs {
+            // In the file the job names others by their places in it.
+            let before = std::mem::take(&mut submission.job.after);
+            submission.after.extend(before.iter().map(|place| accepted[place.0 as usize]));
+            accepted.push(self.accept(user, submission));
+        }
         let named = |job: &JobId| Submitted { job: *job, name: self.jobs[job].name.clone() };
         let submitted = accepted.iter().map(named).collect();
         self.release(&accepted);

@@ -32,6 +32,7 @@ fn job(id: u32, mib: u64, arrival_ms: u64) -> Job {
         ranks: NODES,
         memory: Bytes(mib * MIB),
         arrival: millis(arrival_ms),
+        after: Vec::new(),
         env: BTreeMap::new(),
         cwd: "/".into(),
         alone: None,

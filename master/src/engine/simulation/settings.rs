@@ -34,6 +34,7 @@ fn job(id: u32, work: Work) -> Job {
         ranks,
         memory,
         arrival,
+        after: Vec::new(),
         env,
         cwd,
         alone: None,

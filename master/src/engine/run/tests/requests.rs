@@ -177,6 +177,34 @@ fn a_job_follows_others_that_succeed_and_no_others() {
     );
 }
 
+/// A file numbers its jobs from 0; the cluster has a job of this number already.
+#[test]
+fn jobs_of_one_file_follow_each_other() {
+    let in_file = |after: &[u32]| {
+        let after = after.iter().map(|place| JobId(*place)).collect();
+        Submission { job: Job { after, ..job(0, 60, 0) }, ..submission(60) }
+    };
+    let mut run = cluster(vec![]);
+    story(
+        &mut run,
+        &[
+            (0, submit(vec![submission(60)]), "submitted job-0; launch job-0; accepted job-0 job-0"),
+            (
+                1,
+                submit(vec![in_file(&[]), in_file(&[0])]),
+                "submitted job-1; accepted job-1 job-0-1, job-2 job-0-2",
+            ),
+            (2, asked(Request::Why(JobId(2))), "job-2: it waits until job-1 has succeeded"),
+            (
+                3,
+                submit(vec![in_file(&[0])]),
+                "refused: job 1 of the submission, `job-0`: job-0, which it is to follow, does not come \
+                 before it; none of them was submitted",
+            ),
+        ],
+    );
+}
+
 #[test]
 fn a_job_is_cancelled_wherever_it_is() {
     let mut run = cluster(vec![job(0, 60, 0), job(1, 60, 0), job(2, 60, 5000)]);
