@@ -52,6 +52,10 @@ impl App {
     /// Takes the application out of memory, on the line where all ranks are. A node that has an image of that
     /// line only ends its processes.
     pub(super) fn dump(&mut self, from: Residence) {
+        // A node keeps two snapshots: with this one and that, it would remove the last that all nodes have.
+        self.give_checkpoint_up(StayCause::Failed {
+            reason: "it leaves memory before that is sealed".into(),
+        });
         let (imaged, others): (Nodes, Nodes) = self.nodes.iter().partition(|node| self.imaged.contains(node));
         self.ask(&imaged, &AppRequest::Discard);
         self.ask(&others, &AppRequest::Dump(self.epoch));
