@@ -21,9 +21,11 @@
 //! | [`manifest`] | what a complete snapshot is; pure |
 //! | [`private`] | files that only this user may read, in directories that only it may change |
 //! | [`snapshot`], [`segment`], [`store`] | one snapshot, the segment's contents in it, and all snapshots |
+//! | [`copies`] | chunks of snapshots that other nodes own |
 //!
 //! No two files here import each other, directly or through others.
 
+pub mod copies;
 pub mod criu;
 pub mod dump;
 pub mod image_file;

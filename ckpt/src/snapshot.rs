@@ -187,6 +187,29 @@ impl SnapshotWriter {
         }
         Ok(manifest)
     }
+
+    /// Seals a snapshot whose files have come from elsewhere, if each is as `manifest` says.
+    pub(crate) fn seal_as(mut self, manifest: &Manifest) -> Result<(), SnapshotError> {
+        let damaged = |damage| SnapshotError::Damaged { dir: self.dir.clone(), damage };
+        let found = files::seal(&self.dir, &[])?;
+        let sizes: Vec<_> = found.iter().map(|file| (file.name.clone(), file.bytes)).collect();
+        manifest.compare(&sizes).map_err(damaged)?;
+        for file in &manifest.files {
+            let same = found.iter().find(|found| found.name == file.name);
+            same.map_or(Ok(()), |found| file.check(found.checksum)).map_err(damaged)?;
+        }
+        files::sync_dir(&self.images_dir())?;
+        files::write_durably(&self.dir.join(manifest::FILE_NAME), &manifest.encode())?;
+        if let Some(parent) = self.dir.parent() {
+            files::sync_dir(parent)?;
+        }
+        self.sealed = true;
+        Ok(())
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
 }
 
 impl Drop for SnapshotWriter {

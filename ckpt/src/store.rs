@@ -8,7 +8,7 @@ use crate::error::{SnapshotError, at};
 use crate::files;
 use crate::manifest::{self, Identity};
 use crate::private;
-use crate::reservations::{Reservations, Reserved};
+use crate::reservations::{Reservation, Reservations, Reserved};
 use crate::snapshot::{Snapshot, SnapshotWriter};
 use nix::sys::statvfs::statvfs;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Number of valid snapshots kept of each application.
 pub const KEPT: usize = 2;
-const PREFIX: &str = "epoch-";
+pub(crate) const PREFIX: &str = "epoch-";
+/// Below a tier: copies of snapshots that other nodes own. No application has this name.
+pub(crate) const COPIES: &str = ".copies";
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -100,9 +102,11 @@ impl Tier {
         Ok(free.min(most.saturating_sub(used)))
     }
 
-    /// The directories of all snapshots of this tier.
+    /// The directories of all snapshots of this tier, and of all copies.
     fn snapshots(&self) -> Result<Vec<PathBuf>, StoreError> {
         let applications = fs::read_dir(&self.root).map_err(at(&self.root))?.flatten();
+        let copied = fs::read_dir(self.root.join(COPIES)).into_iter().flatten().flatten();
+        let applications = applications.filter(|entry| entry.file_name() != COPIES).chain(copied);
         let epochs = applications.filter_map(|entry| fs::read_dir(entry.path()).ok()).flatten().flatten();
         Ok(epochs.map(|entry| entry.path()).collect())
     }
@@ -195,15 +199,25 @@ impl Store {
             }
             remove_dir(&dir)?;
         }
-        let mut reserved = self.reservations.lock();
-        let tier = self.choose_tier(needed, &reserved)?;
-        let dir = application_dir(tier, application)?.join(format!("{PREFIX}{epoch}"));
-        reserved.insert(dir.clone(), needed);
-        drop(reserved);
-        let reservation = self.reservations.of(&dir);
+        let below = Path::new(plain(application)?).join(format!("{PREFIX}{epoch}"));
+        let (dir, reservation) = self.reserve(needed, &below)?;
         let created_unix_ms = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         let identity = Identity { application: application.to_owned(), epoch, created_unix_ms };
         Ok(SnapshotWriter::begin(&dir, identity)?.with_reservation(reservation))
+    }
+
+    /// Reserves space for the directory `below` the first tier with enough of it.
+    pub(crate) fn reserve(&self, needed: u64, below: &Path) -> Result<(PathBuf, Reservation), StoreError> {
+        let mut reserved = self.reservations.lock();
+        let dir = self.choose_tier(needed, &reserved)?.root.join(below);
+        reserved.insert(dir.clone(), needed);
+        drop(reserved);
+        let reservation = self.reservations.of(&dir);
+        Ok((dir, reservation))
+    }
+
+    pub(crate) fn roots(&self) -> impl Iterator<Item = &Path> {
+        self.tiers.iter().map(|tier| tier.root.as_path())
     }
 
     /// The first tier with enough free space.
@@ -347,7 +361,12 @@ fn open_root(root: &Path) -> Result<(), SnapshotError> {
 }
 
 fn application_dir(tier: &Tier, name: &str) -> Result<PathBuf, StoreError> {
-    if is_plain(name) { Ok(tier.root.join(name)) } else { Err(StoreError::Name { name: name.to_owned() }) }
+    Ok(tier.root.join(plain(name)?))
+}
+
+/// The name, if it leads nowhere else.
+pub(crate) fn plain(name: &str) -> Result<&str, StoreError> {
+    if is_plain(name) { Ok(name) } else { Err(StoreError::Name { name: name.to_owned() }) }
 }
 
 fn is_plain(name: &str) -> bool {
@@ -363,7 +382,7 @@ fn is_sealed(dir: &Path) -> bool {
     dir.join(manifest::FILE_NAME).exists()
 }
 
-fn remove_dir(dir: &Path) -> Result<(), StoreError> {
+pub(crate) fn remove_dir(dir: &Path) -> Result<(), StoreError> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(dir)(error).into()),
         _ => Ok(()),

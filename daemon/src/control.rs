@@ -270,6 +270,16 @@ impl Control {
     fn on_request(&mut self, job: JobId, request: AppRequest) {
         self.forget_ended();
         self.is_untouched &= matches!(request, AppRequest::Describe { .. });
+        if let AppRequest::DropCopies { from, to } = request {
+            return self.drop_copies(job, from, to);
+        }
+        if let AppRequest::FetchCopy(fetch) = &request
+            && !self.apps.contains_key(&job)
+        {
+            let (handle, task) = AppHandle::start(Arc::clone(&self.node), job, None);
+            let held = Held { job, launched: None, placement: fetch.placement.clone() };
+            self.apps.insert(job, App { handle, task, held, is_released: false });
+        }
         if let AppRequest::Launch(launch) = &request {
             // A part from before, which the head node has given up, goes first.
             let before = self.apps.remove(&job).map(|app| {
@@ -301,12 +311,24 @@ impl Control {
             (Some(app), request) => return app.handle.note(Note::Request(request)),
             (None, AppRequest::Describe { generation }) => nothing(generation),
             (None, AppRequest::GoBack { life }) => AppEvent::WentBack { life, sealed: Vec::new() },
+            (None, AppRequest::Copy { epoch, .. }) => {
+                AppEvent::CopyFailed { epoch, reason: "there is no such application here".into() }
+            }
             (None, _) => {
                 let failure = Failure::dead("there is no such application here");
                 AppEvent::Failed { during: Step::Run, failure }
             }
         };
         self.node.tell(DaemonEvent::App { job, event: answer });
+    }
+
+    fn drop_copies(&self, job: JobId, from: Epoch, to: Epoch) {
+        let node = Arc::clone(&self.node);
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = node.store.drop_copies(&job.to_string(), from.0, to.0) {
+                warn!(%job, %error, "old copies could not be removed");
+            }
+        });
     }
 
     /// Nothing is left of the application when its task has ended.
@@ -325,7 +347,8 @@ impl Control {
     fn inventory(&mut self) -> Inventory {
         self.forget_ended();
         let held = self.apps.values().map(|app| app.held.clone()).collect();
-        Inventory { held, released: self.released.iter().cloned().collect() }
+        let (released, copies) = (self.released.iter().cloned().collect(), self.node.held_copies());
+        Inventory { held, released, copies }
     }
 
     fn on_plane(&mut self, event: PlaneEvent) {
@@ -377,6 +400,7 @@ impl Control {
     /// # Errors
     /// Where the store cannot be read, or a run cannot be resumed.
     pub(crate) fn take_up(&mut self) -> anyhow::Result<()> {
+        self.node.store.remove_unfinished_copies();
         for name in self.node.store.applications()? {
             let taken_up = job_of(&name).context("no name of a job").and_then(|job| self.take_up_one(job));
             if let Err(error) = taken_up {
@@ -426,7 +450,7 @@ fn nothing(generation: u64) -> AppEvent {
 }
 
 /// The job whose snapshots have this name.
-fn job_of(name: &str) -> Option<JobId> {
+pub(crate) fn job_of(name: &str) -> Option<JobId> {
     let job = JobId(name.rsplit_once('-')?.1.parse().ok()?);
     (job.to_string() == name).then_some(job)
 }

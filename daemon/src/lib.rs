@@ -8,6 +8,7 @@ pub mod app;
 pub mod cgroup;
 pub mod children;
 mod control;
+mod copies;
 pub mod cut;
 pub mod following;
 pub mod guard;

@@ -65,6 +65,11 @@ impl Links {
         }
     }
 
+    /// Where the daemon of a node listens, and which one it is.
+    pub(crate) fn member(&self, node: NodeId) -> Option<Member> {
+        self.peers().get(&node).map(|peer| peer.member)
+    }
+
     fn peer(&self, node: NodeId) -> Result<Peer, LinksError> {
         self.peers().get(&node).cloned().ok_or(LinksError::Stranger(node))
     }

@@ -12,8 +12,9 @@ use tracing::warn;
 
 use crate::{
     app::NodeServices,
+    copies,
     handover::{self, Kept},
-    plane::connect,
+    plane::connect::{self, Accepted},
     session::SessionThread,
 };
 
@@ -67,13 +68,14 @@ pub(crate) fn accept_links(node: &Arc<NodeServices>, listener: StdListener) -> a
             let (node, server) = (node.clone(), Arc::clone(&server));
             std::thread::spawn(move || {
                 let accepted =
-                    connect::accept(stream, own, rules, &server).map_err(|error| error.to_string());
-                let added = accepted.and_then(|connection| match node.upgrade() {
-                    Some(node) => node.add_link(connection),
-                    None => Ok(()),
+                    connect::accept_any(stream, own, rules, &server).map_err(|error| error.to_string());
+                let added = accepted.and_then(|accepted| match (accepted, node.upgrade()) {
+                    (_, None) => Ok(()),
+                    (Accepted::Link(connection), Some(node)) => node.add_link(connection),
+                    (Accepted::Copies(peer, tls), Some(node)) => copies::serve(&node, peer, *tls),
                 });
                 if let Err(error) = added {
-                    warn!(error, "data link refused");
+                    warn!(error, "a connection of another daemon has failed");
                 }
             });
         }

@@ -6,14 +6,14 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use coswitch_policies::{Allowance, Bytes, Epoch, JobId, NodeId};
+use coswitch_policies::{Allowance, Bytes, Epoch, JobId, NodeId, Scatter};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use crate::handover::Programs;
 
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 
 /// How many sealed snapshots of an application a node keeps: the last one, and one to fall back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
@@ -104,6 +104,31 @@ pub enum AppRequest {
     /// Remove the snapshot of a checkpoint that another node could not make, now or when it is sealed. It is
     /// not answered, and no [`AppEvent::Sealed`] follows any more.
     DropSnapshot(Epoch),
+    /// Send the node's sealed snapshot of this epoch to its partners, below all that runs; answered by
+    /// [`AppEvent::Copied`] or [`AppEvent::CopyFailed`].
+    Copy { epoch: Epoch, scatter: Scatter },
+    /// Get the part's snapshot of this epoch from the copies that its partners hold, and then as
+    /// [`AppRequest::GoBack`]: answered by [`AppEvent::WentBack`], and before that by
+    /// [`AppEvent::FetchFailed`] where the node has not got it.
+    FetchCopy(Box<FetchRequest>),
+    /// Remove what the node holds of other nodes' snapshots of this application, of the epochs from the first
+    /// to the last. There is no answer.
+    DropCopies { from: Epoch, to: Epoch },
+}
+
+/// Which snapshot a node is to get from copies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FetchRequest {
+    /// The life that the application is in from now on.
+    pub life: u32,
+    pub epoch: Epoch,
+    /// The node that has sealed it.
+    pub owner: NodeId,
+    /// The life that the launch began.
+    pub launched: u32,
+    pub scatter: Scatter,
+    /// The node of each rank from now on.
+    pub placement: Vec<NodeId>,
 }
 
 /// How a daemon starts its part of an application.
@@ -231,14 +256,28 @@ pub struct Inventory {
     pub held: Vec<Held>,
     /// Released ones, with the last word on each.
     pub released: Vec<(JobId, String)>,
+    /// Copies of other nodes' snapshots.
+    pub copies: Vec<(JobId, HeldCopy)>,
+}
+
+/// The copy of a snapshot, or the part of it that a node holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldCopy {
+    /// The node that has sealed the snapshot.
+    pub owner: NodeId,
+    pub epoch: Epoch,
+    /// The life that the launch of the application began: copies of another launch are void.
+    pub launched: u32,
+    pub scatter: Scatter,
 }
 
 /// An application of which a node has a part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     pub job: JobId,
-    /// The life that its launch began: the greater number is of the later launch.
-    pub launched: u32,
+    /// The life that its launch began: the greater number is of the later launch. `None` where the part has
+    /// come from a copy: it is of the last launch.
+    pub launched: Option<u32>,
     /// The node of each rank.
     pub placement: Vec<NodeId>,
 }
@@ -246,7 +285,7 @@ pub struct Held {
 impl Held {
     #[must_use]
     pub fn by(job: JobId, launch: &LaunchRequest) -> Self {
-        Self { job, launched: launch.life, placement: launch.placement.clone() }
+        Self { job, launched: Some(launch.life), placement: launch.placement.clone() }
     }
 }
 
@@ -274,6 +313,8 @@ pub struct Holding {
     pub failure: Option<Failure>,
     /// See [`LaunchRequest::life`]; 0 where another daemon has launched it, and it has not gone back since.
     pub life: u32,
+    /// The life that the launch began.
+    pub launched: u32,
 }
 
 /// Keys and values of the PMI exchange.
@@ -445,6 +486,24 @@ pub enum AppEvent {
         epoch: Epoch,
         /// Size of the images.
         bytes: Bytes,
+    },
+    /// The partners hold the snapshot of this epoch.
+    Copied {
+        epoch: Epoch,
+        scatter: Scatter,
+        /// Size of one copy.
+        bytes: Bytes,
+        took: Duration,
+    },
+    /// The partners do not hold the snapshot.
+    CopyFailed {
+        epoch: Epoch,
+        reason: String,
+    },
+    /// The snapshot could not be had from the copies: they are not there, or damaged.
+    FetchFailed {
+        epoch: Epoch,
+        reason: String,
     },
 }
 

@@ -21,6 +21,7 @@ use crate::{
     app::NodeServices,
     cgroup::{Hierarchies, NodeCgroup, daemons},
     control::{self, Control, Ending, Master, Remains},
+    copies::Copies,
     guard::Guard,
     handover::{self, Handover, Kept, Programs, Successor},
     home::{Home, HomeLine},
@@ -305,6 +306,7 @@ async fn set_up_and_serve(
         Err(error) => Err(error),
     };
     control.end_all(*remains.as_ref().unwrap_or(&control.remains())).await;
+    node.copies.end();
     control.hang_up().await;
     remains.map(Outcome::Leaves)
 }
@@ -386,6 +388,7 @@ fn set_up(
         incarnation,
         plane,
         links,
+        copies: Copies::default(),
         criu,
         store,
         arena,

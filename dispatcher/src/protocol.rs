@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 pub use coswitch_daemon::protocol::{
     Exit, Held, Inventory, JobMemory, MemoryUse, Park, RankTraffic, StoodStill, Wait,
 };
-use coswitch_policies::{Bytes, Epoch, NodeId};
+use coswitch_policies::{Bytes, CopyRule, Epoch, NodeId};
 /// `Order` comes from the master; each is answered by a [`Report`] when the application rests again.
 pub use coswitch_policies::{Order, SwitchStep};
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,8 @@ pub struct LaunchSpec {
     pub output: PathBuf,
     pub wait: Wait,
     pub park: Park,
+    /// How its snapshots are copied to other nodes.
+    pub copies: CopyRule,
 }
 
 /// To the master, about one application.
@@ -55,6 +57,10 @@ pub enum Report {
     Progress { node: NodeId, step: SwitchStep, bytes: Bytes, total: Bytes },
     /// A node has sealed a snapshot of `bytes` below `root`, a directory of `cluster.store`.
     Stored { node: NodeId, root: PathBuf, bytes: Bytes, epoch: Epoch },
+    /// A node's snapshot of `bytes` is on its partners as well.
+    Copied { node: NodeId, epoch: Epoch, to: Vec<NodeId>, bytes: Bytes, took: Duration },
+    /// A node's snapshot could not be copied, or could not be had from its copies.
+    NotCopied { node: NodeId, epoch: Epoch, reason: String },
     /// The driver's counters of the ranks on one node.
     Traffic { node: NodeId, ranks: Vec<RankTraffic> },
     /// A node was lost: nothing of the application runs any more, and it rests at its snapshots until all of

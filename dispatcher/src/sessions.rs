@@ -15,10 +15,10 @@ use std::{
 
 use coswitch_daemon::{
     pki::Identity,
-    protocol::{AppRequest, DaemonEvent, Inventory, Member, Request},
+    protocol::{AppRequest, DaemonEvent, HeldCopy, Inventory, Member, Request},
     session::{self, Heard, SessionError, SessionThread, awake},
 };
-use coswitch_policies::{Allowance, JobId, NodeId};
+use coswitch_policies::{Allowance, Epoch, JobId, NodeId};
 use thiserror::Error;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -103,6 +103,12 @@ impl Inboxes {
     fn on_heard(&mut self, node: NodeId) {
         self.silent.remove(&node);
         self.tell_apps(&Note::Heard(node));
+    }
+
+    /// What a node has said that it holds of other nodes' snapshots of the application.
+    fn copies_on(&self, node: NodeId, job: JobId) -> Vec<HeldCopy> {
+        let copies = self.inventories.get(&node).into_iter().flat_map(|inventory| &inventory.copies);
+        copies.filter(|(of, _)| *of == job).map(|(_, copy)| copy.clone()).collect()
     }
 
     /// The members that are not lost.
@@ -252,6 +258,15 @@ impl Sessions {
         for held in held.iter().filter(|held| !is_known(&held.job)) {
             self.release(node, held.job);
         }
+        let copies = inboxes.inventories.get(&node).map(|inventory| inventory.copies.clone());
+        for (job, _) in copies.unwrap_or_default() {
+            if !inboxes.apps.contains_key(&job) {
+                self.drop_copies(node, job);
+            }
+        }
+        for (job, app) in &inboxes.apps {
+            let _ = app.inbox.send(Note::Input(Input::HoldsCopies(node, inboxes.copies_on(node, *job))));
+        }
         let _ = self.master.events.send(NodeEvent::Back { node });
         inboxes.tell_apps(&Note::Input(Input::NodeBack(node)));
         Ok(())
@@ -290,6 +305,12 @@ impl Sessions {
         for node in &inboxes.silent {
             let _ = inbox.send(Note::Silent(*node));
         }
+        for node in inboxes.inventories.keys() {
+            let copies = inboxes.copies_on(*node, job);
+            if !copies.is_empty() {
+                let _ = inbox.send(Note::Input(Input::HoldsCopies(*node, copies)));
+            }
+        }
         inboxes.replacement.as_mut().into_iter().for_each(|replacement| replacement.add(job, &nodes, &inbox));
         inboxes.apps.insert(job, App { nodes, inbox });
     }
@@ -310,6 +331,11 @@ impl Sessions {
     /// Has a node remove an application that nobody here drives.
     pub fn release(&self, node: NodeId, job: JobId) {
         self.ask(node, job, AppRequest::Release { last_word: None });
+    }
+
+    /// Has a node remove its copies of snapshots of an application that nobody here drives.
+    pub fn drop_copies(&self, node: NodeId, job: JobId) {
+        self.ask(node, job, AppRequest::DropCopies { from: Epoch(0), to: Epoch(u64::MAX) });
     }
 
     /// Says what the jobs of `node` may hold together; `None`: as much as there is.

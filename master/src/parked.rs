@@ -179,9 +179,12 @@ mod tests {
         let expected = expected(&events);
         assert_eq!(expected.keys().copied().collect::<Vec<_>>(), [JobId(0), JobId(2)]);
         assert_eq!(held(&events), BTreeSet::from([JobId(2)]));
-        let holds = |job: &u32| Held { job: JobId(*job), launched: 1, placement: Vec::new() };
-        let holding =
-            |jobs: &[u32]| Inventory { held: jobs.iter().map(holds).collect(), released: Vec::new() };
+        let holds = |job: &u32| Held { job: JobId(*job), launched: Some(1), placement: Vec::new() };
+        let holding = |jobs: &[u32]| Inventory {
+            held: jobs.iter().map(holds).collect(),
+            released: Vec::new(),
+            copies: Vec::new(),
+        };
         let name = |job: JobId| format!("`job {}`", job.0);
         let whole = BTreeMap::from([(NodeId(0), holding(&[0])), (NodeId(1), holding(&[0, 2]))]);
         check(&expected, &whole, name).unwrap();

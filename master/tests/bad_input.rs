@@ -204,6 +204,10 @@ const CASES: &[Case] = cases![
         line 4, "cluster.mean_time_between_failures", ["write a time such as `7d`, or `never`"];
     "nodes that fail all the time": "memory: 1GiB" => "memory: 1GiB\n  mean_time_between_failures: 10ms",
         line 4, "cluster.mean_time_between_failures", ["a node that fails so often cannot run a job"];
+    "more copies than other nodes": "memory: 1GiB" => "memory: 1GiB\n  copies: 2",
+        line 4, "cluster.copies", ["2 copies need 2 other nodes, and there are 1", "`0` makes no copies"];
+    "copies that are no number": "memory: 1GiB" => "memory: 1GiB\n  copies: many",
+        line 4, "cluster.copies", ["many"];
     "no patience with the master": "memory: 1GiB" => "memory: 1GiB\n  stop_after: never",
         line 4, "cluster.stop_after", ["does not begin with a number"];
     // Where images go.

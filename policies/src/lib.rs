@@ -9,6 +9,7 @@
 //! | [`units`], [`ids`] | bytes, rates and times; identifiers of jobs, nodes and slots |
 //! | [`job`], [`cluster`], [`placement`] | specification of a job; the nodes; assignment of ranks to nodes |
 //! | [`control_tree`] | how an order would reach many nodes |
+//! | [`partners`] | which nodes hold the copy of a node's snapshots |
 //! | [`metrics`] | definitions of the metrics |
 
 // First and `macro_use`: it defines `id!`.
@@ -20,6 +21,7 @@ pub mod control_tree;
 pub mod job;
 pub mod local;
 pub mod metrics;
+pub mod partners;
 pub mod placement;
 pub mod spaceshare;
 pub mod timeshare;
@@ -28,6 +30,7 @@ pub mod units;
 pub use cluster::{Capacity, Cluster};
 pub use ids::{Epoch, JobId, NodeId, SlotId, SwitchId, TimerId};
 pub use job::JobSpec;
+pub use partners::{CopyRule, Scatter};
 pub use placement::{Block, Placement};
 pub use timeshare::{
     alternate::Alternate,

@@ -26,7 +26,7 @@ use coswitch_dispatcher::{
     },
     sessions::Sessions,
 };
-use coswitch_policies::{Bytes, Epoch, JobId, NodeId};
+use coswitch_policies::{Bytes, CopyRule, Epoch, JobId, NodeId};
 use tokio::{
     runtime::Runtime,
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -227,6 +227,7 @@ impl TestCluster {
             output: output.clone(),
             wait: spec.wait,
             park: spec.park,
+            copies: CopyRule::default(),
         };
         let (sessions, reports) = (self.sessions.clone(), self.report_to.clone());
         let _in_runtime = self.runtime.enter();
@@ -411,7 +412,11 @@ impl TestCluster {
                 launched.status = JobStatus::Running;
                 launched.stayed.push(cause.to_string());
             }
-            Report::Stored { .. } | Report::Progress { .. } | Report::Traffic { .. } => {}
+            Report::Stored { .. }
+            | Report::Copied { .. }
+            | Report::NotCopied { .. }
+            | Report::Progress { .. }
+            | Report::Traffic { .. } => {}
         }
     }
 }

@@ -76,6 +76,7 @@ impl Part {
             failed_rank: told.failed_rank.get().cloned(),
             failure: told.failure.get().cloned(),
             life: told.life,
+            launched: self.resources.as_ref().map_or(0, |resources| resources.launch.life),
         }))
     }
 }

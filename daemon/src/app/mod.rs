@@ -9,13 +9,14 @@
 //!                      └────Resume, AbortCut──┘ │ │           └─────Discard──────┘
 //!                     Dump, of a job that pages out ▼ │ Restore
 //!                                            PagedOut
-//!   any ─Release─▶ gone                       any ─GoBack─▶ Parked
+//!   any ─Release─▶ gone                       any ─GoBack─▶ Parked          Absent ─FetchCopy─▶ Parked
 //! ```
 //! A checkpoint writes the images of a part that is and stays `Frozen`.
 //!
 //! A daemon that follows another one on its node begins with parts in `Parked`, from their snapshots; one to
 //! which that has handed over goes on with parts in `Frozen`, `PagedOut`, `Parked` and `Stopped`.
 
+mod copy;
 mod describe;
 mod dump;
 mod frozen;

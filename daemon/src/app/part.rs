@@ -53,6 +53,8 @@ pub enum Note {
     Sample,
     /// The task's own background work has sealed a snapshot, or failed to.
     Sealed(Epoch, Result<AppEvent, String>),
+    /// A snapshot was copied to other nodes, or was not.
+    Copied(AppEvent),
 }
 
 /// State of the processes.

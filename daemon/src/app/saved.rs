@@ -37,6 +37,11 @@ impl SavedPart {
         Held::by(job, &self.launch)
     }
 
+    /// The life that its launch began.
+    pub(super) const fn launched(&self) -> u32 {
+        self.launch.life
+    }
+
     /// `None` where an earlier version has written the snapshot.
     ///
     /// # Errors
@@ -77,19 +82,25 @@ impl Part {
         epoch: Epoch,
     ) -> anyhow::Result<Self> {
         let mut part = Self::new(node, job, own);
-        let launch = saved.launch.clone();
-        let segment = part.make_segment(&launch)?;
+        part.begin_parked(saved, epoch)?;
+        Ok(part)
+    }
+
+    /// An absent part is parked from now on, at a snapshot that lies in the store.
+    pub(super) fn begin_parked(&mut self, saved: SavedPart, epoch: Epoch) -> anyhow::Result<()> {
+        let (job, launch) = (self.job, saved.launch.clone());
+        let segment = self.make_segment(&launch)?;
         let file = SegmentFile::at(segment.path())?;
         file.empty()?;
-        let cgroup = part.node.cgroup.job(&job.to_string())?;
-        part.node.plane.tell(Command::AddApp(job, Arc::clone(&segment), launch.placement.clone()));
-        part.node.plane.tell(Command::Rewind(job, 0));
-        part.rewinding = Some(0);
-        part.resources = Some(Resources { cgroup, segment, file, launch });
-        part.state = State::Parked;
-        part.image_bytes = saved.bytes;
-        (part.told.epoch, part.told.cuts) = (epoch, epoch);
-        part.recall(saved);
-        Ok(part)
+        let cgroup = self.node.cgroup.job(&job.to_string())?;
+        self.node.plane.tell(Command::AddApp(job, Arc::clone(&segment), launch.placement.clone()));
+        self.node.plane.tell(Command::Rewind(job, 0));
+        self.rewinding = Some(0);
+        self.resources = Some(Resources { cgroup, segment, file, launch });
+        self.state = State::Parked;
+        self.image_bytes = saved.bytes;
+        (self.told.epoch, self.told.cuts) = (epoch, epoch);
+        self.recall(saved);
+        Ok(())
     }
 }

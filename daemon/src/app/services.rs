@@ -6,6 +6,7 @@ use coswitch_ckpt::{Arena, Criu, Store};
 
 use crate::{
     cgroup::NodeCgroup,
+    copies::Copies,
     guard::Guard,
     links::Links,
     node::NodeConfig,
@@ -20,6 +21,7 @@ pub struct NodeServices {
     pub incarnation: u64,
     pub plane: Plane,
     pub(crate) links: Links,
+    pub(crate) copies: Copies,
     pub criu: Criu,
     pub store: Store,
     /// Takes the pages of jobs that are being parked.

@@ -39,6 +39,7 @@ impl Part {
                 Some(Note::StandStill) => self.stand_still().await,
                 Some(Note::GoOn) => self.go_on(),
                 Some(Note::Sample) => self.tell_traffic(),
+                Some(Note::Copied(event)) => self.tell(event),
                 Some(Note::Sealed(epoch, sealed)) => {
                     self.told.sealing.remove(&epoch);
                     if self.unwanted.remove(&epoch) {
@@ -84,7 +85,14 @@ impl Part {
                 Ok(()) => return,
                 Err(failure) => (Step::Run, Err(failure)),
             },
-            AppRequest::Release { .. } => unreachable!("a note of its own"),
+            AppRequest::Copy { epoch, scatter } => return self.copy(epoch, scatter),
+            AppRequest::FetchCopy(request) => match self.fetch(*request).await {
+                Ok(()) => return,
+                Err(failure) => (Step::Run, Err(failure)),
+            },
+            AppRequest::Release { .. } | AppRequest::DropCopies { .. } => {
+                unreachable!("carried out elsewhere")
+            }
         };
         self.answer(step, result);
     }

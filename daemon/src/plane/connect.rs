@@ -8,6 +8,8 @@
 //!                             ◀─────── TLS ───────  Hello{own, encrypt}
 //!        START                ─────── plain ──────▶            (only now may the accepting side send frames)
 //! ```
+//! A connection for copies of snapshots ([`crate::copies`]) begins with another greeting and stays in TLS.
+//!
 //! The plain START keeps either side's TLS reader from reading frames. Frames are encrypted ([`super::seal`],
 //! with secrets that the handshake exports) where either side asks for it. Otherwise they are neither
 //! encrypted nor signed, as in every MPI: the network is then trusted not to alter packets, but a peer
@@ -26,7 +28,7 @@ use nix::sys::socket::{
     setsockopt,
     sockopt::{KeepAlive, TcpCongestion, TcpKeepIdle, TcpKeepInterval, TcpUserTimeout},
 };
-use rustls::{ClientConfig, ClientConnection, ConnectionCommon, ServerConfig, ServerConnection};
+use rustls::{ClientConfig, ClientConnection, ConnectionCommon, ServerConfig, ServerConnection, StreamOwned};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -34,6 +36,8 @@ use super::seal::{LinkKeys, SECRET_BYTES};
 use crate::pki::member_name;
 
 const MAGIC: [u8; 8] = *b"coswlnk3";
+/// Instead of it, where the connection is for copies of snapshots: it stays in TLS.
+const COPIES: [u8; 8] = *b"coswcpy1";
 const HELLO_BYTES: usize = 21;
 /// The use of the handshake's secret that [`LinkKeys`] are.
 const EXPORT: &[u8] = b"EXPORTER-coswitch-data-link";
@@ -91,6 +95,13 @@ pub struct Connection {
     pub silence: Duration,
 }
 
+/// A connection that a daemon has accepted.
+pub(crate) enum Accepted {
+    Link(Connection),
+    /// For copies of snapshots, and the daemon at its other end.
+    Copies(LinkEnd, Box<StreamOwned<ServerConnection, TcpStream>>),
+}
+
 /// Connects to `address` as `own`, with attempts until `limit`; says which daemon has answered.
 ///
 /// # Errors
@@ -102,20 +113,10 @@ pub fn connect(
     config: &Arc<ClientConfig>,
     limit: Duration,
 ) -> Result<Connection, LinkError> {
-    let began = Instant::now();
-    let mut stream = loop {
-        match TcpStream::connect_timeout(&address, Duration::from_secs(1)) {
-            Ok(stream) => break stream,
-            Err(error) if began.elapsed() > limit => return Err(error.into()),
-            Err(_) => std::thread::sleep(Duration::from_millis(20)),
-        }
-    };
-    limit_waits(&stream)?;
+    let mut stream = reach(address, limit)?;
     let mut session = ClientConnection::new(Arc::clone(config), member_name())?;
     let mut tls = rustls::Stream::new(&mut session, &mut stream);
-    tls.write_all(&hello(own, rules))?;
-    tls.flush()?;
-    let (peer, they_encrypt) = read_hello(&mut tls)?;
+    let (_, peer, they_encrypt) = greet(&mut tls, MAGIC, own, rules)?;
     stream.write_all(&START)?;
     let keys = (rules.encrypt || they_encrypt).then(|| export(&session)).transpose()?;
     let keys = keys.map(|[sending, receiving]| LinkKeys { sending, receiving });
@@ -124,23 +125,78 @@ pub fn connect(
     Ok(Connection { peer, incarnation, stream, keys, silence: rules.silence })
 }
 
-/// Accepts a connection as `own`; says which daemon is at its other end.
+/// Connects to `address` as `own`, for copies of snapshots. Each read and write ends after `silence`.
 ///
 /// # Errors
 /// [`LinkError`]
+pub(crate) fn connect_for_copies(
+    address: SocketAddr,
+    own: LinkEnd,
+    config: &Arc<ClientConfig>,
+    limit: Duration,
+    silence: Duration,
+) -> Result<(LinkEnd, StreamOwned<ClientConnection, TcpStream>), LinkError> {
+    let stream = reach(address, limit)?;
+    let session = ClientConnection::new(Arc::clone(config), member_name())?;
+    let mut tls = StreamOwned::new(session, stream);
+    let (magic, peer, _) = greet(&mut tls, COPIES, own, LinkRules::default())?;
+    if magic != COPIES {
+        return Err(LinkError::Protocol);
+    }
+    tls.sock.set_read_timeout(Some(silence))?;
+    tls.sock.set_write_timeout(Some(silence))?;
+    Ok((peer, tls))
+}
+
+fn reach(address: SocketAddr, limit: Duration) -> Result<TcpStream, LinkError> {
+    let began = Instant::now();
+    let stream = loop {
+        match TcpStream::connect_timeout(&address, Duration::from_secs(1)) {
+            Ok(stream) => break stream,
+            Err(error) if began.elapsed() > limit => return Err(error.into()),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    limit_waits(&stream)?;
+    Ok(stream)
+}
+
+/// Accepts a data link as `own`; says which daemon is at its other end.
+///
+/// # Errors
+/// [`LinkError`], also where the connection is for something else.
 pub fn accept(
-    mut stream: TcpStream,
+    stream: TcpStream,
     own: LinkEnd,
     rules: LinkRules,
     config: &Arc<ServerConfig>,
 ) -> Result<Connection, LinkError> {
+    match accept_any(stream, own, rules, config)? {
+        Accepted::Link(connection) => Ok(connection),
+        Accepted::Copies(..) => Err(LinkError::Protocol),
+    }
+}
+
+/// Accepts a connection of another daemon.
+///
+/// # Errors
+/// [`LinkError`]
+pub(crate) fn accept_any(
+    mut stream: TcpStream,
+    own: LinkEnd,
+    rules: LinkRules,
+    config: &Arc<ServerConfig>,
+) -> Result<Accepted, LinkError> {
     stream.set_nonblocking(false)?;
     limit_waits(&stream)?;
     let mut session = ServerConnection::new(Arc::clone(config))?;
     let mut tls = rustls::Stream::new(&mut session, &mut stream);
-    let (peer, they_encrypt) = read_hello(&mut tls)?;
-    tls.write_all(&hello(own, rules))?;
+    let (magic, peer, they_encrypt) = read_hello(&mut tls)?;
+    tls.write_all(&hello(magic, own, rules))?;
     tls.flush()?;
+    if magic == COPIES {
+        return Ok(Accepted::Copies(peer, Box::new(StreamOwned::new(session, stream))));
+    }
     let mut start = [0; 8];
     stream.read_exact(&mut start)?;
     if start != START {
@@ -150,7 +206,7 @@ pub fn accept(
     let keys = keys.map(|[receiving, sending]| LinkKeys { sending, receiving });
     ready(&stream, rules.silence)?;
     let LinkEnd { node: peer, incarnation } = peer;
-    Ok(Connection { peer, incarnation, stream, keys, silence: rules.silence })
+    Ok(Accepted::Link(Connection { peer, incarnation, stream, keys, silence: rules.silence }))
 }
 
 /// The secrets of both directions, that of the connecting side first.
@@ -160,25 +216,38 @@ fn export<Data>(session: &ConnectionCommon<Data>) -> Result<[[u8; SECRET_BYTES];
     Ok([connecting, accepting].map(|secret| secret.try_into().expect("half of both")))
 }
 
-fn hello(own: LinkEnd, rules: LinkRules) -> [u8; HELLO_BYTES] {
+/// The connecting side's part of the greeting.
+fn greet(
+    tls: &mut (impl Read + Write),
+    magic: [u8; 8],
+    own: LinkEnd,
+    rules: LinkRules,
+) -> Result<([u8; 8], LinkEnd, bool), LinkError> {
+    tls.write_all(&hello(magic, own, rules))?;
+    tls.flush()?;
+    read_hello(tls)
+}
+
+fn hello(magic: [u8; 8], own: LinkEnd, rules: LinkRules) -> [u8; HELLO_BYTES] {
     let mut out = [0; HELLO_BYTES];
-    out[..8].copy_from_slice(&MAGIC);
+    out[..8].copy_from_slice(&magic);
     out[8..12].copy_from_slice(&own.node.0.to_le_bytes());
     out[12..20].copy_from_slice(&own.incarnation.to_le_bytes());
     out[20] = rules.encrypt.into();
     out
 }
 
-/// The daemon at the other end, and whether it asks for encryption.
-fn read_hello(from: &mut impl Read) -> Result<(LinkEnd, bool), LinkError> {
+/// What the connection is for, the daemon at the other end, and whether it asks for encryption.
+fn read_hello(from: &mut impl Read) -> Result<([u8; 8], LinkEnd, bool), LinkError> {
     let mut bytes = [0; HELLO_BYTES];
     from.read_exact(&mut bytes)?;
-    if bytes[..8] != MAGIC {
+    let magic: [u8; 8] = bytes[..8].try_into().expect("eight bytes");
+    if magic != MAGIC && magic != COPIES {
         return Err(LinkError::Protocol);
     }
     let node = NodeId(u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes")));
     let incarnation = u64::from_le_bytes(bytes[12..20].try_into().expect("eight bytes"));
-    Ok((LinkEnd { node, incarnation }, bytes[20] != 0))
+    Ok((magic, LinkEnd { node, incarnation }, bytes[20] != 0))
 }
 
 fn limit_waits(stream: &TcpStream) -> io::Result<()> {
@@ -266,7 +335,7 @@ mod tests {
     fn a_peer_without_a_certificate_gets_no_link() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        stranger.write_all(&hello(end(1), CLEAR)).unwrap();
+        stranger.write_all(&hello(MAGIC, end(1), CLEAR)).unwrap();
         let server = Authority::new().unwrap().member().unwrap().server().unwrap();
         assert!(accept(listener.accept().unwrap().0, end(0), CLEAR, &server).is_err());
     }

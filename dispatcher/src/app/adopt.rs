@@ -92,6 +92,7 @@ impl App {
                 self.exited.insert(*node);
             }
             self.fences.learn(&holding.fences);
+            self.copies.on_launch(holding.launched);
         }
         for (node, Holding { reached, .. }) in held {
             if let Some((sequence, puts)) = reached.clone() {
@@ -126,8 +127,12 @@ impl App {
             let reason = format!("{node} failed to keep it running: {failure}");
             return self.end(AppOutcome::Lost { reason });
         }
+        let is_absent = any(|state| *state == PartState::Absent);
+        if is_absent && self.newest_with_copies().is_some() {
+            return self.strand("a node has lost what it had sealed".into());
+        }
         // It had not been launched everywhere.
-        if any(|state| *state == PartState::Absent) {
+        if is_absent {
             let waiting = self.ask_all(&AppRequest::Release { last_word: None });
             self.arm(self.timeouts.release);
             self.state = State::Clearing { waiting };
@@ -212,6 +217,7 @@ impl App {
     pub(super) fn on_cleared(&mut self) {
         self.outputs.push(Output::Arm(None));
         self.next = None;
+        self.drop_all_copies();
         self.state = State::Ended;
         self.tell(Report::Unlaunched);
     }

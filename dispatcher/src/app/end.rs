@@ -83,6 +83,7 @@ impl App {
         {
             let outcome = outcome.clone();
             self.outputs.push(Output::Arm(None));
+            self.drop_all_copies();
             self.state = State::Ended;
             self.tell(Report::Ended(outcome));
         }

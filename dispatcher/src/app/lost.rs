@@ -1,8 +1,9 @@
 //! A node of the application is lost, and comes back with what its disk holds.
 //!
 //! The processes on the other nodes have sent to it and wait for it: they are ended. When all nodes are there
-//! again the gang is parked at the newest snapshot that all of them have, and repeats the work since then.
-//! Where there cannot be one, nothing ties the application to its nodes: it is launched again.
+//! again the gang is parked at the newest snapshot that all of them have, and repeats the work since then. A
+//! node that has lost its own gets it from the copies that other nodes hold. Where there cannot be one,
+//! nothing ties the application to its nodes: it is launched again.
 
 use coswitch_daemon::protocol::{AppEvent, AppRequest, Step};
 use coswitch_policies::{Epoch, NodeId};
@@ -62,9 +63,13 @@ impl App {
     pub(super) fn strand(&mut self, why: String) {
         let may_have = |node: NodeId, epoch: Epoch| {
             let is_sealing = epoch == self.epoch && self.unsealed.contains(&node);
-            self.unknown.contains(&node) || is_sealing || self.is_sealing_checkpoint(node, epoch)
+            self.unknown.contains(&node)
+                || is_sealing
+                || self.is_sealing_checkpoint(node, epoch)
+                || self.copies.has(node, epoch)
         };
-        let has_snapshots = self.snapshots.newest_where(may_have).is_some();
+        let copied = self.copies.epochs();
+        let has_snapshots = self.snapshots.newest_where(may_have, copied).is_some();
         self.checkpoint = None;
         if !has_snapshots || self.launch.park == Park::PageOut {
             self.next = None;
@@ -137,7 +142,14 @@ impl App {
             }
             return;
         }
-        let Some(epoch) = self.snapshots.newest() else { return self.clear(&why) };
+        let Some(epoch) = self.newest_with_copies() else { return self.clear(&why) };
+        let fetching = self.fetch(epoch);
+        if !fetching.is_empty() {
+            if let State::Stranded { waiting, .. } = &mut self.state {
+                *waiting = fetching;
+            }
+            return self.arm(self.timeouts.restore);
+        }
         self.epoch = epoch;
         // No cut had this number; an answer to a fence may have come after the snapshot.
         self.cuts = self.cuts.max(self.snapshots.last().0) + 1;

@@ -45,6 +45,7 @@
 mod adopt;
 mod checkpoint;
 mod come_back;
+mod copies;
 mod end;
 mod leave;
 mod lost;
@@ -53,7 +54,7 @@ mod snapshots;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use coswitch_daemon::protocol::{AppEvent, AppRequest, LaunchRequest, Step};
+use coswitch_daemon::protocol::{AppEvent, AppRequest, HeldCopy, LaunchRequest, Step};
 use coswitch_policies::{Bytes, Epoch, NodeId, Residence};
 
 use crate::{
@@ -63,6 +64,7 @@ use crate::{
 pub use adopt::Adoption;
 use adopt::Holdings;
 use checkpoint::Checkpoint;
+use copies::Copies;
 use pause::Pause;
 use snapshots::Snapshots;
 
@@ -78,6 +80,8 @@ pub enum Input {
     NodeLost(NodeId, String),
     /// A node that was lost has another daemon.
     NodeBack(NodeId),
+    /// What the daemon of a node holds of other nodes' snapshots of this application; before `NodeBack`.
+    HoldsCopies(NodeId, Vec<HeldCopy>),
     /// The time-out armed last has run out.
     TimedOut,
     /// The daemon of a node will be replaced: take no further orders, and answer with [`Output::Settled`]
@@ -256,6 +260,7 @@ pub struct App {
     /// Cuts begun so far: the epoch of the last one.
     cuts: u64,
     snapshots: Snapshots,
+    copies: Copies,
     /// Nodes that have an image of `epoch`, sealed or not.
     imaged: Nodes,
     unsealed: Nodes,
@@ -280,6 +285,7 @@ impl App {
         Self {
             fences: Fences::new(nodes.clone()),
             snapshots: Snapshots::new(nodes.clone()),
+            copies: Copies::new(launch.copies),
             launch,
             nodes,
             lost: Nodes::new(),
@@ -324,6 +330,12 @@ impl App {
         if self.has_ended() {
             return Vec::new();
         }
+        match &input {
+            Input::NodeLost(node, _) => self.copies.on_node_lost(*node),
+            Input::NodeBack(node) => self.copies.on_node_back(*node),
+            Input::Continue => self.copies.begin_again(),
+            _ => {}
+        }
         match input {
             Input::Adopt => self.ask_what_nodes_hold(),
             Input::Order(order) => self.on_order(order),
@@ -336,12 +348,14 @@ impl App {
             }
             Input::NodeBack(node) if self.lost.remove(&node) => self.on_node_back(node),
             Input::NodeLost(..) | Input::NodeBack(_) => {}
+            Input::HoldsCopies(node, copies) => self.copies.on_held(node, copies),
             Input::TimedOut => self.on_time_out(),
             Input::Settle => self.on_settle(),
             Input::Pause => self.on_pause(),
             Input::Continue => self.on_continue(),
         }
         self.check_settled();
+        self.copy_newest();
         std::mem::take(&mut self.outputs)
     }
 
@@ -373,6 +387,7 @@ impl App {
             _ if self.is_held() => self.next = Some(order),
             (Order::Launch, State::Idle) => {
                 let launch = LaunchRequest { life: self.life, ..self.launch.clone().into() };
+                self.copies.on_launch(self.life);
                 let waiting = self.ask_all(&AppRequest::Launch(Box::new(launch)));
                 self.arm(self.timeouts.launch);
                 self.state = State::Launching { waiting };
@@ -400,6 +415,7 @@ impl App {
     }
 
     fn on_event(&mut self, node: NodeId, event: AppEvent) {
+        let Some(event) = self.on_copy_event(node, event) else { return };
         match event {
             AppEvent::Holds(holding) => self.on_holds(node, *holding),
             event if matches!(self.state, State::Adopting { .. }) => self.on_early_event(node, event),
@@ -529,7 +545,7 @@ impl App {
 
 impl From<LaunchSpec> for LaunchRequest {
     fn from(spec: LaunchSpec) -> Self {
-        let LaunchSpec { name, placement, command, env, cwd, umask, output, wait, park } = spec;
+        let LaunchSpec { name, placement, command, env, cwd, umask, output, wait, park, copies: _ } = spec;
         Self { name, placement, command, env, cwd, umask, output, wait, park, life: 0 }
     }
 }

@@ -55,15 +55,24 @@ impl Snapshots {
 
     /// The newest that every node has.
     pub(super) fn newest(&self) -> Option<Epoch> {
-        self.newest_where(|_, _| false)
+        self.newest_where(|_, _| false, [])
     }
 
-    /// The newest that every node has or may have.
-    pub(super) fn newest_where(&self, may_have: impl Fn(NodeId, Epoch) -> bool) -> Option<Epoch> {
+    pub(super) fn has(&self, node: NodeId, epoch: Epoch) -> bool {
+        self.sealed.get(&node).is_some_and(|epochs| epochs.contains(&epoch))
+    }
+
+    /// The newest that every node has or may have; `also` are epochs that perhaps no node has any more.
+    pub(super) fn newest_where(
+        &self,
+        may_have: impl Fn(NodeId, Epoch) -> bool,
+        also: impl IntoIterator<Item = Epoch>,
+    ) -> Option<Epoch> {
         let has = |node: &NodeId, epochs: &BTreeSet<Epoch>, epoch: Epoch| {
             epochs.contains(&epoch) || may_have(*node, epoch)
         };
-        let known: BTreeSet<Epoch> = self.sealed.values().flatten().copied().collect();
+        let mut known: BTreeSet<Epoch> = self.sealed.values().flatten().copied().collect();
+        known.extend(also);
         let mut good = known.into_iter().rev().filter(|epoch| !self.bad.contains(epoch));
         good.find(|epoch| self.sealed.iter().all(|(node, epochs)| has(node, epochs, *epoch)))
     }

@@ -6,6 +6,7 @@ mod pause;
 mod residence;
 
 use coswitch_daemon::protocol::{Failure, Holding, PartState, SNAPSHOTS_KEPT};
+use coswitch_policies::CopyRule;
 use proptest::prelude::*;
 
 use super::*;
@@ -29,6 +30,7 @@ fn launch(nodes: u32) -> LaunchSpec {
         output: "/".into(),
         wait: Wait::default(),
         park: Park::default(),
+        copies: CopyRule::default(),
     }
 }
 

@@ -190,6 +190,7 @@ impl Folder {
             Event::JobLaunched { .. }
             | Event::JobCheckpointed { .. }
             | Event::JobDisplaced { .. }
+            | Event::JobCopied { .. }
             | Event::JobRunning { .. }
             | Event::SlotStarted { .. }
             | Event::TurnsForeseen { .. }

@@ -19,7 +19,7 @@ use serde_yaml::Spanned;
 use super::{
     choice::{Encryption, ParkMethod},
     job_set::NODES_MAX,
-    leaf::{BetweenFailures, Leaf, Percent, Priority, Processors},
+    leaf::{BetweenFailures, Copies, Leaf, Percent, Priority, Processors},
 };
 
 /// A coswitch run file: the machines, how they are shared, and the jobs.
@@ -61,6 +61,11 @@ pub struct ClusterPart {
     #[serde(default)]
     #[schemars(with = "Option<StorePart>")]
     pub store: Option<Spanned<StorePart>>,
+    /// On how many other nodes each sealed snapshot is copied, so that a node may lose its disk, at most the
+    /// other nodes there are; if left out 1 between machines, and 0 between virtual nodes and where the
+    /// nodes of an allocation of Slurm share the store.
+    #[serde(default)]
+    pub copies: Option<Leaf<Copies>>,
     /// How long a node may be silent, with its connection open, before it counts as lost; 10min if left out.
     #[serde(default)]
     pub lost_after: Option<Leaf<Duration>>,

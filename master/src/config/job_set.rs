@@ -71,6 +71,9 @@ pub struct ClusterConfig {
     pub arena: Option<Bytes>,
     /// The directories for images, in the order of use; none is `/var/lib/coswitch`.
     pub store: Vec<Tier>,
+    /// How many other nodes hold a copy of each sealed snapshot.
+    #[serde(default)]
+    pub copies: u32,
     /// After so long a silence a node counts as lost.
     #[serde(default = "lost_after")]
     pub lost_after: Duration,

@@ -13,7 +13,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
 use serde_yaml::Spanned;
 
-use super::{job_set::PRIORITY_MAX, problem::Problem, tree::span_at};
+use super::{
+    job_set::{NODES_MAX, PRIORITY_MAX},
+    problem::Problem,
+    tree::span_at,
+};
 
 /// A type that can be read from one value of a run file.
 pub trait Quantity: Sized {
@@ -110,6 +114,24 @@ impl Quantity for u32 {
     }
     fn schema() -> Schema {
         json_schema!({ "type": "integer", "minimum": 1, "maximum": u32::MAX })
+    }
+}
+
+/// How many copies there are, perhaps none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copies(pub u32);
+
+impl Quantity for Copies {
+    const NAME: &'static str = "Copies";
+    fn read(text: &str) -> Result<Self, Misread> {
+        let number = text.parse().ok().filter(|number| *number < NODES_MAX);
+        number.map(Self).ok_or_else(|| Misread {
+            message: format!("`{text}` is not a number of copies from 0 to {}", NODES_MAX - 1),
+            help: Some("each copy is on another node".into()),
+        })
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "integer", "minimum": 0, "maximum": NODES_MAX - 1 })
     }
 }
 

@@ -71,9 +71,10 @@ fn is_required(schema: &Value, name: &str) -> bool {
 fn unknown(path: &str, key: &Spanned<String>, fields: &Map<String, Value>) -> Problem {
     let known = fields.keys().map(String::as_str);
     let list = format!("known here are {}", known.clone().collect::<Vec<_>>().join(", "));
-    let help = match nearest(&key.value, known) {
-        Some(name) => format!("did you mean `{name}`? {list}"),
-        None => simulated(&key.value).map_or(list, Into::into),
+    let help = match (simulated(&key.value), nearest(&key.value, known)) {
+        (Some(help), _) => help.into(),
+        (None, Some(name)) => format!("did you mean `{name}`? {list}"),
+        (None, None) => list,
     };
     let message = format!("there is no field `{}`", key.value);
     Problem::new(path, span_at(&key.referenced), message).help(help)

@@ -54,6 +54,7 @@ pub(crate) fn status(nodes: u32) -> Status {
         encryption: None,
         arena: None,
         store: vec![],
+        copies: 0,
         lost_after: Duration::ZERO,
         stop_after: Duration::ZERO,
         mean_time_between_failures: None,

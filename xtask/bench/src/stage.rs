@@ -18,7 +18,7 @@ use coswitch_dispatcher::{
     },
     sessions::Sessions,
 };
-use coswitch_policies::{Bytes, JobId, NodeId, Rate};
+use coswitch_policies::{Bytes, CopyRule, JobId, NodeId, Rate};
 use tempfile::TempDir;
 use tokio::{
     runtime::Runtime,
@@ -113,6 +113,7 @@ impl Stage {
             output: output.clone(),
             wait,
             park: Park::Criu,
+            copies: CopyRule::default(),
         };
         let (reports_to, reports) = unbounded_channel();
         let _in_runtime = self.runtime.enter();

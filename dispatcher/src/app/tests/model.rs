@@ -1,7 +1,9 @@
 //! Property tests: random orders, and simulated daemons that succeed, fail or stay silent, each at its own
 //! speed.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use coswitch_policies::Scatter;
 
 use super::*;
 
@@ -29,6 +31,10 @@ struct Daemon {
     last_word: Option<String>,
     inbox: VecDeque<AppRequest>,
     life: u32,
+    /// The life that its part's launch began.
+    launched: u32,
+    /// Of the other node's snapshots: epoch, and the launch that it is of.
+    copies: BTreeMap<Epoch, u32>,
     is_down: bool,
     /// How many requests in the inbox are older than the last loss of a node.
     stale: usize,
@@ -66,6 +72,7 @@ impl Daemon {
             sealed: self.sealed.iter().copied().collect(),
             sealing: self.sealing.iter().copied().collect(),
             life: self.life,
+            launched: self.launched,
             ..Holding::default()
         }
     }
@@ -82,11 +89,15 @@ impl Model {
             last_word: None,
             inbox: VecDeque::new(),
             life: 0,
+            launched: 0,
+            copies: BTreeMap::new(),
             is_down: false,
             stale: 0,
         };
         let mut story = Story::new(2);
         story.app.launch.park = park;
+        story.app.launch.copies = CopyRule { nodes: 2, copies: 1 };
+        story.app.copies = Copies::new(story.app.launch.copies);
         Self { story, daemons: vec![daemon(), daemon()], last: None, generation: 1 }
     }
 
@@ -98,7 +109,13 @@ impl Model {
             daemon.inbox.push_back(request);
         }
         for report in self.story.told() {
-            let is_aside = matches!(report, Report::Checkpointed { .. } | Report::NotCheckpointed { .. });
+            let is_aside = matches!(
+                report,
+                Report::Checkpointed { .. }
+                    | Report::NotCheckpointed { .. }
+                    | Report::Copied { .. }
+                    | Report::NotCopied { .. }
+            );
             if !is_aside && !matches!(report, Report::Mended { .. } | Report::WentBack { .. }) {
                 self.last = Some(report);
             }
@@ -110,6 +127,8 @@ impl Model {
         let park = self.story.app.launch.park;
         let lines: Vec<(Part, Epoch)> =
             self.daemons.iter().map(|daemon| (daemon.part, daemon.line)).collect();
+        let other = &self.daemons[1 - node as usize];
+        let (copied, other_is_down) = (other.copies.clone(), other.is_down);
         let lives: BTreeSet<u32> = self.daemons.iter().map(|daemon| daemon.life).collect();
         let daemon = &mut self.daemons[node as usize];
         let Some(request) = daemon.inbox.pop_front() else { return };
@@ -120,13 +139,17 @@ impl Model {
             _ if luck == Luck::Silent
                 && !matches!(
                     request,
-                    AppRequest::Discard | AppRequest::Describe { .. } | AppRequest::GoBack { .. }
+                    AppRequest::Discard
+                        | AppRequest::Describe { .. }
+                        | AppRequest::GoBack { .. }
+                        | AppRequest::FetchCopy(_)
                 ) =>
             {
                 return;
             }
             AppRequest::Launch(launch) => {
                 (daemon.part, daemon.life) = (Part::Running, launch.life);
+                daemon.launched = launch.life;
                 AppEvent::Launched
             }
             AppRequest::Cut(_) if !well => failed(Step::Cut, true),
@@ -213,6 +236,33 @@ impl Model {
                 }
                 AppEvent::WentBack { life, sealed: daemon.sealed.iter().copied().collect() }
             }
+            AppRequest::Copy { epoch, scatter } => {
+                let reason = "no".to_owned();
+                if !well || other_is_down || !daemon.sealed.contains(&epoch) {
+                    AppEvent::CopyFailed { epoch, reason }
+                } else {
+                    let launched = daemon.launched;
+                    self.daemons[1 - node as usize].copies.insert(epoch, launched);
+                    AppEvent::Copied { epoch, scatter, bytes: Bytes(1), took: MS }
+                }
+            }
+            AppRequest::FetchCopy(request) => {
+                assert_eq!(request.owner, NodeId(node));
+                let is_there = copied.get(&request.epoch) == Some(&request.launched);
+                daemon.life = request.life;
+                if is_there && !other_is_down && well {
+                    daemon.sealed.insert(request.epoch);
+                    (daemon.part, daemon.launched) = (Part::Parked, request.launched);
+                } else {
+                    let failed = AppEvent::FetchFailed { epoch: request.epoch, reason: "no".into() };
+                    self.feed(Input::Event(NodeId(node), failed));
+                }
+                let sealed = self.daemons[node as usize].sealed.iter().copied().collect();
+                AppEvent::WentBack { life: request.life, sealed }
+            }
+            AppRequest::DropCopies { from, to } => {
+                return daemon.copies.retain(|epoch, _| !(from..=to).contains(epoch));
+            }
             AppRequest::Describe { generation } => {
                 AppEvent::Holds(Box::new(Holding { generation, ..daemon.holding(park) }))
             }
@@ -254,8 +304,30 @@ impl Model {
         self.feed(Input::NodeLost(NodeId(node), "gone".into()));
     }
 
+    /// The same, and its disk is lost, too.
+    fn lose_disk(&mut self, node: u32) {
+        let daemon = &mut self.daemons[node as usize];
+        daemon.sealed.clear();
+        daemon.copies.clear();
+        (daemon.part, daemon.line, daemon.cuts) = (Part::Absent, Epoch(0), Epoch(0));
+        daemon.is_down = false;
+        daemon.inbox.clear();
+        self.lose(node);
+    }
+
+    fn held_copies(&self, node: u32) -> Vec<HeldCopy> {
+        let owner = NodeId(1 - node);
+        let copies = self.daemons[node as usize].copies.iter();
+        let held = copies.map(|(epoch, launched)| {
+            let scatter = Scatter { ring: vec![NodeId(node)], copies: 1 };
+            HeldCopy { owner, epoch: *epoch, launched: *launched, scatter }
+        });
+        held.collect()
+    }
+
     fn regain(&mut self, node: u32) {
         if std::mem::take(&mut self.daemons[node as usize].is_down) {
+            self.feed(Input::HoldsCopies(NodeId(node), self.held_copies(node)));
             self.feed(Input::NodeBack(NodeId(node)));
         }
     }
@@ -281,6 +353,7 @@ impl Model {
         let first_life = self.generation as u32 * 1000;
         self.story.app = App::adopted(launch, Timeouts::default(), adoption).in_life(first_life);
         for node in 0..2 {
+            self.feed(Input::HoldsCopies(NodeId(node), self.held_copies(node)));
             if self.daemons[node as usize].is_down {
                 self.feed(Input::NodeLost(NodeId(node), "gone".into()));
             }
@@ -340,6 +413,8 @@ enum Act {
     Seal(u32, bool),
     Replace([usize; 2]),
     Lose(u32),
+    /// With its disk.
+    LoseDisk(u32),
     Regain(u32),
     /// For the replacement of a daemon.
     Settle,
@@ -347,8 +422,8 @@ enum Act {
     Continue,
 }
 
-/// `losses`: whether nodes are lost as well.
-fn act(failures: u32, losses: u32) -> impl Strategy<Value = Act> {
+/// `losses`: whether nodes are lost as well; `disks`: and their disks.
+fn act(failures: u32, losses: u32, disks: u32) -> impl Strategy<Value = Act> {
     let bad = prop::sample::select(vec![Luck::FailsAlive, Luck::FailsDead, Luck::Silent]);
     let luck = prop_oneof![30 => Just(Luck::Well), failures => bad];
     let seal = prop_oneof![30 => Just(true), failures => Just(false)];
@@ -359,6 +434,7 @@ fn act(failures: u32, losses: u32) -> impl Strategy<Value = Act> {
         3 => (0..2u32, seal).prop_map(|(node, well)| Act::Seal(node, well)),
         1 => prop::array::uniform2(0..3usize).prop_map(Act::Replace),
         losses => (0..2u32).prop_map(Act::Lose),
+        losses.min(disks) => (0..2u32).prop_map(Act::LoseDisk),
         2 * losses => (0..2u32).prop_map(Act::Regain),
         1 => prop::sample::select(vec![Act::Settle, Act::Settle, Act::Pause, Act::Continue]),
     ]
@@ -374,6 +450,7 @@ fn play(park: Park, acts: Vec<Act>) -> Model {
             Act::Seal(node, well) => model.seal(node, well),
             Act::Replace(arrived) => model.replace(arrived),
             Act::Lose(node) => model.lose(node),
+            Act::LoseDisk(node) => model.lose_disk(node),
             Act::Regain(node) => model.regain(node),
             Act::Settle => model.feed(Input::Settle),
             Act::Pause => model.feed(Input::Pause),
@@ -397,7 +474,7 @@ proptest! {
     #[test]
     fn it_rests_in_the_state_it_reports_whatever_fails(
         park in parks(),
-        acts in prop::collection::vec(act(2, 0), 0..150),
+        acts in prop::collection::vec(act(2, 0, 0), 0..150),
     ) {
         play(park, acts);
     }
@@ -406,7 +483,7 @@ proptest! {
     #[test]
     fn it_rests_in_the_state_it_reports_whatever_nodes_are_lost(
         park in parks(),
-        acts in prop::collection::vec(act(1, 1), 0..150),
+        acts in prop::collection::vec(act(1, 1, 1), 0..150),
     ) {
         play(park, acts);
     }
@@ -414,8 +491,8 @@ proptest! {
     /// An application that has a snapshot on all nodes is not launched again because nodes were lost.
     #[test]
     fn what_is_sealed_everywhere_is_not_lost_with_nodes(
-        before in prop::collection::vec(act(0, 0), 0..60),
-        losses in prop::collection::vec(act(0, 1), 0..60),
+        before in prop::collection::vec(act(0, 0, 0), 0..60),
+        losses in prop::collection::vec(act(0, 1, 0), 0..60),
     ) {
         let mut model = play(Park::Criu, before);
         let common = model.daemons[0].sealed.intersection(&model.daemons[1].sealed).next().is_some();
@@ -429,7 +506,30 @@ proptest! {
                 Act::Step(node, luck) => model.step(node, luck),
                 Act::Seal(node, well) => model.seal(node, well),
                 Act::Order(order) => model.feed(Input::Order(order)),
-                Act::Replace(_) | Act::Settle | Act::Pause | Act::Continue => {}
+                _ => {}
+            }
+        }
+        model.drain();
+        model.assert_reported_where_it_rests();
+        prop_assert!(!model.story.app.has_ended(), "{:?}", model.last);
+    }
+
+    /// Nor because the disk of a node is lost, where another one has the copy of what it had sealed.
+    #[test]
+    fn what_is_copied_is_not_lost_with_a_disk(
+        before in prop::collection::vec(act(0, 0, 0), 0..60),
+        lost in 0..2u32,
+        meanwhile in prop::collection::vec(act(0, 0, 0), 0..10),
+    ) {
+        let mut model = play(Park::Criu, before);
+        let common = model.daemons[0].sealed.intersection(&model.daemons[1].sealed).next().is_some();
+        if !common || model.story.app.has_ended() {
+            return Ok(());
+        }
+        model.lose_disk(lost);
+        for act in meanwhile {
+            if let Act::Step(node, luck) = act {
+                model.step(node, luck);
             }
         }
         model.drain();
@@ -440,7 +540,7 @@ proptest! {
     #[test]
     fn the_last_order_is_obeyed_where_nothing_fails(
         park in parks(),
-        acts in prop::collection::vec(act(0, 0), 0..150),
+        acts in prop::collection::vec(act(0, 0, 0), 0..150),
         last in prop::sample::select(ORDERS.to_vec()),
     ) {
         let mut model = play(park, acts);

@@ -137,6 +137,18 @@ pub enum Event {
         /// Its size there.
         bytes: Bytes,
     },
+    /// A snapshot of a job is on other nodes as well.
+    JobCopied {
+        job: JobId,
+        /// The node that has sealed it.
+        node: NodeId,
+        /// The nodes that hold its chunks.
+        to: Vec<NodeId>,
+        /// Its size.
+        bytes: Bytes,
+        /// From the request until all of it was on their disks.
+        took: Duration,
+    },
     /// A step of a switch is under way. Not written to the journal.
     Progress {
         job: JobId,

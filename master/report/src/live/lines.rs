@@ -47,6 +47,11 @@ pub(crate) fn text(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<Stri
             let (name, rate) = (view.name(*job), rate(*bytes, took));
             format!("{} {name} on {node}: {bytes} in {}{rate}", step.doing(), seconds(took))
         }
+        Event::JobCopied { job, node, to, bytes, took } => {
+            let to: Vec<String> = to.iter().map(ToString::to_string).collect();
+            let (name, to, rate) = (view.name(*job), to.join(", "), rate(*bytes, *took));
+            format!("copy {name} of {node} to {to}: {bytes} in {}{rate}", seconds(*took))
+        }
         Event::SwitchEnded { switch, exposed, bytes_out, bytes_in, .. } => {
             format!("{switch} done: {bytes_out} out, {bytes_in} in, {} exposed", seconds(*exposed))
         }

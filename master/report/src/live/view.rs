@@ -179,6 +179,7 @@ impl View {
             | Event::JobOutgrew { .. }
             | Event::JobCommunicated { .. }
             | Event::SnapshotStored { .. }
+            | Event::JobCopied { .. }
             | Event::MachineUsed(_)
             | Event::RunEnded { .. } => {}
         }

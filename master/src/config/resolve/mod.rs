@@ -169,6 +169,15 @@ impl Reader {
         // Where it cannot be read, no job is reported as too large for it.
         let unknown = || (Capacity::OfAll(Bytes(u64::MAX)), BTreeSet::new());
         let (memory, memory_asked) = memory.unwrap_or_else(unknown);
+        let store = part
+            .store
+            .as_ref()
+            .map(|store| self.store(store::FIELD, store, context.base))
+            .unwrap_or_default();
+        let is_shared = allocation.is_some() && store.iter().all(|tier| store::is_shared(&tier.root));
+        let are_machines = self::nodes::are_machines(&hosts, allocation.as_ref());
+        let usual = u32::from(are_machines && nodes > 1 && (store.is_empty() || !is_shared));
+        let copies = self.copies(part, nodes).unwrap_or(usual);
         ClusterConfig {
             nodes,
             hosts,
@@ -178,11 +187,8 @@ impl Reader {
             rate,
             encryption: self.optional("cluster.network.encryption", encryption),
             arena,
-            store: part
-                .store
-                .as_ref()
-                .map(|store| self.store(store::FIELD, store, context.base))
-                .unwrap_or_default(),
+            store,
+            copies,
             lost_after: self.patience("cluster.lost_after", part.lost_after.as_ref()).unwrap_or(lost_after()),
             stop_after: self.patience("cluster.stop_after", part.stop_after.as_ref()).unwrap_or(stop_after()),
             mean_time_between_failures: self

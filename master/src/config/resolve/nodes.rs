@@ -13,7 +13,7 @@ use super::{Context, Purpose, Reader};
 use crate::config::{
     file::{ClusterPart, HostEntry, HostPart, Nodes},
     job_set::NODES_MAX,
-    leaf::{Leaf, Processors},
+    leaf::{Copies, Leaf, Processors},
     problem::Problem,
     tree::span_at,
 };
@@ -166,6 +166,23 @@ impl Reader {
         Some(memory)
     }
 
+    /// How many copies of each snapshot the file asks for.
+    pub(super) fn copies(&mut self, part: &ClusterPart, nodes: u32) -> Option<u32> {
+        const FIELD: &str = "cluster.copies";
+        let leaf = part.copies.as_ref()?;
+        let Copies(copies) = self.read(FIELD, leaf)?;
+        if copies >= nodes {
+            let message = match nodes {
+                1 => format!("{copies} copies need other nodes, and there is one node"),
+                _ => format!("{copies} copies need {copies} other nodes, and there are {}", nodes - 1),
+            };
+            let help = "write at most the number of nodes less 1; `0` makes no copies";
+            self.refuse(Problem::new(FIELD, leaf.span(), message).help(help));
+            return None;
+        }
+        Some(copies)
+    }
+
     fn hosts(&mut self, parts: &[Spanned<HostEntry>], base: &Path) -> Vec<Host> {
         // Their directories are not on this machine.
         self.is_run_here = false;
@@ -210,6 +227,11 @@ impl Reader {
             self.refuse(problem.help("leave `rate` out"));
         }
     }
+}
+
+/// Whether the nodes are not all on this machine.
+pub(super) fn are_machines(hosts: &[Host], allocation: Option<&Allocation>) -> bool {
+    !hosts.is_empty() || allocation.is_some()
 }
 
 /// The allocation that this process runs in; else why it cannot be used, and what to do.

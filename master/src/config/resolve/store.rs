@@ -19,6 +19,13 @@ use crate::config::{
 };
 
 pub(super) const FIELD: &str = "cluster.store";
+/// The numbers of file systems that machines share: NFS, Lustre, GPFS, Ceph, BeeGFS, SMB.
+const SHARED: [i64; 6] = [0x6969, 0x0bd0_0bd0, 0x4750_4653, 0x00c3_6400, 0x1983_0326, 0xfe53_4d42];
+
+/// Whether the directory, where it is on this machine too, is on a file system that machines share.
+pub(super) fn is_shared(dir: &Path) -> bool {
+    nix::sys::statfs::statfs(dir).is_ok_and(|found| SHARED.contains(&found.filesystem_type().0))
+}
 
 impl Reader {
     pub(super) fn arena(&mut self, part: &ClusterPart, memory: Option<Bytes>) -> Option<Bytes> {

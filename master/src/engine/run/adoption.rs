@@ -24,6 +24,8 @@ pub(in crate::engine) struct Takeover {
     pub(in crate::engine) past: Past,
     /// By node.
     pub(in crate::engine) held: BTreeMap<NodeId, Vec<Held>>,
+    /// Jobs of which a node has copies of other nodes' snapshots.
+    pub(in crate::engine) copies: BTreeMap<NodeId, BTreeSet<JobId>>,
     /// Jobs that some node has released, with how they ended.
     pub(in crate::engine) released: BTreeMap<JobId, AppOutcome>,
 }
@@ -36,9 +38,11 @@ impl Takeover {
         past: Past,
         inventories: BTreeMap<NodeId, Inventory>,
     ) -> anyhow::Result<Self> {
-        let mut takeover = Self { generation, past, held: BTreeMap::new(), released: BTreeMap::new() };
-        for (node, Inventory { held, released }) in inventories {
+        let (held, copies, released) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut takeover = Self { generation, past, held, copies, released };
+        for (node, Inventory { held, released, copies }) in inventories {
             takeover.held.insert(node, held);
+            takeover.copies.insert(node, copies.into_iter().map(|(job, _)| job).collect());
             for (job, word) in released {
                 let understood = || format!("failed to understand what {node} says of {job}");
                 let outcome: AppOutcome = serde_json::from_str(&word).with_context(understood)?;
@@ -58,6 +62,12 @@ impl Takeover {
             }
         }
         last
+    }
+
+    /// Whether a part belongs to another launch than the last one. A part that has come from a copy does not
+    /// say of which launch it is: dispatchers have such parts of the last one alone.
+    fn is_stale(held: &Held, launches: &BTreeMap<JobId, Held>) -> bool {
+        launches.get(&held.job).is_none_or(|last| held.launched.is_some() && held.launched < last.launched)
     }
 }
 
@@ -93,7 +103,7 @@ impl Run {
         takeover: Takeover,
     ) -> anyhow::Result<Self> {
         let mut launches = takeover.last_launches();
-        let Takeover { generation, past, held, released } = takeover;
+        let Takeover { generation, past, held, copies, released } = takeover;
         let name = set.name.clone();
         let mut run = Self::before_first_event(JobSet { jobs: Vec::new(), ..set }, settings)?;
         run.now = past.last;
@@ -140,9 +150,14 @@ impl Run {
         // First, so that no node describes a part of an earlier launch.
         launches.retain(|job, _| run.records.get(job).is_some_and(|record| record.ended.is_none()));
         let stale = held.into_iter().flat_map(|(node, held)| held.into_iter().map(move |held| (node, held)));
-        let stale = stale.filter(|(_, held)| launches.get(&held.job) != Some(held));
+        let stale = stale.filter(|(_, held)| Takeover::is_stale(held, &launches));
         let release = stale.map(|(node, held)| Output::Release(node, held.job));
-        run.outputs.splice(0..0, release);
+        let copies = copies.into_iter().flat_map(|(node, jobs)| jobs.into_iter().map(move |job| (node, job)));
+        let is_over = |job: &JobId| !run.launched.contains(job);
+        let void: Vec<_> = copies.filter(|(_, job)| is_over(job)).collect();
+        let drop_copies = void.into_iter().map(|(node, job)| Output::DropCopies(node, job));
+        let first: Vec<Output> = release.chain(drop_copies).collect();
+        run.outputs.splice(0..0, first);
         // The allowances of the master before do not bind.
         (0..run.cluster.nodes).for_each(|node| run.tell_allowance(NodeId(node)));
         run.adoption = Some(adoption);

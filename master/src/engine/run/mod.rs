@@ -90,6 +90,8 @@ pub(super) enum Output {
     Adopt(JobId, Box<LaunchSpec>, Option<AppOutcome>),
     /// Have the node remove what it has of a job that has ended, or was launched elsewhere since.
     Release(NodeId, JobId),
+    /// Have the node remove its copies of snapshots of a job that has ended.
+    DropCopies(NodeId, JobId),
     /// Write the job down, before its user is answered.
     Keep(Box<Accepted>),
     /// Give the job's dispatcher an order.

@@ -52,6 +52,12 @@ impl Run {
                 self.records.entry(job).or_default().saved(now, epoch.0);
                 self.tell(Event::SnapshotStored { job, node, root, bytes });
             }
+            Report::Copied { node, epoch: _, to, bytes, took } => {
+                self.tell(Event::JobCopied { job, node, to, bytes, took });
+            }
+            Report::NotCopied { node, epoch, reason } => {
+                self.warn(format!("{job}: the copy of {node}'s snapshot {epoch}: {reason}"));
+            }
             Report::Traffic { ranks, .. } => self.on_traffic(job, &ranks),
         }
     }

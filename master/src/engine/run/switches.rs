@@ -4,8 +4,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use coswitch_dispatcher::protocol::{LaunchSpec, Order, StepDone, SwitchStep};
 use coswitch_policies::{
-    Bytes, Cause, JobId, Placement, Residence, SchedulerEvent, SimTime, SwitchAction, SwitchOutcome,
-    SwitchPlan, Switching, metrics::Span,
+    Bytes, Cause, CopyRule, JobId, Placement, Residence, SchedulerEvent, SimTime, SwitchAction,
+    SwitchOutcome, SwitchPlan, Switching, metrics::Span,
 };
 use coswitch_report::journal::Event;
 
@@ -148,6 +148,7 @@ impl Run {
             output: self.settings.out.join(&job.name),
             wait: job.wait,
             park: self.park,
+            copies: CopyRule { nodes: self.cluster.nodes, copies: self.cluster.copies },
         }
     }
 }

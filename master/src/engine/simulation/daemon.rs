@@ -98,7 +98,8 @@ impl Daemon {
             Request::Inventory => {
                 let held = self.parts.values().map(Part::listed).collect();
                 let released = self.released.iter().cloned().collect();
-                self.machine.tell(ctx, DaemonEvent::Inventory(Inventory { held, released }));
+                self.machine
+                    .tell(ctx, DaemonEvent::Inventory(Inventory { held, released, copies: Vec::new() }));
             }
             Request::Join { members } => self.on_join(ctx, &members),
             Request::App { job, request } => self.on_app_request(ctx, job, request),
@@ -137,6 +138,8 @@ impl Daemon {
         }
         let part = self.parts.get_mut(&job);
         let answer = match (part, request) {
+            // Copies are not simulated: none is ever asked for.
+            (_, AppRequest::DropCopies { .. }) => return,
             (part, AppRequest::Release { last_word }) => {
                 self.released.extend(last_word.map(|word| (job, word)));
                 match part {

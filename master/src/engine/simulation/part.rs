@@ -329,6 +329,9 @@ impl Part {
                 self.tell(ctx, machine, AppEvent::Holds(Box::new(holding)));
             }
             AppRequest::Release { .. } => unreachable!("a note of its own"),
+            AppRequest::Copy { .. } | AppRequest::FetchCopy(_) | AppRequest::DropCopies { .. } => {
+                unreachable!("copies are not simulated")
+            }
         }
     }
 

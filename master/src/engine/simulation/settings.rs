@@ -70,6 +70,7 @@ pub(super) fn job_set(plan: &Plan) -> JobSet {
             rate: None,
             arena: None,
             store: Vec::new(),
+            copies: 0,
             allocation: None,
             encryption: None,
             lost_after: plan.lost_after,
@@ -124,7 +125,7 @@ pub(super) fn request(wish: Wish) -> Request {
 pub(super) fn shown(event: &Event) -> Option<String> {
     Some(match event {
         Event::MemorySample { .. } | Event::StepDone { .. } | Event::TurnsForeseen { .. } => return None,
-        Event::RunStarted { .. } | Event::SnapshotStored { .. } => return None,
+        Event::RunStarted { .. } | Event::SnapshotStored { .. } | Event::JobCopied { .. } => return None,
         Event::MasterReplaced { jobs, .. } => {
             let found = jobs.iter().map(|adopted| format!("{} {:?}", adopted.job.id, adopted.at));
             format!("the new master has found: {}", found.collect::<Vec<_>>().join(", "))

@@ -15,7 +15,7 @@ fn next(told: &[Output], held: &[u32], released: &[(u32, AppOutcome)]) -> Run {
 }
 
 fn part(job: u32, launched: u32, placement: &[NodeId]) -> Held {
-    Held { job: JobId(job), launched, placement: placement.to_vec() }
+    Held { job: JobId(job), launched: Some(launched), placement: placement.to_vec() }
 }
 
 fn next_with(told: &[Output], held: BTreeMap<NodeId, Vec<Held>>, released: &[(u32, AppOutcome)]) -> Run {
@@ -34,6 +34,7 @@ fn next_with(told: &[Output], held: BTreeMap<NodeId, Vec<Held>>, released: &[(u3
         generation: 2,
         past: Past::of(kept.collect(), &events),
         held,
+        copies: BTreeMap::new(),
         released: released.iter().map(|(job, outcome)| (JobId(*job), outcome.clone())).collect(),
     };
     let set = job_set(vec![], SwitchOrder::Sequential, Residency::None);

@@ -52,6 +52,7 @@ impl Applications {
                 | Output::Keep(_)
                 | Output::Restart(_)
                 | Output::Replace(_)
+                | Output::DropCopies(..)
                 | Output::Release(..) => continue,
             };
             // A dispatcher that ends its application does nothing else.
@@ -219,10 +220,11 @@ impl Applications {
         let past = Past::of(set.jobs.iter().map(Accepted::of_file).collect(), &self.told);
         let mut by_node: BTreeMap<NodeId, Vec<Held>> = BTreeMap::new();
         for (job, nodes) in held {
-            let part = Held { job, launched: 1, placement: nodes.clone() };
+            let part = Held { job, launched: Some(1), placement: nodes.clone() };
             nodes.into_iter().for_each(|node| by_node.entry(node).or_default().push(part.clone()));
         }
-        let takeover = Takeover { generation: 2, past, held: by_node, released };
+        let copies = BTreeMap::new();
+        let takeover = Takeover { generation: 2, past, held: by_node, copies, released };
         Run::resume_run(set, RunSettings::default(), takeover).expect("the settings are right")
     }
 

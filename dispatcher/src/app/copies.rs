@@ -1,0 +1,221 @@
+//! Copies of the application's snapshots on other nodes: has them made, knows where they are, and gets a part
+//! back from them where its node has lost it.
+//!
+//! ```text
+//!   sealed on all nodes ─Copy─▶ each sends its part to partners ─Copied by all─▶ older copies are dropped
+//! ```
+//! One snapshot is copied at a time, and then the newest that all nodes have. What the partners hold is known
+//! from these answers and, after a daemon or a master was replaced, from what the nodes say.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use coswitch_daemon::protocol::{AppEvent, AppRequest, FetchRequest, HeldCopy};
+use coswitch_policies::{CopyRule, Epoch, NodeId, Scatter};
+
+use super::{App, Nodes, Output, Park, State};
+use crate::protocol::Report;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Copies {
+    rule: CopyRule,
+    /// All nodes that are lost, also those that the application does not use.
+    down: Nodes,
+    held: BTreeMap<(NodeId, Epoch), Held>,
+    /// The life that the launch began, where known: copies of another launch do not count.
+    launched: Option<u32>,
+    /// The copy under way, and the nodes that have not answered.
+    round: Option<(Epoch, Nodes)>,
+    /// Nodes that have failed to copy this epoch, with the nodes as they are.
+    failed: BTreeSet<(NodeId, Epoch)>,
+}
+
+/// A copy, and the partners that have their chunks of it.
+#[derive(Clone, Debug)]
+struct Held {
+    launched: u32,
+    scatter: Scatter,
+    on: Nodes,
+}
+
+impl Copies {
+    pub(super) fn new(rule: CopyRule) -> Self {
+        Self { rule, ..Self::default() }
+    }
+
+    /// Whether the copy is whole on nodes that are up.
+    pub(super) fn has(&self, owner: NodeId, epoch: Epoch) -> bool {
+        let is_up = |held: &Held, node| held.on.contains(&node) && !self.down.contains(&node);
+        let held = self.held.get(&(owner, epoch)).filter(|held| self.launched == Some(held.launched));
+        held.is_some_and(|held| held.scatter.is_whole_on(|node| is_up(held, node)))
+    }
+
+    /// This launch is the application's: the latest of those that are named.
+    pub(super) fn on_launch(&mut self, launched: u32) {
+        self.launched = self.launched.max(Some(launched));
+    }
+
+    /// Of all copies.
+    pub(super) fn epochs(&self) -> BTreeSet<Epoch> {
+        self.held.keys().map(|(_, epoch)| *epoch).collect()
+    }
+
+    pub(super) fn scatter(&self, owner: NodeId, epoch: Epoch) -> Option<&Scatter> {
+        self.held.get(&(owner, epoch)).map(|held| &held.scatter)
+    }
+
+    /// The nodes are others than before: what failed may succeed now.
+    fn on_change(&mut self) {
+        self.failed.clear();
+    }
+
+    pub(super) fn on_node_lost(&mut self, node: NodeId) {
+        self.down.insert(node);
+        self.on_change();
+        self.answered(node);
+    }
+
+    pub(super) fn on_node_back(&mut self, node: NodeId) {
+        self.down.remove(&node);
+        self.on_change();
+    }
+
+    /// A node says what it holds.
+    pub(super) fn on_held(&mut self, node: NodeId, copies: Vec<HeldCopy>) {
+        self.held.values_mut().for_each(|held| held.on.retain(|other| *other != node));
+        for HeldCopy { owner, epoch, launched, scatter } in copies {
+            let new = || Held { launched, scatter: scatter.clone(), on: Nodes::new() };
+            let held = self.held.entry((owner, epoch)).or_insert_with(new);
+            let is_other = held.scatter != scatter || held.launched != launched;
+            // Of an earlier launch or ring: one that is in use counts.
+            if is_other && !held.on.is_empty() && held.launched >= launched {
+                continue;
+            }
+            if is_other {
+                *held = new();
+            }
+            held.on.insert(node);
+        }
+        self.on_change();
+    }
+
+    /// The node is no longer waited for.
+    fn answered(&mut self, node: NodeId) {
+        if let Some((_, waiting)) = &mut self.round {
+            waiting.remove(&node);
+        }
+        self.round.take_if(|(_, waiting)| waiting.is_empty());
+    }
+
+    /// The copy turned out useless.
+    fn forget(&mut self, owner: NodeId, epoch: Epoch) {
+        self.held.remove(&(owner, epoch));
+    }
+
+    /// The daemon of some node was replaced, and perhaps in the middle of a copy.
+    pub(super) fn begin_again(&mut self) {
+        self.round = None;
+        self.on_change();
+    }
+}
+
+impl App {
+    /// Has the newest snapshot of all nodes copied, where it is not.
+    pub(super) fn copy_newest(&mut self) {
+        let is_over = matches!(self.state, State::Ending { .. } | State::Ended | State::Clearing { .. });
+        let is_off = self.copies.rule.copies == 0 || self.launch.park != Park::Criu;
+        if is_over || is_off || self.copies.round.is_some() || self.is_held() {
+            return;
+        }
+        let Some(epoch) = self.snapshots.newest() else { return };
+        let lacks =
+            |node: &NodeId| !self.copies.has(*node, epoch) && !self.copies.failed.contains(&(*node, epoch));
+        let lacking: Nodes = self.nodes.difference(&self.lost).copied().filter(lacks).collect();
+        let mut waiting = Nodes::new();
+        for node in lacking {
+            if let Some(scatter) = self.copies.rule.partners(node, &self.copies.down) {
+                self.outputs.push(Output::Ask(node, AppRequest::Copy { epoch, scatter }));
+                waiting.insert(node);
+            }
+        }
+        self.copies.round = (!waiting.is_empty()).then_some((epoch, waiting));
+    }
+
+    /// Takes the news of copies; gives other events back.
+    pub(super) fn on_copy_event(&mut self, node: NodeId, event: AppEvent) -> Option<AppEvent> {
+        match event {
+            AppEvent::Copied { epoch, scatter, bytes, took } => {
+                let to = scatter.ring.clone();
+                let on = scatter.ring.iter().copied().filter(|node| !self.copies.down.contains(node));
+                let launched = self.copies.launched.unwrap_or_default();
+                let held = Held { launched, on: on.collect(), scatter };
+                self.copies.held.insert((node, epoch), held);
+                self.copies.answered(node);
+                self.tell(Report::Copied { node, epoch, to, bytes, took });
+                self.drop_older_copies(epoch);
+            }
+            AppEvent::CopyFailed { epoch, reason } => {
+                self.copies.failed.insert((node, epoch));
+                self.copies.answered(node);
+                if !matches!(self.state, State::Ending { .. } | State::Clearing { .. }) {
+                    self.tell(Report::NotCopied { node, epoch, reason });
+                }
+            }
+            AppEvent::FetchFailed { epoch, reason } => {
+                self.copies.forget(node, epoch);
+                self.tell(Report::NotCopied {
+                    node,
+                    epoch,
+                    reason: format!("no copy can be used: {reason}"),
+                });
+            }
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// All nodes have a copy of the epoch: older ones are not needed any more.
+    fn drop_older_copies(&mut self, epoch: Epoch) {
+        let is_copied = self.nodes.iter().all(|node| self.copies.has(*node, epoch));
+        let older = self.copies.held.keys().any(|(_, held)| *held < epoch);
+        if is_copied && older {
+            self.copies.held.retain(|(_, held), _| *held >= epoch);
+            self.drop_copies(Epoch(epoch.0.saturating_sub(1)));
+        }
+    }
+
+    /// Has all nodes remove the copies up to an epoch.
+    fn drop_copies(&mut self, to: Epoch) {
+        let request = AppRequest::DropCopies { from: Epoch(0), to };
+        let nodes = (0..self.copies.rule.nodes).map(NodeId);
+        let up: Nodes = nodes.filter(|node| !self.copies.down.contains(node)).collect();
+        self.ask(&up, &request);
+    }
+
+    /// Nothing of the application is to be left.
+    pub(super) fn drop_all_copies(&mut self) {
+        if self.copies.rule.copies > 0 {
+            self.copies.held.clear();
+            self.copies.round = None;
+            self.drop_copies(Epoch(u64::MAX));
+        }
+    }
+
+    /// The newest epoch that every node has, or can have from its copies.
+    pub(super) fn newest_with_copies(&self) -> Option<Epoch> {
+        self.snapshots.newest_where(|node, epoch| self.copies.has(node, epoch), self.copies.epochs())
+    }
+
+    /// Asks nodes for a snapshot that they lack; returns those that were asked.
+    pub(super) fn fetch(&mut self, epoch: Epoch) -> Nodes {
+        let lacking = self.nodes.iter().copied().filter(|node| !self.snapshots.has(*node, epoch));
+        let lacking: Nodes = lacking.collect();
+        for node in &lacking {
+            let scatter = self.copies.scatter(*node, epoch).cloned().unwrap_or_default();
+            let (life, placement) = (self.life, self.launch.placement.clone());
+            let launched = self.copies.launched.unwrap_or_default();
+            let request = FetchRequest { life, epoch, owner: *node, launched, scatter, placement };
+            self.outputs.push(Output::Ask(*node, AppRequest::FetchCopy(Box::new(request))));
+        }
+        lacking
+    }
+}

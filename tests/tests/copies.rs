@@ -1,0 +1,143 @@
+//! Copies of sealed snapshots on other nodes: a node that loses its disk loses no work.
+
+use std::{fs, os::unix::fs::FileExt, path::PathBuf};
+
+use coswitch_daemon::node::standing_daemon;
+use coswitch_report::journal::{Event, RunEvent};
+use coswitch_tests::{
+    cluster::{RUN_LIMIT, STEP_LIMIT},
+    master::{Ended, Master},
+    serving::{HEAT, accepted, check_right, end, serve, state, submit},
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+const TWO: &str = r#"
+cluster: {nodes: 2, memory: 150MiB, store: "{store}", copies: 1}
+scheduler: {policy: gang, quantum: 400ms, residency: none}
+"#;
+
+fn count(events: &[RunEvent], is: impl Fn(&Event) -> bool) -> usize {
+    events.iter().filter(|event| is(&event.kind)).count()
+}
+
+fn copied(events: &[RunEvent]) -> usize {
+    count(events, |event| matches!(event, Event::JobCopied { .. }))
+}
+
+fn warned(ended: &Ended, of: &str) -> bool {
+    count(&ended.events, |event| matches!(event, Event::Warning { text } if text.contains(of))) > 0
+}
+
+fn launches(ended: &Ended) -> usize {
+    count(&ended.events, |event| matches!(event, Event::JobLaunched { .. }))
+}
+
+/// A cluster with one job, which is parked and copied.
+fn parked(cluster: &str, nodes: usize) -> Master {
+    let mut master = serve(cluster);
+    accepted(&submit(&master, &["--name", "kept"], HEAT));
+    master.wait_until("it to run", STEP_LIMIT, |master| state(master, "kept") == "running");
+    assert_eq!(master.user(&["park", "kept"]).code, Some(0));
+    master.wait_until("the copies", STEP_LIMIT, |master| copied(&master.events()) >= nodes);
+    master
+}
+
+/// The directory of a node's snapshots.
+fn store_of(master: &Master, node: u32) -> PathBuf {
+    let entries = fs::read_dir(master.store()).expect("a directory").flatten();
+    let ending = format!("-n{node}");
+    let own = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(&ending));
+    entries.map(|entry| entry.path()).find(own).expect("the node has a store")
+}
+
+fn empty(dir: &PathBuf) {
+    for entry in fs::read_dir(dir).expect("a directory").flatten() {
+        fs::remove_dir_all(entry.path()).expect("it can be removed");
+    }
+}
+
+/// Kills the daemon of a node.
+fn lose(master: &Master, node: u32) {
+    let store = store_of(master, node);
+    let name = store.file_name().expect("a name").to_string_lossy().into_owned();
+    let name = name.strip_prefix("coswitch-").expect("a store of coswitch");
+    let daemon = standing_daemon(name).expect("a daemon").pid.cast_signed();
+    kill(Pid::from_raw(daemon), Signal::SIGKILL).expect("it runs");
+}
+
+fn wait_for_loss(master: &mut Master) {
+    let is_back = |event: &Event| matches!(event, Event::NodeBack { .. });
+    master.wait_until("the node", STEP_LIMIT, |master| count(&master.events(), is_back) == 1);
+}
+
+#[test]
+fn a_node_that_comes_back_with_an_empty_disk_gets_its_part_back() {
+    let mut master = parked(TWO, 2);
+    empty(&store_of(&master, 1));
+    lose(&master, 1);
+    wait_for_loss(&mut master);
+    // What it held for the other node is made again.
+    master.wait_until("the copies", STEP_LIMIT, |master| copied(&master.events()) >= 3);
+    assert_eq!(master.user(&["resume", "kept"]).code, Some(0));
+    assert_eq!(master.user(&["wait"]).code, Some(0));
+    check_right(&master, "kept");
+    let ended = end(master);
+    assert_eq!(launches(&ended), 1, "it has gone on where it was");
+}
+
+#[test]
+fn a_damaged_copy_is_refused_and_the_job_begins_again() {
+    let mut master = parked(TWO, 2);
+    let copies = store_of(&master, 0).join(".copies");
+    let mut chunks: Vec<PathBuf> = Vec::new();
+    for owned in fs::read_dir(&copies).expect("copies").flatten() {
+        let epochs = fs::read_dir(owned.path()).expect("epochs").flatten();
+        chunks.extend(epochs.map(|epoch| epoch.path().join("chunks")));
+    }
+    assert_eq!(chunks.len(), 1, "{chunks:?}");
+    let file = fs::File::options().write(true).open(&chunks[0]).expect("a file");
+    file.write_all_at(b"damaged", 4711).expect("it can be written");
+    empty(&store_of(&master, 1));
+    lose(&master, 1);
+    wait_for_loss(&mut master);
+    assert_eq!(master.user(&["resume", "kept"]).code, Some(0));
+    assert_eq!(master.user(&["wait"]).code, Some(0));
+    check_right(&master, "kept");
+    let ended = end(master);
+    assert_eq!(launches(&ended), 2, "nothing of the copy was used");
+    assert!(warned(&ended, "no copy can be used"), "{}", ended.stderr);
+}
+
+/// A new master knows from the nodes which copies there are.
+#[test]
+fn a_disk_that_is_lost_with_the_master_costs_no_work() {
+    let mut master = parked(TWO, 2);
+    empty(&store_of(&master, 1));
+    master.kill();
+    lose(&master, 1);
+    master.start_next();
+    coswitch_tests::serving::wait_served(&mut master);
+    assert_eq!(master.user(&["resume", "kept"]).code, Some(0));
+    assert_eq!(master.user(&["wait"]).code, Some(0));
+    check_right(&master, "kept");
+    let ended = end(master);
+    assert_eq!(launches(&ended), 1, "it has gone on where it was");
+}
+
+/// Copies go as snapshots come, and stay as few.
+#[test]
+fn copies_of_jobs_that_take_turns_are_made_beside_them_and_removed() {
+    let mut master = serve(TWO);
+    accepted(&submit(&master, &["--array", "1-2"], HEAT));
+    master.wait_until("copies", RUN_LIMIT, |master| copied(&master.events()) >= 4);
+    assert_eq!(master.user(&["wait"]).code, Some(0));
+    let entries = fs::read_dir(master.store()).expect("a directory").flatten();
+    for node in entries.map(|entry| entry.path()) {
+        let left = || fs::read_dir(&node).is_ok_and(|mut found| found.next().is_some());
+        master.wait_until("the copies to go", STEP_LIMIT, |_| !left());
+    }
+    end(master);
+}
