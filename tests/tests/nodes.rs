@@ -134,7 +134,10 @@ fn a_daemon_that_is_lost_again_and_again_leaves_nothing_behind() {
     let mut master = serve(CLUSTER);
     accepted(&submit(&master, &["--array", "1-2"], ENDLESS));
     master.wait_until("a switch", RUN_LIMIT, |master| switches(&master.events()) >= 1);
+    let is_back = |event: &Event| matches!(event, Event::NodeBack { .. });
     for lost_before in 0..2 {
+        // A daemon that dies before it is back is the same loss.
+        master.wait_until("the node", RUN_LIMIT, |master| count(&master.events(), is_back) == lost_before);
         let mut seed = seed();
         assert!(kill_one(&master, &mut seed));
         master.wait_until("its loss", STEP_LIMIT, |master| lost(&master.events()) > lost_before);
