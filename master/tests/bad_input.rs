@@ -237,8 +237,8 @@ const CASES: &[Case] = cases![
         "memory: 1GiB\n  store: [{directory: ., size: 310MiB}]",
         line 4, "cluster.store", ["no directory takes `cg-", "which needs 316MiB", "takes 310MiB"];
     // Fields that contradict another or the machine.
-    "a job that follows one below it": "ranks: 4" => "ranks: 4\n    after: [later]", line 17, "jobs[1].after[0]",
-        ["there is no job `later` above this one", "before this one"];
+    "a job that follows one below it": "ranks: 4" => "ranks: 4\n    after: [later]",
+        line 17, "jobs[1].after[0]", ["there is no job `later` above this one", "before this one"];
     "a job larger than a node": "memory: 300MiB" => "memory: 1.5GiB",
         line 12, "jobs[0].memory", ["larger than a node", "1.5GiB", "1GiB", "raise `cluster.memory`"];
     "a job larger than a node by its ranks": "ranks: 4" => "ranks: 400",
