@@ -43,7 +43,7 @@ pub struct CopyId {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Index {
-    /// Of the caller, who finds it in [`HeldCopy`].
+    /// Of the caller; it is in [`HeldCopy`].
     note: String,
     chunks: Vec<Placed>,
 }

@@ -104,7 +104,7 @@ impl JobCgroup {
         frozen
     }
 
-    /// As [`JobCgroup::freeze`], at an instant in which no thread waits in `vfork`. CRIU cannot stop such a
+    /// As [`JobCgroup::freeze`], at an instant in which no thread waits in `vfork`. CRIU cannot stop that
     /// thread: it waits for its child, which is stopped already.
     pub fn freeze_between_forks(&self, limit: Duration) -> Result<(), CgroupError> {
         let deadline = Instant::now() + limit;

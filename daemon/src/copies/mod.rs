@@ -13,7 +13,7 @@
 //! ```
 //! Each exchange has a connection of its own to the port of the data links, in TLS under the cluster's
 //! authority ([`crate::plane::connect`]). Copies go out below all that runs: one snapshot at a time, on a
-//! thread that has the processor and the disk only where nobody else wants them. [`coswitch_ckpt::copies`] is
+//! thread that has the processor and the disk only where these are idle. [`coswitch_ckpt::copies`] is
 //! what lies on the disk, [`coswitch_policies::partners`] says where.
 
 mod fetch;
@@ -124,7 +124,7 @@ impl NodeServices {
     }
 }
 
-/// Gives this thread the processor and the disk only where nobody else wants them. Where the kernel refuses
+/// Gives this thread the processor and the disk only where these are idle. Where the kernel refuses
 /// that, copies are made as everything else.
 fn step_back() {
     /// The lowest of all.
