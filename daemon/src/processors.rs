@@ -40,7 +40,7 @@ pub struct ListError(String);
 /// The processors of a list as the kernel writes it, in order.
 ///
 /// # Errors
-/// Where it names none, or is no such list.
+/// Where the text names no processor, or is not a list of them.
 pub fn parse_list(text: &str) -> Result<Vec<usize>, ListError> {
     let number = |word: &str| word.trim().parse().ok().filter(|number| *number < CpuSet::count());
     let range = |part: &str| {

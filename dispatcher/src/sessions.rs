@@ -333,7 +333,7 @@ impl Sessions {
         self.ask(node, job, AppRequest::Release { last_word: None });
     }
 
-    /// Has a node remove its copies of snapshots of an application that nobody here drives.
+    /// Has a node remove its copies of snapshots of an application without a dispatcher here.
     pub fn drop_copies(&self, node: NodeId, job: JobId) {
         self.ask(node, job, AppRequest::DropCopies { from: Epoch(0), to: Epoch(u64::MAX) });
     }

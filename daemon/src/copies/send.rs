@@ -36,7 +36,7 @@ pub(crate) fn send(
     step_back();
     let _one_at_a_time = node.copies.outgoing(is_void).context(VOID)?;
     let sent = transfer(node, job, copy, is_void);
-    // The partners were told to remove what they had, and may have got this after that.
+    // This may have reached the partners after the order to remove the copy.
     if is_void.load(Ordering::Relaxed) {
         for partner in &copy.scatter.ring {
             let forget = Frame::Forget(job, copy.clone());
