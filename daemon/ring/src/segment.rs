@@ -10,6 +10,7 @@ use crate::slab::{Slab, SlabId, SlabKind};
 use crate::wait::WaitPolicy;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -84,6 +85,14 @@ impl Segment {
         let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path);
         let file = file.map_err(io)?;
         Segment::map(path, &file)
+    }
+
+    /// Maps the segment in a file that another process has left open for this one, for reading and writing.
+    pub fn inherited(file: BorrowedFd<'_>) -> Result<Segment, SegmentError> {
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let copy = file.try_clone_to_owned();
+        let copy = copy.map_err(|source| SegmentError::Io { act: "use", path: path.clone(), source })?;
+        Segment::map(&path, &File::from(copy))
     }
 
     fn map(path: &Path, file: &File) -> Result<Segment, SegmentError> {

@@ -25,19 +25,22 @@ use nix::{
 /// Starts one rank; returns its process id and the launcher's end of its PMI socket.
 pub(super) fn start(spec: &LauncherSpec, rank: &RankSpec) -> Result<(Pid, UnixStream), String> {
     let (ours, theirs) = UnixStream::pair().map_err(|error| format!("make a PMI socket: {error}"))?;
+    let segment =
+        OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&spec.segment);
+    let segment = segment.map_err(|error| format!("open {}: {error}", spec.segment.display()))?;
     let (program, arguments) = spec.command.split_first().ok_or("run an empty command")?;
     let mut command = Command::new(program);
     command
         .args(arguments)
         .env_clear()
-        .envs(environment(spec, rank, &theirs))
+        .envs(environment(spec, rank, &theirs, &segment))
         .current_dir(&spec.cwd)
         .stdin(Stdio::null())
         .stdout(output(&rank.stdout)?)
         .stderr(output(&rank.stderr)?);
-    let (socket, user_umask) = (theirs.as_raw_fd(), spec.umask);
-    // SAFETY: between fork and exec the closure makes four system calls and touches no lock and no heap. The
-    // descriptor is open then, because `theirs` lives until after the spawn.
+    let (inherited, user_umask) = ([theirs.as_raw_fd(), segment.as_raw_fd()], spec.umask);
+    // SAFETY: between fork and exec the closure makes five system calls and touches no lock and no heap. The
+    // descriptors are open then, because `theirs` and `segment` live until after the spawn.
     unsafe {
         command.pre_exec(move || {
             // A rank that signals its process group must reach only itself, and the kernel's scheduler groups
@@ -46,10 +49,10 @@ pub(super) fn start(spec: &LauncherSpec, rank: &RankSpec) -> Result<(Pid, UnixSt
             setsid()?;
             sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
             libc::umask(user_umask);
-            match libc::fcntl(socket, libc::F_SETFD, 0) {
+            inherited.into_iter().try_for_each(|fd| match libc::fcntl(fd, libc::F_SETFD, 0) {
                 -1 => Err(io::Error::last_os_error()),
                 _ => Ok(()),
-            }
+            })
         });
     }
     let child =
@@ -68,14 +71,19 @@ pub(super) fn append_to(path: &Path) -> io::Result<File> {
 }
 
 /// The user's environment, without the variables of other launchers and with those of the driver and of PMI.
-fn environment(spec: &LauncherSpec, rank: &RankSpec, pmi: &UnixStream) -> Vec<(String, String)> {
+fn environment(
+    spec: &LauncherSpec,
+    rank: &RankSpec,
+    pmi: &UnixStream,
+    segment: &File,
+) -> Vec<(String, String)> {
     let foreign = |name: &str| ["PMI_", "PMIX_", "COSWITCH_"].iter().any(|prefix| name.starts_with(prefix));
     let mut all: Vec<_> = spec.env.iter().filter(|(name, _)| !foreign(name)).cloned().collect();
     let mut set = |name: &str, value: String| all.push((name.into(), value));
     set("PMI_FD", pmi.as_raw_fd().to_string());
     set("PMI_RANK", rank.rank.to_string());
     set("PMI_SIZE", spec.world_size.to_string());
-    set("COSWITCH_SEGMENT", spec.segment.display().to_string());
+    set("COSWITCH_SEGMENT", segment.as_raw_fd().to_string());
     set("COSWITCH_LOCAL", rank.local.to_string());
     set("COSWITCH_RANK", rank.rank.to_string());
     // UCX, which is linked to the MPI library and not used, would otherwise install signal handlers.

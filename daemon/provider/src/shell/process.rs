@@ -2,8 +2,11 @@
 
 use crate::engine::SharedEngine;
 use coswitch_ring::Segment;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 
+/// The number of the open segment file. A path would not do: a rank that has not come here yet may be
+/// restored on another node.
 const SEGMENT: &str = "COSWITCH_SEGMENT";
 const LOCAL: &str = "COSWITCH_LOCAL";
 
@@ -15,14 +18,19 @@ pub(crate) fn engine() -> Option<&'static SharedEngine> {
 }
 
 fn open() -> Option<SharedEngine> {
-    let path = std::env::var_os(SEGMENT)?;
+    let file = std::env::var(SEGMENT).ok()?;
     let local = std::env::var(LOCAL).unwrap_or_default();
-    open_at(&path, &local).inspect_err(|reason| eprintln!("coswitch: no driver: {reason}")).ok()
+    open_file(&file, &local).inspect_err(|reason| eprintln!("coswitch: no driver: {reason}")).ok()
 }
 
-fn open_at(path: &std::ffi::OsStr, local: &str) -> Result<SharedEngine, String> {
+fn open_file(file: &str, local: &str) -> Result<SharedEngine, String> {
+    let number = file.parse::<RawFd>().ok().filter(|number| *number >= 0);
+    let number = number.ok_or_else(|| format!("{SEGMENT}={file} is not the number of a file"))?;
     let local: u32 = local.parse().map_err(|_| format!("{LOCAL}={local} is not a local index"))?;
-    let segment = Segment::open(path).map_err(|error| error.to_string())?;
+    // SAFETY: the number is not -1. The launcher has left the file open; where the program has closed it, the
+    // calls on it fail, or what they find is not a segment.
+    let file = unsafe { BorrowedFd::borrow_raw(number) };
+    let segment = Segment::inherited(file).map_err(|error| error.to_string())?;
     if local >= segment.local_ranks() {
         return Err(format!("{LOCAL}={local}, but the segment has {} local ranks", segment.local_ranks()));
     }

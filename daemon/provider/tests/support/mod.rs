@@ -128,18 +128,19 @@ fn read_output(dir: &Path, rank: u32) -> String {
 fn start_rank(job: &Job, rank: u32, segment: &Segment, dir: &Path, pmi: &pmi::Server) -> Child {
     let (ours, theirs) = UnixStream::pair().expect("socketpair");
     let output = std::fs::File::create(output_path(dir, rank)).expect("output file");
-    let fd = theirs.as_raw_fd();
+    let shared = std::fs::File::options().read(true).write(true).open(segment.path()).expect("segment");
+    let inherited = [theirs.as_raw_fd(), shared.as_raw_fd()];
     let local = segment.local_of(rank).expect("the rank is local");
     let mut command = Command::new(job.program);
     command
         .args(job.args)
-        .env("PMI_FD", fd.to_string())
+        .env("PMI_FD", theirs.as_raw_fd().to_string())
         .env("PMI_RANK", rank.to_string())
         .env("PMI_SIZE", job.ranks.to_string())
         .env("FI_PROVIDER", "coswitch")
         .env("FI_PROVIDER_PATH", provider_dir())
         .env("UCX_HANDLE_ERRORS", "none")
-        .env("COSWITCH_SEGMENT", segment.path())
+        .env("COSWITCH_SEGMENT", shared.as_raw_fd().to_string())
         .env("COSWITCH_LOCAL", local.to_string())
         .envs(job.env.iter().copied())
         .stdin(Stdio::null())
@@ -150,10 +151,10 @@ fn start_rank(job: &Job, rank: u32, segment: &Segment, dir: &Path, pmi: &pmi::Se
     unsafe {
         command.pre_exec(move || {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            match libc::fcntl(fd, libc::F_SETFD, 0) {
+            inherited.into_iter().try_for_each(|fd| match libc::fcntl(fd, libc::F_SETFD, 0) {
                 0 => Ok(()),
                 _ => Err(std::io::Error::last_os_error()),
-            }
+            })
         });
     }
     let child = command.spawn().expect("the program can be started");
