@@ -436,12 +436,22 @@ impl Returning {
         self.chunks.write(chunk, bytes)
     }
 
+    /// Reads what the daemon has stored of the application, once all chunks are here.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn part(&self) -> Result<Vec<u8>, SnapshotError> {
+        files::read_bounded(&self.writer.part_path(), INDEX_BYTES_MAX)
+    }
+
     /// Compares every byte with what was sealed once, and makes the snapshot valid here. Returns its size.
+    /// Then the tree has its segment file at `segment`, and `part` is what the daemon has stored, if they are
+    /// given.
     ///
     /// # Errors
     /// Where a byte differs.
-    pub fn seal(self) -> Result<u64, SnapshotError> {
-        self.writer.seal_as(&self.manifest)?;
+    pub fn seal(self, segment: Option<&Path>, part: Option<&[u8]>) -> Result<u64, SnapshotError> {
+        self.writer.seal_as(&self.manifest, segment, part)?;
         Ok(self.manifest.bytes())
     }
 }
@@ -475,7 +485,7 @@ mod tests {
             outputs: Vec::new(),
             files: files.collect(),
         };
-        writer.seal_as(&manifest).unwrap();
+        writer.seal_as(&manifest, None, None).unwrap();
         store.snapshot(&application, epoch).unwrap()
     }
 
@@ -513,7 +523,7 @@ mod tests {
                     returning.put(chunk, &bytes, checksum)?;
                 }
             }
-            returning.seal()
+            returning.seal(None, None)
         };
         assert!(back(true).is_err());
         assert_eq!(stores[3].sealed_epochs("job-3").unwrap(), [] as [u64; 0]);

@@ -110,6 +110,57 @@ pub fn own_proc_files(image: &[u8], pids: &[i32]) -> Result<Vec<(usize, String)>
     Ok(repairs)
 }
 
+/// Returns a `files.img` in which a directory, and the regular files in it, have another path; `None` where
+/// there is no entry of them. Only names and the lengths around them change.
+pub fn renamed(image: &[u8], from: &str, to: &str) -> Result<Option<Vec<u8>>, ImageError> {
+    let mut result = image[..HEADER_BYTES.min(image.len())].to_vec();
+    let mut any = false;
+    for entry in entries(image, COMMON_MAGIC, FILES_MAGIC)? {
+        let file = decode::<FileEntry>(image, &entry)?;
+        let regular = file.reg.filter(|_| file.r#type == TYPE_REGULAR);
+        let moved = regular.and_then(|regular| moved_path(&regular.name, from, to));
+        let mut message = image[entry.clone()].to_vec();
+        if let Some(to) = moved {
+            let broken = ImageError::Entry { offset: entry.start };
+            let regular = field(image, entry.clone(), FIELD_REGULAR).ok_or(broken.clone())?;
+            let name = field(image, regular.clone(), FIELD_NAME).ok_or(broken)?;
+            // CRIU may omit the first slash.
+            let to = if image[name.clone()].starts_with(b"/") { &*to } else { to.trim_start_matches('/') };
+            let regular_with = with_field(&image[regular.clone()], &name, regular.start, to.as_bytes());
+            message = with_field(&image[entry.clone()], &regular, entry.start, &regular_with);
+            any = true;
+        }
+        result.extend((message.len() as u32).to_le_bytes());
+        result.extend(message);
+    }
+    Ok(any.then_some(result))
+}
+
+/// The path `found` after its directory `from`, or itself, has become `to`; `None` where it is elsewhere.
+fn moved_path(found: &str, from: &str, to: &str) -> Option<String> {
+    let rest = found.trim_start_matches('/').strip_prefix(from.trim_start_matches('/'))?;
+    (rest.is_empty() || rest.starts_with('/')).then(|| format!("{to}{rest}"))
+}
+
+/// A message, which begins at byte `start` of an image, with other contents of the field that has `contents`
+/// there.
+fn with_field(message: &[u8], contents: &Range<usize>, start: usize, new: &[u8]) -> Vec<u8> {
+    let (from, to) = (contents.start - start, contents.end - start);
+    let before = from - encoded(contents.len() as u64).len();
+    [&message[..before], &encoded(new.len() as u64), new, &message[to..]].concat()
+}
+
+/// A base-128 number.
+fn encoded(mut value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+    bytes
+}
+
 /// Finds the number in `/proc/NUMBER/…` if it is one of these process ids; CRIU omits the first slash.
 fn pid_in_proc_path(path: &str, pids: &[i32]) -> Option<Range<usize>> {
     let start =
@@ -325,6 +376,27 @@ mod tests {
             let read = regular_files(&whole[..length]);
             assert_eq!(read.is_ok(), length == HEADER_BYTES || ends.contains(&length), "{length}: {read:?}");
         }
+    }
+
+    #[test]
+    fn a_file_gets_another_path_of_any_length_and_nothing_else_changes() {
+        let long = format!("/{}", "x".repeat(200));
+        let (at, all) = ("/dev/shm/n1", |dir: &str| {
+            let (inside, beside) = (format!("{dir}/segment"), regular(4, "/dev/shm/n10", 5));
+            image(&[
+                regular(1, "/tmp/out", 300),
+                regular(2, &inside, 7),
+                timer(3, 77, 5),
+                beside,
+                regular(5, dir, 1),
+            ])
+        });
+        for to in ["/dev/shm/n2", &long] {
+            let moved = renamed(&all(&at[1..]), at, to).unwrap().expect("it is there");
+            assert_eq!(moved, all(&to[1..]));
+        }
+        let before = [regular(1, "/tmp/out", 300)];
+        assert_eq!(renamed(&image(&before), at, "/x"), Ok(None));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::image_file::{self, ImageError, RegularFile};
 use crate::private;
 use criu_sys::image::{DumpStatsEntry, RestoreStatsEntry};
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -17,8 +17,16 @@ pub enum ImagesError {
     Image { path: PathBuf, source: ImageError },
 }
 
+/// CRIU's list of open and mapped files.
+const FILES: &str = "files.img";
+
+/// The name of the list of files of a snapshot whose images are in the directory `images`.
+pub(crate) fn files_name(images: &str) -> String {
+    format!("{images}/{FILES}")
+}
+
 pub fn regular_files(images: &Path) -> Result<Vec<RegularFile>, ImagesError> {
-    read_as(&images.join("files.img"), image_file::regular_files)
+    read_as(&images.join(FILES), image_file::regular_files)
 }
 
 /// Whether the file of that name, relative to its snapshot, holds pages, which CRIU copies and does not
@@ -41,12 +49,24 @@ pub fn repair_proc_files(images: &Path, pids: &[i32]) -> Result<usize, ImagesErr
     repair(images, |image| image_file::own_proc_files(image, pids))
 }
 
-/// Applies repairs (offset and new text) to `files.img`; returns their number.
+/// Gives a directory that the processes use, and the files there that they have open or mapped, another path.
+pub fn rename_directory(images: &Path, from: &Path, to: &Path) -> Result<(), ImagesError> {
+    let path = images.join(FILES);
+    let (from, to) = (from.to_string_lossy(), to.to_string_lossy());
+    match read_as(&path, |image| image_file::renamed(image, &from, &to))? {
+        Some(image) => {
+            private::overwrite(&path).and_then(|mut file| file.write_all(&image)).map_err(at(&path))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Applies repairs (offset and new text) to CRIU's list of files; returns their number.
 fn repair(
     images: &Path,
     find: impl FnOnce(&[u8]) -> Result<Vec<(usize, String)>, ImageError>,
 ) -> Result<usize, ImagesError> {
-    let path = images.join("files.img");
+    let path = images.join(FILES);
     let repairs = read_as(&path, find)?;
     if repairs.is_empty() {
         return Ok(0);

@@ -188,8 +188,15 @@ impl SnapshotWriter {
         Ok(manifest)
     }
 
-    /// Seals a snapshot whose files have come from elsewhere, if each is as `manifest` says.
-    pub(crate) fn seal_as(mut self, manifest: &Manifest) -> Result<(), SnapshotError> {
+    /// Seals a snapshot whose files have come from elsewhere, if each is as `manifest` says. Where the tree
+    /// will have its segment file at another path, or other things are to be known of the application, these
+    /// are changed after that.
+    pub(crate) fn seal_as(
+        mut self,
+        manifest: &Manifest,
+        segment: Option<&Path>,
+        part: Option<&[u8]>,
+    ) -> Result<(), SnapshotError> {
         let damaged = |damage| SnapshotError::Damaged { dir: self.dir.clone(), damage };
         let found = files::seal(&self.dir, &[])?;
         let sizes: Vec<_> = found.iter().map(|file| (file.name.clone(), file.bytes)).collect();
@@ -198,6 +205,22 @@ impl SnapshotWriter {
             let same = found.iter().find(|found| found.name == file.name);
             same.map_or(Ok(()), |found| file.check(found.checksum)).map_err(damaged)?;
         }
+        let mut manifest = manifest.clone();
+        // The launcher works there.
+        let directory = |path: &Path| path.parent().unwrap_or(path).to_owned();
+        if let Some((path, known)) = segment.zip(manifest.segment.as_mut()) {
+            let moved =
+                images::rename_directory(&self.images_dir(), &directory(&known.path), &directory(path));
+            moved.map_err(|error| at(&self.dir)(io::Error::other(error)))?;
+            known.path = path.to_owned();
+        }
+        if let Some(part) = part {
+            let path = self.dir.join(PART);
+            fs::remove_file(&path).and_then(|()| private::write(&path, part)).map_err(at(&path))?;
+        }
+        let changed = |file: &FileRecord| file.name == PART || file.name == images::files_name(IMAGES);
+        let unchanged: Vec<FileRecord> = found.into_iter().filter(|file| !changed(file)).collect();
+        manifest.files = files::seal(&self.dir, &unchanged)?;
         files::sync_dir(&self.images_dir())?;
         files::write_durably(&self.dir.join(manifest::FILE_NAME), &manifest.encode())?;
         if let Some(parent) = self.dir.parent() {
@@ -209,6 +232,10 @@ impl SnapshotWriter {
 
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    pub(crate) fn part_path(&self) -> PathBuf {
+        self.dir.join(PART)
     }
 }
 

@@ -290,6 +290,9 @@ impl Control {
             let held = Held::by(job, launch);
             self.apps.insert(job, App { handle, task, held, is_released: false });
         }
+        if let (AppRequest::GoBack { placement, .. }, Some(app)) = (&request, self.apps.get_mut(&job)) {
+            app.held.placement.clone_from(placement);
+        }
         let app = self.apps.get_mut(&job);
         let answer = match (app, request) {
             (app, AppRequest::Release { last_word }) => {
@@ -310,7 +313,7 @@ impl Control {
             }
             (Some(app), request) => return app.handle.note(Note::Request(request)),
             (None, AppRequest::Describe { generation }) => nothing(generation),
-            (None, AppRequest::GoBack { life }) => AppEvent::WentBack { life, sealed: Vec::new() },
+            (None, AppRequest::GoBack { life, .. }) => AppEvent::WentBack { life, sealed: Vec::new() },
             (None, AppRequest::Copy { epoch, .. }) => {
                 AppEvent::CopyFailed { epoch, reason: "there is no such application here".into() }
             }

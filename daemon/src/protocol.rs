@@ -13,7 +13,7 @@ use thiserror::Error;
 pub use crate::handover::Programs;
 
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 
 /// How many sealed snapshots of an application a node keeps: the last one, and one to fall back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
@@ -96,8 +96,8 @@ pub enum AppRequest {
     Describe { generation: u64 },
     /// A node of the application was lost, which goes back to a sealed snapshot without a cut: end the
     /// processes, keep the snapshots, and take all that is on the way as void. From now on the application is
-    /// in this life. Answered by [`AppEvent::WentBack`].
-    GoBack { life: u32 },
+    /// in this life, and its ranks on these nodes. Answered by [`AppEvent::WentBack`].
+    GoBack { life: u32, placement: Vec<NodeId> },
     /// Write the images, but leave the processes where they are, frozen; answered by
     /// [`AppEvent::Checkpointed`], later by [`AppEvent::Sealed`]. Only after every node has flushed.
     Checkpoint(Epoch),

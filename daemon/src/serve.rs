@@ -223,7 +223,8 @@ async fn serve(config: NodeConfig, begin: Begin, head: Option<OwnedFd>) -> anyho
 /// A store that cannot be read may hold something.
 fn has_sealed(store: &Store) -> bool {
     let any = |name: String| store.sealed_epochs(&name).map_or(true, |epochs| !epochs.is_empty());
-    store.applications().map_or(true, |applications| applications.into_iter().any(any))
+    let has_own = store.applications().map_or(true, |applications| applications.into_iter().any(any));
+    has_own || !store.copies().is_empty()
 }
 
 /// Whether `text`, of `/proc/self/cgroup`, names a group in which Slurm follows the processes of a step.

@@ -21,6 +21,19 @@ impl Fences {
         Self { nodes, gathering: BTreeMap::new(), done: BTreeMap::new() }
     }
 
+    /// A node takes the place of another one.
+    pub(crate) fn rename(&mut self, from: NodeId, to: NodeId) {
+        let renamed = |puts: &mut BTreeMap<NodeId, Puts>| {
+            if let Some(own) = puts.remove(&from) {
+                puts.insert(to, own);
+            }
+        };
+        self.gathering.values_mut().for_each(renamed);
+        if self.nodes.remove(&from) {
+            self.nodes.insert(to);
+        }
+    }
+
     /// Takes over what an earlier master has answered.
     pub(crate) fn learn(&mut self, done: &[(u64, Puts)]) {
         self.done.extend(done.iter().cloned());

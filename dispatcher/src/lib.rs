@@ -86,7 +86,7 @@ impl Dispatcher {
         reports: UnboundedSender<(JobId, Report)>,
     ) -> Self {
         let (notes, mut inbox) = unbounded_channel();
-        let nodes = app.nodes().clone();
+        let mut nodes = app.nodes().clone();
         sessions.register(job, nodes.clone(), notes.clone());
         let task = async move {
             let mut deadline = Deadline::default();
@@ -125,11 +125,20 @@ impl Dispatcher {
                         Output::NotPaused(reason) => sessions.on_hold(job, Hold::Refused(reason)),
                     }
                 }
+                if app.settled_nodes().is_some_and(|settled| *settled != nodes) {
+                    nodes.clone_from(app.nodes());
+                    sessions.place(job, &nodes);
+                }
             }
             sessions.forget(job);
         };
         tokio::spawn(task.instrument(debug_span!("dispatcher", %job)));
         Self { notes }
+    }
+
+    /// Has the part of a lost node move to another one. The answer is a report.
+    pub fn move_part(&self, from: NodeId, to: NodeId) {
+        let _ = self.notes.send(Note::Input(Input::Move { from, to }));
     }
 
     /// The answer is a report; an application that has ended gives none.

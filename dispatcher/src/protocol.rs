@@ -79,6 +79,10 @@ pub enum Report {
     NotCheckpointed { cause: StayCause },
     /// The application has gone back to the snapshot of this epoch, and repeats the work since then.
     WentBack { epoch: Epoch, why: String },
+    /// The part of a lost node is on another one from now on; with the node of each rank.
+    Moved { from: NodeId, to: NodeId, placement: Vec<NodeId> },
+    /// The part of a lost node waits for that.
+    NotMoved { from: NodeId, why: String },
     /// Something failed and was repaired: `what` says both.
     Mended { what: String },
 }

@@ -315,6 +315,13 @@ impl Sessions {
         inboxes.apps.insert(job, App { nodes, inbox });
     }
 
+    /// The application has its parts on these nodes from now on.
+    pub(crate) fn place(&self, job: JobId, nodes: &BTreeSet<NodeId>) {
+        if let Some(app) = self.inboxes().apps.get_mut(&job) {
+            app.nodes.clone_from(nodes);
+        }
+    }
+
     pub(crate) fn forget(&self, job: JobId) {
         let mut inboxes = self.inboxes();
         inboxes.apps.remove(&job);

@@ -116,6 +116,9 @@ pub fn expected(events: &[RunEvent]) -> BTreeMap<JobId, BTreeSet<NodeId>> {
             Event::JobLaunched { job, placement } => {
                 expected.insert(*job, placement.by_rank().collect());
             }
+            Event::JobMoved { job, placement, .. } => {
+                expected.insert(*job, placement.iter().copied().collect());
+            }
             Event::JobFinished { job, .. } => drop(expected.remove(job)),
             _ => {}
         }

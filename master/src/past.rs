@@ -75,6 +75,8 @@ pub struct Past {
     pub residents: BTreeMap<(JobId, NodeId), Bytes>,
     /// Nodes that are to be empty.
     pub drained: BTreeSet<NodeId>,
+    /// The node of each rank, of jobs of which a part has moved since their launch.
+    pub moved: BTreeMap<JobId, Vec<NodeId>>,
     /// How many switches were begun.
     pub switches: u32,
     /// The time of the last event.
@@ -147,6 +149,10 @@ impl Past {
                 self.running.remove(job);
                 self.change(*job, |record| record.ended_running(at));
             }
+            Event::JobMoved { job, placement, .. } => {
+                self.moved.insert(*job, placement.clone());
+            }
+            Event::JobLaunched { job, .. } => drop(self.moved.remove(job)),
             Event::JobHeld { job } => self.change(*job, |record| record.held = true),
             Event::JobReleased { job } => self.change(*job, |record| record.held = false),
             Event::NodeDrained { node } => drop(self.drained.insert(*node)),

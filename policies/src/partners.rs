@@ -62,9 +62,9 @@ impl Scatter {
 /// memory left, then the first.
 pub fn successor(
     candidates: impl IntoIterator<Item = (NodeId, u64)>,
-    scatter: Option<&Scatter>,
+    holders: Option<&[NodeId]>,
 ) -> Option<NodeId> {
-    let has_some = |node: NodeId| scatter.is_some_and(|scatter| scatter.ring.contains(&node));
+    let has_some = |node: NodeId| holders.is_some_and(|holders| holders.contains(&node));
     let best =
         candidates.into_iter().max_by_key(|(node, free)| (has_some(*node), *free, std::cmp::Reverse(*node)));
     best.map(|(node, _)| node)
@@ -91,9 +91,9 @@ mod tests {
 
     #[test]
     fn a_holder_of_the_copy_takes_the_place_of_a_lost_node_before_others() {
-        let scatter = Scatter { ring: vec![NodeId(2), NodeId(3)], copies: 1 };
+        let holders = [NodeId(2), NodeId(3)];
         let free = [(NodeId(1), 9), (NodeId(2), 4), (NodeId(3), 5)];
-        assert_eq!(successor(free, Some(&scatter)), Some(NodeId(3)));
+        assert_eq!(successor(free, Some(&holders)), Some(NodeId(3)));
         assert_eq!(successor(free, None), Some(NodeId(1)));
         assert_eq!(successor([], None), None);
     }

@@ -415,6 +415,8 @@ impl TestCluster {
             Report::Stored { .. }
             | Report::Copied { .. }
             | Report::NotCopied { .. }
+            | Report::Moved { .. }
+            | Report::NotMoved { .. }
             | Report::Progress { .. }
             | Report::Traffic { .. } => {}
         }

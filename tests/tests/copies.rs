@@ -3,11 +3,12 @@
 use std::{fs, os::unix::fs::FileExt, path::PathBuf};
 
 use coswitch_daemon::node::standing_daemon;
+use coswitch_policies::NodeId;
 use coswitch_report::journal::{Event, RunEvent};
 use coswitch_tests::{
     cluster::{RUN_LIMIT, STEP_LIMIT},
     master::{Ended, Master},
-    serving::{HEAT, accepted, check_right, end, serve, state, submit},
+    serving::{HEAT, accepted, check_right, end, serve, serve_from_own_parts, state, submit, wait_served},
 };
 use nix::{
     sys::signal::{Signal, kill},
@@ -16,6 +17,11 @@ use nix::{
 
 const TWO: &str = r#"
 cluster: {nodes: 2, memory: 150MiB, store: "{store}", copies: 1}
+scheduler: {policy: gang, quantum: 400ms, residency: none}
+"#;
+
+const THREE: &str = r#"
+cluster: {nodes: 3, memory: 150MiB, store: "{store}", copies: 1}
 scheduler: {policy: gang, quantum: 400ms, residency: none}
 "#;
 
@@ -119,12 +125,60 @@ fn a_disk_that_is_lost_with_the_master_costs_no_work() {
     master.kill();
     lose(&master, 1);
     master.start_next();
-    coswitch_tests::serving::wait_served(&mut master);
+    wait_served(&mut master);
     assert_eq!(master.user(&["resume", "kept"]).code, Some(0));
     assert_eq!(master.user(&["wait"]).code, Some(0));
     check_right(&master, "kept");
     let ended = end(master);
     assert_eq!(launches(&ended), 1, "it has gone on where it was");
+}
+
+/// Makes each attempt to start another daemon fail, until it is called again.
+fn switch_program(master: &Master) {
+    let program = master.parts().join("coswitchd");
+    let away = program.with_extension("away");
+    let (from, to) = if program.exists() { (&program, &away) } else { (&away, &program) };
+    fs::rename(from, to).expect("it can be renamed");
+}
+
+fn moved(events: &[RunEvent]) -> usize {
+    count(events, |event| matches!(event, Event::JobMoved { from: NodeId(1), to: NodeId(2), .. }))
+}
+
+#[test]
+fn the_part_of_a_node_that_stays_away_runs_on_another_one() {
+    let mut master = serve_from_own_parts(THREE);
+    accepted(&submit(&master, &["--name", "kept"], HEAT));
+    master.wait_until("it to run", STEP_LIMIT, |master| state(master, "kept") == "running");
+    assert_eq!(master.user(&["park", "kept"]).code, Some(0));
+    master.wait_until("the copies", STEP_LIMIT, |master| copied(&master.events()) >= 2);
+    switch_program(&master);
+    lose(&master, 1);
+    master.wait_until("its part to move", STEP_LIMIT, |master| moved(&master.events()) == 1);
+    // A new master knows where its parts are.
+    switch_program(&master);
+    master.kill();
+    master.start_next();
+    wait_served(&mut master);
+    assert_eq!(master.user(&["resume", "kept"]).code, Some(0));
+    assert_eq!(master.user(&["wait"]).code, Some(0));
+    check_right(&master, "kept");
+    let ended = end(master);
+    assert_eq!(launches(&ended), 1, "it has gone on where it was");
+}
+
+#[test]
+fn jobs_that_take_turns_repeat_only_what_came_after_the_seal_when_a_node_stays_away() {
+    let mut master = serve_from_own_parts(THREE);
+    let names = accepted(&submit(&master, &["--array", "1-2"], HEAT));
+    master.wait_until("copies", RUN_LIMIT, |master| copied(&master.events()) >= 4);
+    switch_program(&master);
+    lose(&master, 1);
+    assert_eq!(master.user(&["wait"]).code, Some(0));
+    names.iter().for_each(|name| check_right(&master, name));
+    switch_program(&master);
+    let ended = end(master);
+    assert_eq!((launches(&ended), moved(&ended.events)), (2, 2), "both have moved, none began again");
 }
 
 /// Copies go as snapshots come, and stay as few.

@@ -43,11 +43,11 @@ impl Part {
 
     /// Gets a snapshot from copies; the answer follows as that of a request to go back.
     pub(super) async fn fetch(&mut self, request: FetchRequest) -> Result<(), Failure> {
-        let (life, epoch) = (request.life, request.epoch);
+        let (life, epoch, placement) = (request.life, request.epoch, request.placement.clone());
         if let Err(error) = self.fetch_snapshot(request).await {
             self.tell(AppEvent::FetchFailed { epoch, reason: format!("{error:#}") });
         }
-        self.go_back(life).await
+        self.go_back(life, placement).await
     }
 
     async fn fetch_snapshot(&mut self, request: FetchRequest) -> anyhow::Result<()> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use coswitch_launcher::protocol::Assembler;
-use coswitch_policies::Epoch;
+use coswitch_policies::{Epoch, NodeId};
 use tracing::warn;
 
 use super::part::{Part, State, blocking};
@@ -14,7 +14,7 @@ use crate::{
 
 impl Part {
     /// Ends the processes. The answer follows when the data plane has ended the life before.
-    pub(super) async fn go_back(&mut self, life: u32) -> Result<(), Failure> {
+    pub(super) async fn go_back(&mut self, life: u32, placement: Vec<NodeId>) -> Result<(), Failure> {
         if self.resources.is_none() {
             self.tell(AppEvent::WentBack { life, sealed: Vec::new() });
             return Ok(());
@@ -25,8 +25,22 @@ impl Part {
         self.launcher = Assembler::default();
         self.told.go_back(life);
         self.rewinding = Some(life);
+        self.place(placement).await;
         self.node.plane.tell(Command::Rewind(self.job, life));
         Ok(())
+    }
+
+    /// A part of the application is on another node from now on.
+    async fn place(&mut self, placement: Vec<NodeId>) {
+        let job = self.job;
+        let Some(resources) = self.resources.as_mut().filter(|held| held.launch.placement != placement)
+        else {
+            return;
+        };
+        resources.launch.placement.clone_from(&placement);
+        let segment = Arc::clone(&resources.segment);
+        self.node.plane.ask(|done| Command::RemoveApp(job, done)).await;
+        self.node.plane.tell(Command::AddApp(job, segment, placement));
     }
 
     pub(super) async fn on_rewound(&mut self, life: u32) {

@@ -21,6 +21,8 @@ use crate::{
     protocol::{Failure, LaunchRequest, Wait},
 };
 
+/// The name of the segment in the job's directory of shared memory.
+pub(crate) const SEGMENT: &str = "segment";
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// Reported tail of a failed rank's output.
 const LAST_OUTPUT_BYTES: u64 = 2048;
@@ -62,7 +64,7 @@ impl Part {
             Wait::Block => WaitPolicy::Block,
             Wait::SpinBlock => WaitPolicy::SpinBlock,
         };
-        Ok(Arc::new(Segment::create(dir.join("segment"), &spec)?))
+        Ok(Arc::new(Segment::create(dir.join(SEGMENT), &spec)?))
     }
 
     /// For a part without processes, of an earlier program: nobody has the file mapped.
@@ -84,7 +86,7 @@ impl Part {
             application: format!("{}-{}", config.run, self.job),
             daemon_pid: std::process::id(),
             cgroup_procs: cgroup.procs(),
-            segment: config.shm(self.job).join("segment"),
+            segment: config.shm(self.job).join(SEGMENT),
             provider_dir: Some(config.provider.clone()),
             world_size: u32::try_from(launch.placement.len()).expect("checked when the segment was made"),
             ranks: ranks.collect(),

@@ -52,6 +52,7 @@ use tokio::{
 };
 use tracing::{Instrument, info_span};
 
+pub(crate) use self::launch::SEGMENT;
 use self::part::Part;
 pub use self::{part::Note, saved::SavedPart, services::NodeServices};
 use crate::handover::HandedPart;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use coswitch_ckpt::{SegmentFile, Snapshot};
 use coswitch_launcher::protocol::Assembler;
-use coswitch_policies::{Bytes, Epoch, JobId};
+use coswitch_policies::{Bytes, Epoch, JobId, NodeId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -40,6 +40,16 @@ impl SavedPart {
     /// The life that its launch began.
     pub(super) const fn launched(&self) -> u32 {
         self.launch.life
+    }
+
+    /// As it is where the ranks are on these nodes.
+    ///
+    /// # Errors
+    /// Where it is damaged.
+    pub(crate) fn placed(part: &[u8], placement: &[NodeId]) -> anyhow::Result<Vec<u8>> {
+        let mut saved: Self = serde_json::from_slice(part).context("failed to understand its part")?;
+        saved.launch.placement = placement.to_vec();
+        Ok(serde_json::to_vec(&saved)?)
     }
 
     /// `None` where an earlier version has written the snapshot.

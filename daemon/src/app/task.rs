@@ -81,7 +81,7 @@ impl Part {
                 let holds = self.describe(generation).await;
                 return self.tell(holds);
             }
-            AppRequest::GoBack { life } => match self.go_back(life).await {
+            AppRequest::GoBack { life, placement } => match self.go_back(life, placement).await {
                 Ok(()) => return,
                 Err(failure) => (Step::Run, Err(failure)),
             },

@@ -20,7 +20,10 @@ use super::{
     connect_to, copy_id,
     wire::{self, Frame},
 };
-use crate::{app::NodeServices, protocol::FetchRequest};
+use crate::{
+    app::{NodeServices, SEGMENT, SavedPart},
+    protocol::FetchRequest,
+};
 
 struct Holder {
     node: NodeId,
@@ -115,7 +118,10 @@ pub(crate) fn fetch(
         bail!("chunk {chunk} is on no partner as it was sealed: {}", failures.join("; "));
     }
     let _not_ended = node.copies.writing()?;
-    Ok(Bytes(begun.seal()?))
+    // The ranks map the segment of this node, and it has to know where the others are.
+    let part = SavedPart::placed(&begun.part()?, &request.placement)?;
+    let segment = node.config.shm(job).join(SEGMENT);
+    Ok(Bytes(begun.seal(Some(&segment), Some(&part))?))
 }
 
 /// Which holder is asked for which chunks: its first one that is there.

@@ -367,6 +367,8 @@ impl AppChannels {
                 return Err(postcard::Error::DeserializeUnexpectedEnd);
             };
             let record = Waiting { header: Header::from_bytes(header), payload: Incoming::Heap(payload) };
+            // The rank may be on another node than then.
+            let peer = self.placement.get(record.header.src as usize).copied().unwrap_or(peer);
             self.inbox.push(peer, Epoch(epoch.0.saturating_sub(1)), record);
         }
         Ok(())

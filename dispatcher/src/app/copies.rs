@@ -59,6 +59,15 @@ impl Copies {
         self.held.keys().map(|(_, epoch)| *epoch).collect()
     }
 
+    pub(super) fn is_down(&self, node: NodeId) -> bool {
+        self.down.contains(&node)
+    }
+
+    /// The life that the launch began, as far as known.
+    pub(super) fn launched(&self) -> u32 {
+        self.launched.unwrap_or_default()
+    }
+
     pub(super) fn scatter(&self, owner: NodeId, epoch: Epoch) -> Option<&Scatter> {
         self.held.get(&(owner, epoch)).map(|held| &held.scatter)
     }
@@ -146,7 +155,7 @@ impl App {
             AppEvent::Copied { epoch, scatter, bytes, took } => {
                 let to = scatter.ring.clone();
                 let on = scatter.ring.iter().copied().filter(|node| !self.copies.down.contains(node));
-                let launched = self.copies.launched.unwrap_or_default();
+                let launched = self.copies.launched();
                 let held = Held { launched, on: on.collect(), scatter };
                 self.copies.held.insert((node, epoch), held);
                 self.copies.answered(node);
@@ -161,7 +170,8 @@ impl App {
                 }
             }
             AppEvent::FetchFailed { epoch, reason } => {
-                self.copies.forget(node, epoch);
+                let owner = self.moving.map_or(node, |moving| moving.owner_of(node));
+                self.copies.forget(owner, epoch);
                 self.tell(Report::NotCopied {
                     node,
                     epoch,
@@ -212,7 +222,7 @@ impl App {
         for node in &lacking {
             let scatter = self.copies.scatter(*node, epoch).cloned().unwrap_or_default();
             let (life, placement) = (self.life, self.launch.placement.clone());
-            let launched = self.copies.launched.unwrap_or_default();
+            let launched = self.copies.launched();
             let request = FetchRequest { life, epoch, owner: *node, launched, scatter, placement };
             self.outputs.push(Output::Ask(*node, AppRequest::FetchCopy(Box::new(request))));
         }

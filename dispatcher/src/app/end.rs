@@ -74,6 +74,7 @@ impl App {
     }
 
     fn release(&mut self, outcome: &AppOutcome) -> Nodes {
+        self.release_moved(outcome);
         self.ask_all(&release(outcome))
     }
 

@@ -39,7 +39,8 @@ impl App {
             State::Stranded { waiting, .. } => {
                 waiting.insert(node);
                 self.outputs.push(Output::Arm(Some(self.timeouts.dump)));
-                AppRequest::GoBack { life: self.life }
+                let placement = self.launch.placement.clone();
+                AppRequest::GoBack { life: self.life, placement }
             }
             State::Adopting { waiting, .. } => {
                 waiting.insert(node);
@@ -69,7 +70,7 @@ impl App {
                 || self.copies.has(node, epoch)
         };
         let copied = self.copies.epochs();
-        let has_snapshots = self.snapshots.newest_where(may_have, copied).is_some();
+        let has_snapshots = self.moving.is_some() || self.snapshots.newest_where(may_have, copied).is_some();
         self.checkpoint = None;
         if !has_snapshots || self.launch.park == Park::PageOut {
             self.next = None;
@@ -81,7 +82,7 @@ impl App {
         self.imaged.clear();
         self.exited.clear();
         self.life += 1;
-        let waiting = self.ask_all(&AppRequest::GoBack { life: self.life });
+        let waiting = self.ask_all(&self.go_back());
         // A dump or a restore that is under way there comes to its end first.
         self.arm(self.timeouts.dump);
         self.state = State::Stranded { waiting, told, why };
@@ -130,6 +131,9 @@ impl App {
             return;
         }
         let (was_told, why) = (std::mem::replace(told, true), why.clone());
+        if self.finish_moving() {
+            return;
+        }
         // The answer to an order that waits, too.
         if !was_told {
             self.next = None;

@@ -49,6 +49,7 @@ mod copies;
 mod end;
 mod leave;
 mod lost;
+mod moving;
 mod pause;
 mod snapshots;
 
@@ -65,6 +66,7 @@ pub use adopt::Adoption;
 use adopt::Holdings;
 use checkpoint::Checkpoint;
 use copies::Copies;
+use moving::Moving;
 use pause::Pause;
 use snapshots::Snapshots;
 
@@ -82,6 +84,9 @@ pub enum Input {
     NodeBack(NodeId),
     /// What the daemon of a node holds of other nodes' snapshots of this application; before `NodeBack`.
     HoldsCopies(NodeId, Vec<HeldCopy>),
+    /// The part of a lost node is to go to another one, which has none; answered by [`Report::Moved`] or
+    /// [`Report::NotMoved`].
+    Move { from: NodeId, to: NodeId },
     /// The time-out armed last has run out.
     TimedOut,
     /// The daemon of a node will be replaced: take no further orders, and answer with [`Output::Settled`]
@@ -261,6 +266,7 @@ pub struct App {
     cuts: u64,
     snapshots: Snapshots,
     copies: Copies,
+    moving: Option<Moving>,
     /// Nodes that have an image of `epoch`, sealed or not.
     imaged: Nodes,
     unsealed: Nodes,
@@ -286,6 +292,7 @@ impl App {
             fences: Fences::new(nodes.clone()),
             snapshots: Snapshots::new(nodes.clone()),
             copies: Copies::new(launch.copies),
+            moving: None,
             launch,
             nodes,
             lost: Nodes::new(),
@@ -321,6 +328,11 @@ impl App {
         &self.nodes
     }
 
+    /// The same; `None` while the part of one of them is on its way to another node.
+    pub(crate) fn settled_nodes(&self) -> Option<&BTreeSet<NodeId>> {
+        self.moving.is_none().then_some(&self.nodes)
+    }
+
     #[must_use]
     pub fn has_ended(&self) -> bool {
         matches!(self.state, State::Ended)
@@ -348,6 +360,7 @@ impl App {
             }
             Input::NodeBack(node) if self.lost.remove(&node) => self.on_node_back(node),
             Input::NodeLost(..) | Input::NodeBack(_) => {}
+            Input::Move { from, to } => self.on_move(from, to),
             Input::HoldsCopies(node, copies) => self.copies.on_held(node, copies),
             Input::TimedOut => self.on_time_out(),
             Input::Settle => self.on_settle(),

@@ -77,6 +77,25 @@ impl Snapshots {
         good.find(|epoch| self.sealed.iter().all(|(node, epochs)| has(node, epochs, *epoch)))
     }
 
+    /// The newest that every node has, where the node `without` has none but those of `may_have`.
+    pub(super) fn newest_without(
+        &self,
+        without: NodeId,
+        may_have: impl Fn(NodeId, Epoch) -> bool,
+        also: impl IntoIterator<Item = Epoch>,
+    ) -> Option<Epoch> {
+        let mut others = self.clone();
+        others.set(without, []);
+        others.newest_where(may_have, also)
+    }
+
+    /// A node takes the place of another one, and has nothing yet.
+    pub(super) fn rename(&mut self, from: NodeId, to: NodeId) {
+        if self.sealed.remove(&from).is_some() {
+            self.sealed.insert(to, BTreeSet::new());
+        }
+    }
+
     /// The newest that any node has.
     pub(super) fn last(&self) -> Epoch {
         self.sealed.values().filter_map(|epochs| epochs.last().copied()).max().unwrap_or_default()

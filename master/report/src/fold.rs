@@ -19,8 +19,9 @@ use crate::{
     memory::{outgrew_in_words, split_in_words},
     paging::PagingFold,
     pauses::{
-        back_in_words, drained_in_words, lost_in_words, not_checkpointed_in_words, repeats_in_words,
-        replaced_in_words, silence_in_words, standstill_in_words, undrained_in_words, upgraded_in_words,
+        back_in_words, drained_in_words, lost_in_words, moved_in_words, not_checkpointed_in_words,
+        repeats_in_words, replaced_in_words, silence_in_words, standstill_in_words, undrained_in_words,
+        upgraded_in_words,
     },
     report::{JobCommunication, JobReport, JobTimes, NodeMemory, Report, SetReport, StepTotal},
 };
@@ -171,6 +172,10 @@ impl Folder {
             Event::NodeBack { node } => self.warnings.push(back_in_words(*node)),
             Event::NodeDrained { node } => self.warnings.push(drained_in_words(*node)),
             Event::NodeUndrained { node } => self.warnings.push(undrained_in_words(*node)),
+            Event::JobMoved { job, from, to, .. } => {
+                let text = moved_in_words(&self.name(*job), *from, *to);
+                self.warnings.push(text);
+            }
             Event::JobRepeats { job, work } => {
                 let text = repeats_in_words(&self.name(*job), *work);
                 self.warnings.push(text);

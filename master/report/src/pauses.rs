@@ -30,6 +30,11 @@ pub(crate) fn back_in_words(node: NodeId) -> String {
     format!("{node} is back")
 }
 
+/// The part of a job on a lost node has moved.
+pub(crate) fn moved_in_words(job: &str, from: NodeId, to: NodeId) -> String {
+    format!("the part of {job} on {from} is on {to} now, from its copy")
+}
+
 pub(crate) fn repeats_in_words(job: &str, work: Duration) -> String {
     format!("{job} repeats {}, because a node was lost", words::span(work))
 }

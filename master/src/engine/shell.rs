@@ -291,6 +291,11 @@ impl<S: EventSink> Shell<'_, S> {
                 self.dispatchers.insert(job, dispatcher);
             }
             Output::Release(node, job) => self.sessions.release(node, job),
+            Output::Move(job, from, to) => {
+                if let Some(dispatcher) = self.dispatchers.get(&job) {
+                    dispatcher.move_part(from, to);
+                }
+            }
             Output::DropCopies(node, job) => self.sessions.drop_copies(node, job),
             Output::Order(job, order) => {
                 if let Some(dispatcher) = self.dispatchers.get(&job) {

@@ -98,6 +98,7 @@ fn is_said_beside_bars(event: &Event) -> bool {
             | Event::NodeUndrained { .. }
             | Event::JobRepeats { .. }
             | Event::JobNotCheckpointed { .. }
+            | Event::JobMoved { .. }
             | Event::JobsStoodStill { .. }
     )
 }

@@ -228,6 +228,7 @@ pub(crate) const fn changes_what_comes(event: &Event) -> bool {
             | Event::SwitchStarted { .. }
             | Event::SwitchEnded { .. }
             | Event::SetSplit(_)
+            | Event::JobMoved { .. }
             | Event::NodeDrained { .. }
             | Event::NodeUndrained { .. }
             | Event::MasterReplaced { .. }

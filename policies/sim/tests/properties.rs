@@ -247,6 +247,7 @@ impl<'a> Audit<'a> {
             | SchedulerEvent::Undrained { .. }
             | SchedulerEvent::Checkpointed { .. }
             | SchedulerEvent::NotCheckpointed { .. }
+            | SchedulerEvent::Moved { .. }
             | SchedulerEvent::Displaced { .. }
             | SchedulerEvent::Limited { .. }
             | SchedulerEvent::SwitchTimed { .. } => {}

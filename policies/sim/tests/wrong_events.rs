@@ -56,6 +56,7 @@ fn events() -> impl Strategy<Value = SchedulerEvent> {
         nodes().prop_map(|node| SchedulerEvent::Undrained { node }),
         jobs().prop_map(|job| SchedulerEvent::Checkpointed { job, stood_still: Duration::from_millis(9) }),
         jobs().prop_map(|job| SchedulerEvent::NotCheckpointed { job }),
+        (jobs(), nodes(), nodes()).prop_map(|(job, from, to)| SchedulerEvent::Moved { job, from, to }),
         misplaced().prop_map(|Misplaced { job, at, .. }| SchedulerEvent::Displaced { job, at }),
     ]
 }

@@ -98,6 +98,8 @@ pub enum SchedulerEvent {
     /// A job that no switch moves has left memory on all of its nodes, because one of them was lost: it is
     /// parked, or is to be launched again.
     Displaced { job: JobId, at: Residence },
+    /// The part of a parked job on a lost node is on another node from now on, which had none.
+    Moved { job: JobId, from: NodeId, to: NodeId },
     /// How long jobs run yet at most, living ones or those that are submitted or adopted next. Backfilling
     /// relies on it; a job of which nothing is said may run for ever.
     Limited { left: Vec<(JobId, Duration)> },

@@ -3,8 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use coswitch_policies::Scatter;
-
 use super::*;
 
 /// State of the application on one node.
@@ -223,7 +221,7 @@ impl Model {
                 daemon.last_word = last_word;
                 AppEvent::Released
             }
-            AppRequest::GoBack { life } => {
+            AppRequest::GoBack { life, .. } => {
                 while let Some(epoch) = daemon.sealing.pop_first() {
                     daemon.sealed.insert(epoch);
                     while daemon.sealed.len() > SNAPSHOTS_KEPT {

@@ -264,6 +264,14 @@ pub enum Event {
     /// A job has left memory on all of its nodes, because one of them was lost: it is parked at its snapshots
     /// until all of them are back, or is to be launched again.
     JobDisplaced { job: JobId, residence: Residence },
+    /// The part of a job on a lost node has moved to another node, by its copy.
+    JobMoved {
+        job: JobId,
+        from: NodeId,
+        to: NodeId,
+        /// The node of each rank from now on.
+        placement: Vec<NodeId>,
+    },
     /// A job has gone back to a snapshot, or begins again: so long it had run since.
     JobRepeats { job: JobId, work: Duration },
     /// A job computes, and every node has a snapshot of it, to which it goes back where a node is lost. Its

@@ -21,5 +21,5 @@ pub use file::{FILE_NAME, JournalError, read, salvage};
 /// stands for several looks. Since version 10 a run may be parked, and go on. Since version 11
 /// jobs have priorities. Since version 12 jobs may have nodes of their own, by a queue. Since version 13
 /// daemons may be replaced. Since version 14 nodes may be drained. Since version 15 running jobs are
-/// checkpointed. Since version 16 snapshots are copied to other nodes.
-pub const VERSION: u32 = 16;
+/// checkpointed. Since version 16 snapshots are copied to other nodes. Since version 17 parts move there.
+pub const VERSION: u32 = 17;

@@ -7,8 +7,9 @@ use crate::{
     journal::{Event, RunEvent, SwitchStep},
     memory,
     pauses::{
-        back_in_words, drained_in_words, lost_in_words, not_checkpointed_in_words, repeats_in_words,
-        replaced_in_words, silence_in_words, standstill_in_words, undrained_in_words, upgraded_in_words,
+        back_in_words, drained_in_words, lost_in_words, moved_in_words, not_checkpointed_in_words,
+        repeats_in_words, replaced_in_words, silence_in_words, standstill_in_words, undrained_in_words,
+        upgraded_in_words,
     },
 };
 
@@ -70,6 +71,7 @@ pub(crate) fn text(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<Stri
         Event::NodeBack { node } => back_in_words(*node),
         Event::NodeDrained { node } => drained_in_words(*node),
         Event::NodeUndrained { node } => undrained_in_words(*node),
+        Event::JobMoved { job, from, to, .. } => moved_in_words(&view.name(*job), *from, *to),
         Event::JobRepeats { job, work } => repeats_in_words(&view.name(*job), *work),
         Event::JobCheckpointed { job, bytes, stood_still, .. } => {
             format!(

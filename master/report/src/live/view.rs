@@ -180,6 +180,7 @@ impl View {
             | Event::JobCommunicated { .. }
             | Event::SnapshotStored { .. }
             | Event::JobCopied { .. }
+            | Event::JobMoved { .. }
             | Event::MachineUsed(_)
             | Event::RunEnded { .. } => {}
         }

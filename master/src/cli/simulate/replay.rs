@@ -183,6 +183,7 @@ fn inputs(events: &[RunEvent], index: usize) -> Vec<SchedulerEvent> {
             vec![SchedulerEvent::Checkpointed { job, stood_still }]
         }
         Event::JobNotCheckpointed { job, .. } => vec![SchedulerEvent::NotCheckpointed { job }],
+        Event::JobMoved { job, from, to, .. } => vec![SchedulerEvent::Moved { job, from, to }],
         Event::TimerFired { timer } => vec![SchedulerEvent::TimerFired { timer }],
         Event::JobFinished { job, outcome, .. } if outcome.is_success() => {
             vec![SchedulerEvent::Finished { job }]

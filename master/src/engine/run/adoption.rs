@@ -61,13 +61,20 @@ impl Takeover {
                 *known = held.clone();
             }
         }
+        // What the journal tells of parts that have moved since the launch is later than what any part says.
+        for (job, placement) in &self.past.moved {
+            if let Some(held) = last.get_mut(job) {
+                held.placement.clone_from(placement);
+            }
+        }
         last
     }
 
     /// Whether a part belongs to another launch than the last one. A part that has come from a copy does not
     /// say of which launch it is: dispatchers have such parts of the last one alone.
-    fn is_stale(held: &Held, launches: &BTreeMap<JobId, Held>) -> bool {
-        launches.get(&held.job).is_none_or(|last| held.launched.is_some() && held.launched < last.launched)
+    fn is_stale(node: NodeId, held: &Held, launches: &BTreeMap<JobId, Held>) -> bool {
+        let is_other = |last: &Held| held.launched.is_some() && held.launched < last.launched;
+        launches.get(&held.job).is_none_or(|last| is_other(last) || !last.placement.contains(&node))
     }
 }
 
@@ -141,7 +148,11 @@ impl Run {
                     }
                     adoption.waiting.insert(id);
                     run.launched.insert(id);
-                    let spec = run.launch_spec(id, &placement);
+                    let mut spec = run.launch_spec(id, &placement);
+                    if let Some(launch) = launches.get(&id) {
+                        // A part that has moved has not left its ranks.
+                        spec.placement.clone_from(&launch.placement);
+                    }
                     adoption.placements.insert(id, placement);
                     run.outputs.push(Output::Adopt(id, Box::new(spec), ended.cloned()));
                 }
@@ -150,7 +161,7 @@ impl Run {
         // First, so that no node describes a part of an earlier launch.
         launches.retain(|job, _| run.records.get(job).is_some_and(|record| record.ended.is_none()));
         let stale = held.into_iter().flat_map(|(node, held)| held.into_iter().map(move |held| (node, held)));
-        let stale = stale.filter(|(_, held)| Takeover::is_stale(held, &launches));
+        let stale = stale.filter(|(node, held)| Takeover::is_stale(*node, held, &launches));
         let release = stale.map(|(node, held)| Output::Release(node, held.job));
         let copies = copies.into_iter().flat_map(|(node, jobs)| jobs.into_iter().map(move |job| (node, job)));
         let is_over = |job: &JobId| !run.launched.contains(job);
@@ -266,7 +277,7 @@ impl Run {
 }
 
 /// The placement of ranks, given the node of each.
-fn by_node(by_rank: &[NodeId]) -> Placement {
+pub(super) fn by_node(by_rank: &[NodeId]) -> Placement {
     let nodes = by_rank.iter().map(|node| node.0 as usize + 1).max().unwrap_or_default();
     let mut shares = vec![0; nodes];
     by_rank.iter().for_each(|node| shares[node.0 as usize] += 1);

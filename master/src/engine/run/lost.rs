@@ -29,6 +29,13 @@ pub(super) struct Down {
     given_up: bool,
 }
 
+impl Down {
+    /// Whether the first attempt to give it another daemon has failed.
+    pub(super) const fn stays_away(self) -> bool {
+        self.failed > 0
+    }
+}
+
 impl Run {
     pub(super) fn on_node_lost(&mut self, node: NodeId, reason: String) {
         self.tell(Event::NodeLost { node, reason });
@@ -61,6 +68,7 @@ impl Run {
             let stays = if stays_down { "; it stays down" } else { "" };
             self.warn(format!("{node} could not be given another daemon: {reason}{stays}"));
         }
+        self.move_parts_of(node);
     }
 
     /// When the next daemon is to be tried.
@@ -88,6 +96,7 @@ impl Run {
         let ending = record.ending.filter(|_| at == Residence::Unlaunched);
         if at == Residence::Unlaunched {
             self.launched.remove(&job);
+            self.moving.remove(&job);
             self.memory.on_ended(job);
             self.tell_repeated(job, None);
             self.tell_limits(vec![job]);
@@ -107,6 +116,9 @@ impl Run {
         if self.records[&job].ending.is_some() {
             self.order(job, Order::End);
         }
+        let away = self.down.iter().filter(|(_, down)| down.stays_away());
+        let away: Vec<NodeId> = away.map(|(node, _)| *node).collect();
+        away.into_iter().for_each(|node| self.move_parts_of(node));
     }
 
     /// The job has gone back to the snapshot of this epoch, or begins again.

@@ -9,6 +9,7 @@
 mod admission;
 mod adoption;
 mod checkpoints;
+mod copies;
 mod drain;
 mod lost;
 mod memory;
@@ -92,6 +93,9 @@ pub(super) enum Output {
     Release(NodeId, JobId),
     /// Have the node remove its copies of snapshots of a job that has ended.
     DropCopies(NodeId, JobId),
+    /// Have the part of a lost node move to another one; answered by [`Report::Moved`] or
+    /// [`Report::NotMoved`].
+    Move(JobId, NodeId, NodeId),
     /// Write the job down, before its user is answered.
     Keep(Box<Accepted>),
     /// Give the job's dispatcher an order.
@@ -156,6 +160,10 @@ pub(super) struct Run {
     unanswered: BTreeMap<NodeId, u32>,
     /// Lost nodes.
     down: BTreeMap<NodeId, Down>,
+    /// Jobs of which a part is on its way to another node.
+    moving: BTreeSet<JobId>,
+    /// The nodes that hold the last copy of what a node has sealed of a job.
+    partners: BTreeMap<(JobId, NodeId), Vec<NodeId>>,
     upgrade: Option<Upgrade>,
     drained: Drained,
     /// Nodes that were last seen without any job.
@@ -234,6 +242,8 @@ impl Run {
             allowances: BTreeMap::new(),
             unanswered: BTreeMap::new(),
             down: BTreeMap::new(),
+            moving: BTreeSet::new(),
+            partners: BTreeMap::new(),
             upgrade: None,
             drained: Drained::new(),
             empty_nodes: BTreeSet::new(),

@@ -52,12 +52,10 @@ impl Run {
                 self.records.entry(job).or_default().saved(now, epoch.0);
                 self.tell(Event::SnapshotStored { job, node, root, bytes });
             }
-            Report::Copied { node, epoch: _, to, bytes, took } => {
-                self.tell(Event::JobCopied { job, node, to, bytes, took });
-            }
-            Report::NotCopied { node, epoch, reason } => {
-                self.warn(format!("{job}: the copy of {node}'s snapshot {epoch}: {reason}"));
-            }
+            Report::Copied { node, epoch: _, to, bytes, took } => self.on_copied(job, node, to, bytes, took),
+            Report::NotCopied { node, epoch, reason } => self.on_not_copied(job, node, epoch, &reason),
+            Report::Moved { from, to, placement } => self.on_moved(job, from, to, placement),
+            Report::NotMoved { from, why } => self.on_not_moved(job, from, &why),
             Report::Traffic { ranks, .. } => self.on_traffic(job, &ranks),
         }
     }
@@ -91,6 +89,8 @@ impl Run {
         self.running.remove(&job);
         self.resting.remove(&job);
         self.launched.remove(&job);
+        self.moving.remove(&job);
+        self.partners.retain(|(of, _), _| *of != job);
         self.memory.on_ended(job);
         self.parking.forget(job);
         let counted = self.communication.forget(job);

@@ -111,6 +111,7 @@ fn shown(output: &Output) -> Option<String> {
         Output::Restart(node) => format!("restart {node}"),
         Output::Replace(node) => format!("replace the daemon of {node}"),
         Output::Release(node, job) => format!("{node} removes {job}"),
+        Output::Move(job, from, to) => format!("{job} moves from {from} to {to}"),
         Output::DropCopies(node, job) => format!("{node} removes copies of {job}"),
         Output::Over(outcome) => format!("over {outcome:?}"),
         Output::Answer(_, reply) => requests::shown(reply),

@@ -152,7 +152,7 @@ impl Daemon {
             }
             (Some(part), request) => return part.note(ctx, &mut self.machine, Note::Request(request)),
             (None, AppRequest::Describe { generation }) => nothing(generation),
-            (None, AppRequest::GoBack { life }) => AppEvent::WentBack { life, sealed: Vec::new() },
+            (None, AppRequest::GoBack { life, .. }) => AppEvent::WentBack { life, sealed: Vec::new() },
             (None, _) => {
                 let failure = Failure::dead("there is no such application here");
                 AppEvent::Failed { during: Step::Run, failure }

@@ -214,7 +214,7 @@ impl Head {
                 let app = App::adopted(spec, TIMEOUTS, adoption).in_life(master.next_life());
                 master.start(ctx, job, app, app::Input::Adopt);
             }
-            Output::DropCopies(..) => unreachable!("copies are not simulated"),
+            Output::DropCopies(..) | Output::Move(..) => unreachable!("copies are not simulated"),
             Output::Replace(_) => unreachable!("no user of the simulation upgrades daemons"),
             Output::Release(node, job) => master.release(ctx, node, job),
             Output::Restart(node) => ctx.soon(50_000, 2_000_000, Event::Restart(master.generation, node)),

@@ -315,10 +315,10 @@ impl Part {
             }
             AppRequest::Discard => self.begin(ctx, machine, Doing::Discard, None),
             AppRequest::Resume(epoch) => self.resume(ctx, machine, epoch),
-            AppRequest::GoBack { life } if self.state == PartState::Absent => {
+            AppRequest::GoBack { life, .. } if self.state == PartState::Absent => {
                 self.tell(ctx, machine, AppEvent::WentBack { life, sealed: Vec::new() });
             }
-            AppRequest::GoBack { life } => self.begin(ctx, machine, Doing::GoBack(life), None),
+            AppRequest::GoBack { life, .. } => self.begin(ctx, machine, Doing::GoBack(life), None),
             AppRequest::FenceDone { sequence, puts } => {
                 self.reached = false;
                 self.fences.entry(sequence).or_insert(puts);

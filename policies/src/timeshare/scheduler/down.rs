@@ -9,7 +9,7 @@
 
 use super::{Scheduler, hold::Held};
 use crate::{
-    Assignment, JobId, JobSpec, NodeId, Placement, Residence,
+    Assignment, Block, Bytes, JobId, JobSpec, MemoryRule, NodeId, Placement, Residence,
     placement::Shape,
     timeshare::packing::{DirtyRows, FreedNodes},
 };
@@ -163,6 +163,66 @@ impl Scheduler {
             None if !self.queue.contains(&job) => Vec::new(),
             None if self.matrix.shape_of(&self.jobs[&job].spec).is_some() => Vec::new(),
             None => down.collect(),
+        }
+    }
+
+    /// Parked jobs of which a part lies on this node, which is down.
+    #[must_use]
+    pub fn parts_on_lost(&self, node: NodeId) -> Vec<JobId> {
+        let waits = |(job, held): (&JobId, &Held)| match held {
+            Held::Returning(assignment) | Held::Parked(assignment) => {
+                (self.lost.contains(&node) && assignment.placement.count_on(node) > 0).then_some(*job)
+            }
+            Held::Unlaunched | Held::Leaving | Held::Evading => None,
+        };
+        self.held.iter().filter_map(waits).collect()
+    }
+
+    /// The nodes that could take the part of a job that lies on a lost node, each with its free capacity for
+    /// the comparison: it is up, has none of the job's parts, and holds this one when it is empty.
+    #[must_use]
+    pub fn may_take_part(&self, job: JobId, from: NodeId) -> Vec<(NodeId, u64)> {
+        let Some(Held::Returning(assignment) | Held::Parked(assignment)) = self.held.get(&job) else {
+            return Vec::new();
+        };
+        let can = |(node, _): &(NodeId, Bytes)| {
+            !self.matrix.down().contains(node) && self.holds_part(assignment, from, *node)
+        };
+        let nodes = self.matrix.cluster().nodes().filter(can);
+        // The fewer jobs it has, the better.
+        nodes.map(|(node, _)| (node, u64::MAX - self.jobs_on(|other| other == node).len() as u64)).collect()
+    }
+
+    /// Whether the part of `from` fits on a node that has none, and no other job.
+    fn holds_part(&self, assignment: &Assignment, from: NodeId, to: NodeId) -> bool {
+        let ranks = assignment.placement.count_on(from);
+        let ignores_memory = self.config.policy.memory_rule() == MemoryRule::Ignored;
+        let capacity = self.matrix.cluster().nodes().find(|(node, _)| *node == to).map(|(_, bytes)| bytes);
+        ranks > 0
+            && assignment.placement.count_on(to) == 0
+            && capacity.is_some_and(|most| ignores_memory || assignment.spec.memory_of(ranks) <= most)
+    }
+
+    pub(super) fn on_part_moved(&mut self, job: JobId, from: NodeId, to: NodeId) {
+        let fits = match self.held.get(&job) {
+            Some(Held::Returning(assignment) | Held::Parked(assignment)) => {
+                self.holds_part(assignment, from, to)
+            }
+            _ => false,
+        };
+        let held = self.held.get_mut(&job).filter(|_| fits);
+        let Some(Held::Returning(assignment) | Held::Parked(assignment)) = held else { return };
+        let ranks = assignment.placement.count_on(from);
+        let mut blocks: Vec<Block> =
+            assignment.placement.blocks().filter(|block| block.node != from).collect();
+        blocks.push(Block { node: to, ranks });
+        blocks.sort_by_key(|block| block.node);
+        assignment.placement = blocks.into();
+        let measured = self.jobs.get_mut(&job).and_then(|entry| entry.measured.as_mut());
+        if let Some(measured) = measured
+            && let Some(resident) = measured.resident.remove(&from)
+        {
+            measured.resident.insert(to, resident);
         }
     }
 

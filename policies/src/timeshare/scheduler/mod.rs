@@ -230,6 +230,7 @@ impl Scheduler {
             SchedulerEvent::NodeDown { node } => self.on_node_down(node),
             SchedulerEvent::NodeUp { node } => self.on_node_up(node),
             SchedulerEvent::Displaced { job, at } => self.on_displaced(job, at),
+            SchedulerEvent::Moved { job, from, to } => self.on_part_moved(job, from, to),
             SchedulerEvent::Limited { left } => self.limit(left),
             SchedulerEvent::Drained { node } => self.drain(node),
             SchedulerEvent::Undrained { node } => self.undrain(node),

@@ -53,6 +53,7 @@ impl Applications {
                 | Output::Restart(_)
                 | Output::Replace(_)
                 | Output::DropCopies(..)
+                | Output::Move(..)
                 | Output::Release(..) => continue,
             };
             // A dispatcher that ends its application does nothing else.

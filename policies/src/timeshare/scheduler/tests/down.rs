@@ -121,3 +121,25 @@ fn a_job_is_not_given_up_because_its_nodes_are_lost() {
     turn of slot-1 with job-0
     ");
 }
+
+#[test]
+fn a_parked_job_goes_on_where_its_part_has_moved_to() {
+    let mut desk = Desk::new(Policy::Gang);
+    let config = SchedulerConfig::new(Policy::Gang, Duration::from_secs(10));
+    desk.scheduler = Scheduler::new(Cluster::uniform(3, Bytes::mib(1000)), config).unwrap();
+    desk.submit(&[(2, 600), (2, 600)]);
+    desk.done();
+    desk.wait();
+    desk.done();
+    desk.at(12).lose(1);
+    desk.displace(1, Residence::Parked);
+    let part = |desk: &Desk| desk.scheduler.parts_on_lost(NodeId(1));
+    for job in part(&desk) {
+        let can: Vec<NodeId> =
+            desk.scheduler.may_take_part(job, NodeId(1)).into_iter().map(|(node, _)| node).collect();
+        assert_eq!(can, [NodeId(2)], "{job}: one node has a part of it, and one is lost");
+        desk.tell(SchedulerEvent::Moved { job, from: NodeId(1), to: NodeId(2) });
+        assert_eq!(desk.scheduler.awaited_nodes(job), []);
+    }
+    assert_eq!(part(&desk), []);
+}
