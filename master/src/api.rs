@@ -288,6 +288,14 @@ pub struct NodeUpgrade {
     pub version: Option<String>,
 }
 
+impl Refusal {
+    /// Whether the very same request may be granted later, when jobs have begun or ended.
+    #[must_use]
+    pub const fn is_for_now(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::QueueFull { .. })
+    }
+}
+
 /// Why a request was refused. Nothing has changed then, but for an upgrade of several nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(tag = "refused", rename_all = "kebab-case")]
@@ -309,6 +317,11 @@ pub enum Refusal {
     BadJob { number: usize, name: String, why: String },
     #[error("the cluster has {living} jobs, and takes at most {most}: try again when some have ended")]
     Full { living: usize, most: usize },
+    #[error(
+        "{waiting} jobs wait, and at most {most} may (`max_queued`): {jobs} more were not submitted; try \
+         again when some have begun"
+    )]
+    QueueFull { waiting: usize, jobs: usize, most: usize },
     #[error("jobs of user {user} cannot be run: only those of user 0, as whom this cluster runs")]
     NotServed { user: u32 },
     #[error("the cluster cannot write jobs down, and takes none: {why}")]

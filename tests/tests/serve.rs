@@ -52,8 +52,17 @@ fn follow(master: &Master) -> impl FnMut(&str) -> Value + use<> {
 
 /// What the cluster answers to a plain HTTP request.
 fn ask(master: &Master, path: &str) -> String {
+    exchange(master, &format!("GET {path} HTTP/1.1\r\nhost: coswitch\r\nconnection: close\r\n\r\n"))
+}
+
+fn post(master: &Master, path: &str, body: &str) -> String {
+    let head = "host: coswitch\r\nconnection: close\r\ncontent-type: application/json";
+    let length = body.len();
+    exchange(master, &format!("POST {path} HTTP/1.1\r\n{head}\r\ncontent-length: {length}\r\n\r\n{body}"))
+}
+
+fn exchange(master: &Master, request: &str) -> String {
     let mut stream = UnixStream::connect(master.socket()).expect("the cluster listens");
-    let request = format!("GET {path} HTTP/1.1\r\nhost: coswitch\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("it is asked");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it answers");
@@ -157,6 +166,35 @@ fn what_is_asked_wrongly_is_refused_and_nothing_is_lost() {
     assert_eq!(second.status.code(), Some(4));
     assert!(String::from_utf8_lossy(&second.stderr).contains("a cluster is served"), "{second:?}");
     assert_eq!(master.user(&["wait"]).code, Some(0), "the job goes on");
+    end(master);
+}
+
+#[test]
+fn a_full_queue_refuses_a_whole_array_and_takes_jobs_again_when_one_has_begun() {
+    let mut master = serve(&CLUSTER.replace("residency: none", "max_queued: 2, residency: none"));
+    accepted(&submit(&master, &["--name", "first"], HEAT));
+    master.wait_until("it to run", STEP_LIMIT, |master| state(master, "first") == "running");
+    let refused = submit(&master, &["--array", "1-3", "--name", "many"], HEAT);
+    assert_eq!(refused.code, Some(7), "{refused:?}");
+    let why = &refused.json["why"];
+    let counts = ["waiting", "jobs", "most"].map(|field| why[field].as_u64());
+    assert_eq!((&why["refused"], counts), (&"queue-full".into(), [Some(0), Some(3), Some(2)]));
+    assert!(refused.stderr.contains("at most 2 may (`max_queued`)"), "{refused:?}");
+    assert_eq!(queue(&master).len(), 1, "none of them was taken");
+    // The same in HTTP.
+    let mut names = accepted(&submit(&master, &["--array", "1-2", "--name", "two"], HEAT));
+    let job = r#"[{"job": {"id": 0, "name": "late", "program": "/bin/true", "arguments": [], "ranks": 1,
+        "memory": 1, "arrival": 0, "env": {}, "cwd": "/", "alone": null, "wait": "block"}}]"#;
+    let answer = post(&master, "/v1/jobs", job);
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    assert!(answer.contains(r#""refused":"queue-full""#), "{answer}");
+    // They all begin in their turns, and then there is room again.
+    master.wait_until("all of them to begin", RUN_LIMIT, |master| {
+        queue(master).iter().all(|job| !job["began"].is_null())
+    });
+    names.extend(accepted(&submit(&master, &["--name", "last"], HEAT)));
+    assert_eq!(master.user(&["wait"]).code, Some(0));
+    names.iter().for_each(|name| check_right(&master, name));
     end(master);
 }
 

@@ -19,6 +19,8 @@ Exit codes:
     5  `run --limit` was reached; everything that was started has been ended
     6  the nodes of `run` are taken away (the end of an allocation, or `--park-after`): every job that had not
        ended is parked, and `run --resume DIR` goes on
+    7  the cluster has as many jobs as it takes, or lets wait (`max_queued`): none of `submit` was taken, and
+       it may be tried again
   130  interrupted; everything that was started has been ended; `compare` has compared the runs before";
 
 /// How a command ended.
@@ -35,6 +37,8 @@ pub enum Exit {
     Internal = 4,
     /// The run reached its time limit.
     TimedOut = 5,
+    /// The cluster takes no more jobs for now.
+    Full = 7,
     /// The nodes were about to be taken away: all jobs are parked.
     Parked = 6,
     /// The user stopped the command.
@@ -96,6 +100,7 @@ impl From<anyhow::Error> for Failure {
 impl Failure {
     pub const fn exit(&self) -> Exit {
         match self {
+            Self::Refused(refusal) if refusal.is_for_now() => Exit::Full,
             Self::Input(_) | Self::Workload(_) | Self::Run(_) | Self::Standing(_) | Self::Refused(_) => {
                 Exit::BadInput
             }

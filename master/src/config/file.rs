@@ -163,6 +163,10 @@ pub struct SchedulerPart {
     /// The most jobs that may share a node in one slot (policy `hybrid`).
     #[serde(default)]
     pub max_per_cell: Option<Leaf<u32>>,
+    /// The most jobs that wait to begin in a cluster that `serve` holds: what is submitted beyond them is
+    /// refused. Only the limit of all jobs, 1000, if left out.
+    #[serde(default)]
+    pub max_queued: Option<Leaf<u32>>,
     /// How jobs that are submitted together get their slots.
     #[serde(default)]
     pub packing: Option<Leaf<Packing>>,

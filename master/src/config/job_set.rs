@@ -130,6 +130,9 @@ pub struct Settings {
     pub park: ParkMethod,
     /// The most jobs in one cell; `None` is as many as fit in memory.
     pub max_per_cell: Option<u32>,
+    /// The most jobs that users may have wait to begin; `None`: as many as a cluster has jobs.
+    #[serde(default)]
+    pub max_queued: Option<u32>,
     /// How jobs that are submitted together get their slots.
     #[serde(default)]
     pub packing: Packing,

@@ -216,7 +216,9 @@ fn refused(refusal: &Refusal) -> Response {
         | Refusal::NotUpgraded { .. } => StatusCode::CONFLICT,
         Refusal::BadJob { .. } | Refusal::BadRequest { .. } => StatusCode::BAD_REQUEST,
         Refusal::NotServed { .. } | Refusal::OnlyRoot { .. } => StatusCode::FORBIDDEN,
-        Refusal::Full { .. } | Refusal::NotKept { .. } | Refusal::Ending => StatusCode::SERVICE_UNAVAILABLE,
+        Refusal::Full { .. } | Refusal::QueueFull { .. } | Refusal::NotKept { .. } | Refusal::Ending => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
     };
     (code, Json(refusal)).into_response()
 }

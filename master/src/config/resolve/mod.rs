@@ -237,6 +237,7 @@ impl Reader {
             needs: setting!(needs).unwrap_or_default(),
             park: setting!(park).unwrap_or(ParkMethod::Criu),
             max_per_cell: setting!(max_per_cell),
+            max_queued: setting!(max_queued),
             packing: setting!(packing).unwrap_or_default(),
             rotation: setting!(rotation).unwrap_or_default(),
             alternate: setting!(alternate).unwrap_or_default(),
@@ -244,6 +245,11 @@ impl Reader {
         if settings.max_per_cell == Some(0) {
             let span = part.max_per_cell.as_ref().expect("it was read from there").span();
             self.refuse(Problem::new("scheduler.max_per_cell", span, "a cell must hold at least 1 job"));
+        }
+        if settings.max_queued == Some(0) {
+            let span = part.max_queued.as_ref().expect("it was read from there").span();
+            let problem = Problem::new("scheduler.max_queued", span, "no job could be submitted");
+            self.refuse(problem.help("write how many jobs may wait, for example `100`, or leave it out"));
         }
         self.check_rotation(&settings, part);
         self.check_own_nodes(&settings, part);

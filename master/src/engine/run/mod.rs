@@ -136,6 +136,8 @@ pub(super) struct Run {
     cluster: ClusterConfig,
     jobs: BTreeMap<JobId, Job>,
     records: BTreeMap<JobId, Record>,
+    /// So many jobs that users have submitted may wait to begin.
+    max_queued: Option<usize>,
     /// Jobs that are submitted when others have succeeded.
     followers: BTreeSet<JobId>,
     /// Since the followers were looked at.
@@ -228,6 +230,7 @@ impl Run {
         }
         let pages_out = set.scheduler.park == ParkMethod::PageOut;
         Ok(Self {
+            max_queued: set.scheduler.max_queued.map(|most| most as usize),
             park: if pages_out { Park::PageOut } else { Park::Criu },
             memory: MemoryMonitor::new(cluster.clone()),
             quantum: set.scheduler.quantum_watch(),

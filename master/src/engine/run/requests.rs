@@ -80,6 +80,11 @@ impl Run {
         if living + jobs.len() > most {
             return Err(Refusal::Full { living, most });
         }
+        if let (waiting, Some(most)) = (self.waiting_jobs(), self.max_queued)
+            && waiting + jobs.len() > most
+        {
+            return Err(Refusal::QueueFull { waiting, jobs: jobs.len(), most });
+        }
         for (number, submission) in (1..).zip(&jobs) {
             let later = submission.job.after.iter().find(|place| place.0 as usize >= number - 1);
             let check = match later {
@@ -106,6 +111,14 @@ impl Run {
 
     fn living_jobs(&self) -> usize {
         self.records.values().filter(|record| record.ended.is_none()).count()
+    }
+
+    /// The jobs that have not begun: for room, for others to end, or because they are held.
+    fn waiting_jobs(&self) -> usize {
+        let waits = |(job, record): &(&JobId, &Record)| {
+            record.ended.is_none() && record.began.is_none() && !self.launched.contains(job)
+        };
+        self.records.iter().filter(waits).count()
     }
 
     fn check(&self, user: User, submission: &Submission) -> Result<(), String> {

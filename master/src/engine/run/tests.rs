@@ -75,6 +75,7 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
             needs: Estimate::default(),
             park: ParkMethod::Criu,
             max_per_cell: None,
+            max_queued: None,
             packing: Packing::default(),
             rotation: Rotation::Set,
             alternate: Alternate::default(),

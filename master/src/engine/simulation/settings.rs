@@ -91,6 +91,7 @@ pub(super) fn job_set(plan: &Plan) -> JobSet {
             needs: Estimate::default(),
             park: ParkMethod::Criu,
             max_per_cell: None,
+            max_queued: None,
             packing: Packing::default(),
             rotation: plan.rotation,
             alternate: Alternate::default(),

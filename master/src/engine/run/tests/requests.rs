@@ -113,6 +113,42 @@ fn jobs_come_at_any_time_and_the_cluster_stays_without_any() {
     );
 }
 
+#[test]
+fn a_full_queue_takes_a_submission_whole_or_not_at_all() {
+    let mut set = job_set(vec![], SwitchOrder::Sequential, Residency::None);
+    set.scheduler.max_queued = Some(2);
+    let settings = RunSettings { standing: true, ..RunSettings::default() };
+    let mut run = Run::new(set, settings).expect("the settings are right");
+    let full = |waiting, jobs| {
+        format!(
+            "refused: {waiting} jobs wait, and at most 2 may (`max_queued`): {jobs} more were not submitted; \
+             try again when some have begun"
+        )
+    };
+    let two = || vec![submission(60), submission(60)];
+    story(
+        &mut run,
+        &[
+            (0, Input::Due, ""),
+            (100, submit(vec![submission(60)]), "submitted job-0; launch job-0; accepted job-0 job-0"),
+            (150, report(0, Report::Running), "switched; turn of job-0"),
+            // The one that runs does not count.
+            (200, submit([two(), two()].concat()), &full(0, 4)),
+            (
+                300,
+                submit(two()),
+                "submitted job-1; submitted job-2; turn of job-0 until 1.15s; accepted job-1 job-0-1, \
+                 job-2 job-0-2",
+            ),
+            (400, submit(vec![submission(60)]), &full(2, 1)),
+            (900, ended(), "job-0 ended Exit(0); launch job-1"),
+            // One has begun, and there is room for one.
+            (950, submit(two()), &full(1, 2)),
+            (960, submit(vec![submission(60)]), "submitted job-3; accepted job-3 job-0-3"),
+        ],
+    );
+}
+
 fn upgrade(nodes: &[u32], dry_run: bool) -> Input {
     asked(Request::Upgrade { nodes: nodes.iter().copied().map(NodeId).collect(), dry_run })
 }
