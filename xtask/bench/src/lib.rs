@@ -23,6 +23,7 @@ mod pingpong;
 mod programs;
 mod sim;
 mod stage;
+mod standing;
 mod store;
 mod switch;
 mod tcp;
@@ -94,6 +95,9 @@ enum Name {
     Memory,
     /// Packets and processor time of the master and of many daemons, idle and when a set stops and goes on
     Control,
+    /// A cluster that stays: daemons up on virtual nodes, by ssh, in Slurm; a planned restart; a lost node;
+    /// copies of snapshots, forecasts
+    Standing,
     /// Launch of an empty program, against mpiexec
     Launch,
     /// Jobs simulated in a second, against AccaSim; cost of an event as jobs and nodes grow
@@ -101,7 +105,7 @@ enum Name {
 }
 
 impl Name {
-    const SINGLE: [Name; 15] = [
+    const SINGLE: [Name; 16] = [
         Name::PingPong,
         Name::Links,
         Name::Flush,
@@ -115,6 +119,7 @@ impl Name {
         Name::Store,
         Name::Memory,
         Name::Control,
+        Name::Standing,
         Name::Launch,
         Name::Sim,
     ];
@@ -133,6 +138,7 @@ impl Name {
             Name::PingPong => pingpong::measure(rounds.unwrap_or(7)),
             Name::Links => links::measure(rounds.unwrap_or(7)),
             Name::Control => control::measure(arguments.nodes),
+            Name::Standing => standing::measure(rounds.unwrap_or(5)),
             Name::Flush => flush::measure(rounds.unwrap_or(7)),
             Name::Switch => switch::measure(rounds.unwrap_or(7)),
             Name::Checkpoint => checkpoint::measure(rounds.unwrap_or(7)),
