@@ -16,7 +16,7 @@ use std::{
 };
 
 use coswitch_ckpt::private;
-use coswitch_report::journal::{JournalError, RunEvent, record};
+use coswitch_report::journal::{Event, JournalError, RunEvent, record};
 use tokio::sync::mpsc::{Sender, error::TrySendError};
 
 const QUEUE: usize = 1024;
@@ -64,9 +64,16 @@ impl Journal {
         let mut writer = Writer { path: path.into(), file };
         thread::Builder::new().name("journal".into()).spawn(move || {
             let mut outcome = Ok(());
+            let mut ends = false;
             while let Some(event) = events.blocking_recv() {
                 // After the first failure nothing is written: the lines would have a gap.
                 outcome = outcome.and_then(|()| writer.append(&event));
+                ends |= matches!(event.kind, Event::JobFinished { .. });
+                // After a power cut, a job that has ended must not run again.
+                if ends && events.is_empty() {
+                    outcome = outcome.and_then(|()| writer.sync());
+                    ends = false;
+                }
             }
             let _ = tell.send(outcome);
         })?;
@@ -129,9 +136,16 @@ struct Writer {
 impl Writer {
     /// Appends `event` in one write, so that a crash leaves whole lines and at most one part of a line.
     fn append(&mut self, event: &RunEvent) -> Result<(), JournalError> {
-        self.file
-            .write_all(&record::write(event))
-            .map_err(|cause| JournalError::Io { path: self.path.clone(), cause })
+        self.file.write_all(&record::write(event)).map_err(|cause| self.failed(cause))
+    }
+
+    /// Waits until the disk has what was appended.
+    fn sync(&self) -> Result<(), JournalError> {
+        self.file.sync_data().map_err(|cause| self.failed(cause))
+    }
+
+    fn failed(&self, cause: io::Error) -> JournalError {
+        JournalError::Io { path: self.path.clone(), cause }
     }
 }
 
@@ -140,7 +154,7 @@ mod tests {
     use std::io::Read;
 
     use coswitch_policies::{JobId, Placement, SimTime, SlotId};
-    use coswitch_report::journal::{Event, JobOutcome, read};
+    use coswitch_report::journal::{JobOutcome, read};
 
     use super::*;
 

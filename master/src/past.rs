@@ -33,12 +33,16 @@ impl JobFile {
         Ok(Self(file))
     }
 
-    /// Writes a job down.
+    /// Writes jobs down, so that they outlive a power cut.
     ///
     /// # Errors
     /// Where the disk is full or broken.
-    pub fn keep(&mut self, job: &Accepted) -> io::Result<()> {
-        self.0.write_all(&record::write(job))
+    pub fn keep(&mut self, jobs: &[&Accepted]) -> io::Result<()> {
+        let lines: Vec<u8> = jobs.iter().flat_map(record::write).collect();
+        let before = self.0.metadata()?.len();
+        let written = self.0.write_all(&lines).and_then(|()| self.0.sync_data());
+        // The answer to their user is that they were not taken.
+        written.inspect_err(|_| drop(self.0.set_len(before)))
     }
 }
 
@@ -217,11 +221,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(JOBS);
         let mut file = JobFile::open(directory.path()).unwrap();
-        (0..3).try_for_each(|id| file.keep(&accepted(id))).unwrap();
+        (0..3).try_for_each(|id| file.keep(&[&accepted(id)])).unwrap();
         let whole = fs::read(&path).unwrap();
         for cut in 0..=whole.len() {
             fs::write(&path, &whole[..cut]).unwrap();
-            JobFile::open(directory.path()).unwrap().keep(&accepted(9)).unwrap();
+            JobFile::open(directory.path()).unwrap().keep(&[&accepted(9)]).unwrap();
             let (jobs, damaged) = read_jobs(directory.path()).unwrap();
             // A line is whole without its end.
             let lines = whole[..cut].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());

@@ -68,7 +68,7 @@ impl EventSink for Record {
         }
     }
 
-    fn keep(&mut self, _: &Accepted) -> io::Result<()> {
+    fn keep(&mut self, _: &[&Accepted]) -> io::Result<()> {
         // The run ends with this process.
         Ok(())
     }

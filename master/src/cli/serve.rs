@@ -70,8 +70,8 @@ struct Sink {
 }
 
 impl EventSink for Sink {
-    fn keep(&mut self, job: &Accepted) -> io::Result<()> {
-        self.jobs.keep(job)
+    fn keep(&mut self, jobs: &[&Accepted]) -> io::Result<()> {
+        self.jobs.keep(jobs)
     }
 
     fn tell(&mut self, event: RunEvent) {

@@ -40,7 +40,7 @@ use tokio::sync::{
 pub(crate) use self::run::Record;
 use crate::{
     api::{Accepted, Reply, Request, User},
-    config::{ClusterConfig, Job, JobSet},
+    config::{ClusterConfig, JobSet},
     install::Installation,
     interrupt::Interrupt,
     parked::Parked,
@@ -98,11 +98,11 @@ pub struct Outcome {
 pub trait EventSink {
     /// Takes an event, whether there is room or not.
     fn tell(&mut self, event: RunEvent);
-    /// Writes a job down before its user is answered, where a later master may need it.
+    /// Writes jobs down before their user is answered, where a later master may need them.
     ///
     /// # Errors
     /// Where the disk is full or broken.
-    fn keep(&mut self, job: &Accepted) -> std::io::Result<()>;
+    fn keep(&mut self, jobs: &[&Accepted]) -> std::io::Result<()>;
     /// Whether more events may come.
     fn has_room(&self) -> bool;
     /// Waits until more events may come. May be given up and called again.
@@ -153,8 +153,9 @@ pub fn serve(
     let (nodes, standing, origin) = match past {
         None => {
             // From the moment on which another master can take over, it has to find them.
-            let keep = |job: &Job| events.keep(&Accepted::of_file(job));
-            jobs.jobs.iter().try_for_each(keep).context("failed to write the jobs of the run file down")?;
+            let all: Vec<Accepted> = jobs.jobs.iter().map(Accepted::of_file).collect();
+            let kept = events.keep(&all.iter().collect::<Vec<_>>());
+            kept.context("failed to write the jobs of the run file down")?;
             let nodes = start_nodes(&request)?;
             let standing = Standing::new(options.run.clone(), cluster, park, nodes.state());
             (nodes, standing, Origin::Served)

@@ -263,10 +263,12 @@ impl<S: EventSink> Shell<'_, S> {
 
     /// Writes new jobs down, before anything is done about them.
     fn keep(&mut self, outputs: &[Output]) -> std::io::Result<()> {
-        outputs.iter().try_for_each(|output| match output {
-            Output::Keep(job) => self.events.keep(job),
-            _ => Ok(()),
-        })
+        let new = outputs.iter().filter_map(|output| match output {
+            Output::Keep(job) => Some(&**job),
+            _ => None,
+        });
+        let new: Vec<_> = new.collect();
+        if new.is_empty() { Ok(()) } else { self.events.keep(&new) }
     }
 
     fn carry_out(&mut self, output: Output) {
