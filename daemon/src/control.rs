@@ -29,6 +29,7 @@ use crate::{
         Step, StoodStill,
     },
     session::{Heard, SessionError},
+    survival::Record,
 };
 
 mod hand_over;
@@ -405,6 +406,9 @@ impl Control {
     pub(crate) fn take_up(&mut self) -> anyhow::Result<()> {
         self.node.store.remove_unfinished_copies();
         for name in self.node.store.applications()? {
+            if job_of(&name).is_some_and(|job| self.apps.contains_key(&job)) {
+                continue;
+            }
             let taken_up = job_of(&name).context("no name of a job").and_then(|job| self.take_up_one(job));
             if let Err(error) = taken_up {
                 if self.node.config.resumes {
@@ -415,6 +419,47 @@ impl Control {
             }
         }
         Ok(())
+    }
+
+    /// Adopts what is whole of that which the daemon before has left. The rest goes on from its snapshots, if
+    /// at all.
+    ///
+    /// # Errors
+    /// Where processes cannot be ended.
+    pub(crate) async fn adopt_survivors(&mut self, records: Vec<Record>) -> anyhow::Result<()> {
+        for record in records {
+            let (job, held) = (record.part.job, Held::by(record.part.job, &record.part.launch));
+            match AppHandle::survive(Arc::clone(&self.node), record).await {
+                Ok((handle, task)) => {
+                    info!(%job, "an application has survived the daemon before");
+                    self.node.store.remove_unsealed(&job.to_string())?;
+                    drop(self.apps.insert(job, App { handle, task, held, is_released: false }));
+                }
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    warn!(%job, error, "an application has survived in part, and is ended");
+                    self.end_survivor(job).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn end_survivor(&self, job: JobId) -> anyhow::Result<()> {
+        self.node.guard.leave(job);
+        self.node.plane.ask(|done| Command::RemoveApp(job, done)).await;
+        let (node, name) = (Arc::clone(&self.node), job.to_string());
+        tokio::task::spawn_blocking(move || {
+            Record::remove(&node.config.name(), job)?;
+            let cgroup = node.cgroup.job(&name)?;
+            cgroup.kill()?;
+            cgroup.thaw()?;
+            cgroup.wait_empty(RELEASE_LIMIT)?;
+            cgroup.remove()?;
+            Ok(node::remove_tree(&node.config.shm(job))?)
+        })
+        .await
+        .expect("it does not panic")
     }
 
     fn take_up_one(&mut self, job: JobId) -> anyhow::Result<()> {

@@ -22,6 +22,11 @@ impl Release {
         fs::read_to_string("/proc/sys/kernel/osrelease").ok()?.parse().ok()
     }
 
+    /// Whether the exit status of a process that is no child can be known.
+    pub const fn tells_of_any_exit(self) -> bool {
+        self.major > 6 || self.major == 6 && self.minor >= 15
+    }
+
     /// Whether a task group on several processors may keep everything outside it from running.
     pub const fn lets_groups_starve_others(self) -> bool {
         match (self.major, self.minor) {

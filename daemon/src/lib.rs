@@ -29,6 +29,7 @@ pub mod protocol;
 pub mod serve;
 pub mod session;
 mod starter;
+pub mod survival;
 pub mod swap;
 pub mod virtual_net;
 pub mod wire;

@@ -6,6 +6,8 @@
 //! coswitchd adopt FD      the same, executed by the daemon before, which has left its state in that file
 //! coswitchd versions      prints what it speaks, for the daemon that is to be followed by this one
 //! coswitchd is-alive NODE whether the daemon of that node is alive on this machine; exit code 1: it is not
+//! coswitchd watch NODE PID START SECONDS
+//!                         ends what that daemon has left where none follows it for so long
 //! coswitchd end NODE SECONDS
 //!                         kills it, if it has not ended by then, and removes everything of the node
 //! coswitchd end-all RUN   the same for all nodes of a run on this machine, at once
@@ -18,7 +20,7 @@ use std::{
 };
 
 use anyhow::Context;
-use coswitch_daemon::{cgroup::Hierarchies, handover, home, node, serve};
+use coswitch_daemon::{cgroup::Hierarchies, handover, home, node, process::Process, serve, survival};
 
 fn main() -> ExitCode {
     coswitch_ckpt::private::restrict_umask();
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         ["versions"] => versions().map(|()| None),
         ["is-alive", name] if node::standing_daemon(name).is_some() => Ok(None),
         ["is-alive", _] => return ExitCode::FAILURE,
+        ["watch", name, pid, started, seconds] => watch(name, pid, started, seconds).map(|()| None),
         ["end", name, seconds] => end(name, seconds).map(|()| None),
         ["end-all", run] => end_all(run).map(|()| None),
         _ => Err(anyhow::anyhow!("it is started by `coswitch`, without arguments")),
@@ -66,6 +69,11 @@ fn main() -> ExitCode {
 fn versions() -> anyhow::Result<()> {
     let said = serde_json::to_string(&handover::compatible())?;
     writeln!(std::io::stdout(), "{said}").context("failed to answer")
+}
+
+fn watch(name: &str, pid: &str, started: &str, seconds: &str) -> anyhow::Result<()> {
+    let (pid, started) = (pid.parse()?, started.parse()?);
+    survival::watch(name, Process { pid, started }, Duration::from_secs(seconds.parse()?))
 }
 
 fn end(name: &str, seconds: &str) -> anyhow::Result<()> {

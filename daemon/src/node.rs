@@ -4,7 +4,7 @@ use std::{
     fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::Context;
@@ -18,6 +18,7 @@ use crate::{
     pki::Identity,
     plane::LinkRules,
     process::Process,
+    survival,
 };
 
 /// Begins the name of each directory in `/dev/shm` and in a store that belongs to a daemon on this machine.
@@ -32,6 +33,8 @@ const STORE_LIST: &str = "store.json";
 /// In a node's directory of notes, where its master may end first or is on another machine: the process of
 /// its daemon.
 const DAEMON: &str = "daemon.json";
+/// In the same place, where the node outlives its masters: the process that ends what no daemon adopts.
+pub(crate) const WATCHER: &str = "watcher.json";
 /// In the same place: the process of its present master, or of the daemon while a master on another machine
 /// follows it.
 const MASTER: &str = "master.json";
@@ -122,7 +125,7 @@ impl NodeConfig {
         forget_note(&notes_dir(&name).join(STORE_LIST))?;
         private::write(&notes_dir(&name).join(STORE_LIST), &serde_json::to_vec(&roots)?)?;
         if self.standing || self.is_host() || self.resumes {
-            note_this_process(&name, DAEMON)?;
+            note_process(&name, DAEMON, Process::of(std::process::id()))?;
         }
         make_dir(&shm_dir(&name))?;
         for root in roots {
@@ -162,12 +165,17 @@ pub fn has_master(name: &str) -> bool {
     noted_process(name, MASTER).is_some()
 }
 
+/// Whether something waits for the next daemon of a node that has none, or watches the one that it has.
+pub fn has_watcher(name: &str) -> bool {
+    noted_process(name, WATCHER).is_some()
+}
+
 /// Notes that this process is the node's master.
 ///
 /// # Errors
 /// Where the note cannot be written.
 pub fn note_master(name: &str) -> io::Result<()> {
-    note_this_process(name, MASTER)
+    note_process(name, MASTER, Process::of(std::process::id()))
 }
 
 /// Notes that this process has no master.
@@ -185,17 +193,21 @@ fn forget_note(path: &Path) -> io::Result<()> {
     }
 }
 
-fn note_this_process(name: &str, what: &str) -> io::Result<()> {
+pub(crate) fn note_process(name: &str, what: &str, process: Option<Process>) -> io::Result<()> {
     let path = notes_dir(name).join(what);
     forget_note(&path)?;
-    private::write(&path, &serde_json::to_vec(&Process::of(std::process::id()))?)
+    private::write(&path, &serde_json::to_vec(&process)?)
 }
 
-fn noted_process(name: &str, what: &str) -> Option<Process> {
+/// Where it is alive.
+pub(crate) fn noted_process(name: &str, what: &str) -> Option<Process> {
+    noted(name, what).filter(Process::is_alive)
+}
+
+fn noted(name: &str, what: &str) -> Option<Process> {
     let note = notes_dir(name).join(what);
     let text = private::is_own(&note).then(|| private::read(&note).ok())??;
-    let process: Option<Process> = serde_json::from_slice(&text).ok()?;
-    process.filter(Process::is_alive)
+    serde_json::from_slice::<Option<Process>>(&text).ok()?
 }
 
 /// Whether an environment variable tells a process of its place in a batch system, or of a process manager.
@@ -219,7 +231,7 @@ fn shm_dir(name: &str) -> PathBuf {
     Path::new(SHM).join(format!("{PREFIX}{name}"))
 }
 
-fn notes_dir(name: &str) -> PathBuf {
+pub(crate) fn notes_dir(name: &str) -> PathBuf {
     Path::new(RUN).join(name)
 }
 
@@ -229,6 +241,7 @@ fn notes_dir(name: &str) -> PathBuf {
 /// # Errors
 /// Where a part could not be removed.
 pub fn destroy(hierarchies: &Hierarchies, name: &str, limit: Duration) -> Result<(), CgroupError> {
+    survival::end_watcher(name);
     NodeCgroup::destroy(hierarchies, name, limit)?;
     // The directory with the list of the others goes last. What is not ours was made by somebody else.
     let dirs = listed_stores(name).into_iter().chain([shm_dir(name), notes_dir(name)]);
@@ -241,18 +254,50 @@ pub fn destroy(hierarchies: &Hierarchies, name: &str, limit: Duration) -> Result
 /// # Errors
 /// Where something cannot be ended or removed.
 pub fn end_running(hierarchies: &Hierarchies, name: &str, limit: Duration) -> anyhow::Result<()> {
-    if let Some(daemon) = standing_daemon(name).filter(|daemon| daemon.pid != std::process::id()) {
-        daemon.kill().context("failed to end the daemon before")?;
-        let deadline = Instant::now() + limit;
-        while daemon.is_alive() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
+    end_running_but(hierarchies, name, &[], limit)
+}
+
+/// The same, without the processes of these jobs.
+///
+/// # Errors
+/// As [`end_running`].
+pub(crate) fn end_running_but(
+    hierarchies: &Hierarchies,
+    name: &str,
+    keep: &[JobId],
+    limit: Duration,
+) -> anyhow::Result<()> {
+    end_daemon_before(name, limit)?;
+    survival::forget_others(name, keep);
+    let keep: Vec<String> = keep.iter().map(ToString::to_string).collect();
+    NodeCgroup::destroy_but(hierarchies, name, &keep, limit)?;
+    let shm = shm_dir(name);
+    if !private::is_own(&shm) {
+        return Ok(());
+    }
+    let remove = |dir: &Path| remove_tree(dir).with_context(|| format!("failed to remove {}", dir.display()));
+    if keep.is_empty() {
+        return remove(&shm);
+    }
+    for entry in fs::read_dir(&shm)?.flatten() {
+        if !keep.iter().any(|job| entry.file_name() == job.as_str()) {
+            remove(&entry.path())?;
         }
     }
-    NodeCgroup::destroy(hierarchies, name, limit)?;
-    let shm = shm_dir(name);
-    if private::is_own(&shm) {
-        remove_tree(&shm).with_context(|| format!("failed to remove {}", shm.display()))?;
+    Ok(())
+}
+
+/// Ends the daemon before, where there is one and it is not this process, and its watcher. Then nothing of it
+/// reads the rings of its applications.
+///
+/// # Errors
+/// Where it does not end in time.
+pub(crate) fn end_daemon_before(name: &str, limit: Duration) -> anyhow::Result<()> {
+    if let Some(daemon) = noted(name, DAEMON).filter(|daemon| daemon.pid != std::process::id()) {
+        let ended = daemon.kill().and_then(|()| daemon.wait_for_end(Some(limit)));
+        ended.context("failed to end the daemon before")?;
     }
+    survival::end_watcher(name);
     Ok(())
 }
 
@@ -261,6 +306,7 @@ pub fn end_running(hierarchies: &Hierarchies, name: &str, limit: Duration) -> an
 /// # Errors
 /// Where a part could not be removed.
 pub fn leave(hierarchies: &Hierarchies, name: &str, limit: Duration) -> Result<(), CgroupError> {
+    survival::end_watcher(name);
     NodeCgroup::destroy(hierarchies, name, limit)?;
     [shm_dir(name), notes_dir(name)]
         .into_iter()

@@ -1,9 +1,16 @@
 //! A process that may be nobody's child, by its id and start time: another process with the same id has
 //! another start time.
 
-use std::{fs, io, os::fd::AsRawFd};
+use std::{
+    fs, io,
+    os::fd::{AsFd, AsRawFd},
+    time::{Duration, Instant},
+};
 
-use nix::errno::Errno;
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
 use serde::{Deserialize, Serialize};
 
 use crate::children::open_pidfd;
@@ -37,6 +44,27 @@ impl Process {
     #[must_use]
     pub(crate) fn parent_of(pid: u32) -> Option<u32> {
         fields(pid)?.get(PARENT)?.parse().ok()
+    }
+
+    /// Waits until all of its threads have ended, for so long at most.
+    ///
+    /// # Errors
+    /// Where the kernel refuses, or the time is over.
+    pub fn wait_for_end(&self, limit: Option<Duration>) -> io::Result<()> {
+        let Ok(handle) = open_pidfd(self.pid.cast_signed()) else { return Ok(()) };
+        let deadline = limit.map(|limit| Instant::now() + limit);
+        while !self.is_another() {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let left = left
+                .map_or(PollTimeout::NONE, |left| PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
+            match poll(&mut [PollFd::new(handle.as_fd(), PollFlags::POLLIN)], left) {
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(_) => return Ok(()),
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Kills it, where it is alive.

@@ -34,6 +34,7 @@ use crate::{
     protocol::DaemonEvent,
     session::{self, SessionThread},
     starter::{Starter, say},
+    survival::{self, Survivors},
     virtual_net,
 };
 
@@ -93,7 +94,7 @@ pub fn adopt(file: &str, given_up: Option<&str>) -> anyhow::Result<Option<Succes
 
 /// How a daemon comes about.
 enum Begin {
-    Started(Starter),
+    Started(Starter, Survivors),
     HandedOver(Box<HandedOver>),
 }
 
@@ -131,13 +132,17 @@ fn follow(config: NodeConfig, starter: Starter) -> anyhow::Result<Option<Success
         }
         processors::keep_to(&config.processors).context("failed to use the node's processors")?;
     }
+    if config.standing && config.returns {
+        node::end_daemon_before(&config.name(), DESTROY_LIMIT)?;
+    }
+    let survivors = Survivors::find(&config);
     // Before this process leaves it.
     let head = (config.standing && config.link.is_some()).then(virtual_net::hold_namespace);
     let head = head.transpose().context("failed to hold the head node's network open")?;
     if let Some(link) = config.link {
-        join_virtual_net(config.node, link)?;
+        join_virtual_net(config.node, link, survivors.anyone())?;
     }
-    match beside_forks(config, Begin::Started(starter), head.map(Into::into))? {
+    match beside_forks(config, Begin::Started(starter, survivors), head.map(Into::into))? {
         Served::Ended => Ok(None),
         Served::HandsOver(successor) => Ok(Some(successor)),
         Served::GivesUp(error) => Err(error),
@@ -156,8 +161,11 @@ fn beside_forks(config: NodeConfig, begin: Begin, head: Option<OwnedFd>) -> anyh
 }
 
 /// Must run before any thread is started: namespaces belong to threads.
-fn join_virtual_net(node: NodeId, link: VirtualLink) -> anyhow::Result<()> {
-    virtual_net::enter_namespace()?;
+fn join_virtual_net(node: NodeId, link: VirtualLink, survivor: Option<u32>) -> anyhow::Result<()> {
+    // One that has ended meanwhile needs no network.
+    if survivor.is_none_or(|pid| virtual_net::enter_that_of(pid).is_err()) {
+        virtual_net::enter_namespace()?;
+    }
     say(NAMESPACE)?;
     let mut plugged = String::new();
     io::stdin().lock().read_line(&mut plugged).context("failed to be plugged in")?;
@@ -165,7 +173,7 @@ fn join_virtual_net(node: NodeId, link: VirtualLink) -> anyhow::Result<()> {
 }
 
 async fn serve(config: NodeConfig, begin: Begin, head: Option<OwnedFd>) -> anyhow::Result<Served> {
-    let is_first = matches!(begin, Begin::Started(_));
+    let is_first = matches!(begin, Begin::Started(..));
     let hierarchies = match Hierarchies::find() {
         Err(error) if !is_first => return Ok(Served::GivesUp(error.into())),
         hierarchies => hierarchies?,
@@ -182,7 +190,11 @@ async fn serve(config: NodeConfig, begin: Begin, head: Option<OwnedFd>) -> anyho
         warn!(%error, "ranks and data plane are in different scheduling groups: messages will be slow");
     }
     if returns && is_first {
-        node::end_running(&hierarchies, &name, DESTROY_LIMIT)?;
+        let survivors = match &begin {
+            Begin::Started(_, survivors) => survivors.jobs(),
+            Begin::HandedOver(_) => Vec::new(),
+        };
+        node::end_running_but(&hierarchies, &name, &survivors, DESTROY_LIMIT)?;
     }
     let result = set_up_and_serve(config, hierarchies.clone(), begin, head).await;
     let result = match result {
@@ -243,9 +255,9 @@ async fn set_up_and_serve(
     head: Option<OwnedFd>,
 ) -> anyhow::Result<Outcome> {
     let (plane_events, from_plane) = unbounded_channel();
-    let (starter, mut handed) = match begin {
-        Begin::Started(starter) => (Some(starter), None),
-        Begin::HandedOver(handed) => (None, Some(handed)),
+    let (starter, survivors, mut handed) = match begin {
+        Begin::Started(starter, survivors) => (Some(starter), survivors, None),
+        Begin::HandedOver(handed) => (None, Survivors::default(), Some(handed)),
     };
     let plane = match Plane::start(config.node, plane_events) {
         Ok(plane) => plane,
@@ -261,12 +273,12 @@ async fn set_up_and_serve(
         Ok(sessions) => sessions,
         Err(error) => return gives_up(starter, error.into()),
     };
-    if node.config.returns
-        && handed.is_none()
-        && let Err(error) = control.take_up()
-    {
-        control.end_all(Remains::Snapshots).await;
-        return gives_up(starter, error);
+    if node.config.returns && handed.is_none() {
+        let adopted = control.adopt_survivors(survivors.take()).await;
+        if let Err(error) = adopted.and_then(|()| control.take_up()) {
+            control.end_all(Remains::Snapshots).await;
+            return gives_up(starter, error);
+        }
     }
     let listeners = handed.as_mut().and_then(|handed| handed.listeners.take());
     let Listeners { control: listener, data, kept } =
@@ -371,7 +383,11 @@ fn set_up(
             }
             let criu = Criu::locate()?;
             criu.prepare()?;
-            (criu, config.open_store().context("failed to make the store")?)
+            let store = config.open_store().context("failed to make the store")?;
+            if config.standing {
+                survival::start_watcher(&config)?;
+            }
+            (criu, store)
         }
     };
     let cgroup = NodeCgroup::create(hierarchies, &config.name(), config.memory)?;

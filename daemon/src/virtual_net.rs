@@ -31,6 +31,8 @@ pub enum VirtualNetError {
     Namespace(#[source] nix::Error),
     #[error("process {0} does not hold the network of the cluster's head node open: {1}")]
     Held(u32, #[source] io::Error),
+    #[error("process {0} has left no network behind")]
+    Gone(u32, #[source] io::Error),
     #[error("`{0}` could not be run (package iproute2)")]
     Tool(&'static str, #[source] io::Error),
     #[error("`{tool}` refused `{script}`: {stderr}")]
@@ -95,6 +97,20 @@ pub fn enter_held(pid: u32) -> Result<(), VirtualNetError> {
 pub fn enter_namespace() -> Result<(), VirtualNetError> {
     unshare(CloneFlags::CLONE_NEWNET).map_err(VirtualNetError::Namespace)?;
     run("ip", "link set lo up\n")
+}
+
+/// Puts the calling thread, and all threads that it starts later, into the network namespace of a process
+/// that the node's daemon before has left. The link of that daemon goes.
+///
+/// # Errors
+/// Where the process has ended.
+pub fn enter_that_of(pid: u32) -> Result<(), VirtualNetError> {
+    let open = |error: io::Error| VirtualNetError::Gone(pid, error);
+    let namespace = File::open(format!("/proc/{pid}/ns/net")).map_err(open)?;
+    setns(namespace, CloneFlags::CLONE_NEWNET).map_err(VirtualNetError::Namespace)?;
+    // Most often it is gone with its other end.
+    let _ = run("ip", "link del eth0\n");
+    Ok(())
 }
 
 /// Connects the namespace of process `pid` to the bridge as `node`; called in the head namespace.

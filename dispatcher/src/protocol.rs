@@ -77,6 +77,8 @@ pub enum Report {
     },
     /// The application computes on, without a new snapshot.
     NotCheckpointed { cause: StayCause },
+    /// The daemon of a node was lost, and the processes there were not: the next daemon has adopted them.
+    Survived { node: NodeId },
     /// The application has gone back to the snapshot of this epoch, and repeats the work since then.
     WentBack { epoch: Epoch, why: String },
     /// The part of a lost node is on another one from now on; with the node of each rank.

@@ -403,6 +403,7 @@ impl TestCluster {
                 launched.parked += 1;
             }
             Report::Unlaunched => launched.status = JobStatus::Unlaunched,
+            Report::Survived { .. } => {}
             Report::WentBack { epoch, .. } => launched.went_back.push(epoch),
             Report::Ended(outcome) => launched.status = JobStatus::Ended(outcome),
             Report::Mended { what } => launched.mended.push(what),

@@ -368,9 +368,8 @@ impl Drop for EndOnDrop {
     fn drop(&mut self) {
         let hierarchies = Hierarchies::find().expect("cgroups are mounted");
         for name in node::leftovers(&hierarchies).into_iter().filter(|name| name.contains(&self.0)) {
-            if let Some(daemon) = node::standing_daemon(&name) {
-                let _ = daemon.kill();
-                let _ = node::destroy(&hierarchies, &name, POLL * 500);
+            if node::standing_daemon(&name).is_some() || node::has_watcher(&name) {
+                let _ = node::end(&hierarchies, &name, POLL * 500);
             }
         }
     }

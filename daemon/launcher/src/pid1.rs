@@ -32,7 +32,7 @@ use crate::starter::{GO, SETUP_TIMEOUT};
 
 #[derive(Debug, Error)]
 enum SetUpError {
-    #[error("request to die with the daemon: {0}")]
+    #[error("say whether to die with the daemon: {0}")]
     DeathSignal(#[source] nix::Error),
     #[error("talk to the starter: {0}")]
     Talk(#[source] io::Error),
@@ -87,6 +87,10 @@ fn set_up() -> Result<Option<(LauncherSpec, Arc<Segment>)>, SetUpError> {
 
     let mut go = String::new();
     lines.read_line(&mut go).map_err(SetUpError::Talk)?;
+    if spec.outlives {
+        // Another daemon adopts it, or ends it.
+        prctl::set_pdeathsig(None).map_err(SetUpError::DeathSignal)?;
+    }
     Ok((go == GO).then_some((spec, segment)))
 }
 

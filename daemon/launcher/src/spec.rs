@@ -13,6 +13,9 @@ pub struct LauncherSpec {
     pub application: String,
     /// Process id of the daemon, which must be alive and the parent of PID 1 when PID 1 begins.
     pub daemon_pid: u32,
+    /// Launcher and ranks go on where the daemon dies; else they end with it.
+    #[serde(default)]
+    pub outlives: bool,
     /// The `cgroup.procs` or `tasks` files of the cgroups to join.
     pub cgroup_procs: Vec<PathBuf>,
     pub segment: PathBuf,
@@ -52,7 +55,7 @@ pub enum Reply {
     /// PID 1 exists. It is a child of the daemon, which must reap it; `pid` is its id in the daemon's
     /// namespace.
     Born { pid: i32 },
-    /// PID 1 is set up, will die with the daemon, and now starts the ranks.
+    /// PID 1 is set up, and now starts the ranks.
     Started,
     /// The start has failed; PID 1 exits if it exists.
     Refused { reason: String },

@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 use coswitch_policies::{Bytes, Epoch};
 use tracing::warn;
 
-use super::part::{FrozenRanks, Part, State, blocking};
+use super::{
+    part::{FrozenRanks, Part, State, blocking},
+    survivor::read_to,
+};
 use crate::{
     plane::Command,
     protocol::{AppEvent, Failure, Step},
@@ -112,6 +115,10 @@ impl Part {
         let began = Instant::now();
         if let Some(resources) = &self.resources {
             self.node.ensure_links(&resources.launch.placement).await.map_err(Failure::dead)?;
+        }
+        if let Some(resources) = &self.resources {
+            // A restore has taken the rings back.
+            self.read_to = read_to(&resources.segment);
         }
         // The data plane first: a rank may ring as soon as it runs.
         self.node.plane.tell(Command::Resume(self.job, epoch));

@@ -20,6 +20,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::{
     part::{FrozenRanks, Note, Part, Resources, State},
     services::NodeServices,
+    survivor::read_to,
 };
 use crate::{
     children::Child,
@@ -101,6 +102,7 @@ impl Part {
         if matches!(state, HandedState::Parked) {
             file.empty()?;
         }
+        part.read_to = read_to(&segment);
         let cgroup = part.node.cgroup.job(&job.to_string())?;
         part.state = part.adopt_processes(state).with_context(|| format!("failed to adopt {job}"))?;
         if part.state.root().is_some() && !matches!(part.state, State::PagedOut(_)) {
@@ -138,6 +140,7 @@ impl Part {
                 State::Stopped { root, restored }
             }
             HandedState::Parked => State::Parked,
+            HandedState::Running { .. } => bail!("it runs"),
         })
     }
 }

@@ -85,6 +85,7 @@ impl Part {
         LauncherSpec {
             application: format!("{}-{}", config.run, self.job),
             daemon_pid: std::process::id(),
+            outlives: config.standing,
             cgroup_procs: cgroup.procs(),
             segment: config.shm(self.job).join(SEGMENT),
             provider_dir: Some(config.provider.clone()),

@@ -14,7 +14,8 @@
 //! A checkpoint writes the images of a part that is and stays `Frozen`.
 //!
 //! A daemon that follows another one on its node begins with parts in `Parked`, from their snapshots; one to
-//! which that has handed over goes on with parts in `Frozen`, `PagedOut`, `Parked` and `Stopped`.
+//! which that has handed over goes on with parts in `Frozen`, `PagedOut`, `Parked` and `Stopped`. What has
+//! [survived](crate::survival) a daemon is `Running`, `Frozen`, `PagedOut` or `Ended`.
 
 mod copy;
 mod describe;
@@ -31,6 +32,7 @@ mod restore;
 mod saved;
 mod services;
 mod stall;
+mod survivor;
 mod task;
 
 use std::{
@@ -55,7 +57,7 @@ use tracing::{Instrument, info_span};
 pub(crate) use self::launch::SEGMENT;
 use self::part::Part;
 pub use self::{part::Note, saved::SavedPart, services::NodeServices};
-use crate::handover::HandedPart;
+use crate::{handover::HandedPart, survival::Record};
 
 /// A release kills this often: a step that began just before has new processes.
 const KILL_EVERY: Duration = Duration::from_millis(200);
@@ -116,6 +118,21 @@ impl AppHandle {
     ) -> anyhow::Result<(Self, JoinHandle<()>)> {
         let (job, (notes, inbox)) = (handed.job, unbounded_channel());
         let part = Part::adopted(node, job, notes.clone(), handed).await?;
+        let is_released = Arc::clone(&part.is_released);
+        let task = tokio::spawn(part.run(inbox).instrument(info_span!("app", %job)));
+        Ok((Self { notes, is_released }, task))
+    }
+
+    /// Starts the task of a part whose processes have survived the daemon before.
+    ///
+    /// # Errors
+    /// Where it is not whole.
+    pub(crate) async fn survive(
+        node: Arc<NodeServices>,
+        record: Record,
+    ) -> anyhow::Result<(Self, JoinHandle<()>)> {
+        let (job, (notes, inbox)) = (record.part.job, unbounded_channel());
+        let part = Part::survived(node, job, notes.clone(), record).await?;
         let is_released = Arc::clone(&part.is_released);
         let task = tokio::spawn(part.run(inbox).instrument(info_span!("app", %job)));
         Ok((Self { notes, is_released }, task))

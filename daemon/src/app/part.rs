@@ -24,6 +24,7 @@ use crate::{
     children::Child,
     handover::HandedPart,
     plane::AppPlaneEvent,
+    process::Process,
     protocol::{AppEvent, AppRequest, DaemonEvent, Failure, LaunchRequest, Park, Step},
 };
 
@@ -107,6 +108,12 @@ pub(super) struct Part {
     pub(super) state: State,
     pub(super) resources: Option<Resources>,
     pub(super) launcher: Assembler<LauncherEvent>,
+    /// How far this daemon has read what the launcher has sent, and acted upon it.
+    pub(super) read_to: u64,
+    /// The last record of it, without its channel states.
+    pub(super) recorded: Option<Vec<u8>>,
+    /// The launcher, as it was recorded last.
+    pub(super) root: Option<Process>,
     /// The launcher has sent its last message.
     pub(super) all_exited: bool,
     /// The head node is silent: running ranks are frozen until it is heard again.
@@ -139,6 +146,9 @@ impl Part {
             state: State::Absent,
             resources: None,
             launcher: Assembler::default(),
+            read_to: 0,
+            recorded: None,
+            root: None,
             all_exited: false,
             stands_still: false,
             told: Told::default(),

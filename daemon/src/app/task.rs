@@ -7,7 +7,10 @@ use coswitch_policies::Epoch;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tracing::warn;
 
-use super::part::{Note, Part};
+use super::{
+    part::{Note, Part},
+    survivor::begins_step,
+};
 use crate::{
     plane::{AppPlaneEvent, Command},
     protocol::{AppEvent, AppRequest, Failure, Park, Step},
@@ -21,11 +24,17 @@ impl Part {
                     note = inbox.recv() => note,
                     status = root.ended() => {
                         self.on_root_ended(status).await;
+                        self.keep_record().await;
                         continue;
                     }
                 },
                 None => inbox.recv().await,
             };
+            if note.as_ref().is_none_or(begins_step) {
+                self.forget_record().await;
+            }
+            // The cut that it begins follows at once.
+            let rests = !matches!(note, Some(Note::Request(AppRequest::Cut(_))));
             match note {
                 Some(Note::Release) | None => break self.release().await,
                 Some(Note::Leave) => break self.leave(&mut inbox).await,
@@ -44,12 +53,14 @@ impl Part {
                     self.told.sealing.remove(&epoch);
                     if self.unwanted.remove(&epoch) {
                         self.drop_snapshot(epoch).await;
-                        self.answer_went_back().await;
-                        continue;
+                    } else {
+                        self.tell(sealed.unwrap_or_else(|reason| AppEvent::SealFailed { epoch, reason }));
                     }
-                    self.tell(sealed.unwrap_or_else(|reason| AppEvent::SealFailed { epoch, reason }));
                     self.answer_went_back().await;
                 }
+            }
+            if rests {
+                self.keep_record().await;
             }
         }
     }
@@ -140,11 +151,14 @@ impl Part {
                 let reason = format!("a rank has damaged its segment: {reason}");
                 self.answer(Step::Run, Err(Failure::dead(reason)));
             }
-            AppPlaneEvent::FromLauncher { message } => match self.launcher.push(&message) {
-                Ok(Some(event)) => self.on_launcher(event),
-                Ok(None) => {}
-                Err(error) => self.answer(Step::Run, Err(Failure::dead(error))),
-            },
+            AppPlaneEvent::FromLauncher { message, read_to } => {
+                self.read_to = read_to;
+                match self.launcher.push(&message) {
+                    Ok(Some(event)) => self.on_launcher(event),
+                    Ok(None) => {}
+                    Err(error) => self.answer(Step::Run, Err(Failure::dead(error))),
+                }
+            }
         }
     }
 }

@@ -71,16 +71,42 @@ impl NodeCgroup {
     /// Kills every process in the groups of a node, removes the groups, and waits until the processes are
     /// reaped. The node's daemon may have died before.
     pub fn destroy(hierarchies: &Hierarchies, name: &str, limit: Duration) -> Result<(), CgroupError> {
+        Self::destroy_but(hierarchies, name, &[], limit)
+    }
+
+    /// The same, without the groups of these jobs.
+    pub(crate) fn destroy_but(
+        hierarchies: &Hierarchies,
+        name: &str,
+        keep: &[String],
+        limit: Duration,
+    ) -> Result<(), CgroupError> {
         daemons::remove(hierarchies);
         kill_and_remove(&hierarchies.checkpointers().join(name), limit)?;
         for node in hierarchies.node_groups(name) {
-            sub_groups(&node).iter().try_for_each(|job| kill_and_remove(job, limit))?;
-            remove_dir(&node)?;
+            let is_kept = |dir: &PathBuf| keep.iter().any(|job| dir.ends_with(job));
+            let others = sub_groups(&node).into_iter().filter(|dir| !is_kept(dir));
+            others.into_iter().try_for_each(|job| kill_and_remove(&job, limit))?;
+            if keep.is_empty() {
+                remove_dir(&node)?;
+            }
+        }
+        if !keep.is_empty() {
+            wait_until_reaped(name, keep);
+            return Ok(());
         }
         // The parents belong to every coswitch on the machine: the last node removes them.
         hierarchies.parents().chain([hierarchies.checkpointers()]).for_each(|dir| drop(fs::remove_dir(dir)));
-        wait_until_reaped(name);
+        wait_until_reaped(name, &[]);
         Ok(())
+    }
+
+    /// Whether a job or a checkpointer of the node has processes.
+    pub(crate) fn is_populated(hierarchies: &Hierarchies, name: &str) -> bool {
+        let groups = [hierarchies.freezer(name), hierarchies.checkpointers().join(name)];
+        groups.iter().any(|dir| {
+            fs::read_to_string(dir.join("cgroup.events")).is_ok_and(|text| text.contains("populated 1"))
+        })
     }
 
     /// The names of all node groups on this machine.
@@ -97,19 +123,22 @@ impl NodeCgroup {
 
 /// A child of a checkpointer that was killed is left to init, which reaps it a moment later. Where init never
 /// does, nothing can be done.
-fn wait_until_reaped(name: &str) {
+fn wait_until_reaped(name: &str, keep: &[String]) {
     let deadline = Instant::now() + REAP_LIMIT;
-    while has_processes(name) && Instant::now() < deadline {
+    while has_processes(name, keep) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Whether a process, dead or alive, belongs to a group of the node. Groups that were removed still count.
-fn has_processes(name: &str) -> bool {
+/// Whether a process, dead or alive, belongs to a group of the node, other than those of these jobs. Groups
+/// that were removed still count.
+fn has_processes(name: &str, keep: &[String]) -> bool {
     let below = format!("/{name}/");
+    let kept: Vec<String> = keep.iter().map(|job| format!("/{name}/{job}/")).collect();
     let is_below = |line: &str| {
         let path = line.strip_suffix(" (deleted)").unwrap_or(line);
-        format!("{path}/").contains(&below)
+        let path = format!("{path}/");
+        path.contains(&below) && !kept.iter().any(|kept| path.contains(kept))
     };
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut groups = processes.filter_map(|entry| fs::read_to_string(entry.path().join("cgroup")).ok());

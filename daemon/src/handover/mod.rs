@@ -76,9 +76,20 @@ pub struct HandedPart {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum HandedState {
-    Frozen { root: Process },
-    PagedOut { root: Process },
-    Stopped { root: Process, processes: Vec<i32> },
+    /// Not handed over; see [`crate::survival`].
+    Running {
+        root: Process,
+    },
+    Frozen {
+        root: Process,
+    },
+    PagedOut {
+        root: Process,
+    },
+    Stopped {
+        root: Process,
+        processes: Vec<i32>,
+    },
     Parked,
 }
 
@@ -86,7 +97,10 @@ impl HandedState {
     /// The launcher.
     pub(crate) const fn root(&self) -> Option<Process> {
         match self {
-            Self::Frozen { root } | Self::PagedOut { root } | Self::Stopped { root, .. } => Some(*root),
+            Self::Running { root }
+            | Self::Frozen { root }
+            | Self::PagedOut { root }
+            | Self::Stopped { root, .. } => Some(*root),
             Self::Parked => None,
         }
     }

@@ -54,6 +54,12 @@ struct ChannelStates {
     to_launcher: VecDeque<Vec<u8>>,
 }
 
+/// The channel states of an application whose ranks are all on one node.
+pub(crate) fn no_channel_states() -> Vec<u8> {
+    let none = ChannelStates { inbox: Vec::new(), to_launcher: VecDeque::new() };
+    postcard::to_stdvec(&none).expect("plain data encodes")
+}
+
 pub(crate) struct AppChannels {
     segment: Arc<Segment>,
     ports: Vec<DaemonPort>,
@@ -151,7 +157,7 @@ impl AppChannels {
         &mut self,
         app: AppLife,
         links: &mut BTreeMap<NodeId, Link>,
-        from_launcher: impl FnMut(Vec<u8>),
+        from_launcher: impl FnMut(Vec<u8>, u64),
     ) -> Result<Moved, Fault> {
         if self.broken || self.cut.epoch().is_some() {
             return Ok(Moved::Nothing);
@@ -212,7 +218,7 @@ impl AppChannels {
         Ok(moved)
     }
 
-    fn pump_launcher(&mut self, mut from_launcher: impl FnMut(Vec<u8>)) -> Result<bool, Fault> {
+    fn pump_launcher(&mut self, mut from_launcher: impl FnMut(Vec<u8>, u64)) -> Result<bool, Fault> {
         let mut moved = false;
         while self.to_launcher.front().is_some_and(|message| self.launcher.send(message)) {
             self.to_launcher.pop_front();
@@ -220,7 +226,7 @@ impl AppChannels {
         }
         let mut message = Vec::new();
         while self.launcher.recv(&mut message)? {
-            from_launcher(std::mem::take(&mut message));
+            from_launcher(std::mem::take(&mut message), self.launcher.position());
             moved = true;
         }
         Ok(moved)

@@ -77,8 +77,8 @@ impl Apps {
         let mut moved = Moved::Nothing;
         let mut broken = Vec::new();
         for (job, app) in &mut self.apps {
-            let launcher = |message| {
-                let event = AppPlaneEvent::FromLauncher { message };
+            let launcher = |message, read_to| {
+                let event = AppPlaneEvent::FromLauncher { message, read_to };
                 let _ = self.events.send(PlaneEvent::App { job: *job, event });
             };
             let life = AppLife { job: *job, life: app.life() };

@@ -20,6 +20,9 @@ pub enum Command {
     AwaitLinks(BTreeSet<NodeId>, oneshot::Sender<()>),
     /// Before an application starts here; the last field is the node of each rank.
     AddApp(JobId, Arc<Segment>, Vec<NodeId>),
+    /// An application whose processes are here already, in this life; its channels are restored to this cut,
+    /// as by [`Command::RestoreChannels`].
+    AddAtCut(JobId, Arc<Segment>, Vec<NodeId>, u32, Epoch, Vec<u8>, oneshot::Sender<bool>),
     /// Before an application runs here for the first time: which of its lives this is.
     SetLife(JobId, u32),
     /// The processes of an application were ended without a cut, and it begins this life: everything of the
@@ -75,8 +78,9 @@ pub enum AppPlaneEvent {
     CutFailed { epoch: Epoch, reason: String },
     /// Answers [`Command::AbortCut`].
     Aborted { epoch: Epoch },
-    /// A part of a message, as the launcher encoded it.
-    FromLauncher { message: Vec<u8> },
+    /// A part of a message, as the launcher encoded it, and the place in the ring up to which this daemon has
+    /// read with it.
+    FromLauncher { message: Vec<u8>, read_to: u64 },
     /// The application has damaged its segment, which the data plane no longer touches.
     Corrupt { reason: String },
     /// Nothing of an earlier life follows.

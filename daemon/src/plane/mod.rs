@@ -18,6 +18,7 @@ mod socket_watcher;
 
 use std::{sync::Arc, thread::JoinHandle};
 
+pub(crate) use app_channels::no_channel_states;
 pub use connect::{Connection, LinkEnd, LinkRules};
 use coswitch_policies::NodeId;
 use coswitch_ring::Bell;

@@ -232,6 +232,11 @@ impl Loop {
                 }
             }
             Command::AddApp(job, segment, placement) => self.apps.add(job, segment, placement),
+            Command::AddAtCut(job, segment, placement, life, epoch, states, reply) => {
+                self.apps.add(job, segment, placement);
+                self.apps.set_life(job, life);
+                let _ = reply.send(self.apps.restore(job, epoch, &states));
+            }
             Command::RemoveApp(job, done) => {
                 self.apps.remove(job);
                 let _ = done.send(());

@@ -27,6 +27,7 @@ impl App {
                     _ => self.on_checkpoint_answer(node, failed),
                 }
             }
+            (_, State::Away { .. }) => self.strand(reason),
             (Step::Restore, State::Restoring { .. } | State::Undoing { .. }) => {
                 self.on_restore_answer(node, Some(reason));
             }
@@ -46,6 +47,10 @@ impl App {
             State::Stranded { waiting, .. } if waiting.is_empty() => {}
             State::Cutting { .. } => {
                 self.abort_cut(StayCause::Failed { reason: "the network was not flushed in time".into() });
+            }
+            State::Away { why, .. } => {
+                let why = format!("{why}; it has no other daemon yet");
+                self.strand(why);
             }
             State::Ending { waiting, .. } => {
                 // The master finds out by the heartbeats that such a daemon is lost.

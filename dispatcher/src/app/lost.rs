@@ -30,7 +30,13 @@ impl App {
                 held.remove(&node);
                 self.finish_adopting();
             }
-            _ => self.strand(format!("{node} was lost: {reason}")),
+            State::Away { missing, .. } => drop(missing.insert(node)),
+            _ => {
+                let why = format!("{node} was lost: {reason}");
+                if !self.await_next_daemon(node, &why) {
+                    self.strand(why);
+                }
+            }
         }
     }
 
@@ -42,6 +48,7 @@ impl App {
                 let placement = self.launch.placement.clone();
                 AppRequest::GoBack { life: self.life, placement }
             }
+            State::Away { .. } => self.ask_survivor(),
             State::Adopting { waiting, .. } => {
                 waiting.insert(node);
                 let generation = self.adoption.as_ref().map_or(0, |adoption| adoption.generation);

@@ -25,6 +25,8 @@
 //!
 //!   Running ─Checkpoint─▶ Cutting ─▶ Checkpointing ─▶ Resuming ─▶ Running        the images are written
 //!
+//!   Running on one node, Suspended ─node lost─▶ Away ─its next daemon has the part─▶ as before
+//!
 //!   any, a node lost ┬snapshots─▶ Stranded ─all nodes are back─▶ Parked
 //!                    └none──────▶ Clearing ─▶ Ended                            to be launched again
 //! ```
@@ -43,6 +45,7 @@
 //! [`Order::End`] never waits.
 
 mod adopt;
+mod away;
 mod checkpoint;
 mod come_back;
 mod copies;
@@ -126,6 +129,17 @@ pub struct Timeouts {
     pub restore: Duration,
     pub resume: Duration,
     pub release: Duration,
+    /// How long the next daemon of a lost node is waited for, where processes outlive a daemon. `None`: they
+    /// do not.
+    pub away: Option<Duration>,
+}
+
+impl Timeouts {
+    /// Of a cluster that stays.
+    #[must_use]
+    pub fn standing() -> Self {
+        Self { away: Some(Duration::from_secs(10)), ..Self::default() }
+    }
 }
 
 impl Default for Timeouts {
@@ -138,6 +152,7 @@ impl Default for Timeouts {
             restore: seconds(330),
             resume: seconds(20),
             release: seconds(30),
+            away: None,
         }
     }
 }
@@ -204,6 +219,13 @@ enum State {
     Resuming {
         waiting: Nodes,
         undone: Option<StayCause>,
+    },
+    /// The daemons of these nodes were lost; the processes may be whole. The master does not know.
+    Away {
+        /// Where it was.
+        rest: Residence,
+        missing: Nodes,
+        why: String,
     },
     /// A node was lost: the others end their processes, and all wait until it is back.
     Stranded {
@@ -430,6 +452,9 @@ impl App {
     fn on_event(&mut self, node: NodeId, event: AppEvent) {
         let Some(event) = self.on_copy_event(node, event) else { return };
         match event {
+            AppEvent::Holds(holding) if matches!(self.state, State::Away { .. }) => {
+                self.on_survivor(node, &holding);
+            }
             AppEvent::Holds(holding) => self.on_holds(node, *holding),
             event if matches!(self.state, State::Adopting { .. }) => self.on_early_event(node, event),
             AppEvent::WentBack { life, sealed } => self.on_went_back(node, life, sealed),

@@ -1,11 +1,12 @@
 //! Tests of the state machine against scripted daemons.
 
+mod away;
 mod checkpoint;
 mod model;
 mod pause;
 mod residence;
 
-use coswitch_daemon::protocol::{Failure, Holding, PartState, SNAPSHOTS_KEPT};
+use coswitch_daemon::protocol::{Failure, Holding, PartState, RankEnd, SNAPSHOTS_KEPT};
 use coswitch_policies::{CopyRule, Scatter};
 use proptest::prelude::*;
 

@@ -20,8 +20,8 @@ use crate::{
     paging::PagingFold,
     pauses::{
         back_in_words, drained_in_words, lost_in_words, moved_in_words, not_checkpointed_in_words,
-        repeats_in_words, replaced_in_words, silence_in_words, standstill_in_words, undrained_in_words,
-        upgraded_in_words,
+        repeats_in_words, replaced_in_words, silence_in_words, standstill_in_words, survived_in_words,
+        undrained_in_words, upgraded_in_words,
     },
     report::{JobCommunication, JobReport, JobTimes, NodeMemory, Report, SetReport, StepTotal},
 };
@@ -174,6 +174,10 @@ impl Folder {
             Event::NodeUndrained { node } => self.warnings.push(undrained_in_words(*node)),
             Event::JobMoved { job, from, to, .. } => {
                 let text = moved_in_words(&self.name(*job), *from, *to);
+                self.warnings.push(text);
+            }
+            Event::JobSurvived { job, node } => {
+                let text = survived_in_words(&self.name(*job), *node);
                 self.warnings.push(text);
             }
             Event::JobRepeats { job, work } => {

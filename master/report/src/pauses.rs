@@ -35,6 +35,10 @@ pub(crate) fn moved_in_words(job: &str, from: NodeId, to: NodeId) -> String {
     format!("the part of {job} on {from} is on {to} now, from its copy")
 }
 
+pub(crate) fn survived_in_words(job: &str, node: NodeId) -> String {
+    format!("{job} has survived the daemon of {node}, and goes on where it was")
+}
+
 pub(crate) fn repeats_in_words(job: &str, work: Duration) -> String {
     format!("{job} repeats {}, because a node was lost", words::span(work))
 }

@@ -88,8 +88,10 @@ pub(super) async fn drive(
         }
     };
     let began = Instant::now();
+    let timeouts = if standing { Timeouts::standing() } else { Timeouts::default() };
     let mut shell = Shell {
         began,
+        timeouts,
         age,
         generation,
         sessions,
@@ -201,6 +203,7 @@ struct Shell<'a, S> {
     /// The time of the run before that.
     age: Duration,
     generation: u64,
+    timeouts: Timeouts,
     sessions: Sessions,
     reports: UnboundedSender<(JobId, Report)>,
     events: &'a mut S,
@@ -282,14 +285,13 @@ impl<S: EventSink> Shell<'_, S> {
             }
             Output::Launch(job, spec) => {
                 let (sessions, reports) = (self.sessions.clone(), self.reports.clone());
-                let dispatcher = Dispatcher::start(job, *spec, Timeouts::default(), sessions, reports);
+                let dispatcher = Dispatcher::start(job, *spec, self.timeouts, sessions, reports);
                 self.dispatchers.insert(job, dispatcher);
             }
             Output::Adopt(job, spec, ended) => {
                 let (sessions, reports) = (self.sessions.clone(), self.reports.clone());
                 let adoption = Adoption { generation: self.generation, ended };
-                let dispatcher =
-                    Dispatcher::adopt(job, *spec, adoption, Timeouts::default(), sessions, reports);
+                let dispatcher = Dispatcher::adopt(job, *spec, adoption, self.timeouts, sessions, reports);
                 self.dispatchers.insert(job, dispatcher);
             }
             Output::Release(node, job) => self.sessions.release(node, job),

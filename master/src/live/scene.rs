@@ -96,6 +96,7 @@ fn is_said_beside_bars(event: &Event) -> bool {
             | Event::DaemonReplaced { .. }
             | Event::NodeDrained { .. }
             | Event::NodeUndrained { .. }
+            | Event::JobSurvived { .. }
             | Event::JobRepeats { .. }
             | Event::JobNotCheckpointed { .. }
             | Event::JobMoved { .. }

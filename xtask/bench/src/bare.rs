@@ -54,6 +54,7 @@ impl Plan<'_> {
         let spec = LauncherSpec {
             application: format!("bench-{}", std::process::id()),
             daemon_pid: std::process::id(),
+            outlives: false,
             cgroup_procs: self.cgroup_procs.clone(),
             segment: segment.clone(),
             provider_dir,

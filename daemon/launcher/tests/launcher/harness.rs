@@ -93,6 +93,7 @@ impl Setup {
         let spec = LauncherSpec {
             application: format!("launcher test {}", std::process::id()),
             daemon_pid: std::process::id(),
+            outlives: false,
             cgroup_procs: Vec::new(),
             segment: path,
             provider_dir: None,

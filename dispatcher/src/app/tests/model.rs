@@ -94,6 +94,7 @@ impl Model {
         };
         let mut story = Story::new(2);
         story.app.launch.park = park;
+        story.app.timeouts = Timeouts::standing();
         story.app.launch.copies = CopyRule { nodes: 2, copies: 1 };
         story.app.copies = Copies::new(story.app.launch.copies);
         Self { story, daemons: vec![daemon(), daemon()], last: None, generation: 1 }
@@ -114,7 +115,9 @@ impl Model {
                     | Report::Copied { .. }
                     | Report::NotCopied { .. }
             );
-            if !is_aside && !matches!(report, Report::Mended { .. } | Report::WentBack { .. }) {
+            let is_news =
+                matches!(report, Report::Mended { .. } | Report::WentBack { .. } | Report::Survived { .. });
+            if !is_aside && !is_news {
                 self.last = Some(report);
             }
         }
@@ -302,6 +305,21 @@ impl Model {
         self.feed(Input::NodeLost(NodeId(node), "gone".into()));
     }
 
+    /// The daemon is killed, and its processes are not: the next daemon adopts what is at rest.
+    fn lose_daemon(&mut self, node: u32) {
+        let daemon = &self.daemons[node as usize];
+        let is_whole = daemon.part == Part::Frozen && daemon.sealing.is_empty() && daemon.inbox.is_empty();
+        let left = (daemon.part, daemon.line, daemon.cuts, daemon.life);
+        if daemon.is_down {
+            return;
+        }
+        self.lose(node);
+        let daemon = &mut self.daemons[node as usize];
+        if is_whole {
+            (daemon.part, daemon.line, daemon.cuts, daemon.life) = left;
+        }
+    }
+
     /// The same, and its disk is lost, too.
     fn lose_disk(&mut self, node: u32) {
         let daemon = &mut self.daemons[node as usize];
@@ -349,7 +367,7 @@ impl Model {
         self.generation += 1;
         let adoption = Adoption { generation: self.generation, ended };
         let first_life = self.generation as u32 * 1000;
-        self.story.app = App::adopted(launch, Timeouts::default(), adoption).in_life(first_life);
+        self.story.app = App::adopted(launch, Timeouts::standing(), adoption).in_life(first_life);
         for node in 0..2 {
             self.feed(Input::HoldsCopies(NodeId(node), self.held_copies(node)));
             if self.daemons[node as usize].is_down {
@@ -411,6 +429,8 @@ enum Act {
     Seal(u32, bool),
     Replace([usize; 2]),
     Lose(u32),
+    /// Without its processes.
+    LoseDaemon(u32),
     /// With its disk.
     LoseDisk(u32),
     Regain(u32),
@@ -432,6 +452,7 @@ fn act(failures: u32, losses: u32, disks: u32) -> impl Strategy<Value = Act> {
         3 => (0..2u32, seal).prop_map(|(node, well)| Act::Seal(node, well)),
         1 => prop::array::uniform2(0..3usize).prop_map(Act::Replace),
         losses => (0..2u32).prop_map(Act::Lose),
+        losses => (0..2u32).prop_map(Act::LoseDaemon),
         losses.min(disks) => (0..2u32).prop_map(Act::LoseDisk),
         2 * losses => (0..2u32).prop_map(Act::Regain),
         1 => prop::sample::select(vec![Act::Settle, Act::Settle, Act::Pause, Act::Continue]),
@@ -448,6 +469,7 @@ fn play(park: Park, acts: Vec<Act>) -> Model {
             Act::Seal(node, well) => model.seal(node, well),
             Act::Replace(arrived) => model.replace(arrived),
             Act::Lose(node) => model.lose(node),
+            Act::LoseDaemon(node) => model.lose_daemon(node),
             Act::LoseDisk(node) => model.lose_disk(node),
             Act::Regain(node) => model.regain(node),
             Act::Settle => model.feed(Input::Settle),
@@ -500,6 +522,7 @@ proptest! {
         for act in losses {
             match act {
                 Act::Lose(node) => model.lose(node),
+                Act::LoseDaemon(node) => model.lose_daemon(node),
                 Act::Regain(node) => model.regain(node),
                 Act::Step(node, luck) => model.step(node, luck),
                 Act::Seal(node, well) => model.seal(node, well),

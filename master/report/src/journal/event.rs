@@ -253,7 +253,7 @@ pub enum Event {
         #[serde(default)]
         peak: Bytes,
     },
-    /// A node was lost: what ran there has ended. It is given another daemon.
+    /// A node was lost. It is given another daemon; what ran there has ended, unless it has survived.
     NodeLost { node: NodeId, reason: String },
     /// A node that was lost has another daemon, with what the one before had sealed.
     NodeBack { node: NodeId },
@@ -272,6 +272,9 @@ pub enum Event {
         /// The node of each rank from now on.
         placement: Vec<NodeId>,
     },
+    /// The processes of a job on a node that was lost have survived its daemon. The next one has adopted
+    /// them, and the job is where it was.
+    JobSurvived { job: JobId, node: NodeId },
     /// A job has gone back to a snapshot, or begins again: so long it had run since.
     JobRepeats { job: JobId, work: Duration },
     /// A job computes, and every node has a snapshot of it, to which it goes back where a node is lost. Its

@@ -8,8 +8,8 @@ use crate::{
     memory,
     pauses::{
         back_in_words, drained_in_words, lost_in_words, moved_in_words, not_checkpointed_in_words,
-        repeats_in_words, replaced_in_words, silence_in_words, standstill_in_words, undrained_in_words,
-        upgraded_in_words,
+        repeats_in_words, replaced_in_words, silence_in_words, standstill_in_words, survived_in_words,
+        undrained_in_words, upgraded_in_words,
     },
 };
 
@@ -72,6 +72,7 @@ pub(crate) fn text(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<Stri
         Event::NodeDrained { node } => drained_in_words(*node),
         Event::NodeUndrained { node } => undrained_in_words(*node),
         Event::JobMoved { job, from, to, .. } => moved_in_words(&view.name(*job), *from, *to),
+        Event::JobSurvived { job, node } => survived_in_words(&view.name(*job), *node),
         Event::JobRepeats { job, work } => repeats_in_words(&view.name(*job), *work),
         Event::JobCheckpointed { job, bytes, stood_still, .. } => {
             format!(

@@ -167,6 +167,7 @@ impl View {
             | Event::DaemonReplaced { .. }
             | Event::NodeDrained { .. }
             | Event::NodeUndrained { .. }
+            | Event::JobSurvived { .. }
             | Event::JobRepeats { .. }
             | Event::JobCheckpointed { .. }
             | Event::JobNotCheckpointed { .. }

@@ -18,6 +18,7 @@ impl Run {
                 self.warn(format!("{job} rests at its snapshots: {why}"));
                 self.on_displaced(job, Residence::Parked);
             }
+            Report::Survived { node } => self.tell(Event::JobSurvived { job, node }),
             Report::WentBack { epoch, why } => {
                 self.warn(format!("{job} goes back to {epoch}: {why}"));
                 self.tell_repeated(job, Some(epoch.0));

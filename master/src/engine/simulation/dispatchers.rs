@@ -27,6 +27,7 @@ pub(super) const TIMEOUTS: Timeouts = Timeouts {
     restore: millis(20_000),
     resume: millis(6_000),
     release: millis(10_000),
+    away: Some(millis(2_000)),
 };
 
 /// To a dispatcher.
