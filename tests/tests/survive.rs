@@ -98,6 +98,10 @@ fn ranks_on_one_node_go_on_and_nothing_is_repeated() {
         master.wait_until("the next daemon", STEP_LIMIT, |master| survived(&master.events()) == times);
         assert_eq!(ranks(&master), before, "they are the same processes");
         assert_eq!(state(&master, "one"), "running");
+        // The next master goes on with it, and with its survival.
+        master.kill();
+        master.start_next();
+        wait_served(&mut master);
     }
     let waited = master.user(&["wait"]);
     assert_eq!(waited.code, Some(0), "{waited:?}");

@@ -150,6 +150,7 @@ impl App {
         if lives.len() > 1 {
             return self.strand("the daemon of a node was lost with the master".into());
         }
+        self.adopted_life = lives.first().copied();
         let was_dumped = any(|state| matches!(state, PartState::Parked | PartState::PagedOut));
         let was_restored = any(|state| *state == PartState::Stopped);
         let runs = any(|state| *state == PartState::Running);

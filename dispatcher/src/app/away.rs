@@ -51,7 +51,7 @@ impl App {
             return;
         }
         let is_at_line = holding.epoch == self.epoch;
-        let is_whole = holding.life == self.life
+        let is_whole = holding.life == self.adopted_life.unwrap_or(self.life)
             && match rest {
                 Residence::Running => matches!(holding.state, PartState::Running | PartState::Ended),
                 Residence::Suspended => holding.state == PartState::Frozen { flushed: true } && is_at_line,

@@ -89,6 +89,7 @@ impl App {
         self.imaged.clear();
         self.exited.clear();
         self.life += 1;
+        self.adopted_life = None;
         let waiting = self.ask_all(&self.go_back());
         // A dump or a restore that is under way there comes to its end first.
         self.arm(self.timeouts.dump);

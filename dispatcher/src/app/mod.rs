@@ -278,6 +278,8 @@ pub struct App {
     unknown: Nodes,
     /// The number of the present life, see [`LaunchRequest::life`].
     life: u32,
+    /// That of an adopted application, in which its nodes are until it begins another one.
+    adopted_life: Option<u32>,
     timeouts: Timeouts,
     state: State,
     /// The order that waits for the answer to the one before it.
@@ -320,6 +322,7 @@ impl App {
             lost: Nodes::new(),
             unknown: Nodes::new(),
             life: 1,
+            adopted_life: None,
             timeouts,
             state: State::Idle,
             next: None,

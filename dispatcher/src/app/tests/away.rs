@@ -48,6 +48,25 @@ fn a_running_application_of_one_node_goes_on_and_the_order_that_waited_is_carrie
     assert_eq!(story.told(), [Report::Suspended]);
 }
 
+/// Its nodes do not learn of the numbers of a new master.
+#[test]
+fn one_that_a_new_master_has_adopted_goes_on_as_well() {
+    let mut story = Story::new(1);
+    let adoption = Adoption { generation: 2, ended: None };
+    story.app = App::adopted(launch(1), Timeouts::standing(), adoption).in_life(2000);
+    story.feed(Input::Adopt);
+    let holds = |generation| {
+        let holding = Holding { state: PartState::Running, life: 7, generation, ..Holding::default() };
+        AppEvent::Holds(Box::new(holding))
+    };
+    story.event(0, holds(2));
+    assert_eq!(story.told(), [Report::Running]);
+    lose(&mut story, 0);
+    story.feed(Input::NodeBack(NodeId(0)));
+    story.event(0, holds(2000));
+    assert_eq!(story.told(), [Report::Survived { node: NodeId(0) }]);
+}
+
 #[test]
 fn one_that_has_ended_meanwhile_has_succeeded() {
     let mut story = story(1);
