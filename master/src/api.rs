@@ -203,6 +203,12 @@ pub struct JobStatus {
     /// What it may expect, by the cluster's own scheduler.
     #[serde(flatten)]
     pub outlook: Outlook,
+    /// The group whose nodes it gets, where the cluster is divided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Which hours it waits for, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opens: Option<String>,
     /// The directory of `rank-N.out` and `rank-N.err`.
     pub output: PathBuf,
 }
@@ -215,12 +221,15 @@ impl JobStatus {
             (state, _) if state.has_ended() => String::new(),
             (JobState::Running, _) => until.map_or("now".into(), |until| format!("now, for {until} yet")),
             (JobState::Held, _) => format!("after `resume {}`", self.job.0),
-            (_, Some(from)) => format!("in {}", span(from.since(now))),
+            (_, Some(from)) => match &self.opens {
+                Some(opens) => format!("in {}: {opens}", span(from.since(now))),
+                None => format!("in {}", span(from.since(now))),
+            },
             (_, None) if !self.after.is_empty() && self.began.is_none() => {
                 let after: Vec<String> = self.after.iter().map(|job| job.0.to_string()).collect();
                 format!("after {}", after.join(", "))
             }
-            (_, None) => "not known".into(),
+            (_, None) => self.opens.clone().unwrap_or_else(|| "not known".into()),
         }
     }
 }

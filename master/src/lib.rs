@@ -9,6 +9,7 @@ pub mod cli;
 pub mod client;
 pub mod config;
 mod costs;
+mod daytime;
 pub mod doctor;
 pub mod engine;
 pub mod install;

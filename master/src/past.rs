@@ -211,6 +211,8 @@ mod tests {
             time_limit: None,
             wait: Wait::Block,
             priority: 0,
+            group: None,
+            queue: None,
         };
         Accepted { user: User(1000), submitted: SimTime(7), job, after: vec![JobId(0)], time_limit: None }
     }

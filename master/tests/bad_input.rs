@@ -73,6 +73,8 @@ const CASES: &[Case] = cases![
         line 13, "jobs[0].zebra", ["known here are"];
     "node sets": "memory: 1GiB" => "memory: 1GiB\n  partitions: []",
         line 4, "cluster.partitions", ["coswitch simulate --machine"];
+    "node sets beside the nodes": "memory: 1GiB" => "memory: 1GiB\n  sets: []",
+        line 4, "cluster.sets", ["belong into `scheduler`, with `policy: batch`"];
     "divided nodes": "memory: 1GiB" => "memory: 1GiB\n  cpus: 4",
         line 4, "cluster.cpus", ["coswitch simulate --cpus"];
     "a missing field": "    memory: 20MiB\n" => "",
@@ -130,6 +132,58 @@ const CASES: &[Case] = cases![
     "a job that the allocator gives no nodes":
         "policy: hybrid" => "policy: batch\n  allocator: buddy-2d", line 12, "jobs[0].ranks",
         ["needs 2 nodes, and the allocator `buddy-2d` gives a job 1 at most"];
+    "node sets where jobs share nodes": "quantum: 10s" => "sets: [{name: a, width: 2}]",
+        line 7, "scheduler.sets", ["nodes of their own", "write `policy: batch`"];
+    "node sets without groups": "policy: hybrid" => "policy: batch\n  sets: [{name: a, width: 2}]",
+        line 7, "scheduler.sets", ["there is no `scheduler.groups` with it", "`groups: [{name: all"];
+    "hours without node sets": "policy: hybrid" => "policy: batch\n  prime_time: {from: 8}",
+        line 7, "scheduler.prime_time", ["there is no `scheduler.sets` with it"];
+    "a group of a set that there is not":
+        "policy: hybrid" =>
+        "policy: batch\n  sets: [{name: a, width: 2}]\n  groups:\n    - {name: g, sets: [b]}",
+        line 9, "scheduler.groups[0]", ["`g` names the set `b`", "there are the sets `a`"];
+    "a group without nodes":
+        "policy: hybrid" =>
+        "policy: batch\n  sets: [{name: a, width: 2}]\n  groups:\n    - {name: g, sets: []}",
+        line 9, "scheduler.groups[0]", ["the group `g` has no nodes", "name at least one set"];
+    "sets of more nodes than there are":
+        "policy: hybrid" => "policy: batch\n  sets: [{name: a, width: 3}]\n  groups: [{name: g, sets: [a]}]",
+        line 7, "scheduler.sets", ["have 3 nodes together, and the cluster has 2"];
+    "a set of a node that there is not":
+        "policy: hybrid" =>
+        "policy: batch\n  sets: [{name: a, nodes: [0, 7]}]\n  groups: [{name: g, sets: [a]}]",
+        line 7, "scheduler.sets[0]", ["names the node `7`", "the nodes are 0 to 1"];
+    "hours that end before they begin":
+        "policy: hybrid" =>
+        "policy: batch\n  sets: [{name: a, width: 2}]\n  groups: [{name: g, sets: [a]}]\n  \
+            prime_time: {from: 20, to: 8}",
+        line 9, "scheduler.prime_time", ["`prime_time.to` is 8", "not before its begin"];
+    "a limit that the queue does not apply":
+        "policy: hybrid" =>
+        "policy: batch\n  sets: [{name: a, width: 2}]\n  groups: [{name: g, sets: [a]}]\n  \
+            queues: [{name: q, group: g, running: 1}]",
+        line 9, "scheduler.queues[0]", ["the queue `q` limits how many", "write `queue: aging`"];
+    "a job of a group that there is not":
+        "policy: hybrid\n  quantum: 10s\njobs:\n  - name: cg" =>
+        "policy: batch\n  sets: [{name: a, width: 2}]\n  groups: [{name: night, sets: [a]}]\njobs:\n  \
+            - name: cg\n    group: nigth",
+        line 11, "jobs[0].group", ["there is no group `nigth`; there are night"];
+    "a job larger than its group":
+        "policy: hybrid\n  quantum: 10s\njobs:\n  - name: cg\n    command: [./program, --class, A]\n    \
+            ranks: 2\n    memory: 300MiB" =>
+        "policy: batch\n  sets: [{name: a, width: 1}, {name: b, width: 1}]\n  \
+            groups: [{name: all, sets: [a, b]}, {name: one, sets: [a]}]\njobs:\n  - name: cg\n    \
+            group: one\n    command: [./program, --class, A]\n    ranks: 2\n    memory: 600MiB",
+        line 13, "jobs[0].ranks", ["needs 2 nodes, and its group `one` gives a job 1 at most"];
+    "a job that runs for longer than its queue lets it":
+        "policy: hybrid\n  quantum: 10s\njobs:\n  - name: cg" =>
+        "policy: batch\n  sets: [{name: a, width: 2}]\n  groups: [{name: g, sets: [a]}]\n  \
+            queues: [{name: q, group: g, hours: 1}]\njobs:\n  - name: cg\n    time_limit: 2h",
+        line 12, "jobs[0].time_limit", ["its queue lets a job run for 1 h at most"];
+    "a group where all nodes are alike": "count: 2" => "group: night",
+        line 13, "jobs[0].group", ["the cluster is not divided (`scheduler.sets`)"];
+    "a queue that takes no job": "quantum: 10s" => "max_queued: 0",
+        line 7, "scheduler.max_queued", ["no job could be submitted"];
     "a time limit of nothing": "count: 2" => "time_limit: 0s",
         line 13, "jobs[0].time_limit", ["for example `10min`"];
     "a time limit without unit": "count: 2" => "time_limit: 10",

@@ -45,8 +45,8 @@ pub use timeshare::{
     packing::{Landing, Move, Packing, class::Class, pairing::Communication},
     residence::Residence,
     scheduler::{
-        Allowance, AutoQuantum, ConfigError, Estimate, ForeseenTurn, JobState, NodeWait, Oracle, Outlook,
-        Present, Residency, Rotation, Scheduler, SchedulerConfig, ShortOfMemory, Wanted,
+        Allowance, AutoQuantum, ConfigError, Estimate, ForeseenTurn, JobState, NodeWait, Opening, Oracle,
+        Outlook, Present, Residency, Rotation, Scheduler, SchedulerConfig, ShortOfMemory, Wanted,
     },
     switch_step::SwitchStep,
     switching::{Order, SwitchAction, SwitchOutcome, Switching},

@@ -3,6 +3,7 @@
 
 use std::{
     fs::{self, File},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
@@ -110,6 +111,22 @@ impl Master {
             parts.join("coswitch")
         };
         Self::start_from(copied, &[arguments, &["--quiet"]].concat(), None, None, run_file)
+    }
+
+    /// As [`Master::with_arguments`], in this time zone (`TZ`).
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn in_zone(zone: &str, arguments: &[&str], run_file: &str) -> Self {
+        let script = |test_dir: &TestDir| {
+            let script = test_dir.path().join("coswitch-in-zone");
+            let text = format!("#!/bin/sh\nTZ='{zone}' exec {} \"$@\"\n", parts::coswitch().display());
+            fs::write(&script, text).expect("a script");
+            fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it can be executed");
+            script
+        };
+        Self::start_from(script, &[arguments, &["--quiet"]].concat(), None, None, run_file)
     }
 
     /// As [`Master::with_arguments`], and the master tells its progress on standard error.

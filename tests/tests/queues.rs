@@ -37,7 +37,7 @@ fn tenths(number: u64) -> Duration {
 type Stays = BTreeMap<JobId, (SimTime, SimTime)>;
 
 fn simulated(queue: QueueName) -> Stays {
-    let sharing = SpaceSharing { queue, allocator: AllocatorName::FirstFit };
+    let sharing = SpaceSharing::of(queue, AllocatorName::FirstFit);
     let job = |(id, &(nodes, at, runs, limit)): (u32, &(u32, u64, u64, u64))| SpaceJob {
         queued: QueuedJob {
             job: JobId(id),

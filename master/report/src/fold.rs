@@ -92,7 +92,7 @@ impl Folder {
         match event {
             Event::RunStarted { run, name, policy, nodes, capacity, scheduler, .. } => {
                 self.order = scheduler.as_ref().map(|config| config.switching).unwrap_or_default();
-                self.space = scheduler.as_ref().and_then(|config| config.space);
+                self.space = scheduler.as_ref().and_then(|config| config.space.clone());
                 (self.run, self.name) = (run.clone(), name.clone());
                 (self.policy, self.nodes, self.capacity) = (Some(*policy), *nodes, capacity.clone());
             }
@@ -206,6 +206,7 @@ impl Folder {
             | Event::JobHeld { .. }
             | Event::JobsPrioritized { .. }
             | Event::JobsLimited { .. }
+            | Event::JobsGrouped { .. }
             | Event::JobReleased { .. }
             | Event::TimerFired { .. }
             | Event::NodeUnderPressure { .. }
@@ -241,7 +242,7 @@ impl Folder {
             run: self.run,
             name: self.name,
             policy: self.policy,
-            space: self.space,
+            space: self.space.clone(),
             nodes: self.nodes,
             capacity: self.capacity.clone(),
             outcome: self.outcome,

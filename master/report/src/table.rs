@@ -16,7 +16,7 @@ impl Report {
     /// Where `out` cannot be written.
     pub fn write_tables(&self, out: &mut dyn io::Write) -> io::Result<()> {
         let policy = self.policy.map_or_else(|| "?".into(), |policy| policy.to_string());
-        let space = self.space.map(|space| format!(", queue {}", space.queue)).unwrap_or_default();
+        let space = self.space.as_ref().map(|space| format!(", queue {}", space.queue)).unwrap_or_default();
         writeln!(out, "{}: policy {policy}{space}, {} nodes of {}", self.name, self.nodes, self.capacity)?;
         writeln!(out, "{}\n", jobs_table(&self.jobs))?;
         writeln!(out, "{}", set_table(self))?;

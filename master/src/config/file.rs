@@ -7,7 +7,10 @@ use coswitch_dispatcher::protocol::Wait;
 use coswitch_policies::{
     Alternate, Bytes, Estimate, Oracle, Packing, Policy, Rate, Residency, Rotation, ShortOfMemory,
     SwitchOrder,
-    spaceshare::choice::{AllocatorName, QueueName},
+    spaceshare::{
+        choice::{AllocatorName, QueueName},
+        layout::{GroupLayout, PrimeTime, QueueLayout, SetLayout},
+    },
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
@@ -127,6 +130,32 @@ pub struct SchedulerPart {
     /// The nodes that a job gets (policy `batch`).
     #[serde(default)]
     pub allocator: Option<Leaf<AllocatorName>>,
+    /// The node sets into which the cluster is divided (policy `batch`), as in a machine file of `simulate`.
+    /// Each node is in one set.
+    #[serde(default)]
+    #[schemars(with = "Option<Vec<SetLayout>>")]
+    pub sets: Option<Spanned<Vec<Spanned<SetLayout>>>>,
+    /// The node groups: which sets their jobs get, in prime time and outside of it.
+    #[serde(default)]
+    #[schemars(with = "Option<Vec<GroupLayout>>")]
+    pub groups: Option<Spanned<Vec<Spanned<GroupLayout>>>>,
+    /// The hours of prime time, by the clock of this machine; from 9 to 17 on each day if left out.
+    #[serde(default)]
+    #[schemars(with = "Option<PrimeTime>")]
+    pub prime_time: Option<Spanned<PrimeTime>>,
+    /// The queues of the groups; one for each group, of its name, if left out.
+    #[serde(default)]
+    #[schemars(with = "Option<Vec<QueueLayout>>")]
+    pub queues: Option<Spanned<Vec<Spanned<QueueLayout>>>>,
+    /// With the queue `aging` and `sets`: the points that a waiting job gains in an hour; 1 if left out.
+    #[serde(default)]
+    #[schemars(with = "Option<i64>")]
+    pub age_factor: Option<Spanned<i64>>,
+    /// With the queue `aging` and `sets`: above so many points no job overtakes one that does not fit; never
+    /// if left out.
+    #[serde(default)]
+    #[schemars(with = "Option<i64>")]
+    pub block_priority: Option<Spanned<i64>>,
     /// How long a slot stays active: a length of time, or `auto`, the shortest that keeps switching within
     /// `overhead`.
     #[serde(default)]
@@ -218,6 +247,13 @@ pub struct JobPart {
     /// queues `easy` and `conservative` rely on it.
     #[serde(default)]
     pub time_limit: Option<Leaf<Duration>>,
+    /// The node group whose nodes the job gets, where `scheduler.groups` has some: the first of its queues.
+    #[serde(default)]
+    pub group: Option<Leaf<String>>,
+    /// The queue in which the job waits, where `scheduler.queues` has some; the first one if neither it nor
+    /// `group` is given.
+    #[serde(default)]
+    pub queue: Option<Leaf<String>>,
     /// How a rank of this job waits for a message.
     #[serde(default)]
     pub wait: Option<Leaf<Wait>>,

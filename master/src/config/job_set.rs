@@ -17,7 +17,8 @@ use coswitch_policies::{
     placement::Shape,
     spaceshare::{
         choice::{AllocatorName, QueueName},
-        sharing::SpaceSharing,
+        queue::QueueId,
+        sharing::{NodeSets, SpaceSharing},
     },
 };
 use serde::{Deserialize, Serialize};
@@ -110,6 +111,9 @@ pub struct Settings {
     /// The nodes that a job gets, under `batch`.
     #[serde(default)]
     pub allocator: AllocatorName,
+    /// How the cluster is divided, under `batch`.
+    #[serde(default)]
+    pub sets: Option<Box<NodeSets>>,
     /// How long a slot stays active; the minimum where `auto` is set.
     pub quantum: Duration,
     /// The bounds within which coswitch chooses the quantum.
@@ -176,6 +180,11 @@ pub struct Job {
     /// Jobs of the highest priority take turns; the others wait, or run beside them.
     #[serde(default)]
     pub priority: i32,
+    /// The node group and the queue that it names, where the cluster is divided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
 }
 
 /// What a job's name looks like: it becomes part of paths (directories, cgroups, shared memory).
@@ -226,13 +235,23 @@ impl ClusterConfig {
         if own.is_empty() { &self.store } else { own }
     }
 
-    /// Why the allocator cannot give a job its nodes, if so.
-    pub fn too_wide_for(&self, job: &Job, space: SpaceSharing) -> Option<String> {
-        let width = Shape::on_empty(&job.spec(), &self.capacities(), Policy::Batch.memory_rule())?.width;
-        let most = space.largest_job(self.nodes);
-        let allocator = space.allocator;
-        (width > most).then(|| {
-            format!("the job needs {width} nodes, and the allocator `{allocator}` gives a job {most} at most")
+    /// Why a job cannot have its nodes, if so: its queue, the allocator or its group gives none so many.
+    pub fn too_wide_for(&self, job: &Job, space: &SpaceSharing) -> Option<String> {
+        let (cluster, rule) = (self.capacities(), Policy::Batch.memory_rule());
+        let width = Shape::on_empty(&job.spec(), &cluster, rule)?.width;
+        let queue = job.home(space).ok()?;
+        let most = space.largest_job(self.nodes, queue);
+        let Some(group) = space.group_name(queue) else {
+            let allocator = space.allocator;
+            let text =
+                format!("needs {width} nodes, and the allocator `{allocator}` gives a job {most} at most");
+            return (width > most).then(|| format!("the job {text}"));
+        };
+        // In a group it may lie closer than in the whole cluster.
+        let of_group = Cluster::uniform(most, cluster.largest());
+        let is_held = most > 0 && Shape::on_empty(&job.spec(), &of_group, rule).is_some();
+        (!is_held).then(|| {
+            format!("the job needs {width} nodes, and its group `{group}` gives a job {most} at most")
         })
     }
 
@@ -262,12 +281,39 @@ impl ClusterConfig {
 impl Settings {
     /// The queue and the allocator, where jobs have nodes of their own.
     pub fn space(&self) -> Option<SpaceSharing> {
-        let Self { policy, queue, allocator, .. } = *self;
-        (policy == Policy::Batch).then_some(SpaceSharing { queue, allocator })
+        let sets = self.sets.clone();
+        (self.policy == Policy::Batch).then(|| SpaceSharing { sets, ..self.undivided() })
+    }
+
+    /// The queue and the allocator, on one set of nodes.
+    pub(super) const fn undivided(&self) -> SpaceSharing {
+        SpaceSharing::of(self.queue, self.allocator)
     }
 }
 
 impl Job {
+    /// The queue in which the job waits.
+    ///
+    /// # Errors
+    /// Where it names one that there is not.
+    pub fn home(&self, space: &SpaceSharing) -> Result<QueueId, String> {
+        let (group, queue) = (self.group.as_deref(), self.queue.as_deref());
+        match &space.sets {
+            Some(sets) => sets.layout.home(queue, group).map_err(|error| error.to_string()),
+            None if group.is_some() || queue.is_some() => {
+                let named = if group.is_some() { "group" } else { "queue" };
+                Err(format!("the job names a {named}, and the cluster is not divided (`scheduler.sets`)"))
+            }
+            None => Ok(QueueId(0)),
+        }
+    }
+
+    /// The longest that its queue lets a job run.
+    pub fn longest(&self, space: &SpaceSharing) -> Option<Duration> {
+        let queue = self.home(space).ok()?;
+        space.sets.as_ref()?.layout.queues.get(usize::from(queue.0))?.longest()
+    }
+
     /// The longest that the job runs, as far as backfilling may rely on it.
     pub fn runs_at_most(&self) -> Option<Duration> {
         self.time_limit.or(self.alone)
@@ -362,6 +408,13 @@ impl JobSet {
     /// The jobs as the scheduler sees them.
     pub fn specs(&self) -> Vec<JobSpec> {
         self.jobs.iter().map(Job::spec).collect()
+    }
+
+    /// The queue in which each job waits.
+    pub fn queues(&self) -> BTreeMap<JobId, QueueId> {
+        let space = self.scheduler.space();
+        let home = |job: &Job| space.as_ref().and_then(|space| job.home(space).ok()).unwrap_or_default();
+        self.jobs.iter().map(|job| (job.id, home(job))).collect()
     }
 
     /// The working sets of all jobs together.

@@ -20,13 +20,14 @@ use std::{
     ffi::OsString,
     fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use coswitch_dispatcher::provisioning::{
     hosts::{self, Host},
     slurm::{Allocation, AllocationError},
 };
-use coswitch_policies::{Bytes, Policy};
+use coswitch_policies::{Bytes, Policy, spaceshare::layout::Daytime};
 use miette::{Diagnostic, SourceSpan};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -40,6 +41,7 @@ pub use problem::{Located, Problem, Refused};
 pub use resolve::Purpose;
 pub use schema::schema_text;
 
+use crate::daytime;
 use file::{Nodes, RunFile, SchedulerPart};
 use tree::{Node, span_at};
 
@@ -98,6 +100,7 @@ pub fn load_to_plan(path: &Path) -> Result<JobSet, ConfigError> {
         policy: None,
         allocation: &allocation,
         free_memory: &|_| Err("a plan does not ask them".into()),
+        start: Daytime::default(),
     };
     read(path, &text, &context)
 }
@@ -125,6 +128,7 @@ fn load_for(path: &Path, purpose: Purpose<'_>, policy: Option<Policy>) -> Result
         policy,
         allocation: &allocation,
         free_memory: &free_memory,
+        start: daytime::before(Duration::ZERO),
     };
     read(path, &text, &context)
 }

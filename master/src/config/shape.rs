@@ -83,9 +83,12 @@ fn unknown(path: &str, key: &Spanned<String>, fields: &Map<String, Value>) -> Pr
 /// Help on a field that only the machine files of `simulate` have.
 fn simulated(word: &str) -> Option<&'static str> {
     match word {
-        "sets" | "groups" | "partitions" | "prime" => Some(
-            "a live run has one set of nodes; node sets, groups and hours are only simulated: \
-             `coswitch simulate --machine FILE`",
+        "sets" | "groups" | "queues" | "prime_time" => {
+            Some("node sets, their groups, queues and hours belong into `scheduler`, with `policy: batch`")
+        }
+        "partition" | "partitions" => Some(
+            "partitions are those of a log, and only simulated: `coswitch simulate --machine FILE`; a \
+             cluster is divided by `scheduler.sets` and `scheduler.groups`",
         ),
         "cpus" | "boxes" | "usage_limit" => Some(
             "a live run does not divide nodes by CPUs; boxes and `rms` are only simulated: \

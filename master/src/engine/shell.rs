@@ -30,13 +30,13 @@ use super::{
 use crate::{
     api::{Refusal, Reply},
     config::JobSet,
-    parked,
+    daytime, parked,
     standing::since_1970,
 };
 
 /// Runs the job set on nodes that are up, and tells them to end.
 pub(super) async fn drive(
-    jobs: JobSet,
+    mut jobs: JobSet,
     options: &EngineOptions,
     nodes: &impl Provisioning,
     mut keeper: Keeper,
@@ -72,6 +72,10 @@ pub(super) async fn drive(
         Origin::Resumed(resumed) => resumed.age.max(resumed.past.last.since(SimTime(0))),
     };
     let ends = options.ends.map(|ends| SimTime::from(age + ends.saturating_sub(since_1970())));
+    if let Some(sets) = &mut jobs.scheduler.sets {
+        // Hours go by the clock of this machine, also where it was set since.
+        sets.start = daytime::before(age);
+    }
     let settings = RunSettings { run, out, environment, umask, standing, ends };
     let parks = jobs.cluster.allocation.is_some();
     let mut core = match origin {

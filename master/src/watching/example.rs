@@ -26,6 +26,8 @@ pub(crate) fn job(number: u32, name: &str, state: JobState, runs: [f64; 2]) -> J
         ranks: 2,
         memory: Bytes::mib(300),
         priority: 0,
+        group: None,
+        opens: None,
         submitted: at(0.0),
         began: None,
         ended: None,

@@ -89,6 +89,7 @@ fn makespan(
         processors: 1,
         priority: 0,
         limit: None,
+        queue: Default::default(),
     };
     let jobs: Vec<SimJob> = (0..).zip(programs).map(job).collect();
     let disk = Transfer::at(Bytes::mib(30));

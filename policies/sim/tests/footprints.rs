@@ -42,6 +42,7 @@ fn run(programs: &[Program], config: &SchedulerConfig) -> SimReport {
             priority: 0,
             memory: Some(MemoryCurve::new(points)),
             limit: None,
+            queue: Default::default(),
         }
     };
     let jobs: Vec<SimJob> = (0..).zip(programs).map(job).collect();

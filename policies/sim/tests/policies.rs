@@ -28,6 +28,7 @@ fn run_so(policy: Policy, switching: SwitchOrder, residency: Residency, mib: u64
         processors: 1,
         priority: 0,
         limit: None,
+        queue: Default::default(),
     };
     let cost = CostModel {
         dump: Transfer::at(Bytes::mib(1000)),

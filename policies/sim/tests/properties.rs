@@ -250,6 +250,7 @@ impl<'a> Audit<'a> {
             | SchedulerEvent::Moved { .. }
             | SchedulerEvent::Displaced { .. }
             | SchedulerEvent::Limited { .. }
+            | SchedulerEvent::Grouped { .. }
             | SchedulerEvent::SwitchTimed { .. } => {}
         }
     }

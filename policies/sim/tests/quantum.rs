@@ -25,6 +25,7 @@ fn run(mib: u64, residency: Residency, overhead: u32, longest: u64) -> SimReport
         processors: 1,
         priority: 0,
         limit: None,
+        queue: Default::default(),
     };
     let store = Transfer::at(Bytes::mib(500));
     let cost = CostModel { dump: store, restore: store, flush: Duration::ZERO, ..CostModel::default() };
@@ -53,7 +54,7 @@ fn switching_costs_about_the_share_that_it_may() {
     let report = run(600, Residency::None, 100_000, 60);
     let overhead = report.metrics.exposed.as_secs_f64() / report.metrics.makespan.as_secs_f64();
     assert!((0.05..0.11).contains(&overhead), "{overhead}");
-    assert_eq!(narrowed(&report), []);
+    assert!(narrowed(&report).is_empty());
 }
 
 #[test]
@@ -65,5 +66,5 @@ fn where_no_slice_is_long_enough_only_as_many_rows_take_turns_as_memory_holds() 
     let two = run(1100, Residency::Planned, 10_000, 60);
     assert_eq!(narrowed(&two)[0], 2, "two wait in memory for each other");
     assert!(two.switches > 50, "and change places often, for it costs nothing: {}", two.switches);
-    assert_eq!(narrowed(&run(1500, Residency::Planned, 10_000, 60)), [], "all fit");
+    assert!(narrowed(&run(1500, Residency::Planned, 10_000, 60)).is_empty(), "all fit");
 }

@@ -28,6 +28,7 @@ fn restored(sizes: &[u64], capacity: u64, residency: Residency) -> u64 {
         processors: 1,
         priority: 0,
         limit: None,
+        queue: Default::default(),
     };
     let jobs: Vec<SimJob> = (0..).zip(sizes).map(job).collect();
     let config = SchedulerConfig { residency, ..SchedulerConfig::new(Policy::Gang, Duration::from_secs(1)) };
@@ -97,6 +98,7 @@ fn a_prefetched_row_is_there_when_its_turn_begins_and_the_plan_still_moves_less(
             processors: 1,
             priority: 0,
             limit: None,
+            queue: Default::default(),
         };
         let jobs: Vec<SimJob> = (0..5).map(job).collect();
         let config = SchedulerConfig {

@@ -26,6 +26,7 @@ fn run(jobs: &[(u64, u64)], config: &SchedulerConfig) -> SimReport {
         priority: 0,
         memory: None,
         limit: None,
+        queue: Default::default(),
     };
     let jobs: Vec<SimJob> = (0..).zip(jobs).map(job).collect();
     let cluster = Cluster::uniform(2, Bytes::mib(1000));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bytes, JobId, JobSpec, NodeId, Placement, Residence, SwitchId, TimerId,
+    Bytes, JobId, JobSpec, NodeId, Placement, Residence, SwitchId, TimerId, spaceshare::queue::QueueId,
     timeshare::packing::pairing::Communication,
 };
 
@@ -103,6 +103,9 @@ pub enum SchedulerEvent {
     /// How long jobs run yet at most, living ones or those that are submitted or adopted next. Backfilling
     /// relies on it; a job of which nothing is said may run for ever.
     Limited { left: Vec<(JobId, Duration)> },
+    /// The queues of jobs that are submitted or adopted next, where that is not the first: with it goes the
+    /// group of nodes that they may use.
+    Grouped { queues: Vec<(JobId, QueueId)> },
     /// The node is to be empty: jobs in memory there leave by switches, where the policy has any, and no job
     /// is placed there until [`SchedulerEvent::Undrained`].
     Drained { node: NodeId },

@@ -5,7 +5,8 @@ use std::{collections::BTreeSet, fmt, path::PathBuf, time::Duration};
 use coswitch_policies::{
     Adopted, Bytes, Capacity, Epoch, JobId, Misplaced, NodeId, Placement, Policy, Purpose, Residence,
     SchedulerConfig, SimTime, SlotId, Split, SwitchId, SwitchOrder, SwitchStep, TimerId,
-    timeshare::memory_monitor::Pressure, timeshare::packing::pairing::Communication,
+    spaceshare::queue::QueueId, timeshare::memory_monitor::Pressure,
+    timeshare::packing::pairing::Communication,
 };
 use serde::{Deserialize, Serialize};
 
@@ -71,6 +72,8 @@ pub enum Event {
     /// How long jobs run yet at most, where the queue reckons with that: jobs that are submitted or adopted
     /// next, that are released, or that begin again.
     JobsLimited { left: Vec<(JobId, Duration)> },
+    /// The queues of jobs that are submitted or adopted next, where that is not the first.
+    JobsGrouped { queues: Vec<(JobId, QueueId)> },
     /// A timer of the scheduler fired.
     TimerFired { timer: TimerId },
     /// A job has its placement, and its processes are being started.

@@ -22,5 +22,6 @@ pub use file::{FILE_NAME, JournalError, read, salvage};
 /// jobs have priorities. Since version 12 jobs may have nodes of their own, by a queue. Since version 13
 /// daemons may be replaced. Since version 14 nodes may be drained. Since version 15 running jobs are
 /// checkpointed. Since version 16 snapshots are copied to other nodes. Since version 17 parts move there.
-/// Since version 18 jobs survive the daemons of their nodes.
-pub const VERSION: u32 = 18;
+/// Since version 18 jobs survive the daemons of their nodes. Since version 19 a cluster may be divided, and
+/// jobs wait in queues of groups.
+pub const VERSION: u32 = 19;

@@ -106,6 +106,7 @@ pub(crate) fn text(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<Stri
         | Event::TurnsForeseen { .. }
         | Event::JobsPrioritized { .. }
         | Event::JobsLimited { .. }
+        | Event::JobsGrouped { .. }
         | Event::TimerFired { .. }
         | Event::Progress { .. }
         | Event::Output { .. }

@@ -157,6 +157,7 @@ impl View {
             | Event::JobHeld { .. }
             | Event::JobsPrioritized { .. }
             | Event::JobsLimited { .. }
+            | Event::JobsGrouped { .. }
             | Event::JobReleased { .. }
             | Event::TimerFired { .. }
             | Event::Progress { .. }

@@ -66,7 +66,7 @@ fn stood_still_most(report: &Report) -> Option<(&JobReport, &JobTimes)> {
 fn run_in_words(history: &History, report: &Report) -> String {
     let (jobs, nodes) = (report.jobs.len(), report.nodes);
     let shared = match report.policy {
-        Some(Policy::Batch) if report.space.is_some_and(|space| space.queue != QueueName::Fcfs) => {
+        Some(Policy::Batch) if report.space.as_ref().is_some_and(|space| space.queue != QueueName::Fcfs) => {
             "ran in the order of a queue, where some may overtake others, a node to one job at a time"
         }
         Some(Policy::Batch) => "ran in the order of their arrival, a node to one job at a time",

@@ -160,9 +160,11 @@ impl Progress {
 
 /// The makespan of the set by the cost model; `None` where a time alone is unknown.
 fn simulated(set: &JobSet, cores: Option<u32>) -> Option<Duration> {
+    let queues = set.queues();
     let job = |job: &crate::config::Job| {
         let (spec, work, priority, limit) = (job.spec(), job.alone?, job.priority, job.runs_at_most());
-        Some(SimJob { spec, work, communication: None, memory: None, processors: 1, priority, limit })
+        let (communication, memory, queue) = (None, None, queues[&job.id]);
+        Some(SimJob { spec, work, communication, memory, processors: 1, priority, limit, queue })
     };
     let jobs: Vec<SimJob> = set.jobs.iter().map(job).collect::<Option<_>>()?;
     let cost = CostModel { cores: cores.unwrap_or(1), ..CostModel::default() };

@@ -43,8 +43,9 @@ impl ExplainCommand {
         let known = set.jobs.iter().filter_map(|job| Some((job.id, measured.communication_of(&job.name)?)));
         let known: BTreeMap<JobId, Communication> = known.collect();
         let limits = set.jobs.iter().filter_map(|job| Some((job.id, job.runs_at_most()?))).collect();
+        let queues = set.queues().into_iter().collect();
         let shown = SchedulerConfig { alternate, ..set.scheduler_config() };
-        let explanation = explain_jobs(set.cluster(), shown, set.specs(), &known, limits);
+        let explanation = explain_jobs(set.cluster(), shown, set.specs(), &known, limits, queues);
         let explanation = explanation.context("failed to fill the matrix")?;
         let round = match explanation.sets.len() {
             0 | 1 => None,

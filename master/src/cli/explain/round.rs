@@ -50,6 +50,7 @@ pub(super) fn simulate(
         work,
         memory: None,
         limit: None,
+        queue: Default::default(),
     });
     let jobs: Vec<SimJob> = jobs.collect();
     let mut count = Count {

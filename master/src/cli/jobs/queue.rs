@@ -45,14 +45,17 @@ impl Answer for Queue {
             // Most clusters have none.
             let has_priorities = self.jobs.iter().any(|job| job.priority != 0);
             let priority = has_priorities.then_some("priority");
-            let first = ["job", "name", "state", "ranks"].into_iter().chain(priority);
+            let has_groups = self.jobs.iter().any(|job| job.group.is_some());
+            let group = has_groups.then_some("group");
+            let first = ["job", "name", "state"].into_iter().chain(group).chain(["ranks"]).chain(priority);
             table.set_header(first.chain(["ran", "next turn", "done"]));
             for job in &self.jobs {
                 let first = [job.job.0.to_string(), job.name.clone(), job.state.to_string()].map(Cell::new);
+                let group = has_groups.then(|| Cell::new(job.group.as_deref().unwrap_or_default()));
                 let priority = has_priorities.then(|| right(job.priority));
                 let numbers = [right(job.ranks)].into_iter().chain(priority).chain([right(span(job.ran))]);
                 let last = [job.next_turn(self.now), done(job, self.now)].map(Cell::new);
-                table.add_row(first.into_iter().chain(numbers).chain(last));
+                table.add_row(first.into_iter().chain(group).chain(numbers).chain(last));
             }
             writeln!(out, "{table}")?;
         }

@@ -56,6 +56,14 @@ pub(crate) struct SubmitCommand {
     #[arg(long, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(i32).range(-1000..=1000))]
     priority: Option<i32>,
+    /// The node group whose nodes the jobs get, where the cluster has some [default: as the run file says, or
+    /// that of the first queue].
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
+    /// The queue in which the jobs wait, where the cluster has several [default: as the run file says, or the
+    /// first of the group].
+    #[arg(long, value_name = "NAME")]
+    queue: Option<String>,
     /// Wait until the jobs have ended; exits with 1 where one failed.
     #[arg(long)]
     wait: bool,
@@ -101,6 +109,11 @@ impl SubmitCommand {
         findings.prepare(&mut jobs).iter().for_each(|check| eprintln!("{check}"));
         jobs.iter_mut().for_each(with_environment);
         jobs.iter_mut().for_each(|job| job.priority = self.priority.unwrap_or(job.priority));
+        if self.group.is_some() || self.queue.is_some() {
+            for job in &mut jobs {
+                (job.group, job.queue) = (self.group.clone(), self.queue.clone());
+            }
+        }
         let after: Vec<JobId> = match &self.after[..] {
             [] => Vec::new(),
             words => find_with_arrays(&client.jobs(true)?, words)?,
@@ -146,6 +159,8 @@ impl SubmitCommand {
             time_limit: None,
             wait: Wait::default(),
             priority: 0,
+            group: None,
+            queue: None,
         };
         let Some(Array(first, last)) = self.array else { return Ok(vec![job]) };
         let most = config::job_set::JOBS_MAX;

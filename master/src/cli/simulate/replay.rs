@@ -174,6 +174,7 @@ fn inputs(events: &[RunEvent], index: usize) -> Vec<SchedulerEvent> {
         Event::NodeUndrained { node } => vec![SchedulerEvent::Undrained { node }],
         Event::JobsPrioritized { priorities } => vec![SchedulerEvent::Prioritized { priorities }],
         Event::JobsLimited { left } => vec![SchedulerEvent::Limited { left }],
+        Event::JobsGrouped { queues } => vec![SchedulerEvent::Grouped { queues }],
         Event::JobHeld { job } => vec![SchedulerEvent::Held { job }],
         Event::JobReleased { job } => vec![SchedulerEvent::Released { job }],
         Event::NodeLost { node, .. } => vec![SchedulerEvent::NodeDown { node }],

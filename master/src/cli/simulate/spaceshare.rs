@@ -12,7 +12,7 @@ use coswitch_sim::{
     parallel::each,
     spaceshare::{
         self, AllocatorName, Blocks, Execution, JobClass, Jobs, Layout, MeanFragmentation, QueueName,
-        SpaceError, Summary, csv, mesh_of, picture,
+        SpaceError, Summary, csv, layout, mesh_of, picture,
     },
     workload::{
         LogStart, Skipped,
@@ -61,7 +61,7 @@ pub(super) fn simulate(arguments: &Simulate) -> Result<Simulated, Failure> {
         return Err(Failure::Workload(anyhow::anyhow!(text)));
     }
     let log_of = |seed| match &layout {
-        Some(layout) => Cow::Owned(layout.records(&source.log(seed))),
+        Some(layout) => Cow::Owned(layout::records(layout, &source.log(seed))),
         None => source.log(seed),
     };
     let left_out = |seed| source.log(seed).records.len() - log_of(seed).records.len();
@@ -231,13 +231,13 @@ type Ran = (Jobs, Vec<Execution>, Option<(MeanFragmentation, Blocks)>);
 fn in_sets(allocator: AllocatorName, queue: QueueName, layout: &Layout, log: &Log) -> Result<Ran, Failure> {
     let wrong = |error: spaceshare::LayoutError| Failure::Workload(error.into());
     let start = LogStart::of(log).unwrap_or(LogStart { day: 0, second: 0 });
-    let mut machine = layout.machine(allocator, start).map_err(wrong)?;
+    let mut machine = layout.machine(allocator, layout::daytime(start)).map_err(wrong)?;
     let mut order = layout.order(queue).map_err(wrong)?;
     let holds = |queue, group, request: Request| {
         layout.admits(queue, request.nodes) && machine.can_ever_hold(group, request)
     };
-    let mut jobs = Jobs::in_boxes(log, 1, holds, layout.homes(log).map_err(wrong)?);
-    layout.limit(&mut jobs);
+    let mut jobs = Jobs::in_boxes(log, 1, holds, layout::homes(layout, log).map_err(wrong)?);
+    layout::limit(layout, &mut jobs);
     let mut observer = (MeanFragmentation::default(), Blocks::default());
     let executions = spaceshare::run(&jobs.jobs, &mut machine, &mut *order, &mut observer)
         .map_err(|error| Failure::Internal(anyhow::Error::new(error).context("failed to simulate")))?;
@@ -258,7 +258,8 @@ impl Run {
         }
         let mut all: Vec<_> = all.into_iter().map(|(name, value)| (name.into(), value)).collect();
         if let (Some(layout), Some((_, blocks))) = (layout, &self.observed) {
-            let by_set = layout.utilisation(&self.jobs, &self.executions, blocks, self.summary.makespan_s);
+            let by_set =
+                layout::utilisation(layout, &self.jobs, &self.executions, blocks, self.summary.makespan_s);
             let names = layout.sets.iter().map(|set| format!("utilisation_{}", set.name).into());
             all.splice(2..2, names.zip(by_set));
         }

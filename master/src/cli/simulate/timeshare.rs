@@ -3,7 +3,7 @@
 use coswitch_policies::{
     Alternate, Bytes, Capacity, Cluster, JobId, JobSpec, Packing, Policy, Residency, Rotation,
     SchedulerConfig, SimTime,
-    spaceshare::sharing::SpaceSharing,
+    spaceshare::{queue::QueueId, sharing::SpaceSharing},
     timeshare::short_quantum::{QuantumWatch, ShortQuantum},
 };
 use coswitch_sim::{
@@ -180,7 +180,11 @@ fn policy_text(setup: &Setup) -> String {
         format!("policy {policy}, quantum {quantum:?}, switching {}", serial_name(switching)),
         format!("nodes of {}", setup.cluster.largest()),
     ];
-    words.extend(space.map(|SpaceSharing { queue, allocator }| format!("queue {queue}, {allocator}")));
+    words.extend(space.as_ref().map(|SpaceSharing { queue, allocator, sets }| {
+        let sets =
+            sets.as_ref().map_or(String::new(), |sets| format!(", {} node sets", sets.layout.sets.len()));
+        format!("queue {queue}, {allocator}{sets}")
+    }));
     words.extend(max_per_cell.map(|most| format!("at most {most} in a cell")));
     words.extend((*packing != Packing::FirstFit).then(|| format!("packing {}", packing_name(*packing))));
     words.extend((*rotation != Rotation::Set).then(|| "one job exchanged at a time".to_owned()));
@@ -237,6 +241,7 @@ fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> 
         format!("`{}` follows others, which is not simulated: jobs are submitted at their arrivals", job.name)
     });
     let mut jobs = Vec::new();
+    let queues = set.queues();
     for job in &set.jobs {
         let Some(work) = job.alone.filter(|_| source.is_none()).or(source.map(|_| Duration::ZERO)) else {
             let text = format!("job `{}` has no time alone: give it a field `alone`", job.name);
@@ -250,6 +255,7 @@ fn setup(arguments: &Simulate, set: Option<JobSet>, source: Option<&Source>) -> 
             processors: 1,
             priority: job.priority,
             limit: job.runs_at_most(),
+            queue: queues[&job.id],
         });
     }
     Ok(Setup {
@@ -305,7 +311,8 @@ fn job_of(
     let arrival = SimTime::from(Duration::from_secs(record.submit));
     let spec = JobSpec { id: JobId(id), name, ranks, memory_per_rank, arrival };
     let work = Duration::from_secs(run).max(Duration::from_millis(1));
-    Ok(SimJob { spec, work, communication: None, memory: None, processors, priority: 0, limit: None })
+    let (communication, memory, limit, queue) = (None, None, None, QueueId::default());
+    Ok(SimJob { spec, work, communication, memory, processors, priority: 0, limit, queue })
 }
 
 fn notes(setup: &Setup, report: &SimReport) -> Vec<String> {

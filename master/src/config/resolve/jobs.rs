@@ -39,12 +39,16 @@ impl Reader {
         for (index, part) in parts.value.iter().enumerate() {
             let path = format!("jobs[{index}]");
             let after = self.after(&path, part, &numbers);
-            let job = Job { after, ..self.job(&path, part, wait, context) };
+            let mut job = Job { after, ..self.job(&path, part, wait, context) };
             self.check_fits(&path, part, &job, cluster, settings.policy);
-            // What is submitted is checked by the cluster, which knows its queue.
-            let space = settings.space().filter(|_| !matches!(context.purpose, Purpose::Submit(..)));
-            if let Some(space) = space {
-                self.check_queues(&path, part, &job, cluster, space);
+            // What is submitted is checked by the cluster, which knows its queues.
+            if !matches!(context.purpose, Purpose::Submit(..)) {
+                // Under another policy than that of the file queues and groups say nothing.
+                let divided = SpaceSharing { sets: settings.sets.clone(), ..settings.undivided() };
+                self.check_home(&path, part, &mut job, &divided);
+                if let Some(space) = settings.space() {
+                    self.check_queues(&path, part, &job, cluster, &space);
+                }
             }
             let count = self.count(&path, part);
             if jobs.len() + count as usize > JOBS_MAX as usize {
@@ -89,6 +93,8 @@ impl Reader {
             priority: self
                 .optional(&field("priority"), part.priority.as_ref())
                 .map_or(0, |Priority(priority)| priority),
+            group: part.group.as_ref().map(|leaf| leaf.text().to_owned()),
+            queue: part.queue.as_ref().map(|leaf| leaf.text().to_owned()),
         }
     }
 
@@ -217,7 +223,7 @@ impl Reader {
         part: &JobPart,
         job: &Job,
         cluster: &ClusterConfig,
-        space: SpaceSharing,
+        space: &SpaceSharing,
     ) {
         if space.queue.relies_on_limits() && job.runs_at_most().is_none() {
             let queue = space.queue;
@@ -230,7 +236,10 @@ impl Reader {
         }
         if let Some(message) = cluster.too_wide_for(job, space) {
             let problem = Problem::new(format!("{path}.ranks"), part.ranks.span(), message);
-            self.refuse(problem.help("`first-fit` and `m2db` give a job any number of nodes"));
+            self.refuse(problem.help(match space.sets {
+                Some(_) => "use fewer ranks, or a group with more nodes",
+                None => "`first-fit` and `m2db` give a job any number of nodes",
+            }));
         }
     }
 

@@ -7,6 +7,7 @@
 
 mod jobs;
 mod nodes;
+mod sets;
 mod store;
 
 use std::{
@@ -25,6 +26,7 @@ use coswitch_dispatcher::{
 };
 use coswitch_policies::{
     AutoQuantum, Bytes, Capacity, ConfigError, Estimate, NodeId, Policy, Residency, Rotation, ShortOfMemory,
+    spaceshare::layout::Daytime,
 };
 
 use super::{
@@ -78,6 +80,8 @@ pub struct Context<'a> {
     pub allocation: &'a dyn Fn() -> Result<Allocation, AllocationError>,
     /// Asks hosts for the memory that each has free.
     pub free_memory: &'a AskForMemory,
+    /// The time of the day at time 0.
+    pub start: Daytime,
 }
 
 /// What is known of a machine that will run a job set.
@@ -104,6 +108,8 @@ pub fn resolve(
         (_, None) => return Err(reader.problems),
     };
     let (mut scheduler, wait) = reader.scheduler(file.scheduler.as_ref(), defaults);
+    let own = file.scheduler.as_ref().filter(|_| !matches!(context.purpose, Purpose::Submit(..)));
+    scheduler.sets = own.and_then(|part| reader.sets(part, &scheduler, &cluster, context));
     scheduler.policy = match context.purpose {
         Purpose::Submit(_, policy) => policy,
         _ => context.policy.unwrap_or(scheduler.policy),
@@ -227,6 +233,7 @@ impl Reader {
             policy: setting!(policy).unwrap_or(Policy::Hybrid),
             queue: setting!(queue).unwrap_or_default(),
             allocator: setting!(allocator).unwrap_or_default(),
+            sets: None,
             quantum,
             auto: is_auto.then_some(auto_bounds),
             auto_bounds,
@@ -275,7 +282,7 @@ impl Reader {
         }
         let queue = part.queue.as_ref().map(|leaf| ("scheduler.queue", leaf.span()));
         let allocator = part.allocator.as_ref().map(|leaf| ("scheduler.allocator", leaf.span()));
-        for (field, span) in queue.into_iter().chain(allocator) {
+        for (field, span) in queue.into_iter().chain(allocator).chain(part.divided()) {
             let problem = Problem::new(field, span, ConfigError::SharedNodes.to_string());
             let policy = settings.policy;
             self.refuse(problem.help(format!("write `policy: batch`; under `{policy}`, leave it out")));

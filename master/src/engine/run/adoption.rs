@@ -225,6 +225,7 @@ impl Run {
             Adopted { job: self.jobs[job].spec(), placement, at, held, priority }
         };
         let jobs: Vec<Adopted> = order.iter().map(adopted).collect();
+        self.tell_queues(&order);
         self.tell_limits(order);
         let drained = self.drained_nodes();
         self.tell(Event::MasterReplaced {

@@ -355,6 +355,7 @@ impl Run {
             self.schedule(SchedulerEvent::Prioritized { priorities });
         }
         self.tell_limits(jobs.iter().map(|job| job.id).collect());
+        self.tell_queues(&jobs.iter().map(|job| job.id).collect::<Vec<_>>());
         for Job { id, name, ranks, memory, alone, .. } in jobs.iter().cloned() {
             self.tell(Event::JobSubmitted { job: id, name, ranks, memory, alone });
         }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use coswitch_policies::{JobId, Outlook, SchedulerEvent, SimTime};
+use coswitch_policies::{JobId, Outlook, SchedulerEvent, SimTime, spaceshare::queue::QueueId};
 use coswitch_report::journal::{Event, JobOutcome};
 
 use super::{Output, Run, Ticket};
@@ -151,7 +151,7 @@ impl Run {
 
     /// Tells the scheduler how long jobs run yet at most, where its queue reckons with that.
     pub(super) fn tell_limits(&mut self, jobs: Vec<JobId>) {
-        if !self.scheduler.config().space.is_some_and(|space| space.queue.relies_on_limits()) {
+        if !self.scheduler.config().space.as_ref().is_some_and(|space| space.queue.relies_on_limits()) {
             return;
         }
         let limited = jobs.into_iter().filter_map(|job| Some((job, self.left_at_most(job)?)));
@@ -159,6 +159,21 @@ impl Run {
         if !left.is_empty() {
             self.tell(Event::JobsLimited { left: left.clone() });
             self.schedule(SchedulerEvent::Limited { left });
+        }
+    }
+
+    /// Tells the scheduler in which queues jobs wait, where the cluster is divided.
+    pub(super) fn tell_queues(&mut self, jobs: &[JobId]) {
+        let Some(space) = self.scheduler.config().space.clone().filter(|space| space.sets.is_some()) else {
+            return;
+        };
+        // A later master may have another run file: there a job whose queue has gone waits in the first.
+        let home = |job: &JobId| Some((*job, self.jobs[job].home(&space).ok()?));
+        let queues = jobs.iter().filter_map(home).filter(|(_, queue)| *queue != QueueId::default());
+        let queues: Vec<(JobId, QueueId)> = queues.collect();
+        if !queues.is_empty() {
+            self.tell(Event::JobsGrouped { queues: queues.clone() });
+            self.schedule(SchedulerEvent::Grouped { queues });
         }
     }
 

@@ -127,8 +127,19 @@ impl Run {
         if let Some(why) = self.cluster.too_small_for(job, self.scheduler.config().policy) {
             return Err(why);
         }
-        if let Some(space) = self.scheduler.config().space {
-            let is_limited = submission.limit().is_some() || job.alone.is_some();
+        let divided = self.scheduler.config().space.clone().unwrap_or_default();
+        job.home(&divided)?;
+        let longest = job.longest(&divided);
+        if let Some(longest) = longest
+            && submission.limit().is_some_and(|limit| limit > longest)
+        {
+            let hours = longest.as_secs() / 3600;
+            return Err(format!(
+                "its queue lets a job run for {hours} h at most, which its time limit exceeds"
+            ));
+        }
+        if let Some(space) = &self.scheduler.config().space {
+            let is_limited = submission.limit().or(longest).is_some() || job.alone.is_some();
             if space.queue.relies_on_limits() && !is_limited {
                 let queue = space.queue;
                 return Err(format!(
@@ -146,7 +157,9 @@ impl Run {
 
     fn accept(&mut self, user: User, submission: Submission) -> JobId {
         let id = JobId(self.jobs.keys().next_back().map_or(0, |last| last.0 + 1));
-        let time_limit = submission.limit();
+        let of_queue = |space| submission.job.longest(space);
+        let time_limit =
+            submission.limit().or_else(|| self.scheduler.config().space.as_ref().and_then(of_queue));
         let Submission { job, after, .. } = submission;
         let taken = self.jobs.values().any(|other| other.name == job.name);
         let name = if taken { format!("{}-{}", job.name, id.0) } else { job.name.clone() };

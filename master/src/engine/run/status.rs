@@ -106,8 +106,16 @@ impl Run {
             time_limit: record.time_limit,
             after: record.after.clone(),
             outlook,
+            group: self.group_of(job),
+            opens: self.scheduler.node_wait(self.now, job).and_then(|wait| wait.hours()),
             output: self.settings.out.join(&spec.name),
         }
+    }
+
+    /// The group whose nodes the job gets.
+    fn group_of(&self, job: JobId) -> Option<String> {
+        let space = self.scheduler.config().space.as_ref()?;
+        space.group_name(self.jobs[&job].home(space).ok()?).map(Into::into)
     }
 
     fn state(&self, job: JobId, record: &Record) -> JobState {
@@ -141,7 +149,9 @@ impl Run {
 
     /// Why a job waits for nodes of its own.
     fn why_queued(&self, wait: NodeWait) -> String {
-        let NodeWait { queue, needs, free, ahead, starts_by } = wait;
+        let hours = wait.hours().map_or(String::new(), |hours| format!("{hours}: "));
+        let NodeWait { queue, group, needs, free, ahead, starts_by, .. } = wait;
+        let own = group.map_or("of its own".into(), |group| format!("of the group `{group}`"));
         let (nodes, jobs) = (plural(needs as usize, "node"), plural(ahead as usize, "job"));
         let are = if free == 1 { "is" } else { "are" };
         let ahead = match ahead {
@@ -151,7 +161,9 @@ impl Run {
         let starts =
             starts_by.map(|at| format!("; it starts within {} at the latest", span(at.since(self.now))));
         let starts = starts.unwrap_or_default();
-        format!("it needs {nodes} of its own, and {free} {are} free; in the queue `{queue}` {ahead}{starts}")
+        format!(
+            "{hours}it needs {nodes} {own}, and {free} {are} free; in the queue `{queue}` {ahead}{starts}"
+        )
     }
 
     fn why_it_waits_for(&self, job: JobId, nodes: &[NodeId]) -> String {

@@ -39,6 +39,8 @@ fn job(id: u32, mib: u64, arrival_ms: u64) -> Job {
         time_limit: None,
         wait: Wait::Block,
         priority: 0,
+        group: None,
+        queue: None,
     }
 }
 
@@ -65,6 +67,7 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
             policy: Policy::Hybrid,
             queue: QueueName::default(),
             allocator: AllocatorName::default(),
+            sets: None,
             quantum: Duration::from_secs(1),
             auto: None,
             auto_bounds: AutoQuantum { overhead: 20_000, longest: Duration::from_secs(600) },

@@ -40,6 +40,8 @@ fn job(id: u32, work: Work) -> Job {
         alone: None,
         time_limit: None,
         priority: 0,
+        group: None,
+        queue: None,
         wait: Wait::Block,
     }
 }
@@ -81,6 +83,7 @@ pub(super) fn job_set(plan: &Plan) -> JobSet {
             policy: Policy::Hybrid,
             queue: QueueName::default(),
             allocator: AllocatorName::default(),
+            sets: None,
             quantum: plan.quantum,
             auto: None,
             auto_bounds: AutoQuantum { overhead: 20_000, longest: Duration::from_secs(600) },

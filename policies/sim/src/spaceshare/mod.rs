@@ -10,7 +10,7 @@
 //! | `job` | jobs of the engine, made from records of a log |
 //! | `engine` | the loop |
 //! | `observer` | observers of a run: placements, fragmentation |
-//! | `layout` | machine files: several node sets, groups and queues |
+//! | [`layout`] | a log on a machine of several node sets, groups and queues |
 //! | `rms` | the time-sharing scheduler of RMS, on the same jobs |
 //! | `summary` | metrics |
 //! | `months` | utilisation by calendar month |
@@ -20,7 +20,7 @@
 pub mod csv;
 mod engine;
 mod job;
-mod layout;
+pub mod layout;
 mod months;
 mod observer;
 pub mod paragon;
@@ -28,10 +28,12 @@ pub mod picture;
 mod rms;
 mod summary;
 
-pub use coswitch_policies::spaceshare::choice::{AllocatorName, ChoiceError, QueueName, machine, mesh_of};
+pub use coswitch_policies::spaceshare::{
+    choice::{AllocatorName, ChoiceError, QueueName, machine, mesh_of},
+    layout::{Layout, LayoutError},
+};
 pub use engine::{Execution, SpaceError, run};
 pub use job::{Jobs, SpaceJob};
-pub use layout::{GroupLayout, Layout, LayoutError, PrimeTime, QueueLayout, SetLayout};
 pub use months::by_month;
 pub use observer::{Blocks, MeanFragmentation, NoObserver, Observer};
 pub use rms::run_rms;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use coswitch_policies::{Bytes, Communication, JobId, JobSpec, SimTime};
+use coswitch_policies::{Bytes, Communication, JobId, JobSpec, SimTime, spaceshare::queue::QueueId};
 use serde::{Deserialize, Serialize};
 
 use super::memory::MemoryCurve;
@@ -28,6 +28,9 @@ pub struct SimJob {
     /// The longest time it may run, which backfilling relies on; it is not ended then.
     #[serde(default)]
     pub limit: Option<Duration>,
+    /// Under `batch`, where the cluster is divided; the first one elsewhere.
+    #[serde(default)]
+    pub queue: QueueId,
 }
 
 /// The bounds of a random workload.
@@ -60,5 +63,6 @@ fn random_job(seed: &mut Seed, id: u32, shape: &WorkloadShape) -> SimJob {
     let arrival = SimTime::default().after(shape.arrivals_within / 10 * u32::try_from(tenth).unwrap_or(0));
     let spec =
         JobSpec { id: JobId(id), name: format!("random-{id}").into(), ranks, memory_per_rank, arrival };
-    SimJob { spec, work, communication: None, memory: None, processors: 1, priority: 0, limit: None }
+    let (communication, memory, limit, queue) = (None, None, None, QueueId::default());
+    SimJob { spec, work, communication, memory, processors: 1, priority: 0, limit, queue }
 }

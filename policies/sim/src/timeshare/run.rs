@@ -16,6 +16,7 @@ use coswitch_policies::{
     SchedulerConfig, SchedulerEvent, SimTime, SwitchAction, SwitchOrder, SwitchOutcome, SwitchPlan,
     Switching, TimerId,
     metrics::{RunTimes, SLOWDOWN_FLOOR, Span, measure},
+    spaceshare::queue::QueueId,
 };
 use thiserror::Error;
 
@@ -238,6 +239,11 @@ impl<'a> Simulation<'a> {
                 let left: Vec<(JobId, Duration)> = limited.collect();
                 if !left.is_empty() {
                     self.feed(SchedulerEvent::Limited { left });
+                }
+                let grouped = jobs.iter().filter(|job| job.queue != QueueId::default());
+                let queues: Vec<(JobId, QueueId)> = grouped.map(|job| (job.spec.id, job.queue)).collect();
+                if !queues.is_empty() {
+                    self.feed(SchedulerEvent::Grouped { queues });
                 }
                 let jobs: Vec<JobSpec> = jobs.into_iter().map(|job| job.spec).collect();
                 let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();

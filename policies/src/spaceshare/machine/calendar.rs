@@ -70,6 +70,12 @@ impl Calendar {
         self
     }
 
+    /// The time of the day at `now`, since midnight.
+    #[must_use]
+    pub const fn time_of_day(&self, now: SimTime) -> Duration {
+        Duration::from_nanos(now.0.saturating_add(self.midnight) % DAY)
+    }
+
     /// The period at `now`.
     #[must_use]
     pub const fn period(&self, now: SimTime) -> Period {

@@ -127,6 +127,32 @@ impl Machine {
         self.can_hold(regions.iter().flat_map(|region| self.sets_of_region(*region)), request)
     }
 
+    /// The largest request for nodes that `group` grants on the empty machine, in some period.
+    #[must_use]
+    pub fn largest_ever(&self, group: GroupId) -> u32 {
+        let Some(group) = self.groups.get(usize::from(group.0)) else { return 0 };
+        let together = |sets: &Vec<SetId>| sets.iter().map(|set| self.set(*set).largest_ever()).sum();
+        [&group.prime, &group.non_prime].into_iter().map(together).max().unwrap_or(0)
+    }
+
+    /// The largest request for nodes that `group` grants now, by the better of its periods.
+    #[must_use]
+    pub fn largest_now(&self, group: GroupId) -> u32 {
+        let Some(group) = self.groups.get(usize::from(group.0)) else { return 0 };
+        let together = |sets: &Vec<SetId>| sets.iter().map(|set| self.set(*set).largest_request()).sum();
+        [&group.prime, &group.non_prime].into_iter().map(together).max().unwrap_or(0)
+    }
+
+    /// Whether `group` may use a node, in some period. Nodes are numbered as by [`Machine::claim`].
+    #[must_use]
+    pub fn may_use(&self, group: GroupId, node: u32) -> bool {
+        let (Some((set, _)), Some(group)) = (self.unit_of(node), self.groups.get(usize::from(group.0)))
+        else {
+            return false;
+        };
+        group.prime.iter().chain(&group.non_prime).any(|of| usize::from(of.0) == set)
+    }
+
     fn can_hold(&self, sets: impl Iterator<Item = SetId> + Clone, request: Request) -> bool {
         let together = || sets.clone().map(|set| self.set(set).largest_ever()).sum::<u32>();
         sets.clone().any(|set| self.set(set).can_ever_hold(request))

@@ -17,6 +17,7 @@ use crate::{
     Bytes, Cluster, Communication, ConfigError, Decision, JobId, JobSpec, Landing, Matrix, MemoryRule,
     NodeId, NodeWait, Packing, Placement, Policy, RejectReason, RejectionCause, Residency, Rotation, Row,
     Scheduler, SchedulerConfig, SchedulerEvent, SimTime, SlotId,
+    spaceshare::queue::QueueId,
     timeshare::alternate::{self, Alternate, BackfilledJob},
 };
 
@@ -65,7 +66,8 @@ pub struct JobExplanation {
 
 /// The matrix that `jobs` would get if none ended, packed in the order in which they arrive; for some it is
 /// `known` how much they communicate. `alternate: partial`, which no scheduler carries out, is drawn into the
-/// matrix without it. `limits` is how long jobs run at most, where that is known.
+/// matrix without it. `limits` is how long jobs run at most, where that is known; `queues` are those that are
+/// not the first.
 ///
 /// # Errors
 /// Where the settings make no sense.
@@ -75,6 +77,7 @@ pub fn explain_jobs(
     mut jobs: Vec<JobSpec>,
     known: &BTreeMap<JobId, Communication>,
     limits: Vec<(JobId, Duration)>,
+    queues: Vec<(JobId, QueueId)>,
 ) -> Result<Explanation, ConfigError> {
     let alternate = config.alternate;
     let carried_out = if alternate == Alternate::Partial { Alternate::None } else { alternate };
@@ -83,6 +86,7 @@ pub fn explain_jobs(
         scheduler.on_event(SimTime::default(), SchedulerEvent::Measured { job, communication });
     }
     scheduler.on_event(SimTime::default(), SchedulerEvent::Limited { left: limits });
+    scheduler.on_event(SimTime::default(), SchedulerEvent::Grouped { queues });
     let mut rejected = Vec::new();
     jobs.sort_by_key(|job| job.arrival);
     for together in jobs.chunk_by(|a, b| a.arrival == b.arrival) {
@@ -174,10 +178,15 @@ fn drawn(scheduler: &Scheduler, alternate: Alternate) -> Explanation {
 
 fn queued_in_words(scheduler: &Scheduler, job: JobId, ahead: usize) -> String {
     let mut text = format!("queues, with {} ahead", count(ahead, "job"));
-    if let Some(NodeWait { queue, needs, free, .. }) = scheduler.node_wait(SimTime::default(), job) {
+    if let Some(wait) = scheduler.node_wait(SimTime::default(), job) {
+        let NodeWait { queue, needs, free, .. } = wait;
         let is = if free == 1 { "is" } else { "are" };
-        write!(text, " (`{queue}`); it needs {}, and {free} {is} free", count(needs as usize, "node"))
+        let of = wait.group.as_ref().map_or(String::new(), |group| format!(" of the group `{group}`"));
+        write!(text, " (`{queue}`); it needs {}{of}, and {free} {is} free", count(needs as usize, "node"))
             .expect("a string takes all");
+        if let Some(hours) = wait.hours() {
+            write!(text, "; {hours}").expect("a string takes all");
+        }
     }
     text
 }

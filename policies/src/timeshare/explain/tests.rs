@@ -18,7 +18,7 @@ fn explained(policy: Policy) -> String {
     let jobs = [("cg", 2, 300), ("heat", 2, 700), ("ep", 1, 20), ("is", 4, 250), ("huge", 2, 4000)];
     let jobs = (0..).zip(jobs).map(job).collect();
     let config = SchedulerConfig::new(policy, Duration::from_secs(10));
-    explain_jobs(Cluster::uniform(2, Bytes::mib(1024)), config, jobs, &BTreeMap::new(), Vec::new())
+    explain_jobs(Cluster::uniform(2, Bytes::mib(1024)), config, jobs, &BTreeMap::new(), vec![], vec![])
         .unwrap()
         .to_string()
 }
@@ -66,7 +66,7 @@ fn a_backfilled_job_is_not_moved() {
     let config = SchedulerConfig::new(Policy::Gang, Duration::from_secs(10));
     let config = SchedulerConfig { alternate: Alternate::Whole, ..config };
     let explained =
-        explain_jobs(Cluster::uniform(2, Bytes::mib(1000)), config, jobs, &BTreeMap::new(), Vec::new())
+        explain_jobs(Cluster::uniform(2, Bytes::mib(1000)), config, jobs, &BTreeMap::new(), vec![], vec![])
             .unwrap();
     assert_snapshot!(explained.grid, @r"
              | node-0 1000MiB  | node-1 1000MiB
@@ -102,7 +102,7 @@ fn partly_backfilled_jobs_are_drawn_under_the_partial_rule() {
     let drawn = |alternate| {
         let jobs = (0..).zip([3, 2, 2]).map(job).collect();
         let config = SchedulerConfig { alternate, ..config.clone() };
-        explain_jobs(Cluster::uniform(3, Bytes::mib(100)), config, jobs, &BTreeMap::new(), Vec::new())
+        explain_jobs(Cluster::uniform(3, Bytes::mib(100)), config, jobs, &BTreeMap::new(), vec![], vec![])
             .unwrap()
             .grid
     };
@@ -128,7 +128,7 @@ fn measured_communication_is_told_and_jobs_are_mixed_by_it() {
     let config = SchedulerConfig::new(Policy::Paired, Duration::from_secs(10));
     let jobs = (0..4).map(job).collect();
     let explained =
-        explain_jobs(Cluster::uniform(2, Bytes::mib(1024)), config, jobs, &known, Vec::new()).unwrap();
+        explain_jobs(Cluster::uniform(2, Bytes::mib(1024)), config, jobs, &known, vec![], vec![]).unwrap();
     assert_snapshot!(clauses(&explained.to_string()), @r"
     policy paired, 2 rows;
       packed by memory, and mixed by how much each job communicates
@@ -172,7 +172,7 @@ fn a_rotation_of_jobs_has_a_first_set_and_jobs_that_wait() {
     };
     let jobs = (0..3).map(job).collect();
     let explained =
-        explain_jobs(Cluster::uniform(2, Bytes::mib(1000)), config, jobs, &BTreeMap::new(), Vec::new())
+        explain_jobs(Cluster::uniform(2, Bytes::mib(1000)), config, jobs, &BTreeMap::new(), vec![], vec![])
             .unwrap();
     let texts: Vec<&str> = explained.sets.iter().map(|set| set.text.as_str()).collect();
     let expected = [
@@ -233,7 +233,7 @@ fn nodes_that_hold_the_same_share_a_column_on_a_large_cluster() {
     let jobs = (0..).zip([100, 60, 39]).map(job).collect();
     let config = SchedulerConfig::new(Policy::Gang, Duration::from_secs(10));
     let explained =
-        explain_jobs(Cluster::uniform(100, Bytes::mib(1024)), config, jobs, &BTreeMap::new(), Vec::new())
+        explain_jobs(Cluster::uniform(100, Bytes::mib(1024)), config, jobs, &BTreeMap::new(), vec![], vec![])
             .unwrap();
     assert_snapshot!(explained.grid, @r"
              | node-0 to node-59, 1GiB each | node-60 to node-98, 1GiB each | node-99 1GiB

@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{correct::Estimate, oracle::AutoQuantum, oracle::Oracle, residency::Residency, rotate::Rotation};
-use crate::{Alternate, Cluster, Limits, Packing, Policy, SwitchOrder, spaceshare::sharing::SpaceSharing};
+use crate::{
+    Alternate, Cluster, Limits, Packing, Policy, SwitchOrder,
+    spaceshare::{layout::LayoutError, sharing::SpaceSharing},
+};
 
 /// What a switch does where memory does not hold what its order needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,13 +123,14 @@ impl SchedulerConfig {
         {
             return Err(ConfigError::GuardedSwap);
         }
-        if self.space.is_some() {
+        if let Some(space) = &self.space {
             if self.policy != Policy::Batch {
                 return Err(ConfigError::SharedNodes);
             }
             if !cluster.is_uniform() {
                 return Err(ConfigError::UnequalNodes);
             }
+            space.check(cluster)?;
         }
         if matches!(self.rotation, Rotation::Job) {
             if !matches!(self.policy, Policy::Hybrid) {
@@ -141,7 +145,7 @@ impl SchedulerConfig {
 }
 
 /// Why settings make no sense.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConfigError {
     #[error("the cluster has no nodes")]
     NoNodes,
@@ -173,6 +177,8 @@ pub enum ConfigError {
     /// Queues count nodes, and take one for another.
     #[error("the nodes of a queue have to offer the same memory each")]
     UnequalNodes,
+    #[error(transparent)]
+    Sets(#[from] LayoutError),
     /// Only the sets of `hybrid` have jobs to exchange one by one.
     #[error(
         "`rotation: job` exchanges the jobs of a set one by one, which only `policy: hybrid` does; use `set`"

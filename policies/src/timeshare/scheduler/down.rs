@@ -161,8 +161,11 @@ impl Scheduler {
             }
             Some(Held::Unlaunched | Held::Leaving | Held::Evading) => Vec::new(),
             None if !self.queue.contains(&job) => Vec::new(),
-            None if self.matrix.shape_of(&self.jobs[&job].spec).is_some() => Vec::new(),
-            None => down.collect(),
+            None => match self.missing_in_group(job) {
+                Some(missing) => missing,
+                None if self.matrix.shape_of(&self.jobs[&job].spec).is_some() => Vec::new(),
+                None => down.collect(),
+            },
         }
     }
 

@@ -78,13 +78,14 @@ pub use forecast::{Outlook, Present};
 pub use oracle::{AutoQuantum, Oracle};
 pub use residency::{Residency, reserve};
 pub use rotate::Rotation;
-pub use space::NodeWait;
+pub use space::{NodeWait, Opening};
 pub use state::{JobState, Wanted};
 pub use timetable::ForeseenTurn;
 
 use crate::{
     Assignment, Cluster, Communication, Decision, JobId, JobSpec, Landing, Matrix, NodeId, Policy,
     RejectReason, Residence, SchedulerEvent, SimTime, SwitchPlan, TimerId, Turn,
+    spaceshare::queue::QueueId,
     timeshare::packing::{self, DirtyRows, FreedNodes, Packing, pairing::Fractions},
 };
 use checkpoint::Checkpoints;
@@ -119,6 +120,8 @@ pub struct Scheduler {
     priorities_changed: bool,
     /// How long jobs run yet at most, where that is known.
     limits: BTreeMap<JobId, Duration>,
+    /// The queues of jobs, where that is not the first.
+    homes: BTreeMap<JobId, QueueId>,
     /// Where jobs have nodes of their own.
     space: Option<Box<Space>>,
     /// Jobs in memory against jobs that should be there.
@@ -162,7 +165,7 @@ impl Scheduler {
     /// Where the settings make no sense.
     pub fn new(cluster: Cluster, config: SchedulerConfig) -> Result<Self, ConfigError> {
         config.check(&cluster)?;
-        let space = config.space.map(|sharing| Box::new(Space::new(sharing, &cluster)));
+        let space = config.space.clone().map(|sharing| Box::new(Space::new(sharing, &cluster)));
         let matrix = Matrix::new(cluster, config.limits());
         let slice = config.quantum;
         Ok(Self {
@@ -177,6 +180,7 @@ impl Scheduler {
             priorities: Priorities::new(),
             priorities_changed: false,
             limits: BTreeMap::new(),
+            homes: BTreeMap::new(),
             space,
             presence: Presence::default(),
             dying: BTreeSet::new(),
@@ -232,6 +236,7 @@ impl Scheduler {
             SchedulerEvent::Displaced { job, at } => self.on_displaced(job, at),
             SchedulerEvent::Moved { job, from, to } => self.on_part_moved(job, from, to),
             SchedulerEvent::Limited { left } => self.limit(left),
+            SchedulerEvent::Grouped { queues } => self.group(queues),
             SchedulerEvent::Drained { node } => self.drain(node),
             SchedulerEvent::Undrained { node } => self.undrain(node),
             SchedulerEvent::Checkpointed { job, stood_still } => self.on_checkpointed(now, job, stood_still),
@@ -288,7 +293,9 @@ impl Scheduler {
         }
         let shape = self.matrix.empty_shape_of(job);
         if let Some(shape) = shape {
-            let most = self.space.as_ref().and_then(|space| space.too_wide(shape.width));
+            let (queue, node) = (self.queue_of(job.id), self.matrix.cluster().largest());
+            let rule = self.matrix.limits().memory;
+            let most = self.space.as_ref().and_then(|space| space.too_wide(job, shape, queue, node, rule));
             return most.map(|most| RejectReason::TooWide { nodes: shape.width, most });
         }
         let nodes = u32::try_from(self.matrix.cluster().len()).unwrap_or(u32::MAX);
@@ -366,6 +373,7 @@ impl Scheduler {
         self.stuck.remove(&job);
         self.priorities.remove(&job);
         self.limits.remove(&job);
+        self.homes.remove(&job);
         self.fractions.forget(job);
         self.mixing.on_set_changed();
         if let Some((slot, assignment)) = self.matrix.end(job) {

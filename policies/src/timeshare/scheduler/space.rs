@@ -12,6 +12,9 @@
 //!   node down                        ─▶ closed
 //! ```
 //! Where nodes are closed or opened, or jobs run that this queue has not started, both are built anew.
+//!
+//! The cluster may be divided into node sets, which groups use by the hours of the day. The core has no
+//! clock: its settings say which time of the day time 0 was, and a change of the hours is a timer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,38 +24,58 @@ use std::{
 
 use super::{Scheduler, hold::Held};
 use crate::{
-    Assignment, Cluster, Decision, JobId, Landing, NodeId, Placement, SimTime, TimerId,
-    placement::{ranks_that_fit, spread},
+    Assignment, Bytes, Cluster, Decision, JobId, JobSpec, Landing, MemoryRule, NodeId, Placement, SimTime,
+    TimerId,
+    placement::{Shape, ranks_that_fit, spread},
     spaceshare::{
         allocate::Request,
         choice::QueueName,
-        machine::{GroupId, Machine},
+        machine::Machine,
         queue::{QueueId, QueueOrder, QueuedJob},
         sharing::SpaceSharing,
     },
     timeshare::packing,
 };
 
-/// The one queue, in which all jobs wait.
-const QUEUE: QueueId = QueueId(0);
-/// That of the entries that close nodes, which are no jobs.
+/// The queue of the entries that close nodes, which are no jobs.
 const NO_QUEUE: QueueId = QueueId(u16::MAX);
-const GROUP: GroupId = GroupId(0);
 const NEVER: SimTime = SimTime(u64::MAX);
 
 /// Why a job waits for nodes of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeWait {
     pub queue: QueueName,
+    /// The group whose nodes it gets, where the cluster is divided.
+    pub group: Option<String>,
     /// The nodes that it needs.
     pub needs: u32,
-    /// The nodes that no job has.
+    /// The nodes that no job has; of its group, at these hours.
     pub free: u32,
+    /// The hours of its group that hold the job have not come yet.
+    pub opens: Option<Opening>,
     /// Jobs that came before it.
     pub ahead: u32,
     /// It starts by then, provided that jobs keep their time limits; `None` where it has no reservation, or
     /// parked jobs come back, with which reservations do not reckon.
     pub starts_by: Option<SimTime>,
+}
+
+/// When a group gets other nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    pub at: SimTime,
+    /// The same as the time of the day, since midnight.
+    pub clock: Duration,
+}
+
+impl NodeWait {
+    /// That its group has too few nodes at these hours, and when it has enough, in words.
+    #[must_use]
+    pub fn hours(&self) -> Option<String> {
+        let Opening { clock, .. } = self.opens?;
+        let (hour, minute) = (clock.as_secs() / 3600, clock.as_secs() / 60 % 60);
+        Some(format!("group {} begins at {hour}:{minute:02}", self.group.as_deref().unwrap_or_default()))
+    }
 }
 
 /// Queue and machine.
@@ -74,6 +97,7 @@ pub(super) struct Space {
 #[derive(Clone, Debug)]
 struct Holder {
     placement: Placement,
+    queue: QueueId,
     /// The latest end, by its limit.
     end: SimTime,
 }
@@ -89,10 +113,10 @@ impl Space {
     pub(super) fn new(sharing: SpaceSharing, cluster: &Cluster) -> Self {
         let nodes = u32::try_from(cluster.len()).unwrap_or(u32::MAX);
         Self {
-            sharing,
             nodes,
             machine: sharing.machine(nodes),
             order: sharing.order(),
+            sharing,
             waiting: Vec::new(),
             holders: BTreeMap::new(),
             closed: BTreeSet::new(),
@@ -100,10 +124,40 @@ impl Space {
         }
     }
 
-    /// The largest number of nodes that a job may have, where it is less than `nodes`.
-    pub(super) fn too_wide(&self, nodes: u32) -> Option<u32> {
-        let most = self.sharing.largest_job(self.nodes);
-        (nodes > most).then_some(most)
+    /// The most nodes that a job of this queue may have, where it cannot have as many as it needs. In a group
+    /// it may lie closer than in the whole cluster.
+    pub(super) fn too_wide(
+        &self,
+        job: &JobSpec,
+        shape: Shape,
+        queue: QueueId,
+        node: Bytes,
+        rule: MemoryRule,
+    ) -> Option<u32> {
+        let most = self.sharing.largest_job(self.nodes, queue);
+        let needs = match self.sharing.sets {
+            None => Some(shape),
+            Some(_) => Shape::on_empty(job, &Cluster::uniform(most, node), rule),
+        };
+        needs.is_none_or(|needs| needs.width > most).then_some(most)
+    }
+
+    /// The most nodes that a job of this queue may have while others are `down`; `None` where the cluster is
+    /// not divided.
+    fn widest(&self, queue: QueueId, down: &BTreeSet<NodeId>) -> Option<u32> {
+        self.sharing.sets.as_ref()?;
+        let most = self.without(down).largest_now(self.sharing.group_of(queue));
+        Some(self.sharing.within(queue, most))
+    }
+
+    /// The machine without jobs, and without the nodes that are `down`.
+    fn without(&self, down: &BTreeSet<NodeId>) -> Machine {
+        let mut empty = self.sharing.machine(self.nodes);
+        for node in down {
+            let unit = self.sharing.unit_of(*node);
+            assert!(empty.claim(closing(*node), std::iter::once(unit)), "no job has it");
+        }
+        empty
     }
 
     /// Brings queue and machine to what is wanted: first the ends, then the arrivals. Returns whether that
@@ -147,7 +201,7 @@ impl Space {
         (self.machine, self.order) = (self.sharing.machine(self.nodes), self.sharing.order());
         (self.closed, self.waiting) = (closed, Vec::new());
         for node in self.closed.clone() {
-            let closes = QueuedJob { queue: NO_QUEUE, ..queued(closing(node), 1, now, Duration::MAX) };
+            let closes = self.queued(closing(node), NO_QUEUE, 1, now, Duration::MAX);
             self.hold(now, closes, std::iter::once(node), NEVER);
         }
         for (job, mut holder) in holders {
@@ -155,7 +209,8 @@ impl Space {
                 holder.end = known.end;
             }
             let width = u32::try_from(holder.placement.width()).unwrap_or(u32::MAX);
-            self.hold(now, queued(job, width, now, Duration::MAX), holder.placement.nodes(), holder.end);
+            let held = self.queued(job, holder.queue, width, now, Duration::MAX);
+            self.hold(now, held, holder.placement.nodes(), holder.end);
             self.holders.insert(job, holder);
         }
         waiting.into_iter().for_each(|job| self.submit(job));
@@ -163,7 +218,7 @@ impl Space {
 
     fn hold(&mut self, now: SimTime, job: QueuedJob, nodes: impl Iterator<Item = NodeId>, end: SimTime) {
         // Nodes that a job of an earlier scheduler shares stay with the first.
-        if self.machine.claim(job.job, nodes.map(|node| node.0)) {
+        if self.machine.claim(job.job, nodes.map(|node| self.sharing.unit_of(node))) {
             self.order.adopt(now, job, end, &self.machine);
         }
     }
@@ -178,7 +233,8 @@ impl Space {
         let mut started = Vec::new();
         self.order.start(now, &mut self.machine, &mut started);
         self.waiting.retain(|waiting| started.iter().all(|job| job.job != waiting.job));
-        let nodes = |job: &QueuedJob| self.machine.nodes_of(job.job).into_iter().map(NodeId).collect();
+        let node = |unit| self.sharing.node_of(unit);
+        let nodes = |job: &QueuedJob| self.machine.nodes_of(job.job).into_iter().map(node).collect();
         started.iter().map(|job| (*job, nodes(job))).collect()
     }
 
@@ -197,21 +253,38 @@ impl Space {
         wake.map(|at| Decision::SetTimer { timer, at })
     }
 
-    /// Whether the nodes that are not `down` grant the request when all of them are free.
-    fn could_grant(&self, now: SimTime, down: &BTreeSet<NodeId>, nodes: u32) -> bool {
-        let mut trial = self.sharing.machine(self.nodes);
-        down.iter().for_each(|node| assert!(trial.claim(closing(*node), std::iter::once(node.0)), "free"));
-        trial.place(now, JobId(0), GROUP, Request::nodes(nodes))
+    /// Whether the nodes that are not `down` grant the request when all of them are free, at some hours.
+    fn could_grant(&self, now: SimTime, down: &BTreeSet<NodeId>, nodes: u32, queue: QueueId) -> bool {
+        let mut trial = self.without(down);
+        let group = self.sharing.group_of(queue);
+        let hours = std::iter::once(now).chain(trial.next_change(now)).collect::<Vec<_>>();
+        hours.into_iter().any(|at| trial.place(at, JobId(0), group, Request::nodes(nodes)))
+    }
+
+    /// When other hours come that hold the request, where these do not.
+    fn opens(&self, now: SimTime, job: &QueuedJob) -> Option<Opening> {
+        let at = self.machine.next_change(now)?;
+        let waits = !self.machine.can_hold_at(now, job.group, job.request);
+        let clock = self.machine.calendar().time_of_day(at);
+        (waits && self.machine.can_hold_at(at, job.group, job.request)).then_some(Opening { at, clock })
+    }
+
+    fn queued(
+        &self,
+        job: JobId,
+        queue: QueueId,
+        nodes: u32,
+        submitted: SimTime,
+        limit: Duration,
+    ) -> QueuedJob {
+        let group = self.sharing.group_of(queue);
+        QueuedJob { job, queue, group, request: Request::nodes(nodes), submitted, limit }
     }
 }
 
 /// The entry of the machine that closes a node.
 const fn closing(node: NodeId) -> JobId {
     JobId(u32::MAX - node.0)
-}
-
-const fn queued(job: JobId, nodes: u32, submitted: SimTime, limit: Duration) -> QueuedJob {
-    QueuedJob { job, queue: QUEUE, group: GROUP, request: Request::nodes(nodes), submitted, limit }
 }
 
 impl Scheduler {
@@ -223,10 +296,11 @@ impl Scheduler {
         // The scheduler asks more often than anything happens that the queue knows of.
         let started = if changed || space.is_awake(now) { space.start(now) } else { Vec::new() };
         for (job, nodes) in started {
-            match self.start_in_space(job.job, &nodes, decisions) {
+            let shape = self.shape_in(&space, job.job);
+            match shape.and_then(|shape| self.start_in_space(job.job, shape, &nodes, decisions)) {
                 Some(placement) => {
-                    let end = now.after(job.limit);
-                    space.holders.insert(job.job, Holder { placement, end });
+                    let (queue, end) = (job.queue, now.after(job.limit));
+                    space.holders.insert(job.job, Holder { placement, queue, end });
                 }
                 None => {
                     space.machine.release(job.job);
@@ -243,7 +317,8 @@ impl Scheduler {
         let rows = self.matrix.rows().flat_map(|row| row.assignments());
         let holder = |assignment: &Assignment| {
             let job = assignment.spec.id;
-            (job, Holder { placement: assignment.placement.clone(), end: now.after(self.limit_left(job)) })
+            let (placement, end) = (assignment.placement.clone(), now.after(self.limit_left(job)));
+            (job, Holder { placement, queue: self.queue_of(job), end })
         };
         let holders: BTreeMap<JobId, Holder> = rows.map(holder).collect();
         let mut closed: BTreeSet<NodeId> = down.clone();
@@ -255,12 +330,38 @@ impl Scheduler {
         let in_use: BTreeSet<NodeId> = holders.values().flat_map(|holder| holder.placement.nodes()).collect();
         closed.retain(|node| !in_use.contains(node));
         let request = |job: &JobId| {
-            let spec = &self.jobs[job].spec;
-            let width = self.matrix.shape_of(spec)?.width;
-            let is_possible = down.is_empty() || space.could_grant(now, down, width);
-            is_possible.then(|| queued(*job, width, spec.arrival, self.limit_left(*job)))
+            let (width, queue) = (self.shape_in(space, *job)?.width, self.queue_of(*job));
+            let is_possible = down.is_empty() || space.could_grant(now, down, width, queue);
+            let arrival = self.jobs[job].spec.arrival;
+            is_possible.then(|| space.queued(*job, queue, width, arrival, self.limit_left(*job)))
         };
         Wanted { waiting: self.queue.iter().filter_map(request).collect(), holders, closed }
+    }
+
+    /// How a job spreads over the nodes that are up: all, or those of its group.
+    fn shape_in(&self, space: &Space, job: JobId) -> Option<Shape> {
+        let spec = &self.jobs[&job].spec;
+        match space.widest(self.queue_of(job), self.matrix.down()) {
+            None => self.matrix.shape_of(spec),
+            Some(most) => {
+                let cluster = Cluster::uniform(most, self.matrix.cluster().largest());
+                Shape::on_empty(spec, &cluster, self.matrix.limits().memory)
+            }
+        }
+    }
+
+    /// The nodes that are down without which the group of a queued job cannot hold it; `None` where the
+    /// cluster is not divided.
+    pub(super) fn missing_in_group(&self, job: JobId) -> Option<Vec<NodeId>> {
+        let space = self.space.as_ref().filter(|space| space.sharing.sets.is_some())?;
+        let (queue, down) = (self.queue_of(job), self.matrix.down());
+        let holds = |shape: Shape| space.could_grant(SimTime(0), down, shape.width, queue);
+        if self.shape_in(space, job).is_some_and(holds) {
+            return Some(Vec::new());
+        }
+        let group = space.sharing.group_of(queue);
+        let is_of_it = |node: &&NodeId| space.machine.may_use(group, space.sharing.unit_of(**node));
+        Some(down.iter().filter(is_of_it).copied().collect())
     }
 
     /// For how long a job may run yet: the most that backfilling has to reckon with.
@@ -272,11 +373,11 @@ impl Scheduler {
     fn start_in_space(
         &mut self,
         job: JobId,
+        shape: Shape,
         nodes: &[NodeId],
         decisions: &mut Vec<Decision>,
     ) -> Option<Placement> {
-        let spec = self.jobs[&job].spec.clone();
-        let (shape, rule) = (self.matrix.shape_of(&spec)?, self.matrix.limits().memory);
+        let (spec, rule) = (self.jobs[&job].spec.clone(), self.matrix.limits().memory);
         let cluster = self.matrix.cluster();
         let holds = |node: &NodeId| (*node, ranks_that_fit(&spec, cluster.capacity(*node), rule));
         let placement = spread(&spec, shape, nodes.iter().take(shape.width as usize).map(holds).collect())?;
@@ -305,6 +406,16 @@ impl Scheduler {
         self.matrix.is_up(&assignment.placement) && (self.space.is_none() || is_free())
     }
 
+    /// The queue of a job, among those of the settings.
+    pub(super) fn queue_of(&self, job: JobId) -> QueueId {
+        self.homes.get(&job).copied().unwrap_or_default()
+    }
+
+    /// Jobs wait in these queues. They may be submitted later.
+    pub(super) fn group(&mut self, queues: Vec<(JobId, QueueId)>) {
+        self.homes.extend(queues);
+    }
+
     /// Jobs are to run for so long yet at most. They may be submitted later.
     pub(super) fn limit(&mut self, left: Vec<(JobId, Duration)>) {
         self.limits.extend(left);
@@ -321,8 +432,10 @@ impl Scheduler {
         let starts_by = promised.filter(|at| *at < NEVER && !some_return);
         Some(NodeWait {
             queue: space.sharing.queue,
+            group: space.sharing.group_name(waiting.queue).map(Into::into),
             needs: waiting.request.nodes,
-            free: space.machine.free(),
+            free: space.machine.free_in(now, waiting.group),
+            opens: space.opens(now, waiting),
             ahead: u32::try_from(ahead).unwrap_or(u32::MAX),
             starts_by,
         })

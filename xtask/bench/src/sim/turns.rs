@@ -140,6 +140,7 @@ fn waves(size: Size) -> Vec<SimJob> {
             processors: 1,
             priority: 0,
             limit: None,
+            queue: Default::default(),
         })
     });
     drawn.collect()

@@ -47,7 +47,7 @@ fn facts(run: &PageRun) -> Markup {
     html! {
         p.facts {
             span { "policy " b { (policy(report.policy)) } }
-            @if let Some(space) = report.space {
+            @if let Some(space) = &report.space {
                 span { "queue " b { (space.queue) } }
             }
             span { (report.nodes) " nodes of " (capacity(&report.capacity)) }

@@ -212,6 +212,7 @@ mod tests {
             processors: 1,
             priority: 0,
             limit: None,
+            queue: Default::default(),
         };
         let jobs: Vec<SimJob> = (0..).zip(ranks).map(spec).map(job).collect();
         let config = SchedulerConfig::new(policy, Duration::from_secs(20));

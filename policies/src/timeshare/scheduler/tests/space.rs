@@ -3,14 +3,23 @@
 use super::*;
 use crate::{
     Adopted, Placement, Present,
-    spaceshare::{choice::AllocatorName, choice::QueueName, sharing::SpaceSharing},
+    spaceshare::{
+        choice::{AllocatorName, QueueName},
+        layout::{Daytime, GroupLayout, Layout, LayoutError, PrimeTime, QueueLayout, SetLayout},
+        queue::QueueId,
+        sharing::{NodeSets, SpaceSharing},
+    },
 };
 
 /// A desk with four nodes, on which a job of `n` ranks takes `n` of them.
 fn desk(queue: QueueName) -> Desk {
-    let space = Some(SpaceSharing { queue, allocator: AllocatorName::FirstFit });
+    desk_of(SpaceSharing::of(queue, AllocatorName::FirstFit))
+}
+
+fn desk_of(space: SpaceSharing) -> Desk {
+    let space = Some(space);
     let config = SchedulerConfig { space, ..SchedulerConfig::new(Policy::Batch, Duration::from_secs(10)) };
-    let mut desk = Desk::with(config.clone());
+    let mut desk = Desk::with(SchedulerConfig { space: None, ..config.clone() });
     desk.scheduler = Scheduler::new(Cluster::uniform(4, Bytes::mib(1000)), config).unwrap();
     desk
 }
@@ -205,16 +214,120 @@ fn another_scheduler_takes_up_what_runs_with_the_rest_of_its_time() {
     assert_eq!(desk.starts_by(2), Some(6 + 50));
 }
 
+/// Two sets of two nodes, nodes 0 and 2, and 1 and 3. The group `day` has the first, and at night both; the
+/// group `night` has the second, at night. Ten seconds after the start night begins.
+fn divided(queue: QueueName) -> SpaceSharing {
+    let set = |name: &str| SetLayout { name: name.into(), width: Some(2), height: 1, nodes: None };
+    let group = |name: &str, prime: &[&str], sets: &[&str]| GroupLayout {
+        name: name.into(),
+        prime: Some(prime.iter().map(ToString::to_string).collect()),
+        sets: sets.iter().map(ToString::to_string).collect(),
+    };
+    let groups = vec![group("day", &["even"], &["even", "odd"]), group("night", &[], &["odd"])];
+    let layout = Layout {
+        partition: None,
+        sets: vec![set("even"), set("odd")],
+        queues: groups.iter().map(QueueLayout::of_group).collect(),
+        groups,
+        prime_time: PrimeTime { from: 6, to: 17, weekends: true },
+        age_factor: 1,
+        block_priority: None,
+    };
+    let start = Daytime { since_midnight: Duration::from_secs(17 * 3600 - 10), weekday: 0 };
+    let sets = NodeSets { layout, nodes: [0, 2, 1, 3].map(NodeId).to_vec(), start };
+    SpaceSharing { sets: Some(Box::new(sets)), ..SpaceSharing::of(queue, AllocatorName::FirstFit) }
+}
+
+impl Desk {
+    fn queue_at_night(&mut self, ranks: u32, limit: u64) {
+        self.tell(SchedulerEvent::Grouped { queues: vec![(JobId(self.jobs), QueueId(1))] });
+        self.queue(ranks, limit);
+    }
+}
+
+#[test]
+fn a_group_has_its_nodes_at_its_hours_and_the_scheduler_wakes_up_for_them() {
+    let mut desk = desk_of(divided(QueueName::Aging));
+    desk.queue(2, 100);
+    desk.tell(SchedulerEvent::Grouped { queues: vec![(JobId(1), QueueId(1))] });
+    let asked = desk.submit(&[(2, 600)]);
+    assert!(asked.contains("10 s") || asked.contains("10s"), "it asks for a timer: {asked}");
+    assert_eq!(desk.nodes(), [(0, vec![0, 2])]);
+    let wait = desk.scheduler.node_wait(desk.now, JobId(1)).unwrap();
+    assert_eq!((wait.free, wait.hours().unwrap().as_str()), (0, "group night begins at 17:00"));
+    let present = Present {
+        now: desk.now,
+        timers: [(SimTime(0).after(Duration::from_secs(10)), TimerId(0))].into(),
+        events_max: 100,
+        ..Present::default()
+    };
+    let from = desk.scheduler.forecast(present)[&JobId(1)].runs_from.unwrap();
+    assert_eq!(from.since(SimTime(0)).as_secs(), 10);
+    desk.at(10).then(SchedulerEvent::TimerFired { timer: TimerId(0) });
+    assert_eq!(desk.nodes(), [(0, vec![0, 2]), (1, vec![1, 3])]);
+    // What has begun goes on, and by day the nodes are not taken from it.
+    desk.queue(2, 100);
+    desk.queue_at_night(1, 100);
+    let wait = |desk: &Desk, job| desk.scheduler.node_wait(desk.now, JobId(job)).unwrap();
+    assert_eq!((wait(&desk, 2).opens, wait(&desk, 3).opens), (None, None));
+    desk.at(12).then(finished(1));
+    assert_eq!(desk.nodes(), [(0, vec![0, 2]), (2, vec![1, 3])]);
+}
+
+#[test]
+fn nodes_that_are_down_or_drained_are_missing_in_their_set() {
+    let mut desk = desk_of(divided(QueueName::Fcfs));
+    desk.at(3).then(down(2));
+    desk.queue(1, 100);
+    assert_eq!(desk.nodes(), [(0, vec![0])]);
+    // By night the other set has nodes for it; by day it has none.
+    desk.queue(3, 100);
+    assert!(desk.scheduler.node_wait(desk.now, JobId(1)).is_some());
+    desk.then(finished(0));
+    desk.then(SchedulerEvent::Drained { node: NodeId(1) });
+    // Two nodes are left of four: it waits for one, and keeps no other job from running.
+    desk.queue(1, 100);
+    assert_eq!(desk.nodes(), [(2, vec![0])]);
+    desk.then(SchedulerEvent::Undrained { node: NodeId(1) });
+    desk.then(up(2));
+    assert_eq!(desk.nodes(), [(2, vec![0])], "job 1 is the first, and needs both sets");
+    desk.then(finished(2));
+    desk.at(10).then(SchedulerEvent::NodeUp { node: NodeId(2) });
+    assert_eq!(desk.nodes(), [(1, vec![0, 1, 2])]);
+}
+
+#[test]
+fn a_job_larger_than_its_group_is_refused() {
+    let mut desk = desk_of(divided(QueueName::Easy));
+    desk.tell(SchedulerEvent::Grouped { queues: vec![(JobId(0), QueueId(1))] });
+    let refused = desk.submit(&[(3, 600)]);
+    assert!(refused.starts_with("job-0 rejected: needs 3 nodes, and"), "{refused}");
+    // Where memory holds them, several ranks share a node of the group.
+    desk.tell(SchedulerEvent::Grouped { queues: vec![(JobId(1), QueueId(1))] });
+    desk.at(10).submit(&[(3, 400)]);
+    desk.run_all();
+    assert_eq!(desk.nodes(), [(1, vec![1, 3])]);
+    let mut wrong = divided(QueueName::Easy);
+    wrong.sets.as_mut().unwrap().nodes.pop();
+    let config =
+        SchedulerConfig { space: Some(wrong), ..SchedulerConfig::new(Policy::Batch, Duration::from_secs(1)) };
+    let refused = Scheduler::new(Cluster::uniform(4, Bytes::mib(1000)), config).unwrap_err();
+    assert_eq!(refused, ConfigError::Sets(LayoutError::Nodes { sets: 3, nodes: 4 }));
+}
+
 #[test]
 fn wrong_settings_are_refused() {
     let space = Some(SpaceSharing::default());
-    let config = |policy| SchedulerConfig { space, ..SchedulerConfig::new(policy, Duration::from_secs(1)) };
+    let config = |policy| SchedulerConfig {
+        space: space.clone(),
+        ..SchedulerConfig::new(policy, Duration::from_secs(1))
+    };
     let uniform = Cluster::uniform(2, Bytes::mib(10));
     let unequal = Cluster::new(vec![Bytes::mib(10), Bytes::mib(20)]);
     let refused = |cluster, policy| Scheduler::new(cluster, config(policy)).unwrap_err();
     assert_eq!(refused(uniform, Policy::Gang), ConfigError::SharedNodes);
     assert_eq!(refused(unequal, Policy::Batch), ConfigError::UnequalNodes);
-    let space = Some(SpaceSharing { allocator: AllocatorName::Buddy, queue: QueueName::Fcfs });
+    let space = Some(SpaceSharing::of(QueueName::Fcfs, AllocatorName::Buddy));
     let config = SchedulerConfig { space, ..SchedulerConfig::new(Policy::Batch, Duration::from_secs(1)) };
     let mut desk = Desk::with(config.clone());
     desk.scheduler = Scheduler::new(Cluster::uniform(3, Bytes::mib(1000)), config).unwrap();

@@ -1,14 +1,16 @@
-//! Valid and invalid machine files.
-
-use coswitch_policies::{
-    JobId, SimTime,
-    spaceshare::{allocate::Request, queue::QueuedJob},
-};
+//! Valid and invalid layouts.
 
 use super::*;
+use crate::{
+    JobId, SimTime,
+    spaceshare::{
+        allocate::Request,
+        queue::{QueueId, QueuedJob},
+    },
+};
 
 fn example() -> Layout {
-    let set = |name: &str, width| SetLayout { name: name.into(), width, height: 1 };
+    let set = |name: &str, width| SetLayout { name: name.into(), width: Some(width), height: 1, nodes: None };
     let group = |name: &str, prime: Option<&[&str]>, sets: &[&str]| GroupLayout {
         name: name.into(),
         prime: prime.map(|sets| sets.iter().map(ToString::to_string).collect()),
@@ -34,22 +36,6 @@ fn example() -> Layout {
 }
 
 #[test]
-fn sets_groups_and_queues_become_a_machine() {
-    let midnight = LogStart { day: 0, second: 0 };
-    let machine = example().machine(AllocatorName::FirstFit, midnight).unwrap();
-    let at = |hour: u64| Duration::from_secs(3600 * hour).into();
-    assert_eq!((machine.total(), example().nodes()), (24, 24));
-    assert_eq!([12, 20].map(|hour| machine.free_in(at(hour), GroupId(1))), [0, 16]);
-    let log: Log = "; Queue: 1 small\n".parse().unwrap();
-    let layout = example();
-    let home = layout.homes(&log).unwrap();
-    let of = |queue| home(&Record { queue: Some(queue), ..Record::default() });
-    assert_eq!(of(1), (QueueId(0), GroupId(0)));
-    assert_eq!(of(3), (QueueId(1), GroupId(1)));
-    assert_eq!(of(7), of(1), "a queue that is not known is the first");
-}
-
-#[test]
 fn an_unknown_name_is_reported() {
     let mut wrong = example();
     wrong.queues[1].group = "day".into();
@@ -57,7 +43,7 @@ fn an_unknown_name_is_reported() {
     assert_eq!(error, "`3` names the group `day`, and there is none");
     let mut wrong = example();
     wrong.groups[0].sets.push("huge".into());
-    let midnight = LogStart { day: 0, second: 0 };
+    let midnight = Daytime::default();
     let error = wrong.machine(AllocatorName::FirstFit, midnight).unwrap_err().to_string();
     assert_eq!(error, "`all` names the set `huge`, and there is none");
     let empty = Layout { sets: vec![], ..example() };
@@ -78,7 +64,7 @@ fn numbers_out_of_range_and_duplicate_names_are_reported() {
     assert!(unheeded.starts_with("the queue `small` limits how many"), "{unheeded}");
     let late = error_of(|wrong| wrong.prime_time.to = 25);
     assert_eq!(late, "`prime_time.to` is 25; it is not before its begin, and within the day");
-    let huge = error_of(|wrong| (wrong.sets[0].width, wrong.sets[0].height) = (u32::MAX, u32::MAX));
+    let huge = error_of(|wrong| (wrong.sets[0].width, wrong.sets[0].height) = (Some(u32::MAX), u32::MAX));
     assert!(huge.starts_with("a machine has at least"), "{huge}");
 }
 
@@ -87,9 +73,9 @@ fn hours_and_limits_are_those_of_the_file() {
     let mut layout = example();
     layout.prime_time = PrimeTime { from: 6, to: 22, weekends: false };
     (layout.queues[0].nodes, layout.queues[0].running) = (Some(4), Some(1));
-    let midnight = LogStart { day: 4, second: 0 };
+    let midnight = Daytime::default();
     let machine = layout.machine(AllocatorName::FirstFit, midnight).unwrap();
-    // 1970-01-05 was a Monday; the night group has the fat nodes outside of prime time.
+    // The night group has the fat nodes outside of prime time.
     let free = |hour: u64| machine.free_in(Duration::from_secs(3600 * hour).into(), GroupId(1));
     assert_eq!([5, 6, 21, 22, 5 * 24 + 12].map(free), [16, 0, 0, 16, 16]);
     assert_eq!([4, 5].map(|nodes| layout.admits(QueueId(0), nodes)), [true, false]);
@@ -107,21 +93,42 @@ fn hours_and_limits_are_those_of_the_file() {
 }
 
 #[test]
-fn each_set_has_its_own_utilisation_and_together_they_are_that_of_the_machine() {
-    // The buddies of the second set give four nodes to the job that asks for three.
-    let log: Log =
-        "1 0 -1 10 8 -1 -1 8 -1 -1 1 1 1 1 1 1 -1 -1\n2 0 -1 20 3 -1 -1 3 -1 -1 1 1 1 1 3 1 -1 -1\n"
-            .parse()
-            .unwrap();
+fn every_node_is_in_one_set_by_name_or_in_order() {
+    let by_number = |name: &str| name.parse().ok().map(NodeId);
+    let with_nodes = |names: &[&str], height| {
+        let mut layout = example();
+        let nodes = Some(names.iter().map(ToString::to_string).collect());
+        layout.sets[0] = SetLayout { width: None, height, nodes, ..layout.sets[0].clone() };
+        layout.sets[1].width = Some(2);
+        layout
+    };
+    let layout = with_nodes(&["4", "1", "0", "3"], 2);
+    assert_eq!(layout.sets[0].mesh(), Mesh { width: 2, height: 2 });
+    let nodes = layout.nodes_by_unit(6, by_number).unwrap();
+    assert_eq!(nodes.iter().map(|node| node.0).collect::<Vec<_>>(), [4, 1, 0, 3, 2, 5]);
+    let error =
+        |names: &[&str], nodes| with_nodes(names, 1).nodes_by_unit(nodes, by_number).unwrap_err().to_string();
+    assert_eq!(error(&["0", "1"], 5), "the sets have 4 nodes together, and the cluster has 5");
+    assert_eq!(error(&["0", "0"], 4), "the set `thin` names the node `0`, which is in a set already");
+    assert!(error(&["0", "7"], 4).starts_with("the set `thin` names the node `7`, and the cluster, which"));
+    let uneven = with_nodes(&["0", "1", "2"], 2);
+    assert_eq!(uneven.check().unwrap_err().to_string(), "the set `thin` names 3 nodes, and is 1 × 2");
+    let mut empty = example();
+    empty.groups[1].sets.clear();
+    let error = empty.check().unwrap_err().to_string();
+    assert_eq!(error, "the group `night` has no nodes, by day or by night");
+}
+
+#[test]
+fn a_job_finds_its_queue_by_the_name_of_the_queue_or_of_the_group() {
     let layout = example();
-    let mut machine = layout.machine(AllocatorName::Buddy, LogStart { day: 0, second: 0 }).unwrap();
-    let jobs = Jobs::of_log(&log, &machine, layout.homes(&log).unwrap());
-    let mut order = layout.order(QueueName::Fcfs).unwrap();
-    let mut blocks = Blocks::default();
-    let executions = crate::spaceshare::run(&jobs.jobs, &mut machine, &mut *order, &mut blocks).unwrap();
-    let makespan = 20.0;
-    let by_set = layout.utilisation(&jobs, &executions, &blocks, makespan);
-    let whole: f64 = by_set.iter().zip([8.0, 16.0]).map(|(used, nodes)| used * nodes * makespan).sum();
-    assert!((whole - (8.0 * 10.0 + 3.0 * 20.0)).abs() < 1e-9, "{by_set:?}");
-    assert!(by_set.iter().all(|used| *used > 0.0), "{by_set:?}");
+    let home =
+        |queue, group| layout.home(queue, group).map(|queue| queue.0).map_err(|error| error.to_string());
+    assert_eq!([home(None, None), home(None, Some("night")), home(Some("3"), None)], [Ok(0), Ok(1), Ok(1)]);
+    assert_eq!(home(Some("3"), Some("night")), Ok(1));
+    let refused = |queue, group| home(queue, group).unwrap_err();
+    assert_eq!(refused(None, Some("day")), "there is no group `day`; there are all, night");
+    assert_eq!(refused(Some("big"), None), "there is no queue `big`; there are small, 3");
+    let other = "the queue `3` has the nodes of the group `night`, not those of `all`";
+    assert_eq!(refused(Some("3"), Some("all")), other);
 }
