@@ -147,7 +147,7 @@ mod tests {
             let script = format!("sh -c 'read go; {word}' & echo $!");
             let mut parent = std::process::Command::new("sh");
             let (mut go, stdin) = io::pipe().map(|(read, write)| (write, read)).unwrap();
-            parent.args(["-c", &format!("exec 3<&0; {}", script.replace(" &", " <&3 &"))]);
+            parent.args(["-c", &format!("exec 3<&0; {}", script.replace(" &", " <&3 >/dev/null &"))]);
             let output = parent.stdin(stdin).stderr(std::process::Stdio::null());
             let output = output.stdout(std::process::Stdio::piped()).output().unwrap();
             let pid: u32 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();

@@ -44,8 +44,12 @@ impl Record {
 
     /// Writes the record with this text.
     pub(crate) fn write(name: &str, job: JobId, text: &[u8], channels: &[u8]) -> io::Result<()> {
+        Self::write_to(&path(name, job), text, channels)
+    }
+
+    fn write_to(path: &Path, text: &[u8], channels: &[u8]) -> io::Result<()> {
         let length = (text.len() as u64).to_le_bytes();
-        let (path, new) = (path(name, job), path(name, job).with_extension("new"));
+        let new = path.with_extension("new");
         io::Write::write_all(&mut private::overwrite(&new)?, &[&length, text, channels].concat())?;
         fs::rename(new, path)
     }
@@ -105,4 +109,65 @@ fn names(dir: &Path) -> Vec<String> {
 /// Empty where the kernel does not say: process ids and start times are then all that there is.
 fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use coswitch_policies::{Bytes, Epoch};
+
+    use super::*;
+    use crate::{handover::HandedState, process::Process};
+
+    fn record() -> Record {
+        let launch = r#"{"name":"a","placement":[0],"command":["a"],"env":[],"cwd":"/","umask":18,
+            "output":"/","wait":"spin","park":"Criu","life":7}"#;
+        let part = HandedPart {
+            job: JobId(3),
+            launch: serde_json::from_str(launch).unwrap(),
+            state: HandedState::Running { root: Process { pid: 7, started: 8 } },
+            epoch: Epoch(2),
+            cuts: Epoch(2),
+            flushed: None,
+            reached: None,
+            fences: Vec::new(),
+            life: 7,
+            launcher: vec![1],
+            image_bytes: Bytes(9),
+            channels: Vec::new(),
+            channel_bytes: 0,
+        };
+        Record::of(part, 128, false, None)
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written_and_is_its_owners_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("part-job-3");
+        for channels in [&b"in flight"[..], b""] {
+            Record::write_to(&path, &record().text(), channels).unwrap();
+            let read = Record::read(&path).unwrap();
+            assert_eq!((read.text(), &read.part.channels[..]), (record().text(), channels));
+            assert_eq!((read.read_to, read.is_readable()), (128, Ok(())));
+        }
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(names(dir.path()), ["part-job-3"]);
+    }
+
+    #[test]
+    fn one_that_is_cut_or_of_another_boot_or_build_is_not_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("part-job-3");
+        let text = record().text();
+        Record::write_to(&path, &text, b"").unwrap();
+        let whole = fs::read(&path).unwrap();
+        for length in [0, 7, 8, whole.len() - 1] {
+            fs::write(&path, &whole[..length]).unwrap();
+            assert!(Record::read(&path).is_err(), "{length} of {} bytes", whole.len());
+        }
+        assert!(Record { boot: "another".into(), ..record() }.is_readable().is_err());
+        let by = Compatible { version: "0.0.0".into(), ..compatible() };
+        assert!(Record { by, ..record() }.is_readable().is_err());
+    }
 }
