@@ -401,6 +401,15 @@ fn every_invalid_file_is_reported_with_file_line_and_field() {
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), CASES.len(), wrong.join("\n"));
 }
 
+#[test]
+fn memory_that_slurm_knows_is_not_missed_where_another_field_is() {
+    let text = "cluster: {nodes: slurm}\njobs: [{name: ep, memory: 20MiB, command: [sh]}]\n";
+    let output = Scene::with(text).run(&["run"]);
+    let errors = stderr(&output);
+    assert_eq!(output.status.code(), Some(BAD_INPUT), "{errors}");
+    assert!(errors.contains("jobs[0].ranks") && !errors.contains("cluster.memory"), "{errors}");
+}
+
 /// Three directories for images that user `nobody` could replace, and what the refusal says of each.
 #[test]
 fn a_store_that_somebody_else_could_replace_is_refused_with_its_line_and_field() {

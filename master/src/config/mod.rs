@@ -29,7 +29,7 @@ use coswitch_dispatcher::provisioning::{
 };
 use coswitch_policies::{Bytes, Policy, spaceshare::layout::Daytime};
 use miette::{Diagnostic, SourceSpan};
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use serde_yaml::{Location, Options, Spanned};
 use thiserror::Error;
@@ -198,9 +198,8 @@ fn understand(text: &str, context: &resolve::Context<'_>) -> Result<JobSet, Vec<
         required.retain(|field| field != context.purpose.optional());
     }
     let file = parse::<RunFile>(text);
-    let nodes = file.as_ref().ok().and_then(|file| Some(&file.cluster.as_ref()?.nodes.value));
-    // Slurm and hosts can say themselves how much memory a node has.
-    if nodes.is_none_or(Nodes::are_virtual)
+    // Slurm and hosts can say themselves how much memory a node has, also where the rest is wrong.
+    if parse::<Outline>(text).map_or(true, |outline| outline.cluster.nodes.are_virtual())
         && let Some(required) =
             schema.pointer_mut("/properties/cluster/required").and_then(Value::as_array_mut)
     {
@@ -218,6 +217,17 @@ fn understand(text: &str, context: &resolve::Context<'_>) -> Result<JobSet, Vec<
         Err(_) => {}
     }
     Err(problems)
+}
+
+/// What can be read of a file whose other fields are wrong.
+#[derive(Deserialize)]
+struct Outline {
+    cluster: ClusterOutline,
+}
+
+#[derive(Deserialize)]
+struct ClusterOutline {
+    nodes: Nodes,
 }
 
 fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Problem>> {
