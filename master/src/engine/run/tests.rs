@@ -17,6 +17,7 @@ use crate::{
 
 mod adoption;
 mod chance;
+mod draining;
 mod parking;
 mod requests;
 
