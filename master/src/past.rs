@@ -5,9 +5,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
     io::{self, Write},
     path::Path,
+    sync::mpsc::{Sender, SyncSender, channel, sync_channel},
+    thread,
+    time::Duration,
 };
 
 use coswitch_ckpt::private;
@@ -19,9 +21,15 @@ use crate::{api::Accepted, config::Job, engine::Record};
 /// The name of the file of accepted jobs.
 pub const JOBS: &str = "jobs.jsonl";
 
-/// The file of accepted jobs.
+/// For a disk to take jobs.
+const KEEP_LIMIT: Duration = Duration::from_secs(10);
+
+/// Lines for the file of accepted jobs, and where the answer goes.
+type Lines = (Vec<u8>, SyncSender<io::Result<()>>);
+
+/// The file of accepted jobs. It is written on a thread of its own, because a disk may hang.
 #[derive(Debug)]
-pub struct JobFile(File);
+pub struct JobFile(Sender<Lines>);
 
 impl JobFile {
     /// # Errors
@@ -30,19 +38,34 @@ impl JobFile {
         let mut file = private::append(&directory.join(JOBS))?;
         // Where the line before was cut short, its rest is a line of its own.
         file.write_all(b"\n")?;
-        Ok(Self(file))
+        let mut length = file.metadata()?.len();
+        let (lines, given) = channel::<Lines>();
+        thread::Builder::new().name("jobs".into()).spawn(move || {
+            for (lines, answer) in given {
+                let kept = file.write_all(&lines).and_then(|()| file.sync_data());
+                let is_kept = kept.is_ok();
+                // Where the answer is not awaited any more, these jobs were refused.
+                if answer.send(kept).is_err() || !is_kept {
+                    let _ = file.set_len(length);
+                } else {
+                    length += lines.len() as u64;
+                }
+            }
+        })?;
+        Ok(Self(lines))
     }
 
     /// Writes jobs down, so that they outlive a power cut.
     ///
     /// # Errors
-    /// Where the disk is full or broken.
+    /// Where the disk is full or broken, or takes longer than [`KEEP_LIMIT`]; then none of them is there.
     pub fn keep(&mut self, jobs: &[&Accepted]) -> io::Result<()> {
-        let lines: Vec<u8> = jobs.iter().flat_map(record::write).collect();
-        let before = self.0.metadata()?.len();
-        let written = self.0.write_all(&lines).and_then(|()| self.0.sync_data());
-        // The answer to their user is that they were not taken.
-        written.inspect_err(|_| drop(self.0.set_len(before)))
+        let lines = jobs.iter().flat_map(record::write).collect();
+        // A rendezvous: what was not received was not sent.
+        let (answer, answered) = sync_channel(0);
+        self.0.send((lines, answer)).map_err(io::Error::other)?;
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the disk takes too long");
+        answered.recv_timeout(KEEP_LIMIT).map_err(late)?
     }
 }
 
