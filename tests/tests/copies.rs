@@ -51,6 +51,14 @@ fn parked(cluster: &str, nodes: usize) -> Master {
     master
 }
 
+/// The parked job goes on, and is right.
+fn resumed(master: Master) -> Ended {
+    assert_eq!(master.user(&["resume", "kept"]).code, Some(0));
+    assert_eq!(master.user(&["wait"]).code, Some(0));
+    check_right(&master, "kept");
+    end(master)
+}
+
 /// The directory of a node's snapshots.
 fn store_of(master: &Master, node: u32) -> PathBuf {
     let entries = fs::read_dir(master.store()).expect("a directory").flatten();
@@ -87,11 +95,7 @@ fn a_node_that_comes_back_with_an_empty_disk_gets_its_part_back() {
     wait_for_loss(&mut master);
     // What it held for the other node is made again.
     master.wait_until("the copies", STEP_LIMIT, |master| copied(&master.events()) >= 3);
-    assert_eq!(master.user(&["resume", "kept"]).code, Some(0));
-    assert_eq!(master.user(&["wait"]).code, Some(0));
-    check_right(&master, "kept");
-    let ended = end(master);
-    assert_eq!(launches(&ended), 1, "it has gone on where it was");
+    assert_eq!(launches(&resumed(master)), 1, "it has gone on where it was");
 }
 
 #[test]
@@ -109,10 +113,7 @@ fn a_damaged_copy_is_refused_and_the_job_begins_again() {
     empty(&store_of(&master, 1));
     lose(&master, 1);
     wait_for_loss(&mut master);
-    assert_eq!(master.user(&["resume", "kept"]).code, Some(0));
-    assert_eq!(master.user(&["wait"]).code, Some(0));
-    check_right(&master, "kept");
-    let ended = end(master);
+    let ended = resumed(master);
     assert_eq!(launches(&ended), 2, "nothing of the copy was used");
     assert!(warned(&ended, "no copy can be used"), "{}", ended.stderr);
 }
@@ -126,11 +127,7 @@ fn a_disk_that_is_lost_with_the_master_costs_no_work() {
     lose(&master, 1);
     master.start_next();
     wait_served(&mut master);
-    assert_eq!(master.user(&["resume", "kept"]).code, Some(0));
-    assert_eq!(master.user(&["wait"]).code, Some(0));
-    check_right(&master, "kept");
-    let ended = end(master);
-    assert_eq!(launches(&ended), 1, "it has gone on where it was");
+    assert_eq!(launches(&resumed(master)), 1, "it has gone on where it was");
 }
 
 /// Makes each attempt to start another daemon fail, until it is called again.
@@ -160,11 +157,7 @@ fn the_part_of_a_node_that_stays_away_runs_on_another_one() {
     master.kill();
     master.start_next();
     wait_served(&mut master);
-    assert_eq!(master.user(&["resume", "kept"]).code, Some(0));
-    assert_eq!(master.user(&["wait"]).code, Some(0));
-    check_right(&master, "kept");
-    let ended = end(master);
-    assert_eq!(launches(&ended), 1, "it has gone on where it was");
+    assert_eq!(launches(&resumed(master)), 1, "it has gone on where it was");
 }
 
 #[test]

@@ -82,36 +82,19 @@ pub fn limit(layout: &Layout, jobs: &mut Jobs) {
 
 #[cfg(test)]
 mod tests {
-    use coswitch_policies::spaceshare::layout::{GroupLayout, PrimeTime, QueueLayout, SetLayout};
-
     use super::*;
     use crate::spaceshare::{AllocatorName, QueueName};
 
     fn example() -> Layout {
-        let set =
-            |name: &str, width| SetLayout { name: name.into(), width: Some(width), height: 1, nodes: None };
-        let group = |name: &str, prime: Option<&[&str]>, sets: &[&str]| GroupLayout {
-            name: name.into(),
-            prime: prime.map(|sets| sets.iter().map(ToString::to_string).collect()),
-            sets: sets.iter().map(ToString::to_string).collect(),
-        };
-        let queue = |name: &str, group: &str| QueueLayout {
-            name: name.into(),
-            group: group.into(),
-            priority: 0,
-            nodes: None,
-            running: None,
-            hours: None,
-        };
-        Layout {
-            partition: None,
-            prime_time: PrimeTime::default(),
-            sets: vec![set("thin", 8), set("fat", 16)],
-            groups: vec![group("all", None, &["thin", "fat"]), group("night", Some(&[]), &["fat"])],
-            queues: vec![queue("small", "all"), queue("3", "night")],
-            age_factor: 1,
-            block_priority: None,
-        }
+        let text = r#"{
+            "sets": [{"name": "thin", "width": 8}, {"name": "fat", "width": 16}],
+            "groups": [
+                {"name": "all", "sets": ["thin", "fat"]},
+                {"name": "night", "prime": [], "sets": ["fat"]}
+            ],
+            "queues": [{"name": "small", "group": "all"}, {"name": "3", "group": "night"}]
+        }"#;
+        serde_json::from_str(text).expect("a layout")
     }
 
     #[test]
