@@ -19,7 +19,7 @@ impl Layout {
     /// The queue of a job: the named one, else the first of the named group, else the first of all.
     ///
     /// # Errors
-    /// Where there is no such queue.
+    /// Where the queue or the group that the job names does not exist.
     pub fn home(&self, queue: Option<&str>, group: Option<&str>) -> Result<QueueId, HomeError> {
         let listed = |names: Vec<&str>| names.join(", ");
         if let Some(name) = group.filter(|name| self.groups.iter().all(|group| group.name != **name)) {

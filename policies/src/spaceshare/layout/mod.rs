@@ -152,7 +152,7 @@ impl QueueLayout {
     }
 }
 
-/// The time of the day and the day of the week at time 0. The core has no clock: who drives it says this.
+/// The time of the day and the day of the week at time 0. The core has no clock: it gets this as an input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Daytime {
     pub since_midnight: Duration,
