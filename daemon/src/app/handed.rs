@@ -18,6 +18,7 @@ use nix::unistd::Pid;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
+    SEGMENT,
     part::{FrozenRanks, Note, Part, Resources, State},
     services::NodeServices,
     survivor::read_to,
@@ -96,7 +97,7 @@ impl Part {
         let HandedPart { launch, state, epoch, channels, .. } = handed;
         let segment = match &state {
             HandedState::Parked => part.make_segment_anew(&launch)?,
-            _ => Arc::new(Segment::open(part.node.config.shm(job).join("segment"))?),
+            _ => Arc::new(Segment::open(part.node.config.shm(job).join(SEGMENT))?),
         };
         let file = SegmentFile::at(segment.path())?;
         if matches!(state, HandedState::Parked) {

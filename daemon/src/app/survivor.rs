@@ -12,6 +12,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tracing::warn;
 
 use super::{
+    SEGMENT,
     part::{FrozenRanks, Note, Part, Resources, State, blocking},
     services::NodeServices,
 };
@@ -145,7 +146,7 @@ impl Part {
     ) -> anyhow::Result<Self> {
         let mut part = Self::new(node, job, own);
         let Record { part: handed, read_to: known, all_exited, failed_rank, .. } = record;
-        let segment = Arc::new(Segment::open(part.node.config.shm(job).join("segment"))?);
+        let segment = Arc::new(Segment::open(part.node.config.shm(job).join(SEGMENT))?);
         let there = read_to(&segment);
         if there != known {
             bail!("its daemon had read up to {there} of what the launcher sent, and acted up to {known}");
