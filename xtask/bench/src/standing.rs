@@ -31,7 +31,7 @@ use crate::{
 /// As many daemons as the figures of a start have.
 const NODES: usize = 8;
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// Of the run's default.
+/// Seconds.
 const ASKED_UP: f64 = 0.5;
 /// Seconds beyond the time after which a silent node counts as lost. A daemon that dies is noticed at once.
 const ASKED_BACK: f64 = 2.0;
