@@ -13,7 +13,7 @@ use thiserror::Error;
 pub use crate::handover::Programs;
 
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 
 /// How many sealed snapshots of an application a node keeps: the last one, and one to fall back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
@@ -513,6 +513,9 @@ pub enum Failure {
     /// The store, or the swap, has no room for the job: its ranks are still frozen.
     #[error("{reason}")]
     StoreFull { reason: String },
+    /// All ranks here have ended, or are about to: nothing can be made of them that goes on later.
+    #[error("its ranks have ended")]
+    Ending,
     /// `alive`: the ranks are still there and may be resumed.
     #[error("{reason}")]
     Other { reason: String, alive: bool },

@@ -16,7 +16,7 @@ use std::{
 
 use coswitch_daemon::plane::{AppPlaneEvent, Command, Connection, Plane, PlaneEvent};
 use coswitch_policies::{Epoch, JobId, NodeId};
-use coswitch_ring::{Header, INLINE_MAX, Peer, RankPort, Segment, SegmentSpec};
+use coswitch_ring::{Header, INLINE_MAX, MessagePort, Peer, RankPort, Segment, SegmentSpec};
 use tokio::sync::{
     mpsc::{UnboundedReceiver, unbounded_channel},
     oneshot,
@@ -259,4 +259,34 @@ fn every_record_arrives_once_whole_and_in_order_through_cuts_and_refilled_segmen
         }
         nodes.iter().for_each(|node| node.freezer.done.store(true, Ordering::SeqCst));
     });
+}
+
+#[test]
+fn what_a_launcher_says_before_it_is_frozen_is_heard_before_the_cut_ends() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut node = Node::start(0, dir.path(), &[NodeId(0)]);
+    let mut launcher = MessagePort::launcher_side(Arc::clone(&node.segment));
+    node.plane.tell(Command::BeginCut(JOB, Epoch(1)));
+    let mut next = || {
+        let mut event = None;
+        wait_until(|| {
+            event = node.events.try_recv().ok();
+            event.is_some()
+        });
+        event
+    };
+    let is = |event, wanted: fn(&AppPlaneEvent) -> bool| match event {
+        Some(PlaneEvent::App { event, .. }) => wanted(&event),
+        _ => false,
+    };
+    assert!(is(next(), |event| matches!(event, AppPlaneEvent::Freeze { .. })));
+    // The data plane uses no rings any more, and the ranks still run.
+    assert!(launcher.send(b"all have ended"));
+    std::thread::sleep(Duration::from_millis(20));
+    node.plane.tell(Command::Frozen(JOB, Epoch(1), true));
+    assert!(is(
+        next(),
+        |event| matches!(event, AppPlaneEvent::FromLauncher { message, .. } if message == b"all have ended")
+    ));
+    assert!(is(next(), |event| matches!(event, AppPlaneEvent::Flushed { .. })));
 }

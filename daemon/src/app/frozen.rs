@@ -45,23 +45,28 @@ impl Part {
             _ => Default::default(),
         };
         self.told.flushed = Some(epoch);
+        if self.all_exited {
+            return self.answer(Step::Cut, Err(Failure::Ending));
+        }
         self.tell(AppEvent::Flushed { epoch, freeze, flush, drained });
     }
 
     /// The process id of the launcher, if the ranks are frozen and alive. All messages that the launcher sent
     /// before the cut have arrived by now.
     pub(super) async fn frozen_root(&mut self) -> Result<i32, Failure> {
-        let State::Frozen(FrozenRanks { root, .. }) = &self.state else {
-            return Err(Failure::alive("its ranks are not frozen"));
+        let root = match &self.state {
+            State::Frozen(FrozenRanks { root, .. }) => root,
+            State::Ended => return Err(Failure::Ending),
+            _ => return Err(Failure::alive("its ranks are not frozen")),
         };
         let pid = root.pid;
         if self.all_exited {
             // The launcher's last message has been received and would be missing in a snapshot.
-            return Err(Failure::alive("its ranks have ended"));
+            return Err(Failure::Ending);
         }
         if let Ok(status) = tokio::time::timeout(Duration::ZERO, root.ended()).await {
             self.on_root_ended(status).await;
-            return Err(Failure::alive("its ranks have ended"));
+            return Err(Failure::Ending);
         }
         Ok(pid)
     }

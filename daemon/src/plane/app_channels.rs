@@ -218,18 +218,34 @@ impl AppChannels {
         Ok(moved)
     }
 
-    fn pump_launcher(&mut self, mut from_launcher: impl FnMut(Vec<u8>, u64)) -> Result<bool, Fault> {
+    fn pump_launcher(&mut self, from_launcher: impl FnMut(Vec<u8>, u64)) -> Result<bool, Fault> {
         let mut moved = false;
         while self.to_launcher.front().is_some_and(|message| self.launcher.send(message)) {
             self.to_launcher.pop_front();
             moved = true;
         }
-        let mut message = Vec::new();
+        Ok(self.hear_launcher(from_launcher)? | moved)
+    }
+
+    fn hear_launcher(&mut self, mut from_launcher: impl FnMut(Vec<u8>, u64)) -> Result<bool, Corrupt> {
+        let (mut heard, mut message) = (false, Vec::new());
         while self.launcher.recv(&mut message)? {
             from_launcher(std::mem::take(&mut message), self.launcher.position());
-            moved = true;
+            heard = true;
         }
-        Ok(moved)
+        Ok(heard)
+    }
+
+    /// The launcher and its ranks are frozen, or have ended: takes what it sent until then.
+    pub(crate) fn hear_frozen_launcher(
+        &mut self,
+        epoch: Epoch,
+        from_launcher: impl FnMut(Vec<u8>, u64),
+    ) -> Result<(), Corrupt> {
+        if self.broken || self.cut.epoch() != Some(epoch) {
+            return Ok(());
+        }
+        self.hear_launcher(from_launcher).map(drop)
     }
 
     /// The credit to return to each peer now.

@@ -77,12 +77,8 @@ impl Apps {
         let mut moved = Moved::Nothing;
         let mut broken = Vec::new();
         for (job, app) in &mut self.apps {
-            let launcher = |message, read_to| {
-                let event = AppPlaneEvent::FromLauncher { message, read_to };
-                let _ = self.events.send(PlaneEvent::App { job: *job, event });
-            };
             let life = AppLife { job: *job, life: app.life() };
-            match app.pump(life, links, launcher) {
+            match app.pump(life, links, from_launcher(&self.events, *job)) {
                 Ok(some) => moved.note(some),
                 Err(Fault::Link(error)) => return Err(error),
                 Err(Fault::Corrupt(reason)) => broken.push((*job, reason)),
@@ -93,6 +89,16 @@ impl Apps {
             self.fail(job, reason);
         }
         Ok(moved)
+    }
+
+    /// The ranks are frozen for a cut. What their launcher sent until then is told before the cut ends: it may
+    /// have been its last message.
+    pub(crate) fn on_frozen(&mut self, job: JobId, epoch: Epoch) {
+        let Some(app) = self.apps.get_mut(&job) else { return };
+        if let Err(corrupt) = app.hear_frozen_launcher(epoch, from_launcher(&self.events, job)) {
+            return self.fail(job, corrupt.to_string());
+        }
+        self.on_cut(job, Input::Frozen { epoch });
     }
 
     /// A rank has damaged its segment: reports the job, whose segment is not touched any more.
@@ -186,5 +192,13 @@ impl FrameHandler for Apps {
         if self.living(app).is_some() {
             self.on_cut(app.job, Input::Marker { from, epoch });
         }
+    }
+}
+
+/// Tells what the launcher of an application says.
+fn from_launcher(events: &UnboundedSender<PlaneEvent>, job: JobId) -> impl FnMut(Vec<u8>, u64) {
+    move |message, read_to| {
+        let event = AppPlaneEvent::FromLauncher { message, read_to };
+        let _ = events.send(PlaneEvent::App { job, event });
     }
 }

@@ -242,7 +242,7 @@ impl Loop {
                 let _ = done.send(());
             }
             Command::BeginCut(job, epoch) => self.apps.on_cut(job, Input::Begin { epoch }),
-            Command::Frozen(job, epoch, true) => self.apps.on_cut(job, Input::Frozen { epoch }),
+            Command::Frozen(job, epoch, true) => self.apps.on_frozen(job, epoch),
             Command::Frozen(job, epoch, false) => self.apps.on_cut(job, Input::FreezeFailed { epoch }),
             Command::AbortCut(job, epoch) => self.apps.on_cut(job, Input::Abort { epoch }),
             Command::Resume(job, epoch) => self.apps.on_cut(job, Input::Resumed { epoch }),

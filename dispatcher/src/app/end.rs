@@ -8,20 +8,25 @@ use crate::protocol::{AppOutcome, Report, StayCause};
 
 impl App {
     pub(super) fn on_failed(&mut self, node: NodeId, during: Step, failure: Failure) {
-        let store_full = matches!(failure, Failure::StoreFull { .. });
-        let verb = if store_full { "find room for it" } else { verb(during) };
+        let verb = match failure {
+            Failure::StoreFull { .. } => "find room for it",
+            _ => verb(during),
+        };
         let reason = format!("{node} failed to {verb}: {failure}");
+        let stay_cause = |reason: String| match failure {
+            Failure::StoreFull { .. } => StayCause::StoreFull { reason },
+            Failure::Ending => StayCause::Ending,
+            Failure::Other { .. } => StayCause::Failed { reason },
+        };
         match (during, &self.state) {
             (_, State::Idle | State::Adopting { .. } | State::Clearing { .. }) => {}
             (_, State::Ending { .. } | State::Ended) => {}
-            (Step::Cut, State::Cutting { .. }) => self.abort_cut(StayCause::Failed { reason }),
+            (Step::Cut, State::Cutting { .. }) => self.abort_cut(stay_cause(reason)),
             // Another node has failed before, and it was taken back.
             (Step::Cut, State::Resuming { .. } | State::Running) => {}
             (Step::Dump, State::Dumping { .. } | State::Checkpointing { .. }) => {
                 let dead = matches!(failure, Failure::Other { alive: false, .. });
-                let cause =
-                    if store_full { StayCause::StoreFull { reason } } else { StayCause::Failed { reason } };
-                let failed = Some(DumpFailure { cause, dead });
+                let failed = Some(DumpFailure { cause: stay_cause(reason), dead });
                 match self.state {
                     State::Dumping { .. } => self.on_dump_answer(node, failed),
                     _ => self.on_checkpoint_answer(node, failed),

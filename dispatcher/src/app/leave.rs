@@ -115,7 +115,9 @@ impl DumpFailure {
 
     fn add(&mut self, another: Self) {
         self.dead |= another.dead;
-        if let (StayCause::Failed { .. }, StayCause::StoreFull { .. }) = (&self.cause, &another.cause) {
+        if let (StayCause::Failed { .. }, StayCause::StoreFull { .. } | StayCause::Ending) =
+            (&self.cause, &another.cause)
+        {
             self.cause = another.cause;
         }
     }

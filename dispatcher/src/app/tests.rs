@@ -316,6 +316,27 @@ fn a_cut_is_aborted_when_ranks_end_in_it() {
 }
 
 #[test]
+fn ranks_that_are_about_to_end_are_no_fault_of_the_application() {
+    let ending = |during| AppEvent::Failed { during, failure: Failure::Ending };
+    let mut story = Story::running(2);
+    story.order(Order::Suspend);
+    story.event(1, flushed(1));
+    story.asked();
+    // Its last word came before the freeze, and it cannot be reaped before the thaw.
+    story.event(0, ending(Step::Cut));
+    assert_eq!(story.asked(), ["0 AbortCut", "1 AbortCut"]);
+    (0..2).for_each(|node| story.event(node, resumed(1)));
+    assert_eq!(story.told(), [Report::StillRunning { cause: StayCause::Ending }]);
+    story.order(Order::Suspend);
+    (0..2).for_each(|node| story.event(node, flushed(2)));
+    story.order(Order::Park);
+    story.told();
+    story.event(0, failed(Step::Dump, true));
+    story.event(1, ending(Step::Dump));
+    assert_eq!(story.told(), [Report::StillSuspended { cause: StayCause::Ending }]);
+}
+
+#[test]
 fn the_first_rank_that_fails_is_reported() {
     let mut story = Story::running(2);
     story.event(1, exited(1, Exit::Signal(11)));

@@ -259,6 +259,9 @@ impl Part {
             }
             Note::Flushed(epoch) => {
                 self.flushed = Some(epoch);
+                if self.all_exited {
+                    return self.fail(ctx, machine, Step::Cut, Failure::Ending);
+                }
                 let zero = Duration::ZERO;
                 let event = AppEvent::Flushed { epoch, freeze: zero, flush: zero, drained: Bytes(0) };
                 self.tell(ctx, machine, event);
@@ -289,7 +292,9 @@ impl Part {
                 let stays = matches!(request, AppRequest::Checkpoint(_));
                 let doing = if stays { Doing::Checkpoint(epoch) } else { Doing::Dump(epoch) };
                 let is_frozen = matches!(self.state, PartState::Frozen { .. });
-                if !is_frozen || self.all_exited {
+                if self.all_exited {
+                    self.fail(ctx, machine, Step::Dump, Failure::Ending);
+                } else if !is_frozen {
                     self.fail(ctx, machine, Step::Dump, Failure::alive("its ranks are not frozen"));
                 } else if machine.is_full {
                     ctx.audit.wound(self.job);
