@@ -184,7 +184,9 @@ impl Control {
                 }
                 _ = &mut starter, if self.following.needs_starter() => {
                     warn!("the process that started this daemon has ended");
-                    return Ok(Ending::Leaves(self.remains()));
+                    if self.following.on_starter_end(Instant::now()) == Then::End {
+                        return Ok(Ending::Leaves(self.remains()));
+                    }
                 }
                 Some(event) = plane.recv() => self.on_plane(event),
                 _ = sample.tick() => {
@@ -194,6 +196,10 @@ impl Control {
                 () = sleep_until(give_up.unwrap_or_else(Instant::now).into()), if give_up.is_some() => {
                     if self.following.needs_starter() {
                         bail!("no master came in time");
+                    }
+                    if self.following.is_followed() {
+                        warn!("its master has not ended the session");
+                        return Ok(Ending::Leaves(self.remains()));
                     }
                     warn!("no master has come for {:?}: what is sealed stays", self.node.config.stop_after);
                     return Ok(Ending::Leaves(Remains::Sealed));

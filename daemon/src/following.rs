@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// At least so long the first master is waited for.
 const FIRST_CONTACT_LIMIT: Duration = Duration::from_secs(30);
+/// A master that ends closes two connections. The one without its last word may be seen to end first.
+const LAST_WORD_LIMIT: Duration = Duration::from_secs(2);
 
 /// What is left to do after an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,8 @@ pub struct Following {
     is_followed: bool,
     /// The process that started this daemon has to live.
     needs_starter: bool,
+    /// It has ended: when the daemon ends, where its master has said nothing about that by then.
+    last_word: Option<Instant>,
     /// When the daemon ends, where it has no master by then.
     give_up: Instant,
     /// Since when the master counts as silent.
@@ -46,6 +50,7 @@ impl Following {
             stop_after,
             is_followed: false,
             needs_starter: true,
+            last_word: None,
             give_up: now + stop_after.max(FIRST_CONTACT_LIMIT),
             silent_since: None,
         }
@@ -73,10 +78,17 @@ impl Following {
         self.silent_since.is_some()
     }
 
-    /// When the daemon gives up, if it has no master.
+    /// When the daemon gives up, if it has no master, or no starter.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
-        (!self.is_followed).then_some(self.give_up)
+        if self.is_followed { self.last_word } else { Some(self.give_up) }
+    }
+
+    /// The process that started this daemon has ended. A master may still say how its jobs are to be left.
+    pub fn on_starter_end(&mut self, now: Instant) -> Then {
+        self.needs_starter = false;
+        self.last_word = Some(now + LAST_WORD_LIMIT);
+        if self.is_followed { Then::GoOn } else { Then::End }
     }
 
     /// A later master has come: what the one before has asked and what was not read by now is void.
@@ -140,6 +152,18 @@ mod tests {
         assert_eq!(following.due(), Some(now + FIRST_CONTACT_LIMIT));
         assert_eq!(following.on_master(now), Then::GoOn);
         assert!(following.needs_starter());
+        assert_eq!(following.on_session_end(now), Then::End);
+    }
+
+    #[test]
+    fn the_last_word_of_a_master_is_waited_for_where_the_starter_is_seen_to_end_first() {
+        let now = Instant::now();
+        let mut following = Following::new(false, SECOND, now);
+        assert_eq!(following.clone().on_starter_end(now), Then::End);
+        following.on_master(now);
+        assert_eq!(following.on_starter_end(now), Then::GoOn);
+        assert!(!following.needs_starter());
+        assert_eq!(following.due(), Some(now + LAST_WORD_LIMIT));
         assert_eq!(following.on_session_end(now), Then::End);
     }
 }

@@ -309,7 +309,8 @@ impl Slurm {
     fn reap(&mut self, limit: Duration) -> Result<(), ProvisioningError> {
         self.lines.clear();
         let Some(mut step) = self.step.take() else {
-            return if self.has_begun { self.steps.end_all(self.nodes.len()) } else { Ok(()) };
+            let is_over = self.keeps || !self.has_begun;
+            return if is_over { Ok(()) } else { self.steps.end_all(self.nodes.len()) };
         };
         let deadline = Instant::now() + limit;
         let ended = loop {
