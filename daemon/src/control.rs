@@ -20,6 +20,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     app::{AppHandle, NodeServices, Note, SavedPart},
+    cgroup::Patience,
     following::{Following, Then},
     memory_news::MemoryNews,
     node,
@@ -88,6 +89,7 @@ pub(crate) struct Control {
     /// The first event of a daemon that goes on with the parts of another program.
     took_over: Option<DaemonEvent>,
     memory: MemoryNews,
+    patience: Patience,
     /// The sessions that have ended, and the last one.
     carried: Option<JoinHandle<Result<(), SessionError>>>,
     /// Nothing was asked yet of the applications that an earlier daemon has left.
@@ -108,6 +110,7 @@ impl Control {
             generation: 0,
             took_over: None,
             memory,
+            patience: Patience::default(),
             carried: None,
             is_untouched,
         }
@@ -379,6 +382,7 @@ impl Control {
     }
 
     fn sample(&mut self, traffic: bool) {
+        self.node.cgroup.be_patient(&mut self.patience);
         // A head node that reads nothing would find hours of samples.
         if self.following.is_silent() {
             return;

@@ -7,6 +7,7 @@ use std::{
 };
 
 use coswitch_policies::{Bytes, JobId};
+use tracing::warn;
 
 use super::files::{self, CgroupError};
 use crate::{proc_text::counter, protocol::JobMemory};
@@ -94,6 +95,22 @@ impl MemoryGroup {
     pub(super) fn was_out_of_memory(&self) -> bool {
         let text = fs::read_to_string(self.file("memory.oom_control", "memory.events")).unwrap_or_default();
         counter(&text, "oom_kill").is_some_and(|count| count > 0)
+    }
+
+    /// Whether a process that finds no memory in the group waits, and whether one does so now. `None` where the
+    /// kernel leaves no choice.
+    pub(super) fn waits_for_memory(&self) -> Option<(bool, bool)> {
+        let text = self.version_1.then(|| files::read(&self.dir.join("memory.oom_control")).ok())??;
+        let is_set = |name| counter(&text, name).is_some_and(|value| value > 0);
+        Some((is_set("oom_kill_disable"), is_set("under_oom")))
+    }
+
+    /// See [`Self::waits_for_memory`].
+    pub(super) fn wait_for_memory(&self, waits: bool) {
+        if let Err(error) = files::write(&self.dir.join("memory.oom_control"), if waits { "1" } else { "0" })
+        {
+            warn!(%error, waits, "what follows where memory is used up could not be set");
+        }
     }
 
     /// Makes the kernel free the pages that it can read back: clean ones, and those with a copy in swap.

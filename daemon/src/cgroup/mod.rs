@@ -12,8 +12,10 @@ mod hierarchies;
 mod job;
 mod memory;
 mod node;
+mod swapping;
 
 pub use files::CgroupError;
 pub use hierarchies::Hierarchies;
 pub use job::JobCgroup;
 pub use node::NodeCgroup;
+pub(crate) use swapping::Patience;

@@ -14,8 +14,9 @@ use super::{
     hierarchies::Hierarchies,
     job::JobCgroup,
     memory::{self, MemoryGroup},
+    swapping::Patience,
 };
-use crate::protocol::MemoryUse;
+use crate::{protocol::MemoryUse, swap};
 
 const REAP_LIMIT: Duration = Duration::from_secs(1);
 
@@ -56,6 +57,11 @@ impl NodeCgroup {
         let jobs = self.memory.jobs();
         let (used, stall) = (self.used()?, memory::stall(&self.freezer));
         Ok(MemoryUse { used, stall, jobs, stopped: false, looks: 1, peak: used })
+    }
+
+    /// See [`Patience`].
+    pub(crate) fn be_patient(&self, patience: &mut Patience) {
+        patience.look(&self.memory, swap::free(), Instant::now());
     }
 
     /// Makes the group of one job.
