@@ -115,6 +115,10 @@ impl App {
 
     /// Whether the event tells of processes that are being ended.
     pub(super) fn is_void(&mut self, node: NodeId, event: &AppEvent) -> bool {
+        // Nodes that have nothing of the application any more would fail at the answer.
+        if matches!(self.state, State::Clearing { .. } | State::Ending { .. }) {
+            return matches!(event, AppEvent::Fence { .. });
+        }
         let State::Stranded { waiting, .. } = &self.state else { return false };
         let is_answer =
             matches!(event, AppEvent::Failed { during: Step::Run, .. }) && waiting.contains(&node);

@@ -353,6 +353,16 @@ fn went_back(life: u32, epochs: &[u64]) -> AppEvent {
 }
 
 #[test]
+fn a_fence_of_ranks_that_are_being_removed_is_not_answered() {
+    let mut story = Story::running(2);
+    story.event(1, AppEvent::Fence { sequence: 1, puts: Vec::new() });
+    story.feed(Input::NodeLost(NodeId(1), "gone".into()));
+    assert_eq!(story.asked(), ["0 Release"]);
+    story.event(0, AppEvent::Fence { sequence: 1, puts: Vec::new() });
+    assert!(story.asked().is_empty(), "its node has nothing of the application any more");
+}
+
+#[test]
 fn where_a_node_is_lost_the_others_end_and_all_go_back_to_what_they_have_when_it_is_back() {
     let mut story = Story::parked(2);
     (0..2).for_each(|node| story.event(node, sealed(1)));
