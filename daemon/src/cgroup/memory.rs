@@ -97,8 +97,8 @@ impl MemoryGroup {
         counter(&text, "oom_kill").is_some_and(|count| count > 0)
     }
 
-    /// Whether a process that finds no memory in the group waits, and whether one does so now. `None` where the
-    /// kernel leaves no choice.
+    /// Whether a process that finds no memory in the group waits, and whether one does so now. `None` where
+    /// the kernel leaves no choice.
     pub(super) fn waits_for_memory(&self) -> Option<(bool, bool)> {
         let text = self.version_1.then(|| files::read(&self.dir.join("memory.oom_control")).ok())??;
         let is_set = |name| counter(&text, name).is_some_and(|value| value > 0);
