@@ -125,9 +125,14 @@ impl Audit {
         }
         for job in std::mem::take(&mut self.ended_well) {
             let units = self.works[&job].units;
-            // A node that is down may have what it sealed of an earlier launch.
+            // A node that is down may have what it sealed of an earlier launch. One that was lost after the
+            // end may have taken up a snapshot, which is released when the node is back.
             let life = self.lives[&job];
-            for part in parts(daemons, job).filter(|part| part.life == life) {
+            let is_taken_up =
+                |daemon: &Daemon, part: &Part| daemon.life > 1 && part.state == PartState::Parked;
+            let held = daemons.iter().filter_map(|daemon| Some((daemon, daemon.parts.get(&job)?)));
+            let of_the_end = held.filter(|(daemon, part)| part.life == life && !is_taken_up(daemon, part));
+            for (_, part) in of_the_end {
                 assert_eq!(part.ranks.done(), units, "{job} has done its work on {}", part.node);
             }
         }
