@@ -4,7 +4,10 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -23,17 +26,19 @@ use crate::{
     cgroup::Patience,
     following::{Following, Then},
     memory_news::MemoryNews,
+    multicast::InOrder,
     node,
     plane::{Command, PlaneEvent},
     protocol::{
-        AppEvent, AppRequest, DaemonEvent, Failure, Held, Holding, Inventory, Member, MemoryUse, Request,
-        Step, StoodStill,
+        AppEvent, AppRequest, DaemonEvent, Failure, Held, Holding, Inventory, Member, MemoryUse, Multicast,
+        Request, Step, StoodStill,
     },
     session::{Heard, SessionError},
     survival::Record,
 };
 
 mod hand_over;
+mod in_order;
 
 pub(crate) use hand_over::HandedOver;
 
@@ -52,6 +57,8 @@ pub(crate) struct Master {
     pub(crate) requests: UnboundedReceiver<Heard<Request>>,
     pub(crate) events: UnboundedSender<DaemonEvent>,
     pub(crate) carried: JoinHandle<Result<(), SessionError>>,
+    /// See [`DaemonEvent::Alive`].
+    pub(crate) heard: Arc<AtomicU64>,
 }
 
 struct App {
@@ -86,6 +93,9 @@ pub(crate) struct Control {
     following: Following,
     /// Of the master that is followed.
     generation: u64,
+    /// What it has asked of applications.
+    asked: InOrder<(JobId, AppRequest)>,
+    heard: Arc<AtomicU64>,
     /// The first event of a daemon that goes on with the parts of another program.
     took_over: Option<DaemonEvent>,
     memory: MemoryNews,
@@ -108,6 +118,8 @@ impl Control {
             released,
             following,
             generation: 0,
+            asked: InOrder::default(),
+            heard: Arc::default(),
             took_over: None,
             memory,
             patience: Patience::default(),
@@ -132,6 +144,7 @@ impl Control {
         &mut self,
         mut masters: UnboundedReceiver<Master>,
         mut plane: UnboundedReceiver<PlaneEvent>,
+        mut passed_on: UnboundedReceiver<Multicast>,
         mut starter: JoinHandle<()>,
         mut accepting: JoinHandle<()>,
     ) -> anyhow::Result<Ending> {
@@ -181,6 +194,7 @@ impl Control {
                         self.node.tell(took_over);
                     }
                     self.generation = master.generation;
+                    (self.asked, self.heard) = (InOrder::default(), master.heard);
                     self.memory.forget();
                     (requests, self.carried) = (master.requests, Some(master.carried));
                     self.note_master(node::note_master);
@@ -192,6 +206,7 @@ impl Control {
                     }
                 }
                 Some(event) = plane.recv() => self.on_plane(event),
+                Some(multicast) = passed_on.recv() => self.on_passed_on(multicast),
                 _ = sample.tick() => {
                     ticks += 1;
                     self.sample(ticks % TRAFFIC_EVERY == 0);
@@ -248,7 +263,15 @@ impl Control {
                 let inventory = self.inventory();
                 self.node.tell(DaemonEvent::Inventory(inventory));
             }
-            Request::App { job, request } => self.on_request(job, request),
+            Request::NumbersFrom(number) => {
+                self.asked.begin(number);
+                self.carry_out();
+            }
+            Request::App { number, job, request } => {
+                self.asked.push(number, (job, request));
+                self.carry_out();
+            }
+            Request::PassOn(multicast) => self.on_multicast(*multicast),
             Request::Allow { allowance } => {
                 let exceeded = self.node.guard.allow(allowance);
                 self.node.tell(DaemonEvent::Allowed { exceeded });

@@ -14,6 +14,7 @@ use crate::{
     app::NodeServices,
     copies,
     handover::{self, Kept},
+    pass_on,
     plane::connect::{self, Accepted},
     session::SessionThread,
 };
@@ -73,6 +74,7 @@ pub(crate) fn accept_links(node: &Arc<NodeServices>, listener: StdListener) -> a
                     (_, None) => Ok(()),
                     (Accepted::Link(connection), Some(node)) => node.add_link(connection),
                     (Accepted::Copies(peer, tls), Some(node)) => copies::serve(&node, peer, *tls),
+                    (Accepted::Requests(peer, tls), Some(node)) => pass_on::serve(node, peer, *tls),
                 });
                 if let Err(error) = added {
                     warn!(error, "a connection of another daemon has failed");

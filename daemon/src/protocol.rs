@@ -10,10 +10,10 @@ use coswitch_policies::{Allowance, Bytes, Epoch, JobId, NodeId, Scatter};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use crate::handover::Programs;
+pub use crate::{handover::Programs, multicast::Multicast};
 
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 
 /// How many sealed snapshots of an application a node keeps: the last one, and one to fall back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
@@ -33,37 +33,38 @@ pub enum Request {
     /// These nodes are all that are up, and their daemons listen there: data links are opened when an
     /// application needs them. Said again where a node has another daemon than before: the link to the old
     /// one is dropped. Answered by [`DaemonEvent::Joined`].
-    Join {
-        members: Vec<Member>,
-    },
+    Join { members: Vec<Member> },
+    /// The requests with lower numbers are void, or were carried out: sent before the first one.
+    NumbersFrom(u64),
     App {
+        /// Counts the requests to this node's applications, by whatever way they come: they are carried out
+        /// in this order, each once.
+        number: u64,
         job: JobId,
         request: AppRequest,
     },
+    /// The same for many nodes: pass it on to those below this one.
+    PassOn(Box<Multicast>),
     /// End every application, remove what is left of them, and exit.
     Shutdown,
     /// Sent where nothing else was sent for a heartbeat.
     Alive,
     /// A limit for the memory that the node's jobs hold together; `None` lifts it. While the jobs hold more,
     /// the ranks of the running ones are stopped on this node. Answered by [`DaemonEvent::Allowed`].
-    Allow {
-        allowance: Option<Allowance>,
-    },
+    Allow { allowance: Option<Allowance> },
     /// Exit, and leave the snapshots of the applications that are parked for another daemon of this node,
     /// with [`NodeConfig::resumes`](crate::node::NodeConfig::resumes). The others end.
     Leave,
     /// Find out whether this program can take the place of the daemon's own. Answered by
     /// [`DaemonEvent::Examined`].
-    Examine {
-        program: PathBuf,
-    },
+    Examine { program: PathBuf },
     /// Execute another program, which goes on with the applications; none of their ranks may compute.
     /// Answered by [`DaemonEvent::NotReplaced`] or [`DaemonEvent::HandsOver`].
     Replace(Programs),
 }
 
 /// What the head node may ask of one application's part on a node.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AppRequest {
     /// Start the ranks that live here; answered by [`AppEvent::Launched`].
     Launch(Box<LaunchRequest>),
@@ -132,7 +133,7 @@ pub struct FetchRequest {
 }
 
 /// How a daemon starts its part of an application.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchRequest {
     /// For messages and file names.
     pub name: String,
@@ -225,8 +226,16 @@ pub enum DaemonEvent {
     },
     /// Sent where it has changed, and about once a second otherwise; see [`MemoryUse::looks`].
     Memory(MemoryUse),
-    /// Sent where nothing else was sent for a [`HEARTBEAT`].
-    Alive,
+    /// Sent every [`HEARTBEAT`].
+    Alive {
+        /// The number of the last request that has reached an application here, with all before it.
+        heard: u64,
+    },
+    /// What was to be passed on to the daemon of this node has not reached it, perhaps.
+    NotPassedOn {
+        to: NodeId,
+        incarnation: u64,
+    },
     /// The node goes by its new allowance.
     Allowed {
         /// Its jobs exceed it already.

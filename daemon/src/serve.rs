@@ -4,7 +4,10 @@ use std::{
     fs,
     io::{self, BufRead},
     os::fd::OwnedFd,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -29,6 +32,7 @@ use crate::{
     listeners::{Listeners, accept_links},
     node::{self, NodeConfig, VirtualLink},
     outbox::Outbox,
+    pass_on::PassingOn,
     plane::Plane,
     proc_text, processors,
     protocol::DaemonEvent,
@@ -255,6 +259,7 @@ async fn set_up_and_serve(
     head: Option<OwnedFd>,
 ) -> anyhow::Result<Outcome> {
     let (plane_events, from_plane) = unbounded_channel();
+    let (passing, passed_on) = PassingOn::new();
     let (starter, survivors, mut handed) = match begin {
         Begin::Started(starter, survivors) => (Some(starter), survivors, None),
         Begin::HandedOver(handed) => (None, Survivors::default(), Some(handed)),
@@ -264,7 +269,7 @@ async fn set_up_and_serve(
         Err(error) => return gives_up(starter, error.into()),
     };
     let criu = handed.as_ref().map(|handed| handed.handover.criu.clone());
-    let node = match set_up(config, hierarchies, plane, criu) {
+    let node = match set_up(config, hierarchies, plane, passing, criu) {
         Ok(node) => Arc::new(node),
         Err(error) => return gives_up(starter, error),
     };
@@ -307,7 +312,7 @@ async fn set_up_and_serve(
     );
     let accepting = sessions.spawn(accepted);
     let starter = tokio::task::spawn_blocking(|| starter.map_or((), Starter::wait_for_end));
-    let followed = control.run(new_masters, from_plane, starter, accepting).await;
+    let followed = control.run(new_masters, from_plane, passed_on, starter, accepting).await;
     let remains = match followed {
         Ok(Ending::HandsOver(handed)) => {
             let successor = hand_over(&node, *handed, kept);
@@ -360,9 +365,12 @@ async fn accept_masters(
         };
         let (events, to_head) = unbounded_channel();
         let (incoming, requests) = unbounded_channel();
-        let carried = session::carry(stream, to_head, incoming, || DaemonEvent::Alive, config.stop_after);
+        let heard = Arc::new(AtomicU64::new(0));
+        let so_far = Arc::clone(&heard);
+        let alive = move || DaemonEvent::Alive { heard: so_far.load(Ordering::Relaxed) };
+        let carried = session::carry(stream, to_head, incoming, alive, config.stop_after);
         let carried = sessions.spawn(carried);
-        if masters.send(Master { generation, requests, events, carried }).is_err() {
+        if masters.send(Master { generation, requests, events, carried, heard }).is_err() {
             return;
         }
     }
@@ -373,6 +381,7 @@ fn set_up(
     config: NodeConfig,
     hierarchies: Hierarchies,
     plane: Plane,
+    passing: PassingOn,
     criu: Option<Criu>,
 ) -> anyhow::Result<NodeServices> {
     let (criu, store) = match criu {
@@ -406,6 +415,7 @@ fn set_up(
         plane,
         links,
         copies: Copies::default(),
+        passing,
         criu,
         store,
         arena,

@@ -1,6 +1,6 @@
 //! Frames of the control protocol: magic, length, postcard body. Limits are checked before a body is read.
 
-use std::io;
+use std::io::{self, Read, Write};
 
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
@@ -25,6 +25,17 @@ pub enum WireError {
 
 /// Writes one frame and flushes it.
 pub async fn write<T: Serialize>(to: &mut (impl AsyncWrite + Unpin), message: &T) -> Result<(), WireError> {
+    to.write_all(&frame_of(message)?).await?;
+    Ok(to.flush().await?)
+}
+
+/// The same on a thread that may wait.
+pub(crate) fn write_blocking<T: Serialize>(to: &mut impl Write, message: &T) -> Result<(), WireError> {
+    to.write_all(&frame_of(message)?)?;
+    Ok(to.flush()?)
+}
+
+fn frame_of<T: Serialize>(message: &T) -> Result<Vec<u8>, WireError> {
     let mut frame = [MAGIC.to_le_bytes(), [0; 4]].concat();
     frame = postcard::to_extend(message, frame)?;
     let length = frame.len() - 8;
@@ -32,8 +43,7 @@ pub async fn write<T: Serialize>(to: &mut (impl AsyncWrite + Unpin), message: &T
         return Err(WireError::TooLarge(length));
     }
     frame[4..8].copy_from_slice(&u32::try_from(length).expect("under the limit").to_le_bytes());
-    to.write_all(&frame).await?;
-    Ok(to.flush().await?)
+    Ok(frame)
 }
 
 /// Reads one frame; `None` where the peer has closed the connection between two frames.
@@ -43,6 +53,24 @@ pub async fn read<T: DeserializeOwned>(from: &mut (impl AsyncRead + Unpin)) -> R
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         other => other?,
     };
+    let mut body = vec![0; length_of(head)?];
+    from.read_exact(&mut body).await?;
+    Ok(Some(postcard::from_bytes(&body)?))
+}
+
+/// The same on a thread that may wait.
+pub(crate) fn read_blocking<T: DeserializeOwned>(from: &mut impl Read) -> Result<Option<T>, WireError> {
+    let mut head = [0; 8];
+    match from.read_exact(&mut head) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other?,
+    };
+    let mut body = vec![0; length_of(head)?];
+    from.read_exact(&mut body)?;
+    Ok(Some(postcard::from_bytes(&body)?))
+}
+
+fn length_of(head: [u8; 8]) -> Result<usize, WireError> {
     let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
     if word(0) != MAGIC {
         return Err(WireError::Magic);
@@ -51,9 +79,7 @@ pub async fn read<T: DeserializeOwned>(from: &mut (impl AsyncRead + Unpin)) -> R
     if length > FRAME_BYTES_MAX {
         return Err(WireError::TooLarge(length));
     }
-    let mut body = vec![0; length];
-    from.read_exact(&mut body).await?;
-    Ok(Some(postcard::from_bytes(&body)?))
+    Ok(length)
 }
 
 #[cfg(test)]
@@ -67,6 +93,12 @@ mod tests {
         let mut input = bytes.as_slice();
         assert_eq!(read::<(u32, String)>(&mut input).await.unwrap(), Some((7, "seven".to_string())));
         assert_eq!(read::<(u32, String)>(&mut input).await.unwrap(), None);
+        let mut again = Vec::new();
+        write_blocking(&mut again, &(7u32, "seven".to_string())).unwrap();
+        assert_eq!(again, bytes);
+        let mut input = again.as_slice();
+        assert_eq!(read_blocking(&mut input).unwrap(), Some((7u32, "seven".to_string())));
+        assert_eq!(read_blocking::<(u32, String)>(&mut input).unwrap(), None);
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@ mod fence;
 pub mod protocol;
 pub mod provisioning;
 pub mod sessions;
+pub mod ways;
 
 use std::time::Instant;
 
@@ -114,10 +115,14 @@ impl Dispatcher {
                     }
                 };
                 debug!(?input);
-                for output in app.on(input) {
+                let mut outputs = app.on(input).into_iter().peekable();
+                while let Some(output) = outputs.next() {
                     debug!(?output);
                     match output {
-                        Output::Ask(node, request) => sessions.ask(node, job, request),
+                        Output::Ask(node, request) => {
+                            let nodes = ways::asked_as_well(node, &request, &mut outputs);
+                            sessions.ask(&nodes, job, &request);
+                        }
                         Output::Tell(report) => drop(reports.send((job, report))),
                         Output::Arm(limit) => deadline.arm(Instant::now(), limit),
                         Output::Settled => sessions.on_hold(job, Hold::Settled),

@@ -10,7 +10,7 @@ use std::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU32, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use coswitch_daemon::{
@@ -23,7 +23,13 @@ use thiserror::Error;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use self::replace::Replacement;
-use crate::{Note, app::Input, protocol::NodeEvent, provisioning::Address};
+use crate::{
+    Note,
+    app::Input,
+    protocol::NodeEvent,
+    provisioning::Address,
+    ways::{RADIX, Sent, Ways},
+};
 
 /// For the daemons to connect to each other.
 const JOIN_LIMIT: Duration = Duration::from_secs(15);
@@ -46,7 +52,7 @@ pub enum ConnectError {
 /// All sessions; cheap to clone.
 #[derive(Clone)]
 pub struct Sessions {
-    requests: Arc<Mutex<BTreeMap<NodeId, UnboundedSender<Request>>>>,
+    outgoing: Arc<Mutex<Outgoing>>,
     /// Ends after the sessions, which end when the senders above have gone.
     thread: SessionThread,
     inboxes: Arc<Mutex<Inboxes>>,
@@ -55,6 +61,33 @@ pub struct Sessions {
     joining: Arc<tokio::sync::Mutex<()>>,
     /// One daemon after the other is replaced.
     replacing: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// What goes to the daemons. Locked after [`Inboxes`] where both are.
+struct Outgoing {
+    requests: BTreeMap<NodeId, UnboundedSender<Request>>,
+    ways: Ways,
+}
+
+impl Outgoing {
+    fn send(&self, requests: Sent) {
+        for (node, request) in requests {
+            if let Some(session) = self.requests.get(&node) {
+                let _ = session.send(request);
+            }
+        }
+    }
+
+    fn by_ways(&mut self, act: impl FnOnce(&mut Ways) -> Sent) {
+        let sent = act(&mut self.ways);
+        self.send(sent);
+    }
+
+    /// Before a request that ends the daemon.
+    fn close_all(&mut self) {
+        let nodes: Vec<NodeId> = self.requests.keys().copied().collect();
+        nodes.into_iter().for_each(|node| self.by_ways(|ways| ways.close(node)));
+    }
 }
 
 /// Who the daemons hear.
@@ -136,8 +169,9 @@ impl Sessions {
         // Lives of different masters are apart, and so are those of different launches.
         let lives = AtomicU32::new(u32::try_from(generation & 0xfff).unwrap_or_default() << 20 | 1);
         let master = Master { identity: identity.clone(), generation, lost_after, events, lives };
+        let outgoing = Outgoing { requests: BTreeMap::new(), ways: Ways::new(RADIX, generation) };
         let sessions = Self {
-            requests: Arc::default(),
+            outgoing: Arc::new(Mutex::new(outgoing)),
             thread,
             inboxes: Arc::default(),
             master: Arc::new(master),
@@ -145,7 +179,7 @@ impl Sessions {
             replacing: Arc::default(),
         };
         for (node, reason) in absent {
-            lose(*node, None, reason, &sessions.inboxes, &sessions.master.events);
+            sessions.routing().lose(*node, None, reason);
         }
         for address in addresses {
             sessions.begin(address).await?;
@@ -165,6 +199,7 @@ impl Sessions {
                 joined(node, answer).await?;
             }
         }
+        members.iter().for_each(|member| sessions.let_pass_on(member.node));
         Ok(sessions)
     }
 
@@ -172,8 +207,18 @@ impl Sessions {
         self.inboxes.lock().expect("no panic while holding it")
     }
 
-    fn requests(&self) -> MutexGuard<'_, BTreeMap<NodeId, UnboundedSender<Request>>> {
-        self.requests.lock().expect("no panic while holding it")
+    fn outgoing(&self) -> MutexGuard<'_, Outgoing> {
+        self.outgoing.lock().expect("no panic while holding it")
+    }
+
+    fn routing(&self) -> Routing {
+        let (inboxes, outgoing) = (Arc::clone(&self.inboxes), Arc::clone(&self.outgoing));
+        Routing { inboxes, outgoing, events: self.master.events.clone() }
+    }
+
+    /// Sends a request that is about no application.
+    fn tell(&self, node: NodeId, request: Request) {
+        self.outgoing().send(vec![(node, request)]);
     }
 
     /// Begins the session with a daemon, and asks what its node holds.
@@ -182,7 +227,9 @@ impl Sessions {
         // Answered first.
         let _ = to_daemon.send(Request::Inventory);
         self.begin_with(address, outgoing).await?;
-        self.requests().insert(address.node, to_daemon);
+        let mut outgoing = self.outgoing();
+        let _ = to_daemon.send(outgoing.ways.begin(address.node));
+        outgoing.requests.insert(address.node, to_daemon);
         Ok(())
     }
 
@@ -205,19 +252,27 @@ impl Sessions {
             inboxes.lost_again.remove(&node);
             inboxes.inventories.remove(&node);
         }
-        let inboxes = Arc::clone(&self.inboxes);
+        let routing = self.routing();
         self.thread.spawn(async move {
             let carried = session::carry(stream, outgoing, incoming, || Request::Alive, master.lost_after);
-            let routed = route(node, incarnation, from_daemon, &inboxes, &master.events);
+            let routed = routing.route(node, incarnation, from_daemon);
             let (ended, ()) = tokio::join!(carried, routed);
-            let hands_over = replace::on_session_end(node, incarnation, &inboxes);
+            let hands_over = replace::on_session_end(node, incarnation, &routing.inboxes);
             if let Err(error) = ended
                 && !hands_over
             {
-                lose(node, Some(incarnation), &error.to_string(), &inboxes, &master.events);
+                routing.lose(node, Some(incarnation), &error.to_string());
             }
         });
         Ok(())
+    }
+
+    /// A daemon that knows the others may pass requests on to them.
+    fn let_pass_on(&self, node: NodeId) {
+        let inboxes = self.inboxes();
+        if let Some(member) = inboxes.members.get(&node).filter(|_| !inboxes.lost.contains_key(&node)) {
+            self.outgoing().ways.open(node, member.incarnation);
+        }
     }
 
     /// Connects to the new daemon of a node that was lost. When [`NodeEvent::Back`] is told, it has links to
@@ -252,6 +307,9 @@ impl Sessions {
             return Err(ConnectError::Join { node, reason });
         }
         inboxes.lost.remove(&node);
+        if let Some(member) = inboxes.members.get(&node) {
+            self.outgoing().ways.open(node, member.incarnation);
+        }
         // What nobody here knows of has ended, or was launched again.
         let held = inboxes.inventories.get(&node).map(|inventory| inventory.held.clone()).unwrap_or_default();
         let is_known = |job: &JobId| inboxes.apps.get(job).is_some_and(|app| app.nodes.contains(&node));
@@ -275,9 +333,7 @@ impl Sessions {
     fn ask_to_join(&self, node: NodeId, members: &[Member]) -> UnboundedReceiver<Result<(), String>> {
         let (joined, answer) = unbounded_channel();
         self.inboxes().joining.insert(node, joined);
-        if let Some(requests) = self.requests().get(&node) {
-            let _ = requests.send(Request::Join { members: members.to_vec() });
-        }
+        self.tell(node, Request::Join { members: members.to_vec() });
         answer
     }
 
@@ -328,42 +384,41 @@ impl Sessions {
         inboxes.replacement.as_mut().into_iter().for_each(|replacement| replacement.forget(job));
     }
 
-    /// Sends a request about `job` to `node`. Applications know already where the node is lost.
-    pub(crate) fn ask(&self, node: NodeId, job: JobId, request: AppRequest) {
-        if let Some(requests) = self.requests().get(&node) {
-            let _ = requests.send(Request::App { job, request });
-        }
+    /// Sends a request about `job` to `nodes`. Applications know already where a node is lost.
+    pub(crate) fn ask(&self, nodes: &[NodeId], job: JobId, request: &AppRequest) {
+        self.outgoing().by_ways(|ways| ways.send(Instant::now(), nodes, job, request));
     }
 
     /// Has a node remove an application that nobody here drives.
     pub fn release(&self, node: NodeId, job: JobId) {
-        self.ask(node, job, AppRequest::Release { last_word: None });
+        self.ask(&[node], job, &AppRequest::Release { last_word: None });
     }
 
     /// Has a node remove its copies of snapshots of an application without a dispatcher here.
     pub fn drop_copies(&self, node: NodeId, job: JobId) {
-        self.ask(node, job, AppRequest::DropCopies { from: Epoch(0), to: Epoch(u64::MAX) });
+        self.ask(&[node], job, &AppRequest::DropCopies { from: Epoch(0), to: Epoch(u64::MAX) });
     }
 
     /// Says what the jobs of `node` may hold together; `None`: as much as there is.
     pub fn allow(&self, node: NodeId, allowance: Option<Allowance>) {
-        if let Some(requests) = self.requests().get(&node) {
-            let _ = requests.send(Request::Allow { allowance });
-        }
+        self.tell(node, Request::Allow { allowance });
     }
 
     /// Tells every daemon to end its applications and itself.
     pub fn shut_down(&self) {
-        for requests in self.requests().values() {
-            let _ = requests.send(Request::Shutdown);
-        }
+        self.tell_all(&Request::Shutdown);
     }
 
     /// Tells every daemon to exit and to leave the snapshots of parked applications for a later one.
     pub fn leave(&self) {
-        for requests in self.requests().values() {
-            let _ = requests.send(Request::Leave);
-        }
+        self.tell_all(&Request::Leave);
+    }
+
+    /// After all that was asked before.
+    fn tell_all(&self, last: &Request) {
+        let mut outgoing = self.outgoing();
+        outgoing.close_all();
+        outgoing.requests.values().for_each(|session| drop(session.send(last.clone())));
     }
 
     /// Nodes that cannot be reached any more.
@@ -373,101 +428,118 @@ impl Sessions {
     }
 }
 
-async fn route(
-    node: NodeId,
-    incarnation: u64,
-    mut from_daemon: UnboundedReceiver<Heard<DaemonEvent>>,
-    inboxes: &Mutex<Inboxes>,
-    events: &UnboundedSender<NodeEvent>,
-) {
-    let answer = |joined: Result<(), String>| {
-        let mut inboxes = inboxes.lock().expect("no panic while holding it");
-        if let Some(waiting) = inboxes.joining.remove(&node) {
-            let _ = waiting.send(joined);
-        }
-    };
-    while let Some(heard) = from_daemon.recv().await {
-        // The node has another daemon now.
-        let present = inboxes.lock().expect("no panic while holding it").members.get(&node).copied();
-        if present.is_none_or(|member| member.incarnation != incarnation) {
-            continue;
-        }
-        let event = match heard {
-            Heard::Message(event) => event,
-            Heard::Silence => {
-                inboxes.lock().expect("no panic while holding it").on_silent(node);
-                let _ = events.send(NodeEvent::Silent { node });
+/// Brings what daemons say to those whom it concerns.
+struct Routing {
+    inboxes: Arc<Mutex<Inboxes>>,
+    outgoing: Arc<Mutex<Outgoing>>,
+    events: UnboundedSender<NodeEvent>,
+}
+
+impl Routing {
+    fn inboxes(&self) -> MutexGuard<'_, Inboxes> {
+        self.inboxes.lock().expect("no panic while holding it")
+    }
+
+    fn by_ways(&self, act: impl FnOnce(&mut Ways) -> Sent) {
+        self.outgoing.lock().expect("no panic while holding it").by_ways(act);
+    }
+
+    async fn route(
+        &self,
+        node: NodeId,
+        incarnation: u64,
+        mut from_daemon: UnboundedReceiver<Heard<DaemonEvent>>,
+    ) {
+        while let Some(heard) = from_daemon.recv().await {
+            // The node has another daemon now.
+            let present = self.inboxes().members.get(&node).copied();
+            if present.is_none_or(|member| member.incarnation != incarnation) {
                 continue;
             }
-            Heard::Again(silence) => {
-                inboxes.lock().expect("no panic while holding it").on_heard(node);
-                let _ = events.send(NodeEvent::Heard { node, silence });
-                continue;
+            match heard {
+                Heard::Message(event) => self.on_event(node, event),
+                Heard::Silence => {
+                    self.inboxes().on_silent(node);
+                    self.by_ways(|ways| ways.on_silent(node));
+                    let _ = self.events.send(NodeEvent::Silent { node });
+                }
+                Heard::Again(silence) => {
+                    self.inboxes().on_heard(node);
+                    self.outgoing.lock().expect("no panic while holding it").ways.on_heard_again(node);
+                    let _ = self.events.send(NodeEvent::Heard { node, silence });
+                }
+            }
+        }
+    }
+
+    fn on_event(&self, node: NodeId, event: DaemonEvent) {
+        let answer = |joined: Result<(), String>| {
+            if let Some(waiting) = self.inboxes().joining.remove(&node) {
+                let _ = waiting.send(joined);
             }
         };
         match event {
-            DaemonEvent::Welcome { .. } | DaemonEvent::Refused { .. } | DaemonEvent::Alive => {}
+            DaemonEvent::Welcome { .. } | DaemonEvent::Refused { .. } => {}
+            DaemonEvent::Alive { heard } => {
+                self.by_ways(|ways| ways.on_heard(Instant::now(), node, heard));
+            }
+            DaemonEvent::NotPassedOn { to, incarnation } => {
+                self.by_ways(|ways| ways.on_not_passed(to, incarnation));
+            }
             DaemonEvent::Inventory(inventory) => {
-                inboxes.lock().expect("no panic while holding it").inventories.insert(node, inventory);
+                self.inboxes().inventories.insert(node, inventory);
             }
             DaemonEvent::Joined => answer(Ok(())),
             DaemonEvent::JoinFailed { reason } => answer(Err(reason)),
             DaemonEvent::LinkLost { peer, incarnation, reason, .. } => {
                 let reason = format!("{node} lost its link to it: {reason}");
-                lose(peer, Some(incarnation), &reason, inboxes, events);
+                self.lose(peer, Some(incarnation), &reason);
             }
             DaemonEvent::StoodStill(stood_still) => {
-                let _ = events.send(NodeEvent::StoodStill { node, stood_still });
+                let _ = self.events.send(NodeEvent::StoodStill { node, stood_still });
             }
             DaemonEvent::Allowed { exceeded } => {
-                let _ = events.send(NodeEvent::Allowed { node, exceeded });
+                let _ = self.events.send(NodeEvent::Allowed { node, exceeded });
             }
             event @ (DaemonEvent::Examined(_)
             | DaemonEvent::NotReplaced { .. }
             | DaemonEvent::HandsOver
             | DaemonEvent::TookOver { .. }) => {
-                let mut inboxes = inboxes.lock().expect("no panic while holding it");
-                if let Some(replacement) = &mut inboxes.replacement {
+                if let Some(replacement) = &mut self.inboxes().replacement {
                     replacement.on_event(node, event);
                 }
             }
-            DaemonEvent::Memory(memory) => drop(events.send(NodeEvent::Memory { node, memory })),
+            DaemonEvent::Memory(memory) => drop(self.events.send(NodeEvent::Memory { node, memory })),
             DaemonEvent::App { job, event } => {
-                let inboxes = inboxes.lock().expect("no panic while holding it");
-                if let Some(app) = inboxes.apps.get(&job) {
+                if let Some(app) = self.inboxes().apps.get(&job) {
                     let _ = app.inbox.send(Note::Input(Input::Event(node, event)));
                 }
             }
         }
     }
-}
 
-/// A daemon of this incarnation is lost: tells every application and the master, once.
-fn lose(
-    node: NodeId,
-    incarnation: Option<u64>,
-    reason: &str,
-    inboxes: &Mutex<Inboxes>,
-    events: &UnboundedSender<NodeEvent>,
-) {
-    let mut inboxes = inboxes.lock().expect("no panic while holding it");
-    let present = inboxes.members.get(&node).map(|member| member.incarnation);
-    if incarnation.is_some() && incarnation != present {
-        return;
+    /// A daemon of this incarnation is lost: tells every application and the master, once.
+    fn lose(&self, node: NodeId, incarnation: Option<u64>, reason: &str) {
+        let mut inboxes = self.inboxes();
+        let present = inboxes.members.get(&node).map(|member| member.incarnation);
+        if incarnation.is_some() && incarnation != present {
+            return;
+        }
+        self.by_ways(|ways| ways.on_lost(node));
+        // Nobody waits for its answer any more.
+        inboxes.joining.remove(&node);
+        if inboxes.lost.contains_key(&node) {
+            inboxes.lost_again.insert(node, reason.to_string());
+            return;
+        }
+        inboxes.lost.insert(node, reason.to_string());
+        inboxes.replacement.as_mut().into_iter().for_each(|replacement| replacement.on_lost(node, reason));
+        // The master hears of it before the applications do, whose ends follow.
+        let _ = self.events.send(NodeEvent::Lost { node, reason: reason.to_string() });
+        // No longer waited for.
+        inboxes.on_heard(node);
+        inboxes.tell_apps(&Note::Input(Input::NodeLost(node, reason.to_string())));
     }
-    // Nobody waits for its answer any more.
-    inboxes.joining.remove(&node);
-    if inboxes.lost.contains_key(&node) {
-        inboxes.lost_again.insert(node, reason.to_string());
-        return;
-    }
-    inboxes.lost.insert(node, reason.to_string());
-    inboxes.replacement.as_mut().into_iter().for_each(|replacement| replacement.on_lost(node, reason));
-    // The master hears of it before the applications do, whose ends follow.
-    let _ = events.send(NodeEvent::Lost { node, reason: reason.to_string() });
-    // No longer waited for.
-    inboxes.on_heard(node);
-    inboxes.tell_apps(&Note::Input(Input::NodeLost(node, reason.to_string())));
 }
 
 async fn joined(node: NodeId, mut answer: UnboundedReceiver<Result<(), String>>) -> Result<(), ConnectError> {

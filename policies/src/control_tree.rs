@@ -1,5 +1,4 @@
-//! The tree by which orders would reach many nodes: who passes them on to whom, and who waits for whose
-//! answer.
+//! The tree by which requests reach many nodes: who passes them on to whom.
 //!
 //! A function of (radix, nodes, failed nodes) and of nothing else, so that all who know these agree without a
 //! message. The master is the root; the nodes follow in the order of their numbers, each position's children
@@ -126,6 +125,19 @@ impl ControlTree {
         }
     }
 
+    /// Whether what the master sends to `node` passes the living node `ancestor`, or is for it.
+    #[must_use]
+    pub fn passes(&self, ancestor: NodeId, node: NodeId) -> bool {
+        let mut place = Place::Node(node);
+        while let Place::Node(node) = place {
+            if node == ancestor {
+                return true;
+            }
+            place = self.parent(node);
+        }
+        false
+    }
+
     /// The most steps from the master to a node, if none has failed; failures make no way longer.
     #[must_use]
     pub fn depth(&self) -> u32 {
@@ -164,6 +176,8 @@ mod tests {
         assert_eq!(healed.children(Place::Master), list([1, 3, 6]), "grandchildren move up");
         assert_eq!(healed.parent(NodeId(6)), Place::Master);
         assert_eq!(healed.children(Place::Node(NodeId(1))), list([4, 5]), "others stay where they are");
+        assert!(whole.passes(NodeId(2), NodeId(6)) && whole.passes(NodeId(6), NodeId(6)));
+        assert!(!whole.passes(NodeId(1), NodeId(6)) && !healed.passes(NodeId(2), NodeId(6)));
         let parts = whole.hand_on(Place::Master, &nodes([1, 5, 6]));
         assert_eq!(parts, BTreeMap::from([(NodeId(0), nodes([6])), (NodeId(1), nodes([1, 5]))]));
     }

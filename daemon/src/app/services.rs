@@ -11,6 +11,7 @@ use crate::{
     links::Links,
     node::NodeConfig,
     outbox::Outbox,
+    pass_on::PassingOn,
     plane::Plane,
     protocol::{AppEvent, DaemonEvent},
 };
@@ -24,6 +25,8 @@ pub struct NodeServices {
     pub(crate) copies: Copies,
     pub criu: Criu,
     pub store: Store,
+    /// To the daemons below this one in the tree of daemons.
+    pub(crate) passing: PassingOn,
     /// Takes the pages of jobs that are being parked.
     pub arena: Arena,
     pub cgroup: NodeCgroup,

@@ -8,7 +8,8 @@
 //!                             ◀─────── TLS ───────  Hello{own, encrypt}
 //!        START                ─────── plain ──────▶            (only now may the accepting side send frames)
 //! ```
-//! A connection for copies of snapshots ([`crate::copies`]) begins with another greeting and stays in TLS.
+//! Connections for copies of snapshots ([`crate::copies`]) and for requests that are passed on
+//! ([`crate::pass_on`]) begin with other greetings and stay in TLS.
 //!
 //! The plain START keeps either side's TLS reader from reading frames. Frames are encrypted ([`super::seal`],
 //! with secrets that the handshake exports) where either side asks for it. Otherwise they are neither
@@ -38,6 +39,8 @@ use crate::pki::member_name;
 const MAGIC: [u8; 8] = *b"coswlnk3";
 /// Instead of it, where the connection is for copies of snapshots: it stays in TLS.
 const COPIES: [u8; 8] = *b"coswcpy1";
+/// The same, for requests that are passed on.
+const REQUESTS: [u8; 8] = *b"coswreq1";
 const HELLO_BYTES: usize = 21;
 /// The use of the handshake's secret that [`LinkKeys`] are.
 const EXPORT: &[u8] = b"EXPORTER-coswitch-data-link";
@@ -100,6 +103,8 @@ pub(crate) enum Accepted {
     Link(Connection),
     /// For copies of snapshots, and the daemon at its other end.
     Copies(LinkEnd, Box<StreamOwned<ServerConnection, TcpStream>>),
+    /// For requests that the daemon at its other end passes on.
+    Requests(LinkEnd, Box<StreamOwned<ServerConnection, TcpStream>>),
 }
 
 /// Connects to `address` as `own`, with attempts until `limit`; says which daemon has answered.
@@ -136,11 +141,36 @@ pub(crate) fn connect_for_copies(
     limit: Duration,
     silence: Duration,
 ) -> Result<(LinkEnd, StreamOwned<ClientConnection, TcpStream>), LinkError> {
+    connect_for(COPIES, address, own, config, limit, silence)
+}
+
+/// Connects to `address` as `own`, to pass requests on. Each write ends after `silence`.
+///
+/// # Errors
+/// [`LinkError`]
+pub(crate) fn connect_for_requests(
+    address: SocketAddr,
+    own: LinkEnd,
+    config: &Arc<ClientConfig>,
+    limit: Duration,
+    silence: Duration,
+) -> Result<(LinkEnd, StreamOwned<ClientConnection, TcpStream>), LinkError> {
+    connect_for(REQUESTS, address, own, config, limit, silence)
+}
+
+fn connect_for(
+    purpose: [u8; 8],
+    address: SocketAddr,
+    own: LinkEnd,
+    config: &Arc<ClientConfig>,
+    limit: Duration,
+    silence: Duration,
+) -> Result<(LinkEnd, StreamOwned<ClientConnection, TcpStream>), LinkError> {
     let stream = reach(address, limit)?;
     let session = ClientConnection::new(Arc::clone(config), member_name())?;
     let mut tls = StreamOwned::new(session, stream);
-    let (magic, peer, _) = greet(&mut tls, COPIES, own, LinkRules::default())?;
-    if magic != COPIES {
+    let (magic, peer, _) = greet(&mut tls, purpose, own, LinkRules::default())?;
+    if magic != purpose {
         return Err(LinkError::Protocol);
     }
     tls.sock.set_read_timeout(Some(silence))?;
@@ -173,7 +203,7 @@ pub fn accept(
 ) -> Result<Connection, LinkError> {
     match accept_any(stream, own, rules, config)? {
         Accepted::Link(connection) => Ok(connection),
-        Accepted::Copies(..) => Err(LinkError::Protocol),
+        Accepted::Copies(..) | Accepted::Requests(..) => Err(LinkError::Protocol),
     }
 }
 
@@ -196,6 +226,11 @@ pub(crate) fn accept_any(
     tls.flush()?;
     if magic == COPIES {
         return Ok(Accepted::Copies(peer, Box::new(StreamOwned::new(session, stream))));
+    }
+    if magic == REQUESTS {
+        notice_silence(&stream, rules.silence)?;
+        stream.set_read_timeout(None)?;
+        return Ok(Accepted::Requests(peer, Box::new(StreamOwned::new(session, stream))));
     }
     let mut start = [0; 8];
     stream.read_exact(&mut start)?;
@@ -242,7 +277,7 @@ fn read_hello(from: &mut impl Read) -> Result<([u8; 8], LinkEnd, bool), LinkErro
     let mut bytes = [0; HELLO_BYTES];
     from.read_exact(&mut bytes)?;
     let magic: [u8; 8] = bytes[..8].try_into().expect("eight bytes");
-    if magic != MAGIC && magic != COPIES {
+    if ![MAGIC, COPIES, REQUESTS].contains(&magic) {
         return Err(LinkError::Protocol);
     }
     let node = NodeId(u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes")));

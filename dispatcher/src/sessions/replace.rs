@@ -30,7 +30,7 @@ use coswitch_policies::{JobId, NodeId};
 use thiserror::Error;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::{Inboxes, Sessions, joined, lose};
+use super::{Inboxes, Sessions, joined};
 use crate::{Note, app::Input, provisioning::Address};
 
 /// A daemon gives a program ten seconds to say what it is.
@@ -267,9 +267,7 @@ impl Replacing<'_> {
     }
 
     fn ask(&self, request: Request) {
-        if let Some(requests) = self.sessions.requests().get(&self.address.node) {
-            let _ = requests.send(request);
-        }
+        self.sessions.tell(self.address.node, request);
     }
 
     /// The next thing that happens; `None`: nothing in time.
@@ -354,8 +352,10 @@ impl Replacing<'_> {
         self.replacement(|replacement| replacement.phase = Phase::HandingOver);
         let (later, mut waiting) = unbounded_channel();
         let before = {
-            let mut requests = self.sessions.requests();
-            let before = requests.insert(node, later).ok_or(ReplaceError::Down(node))?;
+            let mut outgoing = self.sessions.outgoing();
+            outgoing.by_ways(|ways| ways.close(node));
+            let _ = later.send(outgoing.ways.begin(node));
+            let before = outgoing.requests.insert(node, later).ok_or(ReplaceError::Down(node))?;
             let _ = before.send(Request::Replace(programs));
             before
         };
@@ -373,11 +373,13 @@ impl Replacing<'_> {
         };
         let Some(reason) = reason else { return Ok(waiting) };
         self.replacement(|replacement| replacement.phase = Phase::Examining);
-        let mut requests = self.sessions.requests();
+        let mut outgoing = self.sessions.outgoing();
         while let Ok(request) = waiting.try_recv() {
             let _ = before.send(request);
         }
-        requests.insert(node, before);
+        outgoing.requests.insert(node, before);
+        drop(outgoing);
+        self.sessions.let_pass_on(node);
         Err(ReplaceError::NotHandedOver(reason))
     }
 
@@ -395,6 +397,7 @@ impl Replacing<'_> {
             }
         };
         self.join_all().await?;
+        self.sessions.let_pass_on(self.address.node);
         Ok(given_up)
     }
 
@@ -422,7 +425,7 @@ impl Replacing<'_> {
     fn lost(&self, reason: String) -> ReplaceError {
         let (node, sessions) = (self.address.node, self.sessions);
         self.replacement(|replacement| replacement.phase = Phase::Examining);
-        lose(node, None, &reason, &sessions.inboxes, &sessions.master.events);
+        sessions.routing().lose(node, None, &reason);
         ReplaceError::Lost(reason)
     }
 }

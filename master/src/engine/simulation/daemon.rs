@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use coswitch_daemon::{
     following::Following,
+    multicast::InOrder,
     protocol::{
         AppEvent, AppRequest, DaemonEvent, Failure, Holding, Inventory, JobMemory, MemoryUse, PartState,
         Request, Step,
@@ -34,6 +35,8 @@ pub(super) struct Daemon {
     pub(super) following: Following,
     /// Of the last master followed.
     pub(super) generation: u64,
+    /// What the master has asked of applications.
+    pub(super) asked: InOrder<(JobId, AppRequest)>,
     pub(super) released: VecDeque<(JobId, String)>,
     pub(super) allowance: Option<Allowance>,
 }
@@ -50,6 +53,7 @@ impl Daemon {
             parts: BTreeMap::new(),
             following,
             generation: 0,
+            asked: InOrder::default(),
             released: VecDeque::new(),
             allowance: None,
         };
@@ -67,6 +71,7 @@ impl Daemon {
                 }
                 self.on_request(ctx, request);
             }
+            Message::PassedOn(multicast) => self.on_passed_on(ctx, *multicast),
             Message::Closed => self.on_closed(ctx, wire),
             Message::Record(job, life, number) => {
                 let from = self.sender(ctx, wire);
@@ -102,7 +107,15 @@ impl Daemon {
                     .tell(ctx, DaemonEvent::Inventory(Inventory { held, released, copies: Vec::new() }));
             }
             Request::Join { members } => self.on_join(ctx, &members),
-            Request::App { job, request } => self.on_app_request(ctx, job, request),
+            Request::NumbersFrom(number) => {
+                self.asked.begin(number);
+                self.carry_out(ctx);
+            }
+            Request::App { number, job, request } => {
+                self.asked.push(number, (job, request));
+                self.carry_out(ctx);
+            }
+            Request::PassOn(multicast) => self.on_multicast(ctx, *multicast),
             Request::Allow { allowance } => {
                 self.allowance = allowance;
                 let exceeded = self.exceeds_allowance();
@@ -122,6 +135,13 @@ impl Daemon {
         let arriving = arriving.iter().filter(|(job, _)| !is_here(job)).map(|(_, bytes)| *bytes);
         let held: Bytes = self.parts.values().map(Part::held).chain(arriving).sum();
         held > *total
+    }
+
+    /// What is in order.
+    pub(super) fn carry_out(&mut self, ctx: &mut Context) {
+        while let Some((job, request)) = self.asked.pop() {
+            self.on_app_request(ctx, job, request);
+        }
     }
 
     fn on_app_request(&mut self, ctx: &mut Context, job: JobId, request: AppRequest) {

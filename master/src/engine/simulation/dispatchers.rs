@@ -2,18 +2,17 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use coswitch_daemon::protocol::Request;
 use coswitch_dispatcher::{
     app::{self, App, Timeouts},
     deadline::Deadline,
     protocol::Report,
+    ways,
 };
 use coswitch_policies::{JobId, NodeId};
 
 use super::{
     context::{Context, Event},
     head::{Head, Master},
-    network::Message,
     plan::millis,
     settings,
 };
@@ -112,12 +111,13 @@ impl Master {
 
     fn give(&mut self, ctx: &mut Context, job: JobId, input: app::Input) {
         let Some(dispatcher) = self.dispatchers.get_mut(&job) else { return };
-        for output in dispatcher.app.on(input) {
+        let mut outputs = dispatcher.app.on(input).into_iter().peekable();
+        while let Some(output) = outputs.next() {
+            let Some(dispatcher) = self.dispatchers.get_mut(&job) else { return };
             match output {
                 app::Output::Ask(node, request) => {
-                    if let Some(wire) = self.wires.get(&node) {
-                        ctx.send(*wire, Message::ToDaemon(Request::App { job, request }));
-                    }
+                    let nodes = ways::asked_as_well(node, &request, &mut outputs);
+                    self.ask(ctx, &nodes, job, &request);
                 }
                 app::Output::Tell(report) => {
                     settings::say_report(ctx, job, &report);
@@ -133,7 +133,8 @@ impl Master {
                 }
             }
         }
-        if dispatcher.app.has_ended() {
+        let has_ended = self.dispatchers.get(&job).is_some_and(|dispatcher| dispatcher.app.has_ended());
+        if has_ended {
             self.dispatchers.remove(&job);
         } else {
             self.mind_deadline(ctx, job);

@@ -8,6 +8,7 @@ use coswitch_daemon::protocol::{Inventory, Request};
 use coswitch_dispatcher::{
     app::{self, Adoption, App},
     protocol::{LaunchSpec, NodeEvent, Report},
+    ways::Ways,
 };
 use coswitch_policies::{JobId, NodeId, Order, SimTime};
 use coswitch_report::journal::{Event as Told, RunEvent, RunOutcome};
@@ -51,6 +52,7 @@ pub(super) struct Master {
     pub(super) generation: u64,
     /// Wires to the nodes that it has connected to.
     pub(super) wires: BTreeMap<NodeId, Wire>,
+    pub(super) ways: Ways,
     /// Nodes that have welcomed it.
     pub(super) welcome: BTreeSet<NodeId>,
     pub(super) inventories: BTreeMap<NodeId, Inventory>,
@@ -94,6 +96,7 @@ impl Head {
         self.master = Some(Master {
             generation,
             wires: BTreeMap::new(),
+            ways: Ways::new(ctx.plan.radix, generation),
             welcome: BTreeSet::new(),
             inventories: BTreeMap::new(),
             members: BTreeMap::new(),

@@ -6,10 +6,11 @@ use std::time::Duration;
 use coswitch_daemon::{
     cut::Input,
     following::Then,
+    multicast::{InOrder, Multicast},
     protocol::{DaemonEvent, Member, StoodStill},
     session::rules,
 };
-use coswitch_policies::{JobId, NodeId};
+use coswitch_policies::{JobId, NodeId, control_tree as tree};
 
 use super::{
     HEARTBEAT,
@@ -56,6 +57,7 @@ impl Daemon {
         if let Some(before) = self.machine.session.replace(answer) {
             ctx.close(before);
         }
+        self.asked = InOrder::default();
         ctx.send(answer, Message::ToHead(DaemonEvent::Welcome { node: self.node, incarnation: self.life }));
         ctx.listen(wire, ctx.plan.stop_after);
         ctx.after(HEARTBEAT, Event::Beats(answer));
@@ -143,5 +145,36 @@ impl Daemon {
 
     pub(super) fn hang_up(&mut self, ctx: &mut Context) {
         std::mem::take(&mut self.machine.wires).into_values().for_each(|wire| ctx.cut_off(wire));
+        let below = std::mem::take(&mut self.machine.below).into_values();
+        below.for_each(|(_, wire)| ctx.cut_off(wire));
+    }
+
+    /// From another daemon: only the master that is followed, and heard, is obeyed.
+    pub(super) fn on_passed_on(&mut self, ctx: &mut Context, multicast: Multicast) {
+        let is_followed = self.machine.session.is_some() && !self.following.is_silent();
+        if is_followed && multicast.generation == self.generation {
+            self.on_multicast(ctx, multicast);
+        }
+    }
+
+    pub(super) fn on_multicast(&mut self, ctx: &mut Context, multicast: Multicast) {
+        for (next, part) in multicast.parts_below(tree::Place::Node(self.node)) {
+            self.pass_on(ctx, next, part);
+        }
+        if let Some(number) = multicast.number_for(self.node, self.life) {
+            self.asked.push(number, (multicast.job, multicast.request));
+            self.carry_out(ctx);
+        }
+    }
+
+    fn pass_on(&mut self, ctx: &mut Context, to: NodeId, part: Multicast) {
+        let Some(incarnation) = self.machine.known.get(&to).copied() else { return };
+        let present = self.machine.below.get(&to).filter(|(there, _)| *there == incarnation);
+        let wire = present.map(|(_, wire)| *wire).unwrap_or_else(|| {
+            let link = ctx.net.link(Purpose::Requests(self.node, to));
+            Wire { link, back: false }
+        });
+        self.machine.below.insert(to, (incarnation, wire));
+        ctx.send(wire, Message::PassedOn(Box::new(part)));
     }
 }

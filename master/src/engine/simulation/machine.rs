@@ -17,6 +17,8 @@ pub(super) struct Machine {
     pub(super) session: Option<Wire>,
     /// Data links.
     pub(super) wires: BTreeMap<NodeId, Wire>,
+    /// To daemons below this one in the tree, each with what it was then.
+    pub(super) below: BTreeMap<NodeId, (u64, Wire)>,
     /// The daemon of each other node.
     pub(super) known: BTreeMap<NodeId, u64>,
     disk: BTreeMap<JobId, BTreeMap<Epoch, Snapshot>>,
@@ -30,6 +32,7 @@ impl Machine {
         Self {
             session: None,
             wires: BTreeMap::new(),
+            below: BTreeMap::new(),
             known: BTreeMap::new(),
             disk: BTreeMap::new(),
             is_full: false,

@@ -10,6 +10,7 @@ use std::{
 };
 
 use coswitch_daemon::{
+    multicast::Multicast,
     protocol::{DaemonEvent, Request},
     session::rules::{Hearing, Lull},
 };
@@ -32,6 +33,8 @@ pub(super) enum Place {
 pub(super) enum Message {
     ToDaemon(Request),
     ToHead(DaemonEvent),
+    /// From one daemon to another.
+    PassedOn(Box<Multicast>),
     /// Of a job in a life of it: message number `.2` of its ranks on one node to those on another.
     Record(JobId, u32, u64),
     Marker(JobId, u32, Epoch),
@@ -59,6 +62,8 @@ pub(super) enum Purpose {
     Control(u64, NodeId),
     /// From one node to another.
     Data(NodeId, NodeId),
+    /// The same, for requests that the first one passes on.
+    Requests(NodeId, NodeId),
 }
 
 pub(super) struct Link {
@@ -103,7 +108,7 @@ impl Network {
     fn path(&self, wire: Wire) -> (Place, Place) {
         let (a, b) = match self.purpose(wire) {
             Purpose::Control(_, node) => (Place::Head, Place::Node(node)),
-            Purpose::Data(a, b) => (Place::Node(a), Place::Node(b)),
+            Purpose::Data(a, b) | Purpose::Requests(a, b) => (Place::Node(a), Place::Node(b)),
         };
         if wire.back { (b, a) } else { (a, b) }
     }

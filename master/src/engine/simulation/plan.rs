@@ -87,6 +87,8 @@ pub(super) struct Work {
 pub(super) struct Plan {
     pub(super) seed: u64,
     pub(super) nodes: u32,
+    /// Of the tree of daemons; with the greatest, requests go to each node by its session.
+    pub(super) radix: u32,
     pub(super) quantum: Duration,
     pub(super) order: SwitchOrder,
     pub(super) residency: Residency,
@@ -124,6 +126,7 @@ impl Plan {
         Self {
             seed,
             nodes,
+            radix: [1, 2, 16][(seed / 4 % 3) as usize],
             quantum: millis(dice.between(300, 3000)),
             order: [SwitchOrder::Sequential, SwitchOrder::Overlapped, SwitchOrder::Prefetch]
                 [dice.between(0, 2) as usize],

@@ -7,7 +7,7 @@ use coswitch_daemon::{
     protocol::{AppRequest, DaemonEvent, Held, Member, Request, VERSION},
     session::rules::Lull,
 };
-use coswitch_dispatcher::{app, protocol::NodeEvent};
+use coswitch_dispatcher::{app, protocol::NodeEvent, ways::Sent};
 use coswitch_policies::{JobId, NodeId};
 
 use super::{
@@ -65,6 +65,7 @@ impl Head {
         let (is_welcome, present) = (master.welcome.contains(&node), master.members.get(&node).copied());
         if is_welcome && let Some(silence) = ctx.heard(wire) {
             master.silent.remove(&node);
+            master.ways.on_heard_again(node);
             master.note_all(ctx, || Note::Heard(node));
             self.on_node(ctx, NodeEvent::Heard { node, silence });
         }
@@ -79,7 +80,7 @@ impl Head {
                 ctx.close(wire.other());
                 self.lose(ctx, node, present, "peer closed the control connection");
             }
-            Message::ToDaemon(_) | Message::Record(..) | Message::Marker(..) => {
+            Message::ToDaemon(_) | Message::PassedOn(_) | Message::Record(..) | Message::Marker(..) => {
                 unreachable!("daemons send events")
             }
         }
@@ -151,6 +152,7 @@ impl Head {
         let Some(master) = &mut self.master else { return };
         ctx.say(|| format!("{node} is back"));
         master.lost.remove(&node);
+        master.ways.open(node, master.members[&node]);
         let held = master.inventories.get(&node).map(|inventory| inventory.held.clone()).unwrap_or_default();
         for Held { job, .. } in held {
             let is_known = master.dispatchers.get(&job).is_some_and(|app| app.nodes.contains(&node));
@@ -179,7 +181,10 @@ impl Head {
         master.ask_next_to_join(ctx);
         if master.joining.is_empty() && master.to_join.is_empty() {
             match master.run {
-                None => self.begin(ctx),
+                None => {
+                    master.living().iter().for_each(|node| master.ways.open(*node, master.members[node]));
+                    self.begin(ctx);
+                }
                 Some(_) => self.welcome_back(ctx),
             }
         }
@@ -195,6 +200,8 @@ impl Head {
             Lull::Silent => {
                 ctx.say(|| format!("the master does not hear {node}"));
                 master.silent.insert(node);
+                let around = master.ways.on_silent(node);
+                master.send(ctx, around);
                 master.note_all(ctx, || Note::Silent(node));
                 self.on_node(ctx, NodeEvent::Silent { node });
             }
@@ -210,6 +217,17 @@ impl Head {
         let Some(master) = &mut self.master else { return };
         match event {
             DaemonEvent::Inventory(inventory) => drop(master.inventories.insert(node, inventory)),
+            DaemonEvent::Alive { heard } => {
+                let again = master.ways.on_heard(ctx.instant(), node, heard);
+                if !again.is_empty() {
+                    ctx.say(|| format!("{node} has not heard what is after {heard}"));
+                }
+                master.send(ctx, again);
+            }
+            DaemonEvent::NotPassedOn { to, incarnation } => {
+                let around = master.ways.on_not_passed(to, incarnation);
+                master.send(ctx, around);
+            }
             DaemonEvent::Joined => self.on_joined(ctx, node),
             DaemonEvent::JoinFailed { reason } if master.joining.contains(&node) => self.fail(ctx, &reason),
             DaemonEvent::LinkLost { peer, incarnation, reason, .. } => {
@@ -233,6 +251,8 @@ impl Head {
         if incarnation != master.members.get(&node).copied() {
             return;
         }
+        let around = master.ways.on_lost(node);
+        master.send(ctx, around);
         let was_awaited = master.joining.remove(&node);
         if master.lost.contains_key(&node) {
             master.lost_again = Some(reason.into());
@@ -267,6 +287,8 @@ impl Master {
         self.wires.insert(node, wire);
         self.welcome.remove(&node);
         ctx.send(wire, Message::ToDaemon(Request::Hello { version: VERSION, generation }));
+        let first = self.ways.begin(node);
+        ctx.send(wire, Message::ToDaemon(first));
         self.wait(ctx);
     }
 
@@ -281,10 +303,20 @@ impl Master {
         self.members.keys().filter(|node| !self.lost.contains_key(node)).copied().collect()
     }
 
-    pub(super) fn release(&self, ctx: &mut Context, node: NodeId, job: JobId) {
-        if let Some(wire) = self.wires.get(&node) {
-            let request = AppRequest::Release { last_word: None };
-            ctx.send(*wire, Message::ToDaemon(Request::App { job, request }));
+    pub(super) fn release(&mut self, ctx: &mut Context, node: NodeId, job: JobId) {
+        self.ask(ctx, &[node], job, &AppRequest::Release { last_word: None });
+    }
+
+    pub(super) fn ask(&mut self, ctx: &mut Context, nodes: &[NodeId], job: JobId, request: &AppRequest) {
+        let sent = self.ways.send(ctx.instant(), nodes, job, request);
+        self.send(ctx, sent);
+    }
+
+    fn send(&self, ctx: &mut Context, sent: Sent) {
+        for (node, request) in sent {
+            if let Some(wire) = self.wires.get(&node) {
+                ctx.send(*wire, Message::ToDaemon(request));
+            }
         }
     }
 

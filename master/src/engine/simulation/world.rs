@@ -279,7 +279,12 @@ impl World {
         }
         let message = match wire.back {
             false => Message::ToDaemon(Request::Alive),
-            true => Message::ToHead(DaemonEvent::Alive),
+            true => {
+                let Place::Node(node) = self.ctx.net.receiver(wire.other()) else { unreachable!("a daemon") };
+                let daemon = &self.daemons[node.0 as usize];
+                let is_own = daemon.machine.session == Some(wire);
+                Message::ToHead(DaemonEvent::Alive { heard: if is_own { daemon.asked.heard() } else { 0 } })
+            }
         };
         self.ctx.send(wire, message);
         self.ctx.after(HEARTBEAT, Event::Beats(wire));

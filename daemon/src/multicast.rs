@@ -1,0 +1,153 @@
+//! Requests that reach many nodes: how one message is divided on its way down the tree of daemons, and how a
+//! daemon brings what reaches it by several ways into order. Pure.
+//!
+//! The master numbers the requests to the applications of each node, whichever way they go. A daemon carries
+//! them out in that order, each once, and says with every heartbeat how far it has come; so the master may
+//! send again, by the session with the node, whatever may have been lost on the way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use coswitch_policies::{
+    JobId, NodeId,
+    control_tree::{ControlTree, Place},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::protocol::AppRequest;
+
+/// A request on its way to many nodes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Multicast {
+    /// Of the master that asks. A daemon minds only what comes from the master that it follows.
+    pub generation: u64,
+    pub radix: u32,
+    /// All nodes of the cluster, and those of them that pass nothing on.
+    pub nodes: u32,
+    pub failed: BTreeSet<NodeId>,
+    /// Those at and below the receiver.
+    pub to: BTreeMap<NodeId, Target>,
+    pub job: JobId,
+    pub request: AppRequest,
+}
+
+/// One of the daemons for which a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// Another daemon of the node drops it.
+    pub incarnation: u64,
+    pub number: u64,
+}
+
+impl Multicast {
+    /// What `place` hands on, and to whom.
+    #[must_use]
+    pub fn parts_below(&self, place: Place) -> Vec<(NodeId, Self)> {
+        let tree = ControlTree::new(self.radix, self.nodes, self.failed.clone());
+        let parts = tree.hand_on(place, &self.to.keys().copied().collect());
+        let part = |(next, nodes): (NodeId, BTreeSet<NodeId>)| {
+            let to = self.to.iter().filter(|(node, _)| nodes.contains(node));
+            (next, Self { to: to.map(|(node, target)| (*node, *target)).collect(), ..self.without_targets() })
+        };
+        parts.into_iter().map(part).collect()
+    }
+
+    fn without_targets(&self) -> Self {
+        let Self { generation, radix, nodes, job, .. } = *self;
+        let (failed, request) = (self.failed.clone(), self.request.clone());
+        Self { generation, radix, nodes, failed, to: BTreeMap::new(), job, request }
+    }
+
+    /// The number that the request has for this daemon, if it is for it.
+    #[must_use]
+    pub fn number_for(&self, node: NodeId, incarnation: u64) -> Option<u64> {
+        self.to.get(&node).filter(|target| target.incarnation == incarnation).map(|target| target.number)
+    }
+}
+
+/// Brings the requests of one session into order.
+#[derive(Clone, Debug)]
+pub struct InOrder<T> {
+    /// `None`: not said yet.
+    next: Option<u64>,
+    waiting: BTreeMap<u64, T>,
+}
+
+impl<T> Default for InOrder<T> {
+    fn default() -> Self {
+        Self { next: None, waiting: BTreeMap::new() }
+    }
+}
+
+impl<T> InOrder<T> {
+    /// See [`crate::protocol::Request::NumbersFrom`].
+    pub fn begin(&mut self, number: u64) {
+        let next = self.next.map_or(number, |next| next.max(number));
+        self.next = Some(next);
+        self.waiting = self.waiting.split_off(&next);
+    }
+
+    /// Takes an item, unless it has come before.
+    pub fn push(&mut self, number: u64, item: T) {
+        if self.next.is_none_or(|next| number >= next) {
+            self.waiting.entry(number).or_insert(item);
+        }
+    }
+
+    /// The next item, if it is there.
+    pub fn pop(&mut self) -> Option<T> {
+        let next = self.next.as_mut()?;
+        let item = self.waiting.remove(next)?;
+        *next += 1;
+        Some(item)
+    }
+
+    /// The number of the last item that was taken out; 0 where nothing is known yet.
+    #[must_use]
+    pub fn heard(&self) -> u64 {
+        self.next.map_or(0, |next| next.saturating_sub(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_twice_early_or_late_is_taken_once_and_in_order() {
+        let mut order = InOrder::default();
+        let take = |order: &mut InOrder<char>| std::iter::from_fn(|| order.pop()).collect::<String>();
+        order.push(6, 'b');
+        order.push(3, 'x');
+        assert_eq!((take(&mut order), order.heard()), (String::new(), 0), "nothing before the beginning");
+        order.begin(5);
+        assert_eq!(take(&mut order), "", "the first is missing, and an older one is void");
+        order.push(5, 'a');
+        order.push(6, 'c');
+        assert_eq!((take(&mut order), order.heard()), ("ab".into(), 6));
+        order.push(5, 'a');
+        order.begin(7);
+        assert_eq!(take(&mut order), "");
+        order.push(7, 'd');
+        assert_eq!((take(&mut order), order.heard()), ("d".into(), 7));
+    }
+
+    #[test]
+    fn a_part_names_its_own_subtree_alone() {
+        let target = |node| (NodeId(node), Target { incarnation: 9, number: u64::from(node) });
+        let whole = Multicast {
+            generation: 1,
+            radix: 2,
+            nodes: 7,
+            failed: BTreeSet::new(),
+            to: [1, 2, 6].map(target).into(),
+            job: JobId(0),
+            request: AppRequest::Discard,
+        };
+        let parts = whole.parts_below(Place::Master);
+        let named = parts.iter().map(|(next, part)| (next.0, part.to.keys().map(|node| node.0).collect()));
+        assert_eq!(named.collect::<Vec<(u32, Vec<u32>)>>(), [(0, vec![2, 6]), (1, vec![1])]);
+        assert_eq!(parts[0].1.parts_below(Place::Node(NodeId(0)))[0].0, NodeId(2));
+        assert_eq!(parts[1].1.number_for(NodeId(1), 9), Some(1));
+        assert_eq!(parts[1].1.number_for(NodeId(1), 8), None, "another daemon");
+    }
+}
