@@ -2,7 +2,8 @@
 //! switch.
 //!
 //! Virtual nodes, each with a namespace and a process of its own, and a program that sleeps on each pair of
-//! them. Packets and bytes are those that reach the head node; processor time is that of the daemons, and of
+//! them; then one job on all of them, whose requests go by the tree of daemons. Packets and bytes are those
+//! that reach the head node, or leave it where that is said; processor time is that of the daemons, and of
 //! this process, which is the master with its sessions and dispatchers.
 
 use std::{
@@ -12,7 +13,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use coswitch_daemon::protocol::Wait;
-use coswitch_dispatcher::protocol::Order;
+use coswitch_dispatcher::{protocol::Order, ways::RADIX};
 use coswitch_policies::{
     Bytes, NodeId,
     control_tree::{ControlTree, Place},
@@ -28,8 +29,6 @@ const MEMORY: Bytes = Bytes::mib(16);
 const IDLE_FOR: Duration = Duration::from_secs(20);
 /// For what a start or a switch leaves to do.
 const SETTLE: Duration = Duration::from_secs(3);
-/// Of the tree that orders would go by.
-const RADIX: u32 = 16;
 
 pub(crate) fn measure(nodes: u32) -> Result<Vec<Figure>> {
     apart(|| {
@@ -75,36 +74,49 @@ fn on_stage(stage: &Stage, nodes: u32) -> Result<Vec<Figure>> {
         .collect();
     jobs.iter_mut().try_for_each(|job| stage.running(job).map(drop))?;
     idle("with a job on each pair that sleeps")?;
-    for (order, what) in [(Order::Suspend, "stops"), (Order::Resume, "goes on")] {
+    figures.extend(switches(stage, &mut jobs, &format!("a set on {nodes} nodes, a job on each pair,"))?);
+    jobs.iter_mut().try_for_each(|job| stage.obey(job, Order::End).map(drop))?;
+    let all: Vec<u32> = (0..nodes).collect();
+    let mut wide = [stage.launch(&["/bin/sleep", "100000"], &all, Wait::Block)];
+    stage.running(&mut wide[0])?;
+    // The first order opens the connections between daemons.
+    for order in [Order::Suspend, Order::Resume] {
+        stage.obey(&mut wide[0], order)?;
+    }
+    figures.extend(switches(stage, &mut wide, &format!("one job on {nodes} nodes"))?);
+    let tree = ControlTree::new(RADIX, nodes, Default::default());
+    let sent = tree.hand_on(Place::Master, &(0..nodes).map(NodeId).collect()).len();
+    let name = format!("messages of the master for a request to {nodes} nodes");
+    let by = match nodes > RADIX {
+        true => format!("by the tree of radix {RADIX}, in {} steps", tree.depth()),
+        false => "few enough to be asked one by one".into(),
+    };
+    let sent = if nodes > RADIX { sent as f64 } else { f64::from(nodes) };
+    figures.push(Figure::plain(name, sent, "").of(by));
+    Ok(figures)
+}
+
+/// Stops all of these jobs, and lets them go on.
+fn switches(stage: &Stage, jobs: &mut [Job], which: &str) -> Result<Vec<Figure>> {
+    let switch = |(order, what): (Order, &str)| {
+        thread::sleep(SETTLE);
         let (before, began) = (Use::now(stage)?, Instant::now());
         jobs.iter().for_each(|job| job.order(order));
         jobs.iter_mut().try_for_each(|job| stage.after(job, order).map(drop))?;
         let (took, used) = (began.elapsed(), Use::now(stage)?.since(&before));
-        figures.push(
-            Figure::plain(format!("a set on {nodes} nodes {what}: time"), took.as_secs_f64() * 1e3, "ms").of(
-                format!(
-                    "processor time: master {:.0} ms, daemons {:.0} ms; {:.0} packets to the master",
-                    used.master * 1e3,
-                    used.daemons * 1e3,
-                    used.packets
-                ),
-            ),
+        let cost = format!(
+            "processor time: master {:.0} ms, daemons {:.0} ms; {:.0} packets to the master, {:.1} KB; \
+             {:.0} from it, {:.1} KB",
+            used.master * 1e3,
+            used.daemons * 1e3,
+            used.packets,
+            used.bytes / 1e3,
+            used.sent_packets,
+            used.sent_bytes / 1e3
         );
-    }
-    let tree = ControlTree::new(RADIX, nodes, Default::default());
-    let sent = tree.hand_on(Place::Master, &(0..nodes).map(NodeId).collect()).len();
-    figures.push(
-        Figure::plain(
-            format!("messages that an order to {nodes} nodes would cost the master by a tree"),
-            sent as f64,
-            "",
-        )
-        .of(format!(
-            "radix {RADIX}, {} steps; computed, not built: today it is {nodes}, in one step",
-            tree.depth()
-        )),
-    );
-    Ok(figures)
+        Ok(Figure::plain(format!("{which} {what}: time"), took.as_secs_f64() * 1e3, "ms").of(cost))
+    };
+    [(Order::Suspend, "stops"), (Order::Resume, "goes on")].into_iter().map(switch).collect()
 }
 
 /// In which the kernel tells processor time.
@@ -114,17 +126,21 @@ const TICKS_PER_SECOND: f64 = 100.0;
 struct Use {
     master: f64,
     daemons: f64,
+    /// To the head node, and from it.
     packets: f64,
     bytes: f64,
+    sent_packets: f64,
+    sent_bytes: f64,
 }
 
 impl Use {
     /// Called by a thread in the head node's namespace.
     fn now(stage: &Stage) -> Result<Self> {
         let daemons = stage.daemons().into_iter().map(|pid| processor_time(&pid.to_string()));
-        let (packets, bytes) = received()?;
+        let [bytes, packets, sent_bytes, sent_packets] = carried()?;
         let daemons: Vec<f64> = daemons.collect::<Result<_>>()?;
-        Ok(Self { master: processor_time("self")?, daemons: daemons.iter().sum(), packets, bytes })
+        let (master, daemons) = (processor_time("self")?, daemons.iter().sum());
+        Ok(Self { master, daemons, packets, bytes, sent_packets, sent_bytes })
     }
 
     fn since(&self, before: &Self) -> Self {
@@ -133,6 +149,8 @@ impl Use {
             daemons: self.daemons - before.daemons,
             packets: self.packets - before.packets,
             bytes: self.bytes - before.bytes,
+            sent_packets: self.sent_packets - before.sent_packets,
+            sent_bytes: self.sent_bytes - before.sent_bytes,
         }
     }
 }
@@ -148,11 +166,11 @@ fn processor_time(pid: &str) -> Result<f64> {
     Ok(ticks.iter().sum::<f64>() / TICKS_PER_SECOND)
 }
 
-/// Packets and bytes that the head node's end of the bridge has received.
-fn received() -> Result<(f64, f64)> {
+/// Bytes and packets that the head node's end of the bridge has received, and the same that it has sent.
+fn carried() -> Result<[f64; 4]> {
     let table = fs::read_to_string("/proc/thread-self/net/dev")?;
     let line = table.lines().find_map(|line| line.trim().strip_prefix("br0:"));
     let numbers = line.context("the head node has no bridge")?.split_whitespace().map(str::parse);
-    let numbers: Vec<f64> = numbers.take(2).collect::<Result<_, _>>()?;
-    Ok((numbers[1], numbers[0]))
+    let numbers: Vec<f64> = numbers.collect::<Result<_, _>>()?;
+    Ok([numbers[0], numbers[1], numbers[8], numbers[9]])
 }
