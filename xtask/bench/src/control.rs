@@ -2,12 +2,14 @@
 //! switch.
 //!
 //! Virtual nodes, each with a namespace and a process of its own, and a program that sleeps on each pair of
-//! them; then one job on all of them, whose requests go by the tree of daemons. Packets and bytes are those
+//! them; then one on each sixteen, whose requests go by the tree of daemons. Packets and bytes are those
 //! that reach the head node, or leave it where that is said; processor time is that of the daemons, and of
 //! this process, which is the master with its sessions and dispatchers.
 
 use std::{
-    fs, thread,
+    fs,
+    io::{Seek, Write},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -27,11 +29,15 @@ use crate::{
 /// Of each node; also the most that its arena takes.
 const MEMORY: Bytes = Bytes::mib(16);
 const IDLE_FOR: Duration = Duration::from_secs(20);
+/// Nodes of a job that is asked by the tree.
+const WIDTH: usize = 16;
 /// For what a start or a switch leaves to do.
 const SETTLE: Duration = Duration::from_secs(3);
 
 pub(crate) fn measure(nodes: u32) -> Result<Vec<Figure>> {
     apart(|| {
+        let _room =
+            Neighbours::make_room().context("the kernel's table of neighbours cannot be made larger")?;
         let began = Instant::now();
         let stage = Stage::set(nodes, MEMORY, None)?;
         let started = began.elapsed();
@@ -77,13 +83,15 @@ fn on_stage(stage: &Stage, nodes: u32) -> Result<Vec<Figure>> {
     figures.extend(switches(stage, &mut jobs, &format!("a set on {nodes} nodes, a job on each pair,"))?);
     jobs.iter_mut().try_for_each(|job| stage.obey(job, Order::End).map(drop))?;
     let all: Vec<u32> = (0..nodes).collect();
-    let mut wide = [stage.launch(&["/bin/sleep", "100000"], &all, Wait::Block)];
-    stage.running(&mut wide[0])?;
-    // The first order opens the connections between daemons.
-    for order in [Order::Suspend, Order::Resume] {
-        stage.obey(&mut wide[0], order)?;
+    let mut wide = Vec::new();
+    // One after the other, for each opens links between all of its nodes. A launch goes by the tree, and
+    // opens the connections for that as well.
+    for some in all.chunks(WIDTH) {
+        let mut job = stage.launch(&["/bin/sleep", "100000"], some, Wait::Block);
+        stage.running(&mut job)?;
+        wide.push(job);
     }
-    figures.extend(switches(stage, &mut wide, &format!("one job on {nodes} nodes"))?);
+    figures.extend(switches(stage, &mut wide, &format!("a set on {nodes} nodes, a job on each {WIDTH},"))?);
     let tree = ControlTree::new(RADIX, nodes, Default::default());
     let sent = tree.hand_on(Place::Master, &(0..nodes).map(NodeId).collect()).len();
     let name = format!("messages of the master for a request to {nodes} nodes");
@@ -117,6 +125,36 @@ fn switches(stage: &Stage, jobs: &mut [Job], which: &str) -> Result<Vec<Figure>>
         Ok(Figure::plain(format!("{which} {what}: time"), took.as_secs_f64() * 1e3, "ms").of(cost))
     };
     [(Order::Suspend, "stops"), (Order::Resume, "goes on")].into_iter().map(switch).collect()
+}
+
+/// Room for the addresses that many nodes know of each other: the kernel keeps those of all namespaces in one
+/// table, 1024 of them if nothing else is said. As it was before, when this is dropped.
+struct Neighbours(Vec<(fs::File, String)>);
+
+impl Neighbours {
+    const ROOM: u64 = 65_536;
+
+    /// Called in the machine's own network namespace, which alone has the limits.
+    fn make_room() -> std::io::Result<Self> {
+        let limits = ["gc_thresh3", "gc_thresh2"].into_iter().map(|limit| {
+            let path = format!("/proc/sys/net/ipv4/neigh/default/{limit}");
+            let before = fs::read_to_string(&path)?;
+            let mut file = fs::File::options().write(true).open(path)?;
+            if before.trim().parse::<u64>().unwrap_or_default() < Self::ROOM {
+                file.write_all(Self::ROOM.to_string().as_bytes())?;
+            }
+            Ok((file, before))
+        });
+        limits.collect::<std::io::Result<_>>().map(Self)
+    }
+}
+
+impl Drop for Neighbours {
+    fn drop(&mut self) {
+        for (file, before) in self.0.iter_mut().rev() {
+            let _ = file.rewind().and_then(|()| file.write_all(before.as_bytes()));
+        }
+    }
 }
 
 /// In which the kernel tells processor time.
