@@ -60,7 +60,7 @@ impl PassingOn {
 impl NodeServices {
     /// Does not wait.
     pub(crate) fn pass_on(self: &Arc<Self>, to: NodeId, multicast: Multicast) {
-        // The master will have sent it by the session before it has named the node.
+        // One that this daemon has not heard of gets it by its session.
         let Some(member) = self.links.member(to) else { return };
         let mut below = self.passing.below.lock().unwrap_or_else(PoisonError::into_inner);
         let present = below.get(&to).filter(|below| below.incarnation == member.incarnation);
