@@ -133,6 +133,9 @@ impl Head {
     }
 
     fn fail_rejoin(&mut self, ctx: &mut Context, why: &str) {
+        if let Some(master) = &mut self.master {
+            master.hang_up(ctx);
+        }
         let Some(node) = self.end_rejoin(ctx) else { return };
         ctx.say(|| format!("{node} is not back: {why}"));
         self.feed(ctx, Input::Node(NodeEvent::NotBack { node, reason: why.into() }));
@@ -290,6 +293,14 @@ impl Master {
         let first = self.ways.begin(node);
         ctx.send(wire, Message::ToDaemon(first));
         self.wait(ctx);
+    }
+
+    /// The daemon that has not answered in time may do so later, when another one is waited for.
+    fn hang_up(&mut self, ctx: &mut Context) {
+        let Some(node) = self.rejoining.front().filter(|node| !self.welcome.contains(node)) else { return };
+        if let Some(wire) = self.wires.remove(node) {
+            ctx.close(wire);
+        }
     }
 
     /// Minds the time-out of what is waited for from now on.
