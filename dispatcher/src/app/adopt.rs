@@ -159,8 +159,9 @@ impl App {
             PartState::Stopped => holding.epoch == self.epoch,
             PartState::PagedOut => true,
             PartState::Parked => holding.epoch == self.epoch && self.imaged.contains(node),
-            // Its dump will fail, and the others come back.
-            PartState::Ended => was_dumped || was_restored,
+            // It was resumed and is done, and the resume of the others was lost with the master. No part is
+            // dumped at a cut before which another one has ended.
+            PartState::Ended => was_restored && !was_dumped,
             PartState::Absent | PartState::Running => false,
         };
         let is_line = held.iter().all(|(node, holding)| on_line(node, holding));

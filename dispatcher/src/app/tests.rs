@@ -479,6 +479,25 @@ fn an_order_that_crosses_the_loss_of_a_node_is_answered_by_what_that_has_done() 
 }
 
 #[test]
+fn a_node_that_is_done_goes_back_with_one_that_is_at_its_snapshot() {
+    let mut story = Story::new(2);
+    let adoption = Adoption { generation: 2, ended: None };
+    story.app = App::adopted(launch(2), Timeouts::standing(), adoption);
+    story.feed(Input::Adopt);
+    story.asked();
+    let held = |state| {
+        let sealed = vec![Epoch(1)];
+        let holding =
+            Holding { generation: 2, state, epoch: Epoch(1), cuts: Epoch(1), sealed, ..<_>::default() };
+        AppEvent::Holds(Box::new(holding))
+    };
+    // Both have run to their ends, and only one of them is still known by its daemon.
+    story.event(0, held(PartState::Parked));
+    story.event(1, held(PartState::Ended));
+    assert_eq!(story.asked(), ["0 GoBack", "1 GoBack"]);
+}
+
+#[test]
 fn without_a_snapshot_on_all_nodes_it_is_launched_again() {
     let mut story = Story::running(2);
     story.feed(Input::NodeLost(NodeId(1), "gone".into()));
