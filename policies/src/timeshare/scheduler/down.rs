@@ -34,6 +34,7 @@ impl Scheduler {
         self.matrix.set_down(node, false);
         self.dirty = DirtyRows::All;
         self.capacity_freed = true;
+        self.need_not_leave();
     }
 
     /// Whether no node of the placement is lost.

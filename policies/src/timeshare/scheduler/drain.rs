@@ -25,7 +25,10 @@ impl Scheduler {
         if !self.lost.contains(&node) {
             self.take_jobs_again(node);
         }
-        // Those that have not left yet need not.
+    }
+
+    /// Jobs that have not left their nodes yet need not, where these take jobs again.
+    pub(super) fn need_not_leave(&mut self) {
         let matrix = &self.matrix;
         let may_stay = |job: &JobId| {
             matrix.assignment_of(*job).is_none_or(|assignment| matrix.is_up(&assignment.placement))

@@ -85,6 +85,20 @@ fn jobs_of_a_node_that_is_undrained_while_they_leave_come_back_at_once() {
 }
 
 #[test]
+fn a_job_comes_back_where_its_node_was_lost_while_it_left_and_undrained_before_it_was_back() {
+    let mut desk = Desk::new(Policy::Gang);
+    desk.submit(&[(2, 600)]);
+    desk.at(1).done();
+    desk.at(2).drain(1);
+    desk.tell(SchedulerEvent::NodeDown { node: NodeId(1) });
+    desk.undrain(1);
+    desk.tell(SchedulerEvent::NodeUp { node: NodeId(1) });
+    assert_snapshot!(desk.at(3).fail(&[(0, Residence::Parked)]), @r"
+    switch-2 to slot-0: out none, in job-0
+    ");
+}
+
+#[test]
 fn a_drained_node_that_was_lost_takes_no_jobs_when_it_is_back() {
     let mut desk = Desk::new(Policy::Hybrid);
     desk.drain(1);
