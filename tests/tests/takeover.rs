@@ -113,7 +113,14 @@ fn a_second_master_and_another_cluster_are_refused() {
         let answer = master.user(&all);
         assert!(answer.code == Some(code) && answer.stderr.contains(why), "{all:?}: {answer:?}");
     };
+    // As if the master were writing an event: what it has written so far is not cut off.
+    let journal = master.out().join("journal.jsonl");
+    master.signal(Signal::SIGSTOP);
+    let whole = fs::read(&journal).expect("a journal");
+    let torn = [&whole, &b"{\"at\":"[..]].concat();
+    fs::write(&journal, &torn).expect("a journal");
     refused(&master, &["--socket", "other.sock"], "jobs.yaml", 4, "has a master already");
+    assert_eq!(fs::read(&journal).expect("a journal"), torn);
     master.kill();
     let path = master.out().with_file_name("jobs.yaml");
     let text = fs::read_to_string(&path).expect("the run file").replace("150MiB", "160MiB");

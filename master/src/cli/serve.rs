@@ -122,20 +122,23 @@ impl ServeCommand {
         }
         let (server, mut asks) = Server::start(self.socket.clone())?;
         let mut options = runs.options("", &out);
-        let (journal, past) = match standing {
+        let (journal, past, _lock) = match standing {
             None => {
                 options.out = runs::new_directory(&out)?;
-                (Journal::create(&options.out.join(FILE_NAME)).map_err(anyhow::Error::from)?, None)
+                let lock = standing::lock(&options.out)?;
+                let journal = Journal::create(&options.out.join(FILE_NAME));
+                (journal.map_err(anyhow::Error::from)?, None, lock)
             }
             Some(standing) => {
                 options.out = out.canonicalize().context("failed to find the directory of the cluster")?;
                 options.run.clone_from(&standing.run);
+                // Reading cuts a torn end off, which may be what a living master is writing.
+                let lock = standing::lock(&options.out)?;
                 let (journal, past) = read_past(&options.out)?;
-                (journal, Some((standing, past)))
+                (journal, Some((standing, past)), lock)
             }
         };
         let out = options.out.clone();
-        let _lock = standing::lock(&out)?;
         let jobs = JobFile::open(&out).with_context(|| format!("failed to open {}", past::JOBS))?;
         let live = Live::new(self.quiet, &out).context("failed to start the live view")?;
         if !self.quiet {
