@@ -3,8 +3,8 @@
 //!
 //! A connection leads to each daemon below, opened when it is first needed, to the port of the data links and
 //! in TLS under the cluster's authority ([`crate::plane::connect`]). Control keeps away from data: it has a
-//! thread and a connection of its own. What is lost on the way is sent again by the master
-//! ([`crate::multicast`]); it hears of a daemon that cannot be reached.
+//! thread and a connection of its own. The master sends again what is lost on the way
+//! ([`crate::multicast`]), and is told of a daemon that cannot be reached.
 
 use std::{
     collections::BTreeMap,
@@ -27,7 +27,10 @@ use crate::{
     app::NodeServices,
     multicast::Multicast,
     pki::Identity,
-    plane::{LinkEnd, connect},
+    plane::{
+        LinkEnd,
+        connect::{self, REQUESTS},
+    },
     processors::{TimeSlice, set_time_slice},
     protocol::{DaemonEvent, Member},
     wire,
@@ -38,7 +41,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// For another daemon to take what is passed on to it.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// The daemons below this one, and what comes from the one above.
+/// The daemons below this one, and the requests that come from the daemon above.
 pub(crate) struct PassingOn {
     below: Mutex<BTreeMap<NodeId, Below>>,
     come: UnboundedSender<Multicast>,
@@ -50,7 +53,7 @@ struct Below {
 }
 
 impl PassingOn {
-    /// Also returns what other daemons pass on to this one.
+    /// Also returns the requests that other daemons pass on to this one.
     pub(crate) fn new() -> (Self, UnboundedReceiver<Multicast>) {
         let (come, passed_on) = unbounded_channel();
         (Self { below: Mutex::default(), come }, passed_on)
@@ -58,9 +61,9 @@ impl PassingOn {
 }
 
 impl NodeServices {
-    /// Does not wait.
+    /// Gives a request to the thread that writes to the daemon of node `to`, without waiting for it.
     pub(crate) fn pass_on(self: &Arc<Self>, to: NodeId, multicast: Multicast) {
-        // One that this daemon has not heard of gets it by its session.
+        // The master sends the request by the session of a node that this daemon does not know.
         let Some(member) = self.links.member(to) else { return };
         let mut below = self.passing.below.lock().unwrap_or_else(PoisonError::into_inner);
         let present = below.get(&to).filter(|below| below.incarnation == member.incarnation);
@@ -90,10 +93,10 @@ impl NodeServices {
     }
 }
 
-/// Until another daemon has taken the place of this one at the other end.
+/// Writes requests to the daemon `to` until its node has another daemon.
 fn carry(identity: &Identity, own: LinkEnd, to: Member, passing: &Receiver<Multicast>) -> anyhow::Result<()> {
     let client = identity.client()?;
-    let connected = connect::connect_for_requests(to.data, own, &client, CONNECT_LIMIT, SILENCE);
+    let connected = connect::connect_for(REQUESTS, to.data, own, &client, CONNECT_LIMIT, SILENCE);
     let (found, mut tls) = connected.context("failed to reach it")?;
     ensure!(
         found == LinkEnd { node: to.node, incarnation: to.incarnation },
@@ -107,7 +110,7 @@ fn carry(identity: &Identity, own: LinkEnd, to: Member, passing: &Receiver<Multi
     Ok(())
 }
 
-/// Takes what another daemon passes on, on this thread, for as long as it does.
+/// Takes the requests that another daemon passes on, on this thread, until the connection ends.
 ///
 /// # Errors
 /// Where the connection breaks.

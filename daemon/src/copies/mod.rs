@@ -35,7 +35,11 @@ use coswitch_policies::{Epoch, JobId, NodeId};
 use rustls::{ClientConnection, StreamOwned};
 
 pub(crate) use self::{fetch::fetch, receive::serve, send::send};
-use crate::{app::NodeServices, plane::connect, protocol::HeldCopy};
+use crate::{
+    app::NodeServices,
+    plane::connect::{self, COPIES},
+    protocol::HeldCopy,
+};
 
 /// To reach the daemon of another node.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
@@ -104,7 +108,7 @@ fn connect_to(
         let member = node.links.member(peer).context("it is not of the cluster")?;
         let client = node.config.identity.client()?;
         let (found, tls) =
-            connect::connect_for_copies(member.data, node.link_end(), &client, CONNECT_LIMIT, SILENCE)?;
+            connect::connect_for(COPIES, member.data, node.link_end(), &client, CONNECT_LIMIT, SILENCE)?;
         if found.node != peer {
             bail!("at {} answers {}", member.data, found.node);
         }

@@ -38,9 +38,9 @@ use crate::pki::member_name;
 
 const MAGIC: [u8; 8] = *b"coswlnk3";
 /// Instead of it, where the connection is for copies of snapshots: it stays in TLS.
-const COPIES: [u8; 8] = *b"coswcpy1";
+pub(crate) const COPIES: [u8; 8] = *b"coswcpy1";
 /// The same, for requests that are passed on.
-const REQUESTS: [u8; 8] = *b"coswreq1";
+pub(crate) const REQUESTS: [u8; 8] = *b"coswreq1";
 const HELLO_BYTES: usize = 21;
 /// The use of the handshake's secret that [`LinkKeys`] are.
 const EXPORT: &[u8] = b"EXPORTER-coswitch-data-link";
@@ -130,35 +130,11 @@ pub fn connect(
     Ok(Connection { peer, incarnation, stream, keys, silence: rules.silence })
 }
 
-/// Connects to `address` as `own`, for copies of snapshots. Each read and write ends after `silence`.
+/// Connects to `address` as `own`, for [`COPIES`] or [`REQUESTS`]. Each read and write ends after `silence`.
 ///
 /// # Errors
 /// [`LinkError`]
-pub(crate) fn connect_for_copies(
-    address: SocketAddr,
-    own: LinkEnd,
-    config: &Arc<ClientConfig>,
-    limit: Duration,
-    silence: Duration,
-) -> Result<(LinkEnd, StreamOwned<ClientConnection, TcpStream>), LinkError> {
-    connect_for(COPIES, address, own, config, limit, silence)
-}
-
-/// Connects to `address` as `own`, to pass requests on. Each write ends after `silence`.
-///
-/// # Errors
-/// [`LinkError`]
-pub(crate) fn connect_for_requests(
-    address: SocketAddr,
-    own: LinkEnd,
-    config: &Arc<ClientConfig>,
-    limit: Duration,
-    silence: Duration,
-) -> Result<(LinkEnd, StreamOwned<ClientConnection, TcpStream>), LinkError> {
-    connect_for(REQUESTS, address, own, config, limit, silence)
-}
-
-fn connect_for(
+pub(crate) fn connect_for(
     purpose: [u8; 8],
     address: SocketAddr,
     own: LinkEnd,
