@@ -34,7 +34,7 @@ pub struct Following {
     is_followed: bool,
     /// The process that started this daemon has to live.
     needs_starter: bool,
-    /// It has ended: when the daemon ends, where its master has said nothing about that by then.
+    /// That process has ended: the daemon ends at this time, unless its master says before how.
     last_word: Option<Instant>,
     /// When the daemon ends, where it has no master by then.
     give_up: Instant,

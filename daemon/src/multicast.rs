@@ -21,7 +21,7 @@ pub struct Multicast {
     /// Of the master that asks. A daemon minds only what comes from the master that it follows.
     pub generation: u64,
     pub radix: u32,
-    /// All nodes of the cluster, and those of them that pass nothing on.
+    /// How many nodes the cluster has, and which of these pass nothing on.
     pub nodes: u32,
     pub failed: BTreeSet<NodeId>,
     /// Those at and below the receiver.
@@ -30,16 +30,16 @@ pub struct Multicast {
     pub request: AppRequest,
 }
 
-/// One of the daemons for which a request is.
+/// A daemon that has to carry the request out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    /// Another daemon of the node drops it.
+    /// A later daemon of the node drops the request.
     pub incarnation: u64,
     pub number: u64,
 }
 
 impl Multicast {
-    /// What `place` hands on, and to whom.
+    /// The messages that `place` sends to its children in the tree, each with the number of the child's node.
     #[must_use]
     pub fn parts_below(&self, place: Place) -> Vec<(NodeId, Self)> {
         let tree = ControlTree::new(self.radix, self.nodes, self.failed.clone());
@@ -67,7 +67,7 @@ impl Multicast {
 /// Brings the requests of one session into order.
 #[derive(Clone, Debug)]
 pub struct InOrder<T> {
-    /// `None`: not said yet.
+    /// `None` until the master has said its first number.
     next: Option<u64>,
     waiting: BTreeMap<u64, T>,
 }

@@ -414,7 +414,7 @@ impl Sessions {
         self.tell_all(&Request::Leave);
     }
 
-    /// After all that was asked before.
+    /// Sends `last` to every daemon, after all requests before it.
     fn tell_all(&self, last: &Request) {
         let mut outgoing = self.outgoing();
         outgoing.close_all();
@@ -428,7 +428,7 @@ impl Sessions {
     }
 }
 
-/// Brings what daemons say to those whom it concerns.
+/// Gives the events of daemons to the applications and to the master.
 struct Routing {
     inboxes: Arc<Mutex<Inboxes>>,
     outgoing: Arc<Mutex<Outgoing>>,

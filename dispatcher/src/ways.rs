@@ -27,9 +27,10 @@ use coswitch_policies::{
 
 use crate::app::Output;
 
-/// To how many others the master and each daemon pass a request on. One for more nodes goes by the tree.
+/// The number of nodes to which the master and each daemon pass a request on. A request to more nodes goes by
+/// the tree.
 pub const RADIX: u32 = 8;
-/// For the way through the tree.
+/// The time that a request may take through the tree.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// See the module.
@@ -48,7 +49,7 @@ struct Line {
     is_silent: bool,
     /// Another daemon has not reached it.
     is_out_of_reach: bool,
-    /// Gone by the tree, and not confirmed.
+    /// Requests that went by the tree and are not confirmed, by number.
     unheard: BTreeMap<u64, Unheard>,
 }
 
@@ -120,7 +121,7 @@ impl Ways {
         line.again(node).collect()
     }
 
-    /// Asks `nodes` the same.
+    /// Sends the same request to all of `nodes`.
     #[must_use]
     pub fn send(&mut self, now: Instant, nodes: &[NodeId], job: JobId, request: &AppRequest) -> Sent {
         let passing = |node: &NodeId| Some((*node, self.lines.get(node)?.passing()?));
@@ -163,7 +164,7 @@ impl Ways {
         parts.map(|(next, part)| (next, Request::PassOn(Box::new(part)))).collect()
     }
 
-    /// A node says up to which number it has got everything.
+    /// A node confirms all requests up to the number `heard`.
     #[must_use]
     pub fn on_heard(&mut self, now: Instant, node: NodeId, heard: u64) -> Sent {
         let line = self.line(node);
@@ -188,7 +189,7 @@ impl Ways {
         self.around(node)
     }
 
-    /// It is heard again.
+    /// A silent node is heard again.
     pub fn on_heard_again(&mut self, node: NodeId) {
         self.line(node).is_silent = false;
     }

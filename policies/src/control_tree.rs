@@ -1,4 +1,4 @@
-//! The tree by which requests reach many nodes: who passes them on to whom.
+//! The tree by which requests reach many nodes: to which nodes the master and each daemon pass a request on.
 //!
 //! A function of (radix, nodes, failed nodes) and of nothing else, so that all who know these agree without a
 //! message. The master is the root; the nodes follow in the order of their numbers, each position's children
@@ -125,7 +125,7 @@ impl ControlTree {
         }
     }
 
-    /// Whether what the master sends to `node` passes the living node `ancestor`, or is for it.
+    /// Whether a request of the master to `node` goes through the living node `ancestor`, or to it.
     #[must_use]
     pub fn passes(&self, ancestor: NodeId, node: NodeId) -> bool {
         let mut place = Place::Node(node);

@@ -1,5 +1,5 @@
-//! Control by a tree: requests to more nodes than a daemon passes on to go down a tree of daemons. One of
-//! them that dies in the middle of it keeps nothing from the nodes below.
+//! Control by a tree: a request to many nodes goes down a tree of daemons. Where a daemon amid the tree dies,
+//! the nodes below it get their requests all the same.
 
 use std::{fs, time::Duration};
 

@@ -10,7 +10,7 @@ use super::memory::MemoryGroup;
 
 /// With less swap space than this, waiting is of no use.
 const SWAP_MIN: Bytes = Bytes::mib(16);
-/// Nothing has become free in so long a time: what is left is to kill.
+/// Where no memory has become free in so long a time, the kernel may kill.
 const WAIT_LIMIT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]

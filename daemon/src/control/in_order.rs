@@ -8,8 +8,8 @@ use super::Control;
 use crate::protocol::Multicast;
 
 impl Control {
-    /// From another daemon. Only the master that is followed, and heard, is obeyed: what is dropped here
-    /// comes again by its session.
+    /// A request that another daemon has passed on. Only the master that is followed, and heard, is obeyed: a
+    /// request that is dropped here comes again by the master's session.
     pub(super) fn on_passed_on(&mut self, multicast: Multicast) {
         if self.following.is_followed()
             && !self.following.is_silent()
@@ -19,7 +19,7 @@ impl Control {
         }
     }
 
-    /// The others first: they have a longer way.
+    /// Passes the request on first, because the nodes below have a longer way.
     pub(super) fn on_multicast(&mut self, multicast: Multicast) {
         let own = self.node.config.node;
         for (next, part) in multicast.parts_below(Place::Node(own)) {
@@ -31,7 +31,7 @@ impl Control {
         }
     }
 
-    /// What is in order.
+    /// Carries out the requests before which none is missing.
     pub(super) fn carry_out(&mut self) {
         while let Some((job, request)) = self.asked.pop() {
             self.on_request(job, request);

@@ -236,7 +236,7 @@ impl AppChannels {
         Ok(heard)
     }
 
-    /// The launcher and its ranks are frozen, or have ended: takes what it sent until then.
+    /// The launcher and its ranks are frozen, or have ended: reads what the launcher sent before.
     pub(crate) fn hear_frozen_launcher(
         &mut self,
         epoch: Epoch,

@@ -91,8 +91,8 @@ impl Apps {
         Ok(moved)
     }
 
-    /// The ranks are frozen for a cut. What their launcher sent until then is told before the cut ends: it
-    /// may have been its last message.
+    /// The ranks are frozen for a cut. What their launcher sent before the freeze is read now, before the cut
+    /// ends: the last message may say that all ranks have ended.
     pub(crate) fn on_frozen(&mut self, job: JobId, epoch: Epoch) {
         let Some(app) = self.apps.get_mut(&job) else { return };
         if let Err(corrupt) = app.hear_frozen_launcher(epoch, from_launcher(&self.events, job)) {

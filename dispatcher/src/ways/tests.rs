@@ -26,7 +26,7 @@ fn ways(radix: u32, nodes: u32) -> Ways {
     ways
 }
 
-/// To whom, and whether it is to be passed on.
+/// The node of each message, and whether its daemon has to pass the request on.
 fn shape(sent: &Sent) -> Vec<(u32, bool)> {
     sent.iter().map(|(node, request)| (node.0, matches!(request, Request::PassOn(_)))).collect()
 }

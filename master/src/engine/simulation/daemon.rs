@@ -137,7 +137,7 @@ impl Daemon {
         held > *total
     }
 
-    /// What is in order.
+    /// Carries out the requests before which none is missing.
     pub(super) fn carry_out(&mut self, ctx: &mut Context) {
         while let Some((job, request)) = self.asked.pop() {
             self.on_app_request(ctx, job, request);

@@ -149,7 +149,7 @@ impl Daemon {
         below.for_each(|(_, wire)| ctx.cut_off(wire));
     }
 
-    /// From another daemon: only the master that is followed, and heard, is obeyed.
+    /// A request that another daemon has passed on: only the master that is followed, and heard, is obeyed.
     pub(super) fn on_passed_on(&mut self, ctx: &mut Context, multicast: Multicast) {
         let is_followed = self.machine.session.is_some() && !self.following.is_silent();
         if is_followed && multicast.generation == self.generation {

@@ -27,7 +27,7 @@ impl Scheduler {
         }
     }
 
-    /// Jobs that have not left their nodes yet need not, where these take jobs again.
+    /// Lets jobs stay that have not left yet, where all their nodes take jobs again.
     pub(super) fn need_not_leave(&mut self) {
         let matrix = &self.matrix;
         let may_stay = |job: &JobId| {
