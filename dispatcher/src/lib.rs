@@ -96,9 +96,12 @@ impl Dispatcher {
                 let timer = sleep_until(due.unwrap_or_else(|| Instant::now() + timeouts.dump).into());
                 let note = tokio::select! {
                     note = inbox.recv() => match note { Some(note) => note, None => break },
-                    () = timer, if due.is_some() => match deadline.has_passed(Instant::now()) {
-                        true => Note::Input(Input::TimedOut),
-                        false => continue,
+                    () = timer, if due.is_some() => {
+                        let are_heard = |since| sessions.are_heard(app.nodes(), since);
+                        match deadline.has_passed(Instant::now(), are_heard) {
+                            true => Note::Input(Input::TimedOut),
+                            false => continue,
+                        }
                     }
                 };
                 let input = match note {

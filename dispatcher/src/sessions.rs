@@ -389,6 +389,11 @@ impl Sessions {
         self.outgoing().by_ways(|ways| ways.send(Instant::now(), nodes, job, request));
     }
 
+    /// See [`Ways::are_heard`].
+    pub(crate) fn are_heard(&self, nodes: &BTreeSet<NodeId>, since: Instant) -> bool {
+        self.outgoing().ways.are_heard(nodes, since)
+    }
+
     /// Has a node remove an application that nobody here drives.
     pub fn release(&self, node: NodeId, job: JobId) {
         self.ask(&[node], job, &AppRequest::Release { last_word: None });

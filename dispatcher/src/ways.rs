@@ -51,6 +51,8 @@ struct Line {
     is_out_of_reach: bool,
     /// Requests that went by the tree and are not confirmed, by number.
     unheard: BTreeMap<u64, Unheard>,
+    /// Its last heartbeat, since its session began and unless it is lost.
+    beat: Option<Instant>,
 }
 
 struct Unheard {
@@ -65,7 +67,8 @@ pub type Sent = Vec<(NodeId, Request)>;
 
 impl Default for Line {
     fn default() -> Self {
-        Self { next: 1, daemon: None, is_silent: false, is_out_of_reach: false, unheard: BTreeMap::new() }
+        let unheard = BTreeMap::new();
+        Self { next: 1, daemon: None, is_silent: false, is_out_of_reach: false, unheard, beat: None }
     }
 }
 
@@ -168,16 +171,24 @@ impl Ways {
     #[must_use]
     pub fn on_heard(&mut self, now: Instant, node: NodeId, heard: u64) -> Sent {
         let line = self.line(node);
+        line.beat = Some(now);
         line.unheard = line.unheard.split_off(&(heard + 1));
         let is_late = line.unheard.values().any(|unheard| now.duration_since(unheard.sent) >= AGAIN_AFTER);
         if is_late { line.again(node).collect() } else { Sent::new() }
+    }
+
+    /// Whether all of these nodes, but for lost ones, have given a heartbeat since then.
+    #[must_use]
+    pub fn are_heard<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeId>, since: Instant) -> bool {
+        let beat = |node| self.lines.get(node).and_then(|line| line.beat);
+        nodes.into_iter().all(|node| beat(node).is_none_or(|beat| beat >= since))
     }
 
     /// A node is lost.
     #[must_use]
     pub fn on_lost(&mut self, node: NodeId) -> Sent {
         let line = self.line(node);
-        line.daemon = None;
+        (line.daemon, line.beat) = (None, None);
         line.unheard.clear();
         self.around(node)
     }

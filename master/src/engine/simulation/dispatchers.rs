@@ -47,7 +47,8 @@ impl Head {
     pub(super) fn on_deadline(&mut self, ctx: &mut Context, job: JobId) {
         let Some(master) = &mut self.master else { return };
         let Some(dispatcher) = master.dispatchers.get_mut(&job) else { return };
-        if dispatcher.deadline.has_passed(ctx.instant()) {
+        let are_heard = |since| master.ways.are_heard(dispatcher.app.nodes(), since);
+        if dispatcher.deadline.has_passed(ctx.instant(), are_heard) {
             ctx.say(|| format!("the time-out of {job} has passed"));
             master.give(ctx, job, app::Input::TimedOut);
         } else {
