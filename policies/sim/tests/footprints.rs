@@ -7,7 +7,7 @@ use coswitch_policies::{
     Bytes, Cluster, Decision, Estimate, JobId, JobSpec, Policy, Residency, SchedulerConfig, SchedulerEvent,
     SimTime, SwitchOrder,
 };
-use coswitch_sim::{CostModel, Faults, MemoryCurve, SimJob, SimReport, simulate};
+use coswitch_sim::{CostModel, Faults, MemoryCurve, SimJob, SimReport, Step, simulate};
 use proptest::prelude::*;
 
 const CAPACITY: u64 = 700;
@@ -108,6 +108,20 @@ fn a_set_that_grows_at_once_is_stopped_until_there_is_room() {
     assert!(stops(&report) > 0);
     assert!(report.memory_peak.iter().all(|peak| *peak <= Bytes::mib(CAPACITY)), "{:?}", report.memory_peak);
     assert!(report.failed.is_empty());
+}
+
+/// What a job held in its checkpoint says nothing of what it will hold when it is frozen for a switch.
+#[test]
+fn a_checkpointed_job_is_not_one_that_rests() {
+    let grows = Program { declares: 600, first: 100, then: 600, from: 2, within: 30_000 };
+    let mut config = config(Policy::Gang, SwitchOrder::Sequential, Estimate::Measured);
+    config.mean_time_between_failures = Some(Duration::from_secs(10));
+    let report = run(&[grows], &config);
+    let is_of = |step: &&Step| matches!(step.event, SchedulerEvent::Checkpointed { .. });
+    let made = report.journal.iter().filter(is_of).count();
+    assert!(made > 2, "{made}");
+    let rests = |step: &Step| matches!(step.event, SchedulerEvent::Footprint { exact: true, .. });
+    assert!(!report.journal.iter().any(rests));
 }
 
 fn programs() -> impl Strategy<Value = Vec<Program>> {

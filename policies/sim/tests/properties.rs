@@ -19,7 +19,8 @@ use coswitch_sim::{
 };
 use proptest::prelude::*;
 
-const STEPS_MAX: usize = 200_000;
+/// Samples count as well, and jobs that swap run for hours.
+const STEPS_MAX: usize = 2_000_000;
 
 #[derive(Clone, Debug)]
 struct Case {

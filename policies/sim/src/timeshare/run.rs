@@ -17,6 +17,7 @@ use coswitch_policies::{
     Switching, TimerId,
     metrics::{RunTimes, SLOWDOWN_FLOOR, Span, measure},
     spaceshare::queue::QueueId,
+    timeshare::memory_monitor::Stage,
 };
 use thiserror::Error;
 
@@ -316,8 +317,13 @@ impl<'a> Simulation<'a> {
             events.extend(told);
             if samples {
                 let plan = self.switching.as_ref().map(Switching::plan);
-                let moves = |job: JobId| plan.is_some_and(|plan| plan.names(job));
-                let jobs = self.world.samples(node, moves);
+                let frozen = |job: JobId| match plan.is_some_and(|plan| plan.names(job)) {
+                    // It goes on by itself, so what it holds now is not what it holds when it is next frozen.
+                    _ if self.checkpointing.contains(&job) => Stage::Runs,
+                    true => Stage::Moves,
+                    false => Stage::Rests,
+                };
+                let jobs = self.world.samples(node, frozen);
                 events.extend(watch.on_sample(self.now, node, &jobs));
             }
         }

@@ -289,15 +289,15 @@ impl World {
         self.nodes.held(node)
     }
 
-    /// Samples of the jobs in memory on a node, as its daemon takes them; `moves`: on their way out or in.
-    pub(crate) fn samples(&self, node: NodeId, moves: impl Fn(JobId) -> bool) -> Vec<JobSample> {
+    /// Samples of the jobs in memory on a node, as its daemon takes them; `frozen`: the stage of one that
+    /// does not run.
+    pub(crate) fn samples(&self, node: NodeId, frozen: impl Fn(JobId) -> Stage) -> Vec<JobSample> {
         let here = self.lives.iter().filter(|(_, life)| life.placement.count_on(node) > 0);
         let sample = |(job, life): (&JobId, &Life)| {
             let stage = match life.place {
                 Place::Outside => return None,
                 Place::Running { .. } => Stage::Runs,
-                Place::Frozen if moves(*job) => Stage::Moves,
-                Place::Frozen => Stage::Rests,
+                Place::Frozen => frozen(*job),
             };
             let resident = life.held.times(life.placement.count_on(node));
             Some(JobSample { job: *job, resident, major_faults: 0, stage })
