@@ -7,13 +7,16 @@
 //! (see [`disarmed_periodic_timers`] and [`own_proc_files`]). Only page maps are written anew, if we hold the
 //! pages.
 
-use criu_sys::image::{CoreEntry, FileEntry, MmEntry, PagemapEntry, PagemapHead, StatsEntry};
+use criu_sys::image::{
+    CoreEntry, FileEntry, MmEntry, PagemapEntry, PagemapHead, RemapFilePathEntry, StatsEntry,
+};
 use prost::Message;
 use std::ops::Range;
 
 const COMMON_MAGIC: u32 = 0x5456_4319;
 const SERVICE_MAGIC: u32 = 0x5510_5940;
 const FILES_MAGIC: u32 = 0x5630_3138;
+const REMAPS_MAGIC: u32 = 0x5913_3954;
 const STATS_MAGIC: u32 = 0x5709_3306;
 const CORE_MAGIC: u32 = 0x5505_3847;
 const MM_MAGIC: u32 = 0x5749_2820;
@@ -49,6 +52,9 @@ pub struct RegularFile {
     pub bytes: Option<u64>,
     /// Type and permissions; CRIU refuses to restore when they have changed.
     pub mode: Option<u32>,
+    /// Whether it was opened to be written to.
+    pub is_written: bool,
+    id: u32,
 }
 
 /// Decodes the regular files of a `files.img`.
@@ -57,8 +63,24 @@ pub fn regular_files(image: &[u8]) -> Result<Vec<RegularFile>, ImageError> {
     for entry in entries(image, COMMON_MAGIC, FILES_MAGIC)? {
         let file = decode::<FileEntry>(image, &entry)?;
         if let (TYPE_REGULAR, Some(regular)) = (file.r#type, file.reg) {
-            files.push(RegularFile { path: regular.name, bytes: regular.size, mode: regular.mode });
+            files.push(RegularFile {
+                path: regular.name,
+                bytes: regular.size,
+                mode: regular.mode,
+                is_written: regular.flags as i32 & libc::O_ACCMODE != libc::O_RDONLY,
+                id: file.id,
+            });
         }
+    }
+    Ok(files)
+}
+
+/// Leaves out the files that a `remap-fpath.img` names: they were removed while they were open, and another
+/// file may be at their path.
+pub fn at_their_paths(mut files: Vec<RegularFile>, remaps: &[u8]) -> Result<Vec<RegularFile>, ImageError> {
+    for entry in entries(remaps, COMMON_MAGIC, REMAPS_MAGIC)? {
+        let removed = decode::<RemapFilePathEntry>(remaps, &entry)?.orig_id;
+        files.retain(|file| file.id != removed);
     }
     Ok(files)
 }
@@ -317,6 +339,7 @@ mod tests {
     fn regular(id: u32, name: &str, size: u64) -> FileEntry {
         let reg = RegFileEntry {
             id,
+            flags: id % 4,
             name: name.to_owned(),
             size: Some(size),
             mode: Some(0o100644),
@@ -338,6 +361,21 @@ mod tests {
         let repaired: FileEntry = decode(&bytes, &repaired[1]).unwrap();
         assert_eq!(repaired, timer(2, 1, 5_000_000));
         assert_eq!(disarmed_periodic_timers(&bytes), Ok(vec![]));
+    }
+
+    #[test]
+    fn files_are_known_by_what_they_were_opened_for_and_removed_ones_left_out() {
+        let named = ["/read", "/written", "/both", "/removed"];
+        let ids = [4, 5, 6, 9];
+        let files: Vec<FileEntry> = ids.iter().zip(named).map(|(id, name)| regular(*id, name, 7)).collect();
+        let files = regular_files(&image(&files)).unwrap();
+        assert_eq!([false, true, true, true], [0, 1, 2, 3].map(|at: usize| files[at].is_written));
+        let removed = RemapFilePathEntry { orig_id: 9, remap_id: 1 }.encode_to_vec();
+        let header = [COMMON_MAGIC.to_le_bytes(), REMAPS_MAGIC.to_le_bytes()].concat();
+        let remaps = [&header[..], &(removed.len() as u32).to_le_bytes(), &removed].concat();
+        let left = at_their_paths(files, &remaps).unwrap();
+        assert_eq!(left.iter().map(|file| &*file.path).collect::<Vec<_>>(), ["/read", "/written", "/both"]);
+        assert!(matches!(at_their_paths(left, b"damaged."), Err(ImageError::Magic { .. })));
     }
 
     #[test]
@@ -363,8 +401,8 @@ mod tests {
     #[test]
     fn regular_files_are_listed_with_size_and_mode() {
         let files = regular_files(&image(&[timer(1, 0, 0), regular(2, "/tmp/out", 300)])).unwrap();
-        let expected = RegularFile { path: "/tmp/out".to_owned(), bytes: Some(300), mode: Some(0o100644) };
-        assert_eq!(files, [expected]);
+        let [file] = &files[..] else { panic!("{files:?}") };
+        assert_eq!((&*file.path, file.bytes, file.mode), ("/tmp/out", Some(300), Some(0o100644)));
     }
 
     #[test]

@@ -19,14 +19,22 @@ pub enum ImagesError {
 
 /// CRIU's list of open and mapped files.
 const FILES: &str = "files.img";
+/// CRIU's list of those that are not at their paths any more, where there are any.
+const REMAPS: &str = "remap-fpath.img";
 
 /// The name of the list of files of a snapshot whose images are in the directory `images`.
 pub(crate) fn files_name(images: &str) -> String {
     format!("{images}/{FILES}")
 }
 
+/// The regular files that the processes had open or mapped, without those that were removed.
 pub fn regular_files(images: &Path) -> Result<Vec<RegularFile>, ImagesError> {
-    read_as(&images.join(FILES), image_file::regular_files)
+    let files = read_as(&images.join(FILES), image_file::regular_files)?;
+    let remaps = images.join(REMAPS);
+    match remaps.exists() {
+        true => read_as(&remaps, |image| image_file::at_their_paths(files, image)),
+        false => Ok(files),
+    }
 }
 
 /// Whether the file of that name, relative to its snapshot, holds pages, which CRIU copies and does not

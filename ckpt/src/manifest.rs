@@ -213,7 +213,7 @@ mod tests {
                 bytes: 1 << 20,
                 mode: 0o100_600,
             }),
-            outputs: vec![OutputFile { path: "/tmp/rank-0.out".into(), bytes: 12 }],
+            outputs: vec![OutputFile { path: "/tmp/rank-0.out".into(), bytes: 12, inode: Some(7) }],
             files: vec![file("channels.bin", b"in flight"), file("images/files.img", b"files")],
         }
     }

@@ -54,11 +54,14 @@ impl SegmentFile {
     }
 }
 
-/// A file that the tree writes its output to, with its length when the tree was dumped.
+/// A file that the tree writes to, with its length when the tree was dumped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputFile {
     pub path: PathBuf,
     pub bytes: u64,
+    /// Of a file that the program has opened itself: another file at its path is not touched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inode: Option<u64>,
 }
 
 /// Data that was appended to an output file after the dump, moved to a file of its own before the restore.
@@ -99,6 +102,9 @@ pub enum PreflightError {
         /// 0 if the file is missing.
         found: u64,
     },
+    /// Another file is at the path of one that the tree writes to.
+    #[error("the file {} was replaced by another one", .path.display())]
+    OutputReplaced { path: PathBuf },
     #[error("prepare {}: {source}", .path.display())]
     Io { path: PathBuf, source: io::Error },
 }
@@ -146,25 +152,29 @@ fn compare(path: PathBuf, bytes: (u64, u64), mode: (u32, u32)) -> Result<(), Pre
     Ok(())
 }
 
-/// Cuts output files back to their lengths at the dump. CRIU refuses a file that has grown, unless it was
-/// opened to append: there the foreign part would stay in the middle of the tree's output. What was appended
-/// since the dump (by another program, or by the tree itself after an older snapshot) moves to
-/// `FILE.foreign-N`, so that nothing is lost.
+/// Cuts the files that the tree writes to back to their lengths at the dump. CRIU refuses a file that has
+/// grown, unless it was opened to append: there the foreign part would stay in the middle of the tree's
+/// output. What was written since the dump (by another program, or by the tree itself, which now goes back to
+/// an older snapshot and will write it again) moves to `FILE.foreign-N`, so that nothing is lost.
 pub fn set_aside_foreign_output(outputs: &[OutputFile]) -> Result<Vec<ForeignOutput>, PreflightError> {
     let mut set_aside = Vec::new();
     for output in outputs {
-        let OutputFile { path, bytes: recorded } = output;
-        let found = fs::metadata(path).map_or(0, |metadata| metadata.len());
+        let OutputFile { path, bytes: recorded, inode } = output;
+        let metadata = fs::metadata(path).ok();
+        let found = metadata.as_ref().map_or(0, Metadata::len);
         if found < *recorded {
             return Err(PreflightError::OutputCut { path: path.clone(), recorded: *recorded, found });
         }
         if found > *recorded {
+            if inode.is_some() && *inode != metadata.map(|metadata| metadata.ino()) {
+                return Err(PreflightError::OutputReplaced { path: path.clone() });
+            }
             let foreign = move_tail(path, *recorded).map_err(at(path))?;
             tracing::warn!(
                 file = %path.display(),
                 kept_in = %foreign.kept_in.display(),
                 bytes = foreign.bytes,
-                "output was appended to while its job was parked; set aside",
+                "what was written to a file since the snapshot was set aside",
             );
             set_aside.push(foreign);
         }
@@ -204,7 +214,7 @@ mod tests {
     fn foreign_output_is_moved_aside_under_the_next_free_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rank-0.out");
-        let output = OutputFile { path: path.clone(), bytes: 5 };
+        let output = OutputFile { path: path.clone(), bytes: 5, inode: None };
         for (number, tail) in ["first", "second"].iter().enumerate() {
             fs::write(&path, format!("mine\n{tail}")).unwrap();
             let foreign = set_aside_foreign_output(std::slice::from_ref(&output)).unwrap();
@@ -217,10 +227,24 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_has_taken_the_place_of_the_programs_own_is_not_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("own");
+        fs::write(&path, "mine\n").unwrap();
+        let own =
+            OutputFile { path: path.clone(), bytes: 5, inode: Some(fs::metadata(&path).unwrap().ino()) };
+        fs::write(dir.path().join("other"), "another file").unwrap();
+        fs::rename(dir.path().join("other"), &path).unwrap();
+        let refused = set_aside_foreign_output(&[own]);
+        assert!(matches!(refused, Err(PreflightError::OutputReplaced { .. })), "{refused:?}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "another file");
+    }
+
+    #[test]
     fn output_that_was_cut_or_removed_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out");
-        let output = [OutputFile { path: path.clone(), bytes: 5 }];
+        let output = [OutputFile { path: path.clone(), bytes: 5, inode: None }];
         assert!(matches!(set_aside_foreign_output(&output), Err(PreflightError::OutputCut { found: 0, .. })));
         fs::write(&path, "abc").unwrap();
         assert!(matches!(set_aside_foreign_output(&output), Err(PreflightError::OutputCut { found: 3, .. })));

@@ -215,7 +215,7 @@ fn check_files(request: &RestoreRequest) -> Result<Vec<ForeignOutput>, RestoreEr
     }
     let mut files = images::regular_files(&request.images_dir)?;
     let is_output = |path: &str| request.outputs.iter().any(|output| output.path == Path::new(path));
-    files.retain(|file| !is_output(&file.path));
+    files.iter_mut().filter(|file| is_output(&file.path)).for_each(|file| file.bytes = None);
     preflight::check_regular_files(&files)?;
     Ok(preflight::set_aside_foreign_output(&request.outputs)?)
 }

@@ -26,6 +26,7 @@ use crate::segment;
 use nix::unistd::Pid;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -138,7 +139,8 @@ impl SnapshotWriter {
     }
 
     /// Records the lengths of the tree's output files: from CRIU's images, or else as they are now. A removed
-    /// output file is skipped: it is not worth losing the tree, which is only in the images by now.
+    /// output file is skipped: it is not worth losing the tree, which is only in the images by now. Other
+    /// files that the program has opened to write to are recorded as well.
     pub fn record_outputs(&mut self, paths: &[PathBuf]) -> Result<(), SnapshotError> {
         let in_images = images::regular_files(&self.images_dir()).unwrap_or_default();
         for path in paths {
@@ -153,9 +155,25 @@ impl SnapshotWriter {
                 }
                 (_, Err(error)) => return Err(at(path)(error)),
             };
-            self.outputs.push(OutputFile { path: path.clone(), bytes });
+            self.outputs.push(OutputFile { path: path.clone(), bytes, inode: None });
+        }
+        // One that has changed since the dump is left to the checks before a restore.
+        let own = in_images.into_iter().filter(|file| file.is_written);
+        for (path, bytes) in own.map(|file| (PathBuf::from(file.path), file.bytes)) {
+            let found =
+                fs::metadata(&path).ok().filter(|found| found.is_file() && bytes == Some(found.len()));
+            let (Some(found), false) = (found, self.is_known(&path)) else { continue };
+            self.outputs.push(OutputFile { path, bytes: found.len(), inode: Some(found.ino()) });
         }
         Ok(())
+    }
+
+    /// Whether the file is an output already, or one of the daemon's, beside the segment.
+    fn is_known(&self, path: &Path) -> bool {
+        let daemons = self.segment.as_ref().and_then(|segment| segment.path.parent());
+        self.outputs.iter().any(|known| known.path == path)
+            || !path.is_absolute()
+            || daemons.is_some_and(|daemons| path.starts_with(daemons))
     }
 
     /// Takes the pages that the dump left in memory, to be sealed; the arena may keep them after that.

@@ -94,7 +94,7 @@ fn foreign_output_is_set_aside_and_nothing_is_lost() {
     let mut request = tree.restore_request();
     File::options().append(true).open(&path).unwrap().write_all(b"not from the rank").unwrap();
 
-    request.outputs = vec![OutputFile { path: path.clone(), bytes: own.len() as u64 }];
+    request.outputs = vec![OutputFile { path: path.clone(), bytes: own.len() as u64, inode: None }];
     let restored = tree.restore_as(&request).unwrap();
     let [foreign] = restored.foreign.as_slice() else { panic!("{:?}", restored.foreign) };
     assert_eq!(fs::read(&foreign.kept_in).unwrap(), b"not from the rank");

@@ -34,7 +34,7 @@ fn a_tree_is_restored_with_its_segment_channels_and_output_as_they_were() {
     assert_eq!(snapshot.channels().unwrap().unwrap(), IN_FLIGHT);
     assert_eq!(
         snapshot.manifest().outputs[0],
-        OutputFile { path: tree.output(0), bytes: output.len() as u64 }
+        OutputFile { path: tree.output(0), bytes: output.len() as u64, inode: None }
     );
     snapshot.verify().unwrap();
     snapshot.load_segment(&tree.segment.path).unwrap();

@@ -88,6 +88,47 @@ fn a_job_alone_is_checkpointed_while_it_runs_and_goes_on_from_there_when_a_daemo
     }
 }
 
+/// It writes line after line to a file of its own, and the same to one that it has removed, and to another
+/// one at the same path.
+const WRITER: &str = r#"
+cluster: {nodes: 1, memory: 150MiB, store: "{store}", mean_time_between_failures: 2s}
+scheduler: {policy: gang, quantum: 400ms, residency: none}
+jobs:
+  - name: writer
+    ranks: 1
+    memory: 60MiB
+    command:
+      - /bin/sh
+      - -c
+      - "exec 3> {store}/../own 4> {store}/../removed; rm {store}/../removed; line=0;
+        end=$(($(date +%s) + 7));
+        while [ $(date +%s) -lt $end ]; do
+        line=$((line + 1)); echo $line >&3; echo $line >&4; echo $line >> {store}/../removed; sleep 0.01;
+        done; echo $line"
+"#;
+
+#[test]
+fn a_file_that_a_job_writes_goes_back_with_it_and_what_was_written_since_is_kept_elsewhere() {
+    let mut master = Master::run(WRITER);
+    master.wait_until("a checkpoint", STEP_LIMIT, |master| count(&master.events(), is_checkpointed) > 0);
+    std::thread::sleep(Duration::from_millis(700));
+    kill_daemons(master.processes("coswitchd"));
+    let (out, dir) = (master.out(), master.store().join(".."));
+    let ended = master.end_with(RUN_LIMIT, CLEAN_LIMIT, || {
+        let read = |name: &str| fs::read_to_string(dir.join(name)).expect("it is there");
+        let last: usize = fs::read_to_string(out.join("writer/rank-0.out")).unwrap().trim().parse().unwrap();
+        let lines: String = (1..=last).map(|line| format!("{line}\n")).collect();
+        assert_eq!(read("own"), lines, "each line once");
+        let aside = read("own.foreign-1");
+        let numbers: Vec<usize> = aside.lines().map(|line| line.parse().expect("a number")).collect();
+        assert!(numbers.len() > 10 && numbers.windows(2).all(|two| two[0] + 1 == two[1]), "{aside}");
+        let repeated = read("removed").lines().count() - last;
+        assert!(repeated >= numbers.len() - 1, "{repeated} lines of {last} twice: it is not the job's file");
+    });
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(count(&ended.events, is_launched), 1, "it has not begun again");
+}
+
 #[test]
 fn a_checkpoint_survives_all_daemons_and_the_master() {
     let mut master = serve(CLUSTER);

@@ -36,7 +36,7 @@ impl Part {
             warn!(
                 output = %foreign.path.display(),
                 kept_in = %foreign.kept_in.display(),
-                "output appended by another program was set aside"
+                "what was written to a file since the snapshot was set aside"
             );
         }
         self.state = State::Stopped { root, restored };
