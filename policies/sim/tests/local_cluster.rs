@@ -1,6 +1,6 @@
 //! The cluster of the thesis under all models: determinism, conservation, and agreement with queueing theory.
 
-use std::time::Duration;
+use std::{num::NonZeroUsize, time::Duration};
 
 use coswitch_policies::local::{
     explicit::{Filling, LoadRule, Slices},
@@ -52,7 +52,7 @@ fn run(shape: &Shape, model: &LocalModel, seed: u64) -> LocalReport {
 }
 
 /// The life of a task consists of run, wait and blocked time, and no processor time is charged twice.
-fn check_conservation(report: &LocalReport) {
+fn check_conservation(report: &LocalReport, processors: NonZeroUsize) {
     for task in &report.tasks {
         assert_eq!(task.returned, task.account.executed + task.waited + task.blocked, "{task:?}");
         assert!(task.account.coscheduled <= task.account.executed);
@@ -62,18 +62,21 @@ fn check_conservation(report: &LocalReport) {
         assert!(!is_local || task.account.degrees().is_none() && task.blocked.is_zero());
     }
     let end = Duration::from_nanos(report.end.0);
-    assert!(report.nodes.iter().all(|node| node.executed <= end));
+    let most = end * u32::try_from(processors.get()).unwrap();
+    assert!(report.nodes.iter().all(|node| node.executed <= most));
 }
 
 #[test]
 fn every_model_serves_all_tasks_and_accounts_for_all_time() {
-    let shape = small(300);
-    for model in every_model(&shape) {
-        let report = run(&shape, &model, 5);
-        assert!(report.distributed().count >= 300, "{model:?}");
-        let degree = report.degrees().expect("tasks communicate").coscheduling;
-        assert!((0.0..=1.0).contains(&degree), "{model:?}: {degree}");
-        check_conservation(&report);
+    for processors in [1, 2, 3].map(|count| NonZeroUsize::new(count).unwrap()) {
+        let shape = Shape { processors, ..small(300) };
+        for model in every_model(&shape) {
+            let report = run(&shape, &model, 5);
+            assert!(report.distributed().count >= 300, "{model:?}");
+            let degree = report.degrees().expect("tasks communicate").coscheduling;
+            assert!((0.0..=1.0).contains(&degree), "{model:?}: {degree}");
+            check_conservation(&report, processors);
+        }
     }
 }
 
@@ -101,6 +104,17 @@ fn a_node_alone_has_the_ready_queue_that_theory_says() {
         let report = run(&shape, &LocalModel::Linux, 3);
         assert!((report.ready - queue_length).abs() < tolerance, "{} for {queue_length}", report.ready);
         assert_eq!(report.messages, 0);
+    }
+}
+
+#[test]
+fn a_node_of_two_processors_has_the_ready_queue_that_theory_says() {
+    // M/M/2 with processor sharing: 2 ρ / (1 - ρ²) tasks, where each processor is used for the part ρ.
+    for (queue_length, expected) in [(1.0, 8.0 / 15.0), (2.0, 0.75), (9.0, 360.0 / 319.0)] {
+        let processors = NonZeroUsize::new(2).unwrap();
+        let shape = Shape { stations: 1, processors, queue_length, served: 20_000, ..Shape::default() };
+        let report = run(&shape, &LocalModel::Linux, 3);
+        assert!((report.ready - expected).abs() < 0.05, "{} for {queue_length}", report.ready);
     }
 }
 
@@ -164,7 +178,7 @@ fn a_message_that_is_longer_than_a_slot_arrives_after_several() {
     let model = LocalModel::Buffered { slot: UNIT, message: Bytes(250), rate: Rate(800_000) };
     let report = run(&Shape { stations: 2, grain: 5.0, ..small(100) }, &model, 1);
     assert!(report.messages > 0);
-    check_conservation(&report);
+    check_conservation(&report, NonZeroUsize::MIN);
 }
 
 #[test]
@@ -218,6 +232,6 @@ proptest! {
             ..Shape::default()
         };
         let models = every_model(&shape);
-        check_conservation(&run(&shape, &models[choice % models.len()], seed));
+        check_conservation(&run(&shape, &models[choice % models.len()], seed), shape.processors);
     }
 }

@@ -1,9 +1,9 @@
 //! Properties of each node scheduler under random histories of events.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
 use coswitch_policies::local::{
-    LocalScheduler, Model, NodeDecision, NodeScheduler, TaskEvent, TaskId,
+    LocalScheduler, Model, NodeDecision, NodeScheduler, Task, TaskEvent, TaskId,
     buffered::{Pending, plan_phase},
     demand::Demand,
     dynamic::Dynamic,
@@ -62,7 +62,11 @@ struct Node<M> {
 
 impl<M: Model> Node<M> {
     fn new(model: M) -> Self {
-        let scheduler = LocalScheduler::new(model);
+        Self::on(model, 1)
+    }
+
+    fn on(model: M, processors: usize) -> Self {
+        let scheduler = LocalScheduler::on(model, NonZeroUsize::new(processors).expect("at least one"));
         Self { scheduler, now: SimTime(0), away: Vec::new(), arrived: 0, decisions: Vec::new() }
     }
 
@@ -93,6 +97,8 @@ impl<M: Model> Node<M> {
 
     fn event(&mut self, happening: Happening) -> Option<TaskEvent> {
         let running = self.scheduler.running();
+        let chosen = (self.now.0 / 1_000_000) as usize % running.len().max(1);
+        let running = running.get(chosen).map(|task| task.id);
         let all: Vec<_> = self.ready().into_iter().chain(self.away.iter().copied()).collect();
         Some(match happening {
             Happening::Arrive { application } => {
@@ -103,7 +109,7 @@ impl<M: Model> Node<M> {
             Happening::WaitPolicy => TaskEvent::Waits { task: running? },
             Happening::Block => TaskEvent::Blocked { task: running? },
             Happening::Finish => TaskEvent::Finished { task: running? },
-            Happening::QuantumEnd => running.map(|_| TaskEvent::QuantumEnd)?,
+            Happening::QuantumEnd => TaskEvent::QuantumEnd { task: running? },
             Happening::Message(choice) if !all.is_empty() => {
                 TaskEvent::MessageArrived { task: all[choice % all.len()] }
             }
@@ -116,6 +122,11 @@ impl<M: Model> Node<M> {
         })
     }
 
+    /// The only task that runs, on a node of one processor.
+    fn running(&self) -> Option<TaskId> {
+        self.scheduler.running().first().map(|task| task.id)
+    }
+
     fn ready(&self) -> Vec<TaskId> {
         self.scheduler.ready().iter().map(|task| task.id).collect()
     }
@@ -124,8 +135,8 @@ impl<M: Model> Node<M> {
 /// The bound of PCA and DCA: no task is overtaken more than `overtakes_max` times before it runs. The
 /// dispatches of other tasks before it are at most those ahead of it, one for each overtaking, and one more
 /// for each overtaking that took the processor from a running task, which then runs again first.
-fn no_task_starves<M: Model>(model: M, overtakes_max: u32, history: &[(u64, Happening)]) {
-    let mut node = Node::new(model);
+fn no_task_starves<M: Model>(model: M, processors: usize, overtakes_max: u32, history: &[(u64, Happening)]) {
+    let mut node = Node::on(model, processors);
     let mut patience = BTreeMap::<TaskId, i64>::new();
     for (after, happening) in history {
         let before = node.ready();
@@ -136,12 +147,15 @@ fn no_task_starves<M: Model>(model: M, overtakes_max: u32, history: &[(u64, Happ
                 patience.values_mut().for_each(|left| *left -= 1);
             }
         }
-        let ended = matches!(event, Some(TaskEvent::QuantumEnd)).then(|| before[0]);
+        let ended = match event {
+            Some(TaskEvent::QuantumEnd { task }) => Some(task),
+            _ => None,
+        };
         for (place, task) in node.ready().into_iter().enumerate() {
             if !before.contains(&task) || ended == Some(task) {
                 patience.remove(&task);
             }
-            if node.scheduler.running() != Some(task) {
+            if !node.scheduler.ready()[place].runs() {
                 let bound = place as i64 + 2 * i64::from(overtakes_max);
                 patience.entry(task).or_insert(bound);
             }
@@ -153,15 +167,42 @@ fn no_task_starves<M: Model>(model: M, overtakes_max: u32, history: &[(u64, Happ
     }
 }
 
-/// The processor is never idle while a task is ready, and no account exceeds the time that passed.
-fn processor_is_used<M: Model>(model: M, history: &[(u64, Happening)]) {
-    let mut node = Node::new(model);
+/// No processor is idle while a task waits for one, the shell hears of each change, and no account exceeds
+/// the time that passed, for it counts once.
+fn processors_are_used<M: Model>(model: M, processors: usize, history: &[(u64, Happening)]) {
+    let mut node = Node::on(model, processors);
+    let mut on_processors: Vec<TaskId> = Vec::new();
     for (after, happening) in history {
-        node.play(*after, *happening);
-        assert_eq!(node.scheduler.running().is_none(), node.scheduler.ready().is_empty());
+        let left = node.play(*after, *happening).and_then(|event| match event {
+            TaskEvent::Waits { .. } if node.spins() => None,
+            TaskEvent::Waits { task } | TaskEvent::Blocked { task } | TaskEvent::Finished { task } => {
+                Some(task)
+            }
+            TaskEvent::QuantumEnd { task } => Some(task),
+            _ => None,
+        });
+        on_processors.retain(|task| Some(*task) != left);
+        for decision in &node.decisions {
+            match decision {
+                NodeDecision::Preempt { task } => on_processors.retain(|other| other != task),
+                NodeDecision::Run { task, .. } => on_processors.push(*task),
+                _ => {}
+            }
+        }
+        let running = node.scheduler.running();
+        assert_eq!(running.len(), processors.min(node.scheduler.ready().len()));
+        assert_eq!(running.len(), node.scheduler.ready().iter().filter(|task| task.runs()).count());
+        on_processors.sort_unstable();
+        let mut run: Vec<TaskId> = running.iter().map(|task| task.id).collect();
+        run.sort_unstable();
+        assert_eq!(on_processors, run);
+        let passed = node.now.since(SimTime(0));
         let account = node.scheduler.node_account();
-        assert!(account.executed <= node.now.since(SimTime(0)));
+        assert!(account.executed <= passed * u32::try_from(processors).unwrap());
         assert!(account.coscheduled <= account.executed);
+        for task in node.scheduler.ready() {
+            assert!(task.total.executed + task.total.thrashed.max(task.total.delayed) <= passed, "{task:?}");
+        }
     }
 }
 
@@ -219,12 +260,14 @@ impl Demanded {
             TaskEvent::Unblocked { task } => ready.push(task),
             _ => {}
         }
-        let is_left =
-            matches!(event, TaskEvent::Blocked { .. } | TaskEvent::Finished { .. } | TaskEvent::QuantumEnd);
+        let is_left = matches!(
+            event,
+            TaskEvent::Blocked { .. } | TaskEvent::Finished { .. } | TaskEvent::QuantumEnd { .. }
+        );
         let called = self.first_called(&ready).filter(|_| is_left || self.had_its_share(now));
         let ran = ready.first().copied().filter(|_| !is_left);
         if let Some(expected) = called.or(ran) {
-            assert_eq!(self.node.scheduler.running(), Some(expected), "after {event:?}");
+            assert_eq!(self.node.running(), Some(expected), "after {event:?}");
         }
         for decision in &self.node.decisions {
             if let NodeDecision::Run { task, .. } = decision {
@@ -242,17 +285,21 @@ fn slices() -> Slices {
 
 proptest! {
     #[test]
-    fn pre_and_dyn_never_starve_anybody_beyond_mco(mco in 0..5u32, past in 0..2u8, history in history()) {
+    fn pre_and_dyn_never_starve_anybody_beyond_mco(
+        processors in 1..4usize, mco in 0..5u32, past in 0..2u8, history in history(),
+    ) {
         let past_weight = f64::from(past) / 2.0;
-        no_task_starves(Predictive { slice: SLICE, overtakes_max: mco, past_weight }, mco, &history);
+        let model = Predictive { slice: SLICE, overtakes_max: mco, past_weight };
+        no_task_starves(model, processors, mco, &history);
         let model = Dynamic { slice: SLICE, overtakes_max: mco, past_weight, is_judged_by_sent: false };
-        no_task_starves(model, mco, &history);
+        no_task_starves(model, processors, mco, &history);
     }
 
     #[test]
-    fn without_overtaking_pre_is_round_robin(history in history()) {
-        let mut lin = Node::new(Linux { slice: SLICE });
-        let mut pre = Node::new(Predictive { slice: SLICE, overtakes_max: 0, past_weight: 0.0 });
+    fn without_overtaking_pre_is_round_robin(processors in 1..4usize, history in history()) {
+        let mut lin = Node::on(Linux { slice: SLICE }, processors);
+        let model = Predictive { slice: SLICE, overtakes_max: 0, past_weight: 0.0 };
+        let mut pre = Node::on(model, processors);
         for (after, happening) in history {
             lin.play(after, happening);
             pre.play(after, happening);
@@ -261,12 +308,13 @@ proptest! {
     }
 
     #[test]
-    fn the_processor_is_used_while_a_task_is_ready(history in history()) {
-        processor_is_used(Linux { slice: SLICE }, &history);
-        processor_is_used(HighPriority { slice: SLICE }, &history);
-        processor_is_used(Predictive { slice: SLICE, overtakes_max: 2, past_weight: 0.0 }, &history);
-        processor_is_used(Demand { slice: SLICE, share: SLICE / 4 }, &history);
-        processor_is_used(Explicit::fixed(SLICE, slices(), Filling::Both), &history);
+    fn the_processors_are_used_while_a_task_is_ready(processors in 1..4usize, history in history()) {
+        processors_are_used(Linux { slice: SLICE }, processors, &history);
+        processors_are_used(HighPriority { slice: SLICE }, processors, &history);
+        let model = Predictive { slice: SLICE, overtakes_max: 2, past_weight: 0.0 };
+        processors_are_used(model, processors, &history);
+        processors_are_used(Demand { slice: SLICE, share: SLICE / 4 }, processors, &history);
+        processors_are_used(Explicit::fixed(SLICE, slices(), Filling::Both), processors, &history);
     }
 
     #[test]
@@ -280,13 +328,14 @@ proptest! {
     }
 
     #[test]
-    fn under_hpdt_no_local_task_runs_while_a_distributed_one_is_ready(history in history()) {
-        let mut node = Node::new(HighPriority { slice: SLICE });
+    fn under_hpdt_no_local_task_runs_while_a_distributed_one_is_ready(
+        processors in 1..4usize, history in history(),
+    ) {
+        let mut node = Node::on(HighPriority { slice: SLICE }, processors);
         for (after, happening) in history {
             node.play(after, happening);
-            let ready = node.scheduler.ready();
-            let first = ready.first().is_none_or(|task| task.is_distributed());
-            prop_assert!(first || !ready.iter().any(|task| task.is_distributed()));
+            let waits = node.scheduler.ready().iter().any(|task| task.is_distributed() && !task.runs());
+            prop_assert!(!waits || node.scheduler.running().iter().all(Task::is_distributed));
         }
     }
 
@@ -303,7 +352,7 @@ proptest! {
             node.play(after, happening);
             timer = next_timer(&node.decisions).or(timer);
             let is_local = node.scheduler.model().current() == SliceKind::Local;
-            let runs = node.scheduler.running().is_some() && node.scheduler.ready()[0].is_distributed();
+            let runs = node.scheduler.running().iter().any(Task::is_distributed);
             prop_assert!(!(is_local && runs));
         }
     }
@@ -315,15 +364,14 @@ proptest! {
         for _ in 0..=others {
             node.play(0, Happening::Arrive { application: 1 });
         }
-        let task = node.scheduler.running().unwrap();
+        let task = node.running().unwrap();
         node.play(1, Happening::WaitPolicy);
         prop_assert_eq!(&node.decisions[..], &[NodeDecision::Spin { task, at_most: Some(spin) }]);
         node.decisions.clear();
         let over = node.now.after(spin);
         node.scheduler.on_event(over, TaskEvent::SpinOver { task }, &mut node.decisions).unwrap();
         prop_assert!(!node.ready().contains(&task));
-        let left_idle = node.decisions == [NodeDecision::Idle];
-        prop_assert_eq!(left_idle, others == 0);
+        prop_assert_eq!(node.running().is_none(), others == 0);
     }
 
     #[test]

@@ -83,7 +83,7 @@ mod tests {
         fn tell(&mut self, at: Duration, event: TaskEvent) -> TaskId {
             self.decisions.clear();
             self.scheduler.on_event(at.into(), event, &mut self.decisions).unwrap();
-            self.scheduler.running().expect("at least one task is ready")
+            self.scheduler.running().first().expect("at least one task is ready").id
         }
 
         fn message(&mut self, at: Duration, task: TaskId) -> TaskId {
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(node.tell(fair, TaskEvent::TimerFired), LAST);
         assert_eq!(node.timer(), None);
         assert_eq!(
-            node.tell(12 * MS, TaskEvent::QuantumEnd),
+            node.tell(12 * MS, TaskEvent::QuantumEnd { task: LAST }),
             RUNS,
             "the overtaken task is next, and no task is called"
         );
@@ -124,9 +124,11 @@ mod tests {
 
     #[test]
     fn a_call_goes_first_when_the_running_task_leaves_the_processor() {
-        for event in
-            [TaskEvent::Blocked { task: RUNS }, TaskEvent::Finished { task: RUNS }, TaskEvent::QuantumEnd]
-        {
+        for event in [
+            TaskEvent::Blocked { task: RUNS },
+            TaskEvent::Finished { task: RUNS },
+            TaskEvent::QuantumEnd { task: RUNS },
+        ] {
             let mut node = Node::new();
             node.message(MS, LAST);
             assert_eq!(node.tell(MS, event), LAST, "{event:?}");
@@ -159,16 +161,16 @@ mod tests {
         node.message(MS, LAST);
         node.tell(MS, TaskEvent::MessagesTaken { task: LAST });
         assert_eq!(node.tell(3 * MS, TaskEvent::TimerFired), RUNS);
-        assert_eq!(node.tell(10 * MS, TaskEvent::QuantumEnd), NEXT);
+        assert_eq!(node.tell(10 * MS, TaskEvent::QuantumEnd { task: RUNS }), NEXT);
     }
 
     #[test]
     fn a_call_lapses_when_its_process_runs() {
         let mut node = Node::new();
         node.message(MS, LAST);
-        assert_eq!(node.tell(MS, TaskEvent::QuantumEnd), LAST);
+        assert_eq!(node.tell(MS, TaskEvent::QuantumEnd { task: RUNS }), LAST);
         assert_eq!(
-            node.tell(2 * MS, TaskEvent::QuantumEnd),
+            node.tell(2 * MS, TaskEvent::QuantumEnd { task: LAST }),
             NEXT,
             "its message still waits, but it had its chance"
         );
@@ -179,7 +181,7 @@ mod tests {
     fn a_call_lapses_when_its_process_ends() {
         let mut node = Node::new();
         node.message(MS, LAST);
-        node.tell(MS, TaskEvent::QuantumEnd);
+        node.tell(MS, TaskEvent::QuantumEnd { task: RUNS });
         assert_eq!(node.tell(2 * MS, TaskEvent::Finished { task: LAST }), NEXT);
         node.tell(2 * MS, TaskEvent::Arrived { task: LAST, application: None });
         assert_eq!(

@@ -1,7 +1,7 @@
 //! Events of a node and decisions of its scheduler: all messages between a node scheduler and its shell.
 //!
 //! ```text
-//!        Arrived, Unblocked               QuantumEnd, preempted
+//!        Arrived, Unblocked               QuantumEnd, Preempt
 //!   (new) ─────────────────► ready ◄───────────────────────────── running ───► Finished
 //!                              ▲  └──────────── Run ─────────────►   │
 //!                              │                                     │ Waits without Spin, SpinOver, Blocked
@@ -25,11 +25,11 @@ pub enum TaskEvent {
         /// The distributed application it belongs to; none for a local task.
         application: Option<JobId>,
     },
-    /// The running task began to wait for a missing message. The scheduler decides whether it spins.
+    /// A running task began to wait for a missing message. The scheduler decides whether it spins.
     Waits {
         task: TaskId,
     },
-    /// The running task spun for the allowed time without success.
+    /// A running task spun for the allowed time without success.
     SpinOver {
         task: TaskId,
     },
@@ -38,7 +38,7 @@ pub enum TaskEvent {
     WaitOver {
         task: TaskId,
     },
-    /// The running task waits for something other than a message.
+    /// A running task waits for something other than a message.
     Blocked {
         task: TaskId,
     },
@@ -59,7 +59,10 @@ pub enum TaskEvent {
     MessageSent {
         task: TaskId,
     },
-    QuantumEnd,
+    /// The slice of a running task is over.
+    QuantumEnd {
+        task: TaskId,
+    },
     Finished {
         task: TaskId,
     },
@@ -75,13 +78,13 @@ pub enum TaskEvent {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum NodeDecision {
-    /// `task` gets the processor at once, for at most `slice`; the task that had it becomes ready.
+    /// `task` gets an idle processor at once, for at most `slice`.
     Run { task: TaskId, slice: Duration },
+    /// The processor is taken from `task`, which is ready.
+    Preempt { task: TaskId },
     /// The running task may wait actively; after `at_most` the shell sends [`TaskEvent::SpinOver`]. None: as
     /// long as its slice lasts.
     Spin { task: TaskId, at_most: Option<Duration> },
-    /// No task is ready.
-    Idle,
     /// Requests [`TaskEvent::TimerFired`] at this time; replaces an earlier timer.
     SetTimer { at: SimTime },
     /// DTS in balanced mode: reports the load index to the console.
@@ -100,10 +103,8 @@ pub enum NodeError {
     Unknown(TaskId),
     #[error("begin {0}: the node has a task of this name already")]
     Twice(TaskId),
-    #[error("report an event of {0} that only the running task can have")]
+    #[error("report an event of {0} that only a running task can have")]
     NotRunning(TaskId),
     #[error("wake {0}: it is ready already")]
     NotAway(TaskId),
-    #[error("end a quantum: no task runs")]
-    NobodyRuns,
 }

@@ -1,45 +1,55 @@
 //! Ready queue of one node with the accounting of the CMC model (thesis Algorithm 3, the Local Coscheduler;
-//! Algorithm 4, `insert_RQ`). `T[0]` is the top and the only task that may run.
+//! Algorithm 4, `insert_RQ`), for a node of any number of processors `P`. The tasks that have one come first;
+//! on a node with one processor, as in the thesis, that is `T[0]`, the top.
 //!
-//! Invariants: a task is in the queue once; only the top runs; its time on the processor is charged once,
-//! when it leaves.
+//! Invariants: a task is in the queue once; at most `P` run; the time of a task is charged once.
 //!
 //! Algorithm 3 charges the whole run of the top to every task in the queue, also to one that arrived in the
-//! middle of it. Here each task is charged from when it reached the queue, as §2.2.1 defines the fields.
+//! middle of it. Here each task is charged from when it reached the queue, as §2.2.1 defines the fields. With
+//! several processors a task waits once, however many others run meanwhile.
 //!
-//! Where the algorithms leave the order open: a preempted top is first charged and begins anew, and then
-//! counts as overtaken once. It is `T[0]` while it runs, so it can be overtaken only while its own count is
-//! below `MCO`.
+//! Where the algorithms leave the order open: a preempted task is first charged and begins anew, and then
+//! counts as overtaken once; it is the next that runs. It may be overtaken only while its own count is below
+//! `MCO`.
 
-use std::time::Duration;
+use std::{cmp::Reverse, time::Duration};
 
 use super::{Model, Task, TaskId};
 use crate::SimTime;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ReadyQueue {
     tasks: Vec<Task>,
-    /// When the top got the processor; none while the processor is idle.
-    running_since: Option<SimTime>,
+    processors: usize,
+    /// All tasks are charged up to here: when a task last got or left a processor.
+    charged: SimTime,
 }
 
 impl ReadyQueue {
-    /// The ready tasks, the top first.
+    pub(super) const fn new(processors: usize) -> Self {
+        Self { tasks: Vec::new(), processors, charged: SimTime(0) }
+    }
+
+    /// The ready tasks, the running ones first.
     #[must_use]
     pub fn tasks(&self) -> &[Task] {
         &self.tasks
     }
 
-    /// The task that has the processor.
+    /// The tasks that have a processor.
     #[must_use]
-    pub fn running(&self) -> Option<&Task> {
-        self.running_since.and(self.tasks.first())
+    pub fn running(&self) -> &[Task] {
+        &self.tasks[..self.tasks.iter().take_while(|task| task.runs()).count()]
     }
 
-    /// When it got the processor.
+    /// Of the running tasks, the one that got its processor first; none while a processor is idle.
     #[must_use]
-    pub const fn running_since(&self) -> Option<SimTime> {
-        self.running_since
+    pub fn longest_running(&self) -> Option<&Task> {
+        let running = self.tasks.iter().filter(|task| task.runs());
+        if running.clone().count() < self.processors {
+            return None;
+        }
+        running.min_by_key(|task| task.running_since)
     }
 
     /// The task that was called first by a message; of those called at the same time, the one nearest the
@@ -49,34 +59,48 @@ impl ReadyQueue {
         self.tasks.iter().filter(|task| task.called_at.is_some()).min_by_key(|task| task.called_at)
     }
 
+    pub(super) fn find(&self, id: TaskId) -> Option<&Task> {
+        self.tasks.iter().find(|task| task.id == id)
+    }
+
     pub(super) fn find_mut(&mut self, id: TaskId) -> Option<&mut Task> {
         self.tasks.iter_mut().find(|task| task.id == id)
     }
 
-    /// Takes the processor from the top and charges its time to the accounts of all (Algorithm 3, lines
-    /// 4-15).
-    pub(super) fn stop(&mut self, now: SimTime, model: &impl Model) {
-        let Some(since) = self.running_since.take() else { return };
-        let span = now.since(since);
-        let (top, others) = self.tasks.split_first_mut().expect("only a queued task has the processor");
-        charge_executed(top, span);
-        for other in others {
-            let since_queued = now.since(other.queued_at);
-            charge_waited(other, top.id, span.min(since_queued));
+    /// Charges the time since a task last got or left a processor to the accounts of all (Algorithm 3, lines
+    /// 4-12). While none runs, none is kept from running.
+    fn charge(&mut self, now: SimTime) {
+        let from = std::mem::replace(&mut self.charged, now);
+        let running: Vec<TaskId> = self.tasks.iter().filter(|task| task.runs()).map(|task| task.id).collect();
+        if running.is_empty() {
+            return;
         }
-        top.begin_anew();
-        top.is_potential &= model.is_potential(&top.frequency);
+        for task in &mut self.tasks {
+            match task.running_since {
+                Some(since) => charge_executed(task, now.since(from.max(since))),
+                None => charge_waited(task, &running, now.since(from.max(task.queued_at))),
+            }
+        }
     }
 
-    /// Charges and removes the top; none where no task runs.
-    pub(super) fn remove_running(&mut self, now: SimTime, model: &impl Model) -> Option<Task> {
-        self.running()?;
-        self.stop(now, model);
-        Some(self.tasks.remove(0))
+    /// Takes the processor from a task that runs (Algorithm 3, lines 13-15).
+    fn stop(&mut self, now: SimTime, place: usize, model: &impl Model) {
+        self.charge(now);
+        let task = &mut self.tasks[place];
+        task.running_since = None;
+        task.begin_anew();
+        task.is_potential &= model.is_potential(&task.frequency);
+    }
+
+    /// Charges and removes a running task; none where it does not run.
+    pub(super) fn remove_running(&mut self, now: SimTime, id: TaskId, model: &impl Model) -> Option<Task> {
+        let place = self.tasks.iter().position(|task| task.id == id && task.runs())?;
+        self.stop(now, place, model);
+        Some(self.tasks.remove(place))
     }
 
     /// `insert_RQ`: enters at the bottom and passes the tasks that the model lets it overtake (Algorithm 4).
-    /// Past all of them, the running task loses the processor.
+    /// Past a running one, with no processor idle, it takes the processor of the last of them.
     pub(super) fn insert(&mut self, now: SimTime, mut task: Task, model: &impl Model) {
         task.queued_at = now;
         task.frequency.update(model.past_weight());
@@ -85,46 +109,60 @@ impl ReadyQueue {
         task.is_potential = model.is_potential(&task.frequency);
         let overtaken = self.tasks.iter().rev().take_while(|other| model.overtakes(&task, other)).count();
         let place = self.tasks.len() - overtaken;
-        if place == 0 {
-            self.stop(now, model);
+        let running = self.running().len();
+        if place < running && running == self.processors {
+            self.stop(now, running - 1, model);
         }
-        for other in &mut self.tasks[place..] {
-            other.note_overtaken_by(task.id);
-        }
+        let waiting = self.tasks[place..].iter_mut().filter(|other| !other.runs());
+        waiting.for_each(|other| other.note_overtaken_by(task.id));
         self.tasks.insert(place, task);
     }
 
-    /// Brings a ready task to the top, past all before it; the task that ran is next.
+    /// Brings a ready task to the top, past all before it. If no processor is idle it takes that of the
+    /// longest running task, which is next.
     pub(super) fn bring_to_top(&mut self, now: SimTime, id: TaskId, model: &impl Model) {
-        let Some(place) = self.tasks.iter().position(|task| task.id == id) else { return };
-        if place == 0 {
-            return;
+        let Some(place) = self.tasks.iter().position(|task| task.id == id && !task.runs()) else { return };
+        if let Some(longest) = self.longest_running().map(|task| task.id)
+            && let Some(preempted) = self.tasks.iter().position(|task| task.id == longest)
+        {
+            self.stop(now, preempted, model);
+            self.tasks[preempted..self.processors].rotate_left(1);
         }
-        self.stop(now, model);
-        let task = self.tasks.remove(place);
-        for other in &mut self.tasks[..place] {
-            other.note_overtaken_by(id);
-        }
-        self.tasks.insert(0, task);
+        self.move_to(0, place);
     }
 
-    /// The first of the highest precedence among those that may run.
-    pub(super) fn best(&self, model: &impl Model) -> Option<TaskId> {
-        let mut tasks = self.tasks.iter().filter(|task| model.may_run(task));
-        let first = tasks.next()?;
-        let best = tasks.fold((model.precedence(first), first), |best, task| {
-            let precedence = model.precedence(task);
-            if precedence > best.0 { (precedence, task) } else { best }
-        });
-        Some(best.1.id)
+    /// Moves the task at `place` up to the place `to`, past those that wait between.
+    fn move_to(&mut self, to: usize, place: usize) {
+        let id = self.tasks[place].id;
+        let waiting = self.tasks[to..place].iter_mut().filter(|other| !other.runs());
+        waiting.for_each(|other| other.note_overtaken_by(id));
+        self.tasks[to..=place].rotate_right(1);
     }
 
-    pub(super) fn dispatch(&mut self, now: SimTime) -> Option<&mut Task> {
-        let top = self.tasks.first_mut()?;
-        top.frequency.sent = 0;
-        top.called_at = None;
-        self.running_since = Some(now);
-        Some(top)
+    /// Gives the processors to the tasks of the highest precedence among those that may run, of these to the
+    /// ones nearest the top. Returns those that got one.
+    pub(super) fn dispatch(&mut self, now: SimTime, model: &impl Model) -> Vec<TaskId> {
+        let mut best: Vec<&Task> = self.tasks.iter().filter(|task| model.may_run(task)).collect();
+        best.sort_by_key(|task| Reverse(model.precedence(task)));
+        best.truncate(self.processors);
+        let best: Vec<TaskId> = best.into_iter().map(|task| task.id).collect();
+        for place in 0..self.tasks.len() {
+            let task = &self.tasks[place];
+            if task.runs() && !best.contains(&task.id) {
+                self.stop(now, place, model);
+            }
+        }
+        let mut got = Vec::new();
+        for (to, id) in best.into_iter().enumerate() {
+            let place = self.tasks.iter().position(|task| task.id == id).expect("it was just found");
+            self.move_to(to, place);
+            if !self.tasks[to].runs() {
+                got.push(id);
+                self.charge(now);
+                self.tasks[to].get_processor(now);
+            }
+        }
+        got
     }
 }
 
@@ -137,8 +175,8 @@ fn charge_executed(task: &mut Task, span: Duration) {
     }
 }
 
-fn charge_waited(task: &mut Task, running: TaskId, span: Duration) {
-    let is_delayed = task.overtakers.contains(&running);
+fn charge_waited(task: &mut Task, running: &[TaskId], span: Duration) {
+    let is_delayed = task.overtakers.iter().any(|overtaker| running.contains(overtaker));
     for account in [&mut task.since_queued, &mut task.total] {
         if task.is_potential {
             account.thrashed += span;

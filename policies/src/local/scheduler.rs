@@ -1,9 +1,9 @@
-//! Node scheduler: one ready queue under one model; events in, decisions out.
+//! Node scheduler: one ready queue for all processors of the node under one model; events in, decisions out.
 //!
 //! The simulator calls it; a live node scheduler would call it the same way. It has no clock: each event
 //! carries its time, and times never go back.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZeroUsize};
 
 use super::{
     Account, Model, NodeDecision, NodeError, NodeView, ReadyQueue, Task, TaskEvent, TaskId, WaitPolicy,
@@ -22,14 +22,14 @@ pub trait NodeScheduler {
         decisions: &mut Vec<NodeDecision>,
     ) -> Result<(), NodeError>;
 
-    /// The task that has the processor.
-    fn running(&self) -> Option<TaskId>;
+    /// The tasks that have a processor.
+    fn running(&self) -> &[Task];
 
-    /// The ready tasks, the running one first.
+    /// The ready tasks, the running ones first.
     fn ready(&self) -> &[Task];
 
     /// The accounts of all tasks of the node, ended ones included: *NodeD*, and the base of *NodeCoDe* and
-    /// *NodeThDe*. The present run of the running task is not in it yet.
+    /// *NodeThDe*. The time since a task last got or left a processor is not in it yet.
     fn node_account(&self) -> Account;
 }
 
@@ -45,12 +45,18 @@ pub struct LocalScheduler<M> {
 }
 
 impl<M: Model> LocalScheduler<M> {
-    /// An empty node under `model`.
+    /// An empty node of one processor under `model`.
     #[must_use]
     pub fn new(model: M) -> Self {
+        Self::on(model, NonZeroUsize::MIN)
+    }
+
+    /// An empty node of so many processors.
+    #[must_use]
+    pub fn on(model: M, processors: NonZeroUsize) -> Self {
         Self {
             model,
-            queue: ReadyQueue::default(),
+            queue: ReadyQueue::new(processors.get()),
             away: BTreeMap::new(),
             left: Account::default(),
             timer: None,
@@ -64,7 +70,7 @@ impl<M: Model> LocalScheduler<M> {
 
     /// Refuses an impossible event before anything is changed.
     fn check(&self, event: &TaskEvent) -> Result<(), NodeError> {
-        let is_ready = |task: TaskId| self.queue.tasks().iter().any(|other| other.id == task);
+        let is_ready = |task: TaskId| self.queue.find(task).is_some();
         match *event {
             TaskEvent::Arrived { task, .. } if is_ready(task) || self.away.contains_key(&task) => {
                 Err(NodeError::Twice(task))
@@ -72,8 +78,9 @@ impl<M: Model> LocalScheduler<M> {
             TaskEvent::Waits { task }
             | TaskEvent::SpinOver { task }
             | TaskEvent::Blocked { task }
+            | TaskEvent::QuantumEnd { task }
             | TaskEvent::Finished { task }
-                if self.running() != Some(task) =>
+                if !self.runs(task) =>
             {
                 Err(NodeError::NotRunning(task))
             }
@@ -87,7 +94,6 @@ impl<M: Model> LocalScheduler<M> {
             {
                 Err(NodeError::Unknown(task))
             }
-            TaskEvent::QuantumEnd if self.running().is_none() => Err(NodeError::NobodyRuns),
             _ => Ok(()),
         }
     }
@@ -96,13 +102,13 @@ impl<M: Model> LocalScheduler<M> {
         match event {
             TaskEvent::Arrived { task, application } => self.on_arrived(now, task, application),
             TaskEvent::Waits { task } => self.on_waits(now, task, decisions),
-            TaskEvent::SpinOver { .. } | TaskEvent::Blocked { .. } => self.leave_processor(now),
+            TaskEvent::SpinOver { task } | TaskEvent::Blocked { task } => self.leave_processor(now, task),
             TaskEvent::Unblocked { task } => self.on_unblocked(now, task),
             TaskEvent::MessageArrived { task } => self.on_message(now, task),
             TaskEvent::MessagesTaken { task } => self.on_messages_taken(task),
             TaskEvent::MessageSent { task } => self.task_mut(task).frequency.sent += 1,
-            TaskEvent::QuantumEnd => self.on_quantum_end(now),
-            TaskEvent::Finished { .. } => self.on_finished(now, decisions),
+            TaskEvent::QuantumEnd { task } => self.on_quantum_end(now, task),
+            TaskEvent::Finished { task } => self.on_finished(now, task, decisions),
             TaskEvent::WaitOver { .. }
             | TaskEvent::Strobe { .. }
             | TaskEvent::SlicesSet(_)
@@ -115,21 +121,26 @@ impl<M: Model> LocalScheduler<M> {
     }
 
     fn on_waits(&mut self, now: SimTime, task: TaskId, decisions: &mut Vec<NodeDecision>) {
-        let waiting = self.queue.running().expect("checked: the task runs");
+        let waiting = self.queue.find(task).expect("checked: the task runs");
         let at_most = match self.model.wait(waiting) {
-            WaitPolicy::Block => return self.leave_processor(now),
+            WaitPolicy::Block => return self.leave_processor(now, task),
             WaitPolicy::Spin(at_most) => Some(at_most),
             WaitPolicy::SpinOn => None,
         };
         decisions.push(NodeDecision::Spin { task, at_most });
     }
 
-    fn leave_processor(&mut self, now: SimTime) {
-        let task = self
-            .queue
-            .remove_running(now, &self.model)
-            .expect("checked: only the running task leaves the processor");
-        self.away.insert(task.id, task);
+    fn runs(&self, task: TaskId) -> bool {
+        self.queue.find(task).is_some_and(Task::runs)
+    }
+
+    fn take_running(&mut self, now: SimTime, task: TaskId) -> Task {
+        self.queue.remove_running(now, task, &self.model).expect("checked: the task runs")
+    }
+
+    fn leave_processor(&mut self, now: SimTime, task: TaskId) {
+        let left = self.take_running(now, task);
+        self.away.insert(task, left);
     }
 
     fn on_unblocked(&mut self, now: SimTime, task: TaskId) {
@@ -139,7 +150,7 @@ impl<M: Model> LocalScheduler<M> {
     }
 
     fn on_message(&mut self, now: SimTime, task: TaskId) {
-        let runs = self.running() == Some(task);
+        let runs = self.runs(task);
         let receiver = self.task_mut(task);
         receiver.frequency.waiting += 1;
         if !runs {
@@ -153,13 +164,13 @@ impl<M: Model> LocalScheduler<M> {
         receiver.called_at = None;
     }
 
-    fn on_quantum_end(&mut self, now: SimTime) {
-        let task = self.queue.remove_running(now, &self.model).expect("checked: a task runs");
+    fn on_quantum_end(&mut self, now: SimTime, task: TaskId) {
+        let task = self.take_running(now, task);
         self.queue.insert(now, task, &self.model);
     }
 
-    fn on_finished(&mut self, now: SimTime, decisions: &mut Vec<NodeDecision>) {
-        let task = self.queue.remove_running(now, &self.model).expect("checked: the task runs");
+    fn on_finished(&mut self, now: SimTime, task: TaskId, decisions: &mut Vec<NodeDecision>) {
+        let task = self.take_running(now, task);
         self.left += task.total;
         let Task { id, application, total, .. } = task;
         decisions.push(NodeDecision::Left { task: id, application, account: total });
@@ -170,12 +181,13 @@ impl<M: Model> LocalScheduler<M> {
         queue.find_mut(id).or_else(|| away.get_mut(&id)).expect("checked: the task is known")
     }
 
-    /// The task that was called first, and when it may have the processor; at any time where the processor is
-    /// idle.
+    /// The task that was called first, and when it may have the processor of the task that runs longest; at
+    /// any time where a processor is idle.
     fn next_call(&self) -> Option<(TaskId, SimTime)> {
         let called = self.queue.first_called()?;
         let kept = self.model.call_is_fair_after(called)?;
-        let fair_at = self.queue.running_since().map_or(SimTime(0), |since| since.after(kept));
+        let since = self.queue.longest_running().and_then(|task| task.running_since);
+        let fair_at = since.map_or(SimTime(0), |since| since.after(kept));
         Some((called.id, fair_at))
     }
 
@@ -194,19 +206,13 @@ impl<M: Model> LocalScheduler<M> {
         }
     }
 
-    /// Makes the best task the top and gives it the processor, unless it has it already.
-    fn run_best(&mut self, now: SimTime, ran: Option<TaskId>, decisions: &mut Vec<NodeDecision>) {
+    /// Gives the processors to the best tasks; `ran`: those that had one before the event.
+    fn run_best(&mut self, now: SimTime, ran: &[TaskId], decisions: &mut Vec<NodeDecision>) {
         self.honour_call(now);
-        let Some(best) = self.queue.best(&self.model) else {
-            self.queue.stop(now, &self.model);
-            if ran.is_some() {
-                decisions.push(NodeDecision::Idle);
-            }
-            return;
-        };
-        self.queue.bring_to_top(now, best, &self.model);
-        if self.queue.running().is_none() {
-            let task = self.queue.dispatch(now).expect("the best task is the top");
+        let started = self.queue.dispatch(now, &self.model);
+        let lost = ran.iter().filter(|task| self.queue.find(**task).is_some_and(|task| !task.runs()));
+        decisions.extend(lost.map(|task| NodeDecision::Preempt { task: *task }));
+        for task in started.iter().filter_map(|task| self.queue.find(*task)) {
             decisions.push(NodeDecision::Run { task: task.id, slice: self.model.slice(task) });
         }
         self.await_call(decisions);
@@ -221,16 +227,16 @@ impl<M: Model> NodeScheduler for LocalScheduler<M> {
         decisions: &mut Vec<NodeDecision>,
     ) -> Result<(), NodeError> {
         self.check(&event)?;
-        let ran = self.running();
+        let ran: Vec<TaskId> = self.running().iter().map(|task| task.id).collect();
         let local_ready = self.queue.tasks().iter().filter(|task| !task.is_distributed()).count();
         self.model.observe(NodeView { now, local_ready }, &event, decisions);
         self.apply(now, event, decisions);
-        self.run_best(now, ran, decisions);
+        self.run_best(now, &ran, decisions);
         Ok(())
     }
 
-    fn running(&self) -> Option<TaskId> {
-        self.queue.running().map(|task| task.id)
+    fn running(&self) -> &[Task] {
+        self.queue.running()
     }
 
     fn ready(&self) -> &[Task] {

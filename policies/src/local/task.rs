@@ -28,6 +28,8 @@ pub struct Task {
     pub called_at: Option<SimTime>,
     /// When it last reached the ready queue.
     pub queued_at: SimTime,
+    /// When it got the processor that it has.
+    pub running_since: Option<SimTime>,
     /// Since it last reached the ready queue.
     pub since_queued: Account,
     /// Since it began.
@@ -48,6 +50,7 @@ impl Task {
             is_woken: false,
             called_at: None,
             queued_at: SimTime(0),
+            running_since: None,
             since_queued: Account::default(),
             total: Account::default(),
             overtaken: 0,
@@ -58,6 +61,18 @@ impl Task {
     #[must_use]
     pub const fn is_distributed(&self) -> bool {
         self.application.is_some()
+    }
+
+    /// Whether it has a processor.
+    #[must_use]
+    pub const fn runs(&self) -> bool {
+        self.running_since.is_some()
+    }
+
+    pub(super) fn get_processor(&mut self, now: SimTime) {
+        self.frequency.sent = 0;
+        self.called_at = None;
+        self.running_since = Some(now);
     }
 
     /// Counts that `other` went ahead of it (Algorithm 4, lines 8-9).

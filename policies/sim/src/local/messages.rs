@@ -6,7 +6,7 @@ use coswitch_policies::{Bytes, NodeId, local::TaskEvent};
 
 use super::{
     LocalModel, Peers,
-    node::{Activity, Address, TaskState},
+    node::{Activity, Address, Busy, TaskState},
     run::{World, index},
 };
 
@@ -117,10 +117,9 @@ impl World<'_> {
     fn on_message_while_running(&mut self, task: Address) {
         self.take_messages(task);
         let replies_missing = self.task_mut(task).replies_missing;
-        if let Some((_, activity @ Activity::Spinning { .. })) = &mut self.nodes[index(task.node)].running
-            && replies_missing == 0
-        {
-            *activity = Activity::Computing;
+        let busy = self.nodes[index(task.node)].busy_with(task.task);
+        if let Some(busy) = busy.filter(|_| replies_missing == 0) {
+            busy.activity = Activity::Computing;
         }
     }
 
@@ -140,18 +139,18 @@ impl World<'_> {
     /// The running task waits for replies: its scheduler decides whether it spins or leaves. It may meanwhile
     /// have been preempted, or have the replies.
     pub(super) fn begin_wait(&mut self, task: Address) {
+        let computes = Busy { task: task.task, activity: Activity::Computing };
         let state = &self.nodes[index(task.node)];
-        let computes = state.running == Some((task.task, Activity::Computing));
-        if !computes || state.tasks[&task.task].replies_missing == 0 {
+        if !state.busy.contains(&computes) || state.tasks[&task.task].replies_missing == 0 {
             return;
         }
         // It blocks, unless the scheduler decides `Spin`.
         self.nodes[index(task.node)].advance(self.now);
-        self.leave(task.node, TaskState::Blocked);
+        self.leave(task, TaskState::Blocked);
         self.tell(task.node, TaskEvent::Waits { task: task.task });
     }
 
-    fn task_mut(&mut self, task: Address) -> &mut super::node::Task {
+    pub(super) fn task_mut(&mut self, task: Address) -> &mut super::node::Task {
         self.nodes[index(task.node)].tasks.get_mut(&task.task).expect("the task is on its node")
     }
 }

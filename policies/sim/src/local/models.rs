@@ -1,11 +1,11 @@
 //! Node schedulers by name, with their parameters.
 
-use std::{fmt, time::Duration};
+use std::{fmt, num::NonZeroUsize, time::Duration};
 
 use coswitch_policies::{
     Bytes, NodeId, Rate,
     local::{
-        LocalScheduler, NodeScheduler,
+        LocalScheduler, Model, NodeScheduler,
         buffered::Buffered,
         demand::Demand,
         dynamic::Dynamic,
@@ -165,32 +165,30 @@ impl LocalModel {
         }
     }
 
-    pub(super) fn scheduler(&self, slice: Duration) -> Box<dyn NodeScheduler> {
+    pub(super) fn scheduler(&self, slice: Duration, processors: NonZeroUsize) -> Box<dyn NodeScheduler> {
+        fn on(model: impl Model + 'static, processors: NonZeroUsize) -> Box<dyn NodeScheduler> {
+            Box::new(LocalScheduler::on(model, processors))
+        }
         match *self {
-            Self::Linux => Box::new(LocalScheduler::new(Linux { slice })),
-            Self::Implicit { spin, first } => {
-                Box::new(LocalScheduler::new(Implicit { slice, spin, is_woken_first: first }))
-            }
-            Self::Explicit { slices, filling } => {
-                Box::new(LocalScheduler::new(Explicit::fixed(slice, slices, filling)))
-            }
+            Self::Linux => on(Linux { slice }, processors),
+            Self::Implicit { spin, first } => on(Implicit { slice, spin, is_woken_first: first }, processors),
+            Self::Explicit { slices, filling } => on(Explicit::fixed(slice, slices, filling), processors),
             Self::ExplicitBalanced { period, rule, filling } => {
-                Box::new(LocalScheduler::new(Explicit::balanced(slice, period, rule, filling)))
+                on(Explicit::balanced(slice, period, rule, filling), processors)
             }
             Self::ExplicitDistributed { period, rule, filling } => {
-                Box::new(LocalScheduler::new(Explicit::distributed(slice, period, rule, filling)))
+                on(Explicit::distributed(slice, period, rule, filling), processors)
             }
-            Self::HighPriority => Box::new(LocalScheduler::new(HighPriority { slice })),
+            Self::HighPriority => on(HighPriority { slice }, processors),
             Self::Dynamic { overtakes_max, past_weight, is_judged_by_sent } => {
-                let model = Dynamic { slice, overtakes_max, past_weight, is_judged_by_sent };
-                Box::new(LocalScheduler::new(model))
+                on(Dynamic { slice, overtakes_max, past_weight, is_judged_by_sent }, processors)
             }
             Self::Predictive { overtakes_max, past_weight } => {
-                Box::new(LocalScheduler::new(Predictive { slice, overtakes_max, past_weight }))
+                on(Predictive { slice, overtakes_max, past_weight }, processors)
             }
-            Self::Demand { share } => Box::new(LocalScheduler::new(Demand { slice, share })),
-            Self::Flexible { rule, .. } => Box::new(LocalScheduler::new(Flexible::new(rule))),
-            Self::Buffered { .. } => Box::new(LocalScheduler::new(Buffered::new(slice))),
+            Self::Demand { share } => on(Demand { slice, share }, processors),
+            Self::Flexible { rule, .. } => on(Flexible::new(rule), processors),
+            Self::Buffered { .. } => on(Buffered::new(slice), processors),
         }
     }
 }

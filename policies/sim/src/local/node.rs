@@ -1,4 +1,4 @@
-//! A node: its tasks, the activity of its processor, and its progress.
+//! A node: its tasks, the activity of its processors, and its progress.
 //!
 //! ```text
 //!            Run                     Spin
@@ -42,6 +42,7 @@ pub(super) struct Task {
     /// Whether messages arrived since it last ran; the senders that wait for a reply are in `requests`.
     pub(super) has_messages: bool,
     pub(super) requests: Vec<Address>,
+    pub(super) slice_ends: SimTime,
     memory: Bytes,
     state: TaskState,
     state_since: SimTime,
@@ -57,14 +58,21 @@ pub(super) enum TaskState {
     Blocked,
 }
 
-/// The activity of the running task.
+/// The activity of a running task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activity {
     Computing,
     Spinning { until: Option<SimTime> },
 }
 
-/// The next event of the processor.
+/// A processor with a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Busy {
+    pub(super) task: TaskId,
+    pub(super) activity: Activity,
+}
+
+/// The next event of a running task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Finish,
@@ -76,8 +84,7 @@ pub(super) enum Due {
 pub(super) struct Node {
     pub(super) scheduler: Box<dyn NodeScheduler>,
     pub(super) tasks: BTreeMap<TaskId, Task>,
-    pub(super) running: Option<(TaskId, Activity)>,
-    pub(super) slice_ends: SimTime,
+    pub(super) busy: Vec<Busy>,
     pub(super) arrivals: Arrivals,
     pub(super) next_task: u32,
     memory: Option<NodeMemory>,
@@ -97,8 +104,7 @@ impl Node {
         Self {
             scheduler,
             tasks: BTreeMap::new(),
-            running: None,
-            slice_ends: SimTime(0),
+            busy: Vec::new(),
             arrivals,
             next_task: 0,
             memory,
@@ -129,6 +135,7 @@ impl Node {
             replies_missing: 0,
             has_messages: false,
             requests: Vec::new(),
+            slice_ends: now,
             memory,
             state: TaskState::Ready,
             state_since: now,
@@ -141,9 +148,9 @@ impl Node {
         id
     }
 
-    /// Removes the running task, which ended. The caller fills in its accounts.
+    /// Removes a running task, which ended. The caller fills in its accounts.
     pub(super) fn dismiss(&mut self, now: SimTime, node: NodeId, id: TaskId) -> TaskRecord {
-        self.running = None;
+        self.busy.retain(|busy| busy.task != id);
         let task = self.tasks.remove(&id).expect("a task that ends is on its node");
         self.used = Bytes(self.used.0 - task.memory.0);
         TaskRecord {
@@ -164,29 +171,41 @@ impl Node {
             return;
         }
         self.ready_area += self.scheduler.ready().len() as u128 * span.as_nanos();
-        match self.running {
-            Some((id, Activity::Computing)) => {
-                let done = self.scaled(span, self.speed());
-                let task = self.tasks.get_mut(&id).expect("the running task is on its node");
-                task.work = task.work.saturating_sub(done);
-                task.burst = task.burst.saturating_sub(done);
+        let done = self.scaled(span, self.speed());
+        for Busy { task, activity } in &self.busy {
+            match activity {
+                Activity::Computing => {
+                    let task = self.tasks.get_mut(task).expect("a running task is on its node");
+                    task.work = task.work.saturating_sub(done);
+                    task.burst = task.burst.saturating_sub(done);
+                }
+                Activity::Spinning { .. } => self.spun += span,
             }
-            Some((_, Activity::Spinning { .. })) => self.spun += span,
-            None => {}
         }
     }
 
-    /// The next event of the processor if nothing else happens first; the node must be advanced to now.
-    pub(super) fn next_due(&self) -> Option<(SimTime, Due)> {
-        let (id, activity) = self.running?;
-        let task = &self.tasks[&id];
-        let own = match activity {
+    pub(super) fn busy_with(&mut self, task: TaskId) -> Option<&mut Busy> {
+        self.busy.iter_mut().find(|busy| busy.task == task)
+    }
+
+    /// The next event of a running task if nothing else happens first; the node must be advanced to now.
+    pub(super) fn next_due(&self) -> Option<(SimTime, TaskId, Due)> {
+        let due = self.busy.iter().map(|busy| {
+            let (at, due) = self.due_of(busy);
+            (at, busy.task, due)
+        });
+        due.min_by_key(|(at, task, _)| (*at, *task))
+    }
+
+    fn due_of(&self, busy: &Busy) -> (SimTime, Due) {
+        let task = &self.tasks[&busy.task];
+        let own = match busy.activity {
             Activity::Computing if task.work <= task.burst => Some((self.time_of(task.work), Due::Finish)),
             Activity::Computing => Some((self.time_of(task.burst), Due::Communicate)),
             Activity::Spinning { until } => until.map(|until| (until, Due::SpinOver)),
         };
-        let quantum = (self.slice_ends.max(self.advanced_to), Due::QuantumEnd);
-        Some(own.filter(|own| own.0 <= quantum.0).unwrap_or(quantum))
+        let quantum = (task.slice_ends.max(self.advanced_to), Due::QuantumEnd);
+        own.filter(|own| own.0 <= quantum.0).unwrap_or(quantum)
     }
 
     pub(super) fn state(&self, id: TaskId) -> Option<TaskState> {

@@ -4,17 +4,25 @@ use coswitch_policies::NodeId;
 use coswitch_policies::local::{NodeDecision, TaskEvent};
 
 use super::{
-    node::{Activity, Address, TaskState},
+    node::{Activity, Address, Busy, TaskState},
     run::{Scheduled, World, index},
 };
 
 impl World<'_> {
-    /// The running task leaves the processor.
-    pub(super) fn leave(&mut self, node: NodeId, state: TaskState) {
+    /// A task leaves its processor, if it has one.
+    pub(super) fn leave(&mut self, Address { node, task }: Address, state: TaskState) {
         let node = &mut self.nodes[index(node)];
-        if let Some((task, _)) = node.running.take() {
+        let before = node.busy.len();
+        node.busy.retain(|busy| busy.task != task);
+        if node.busy.len() < before {
             node.set_state(self.now, task, state);
         }
+    }
+
+    fn take_processor(&mut self, Address { node, task }: Address, activity: Activity) {
+        let node = &mut self.nodes[index(node)];
+        node.set_state(self.now, task, TaskState::Running);
+        node.busy.push(Busy { task, activity });
     }
 
     /// Reports an event to a node's scheduler and carries out its decisions.
@@ -34,21 +42,17 @@ impl World<'_> {
     fn carry_out(&mut self, node: NodeId, decision: NodeDecision) {
         match decision {
             NodeDecision::Run { task, slice } => {
-                self.leave(node, TaskState::Ready);
-                let state = &mut self.nodes[index(node)];
-                state.set_state(self.now, task, TaskState::Running);
-                state.running = Some((task, Activity::Computing));
-                state.slice_ends = self.now.after(slice);
+                let address = Address { node, task };
+                self.take_processor(address, Activity::Computing);
+                self.task_mut(address).slice_ends = self.now.after(slice);
                 self.measured.dispatches += 1;
-                self.on_dispatched(Address { node, task });
+                self.on_dispatched(address);
             }
+            NodeDecision::Preempt { task } => self.leave(Address { node, task }, TaskState::Ready),
             NodeDecision::Spin { task, at_most } => {
                 let until = at_most.map(|span| self.now.after(span));
-                let state = &mut self.nodes[index(node)];
-                state.set_state(self.now, task, TaskState::Running);
-                state.running = Some((task, Activity::Spinning { until }));
+                self.take_processor(Address { node, task }, Activity::Spinning { until });
             }
-            NodeDecision::Idle => self.leave(node, TaskState::Ready),
             NodeDecision::SetTimer { at } => {
                 let key = self.schedule(at, Scheduled::Timer(node));
                 if let Some(old) = self.timer_keys[index(node)].replace(key) {

@@ -40,7 +40,7 @@ pub fn simulate_local(shape: &Shape, model: &LocalModel, seed: u64) -> Result<Lo
 /// An event in the agenda.
 pub(super) enum Scheduled {
     Arrival(NodeId, Box<Newcomer>),
-    Processor(NodeId, Due),
+    Processor(Address, Due),
     Timer(NodeId),
     Strobe(u32),
     Delivery(Address, Message),
@@ -72,7 +72,9 @@ pub(super) struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(shape: &'a Shape, model: &'a LocalModel, seed: u64) -> Self {
-        let node = |node| Node::new(model.scheduler(shape.slice), Arrivals::new(seed, node), shape.memory);
+        let node = |node| {
+            Node::new(model.scheduler(shape.slice, shape.processors), Arrivals::new(seed, node), shape.memory)
+        };
         let count = shape.stations as usize;
         Self {
             shape,
@@ -116,7 +118,7 @@ impl<'a> World<'a> {
         self.now = now;
         match what {
             Scheduled::Arrival(node, newcomer) => self.on_arrival(node, *newcomer),
-            Scheduled::Processor(node, due) => self.on_processor(node, due),
+            Scheduled::Processor(task, due) => self.on_processor(task, due),
             Scheduled::Timer(node) => {
                 self.timer_keys[index(node)] = None;
                 self.tell(node, TaskEvent::TimerFired);
@@ -183,22 +185,22 @@ impl<'a> World<'a> {
         }
     }
 
-    fn on_processor(&mut self, node: NodeId, due: Due) {
+    fn on_processor(&mut self, address: Address, due: Due) {
+        let Address { node, task } = address;
         self.processor_keys[index(node)] = None;
         let state = &mut self.nodes[index(node)];
         state.advance(self.now);
         self.touched.insert(node);
-        let (task, _) = state.running.expect("a processor event is withdrawn when no task runs");
         match due {
-            Due::Finish => self.finish(Address { node, task }),
-            Due::Communicate => self.communicate(Address { node, task }),
+            Due::Finish => self.finish(address),
+            Due::Communicate => self.communicate(address),
             Due::SpinOver => {
-                self.leave(node, TaskState::Blocked);
+                self.leave(address, TaskState::Blocked);
                 self.tell(node, TaskEvent::SpinOver { task });
             }
             Due::QuantumEnd => {
-                self.leave(node, TaskState::Ready);
-                self.tell(node, TaskEvent::QuantumEnd);
+                self.leave(address, TaskState::Ready);
+                self.tell(node, TaskEvent::QuantumEnd { task });
             }
         }
     }
@@ -221,7 +223,8 @@ impl<'a> World<'a> {
 
     fn replan(&mut self, node: NodeId) {
         let due = self.nodes[index(node)].next_due();
-        let key = due.map(|(at, due)| self.schedule(at, Scheduled::Processor(node, due)));
+        let key =
+            due.map(|(at, task, due)| self.schedule(at, Scheduled::Processor(Address { node, task }, due)));
         if let Some(old) = std::mem::replace(&mut self.processor_keys[index(node)], key) {
             self.agenda.remove(&old);
         }

@@ -1,6 +1,6 @@
 //! Parameters of SCluster (thesis ch. 4, Fig. 4.1).
 
-use std::time::Duration;
+use std::{num::NonZeroUsize, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -35,6 +35,8 @@ pub enum Peers {
 pub struct Shape {
     /// *NSTATIONS*: nodes.
     pub stations: u32,
+    /// Processors of each node. Not in the thesis, where it is 1.
+    pub processors: NonZeroUsize,
     /// *MRQL*: tasks in a node's ready queue on average, if each only computed.
     pub queue_length: f64,
     /// *mit*: mean time between two arrivals on a node, exponential.
@@ -62,6 +64,7 @@ impl Default for Shape {
     fn default() -> Self {
         Self {
             stations: 4,
+            processors: NonZeroUsize::MIN,
             queue_length: 2.0,
             interarrival: 10 * UNIT,
             served: 10_000,

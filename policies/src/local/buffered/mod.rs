@@ -64,7 +64,7 @@ mod tests {
         let mut decisions = Vec::new();
         let mut tell = |node: &mut LocalScheduler<Buffered>, event| {
             node.on_event(SimTime(0), event, &mut decisions).unwrap();
-            node.running()
+            node.running().first().map(|task| task.id)
         };
         let [gang, other] = [TaskId(1), TaskId(2)];
         tell(&mut node, TaskEvent::Arrived { task: other, application: Some(JobId(2)) });

@@ -38,7 +38,7 @@ impl Node {
         self.decisions.clear();
         let now = SimTime(at_ms * 1_000_000);
         self.scheduler.on_event(now, event, &mut self.decisions).unwrap();
-        self.scheduler.running()
+        self.scheduler.running().first().map(|task| task.id)
     }
 
     fn slot_of_gang(&mut self, at_ms: u64) -> Option<TaskId> {
@@ -54,11 +54,11 @@ impl Node {
 fn a_cs_process_keeps_its_slot_and_is_last_outside_of_it() {
     let mut node = Node::new(1);
     assert_eq!(node.slot_of_gang(0), Some(PARALLEL));
-    assert_eq!(node.tell(10, TaskEvent::QuantumEnd), Some(PARALLEL));
+    assert_eq!(node.tell(10, TaskEvent::QuantumEnd { task: PARALLEL }), Some(PARALLEL));
     node.tell(12, TaskEvent::Waits { task: PARALLEL });
     assert_eq!(node.decisions, [NodeDecision::Spin { task: PARALLEL, at_most: None }]);
     assert_eq!(node.tell(20, TaskEvent::Strobe { application: None }), Some(LOCAL));
-    assert_eq!(node.tell(30, TaskEvent::QuantumEnd), Some(LOCAL));
+    assert_eq!(node.tell(30, TaskEvent::QuantumEnd { task: LOCAL }), Some(LOCAL));
 }
 
 #[test]
