@@ -57,7 +57,7 @@ pub struct Sessions {
     thread: SessionThread,
     inboxes: Arc<Mutex<Inboxes>>,
     master: Arc<Master>,
-    /// One node after the other joins again.
+    /// One node after the other joins again, once it is connected.
     joining: Arc<tokio::sync::Mutex<()>>,
     /// One daemon after the other is replaced.
     replacing: Arc<tokio::sync::Mutex<()>>,
@@ -142,6 +142,11 @@ impl Inboxes {
     fn copies_on(&self, node: NodeId, job: JobId) -> Vec<HeldCopy> {
         let copies = self.inventories.get(&node).into_iter().flat_map(|inventory| &inventory.copies);
         copies.filter(|(of, _)| *of == job).map(|(_, copy)| copy.clone()).collect()
+    }
+
+    fn fail_if_lost_again(&mut self, node: NodeId) -> Result<(), ConnectError> {
+        let reason = self.lost_again.remove(&node);
+        reason.map_or(Ok(()), |reason| Err(ConnectError::Join { node, reason }))
     }
 
     /// The members that are not lost.
@@ -281,9 +286,10 @@ impl Sessions {
     /// # Errors
     /// [`ConnectError`]; the node is as lost as before.
     pub async fn connect_again(&self, address: &Address) -> Result<(), ConnectError> {
-        let _one_at_a_time = self.joining.lock().await;
         let node = address.node;
         self.begin(address).await?;
+        let _one_at_a_time = self.joining.lock().await;
+        self.inboxes().fail_if_lost_again(node)?;
         let members: Vec<Member> = {
             let inboxes = self.inboxes();
             let back = inboxes.members.get(&node).copied();
@@ -303,9 +309,7 @@ impl Sessions {
 
     fn welcome_back(&self, node: NodeId) -> Result<(), ConnectError> {
         let mut inboxes = self.inboxes();
-        if let Some(reason) = inboxes.lost_again.remove(&node) {
-            return Err(ConnectError::Join { node, reason });
-        }
+        inboxes.fail_if_lost_again(node)?;
         inboxes.lost.remove(&node);
         if let Some(member) = inboxes.members.get(&node) {
             self.outgoing().ways.open(node, member.incarnation);
@@ -556,3 +560,6 @@ async fn joined(node: NodeId, mut answer: UnboundedReceiver<Result<(), String>>)
         None => Err(failed("no answer in time")),
     }
 }
+
+#[cfg(test)]
+mod tests;
