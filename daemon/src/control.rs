@@ -22,16 +22,18 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use crate::{
+    answers::{Gathering, Said},
     app::{AppHandle, NodeServices, Note, SavedPart},
     cgroup::Patience,
     following::{Following, Then},
     memory_news::MemoryNews,
     multicast::InOrder,
     node,
+    pass_on::Passed,
     plane::{Command, PlaneEvent},
     protocol::{
-        AppEvent, AppRequest, DaemonEvent, Failure, Held, Holding, Inventory, Member, MemoryUse, Multicast,
-        Request, Step, StoodStill,
+        AppEvent, AppRequest, DaemonEvent, Failure, Held, Holding, Inventory, Member, MemoryUse, Request,
+        Step, StoodStill,
     },
     session::{Heard, SessionError},
     survival::Record,
@@ -96,6 +98,8 @@ pub(crate) struct Control {
     /// What it has asked of applications.
     asked: InOrder<(JobId, AppRequest)>,
     heard: Arc<AtomicU64>,
+    /// Answers on their way up the tree.
+    gathering: Gathering,
     /// The first event of a daemon that goes on with the parts of another program.
     took_over: Option<DaemonEvent>,
     memory: MemoryNews,
@@ -112,6 +116,7 @@ impl Control {
         let following = Following::new(node.config.standing, node.config.stop_after, Instant::now());
         let (apps, released) = (BTreeMap::new(), VecDeque::new());
         let is_untouched = node.config.resumes;
+        let gathering = Gathering::new(node.config.node);
         Self {
             node,
             apps,
@@ -120,6 +125,7 @@ impl Control {
             generation: 0,
             asked: InOrder::default(),
             heard: Arc::default(),
+            gathering,
             took_over: None,
             memory,
             patience: Patience::default(),
@@ -136,7 +142,7 @@ impl Control {
     /// Follows one master after the other. A daemon that is not standing ends with the first, or with the
     /// process that started it; a standing one outlives both once it has had a master.
     ///
-    /// `accepting` is the task that sends the masters.
+    /// `accepting` is the task that sends the masters, and `said` what goes up the tree of daemons.
     ///
     /// # Errors
     /// Where no master comes in time.
@@ -144,7 +150,7 @@ impl Control {
         &mut self,
         mut masters: UnboundedReceiver<Master>,
         mut plane: UnboundedReceiver<PlaneEvent>,
-        mut passed_on: UnboundedReceiver<Multicast>,
+        (mut passed_on, mut said): (UnboundedReceiver<Passed>, UnboundedReceiver<Said>),
         mut starter: JoinHandle<()>,
         mut accepting: JoinHandle<()>,
     ) -> anyhow::Result<Ending> {
@@ -155,7 +161,7 @@ impl Control {
         let (_, nobody) = unbounded_channel();
         let mut requests = nobody;
         loop {
-            let give_up = self.following.due();
+            let (give_up, gathered) = (self.following.due(), self.gathering.due());
             tokio::select! {
                 heard = requests.recv(), if self.following.is_followed() => match heard {
                     Some(Heard::Message(Request::Shutdown)) => {
@@ -195,6 +201,7 @@ impl Control {
                     }
                     self.generation = master.generation;
                     (self.asked, self.heard) = (InOrder::default(), master.heard);
+                    self.gathering = Gathering::new(self.node.config.node);
                     self.memory.forget();
                     (requests, self.carried) = (master.requests, Some(master.carried));
                     self.note_master(node::note_master);
@@ -206,7 +213,15 @@ impl Control {
                     }
                 }
                 Some(event) = plane.recv() => self.on_plane(event),
-                Some(multicast) = passed_on.recv() => self.on_passed_on(multicast),
+                Some(passed) = passed_on.recv() => self.on_passed_on(passed),
+                Some(said) = said.recv() => {
+                    let onward = self.gathering.on_answers(Instant::now(), vec![said]);
+                    self.send_on(onward);
+                }
+                () = sleep_until(gathered.unwrap_or_else(Instant::now).into()), if gathered.is_some() => {
+                    let onward = self.gathering.on_due(Instant::now());
+                    self.send_on(onward);
+                }
                 _ = sample.tick() => {
                     ticks += 1;
                     self.sample(ticks % TRAFFIC_EVERY == 0);
@@ -277,11 +292,8 @@ impl Control {
                 self.node.tell(DaemonEvent::Allowed { exceeded });
             }
             Request::Examine { program } => self.examine(program),
-            Request::Hello { .. }
-            | Request::Alive
-            | Request::Shutdown
-            | Request::Leave
-            | Request::Replace(_) => {}
+            Request::Alive { heard } => self.node.events.on_heard(heard),
+            Request::Hello { .. } | Request::Shutdown | Request::Leave | Request::Replace(_) => {}
         }
     }
 

@@ -4,6 +4,7 @@
 //! runs the marker protocol ([`cut`]), launches ranks, owns their cgroups and calls the checkpointer
 //! ([`app`]). The dispatchers on the head node give the orders ([`protocol`], [`session`]).
 
+pub mod answers;
 pub mod app;
 pub mod cgroup;
 pub mod children;

@@ -1,10 +1,10 @@
-//! Passes requests of the master on to daemons below this one in the tree of daemons, and takes those that
-//! another one passes on.
+//! Passes requests of the master on to daemons below this one in the tree of daemons, and their answers to
+//! the one above; takes what others pass on.
 //!
-//! A connection leads to each daemon below, opened when it is first needed, to the port of the data links and
-//! in TLS under the cluster's authority ([`crate::plane::connect`]). Control keeps away from data: it has a
-//! thread and a connection of its own. The master sends again what is lost on the way
-//! ([`crate::multicast`]), and is told of a daemon that cannot be reached.
+//! A connection leads to each of these daemons, opened when it is first needed, to the port of the data links
+//! and in TLS under the cluster's authority ([`crate::plane::connect`]). Control keeps away from data: it has
+//! a thread and a connection of its own. What is lost on the way is sent again by the sessions
+//! ([`crate::multicast`], [`crate::answers`]), and the master is told of a daemon that cannot be reached.
 
 use std::{
     collections::BTreeMap,
@@ -20,10 +20,12 @@ use std::{
 use anyhow::{Context, ensure};
 use coswitch_policies::NodeId;
 use rustls::{ServerConnection, StreamOwned};
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tracing::warn;
 
 use crate::{
+    answers::Answers,
     app::NodeServices,
     multicast::Multicast,
     pki::Identity,
@@ -41,60 +43,69 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// For another daemon to take what is passed on to it.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// The daemons below this one, and the requests that come from the daemon above.
-pub(crate) struct PassingOn {
-    below: Mutex<BTreeMap<NodeId, Below>>,
-    come: UnboundedSender<Multicast>,
+/// What one daemon passes on to another one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Passed {
+    Down(Box<Multicast>),
+    Up(Answers),
 }
 
-struct Below {
+/// The daemons next to this one in the tree, and what comes from them.
+pub(crate) struct PassingOn {
+    next: Mutex<BTreeMap<NodeId, Next>>,
+    come: UnboundedSender<Passed>,
+}
+
+struct Next {
     incarnation: u64,
-    queue: Sender<Multicast>,
+    queue: Sender<Passed>,
 }
 
 impl PassingOn {
-    /// Also returns the requests that other daemons pass on to this one.
-    pub(crate) fn new() -> (Self, UnboundedReceiver<Multicast>) {
+    /// Also returns what other daemons pass on to this one.
+    pub(crate) fn new() -> (Self, UnboundedReceiver<Passed>) {
         let (come, passed_on) = unbounded_channel();
-        (Self { below: Mutex::default(), come }, passed_on)
+        (Self { next: Mutex::default(), come }, passed_on)
     }
 }
 
 impl NodeServices {
-    /// Gives a request to the thread that writes to the daemon of node `to`, without waiting for it.
-    pub(crate) fn pass_on(self: &Arc<Self>, to: NodeId, multicast: Multicast) {
-        // The master sends the request by the session of a node that this daemon does not know.
+    /// Gives a message to the thread that writes to the daemon of node `to`, without waiting for it.
+    pub(crate) fn pass_on(self: &Arc<Self>, to: NodeId, message: Passed) {
+        // Where this daemon does not know the node, the sessions carry the message.
         let Some(member) = self.links.member(to) else { return };
-        let mut below = self.passing.below.lock().unwrap_or_else(PoisonError::into_inner);
-        let present = below.get(&to).filter(|below| below.incarnation == member.incarnation);
-        let multicast = match present {
-            Some(below) => match below.queue.send(multicast) {
+        let mut next = self.passing.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let present = next.get(&to).filter(|next| next.incarnation == member.incarnation);
+        let message = match present {
+            Some(next) => match next.queue.send(message) {
                 Ok(()) => return,
                 Err(unsent) => unsent.0,
             },
-            None => multicast,
+            None => message,
         };
         let (queue, passing) = channel();
-        let _ = queue.send(multicast);
-        below.insert(to, Below { incarnation: member.incarnation, queue });
-        drop(below);
+        let _ = queue.send(message);
+        next.insert(to, Next { incarnation: member.incarnation, queue });
+        drop(next);
         let (identity, own, events) = (self.config.identity.clone(), self.link_end(), self.events.clone());
         let work = move || {
             set_time_slice(TimeSlice::Short);
             if let Err(error) = carry(&identity, own, member, &passing) {
-                warn!(%to, error = format!("{error:#}"), "requests could not be passed on");
+                warn!(%to, error = format!("{error:#}"), "it could not be passed on");
+                events.leave_tree();
                 events.send(DaemonEvent::NotPassedOn { to, incarnation: member.incarnation });
             }
         };
         if let Err(error) = thread::Builder::new().name("pass-on".into()).spawn(work) {
-            warn!(%to, %error, "requests cannot be passed on");
+            warn!(%to, %error, "it cannot be passed on");
+            self.events.leave_tree();
             self.tell(DaemonEvent::NotPassedOn { to, incarnation: member.incarnation });
         }
     }
 }
 
-/// Writes requests to the daemon `to` until its node has another daemon.
-fn carry(identity: &Identity, own: LinkEnd, to: Member, passing: &Receiver<Multicast>) -> anyhow::Result<()> {
+/// Writes messages to the daemon `to` until its node has another daemon.
+fn carry(identity: &Identity, own: LinkEnd, to: Member, passing: &Receiver<Passed>) -> anyhow::Result<()> {
     let client = identity.client()?;
     let connected = connect::connect_for(REQUESTS, to.data, own, &client, CONNECT_LIMIT, SILENCE);
     let (found, mut tls) = connected.context("failed to reach it")?;
@@ -104,13 +115,13 @@ fn carry(identity: &Identity, own: LinkEnd, to: Member, passing: &Receiver<Multi
         to.data,
         found.node
     );
-    while let Ok(multicast) = passing.recv() {
-        wire::write_blocking(&mut tls, &multicast)?;
+    while let Ok(message) = passing.recv() {
+        wire::write_blocking(&mut tls, &message)?;
     }
     Ok(())
 }
 
-/// Takes the requests that another daemon passes on, on this thread, until the connection ends.
+/// Takes what another daemon passes on, on this thread, until the connection ends.
 ///
 /// # Errors
 /// Where the connection breaks.
@@ -122,9 +133,9 @@ pub(crate) fn serve(
     set_time_slice(TimeSlice::Short);
     let come = node.passing.come.clone();
     drop(node);
-    let ended = |error| format!("{} passes requests on no longer: {error}", from.node);
-    while let Some(multicast) = wire::read_blocking(&mut tls).map_err(ended)? {
-        if come.send(multicast).is_err() {
+    let ended = |error| format!("{} passes nothing on any more: {error}", from.node);
+    while let Some(message) = wire::read_blocking(&mut tls).map_err(ended)? {
+        if come.send(message).is_err() {
             break;
         }
     }

@@ -10,10 +10,10 @@ use coswitch_policies::{Allowance, Bytes, Epoch, JobId, NodeId, Scatter};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use crate::{handover::Programs, multicast::Multicast};
+pub use crate::{answers::Said, handover::Programs, multicast::Multicast};
 
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 17;
+pub const VERSION: u32 = 18;
 
 /// How many sealed snapshots of an application a node keeps: the last one, and one to fall back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
@@ -47,8 +47,11 @@ pub enum Request {
     PassOn(Box<Multicast>),
     /// End every application, remove what is left of them, and exit.
     Shutdown,
-    /// Sent where nothing else was sent for a heartbeat.
-    Alive,
+    /// Sent every [`HEARTBEAT`].
+    Alive {
+        /// The number of the last event of this daemon that has reached the master, with all before it.
+        heard: u64,
+    },
     /// A limit for the memory that the node's jobs hold together; `None` lifts it. While the jobs hold more,
     /// the ranks of the running ones are stopped on this node. Answered by [`DaemonEvent::Allowed`].
     Allow { allowance: Option<Allowance> },
@@ -231,6 +234,8 @@ pub enum DaemonEvent {
         /// The number of the last request that has reached an application here, with all before it.
         heard: u64,
     },
+    /// All other events: of this daemon, and of those below it in the tree of daemons.
+    Said(Vec<Said>),
     /// What was to be passed on to the daemon of this node has not reached it, perhaps.
     NotPassedOn {
         to: NodeId,

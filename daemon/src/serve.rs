@@ -21,6 +21,7 @@ use tokio::{
 use tracing::{error, warn};
 
 use crate::{
+    answers::{Said, Saying},
     app::NodeServices,
     cgroup::{Hierarchies, NodeCgroup, daemons},
     control::{self, Control, Ending, Master, Remains},
@@ -260,6 +261,7 @@ async fn set_up_and_serve(
 ) -> anyhow::Result<Outcome> {
     let (plane_events, from_plane) = unbounded_channel();
     let (passing, passed_on) = PassingOn::new();
+    let (to_tree, said) = unbounded_channel();
     let (starter, survivors, mut handed) = match begin {
         Begin::Started(starter, survivors) => (Some(starter), survivors, None),
         Begin::HandedOver(handed) => (None, Survivors::default(), Some(handed)),
@@ -269,7 +271,7 @@ async fn set_up_and_serve(
         Err(error) => return gives_up(starter, error.into()),
     };
     let criu = handed.as_ref().map(|handed| handed.handover.criu.clone());
-    let node = match set_up(config, hierarchies, plane, passing, criu) {
+    let node = match set_up(config, hierarchies, plane, (passing, to_tree), criu) {
         Ok(node) => Arc::new(node),
         Err(error) => return gives_up(starter, error),
     };
@@ -312,7 +314,7 @@ async fn set_up_and_serve(
     );
     let accepting = sessions.spawn(accepted);
     let starter = tokio::task::spawn_blocking(|| starter.map_or((), Starter::wait_for_end));
-    let followed = control.run(new_masters, from_plane, passed_on, starter, accepting).await;
+    let followed = control.run(new_masters, from_plane, (passed_on, said), starter, accepting).await;
     let remains = match followed {
         Ok(Ending::HandsOver(handed)) => {
             let successor = hand_over(&node, *handed, kept);
@@ -381,7 +383,7 @@ fn set_up(
     config: NodeConfig,
     hierarchies: Hierarchies,
     plane: Plane,
-    passing: PassingOn,
+    (passing, to_tree): (PassingOn, UnboundedSender<Said>),
     criu: Option<Criu>,
 ) -> anyhow::Result<NodeServices> {
     let (criu, store) = match criu {
@@ -403,10 +405,10 @@ fn set_up(
     let criu = criu.with_workers_in(cgroup.checkpointers());
     let arena = Arena::new(config.arena.0).context("failed to map the arena")?;
     let guard = Guard::start().context("failed to start the guard of memory")?;
-    let events = Outbox::default();
     // Since 1970, in nanoseconds: no two daemons of a node have the same.
     let incarnation = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
     let incarnation = u64::try_from(incarnation).unwrap_or(u64::MAX);
+    let events = Outbox::new(Saying::new(config.node, incarnation), to_tree);
     let links = Links::default();
     let has_news = AtomicBool::new(false);
     Ok(NodeServices {

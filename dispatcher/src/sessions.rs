@@ -15,7 +15,7 @@ use std::{
 
 use coswitch_daemon::{
     pki::Identity,
-    protocol::{AppRequest, DaemonEvent, HeldCopy, Inventory, Member, Request},
+    protocol::{AppRequest, DaemonEvent, HeldCopy, Inventory, Member, Request, Said},
     session::{self, Heard, SessionError, SessionThread, awake},
 };
 use coswitch_policies::{Allowance, Epoch, JobId, NodeId};
@@ -254,12 +254,17 @@ impl Sessions {
         {
             let mut inboxes = self.inboxes();
             inboxes.members.insert(node, Member { node, incarnation, data });
+            self.outgoing().ways.listen(node);
             inboxes.lost_again.remove(&node);
             inboxes.inventories.remove(&node);
         }
-        let routing = self.routing();
+        let (routing, ways) = (self.routing(), Arc::clone(&self.outgoing));
+        let alive = move || {
+            let heard = ways.lock().expect("no panic while holding it").ways.heard_of(node);
+            Request::Alive { heard }
+        };
         self.thread.spawn(async move {
-            let carried = session::carry(stream, outgoing, incoming, || Request::Alive, master.lost_after);
+            let carried = session::carry(stream, outgoing, incoming, alive, master.lost_after);
             let routed = routing.route(node, incarnation, from_daemon);
             let (ended, ()) = tokio::join!(carried, routed);
             let hands_over = replace::on_session_end(node, incarnation, &routing.inboxes);
@@ -466,6 +471,9 @@ impl Routing {
                 continue;
             }
             match heard {
+                Heard::Message(DaemonEvent::Said(said)) => {
+                    said.into_iter().for_each(|said| self.on_said(node, said));
+                }
                 Heard::Message(event) => self.on_event(node, event),
                 Heard::Silence => {
                     self.inboxes().on_silent(node);
@@ -481,6 +489,22 @@ impl Routing {
         }
     }
 
+    /// The session with node `from` brings what its daemon says, or one that has it as its way up.
+    fn on_said(&self, from: NodeId, said: Said) {
+        let Said { node, incarnation, number, event } = said;
+        let events = {
+            let inboxes = self.inboxes();
+            let is_present =
+                inboxes.members.get(&node).is_some_and(|member| member.incarnation == incarnation);
+            if !is_present || node != from && inboxes.lost.contains_key(&node) {
+                return;
+            }
+            let mut outgoing = self.outgoing.lock().expect("no panic while holding it");
+            outgoing.ways.on_said(node, number, event)
+        };
+        events.into_iter().for_each(|event| self.on_event(node, event));
+    }
+
     fn on_event(&self, node: NodeId, event: DaemonEvent) {
         let answer = |joined: Result<(), String>| {
             if let Some(waiting) = self.inboxes().joining.remove(&node) {
@@ -488,7 +512,7 @@ impl Routing {
             }
         };
         match event {
-            DaemonEvent::Welcome { .. } | DaemonEvent::Refused { .. } => {}
+            DaemonEvent::Welcome { .. } | DaemonEvent::Refused { .. } | DaemonEvent::Said(_) => {}
             DaemonEvent::Alive { heard } => {
                 self.by_ways(|ways| ways.on_heard(Instant::now(), node, heard));
             }

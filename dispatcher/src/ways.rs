@@ -17,8 +17,8 @@ use std::{
 };
 
 use coswitch_daemon::{
-    multicast::{Multicast, Target},
-    protocol::{AppRequest, Request},
+    multicast::{InOrder, Multicast, Target},
+    protocol::{AppRequest, DaemonEvent, Request},
 };
 use coswitch_policies::{
     JobId, NodeId,
@@ -53,6 +53,8 @@ struct Line {
     unheard: BTreeMap<u64, Unheard>,
     /// Its last heartbeat, since its session began and unless it is lost.
     beat: Option<Instant>,
+    /// What its daemon says, by whatever way.
+    said: InOrder<DaemonEvent>,
 }
 
 struct Unheard {
@@ -67,8 +69,15 @@ pub type Sent = Vec<(NodeId, Request)>;
 
 impl Default for Line {
     fn default() -> Self {
-        let unheard = BTreeMap::new();
-        Self { next: 1, daemon: None, is_silent: false, is_out_of_reach: false, unheard, beat: None }
+        Self {
+            next: 1,
+            daemon: None,
+            is_silent: false,
+            is_out_of_reach: false,
+            unheard: BTreeMap::new(),
+            beat: None,
+            said: InOrder::default(),
+        }
     }
 }
 
@@ -106,9 +115,31 @@ impl Ways {
     /// application.
     #[must_use]
     pub fn begin(&mut self, node: NodeId) -> Request {
-        let next = self.line(node).next;
-        self.lines.insert(node, Line { next, ..Line::default() });
-        Request::NumbersFrom(next)
+        let line = self.line(node);
+        let said = std::mem::take(&mut line.said);
+        *line = Line { next: line.next, beat: line.beat, said, ..Line::default() };
+        Request::NumbersFrom(line.next)
+    }
+
+    /// The node has another daemon, which counts what it says anew.
+    pub fn listen(&mut self, node: NodeId) {
+        let line = self.line(node);
+        (line.beat, line.said) = (None, InOrder::default());
+        line.said.begin(1);
+    }
+
+    /// The daemon of a node has said something, by whatever way; returns what can be read now, in order.
+    #[must_use]
+    pub fn on_said(&mut self, node: NodeId, number: u64, event: DaemonEvent) -> Vec<DaemonEvent> {
+        let said = &mut self.line(node).said;
+        said.push(number, event);
+        std::iter::from_fn(|| said.pop()).collect()
+    }
+
+    /// Up to which number all that the daemon of a node has said was read.
+    #[must_use]
+    pub fn heard_of(&self, node: NodeId) -> u64 {
+        self.lines.get(&node).map_or(0, |line| line.said.heard())
     }
 
     /// The daemon has answered: it may pass requests on.

@@ -1,5 +1,5 @@
-//! Control by a tree: a request to many nodes goes down a tree of daemons. Where a daemon amid the tree dies,
-//! the nodes below it get their requests all the same.
+//! Control by a tree: a request to many nodes goes down a tree of daemons, and the answers come up. Where a
+//! daemon amid the tree dies, the nodes below it get their requests all the same, and their answers arrive.
 
 use std::{fs, time::Duration};
 
@@ -37,7 +37,7 @@ fn park_sealed(cluster: &mut TestCluster, job: JobId) {
     cluster.poll_until("the seals", STEP_LIMIT, is_sealed);
 }
 
-/// To how many daemons that of a node passes requests on: it has a thread for each.
+/// To how many daemons that of a node passes messages on: it has a thread for each.
 fn passes_on(cluster: &TestCluster, node: NodeId) -> usize {
     let threads = fs::read_dir(format!("/proc/{}/task", cluster.daemon(node))).expect("it runs");
     let names = threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
@@ -56,7 +56,8 @@ fn gangs_on_many_nodes_switch_and_go_on_where_a_daemon_amid_the_tree_dies() {
         park_sealed(cluster, second);
         assert!(cluster.restore(first));
         assert_eq!(passes_on(cluster, INNER), below, "requests go by the tree");
-        assert_eq!(passes_on(cluster, NodeId(NODES - 1)), 0);
+        assert_eq!(passes_on(cluster, NodeId(NODES - 1)), 1, "and answers to the daemon above");
+        assert_eq!(passes_on(cluster, NodeId(1)), 0);
 
         cluster.order(first, Order::Park);
         cluster.run_for(span(&mut seed, Duration::from_millis(60)));
@@ -76,5 +77,31 @@ fn gangs_on_many_nodes_switch_and_go_on_where_a_daemon_amid_the_tree_dies() {
         cluster.verify(first, RUN_LIMIT);
         assert!(cluster.restore(second));
         cluster.verify(second, RUN_LIMIT);
+    });
+}
+
+#[test]
+fn answers_arrive_where_the_daemon_that_gathers_them_dies() {
+    let mut seed = seed();
+    run_on(NODES, |cluster| {
+        let program = TestJob::program(Program::Heat, &["--memory", "8MiB", "--seconds", "1.5"]);
+        // The inner node has no part of it: the job goes on without that node.
+        let placement = (0..NODES).map(NodeId).filter(|node| *node != INNER).collect();
+        let job = cluster.launch(TestJob { placement, ..program.waiting(Wait::Block) });
+        assert_eq!(*cluster.wait_for_order(job), JobStatus::Running);
+
+        cluster.order(job, Order::Park);
+        cluster.run_for(Duration::from_millis(40) + span(&mut seed, Duration::from_millis(60)));
+        let inner = Pid::from_raw(cluster.daemon(INNER).cast_signed());
+        kill(inner, Signal::SIGSTOP).expect("it runs");
+        cluster.run_for(Duration::from_millis(400));
+        kill(inner, Signal::SIGKILL).expect("it stands still");
+        assert_eq!(*cluster.wait_for_order(job), JobStatus::Parked);
+        cluster.wait_until("the loss of the node", STEP_LIMIT, |cluster| cluster.lost.contains_key(&INNER));
+        assert!(cluster.jobs[&job].stayed.is_empty() && cluster.jobs[&job].mended.is_empty());
+
+        cluster.restart(INNER);
+        assert!(cluster.restore(job));
+        cluster.verify(job, RUN_LIMIT);
     });
 }

@@ -96,6 +96,7 @@ impl Control {
         accepting.abort();
         let _ = accepting.await;
         info!(program = %programs.daemon.display(), applications = parts.len(), "another program takes over");
+        self.node.events.leave_tree();
         self.node.tell(DaemonEvent::HandsOver);
         // The head node has read everything when it closes the connection.
         let closed = async { while requests.recv().await.is_some() {} };

@@ -1,21 +1,44 @@
-//! The control loop's side of requests that come by several ways.
+//! The control loop's side of requests that come by several ways, and of answers that go up the tree.
 
-use std::sync::atomic::Ordering;
+use std::{sync::atomic::Ordering, time::Instant};
 
 use coswitch_policies::control_tree::Place;
 
 use super::Control;
-use crate::protocol::Multicast;
+use crate::{
+    answers::{Answers, Onward},
+    pass_on::Passed,
+    protocol::Multicast,
+};
 
 impl Control {
-    /// A request that another daemon has passed on. Only the master that is followed, and heard, is obeyed: a
-    /// request that is dropped here comes again by the master's session.
-    pub(super) fn on_passed_on(&mut self, multicast: Multicast) {
-        if self.following.is_followed()
-            && !self.following.is_silent()
-            && multicast.generation == self.generation
-        {
-            self.on_multicast(multicast);
+    /// What another daemon has passed on. Only the master that is followed, and heard, is obeyed, and answers
+    /// to another one go nowhere: what is dropped here comes again by a session.
+    pub(super) fn on_passed_on(&mut self, passed: Passed) {
+        let (is_followed, own) = (self.following.is_followed(), self.generation);
+        match passed {
+            Passed::Down(multicast) if is_followed && multicast.generation == own => {
+                if !self.following.is_silent() {
+                    self.on_multicast(*multicast);
+                }
+            }
+            Passed::Up(Answers { generation, said }) if is_followed && generation == own => {
+                let onward = self.gathering.on_answers(Instant::now(), said);
+                self.send_on(onward);
+            }
+            Passed::Down(_) | Passed::Up(_) => {}
+        }
+    }
+
+    /// Sends answers to the daemon above, or to the master.
+    pub(super) fn send_on(&self, onward: impl IntoIterator<Item = Onward>) {
+        for (place, said) in onward {
+            match place {
+                Place::Master => self.node.events.pass(said),
+                Place::Node(up) => {
+                    self.node.pass_on(up, Passed::Up(Answers { generation: self.generation, said }));
+                }
+            }
         }
     }
 
@@ -23,9 +46,12 @@ impl Control {
     pub(super) fn on_multicast(&mut self, multicast: Multicast) {
         let own = self.node.config.node;
         for (next, part) in multicast.parts_below(Place::Node(own)) {
-            self.node.pass_on(next, part);
+            self.node.pass_on(next, Passed::Down(Box::new(part)));
         }
+        let before = self.gathering.on_request(&multicast);
+        self.send_on(before);
         if let Some(number) = multicast.number_for(own, self.node.incarnation) {
+            self.node.events.on_asked(multicast.job);
             self.asked.push(number, (multicast.job, multicast.request));
             self.carry_out();
         }

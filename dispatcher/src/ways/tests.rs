@@ -20,6 +20,7 @@ fn list(nodes: impl IntoIterator<Item = u32>) -> Vec<NodeId> {
 fn ways(radix: u32, nodes: u32) -> Ways {
     let mut ways = Ways::new(radix, 1);
     for node in list(0..nodes) {
+        ways.listen(node);
         assert!(matches!(ways.begin(node), Request::NumbersFrom(1)));
         ways.open(node, 1);
     }
@@ -84,6 +85,41 @@ fn a_daemon_that_ends_is_asked_all_by_its_session_and_the_next_one_counts_on() {
     assert_eq!(shape(&later), [(0, false), (1, false)], "one node that passes on is no tree");
     ways.open(NodeId(1), 2);
     assert_eq!(shape(&ways.send(now, &list(0..2), JOB, &request(2))), [(0, true)]);
+}
+
+#[test]
+fn what_a_daemon_says_by_several_ways_is_read_once_and_in_order() {
+    let mut ways = ways(2, 7);
+    let mut says = |number: u64, node: u32| {
+        let event = DaemonEvent::Refused { reason: number.to_string() };
+        let read = ways.on_said(NodeId(node), number, event).into_iter();
+        let numbers = read.map(|event| match event {
+            DaemonEvent::Refused { reason } => reason,
+            other => unreachable!("{other:?}"),
+        });
+        (numbers.collect::<String>(), ways.heard_of(NodeId(node)))
+    };
+    assert_eq!(says(1, 6), ("1".into(), 1));
+    assert_eq!(says(3, 6), (String::new(), 1), "the second is on its way up the tree");
+    assert_eq!(says(2, 6), ("23".into(), 3));
+    assert_eq!(says(2, 6), (String::new(), 3), "said again");
+    assert_eq!(says(1, 5), ("1".into(), 1), "each node counts for itself");
+    ways.listen(NodeId(6));
+    assert_eq!(ways.heard_of(NodeId(6)), 0, "the next daemon counts anew");
+}
+
+#[test]
+fn a_node_is_heard_by_its_heartbeats_and_a_lost_one_is_not_waited_for() {
+    let (now, mut ways) = (Instant::now(), ways(2, 2));
+    let later = now + Duration::from_secs(1);
+    for node in list(0..2) {
+        let _ = ways.on_heard(now, node, 0);
+    }
+    assert!(ways.are_heard(&list(0..2), now));
+    let _ = ways.on_heard(later, NodeId(0), 0);
+    assert!(ways.are_heard(&list([0]), later) && !ways.are_heard(&list(0..2), later));
+    let _ = ways.on_lost(NodeId(1));
+    assert!(ways.are_heard(&list(0..2), later));
 }
 
 #[test]

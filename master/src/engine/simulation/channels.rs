@@ -75,7 +75,7 @@ impl Part {
         self.exit(ctx, machine);
     }
 
-    fn pump_launcher(&mut self, ctx: &mut Context, machine: &Machine) {
+    fn pump_launcher(&mut self, ctx: &mut Context, machine: &mut Machine) {
         if self.state == PartState::Running && !std::mem::replace(&mut self.ranks.has_asked, true) {
             self.reached = true;
             self.tell(ctx, machine, AppEvent::Fence { sequence: 0, puts: Vec::new() });
@@ -90,7 +90,7 @@ impl Part {
     }
 
     /// Ranks that have done all end, on this node.
-    fn exit(&mut self, ctx: &mut Context, machine: &Machine) {
+    fn exit(&mut self, ctx: &mut Context, machine: &mut Machine) {
         if !self.computes() || !self.ranks.are_done() {
             return;
         }

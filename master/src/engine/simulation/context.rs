@@ -34,6 +34,8 @@ pub(super) enum Event {
     Restart(u64, NodeId),
     /// The master of this generation connects to its next node, or has waited for that for too long.
     TooLate(u64, u32),
+    /// It has waited for long that this node welcomes it.
+    NotReached(u64, NodeId, super::network::Wire),
     /// A timer of its run core.
     Due(u64),
     /// It reads the next report of its dispatchers.
@@ -44,6 +46,8 @@ pub(super) enum Event {
     Deadline(u64, JobId),
     /// The daemon (of this life) has had no master for long, perhaps.
     Alone(NodeId, u64),
+    /// Answers have waited long enough at it, perhaps.
+    Gathered(NodeId, u64),
     /// It measures memory.
     Sample(NodeId, u64),
     /// The part of a job has carried out its step.

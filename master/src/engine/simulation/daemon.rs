@@ -49,7 +49,7 @@ impl Daemon {
             is_alive: true,
             was_killed: false,
             life,
-            machine: Machine::new(),
+            machine: Machine::new(node, life),
             parts: BTreeMap::new(),
             following,
             generation: 0,
@@ -72,6 +72,7 @@ impl Daemon {
                 self.on_request(ctx, request);
             }
             Message::PassedOn(multicast) => self.on_passed_on(ctx, *multicast),
+            Message::PassedUp(answers) => self.on_passed_up(ctx, answers),
             Message::Closed => self.on_closed(ctx, wire),
             Message::Record(job, life, number) => {
                 let from = self.sender(ctx, wire);
@@ -125,7 +126,14 @@ impl Daemon {
                 unreachable!("no daemon of the simulation is replaced")
             }
             Request::Shutdown | Request::Leave => self.end(ctx),
-            Request::Hello { .. } | Request::Alive => {}
+            Request::Alive { heard } => {
+                let again = self.machine.saying.on_heard(ctx.instant(), heard);
+                if !again.is_empty() {
+                    ctx.say(|| format!("{} is not heard after {heard}", self.node));
+                }
+                self.machine.by_session(ctx, again);
+            }
+            Request::Hello { .. } => {}
         }
     }
 
@@ -250,7 +258,7 @@ impl Daemon {
         if self.is_alive {
             self.kill(ctx);
         }
-        let machine = std::mem::replace(&mut self.machine, Machine::new()).next();
+        let machine = std::mem::replace(&mut self.machine, Machine::new(self.node, self.life)).next();
         *self = Self::new(ctx, self.node, self.life + 1);
         self.machine = machine;
         for (job, epoch, snapshot) in self.machine.newest() {

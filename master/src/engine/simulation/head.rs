@@ -63,9 +63,10 @@ pub(super) struct Master {
     pub(super) joining: BTreeSet<NodeId>,
     /// Counts what is waited for.
     pub(super) stage: u32,
-    /// Nodes with a new daemon, one after the other; the first is being connected to; why it is lost again.
+    /// Nodes with a new daemon that has welcomed the master: they join, one after the other.
     pub(super) rejoining: VecDeque<NodeId>,
-    pub(super) lost_again: Option<String>,
+    /// Why they are lost again.
+    pub(super) lost_again: BTreeMap<NodeId, String>,
     pub(super) lives: u32,
     /// News of nodes before there is a run.
     pub(super) early: Vec<NodeEvent>,
@@ -104,7 +105,7 @@ impl Head {
             joining: BTreeSet::new(),
             stage: 0,
             rejoining: VecDeque::new(),
-            lost_again: None,
+            lost_again: BTreeMap::new(),
             lives: (generation as u32 & 0xfff) << 20 | 1,
             early: Vec::new(),
             lost: BTreeMap::new(),

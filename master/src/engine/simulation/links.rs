@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use coswitch_daemon::{
+    answers::Answers,
     cut::Input,
     following::Then,
     multicast::{InOrder, Multicast},
@@ -54,7 +55,7 @@ impl Daemon {
         ctx.audit.on_followed(self.node, self.life, generation);
         let then = self.following.on_master(ctx.instant());
         self.thaw(ctx, then);
-        if let Some(before) = self.machine.session.replace(answer) {
+        if let Some(before) = self.machine.follow(answer, generation) {
             ctx.close(before);
         }
         self.asked = InOrder::default();
@@ -145,8 +146,8 @@ impl Daemon {
 
     pub(super) fn hang_up(&mut self, ctx: &mut Context) {
         std::mem::take(&mut self.machine.wires).into_values().for_each(|wire| ctx.cut_off(wire));
-        let below = std::mem::take(&mut self.machine.below).into_values();
-        below.for_each(|(_, wire)| ctx.cut_off(wire));
+        let next = std::mem::take(&mut self.machine.next).into_values();
+        next.for_each(|(_, wire)| ctx.cut_off(wire));
     }
 
     /// A request that another daemon has passed on: only the master that is followed, and heard, is obeyed.
@@ -157,24 +158,26 @@ impl Daemon {
         }
     }
 
-    pub(super) fn on_multicast(&mut self, ctx: &mut Context, multicast: Multicast) {
-        for (next, part) in multicast.parts_below(tree::Place::Node(self.node)) {
-            self.pass_on(ctx, next, part);
-        }
-        if let Some(number) = multicast.number_for(self.node, self.life) {
-            self.asked.push(number, (multicast.job, multicast.request));
-            self.carry_out(ctx);
+    /// Answers to another master go nowhere.
+    pub(super) fn on_passed_up(&mut self, ctx: &mut Context, answers: Answers) {
+        if self.machine.session.is_some() && answers.generation == self.generation {
+            self.machine.gather(ctx, answers.said);
         }
     }
 
-    fn pass_on(&mut self, ctx: &mut Context, to: NodeId, part: Multicast) {
-        let Some(incarnation) = self.machine.known.get(&to).copied() else { return };
-        let present = self.machine.below.get(&to).filter(|(there, _)| *there == incarnation);
-        let wire = present.map(|(_, wire)| *wire).unwrap_or_else(|| {
-            let link = ctx.net.link(Purpose::Requests(self.node, to));
-            Wire { link, back: false }
-        });
-        self.machine.below.insert(to, (incarnation, wire));
-        ctx.send(wire, Message::PassedOn(Box::new(part)));
+    pub(super) fn on_gathered(&mut self, ctx: &mut Context) {
+        self.machine.on_gathered(ctx);
+    }
+
+    pub(super) fn on_multicast(&mut self, ctx: &mut Context, multicast: Multicast) {
+        for (next, part) in multicast.parts_below(tree::Place::Node(self.node)) {
+            self.machine.pass_on(ctx, next, Message::PassedOn(Box::new(part)));
+        }
+        self.machine.on_multicast(ctx, &multicast);
+        if let Some(number) = multicast.number_for(self.node, self.life) {
+            self.machine.saying.on_asked(multicast.job);
+            self.asked.push(number, (multicast.job, multicast.request));
+            self.carry_out(ctx);
+        }
     }
 }

@@ -2,23 +2,34 @@
 
 use std::collections::BTreeMap;
 
-use coswitch_daemon::protocol::{AppEvent, DaemonEvent, SNAPSHOTS_KEPT};
-use coswitch_policies::{Epoch, JobId, NodeId};
+use coswitch_daemon::{
+    answers::{Answers, Gathering, Onward, Said, Saying, Way},
+    multicast::Multicast,
+    protocol::{AppEvent, DaemonEvent, SNAPSHOTS_KEPT},
+};
+use coswitch_policies::{Epoch, JobId, NodeId, control_tree as tree};
 
 use super::{
-    context::Context,
-    network::{Message, Wire},
+    context::{Context, Event},
+    network::{Message, Purpose, Wire},
     part::Snapshot,
     plan::FailingStep,
 };
 
 pub(super) struct Machine {
+    node: NodeId,
+    /// Which daemon of this node it is.
+    life: u64,
+    /// Of the master that the daemon follows.
+    generation: u64,
+    pub(super) saying: Saying,
+    gathering: Gathering,
     /// To the master that the daemon follows.
     pub(super) session: Option<Wire>,
     /// Data links.
     pub(super) wires: BTreeMap<NodeId, Wire>,
-    /// To daemons below this one in the tree, each with what it was then.
-    pub(super) below: BTreeMap<NodeId, (u64, Wire)>,
+    /// To daemons next to this one in the tree, each with what it was then.
+    pub(super) next: BTreeMap<NodeId, (u64, Wire)>,
     /// The daemon of each other node.
     pub(super) known: BTreeMap<NodeId, u64>,
     disk: BTreeMap<JobId, BTreeMap<Epoch, Snapshot>>,
@@ -28,11 +39,16 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(node: NodeId, life: u64) -> Self {
         Self {
+            node,
+            life,
+            generation: 0,
+            saying: Saying::new(node, life),
+            gathering: Gathering::new(node),
             session: None,
             wires: BTreeMap::new(),
-            below: BTreeMap::new(),
+            next: BTreeMap::new(),
             known: BTreeMap::new(),
             disk: BTreeMap::new(),
             is_full: false,
@@ -40,14 +56,75 @@ impl Machine {
         }
     }
 
+    /// Returns the session before.
+    pub(super) fn follow(&mut self, session: Wire, generation: u64) -> Option<Wire> {
+        self.generation = generation;
+        self.saying.begin();
+        self.gathering = Gathering::new(self.node);
+        self.session.replace(session)
+    }
+
     /// Without a master, events are dropped.
-    pub(super) fn tell(&self, ctx: &mut Context, event: DaemonEvent) {
-        if let Some(session) = self.session {
-            ctx.send(session, Message::ToHead(event));
+    pub(super) fn tell(&mut self, ctx: &mut Context, event: DaemonEvent) {
+        if self.session.is_none() {
+            return;
+        }
+        match self.saying.say(ctx.instant(), event) {
+            Way::Session(said) => self.by_session(ctx, vec![said]),
+            Way::Tree(said) => self.gather(ctx, vec![said]),
         }
     }
 
-    pub(super) fn tell_of(&self, ctx: &mut Context, job: JobId, event: AppEvent) {
+    pub(super) fn by_session(&self, ctx: &mut Context, said: Vec<Said>) {
+        if let Some(session) = self.session.filter(|_| !said.is_empty()) {
+            ctx.send(session, Message::ToHead(DaemonEvent::Said(said)));
+        }
+    }
+
+    /// A request goes down the tree: answers come up.
+    pub(super) fn on_multicast(&mut self, ctx: &mut Context, request: &Multicast) {
+        let before = self.gathering.on_request(request);
+        self.send_on(ctx, before);
+    }
+
+    /// Answers that go up the tree.
+    pub(super) fn gather(&mut self, ctx: &mut Context, said: Vec<Said>) {
+        let onward = self.gathering.on_answers(ctx.instant(), said);
+        self.send_on(ctx, onward);
+        if let Some(due) = self.gathering.due() {
+            ctx.at_instant(due, Event::Gathered(self.node, self.life));
+        }
+    }
+
+    pub(super) fn on_gathered(&mut self, ctx: &mut Context) {
+        let onward = self.gathering.on_due(ctx.instant());
+        self.send_on(ctx, onward);
+    }
+
+    fn send_on(&mut self, ctx: &mut Context, onward: impl IntoIterator<Item = Onward>) {
+        for (place, said) in onward {
+            match place {
+                tree::Place::Master => self.by_session(ctx, said),
+                tree::Place::Node(up) => {
+                    let answers = Answers { generation: self.generation, said };
+                    self.pass_on(ctx, up, Message::PassedUp(answers));
+                }
+            }
+        }
+    }
+
+    pub(super) fn pass_on(&mut self, ctx: &mut Context, to: NodeId, message: Message) {
+        let Some(incarnation) = self.known.get(&to).copied() else { return };
+        let present = self.next.get(&to).filter(|(there, _)| *there == incarnation);
+        let wire = present.map(|(_, wire)| *wire).unwrap_or_else(|| {
+            let link = ctx.net.link(Purpose::Requests(self.node, to));
+            Wire { link, back: false }
+        });
+        self.next.insert(to, (incarnation, wire));
+        ctx.send(wire, message);
+    }
+
+    pub(super) fn tell_of(&mut self, ctx: &mut Context, job: JobId, event: AppEvent) {
         self.tell(ctx, DaemonEvent::App { job, event });
     }
 
@@ -96,8 +173,8 @@ impl Machine {
 
     /// What outlives a daemon.
     pub(super) fn next(self) -> Self {
-        let Self { disk, is_full, failures, .. } = self;
-        Self { disk, is_full, failures, ..Self::new() }
+        let Self { node, life, disk, is_full, failures, .. } = self;
+        Self { disk, is_full, failures, ..Self::new(node, life + 1) }
     }
 
     pub(super) fn remove(&mut self, job: JobId) {

@@ -10,6 +10,7 @@ use std::{
 };
 
 use coswitch_daemon::{
+    answers::Answers,
     multicast::Multicast,
     protocol::{DaemonEvent, Request},
     session::rules::{Hearing, Lull},
@@ -35,6 +36,7 @@ pub(super) enum Message {
     ToHead(DaemonEvent),
     /// From one daemon to another.
     PassedOn(Box<Multicast>),
+    PassedUp(Answers),
     /// Of a job in a life of it: message number `.2` of its ranks on one node to those on another.
     Record(JobId, u32, u64),
     Marker(JobId, u32, Epoch),
@@ -62,7 +64,7 @@ pub(super) enum Purpose {
     Control(u64, NodeId),
     /// From one node to another.
     Data(NodeId, NodeId),
-    /// The same, for requests that the first one passes on.
+    /// The same, for what the first one passes on to it.
     Requests(NodeId, NodeId),
 }
 

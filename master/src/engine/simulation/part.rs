@@ -188,7 +188,7 @@ impl Part {
     }
 
     /// Tells the master, unless a release was ordered: until that is done, nothing is told.
-    pub(super) fn tell(&self, ctx: &mut Context, machine: &Machine, event: AppEvent) {
+    pub(super) fn tell(&self, ctx: &mut Context, machine: &mut Machine, event: AppEvent) {
         if !self.is_released {
             machine.tell_of(ctx, self.job, event);
         }
@@ -372,7 +372,7 @@ impl Part {
         }
     }
 
-    pub(super) fn fail(&self, ctx: &mut Context, machine: &Machine, during: Step, failure: Failure) {
+    pub(super) fn fail(&self, ctx: &mut Context, machine: &mut Machine, during: Step, failure: Failure) {
         ctx.say(|| format!("{} of {} fails: {during:?}, {failure}", self.node, self.job));
         self.tell(ctx, machine, AppEvent::Failed { during, failure });
     }

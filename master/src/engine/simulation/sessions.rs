@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use coswitch_daemon::{
-    protocol::{AppRequest, DaemonEvent, Held, Member, Request, VERSION},
+    protocol::{AppRequest, DaemonEvent, Held, Member, Request, Said, VERSION},
     session::rules::Lull,
 };
 use coswitch_dispatcher::{app, protocol::NodeEvent, ways::Sent};
@@ -29,7 +29,10 @@ impl Head {
         let generation = master.generation;
         let next = (0..ctx.plan.nodes).map(NodeId).find(|node| !master.wires.contains_key(node));
         match next {
-            Some(node) => master.connect(ctx, node),
+            Some(node) => {
+                master.connect(ctx, node);
+                master.wait(ctx);
+            }
             None => {
                 master.to_join = master.living();
                 // Later masters find links to daemons that were replaced.
@@ -73,16 +76,21 @@ impl Head {
             Message::ToHead(DaemonEvent::Welcome { incarnation, .. }) => {
                 self.on_welcome(ctx, node, wire, incarnation)
             }
-            Message::ToHead(DaemonEvent::Refused { reason }) => self.fail(ctx, &reason),
+            Message::ToHead(DaemonEvent::Refused { reason }) => self.fail_connection(ctx, node, &reason),
+            Message::ToHead(DaemonEvent::Said(said)) => {
+                said.into_iter().for_each(|said| self.on_said(ctx, node, said));
+            }
             Message::ToHead(event) => self.route(ctx, node, event),
-            Message::Closed if !is_welcome => self.fail(ctx, "a node hangs up"),
+            Message::Closed if !is_welcome => self.fail_connection(ctx, node, "it hangs up"),
             Message::Closed => {
                 ctx.close(wire.other());
                 self.lose(ctx, node, present, "peer closed the control connection");
             }
-            Message::ToDaemon(_) | Message::PassedOn(_) | Message::Record(..) | Message::Marker(..) => {
-                unreachable!("daemons send events")
-            }
+            Message::ToDaemon(_)
+            | Message::PassedOn(_)
+            | Message::PassedUp(_)
+            | Message::Record(..)
+            | Message::Marker(..) => unreachable!("daemons send events"),
         }
     }
 
@@ -90,17 +98,50 @@ impl Head {
         let Some(master) = &mut self.master else { return };
         master.welcome.insert(node);
         master.members.insert(node, incarnation);
+        master.ways.listen(node);
         master.inventories.remove(&node);
-        master.lost_again = None;
+        master.lost_again.remove(&node);
         ctx.listen(wire, ctx.plan.lost_after);
         ctx.after(super::HEARTBEAT, Event::Beats(wire.other()));
         ctx.send(wire.other(), Message::ToDaemon(Request::Inventory));
         if master.run.is_none() {
             return self.connect_next(ctx);
         }
+        master.rejoining.push_back(node);
+        if master.rejoining.len() == 1 {
+            self.rejoin_next(ctx);
+        }
+    }
+
+    /// The next node with a new daemon joins.
+    fn rejoin_next(&mut self, ctx: &mut Context) {
+        let Some(master) = &mut self.master else { return };
+        let Some(node) = master.rejoining.front().copied() else { return };
+        if let Some(why) = master.lost_again.remove(&node) {
+            return self.fail_rejoin(ctx, &why);
+        }
         // The others first: they let go of their links to the daemon before.
         master.to_join = master.living().into_iter().filter(|other| *other != node).chain([node]).collect();
         master.ask_next_to_join(ctx);
+    }
+
+    /// A node has not welcomed the master in time, perhaps.
+    pub(super) fn on_not_reached(&mut self, ctx: &mut Context, node: NodeId, wire: Wire) {
+        let Some(master) = &mut self.master else { return };
+        if master.wires.get(&node) == Some(&wire) && !master.welcome.contains(&node) {
+            self.fail_connection(ctx, node, "no answer in time");
+        }
+    }
+
+    fn fail_connection(&mut self, ctx: &mut Context, node: NodeId, why: &str) {
+        let Some(master) = self.master.as_mut().filter(|master| master.run.is_some()) else {
+            return self.fail_start(ctx, why);
+        };
+        // It may answer later.
+        if let Some(wire) = master.wires.remove(&node) {
+            ctx.close(wire);
+        }
+        self.not_back(ctx, node, why);
     }
 
     /// What was waited for has failed.
@@ -114,29 +155,26 @@ impl Head {
     /// A node has another daemon. As `Sessions::connect_again`.
     pub(super) fn connect_again(&mut self, ctx: &mut Context, node: NodeId) {
         let Some(master) = &mut self.master else { return };
-        master.rejoining.push_back(node);
-        if master.rejoining.len() == 1 {
-            master.connect(ctx, node);
-        }
+        let wire = master.connect(ctx, node);
+        ctx.after(millis(CONNECT_MS), Event::NotReached(master.generation, node, wire));
     }
 
-    fn end_rejoin(&mut self, ctx: &mut Context) -> Option<NodeId> {
+    fn end_rejoin(&mut self) -> Option<NodeId> {
         let master = self.master.as_mut()?;
         let node = master.rejoining.pop_front()?;
         master.stage += 1;
         master.to_join.clear();
         master.joining.clear();
-        if let Some(next) = master.rejoining.front().copied() {
-            master.connect(ctx, next);
-        }
         Some(node)
     }
 
     fn fail_rejoin(&mut self, ctx: &mut Context, why: &str) {
-        if let Some(master) = &mut self.master {
-            master.hang_up(ctx);
-        }
-        let Some(node) = self.end_rejoin(ctx) else { return };
+        let Some(node) = self.end_rejoin() else { return };
+        self.not_back(ctx, node, why);
+        self.rejoin_next(ctx);
+    }
+
+    fn not_back(&mut self, ctx: &mut Context, node: NodeId, why: &str) {
         ctx.say(|| format!("{node} is not back: {why}"));
         self.feed(ctx, Input::Node(NodeEvent::NotBack { node, reason: why.into() }));
     }
@@ -147,11 +185,12 @@ impl Head {
     }
 
     fn welcome_back(&mut self, ctx: &mut Context) {
-        let why = self.master.as_mut().and_then(|master| master.lost_again.take());
-        if let Some(why) = why {
+        let Some(master) = &mut self.master else { return };
+        let lost_again = master.rejoining.front().and_then(|node| master.lost_again.remove(node));
+        if let Some(why) = lost_again {
             return self.fail_rejoin(ctx, &why);
         }
-        let Some(node) = self.end_rejoin(ctx) else { return };
+        let Some(node) = self.end_rejoin() else { return };
         let Some(master) = &mut self.master else { return };
         ctx.say(|| format!("{node} is back"));
         master.lost.remove(&node);
@@ -167,6 +206,7 @@ impl Head {
         if let Some(master) = &mut self.master {
             master.note_all(ctx, || Note::Input(app::Input::NodeBack(node)));
         }
+        self.rejoin_next(ctx);
     }
 
     /// A node has joined.
@@ -216,6 +256,18 @@ impl Head {
         }
     }
 
+    /// The session with node `from` brings what its daemon says, or one that has it as its way up.
+    fn on_said(&mut self, ctx: &mut Context, from: NodeId, said: Said) {
+        let Some(master) = &mut self.master else { return };
+        let Said { node, incarnation, number, event } = said;
+        if master.members.get(&node) != Some(&incarnation) || node != from && master.lost.contains_key(&node)
+        {
+            return;
+        }
+        let events = master.ways.on_said(node, number, event);
+        events.into_iter().for_each(|event| self.route(ctx, node, event));
+    }
+
     fn route(&mut self, ctx: &mut Context, node: NodeId, event: DaemonEvent) {
         let Some(master) = &mut self.master else { return };
         match event {
@@ -258,8 +310,9 @@ impl Head {
         master.send(ctx, around);
         let was_awaited = master.joining.remove(&node);
         if master.lost.contains_key(&node) {
-            master.lost_again = Some(reason.into());
+            master.lost_again.insert(node, reason.into());
             if was_awaited {
+                master.lost_again.remove(&node);
                 self.fail(ctx, reason);
             }
             return;
@@ -284,7 +337,7 @@ impl Head {
 }
 
 impl Master {
-    fn connect(&mut self, ctx: &mut Context, node: NodeId) {
+    fn connect(&mut self, ctx: &mut Context, node: NodeId) -> Wire {
         let generation = self.generation;
         let wire = Wire { link: ctx.net.link(Purpose::Control(generation, node)), back: false };
         self.wires.insert(node, wire);
@@ -292,15 +345,7 @@ impl Master {
         ctx.send(wire, Message::ToDaemon(Request::Hello { version: VERSION, generation }));
         let first = self.ways.begin(node);
         ctx.send(wire, Message::ToDaemon(first));
-        self.wait(ctx);
-    }
-
-    /// The daemon that has not answered in time may do so later, when another one is waited for.
-    fn hang_up(&mut self, ctx: &mut Context) {
-        let Some(node) = self.rejoining.front().filter(|node| !self.welcome.contains(node)) else { return };
-        if let Some(wire) = self.wires.remove(node) {
-            ctx.close(wire);
-        }
+        wire
     }
 
     /// Minds the time-out of what is waited for from now on.

@@ -118,7 +118,7 @@ impl Part {
         self.answer_went_back(ctx, machine);
     }
 
-    pub(super) fn answer_went_back(&mut self, ctx: &mut Context, machine: &Machine) {
+    pub(super) fn answer_went_back(&mut self, ctx: &mut Context, machine: &mut Machine) {
         if self.sealing.is_empty()
             && let Some(life) = self.went_back.take()
         {

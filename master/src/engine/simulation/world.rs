@@ -163,10 +163,14 @@ impl World {
             Event::Beats(wire) => Some(self.ctx.net.receiver(wire.other())),
             Event::Fault(_) | Event::Mended(_) | Event::User(_) | Event::Operator => None,
             Event::Restart(..) => Some(Place::Head),
-            Event::TooLate(..) | Event::Due(_) | Event::Report(_) | Event::Note(..) | Event::Deadline(..) => {
-                Some(Place::Head)
-            }
+            Event::TooLate(..)
+            | Event::NotReached(..)
+            | Event::Due(_)
+            | Event::Report(_)
+            | Event::Note(..)
+            | Event::Deadline(..) => Some(Place::Head),
             Event::Alone(node, _)
+            | Event::Gathered(node, _)
             | Event::Sample(node, _)
             | Event::Step(node, ..)
             | Event::Sealed(node, ..)
@@ -191,13 +195,21 @@ impl World {
             Event::Beats(wire) => self.beat(wire),
             Event::Lull(wire) => self.on_lull(wire),
             Event::TooLate(generation, stage) if is_master(generation) => head.on_too_late(ctx, stage),
+            Event::NotReached(generation, node, wire) if is_master(generation) => {
+                head.on_not_reached(ctx, node, wire);
+            }
             Event::Due(generation) if is_master(generation) => head.on_due(ctx),
             Event::Report(generation) if is_master(generation) => head.on_report(ctx),
             Event::Note(generation, job) if is_master(generation) => head.on_note(ctx, job),
             Event::Deadline(generation, job) if is_master(generation) => head.on_deadline(ctx, job),
-            Event::TooLate(..) | Event::Due(_) | Event::Report(_) | Event::Note(..) | Event::Deadline(..) => {
-            }
+            Event::TooLate(..)
+            | Event::NotReached(..)
+            | Event::Due(_)
+            | Event::Report(_)
+            | Event::Note(..)
+            | Event::Deadline(..) => {}
             Event::Alone(node, life) => self.at_node(node, life, Daemon::on_alone),
+            Event::Gathered(node, life) => self.at_node(node, life, Daemon::on_gathered),
             Event::Sample(node, life) => self.at_node(node, life, Daemon::sample),
             Event::Step(node, job, step) => self.daemons[node.0 as usize].on_step(ctx, job, step),
             Event::Sealed(node, job, number, epoch) => {
@@ -278,7 +290,11 @@ impl World {
             return;
         }
         let message = match wire.back {
-            false => Message::ToDaemon(Request::Alive),
+            false => {
+                let Place::Node(node) = self.ctx.net.receiver(wire) else { unreachable!("a daemon") };
+                let heard = self.head.master.as_ref().map_or(0, |master| master.ways.heard_of(node));
+                Message::ToDaemon(Request::Alive { heard })
+            }
             true => {
                 let Place::Node(node) = self.ctx.net.receiver(wire.other()) else { unreachable!("a daemon") };
                 let daemon = &self.daemons[node.0 as usize];

@@ -1,0 +1,222 @@
+//! The way of answers up the tree of daemons. Pure; the daemon and the simulation of the control plane carry
+//! it out.
+//!
+//! A daemon numbers all that it says to its master. The answer to a request that has come down the tree goes
+//! up the same tree ([`Saying`]); all else goes by the session. A daemon amid the tree gathers the answers of
+//! those below it and its own ([`Gathering`]), for [`WINDOW`] at most, and passes them on as one message; the
+//! uppermost one sends it by its session. The master brings what each daemon says into order, each once
+//! ([`InOrder`](crate::multicast::InOrder)), and says with every heartbeat how far it has come; so a daemon
+//! says again, by its own session, what was lost on the way.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use coswitch_policies::{
+    JobId, NodeId,
+    control_tree::{ControlTree, Place},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    multicast::Multicast,
+    protocol::{AppEvent, DaemonEvent},
+};
+
+/// So long a daemon amid the tree waits for the answers of others.
+pub const WINDOW: Duration = Duration::from_millis(2);
+/// The time that an answer may take through the tree.
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// What a daemon says to its master.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Said {
+    pub node: NodeId,
+    /// A later daemon of the node counts anew.
+    pub incarnation: u64,
+    /// From 1 with each master.
+    pub number: u64,
+    pub event: DaemonEvent,
+}
+
+impl Said {
+    const fn job(&self) -> Option<JobId> {
+        match self.event {
+            DaemonEvent::App { job, .. } => Some(job),
+            _ => None,
+        }
+    }
+}
+
+/// Answers on their way up the tree.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Answers {
+    /// Of the master to which they go.
+    pub generation: u64,
+    pub said: Vec<Said>,
+}
+
+/// By which way a daemon says something.
+#[derive(Clone, Debug)]
+pub enum Way {
+    Session(Said),
+    /// To the daemon's own [`Gathering`].
+    Tree(Said),
+}
+
+/// Numbers what a daemon says, and keeps what goes by the tree until the master has heard it.
+#[derive(Clone, Debug)]
+pub struct Saying {
+    node: NodeId,
+    incarnation: u64,
+    last: u64,
+    /// Applications that have been asked by the tree and have not answered.
+    asked: BTreeSet<JobId>,
+    unheard: BTreeMap<u64, (Instant, Said)>,
+}
+
+impl Saying {
+    #[must_use]
+    pub const fn new(node: NodeId, incarnation: u64) -> Self {
+        Self { node, incarnation, last: 0, asked: BTreeSet::new(), unheard: BTreeMap::new() }
+    }
+
+    /// Another master is followed.
+    pub fn begin(&mut self) {
+        *self = Self::new(self.node, self.incarnation);
+    }
+
+    /// An application is asked by the tree: its answer goes up the tree.
+    pub fn on_asked(&mut self, job: JobId) {
+        self.asked.insert(job);
+    }
+
+    pub fn say(&mut self, now: Instant, event: DaemonEvent) -> Way {
+        self.last += 1;
+        let is_by_tree = match &event {
+            DaemonEvent::App { job, event } => is_answer(event) && self.asked.remove(job),
+            _ => false,
+        };
+        let said = Said { node: self.node, incarnation: self.incarnation, number: self.last, event };
+        if !is_by_tree {
+            return Way::Session(said);
+        }
+        self.unheard.insert(said.number, (now, said.clone()));
+        Way::Tree(said)
+    }
+
+    /// The master has heard all up to this number; returns what is to be said again, by the session.
+    pub fn on_heard(&mut self, now: Instant, heard: u64) -> Vec<Said> {
+        self.unheard = self.unheard.split_off(&(heard + 1));
+        let is_late = self.unheard.values().any(|(sent, _)| now.duration_since(*sent) >= AGAIN_AFTER);
+        if is_late { self.close() } else { Vec::new() }
+    }
+
+    /// The tree is not to be used, or cannot be: returns what is to be said again, by the session.
+    pub fn close(&mut self) -> Vec<Said> {
+        self.asked.clear();
+        std::mem::take(&mut self.unheard).into_values().map(|(_, said)| said).collect()
+    }
+}
+
+/// Whether it tells that a request was carried out, or has failed.
+const fn is_answer(event: &AppEvent) -> bool {
+    matches!(
+        event,
+        AppEvent::Launched
+            | AppEvent::Flushed { .. }
+            | AppEvent::Dumped { .. }
+            | AppEvent::Checkpointed { .. }
+            | AppEvent::Restored { .. }
+            | AppEvent::Discarded
+            | AppEvent::Resumed { .. }
+            | AppEvent::Released
+            | AppEvent::WentBack { .. }
+            | AppEvent::Failed { .. }
+    )
+}
+
+/// Gathers answers at one daemon of the tree.
+#[derive(Clone, Debug)]
+pub struct Gathering {
+    node: NodeId,
+    /// For each application, by its last request.
+    waiting: BTreeMap<JobId, Waiting>,
+}
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    up: Place,
+    /// Nodes at and below this one that have not answered.
+    open: BTreeSet<NodeId>,
+    said: Vec<Said>,
+    due: Option<Instant>,
+}
+
+/// What is to be sent on: to the daemon of a node, or by the session.
+pub type Onward = (Place, Vec<Said>);
+
+impl Gathering {
+    #[must_use]
+    pub const fn new(node: NodeId) -> Self {
+        Self { node, waiting: BTreeMap::new() }
+    }
+
+    /// A request has come, and its parts go on. Returns answers to the request before.
+    pub fn on_request(&mut self, request: &Multicast) -> Option<Onward> {
+        let tree = ControlTree::new(request.radix, request.nodes, request.failed.clone());
+        let open = request.to.keys().copied().collect();
+        let waiting = Waiting { up: tree.parent(self.node), open, said: Vec::new(), due: None };
+        let before = self.waiting.insert(request.job, waiting)?;
+        (!before.said.is_empty()).then_some((before.up, before.said))
+    }
+
+    /// Answers of this daemon, or of one below it.
+    pub fn on_answers(&mut self, now: Instant, said: Vec<Said>) -> Vec<Onward> {
+        combined(said.into_iter().filter_map(|said| self.on_said(now, said)))
+    }
+
+    /// One that is not waited for goes by the session.
+    fn on_said(&mut self, now: Instant, said: Said) -> Option<Onward> {
+        let job = said.job();
+        let Some((job, waiting)) = job.and_then(|job| Some((job, self.waiting.get_mut(&job)?))) else {
+            return Some((Place::Master, vec![said]));
+        };
+        waiting.open.remove(&said.node);
+        waiting.said.push(said);
+        if waiting.open.is_empty() {
+            let Waiting { up, said, .. } = self.waiting.remove(&job)?;
+            return Some((up, said));
+        }
+        waiting.due.get_or_insert(now + WINDOW);
+        None
+    }
+
+    /// When to call [`Gathering::on_due`].
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        self.waiting.values().filter_map(|waiting| waiting.due).min()
+    }
+
+    /// All that waits, once some of it has waited for long enough.
+    pub fn on_due(&mut self, now: Instant) -> Vec<Onward> {
+        if self.due().is_none_or(|due| due > now) {
+            return Vec::new();
+        }
+        combined(self.waiting.values_mut().filter_map(|waiting| {
+            waiting.due.take()?;
+            Some((waiting.up, std::mem::take(&mut waiting.said)))
+        }))
+    }
+}
+
+/// One message for each receiver.
+fn combined(onward: impl Iterator<Item = Onward>) -> Vec<Onward> {
+    let mut messages: BTreeMap<Place, Vec<Said>> = BTreeMap::new();
+    onward.for_each(|(place, said)| messages.entry(place).or_default().extend(said));
+    messages.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests;

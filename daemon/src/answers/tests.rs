@@ -1,0 +1,92 @@
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::{multicast::Target, protocol::AppRequest};
+
+const JOB: JobId = JobId(7);
+
+fn answer() -> DaemonEvent {
+    DaemonEvent::App { job: JOB, event: AppEvent::Discarded }
+}
+
+fn said(node: u32, number: u64) -> Said {
+    Said { node: NodeId(node), incarnation: 1, number, event: answer() }
+}
+
+/// A request to the first nodes of seven, by a tree of radix 2.
+fn request(nodes: impl IntoIterator<Item = u32>) -> Multicast {
+    let to = nodes.into_iter().map(|node| (NodeId(node), Target { incarnation: 1, number: 1 }));
+    Multicast {
+        generation: 1,
+        radix: 2,
+        nodes: 7,
+        failed: BTreeSet::new(),
+        to: to.collect(),
+        job: JOB,
+        request: AppRequest::Discard,
+    }
+}
+
+fn shown(onward: Option<Onward>) -> Option<(Place, Vec<u32>)> {
+    onward.map(|(place, said)| (place, said.iter().map(|said| said.node.0).collect()))
+}
+
+#[test]
+fn answers_of_a_whole_subtree_go_on_as_one_at_once() {
+    let now = Instant::now();
+    let mut leaf = Gathering::new(NodeId(6));
+    assert!(leaf.on_request(&request([6])).is_none());
+    assert_eq!(shown(leaf.on_said(now, said(6, 1))), Some((Place::Node(NodeId(2)), vec![6])));
+    let mut inner = Gathering::new(NodeId(0));
+    assert!(inner.on_request(&request([0, 2, 3, 6])).is_none());
+    for node in [6, 0, 3] {
+        assert_eq!(shown(inner.on_said(now, said(node, 1))), None);
+    }
+    assert_eq!(shown(inner.on_said(now, said(2, 1))), Some((Place::Master, vec![6, 0, 3, 2])));
+    assert_eq!(inner.due(), None);
+}
+
+#[test]
+fn no_answer_waits_long_for_others() {
+    let now = Instant::now();
+    let mut inner = Gathering::new(NodeId(0));
+    assert!(inner.on_request(&request([0, 2, 3])).is_none());
+    assert_eq!(shown(inner.on_said(now, said(3, 1))), None);
+    assert_eq!(shown(inner.on_said(now + WINDOW / 2, said(2, 1))), None);
+    assert_eq!(inner.due(), Some(now + WINDOW));
+    assert!(inner.on_due(now + WINDOW / 2).is_empty());
+    assert_eq!(shown(inner.on_due(now + WINDOW).pop()), Some((Place::Master, vec![3, 2])));
+    assert_eq!(inner.due(), None);
+    assert_eq!(shown(inner.on_said(now + WINDOW, said(0, 1))), Some((Place::Master, vec![0])));
+    assert_eq!(shown(inner.on_said(now, said(3, 2))), Some((Place::Master, vec![3])), "not waited for");
+}
+
+#[test]
+fn the_next_request_holds_no_answer_back() {
+    let now = Instant::now();
+    let mut inner = Gathering::new(NodeId(0));
+    assert!(inner.on_request(&request([2, 3])).is_none());
+    assert_eq!(shown(inner.on_said(now, said(3, 1))), None);
+    assert_eq!(shown(inner.on_request(&request([2, 3]))), Some((Place::Master, vec![3])));
+}
+
+#[test]
+fn an_answer_goes_by_the_tree_once_and_again_by_the_session_where_it_is_not_heard() {
+    let now = Instant::now();
+    let mut saying = Saying::new(NodeId(3), 1);
+    let is_by_tree = |saying: &mut Saying, event| matches!(saying.say(now, event), Way::Tree(_));
+    assert!(!is_by_tree(&mut saying, answer()), "it was asked by its session");
+    saying.on_asked(JOB);
+    let exited = DaemonEvent::App { job: JOB, event: AppEvent::Exited };
+    assert!(!is_by_tree(&mut saying, exited), "that is no answer");
+    assert!(is_by_tree(&mut saying, answer()));
+    assert!(!is_by_tree(&mut saying, answer()), "another request was meant");
+    assert!(saying.on_heard(now, 2).is_empty(), "it may be on its way");
+    let again = saying.on_heard(now + AGAIN_AFTER, 2);
+    assert_eq!(again.iter().map(|said| said.number).collect::<Vec<_>>(), [3]);
+    assert!(saying.on_heard(now + 2 * AGAIN_AFTER, 2).is_empty(), "a session loses nothing");
+    saying.on_asked(JOB);
+    assert!(is_by_tree(&mut saying, answer()));
+    assert!(saying.on_heard(now + AGAIN_AFTER, 5).is_empty());
+    assert!(saying.close().is_empty(), "the master has heard all");
+}
