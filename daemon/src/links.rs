@@ -4,7 +4,8 @@
 //! link on both, so there is always one side that opens it, and never two. A part waits for the links to all
 //! nodes of its application before its ranks run, at each launch and resume. So a channel has its link before
 //! the first marker and the first message; a link that is lost later is lost with what was in it, and the
-//! data plane says for which applications.
+//! data plane says for which applications. One that cannot be opened is reported as lost, too: its peer has
+//! died, perhaps, and the application is not to blame.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +20,7 @@ use tokio::{task::JoinSet, time::timeout};
 use crate::{
     app::NodeServices,
     plane::{Command, Connection, LinkEnd, connect},
-    protocol::Member,
+    protocol::{DaemonEvent, Member},
 };
 
 /// For the other side to connect, and for attempts to connect to it; less than a resume may take.
@@ -82,11 +83,23 @@ impl Links {
 
 impl NodeServices {
     /// Waits until there is a link to each of these nodes but this one, and opens those that are this node's
-    /// to open.
+    /// to open. The master hears of one that cannot be opened before it hears of the application's failure.
     ///
     /// # Errors
     /// [`LinksError`], which names the first node without a link.
     pub(crate) async fn ensure_links(self: &Arc<Self>, nodes: &[NodeId]) -> Result<(), LinksError> {
+        let members: Vec<Member> = nodes.iter().filter_map(|node| self.links.member(*node)).collect();
+        let linked = self.try_links(nodes).await;
+        if let Err(error @ (LinksError::Connect { peer, .. } | LinksError::Awaited(peer))) = &linked
+            && let Some(member) = members.iter().find(|member| member.node == *peer)
+        {
+            let (peer, incarnation, reason) = (*peer, member.incarnation, error.to_string());
+            self.tell(DaemonEvent::LinkLost { peer, incarnation, reason, jobs: Vec::new() });
+        }
+        linked
+    }
+
+    async fn try_links(self: &Arc<Self>, nodes: &[NodeId]) -> Result<(), LinksError> {
         let own = self.config.node;
         let peers: BTreeSet<NodeId> = nodes.iter().copied().filter(|node| *node != own).collect();
         let missing = self.missing_links(&peers).await?;

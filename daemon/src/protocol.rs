@@ -215,7 +215,8 @@ pub enum DaemonEvent {
         reason: String,
     },
     /// The data link to `peer` broke, and may have held messages for these applications, which cannot go on
-    /// as they are. A link that breaks without any is not reported.
+    /// as they are; or it could not be opened for one. A link that breaks while none needs it is not
+    /// reported.
     LinkLost {
         peer: NodeId,
         /// Of the peer's daemon.
