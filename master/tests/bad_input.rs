@@ -136,6 +136,18 @@ const CASES: &[Case] = cases![
         line 7, "scheduler.sets", ["nodes of their own", "write `policy: batch`"];
     "node sets without groups": "policy: hybrid" => "policy: batch\n  sets: [{name: a, width: 2}]",
         line 7, "scheduler.sets", ["there is no `scheduler.groups` with it", "`groups: [{name: all"];
+    "a set whose width is no number": "policy: hybrid" =>
+        "policy: batch\n  sets: [{name: all, width: wide}]\n  groups: [{name: all, sets: [all]}]",
+        line 7, "scheduler.sets[0].width", ["`wide` is not a whole number from 0 to 4294967295"];
+    "hours that are no whole number": "policy: hybrid" => "policy: batch\n  prime_time: {from: 8.5}",
+        line 7, "scheduler.prime_time.from", ["`8.5` is not a whole number from 0 to 255"];
+    "weekends that are neither": "policy: hybrid" => "policy: batch\n  prime_time: {weekends: never}",
+        line 7, "scheduler.prime_time.weekends", ["`never` is not `true` or `false`"];
+    "a queue for too many nodes": "policy: hybrid" =>
+        "policy: batch\n  queues: [{name: all, group: all, nodes: 5000000000}]",
+        line 7, "scheduler.queues[0].nodes", ["`5000000000` is not a whole number"];
+    "points that are no number": "policy: hybrid" => "policy: batch\n  age_factor: some",
+        line 7, "scheduler.age_factor", ["`some` is not a whole number"];
     "hours without node sets": "policy: hybrid" => "policy: batch\n  prime_time: {from: 8}",
         line 7, "scheduler.prime_time", ["there is no `scheduler.sets` with it"];
     "a group of a set that there is not":

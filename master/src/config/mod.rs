@@ -213,7 +213,11 @@ fn understand(text: &str, context: &resolve::Context<'_>) -> Result<JobSet, Vec<
             Err(more) => problems.extend(more),
         },
         // Where the shape is wrong, the typed reader repeats its problems in worse words.
-        Err(more) if problems.is_empty() => problems = more,
+        Err(more) if problems.is_empty() => {
+            let named =
+                |problem: Problem| shape::named(&tree, &schema, text, problem.span).unwrap_or(problem);
+            problems = more.into_iter().map(named).collect();
+        }
         Err(_) => {}
     }
     Err(problems)

@@ -1,7 +1,8 @@
 //! Checks the shape of a run file against its own schema: unknown fields, missing ones, a list where a value
 //! belongs.
 //!
-//! The published schema itself is checked against. Values are checked by [`super::resolve`].
+//! The published schema itself is checked against. Values are checked by [`super::resolve`], but for those
+//! that the typed reader refuses: [`named`] says what was to be there.
 
 use miette::SourceSpan;
 use serde_json::{Map, Value};
@@ -17,6 +18,45 @@ pub fn check(root: &Spanned<Node>, schema: &Value) -> Vec<Problem> {
     let mut problems = Vec::new();
     visit("", span_at(&root.referenced), &root.value, Some(schema), &mut problems);
     problems
+}
+
+/// The problem with a value that the typed reader has found at `span` of `text`, with the field's path and
+/// what belongs there; `None` where there is no value.
+pub fn named(root: &Spanned<Node>, schema: &Value, text: &str, span: SourceSpan) -> Option<Problem> {
+    let (path, schema) = value_at("", root, schema, span.offset())?;
+    let found = text.get(span.offset()..span.offset() + span.len())?;
+    let most = match schema.get("format").and_then(Value::as_str) {
+        Some("uint8") => u8::MAX.to_string(),
+        Some("uint32") => u32::MAX.to_string(),
+        _ => String::new(),
+    };
+    let belongs = match schema.get("type").and_then(first_type)? {
+        "integer" if most.is_empty() => "a whole number".into(),
+        "integer" => format!("a whole number from 0 to {most}"),
+        "boolean" => "`true` or `false`".into(),
+        _ => return None,
+    };
+    Some(Problem::new(path, span, format!("`{found}` is not {belongs}")))
+}
+
+fn value_at<'a>(
+    path: &str,
+    node: &Spanned<Node>,
+    schema: &'a Value,
+    byte: usize,
+) -> Option<(String, &'a Value)> {
+    let schema = alternative(schema, &node.value);
+    match &node.value {
+        Node::Map(entries) => entries.iter().find_map(|(key, node)| {
+            value_at(&join(path, &key.value), node, schema.get("properties")?.get(&key.value)?, byte)
+        }),
+        Node::List(items) => items.iter().enumerate().find_map(|(index, item)| {
+            value_at(&format!("{path}[{index}]"), item, schema.get("items")?, byte)
+        }),
+        Node::Scalar | Node::Null => {
+            (span_at(&node.referenced).offset() == byte).then(|| (path.to_owned(), schema))
+        }
+    }
 }
 
 fn visit(path: &str, span: SourceSpan, node: &Node, schema: Option<&Value>, problems: &mut Vec<Problem>) {
