@@ -95,7 +95,7 @@ pub fn state(master: &Master, name: &str) -> String {
 /// # Panics
 /// If not.
 pub fn check_right(master: &Master, name: &str) {
-    assert_eq!(state(master, name), "done", "{name}");
+    assert_eq!(state(master, name), "done", "{name}: {}", master.user(&["why", name]).stdout);
     let said = master.user(&["cat", name]).stdout;
     assert_eq!(said.matches(VERIFIED).count(), 1, "{name}: {said}");
 }
