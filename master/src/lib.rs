@@ -18,6 +18,7 @@ pub mod journal;
 pub mod live;
 pub mod parked;
 pub mod past;
+mod replace;
 pub mod run_name;
 pub mod serve;
 pub mod standing;

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
+    io,
     path::Path,
     time::Duration,
 };
@@ -15,7 +15,10 @@ use coswitch_policies::{JobId, NodeId};
 use coswitch_report::journal::{Event, RunEvent};
 use serde::{Deserialize, Serialize};
 
-use crate::config::JobSet;
+use crate::{
+    config::JobSet,
+    replace::{remove, replace},
+};
 
 /// The name of the file in the directory of the run.
 const FILE: &str = "parked.json";
@@ -69,14 +72,9 @@ impl Parked {
     /// # Errors
     /// Where it cannot be written.
     pub fn write(&self, directory: &Path) -> anyhow::Result<()> {
-        let (path, new) = (directory.join(FILE), directory.join(format!("{FILE}.new")));
-        let write = || {
-            remove(&new)?;
-            private::write(&new, &serde_json::to_vec(self)?)?;
-            fs::File::open(&new)?.sync_all()?;
-            fs::rename(&new, &path)
-        };
-        write().with_context(|| format!("failed to write {}", path.display()))
+        let path = directory.join(FILE);
+        let write = || replace(&path, &serde_json::to_vec(self)?);
+        write().map(drop).with_context(|| format!("failed to write {}", path.display()))
     }
 
     /// The run goes on, or has ended.
@@ -85,13 +83,6 @@ impl Parked {
     /// Where the file cannot be removed.
     pub fn forget(directory: &Path) -> anyhow::Result<()> {
         remove(&directory.join(FILE)).with_context(|| format!("failed to remove {FILE}"))
-    }
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }
 

@@ -13,7 +13,10 @@ use coswitch_dispatcher::provisioning::NodesState;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ClusterConfig, ParkMethod};
+use crate::{
+    config::{ClusterConfig, ParkMethod},
+    replace::{remove, replace},
+};
 
 /// The name of the file in the directory of the cluster.
 const FILE: &str = "cluster.json";
@@ -70,14 +73,9 @@ impl Standing {
     /// # Errors
     /// Where it cannot be written.
     pub fn write(&self, directory: &Path) -> anyhow::Result<()> {
-        let (path, new) = (directory.join(FILE), directory.join(format!("{FILE}.new")));
-        let write = || {
-            remove(&new)?;
-            private::write(&new, &serde_json::to_vec(self)?)?;
-            fs::File::open(&new)?.sync_all()?;
-            fs::rename(&new, &path)
-        };
-        write().with_context(|| format!("failed to write {}", path.display()))
+        let path = directory.join(FILE);
+        let write = || replace(&path, &serde_json::to_vec(self)?);
+        write().map(drop).with_context(|| format!("failed to write {}", path.display()))
     }
 }
 
@@ -97,13 +95,6 @@ pub fn lock(directory: &Path) -> anyhow::Result<Flock<fs::File>> {
 /// Where the file cannot be removed.
 pub fn forget(directory: &Path) -> io::Result<()> {
     remove(&directory.join(FILE))
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 /// Notes that the cluster of `directory` is served at `socket`.
