@@ -19,6 +19,8 @@ use coswitch_ckpt::private;
 use coswitch_report::journal::{Event, JournalError, RunEvent, record};
 use tokio::sync::mpsc::{Sender, error::TrySendError};
 
+use crate::compaction::Compaction;
+
 const QUEUE: usize = 1024;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -38,31 +40,29 @@ impl Journal {
     ///
     /// # Errors
     /// Where the file exists or cannot be created, or the thread not be started.
-    pub fn create(path: &Path) -> Result<Self, JournalError> {
+    pub fn create(path: &Path, compaction: Option<Compaction>) -> Result<Self, JournalError> {
         let io = |cause| JournalError::Io { path: path.into(), cause };
         let file = private::create(path).map_err(io)?;
-        Self::on(file, path).map_err(io)
+        Self::on(file, path, 0, compaction).map_err(io)
     }
 
     /// Goes on with the journal at `path`. A last line that was cut short is removed.
     ///
     /// # Errors
     /// Where the file cannot be read or written, or the thread not be started.
-    pub fn append(path: &Path) -> Result<Self, JournalError> {
+    pub fn append(path: &Path, compaction: Option<Compaction>) -> Result<Self, JournalError> {
         let io = |cause| JournalError::Io { path: path.into(), cause };
-        let text = private::read(path).map_err(io)?;
-        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-        let mut file = private::open_to_write(path).map_err(io)?;
-        file.set_len(whole as u64).map_err(io)?;
+        let (mut file, length) = cut(path).map_err(io)?;
         file.seek(SeekFrom::End(0)).map_err(io)?;
-        Self::on(file, path).map_err(io)
+        Self::on(file, path, length, compaction).map_err(io)
     }
 
-    fn on(file: File, path: &Path) -> io::Result<Self> {
+    fn on(file: File, path: &Path, length: u64, compaction: Option<Compaction>) -> io::Result<Self> {
         let (queue, mut events) = tokio::sync::mpsc::channel(QUEUE);
         let (tell, written) = channel();
-        let mut writer = Writer { path: path.into(), file };
+        let mut writer = Writer { path: path.into(), file, length, compaction };
         thread::Builder::new().name("journal".into()).spawn(move || {
+            writer.compact_large();
             let mut outcome = Ok(());
             let mut ends = false;
             while let Some(event) = events.blocking_recv() {
@@ -127,16 +127,43 @@ impl Journal {
     }
 }
 
-#[derive(Debug)]
+/// Removes a last line that was cut short; the file, and its length.
+///
+/// # Errors
+/// Where it cannot be read or written.
+pub(crate) fn cut(path: &Path) -> io::Result<(File, u64)> {
+    let text = private::read(path)?;
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last as u64 + 1);
+    let file = private::open_to_write(path)?;
+    file.set_len(whole)?;
+    Ok((file, whole))
+}
+
 struct Writer {
     path: PathBuf,
     file: File,
+    length: u64,
+    compaction: Option<Compaction>,
 }
 
 impl Writer {
     /// Appends `event` in one write, so that a crash leaves whole lines and at most one part of a line.
     fn append(&mut self, event: &RunEvent) -> Result<(), JournalError> {
-        self.file.write_all(&record::write(event)).map_err(|cause| self.failed(cause))
+        let line = record::write(event);
+        self.file.write_all(&line).map_err(|cause| self.failed(cause))?;
+        self.length += line.len() as u64;
+        if let Some(compaction) = &mut self.compaction {
+            compaction.take(event);
+        }
+        self.compact_large();
+        Ok(())
+    }
+
+    fn compact_large(&mut self) {
+        let compacted = self.compaction.as_mut().and_then(|all| all.compact_large(&self.file, self.length));
+        if let Some((file, length)) = compacted {
+            (self.file, self.length) = (file, length);
+        }
     }
 
     /// Waits until the disk has what was appended.
@@ -161,7 +188,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(60);
 
     fn write(path: &Path, events: &[RunEvent]) {
-        let mut journal = Journal::create(path).unwrap();
+        let mut journal = Journal::create(path, None).unwrap();
         events.iter().for_each(|event| journal.tell(event.clone()));
         journal.finish(LIMIT).unwrap();
     }
@@ -182,7 +209,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("journal");
         write(&path, &events);
-        assert!(Journal::create(&path).is_err(), "a journal is never continued by another run");
+        assert!(Journal::create(&path, None).is_err(), "a journal is never continued by another run");
         assert_eq!(read(&path).unwrap(), events);
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with(r#"{"at":0,"kind":"job-launched","job":1,"placement":"#), "{text}");
@@ -191,7 +218,7 @@ mod tests {
     /// A journal on a pipe, which takes 64 KiB until it is read, and the pipe's other end.
     fn on_a_pipe() -> (Journal, File) {
         let (reader, writer) = nix::unistd::pipe().unwrap();
-        (Journal::on(writer.into(), Path::new("pipe")).unwrap(), reader.into())
+        (Journal::on(writer.into(), Path::new("pipe"), 0, None).unwrap(), reader.into())
     }
 
     #[test]
@@ -223,7 +250,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_reported_at_the_end() {
         let path = Path::new("/dev/full");
-        let mut journal = Journal::on(File::create(path).unwrap(), path).unwrap();
+        let mut journal = Journal::on(File::create(path).unwrap(), path, 0, None).unwrap();
         warnings(2000).for_each(|event| journal.tell(event));
         assert!(matches!(journal.finish(LIMIT), Err(JournalError::Io { .. })));
     }

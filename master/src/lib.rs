@@ -7,6 +7,7 @@
 pub mod api;
 pub mod cli;
 pub mod client;
+pub mod compaction;
 pub mod config;
 mod costs;
 mod daytime;

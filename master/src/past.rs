@@ -4,19 +4,20 @@
 //! `journal.jsonl` tells what happened since.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
+    fs::File,
     io::{self, Write},
-    path::Path,
+    path::{Path, PathBuf},
     sync::mpsc::{Sender, SyncSender, channel, sync_channel},
     thread,
     time::Duration,
 };
 
 use coswitch_ckpt::private;
-use coswitch_policies::{Bytes, JobId, NodeId, SimTime};
-use coswitch_report::journal::{Event, JobOutcome, RunEvent, record};
+use coswitch_policies::{JobId, SimTime};
+use coswitch_report::{Known, journal::record};
 
-use crate::{api::Accepted, config::Job, engine::Record};
+use crate::{api::Accepted, config::Job, engine::Record, replace::replace};
 
 /// The name of the file of accepted jobs.
 pub const JOBS: &str = "jobs.jsonl";
@@ -24,35 +25,56 @@ pub const JOBS: &str = "jobs.jsonl";
 /// For a disk to take jobs.
 const KEEP_LIMIT: Duration = Duration::from_secs(10);
 
-/// Lines for the file of accepted jobs, and where the answer goes.
-type Lines = (Vec<u8>, SyncSender<io::Result<()>>);
+/// What the thread of the file is to do.
+#[derive(Debug)]
+enum Order {
+    /// Append lines; where the answer goes.
+    Append(Vec<u8>, SyncSender<io::Result<()>>),
+    /// Leave out what nothing needs any more.
+    Shorten(Box<Known>),
+}
 
 /// The file of accepted jobs. It is written on a thread of its own, because a disk may hang.
 #[derive(Debug)]
-pub struct JobFile(Sender<Lines>);
+pub struct JobFile(Sender<Order>);
 
 impl JobFile {
     /// # Errors
     /// Where the file cannot be made or written.
     pub fn open(directory: &Path) -> io::Result<Self> {
-        let mut file = private::append(&directory.join(JOBS))?;
-        // Where the line before was cut short, its rest is a line of its own.
-        file.write_all(b"\n")?;
-        let mut length = file.metadata()?.len();
-        let (lines, given) = channel::<Lines>();
+        let mut writer = JobWriter { directory: directory.into(), file: open(directory)? };
+        let mut length = writer.file.metadata()?.len();
+        let (orders, given) = channel();
         thread::Builder::new().name("jobs".into()).spawn(move || {
-            for (lines, answer) in given {
-                let kept = file.write_all(&lines).and_then(|()| file.sync_data());
+            for order in given {
+                let (lines, answer) = match order {
+                    Order::Append(lines, answer) => (lines, answer),
+                    Order::Shorten(known) => {
+                        match writer.shorten(&known) {
+                            Ok(shorter) => length = shorter,
+                            Err(error) => tracing::warn!(%error, "{JOBS} stays as long as it is"),
+                        }
+                        continue;
+                    }
+                };
+                let kept = writer.file.write_all(&lines).and_then(|()| writer.file.sync_data());
                 let is_kept = kept.is_ok();
                 // Where the answer is not awaited any more, these jobs were refused.
                 if answer.send(kept).is_err() || !is_kept {
-                    let _ = file.set_len(length);
+                    let _ = writer.file.set_len(length);
                 } else {
                     length += lines.len() as u64;
                 }
             }
         })?;
-        Ok(Self(lines))
+        Ok(Self(orders))
+    }
+
+    /// Leaves out of the file what nothing needs any more, whenever the journal says what is known.
+    pub fn shortened(&self) -> impl FnMut(&Known) + Send + 'static {
+        let orders = self.0.clone();
+        // Where the thread has gone, the cluster is ending.
+        move |known| drop(orders.send(Order::Shorten(Box::new(known.clone()))))
     }
 
     /// Writes jobs down, so that they outlive a power cut.
@@ -63,9 +85,39 @@ impl JobFile {
         let lines = jobs.iter().flat_map(record::write).collect();
         // A rendezvous: what was not received was not sent.
         let (answer, answered) = sync_channel(0);
-        self.0.send((lines, answer)).map_err(io::Error::other)?;
+        self.0.send(Order::Append(lines, answer)).map_err(io::Error::other)?;
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the disk takes too long");
         answered.recv_timeout(KEEP_LIMIT).map_err(late)?
+    }
+}
+
+/// The file, to be appended to.
+fn open(directory: &Path) -> io::Result<File> {
+    let mut file = private::append(&directory.join(JOBS))?;
+    // Where the line before was cut short, its rest is a line of its own.
+    file.write_all(b"\n")?;
+    Ok(file)
+}
+
+#[derive(Debug)]
+struct JobWriter {
+    directory: PathBuf,
+    file: File,
+}
+
+impl JobWriter {
+    /// Leaves out jobs that are forgotten, and of those that have ended what only a launch needs. The length
+    /// of the file from now on.
+    fn shorten(&mut self, known: &Known) -> io::Result<u64> {
+        let (mut jobs, _) = read_jobs(&self.directory)?;
+        jobs.retain(|job| !known.has_forgotten(job.job.id));
+        for job in jobs.iter_mut().filter(|job| known.has_ended(job.job.id)) {
+            job.job.env.clear();
+            job.job.arguments.clear();
+        }
+        let lines: Vec<u8> = jobs.iter().flat_map(record::write).collect();
+        self.file = replace(&self.directory.join(JOBS), &lines)?;
+        Ok(lines.len() as u64)
     }
 }
 
@@ -93,132 +145,46 @@ pub fn read_jobs(directory: &Path) -> io::Result<(Vec<Accepted>, usize)> {
 #[derive(Clone, Debug, Default)]
 pub struct Past {
     accepted: BTreeMap<JobId, Accepted>,
-    records: BTreeMap<JobId, Record>,
-    /// The journal has its beginning: a master may have died before that was written.
-    pub began: bool,
-    /// When each job ran last.
-    pub ran_last: BTreeMap<JobId, SimTime>,
-    /// Measurements that differ from what jobs declare.
-    pub residents: BTreeMap<(JobId, NodeId), Bytes>,
-    /// Nodes that are to be empty.
-    pub drained: BTreeSet<NodeId>,
-    /// The node of each rank, of jobs of which a part has moved since their launch.
-    pub moved: BTreeMap<JobId, Vec<NodeId>>,
-    /// How many switches were begun.
-    pub switches: u32,
-    /// The time of the last event.
-    pub last: SimTime,
-    running: BTreeSet<JobId>,
+    pub known: Known,
 }
 
 impl Past {
-    pub fn of(jobs: Vec<Accepted>, events: &[RunEvent]) -> Self {
-        let mut past = Self::default();
-        for job in jobs {
-            past.last = past.last.max(job.submitted);
-            past.records.insert(job.job.id, Record::of_accepted(&job));
-            past.accepted.insert(job.job.id, job);
-        }
-        events.iter().for_each(|event| past.on_event(event));
-        past
+    pub fn of(jobs: Vec<Accepted>, mut known: Known) -> Self {
+        let jobs = jobs.into_iter().filter(|job| !known.has_forgotten(job.job.id));
+        let accepted: BTreeMap<JobId, Accepted> = jobs.map(|job| (job.job.id, job)).collect();
+        known.last = accepted.values().map(|job| job.submitted).fold(known.last, SimTime::max);
+        Self { accepted, known }
     }
 
     /// The jobs that have not ended.
     pub fn living(&self) -> usize {
-        self.records.values().filter(|record| record.ended.is_none()).count()
+        self.accepted.keys().filter(|job| !self.known.has_ended(**job)).count()
     }
 
     pub(crate) fn records(self) -> impl Iterator<Item = (JobId, (Job, Record))> {
-        let Self { accepted, mut records, .. } = self;
+        let Self { accepted, mut known } = self;
         accepted.into_iter().map(move |(id, job)| {
-            let record = records.remove(&id).unwrap_or_default();
+            let job_known = known.jobs.remove(&id).unwrap_or_default();
+            let mut record = Record::of_accepted(&job).with(job_known);
+            // They have succeeded, or this job would have ended with them.
+            record.after.retain(|before| !known.has_forgotten(*before));
             (id, (job.job, record))
         })
-    }
-
-    fn on_event(&mut self, RunEvent { at, kind }: &RunEvent) {
-        let at = *at;
-        self.last = self.last.max(at);
-        for job in &self.running {
-            self.ran_last.insert(*job, at);
-        }
-        match kind {
-            Event::RunStarted { .. } => self.began = true,
-            Event::JobRunning { job } => {
-                self.running.insert(*job);
-                self.change(*job, |record| record.began_running(at));
-            }
-            Event::MasterReplaced { jobs, .. } => {
-                let runs = |job: &JobId| {
-                    jobs.iter().any(|adopted| {
-                        adopted.job.id == *job && adopted.at == coswitch_policies::Residence::Running
-                    })
-                };
-                self.running.retain(|job| runs(job));
-                for job in jobs.iter().map(|adopted| adopted.job.id) {
-                    if runs(&job) {
-                        self.running.insert(job);
-                        self.change(job, |record| record.began_running(at));
-                    } else {
-                        let last = self.ran_last.get(&job).copied().unwrap_or_default();
-                        self.change(job, |record| record.ended_running(last));
-                    }
-                }
-            }
-            Event::SwitchStarted { switch, outgoing, .. } => {
-                self.switches = self.switches.max(switch.0 + 1);
-                for job in outgoing {
-                    self.running.remove(job);
-                    self.change(*job, |record| record.ended_running(at));
-                }
-            }
-            Event::JobDisplaced { job, .. } => {
-                self.running.remove(job);
-                self.change(*job, |record| record.ended_running(at));
-            }
-            Event::JobMoved { job, placement, .. } => {
-                self.moved.insert(*job, placement.clone());
-            }
-            Event::JobLaunched { job, .. } => drop(self.moved.remove(job)),
-            Event::JobHeld { job } => self.change(*job, |record| record.held = true),
-            Event::JobReleased { job } => self.change(*job, |record| record.held = false),
-            Event::NodeDrained { node } => drop(self.drained.insert(*node)),
-            Event::NodeUndrained { node } => drop(self.drained.remove(node)),
-            Event::JobResident { job, node, resident } => {
-                self.residents.insert((*job, *node), *resident);
-            }
-            Event::JobFinished { job, outcome, .. } => self.end(*job, at, outcome),
-            _ => {}
-        }
-    }
-
-    fn end(&mut self, job: JobId, at: SimTime, outcome: &JobOutcome) {
-        self.running.remove(&job);
-        self.ran_last.remove(&job);
-        self.residents.retain(|(other, _), _| *other != job);
-        self.change(job, |record| {
-            record.ended_running(at);
-            record.ended = Some((at, outcome.clone()));
-        });
-    }
-
-    fn change(&mut self, job: JobId, change: impl FnOnce(&mut Record)) {
-        if let Some(record) = self.records.get_mut(&job) {
-            change(record);
-        }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::fs;
 
     use coswitch_dispatcher::protocol::Wait;
+    use coswitch_policies::Bytes;
+    use coswitch_report::journal::{Event, JobOutcome, RunEvent};
 
     use super::*;
     use crate::api::User;
 
-    fn accepted(id: u32) -> Accepted {
+    pub(crate) fn accepted(id: u32) -> Accepted {
         let job = Job {
             id: JobId(id),
             name: format!("job-{id}"),
@@ -271,16 +237,50 @@ mod tests {
             at(20, Event::JobHeld { job }),
             at(40, Event::Warning { text: "time passes".into() }),
         ];
-        let past = Past::of(vec![accepted(0), accepted(1)], &events);
-        assert_eq!((past.living(), past.last, past.began), (2, SimTime(40_000_000), false));
-        assert_eq!(past.ran_last, BTreeMap::from([(job, SimTime(40_000_000))]));
-        assert!(past.records[&job].held);
+        let past = Past::of(vec![accepted(0), accepted(1)], Known::of(&events));
+        assert_eq!((past.living(), past.known.last, past.known.began), (2, SimTime(40_000_000), false));
+        assert_eq!(past.known.ran_last, BTreeMap::from([(job, SimTime(40_000_000))]));
+        assert!(past.known.jobs[&job].held);
         let outcome = JobOutcome::Exit(0);
         let ended = at(50, Event::JobFinished { job, outcome, last_output: String::new() });
-        let past = Past::of(vec![accepted(0), accepted(1)], &[events.to_vec(), vec![ended]].concat());
+        let known = Known::of(events.iter().chain([&ended]));
+        let past = Past::of(vec![accepted(0), accepted(1)], known);
         assert_eq!(past.living(), 1);
-        assert!(past.ran_last.is_empty());
+        assert!(past.known.ran_last.is_empty());
         let records: Vec<_> = past.records().collect();
         assert_eq!(records[0].1.1.ended, Some((SimTime(50_000_000), JobOutcome::Exit(0))));
+    }
+
+    /// Job 0 is forgotten, job 1 has ended, jobs 2 and 3 live; each follows job 0.
+    #[test]
+    fn a_job_that_is_forgotten_never_comes_back_and_one_that_has_ended_is_short() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut file = JobFile::open(directory.path()).unwrap();
+        (0..3).try_for_each(|id| file.keep(&[&accepted(id)])).unwrap();
+        let ended = |job| Event::JobFinished {
+            job: JobId(job),
+            outcome: JobOutcome::Exit(0),
+            last_output: String::new(),
+        };
+        let events = [0, 1].map(|job| RunEvent { at: SimTime(u64::from(job)), kind: ended(job) });
+        let mut known = Known::of(&events);
+        known.sum_up(1);
+        let past = || Past::of(read_jobs(directory.path()).unwrap().0, known.clone());
+        let check = |living: usize| {
+            let past = past();
+            assert_eq!(past.living(), living);
+            let records: Vec<_> = past.records().collect();
+            assert_eq!(records[0].0, JobId(1));
+            assert!(records.iter().all(|(_, (_, record))| record.after.is_empty()), "{records:?}");
+        };
+        // The master died before it could shorten the file.
+        check(1);
+        file.shortened()(&known);
+        file.keep(&[&accepted(3)]).unwrap();
+        check(2);
+        let (jobs, _) = read_jobs(directory.path()).unwrap();
+        let short = Job { arguments: Vec::new(), ..accepted(1).job };
+        let short = Accepted { job: short, ..accepted(1) };
+        assert_eq!(jobs, [short, accepted(2), accepted(3)]);
     }
 }

@@ -64,5 +64,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
 
 /// Where the new file is made.
 pub(crate) fn beside(path: &Path) -> PathBuf {
-    path.with_added_extension("new")
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
 }

@@ -2,13 +2,14 @@
 
 use std::{env, fs, time::Duration};
 
-use coswitch_report::journal::{Event, RunEvent};
+use coswitch_report::journal::{self, Event, RunEvent};
 use coswitch_tests::{
     cluster::{RUN_LIMIT, STEP_LIMIT},
     master::Master,
     seed::{seed, span},
     serving::{
-        CLEAN_LIMIT, ENDLESS, HEAT, accepted, check_right, end, serve, state, submit, switches, wait_served,
+        CLEAN_LIMIT, ENDLESS, HEAT, accepted, check_right, end, serve, serve_with, state, submit, switches,
+        wait_served,
     },
 };
 use nix::{
@@ -87,6 +88,46 @@ fn jobs_run_on_without_a_master_and_one_that_has_ended_meanwhile_counts_once() {
     let ended = end(master);
     let launches = ended.events.iter().filter(|event| matches!(event.kind, Event::JobLaunched { .. }));
     assert_eq!(launches.count(), 1);
+}
+
+/// The number of the last archive; 0 where there is none.
+fn archives(master: &Master) -> u32 {
+    journal::missing_archive(&master.events()).map_or(0, |(archive, _)| archive)
+}
+
+#[test]
+fn a_cluster_whose_journal_is_compacted_is_taken_over_as_any_other() {
+    let mut master = serve_with(&["--journal-max", "4KiB"], CLUSTER);
+    let mut names = Vec::new();
+    for _ in 0..3 {
+        let before = archives(&master);
+        names.extend(accepted(&submit(&master, &["--array", "1-2"], HEAT)));
+        master.wait_until("a compaction", RUN_LIMIT, |master| archives(master) > before);
+        master.kill();
+        master.start_next();
+        wait_served(&mut master);
+    }
+    assert_eq!(master.user(&["wait"]).code, Some(0));
+    names.iter().for_each(|name| check_right(&master, name));
+    let why = master.user(&["why", &names[0]]);
+    assert!(why.stdout.contains("it has ended: ok"), "{why:?}");
+    let before = archives(&master);
+    master.wait_until("one more compaction", RUN_LIMIT, |master| {
+        let late = submit(master, &["--name", "late", "--wait"], &["{bin}/heat", "--seconds", "0"]);
+        assert_eq!(late.code, Some(0), "{late:?}");
+        archives(master) > before
+    });
+    let (out, long) = (master.out(), names.len());
+    master.wait_until("the lines of jobs that have ended to be short", STEP_LIMIT, |_| {
+        let jobs = fs::read_to_string(out.join("jobs.jsonl")).expect("the jobs");
+        let first = jobs.lines().find(|line| line.contains(&names[0])).expect("its line");
+        first.contains(r#""env":{}"#) && first.contains(r#""arguments":[]"#)
+    });
+    let size = fs::metadata(out.join("journal.jsonl")).expect("a journal").len();
+    assert!(size < 100 << 10, "{size} bytes");
+    let report = end(master).report.expect("a report");
+    let jobs = report["jobs"].as_array().expect("jobs");
+    assert!(jobs.len() > long && jobs.iter().all(|job| job["outcome"]["exit"] == 0), "{jobs:?}");
 }
 
 #[test]

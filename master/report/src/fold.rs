@@ -1,16 +1,13 @@
 //! Folds the events of a run into its report, in one pass.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use coswitch_policies::{
     Bytes, Capacity, JobId, NodeId, Policy, Purpose, SimTime, SwitchId, SwitchOrder,
     metrics::{self, Metrics, RunTimes, Span},
     spaceshare::sharing::SpaceSharing,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::{
     forecasts::ForecastFold,
@@ -18,12 +15,14 @@ use crate::{
     lives::{Life, LifeStage, Lives, within},
     memory::{outgrew_in_words, split_in_words},
     paging::PagingFold,
+    pairs,
     pauses::{
         back_in_words, drained_in_words, lost_in_words, moved_in_words, not_checkpointed_in_words,
         repeats_in_words, replaced_in_words, silence_in_words, standstill_in_words, survived_in_words,
         undrained_in_words, upgraded_in_words,
     },
     report::{JobCommunication, JobReport, JobTimes, NodeMemory, Report, SetReport, StepTotal},
+    summary::{Sentences, Unlisted},
 };
 
 /// Folds `events` into a report.
@@ -35,8 +34,10 @@ pub fn fold<'a>(events: impl IntoIterator<Item = &'a RunEvent>) -> Report {
     folder.finish()
 }
 
-#[derive(Default)]
-struct Folder {
+/// What the events so far come to: a report in the making, which a journal can hold in their place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Folder {
     run: String,
     name: String,
     policy: Option<Policy>,
@@ -44,36 +45,48 @@ struct Folder {
     nodes: u32,
     capacity: Capacity,
     outcome: Option<RunOutcome>,
-    jobs: BTreeMap<JobId, JobFold>,
-    lives: Lives,
+    #[serde(with = "pairs")]
+    pub(super) jobs: BTreeMap<JobId, JobFold>,
+    pub(super) unlisted: Unlisted,
+    pub(super) lives: Lives,
+    #[serde(with = "pairs")]
     switches_begun: BTreeMap<SwitchId, SwitchBegun>,
-    exposed: Vec<Span>,
+    /// Time in which a switch kept the nodes from running jobs; switches that overlap count once.
+    pub(super) exposed: Duration,
+    exposed_until: SimTime,
     switches: u32,
     /// The configured order of switches.
     order: SwitchOrder,
     fallbacks: u32,
     bytes_out: Bytes,
     bytes_in: Bytes,
+    #[serde(with = "pairs")]
     memory: BTreeMap<NodeId, (Bytes, u32)>,
-    paging: PagingFold,
-    forecasts: ForecastFold,
-    totals: BTreeMap<SwitchStep, StepTotal>,
+    pub(super) paging: PagingFold,
+    pub(super) forecasts: ForecastFold,
+    totals: BTreeMap<SwitchStep, StepFold>,
     stored: BTreeMap<PathBuf, Bytes>,
+    /// Steps of which the hidden part is not in the totals yet.
     steps: Vec<(SwitchStep, Span)>,
-    outgrown: Vec<String>,
-    warnings: Vec<String>,
+    pub(super) outgrown: Sentences,
+    pub(super) warnings: Sentences,
     machine: Option<MachineUse>,
+    /// The time of the last event.
+    pub(super) last: SimTime,
 }
 
-#[derive(Default)]
-struct JobFold {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct JobFold {
     name: String,
-    ranks: u32,
-    memory: Bytes,
-    submitted: SimTime,
+    pub(super) ranks: u32,
+    pub(super) memory: Bytes,
+    pub(super) submitted: SimTime,
     alone: Option<Duration>,
-    finished: Option<(SimTime, JobOutcome)>,
-    restored_by: BTreeSet<SwitchId>,
+    pub(super) finished: Option<(SimTime, JobOutcome)>,
+    restores: u32,
+    /// The switch of the last restore.
+    restored_by: Option<SwitchId>,
     last_output: String,
     waiting: Duration,
     sent: Bytes,
@@ -81,15 +94,34 @@ struct JobFold {
     resident: Option<Bytes>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct SwitchBegun {
     at: SimTime,
     /// Whether the switch stops a running job to end a turn.
     stops_a_set: bool,
 }
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct StepFold {
+    count: u32,
+    total: Duration,
+    longest: Duration,
+    hidden: Duration,
+    bytes: Bytes,
+}
+
+impl From<StepFold> for StepTotal {
+    fn from(StepFold { count, total, longest, hidden, bytes }: StepFold) -> Self {
+        Self { count, total, longest, hidden, bytes }
+    }
+}
+
 impl Folder {
-    fn on_event(&mut self, at: SimTime, event: &Event) {
+    pub fn on_event(&mut self, at: SimTime, event: &Event) {
+        self.last = self.last.max(at);
         match event {
+            Event::Summed { report, .. } => self.clone_from(report),
             Event::RunStarted { run, name, policy, nodes, capacity, scheduler, .. } => {
                 self.order = scheduler.as_ref().map(|config| config.switching).unwrap_or_default();
                 self.space = scheduler.as_ref().and_then(|config| config.space.clone());
@@ -118,8 +150,10 @@ impl Folder {
                 total.longest = total.longest.max(span);
                 total.bytes = total.bytes.saturating_add(*bytes);
                 self.steps.push((*step, Span { from: *began, to: *ended }));
-                if *step == SwitchStep::Restore {
-                    self.jobs.entry(*job).or_default().restored_by.insert(*switch);
+                let job = self.jobs.entry(*job).or_default();
+                if *step == SwitchStep::Restore && job.restored_by < Some(*switch) {
+                    job.restored_by = Some(*switch);
+                    job.restores += 1;
                 }
             }
             Event::SwitchEnded { switch, exposed, bytes_out, bytes_in, .. } => {
@@ -130,7 +164,9 @@ impl Folder {
                     // A switch that only launches jobs follows idle nodes: its time is not a cost of
                     // switching.
                     if stops_a_set || bytes_in.0 > 0 {
-                        self.exposed.push(Span { from, to: from.after(*exposed) });
+                        let to = from.after(*exposed);
+                        self.exposed += to.since(from.max(self.exposed_until));
+                        self.exposed_until = to.max(self.exposed_until);
                     }
                 }
             }
@@ -194,6 +230,8 @@ impl Folder {
             Event::MachineUsed(used) => self.machine = Some(*used),
             Event::RunEnded { outcome } => self.outcome = Some(*outcome),
             Event::MasterReplaced { generation, jobs, .. } => {
+                // The switch of the master before has no end.
+                self.switches_begun.clear();
                 self.warnings.push(replaced_in_words(*generation, jobs.len()));
             }
             Event::JobLaunched { .. }
@@ -223,21 +261,26 @@ impl Folder {
         self.jobs.get(&job).map_or_else(|| job.to_string(), |job| job.name.clone())
     }
 
-    /// Adds up the parts of steps in which some job computed.
-    fn add_hidden(&mut self) {
+    /// Adds up the parts in which some job computed of the steps that were over by `until`.
+    pub(super) fn add_hidden(&mut self, until: SimTime) {
         let computing = self.lives.computing();
-        for (step, span) in &self.steps {
-            let hidden: Duration = within(*span, &computing).map(|part| part.length()).sum();
-            self.totals.get_mut(step).expect("each step has a total").hidden += hidden;
+        for (step, span) in self.steps.extract_if(.., |(_, span)| span.to <= until) {
+            let hidden: Duration = within(span, &computing).map(|part| part.length()).sum();
+            self.totals.entry(step).or_default().hidden += hidden;
         }
     }
 
-    fn finish(mut self) -> Report {
-        self.add_hidden();
-        let metrics = metrics::measure(&self.times(), metrics::SLOWDOWN_FLOOR);
+    /// The report.
+    #[must_use]
+    pub fn finish(mut self) -> Report {
+        self.add_hidden(SimTime(u64::MAX));
+        let times = self.times();
+        let measured = metrics::measure(&times, metrics::SLOWDOWN_FLOOR);
+        let metrics = self.unlisted.reckoned_in(&times, measured);
         Report {
             set: self.set(&metrics),
             jobs: self.jobs.iter().map(|(id, job)| self.job_report(*id, job, &metrics)).collect(),
+            unlisted: self.unlisted.jobs,
             memory: self.node_memory(),
             run: self.run,
             name: self.name,
@@ -246,11 +289,11 @@ impl Folder {
             nodes: self.nodes,
             capacity: self.capacity.clone(),
             outcome: self.outcome,
-            steps: self.totals,
+            steps: self.totals.into_iter().map(|(step, total)| (step, total.into())).collect(),
             stored: self.stored,
             forecasts: self.forecasts.finish(),
-            outgrown: self.outgrown,
-            warnings: self.warnings,
+            outgrown: self.outgrown.finish(),
+            warnings: self.warnings.finish(),
             machine: self.machine,
         }
     }
@@ -267,11 +310,12 @@ impl Folder {
                 alone: job.alone,
             })
         });
-        RunTimes { nodes: self.nodes, jobs: jobs.collect(), switches: self.exposed.clone() }
+        // Only the length counts.
+        let exposed = Span { from: SimTime(0), to: SimTime(0).after(self.exposed) };
+        RunTimes { nodes: self.nodes, jobs: jobs.collect(), switches: vec![exposed] }
     }
 
     fn set(&self, metrics: &Metrics) -> SetReport {
-        let working_set = |job: &JobFold| Bytes(job.memory.0.saturating_mul(job.ranks.into()));
         SetReport {
             makespan: metrics.makespan,
             utilisation: metrics.utilisation,
@@ -281,7 +325,12 @@ impl Folder {
             overhead: metrics.overhead,
             bytes_out: self.bytes_out,
             bytes_in: self.bytes_in,
-            memory_total: self.jobs.values().map(working_set).sum(),
+            memory_total: self
+                .jobs
+                .values()
+                .map(JobFold::working_set)
+                .sum::<Bytes>()
+                .saturating_add(self.unlisted.memory),
             relative_makespan: metrics.tradeoff.relative_makespan,
             spread: metrics.tradeoff.spread,
             tradeoff: metrics.tradeoff.sum(),
@@ -315,7 +364,7 @@ impl Folder {
                 alone: times.alone,
                 slowdown: times.slowdown,
             }),
-            restores: u32::try_from(job.restored_by.len()).unwrap_or(u32::MAX),
+            restores: job.restores,
             waiting: job.waiting,
             declared: job.memory,
             resident: job.resident,
@@ -324,6 +373,13 @@ impl Folder {
             sent: job.sent,
             last_output: job.last_output.clone(),
         }
+    }
+}
+
+impl JobFold {
+    /// The declared one of all of its ranks.
+    pub(super) fn working_set(&self) -> Bytes {
+        Bytes(self.memory.0.saturating_mul(self.ranks.into()))
     }
 }
 

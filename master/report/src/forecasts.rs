@@ -3,10 +3,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_policies::{JobId, SimTime};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     journal::Event,
+    pairs,
     report::seconds,
     words::{self, percent},
 };
@@ -16,7 +17,7 @@ use crate::{
 pub struct Forecasts {
     /// The next turns that were foreseen, and came: those of each waiting job, whenever a turn began.
     pub count: usize,
-    /// The median of what they came early or late.
+    /// The median of what they came early or late; where a journal was compacted, of the last ones.
     #[serde(rename = "median_error_s", serialize_with = "seconds")]
     pub median_error: Duration,
     /// The same as a share of a quantum; `None` where jobs had nodes of their own, and took no turns.
@@ -36,12 +37,17 @@ impl Forecasts {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct ForecastFold {
     /// `None` where no turns are taken.
     quantum: Option<Duration>,
+    #[serde(with = "pairs")]
     foreseen: BTreeMap<JobId, Vec<SimTime>>,
+    /// How much too early or too late.
     errors: Vec<Duration>,
+    /// Errors that are not listed any more.
+    before: usize,
 }
 
 impl ForecastFold {
@@ -66,13 +72,23 @@ impl ForecastFold {
         }
     }
 
+    /// Keeps the last so many errors, and so many forecasts of each job.
+    pub(crate) fn sum_up(&mut self, kept: usize) {
+        let surplus = self.errors.len().saturating_sub(kept);
+        self.errors.drain(..surplus);
+        self.before += surplus;
+        for turns in self.foreseen.values_mut() {
+            turns.drain(..turns.len().saturating_sub(kept));
+        }
+    }
+
     pub(crate) fn finish(mut self) -> Option<Forecasts> {
         self.errors.sort_unstable();
         let median_error = *self.errors.get(self.errors.len() / 2)?;
         let share_of =
             |quantum: Duration| median_error.as_secs_f64() / quantum.as_secs_f64().max(f64::MIN_POSITIVE);
         let share = self.quantum.map(share_of);
-        Some(Forecasts { count: self.errors.len(), median_error, share })
+        Some(Forecasts { count: self.before + self.errors.len(), median_error, share })
     }
 }
 

@@ -10,12 +10,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use coswitch_policies::{Adopted, JobId, Misplaced, NodeId, Placement, Residence, SimTime, metrics::Span};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::journal::{Event, SwitchStep};
+use crate::{
+    journal::{Event, SwitchStep},
+    pairs,
+};
 
 /// A stage in the life of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum LifeStage {
     /// Submitted, and not yet launched.
@@ -48,14 +51,15 @@ const fn stage_of(residence: Residence) -> LifeStage {
 }
 
 /// A stretch of time that a job spent in one stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stay {
     pub(super) stage: LifeStage,
     pub(super) span: Span,
 }
 
 /// The life of one job.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Life {
     /// In order, without gaps, from its submission to its end.
     pub(super) stays: Vec<Stay>,
@@ -97,8 +101,10 @@ impl Life {
 }
 
 /// The lives of all jobs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Lives {
+    #[serde(with = "pairs")]
     pub(super) jobs: BTreeMap<JobId, Life>,
     /// The jobs that leave memory in the current switch.
     parked: Vec<JobId>,
@@ -201,6 +207,12 @@ impl Lives {
 
     pub(super) fn runs(&self, job: JobId) -> bool {
         self.jobs.get(&job).is_some_and(|life| life.is(LifeStage::Running))
+    }
+
+    /// The start of the oldest turn that goes on.
+    pub(super) fn computing_since(&self) -> Option<SimTime> {
+        let runs = |life: &Life| life.now.filter(|(stage, _)| *stage == LifeStage::Running);
+        self.jobs.values().filter_map(runs).map(|(_, since)| since).min()
     }
 
     /// The spans in which some job computed, in order and disjoint.

@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_policies::{Bytes, JobId, NodeId, SimTime};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::{journal::JobMemory, report::seconds};
+use crate::{journal::JobMemory, pairs, report::seconds};
 
 /// Page faults and swapping of one job over its nodes, up to its last sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -27,35 +27,43 @@ impl Paging {
     }
 }
 
-#[derive(Default)]
-pub(crate) struct PagingFold(BTreeMap<(JobId, NodeId), Part>);
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PagingFold(#[serde(with = "pairs")] BTreeMap<(JobId, NodeId), Part>);
 
 /// A job on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Part {
-    paging: Paging,
+    major_faults: u64,
+    swapped: Bytes,
     began: SimTime,
+    sampled: SimTime,
     /// The counter of the last sample. A restored job has a new group, which counts from zero.
     counted: u64,
 }
 
 impl PagingFold {
     pub(crate) fn on_sample(&mut self, at: SimTime, node: NodeId, sample: &JobMemory) {
-        let first = || Part { paging: Paging::default(), began: at, counted: 0 };
-        let Part { paging, began, counted } = self.0.entry((sample.job, node)).or_insert_with(first);
-        paging.sampled = at.since(*began);
-        let before = if sample.major_faults < *counted { 0 } else { *counted };
-        paging.major_faults += sample.major_faults - before;
-        *counted = sample.major_faults;
-        paging.swapped = paging.swapped.max(sample.swapped);
+        let first = || Part { major_faults: 0, swapped: Bytes(0), began: at, sampled: at, counted: 0 };
+        let part = self.0.entry((sample.job, node)).or_insert_with(first);
+        part.sampled = at;
+        let before = if sample.major_faults < part.counted { 0 } else { part.counted };
+        part.major_faults += sample.major_faults - before;
+        part.counted = sample.major_faults;
+        part.swapped = part.swapped.max(sample.swapped);
     }
 
     pub(crate) fn of(&self, job: JobId) -> Paging {
-        let parts = self.0.range((job, NodeId(0))..=(job, NodeId(u32::MAX))).map(|(_, part)| part.paging);
+        let parts = self.0.range((job, NodeId(0))..=(job, NodeId(u32::MAX))).map(|(_, part)| part);
         parts.fold(Paging::default(), |sum, part| Paging {
             major_faults: sum.major_faults + part.major_faults,
             swapped: sum.swapped.saturating_add(part.swapped),
-            sampled: sum.sampled.max(part.sampled),
+            sampled: sum.sampled.max(part.sampled.since(part.began)),
         })
+    }
+
+    /// Keeps the jobs that are listed.
+    pub(crate) fn retain(&mut self, is_listed: impl Fn(JobId) -> bool) {
+        self.0.retain(|(job, _), _| is_listed(*job));
     }
 }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use coswitch_policies::{
     Bytes, Capacity, Class, Communication, JobId, NodeId, Policy, spaceshare::sharing::SpaceSharing,
 };
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
     forecasts::Forecasts,
@@ -30,6 +30,9 @@ pub struct Report {
     /// `None` where the journal was cut off.
     pub outcome: Option<RunOutcome>,
     pub jobs: Vec<JobReport>,
+    /// So many jobs ended before those that are listed; the journal was compacted.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unlisted: u64,
     pub set: SetReport,
     pub memory: Vec<NodeMemory>,
     /// Counters of the machine over the run; `None` where the journal lacks them.
@@ -100,7 +103,7 @@ impl JobReport {
 }
 
 /// How much a job communicates, smoothed, as last measured.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobCommunication {
     pub class: Class,
     /// How often the class changed, including the first classification.
@@ -209,6 +212,10 @@ pub struct StepTotal {
     pub hidden: Duration,
     /// Bytes moved.
     pub bytes: Bytes,
+}
+
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 pub(crate) fn seconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

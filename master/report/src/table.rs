@@ -19,6 +19,9 @@ impl Report {
         let space = self.space.as_ref().map(|space| format!(", queue {}", space.queue)).unwrap_or_default();
         writeln!(out, "{}: policy {policy}{space}, {} nodes of {}", self.name, self.nodes, self.capacity)?;
         writeln!(out, "{}\n", jobs_table(&self.jobs))?;
+        if self.unlisted > 0 {
+            writeln!(out, "{} jobs ended before these, and are not listed\n", self.unlisted)?;
+        }
         writeln!(out, "{}", set_table(self))?;
         if !self.steps.is_empty() {
             writeln!(out, "\n{}", steps_table(self))?;

@@ -6,10 +6,12 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
+use coswitch_policies::SimTime;
 use coswitch_report::{
     Report, csv, fold,
     journal::{self, Event, RunEvent},
     page, trace,
+    words::span,
 };
 use serde::{Serialize, Serializer};
 
@@ -59,6 +61,14 @@ impl ReportCommand {
 fn read(run: &Path) -> Result<Vec<RunEvent>, Failure> {
     let path = if run.is_dir() { run.join(journal::FILE_NAME) } else { run.into() };
     let events = journal::read(&path).map_err(|error| Failure::Run(error.into()))?;
+    if let Some((archive, at)) = journal::missing_archive(&events) {
+        let archive = journal::archive(&path, archive);
+        tracing::warn!(
+            "{} is not there: the first {} of the run are in its report, and on no page and in no trace",
+            archive.display(),
+            span(at.since(SimTime(0)))
+        );
+    }
     match events.first() {
         Some(RunEvent { kind: Event::RunStarted { .. }, .. }) => Ok(events),
         _ => Err(Failure::Run(anyhow!("{} does not begin as the journal of a run", path.display()))),

@@ -11,7 +11,7 @@ use coswitch_ckpt::private;
 use coswitch_daemon::processors;
 use coswitch_policies::SimTime;
 use coswitch_report::{
-    JobReport, fold,
+    JobReport, Known, fold,
     journal::{Event, FILE_NAME, JobOutcome, RunEvent, RunOutcome, salvage},
 };
 
@@ -129,7 +129,7 @@ impl Runs {
     ) -> anyhow::Result<(RunOutcome, Vec<RunEvent>)> {
         let out = new_directory(out)?;
         let record = Record {
-            journal: Journal::create(&out.join(FILE_NAME))?,
+            journal: Journal::create(&out.join(FILE_NAME), None)?,
             live: Live::new(self.quiet, &out)?,
             events: Vec::new(),
         };
@@ -140,7 +140,7 @@ impl Runs {
     pub(super) fn resume(&self, parked: Parked, out: &Path) -> anyhow::Result<(RunOutcome, Vec<RunEvent>)> {
         let path = out.join(FILE_NAME);
         let (events, _) = salvage(&path)?;
-        let journal = Journal::append(&path)?;
+        let journal = Journal::append(&path, None)?;
         let mut record = Record { journal, live: Live::new(self.quiet, out)?, events };
         let at = record.events.last().map_or(SimTime(0), |event| event.at);
         // They were held because their nodes were taken away.
@@ -151,7 +151,7 @@ impl Runs {
         let resumed = Resumed {
             generation: parked.generation,
             age: parked.age,
-            past: Past::of(accepted, &record.events),
+            past: Past::of(accepted, Known::of(&record.events)),
             expected: parked::expected(&record.events),
         };
         let options = EngineOptions { run: parked.run, ..self.options("", out) };

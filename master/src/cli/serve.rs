@@ -7,9 +7,9 @@ use std::{
 };
 
 use anyhow::Context;
+use coswitch_policies::Bytes;
 use coswitch_report::{
-    fold,
-    journal::{FILE_NAME, RunEvent, salvage},
+    journal::{FILE_NAME, RunEvent},
     words::plural,
 };
 
@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     api::Accepted,
+    compaction::{Compaction, Sums},
     config::{self, JobSet, ParkMethod, Purpose},
     doctor, engine,
     engine::EventSink,
@@ -53,6 +54,10 @@ pub(crate) struct ServeCommand {
     /// not encrypted: reach it from elsewhere through `ssh -L`.
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = DEFAULT_HTTP)]
     http: Option<HttpAddress>,
+    /// The journal is compacted when it is larger: what happened before is summed up, and goes to an archive,
+    /// of which three are kept.
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    journal_max: Bytes,
     /// Show nothing.
     #[arg(short, long)]
     quiet: bool,
@@ -122,24 +127,30 @@ impl ServeCommand {
         }
         let (server, mut asks) = Server::start(self.socket.clone())?;
         let mut options = runs.options("", &out);
-        let (journal, past, _lock) = match standing {
+        let (journal, jobs, past, _lock) = match standing {
             None => {
                 options.out = runs::new_directory(&out)?;
                 let lock = standing::lock(&options.out)?;
-                let journal = Journal::create(&options.out.join(FILE_NAME));
-                (journal.map_err(anyhow::Error::from)?, None, lock)
+                let jobs = open_jobs(&options.out)?;
+                let path = options.out.join(FILE_NAME);
+                let compaction = self.compaction(&path, Sums::default(), &jobs);
+                let journal = Journal::create(&path, Some(compaction)).map_err(anyhow::Error::from)?;
+                (journal, jobs, None, lock)
             }
             Some(standing) => {
                 options.out = out.canonicalize().context("failed to find the directory of the cluster")?;
                 options.run.clone_from(&standing.run);
                 // Reading cuts a torn end off, which may be what a living master is writing.
                 let lock = standing::lock(&options.out)?;
-                let (journal, past) = read_past(&options.out)?;
-                (journal, Some((standing, past)), lock)
+                let (sums, past) = read_past(&options.out)?;
+                let jobs = open_jobs(&options.out)?;
+                let path = options.out.join(FILE_NAME);
+                let compaction = self.compaction(&path, sums, &jobs);
+                let journal = Journal::append(&path, Some(compaction)).map_err(anyhow::Error::from)?;
+                (journal, jobs, Some((standing, past)), lock)
             }
         };
         let out = options.out.clone();
-        let jobs = JobFile::open(&out).with_context(|| format!("failed to open {}", past::JOBS))?;
         let live = Live::new(self.quiet, &out).context("failed to start the live view")?;
         if !self.quiet {
             match &past {
@@ -163,10 +174,18 @@ impl ServeCommand {
         outcome?;
         standing::forget_note(&self.socket);
         written.map_err(anyhow::Error::from)?;
-        let (events, _) = salvage(&out.join(FILE_NAME)).map_err(anyhow::Error::from)?;
-        output.print(&fold(&events)).context("failed to print the report")?;
+        let (sums, _) = Sums::read(&out.join(FILE_NAME)).map_err(anyhow::Error::from)?;
+        output.print(&sums.report.finish()).context("failed to print the report")?;
         Ok(Exit::Done)
     }
+
+    fn compaction(&self, path: &Path, sums: Sums, jobs: &JobFile) -> Compaction {
+        Compaction::new(path, self.journal_max.0, sums, jobs.shortened())
+    }
+}
+
+fn open_jobs(out: &Path) -> anyhow::Result<JobFile> {
+    JobFile::open(out).with_context(|| format!("failed to open {}", past::JOBS))
 }
 
 /// Tells where the live page is. The token goes to a terminal, and to no log that others may read.
@@ -184,17 +203,17 @@ fn tell_page(page: &LivePage, quiet: bool) {
     }
 }
 
-/// What the masters before have written down, and their journal to be gone on with.
-fn read_past(out: &Path) -> anyhow::Result<(Journal, Past)> {
-    let journal = Journal::append(&out.join(FILE_NAME))?;
-    let (events, damaged_events) = salvage(&out.join(FILE_NAME))?;
+/// What the masters before have written down.
+fn read_past(out: &Path) -> anyhow::Result<(Sums, Past)> {
+    let (sums, damaged_events) = Sums::take_up(&out.join(FILE_NAME))?;
     let (jobs, damaged_jobs) = past::read_jobs(out).context("failed to read the accepted jobs")?;
     for (name, damaged) in [(FILE_NAME, damaged_events), (past::JOBS, damaged_jobs)] {
         if damaged > 0 {
             tracing::warn!("{} of {name} cannot be read and are passed over", plural(damaged, "line"));
         }
     }
-    Ok((journal, Past::of(jobs, &events)))
+    let past = Past::of(jobs, sums.known.clone());
+    Ok((sums, past))
 }
 
 /// A run file that describes another cluster than the one that stands.

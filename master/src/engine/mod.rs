@@ -161,7 +161,7 @@ pub fn serve(
             (nodes, standing, Origin::Served)
         }
         Some((mut standing, past)) => {
-            let age = standing.age().max(past.last.since(SimTime(0)));
+            let age = standing.age().max(past.known.last.since(SimTime(0)));
             standing.generation += 1;
             let (nodes, absent) = take_up(standing.nodes.clone())?;
             standing.nodes = nodes.state();

@@ -69,7 +69,7 @@ pub(super) async fn drive(
     let age = match &origin {
         Origin::Run | Origin::Served => Duration::ZERO,
         Origin::TakenOver { age, .. } => *age,
-        Origin::Resumed(resumed) => resumed.age.max(resumed.past.last.since(SimTime(0))),
+        Origin::Resumed(resumed) => resumed.age.max(resumed.past.known.last.since(SimTime(0))),
     };
     let ends = options.ends.map(|ends| SimTime::from(age + ends.saturating_sub(since_1970())));
     if let Some(sets) = &mut jobs.scheduler.sets {

@@ -10,6 +10,8 @@ use coswitch_policies::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::{Folder, Known};
+
 /// One line of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunEvent {
@@ -39,6 +41,13 @@ pub enum Event {
         /// All settings of the scheduler, for a replay of its decisions; older journals lack them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         scheduler: Option<SchedulerConfig>,
+    },
+    /// What all earlier events come to, in their place: the second line of a journal that was compacted.
+    Summed {
+        /// The number of the archive that has those events; the first is 1.
+        archive: u32,
+        report: Box<Folder>,
+        known: Box<Known>,
     },
     /// A job was submitted. Jobs that are submitted together have adjacent lines with the same time.
     JobSubmitted {

@@ -7,9 +7,13 @@ use std::{
     time::Duration,
 };
 
+use coswitch_policies::SimTime;
 use thiserror::Error;
 
-use super::{event::RunEvent, record};
+use super::{
+    event::{Event, RunEvent},
+    record,
+};
 
 /// The name of the journal in the directory of its run.
 pub const FILE_NAME: &str = "journal.jsonl";
@@ -25,14 +29,53 @@ pub enum JournalError {
     /// A line before the last is not an event. Lines count from 1.
     #[error("line {line} of journal {} is damaged: {cause}", .path.display())]
     Damaged { path: PathBuf, line: usize, cause: serde_json::Error },
+    /// The line that stands for all that was before cannot be read.
+    #[error(
+        "line {line} of journal {0} is damaged, which sums up all that was before: {cause}; put the newest \
+         archive ({0}.N) in its place, with the lines after this one at its end",
+        .path.display()
+    )]
+    DamagedSum { path: PathBuf, line: usize, cause: serde_json::Error },
 }
 
-/// Reads all events of the journal at `path`. A crash may have cut the last line short, or left zeros in its
-/// place; it is left out then.
+/// Where the archive of this number of the journal at `path` is.
+#[must_use]
+pub fn archive(path: &Path, number: u32) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{number}"));
+    name.into()
+}
+
+/// The archive that is missing before these events: they begin with what it came to.
+#[must_use]
+pub fn missing_archive(events: &[RunEvent]) -> Option<(u32, SimTime)> {
+    match events.get(1)? {
+        RunEvent { at, kind: Event::Summed { archive, .. } } => Some((*archive, *at)),
+        _ => None,
+    }
+}
+
+/// Reads all events of the journal at `path` and of its archives, as far back as there are any. A crash may
+/// have cut the last line short, or left zeros in its place; it is left out then.
 ///
 /// # Errors
-/// Where the file cannot be read, or a line before the last is damaged.
+/// Where a file cannot be read, or a line before the last is damaged.
 pub fn read(path: &Path) -> Result<Vec<RunEvent>, JournalError> {
+    let mut events = read_file(path)?;
+    while let Some((number, _)) = missing_archive(&events) {
+        let before = archive(path, number);
+        if !before.exists() {
+            break;
+        }
+        // The first two lines stand for these.
+        let later = events.split_off(2);
+        events = read_file(&before)?;
+        events.extend(later);
+    }
+    Ok(events)
+}
+
+fn read_file(path: &Path) -> Result<Vec<RunEvent>, JournalError> {
     let io = |cause| JournalError::Io { path: path.into(), cause };
     let mut file = BufReader::new(File::open(path).map_err(io)?);
     let (mut events, mut line) = (Vec::new(), Vec::new());
@@ -50,28 +93,48 @@ pub fn read(path: &Path) -> Result<Vec<RunEvent>, JournalError> {
     Ok(events)
 }
 
-/// All events of the journal at `path` that can be read, and the number of lines that cannot.
+/// All events of the file of the journal at `path` that can be read, and the number of lines that cannot.
 ///
 /// # Errors
-/// Where the file cannot be read.
+/// As [`each`].
 pub fn salvage(path: &Path) -> Result<(Vec<RunEvent>, usize), JournalError> {
+    let mut events = Vec::new();
+    let damaged = each(path, |event| events.push(event))?;
+    Ok((events, damaged))
+}
+
+/// Passes all events of the file of the journal at `path` on that can be read; the number of lines that
+/// cannot.
+///
+/// # Errors
+/// Where the file cannot be read, or the line that sums up all that was before.
+pub fn each(path: &Path, mut on_event: impl FnMut(RunEvent)) -> Result<usize, JournalError> {
     let io = |cause| JournalError::Io { path: path.into(), cause };
     let lines = BufReader::new(File::open(path).map_err(io)?).split(b'\n');
-    let (mut events, mut damaged) = (Vec::new(), 0);
-    for line in lines {
-        match record::read(&line.map_err(io)?) {
-            Ok(event) => events.push(event),
+    let mut damaged = 0;
+    for (number, line) in (1..).zip(lines) {
+        let line = line.map_err(io)?;
+        match record::read(&line) {
+            Ok(event) => on_event(event),
+            Err(cause) if sums_up(&line) => {
+                return Err(JournalError::DamagedSum { path: path.into(), line: number, cause });
+            }
             Err(_) => damaged += 1,
         }
     }
-    Ok((events, damaged))
+    Ok(damaged)
+}
+
+fn sums_up(line: &[u8]) -> bool {
+    const KIND: &[u8] = br#""kind":"summed""#;
+    line.split(|byte| *byte == b',').nth(1) == Some(KIND)
 }
 
 #[cfg(test)]
 mod tests {
-    use coswitch_policies::{JobId, SimTime};
+    use coswitch_policies::JobId;
 
-    use super::{super::Event, *};
+    use super::*;
 
     const LINES: &str = concat!(
         r#"{"at":0,"kind":"job-running","job":1}"#,

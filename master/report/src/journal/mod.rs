@@ -9,7 +9,7 @@ pub mod record;
 
 pub use coswitch_policies::SwitchStep;
 pub use event::{Event, JobMemory, JobOutcome, MachineUse, RankMeasured, RunEvent, RunOutcome};
-pub use file::{FILE_NAME, JournalError, read, salvage};
+pub use file::{FILE_NAME, JournalError, archive, each, missing_archive, read, salvage};
 
 /// The version of the journal's format, in its first line.
 ///
@@ -23,5 +23,5 @@ pub use file::{FILE_NAME, JournalError, read, salvage};
 /// daemons may be replaced. Since version 14 nodes may be drained. Since version 15 running jobs are
 /// checkpointed. Since version 16 snapshots are copied to other nodes. Since version 17 parts move there.
 /// Since version 18 jobs survive the daemons of their nodes. Since version 19 a cluster may be divided, and
-/// jobs wait in queues of groups.
-pub const VERSION: u32 = 19;
+/// jobs wait in queues of groups. Since version 20 the journal of a cluster that stays is compacted.
+pub const VERSION: u32 = 20;

@@ -110,7 +110,8 @@ pub(crate) fn text(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<Stri
         | Event::TimerFired { .. }
         | Event::Progress { .. }
         | Event::Output { .. }
-        | Event::MemorySample { .. } => return None,
+        | Event::MemorySample { .. }
+        | Event::Summed { .. } => return None,
     })
 }
 

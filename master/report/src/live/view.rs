@@ -184,7 +184,8 @@ impl View {
             | Event::JobCopied { .. }
             | Event::JobMoved { .. }
             | Event::MachineUsed(_)
-            | Event::RunEnded { .. } => {}
+            | Event::RunEnded { .. }
+            | Event::Summed { .. } => {}
         }
     }
 

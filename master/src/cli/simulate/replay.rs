@@ -5,13 +5,16 @@
 //! one by one; ends of turns must agree to the nanosecond. Journals before version 2 lack timers; since
 //! version 3 `paired` goes by classes.
 
-use std::{collections::VecDeque, io, path::Path};
+use std::{collections::VecDeque, io, path::Path, time::Duration};
 
 use coswitch_policies::{
     Decision, JobId, JobSpec, Policy, Scheduler, SchedulerConfig, SchedulerEvent, SimTime, SlotId, Split,
     SwitchId, Turn,
 };
-use coswitch_report::journal::{self, Event, JournalError, RunEvent};
+use coswitch_report::{
+    journal::{self, Event, JournalError, RunEvent},
+    words::span,
+};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -48,6 +51,11 @@ pub(super) enum ReplayError {
     NoStart,
     #[error("the journal is of version {0}; runs can be replayed since version 2, under `paired` since 3")]
     Old(u32),
+    #[error(
+        "the first {} of the run were compacted, and their archive, number {archive}, is gone",
+        span(*first)
+    )]
+    Compacted { archive: u32, first: Duration },
     #[error(transparent)]
     Config(#[from] coswitch_policies::ConfigError),
     #[error("line {line}: the run decided {run}, the scheduler now decides {now}")]
@@ -74,6 +82,9 @@ fn replay(events: &[RunEvent]) -> Result<Replayed, ReplayError> {
     };
     if *version < 2 || (*version < 3 && *policy == Policy::Paired) {
         return Err(ReplayError::Old(*version));
+    }
+    if let Some((archive, at)) = journal::missing_archive(events) {
+        return Err(ReplayError::Compacted { archive, first: at.since(SimTime(0)) });
     }
     let config = scheduler.clone().unwrap_or_else(|| SchedulerConfig::new(*policy, *quantum));
     let mut replay = Replay {

@@ -62,7 +62,7 @@ impl Takeover {
             }
         }
         // What the journal tells of parts that have moved since the launch is later than what any part says.
-        for (job, placement) in &self.past.moved {
+        for (job, placement) in &self.past.known.moved {
             if let Some(held) = last.get_mut(job) {
                 held.placement.clone_from(placement);
             }
@@ -113,17 +113,19 @@ impl Run {
         let Takeover { generation, past, held, copies, released } = takeover;
         let name = set.name.clone();
         let mut run = Self::before_first_event(JobSet { jobs: Vec::new(), ..set }, settings)?;
-        run.now = past.last;
-        if !past.began {
+        let known = &past.known;
+        run.now = known.last;
+        run.forgotten = known.last_forgotten();
+        if !known.began {
             run.tell_start(name);
         }
-        run.last_switch = coswitch_policies::SwitchId(past.switches);
-        run.drained = past.drained.iter().map(|node| (*node, Vec::new())).collect();
+        run.last_switch = coswitch_policies::SwitchId(known.switches);
+        run.drained = known.drained.iter().map(|node| (*node, Vec::new())).collect();
         let mut adoption = Adoption {
             generation,
-            switches: past.switches,
-            ran_last: past.ran_last.clone(),
-            residents: past.residents.clone(),
+            switches: known.switches,
+            ran_last: known.ran_last.clone(),
+            residents: known.residents.clone(),
             placements: BTreeMap::new(),
             waiting: BTreeSet::new(),
             found: BTreeMap::new(),

@@ -136,6 +136,8 @@ pub(super) struct Run {
     cluster: ClusterConfig,
     jobs: BTreeMap<JobId, Job>,
     records: BTreeMap<JobId, Record>,
+    /// The last of the jobs of which nothing is known any more: earlier masters had them.
+    forgotten: Option<JobId>,
     /// So many jobs that users have submitted may wait to begin.
     max_queued: Option<usize>,
     /// Jobs that are submitted when others have succeeded.
@@ -264,6 +266,7 @@ impl Run {
                 .iter()
                 .map(|job| (job.id, Record::of_accepted(&Accepted::of_file(job))))
                 .collect(),
+            forgotten: None,
             followers: BTreeSet::new(),
             any_ended: false,
             turn_began: false,

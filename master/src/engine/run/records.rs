@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use coswitch_policies::{JobId, Outlook, SchedulerEvent, SimTime, spaceshare::queue::QueueId};
-use coswitch_report::journal::{Event, JobOutcome};
+use coswitch_report::{
+    JobKnown,
+    journal::{Event, JobOutcome},
+};
 
 use super::{Output, Run, Ticket};
 use crate::api::{Accepted, Reply, User};
@@ -20,12 +23,12 @@ pub(crate) struct Record {
     pub(super) runs_since: Option<SimTime>,
     pub(super) time_limit: Option<Duration>,
     /// Jobs that have to succeed first.
-    pub(super) after: Vec<JobId>,
+    pub(crate) after: Vec<JobId>,
     /// Why it is being ended, where that was asked for.
     pub(super) ending: Option<Ending>,
     pub(super) waiting: Vec<Ticket>,
     /// Its user holds it.
-    pub(crate) held: bool,
+    pub(super) held: bool,
     /// Who waits until nothing of it is in memory.
     pub(super) parking: Vec<Ticket>,
     /// How long it had run at its last snapshots, by epoch.
@@ -66,12 +69,18 @@ impl Record {
         Self { user, submitted, after, time_limit, ..Self::default() }
     }
 
-    pub(crate) fn began_running(&mut self, at: SimTime) {
+    /// As an earlier master has left it.
+    pub(crate) fn with(self, known: JobKnown) -> Self {
+        let JobKnown { began, ran, runs_since, held, ended } = known;
+        Self { began, ran, runs_since, held, ended, ..self }
+    }
+
+    pub(super) fn began_running(&mut self, at: SimTime) {
         self.began.get_or_insert(at);
         self.runs_since.get_or_insert(at);
     }
 
-    pub(crate) fn ended_running(&mut self, at: SimTime) {
+    pub(super) fn ended_running(&mut self, at: SimTime) {
         self.ran = self.ran(at);
         self.runs_since = None;
     }

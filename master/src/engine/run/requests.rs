@@ -156,12 +156,14 @@ impl Run {
     }
 
     fn accept(&mut self, user: User, submission: Submission) -> JobId {
-        let id = JobId(self.jobs.keys().next_back().map_or(0, |last| last.0 + 1));
+        let last = self.jobs.keys().next_back().copied().max(self.forgotten);
+        let id = JobId(last.map_or(0, |last| last.0 + 1));
         let of_queue = |space| submission.job.longest(space);
         let time_limit =
             submission.limit().or_else(|| self.scheduler.config().space.as_ref().and_then(of_queue));
         let Submission { job, after, .. } = submission;
-        let taken = self.jobs.values().any(|other| other.name == job.name);
+        // The directory of a job that is forgotten may have the name.
+        let taken = self.forgotten.is_some() || self.jobs.values().any(|other| other.name == job.name);
         let name = if taken { format!("{}-{}", job.name, id.0) } else { job.name.clone() };
         self.jobs.insert(id, Job { id, name, arrival: self.now, ..job });
         let record = Record { user, submitted: self.now, time_limit, after, ..Record::default() };

@@ -11,7 +11,10 @@ use coswitch_dispatcher::{
     ways::Ways,
 };
 use coswitch_policies::{JobId, NodeId, Order, SimTime};
-use coswitch_report::journal::{Event as Told, RunEvent, RunOutcome};
+use coswitch_report::{
+    Known, fold,
+    journal::{Event as Told, RunEvent, RunOutcome},
+};
 
 use super::{
     audit::Asker,
@@ -23,6 +26,7 @@ use super::{
 };
 use crate::{
     api::{Accepted, User},
+    compaction,
     engine::run::{Asked, Input, Output, Run, RunSettings, Takeover, Ticket},
     past::Past,
 };
@@ -37,6 +41,17 @@ pub(super) struct Files {
     journal: Vec<RunEvent>,
     /// Of the last master.
     generation: u64,
+}
+
+impl Files {
+    /// A master has compacted the journal some time ago: nothing is lost, and nothing counts twice.
+    fn compact(&mut self) {
+        let events = self.journal.len() * (1 + self.generation as usize % 4) / 4;
+        let compacted = compaction::compacted(&self.journal, events);
+        assert_eq!(Known::of(&compacted), Known::of(&self.journal), "what a new master has to know");
+        assert_eq!(fold(&compacted), fold(&self.journal), "the report");
+        self.journal = compacted;
+    }
 }
 
 #[derive(Default)]
@@ -161,7 +176,8 @@ impl Head {
         let run = if master.generation == 1 {
             Run::new(set, settings)
         } else {
-            let past = Past::of(self.files.jobs.clone(), &self.files.journal);
+            self.files.compact();
+            let past = Past::of(self.files.jobs.clone(), Known::of(&self.files.journal));
             let inventories = std::mem::take(&mut master.inventories);
             let takeover = Takeover::new(master.generation, past, inventories).expect("a dispatcher's words");
             Run::resume_run(set, settings, takeover)

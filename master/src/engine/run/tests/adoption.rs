@@ -1,5 +1,7 @@
 //! A new master goes on with the jobs of one that has died.
 
+use coswitch_report::Known;
+
 use super::{
     requests::{asked, cluster, submission, submit},
     *,
@@ -19,6 +21,16 @@ fn part(job: u32, launched: u32, placement: &[NodeId]) -> Held {
 }
 
 fn next_with(told: &[Output], held: BTreeMap<NodeId, Vec<Held>>, released: &[(u32, AppOutcome)]) -> Run {
+    next_knowing(told, usize::MAX, held, released)
+}
+
+/// The journal was compacted, and has kept `ended` of the jobs that have ended.
+fn next_knowing(
+    told: &[Output],
+    ended: usize,
+    held: BTreeMap<NodeId, Vec<Held>>,
+    released: &[(u32, AppOutcome)],
+) -> Run {
     let kept = told.iter().filter_map(|output| match output {
         Output::Keep(job) => Some((**job).clone()),
         _ => None,
@@ -30,9 +42,11 @@ fn next_with(told: &[Output], held: BTreeMap<NodeId, Vec<Held>>, released: &[(u3
             _ => None,
         })
         .collect();
+    let mut known = Known::of(&events);
+    known.sum_up(ended);
     let takeover = Takeover {
         generation: 2,
-        past: Past::of(kept.collect(), &events),
+        past: Past::of(kept.collect(), known),
         held,
         copies: BTreeMap::new(),
         released: released.iter().map(|(job, outcome)| (JobId(*job), outcome.clone())).collect(),
@@ -109,6 +123,27 @@ fn a_job_that_has_ended_without_a_master_counts_once_and_its_follower_comes() {
             (1500, Input::Due, &format!("adopt job-0; adopt job-1; {BEGINS}")),
             (1510, report(0, ended()), "job-0 ended Exit(0)"),
             (1520, report(1, Report::Running), "turn of job-1; submitted job-2; turn of job-1 until 2.52s"),
+        ],
+    );
+}
+
+#[test]
+fn the_number_and_the_name_of_a_forgotten_job_are_not_given_again() {
+    let mut run = cluster(vec![]);
+    let told = story(
+        &mut run,
+        &[
+            (0, submit(vec![submission(60)]), "submitted job-0; launch job-0; accepted job-0 job-0"),
+            (10, report(0, Report::Running), "switched; turn of job-0"),
+            (20, report(0, ended()), "job-0 ended Exit(0)"),
+        ],
+    );
+    let mut run = next_knowing(&told, 0, BTreeMap::new(), &[]);
+    story(
+        &mut run,
+        &[
+            (100, Input::Due, BEGINS),
+            (110, submit(vec![submission(60)]), "submitted job-1; launch job-1; accepted job-1 job-0-1"),
         ],
     );
 }

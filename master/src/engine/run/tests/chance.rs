@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use coswitch_report::Known;
+
 use super::*;
 use crate::past::Past;
 
@@ -218,7 +220,7 @@ impl Applications {
                 held.insert(*job, self.placements[job].clone());
             }
         }
-        let past = Past::of(set.jobs.iter().map(Accepted::of_file).collect(), &self.told);
+        let past = Past::of(set.jobs.iter().map(Accepted::of_file).collect(), Known::of(&self.told));
         let mut by_node: BTreeMap<NodeId, Vec<Held>> = BTreeMap::new();
         for (job, nodes) in held {
             let part = Held { job, launched: Some(1), placement: nodes.clone() };
