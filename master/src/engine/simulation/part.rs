@@ -341,6 +341,9 @@ impl Part {
     }
 
     fn resume(&mut self, ctx: &mut Context, machine: &mut Machine, epoch: Epoch) {
+        if self.lacks_link(ctx, machine, Step::Resume) {
+            return;
+        }
         self.on_cut(ctx, machine, Input::Resumed { epoch });
         if matches!(self.state, PartState::Frozen { .. } | PartState::Stopped) {
             self.state = PartState::Running;

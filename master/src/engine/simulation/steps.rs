@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use coswitch_daemon::{
     cut::{Cut, Inbox, Input},
-    protocol::{AppEvent, Failure, PartState, Step},
+    protocol::{AppEvent, DaemonEvent, Failure, PartState, Step},
 };
-use coswitch_policies::Epoch;
+use coswitch_policies::{Epoch, NodeId};
 
 use super::{
     context::{Context, Event},
@@ -68,6 +68,7 @@ impl Part {
         }
         match (doing, std::mem::take(&mut self.fails)) {
             (Doing::Release, _) => {}
+            (Doing::Launch, false) if self.lacks_link(ctx, machine, Step::Launch) => {}
             (Doing::Launch, false) => {
                 self.state = PartState::Running;
                 self.tell(ctx, machine, AppEvent::Launched);
@@ -96,6 +97,18 @@ impl Part {
         self.pump(ctx, machine);
         self.proceed(ctx, machine);
         false
+    }
+
+    /// Whether there is no link to one of its nodes, whose daemon has died, perhaps, before the master knows of
+    /// it: then the step fails.
+    pub(super) fn lacks_link(&self, ctx: &mut Context, machine: &mut Machine, during: Step) -> bool {
+        let is_missing = |node: &&NodeId| **node != self.node && !machine.wires.contains_key(node);
+        let Some(peer) = self.launch.placement.iter().find(is_missing).copied() else { return false };
+        let incarnation = machine.known.get(&peer).copied().unwrap_or_default();
+        let (reason, jobs) = ("it cannot be opened".to_owned(), Vec::new());
+        machine.tell(ctx, DaemonEvent::LinkLost { peer, incarnation, reason: reason.clone(), jobs });
+        self.fail(ctx, machine, during, Failure::dead(reason));
+        true
     }
 
     /// The processes are gone, and all that is on the way to them is void.
