@@ -4,8 +4,9 @@
 //! link on both, so there is always one side that opens it, and never two. A part waits for the links to all
 //! nodes of its application before its ranks run, at each launch and resume. So a channel has its link before
 //! the first marker and the first message; a link that is lost later is lost with what was in it, and the
-//! data plane says for which applications. One that cannot be opened is reported as lost, too: its peer has
-//! died, perhaps, and the application is not to blame.
+//! data plane says for which applications. A node that cannot open one reports it as lost, too: the peer has
+//! died, perhaps, and the application is not to blame. The node that waits for the other one to open reports
+//! nothing, for that one may have failed before it needed the link.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,8 +24,10 @@ use crate::{
     protocol::{DaemonEvent, Member},
 };
 
-/// For the other side to connect, and for attempts to connect to it; less than a resume may take.
+/// For attempts to connect to the other side.
 const LINK_LIMIT: Duration = Duration::from_secs(15);
+/// For the other side to connect, which says before that why it cannot; less than a resume may take.
+const AWAIT_LIMIT: Duration = Duration::from_secs(18);
 
 /// Why an application has not got the links that it needs.
 #[derive(Debug, Error)]
@@ -33,7 +36,7 @@ pub(crate) enum LinksError {
     Stranger(NodeId),
     #[error("there is no link to {peer}: {reason}")]
     Connect { peer: NodeId, reason: String },
-    #[error("there is no link to {0}, whose daemon did not connect within {LINK_LIMIT:?}")]
+    #[error("there is no link to {0}, whose daemon did not connect within {AWAIT_LIMIT:?}")]
     Awaited(NodeId),
     #[error("the data plane has ended")]
     Ended,
@@ -90,10 +93,10 @@ impl NodeServices {
     pub(crate) async fn ensure_links(self: &Arc<Self>, nodes: &[NodeId]) -> Result<(), LinksError> {
         let members: Vec<Member> = nodes.iter().filter_map(|node| self.links.member(*node)).collect();
         let linked = self.try_links(nodes).await;
-        if let Err(error @ (LinksError::Connect { peer, .. } | LinksError::Awaited(peer))) = &linked
+        if let Err(LinksError::Connect { peer, reason }) = &linked
             && let Some(member) = members.iter().find(|member| member.node == *peer)
         {
-            let (peer, incarnation, reason) = (*peer, member.incarnation, error.to_string());
+            let (peer, incarnation, reason) = (*peer, member.incarnation, reason.clone());
             self.tell(DaemonEvent::LinkLost { peer, incarnation, reason, jobs: Vec::new() });
         }
         linked
@@ -114,7 +117,7 @@ impl NodeServices {
             opened.expect("a task that opens a link does not panic")?;
         }
         let all = self.plane.ask(|reply| Command::AwaitLinks(peers.clone(), reply));
-        match timeout(LINK_LIMIT, all).await {
+        match timeout(AWAIT_LIMIT, all).await {
             Ok(there) => there.ok_or(LinksError::Ended),
             Err(_) => match self.missing_links(&peers).await?.first() {
                 Some(peer) => Err(LinksError::Awaited(*peer)),

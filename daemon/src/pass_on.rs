@@ -4,7 +4,7 @@
 //! A connection leads to each of these daemons, opened when it is first needed, to the port of the data links
 //! and in TLS under the cluster's authority ([`crate::plane::connect`]). Control keeps away from data: it has
 //! a thread and a connection of its own. What is lost on the way is sent again by the sessions
-//! ([`crate::multicast`], [`crate::answers`]), and the master is told of a daemon that cannot be reached.
+//! ([`crate::multicast`], [`crate::answers`]), and the master hears of a daemon that cannot be reached.
 
 use std::{
     collections::BTreeMap,

@@ -284,11 +284,11 @@ mod tests {
         let events = events(200);
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(FILE_NAME);
-        let mut told = 0;
+        let mut count = 0;
         let (sender, heard) = std::sync::mpsc::channel();
         let on_compacted = move |known: &Known| {
-            told += 1;
-            sender.send((told, known.jobs.len())).unwrap();
+            count += 1;
+            sender.send((count, known.jobs.len())).unwrap();
         };
         let compaction = Compaction::new(&path, MAX, Sums::default(), on_compacted);
         let mut journal = Journal::create(&path, Some(compaction)).unwrap();

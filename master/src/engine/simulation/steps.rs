@@ -99,10 +99,10 @@ impl Part {
         false
     }
 
-    /// Whether there is no link to one of its nodes, whose daemon has died, perhaps, before the master knows of
-    /// it: then the step fails.
+    /// Whether a link that is this node's to open cannot be opened: the other daemon has died, perhaps,
+    /// before the master knows of it. Then the step fails.
     pub(super) fn lacks_link(&self, ctx: &mut Context, machine: &mut Machine, during: Step) -> bool {
-        let is_missing = |node: &&NodeId| **node != self.node && !machine.wires.contains_key(node);
+        let is_missing = |node: &&NodeId| **node < self.node && !machine.wires.contains_key(node);
         let Some(peer) = self.launch.placement.iter().find(is_missing).copied() else { return false };
         let incarnation = machine.known.get(&peer).copied().unwrap_or_default();
         let (reason, jobs) = ("it cannot be opened".to_owned(), Vec::new());
