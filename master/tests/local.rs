@@ -44,6 +44,8 @@ fn a_given_cluster_compares_all_schedulers_without_table_4_1() {
     let own = ["--nodes", "2", "--pdt", "0.2", "--cf", "0", "--turn-local", "--ring", "--grain", "0.3"];
     let text = stdout(directory.path(), &own);
     assert!(text.contains("2 nodes, MRQL 2, pdt 0.2") && !text.contains("NSTATIONS"), "{text}");
+    let text = stdout(directory.path(), &[&own[..], &["--cpus", "2"]].concat());
+    assert!(text.contains("2 nodes of 2 processors, MRQL 2"), "{text}");
     let csv = stdout(directory.path(), &[&own[..], &["--output", "csv"]].concat());
     assert_eq!(csv.lines().count(), 1 + 13 * 7, "{csv}");
     // With a frequency of 0 no task ever sends, so there is nothing to coschedule.

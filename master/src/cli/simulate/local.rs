@@ -39,9 +39,6 @@ pub(super) struct Local {
     /// Tasks in the ready queue of a node on average, if each only computed [default: 2].
     #[arg(long, value_name = "TASKS")]
     mrql: Option<f64>,
-    /// Processors of each node [default: 1].
-    #[arg(long, value_name = "N")]
-    processors: Option<NonZeroUsize>,
     /// Probability that an arriving task is distributed [default: 0.5].
     #[arg(long, value_name = "P")]
     pdt: Option<f64>,
@@ -68,11 +65,10 @@ pub(super) struct Local {
 
 impl Local {
     /// The options by name, and whether each is given.
-    pub(super) const fn given(&self) -> [(&'static str, bool); 10] {
+    pub(super) const fn given(&self) -> [(&'static str, bool); 9] {
         [
             ("--model", self.model.is_some()),
             ("--mrql", self.mrql.is_some()),
-            ("--processors", self.processors.is_some()),
             ("--pdt", self.pdt.is_some()),
             ("--maxm", self.maxm.is_some()),
             ("--cf", self.cf.is_some()),
@@ -86,8 +82,8 @@ impl Local {
 
 /// Table 4.1 varies these parameters itself: a value for one of them asks for a single cluster.
 const fn names_a_cluster(arguments: &Simulate) -> bool {
-    let Local { mrql, processors, pdt, maxm, .. } = &arguments.local;
-    arguments.nodes.is_some() || processors.is_some() || mrql.is_some() || pdt.is_some() || maxm.is_some()
+    let Local { mrql, pdt, maxm, .. } = &arguments.local;
+    arguments.nodes.is_some() || arguments.cpus.is_some() || mrql.is_some() || pdt.is_some() || maxm.is_some()
 }
 
 pub(super) const fn answers_with_a_table(arguments: &Simulate) -> bool {
@@ -99,7 +95,7 @@ fn shape(arguments: &Simulate) -> Shape {
     Shape {
         served: arguments.jobs.map_or(SERVED, |jobs| u32::try_from(jobs).unwrap_or(u32::MAX)),
         stations: arguments.nodes.unwrap_or(shape.stations),
-        processors: local.processors.unwrap_or(shape.processors),
+        processors: NonZeroUsize::new(arguments.cpus() as usize).unwrap_or(shape.processors),
         queue_length: local.mrql.unwrap_or(shape.queue_length),
         distributed: local.pdt.unwrap_or(shape.distributed),
         applications: local.maxm.unwrap_or(shape.applications),
@@ -181,8 +177,11 @@ impl Answer for Studied {
 }
 
 fn shape_text(shape: &Shape) -> String {
-    let Shape { stations, queue_length, distributed, applications, grain, .. } = shape;
-    format!("{stations} nodes, MRQL {queue_length}, pdt {distributed}, maxm {applications}, grain {grain}")
+    let Shape { stations, processors, queue_length, distributed, applications, grain, .. } = shape;
+    let of = if processors.get() == 1 { String::new() } else { format!(" of {processors} processors") };
+    format!(
+        "{stations} nodes{of}, MRQL {queue_length}, pdt {distributed}, maxm {applications}, grain {grain}"
+    )
 }
 
 #[derive(Serialize)]

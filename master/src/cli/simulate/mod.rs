@@ -102,7 +102,7 @@ pub(crate) struct Simulate {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "mesh", "cpus"])]
     machine: Option<PathBuf>,
     /// Number of CPUs of a node; jobs get boxes of nodes × CPUs. For the allocator `boxes` and the queue
-    /// `rms`.
+    /// `rms`. Under `local` the tasks of a node share them.
     #[arg(long, value_name = "N", conflicts_with = "mesh", value_parser = at_most(64))]
     cpus: Option<u32>,
     /// Under `rms`: CPUs that jobs may have in all timeslices together [default: all CPUs once].

@@ -22,7 +22,9 @@ impl Simulate {
             [("--seeds", self.seeds > 1), ("--nodes", self.nodes.is_some()), ("--csv", self.csv.is_some())];
         let of_machines = || [&files[..], &self.space_options(), &self.time_options()].concat();
         let (others, why) = if self.is_local() {
-            ([&of_jobs[..], &of_logs[..2], &of_machines()].concat(), "`local` is a study of its own".into())
+            let mut others = [&of_jobs[..], &of_logs[..2], &of_machines()].concat();
+            others.retain(|(option, _)| *option != "--cpus");
+            (others, "`local` is a study of its own".into())
         } else if file.is_dir() {
             let all = [&of_jobs[..], &of_logs, &of_all, &of_machines(), &self.local.given()].concat();
             (all, format!("the run in {} is decided again as it was", file.display()))
