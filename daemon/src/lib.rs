@@ -14,6 +14,7 @@ pub mod cut;
 pub mod following;
 pub mod guard;
 pub mod handover;
+mod hold;
 pub mod home;
 pub mod kernel;
 mod links;

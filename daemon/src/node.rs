@@ -9,15 +9,20 @@ use std::{
 
 use anyhow::Context;
 pub use coswitch_ckpt::store::Tier;
-use coswitch_ckpt::{Store, private};
+use coswitch_ckpt::{
+    Store,
+    private::{self, Untrusted},
+};
 use coswitch_policies::{Bytes, JobId, NodeId, Rate};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     cgroup::{CgroupError, Hierarchies, NodeCgroup},
+    hold,
     pki::Identity,
     plane::LinkRules,
     process::Process,
+    serve::DESTROY_LIMIT,
     survival,
 };
 
@@ -122,10 +127,13 @@ impl NodeConfig {
         let roots: Vec<&Path> = roots.collect();
         private::ensure_dir(Path::new(RUN))?;
         make_dir(&notes_dir(&name))?;
+        if self.standing {
+            hold::take(&name, DESTROY_LIMIT, || false)?;
+        }
         forget_note(&notes_dir(&name).join(STORE_LIST))?;
         private::write(&notes_dir(&name).join(STORE_LIST), &serde_json::to_vec(&roots)?)?;
-        if self.standing || self.is_host() || self.resumes {
-            note_process(&name, DAEMON, Process::of(std::process::id()))?;
+        if self.is_host() || self.resumes {
+            note_daemon(&name)?;
         }
         make_dir(&shm_dir(&name))?;
         for root in roots {
@@ -158,6 +166,11 @@ pub fn listed_stores(name: &str) -> Vec<PathBuf> {
 /// The daemon of a node that outlives its master, or has it on another machine; where the daemon is alive.
 pub fn standing_daemon(name: &str) -> Option<Process> {
     noted_process(name, DAEMON)
+}
+
+/// Notes that this process is the node's daemon.
+pub(crate) fn note_daemon(name: &str) -> io::Result<()> {
+    note_process(name, DAEMON, Process::of(std::process::id()))
 }
 
 /// Whether a node that outlives its masters has one.
@@ -229,6 +242,14 @@ pub fn node_name(run: &str, node: NodeId) -> String {
 
 fn shm_dir(name: &str) -> PathBuf {
     Path::new(SHM).join(format!("{PREFIX}{name}"))
+}
+
+/// The node's directory of notes, which is made where there is none.
+pub(crate) fn ensure_notes_dir(name: &str) -> Result<PathBuf, Untrusted> {
+    let dir = notes_dir(name);
+    private::ensure_dir(Path::new(RUN))?;
+    private::ensure_dir(&dir)?;
+    Ok(dir)
 }
 
 pub(crate) fn notes_dir(name: &str) -> PathBuf {

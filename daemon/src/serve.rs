@@ -28,6 +28,7 @@ use crate::{
     copies::Copies,
     guard::Guard,
     handover::{self, Handover, Kept, Programs, Successor},
+    hold,
     home::{Home, HomeLine},
     links::Links,
     listeners::{Listeners, accept_links},
@@ -138,7 +139,7 @@ fn follow(config: NodeConfig, starter: Starter) -> anyhow::Result<Option<Success
         processors::keep_to(&config.processors).context("failed to use the node's processors")?;
     }
     if config.standing && config.returns {
-        node::end_daemon_before(&config.name(), DESTROY_LIMIT)?;
+        hold::take(&config.name(), DESTROY_LIMIT, || starter.has_ended())?;
     }
     let survivors = Survivors::find(&config);
     // Before this process leaves it.
@@ -183,7 +184,13 @@ async fn serve(config: NodeConfig, begin: Begin, head: Option<OwnedFd>) -> anyho
         Err(error) if !is_first => return Ok(Served::GivesUp(error.into())),
         hierarchies => hierarchies?,
     };
-    let (name, returns, resumes) = (config.name(), config.returns, config.resumes);
+    let (name, returns, resumes, standing) = (config.name(), config.returns, config.resumes, config.standing);
+    if !is_first
+        && standing
+        && let Err(error) = hold::take_again(&name)
+    {
+        return Ok(Served::GivesUp(error));
+    }
     let store = Store::existing(config.store.clone());
     let processors = processors::allowed().unwrap_or_default();
     // A batch system finds the daemon by its group, to end it.
@@ -214,6 +221,8 @@ async fn serve(config: NodeConfig, begin: Begin, head: Option<OwnedFd>) -> anyho
     }
     let remains = match &result {
         Ok(remains) => *remains,
+        // Another daemon may: what is there is of that one.
+        Err(_) if standing && !hold::is_held() => return result.map(|_| Served::Ended),
         Err(_) if resumes => Remains::Snapshots,
         Err(_) if returns || !is_first => {
             // What an earlier daemon has sealed is for the next one.

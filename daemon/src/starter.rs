@@ -1,8 +1,12 @@
 //! The process that has started this daemon: it configures the daemon, and hears when that listens.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    os::fd::AsFd,
+};
 
 use anyhow::Context;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
@@ -26,6 +30,17 @@ pub(crate) enum Starter {
 }
 
 impl Starter {
+    /// Where it is known at once.
+    pub(crate) fn has_ended(&self) -> bool {
+        let input = io::stdin();
+        let mut input = [PollFd::new(input.as_fd(), PollFlags::empty())];
+        match self {
+            // Its end of the pipe is closed.
+            Self::Stdio => poll(&mut input, PollTimeout::ZERO).is_ok_and(|closed| closed > 0),
+            Self::Home(_) => false,
+        }
+    }
+
     /// Fails where the starter has died.
     pub(crate) fn tell_ready(mut self, ready: Ready) -> anyhow::Result<Self> {
         match &mut self {

@@ -30,6 +30,8 @@ jobs:
 "#;
 /// The pause between two kills is at most so long.
 const PAUSE: Duration = Duration::from_millis(2500);
+/// A daemon takes so long to start, at most.
+const START: Duration = Duration::from_millis(600);
 /// Of one cluster.
 const KILLS: usize = 4;
 
@@ -83,6 +85,25 @@ fn at_whatever_instant_a_daemon_is_killed_each_job_ends_right() {
         noticed += lost(&end(master).events);
     }
     eprintln!("{killed} daemons were killed; masters have noticed {noticed}");
+}
+
+/// A daemon may wake beside that of the next master.
+#[test]
+fn a_daemon_that_a_dead_master_has_started_removes_nothing_of_the_next_one() {
+    let mut seed = seed();
+    let mut master = serve(CLUSTER);
+    let names = accepted(&submit(&master, &["--array", "1-2"], HEAT));
+    for _ in 0..10 {
+        kill_one(&master, &mut seed);
+        std::thread::sleep(span(&mut seed, START));
+        master.kill();
+        master.start_next();
+        wait_served(&mut master);
+    }
+    let waited = master.user(&["wait"]);
+    assert_eq!(waited.code, Some(0), "{waited:?}");
+    names.iter().for_each(|name| check_right(&master, name));
+    end(master);
 }
 
 /// The outputs of a run's jobs are right.
