@@ -87,6 +87,29 @@ fn at_whatever_instant_a_daemon_is_killed_each_job_ends_right() {
     eprintln!("{killed} daemons were killed; masters have noticed {noticed}");
 }
 
+/// What a job has written before it begins again is kept beside what it writes then.
+#[test]
+fn the_output_of_a_job_that_begins_again_is_that_of_one_life() {
+    const BEGUN: &str = "echo begun; exec {bin}/heat --memory 40MiB --seconds 2";
+    let mut seed = seed();
+    let mut master = serve(CLUSTER);
+    accepted(&submit(&master, &["--name", "one"], &["/bin/sh", "-c", BEGUN]));
+    let file = |master: &Master, name: &str| {
+        fs::read_to_string(master.out().join("one").join(name)).unwrap_or_default()
+    };
+    master.wait_until("both ranks", STEP_LIMIT, |master| {
+        (0..2).all(|rank| file(master, &format!("rank-{rank}.out")).contains("begun"))
+    });
+    assert!(kill_one(&master, &mut seed));
+    assert_eq!(master.user(&["wait"]).code, Some(0));
+    check_right(&master, "one");
+    for rank in 0..2 {
+        assert_eq!(file(&master, &format!("rank-{rank}.out")).matches("begun").count(), 1);
+        assert!(file(&master, &format!("rank-{rank}.out.foreign-1")).starts_with("begun"));
+    }
+    assert_eq!(count(&end(master).events, |event| matches!(event, Event::JobLaunched { .. })), 2);
+}
+
 /// A daemon may wake beside that of the next master.
 #[test]
 fn a_daemon_that_a_dead_master_has_started_removes_nothing_of_the_next_one() {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use coswitch_ckpt::{SegmentFile, forker, private};
+use coswitch_ckpt::{OutputFile, SegmentFile, forker, preflight, private};
 use coswitch_launcher::{LauncherSpec, RankSpec, StartError};
 use coswitch_policies::NodeId;
 use coswitch_ring::{Segment, SegmentSpec, WaitPolicy};
@@ -36,6 +36,9 @@ impl Part {
         let file = SegmentFile::at(segment.path()).map_err(Failure::dead)?;
         let cgroup = self.node.cgroup.job(&self.job.to_string()).map_err(Failure::dead)?;
         private::ensure_dir(&launch.output).map_err(Failure::dead)?;
+        let outputs = earlier_outputs(&launch, self.node.config.node);
+        let set_aside = blocking(move || preflight::set_aside_foreign_output(&outputs)).await;
+        set_aside.map_err(Failure::dead)?;
         self.node.plane.tell(Command::AddApp(self.job, Arc::clone(&segment), launch.placement.clone()));
         self.node.plane.tell(Command::SetLife(self.job, launch.life));
         self.told.life = launch.life;
@@ -103,6 +106,14 @@ impl Part {
 /// The ranks of an application on node `own`.
 pub(super) fn local_ranks(placement: &[NodeId], own: NodeId) -> impl Iterator<Item = u32> {
     (0..).zip(placement).filter(move |(_, node)| **node == own).map(|(rank, _)| rank)
+}
+
+/// What the ranks here have written in an earlier life of the application, which begins again.
+fn earlier_outputs(launch: &LaunchRequest, own: NodeId) -> Vec<OutputFile> {
+    let ranks = local_ranks(&launch.placement, own);
+    let files = ranks.flat_map(|rank| ["out", "err"].map(|kind| output(&launch.output, rank, kind)));
+    let files = files.filter(|file| file.exists());
+    files.map(|path| OutputFile { path, bytes: 0, inode: None }).collect()
 }
 
 /// The file of a rank's output; `kind` is `out` or `err`.
