@@ -217,7 +217,7 @@ struct Demanded {
 
 impl Demanded {
     fn new(share: Duration) -> Self {
-        let node = Node::new(Demand { slice: SLICE, share });
+        let node = Node::new(Demand { slice: SLICE, share, credit_max: None });
         Self { node, timer: None, running_since: SimTime(0), called: BTreeMap::new() }
     }
 
@@ -313,7 +313,8 @@ proptest! {
         processors_are_used(HighPriority { slice: SLICE }, processors, &history);
         let model = Predictive { slice: SLICE, overtakes_max: 2, past_weight: 0.0 };
         processors_are_used(model, processors, &history);
-        processors_are_used(Demand { slice: SLICE, share: SLICE / 4 }, processors, &history);
+        let model = Demand { slice: SLICE, share: SLICE / 4, credit_max: None };
+        processors_are_used(model, processors, &history);
         processors_are_used(Explicit::fixed(SLICE, slices(), Filling::Both), processors, &history);
     }
 

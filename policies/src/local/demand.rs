@@ -19,7 +19,9 @@
 //! never blocks.
 //!
 //! `share` limits only the running task: two tasks that write to each other can pass the processor between
-//! them and leave a third waiting. The thesis names this as the drawback of DCS.
+//! them and leave a third waiting. The thesis names this as the drawback of DCS. On a live node calls count
+//! only within the receiver's equal share of the node, over [`Demand::credit_max`]; beyond it the receiver
+//! waits for its turn.
 
 use std::time::Duration;
 
@@ -34,6 +36,8 @@ pub struct Demand {
     pub slice: Duration,
     /// Processor time by which the running task must exceed the receiver.
     pub share: Duration,
+    /// See [`Model::credit_max`].
+    pub credit_max: Option<Duration>,
 }
 
 impl Model for Demand {
@@ -43,6 +47,15 @@ impl Model for Demand {
 
     fn call_is_fair_after(&self, receiver: &Task) -> Option<Duration> {
         Some(receiver.since_queued.executed + self.share + STRICTLY_MORE)
+    }
+
+    /// But for `share`.
+    fn precedes_when_woken(&self, task: &Task) -> bool {
+        task.credit >= 0
+    }
+
+    fn credit_max(&self) -> Option<Duration> {
+        self.credit_max
     }
 
     fn wait(&self, _task: &Task) -> WaitPolicy {
@@ -72,7 +85,7 @@ mod tests {
     impl Node {
         /// Three tasks; the first runs since time 0.
         fn new() -> Self {
-            let model = Demand { slice: 10 * MS, share: SHARE };
+            let model = Demand { slice: 10 * MS, share: SHARE, credit_max: None };
             let mut node = Self { scheduler: LocalScheduler::new(model), decisions: Vec::new() };
             for task in [RUNS, NEXT, LAST] {
                 node.tell(Duration::ZERO, TaskEvent::Arrived { task, application: None });
@@ -189,6 +202,41 @@ mod tests {
             NEXT,
             "a new task of the same name is not called"
         );
+    }
+
+    /// The receiver of a message in each millisecond, with calls within its share or without a bound; returns
+    /// how long each task had the processor in a second.
+    fn flooded(credit_max: Option<Duration>) -> [Duration; 3] {
+        let model = Demand { slice: 10 * MS, share: MS / 2, credit_max };
+        let mut node = Node { scheduler: LocalScheduler::new(model).keeping_slices(), decisions: Vec::new() };
+        for task in [RUNS, NEXT, LAST] {
+            node.tell(Duration::ZERO, TaskEvent::Arrived { task, application: None });
+        }
+        let mut had = [Duration::ZERO; 3];
+        let mut slice_ends = 10 * MS;
+        for now in (1..1000).map(|now| now * MS) {
+            let ran = node.scheduler.running()[0].id;
+            had[ran.0 as usize - 1] += MS;
+            node.message(now, LAST);
+            if now >= slice_ends && node.scheduler.running()[0].id == ran {
+                node.tell(now, TaskEvent::QuantumEnd { task: ran });
+            }
+            if let Some(NodeDecision::Run { slice, .. }) =
+                node.decisions.iter().find(|decision| matches!(decision, NodeDecision::Run { .. }))
+            {
+                slice_ends = now + *slice;
+            }
+        }
+        had
+    }
+
+    #[test]
+    fn calls_take_no_more_than_the_share_of_the_receiver() {
+        let third = 333 * MS;
+        let bounded = flooded(Some(20 * MS));
+        assert!(bounded.iter().all(|had| had.abs_diff(third) <= 15 * MS), "{bounded:?}");
+        let unbounded = flooded(None);
+        assert!(unbounded[2] > 2 * third, "{unbounded:?}");
     }
 
     #[test]

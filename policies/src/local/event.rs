@@ -7,6 +7,7 @@
 //!                              │                                     │ Waits without Spin, SpinOver, Blocked
 //!                              └── Unblocked ── away ◄───────────────┘
 //! ```
+//! On a live node the kernel gives an idle processor to any task, so a ready one may block or end as well.
 
 use std::time::Duration;
 
@@ -38,8 +39,9 @@ pub enum TaskEvent {
     WaitOver {
         task: TaskId,
     },
-    /// A running task waits for something other than a message.
+    /// A task waits for something other than a message, or may not run.
     Blocked {
+        /// A task that is ready or running.
         task: TaskId,
     },
     /// The wait of a blocked task is over; it is ready again.
@@ -63,6 +65,7 @@ pub enum TaskEvent {
     QuantumEnd {
         task: TaskId,
     },
+    /// A task ended, in whatever state.
     Finished {
         task: TaskId,
     },

@@ -35,6 +35,10 @@ impl Model for Implicit {
         u8::from(self.is_woken_first && task.is_woken)
     }
 
+    fn precedes_when_woken(&self, _task: &Task) -> bool {
+        self.is_woken_first
+    }
+
     fn wait(&self, _task: &Task) -> WaitPolicy {
         if self.spin.is_zero() { WaitPolicy::Block } else { WaitPolicy::Spin(self.spin) }
     }

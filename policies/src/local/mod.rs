@@ -2,8 +2,7 @@
 //!
 //! The models of Solsona, *Coscheduling Techniques for Non-Dedicated Cluster Computing*, chapters 2-3
 //! (thesis), and of Frachtenberg and Petrini, *Scheduler testbed system design*, §2.2-2.4 (testbed). Events
-//! go in, decisions come out ([`NodeScheduler`]); the simulator drives the same schedulers as a live node
-//! would.
+//! go in, decisions come out ([`NodeScheduler`]); the simulator and a live node drive the same schedulers.
 //!
 //! | file | paper's name | rule |
 //! | --- | --- | --- |
@@ -36,6 +35,7 @@ pub mod predictive;
 pub mod ready_queue;
 pub mod scheduler;
 pub mod task;
+pub mod technique;
 
 pub use account::{Account, Degrees};
 pub use event::{NodeDecision, NodeError, TaskEvent};
@@ -44,3 +44,4 @@ pub use model::{Model, NodeView, WaitPolicy};
 pub use ready_queue::ReadyQueue;
 pub use scheduler::{LocalScheduler, NodeScheduler};
 pub use task::{Task, TaskId};
+pub use technique::{Technique, Waiting};

@@ -42,6 +42,18 @@ pub trait Model {
         None
     }
 
+    /// Bounds what calls may take from other tasks: a call counts only where its receiver, since it last had
+    /// so much more or less than an equal share of the node, has not had more than that share. None: no
+    /// bound, as in the papers.
+    fn credit_max(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Whether a task that is away runs at once when it is woken, where that is known before.
+    fn precedes_when_woken(&self, _task: &Task) -> bool {
+        false
+    }
+
     fn wait(&self, _task: &Task) -> WaitPolicy {
         WaitPolicy::Block
     }

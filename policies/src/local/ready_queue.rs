@@ -52,15 +52,24 @@ impl ReadyQueue {
         running.min_by_key(|task| task.running_since)
     }
 
-    /// The task that was called first by a message; of those called at the same time, the one nearest the
-    /// top.
+    /// The task that was called first by a message and has not had more than its share; of those called at
+    /// the same time, the one nearest the top.
     #[must_use]
     pub fn first_called(&self) -> Option<&Task> {
-        self.tasks.iter().filter(|task| task.called_at.is_some()).min_by_key(|task| task.called_at)
+        let called = self.tasks.iter().filter(|task| task.called_at.is_some() && task.credit >= 0);
+        called.min_by_key(|task| task.called_at)
     }
 
     pub(super) fn find(&self, id: TaskId) -> Option<&Task> {
         self.tasks.iter().find(|task| task.id == id)
+    }
+
+    pub(super) fn tasks_mut(&mut self) -> impl Iterator<Item = &mut Task> {
+        self.tasks.iter_mut()
+    }
+
+    pub(super) const fn processors(&self) -> usize {
+        self.processors
     }
 
     pub(super) fn find_mut(&mut self, id: TaskId) -> Option<&mut Task> {
@@ -87,14 +96,16 @@ impl ReadyQueue {
     fn stop(&mut self, now: SimTime, place: usize, model: &impl Model) {
         self.charge(now);
         let task = &mut self.tasks[place];
-        task.running_since = None;
+        if let Some(since) = task.running_since.take() {
+            task.used_of_slice += now.since(since);
+        }
         task.begin_anew();
         task.is_potential &= model.is_potential(&task.frequency);
     }
 
-    /// Charges and removes a running task; none where it does not run.
-    pub(super) fn remove_running(&mut self, now: SimTime, id: TaskId, model: &impl Model) -> Option<Task> {
-        let place = self.tasks.iter().position(|task| task.id == id && task.runs())?;
+    /// Charges and removes a task; none where it is not ready.
+    pub(super) fn remove(&mut self, now: SimTime, id: TaskId, model: &impl Model) -> Option<Task> {
+        let place = self.tasks.iter().position(|task| task.id == id)?;
         self.stop(now, place, model);
         Some(self.tasks.remove(place))
     }
@@ -103,6 +114,7 @@ impl ReadyQueue {
     /// Past a running one, with no processor idle, it takes the processor of the last of them.
     pub(super) fn insert(&mut self, now: SimTime, mut task: Task, model: &impl Model) {
         task.queued_at = now;
+        task.used_of_slice = Duration::ZERO;
         task.frequency.update(model.past_weight());
         // Algorithm 3 clears `pco` when the frequency is 0, Algorithm 4 sets it when it is not: judging it
         // here does both.

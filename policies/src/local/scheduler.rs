@@ -3,7 +3,7 @@
 //! The simulator calls it; a live node scheduler would call it the same way. It has no clock: each event
 //! carries its time, and times never go back.
 
-use std::{collections::BTreeMap, num::NonZeroUsize};
+use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
 use super::{
     Account, Model, NodeDecision, NodeError, NodeView, ReadyQueue, Task, TaskEvent, TaskId, WaitPolicy,
@@ -31,6 +31,9 @@ pub trait NodeScheduler {
     /// The accounts of all tasks of the node, ended ones included: *NodeD*, and the base of *NodeCoDe* and
     /// *NodeThDe*. The time since a task last got or left a processor is not in it yet.
     fn node_account(&self) -> Account;
+
+    /// Whether a task that is away would run at once if it were woken now.
+    fn precedes_when_woken(&self, task: TaskId) -> bool;
 }
 
 /// The common scheduler under the rules of one [`Model`].
@@ -42,6 +45,9 @@ pub struct LocalScheduler<M> {
     left: Account,
     /// The last timer requested for a call.
     timer: Option<SimTime>,
+    /// Credits are kept up to here.
+    accrued: SimTime,
+    keeps_slices: bool,
 }
 
 impl<M: Model> LocalScheduler<M> {
@@ -60,7 +66,16 @@ impl<M: Model> LocalScheduler<M> {
             away: BTreeMap::new(),
             left: Account::default(),
             timer: None,
+            accrued: SimTime(0),
+            keeps_slices: false,
         }
+    }
+
+    /// The same where a preempted task goes on with the rest of its slice. Otherwise, as in the papers, it
+    /// has a whole one, and of two tasks that others preempt again and again only the first one runs.
+    #[must_use]
+    pub fn keeping_slices(self) -> Self {
+        Self { keeps_slices: true, ..self }
     }
 
     #[must_use]
@@ -75,18 +90,17 @@ impl<M: Model> LocalScheduler<M> {
             TaskEvent::Arrived { task, .. } if is_ready(task) || self.away.contains_key(&task) => {
                 Err(NodeError::Twice(task))
             }
-            TaskEvent::Waits { task }
-            | TaskEvent::SpinOver { task }
-            | TaskEvent::Blocked { task }
-            | TaskEvent::QuantumEnd { task }
-            | TaskEvent::Finished { task }
+            TaskEvent::Waits { task } | TaskEvent::SpinOver { task } | TaskEvent::QuantumEnd { task }
                 if !self.runs(task) =>
             {
                 Err(NodeError::NotRunning(task))
             }
             TaskEvent::Unblocked { task } if is_ready(task) => Err(NodeError::NotAway(task)),
             TaskEvent::Unblocked { task } if !self.away.contains_key(&task) => Err(NodeError::Unknown(task)),
-            TaskEvent::MessageArrived { task }
+            TaskEvent::Blocked { task } if self.away.contains_key(&task) => Err(NodeError::NotRunning(task)),
+            TaskEvent::Blocked { task }
+            | TaskEvent::Finished { task }
+            | TaskEvent::MessageArrived { task }
             | TaskEvent::MessagesTaken { task }
             | TaskEvent::MessageSent { task }
             | TaskEvent::WaitOver { task }
@@ -116,6 +130,19 @@ impl<M: Model> LocalScheduler<M> {
         }
     }
 
+    /// Gives each task its equal share of the time that has passed, and takes what it had.
+    fn accrue(&mut self, now: SimTime) {
+        let span = now.since(std::mem::replace(&mut self.accrued, now)).as_nanos() as i64;
+        let Some(most) = self.model.credit_max() else { return };
+        let most = i64::try_from(most.as_nanos()).unwrap_or(i64::MAX);
+        let (processors, count) = (self.queue.processors(), self.queue.tasks().len() + self.away.len());
+        let share = span / count.max(processors) as i64 * processors as i64;
+        for task in self.queue.tasks_mut().chain(self.away.values_mut()) {
+            let had = if task.runs() { span } else { 0 };
+            task.credit = (task.credit + share - had).clamp(-most, most);
+        }
+    }
+
     fn on_arrived(&mut self, now: SimTime, task: TaskId, application: Option<JobId>) {
         self.queue.insert(now, Task::new(task, application), &self.model);
     }
@@ -134,12 +161,12 @@ impl<M: Model> LocalScheduler<M> {
         self.queue.find(task).is_some_and(Task::runs)
     }
 
-    fn take_running(&mut self, now: SimTime, task: TaskId) -> Task {
-        self.queue.remove_running(now, task, &self.model).expect("checked: the task runs")
+    fn take_ready(&mut self, now: SimTime, task: TaskId) -> Task {
+        self.queue.remove(now, task, &self.model).expect("checked: the task is ready")
     }
 
     fn leave_processor(&mut self, now: SimTime, task: TaskId) {
-        let left = self.take_running(now, task);
+        let left = self.take_ready(now, task);
         self.away.insert(task, left);
     }
 
@@ -165,12 +192,12 @@ impl<M: Model> LocalScheduler<M> {
     }
 
     fn on_quantum_end(&mut self, now: SimTime, task: TaskId) {
-        let task = self.take_running(now, task);
+        let task = self.take_ready(now, task);
         self.queue.insert(now, task, &self.model);
     }
 
     fn on_finished(&mut self, now: SimTime, task: TaskId, decisions: &mut Vec<NodeDecision>) {
-        let task = self.take_running(now, task);
+        let task = self.away.remove(&task).unwrap_or_else(|| self.take_ready(now, task));
         self.left += task.total;
         let Task { id, application, total, .. } = task;
         decisions.push(NodeDecision::Left { task: id, application, account: total });
@@ -213,7 +240,9 @@ impl<M: Model> LocalScheduler<M> {
         let lost = ran.iter().filter(|task| self.queue.find(**task).is_some_and(|task| !task.runs()));
         decisions.extend(lost.map(|task| NodeDecision::Preempt { task: *task }));
         for task in started.iter().filter_map(|task| self.queue.find(*task)) {
-            decisions.push(NodeDecision::Run { task: task.id, slice: self.model.slice(task) });
+            let used = if self.keeps_slices { task.used_of_slice } else { Duration::ZERO };
+            let slice = self.model.slice(task).saturating_sub(used);
+            decisions.push(NodeDecision::Run { task: task.id, slice });
         }
         self.await_call(decisions);
     }
@@ -227,6 +256,7 @@ impl<M: Model> NodeScheduler for LocalScheduler<M> {
         decisions: &mut Vec<NodeDecision>,
     ) -> Result<(), NodeError> {
         self.check(&event)?;
+        self.accrue(now);
         let ran: Vec<TaskId> = self.running().iter().map(|task| task.id).collect();
         let local_ready = self.queue.tasks().iter().filter(|task| !task.is_distributed()).count();
         self.model.observe(NodeView { now, local_ready }, &event, decisions);
@@ -241,6 +271,10 @@ impl<M: Model> NodeScheduler for LocalScheduler<M> {
 
     fn ready(&self) -> &[Task] {
         self.queue.tasks()
+    }
+
+    fn precedes_when_woken(&self, task: TaskId) -> bool {
+        self.away.get(&task).is_some_and(|task| self.model.precedes_when_woken(task))
     }
 
     fn node_account(&self) -> Account {

@@ -1,6 +1,6 @@
 //! A task on a node as its scheduler sees it: the CMC fields of a process control block (thesis Table 2.2).
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,11 @@ pub struct Task {
     pub called_at: Option<SimTime>,
     /// When it last reached the ready queue.
     pub queued_at: SimTime,
+    /// Of its slice, since it last reached the ready queue; a preempted task has the rest.
+    pub used_of_slice: Duration,
+    /// Processor time that it may still claim by messages ([`Model::credit_max`](super::Model::credit_max)),
+    /// in nanoseconds; below 0 it has had more than its share.
+    pub credit: i64,
     /// When it got the processor that it has.
     pub running_since: Option<SimTime>,
     /// Since it last reached the ready queue.
@@ -50,6 +55,8 @@ impl Task {
             is_woken: false,
             called_at: None,
             queued_at: SimTime(0),
+            used_of_slice: Duration::ZERO,
+            credit: 0,
             running_since: None,
             since_queued: Account::default(),
             total: Account::default(),

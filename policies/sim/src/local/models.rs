@@ -186,7 +186,7 @@ impl LocalModel {
             Self::Predictive { overtakes_max, past_weight } => {
                 on(Predictive { slice, overtakes_max, past_weight }, processors)
             }
-            Self::Demand { share } => on(Demand { slice, share }, processors),
+            Self::Demand { share } => on(Demand { slice, share, credit_max: None }, processors),
             Self::Flexible { rule, .. } => on(Flexible::new(rule), processors),
             Self::Buffered { .. } => on(Buffered::new(slice), processors),
         }
