@@ -123,7 +123,7 @@ impl DaemonPort {
         let header = Header { slot: NO_CHUNK, len: payload.len() as u32, ..*header };
         let delivered = self.inward.push(&header, &[payload])?;
         if delivered {
-            self.segment.rank_bell(self.local).ring();
+            self.segment.ring_for_record(self.local);
         }
         Ok(delivered)
     }
@@ -152,7 +152,7 @@ impl DaemonPort {
             Ok(true) => {
                 // The chunk is published, so dropping the lease does not free it.
                 drop(lease);
-                self.segment.rank_bell(self.local).ring();
+                self.segment.ring_for_record(self.local);
                 Ok(Ok(()))
             }
             Ok(false) => {

@@ -1,8 +1,8 @@
 //! Layout of a segment: computes the offset of every part from the segment's shape.
 //!
 //! ```text
-//! prefix (4 KiB: shape, wait policy, bells of daemon and launcher)
-//! locality tables | rank blocks (bell, counters, slab flags) | chunk states
+//! prefix (4 KiB: shape, wait policy, bells of daemon, launcher and node scheduler)
+//! locality tables | rank blocks (bell, counters, slab flags, activity) | chunk states
 //! message rings | out ring, in ring of every rank | direct rings, source-major
 //! out slab, in slab of every rank (page-aligned)
 //! ```
@@ -20,11 +20,11 @@ pub const MESSAGE_MAX: usize = 64 * 1024;
 pub(crate) const NOT_LOCAL: u32 = u32::MAX;
 
 pub(crate) const PREFIX_BYTES: usize = 4096;
-pub(crate) const RANK_BLOCK_BYTES: usize = 256;
+pub(crate) const RANK_BLOCK_BYTES: usize = 384;
 pub(crate) const RING_CONTROL_BYTES: usize = 256;
 const PAGE: usize = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"coswring");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Parameters with which the daemon creates a segment.
 #[derive(Debug, Clone)]

@@ -21,6 +21,7 @@
 //!
 //! This crate contains all unsafe code about shared memory. It knows neither jobs nor sockets.
 
+mod activity;
 mod bell;
 mod counters;
 mod daemon_port;
@@ -35,6 +36,7 @@ mod slab;
 mod spsc;
 mod wait;
 
+pub use activity::{Activity, Doing};
 pub use bell::{Bell, wait_any};
 pub use counters::{Counters, CountersSnapshot};
 pub use daemon_port::{DaemonPort, Lease};

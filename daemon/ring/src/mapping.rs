@@ -84,3 +84,5 @@ unsafe impl Shared for std::sync::atomic::AtomicU64 {}
 unsafe impl Shared for crate::bell::Bell {}
 // SAFETY: repr(C), AtomicU64 only.
 unsafe impl Shared for crate::counters::Counters {}
+// SAFETY: repr(C), AtomicU32 only.
+unsafe impl Shared for crate::activity::Activity {}

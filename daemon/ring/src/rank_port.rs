@@ -4,6 +4,7 @@
 //! knows nothing of global ranks. All outgoing chunks come from the rank's own slab, whichever peer they go
 //! to. Therefore one peer, which may be asleep, can hold at most half of them.
 
+use crate::activity::{Activity, Doing};
 use crate::bell::Bell;
 use crate::counters::Counters;
 use crate::header::{Header, NO_CHUNK};
@@ -83,6 +84,20 @@ impl RankPort {
         self.segment.rank_bell(self.local)
     }
 
+    /// The rank is about to sleep on its bell.
+    pub fn on_sleep(&self) {
+        let activity = self.activity();
+        activity.set_doing(Doing::Sleeps);
+        if activity.is_watched() {
+            self.segment.scheduler_bell().ring();
+        }
+    }
+
+    /// What this rank does.
+    pub fn activity(&self) -> &Activity {
+        self.segment.activity(self.local)
+    }
+
     pub fn counters(&self) -> &Counters {
         self.segment.rank_counters(self.local)
     }
@@ -101,6 +116,13 @@ impl RankPort {
         }
     }
 
+    fn ring_for_record(&self, peer: Peer) {
+        match peer {
+            Peer::Rank(local) => self.segment.ring_for_record(local),
+            Peer::Daemon => self.segment.daemon_bell().ring(),
+        }
+    }
+
     fn out_slab(&self) -> Slab<'_> {
         self.segment.slab(SlabId { local: self.local, kind: SlabKind::Out })
     }
@@ -114,7 +136,7 @@ impl RankPort {
         let index = self.index(peer);
         let pushed = self.pairs[index].out.push(&header, parts)?;
         if pushed {
-            self.bell_of(peer).ring();
+            self.ring_for_record(peer);
         }
         Ok(pushed)
     }
@@ -156,7 +178,7 @@ impl RankPort {
         let header = Header { slot: chunk.chunk, ..*header };
         let index = self.index(chunk.peer);
         if self.pairs[index].out.push(&header, &[])? {
-            self.bell_of(chunk.peer).ring();
+            self.ring_for_record(chunk.peer);
             return Ok(Ok(()));
         }
         self.out_slab().unpublish(chunk.chunk);

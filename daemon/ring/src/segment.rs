@@ -1,5 +1,6 @@
 //! The segment file: creates, opens and maps it, and gives access to its parts.
 
+use crate::activity::Activity;
 use crate::bell::Bell;
 use crate::counters::{Counters, CountersSnapshot};
 use crate::layout::{
@@ -20,11 +21,13 @@ const WAIT_POLICY: usize = 64;
 const SPIN_NS: usize = 72;
 const DAEMON_BELL: usize = 128;
 const LAUNCHER_BELL: usize = 192;
+const SCHEDULER_BELL: usize = 256;
 
 const RANK_BELL: usize = 0;
 const RANK_COUNTERS: usize = 64;
 const RANK_OUT_STARVED: usize = 128;
 const RANK_IN_STARVED: usize = 192;
+const RANK_ACTIVITY: usize = 256;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SegmentError {
@@ -189,6 +192,25 @@ impl Segment {
     /// Rung by every process that has published work for this rank.
     pub fn rank_bell(&self, local: u32) -> &Bell {
         self.mapping.shared(self.rank_block(local) + RANK_BELL)
+    }
+
+    /// Rung where the scheduler of the node has asked for an arrival.
+    pub fn scheduler_bell(&self) -> &Bell {
+        self.mapping.shared(SCHEDULER_BELL)
+    }
+
+    /// What this rank does.
+    pub fn activity(&self, local: u32) -> &Activity {
+        self.mapping.shared(self.rank_block(local) + RANK_ACTIVITY)
+    }
+
+    /// Call it after publishing a record for this rank. The rank first: it may get the processor at once, and
+    /// the scheduler of its node needs to know only where it does not.
+    pub(crate) fn ring_for_record(&self, local: u32) {
+        self.rank_bell(local).ring();
+        if self.activity(local).note_arrival() {
+            self.scheduler_bell().ring();
+        }
     }
 
     /// Frees the chunks that the daemon had leased and not published. Call it after a restore and before

@@ -178,6 +178,7 @@ fn or_abort<T>(result: Result<T, Corrupt>) -> T {
 impl Engine {
     fn new(segment: Arc<Segment>, local: u32) -> Engine {
         let port = RankPort::new(segment.clone(), local);
+        port.activity().set_process(std::process::id());
         let started = std::time::Instant::now();
         Engine {
             port,

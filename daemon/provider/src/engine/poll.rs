@@ -4,6 +4,7 @@ use super::completion::Completion;
 use super::wait::Pause;
 use super::{Core, Engine, Handle, SharedEngine};
 use crate::abi::{FI_EAGAIN, FI_EAVAIL};
+use coswitch_ring::Doing;
 use std::os::linux::fs::MetadataExt;
 use std::time::Duration;
 
@@ -70,6 +71,7 @@ impl Engine {
         let moved = self.progress();
         if moved {
             self.waiter.on_active();
+            self.port.activity().set_doing(Doing::Computes);
         }
         moved
     }
@@ -86,6 +88,7 @@ impl Engine {
         let (pause, waited) = self.waiter.on_idle(policy, spin, || started.elapsed().as_nanos() as u64);
         if waited > 0 {
             self.port.counters().on_waited(waited);
+            self.port.activity().set_doing(Doing::Polls);
         }
         match pause {
             Pause::None => ArmedPause::None,
@@ -96,6 +99,7 @@ impl Engine {
                     return ArmedPause::None;
                 }
                 self.sleepers += 1;
+                self.port.on_sleep();
                 ArmedPause::Sleep { ticket, bound }
             }
         }
@@ -121,6 +125,7 @@ impl Engine {
         self.sleepers -= u32::from(slept);
         let took = self.waiter.on_paused(self.now_ns());
         self.port.counters().on_waited(took);
+        self.port.activity().set_doing(Doing::Polls);
         self.poll();
     }
 }
