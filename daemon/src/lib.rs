@@ -30,6 +30,7 @@ pub mod proc_text;
 pub mod process;
 pub mod processors;
 pub mod protocol;
+pub mod scheduling;
 pub mod serve;
 pub mod session;
 mod starter;

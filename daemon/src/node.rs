@@ -13,7 +13,7 @@ use coswitch_ckpt::{
     Store,
     private::{self, Untrusted},
 };
-use coswitch_policies::{Bytes, JobId, NodeId, Rate};
+use coswitch_policies::{Bytes, JobId, NodeId, Rate, local::Technique};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -76,6 +76,9 @@ pub struct NodeConfig {
     /// The node outlives its master and the process that started it, and waits for a new master. Otherwise it
     /// ends with them.
     pub standing: bool,
+    /// By which its ranks are favoured; none: by the kernel's own.
+    #[serde(default)]
+    pub local: Option<Technique>,
     /// What this node asks of its data links.
     pub links: LinkRules,
     /// `Some` for a virtual node, which has a network namespace of its own; `None`: this machine is the node.

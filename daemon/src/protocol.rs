@@ -6,7 +6,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use coswitch_policies::{Allowance, Bytes, Epoch, JobId, NodeId, Scatter};
+use coswitch_policies::{Allowance, Bytes, Epoch, JobId, NodeId, Scatter, local::Waiting};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -183,6 +183,16 @@ pub enum Wait {
     /// Poll for about the cost of a sleep, then sleep.
     #[default]
     SpinBlock,
+}
+
+impl From<Waiting> for Wait {
+    fn from(waiting: Waiting) -> Self {
+        match waiting {
+            Waiting::Spins => Self::Spin,
+            Waiting::SpinsThenBlocks => Self::SpinBlock,
+            Waiting::Blocks => Self::Block,
+        }
+    }
 }
 
 /// A node and where its daemon listens.

@@ -38,6 +38,7 @@ use crate::{
     plane::Plane,
     proc_text, processors,
     protocol::DaemonEvent,
+    scheduling::Scheduling,
     session::{self, SessionThread},
     starter::{Starter, say},
     survival::{self, Survivors},
@@ -410,9 +411,18 @@ fn set_up(
             (criu, store)
         }
     };
+    let cgroup_roots = hierarchies.clone();
     let cgroup = NodeCgroup::create(hierarchies, &config.name(), config.memory)?;
     let criu = criu.with_workers_in(cgroup.checkpointers());
     let arena = Arena::new(config.arena.0).context("failed to map the arena")?;
+    if config.local.is_some() && !daemons::is_in_group(&cgroup_roots) {
+        bail!(
+            "`scheduler.local` weighs ranks against each other, and here each has a scheduling group of its \
+             own. Give the node one processor, or use a kernel from 6.18.45 on or before 6.13"
+        );
+    }
+    let count = processors::allowed().unwrap_or_default().len();
+    let scheduling = Scheduling::start(config.local, count).context("failed to start the node scheduler")?;
     let guard = Guard::start().context("failed to start the guard of memory")?;
     // Since 1970, in nanoseconds: no two daemons of a node have the same.
     let incarnation = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
@@ -432,6 +442,7 @@ fn set_up(
         arena,
         cgroup,
         guard,
+        scheduling,
         events,
         has_news,
     })

@@ -7,6 +7,8 @@ use crate::folder;
 /// An example program, described in `mpi/README.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Program {
+    /// A rank that answers messages and computes in between, and how long messages wait; or only computes.
+    Answer,
     /// Block-tridiagonal solver in Fortran: pipelines along the lines of a grid, and halo exchange.
     Bt,
     /// NAS CG: long exchanges and many short ones. The number of ranks is a power of two.
@@ -28,7 +30,8 @@ pub enum Program {
 }
 
 impl Program {
-    pub const ALL: [Program; 9] = [
+    pub const ALL: [Program; 10] = [
+        Program::Answer,
         Program::Bt,
         Program::Cg,
         Program::Ep,
@@ -42,6 +45,7 @@ impl Program {
 
     pub fn name(self) -> &'static str {
         match self {
+            Program::Answer => "answer",
             Program::Bt => "bt",
             Program::Cg => "cg",
             Program::Ep => "ep",

@@ -26,7 +26,7 @@ use coswitch_dispatcher::{
     },
     sessions::Sessions,
 };
-use coswitch_policies::{Bytes, CopyRule, Epoch, JobId, NodeId};
+use coswitch_policies::{Bytes, CopyRule, Epoch, JobId, NodeId, local::Technique};
 use tokio::{
     runtime::Runtime,
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -94,6 +94,8 @@ pub struct ClusterSpec {
     /// Whether the store has a second directory, which is used after [`TestCluster::fill`] has filled the
     /// first.
     pub two_tiers: bool,
+    /// By which the nodes favour ranks.
+    pub local: Option<Technique>,
 }
 
 /// Capacity of the first of two directories.
@@ -163,6 +165,7 @@ impl TestCluster {
                 nodes: equal.expect("the kernel names the processors"),
                 stop_after: PATIENCE,
                 standing: false,
+                local: cluster_spec.local,
                 links: LinkRules::default(),
                 resumes: false,
                 logs: test_dir.path().to_path_buf(),

@@ -44,7 +44,7 @@ fn crash(reach: ReachPhase) {
 
 /// As [`crash`]; the valid snapshot is in the first directory, which is then full.
 fn crash_on_the_way_to_the_second_tier(arena: Bytes, reach: ReachPhase) {
-    crash_in(ClusterSpec { nodes: 1, arena: Some(arena), two_tiers: true }, reach);
+    crash_in(ClusterSpec { nodes: 1, arena: Some(arena), two_tiers: true, ..ClusterSpec::default() }, reach);
 }
 
 fn crash_in(cluster_spec: ClusterSpec, reach: ReachPhase) {

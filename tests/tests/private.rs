@@ -194,6 +194,7 @@ fn start(run: &str, store: &Path, logs: &Path) -> String {
                 nodes: nodes.expect("the kernel names the processors"),
                 stop_after: coswitch_tests::cluster::STEP_LIMIT,
                 standing: false,
+                local: None,
                 links: LinkRules::default(),
                 resumes: false,
                 logs,

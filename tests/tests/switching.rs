@@ -14,7 +14,7 @@ use std::{
 use coswitch_daemon::protocol::{HEARTBEAT, Park};
 use coswitch_dispatcher::protocol::{Order, SwitchStep};
 use coswitch_examples::Program;
-use coswitch_policies::{Bytes, NodeId};
+use coswitch_policies::{Bytes, NodeId, local::Technique};
 use coswitch_tests::{
     cluster::{ClusterSpec, JobStatus, RUN_LIMIT, STEP_LIMIT, TestCluster, run_in, run_on},
     job::TestJob,
@@ -31,7 +31,7 @@ use nix::{
 fn share() -> u32 {
     let total: u32 =
         env::var("COSWITCH_SWITCHES").map_or(48, |text| text.parse().expect("COSWITCH_SWITCHES is a number"));
-    total.div_ceil(5)
+    total.div_ceil(6)
 }
 
 fn ring_check(nodes: u32) -> impl FnMut(u32) -> TestJob {
@@ -44,7 +44,7 @@ fn ring_check(nodes: u32) -> impl FnMut(u32) -> TestJob {
 
 /// Nodes with an arena of size `arena` and two store directories.
 fn nodes(nodes: u32, arena: Bytes) -> ClusterSpec {
-    ClusterSpec { nodes, arena: Some(arena), two_tiers: true }
+    ClusterSpec { nodes, arena: Some(arena), two_tiers: true, local: None }
 }
 
 #[test]
@@ -97,6 +97,18 @@ fn jobs_parked_by_images_and_by_page_out_are_correct_across_switches() {
     run_in(nodes(2, Bytes::mib(64)), |cluster| {
         Turns::new(cluster, &mut seed, Duration::from_secs(1)).mixed().run_until(share(), spec);
     });
+}
+
+/// A quarter of the suite's switches for each technique.
+#[test]
+fn random_traffic_is_correct_across_switches_whatever_the_node_scheduler_favours() {
+    let mut seed = seed();
+    for local in [Technique::DCS, Technique::ICS, Technique::PREDICTIVE, Technique::DYNAMIC] {
+        run_in(ClusterSpec { local: Some(local), ..nodes(2, Bytes::mib(256)) }, |cluster| {
+            let turns = Turns::new(cluster, &mut seed, Duration::from_secs(1)).mixed();
+            turns.run_until(share().div_ceil(4), ring_check(2));
+        });
+    }
 }
 
 #[test]

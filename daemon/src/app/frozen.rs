@@ -6,10 +6,11 @@ use coswitch_policies::{Bytes, Epoch};
 use tracing::warn;
 
 use super::{
-    part::{FrozenRanks, Part, State, blocking},
+    part::{FrozenRanks, Part, Resources, State, blocking},
     survivor::read_to,
 };
 use crate::{
+    cgroup::JobCgroup,
     plane::Command,
     protocol::{AppEvent, Failure, Step},
 };
@@ -21,7 +22,7 @@ impl Part {
     pub(super) async fn freeze(&mut self, epoch: Epoch) {
         let began = Instant::now();
         let cgroup = self.resources().cgroup.clone();
-        self.node.guard.rest(self.job, cgroup.clone());
+        self.rest(cgroup.clone());
         self.told.on_cut(epoch);
         self.told.flushed = None;
         let frozen = blocking(move || cgroup.freeze_between_forks(FREEZE_LIMIT)).await;
@@ -76,7 +77,7 @@ impl Part {
         self.stands_still = true;
         if let State::Running { .. } = self.state {
             let cgroup = self.resources().cgroup.clone();
-            self.node.guard.rest(self.job, cgroup.clone());
+            self.rest(cgroup.clone());
             if let Err(error) = blocking(move || cgroup.freeze(FREEZE_LIMIT)).await {
                 warn!(%error, "ranks do not stand still");
             }
@@ -108,10 +109,18 @@ impl Part {
         self.guard();
     }
 
+    /// The ranks are about to stand still.
+    fn rest(&self, cgroup: JobCgroup) {
+        self.node.scheduling.rest(self.job);
+        self.node.guard.rest(self.job, cgroup);
+    }
+
     /// From now on the ranks run, and may be stopped for want of memory.
     pub(super) fn guard(&self) {
         if matches!(self.state, State::Running { .. }) && !self.stands_still {
-            self.node.guard.run(self.job, self.resources().cgroup.clone());
+            let Resources { cgroup, segment, .. } = self.resources();
+            self.node.guard.run(self.job, cgroup.clone());
+            self.node.scheduling.run(self.job, segment, cgroup);
         }
     }
 

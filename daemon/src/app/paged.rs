@@ -62,6 +62,7 @@ impl Part {
         })?;
         self.image_bytes = bytes;
         self.node.guard.leave(self.job);
+        self.node.scheduling.leave(self.job);
         self.state = match self.take_state() {
             State::Frozen(ranks) => State::PagedOut(ranks),
             other => other,

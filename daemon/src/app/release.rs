@@ -20,6 +20,7 @@ impl Part {
     /// Ends the processes, if any, and reaps the root.
     pub(super) async fn end_processes(&mut self) -> anyhow::Result<()> {
         self.node.guard.leave(self.job);
+        self.node.scheduling.leave(self.job);
         let root = match self.take_state() {
             State::Running { root }
             | State::Frozen(FrozenRanks { root, .. })

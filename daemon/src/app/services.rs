@@ -14,6 +14,7 @@ use crate::{
     pass_on::PassingOn,
     plane::Plane,
     protocol::{AppEvent, DaemonEvent},
+    scheduling::Scheduling,
 };
 
 pub struct NodeServices {
@@ -32,6 +33,8 @@ pub struct NodeServices {
     pub cgroup: NodeCgroup,
     /// Stops running jobs where the node exceeds its allowance.
     pub guard: Guard,
+    /// Favours ranks by the technique of the run.
+    pub scheduling: Scheduling,
     /// To the head node.
     pub events: Outbox,
     /// An application has started, stopped or moved since the last look at memory.

@@ -11,7 +11,10 @@
 //! group for the machine, and none where the kernel has the fault: ranks are then in the groups of their
 //! sessions, which hold one process each.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use super::{
     files::{CgroupError, make_dir, remove_dir, sub_groups, write},
@@ -34,6 +37,22 @@ pub(crate) fn enter(hierarchies: &Hierarchies, processors: &[usize]) -> Result<(
     };
     // Another daemon that leaves may remove the group between the two steps.
     join().or_else(|_| join())
+}
+
+/// Whether this process, and with it the ranks of its node, is in such a group: the kernel then compares the
+/// weights of ranks.
+pub(crate) fn is_in_group(hierarchies: &Hierarchies) -> bool {
+    let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let Some(controller) = hierarchies.cpu() else { return false };
+    text.lines().any(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+        let is_of_cpu = match controller {
+            CpuController::V1(_) => controllers.split(',').any(|name| name == "cpu"),
+            CpuController::V2 => controllers.is_empty(),
+        };
+        is_of_cpu && group.contains(PARENT)
+    })
 }
 
 /// The group of a node with these processors; `starves` is the kernel's fault.

@@ -196,6 +196,7 @@ mod tests {
             launcher: "/".into(),
             stop_after: std::time::Duration::from_secs(1),
             standing: true,
+            local: None,
             links: crate::plane::LinkRules::default(),
             link: None,
             needed: Vec::new(),

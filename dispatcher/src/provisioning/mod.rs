@@ -19,7 +19,7 @@ use coswitch_daemon::{
     virtual_net::VirtualNetError,
 };
 pub use coswitch_daemon::{node::Tier, plane::LinkRules, protocol::Programs};
-use coswitch_policies::{Bytes, NodeId};
+use coswitch_policies::{Bytes, NodeId, local::Technique};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
@@ -127,6 +127,8 @@ pub struct DaemonsRequest {
     pub stop_after: Duration,
     /// See [`NodeConfig::standing`].
     pub standing: bool,
+    /// See [`NodeConfig::local`].
+    pub local: Option<Technique>,
     /// See [`NodeConfig::links`].
     pub links: LinkRules,
     /// See [`NodeConfig::resumes`]. What is dropped then leaves its snapshots.
@@ -156,6 +158,7 @@ impl DaemonsRequest {
             launcher: self.installed.launcher.clone(),
             stop_after: self.stop_after,
             standing: self.standing,
+            local: self.local,
             links: self.links,
             link: None,
             needed: Vec::new(),

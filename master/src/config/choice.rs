@@ -4,6 +4,7 @@ use coswitch_dispatcher::protocol::Wait;
 use coswitch_policies::{
     Alternate, ConfigError, Estimate, Oracle, Packing, Policy, Residency, Rotation, ShortOfMemory,
     SwitchOrder,
+    local::Technique,
     spaceshare::choice::{AllocatorName, QueueName},
 };
 use schemars::{Schema, json_schema};
@@ -124,6 +125,18 @@ choice!(ShortOfMemory, "way out where memory is short", {
 choice!(Oracle, "oracle", {
     "exact" => Oracle::Exact,
     "greedy" => Oracle::Greedy,
+});
+
+/// The scheduler of a node; none: the kernel's own.
+#[derive(Clone, Copy, Debug)]
+pub struct Local(pub Option<Technique>);
+
+choice!(Local, "node scheduler", {
+    "none" => Local(None),
+    "dcs" => Local(Some(Technique::DCS)),
+    "ics" => Local(Some(Technique::ICS)),
+    "predictive" => Local(Some(Technique::PREDICTIVE)),
+    "dynamic" => Local(Some(Technique::DYNAMIC)),
 });
 
 choice!(Residency, "residency", {

@@ -20,7 +20,7 @@ use serde::{
 use serde_yaml::Spanned;
 
 use super::{
-    choice::{Encryption, ParkMethod},
+    choice::{Encryption, Local, ParkMethod},
     job_set::NODES_MAX,
     leaf::{BetweenFailures, Copies, Leaf, Percent, Priority, Processors},
 };
@@ -208,6 +208,11 @@ pub struct SchedulerPart {
     /// How a rank waits for a message.
     #[serde(default)]
     pub wait: Option<Leaf<Wait>>,
+    /// Which of the ranks that want a processor of a node the kernel favours: the receiver of a message
+    /// (`dcs`), one that has just been woken (`ics`), those that communicate more (`predictive`), or receive
+    /// more (`dynamic`). It also says how ranks wait.
+    #[serde(default)]
+    pub local: Option<Leaf<Local>>,
 }
 
 /// One job, or several alike.

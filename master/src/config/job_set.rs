@@ -14,6 +14,7 @@ use coswitch_dispatcher::{
 use coswitch_policies::{
     Alternate, AutoQuantum, Bytes, Capacity, Cluster, Estimate, JobId, JobSpec, NodeId, Oracle, Packing,
     Policy, Rate, Residency, Rotation, SchedulerConfig, ShortOfMemory, SimTime, SwitchOrder,
+    local::Technique,
     placement::Shape,
     spaceshare::{
         choice::{AllocatorName, QueueName},
@@ -146,6 +147,9 @@ pub struct Settings {
     /// Which jobs are backfilled into the slots of others.
     #[serde(default)]
     pub alternate: Alternate,
+    /// By which the ranks of a node are favoured; none: by the kernel's own.
+    #[serde(default)]
+    pub local: Option<Technique>,
 }
 
 /// One job; a `count` of n in the file makes n of these.

@@ -275,7 +275,8 @@ fn nodes_request(jobs: &JobSet, options: &EngineOptions, lifetime: Lifetime) -> 
     };
     let (run, logs) = (options.run.clone(), options.out.clone());
     let links = LinkRules { encrypt: cluster.encrypts(), silence: cluster.lost_after };
-    let daemons = DaemonsRequest { run, nodes, stop_after, standing, links, resumes, logs, installed };
+    let local = jobs.scheduler.local;
+    let daemons = DaemonsRequest { run, nodes, stop_after, standing, local, links, resumes, logs, installed };
     if cluster.is_virtual() {
         return Ok(NodesRequest::Virtual(VirtualRequest { daemons, rate }));
     }

@@ -12,6 +12,7 @@ mod flush;
 mod hand;
 mod launch;
 mod links;
+mod local;
 mod memory;
 mod mpiexec;
 mod operations;
@@ -98,6 +99,8 @@ enum Name {
     /// A cluster that stays: daemons up on virtual nodes, by ssh, in Slurm; a planned restart; a lost node;
     /// copies of snapshots, forecasts
     Standing,
+    /// Node schedulers: how long a message waits for a rank that shares its processor, and who has it
+    Local,
     /// Launch of an empty program, against mpiexec
     Launch,
     /// Jobs simulated in a second, against AccaSim; cost of an event as jobs and nodes grow
@@ -105,7 +108,7 @@ enum Name {
 }
 
 impl Name {
-    const SINGLE: [Name; 16] = [
+    const SINGLE: [Name; 17] = [
         Name::PingPong,
         Name::Links,
         Name::Flush,
@@ -120,6 +123,7 @@ impl Name {
         Name::Memory,
         Name::Control,
         Name::Standing,
+        Name::Local,
         Name::Launch,
         Name::Sim,
     ];
@@ -149,6 +153,7 @@ impl Name {
             Name::Parks => orders::parks(rounds.unwrap_or(1)),
             Name::Store => store::measure(rounds.unwrap_or(5)),
             Name::Memory => memory::measure(),
+            Name::Local => local::measure(rounds.unwrap_or(3)),
             Name::Launch => launch::measure(rounds.unwrap_or(15)),
             Name::Sim => sim::measure(rounds.unwrap_or(3), arguments.log.as_deref()),
         }

@@ -18,7 +18,7 @@ use coswitch_dispatcher::{
     },
     sessions::Sessions,
 };
-use coswitch_policies::{Bytes, CopyRule, JobId, NodeId, Rate};
+use coswitch_policies::{Bytes, CopyRule, JobId, NodeId, Rate, local::Technique};
 use tempfile::TempDir;
 use tokio::{
     runtime::Runtime,
@@ -70,6 +70,21 @@ impl Stage {
         rate: Option<Rate>,
         links: LinkRules,
     ) -> Result<Self> {
+        Self::start(count, memory, rate, links, None)
+    }
+
+    /// The same whose nodes favour ranks by a technique.
+    pub(crate) fn favouring(local: Option<Technique>, count: u32, memory: Bytes) -> Result<Self> {
+        Self::start(count, memory, None, LinkRules::default(), local)
+    }
+
+    fn start(
+        count: u32,
+        memory: Bytes,
+        rate: Option<Rate>,
+        links: LinkRules,
+        local: Option<Technique>,
+    ) -> Result<Self> {
         static STAGES: AtomicU32 = AtomicU32::new(0);
         let run = format!("bench-{}-{}", std::process::id(), STAGES.fetch_add(1, Ordering::Relaxed));
         let dir = tempfile::tempdir()?;
@@ -79,6 +94,7 @@ impl Stage {
                 nodes: virtual_nodes::equal_nodes(count, memory, &[], None)?,
                 stop_after: PATIENCE,
                 standing: false,
+                local,
                 links,
                 resumes: false,
                 logs: dir.path().to_path_buf(),
@@ -204,7 +220,12 @@ impl Stage {
 
 /// The standard output of rank 0 of a job.
 pub(crate) fn said(output: &Path) -> Result<String> {
-    let path = output.join("rank-0.out");
+    said_by(output, 0)
+}
+
+/// The standard output of a rank of a job.
+pub(crate) fn said_by(output: &Path, rank: u32) -> Result<String> {
+    let path = output.join(format!("rank-{rank}.out"));
     std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))
 }
 

@@ -31,7 +31,7 @@ use coswitch_policies::{
 
 use super::{
     advice::{AUTO_BOUNDS, AUTO_QUANTUM_MIN, Overfull},
-    choice::ParkMethod,
+    choice::{Local, ParkMethod},
     file::{ClusterPart, RunFile, SchedulerPart},
     job_set::{ClusterConfig, JobSet, Settings, lost_after, mean_time_between_failures, stop_after},
     leaf::{BetweenFailures, Leaf, Percent, Quantity},
@@ -248,6 +248,7 @@ impl Reader {
             packing: setting!(packing).unwrap_or_default(),
             rotation: setting!(rotation).unwrap_or_default(),
             alternate: setting!(alternate).unwrap_or_default(),
+            local: setting!(local).and_then(|Local(technique)| technique),
         };
         if settings.max_per_cell == Some(0) {
             let span = part.max_per_cell.as_ref().expect("it was read from there").span();
@@ -260,7 +261,8 @@ impl Reader {
         }
         self.check_rotation(&settings, part);
         self.check_own_nodes(&settings, part);
-        (settings, setting!(wait).unwrap_or(Wait::SpinBlock))
+        let usual = settings.local.map_or(Wait::SpinBlock, |technique| technique.wait().into());
+        (settings, setting!(wait).unwrap_or(usual))
     }
 
     fn check_rotation(&mut self, settings: &Settings, part: &SchedulerPart) {

@@ -83,6 +83,7 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
             packing: Packing::default(),
             rotation: Rotation::Set,
             alternate: Alternate::default(),
+            local: None,
         },
         jobs,
     }

@@ -98,6 +98,7 @@ pub(super) fn job_set(plan: &Plan) -> JobSet {
             packing: Packing::default(),
             rotation: plan.rotation,
             alternate: Alternate::default(),
+            local: None,
         },
         jobs: jobs(plan),
     }

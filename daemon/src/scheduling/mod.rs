@@ -1,0 +1,100 @@
+//! The node scheduler, live: the policy that the simulator runs decides which ranks of this node are
+//! favoured.
+//!
+//! ```text
+//!   segment: activity, counters ──look──▶ TaskEvent ──▶ NodeScheduler ──▶ NodeDecision ──▶ weight of a rank
+//!      a message for a rank that is not favoured rings
+//! ```
+//! A thread of the daemon looks at the ranks' [activity](coswitch_ring::Activity) every millisecond while
+//! more of them are ready than the node has processors, and at once where a message arrives for a rank that
+//! is not favoured. No rank makes a system call for it, except that ring.
+//!
+//! The tasks that have a processor by the scheduler's decision keep the usual weight, and all others get the
+//! least one: the kernel then gives a favoured rank 68 parts of 69 of a processor that another one wants,
+//! wakes it before any other, and gives what it leaves to the rest. So a decision that comes late costs time
+//! and never stops a rank.
+
+mod clock;
+mod rank;
+mod shell;
+mod weight;
+
+use std::{
+    io,
+    num::NonZeroUsize,
+    sync::{Arc, mpsc},
+    thread::JoinHandle,
+};
+
+use coswitch_policies::{JobId, local::Technique};
+use coswitch_ring::{Bell, Segment};
+
+use self::shell::Shell;
+use crate::cgroup::JobCgroup;
+
+/// See the module. Without a technique it does nothing.
+pub struct Scheduling(Option<Running>);
+
+struct Running {
+    commands: mpsc::Sender<Command>,
+    bell: Arc<Bell>,
+    thread: JoinHandle<()>,
+}
+
+enum Command {
+    Run(JobId, Arc<Segment>, JobCgroup),
+    Rest(JobId),
+    Leave(JobId),
+    Stop,
+}
+
+impl Scheduling {
+    /// Starts the thread, which ends with this.
+    ///
+    /// # Errors
+    /// Where there can be no more threads.
+    pub fn start(technique: Option<Technique>, processors: usize) -> io::Result<Self> {
+        let Some(technique) = technique else { return Ok(Self(None)) };
+        let (commands, its) = mpsc::channel();
+        let bell = Arc::new(Bell::new());
+        let shell_bell = Arc::clone(&bell);
+        let processors = NonZeroUsize::new(processors).unwrap_or(NonZeroUsize::MIN);
+        let run = move || Shell::new(technique, processors, its, shell_bell).run();
+        let thread = std::thread::Builder::new().name("node-scheduler".into()).spawn(run)?;
+        Ok(Self(Some(Running { commands, bell, thread })))
+    }
+
+    fn tell(&self, command: Command) {
+        if let Some(Running { commands, bell, .. }) = &self.0 {
+            // It ends only with this.
+            let _ = commands.send(command);
+            bell.ring();
+        }
+    }
+
+    /// The ranks of a job run from now on.
+    pub(crate) fn run(&self, job: JobId, segment: &Arc<Segment>, cgroup: &JobCgroup) {
+        if self.0.is_some() {
+            self.tell(Command::Run(job, Arc::clone(segment), cgroup.clone()));
+        }
+    }
+
+    /// The ranks of a job are about to stand still.
+    pub(crate) fn rest(&self, job: JobId) {
+        self.tell(Command::Rest(job));
+    }
+
+    /// The processes of a job have ended, or are about to leave memory.
+    pub(crate) fn leave(&self, job: JobId) {
+        self.tell(Command::Leave(job));
+    }
+}
+
+impl Drop for Scheduling {
+    fn drop(&mut self) {
+        self.tell(Command::Stop);
+        if let Some(Running { thread, .. }) = self.0.take() {
+            let _ = thread.join();
+        }
+    }
+}

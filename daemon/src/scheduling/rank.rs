@@ -1,0 +1,171 @@
+//! What has happened to a rank between two looks at it, as events of its scheduler. Pure.
+//!
+//! ```text
+//!              polls, favoured              sleeps
+//!    Ready ◀──────────────────▶ Waits ─────────────▶ Away
+//!      │ ▲      computes                              ▲ │
+//!      │ └───────── a message, computes, polls ───────┼─┘
+//!      └───────────────────── sleeps ─────────────────┘
+//! ```
+//! A rank that a message has woken says that it sleeps until it has a processor. So between a message and its
+//! next poll it counts as ready.
+
+use coswitch_policies::local::{TaskEvent, TaskId};
+use coswitch_ring::{Doing, Segment};
+
+/// More messages between two looks count as so many.
+const MESSAGES_MAX: u64 = 64;
+
+/// A rank at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sight {
+    pub(super) doing: Doing,
+    /// A message has arrived since the scheduler asked for it.
+    pub(super) arrived: bool,
+    pub(super) polls: u64,
+    pub(super) sent: u64,
+    pub(super) received: u64,
+}
+
+impl Sight {
+    /// Takes the arrival.
+    pub(super) fn of(segment: &Segment, local: u32) -> Self {
+        let activity = segment.activity(local);
+        let arrived = activity.take_arrival();
+        let doing = activity.doing();
+        let counters = segment.counters(local);
+        Self {
+            doing,
+            arrived,
+            polls: counters.polls,
+            sent: counters.messages_sent,
+            received: counters.messages_received,
+        }
+    }
+}
+
+/// What the scheduler knows of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Ready,
+    /// It may keep its processor.
+    Waits,
+    Away,
+}
+
+/// A rank between two looks.
+#[derive(Clone, Debug)]
+pub(super) struct Rank {
+    task: TaskId,
+    phase: Phase,
+    last: Sight,
+    /// Its polls when a message woke it; it has not polled since.
+    woken: Option<u64>,
+}
+
+impl Rank {
+    /// One that the scheduler has just heard of: it is ready.
+    pub(super) fn new(task: TaskId, sight: Sight) -> Self {
+        Self { task, phase: Phase::Ready, last: sight, woken: None }
+    }
+
+    /// `is_favoured`: it has a processor by the scheduler's decision. `may_spin`: a rank that waits may keep
+    /// it.
+    pub(super) fn look(&mut self, sight: Sight, is_favoured: bool, may_spin: bool) -> Vec<TaskEvent> {
+        let task = self.task;
+        let last = std::mem::replace(&mut self.last, sight);
+        let mut events = Vec::new();
+        let sent = sight.sent.saturating_sub(last.sent).min(MESSAGES_MAX);
+        events.extend((0..sent).map(|_| TaskEvent::MessageSent { task }));
+        if sight.received != last.received {
+            events.push(TaskEvent::MessagesTaken { task });
+        }
+        if sight.arrived {
+            events.push(TaskEvent::MessageArrived { task });
+            if sight.doing == Doing::Sleeps {
+                self.woken.get_or_insert(sight.polls);
+            }
+        }
+        self.woken = self.woken.filter(|polls| *polls == sight.polls);
+        let doing = if self.woken.is_some() { Doing::Computes } else { sight.doing };
+        self.phase = match (self.phase, doing) {
+            (Phase::Away, Doing::Computes | Doing::Polls) => {
+                events.extend([TaskEvent::WaitOver { task }, TaskEvent::Unblocked { task }]);
+                Phase::Ready
+            }
+            (Phase::Waits, Doing::Computes) => {
+                events.push(TaskEvent::WaitOver { task });
+                Phase::Ready
+            }
+            (Phase::Ready, Doing::Polls) if is_favoured && may_spin => {
+                events.push(TaskEvent::Waits { task });
+                Phase::Waits
+            }
+            (Phase::Ready | Phase::Waits, Doing::Sleeps) => {
+                events.push(TaskEvent::Blocked { task });
+                Phase::Away
+            }
+            (phase, _) => phase,
+        };
+        events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TASK: TaskId = TaskId(3);
+
+    fn sight(doing: Doing, polls: u64) -> Sight {
+        Sight { doing, polls, ..Sight::default() }
+    }
+
+    fn rank() -> Rank {
+        Rank::new(TASK, Sight::default())
+    }
+
+    #[test]
+    fn a_rank_that_sleeps_leaves_and_comes_back_when_it_computes() {
+        let mut rank = rank();
+        assert_eq!(rank.look(sight(Doing::Sleeps, 1), true, true), [TaskEvent::Blocked { task: TASK }]);
+        assert_eq!(rank.look(sight(Doing::Sleeps, 1), false, true), []);
+        let back = [TaskEvent::WaitOver { task: TASK }, TaskEvent::Unblocked { task: TASK }];
+        assert_eq!(rank.look(sight(Doing::Computes, 2), false, true), back);
+    }
+
+    #[test]
+    fn a_message_wakes_it_before_it_has_a_processor() {
+        let mut rank = rank();
+        rank.look(sight(Doing::Sleeps, 7), true, true);
+        let woken = Sight { arrived: true, ..sight(Doing::Sleeps, 7) };
+        let events = rank.look(woken, false, true);
+        assert_eq!(events.last(), Some(&TaskEvent::Unblocked { task: TASK }));
+        assert_eq!(rank.look(sight(Doing::Sleeps, 7), true, true), [], "it has not run yet");
+        assert_eq!(
+            rank.look(sight(Doing::Sleeps, 8), true, true),
+            [TaskEvent::Blocked { task: TASK }],
+            "it waits for another message"
+        );
+    }
+
+    #[test]
+    fn only_a_favoured_rank_that_may_spin_waits_with_its_processor() {
+        let polls = sight(Doing::Polls, 1);
+        assert_eq!(rank().look(polls, false, true), []);
+        assert_eq!(rank().look(polls, true, false), []);
+        let mut rank = rank();
+        assert_eq!(rank.look(polls, true, true), [TaskEvent::Waits { task: TASK }]);
+        assert_eq!(rank.look(sight(Doing::Computes, 9), true, true), [TaskEvent::WaitOver { task: TASK }]);
+    }
+
+    #[test]
+    fn messages_are_counted() {
+        let mut rank = rank();
+        let sight = Sight { sent: 2, received: 1, ..Sight::default() };
+        let sent = TaskEvent::MessageSent { task: TASK };
+        assert_eq!(rank.look(sight, true, true), [sent, sent, TaskEvent::MessagesTaken { task: TASK }]);
+        let many = Sight { sent: 1_000_000, ..sight };
+        assert_eq!(rank.look(many, true, true).len() as u64, MESSAGES_MAX);
+    }
+}

@@ -1,0 +1,92 @@
+//! The weight of a rank against the others that want its processor: the actuator of the node scheduler.
+//!
+//! The kernel compares weights inside one scheduling group, and all ranks and daemons of a processor share
+//! one ([`daemons`](crate::cgroup)). A rank leads a session, and with it a process group: one call sets the
+//! weight of all of its threads and children.
+
+use std::io;
+
+use nix::{errno::Errno, unistd::Pid, unistd::getpgid};
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Weight {
+    /// That of every process which says nothing else, and of the daemon.
+    Usual,
+    /// The least: 15 against 1024.
+    Least,
+}
+
+impl Weight {
+    const fn nice(self) -> i32 {
+        match self {
+            Self::Usual => 0,
+            Self::Least => 19,
+        }
+    }
+}
+
+/// A rank's process group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Group(Pid);
+
+impl Group {
+    /// Of the rank with this process.
+    pub(super) fn of(process: i32) -> io::Result<Self> {
+        Ok(Self(getpgid(Some(Pid::from_raw(process)))?))
+    }
+
+    /// Sets the weight of all its threads. False where they have ended.
+    pub(super) fn set(self, weight: Weight) -> io::Result<bool> {
+        set_nice(libc::PRIO_PGRP, self.0, weight.nice())
+    }
+}
+
+/// This thread runs before any rank, and is expected to run for microseconds.
+pub(super) fn precede_ranks() -> io::Result<()> {
+    const MOST: i32 = -20;
+    set_nice(libc::PRIO_PROCESS, Pid::from_raw(0), MOST).map(drop)
+}
+
+fn set_nice(which: libc::__priority_which_t, of: Pid, nice: i32) -> io::Result<bool> {
+    let of = libc::id_t::try_from(of.as_raw()).map_err(io::Error::other)?;
+    // SAFETY: a system call with plain integers.
+    match Errno::result(unsafe { libc::setpriority(which, of, nice) }) {
+        Ok(_) => Ok(true),
+        Err(Errno::ESRCH) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::process::CommandExt, process::Command};
+
+    use super::*;
+
+    fn nice(process: u32) -> i32 {
+        // SAFETY: a system call with plain integers; the process is this test's child.
+        unsafe { libc::getpriority(libc::PRIO_PROCESS, process) }
+    }
+
+    #[test]
+    fn a_rank_and_its_children_get_the_weight_and_no_other_process() {
+        let mut rank = Command::new("/bin/sh");
+        let mut rank = rank.args(["-c", "sleep 60 & sleep 60"]).process_group(0).spawn().unwrap();
+        let group = Group::of(rank.id().cast_signed()).unwrap();
+        let before = nice(0);
+        assert!(group.set(Weight::Least).unwrap());
+        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", rank.id())).unwrap();
+        let all = children.split_whitespace().map(|child| child.parse().unwrap()).chain([rank.id()]);
+        assert!(all.map(nice).all(|nice| nice == 19), "{children}");
+        assert_eq!(nice(0), before);
+        group.set(Weight::Usual).unwrap();
+        assert_eq!(nice(rank.id()), 0);
+        nix::sys::signal::killpg(group.0, nix::sys::signal::Signal::SIGKILL).unwrap();
+        rank.wait().unwrap();
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while group.set(Weight::Least).unwrap() {
+            assert!(std::time::Instant::now() < end, "its child stays");
+        }
+    }
+}
