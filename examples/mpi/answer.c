@@ -12,12 +12,6 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Uses `seconds` of processor time. */
-static void compute(double seconds) {
-    double until = processor_seconds() + seconds;
-    while (processor_seconds() < until) continue;
-}
-
 static void rest(double seconds) {
     struct timespec left = {.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * (seconds - (double)(time_t)seconds))};
     nanosleep(&left, NULL);

@@ -91,6 +91,12 @@ static inline void work_count(struct work *work) {
     work->last = now;
 }
 
+/* Uses `seconds` of processor time, also where the process is parked meanwhile. */
+static inline void compute(double seconds) {
+    struct work work = work_of(seconds);
+    while (work.used < work.seconds) work_count(&work);
+}
+
 /* Collective: rank 0 decides for all ranks, which must do the same number of steps. */
 static inline int work_is_done(struct work *work) {
     work_count(work);

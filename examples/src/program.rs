@@ -17,6 +17,8 @@ pub enum Program {
     Ep,
     /// NAS IS: a series of all-to-all exchanges of nearly all data.
     Is,
+    /// Synthetic: grains of computing of a given length, imbalance and speed, and messages between.
+    Grains,
     /// Heat equation with halo exchange, in a given amount of memory.
     Heat,
     /// Random traffic in which every message is checked.
@@ -30,11 +32,12 @@ pub enum Program {
 }
 
 impl Program {
-    pub const ALL: [Program; 10] = [
+    pub const ALL: [Program; 11] = [
         Program::Answer,
         Program::Bt,
         Program::Cg,
         Program::Ep,
+        Program::Grains,
         Program::Is,
         Program::Heat,
         Program::RingCheck,
@@ -49,6 +52,7 @@ impl Program {
             Program::Bt => "bt",
             Program::Cg => "cg",
             Program::Ep => "ep",
+            Program::Grains => "grains",
             Program::Is => "is",
             Program::Heat => "heat",
             Program::RingCheck => "ring-check",

@@ -101,6 +101,8 @@ enum Name {
     Standing,
     /// Node schedulers: how long a message waits for a rank that shares its processor, and who has it
     Local,
+    /// Node schedulers: two jobs of different kinds on the same two processors
+    Mixes,
     /// Launch of an empty program, against mpiexec
     Launch,
     /// Jobs simulated in a second, against AccaSim; cost of an event as jobs and nodes grow
@@ -108,7 +110,7 @@ enum Name {
 }
 
 impl Name {
-    const SINGLE: [Name; 17] = [
+    const SINGLE: [Name; 18] = [
         Name::PingPong,
         Name::Links,
         Name::Flush,
@@ -124,6 +126,7 @@ impl Name {
         Name::Control,
         Name::Standing,
         Name::Local,
+        Name::Mixes,
         Name::Launch,
         Name::Sim,
     ];
@@ -154,6 +157,7 @@ impl Name {
             Name::Store => store::measure(rounds.unwrap_or(5)),
             Name::Memory => memory::measure(),
             Name::Local => local::measure(rounds.unwrap_or(3)),
+            Name::Mixes => local::mixes(rounds.unwrap_or(3)),
             Name::Launch => launch::measure(rounds.unwrap_or(15)),
             Name::Sim => sim::measure(rounds.unwrap_or(3), arguments.log.as_deref()),
         }
