@@ -10,6 +10,7 @@
 //! | [`job`], [`cluster`], [`placement`] | specification of a job; the nodes; assignment of ranks to nodes |
 //! | [`control_tree`] | how an order would reach many nodes |
 //! | [`partners`] | which nodes hold the copy of a node's snapshots |
+//! | [`primitives`] | XFER-AND-SIGNAL, TEST-EVENT and COMPARE-AND-WRITE on the nodes |
 //! | [`metrics`] | definitions of the metrics |
 
 // First and `macro_use`: it defines `id!`.
@@ -23,6 +24,7 @@ pub mod local;
 pub mod metrics;
 pub mod partners;
 pub mod placement;
+pub mod primitives;
 pub mod spaceshare;
 pub mod timeshare;
 pub mod units;

@@ -1,0 +1,219 @@
+//! The primitives of STORM (paper 004, §3.1) over the daemons of a cluster: XFER-AND-SIGNAL, TEST-EVENT and
+//! COMPARE-AND-WRITE. Pure; the sessions of the master, the control loop of a daemon and the simulation of the
+//! control plane carry the messages.
+//!
+//! **Where things live.** Each daemon has a global [`Memory`]: at an [`Address`], the same on all nodes, lies a
+//! word or a block. An event is a word that counts its signals; [`Memory::test_event`] takes one. The local
+//! event of an operation is its [`Number`]: it is signalled when the operation is over, and
+//! [`Operations::test_event`] gives the [`Outcome`]. Daemons change words of their own node with
+//! [`Memory::set`].
+//!
+//! **One order.** The master alone starts operations, one after the other, and numbers them: that is the order
+//! in which all nodes see them. Each node hears the messages of one master in order, each once
+//! (`daemon::multicast`); a message of an earlier master is void.
+//!
+//! ```text
+//!   master                          node
+//!     │ Ask(n) ────────────────────▶ compares, or takes the block; holds n, or refuses it
+//!     │ ◀─────────────── Answered(n)
+//!     │ all hold it: carry out; one refuses, is lost, or is given up: drop
+//!     │ Decide(n) ─────────────────▶ writes and signals, or forgets n
+//!     │ ◀──────────────── Decided(n)
+//!     ▼ all have: n is over, and the caller sees its outcome
+//! ```
+//! The answers are combined on their way up the tree of daemons. Where a node holds a comparison, it keeps
+//! back its own changes of the compared word: so the condition holds on all nodes at one time, and until all
+//! have written. A comparison that writes nothing ends with the answers, each of which is true at a time
+//! between the call and its end.
+//!
+//! **Failures.** A set of nodes is all or none:
+//! - A node that is lost before the decision: no node carries it out, and the outcome names the lost node. One
+//!   that is lost later: all others carry it out.
+//! - A node that is lost is void, and its next daemon begins with an empty memory. It may still live, cut off
+//!   from this master, and come back to a later one. Therefore the master has a [`Roster`] of the nodes that
+//!   count. The others get the new roster before any decision that follows from a loss, and the caller sees no
+//!   outcome before they all have it. A later master goes by the newest roster: a node that is not on it has to
+//!   forget everything first.
+//! - A new master asks all nodes what they hold before it starts anything. An operation that some node holds
+//!   is carried out if another node of its set has done so; it is dropped if one has refused, dropped or
+//!   never heard it; else all have it, and it is carried out. Its caller has died with the master before.
+//!
+//! What this cannot do: where every node that knew of a loss dies before the next master asks, and only the
+//! lost node comes back, that node may carry out an operation that its caller saw dropped.
+//!
+//! An operation costs two rounds; a comparison without a write costs one.
+
+mod memory;
+mod operations;
+mod takeover;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+pub use self::{memory::Memory, operations::Operations};
+use crate::NodeId;
+
+/// What the blocks of one node's memory may hold together, in bytes.
+pub const BLOCKS_MAX: usize = 64 << 20;
+
+/// A place in the global memory: the same on all nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Address(pub u32);
+
+/// The place of an operation in the one order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Number {
+    /// Of the master that has started it.
+    pub generation: u64,
+    pub sequence: u64,
+}
+
+/// What lies at an address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Value {
+    Word(i64),
+    Block(Vec<u8>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Comparison {
+    Less,
+    AtMost,
+    Equal,
+    NotEqual,
+    AtLeast,
+    Greater,
+}
+
+impl Comparison {
+    #[must_use]
+    pub const fn holds(self, variable: i64, value: i64) -> bool {
+        match self {
+            Self::Less => variable < value,
+            Self::AtMost => variable <= value,
+            Self::Equal => variable == value,
+            Self::NotEqual => variable != value,
+            Self::AtLeast => variable >= value,
+            Self::Greater => variable > value,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Operation {
+    /// XFER-AND-SIGNAL: puts a value at an address, and signals an event there.
+    Transfer { to: Address, value: Value, signal: Option<Address> },
+    /// COMPARE-AND-WRITE. The condition holds on no node where there is no word at the address.
+    Compare { variable: Address, comparison: Comparison, value: i64, write: Option<(Address, i64)> },
+}
+
+impl Operation {
+    /// Whether nodes have to hold it until it is decided.
+    #[must_use]
+    pub const fn changes_memory(&self) -> bool {
+        !matches!(self, Self::Compare { write: None, .. })
+    }
+}
+
+/// Nodes, each with the incarnation of its daemon.
+pub type Members = BTreeMap<NodeId, u64>;
+
+/// The nodes that count, as a master has said.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Roster {
+    /// Of the master.
+    pub generation: u64,
+    /// From 1 with each master: the greater one is newer.
+    pub version: u64,
+    pub members: Members,
+}
+
+/// From the master to a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// Of the master.
+    pub generation: u64,
+    pub request: Request,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Asked first by each master; answered by [`Answer::Holds`]. What an earlier master asks is void from
+    /// now on.
+    Describe,
+    /// The node is not on the newest roster: all that it holds is void. Answered by [`Answer::Holds`].
+    Forget,
+    /// Answered by [`Answer::Admitted`].
+    Admit(Roster),
+    /// Answered by [`Answer::Answered`].
+    Ask {
+        number: Number,
+        /// All that are asked.
+        nodes: Members,
+        operation: Operation,
+        /// Earlier operations are over.
+        open_from: Number,
+    },
+    /// Answered by [`Answer::Decided`].
+    Decide { number: Number, carries_out: bool },
+}
+
+/// From a node to the master.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    Holds(Box<Report>),
+    /// The node has the roster of this version.
+    Admitted {
+        version: u64,
+    },
+    /// Whether the node holds the operation; of a comparison that writes nothing, whether the condition holds.
+    Answered {
+        number: Number,
+        holds: bool,
+    },
+    Decided {
+        number: Number,
+    },
+}
+
+/// What a node knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The newest that it has got; without a generation where its memory is as new.
+    pub roster: Roster,
+    /// The operation that waits for its decision, and the nodes that were asked.
+    pub held: Option<(Number, Members)>,
+    /// Whether later operations were carried out that may not be over.
+    pub decided: BTreeMap<Number, bool>,
+}
+
+impl Report {
+    /// Nothing that could contradict other nodes.
+    fn is_as_new(&self) -> bool {
+        self.roster.generation == 0
+    }
+}
+
+/// How an operation has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All nodes of the set have carried it out, but for those that were lost meanwhile.
+    CarriedOut { lost: BTreeSet<NodeId> },
+    /// No node has: these have refused it, because the condition does not hold there or a block has no room;
+    /// these are lost; these have not answered until it was given up.
+    Dropped { refused: BTreeSet<NodeId>, lost: BTreeSet<NodeId>, late: BTreeSet<NodeId> },
+}
+
+impl Outcome {
+    #[must_use]
+    pub const fn is_carried_out(&self) -> bool {
+        matches!(self, Self::CarriedOut { .. })
+    }
+}
+
+/// A message to several nodes.
+pub type Sent = (Vec<NodeId>, Message);
+
+#[cfg(test)]
+mod tests;
