@@ -38,8 +38,8 @@
 //!   is carried out if another node of its set has done so; it is dropped if one has refused, dropped or
 //!   never heard it; else all have it, and it is carried out. Its caller has died with the master before.
 //!
-//! What this cannot do: where every node that knew of a loss dies before the next master asks, and only the
-//! lost node comes back, that node may carry out an operation that its caller saw dropped.
+//! What this cannot do: where a master takes over without any node that knew of a loss, and finds the lost
+//! node, that node may carry out an operation whose caller saw it dropped.
 //!
 //! An operation costs two rounds; a comparison without a write costs one.
 

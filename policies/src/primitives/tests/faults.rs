@@ -140,6 +140,8 @@ struct Known {
     outcome: Option<Outcome>,
     /// The oldest roster of a node when the caller saw the outcome; only where a node was lost.
     seen_at: Option<(u64, u64)>,
+    /// How many masters have taken over by then.
+    taken_over: usize,
 }
 
 struct World {
@@ -149,8 +151,8 @@ struct World {
     operations: Vec<Known>,
     /// What nodes have got before.
     old: Vec<(NodeId, Message)>,
-    /// The newest roster that the present master has found.
-    found: (u64, u64),
+    /// The newest roster that each master has found.
+    found: Vec<(u64, u64)>,
     is_cut_off: bool,
 }
 
@@ -159,7 +161,7 @@ impl World {
         let daemons = (0..NODES).map(|_| Daemon::new(1)).collect();
         let (operations, old) = (Vec::new(), Vec::new());
         let master = Operations::new(1);
-        let mut world = Self { daemons, master, generation: 0, operations, old, found: (0, 0), is_cut_off };
+        let mut world = Self { daemons, master, generation: 0, operations, old, found: Vec::new(), is_cut_off };
         world.next_master(u32::MAX);
         world
     }
@@ -172,7 +174,6 @@ impl World {
         self.daemons.iter_mut().for_each(Daemon::hang_up);
         self.generation += 1;
         self.master = Operations::new(self.generation);
-        self.found = (0, 0);
         for node in (0..NODES).filter(|node| bits >> node & 1 == 1) {
             self.connect(NodeId(node));
         }
@@ -212,7 +213,7 @@ impl World {
     fn on_taken_over(&mut self) {
         let connected = self.daemons.iter().filter(|daemon| daemon.is_connected);
         let newest = connected.map(|daemon| daemon.report().roster).max().unwrap_or_default();
-        self.found = (newest.generation, newest.version);
+        self.found.push((newest.generation, newest.version));
         for (node, daemon) in (0..NODES).map(NodeId).zip(&mut self.daemons) {
             if daemon.is_connected && newest.members.get(&node) != Some(&daemon.incarnation) {
                 daemon.begins_anew();
@@ -253,7 +254,7 @@ impl World {
             let known = &mut self.operations[index];
             assert!(known.outcome.is_none(), "an outcome is seen once");
             known.seen_at = has_lost.then_some(oldest.unwrap_or((u64::MAX, 0)));
-            known.outcome = Some(outcome);
+            (known.outcome, known.taken_over) = (Some(outcome), self.found.len());
         }
     }
 
@@ -281,6 +282,7 @@ impl World {
             was_carried_out: false,
             outcome: None,
             seen_at: None,
+            taken_over: 0,
         });
         self.post(sent);
     }
@@ -334,7 +336,6 @@ impl World {
     }
 
     fn on_carried_out(&mut self, node: NodeId, index: usize) {
-        let found = self.found;
         let daemon = &self.daemons[node.0 as usize];
         let known = &mut self.operations[index];
         assert!(known.nodes.contains(&node), "{node} was asked");
@@ -342,7 +343,12 @@ impl World {
         assert!(later.is_none(), "{node} carries out in order");
         known.was_carried_out = true;
         if let Some(Outcome::Dropped { .. }) = known.outcome {
-            let has_forgotten = known.seen_at.is_some_and(|seen_at| found < seen_at);
+            // Nobody that knew of the loss was there when some later master took over.
+            let is_unknown = |seen_at| {
+                let later = self.found.iter().skip(known.taken_over);
+                later.copied().any(|found| found < seen_at)
+            };
+            let has_forgotten = known.seen_at.is_some_and(is_unknown);
             assert!(has_forgotten, "{node} carries out what a caller has seen dropped");
         }
     }
@@ -470,7 +476,7 @@ fn live(is_cut_off: bool, steps: Vec<Step>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
 
     /// Daemons die, and masters are replaced, and each reaches all nodes: what one node has carried out, all
     /// others do, also where that node has died.
