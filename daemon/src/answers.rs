@@ -14,13 +14,13 @@ use std::{
 };
 
 use coswitch_policies::{
-    JobId, NodeId,
+    NodeId,
     control_tree::{ControlTree, Place},
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    multicast::Multicast,
+    multicast::{Multicast, Subject},
     protocol::{AppEvent, DaemonEvent},
 };
 
@@ -41,9 +41,10 @@ pub struct Said {
 }
 
 impl Said {
-    const fn job(&self) -> Option<JobId> {
+    const fn subject(&self) -> Option<Subject> {
         match self.event {
-            DaemonEvent::App { job, .. } => Some(job),
+            DaemonEvent::App { job, .. } => Some(Subject::Job(job)),
+            DaemonEvent::Primitive(_) => Some(Subject::GlobalMemory),
             _ => None,
         }
     }
@@ -71,8 +72,8 @@ pub struct Saying {
     node: NodeId,
     incarnation: u64,
     last: u64,
-    /// Applications that have been asked by the tree and have not answered.
-    asked: BTreeSet<JobId>,
+    /// What has been asked by the tree and is not answered.
+    asked: BTreeSet<Subject>,
     unheard: BTreeMap<u64, (Instant, Said)>,
 }
 
@@ -87,15 +88,16 @@ impl Saying {
         *self = Self::new(self.node, self.incarnation);
     }
 
-    /// An application is asked by the tree: its answer goes up the tree.
-    pub fn on_asked(&mut self, job: JobId) {
-        self.asked.insert(job);
+    /// Something is asked by the tree: the answer goes up the tree.
+    pub fn on_asked(&mut self, subject: Subject) {
+        self.asked.insert(subject);
     }
 
     pub fn say(&mut self, now: Instant, event: DaemonEvent) -> Way {
         self.last += 1;
         let is_by_tree = match &event {
-            DaemonEvent::App { job, event } => is_answer(event) && self.asked.remove(job),
+            DaemonEvent::App { job, event } => is_answer(event) && self.asked.remove(&Subject::Job(*job)),
+            DaemonEvent::Primitive(_) => self.asked.remove(&Subject::GlobalMemory),
             _ => false,
         };
         let said = Said { node: self.node, incarnation: self.incarnation, number: self.last, event };
@@ -141,8 +143,8 @@ const fn is_answer(event: &AppEvent) -> bool {
 #[derive(Clone, Debug)]
 pub struct Gathering {
     node: NodeId,
-    /// For each application, by its last request.
-    waiting: BTreeMap<JobId, Waiting>,
+    /// By the last request about each subject.
+    waiting: BTreeMap<Subject, Waiting>,
 }
 
 #[derive(Clone, Debug)]
@@ -168,7 +170,7 @@ impl Gathering {
         let tree = ControlTree::new(request.radix, request.nodes, request.failed.clone());
         let open = request.to.keys().copied().collect();
         let waiting = Waiting { up: tree.parent(self.node), open, said: Vec::new(), due: None };
-        let before = self.waiting.insert(request.job, waiting)?;
+        let before = self.waiting.insert(request.asked.subject(), waiting)?;
         (!before.said.is_empty()).then_some((before.up, before.said))
     }
 
@@ -179,14 +181,15 @@ impl Gathering {
 
     /// One that is not waited for goes by the session.
     fn on_said(&mut self, now: Instant, said: Said) -> Option<Onward> {
-        let job = said.job();
-        let Some((job, waiting)) = job.and_then(|job| Some((job, self.waiting.get_mut(&job)?))) else {
+        let subject = said.subject();
+        let waiting = subject.and_then(|subject| Some((subject, self.waiting.get_mut(&subject)?)));
+        let Some((subject, waiting)) = waiting else {
             return Some((Place::Master, vec![said]));
         };
         waiting.open.remove(&said.node);
         waiting.said.push(said);
         if waiting.open.is_empty() {
-            let Waiting { up, said, .. } = self.waiting.remove(&job)?;
+            let Waiting { up, said, .. } = self.waiting.remove(&subject)?;
             return Some((up, said));
         }
         waiting.due.get_or_insert(now + WINDOW);

@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use coswitch_policies::{Epoch, JobId};
+use coswitch_policies::{Epoch, JobId, primitives};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -27,7 +27,7 @@ use crate::{
     cgroup::Patience,
     following::{Following, Then},
     memory_news::MemoryNews,
-    multicast::InOrder,
+    multicast::{Asked, InOrder},
     node,
     pass_on::Passed,
     plane::{Command, PlaneEvent},
@@ -95,11 +95,13 @@ pub(crate) struct Control {
     following: Following,
     /// Of the master that is followed.
     generation: u64,
-    /// What it has asked of applications.
-    asked: InOrder<(JobId, AppRequest)>,
+    /// What it has asked.
+    asked: InOrder<Asked>,
     heard: Arc<AtomicU64>,
     /// Answers on their way up the tree.
     gathering: Gathering,
+    /// Of the primitives. It outlives a master, but not the daemon.
+    global: primitives::Memory,
     /// The first event of a daemon that goes on with the parts of another program.
     took_over: Option<DaemonEvent>,
     memory: MemoryNews,
@@ -126,6 +128,7 @@ impl Control {
             asked: InOrder::default(),
             heard: Arc::default(),
             gathering,
+            global: primitives::Memory::default(),
             took_over: None,
             memory,
             patience: Patience::default(),
@@ -282,8 +285,8 @@ impl Control {
                 self.asked.begin(number);
                 self.carry_out();
             }
-            Request::App { number, job, request } => {
-                self.asked.push(number, (job, request));
+            Request::Ask { number, asked } => {
+                self.asked.push(number, asked);
                 self.carry_out();
             }
             Request::PassOn(multicast) => self.on_multicast(*multicast),

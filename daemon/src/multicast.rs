@@ -1,7 +1,7 @@
 //! Requests that reach many nodes: how one message is divided on its way down the tree of daemons, and how a
 //! daemon brings what reaches it by several ways into order. Pure.
 //!
-//! The master numbers the requests to the applications of each node, whichever way they go. A daemon carries
+//! The master numbers what it asks of each node, whichever way it goes. A daemon carries
 //! them out in that order, each once, and says with every heartbeat how far it has come; so the master may
 //! send again, by the session with the node, whatever may have been lost on the way.
 
@@ -10,10 +10,37 @@ use std::collections::{BTreeMap, BTreeSet};
 use coswitch_policies::{
     JobId, NodeId,
     control_tree::{ControlTree, Place},
+    primitives,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::AppRequest;
+
+/// What a daemon is asked in the order of its master's numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Asked {
+    /// Of the part of an application.
+    App { job: JobId, request: AppRequest },
+    /// Of the global memory.
+    Primitive(primitives::Message),
+}
+
+/// What a request and its answer are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    Job(JobId),
+    GlobalMemory,
+}
+
+impl Asked {
+    #[must_use]
+    pub const fn subject(&self) -> Subject {
+        match self {
+            Self::App { job, .. } => Subject::Job(*job),
+            Self::Primitive(_) => Subject::GlobalMemory,
+        }
+    }
+}
 
 /// A request on its way to many nodes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,8 +53,7 @@ pub struct Multicast {
     pub failed: BTreeSet<NodeId>,
     /// Those at and below the receiver.
     pub to: BTreeMap<NodeId, Target>,
-    pub job: JobId,
-    pub request: AppRequest,
+    pub asked: Asked,
 }
 
 /// A daemon that has to carry the request out.
@@ -52,9 +78,9 @@ impl Multicast {
     }
 
     fn without_targets(&self) -> Self {
-        let Self { generation, radix, nodes, job, .. } = *self;
-        let (failed, request) = (self.failed.clone(), self.request.clone());
-        Self { generation, radix, nodes, failed, to: BTreeMap::new(), job, request }
+        let Self { generation, radix, nodes, .. } = *self;
+        let (failed, asked) = (self.failed.clone(), self.asked.clone());
+        Self { generation, radix, nodes, failed, to: BTreeMap::new(), asked }
     }
 
     /// The number that the request has for this daemon, if it is for it.
@@ -140,8 +166,7 @@ mod tests {
             nodes: 7,
             failed: BTreeSet::new(),
             to: [1, 2, 6].map(target).into(),
-            job: JobId(0),
-            request: AppRequest::Discard,
+            asked: Asked::App { job: JobId(0), request: AppRequest::Discard },
         };
         let parts = whole.parts_below(Place::Master);
         let named = parts.iter().map(|(next, part)| (next.0, part.to.keys().map(|node| node.0).collect()));

@@ -5,11 +5,11 @@ use std::{
     time::Instant,
 };
 
-use coswitch_policies::JobId;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{
     answers::{Said, Saying, Way},
+    multicast::Subject,
     protocol::DaemonEvent,
 };
 
@@ -67,8 +67,8 @@ impl Outbox {
     }
 
     /// See [`Saying::on_asked`].
-    pub(crate) fn on_asked(&self, job: JobId) {
-        self.state().saying.on_asked(job);
+    pub(crate) fn on_asked(&self, subject: Subject) {
+        self.state().saying.on_asked(subject);
     }
 
     /// The master has heard all up to this number.

@@ -6,14 +6,14 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use coswitch_policies::{Allowance, Bytes, Epoch, JobId, NodeId, Scatter, local::Waiting};
+use coswitch_policies::{Allowance, Bytes, Epoch, JobId, NodeId, Scatter, local::Waiting, primitives};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use crate::{answers::Said, handover::Programs, multicast::Multicast};
+pub use crate::{answers::Said, handover::Programs, multicast::Asked, multicast::Multicast};
 
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 18;
+pub const VERSION: u32 = 19;
 
 /// How many sealed snapshots of an application a node keeps: the last one, and one to fall back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
@@ -36,12 +36,10 @@ pub enum Request {
     Join { members: Vec<Member> },
     /// The requests with lower numbers are void, or were carried out: sent before the first one.
     NumbersFrom(u64),
-    App {
-        /// Counts the requests to this node's applications, by whatever way they come: they are carried out
-        /// in this order, each once.
+    Ask {
+        /// By whatever way they come, requests are carried out in this order, each once.
         number: u64,
-        job: JobId,
-        request: AppRequest,
+        asked: Asked,
     },
     /// The same for many nodes: pass it on to those below this one.
     PassOn(Box<Multicast>),
@@ -238,6 +236,7 @@ pub enum DaemonEvent {
         job: JobId,
         event: AppEvent,
     },
+    Primitive(primitives::Answer),
     /// Sent where it has changed, and about once a second otherwise; see [`MemoryUse::looks`].
     Memory(MemoryUse),
     /// Sent every [`HEARTBEAT`].

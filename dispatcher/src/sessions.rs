@@ -1,6 +1,8 @@
 //! Sessions of the head node with all daemons: carries requests to the nodes and events to the jobs'
 //! dispatchers, on a thread that does nothing else.
 
+mod outgoing;
+mod primitives;
 pub mod replace;
 
 use std::{
@@ -15,20 +17,20 @@ use std::{
 
 use coswitch_daemon::{
     pki::Identity,
-    protocol::{AppRequest, DaemonEvent, HeldCopy, Inventory, Member, Request, Said},
+    protocol::{AppRequest, Asked, DaemonEvent, HeldCopy, Inventory, Member, Request, Said},
     session::{self, Heard, SessionError, SessionThread, awake},
 };
-use coswitch_policies::{Allowance, Epoch, JobId, NodeId};
+use coswitch_policies::{Allowance, Epoch, JobId, NodeId, primitives::Operations};
 use thiserror::Error;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use self::replace::Replacement;
+use self::{outgoing::Outgoing, replace::Replacement};
 use crate::{
     Note,
     app::Input,
     protocol::NodeEvent,
     provisioning::Address,
-    ways::{RADIX, Sent, Ways},
+    ways::{Sent, Ways},
 };
 
 /// For the daemons to connect to each other.
@@ -61,33 +63,6 @@ pub struct Sessions {
     joining: Arc<tokio::sync::Mutex<()>>,
     /// One daemon after the other is replaced.
     replacing: Arc<tokio::sync::Mutex<()>>,
-}
-
-/// What goes to the daemons. Locked after [`Inboxes`] where both are.
-struct Outgoing {
-    requests: BTreeMap<NodeId, UnboundedSender<Request>>,
-    ways: Ways,
-}
-
-impl Outgoing {
-    fn send(&self, requests: Sent) {
-        for (node, request) in requests {
-            if let Some(session) = self.requests.get(&node) {
-                let _ = session.send(request);
-            }
-        }
-    }
-
-    fn by_ways(&mut self, act: impl FnOnce(&mut Ways) -> Sent) {
-        let sent = act(&mut self.ways);
-        self.send(sent);
-    }
-
-    /// Before a request that ends the daemon.
-    fn close_all(&mut self) {
-        let nodes: Vec<NodeId> = self.requests.keys().copied().collect();
-        nodes.into_iter().for_each(|node| self.by_ways(|ways| ways.close(node)));
-    }
 }
 
 /// Who the daemons hear.
@@ -174,9 +149,8 @@ impl Sessions {
         // Lives of different masters are apart, and so are those of different launches.
         let lives = AtomicU32::new(u32::try_from(generation & 0xfff).unwrap_or_default() << 20 | 1);
         let master = Master { identity: identity.clone(), generation, lost_after, events, lives };
-        let outgoing = Outgoing { requests: BTreeMap::new(), ways: Ways::new(RADIX, generation) };
         let sessions = Self {
-            outgoing: Arc::new(Mutex::new(outgoing)),
+            outgoing: Arc::new(Mutex::new(Outgoing::new(generation))),
             thread,
             inboxes: Arc::default(),
             master: Arc::new(master),
@@ -205,6 +179,7 @@ impl Sessions {
             }
         }
         members.iter().for_each(|member| sessions.let_pass_on(member.node));
+        sessions.outgoing().by_operations(Operations::on_all_known);
         Ok(sessions)
     }
 
@@ -277,11 +252,11 @@ impl Sessions {
         Ok(())
     }
 
-    /// A daemon that knows the others may pass requests on to them.
+    /// A daemon that knows the others may pass requests on to them, and its memory is part of the global one.
     fn let_pass_on(&self, node: NodeId) {
         let inboxes = self.inboxes();
         if let Some(member) = inboxes.members.get(&node).filter(|_| !inboxes.lost.contains_key(&node)) {
-            self.outgoing().ways.open(node, member.incarnation);
+            self.outgoing().open(*member);
         }
     }
 
@@ -317,7 +292,7 @@ impl Sessions {
         inboxes.fail_if_lost_again(node)?;
         inboxes.lost.remove(&node);
         if let Some(member) = inboxes.members.get(&node) {
-            self.outgoing().ways.open(node, member.incarnation);
+            self.outgoing().open(*member);
         }
         // What nobody here knows of has ended, or was launched again.
         let held = inboxes.inventories.get(&node).map(|inventory| inventory.held.clone()).unwrap_or_default();
@@ -395,7 +370,8 @@ impl Sessions {
 
     /// Sends a request about `job` to `nodes`. Applications know already where a node is lost.
     pub(crate) fn ask(&self, nodes: &[NodeId], job: JobId, request: &AppRequest) {
-        self.outgoing().by_ways(|ways| ways.send(Instant::now(), nodes, job, request));
+        let asked = Asked::App { job, request: request.clone() };
+        self.outgoing().by_ways(|ways| ways.send(Instant::now(), nodes, &asked));
     }
 
     /// See [`Ways::are_heard`].
@@ -454,8 +430,12 @@ impl Routing {
         self.inboxes.lock().expect("no panic while holding it")
     }
 
+    fn outgoing(&self) -> MutexGuard<'_, Outgoing> {
+        self.outgoing.lock().expect("no panic while holding it")
+    }
+
     fn by_ways(&self, act: impl FnOnce(&mut Ways) -> Sent) {
-        self.outgoing.lock().expect("no panic while holding it").by_ways(act);
+        self.outgoing().by_ways(act);
     }
 
     async fn route(
@@ -482,7 +462,7 @@ impl Routing {
                 }
                 Heard::Again(silence) => {
                     self.inboxes().on_heard(node);
-                    self.outgoing.lock().expect("no panic while holding it").ways.on_heard_again(node);
+                    self.outgoing().ways.on_heard_again(node);
                     let _ = self.events.send(NodeEvent::Heard { node, silence });
                 }
             }
@@ -499,8 +479,7 @@ impl Routing {
             if !is_present || node != from && inboxes.lost.contains_key(&node) {
                 return;
             }
-            let mut outgoing = self.outgoing.lock().expect("no panic while holding it");
-            outgoing.ways.on_said(node, number, event)
+            self.outgoing().ways.on_said(node, number, event)
         };
         events.into_iter().for_each(|event| self.on_event(node, event));
     }
@@ -542,6 +521,9 @@ impl Routing {
                     replacement.on_event(node, event);
                 }
             }
+            DaemonEvent::Primitive(answer) => {
+                self.outgoing().by_operations(|operations| operations.on_answer(node, answer));
+            }
             DaemonEvent::Memory(memory) => drop(self.events.send(NodeEvent::Memory { node, memory })),
             DaemonEvent::App { job, event } => {
                 if let Some(app) = self.inboxes().apps.get(&job) {
@@ -558,7 +540,7 @@ impl Routing {
         if incarnation.is_some() && incarnation != present {
             return;
         }
-        self.by_ways(|ways| ways.on_lost(node));
+        self.outgoing().lose(node);
         // Nobody waits for its answer any more.
         inboxes.joining.remove(&node);
         if inboxes.lost.contains_key(&node) {

@@ -18,10 +18,10 @@ use std::{
 
 use coswitch_daemon::{
     multicast::{InOrder, Multicast, Target},
-    protocol::{AppRequest, DaemonEvent, Request},
+    protocol::{AppRequest, Asked, DaemonEvent, Request},
 };
 use coswitch_policies::{
-    JobId, NodeId,
+    NodeId,
     control_tree::{ControlTree, Place},
 };
 
@@ -60,8 +60,7 @@ struct Line {
 struct Unheard {
     sent: Instant,
     tree: Arc<ControlTree>,
-    job: JobId,
-    request: AppRequest,
+    asked: Asked,
 }
 
 /// Requests, each for the session with a node.
@@ -95,8 +94,7 @@ impl Line {
     /// All that is not confirmed goes by the session from now on, in order.
     fn again(&mut self, node: NodeId) -> impl Iterator<Item = (NodeId, Request)> + use<> {
         let unheard = std::mem::take(&mut self.unheard).into_iter();
-        unheard
-            .map(move |(number, Unheard { job, request, .. })| (node, Request::App { number, job, request }))
+        unheard.map(move |(number, Unheard { asked, .. })| (node, Request::Ask { number, asked }))
     }
 }
 
@@ -111,8 +109,8 @@ impl Ways {
         self.lines.entry(node).or_default()
     }
 
-    /// A session with the daemon of a node begins: what is to be sent before any other request about an
-    /// application.
+    /// A session with the daemon of a node begins: what is to be sent before anything that is
+    /// numbered.
     #[must_use]
     pub fn begin(&mut self, node: NodeId) -> Request {
         let line = self.line(node);
@@ -157,7 +155,7 @@ impl Ways {
 
     /// Sends the same request to all of `nodes`.
     #[must_use]
-    pub fn send(&mut self, now: Instant, nodes: &[NodeId], job: JobId, request: &AppRequest) -> Sent {
+    pub fn send(&mut self, now: Instant, nodes: &[NodeId], asked: &Asked) -> Sent {
         let passing = |node: &NodeId| Some((*node, self.lines.get(node)?.passing()?));
         let mut by_tree: BTreeMap<NodeId, u64> = nodes.iter().filter_map(passing).collect();
         if by_tree.len() <= self.radix as usize {
@@ -166,21 +164,15 @@ impl Ways {
         let mut sent = Sent::new();
         for node in nodes.iter().filter(|node| !by_tree.contains_key(node)) {
             let number = self.line(*node).number();
-            sent.push((*node, Request::App { number, job, request: request.clone() }));
+            sent.push((*node, Request::Ask { number, asked: asked.clone() }));
         }
         if !by_tree.is_empty() {
-            sent.extend(self.multicast(now, &by_tree, job, request));
+            sent.extend(self.multicast(now, &by_tree, asked));
         }
         sent
     }
 
-    fn multicast(
-        &mut self,
-        now: Instant,
-        by_tree: &BTreeMap<NodeId, u64>,
-        job: JobId,
-        request: &AppRequest,
-    ) -> Sent {
+    fn multicast(&mut self, now: Instant, by_tree: &BTreeMap<NodeId, u64>, asked: &Asked) -> Sent {
         let nodes = self.lines.keys().next_back().map_or(0, |last| last.0 + 1);
         let passes = |node: &NodeId| self.lines.get(node).is_some_and(|line| line.passing().is_some());
         let failed: BTreeSet<NodeId> = (0..nodes).map(NodeId).filter(|node| !passes(node)).collect();
@@ -188,12 +180,12 @@ impl Ways {
         let target = |(node, incarnation): (&NodeId, &u64)| {
             let line = self.lines.get_mut(node).expect("it passes requests on");
             let (number, tree) = (line.number(), Arc::clone(&tree));
-            line.unheard.insert(number, Unheard { sent: now, tree, job, request: request.clone() });
+            line.unheard.insert(number, Unheard { sent: now, tree, asked: asked.clone() });
             (*node, Target { incarnation: *incarnation, number })
         };
         let to = by_tree.iter().map(target).collect();
-        let (generation, radix, request) = (self.generation, self.radix, request.clone());
-        let whole = Multicast { generation, radix, nodes, failed, to, job, request };
+        let (generation, radix, asked) = (self.generation, self.radix, asked.clone());
+        let whole = Multicast { generation, radix, nodes, failed, to, asked };
         let parts = whole.parts_below(Place::Master).into_iter();
         parts.map(|(next, part)| (next, Request::PassOn(Box::new(part)))).collect()
     }

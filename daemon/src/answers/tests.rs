@@ -1,7 +1,12 @@
 use std::collections::BTreeSet;
 
+use coswitch_policies::JobId;
+
 use super::*;
-use crate::{multicast::Target, protocol::AppRequest};
+use crate::{
+    multicast::{Asked, Target},
+    protocol::AppRequest,
+};
 
 const JOB: JobId = JobId(7);
 
@@ -22,8 +27,7 @@ fn request(nodes: impl IntoIterator<Item = u32>) -> Multicast {
         nodes: 7,
         failed: BTreeSet::new(),
         to: to.collect(),
-        job: JOB,
-        request: AppRequest::Discard,
+        asked: Asked::App { job: JOB, request: AppRequest::Discard },
     }
 }
 
@@ -76,7 +80,7 @@ fn an_answer_goes_by_the_tree_once_and_again_by_the_session_where_it_is_not_hear
     let mut saying = Saying::new(NodeId(3), 1);
     let is_by_tree = |saying: &mut Saying, event| matches!(saying.say(now, event), Way::Tree(_));
     assert!(!is_by_tree(&mut saying, answer()), "it was asked by its session");
-    saying.on_asked(JOB);
+    saying.on_asked(Subject::Job(JOB));
     let exited = DaemonEvent::App { job: JOB, event: AppEvent::Exited };
     assert!(!is_by_tree(&mut saying, exited), "that is no answer");
     assert!(is_by_tree(&mut saying, answer()));
@@ -85,7 +89,7 @@ fn an_answer_goes_by_the_tree_once_and_again_by_the_session_where_it_is_not_hear
     let again = saying.on_heard(now + AGAIN_AFTER, 2);
     assert_eq!(again.iter().map(|said| said.number).collect::<Vec<_>>(), [3]);
     assert!(saying.on_heard(now + 2 * AGAIN_AFTER, 2).is_empty(), "a session loses nothing");
-    saying.on_asked(JOB);
+    saying.on_asked(Subject::Job(JOB));
     assert!(is_by_tree(&mut saying, answer()));
     assert!(saying.on_heard(now + AGAIN_AFTER, 5).is_empty());
     assert!(saying.close().is_empty(), "the master has heard all");

@@ -2,13 +2,13 @@
 
 use std::{sync::atomic::Ordering, time::Instant};
 
-use coswitch_policies::control_tree::Place;
+use coswitch_policies::{control_tree::Place, primitives};
 
 use super::Control;
 use crate::{
     answers::{Answers, Onward},
     pass_on::Passed,
-    protocol::Multicast,
+    protocol::{Asked, DaemonEvent, Multicast},
 };
 
 impl Control {
@@ -51,16 +51,25 @@ impl Control {
         let before = self.gathering.on_request(&multicast);
         self.send_on(before);
         if let Some(number) = multicast.number_for(own, self.node.incarnation) {
-            self.node.events.on_asked(multicast.job);
-            self.asked.push(number, (multicast.job, multicast.request));
+            self.node.events.on_asked(multicast.asked.subject());
+            self.asked.push(number, multicast.asked);
             self.carry_out();
+        }
+    }
+
+    fn on_primitive(&mut self, message: primitives::Message) {
+        if let Some(answer) = self.global.on_message(message) {
+            self.node.tell(DaemonEvent::Primitive(answer));
         }
     }
 
     /// Carries out the requests before which none is missing.
     pub(super) fn carry_out(&mut self) {
-        while let Some((job, request)) = self.asked.pop() {
-            self.on_request(job, request);
+        while let Some(asked) = self.asked.pop() {
+            match asked {
+                Asked::App { job, request } => self.on_request(job, request),
+                Asked::Primitive(message) => self.on_primitive(message),
+            }
         }
         self.heard.store(self.asked.heard(), Ordering::Relaxed);
     }

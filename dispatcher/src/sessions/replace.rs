@@ -354,6 +354,8 @@ impl Replacing<'_> {
         let before = {
             let mut outgoing = self.sessions.outgoing();
             outgoing.by_ways(|ways| ways.close(node));
+            // Its global memory ends with the program.
+            outgoing.by_operations(|operations| operations.on_lost(node));
             let _ = later.send(outgoing.ways.begin(node));
             let before = outgoing.requests.insert(node, later).ok_or(ReplaceError::Down(node))?;
             let _ = before.send(Request::Replace(programs));

@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
 
 use coswitch_daemon::multicast::InOrder;
+use coswitch_policies::JobId;
 use proptest::prelude::*;
 
 use super::*;
@@ -10,6 +11,10 @@ const JOB: JobId = JobId(7);
 /// A request that is known by its number.
 fn request(number: u64) -> AppRequest {
     AppRequest::FenceDone { sequence: number, puts: Vec::new() }
+}
+
+fn asked(number: u64) -> Asked {
+    Asked::App { job: JOB, request: request(number) }
 }
 
 fn list(nodes: impl IntoIterator<Item = u32>) -> Vec<NodeId> {
@@ -35,9 +40,9 @@ fn shape(sent: &Sent) -> Vec<(u32, bool)> {
 #[test]
 fn few_are_asked_one_by_one_and_many_by_the_tree() {
     let (now, mut ways) = (Instant::now(), ways(2, 7));
-    assert_eq!(shape(&ways.send(now, &list([3, 6]), JOB, &request(0))), [(3, false), (6, false)]);
-    assert_eq!(shape(&ways.send(now, &list(0..7), JOB, &request(1))), [(0, true), (1, true)]);
-    let Request::PassOn(part) = &ways.send(now, &list(0..7), JOB, &request(2))[0].1 else { panic!() };
+    assert_eq!(shape(&ways.send(now, &list([3, 6]), &asked(0))), [(3, false), (6, false)]);
+    assert_eq!(shape(&ways.send(now, &list(0..7), &asked(1))), [(0, true), (1, true)]);
+    let Request::PassOn(part) = &ways.send(now, &list(0..7), &asked(2))[0].1 else { panic!() };
     assert_eq!(part.number_for(NodeId(6), 1), Some(3), "numbers count both ways");
     assert_eq!(part.number_for(NodeId(2), 1), Some(2));
 }
@@ -46,11 +51,11 @@ fn few_are_asked_one_by_one_and_many_by_the_tree() {
 fn what_a_node_has_not_heard_in_time_goes_by_its_session() {
     let (now, mut ways) = (Instant::now(), ways(2, 7));
     for number in 0..3 {
-        let _ = ways.send(now, &list(0..7), JOB, &request(number));
+        let _ = ways.send(now, &list(0..7), &asked(number));
     }
     assert!(ways.on_heard(now, NodeId(6), 1).is_empty(), "it may be on its way");
     let again = ways.on_heard(now + AGAIN_AFTER, NodeId(6), 2);
-    assert!(matches!(again[..], [(NodeId(6), Request::App { number: 3, .. })]), "{again:?}");
+    assert!(matches!(again[..], [(NodeId(6), Request::Ask { number: 3, .. })]), "{again:?}");
     assert!(ways.on_heard(now + 2 * AGAIN_AFTER, NodeId(6), 2).is_empty(), "a session loses nothing");
 }
 
@@ -59,9 +64,9 @@ fn what_passes_a_lost_a_silent_or_an_unreached_node_goes_by_the_sessions_at_once
     let now = Instant::now();
     let around = |act: fn(&mut Ways) -> Sent| {
         let mut ways = ways(2, 7);
-        let _ = ways.send(now, &list(0..7), JOB, &request(0));
+        let _ = ways.send(now, &list(0..7), &asked(0));
         let around = shape(&act(&mut ways));
-        (around, shape(&ways.send(now, &list(1..7), JOB, &request(1))))
+        (around, shape(&ways.send(now, &list(1..7), &asked(1))))
     };
     let by_tree = vec![(1, true), (2, true), (3, true)];
     assert_eq!(
@@ -78,13 +83,13 @@ fn what_passes_a_lost_a_silent_or_an_unreached_node_goes_by_the_sessions_at_once
 #[test]
 fn a_daemon_that_ends_is_asked_all_by_its_session_and_the_next_one_counts_on() {
     let (now, mut ways) = (Instant::now(), ways(1, 2));
-    let _ = ways.send(now, &list(0..2), JOB, &request(0));
+    let _ = ways.send(now, &list(0..2), &asked(0));
     assert_eq!(shape(&ways.close(NodeId(1))), [(1, false)]);
     assert!(matches!(ways.begin(NodeId(1)), Request::NumbersFrom(2)));
-    let later = ways.send(now, &list(0..2), JOB, &request(1));
+    let later = ways.send(now, &list(0..2), &asked(1));
     assert_eq!(shape(&later), [(0, false), (1, false)], "one node that passes on is no tree");
     ways.open(NodeId(1), 2);
-    assert_eq!(shape(&ways.send(now, &list(0..2), JOB, &request(2))), [(0, true)]);
+    assert_eq!(shape(&ways.send(now, &list(0..2), &asked(2))), [(0, true)]);
 }
 
 #[test]
@@ -170,7 +175,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct Daemon {
     is_dead: bool,
     session: VecDeque<Request>,
-    order: InOrder<AppRequest>,
+    order: InOrder<Asked>,
     /// What it has been asked, and what it has carried out.
     asked: Vec<u64>,
     done: Vec<u64>,
@@ -205,7 +210,7 @@ impl Cluster {
         let daemon = &mut self.daemons[node as usize];
         match request {
             Request::NumbersFrom(number) => daemon.order.begin(number),
-            Request::App { number, request, .. } => daemon.order.push(number, request),
+            Request::Ask { number, asked } => daemon.order.push(number, asked),
             Request::PassOn(multicast) => return self.takes(NodeId(node), *multicast),
             other => unreachable!("{other:?}"),
         }
@@ -215,14 +220,14 @@ impl Cluster {
     fn takes(&mut self, node: NodeId, multicast: Multicast) {
         self.passed.extend(multicast.parts_below(Place::Node(node)));
         if let Some(number) = multicast.number_for(node, 1) {
-            self.daemons[node.0 as usize].order.push(number, multicast.request);
+            self.daemons[node.0 as usize].order.push(number, multicast.asked);
             self.carry_out(node.0);
         }
     }
 
     fn carry_out(&mut self, node: u32) {
         let Daemon { order, done, .. } = &mut self.daemons[node as usize];
-        while let Some(AppRequest::FenceDone { sequence, .. }) = order.pop() {
+        while let Some(Asked::App { request: AppRequest::FenceDone { sequence, .. }, .. }) = order.pop() {
             done.push(sequence);
         }
     }
@@ -242,7 +247,7 @@ impl Cluster {
                 let nodes: Vec<u32> =
                     (0..count).filter(|node| bits >> node & 1 == 1 && lives(self, *node)).collect();
                 nodes.iter().for_each(|node| self.daemons[*node as usize].asked.push(self.sent));
-                let sent = self.ways.send(self.now, &list(nodes), JOB, &request(self.sent));
+                let sent = self.ways.send(self.now, &list(nodes), &asked(self.sent));
                 self.post(sent);
             }
             Step::Session(node) if lives(self, node) => {
