@@ -24,6 +24,7 @@ use coswitch_policies::{Allowance, Epoch, JobId, NodeId, primitives::Operations}
 use thiserror::Error;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+pub use self::primitives::CompareAndWrite;
 use self::{outgoing::Outgoing, replace::Replacement};
 use crate::{
     Note,

@@ -5,6 +5,7 @@
 //! jobs.
 
 mod inspect;
+mod primitives;
 
 use std::{
     collections::BTreeMap,
@@ -96,6 +97,8 @@ pub struct ClusterSpec {
     pub two_tiers: bool,
     /// By which the nodes favour ranks.
     pub local: Option<Technique>,
+    /// Whether daemons wait for another master when theirs has gone.
+    pub standing: bool,
 }
 
 /// Capacity of the first of two directories.
@@ -107,6 +110,8 @@ pub struct TestCluster {
     test_dir: TestDir,
     stores: Vec<Tier>,
     sessions: Sessions,
+    /// Of the master of the sessions.
+    generation: u64,
     nodes: VirtualNodes,
     leftovers: Leftovers,
     runtime: Runtime,
@@ -164,7 +169,7 @@ impl TestCluster {
                 run: run.clone(),
                 nodes: equal.expect("the kernel names the processors"),
                 stop_after: PATIENCE,
-                standing: false,
+                standing: cluster_spec.standing,
                 local: cluster_spec.local,
                 links: LinkRules::default(),
                 resumes: false,
@@ -193,6 +198,7 @@ impl TestCluster {
             test_dir,
             stores,
             sessions: connected.expect("the daemons answer"),
+            generation: 1,
             nodes,
             leftovers,
             runtime,

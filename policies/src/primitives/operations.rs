@@ -121,7 +121,7 @@ impl Operations {
     #[must_use]
     pub fn start(&mut self, nodes: BTreeSet<NodeId>, operation: Operation) -> (Number, Vec<Sent>) {
         self.sequence += 1;
-        let number = self.number();
+        let number = self.last();
         self.queue.push_back((number, Call { nodes, operation }));
         (number, self.go_on())
     }
@@ -283,7 +283,9 @@ impl Operations {
         self.over.extend(own.map(|(number, decided)| (number, decided.outcome)));
     }
 
-    const fn number(&self) -> Number {
+    /// The number of the last operation that was started.
+    #[must_use]
+    pub const fn last(&self) -> Number {
         Number { generation: self.generation, sequence: self.sequence }
     }
 }

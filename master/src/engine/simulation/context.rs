@@ -9,7 +9,7 @@ use std::{
 use coswitch_policies::{Epoch, JobId, NodeId, SimTime};
 use coswitch_sim::Seed;
 
-use super::{audit::Audit, network::Network, plan::Plan};
+use super::{audit::Audit, network::Network, plan::Plan, primitives::Ledger};
 
 /// How many lines of the trace a failure prints.
 const LINES_MAX: usize = 120;
@@ -36,6 +36,8 @@ pub(super) enum Event {
     TooLate(u64, u32),
     /// It has waited for long that this node welcomes it.
     NotReached(u64, NodeId, super::network::Wire),
+    /// The master of this generation starts an operation on the global memory.
+    Operation(u64),
     /// A timer of its run core.
     Due(u64),
     /// It reads the next report of its dispatchers.
@@ -65,6 +67,7 @@ pub(super) struct Context {
     pub(super) dice: Seed,
     pub(super) net: Network,
     pub(super) audit: Audit,
+    pub(super) ledger: Ledger,
     queue: BinaryHeap<Reverse<(SimTime, u64, Event)>>,
     next: u64,
     /// For the cores that take instants.
@@ -84,6 +87,7 @@ impl Context {
             dice: Seed::new(plan.seed ^ 0x5eed),
             net: Network::default(),
             audit: Audit::default(),
+            ledger: Ledger::default(),
             queue: BinaryHeap::new(),
             next: 0,
             base: Instant::now(),

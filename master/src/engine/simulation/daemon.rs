@@ -7,11 +7,11 @@ use coswitch_daemon::{
     following::Following,
     multicast::InOrder,
     protocol::{
-        AppEvent, AppRequest, DaemonEvent, Failure, Holding, Inventory, JobMemory, MemoryUse, PartState,
+        AppEvent, AppRequest, Asked, DaemonEvent, Failure, Holding, Inventory, JobMemory, MemoryUse, PartState,
         Request, Step,
     },
 };
-use coswitch_policies::{Allowance, Bytes, JobId, NodeId};
+use coswitch_policies::{Allowance, Bytes, JobId, NodeId, primitives::Memory};
 
 use super::{
     context::{Context, Event},
@@ -35,8 +35,9 @@ pub(super) struct Daemon {
     pub(super) following: Following,
     /// Of the last master followed.
     pub(super) generation: u64,
-    /// What the master has asked of applications.
-    pub(super) asked: InOrder<(JobId, AppRequest)>,
+    /// What the master has asked.
+    pub(super) asked: InOrder<Asked>,
+    pub(super) global: Memory,
     pub(super) released: VecDeque<(JobId, String)>,
     pub(super) allowance: Option<Allowance>,
 }
@@ -54,6 +55,7 @@ impl Daemon {
             following,
             generation: 0,
             asked: InOrder::default(),
+            global: Memory::default(),
             released: VecDeque::new(),
             allowance: None,
         };
@@ -112,8 +114,8 @@ impl Daemon {
                 self.asked.begin(number);
                 self.carry_out(ctx);
             }
-            Request::App { number, job, request } => {
-                self.asked.push(number, (job, request));
+            Request::Ask { number, asked } => {
+                self.asked.push(number, asked);
                 self.carry_out(ctx);
             }
             Request::PassOn(multicast) => self.on_multicast(ctx, *multicast),
@@ -147,8 +149,11 @@ impl Daemon {
 
     /// Carries out the requests before which none is missing.
     pub(super) fn carry_out(&mut self, ctx: &mut Context) {
-        while let Some((job, request)) = self.asked.pop() {
-            self.on_app_request(ctx, job, request);
+        while let Some(asked) = self.asked.pop() {
+            match asked {
+                Asked::App { job, request } => self.on_app_request(ctx, job, request),
+                Asked::Primitive(message) => self.on_primitive(ctx, message),
+            }
         }
     }
 

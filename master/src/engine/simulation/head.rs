@@ -2,7 +2,10 @@
 //! lives: the run core, as `engine::shell` runs it, with a dispatcher for each job and the sessions with the
 //! daemons.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::Duration,
+};
 
 use coswitch_daemon::protocol::{Inventory, Request};
 use coswitch_dispatcher::{
@@ -10,7 +13,7 @@ use coswitch_dispatcher::{
     protocol::{LaunchSpec, NodeEvent, Report},
     ways::Ways,
 };
-use coswitch_policies::{JobId, NodeId, Order, SimTime};
+use coswitch_policies::{JobId, NodeId, Order, SimTime, primitives::Operations};
 use coswitch_report::{
     Known, fold,
     journal::{Event as Told, RunEvent, RunOutcome},
@@ -68,6 +71,7 @@ pub(super) struct Master {
     /// Wires to the nodes that it has connected to.
     pub(super) wires: BTreeMap<NodeId, Wire>,
     pub(super) ways: Ways,
+    pub(super) operations: Operations,
     /// Nodes that have welcomed it.
     pub(super) welcome: BTreeSet<NodeId>,
     pub(super) inventories: BTreeMap<NodeId, Inventory>,
@@ -113,6 +117,7 @@ impl Head {
             generation,
             wires: BTreeMap::new(),
             ways: Ways::new(ctx.plan.radix, generation),
+            operations: Operations::new(generation),
             welcome: BTreeSet::new(),
             inventories: BTreeMap::new(),
             members: BTreeMap::new(),
@@ -171,6 +176,8 @@ impl Head {
     /// All nodes have answered: the run begins, or goes on.
     pub(super) fn begin(&mut self, ctx: &mut Context) {
         let Some(master) = &mut self.master else { return };
+        master.by_operations(ctx, Operations::on_all_known);
+        ctx.after(Duration::ZERO, Event::Operation(master.generation));
         let settings = RunSettings { run: "sim".into(), standing: true, ..RunSettings::default() };
         let set = settings::job_set(&ctx.plan);
         let run = if master.generation == 1 {

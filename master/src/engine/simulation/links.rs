@@ -175,8 +175,8 @@ impl Daemon {
         }
         self.machine.on_multicast(ctx, &multicast);
         if let Some(number) = multicast.number_for(self.node, self.life) {
-            self.machine.saying.on_asked(multicast.job);
-            self.asked.push(number, (multicast.job, multicast.request));
+            self.machine.saying.on_asked(multicast.asked.subject());
+            self.asked.push(number, multicast.asked);
             self.carry_out(ctx);
         }
     }

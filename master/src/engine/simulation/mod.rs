@@ -20,6 +20,7 @@ mod machine;
 mod network;
 mod part;
 mod plan;
+mod primitives;
 mod sessions;
 mod settings;
 mod steps;

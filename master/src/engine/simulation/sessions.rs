@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use coswitch_daemon::{
-    protocol::{AppRequest, DaemonEvent, Held, Member, Request, Said, VERSION},
+    protocol::{AppRequest, Asked, DaemonEvent, Held, Member, Request, Said, VERSION},
     session::rules::Lull,
 };
 use coswitch_dispatcher::{app, protocol::NodeEvent, ways::Sent};
@@ -194,7 +194,7 @@ impl Head {
         let Some(master) = &mut self.master else { return };
         ctx.say(|| format!("{node} is back"));
         master.lost.remove(&node);
-        master.ways.open(node, master.members[&node]);
+        master.open(ctx, node);
         let held = master.inventories.get(&node).map(|inventory| inventory.held.clone()).unwrap_or_default();
         for Held { job, .. } in held {
             let is_known = master.dispatchers.get(&job).is_some_and(|app| app.nodes.contains(&node));
@@ -225,7 +225,7 @@ impl Head {
         if master.joining.is_empty() && master.to_join.is_empty() {
             match master.run {
                 None => {
-                    master.living().iter().for_each(|node| master.ways.open(*node, master.members[node]));
+                    master.living().into_iter().for_each(|node| master.open(ctx, node));
                     self.begin(ctx);
                 }
                 Some(_) => self.welcome_back(ctx),
@@ -292,6 +292,9 @@ impl Head {
                 self.on_node(ctx, NodeEvent::StoodStill { node, stood_still });
             }
             DaemonEvent::Allowed { exceeded } => self.on_node(ctx, NodeEvent::Allowed { node, exceeded }),
+            DaemonEvent::Primitive(answer) => {
+                master.by_operations(ctx, |operations| operations.on_answer(node, answer));
+            }
             DaemonEvent::Memory(memory) => self.on_node(ctx, NodeEvent::Memory { node, memory }),
             DaemonEvent::App { job, event } => {
                 master.note(ctx, job, Note::Input(app::Input::Event(node, event)))
@@ -308,6 +311,7 @@ impl Head {
         }
         let around = master.ways.on_lost(node);
         master.send(ctx, around);
+        master.by_operations(ctx, |operations| operations.on_lost(node));
         let was_awaited = master.joining.remove(&node);
         if master.lost.contains_key(&node) {
             master.lost_again.insert(node, reason.into());
@@ -364,11 +368,19 @@ impl Master {
     }
 
     pub(super) fn ask(&mut self, ctx: &mut Context, nodes: &[NodeId], job: JobId, request: &AppRequest) {
-        let sent = self.ways.send(ctx.instant(), nodes, job, request);
+        let asked = Asked::App { job, request: request.clone() };
+        let sent = self.ways.send(ctx.instant(), nodes, &asked);
         self.send(ctx, sent);
     }
 
-    fn send(&self, ctx: &mut Context, sent: Sent) {
+    /// The daemon of a node has joined.
+    fn open(&mut self, ctx: &mut Context, node: NodeId) {
+        let incarnation = self.members[&node];
+        self.ways.open(node, incarnation);
+        self.by_operations(ctx, |operations| operations.on_daemon(node, incarnation));
+    }
+
+    pub(super) fn send(&self, ctx: &mut Context, sent: Sent) {
         for (node, request) in sent {
             if let Some(wire) = self.wires.get(&node) {
                 ctx.send(*wire, Message::ToDaemon(request));

@@ -109,6 +109,8 @@ impl World {
     fn check_idle(&self) {
         let open = self.head.open_questions();
         assert!(open.is_empty(), "questions without an answer: {open:?}");
+        let master = self.head.master.as_ref().expect("it runs");
+        self.ctx.ledger.check_end(&self.daemons, master);
         let lost: Vec<NodeId> = self.head.lost().collect();
         for daemon in self.daemons.iter().filter(|daemon| !lost.contains(&daemon.node)) {
             assert!(!daemon.has_processes() && daemon.is_clean(), "nothing is left on {}", daemon.node);
@@ -154,6 +156,7 @@ impl World {
         self.dispatch(event);
         self.join();
         self.ctx.audit.look(&self.daemons);
+        self.ctx.ledger.look(&self.daemons);
     }
 
     /// Where the process is that an event needs.
@@ -165,6 +168,7 @@ impl World {
             Event::Restart(..) => Some(Place::Head),
             Event::TooLate(..)
             | Event::NotReached(..)
+            | Event::Operation(_)
             | Event::Due(_)
             | Event::Report(_)
             | Event::Note(..)
@@ -198,12 +202,14 @@ impl World {
             Event::NotReached(generation, node, wire) if is_master(generation) => {
                 head.on_not_reached(ctx, node, wire);
             }
+            Event::Operation(generation) if is_master(generation) => head.on_operation(ctx),
             Event::Due(generation) if is_master(generation) => head.on_due(ctx),
             Event::Report(generation) if is_master(generation) => head.on_report(ctx),
             Event::Note(generation, job) if is_master(generation) => head.on_note(ctx, job),
             Event::Deadline(generation, job) if is_master(generation) => head.on_deadline(ctx, job),
             Event::TooLate(..)
             | Event::NotReached(..)
+            | Event::Operation(_)
             | Event::Due(_)
             | Event::Report(_)
             | Event::Note(..)

@@ -1,0 +1,55 @@
+//! Operations on the global memory of the daemons.
+
+use std::collections::BTreeSet;
+
+use coswitch_dispatcher::sessions::{CompareAndWrite, Sessions};
+use coswitch_policies::{
+    NodeId,
+    primitives::{Address, Comparison, Number, Outcome, Value},
+};
+use tokio::sync::mpsc::unbounded_channel;
+
+use super::{PATIENCE, STEP_LIMIT, TestCluster};
+
+impl TestCluster {
+    /// Starts XFER-AND-SIGNAL and does not wait.
+    pub fn start_transfer(&self, nodes: &[NodeId], to: Address, value: Value, signal: Address) -> Number {
+        self.sessions.xfer_and_signal(nodes.iter().copied().collect(), to, value, Some(signal))
+    }
+
+    /// TEST-EVENT, which does not wait.
+    pub fn test_event(&self, event: Number) -> Option<Outcome> {
+        self.sessions.test_event(event)
+    }
+
+    /// TEST-EVENT, which waits.
+    pub fn wait_for_event(&self, event: Number) -> Outcome {
+        self.runtime.block_on(self.sessions.wait_for_event(event, STEP_LIMIT))
+    }
+
+    /// COMPARE-AND-WRITE.
+    pub fn compare_and_write(
+        &self,
+        nodes: &[NodeId],
+        variable: Address,
+        (comparison, value): (Comparison, i64),
+        write: Option<(Address, i64)>,
+    ) -> Outcome {
+        let nodes: BTreeSet<NodeId> = nodes.iter().copied().collect();
+        let compare = CompareAndWrite { variable, comparison, value, write };
+        self.runtime.block_on(self.sessions.compare_and_write(nodes, compare, STEP_LIMIT))
+    }
+
+    /// Another master comes to all nodes: the sessions of the one before end with whatever is on its way.
+    ///
+    /// # Panics
+    /// If a daemon does not answer it.
+    pub fn follow_next_master(&mut self) {
+        self.generation += 1;
+        let (events, node_events) = unbounded_channel();
+        let (addresses, identity) = (self.nodes.addresses(), self.nodes.identity());
+        let connect = Sessions::connect(&addresses, &[], identity, self.generation, PATIENCE, events);
+        let connected = self.runtime.block_on(connect);
+        (self.sessions, self.node_events) = (connected.expect("the daemons answer"), node_events);
+    }
+}
