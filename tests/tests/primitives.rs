@@ -106,8 +106,9 @@ fn the_next_master_ends_what_its_predecessor_has_begun() {
         cluster.follow_next_master();
         wakes.join().expect("it wakes");
         // Whatever has become of it, it is the same everywhere, and the memory is that of before.
-        let is_at = |value| cluster.compare_and_write(&all, WORD, (Equal, value), None).is_carried_out();
-        assert!(is_at(7) != is_at(8), "all nodes or none");
+        let is_at = |value| cluster.compare_and_write(&all, WORD, (Equal, value), None);
+        let (before, after) = (is_at(7), is_at(8));
+        assert!(before.is_carried_out() != after.is_carried_out(), "{before:?}, {after:?}");
         assert_eq!(put(cluster, &all, Value::Word(9)), carried_out());
         assert_eq!(cluster.compare_and_write(&all, WORD, (Equal, 9), None), carried_out());
     });

@@ -20,6 +20,8 @@ pub struct Memory {
     roster: Roster,
     /// The last operation that was asked.
     last: Number,
+    /// Of the last request to forget.
+    forgot: Number,
     held: Option<Held>,
     /// Of the operations that may not be over everywhere.
     decided: BTreeMap<Number, bool>,
@@ -85,21 +87,20 @@ impl Memory {
         self.generation = generation;
         match request {
             Request::Describe => Some(self.report()),
-            Request::Forget => {
-                // The memory of a node that this master counts on is not as it was then.
-                if self.roster.generation < generation {
-                    *self = Self { generation, ..Self::default() };
+            Request::Forget { number } => {
+                if number > self.forgot {
+                    *self = Self { generation, last: self.last, forgot: number, ..Self::default() };
                 }
                 Some(self.report())
             }
             Request::Admit(roster) => {
-                if roster > self.roster {
+                if roster.generation > self.roster.generation {
                     self.roster = roster;
                 }
-                Some(Answer::Admitted { version: self.roster.version })
+                None
             }
-            Request::Ask { number, nodes, operation, open_from } => {
-                self.decided = self.decided.split_off(&open_from);
+            Request::Ask { number, nodes, operation, open_from, kept } => {
+                self.decided.retain(|decided, _| *decided >= open_from || kept.contains(decided));
                 self.on_ask(number, nodes, operation)
             }
             Request::Decide { number, carries_out } => self.on_decide(number, carries_out),
@@ -157,8 +158,11 @@ impl Memory {
             if let Some((variable, word)) = compared.zip(self.kept_back.take()) {
                 self.set(variable, word);
             }
+        } else if !carries_out {
+            // Others were asked, perhaps, and one of them is lost.
+            self.decided.entry(number).or_insert(false);
         }
-        (number <= self.last).then_some(Answer::Decided { number })
+        Some(Answer::Decided { number })
     }
 
     fn carry_out(&mut self, operation: Operation) {

@@ -29,17 +29,20 @@
 //! **Failures.** A set of nodes is all or none:
 //! - A node that is lost before the decision: no node carries it out, and the outcome names the lost node. One
 //!   that is lost later: all others carry it out.
-//! - A node that is lost is void, and its next daemon begins with an empty memory. It may still live, cut off
-//!   from this master, and come back to a later one. Therefore the master has a [`Roster`] of the nodes that
-//!   count. The others get the new roster before any decision that follows from a loss, and the caller sees no
-//!   outcome before they all have it. A later master goes by the newest roster: a node that is not on it has to
-//!   forget everything first.
+//! - A node that is lost may still live, cut off from this master or taken over by a later one, and hold an
+//!   operation. Therefore a decision to drop it goes to all nodes of the cluster, and the caller sees no
+//!   outcome before they all have it. They keep it until the lost node has another daemon, whose memory is
+//!   empty.
 //! - A new master asks all nodes what they hold before it starts anything. An operation that some node holds
-//!   is carried out if another node of its set has done so; it is dropped if one has refused, dropped or
-//!   never heard it; else all have it, and it is carried out. Its caller has died with the master before.
+//!   is carried out if any node has done so; it is dropped if any knows that it was, or has refused it, or if
+//!   one of its set has never heard it; else all have it, and it is carried out. Its caller was of the master
+//!   before.
+//! - A node that some master has not found when it took over has missed what that one decided. It is not on the
+//!   [`Roster`] that the others have got, and has to forget everything first.
 //!
-//! What this cannot do: where a master takes over without any node that knew of a loss, and finds the lost
-//! node, that node may carry out an operation whose caller saw it dropped.
+//! What this cannot do: where a master takes over without any node that knew of a decision to drop, and finds
+//! the lost node, that node may carry out an operation whose caller saw it dropped. So may it where no node
+//! was left to know.
 //!
 //! An operation costs two rounds; a comparison without a write costs one.
 
@@ -119,13 +122,11 @@ impl Operation {
 /// Nodes, each with the incarnation of its daemon.
 pub type Members = BTreeMap<NodeId, u64>;
 
-/// The nodes that count, as a master has said.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// The nodes that a master counts on when it admits a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Roster {
     /// Of the master.
     pub generation: u64,
-    /// From 1 with each master: the greater one is newer.
-    pub version: u64,
     pub members: Members,
 }
 
@@ -142,9 +143,12 @@ pub enum Request {
     /// Asked first by each master; answered by [`Answer::Holds`]. What an earlier master asks is void from
     /// now on.
     Describe,
-    /// The node is not on the newest roster: all that it holds is void. Answered by [`Answer::Holds`].
-    Forget,
-    /// Answered by [`Answer::Admitted`].
+    /// All that the node holds is void. Answered by [`Answer::Holds`].
+    Forget {
+        /// Counts with the operations: a repeated request changes nothing.
+        number: Number,
+    },
+    /// The node counts from now on. Not answered.
     Admit(Roster),
     /// Answered by [`Answer::Answered`].
     Ask {
@@ -152,10 +156,12 @@ pub enum Request {
         /// All that are asked.
         nodes: Members,
         operation: Operation,
-        /// Earlier operations are over.
+        /// Earlier operations are over, but for these, whose decisions a lost node may not know.
         open_from: Number,
+        kept: BTreeSet<Number>,
     },
-    /// Answered by [`Answer::Decided`].
+    /// Also to nodes that were not asked, where a node that was asked is lost. Answered by
+    /// [`Answer::Decided`].
     Decide { number: Number, carries_out: bool },
 }
 
@@ -163,10 +169,6 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     Holds(Box<Report>),
-    /// The node has the roster of this version.
-    Admitted {
-        version: u64,
-    },
     /// Whether the node holds the operation; of a comparison that writes nothing, whether the condition holds.
     Answered {
         number: Number,

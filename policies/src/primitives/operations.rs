@@ -12,6 +12,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::{Answer, Members, Message, Number, Operation, Outcome, Report, Request, Roster, Sent};
 use crate::NodeId;
 
+/// How many outcomes wait to be taken; the oldest one is forgotten.
+const OUTCOMES_MAX: usize = 4096;
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Operations {
@@ -23,8 +26,8 @@ pub struct Operations {
     pub(super) all_are_known: bool,
     pub(super) has_taken_over: bool,
     pub(super) roster: Roster,
-    /// The version of the roster that each member has at least.
-    has: BTreeMap<NodeId, u64>,
+    /// Decisions that these nodes, which are lost, may not know.
+    kept: BTreeMap<Number, BTreeSet<NodeId>>,
     queue: VecDeque<(Number, Call)>,
     asked: Option<Asked>,
     pub(super) decided: BTreeMap<Number, Decided>,
@@ -61,8 +64,6 @@ pub(super) struct Decided {
     /// Nodes that have not confirmed it.
     pub(super) open: BTreeSet<NodeId>,
     pub(super) outcome: Outcome,
-    /// The version of the roster that all members have to have before it is over.
-    pub(super) version: u64,
 }
 
 impl Operations {
@@ -76,7 +77,7 @@ impl Operations {
             all_are_known: false,
             has_taken_over: false,
             roster: Roster { generation, ..Roster::default() },
-            has: BTreeMap::new(),
+            kept: BTreeMap::new(),
             queue: VecDeque::new(),
             asked: None,
             decided: BTreeMap::new(),
@@ -120,8 +121,7 @@ impl Operations {
     /// Starts an operation on these nodes. The number is its place in the order, and its local event.
     #[must_use]
     pub fn start(&mut self, nodes: BTreeSet<NodeId>, operation: Operation) -> (Number, Vec<Sent>) {
-        self.sequence += 1;
-        let number = self.last();
+        let number = self.next();
         self.queue.push_back((number, Call { nodes, operation }));
         (number, self.go_on())
     }
@@ -156,10 +156,6 @@ impl Operations {
                     self.welcome();
                 }
             }
-            Answer::Admitted { version } if self.roster.members.contains_key(&node) => {
-                let has = self.has.entry(node).or_default();
-                *has = version.max(*has);
-            }
             Answer::Answered { number, holds } => {
                 if let Some(asked) = self.asked.as_mut().filter(|asked| asked.number == number)
                     && asked.open.remove(&node)
@@ -173,38 +169,48 @@ impl Operations {
                     decided.open.remove(&node);
                 }
             }
-            Answer::Admitted { .. } => {}
         }
         self.go_on()
     }
 
-    /// The roster without a node, and all that follows from the loss.
+    /// All that follows from the loss of a node.
     fn lose(&mut self, node: NodeId) {
         self.newcomers.remove(&node);
         if self.roster.members.remove(&node).is_none() {
             return;
         }
-        self.has.remove(&node);
-        self.tell_roster();
         if let Some(asked) = &mut self.asked
             && asked.call.nodes.contains(&node)
         {
             asked.open.remove(&node);
             asked.lost.insert(node);
+            self.kept.entry(asked.number).or_default().insert(node);
         }
-        for decided in self.decided.values_mut().filter(|decided| decided.open.contains(&node)) {
-            decided.open.remove(&node);
-            decided.version = self.roster.version;
+        let members: BTreeSet<NodeId> = self.roster.members.keys().copied().collect();
+        let mut dropped = Vec::new();
+        for (number, decided) in &mut self.decided {
+            if !decided.open.remove(&node) {
+                continue;
+            }
+            self.kept.entry(*number).or_default().insert(node);
             let (Outcome::CarriedOut { lost } | Outcome::Dropped { lost, .. }) = &mut decided.outcome;
             lost.insert(node);
+            if !decided.outcome.is_carried_out() {
+                decided.open.clone_from(&members);
+                dropped.push(*number);
+            }
+        }
+        for number in dropped {
+            self.send(members.clone(), Request::Decide { number, carries_out: false });
         }
     }
 
-    /// Before any decision that follows from it.
-    pub(super) fn tell_roster(&mut self) {
-        self.roster.version += 1;
-        let members: Vec<NodeId> = self.roster.members.keys().copied().collect();
-        self.send(members, Request::Admit(self.roster.clone()));
+    /// Lost nodes have other daemons now, whose memories are empty, or have forgotten theirs.
+    pub(super) fn forget_losses(&mut self, nodes: &BTreeSet<NodeId>) {
+        self.kept.retain(|_, lost| {
+            lost.retain(|node| !nodes.contains(node));
+            !lost.is_empty()
+        });
     }
 
     pub(super) fn send(&mut self, nodes: impl IntoIterator<Item = NodeId>, request: Request) {
@@ -220,13 +226,22 @@ impl Operations {
             self.decide(asked);
         }
         self.end();
-        while self.has_taken_over
-            && self.asked.is_none()
+        while self.over.len() > OUTCOMES_MAX {
+            self.over.pop_first();
+        }
+        while self.can_ask_next()
             && let Some((number, call)) = self.queue.pop_front()
         {
             self.ask(number, call);
         }
         std::mem::take(&mut self.sent)
+    }
+
+    /// A daemon that is about to count is waited for.
+    fn can_ask_next(&self) -> bool {
+        let awaits =
+            |(_, call): &(Number, Call)| call.nodes.iter().any(|node| self.newcomers.contains_key(node));
+        self.has_taken_over && self.asked.is_none() && !self.queue.front().is_some_and(awaits)
     }
 
     fn ask(&mut self, number: Number, call: Call) {
@@ -246,7 +261,8 @@ impl Operations {
         }
         let open_from = self.decided.keys().next().copied().unwrap_or(number);
         let operation = call.operation.clone();
-        self.send(call.nodes.clone(), Request::Ask { number, nodes, operation, open_from });
+        let kept = self.kept.keys().copied().collect();
+        self.send(call.nodes.clone(), Request::Ask { number, nodes, operation, open_from, kept });
         let (open, refused) = (call.nodes.clone(), BTreeSet::new());
         self.asked = Some(Asked { number, call, open, refused, lost });
     }
@@ -255,8 +271,9 @@ impl Operations {
         let Asked { number, call, open: late, refused, lost } = asked;
         let carries_out = refused.is_empty() && lost.is_empty() && late.is_empty();
         let has_lost = !lost.is_empty();
-        // The next daemon of a lost node may be a member already. It has not been asked.
-        let open: BTreeSet<NodeId> = call.nodes.difference(&lost).copied().collect();
+        // Where a node is lost, all have to know that it is dropped.
+        let open: BTreeSet<NodeId> =
+            if has_lost { self.roster.members.keys().copied().collect() } else { call.nodes };
         let outcome = match carries_out {
             true => Outcome::CarriedOut { lost },
             false => Outcome::Dropped { refused, lost, late },
@@ -266,15 +283,12 @@ impl Operations {
             return;
         }
         self.send(open.clone(), Request::Decide { number, carries_out });
-        let version = if has_lost { self.roster.version } else { 0 };
-        self.decided.insert(number, Decided { open, outcome, version });
+        self.decided.insert(number, Decided { open, outcome });
     }
 
-    /// The operations whose decisions all nodes have, and the losses that they follow from.
+    /// The operations whose decisions are known everywhere.
     fn end(&mut self) {
-        let has = |node: &NodeId| self.has.get(node).copied().unwrap_or_default();
-        let common = self.roster.members.keys().map(has).min().unwrap_or(u64::MAX);
-        let is_open = |decided: &Decided| !decided.open.is_empty() || decided.version > common;
+        let is_open = |decided: &Decided| !decided.open.is_empty();
         let decided = std::mem::take(&mut self.decided).into_iter();
         let (open, over): (BTreeMap<_, _>, BTreeMap<_, _>) = decided.partition(|(_, one)| is_open(one));
         self.decided = open;
@@ -283,9 +297,8 @@ impl Operations {
         self.over.extend(own.map(|(number, decided)| (number, decided.outcome)));
     }
 
-    /// The number of the last operation that was started.
-    #[must_use]
-    pub const fn last(&self) -> Number {
+    pub(super) const fn next(&mut self) -> Number {
+        self.sequence += 1;
         Number { generation: self.generation, sequence: self.sequence }
     }
 }

@@ -15,26 +15,27 @@ impl Operations {
         if !self.all_are_known || self.newcomers.values().any(|newcomer| newcomer.report.is_none()) {
             return;
         }
-        // Later ones were not on the roster of this master.
-        let newest = if self.has_taken_over { self.roster.clone() } else { self.newest() };
+        let (newest, is_late) = (self.newest(), self.has_taken_over);
         let is_void = |(node, newcomer): &(&NodeId, &Newcomer)| {
-            let is_as_new = newcomer.report.as_ref().is_some_and(Report::is_as_new);
-            !is_as_new && newest.members.get(node) != Some(&newcomer.incarnation)
+            let Some(report) = &newcomer.report else { return false };
+            let has_missed = report.roster.generation < newest.generation
+                && newest.members.get(node) != Some(&newcomer.incarnation);
+            !report.is_as_new() && (has_missed || is_late)
         };
         let void: Vec<NodeId> = self.newcomers.iter().filter(is_void).map(|(node, _)| *node).collect();
         if !void.is_empty() {
             for (node, newcomer) in &mut self.newcomers {
                 newcomer.report.take_if(|_| void.contains(node));
             }
-            return self.send(void, Request::Forget);
+            let number = self.next();
+            return self.send(void, Request::Forget { number });
         }
         let newcomers = std::mem::take(&mut self.newcomers);
-        let is_change = !newcomers.is_empty() || !self.has_taken_over;
         let incarnation = |(node, newcomer): (&NodeId, &Newcomer)| (*node, newcomer.incarnation);
         self.roster.members.extend(newcomers.iter().map(incarnation));
-        if is_change {
-            self.tell_roster();
-        }
+        let nodes = newcomers.keys().copied().collect();
+        self.forget_losses(&nodes);
+        self.send(nodes, Request::Admit(self.roster.clone()));
         if !std::mem::replace(&mut self.has_taken_over, true) {
             self.settle(&newcomers);
         }
@@ -42,7 +43,15 @@ impl Operations {
 
     fn newest(&self) -> Roster {
         let reports = self.newcomers.values().filter_map(|newcomer| newcomer.report.as_ref());
-        reports.map(|report| &report.roster).max().cloned().unwrap_or_default()
+        let mut newest = Roster::default();
+        for Report { roster, .. } in reports {
+            if roster.generation > newest.generation {
+                newest.clone_from(roster);
+            } else if roster.generation == newest.generation {
+                newest.members.extend(roster.members.iter().map(|(node, incarnation)| (*node, *incarnation)));
+            }
+        }
+        newest
     }
 
     /// Decides the operations that the master before has not decided everywhere.
@@ -61,21 +70,19 @@ impl Operations {
                 true => Outcome::CarriedOut { lost: none() },
                 false => Outcome::Dropped { refused: none(), lost: none(), late: none() },
             };
-            self.decided.insert(number, Decided { open: holders, outcome, version: 0 });
+            self.decided.insert(number, Decided { open: holders, outcome });
         }
     }
 }
 
-/// What becomes of an operation that some nodes hold, by what all of its set that are there know.
+/// What becomes of an operation that some nodes hold, by what all that are there know.
 fn is_carried_out(number: Number, nodes: &Members, reports: &BTreeMap<NodeId, Newcomer>) -> bool {
-    let here = nodes.iter().filter_map(|(node, incarnation)| {
+    let known = |report: &Report| report.decided.get(&number).copied();
+    let all = || reports.values().filter_map(|newcomer| newcomer.report.as_ref());
+    let any_knows = |decision| all().any(|report| known(report) == Some(decision));
+    let mut here = nodes.iter().filter_map(|(node, incarnation)| {
         reports.get(node).filter(|newcomer| newcomer.incarnation == *incarnation)?.report.as_ref()
     });
-    let known = here.map(|report| match report.decided.get(&number) {
-        Some(decided) => Some(*decided),
-        // It waits for the decision, or it has never been asked.
-        None => (!report.held.as_ref().is_some_and(|(held, _)| *held == number)).then_some(false),
-    });
-    let known: Vec<bool> = known.flatten().collect();
-    known.contains(&true) || known.is_empty()
+    let is_held = |report: &Report| report.held.as_ref().is_some_and(|(held, _)| *held == number);
+    any_knows(true) || !any_knows(false) && here.all(is_held)
 }

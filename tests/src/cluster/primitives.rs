@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use coswitch_dispatcher::sessions::{CompareAndWrite, Sessions};
+use coswitch_dispatcher::{
+    provisioning::Provisioning,
+    sessions::{CompareAndWrite, Sessions},
+};
 use coswitch_policies::{
     NodeId,
     primitives::{Address, Comparison, Number, Outcome, Value},

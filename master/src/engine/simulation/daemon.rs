@@ -7,8 +7,8 @@ use coswitch_daemon::{
     following::Following,
     multicast::InOrder,
     protocol::{
-        AppEvent, AppRequest, Asked, DaemonEvent, Failure, Holding, Inventory, JobMemory, MemoryUse, PartState,
-        Request, Step,
+        AppEvent, AppRequest, Asked, DaemonEvent, Failure, Holding, Inventory, JobMemory, MemoryUse,
+        PartState, Request, Step,
     },
 };
 use coswitch_policies::{Allowance, Bytes, JobId, NodeId, primitives::Memory};

@@ -122,7 +122,10 @@ impl Head {
                 write: Some((mark, 1)),
             },
         };
-        master.by_operations(ctx, |operations| operations.start(nodes, operation).1);
+        let (number, sent) = master.operations.start(nodes, operation);
+        ctx.say(|| format!("the master starts {number:?}"));
+        ctx.ledger.started.push(Started { number, nodes: Members::new(), is_over: false });
+        master.by_operations(ctx, |_| sent);
     }
 }
 
@@ -133,7 +136,6 @@ impl Master {
         act: impl FnOnce(&mut Operations) -> Vec<Sent>,
     ) {
         let sent = act(&mut self.operations);
-        self.note_started(ctx);
         for (nodes, message) in sent {
             ctx.ledger.on_sent(&message);
             let sent = self.ways.send(ctx.instant(), &nodes, &Asked::Primitive(message));
@@ -149,19 +151,11 @@ impl Master {
             }
         }
     }
-
-    fn note_started(&self, ctx: &mut Context) {
-        let number = self.operations.last();
-        if number.sequence > 0 && ctx.ledger.started.last().is_none_or(|last| last.number != number) {
-            ctx.say(|| format!("the master starts {number:?}"));
-            ctx.ledger.started.push(Started { number, nodes: Members::new(), is_over: false });
-        }
-    }
 }
 
 impl Daemon {
     pub(super) fn on_primitive(&mut self, ctx: &mut Context, message: Message) {
-        let is_forget = matches!(message.request, Request::Forget);
+        let is_forget = matches!(message.request, Request::Forget { .. });
         let Some(answer) = self.global.on_message(message) else { return };
         // One that was never told that it counts has nothing to forget.
         let is_as_new = matches!(&answer, Answer::Holds(report) if **report == Report::default());

@@ -28,8 +28,9 @@ enum Step {
     CutOff(u32, Option<usize>),
     /// A session with the daemon begins.
     Joins(u32),
-    /// Another master, which reaches the nodes with these bits.
-    Master(u32),
+    /// Another master, which reaches the nodes with these bits, one after the other. Meanwhile the others
+    /// hear so many messages of the one before.
+    Master(u32, usize),
     Starts(u32, Act),
     GivesUp(usize),
     Sets(u32, u32, i64),
@@ -58,6 +59,7 @@ fn steps(is_cut_off: bool) -> impl Strategy<Value = Vec<Step>> {
     ];
     // No node is out of reach otherwise.
     let more = if is_cut_off { (0usize..4).prop_map(Some).boxed() } else { Just(None).boxed() };
+    let late = if is_cut_off { 4usize } else { 1 };
     let masters = if is_cut_off { any::<u32>().boxed() } else { Just(u32::MAX).boxed() };
     let step = prop_oneof![
         30 => node().prop_map(Step::Down),
@@ -66,7 +68,7 @@ fn steps(is_cut_off: bool) -> impl Strategy<Value = Vec<Step>> {
         2 => node().prop_map(Step::Dies),
         2 => (node(), more).prop_map(|(node, more)| Step::CutOff(node, more)),
         4 => node().prop_map(Step::Joins),
-        2 => masters.prop_map(Step::Master),
+        2 => (masters, 0..late).prop_map(|(bits, more)| Step::Master(bits, more)),
         8 => (prop_oneof![any::<u32>(), Just(u32::MAX)], act).prop_map(|(bits, act)| Step::Starts(bits, act)),
         1 => any::<usize>().prop_map(Step::GivesUp),
         2 => (node(), word(), -1i64..3).prop_map(|(node, word, value)| Step::Sets(node, word, value)),
@@ -138,10 +140,10 @@ struct Known {
     /// Some node has carried it out.
     was_carried_out: bool,
     outcome: Option<Outcome>,
-    /// The oldest roster of a node when the caller saw the outcome; only where a node was lost.
-    seen_at: Option<(u64, u64)>,
-    /// How many masters have taken over by then.
-    taken_over: usize,
+    /// The nodes that knew of the decision when the caller saw the outcome; only where a node was lost.
+    known_to: Option<BTreeMap<NodeId, Life>>,
+    /// None of them was there when some later master took over.
+    is_unknown: bool,
 }
 
 struct World {
@@ -151,9 +153,9 @@ struct World {
     operations: Vec<Known>,
     /// What nodes have got before.
     old: Vec<(NodeId, Message)>,
-    /// The newest roster that each master has found.
-    found: Vec<(u64, u64)>,
     is_cut_off: bool,
+    /// The last master that has taken over.
+    taken_over: u64,
 }
 
 impl World {
@@ -161,7 +163,7 @@ impl World {
         let daemons = (0..NODES).map(|_| Daemon::new(1)).collect();
         let (operations, old) = (Vec::new(), Vec::new());
         let master = Operations::new(1);
-        let mut world = Self { daemons, master, generation: 0, operations, old, found: Vec::new(), is_cut_off };
+        let mut world = Self { daemons, master, generation: 0, operations, old, is_cut_off, taken_over: 0 };
         world.next_master(u32::MAX);
         world
     }
@@ -199,8 +201,10 @@ impl World {
                 let asked = nodes.keys().map(life).collect();
                 self.known(*number).asked = asked;
             }
-            let is_first = matches!(&message.request, Request::Admit(roster) if roster.version == 1);
+            let is_first = matches!(&message.request, Request::Admit(roster) if roster.generation > 0)
+                && self.taken_over < self.generation;
             if is_first {
+                self.taken_over = self.generation;
                 self.on_taken_over();
             }
             for node in nodes {
@@ -211,12 +215,18 @@ impl World {
     }
 
     fn on_taken_over(&mut self) {
-        let connected = self.daemons.iter().filter(|daemon| daemon.is_connected);
-        let newest = connected.map(|daemon| daemon.report().roster).max().unwrap_or_default();
-        self.found.push((newest.generation, newest.version));
-        for (node, daemon) in (0..NODES).map(NodeId).zip(&mut self.daemons) {
-            if daemon.is_connected && newest.members.get(&node) != Some(&daemon.incarnation) {
+        for daemon in self.daemons.iter_mut().filter(|daemon| daemon.is_connected) {
+            if daemon.report().is_as_new() {
                 daemon.begins_anew();
+            }
+        }
+        for known in &mut self.operations {
+            let is_here = |(node, life): (&NodeId, &Life)| {
+                let daemon = &self.daemons[node.0 as usize];
+                daemon.is_connected && daemon.life() == *life
+            };
+            if known.known_to.as_ref().is_some_and(|nodes| !nodes.iter().any(is_here)) {
+                known.is_unknown = true;
             }
         }
     }
@@ -230,9 +240,10 @@ impl World {
         for index in 0..self.operations.len() {
             let Known { number, .. } = self.operations[index];
             let Some(outcome) = self.master.test_event(number) else { continue };
-            let members = self.master.members().keys();
-            let rosters = members.map(|node| self.daemons[node.0 as usize].report().roster);
-            let oldest = rosters.map(|roster| (roster.generation, roster.version)).min();
+            let members = self.master.members().keys().map(|node| (*node, &self.daemons[node.0 as usize]));
+            // One that has joined since then knows nothing of it.
+            let knowing = members.filter(|(_, daemon)| daemon.report().decided.contains_key(&number));
+            let knowing = knowing.map(|(node, daemon)| (node, daemon.life())).collect();
             let known = &self.operations[index];
             let mark = MARKS + index as u32;
             let leaves_mark = leaves_mark(&known.operation);
@@ -244,7 +255,9 @@ impl World {
                 }
                 let has = daemon.marks.contains(&mark);
                 match &outcome {
-                    Outcome::CarriedOut { lost } => assert!(has || lost.contains(node), "{node} has {number:?}"),
+                    Outcome::CarriedOut { lost } => {
+                        assert!(has || lost.contains(node), "{node} has {number:?}")
+                    }
                     Outcome::Dropped { .. } => assert!(!has, "{node} has not carried {number:?} out"),
                 }
             }
@@ -253,8 +266,8 @@ impl World {
             };
             let known = &mut self.operations[index];
             assert!(known.outcome.is_none(), "an outcome is seen once");
-            known.seen_at = has_lost.then_some(oldest.unwrap_or((u64::MAX, 0)));
-            (known.outcome, known.taken_over) = (Some(outcome), self.found.len());
+            known.known_to = has_lost.then_some(knowing);
+            known.outcome = Some(outcome);
         }
     }
 
@@ -281,14 +294,14 @@ impl World {
             asked: BTreeMap::new(),
             was_carried_out: false,
             outcome: None,
-            seen_at: None,
-            taken_over: 0,
+            known_to: None,
+            is_unknown: false,
         });
         self.post(sent);
     }
 
     fn hears(&mut self, node: NodeId, message: Message) {
-        let is_forget = matches!(message.request, Request::Forget);
+        let is_forget = matches!(message.request, Request::Forget { .. });
         let carried_out = match message.request {
             Request::Decide { number, carries_out: true } => Some(number),
             _ => None,
@@ -343,13 +356,7 @@ impl World {
         assert!(later.is_none(), "{node} carries out in order");
         known.was_carried_out = true;
         if let Some(Outcome::Dropped { .. }) = known.outcome {
-            // Nobody that knew of the loss was there when some later master took over.
-            let is_unknown = |seen_at| {
-                let later = self.found.iter().skip(known.taken_over);
-                later.copied().any(|found| found < seen_at)
-            };
-            let has_forgotten = known.seen_at.is_some_and(is_unknown);
-            assert!(has_forgotten, "{node} carries out what a caller has seen dropped");
+            assert!(known.is_unknown, "{node} carries out what a caller has seen dropped");
         }
     }
 
@@ -403,7 +410,16 @@ impl World {
                     self.connect(NodeId(node));
                 }
             }
-            Step::Master(bits) => self.next_master(bits),
+            Step::Master(bits, more) => {
+                for node in (0..NODES).map(NodeId) {
+                    self.lose(node);
+                    for other in (node.0 + 1..NODES).map(NodeId) {
+                        (0..more).for_each(|_| self.takes(other));
+                        (0..more).for_each(|_| self.answers(other));
+                    }
+                }
+                self.next_master(bits);
+            }
             Step::Starts(bits, act) => self.start(bits, act),
             Step::GivesUp(which) if !self.operations.is_empty() => {
                 let number = self.operations[which % self.operations.len()].number;

@@ -200,9 +200,8 @@ fn the_next_master_finds_the_memory_and_ends_what_the_one_before_has_begun() {
 fn operations() -> impl Strategy<Value = Vec<(BTreeSet<NodeId>, Operation)>> {
     let address = || (0u32..3).prop_map(Address);
     let operation = prop_oneof![
-        (address(), -2i64..3, prop::option::of(address())).prop_map(|(to, word, signal)| {
-            Operation::Transfer { to, value: Value::Word(word), signal }
-        }),
+        (address(), -2i64..3, prop::option::of(address()))
+            .prop_map(|(to, word, signal)| { Operation::Transfer { to, value: Value::Word(word), signal } }),
         (address(), -2i64..3, prop::option::of((address(), -2i64..3)), 0usize..6).prop_map(
             |(variable, value, write, which)| {
                 use Comparison::{AtLeast, AtMost, Equal, Greater, Less, NotEqual};
