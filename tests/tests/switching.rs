@@ -44,7 +44,7 @@ fn ring_check(nodes: u32) -> impl FnMut(u32) -> TestJob {
 
 /// Nodes with an arena of size `arena` and two store directories.
 fn nodes(nodes: u32, arena: Bytes) -> ClusterSpec {
-    ClusterSpec { nodes, arena: Some(arena), two_tiers: true, local: None }
+    ClusterSpec { nodes, arena: Some(arena), two_tiers: true, ..ClusterSpec::default() }
 }
 
 #[test]

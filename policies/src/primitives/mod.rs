@@ -1,15 +1,15 @@
 //! The primitives of STORM (paper 004, §3.1) over the daemons of a cluster: XFER-AND-SIGNAL, TEST-EVENT and
-//! COMPARE-AND-WRITE. Pure; the sessions of the master, the control loop of a daemon and the simulation of the
-//! control plane carry the messages.
+//! COMPARE-AND-WRITE. Pure; the sessions of the master, the control loop of a daemon and the simulation of
+//! the control plane carry the messages.
 //!
-//! **Where things live.** Each daemon has a global [`Memory`]: at an [`Address`], the same on all nodes, lies a
-//! word or a block. An event is a word that counts its signals; [`Memory::test_event`] takes one. The local
+//! **Where things live.** Each daemon has a global [`Memory`]: at an [`Address`], the same on all nodes, lies
+//! a word or a block. An event is a word that counts its signals; [`Memory::test_event`] takes one. The local
 //! event of an operation is its [`Number`]: it is signalled when the operation is over, and
 //! [`Operations::test_event`] gives the [`Outcome`]. Daemons change words of their own node with
 //! [`Memory::set`].
 //!
-//! **One order.** The master alone starts operations, one after the other, and numbers them: that is the order
-//! in which all nodes see them. Each node hears the messages of one master in order, each once
+//! **One order.** The master alone starts operations, one after the other, and numbers them: that is the
+//! order in which all nodes see them. Each node hears the messages of one master in order, each once
 //! (`daemon::multicast`); a message of an earlier master is void.
 //!
 //! ```text
@@ -27,8 +27,8 @@
 //! between the call and its end.
 //!
 //! **Failures.** A set of nodes is all or none:
-//! - A node that is lost before the decision: no node carries it out, and the outcome names the lost node. One
-//!   that is lost later: all others carry it out.
+//! - A node that is lost before the decision: no node carries it out, and the outcome names the lost node.
+//!   One that is lost later: all others carry it out.
 //! - A node that is lost may still live, cut off from this master or taken over by a later one, and hold an
 //!   operation. Therefore a decision to drop it goes to all nodes of the cluster, and the caller sees no
 //!   outcome before they all have it. They keep it until the lost node has another daemon, whose memory is
@@ -37,8 +37,8 @@
 //!   is carried out if any node has done so; it is dropped if any knows that it was, or has refused it, or if
 //!   one of its set has never heard it; else all have it, and it is carried out. Its caller was of the master
 //!   before.
-//! - A node that some master has not found when it took over has missed what that one decided. It is not on the
-//!   [`Roster`] that the others have got, and has to forget everything first.
+//! - A node that some master has not found when it took over has missed what that one decided. It is not on
+//!   the [`Roster`] that the others have got, and has to forget everything first.
 //!
 //! What this cannot do: where a master takes over without any node that knew of a decision to drop, and finds
 //! the lost node, that node may carry out an operation whose caller saw it dropped. So may it where no node
@@ -169,7 +169,8 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     Holds(Box<Report>),
-    /// Whether the node holds the operation; of a comparison that writes nothing, whether the condition holds.
+    /// Whether the node holds the operation; of a comparison that writes nothing, whether the condition
+    /// holds.
     Answered {
         number: Number,
         holds: bool,

@@ -5,7 +5,8 @@
 //!   queued ─▶ asked ─all have answered, are lost, or it is given up─▶ decided ─all living have it─▶ over
 //!     └─ a node of its set is not on the roster ─────────────────────────────────────────────────────▲
 //! ```
-//! The next operation is asked once the one before is decided. Each call returns what is to be sent, in order.
+//! The next operation is asked once the one before is decided. Each call returns what is to be sent, in
+//! order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -110,7 +110,7 @@ impl Head {
         if let Some(old) = index.checked_sub(PATIENCE).map(|old| ctx.ledger.started[old].number) {
             master.by_operations(ctx, |operations| operations.give_up(old));
         }
-        let is_in = |node: &NodeId| index % 3 == 0 || (index >> node.0) & 1 == 1;
+        let is_in = |node: &NodeId| index.is_multiple_of(3) || (index >> node.0) & 1 == 1;
         let nodes: BTreeSet<NodeId> = master.members.keys().copied().filter(is_in).collect();
         let (word, mark) = (Address((index % WORDS) as u32), Address(MARKS + index as u32));
         let operation = match index % 2 {

@@ -247,8 +247,7 @@ impl World {
             let known = &self.operations[index];
             let mark = MARKS + index as u32;
             let leaves_mark = leaves_mark(&known.operation);
-            let of_the_same_life = known.asked.iter().map(|(node, life)| (node, life));
-            for (node, life) in of_the_same_life {
+            for (node, life) in &known.asked {
                 let daemon = &self.daemons[node.0 as usize];
                 if daemon.life() != *life || !leaves_mark {
                     continue;
