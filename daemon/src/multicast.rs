@@ -1,9 +1,9 @@
 //! Requests that reach many nodes: how one message is divided on its way down the tree of daemons, and how a
 //! daemon brings what reaches it by several ways into order. Pure.
 //!
-//! The master numbers what it asks of each node, whichever way it goes. A daemon carries
-//! them out in that order, each once, and says with every heartbeat how far it has come; so the master may
-//! send again, by the session with the node, whatever may have been lost on the way.
+//! The master numbers its requests to each node, whichever way they go. A daemon carries them out in that
+//! order, each once, and says with every heartbeat how far it has come; so the master may send again, by the
+//! session with the node, whatever may have been lost on the way.
 
 use std::collections::{BTreeMap, BTreeSet};
 

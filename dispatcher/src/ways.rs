@@ -109,8 +109,7 @@ impl Ways {
         self.lines.entry(node).or_default()
     }
 
-    /// A session with the daemon of a node begins: what is to be sent before anything that is
-    /// numbered.
+    /// A session with the daemon of a node begins: what is to be sent before anything that is numbered.
     #[must_use]
     pub fn begin(&mut self, node: NodeId) -> Request {
         let line = self.line(node);

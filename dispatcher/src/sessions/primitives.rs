@@ -42,8 +42,9 @@ impl Sessions {
     }
 
     /// The same, and waits for it. An operation that is not decided after `limit` is dropped on all nodes; it
-    /// is over when the nodes that were late know of that, or are lost.
-    pub async fn wait_for_event(&self, event: Number, limit: Duration) -> Outcome {
+    /// is over when the nodes that were late know of that, or are lost. `None` where the event was taken
+    /// before, or forgotten.
+    pub async fn wait_for_event(&self, event: Number, limit: Duration) -> Option<Outcome> {
         if let Some(outcome) = awake::timeout(limit, self.signalled(event)).await {
             return outcome;
         }
@@ -57,7 +58,7 @@ impl Sessions {
         nodes: BTreeSet<NodeId>,
         CompareAndWrite { variable, comparison, value, write }: CompareAndWrite,
         limit: Duration,
-    ) -> Outcome {
+    ) -> Option<Outcome> {
         let event = self.start(nodes, Operation::Compare { variable, comparison, value, write });
         self.wait_for_event(event, limit).await
     }
@@ -73,12 +74,16 @@ impl Sessions {
         number
     }
 
-    async fn signalled(&self, event: Number) -> Outcome {
+    async fn signalled(&self, event: Number) -> Option<Outcome> {
         let over = Arc::clone(&self.outgoing().over);
         loop {
             let next = over.notified();
-            if let Some(outcome) = self.test_event(event) {
-                return outcome;
+            {
+                let operations = &mut self.outgoing().operations;
+                let outcome = operations.test_event(event);
+                if outcome.is_some() || !operations.is_on_its_way(event) {
+                    return outcome;
+                }
             }
             next.await;
         }

@@ -133,6 +133,14 @@ impl Operations {
         self.over.remove(&number)
     }
 
+    /// Whether an operation was started and is not over.
+    #[must_use]
+    pub fn is_on_its_way(&self, number: Number) -> bool {
+        let is_asked = self.asked.as_ref().is_some_and(|asked| asked.number == number);
+        let is_queued = || self.queue.iter().any(|(queued, _)| *queued == number);
+        is_asked || self.decided.contains_key(&number) || is_queued()
+    }
+
     /// The caller waits no longer for nodes that have not answered: an operation that is not decided is
     /// dropped.
     #[must_use]

@@ -26,11 +26,17 @@ impl TestCluster {
     }
 
     /// TEST-EVENT, which waits.
+    ///
+    /// # Panics
+    /// If the event was taken before.
     pub fn wait_for_event(&self, event: Number) -> Outcome {
-        self.runtime.block_on(self.sessions.wait_for_event(event, STEP_LIMIT))
+        self.runtime.block_on(self.sessions.wait_for_event(event, STEP_LIMIT)).expect("it is not taken")
     }
 
     /// COMPARE-AND-WRITE.
+    ///
+    /// # Panics
+    /// If its event was taken by another caller.
     pub fn compare_and_write(
         &self,
         nodes: &[NodeId],
@@ -40,7 +46,8 @@ impl TestCluster {
     ) -> Outcome {
         let nodes: BTreeSet<NodeId> = nodes.iter().copied().collect();
         let compare = CompareAndWrite { variable, comparison, value, write };
-        self.runtime.block_on(self.sessions.compare_and_write(nodes, compare, STEP_LIMIT))
+        let outcome = self.sessions.compare_and_write(nodes, compare, STEP_LIMIT);
+        self.runtime.block_on(outcome).expect("only this caller knows of it")
     }
 
     /// Another master comes to all nodes: the sessions of the one before end with whatever is on its way.

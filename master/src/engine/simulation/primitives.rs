@@ -157,7 +157,7 @@ impl Daemon {
     pub(super) fn on_primitive(&mut self, ctx: &mut Context, message: Message) {
         let is_forget = matches!(message.request, Request::Forget { .. });
         let Some(answer) = self.global.on_message(message) else { return };
-        // One that was never told that it counts has nothing to forget.
+        // A node that was never admitted has nothing to forget.
         let is_as_new = matches!(&answer, Answer::Holds(report) if **report == Report::default());
         if is_forget || is_as_new {
             ctx.ledger.void.insert((self.node, self.life), ctx.ledger.started.len());

@@ -110,7 +110,7 @@ impl Daemon {
         (self.incarnation, self.forgot)
     }
 
-    /// A node that does not count joins with nothing to forget: it was never told that it counts.
+    /// A node that was never admitted joins with nothing to forget.
     fn begins_anew(&mut self) {
         assert!(self.report().is_as_new() && self.marks.is_empty());
         self.forgot += 1;

@@ -108,6 +108,7 @@ fn a_transfer_puts_a_block_on_its_nodes_and_signals_there_and_at_the_caller() {
     let number = cluster.start([0, 2], transfer);
     assert_eq!(cluster.master.test_event(number), Some(carried_out()));
     assert_eq!(cluster.master.test_event(number), None, "an event is taken once");
+    assert!(!cluster.master.is_on_its_way(number), "nothing is to be waited for");
     for (node, memory) in &mut cluster.memories {
         let is_asked = node.0 != 1;
         assert_eq!(memory.value(X) == Some(&value), is_asked);
