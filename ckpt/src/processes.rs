@@ -70,7 +70,7 @@ pub fn ids_in_namespaces(pid: Pid) -> Vec<i32> {
 }
 
 /// Maps the id of each process in its own PID namespace to its id here.
-pub(crate) fn by_own_id(pids: &[Pid]) -> BTreeMap<u32, Pid> {
+pub fn by_own_id(pids: &[Pid]) -> BTreeMap<u32, Pid> {
     let own = |pid: &Pid| Some((u32::try_from(*ids_in_namespaces(*pid).last()?).ok()?, *pid));
     pids.iter().filter_map(own).collect()
 }

@@ -28,18 +28,18 @@ const LOOK: Duration = Duration::from_millis(5);
 /// This process holds its node.
 static HELD: Mutex<Option<Flock<File>>> = Mutex::new(None);
 
-/// Ends the daemon before, where there is one, and holds the node in its place. `is_useless`: nobody waits
-/// for this daemon, so another one may.
+/// Ends the daemon before, where there is one, and holds the node in its place. `is_orphan`: the master that
+/// has started this daemon has ended, and the next one may have started another daemon.
 ///
 /// # Errors
-/// Where the daemon before does not end in time, or this one is useless.
-pub(crate) fn take(name: &str, limit: Duration, is_useless: impl Fn() -> bool) -> anyhow::Result<()> {
+/// Where the daemon before does not end in time, or this one is an orphan.
+pub(crate) fn take(name: &str, limit: Duration, is_orphan: impl Fn() -> bool) -> anyhow::Result<()> {
     if is_held() {
         return Ok(());
     }
     let deadline = Instant::now() + limit;
     loop {
-        if is_useless() {
+        if is_orphan() {
             bail!("the master that has started this daemon has ended");
         }
         let dir = node::ensure_notes_dir(name)?;

@@ -396,6 +396,9 @@ fn set_up(
     (passing, to_tree): (PassingOn, UnboundedSender<Said>),
     criu: Option<Criu>,
 ) -> anyhow::Result<NodeServices> {
+    if config.local.is_some() {
+        check_weights(&hierarchies)?;
+    }
     let (criu, store) = match criu {
         Some(criu) => (criu, Store::existing(config.store.clone())),
         None => {
@@ -411,16 +414,9 @@ fn set_up(
             (criu, store)
         }
     };
-    let cgroup_roots = hierarchies.clone();
     let cgroup = NodeCgroup::create(hierarchies, &config.name(), config.memory)?;
     let criu = criu.with_workers_in(cgroup.checkpointers());
     let arena = Arena::new(config.arena.0).context("failed to map the arena")?;
-    if config.local.is_some() && !daemons::is_in_group(&cgroup_roots) {
-        bail!(
-            "`scheduler.local` weighs ranks against each other, and here each has a scheduling group of its \
-             own. Give the node one processor, or use a kernel from 6.18.45 on or before 6.13"
-        );
-    }
     let count = processors::allowed().unwrap_or_default().len();
     let scheduling = Scheduling::start(config.local, count).context("failed to start the node scheduler")?;
     let guard = Guard::start().context("failed to start the guard of memory")?;
@@ -446,6 +442,21 @@ fn set_up(
         events,
         has_news,
     })
+}
+
+/// A node scheduler weighs ranks against each other, which the kernel does inside one scheduling group.
+fn check_weights(hierarchies: &Hierarchies) -> anyhow::Result<()> {
+    if daemons::is_in_group(hierarchies) {
+        return Ok(());
+    }
+    let advice = match fs::read_to_string("/proc/self/cgroup").is_ok_and(|text| is_kept_in_group(&text)) {
+        true => "they are in the group of their allocation: leave it out",
+        false => {
+            "each of them has a group of its own: give the node one processor, or use a kernel without the \
+             fault of 6.13 to 6.18.44 and 6.19"
+        }
+    };
+    bail!("`scheduler.local` needs ranks in one scheduling group, and {advice}")
 }
 
 /// Finds out before any job does that the machine lacks something.

@@ -30,15 +30,13 @@ pub(crate) enum Starter {
 }
 
 impl Starter {
-    /// Where it is known at once.
+    /// Whether it has ended. Of a master at the other end of a connection that is not known at once.
     pub(crate) fn has_ended(&self) -> bool {
+        let Self::Stdio = self else { return false };
         let input = io::stdin();
-        let mut input = [PollFd::new(input.as_fd(), PollFlags::empty())];
-        match self {
-            // Its end of the pipe is closed.
-            Self::Stdio => poll(&mut input, PollTimeout::ZERO).is_ok_and(|closed| closed > 0),
-            Self::Home(_) => false,
-        }
+        // Its end of the pipe is closed.
+        let closed = poll(&mut [PollFd::new(input.as_fd(), PollFlags::empty())], PollTimeout::ZERO);
+        closed.is_ok_and(|closed| closed > 0)
     }
 
     /// Fails where the starter has died.

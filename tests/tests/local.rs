@@ -49,6 +49,6 @@ fn a_node_whose_ranks_have_groups_of_their_own_is_refused_with_the_reason() {
     let is_refused = Release::running().is_some_and(Release::lets_groups_starve_others)
         && processors::allowed().is_ok_and(|processors| processors.len() > 1);
     assert_eq!(ended.code == Some(0), !is_refused, "{}", ended.stderr);
-    let reason = "Give the node one processor, or use a kernel";
+    let reason = "give the node one processor, or use a kernel";
     assert_eq!(ended.stderr.contains(reason), is_refused, "{}", ended.stderr);
 }

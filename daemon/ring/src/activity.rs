@@ -1,9 +1,9 @@
 //! What a rank does at present, for the scheduler of its node: written by the rank, and read without its
 //! help.
 //!
-//! The scheduler asks for the next arrival only of ranks that it would let run then, and for the next sleep
-//! of those whose processor others want. So anything else costs one load, and a stream of messages rings the
-//! scheduler once.
+//! The scheduler asks for the next arrival of a rank that is not favoured, and for the next sleep of one
+//! whose processor others want. So anything else costs one load, and a stream of messages rings the scheduler
+//! once.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -42,8 +42,6 @@ pub struct Activity {
     /// In the rank's own namespace; 0 before it uses MPI.
     process: AtomicU32,
     doing: AtomicU32,
-    /// Waits that have begun; wraps.
-    waits: AtomicU32,
     /// The next sleep is to ring the scheduler.
     watched: AtomicU32,
     asked: Asked,
@@ -67,23 +65,14 @@ impl Activity {
 
     /// Only the rank calls it, one thread at a time.
     pub fn set_doing(&self, doing: Doing) {
-        let before = self.doing.load(Ordering::Relaxed);
-        if before == doing as u32 {
-            return;
+        // A store would take the cache line from its readers.
+        if self.doing.load(Ordering::Relaxed) != doing as u32 {
+            self.doing.store(doing as u32, Ordering::Release);
         }
-        if before == Doing::Computes as u32 {
-            self.waits.store(self.waits.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        }
-        self.doing.store(doing as u32, Ordering::Release);
     }
 
     pub fn doing(&self) -> Doing {
         Doing::from_raw(self.doing.load(Ordering::Acquire))
-    }
-
-    /// How many waits have begun; wraps.
-    pub fn waits(&self) -> u32 {
-        self.waits.load(Ordering::Relaxed)
     }
 
     /// The next arrival is to ring the scheduler.
@@ -123,8 +112,8 @@ mod tests {
     use super::*;
 
     fn activity() -> Activity {
-        let [process, doing, waits, watched, asked] = [0; 5].map(AtomicU32::new);
-        Activity { process, doing, waits, watched, asked: Asked(asked) }
+        let [process, doing, watched, asked] = [0; 4].map(AtomicU32::new);
+        Activity { process, doing, watched, asked: Asked(asked) }
     }
 
     #[test]
@@ -151,12 +140,11 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_counts_once_however_it_goes_on() {
+    fn what_a_rank_does_is_read_as_it_was_told() {
         let activity = activity();
-        for doing in [Doing::Polls, Doing::Sleeps, Doing::Polls, Doing::Computes, Doing::Sleeps] {
+        for doing in [Doing::Polls, Doing::Sleeps, Doing::Sleeps, Doing::Computes] {
             activity.set_doing(doing);
             assert_eq!(activity.doing(), doing);
         }
-        assert_eq!(activity.waits(), 2);
     }
 }

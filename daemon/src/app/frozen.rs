@@ -115,6 +115,12 @@ impl Part {
         self.node.guard.rest(self.job, cgroup);
     }
 
+    /// The processes have ended, or are about to leave memory.
+    pub(super) fn unguard(&self) {
+        self.node.scheduling.leave(self.job);
+        self.node.guard.leave(self.job);
+    }
+
     /// From now on the ranks run, and may be stopped for want of memory.
     pub(super) fn guard(&self) {
         if matches!(self.state, State::Running { .. }) && !self.stands_still {

@@ -61,8 +61,7 @@ impl Part {
             error => Failure::alive(error),
         })?;
         self.image_bytes = bytes;
-        self.node.guard.leave(self.job);
-        self.node.scheduling.leave(self.job);
+        self.unguard();
         self.state = match self.take_state() {
             State::Frozen(ranks) => State::PagedOut(ranks),
             other => other,

@@ -62,8 +62,7 @@ impl Part {
 
     pub(super) async fn on_root_ended(&mut self, status: io::Result<WaitStatus>) {
         self.tell_traffic();
-        self.node.guard.leave(self.job);
-        self.node.scheduling.leave(self.job);
+        self.unguard();
         self.state = State::Ended;
         match status {
             Ok(WaitStatus::Exited(_, 0)) => self.tell_ended(),

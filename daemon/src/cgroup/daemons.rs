@@ -39,8 +39,8 @@ pub(crate) fn enter(hierarchies: &Hierarchies, processors: &[usize]) -> Result<(
     join().or_else(|_| join())
 }
 
-/// Whether this process, and with it the ranks of its node, is in such a group: the kernel then compares the
-/// weights of ranks.
+/// Whether this process is in such a group. The ranks of its node are then in the same one, and the kernel
+/// compares their weights.
 pub(crate) fn is_in_group(hierarchies: &Hierarchies) -> bool {
     let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let Some(controller) = hierarchies.cpu() else { return false };

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     num::NonZeroUsize,
     sync::{
         Arc,
@@ -11,11 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use coswitch_ckpt::processes;
 use coswitch_policies::{
     JobId,
     local::{NodeDecision, NodeScheduler, TaskEvent, TaskId, Technique},
 };
 use coswitch_ring::{Bell, Segment, WaitPolicy, wait_any};
+use nix::unistd::Pid;
 use tracing::{debug, warn};
 
 use super::{
@@ -249,8 +250,8 @@ impl Shell {
         }
     }
 
-    /// Favours those that have a processor, and those that would get one if they were woken: the kernel gives
-    /// it to them without a word. `asks`: ranks may ring again.
+    /// Favours the ranks that have a processor, and those that would get one if they were woken: the kernel
+    /// then wakes them at once. `asks`: ranks may ring again.
     fn set_weights(&mut self, asks: bool) {
         let favoured = self.favoured();
         let mut ended = Vec::new();
@@ -337,13 +338,8 @@ impl Known {
     }
 }
 
-/// The processes of a job, by their numbers in their own namespace.
-fn processes_of(cgroup: &JobCgroup) -> BTreeMap<u32, i32> {
-    let pids = cgroup.pids().unwrap_or_default();
-    let own = |pid: i32| {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-        numbers.split_whitespace().last()?.parse().ok()
-    };
-    pids.into_iter().filter_map(|pid| Some((own(pid)?, pid))).collect()
+/// The processes of a job, by their ids in their own namespace. None where they are just ending.
+fn processes_of(cgroup: &JobCgroup) -> BTreeMap<u32, Pid> {
+    let pids: Vec<Pid> = cgroup.pids().unwrap_or_default().into_iter().map(Pid::from_raw).collect();
+    processes::by_own_id(&pids)
 }

@@ -4,9 +4,18 @@
 //! one ([`daemons`](crate::cgroup)). A rank leads a session, and with it a process group: one call sets the
 //! weight of all of its threads and children.
 
-use std::io;
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
 
-use nix::{errno::Errno, unistd::Pid, unistd::getpgid};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    unistd::{Pid, getpgid},
+};
+
+use crate::children::open_pidfd;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,18 +36,27 @@ impl Weight {
 }
 
 /// A rank's process group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Group(Pid);
+#[derive(Debug)]
+pub(super) struct Group {
+    id: Pid,
+    /// Of the rank: when that has ended, other processes may get the group's id.
+    rank: OwnedFd,
+}
 
 impl Group {
     /// Of the rank with this process.
-    pub(super) fn of(process: i32) -> io::Result<Self> {
-        Ok(Self(getpgid(Some(Pid::from_raw(process)))?))
+    pub(super) fn of(process: Pid) -> io::Result<Self> {
+        let rank = open_pidfd(process.as_raw())?;
+        Ok(Self { id: getpgid(Some(process))?, rank })
     }
 
-    /// Sets the weight of all its threads. False where they have ended.
-    pub(super) fn set(self, weight: Weight) -> io::Result<bool> {
-        set_nice(libc::PRIO_PGRP, self.0, weight.nice())
+    /// Sets the weight of all its threads. False where the rank has ended.
+    pub(super) fn set(&self, weight: Weight) -> io::Result<bool> {
+        let ended = poll(&mut [PollFd::new(self.rank.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO)?;
+        if ended > 0 {
+            return Ok(false);
+        }
+        set_nice(libc::PRIO_PGRP, self.id, weight.nice())
     }
 }
 
@@ -73,7 +91,7 @@ mod tests {
     fn a_rank_and_its_children_get_the_weight_and_no_other_process() {
         let mut rank = Command::new("/bin/sh");
         let mut rank = rank.args(["-c", "sleep 60 & sleep 60"]).process_group(0).spawn().unwrap();
-        let group = Group::of(rank.id().cast_signed()).unwrap();
+        let group = Group::of(Pid::from_raw(rank.id().cast_signed())).unwrap();
         let before = nice(0);
         assert!(group.set(Weight::Least).unwrap());
         let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", rank.id())).unwrap();
@@ -82,11 +100,8 @@ mod tests {
         assert_eq!(nice(0), before);
         group.set(Weight::Usual).unwrap();
         assert_eq!(nice(rank.id()), 0);
-        nix::sys::signal::killpg(group.0, nix::sys::signal::Signal::SIGKILL).unwrap();
+        nix::sys::signal::killpg(group.id, nix::sys::signal::Signal::SIGKILL).unwrap();
         rank.wait().unwrap();
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        while group.set(Weight::Least).unwrap() {
-            assert!(std::time::Instant::now() < end, "its child stays");
-        }
+        assert!(!group.set(Weight::Least).unwrap());
     }
 }

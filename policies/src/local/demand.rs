@@ -19,8 +19,8 @@
 //! never blocks.
 //!
 //! `share` limits only the running task: two tasks that write to each other can pass the processor between
-//! them and leave a third waiting. The thesis names this as the drawback of DCS. On a live node calls count
-//! only within the receiver's equal share of the node, over [`Demand::credit_max`]; beyond it the receiver
+//! them and leave a third waiting. The thesis names this as the drawback of DCS. On a live node
+//! [`Demand::credit_max`] bounds what a task gets by calls to its equal share of the node; beyond it the task
 //! waits for its turn.
 
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Model for Demand {
         Some(receiver.since_queued.executed + self.share + STRICTLY_MORE)
     }
 
-    /// But for `share`.
+    /// Leaves `share` out.
     fn precedes_when_woken(&self, task: &Task) -> bool {
         task.credit >= 0
     }

@@ -42,9 +42,8 @@ pub trait Model {
         None
     }
 
-    /// Bounds what calls may take from other tasks: a call counts only where its receiver, since it last had
-    /// so much more or less than an equal share of the node, has not had more than that share. None: no
-    /// bound, as in the papers.
+    /// How much processor time a task may save up, or owe, against an equal share of the node. The call of a
+    /// task that owes some does not count. None: all calls count, as in the papers.
     fn credit_max(&self) -> Option<Duration> {
         None
     }

@@ -30,8 +30,8 @@ pub struct Task {
     pub queued_at: SimTime,
     /// Of its slice, since it last reached the ready queue; a preempted task has the rest.
     pub used_of_slice: Duration,
-    /// Processor time that it may still claim by messages ([`Model::credit_max`](super::Model::credit_max)),
-    /// in nanoseconds; below 0 it has had more than its share.
+    /// Processor time that it has had less than an equal share, in nanoseconds; below 0 it has had more
+    /// ([`Model::credit_max`](super::Model::credit_max)).
     pub credit: i64,
     /// When it got the processor that it has.
     pub running_since: Option<SimTime>,

@@ -99,7 +99,7 @@ enum Name {
     /// A cluster that stays: daemons up on virtual nodes, by ssh, in Slurm; a planned restart; a lost node;
     /// copies of snapshots, forecasts
     Standing,
-    /// Node schedulers: how long a message waits for a rank that shares its processor, and who has it
+    /// Node schedulers: how long a message waits for a rank that shares its processor, and the shares of all
     Local,
     /// Node schedulers: two jobs of different kinds on the same two processors
     Mixes,
