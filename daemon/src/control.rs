@@ -33,7 +33,7 @@ use crate::{
     plane::{Command, PlaneEvent},
     protocol::{
         AppEvent, AppRequest, DaemonEvent, Failure, Held, Holding, Inventory, Member, MemoryUse, Request,
-        Step, StoodStill,
+        SliceUse, Step, StoodStill,
     },
     session::{Heard, SessionError},
     survival::Record,
@@ -295,7 +295,10 @@ impl Control {
                 self.node.tell(DaemonEvent::Allowed { exceeded });
             }
             Request::Examine { program } => self.examine(program),
-            Request::Alive { heard } => self.node.events.on_heard(heard),
+            Request::Alive { heard, clock } => {
+                self.node.events.on_heard(heard);
+                self.node.slices.on_reading(&clock);
+            }
             Request::Hello { .. } | Request::Shutdown | Request::Leave | Request::Replace(_) => {}
         }
     }
@@ -426,13 +429,17 @@ impl Control {
             return;
         }
         if let Ok(memory) = self.node.cgroup.memory_use() {
-            let stopped = self.node.guard.is_stopped();
+            let stopped = self.node.running.is_over();
             let has_news = self.node.has_news.swap(false, Ordering::Relaxed);
             if let Some(news) = self.memory.on_look(MemoryUse { stopped, ..memory }, has_news) {
                 self.node.tell(DaemonEvent::Memory(news));
             }
         }
         if traffic {
+            let slices = self.node.running.take_use_of_slices();
+            if slices != SliceUse::default() {
+                self.node.tell(DaemonEvent::Slices(slices));
+            }
             self.apps.values().for_each(|app| app.handle.note(Note::Sample));
         }
     }
@@ -494,7 +501,7 @@ impl Control {
     }
 
     async fn end_survivor(&self, job: JobId) -> anyhow::Result<()> {
-        self.node.guard.leave(job);
+        self.node.running.leave(job);
         self.node.plane.ask(|done| Command::RemoveApp(job, done)).await;
         let (node, name) = (Arc::clone(&self.node), job.to_string());
         tokio::task::spawn_blocking(move || {

@@ -8,46 +8,26 @@
 //! never met.
 
 use std::{
-    collections::BTreeMap,
     io,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
 
-use coswitch_policies::{Allowance, Bytes, JobId};
-use tracing::{info, warn};
+use coswitch_policies::Allowance;
 
-use crate::cgroup::JobCgroup;
+use crate::running::Running;
 
 /// The time between two looks while there is an allowance.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// See the module.
 pub struct Guard {
-    shared: Arc<Shared>,
-}
-
-#[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    allowance: Option<Allowance>,
-    /// The jobs in memory.
-    jobs: BTreeMap<JobId, Present>,
-    is_stopped: bool,
-    has_ended: bool,
-}
-
-struct Present {
-    cgroup: JobCgroup,
-    runs: bool,
-    /// By the guard.
-    stopped: bool,
+    running: Arc<Running>,
+    has_ended: Arc<AtomicBool>,
 }
 
 impl Guard {
@@ -55,94 +35,44 @@ impl Guard {
     ///
     /// # Errors
     /// Where there can be no more threads.
-    pub fn start() -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
-        let its = Arc::clone(&shared);
-        thread::Builder::new().name("guard".into()).spawn(move || its.watch())?;
-        Ok(Self { shared })
+    pub fn start(running: Arc<Running>) -> io::Result<Self> {
+        let guard = Self { running, has_ended: Arc::default() };
+        let (running, has_ended) = (Arc::clone(&guard.running), Arc::clone(&guard.has_ended));
+        thread::Builder::new().name("guard".into()).spawn(move || watch(&running, &has_ended))?;
+        Ok(guard)
     }
 
     /// What the jobs may hold together; `None`: as much as there is. Says whether they exceed it.
     pub(crate) fn allow(&self, allowance: Option<Allowance>) -> bool {
-        let mut state = self.shared.lock();
+        let mut state = self.running.lock();
         state.allowance = allowance;
         state.look();
-        self.shared.changed.notify_all();
-        state.is_stopped
+        self.running.changed.notify_all();
+        state.is_over
     }
 
     /// As it was last said.
     pub(crate) fn allowance(&self) -> Option<Allowance> {
-        self.shared.lock().allowance.clone()
-    }
-
-    /// A job runs from now on.
-    pub(crate) fn run(&self, job: JobId, cgroup: JobCgroup) {
-        self.shared.lock().jobs.insert(job, Present { cgroup, runs: true, stopped: false });
-    }
-
-    /// A job is in memory and does not run, or is about to be frozen; a group that is stopped stays so.
-    pub(crate) fn rest(&self, job: JobId, cgroup: JobCgroup) {
-        self.shared.lock().jobs.insert(job, Present { cgroup, runs: false, stopped: false });
-    }
-
-    /// A job is about to leave memory.
-    pub(crate) fn leave(&self, job: JobId) {
-        self.shared.lock().jobs.remove(&job);
-    }
-
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.shared.lock().is_stopped
+        self.running.lock().allowance.clone()
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.shared.lock().has_ended = true;
-        self.shared.changed.notify_all();
+        self.has_ended.store(true, Ordering::Relaxed);
+        // Locked, so that the thread either sees it or is waiting.
+        drop(self.running.lock());
+        self.running.changed.notify_all();
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn watch(&self) {
-        let mut state = self.lock();
-        while !state.has_ended {
-            state.look();
-            let idle = state.allowance.is_none() && !state.is_stopped;
-            let rest = if idle { Duration::from_secs(1) } else { LOOK_EVERY };
-            let woken = self.changed.wait_timeout(state, rest);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-}
-
-impl State {
-    fn look(&mut self) {
-        let exceeds = self.allowance.as_ref().is_some_and(|allowance| self.exceeds(allowance));
-        if exceeds != self.is_stopped {
-            info!(allowance = ?self.allowance, stopped = exceeds, "memory of the jobs");
-        }
-        self.is_stopped = exceeds;
-        for (job, present) in self.jobs.iter_mut().filter(|(_, job)| job.runs && job.stopped != exceeds) {
-            match if exceeds { present.cgroup.stop() } else { present.cgroup.thaw() } {
-                Ok(()) => present.stopped = exceeds,
-                Err(error) => warn!(%job, %error, "a running job could not be stopped or thawed"),
-            }
-        }
-    }
-
-    /// Caches of files do not count, which takes longer to read.
-    fn exceeds(&self, allowance: &Allowance) -> bool {
-        let arriving = allowance.arriving.iter().filter(|(job, _)| !self.jobs.contains_key(job));
-        let arriving: Bytes = arriving.map(|(_, bytes)| *bytes).sum();
-        let exceeds = |of: fn(&JobCgroup) -> Bytes| {
-            let held = self.jobs.values().map(|job| of(&job.cgroup)).sum::<Bytes>();
-            held.saturating_add(arriving) > allowance.total
-        };
-        exceeds(|cgroup| cgroup.used().unwrap_or_default()) && exceeds(JobCgroup::working_set)
+fn watch(running: &Running, has_ended: &AtomicBool) {
+    let mut state = running.lock();
+    while !has_ended.load(Ordering::Relaxed) {
+        state.look();
+        let idle = state.allowance.is_none() && !state.is_over;
+        let rest = if idle { Duration::from_secs(1) } else { LOOK_EVERY };
+        let woken = running.changed.wait_timeout(state, rest);
+        state = woken.unwrap_or_else(PoisonError::into_inner).0;
     }
 }

@@ -11,6 +11,7 @@ use coswitch_policies::{
     JobId, NodeId,
     control_tree::{ControlTree, Place},
     primitives,
+    strobe::Strobe,
 };
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +24,8 @@ pub enum Asked {
     App { job: JobId, request: AppRequest },
     /// Of the global memory.
     Primitive(primitives::Message),
+    /// From its beginning on, by the master's clock, jobs have these slices. There is no answer.
+    Strobe(Strobe),
 }
 
 /// What a request and its answer are about.
@@ -30,6 +33,7 @@ pub enum Asked {
 pub enum Subject {
     Job(JobId),
     GlobalMemory,
+    Slices,
 }
 
 impl Asked {
@@ -38,6 +42,7 @@ impl Asked {
         match self {
             Self::App { job, .. } => Subject::Job(*job),
             Self::Primitive(_) => Subject::GlobalMemory,
+            Self::Strobe(_) => Subject::Slices,
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The processors of a virtual node: a share of the machine's own.
+//! The processors of a virtual node, a share of the machine's own, and how threads get them.
 //!
 //! Without shares the kernel may leave a rank and both data planes on one core for a long time, and a stream
 //! of large messages loses a fifth of its bandwidth. Processes that a daemon starts stay on the daemon's
 //! processors.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, io};
 
 use nix::{
     errno::Errno,
@@ -92,6 +92,29 @@ pub fn set_time_slice(slice: TimeSlice) {
     attributes.sched_runtime = if slice == TimeSlice::Short { 100_000 } else { 0 };
     // SAFETY: the call reads one structure, which holds its own size. Where it fails, the slice is unchanged.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0u32) };
+}
+
+/// This thread runs before any rank, and is expected to run for microseconds.
+pub(crate) fn precede_ranks() -> io::Result<()> {
+    const MOST: i32 = -20;
+    set_nice(libc::PRIO_PROCESS, Pid::from_raw(0), MOST).map(drop)
+}
+
+/// Timers wake this thread to the microsecond; the kernel may combine them within 50 µs otherwise.
+pub(crate) fn wake_on_time() {
+    // SAFETY: a system call with plain integers. Where it fails, the thread is woken a little later.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+}
+
+/// Sets the niceness of a process or a process group. False where it has ended.
+pub(crate) fn set_nice(which: libc::__priority_which_t, of: Pid, nice: i32) -> io::Result<bool> {
+    let of = libc::id_t::try_from(of.as_raw()).map_err(io::Error::other)?;
+    // SAFETY: a system call with plain integers.
+    match Errno::result(unsafe { libc::setpriority(which, of, nice) }) {
+        Ok(_) => Ok(true),
+        Err(Errno::ESRCH) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 #[cfg(test)]

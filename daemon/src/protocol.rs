@@ -19,10 +19,12 @@ pub use crate::{
     answers::Said,
     handover::Programs,
     multicast::{Asked, Multicast},
+    node_clock::{Boot, Reading},
+    running::SliceUse,
 };
 
 /// Offered by the head node in its first frame; a daemon that speaks another version refuses the connection.
-pub const VERSION: u32 = 19;
+pub const VERSION: u32 = 20;
 
 /// How many sealed snapshots of an application a node keeps: the last one, and one to fall back to.
 pub const SNAPSHOTS_KEPT: usize = coswitch_ckpt::store::KEPT;
@@ -58,6 +60,8 @@ pub enum Request {
     Alive {
         /// The number of the last event of this daemon that has reached the master, with all before it.
         heard: u64,
+        /// For the [`Asked::Strobe`]s.
+        clock: Reading,
     },
     /// A limit for the memory that the node's jobs hold together; `None` lifts it. While the jobs hold more,
     /// the ranks of the running ones are stopped on this node. Answered by [`DaemonEvent::Allowed`].
@@ -119,6 +123,8 @@ pub enum DaemonEvent {
     Primitive(primitives::Answer),
     /// Sent where it has changed, and about once a second otherwise; see [`MemoryUse::looks`].
     Memory(MemoryUse),
+    /// Sent about once a second while there are slices: what they have been since the last such event.
+    Slices(SliceUse),
     /// Sent every [`HEARTBEAT`].
     Alive {
         /// The number of the last request that has reached an application here, with all before it.

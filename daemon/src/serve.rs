@@ -38,8 +38,10 @@ use crate::{
     plane::Plane,
     proc_text, processors,
     protocol::DaemonEvent,
+    running::Running,
     scheduling::Scheduling,
     session::{self, SessionThread},
+    slices::Slices,
     starter::{Starter, say},
     survival::{self, Survivors},
     virtual_net,
@@ -419,7 +421,9 @@ fn set_up(
     let arena = Arena::new(config.arena.0).context("failed to map the arena")?;
     let count = processors::allowed().unwrap_or_default().len();
     let scheduling = Scheduling::start(config.local, count).context("failed to start the node scheduler")?;
-    let guard = Guard::start().context("failed to start the guard of memory")?;
+    let running = Arc::new(Running::default());
+    let guard = Guard::start(Arc::clone(&running)).context("failed to start the guard of memory")?;
+    let slices = Slices::start(Arc::clone(&running)).context("failed to start the thread of slices")?;
     // Since 1970, in nanoseconds: no two daemons of a node have the same.
     let incarnation = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
     let incarnation = u64::try_from(incarnation).unwrap_or(u64::MAX);
@@ -437,7 +441,9 @@ fn set_up(
         store,
         arena,
         cgroup,
+        running,
         guard,
+        slices,
         scheduling,
         events,
         has_news,

@@ -3,7 +3,7 @@
 use std::{fmt, path::PathBuf, time::Duration};
 
 pub use coswitch_daemon::protocol::{
-    Exit, Held, Inventory, JobMemory, MemoryUse, Park, RankTraffic, StoodStill, Wait,
+    Exit, Held, Inventory, JobMemory, MemoryUse, Park, RankTraffic, SliceUse, StoodStill, Wait,
 };
 use coswitch_policies::{Bytes, CopyRule, Epoch, NodeId};
 /// `Order` comes from the master; each is answered by a [`Report`] when the application rests again.
@@ -143,6 +143,8 @@ pub enum NodeEvent {
     Memory { node: NodeId, memory: MemoryUse },
     /// It goes by its new allowance; `exceeded`: its jobs hold more already.
     Allowed { node: NodeId, exceeded: bool },
+    /// What its slices have been since it told this last.
+    Slices { node: NodeId, slices: SliceUse },
     /// Its daemon is not heard, but its connection is open.
     Silent { node: NodeId },
     /// Its daemon is heard again, after so long.

@@ -204,6 +204,14 @@ const CASES: &[Case] = cases![
         line 7, "scheduler.packing", ["known are first-fit, best-fit, buddy, exact"];
     "a gang that would be split": "quantum: 10s" => "alternate: partial",
         line 7, "scheduler.alternate", ["on some of its nodes only; use `whole`"];
+    "slices where a node never has two jobs": "policy: hybrid" => "policy: gang\n  slice: 20ms",
+        line 7, "scheduler.slice", ["under `gang` no two jobs are on a node", "write `policy: hybrid`"];
+    "a slice that is shorter than its switch": "quantum: 10s" => "slice: 100us",
+        line 7, "scheduler.slice", ["a slice has 300µs to 10s", "for example `20ms`"];
+    "a slice that is a turn": "quantum: 10s" => "slice: 1min",
+        line 7, "scheduler.slice", ["a slice has 300µs to 10s"];
+    "slices beside a node scheduler": "quantum: 10s" => "slice: 20ms\n  local: dcs",
+        line 7, "scheduler.slice", ["leave one of the two out"];
     "a rotation of jobs with a quantum for sets": "quantum: 10s" => "quantum: auto\n  rotation: job",
         line 8, "scheduler.rotation", ["needs a `quantum` of its own"];
     "a rotation of jobs without sets": "policy: hybrid" => "policy: gang\n  rotation: job",

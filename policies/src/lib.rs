@@ -11,6 +11,7 @@
 //! | [`control_tree`] | how an order would reach many nodes |
 //! | [`partners`] | which nodes hold the copy of a node's snapshots |
 //! | [`primitives`] | XFER-AND-SIGNAL, TEST-EVENT and COMPARE-AND-WRITE on the nodes |
+//! | [`strobe`] | warm gang switching: slices for jobs that all stay in memory |
 //! | [`metrics`] | definitions of the metrics |
 
 // First and `macro_use`: it defines `id!`.
@@ -26,6 +27,7 @@ pub mod partners;
 pub mod placement;
 pub mod primitives;
 pub mod spaceshare;
+pub mod strobe;
 pub mod timeshare;
 pub mod units;
 

@@ -27,7 +27,7 @@ use coswitch_dispatcher::{
     },
     sessions::Sessions,
 };
-use coswitch_policies::{Bytes, CopyRule, Epoch, JobId, NodeId, local::Technique};
+use coswitch_policies::{Bytes, CopyRule, Epoch, JobId, NodeId, local::Technique, strobe::Rows};
 use tokio::{
     runtime::Runtime,
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -101,6 +101,8 @@ pub struct ClusterSpec {
     pub standing: bool,
 }
 
+/// More jobs than any test launches.
+const JOBS_MAX: u32 = 1000;
 /// Capacity of the first of two directories.
 const FIRST_TIER: Bytes = Bytes::mib(8192);
 
@@ -220,7 +222,14 @@ impl TestCluster {
         leftovers.assert_nothing_left(LEFT_LIMIT);
     }
 
+    /// Each job, also one that is launched later, has a slice in one of so many rows.
+    pub fn strobe(&self, slice: Duration, rows: u32) {
+        let rows = (0..rows).map(|row| (row..JOBS_MAX).step_by(rows as usize).map(JobId).collect()).collect();
+        self.sessions.strobe(Rows { slice, rows });
+    }
+
     /// Launches a job without waiting; [`TestCluster::wait_for_order`] waits until it runs.
+
     pub fn launch(&mut self, spec: TestJob) -> JobId {
         let job = JobId(u32::try_from(self.jobs.len()).expect("few jobs"));
         let output = self.test_dir.path().join(job.to_string());

@@ -111,6 +111,17 @@ fn random_traffic_is_correct_across_switches_whatever_the_node_scheduler_favours
     }
 }
 
+/// Jobs are cut, parked and restored in their own slices and in those of others.
+#[test]
+fn random_traffic_is_correct_across_switches_of_jobs_that_take_slices() {
+    let mut seed = seed();
+    run_in(nodes(2, Bytes::mib(256)), |cluster| {
+        cluster.strobe(Duration::from_millis(5), 2);
+        let turns = Turns::new(cluster, &mut seed, Duration::from_secs(1)).mixed();
+        turns.run_until(share().div_ceil(2), ring_check(2));
+    });
+}
+
 #[test]
 fn job_is_parked_in_the_second_directory_if_the_first_is_full_and_stays_if_both_are() {
     const NODES: [NodeId; 2] = [NodeId(0), NodeId(1)];

@@ -121,7 +121,7 @@ impl Part {
 
     /// Reaps the processes, which the dump has killed; afterwards their ids and their group are free.
     async fn reap_dumped(&mut self) -> anyhow::Result<()> {
-        self.unguard();
+        self.leave_running();
         if let State::Frozen(FrozenRanks { root, .. }) = std::mem::replace(&mut self.state, State::Parked) {
             tokio::time::timeout(REAP_LIMIT, root.ended()).await??;
         }

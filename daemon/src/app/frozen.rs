@@ -10,9 +10,10 @@ use super::{
     survivor::read_to,
 };
 use crate::{
-    cgroup::JobCgroup,
+    cgroup::{CgroupError, JobCgroup},
     plane::Command,
     protocol::{AppEvent, Failure, Step},
+    running::Before,
 };
 
 const FREEZE_LIMIT: Duration = Duration::from_secs(5);
@@ -87,47 +88,43 @@ impl Part {
     /// Ends [`Part::stand_still`]. Ranks that a cut has frozen meanwhile stay so.
     pub(super) fn go_on(&mut self) {
         self.stands_still = false;
-        if let State::Running { .. } = self.state
-            && let Err(error) = self.resources().cgroup.thaw()
-        {
-            return self.answer(Step::Resume, Err(Failure::dead(error)));
+        if let Err(error) = self.let_run(Before::Frozen) {
+            self.answer(Step::Resume, Err(Failure::dead(error)));
         }
-        self.guard();
     }
 
     /// Lets the ranks run after a cut that failed or was given up.
     pub(super) fn thaw(&mut self) {
-        if !self.stands_still
-            && let Err(error) = self.resources().cgroup.thaw()
-        {
-            return self.answer(Step::Resume, Err(Failure::dead(error)));
-        }
         self.state = match self.take_state() {
             State::Frozen(FrozenRanks { root, .. }) => State::Running { root },
             other => other,
         };
-        self.guard();
+        if let Err(error) = self.let_run(Before::Frozen) {
+            self.answer(Step::Resume, Err(Failure::dead(error)));
+        }
     }
 
     /// The ranks are about to stand still.
     fn rest(&self, cgroup: JobCgroup) {
         self.node.scheduling.rest(self.job);
-        self.node.guard.rest(self.job, cgroup);
+        self.node.running.rest(self.job, cgroup);
     }
 
     /// The processes have ended, or are about to leave memory.
-    pub(super) fn unguard(&self) {
+    pub(super) fn leave_running(&self) {
         self.node.scheduling.leave(self.job);
-        self.node.guard.leave(self.job);
+        self.node.running.leave(self.job);
     }
 
-    /// From now on the ranks run, and may be stopped for want of memory.
-    pub(super) fn guard(&self) {
+    /// From now on the ranks of a part in [`State::Running`] run, unless the head node is silent; memory and
+    /// slices may stop them.
+    pub(super) fn let_run(&self, before: Before) -> Result<(), CgroupError> {
         if matches!(self.state, State::Running { .. }) && !self.stands_still {
             let Resources { cgroup, segment, .. } = self.resources();
-            self.node.guard.run(self.job, cgroup.clone());
+            self.node.running.run(self.job, cgroup.clone(), before)?;
             self.node.scheduling.run(self.job, segment, cgroup);
         }
+        Ok(())
     }
 
     /// Lets the ranks run when all nodes are ready.
@@ -142,7 +139,7 @@ impl Part {
         }
         // The data plane first: a rank may ring as soon as it runs.
         self.node.plane.tell(Command::Resume(self.job, epoch));
-        let mut stood_still = Duration::ZERO;
+        let (mut stood_still, mut before) = (Duration::ZERO, Before::Runs);
         match self.take_state() {
             State::Stopped { root, restored } => {
                 restored.resume().map_err(Failure::dead)?;
@@ -151,13 +148,13 @@ impl Part {
             // Pages in swap come back by page faults.
             State::Frozen(ranks) | State::PagedOut(ranks) => {
                 let FrozenRanks { root, since, freeze } = ranks;
-                self.resources().cgroup.thaw().map_err(Failure::dead)?;
                 stood_still = freeze + since.elapsed();
                 self.state = State::Running { root };
+                before = Before::Frozen;
             }
             other => self.state = other,
         }
-        self.guard();
+        self.let_run(before).map_err(Failure::dead)?;
         Ok(AppEvent::Resumed { epoch, thaw: Some(began.elapsed()), stood_still })
     }
 }

@@ -107,7 +107,7 @@ impl Part {
         let cgroup = part.node.cgroup.job(&job.to_string())?;
         part.state = part.adopt_processes(state).with_context(|| format!("failed to adopt {job}"))?;
         if part.state.root().is_some() && !matches!(part.state, State::PagedOut(_)) {
-            part.node.guard.rest(job, cgroup.clone());
+            part.node.running.rest(job, cgroup.clone());
         }
         part.node.plane.tell(Command::AddApp(job, Arc::clone(&segment), launch.placement.clone()));
         part.node.plane.tell(Command::SetLife(job, handed.life));

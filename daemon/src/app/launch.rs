@@ -19,6 +19,7 @@ use crate::{
     node::remove_tree,
     plane::Command,
     protocol::{Failure, LaunchRequest, Wait},
+    running::Before,
 };
 
 /// The name of the segment in the job's directory of shared memory.
@@ -51,8 +52,7 @@ impl Part {
             blocking(move || forker::run(move || coswitch_launcher::start(&program, &spec, START_LIMIT)));
         let pid = started.await.map_err(|error: StartError| Failure::dead(error))?;
         self.state = State::Running { root: Child::adopt(pid).map_err(Failure::dead)? };
-        self.guard();
-        Ok(())
+        self.let_run(Before::Runs).map_err(Failure::dead)
     }
 
     pub(super) fn make_segment(&self, launch: &LaunchRequest) -> anyhow::Result<Arc<Segment>> {

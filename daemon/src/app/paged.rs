@@ -61,7 +61,7 @@ impl Part {
             error => Failure::alive(error),
         })?;
         self.image_bytes = bytes;
-        self.unguard();
+        self.leave_running();
         self.state = match self.take_state() {
             State::Frozen(ranks) => State::PagedOut(ranks),
             other => other,
@@ -82,7 +82,7 @@ impl Part {
         let so_far = back.clone();
         let work = blocking(move || advise_all(&cgroup, libc::MADV_WILLNEED, began + LIMIT));
         self.with_progress(Step::Restore, self.image_bytes, so_far, work).await.map_err(Failure::dead)?;
-        self.node.guard.rest(self.job, self.resources().cgroup.clone());
+        self.node.running.rest(self.job, self.resources().cgroup.clone());
         self.state = match self.take_state() {
             State::PagedOut(ranks) => State::Frozen(ranks),
             other => other,

@@ -62,7 +62,7 @@ impl Part {
 
     pub(super) async fn on_root_ended(&mut self, status: io::Result<WaitStatus>) {
         self.tell_traffic();
-        self.unguard();
+        self.leave_running();
         self.state = State::Ended;
         match status {
             Ok(WaitStatus::Exited(_, 0)) => self.tell_ended(),

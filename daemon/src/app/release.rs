@@ -19,7 +19,7 @@ const SEAL_LIMIT: Duration = Duration::from_secs(15);
 impl Part {
     /// Ends the processes, if any, and reaps the root.
     pub(super) async fn end_processes(&mut self) -> anyhow::Result<()> {
-        self.unguard();
+        self.leave_running();
         let root = match self.take_state() {
             State::Running { root }
             | State::Frozen(FrozenRanks { root, .. })

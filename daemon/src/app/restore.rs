@@ -44,7 +44,7 @@ impl Part {
         if let Some(part) = part {
             self.recall(part);
         }
-        self.node.guard.rest(self.job, self.resources().cgroup.clone());
+        self.node.running.rest(self.job, self.resources().cgroup.clone());
         // Ranks that ended after the snapshot run again; it was taken before the last of them ended.
         self.all_exited = false;
         match self.node.plane.ask(|reply| Command::RestoreChannels(self.job, epoch, channels, reply)).await {

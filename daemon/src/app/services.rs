@@ -1,6 +1,9 @@
 //! The services of a node's daemon that all its applications share.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use coswitch_ckpt::{Arena, Criu, Store};
 
@@ -14,7 +17,9 @@ use crate::{
     pass_on::PassingOn,
     plane::Plane,
     protocol::{AppEvent, DaemonEvent},
+    running::Running,
     scheduling::Scheduling,
+    slices::Slices,
 };
 
 pub struct NodeServices {
@@ -31,8 +36,11 @@ pub struct NodeServices {
     /// Takes the pages of jobs that are being parked.
     pub arena: Arena,
     pub cgroup: NodeCgroup,
+    pub(crate) running: Arc<Running>,
     /// Stops running jobs where the node exceeds its allowance.
     pub guard: Guard,
+    /// Stops running jobs while others have their slices.
+    pub slices: Slices,
     /// Favours ranks by the technique of the run.
     pub scheduling: Scheduling,
     /// To the head node.

@@ -22,6 +22,7 @@ use crate::{
     plane::{AppPlaneEvent, Command},
     process::Process,
     protocol::AppRequest,
+    running::Before,
     survival::Record,
 };
 
@@ -191,12 +192,11 @@ impl Part {
         }
         match &part.state {
             State::Running { .. } => {
-                // A silent master, or the guard of memory, may have stopped it.
-                cgroup.thaw()?;
                 part.node.plane.tell(Command::Resume(job, epoch));
-                part.guard();
+                // A silent master, the guard of memory or its slice may have stopped it.
+                part.let_run(Before::Frozen)?;
             }
-            State::Frozen(_) => part.node.guard.rest(job, cgroup),
+            State::Frozen(_) => part.node.running.rest(job, cgroup),
             _ => {}
         }
         part.keep_record().await;

@@ -60,6 +60,11 @@ impl JobCgroup {
             fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == "criu")
         };
         self.pids().ok()?.iter().find(|pid| is_criu(pid))?;
+        self.processor_time()
+    }
+
+    /// The processor time of all its processes so far, also of those that have ended.
+    pub(crate) fn processor_time(&self) -> Option<Duration> {
         let text = fs::read_to_string(self.freezer.join("cpu.stat")).ok()?;
         counter(&text, "usage_usec").map(Duration::from_micros)
     }
@@ -92,6 +97,12 @@ impl JobCgroup {
     /// Begins to freeze the processes.
     pub(crate) fn stop(&self) -> Result<(), CgroupError> {
         write(&self.freezer.join("cgroup.freeze"), "1")
+    }
+
+    /// Whether all of the processes have stopped that [`JobCgroup::stop`] was to stop. Where that takes
+    /// microseconds a loop hears of it sooner than a reader of events: the kernel keeps those 10 ms apart.
+    pub(crate) fn has_stopped(&self) -> Result<bool, CgroupError> {
+        Ok(files::read(&self.freezer.join("cgroup.events"))?.lines().any(|line| line == "frozen 1"))
     }
 
     /// Freezes the processes and blocks until they are frozen. After a time-out the group is thawed again.

@@ -69,6 +69,7 @@ impl Control {
             match asked {
                 Asked::App { job, request } => self.on_request(job, request),
                 Asked::Primitive(message) => self.on_primitive(message),
+                Asked::Strobe(strobe) => self.node.slices.on_strobe(strobe),
             }
         }
         self.heard.store(self.asked.heard(), Ordering::Relaxed);

@@ -23,11 +23,11 @@ use super::{
     Command,
     clock::{Clock, context_switch},
     rank::{Rank, Sight},
-    weight::{Group, Weight, precede_ranks},
+    weight::{Group, Weight},
 };
 use crate::{
     cgroup::JobCgroup,
-    processors::{TimeSlice, set_time_slice},
+    processors::{TimeSlice, precede_ranks, set_time_slice},
 };
 
 /// The time between two looks while ranks compete.

@@ -10,12 +10,11 @@ use std::{
 };
 
 use nix::{
-    errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
     unistd::{Pid, getpgid},
 };
 
-use crate::children::open_pidfd;
+use crate::{children::open_pidfd, processors::set_nice};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,22 +56,6 @@ impl Group {
             return Ok(false);
         }
         set_nice(libc::PRIO_PGRP, self.id, weight.nice())
-    }
-}
-
-/// This thread runs before any rank, and is expected to run for microseconds.
-pub(super) fn precede_ranks() -> io::Result<()> {
-    const MOST: i32 = -20;
-    set_nice(libc::PRIO_PROCESS, Pid::from_raw(0), MOST).map(drop)
-}
-
-fn set_nice(which: libc::__priority_which_t, of: Pid, nice: i32) -> io::Result<bool> {
-    let of = libc::id_t::try_from(of.as_raw()).map_err(io::Error::other)?;
-    // SAFETY: a system call with plain integers.
-    match Errno::result(unsafe { libc::setpriority(which, of, nice) }) {
-        Ok(_) => Ok(true),
-        Err(Errno::ESRCH) => Ok(false),
-        Err(error) => Err(error.into()),
     }
 }
 

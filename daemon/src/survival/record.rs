@@ -14,6 +14,7 @@ use super::{PART, path};
 use crate::{
     handover::{Compatible, HandedPart, compatible},
     node::notes_dir,
+    node_clock::Boot,
     protocol::RankEnd,
 };
 
@@ -23,7 +24,7 @@ pub(crate) struct Record {
     /// Of the daemon.
     by: Compatible,
     /// Since when the machine runs.
-    boot: String,
+    boot: Boot,
     pub(crate) part: HandedPart,
     /// How far the daemon has read what the launcher has sent, and acted upon it.
     pub(crate) read_to: u64,
@@ -34,7 +35,7 @@ pub(crate) struct Record {
 
 impl Record {
     pub(crate) fn of(part: HandedPart, read_to: u64, all_exited: bool, failed_rank: Option<RankEnd>) -> Self {
-        Self { by: compatible(), boot: boot(), part, read_to, all_exited, failed_rank }
+        Self { by: compatible(), boot: Boot::own(), part, read_to, all_exited, failed_rank }
     }
 
     /// Its text, by which two records are compared.
@@ -93,7 +94,7 @@ impl Record {
     }
 
     pub(super) fn is_readable(&self) -> Result<(), &'static str> {
-        if self.boot != boot() {
+        if self.boot != Boot::own() {
             return Err("the machine has started since");
         }
         if self.by != compatible() { Err("another version of coswitch has left it") } else { Ok(()) }
@@ -104,11 +105,6 @@ fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     names.filter(|name| name.starts_with(PART)).collect()
-}
-
-/// Empty where the kernel does not say: process ids and start times are then all that there is.
-fn boot() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
 #[cfg(test)]
@@ -166,7 +162,7 @@ mod tests {
             fs::write(&path, &whole[..length]).unwrap();
             assert!(Record::read(&path).is_err(), "{length} of {} bytes", whole.len());
         }
-        assert!(Record { boot: "another".into(), ..record() }.is_readable().is_err());
+        assert!(Record { boot: Boot::default(), ..record() }.is_readable().is_err());
         let by = Compatible { version: "0.0.0".into(), ..compatible() };
         assert!(Record { by, ..record() }.is_readable().is_err());
     }

@@ -22,6 +22,7 @@ use crate::{
         undrained_in_words, upgraded_in_words,
     },
     report::{JobCommunication, JobReport, JobTimes, NodeMemory, Report, SetReport, StepTotal},
+    slices::Slices,
     summary::{Sentences, Unlisted},
 };
 
@@ -71,6 +72,7 @@ pub struct Folder {
     pub(super) outgrown: Sentences,
     pub(super) warnings: Sentences,
     machine: Option<MachineUse>,
+    slices: Option<Slices>,
     /// The time of the last event.
     pub(super) last: SimTime,
 }
@@ -227,6 +229,12 @@ impl Folder {
             Event::JobsStoodStill { node, silence, frozen } => {
                 self.warnings.push(standstill_in_words(*node, *silence, *frozen));
             }
+            Event::SlicesBegun { slice, rows } => {
+                self.slices.get_or_insert_default().on_begun(*slice, rows.len());
+            }
+            Event::SlicesUsed { switches, took, overlap, .. } => {
+                self.slices.get_or_insert_default().on_used(*switches, *took, *overlap);
+            }
             Event::MachineUsed(used) => self.machine = Some(*used),
             Event::RunEnded { outcome } => self.outcome = Some(*outcome),
             Event::MasterReplaced { generation, jobs, .. } => {
@@ -295,6 +303,8 @@ impl Folder {
             outgrown: self.outgrown.finish(),
             warnings: self.warnings.finish(),
             machine: self.machine,
+            // Jobs that never took turns had none.
+            slices: self.slices.filter(|slices| slices.rows > 1),
         }
     }
 

@@ -21,6 +21,7 @@ mod pairs;
 mod pauses;
 mod recent;
 mod report;
+mod slices;
 mod summary;
 pub mod table;
 pub mod trace;

@@ -11,6 +11,7 @@ use crate::{
     forecasts::Forecasts,
     journal::{JobOutcome, MachineUse, RankMeasured, RunOutcome, SwitchStep},
     paging::Paging,
+    slices::Slices,
 };
 
 /// The report of a run.
@@ -37,6 +38,9 @@ pub struct Report {
     pub memory: Vec<NodeMemory>,
     /// Counters of the machine over the run; `None` where the journal lacks them.
     pub machine: Option<MachineUse>,
+    /// `None` where no jobs took slices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slices: Option<Slices>,
     /// The steps of all switches.
     #[serde(rename = "phases")]
     pub steps: BTreeMap<SwitchStep, StepTotal>,

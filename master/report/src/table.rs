@@ -32,6 +32,9 @@ impl Report {
         if let Some(forecasts) = &self.forecasts {
             writeln!(out, "{}", forecasts.in_words())?;
         }
+        if let Some(slices) = &self.slices {
+            writeln!(out, "{}", slices.in_words())?;
+        }
         self.outgrown.iter().try_for_each(|text| writeln!(out, "{text}"))?;
         self.warnings.iter().try_for_each(|text| writeln!(out, "warning: {text}"))?;
         notes(self).iter().try_for_each(|note| writeln!(out, "{note}"))

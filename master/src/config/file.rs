@@ -208,6 +208,11 @@ pub struct SchedulerPart {
     /// How a rank waits for a message.
     #[serde(default)]
     pub wait: Option<Leaf<Wait>>,
+    /// The time for which a job computes before the others that are in memory with it have their turn, on all
+    /// nodes at once and without a cut; all at the same time if left out (policies `hybrid`, `paired` and
+    /// `cosched`).
+    #[serde(default)]
+    pub slice: Option<Leaf<Duration>>,
     /// Which of the ranks that want a processor of a node the kernel favours: the receiver of a message
     /// (`dcs`), one that has just been woken (`ics`), those that communicate more (`predictive`), or receive
     /// more (`dynamic`). It also says how ranks wait.

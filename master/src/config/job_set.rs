@@ -147,6 +147,9 @@ pub struct Settings {
     /// Which jobs are backfilled into the slots of others.
     #[serde(default)]
     pub alternate: Alternate,
+    /// Jobs that are in memory together take turns of this length.
+    #[serde(default)]
+    pub slice: Option<Duration>,
     /// By which the ranks of a node are favoured; none: by the kernel's own.
     #[serde(default)]
     pub local: Option<Technique>,

@@ -323,6 +323,7 @@ impl<S: EventSink> Shell<'_, S> {
             Output::Replace(node) => {
                 let _ = self.keeping.send(Keep::Bring(node));
             }
+            Output::Strobe(rows) => self.sessions.strobe(rows),
             Output::Allow(node, allowance) => self.sessions.allow(node, allowance),
             Output::Over(outcome) => {
                 self.over.get_or_insert(outcome);

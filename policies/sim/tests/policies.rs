@@ -14,6 +14,16 @@ fn run(policy: Policy) -> SimReport {
 }
 
 fn run_so(policy: Policy, switching: SwitchOrder, residency: Residency, mib: u64) -> SimReport {
+    run_in_slices(policy, switching, residency, mib, None)
+}
+
+fn run_in_slices(
+    policy: Policy,
+    switching: SwitchOrder,
+    residency: Residency,
+    mib: u64,
+    slice: Option<Duration>,
+) -> SimReport {
     let job = |id: u32| SimJob {
         spec: JobSpec {
             id: JobId(id),
@@ -37,6 +47,8 @@ fn run_so(policy: Policy, switching: SwitchOrder, residency: Residency, mib: u64
         launch: Duration::ZERO,
         cores: 2,
         swap_slowdown: 10,
+        slice,
+        ..CostModel::default()
     };
     let config =
         SchedulerConfig { switching, residency, ..SchedulerConfig::new(policy, Duration::from_secs(4)) };
@@ -55,6 +67,16 @@ fn figures(report: &SimReport) -> String {
     writeln!(text, "trade-off {first:.3} + {second:.3}, utilisation {:.3}", metrics.utilisation).unwrap();
     write!(text, "peak {}", report.memory_peak[0]).unwrap();
     text
+}
+
+/// Two sets of two jobs: each has half of its turn, though every node has two cores, and 1 % of a slice is
+/// for the switch.
+#[test]
+fn jobs_of_a_set_that_take_slices_run_one_after_the_other() {
+    let slice = Some(Duration::from_millis(10));
+    let run = |slice| run_in_slices(Policy::Hybrid, SwitchOrder::Sequential, Residency::None, 2000, slice);
+    assert_eq!(run(None).metrics.makespan, Duration::from_secs(20));
+    assert_eq!(run(slice).metrics.makespan, Duration::from_millis(40_400));
 }
 
 #[test]

@@ -23,6 +23,7 @@ pub mod paper;
 mod pingpong;
 mod programs;
 mod sim;
+mod slices;
 mod stage;
 mod standing;
 mod store;
@@ -103,6 +104,8 @@ enum Name {
     Local,
     /// Node schedulers: two jobs of different kinds on the same two processors
     Mixes,
+    /// Warm gang switching: what two jobs lose that take slices, by the length of a slice, on 2, 8 and 32 nodes
+    Slices,
     /// Launch of an empty program, against mpiexec
     Launch,
     /// Jobs simulated in a second, against AccaSim; cost of an event as jobs and nodes grow
@@ -110,7 +113,7 @@ enum Name {
 }
 
 impl Name {
-    const SINGLE: [Name; 18] = [
+    const SINGLE: [Name; 19] = [
         Name::PingPong,
         Name::Links,
         Name::Flush,
@@ -127,6 +130,7 @@ impl Name {
         Name::Standing,
         Name::Local,
         Name::Mixes,
+        Name::Slices,
         Name::Launch,
         Name::Sim,
     ];
@@ -158,6 +162,7 @@ impl Name {
             Name::Memory => memory::measure(),
             Name::Local => local::measure(rounds.unwrap_or(3)),
             Name::Mixes => local::mixes(rounds.unwrap_or(3)),
+            Name::Slices => slices::measure(rounds.unwrap_or(2)),
             Name::Launch => launch::measure(rounds.unwrap_or(15)),
             Name::Sim => sim::measure(rounds.unwrap_or(3), arguments.log.as_deref()),
         }

@@ -2,7 +2,10 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -11,14 +14,14 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use coswitch_dispatcher::{
     Dispatcher,
     app::Timeouts,
-    protocol::{AppOutcome, LaunchSpec, Order, Park, Report, StepDone, Wait},
+    protocol::{AppOutcome, LaunchSpec, NodeEvent, Order, Park, Report, SliceUse, StepDone, Wait},
     provisioning::{
         DaemonsRequest, Installed, LinkRules, Provisioning,
         virtual_nodes::{self, VirtualNodes, VirtualRequest},
     },
     sessions::Sessions,
 };
-use coswitch_policies::{Bytes, CopyRule, JobId, NodeId, Rate, local::Technique};
+use coswitch_policies::{Bytes, CopyRule, JobId, NodeId, Rate, local::Technique, strobe::Rows};
 use tempfile::TempDir;
 use tokio::{
     runtime::Runtime,
@@ -33,6 +36,7 @@ pub(crate) struct Stage {
     sessions: Sessions,
     nodes: VirtualNodes,
     runtime: Runtime,
+    node_events: Mutex<UnboundedReceiver<NodeEvent>>,
     jobs: AtomicU32,
     dir: TempDir,
 }
@@ -108,11 +112,37 @@ impl Stage {
         };
         let nodes = VirtualNodes::start(&request)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let (events, _) = unbounded_channel();
+        let (events, node_events) = unbounded_channel();
         let addresses = nodes.addresses();
         let sessions = Sessions::connect(&addresses, &[], nodes.identity(), 1, PATIENCE, events);
         let sessions = runtime.block_on(sessions)?;
-        Ok(Self { sessions, nodes, runtime, jobs: AtomicU32::new(0), dir })
+        let node_events = Mutex::new(node_events);
+        Ok(Self { sessions, nodes, runtime, node_events, jobs: AtomicU32::new(0), dir })
+    }
+
+    /// The jobs that are launched next.
+    pub(crate) fn next_jobs<const JOBS: usize>(&self) -> [JobId; JOBS] {
+        let next = self.jobs.load(Ordering::Relaxed);
+        std::array::from_fn(|at| JobId(next + at as u32))
+    }
+
+    /// Gives jobs their slices.
+    pub(crate) fn strobe(&self, rows: Rows) {
+        self.sessions.strobe(rows);
+    }
+
+    /// What the slices of all nodes were since this was asked last; nodes tell it once a second.
+    pub(crate) fn slices(&self) -> SliceUse {
+        let mut all = SliceUse::default();
+        let mut events = self.node_events.lock().expect("no panic while holding it");
+        while let Ok(event) = events.try_recv() {
+            if let NodeEvent::Slices { slices: SliceUse { switches, took, overlap }, .. } = event {
+                all.switches += switches;
+                all.took += took;
+                all.overlap += overlap;
+            }
+        }
+        all
     }
 
     /// Orders a launch; the ranks run after [`Stage::running`].

@@ -24,4 +24,5 @@ pub use file::{FILE_NAME, JournalError, archive, each, missing_archive, read, sa
 /// checkpointed. Since version 16 snapshots are copied to other nodes. Since version 17 parts move there.
 /// Since version 18 jobs survive the daemons of their nodes. Since version 19 a cluster may be divided, and
 /// jobs wait in queues of groups. Since version 20 the journal of a cluster that stays is compacted.
-pub const VERSION: u32 = 20;
+/// Since version 21 jobs in memory take slices.
+pub const VERSION: u32 = 21;

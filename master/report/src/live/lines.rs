@@ -101,6 +101,8 @@ pub(crate) fn text(view: &View, RunEvent { at, kind }: &RunEvent) -> Option<Stri
         | Event::JobResident { .. }
         | Event::JobFootprint { .. }
         | Event::NodeUnderPressure { .. }
+        | Event::SlicesBegun { .. }
+        | Event::SlicesUsed { .. }
         | Event::MachineUsed(_)
         | Event::StepDone { .. }
         | Event::TurnsForeseen { .. }

@@ -183,6 +183,8 @@ impl View {
             | Event::SnapshotStored { .. }
             | Event::JobCopied { .. }
             | Event::JobMoved { .. }
+            | Event::SlicesBegun { .. }
+            | Event::SlicesUsed { .. }
             | Event::MachineUsed(_)
             | Event::RunEnded { .. }
             | Event::Summed { .. } => {}

@@ -12,6 +12,7 @@ mod store;
 
 use std::{
     collections::BTreeSet,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -49,6 +50,9 @@ pub enum Purpose<'a> {
     /// Jobs for this cluster and policy, which stand for those of the file.
     Submit(&'a ClusterConfig, Policy),
 }
+
+/// What `slice` may be: below that, stopping and thawing takes more than the slice.
+const SLICES: RangeInclusive<Duration> = Duration::from_micros(300)..=Duration::from_secs(10);
 
 impl Purpose<'_> {
     /// Fields of the schema that such a file need not have.
@@ -248,6 +252,7 @@ impl Reader {
             packing: setting!(packing).unwrap_or_default(),
             rotation: setting!(rotation).unwrap_or_default(),
             alternate: setting!(alternate).unwrap_or_default(),
+            slice: setting!(slice),
             local: setting!(local).and_then(|Local(technique)| technique),
         };
         if settings.max_per_cell == Some(0) {
@@ -260,9 +265,31 @@ impl Reader {
             self.refuse(problem.help("write how many jobs may wait, for example `100`, or leave it out"));
         }
         self.check_rotation(&settings, part);
+        self.check_slice(&settings, part);
         self.check_own_nodes(&settings, part);
         let usual = settings.local.map_or(Wait::SpinBlock, |technique| technique.wait().into());
         (settings, setting!(wait).unwrap_or(usual))
+    }
+
+    fn check_slice(&mut self, settings: &Settings, part: &SchedulerPart) {
+        let (Some(leaf), Some(slice)) = (part.slice.as_ref(), settings.slice) else { return };
+        let policy = settings.policy;
+        let (message, help) = match policy {
+            Policy::Batch | Policy::Gang => (
+                format!("under `{policy}` no two jobs are on a node in the same turn"),
+                "write `policy: hybrid`, or leave it out".to_owned(),
+            ),
+            _ if !SLICES.contains(&slice) => (
+                format!("a slice has {:?} to {:?}", SLICES.start(), SLICES.end()),
+                "write for example `20ms`".to_owned(),
+            ),
+            _ if settings.local.is_some() => (
+                "jobs that take slices are alone on their nodes: `local` has nothing to decide".to_owned(),
+                "leave one of the two out".to_owned(),
+            ),
+            _ => return,
+        };
+        self.refuse(Problem::new("scheduler.slice", leaf.span(), message).help(help));
     }
 
     fn check_rotation(&mut self, settings: &Settings, part: &SchedulerPart) {

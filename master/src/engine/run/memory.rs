@@ -1,6 +1,6 @@
 //! Handles what nodes report: the memory of their jobs, and their pauses.
 
-use coswitch_dispatcher::protocol::{self as app, MemoryUse, NodeEvent, StoodStill};
+use coswitch_dispatcher::protocol::{self as app, MemoryUse, NodeEvent, SliceUse, StoodStill};
 use coswitch_policies::{
     Bytes, JobId, NodeId,
     timeshare::memory_monitor::{Finding, JobSample, Stage},
@@ -14,6 +14,9 @@ impl Run {
     pub(super) fn on_node(&mut self, event: NodeEvent) {
         match event {
             NodeEvent::Memory { node, memory } => self.on_memory(node, &memory),
+            NodeEvent::Slices { node, slices: SliceUse { switches, took, overlap } } => {
+                self.tell(Event::SlicesUsed { node, switches, took, overlap });
+            }
             NodeEvent::Allowed { node, exceeded } => self.on_allowed(node, exceeded),
             NodeEvent::Silent { node } => self.warn(format!("{node} is silent; the run waits for it")),
             NodeEvent::Heard { node, silence } => self.tell(Event::NodeWasSilent { node, silence }),
@@ -23,9 +26,15 @@ impl Run {
                 self.tell(Event::JobsStoodStill { node, silence, frozen });
             }
             NodeEvent::Lost { node, reason } => self.on_node_lost(node, reason),
-            NodeEvent::Back { node } => self.on_node_back(node),
+            NodeEvent::Back { node } => {
+                self.strobe_again();
+                self.on_node_back(node);
+            }
             NodeEvent::NotBack { node, reason } => self.on_node_not_back(node, &reason),
-            NodeEvent::Replaced { node, replaced } => self.on_replaced(node, replaced),
+            NodeEvent::Replaced { node, replaced } => {
+                self.strobe_again();
+                self.on_replaced(node, replaced);
+            }
             NodeEvent::NotReplaced { node, reason } => self.on_not_replaced(node, reason),
         }
     }

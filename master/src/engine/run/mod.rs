@@ -18,6 +18,7 @@ mod records;
 mod reports;
 mod requests;
 mod status;
+mod strobes;
 mod switches;
 #[cfg(test)]
 mod tests;
@@ -26,12 +27,14 @@ mod upgrade;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
+    time::Duration,
 };
 
 use anyhow::Context;
 use coswitch_dispatcher::protocol::{AppOutcome, LaunchSpec, NodeEvent, Order, Park, Report};
 use coswitch_policies::{
     Allowance, Decision, JobId, NodeId, Scheduler, SchedulerEvent, SimTime, SwitchId, TimerId, Turn,
+    strobe::Rows,
     timeshare::{memory_monitor::MemoryMonitor, short_quantum::QuantumWatch},
 };
 use coswitch_report::journal::{Event, JobOutcome, RunEvent, RunOutcome, VERSION};
@@ -107,6 +110,8 @@ pub(super) enum Output {
     Replace(NodeId),
     /// The jobs of the node may hold so much together; `None`: as much as there is.
     Allow(NodeId, Option<Allowance>),
+    /// Tell all nodes which jobs have which slices from now on.
+    Strobe(Rows),
     /// Answer a question.
     Answer(Ticket, Reply),
     /// The run is over.
@@ -162,6 +167,9 @@ pub(super) struct Run {
     /// The allowances as last sent to the nodes, and how many of them a node has not answered yet.
     allowances: BTreeMap<NodeId, Allowance>,
     unanswered: BTreeMap<NodeId, u32>,
+    /// For jobs that are in memory together, and as last told to the nodes.
+    slice: Option<Duration>,
+    rows: Option<Rows>,
     /// Lost nodes.
     down: BTreeMap<NodeId, Down>,
     /// Jobs of which a part is on its way to another node.
@@ -246,6 +254,8 @@ impl Run {
             resting: BTreeSet::new(),
             allowances: BTreeMap::new(),
             unanswered: BTreeMap::new(),
+            slice: set.scheduler.slice,
+            rows: None,
             down: BTreeMap::new(),
             moving: BTreeSet::new(),
             partners: BTreeMap::new(),
@@ -294,6 +304,7 @@ impl Run {
         self.answer_drained();
         self.foresee_turns();
         self.allow();
+        self.strobe();
         self.end_without_nodes();
         let is_done = match self.parking.is_under_way() {
             // The scheduler has nothing to do then, though jobs are left.

@@ -83,6 +83,7 @@ fn job_set(jobs: Vec<Job>, switching: SwitchOrder, residency: Residency) -> JobS
             packing: Packing::default(),
             rotation: Rotation::Set,
             alternate: Alternate::default(),
+            slice: None,
             local: None,
         },
         jobs,
@@ -113,6 +114,10 @@ fn shown(output: &Output) -> Option<String> {
                 _ => format!("{total} with {}", listed(&arriving.keys().copied().collect::<Vec<_>>())),
             });
             format!("{node} allows {}", allowance.unwrap_or("all".into()))
+        }
+        Output::Strobe(Rows { rows, .. }) => {
+            let rows = rows.iter().map(|row| listed(&row.iter().copied().collect::<Vec<_>>()));
+            format!("slices of {}", rows.collect::<Vec<_>>().join(" | "))
         }
         Output::Restart(node) => format!("restart {node}"),
         Output::Replace(node) => format!("replace the daemon of {node}"),
@@ -249,6 +254,39 @@ fn two_sets_take_turns_and_end() {
             (1500, report(1, ended.clone()), "job-1 ended Exit(0); restore job-0"),
             (1600, report(0, Report::Running), "switched; turn of job-0"),
             (2000, report(0, ended), "job-0 ended Exit(0); over Done"),
+        ],
+    );
+}
+
+/// A job has its slice before its ranks run, and until it has left.
+#[test]
+fn jobs_in_memory_get_slices_and_each_change_is_one_strobe() {
+    let jobs = vec![job(0, 40, 0), job(1, 40, 0), job(2, 70, 0)];
+    let mut set = job_set(jobs, SwitchOrder::Sequential, Residency::None);
+    set.scheduler.slice = Some(Duration::from_millis(20));
+    let mut run = run(set);
+    let ended = Report::Ended(AppOutcome::Succeeded);
+    story(
+        &mut run,
+        &[
+            (
+                0,
+                Input::Due,
+                "slices of job-0 | job-1; submitted job-0; submitted job-1; submitted job-2; launch job-0; \
+                 launch job-1",
+            ),
+            (10, report(0, Report::Running), ""),
+            (10, report(1, Report::Running), "switched; turn of job-0 job-1 until 1.01s"),
+            (1010, Input::Due, "slices of job-0 | job-1 | job-2; park job-0; park job-1"),
+            (1100, report(0, Report::Parked), ""),
+            (1110, report(1, Report::Parked), "launch job-2"),
+            (1120, report(2, Report::Running), "slices of job-2; switched; turn of job-2 until 2.12s"),
+            (1130, Input::Node(NodeEvent::Back { node: NodeId(1) }), "slices of job-2; node-1 is back"),
+            (
+                1500,
+                report(2, ended),
+                "slices of job-0 | job-1; job-2 ended Exit(0); restore job-0; restore job-1",
+            ),
         ],
     );
 }

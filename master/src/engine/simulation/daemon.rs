@@ -11,7 +11,7 @@ use coswitch_daemon::{
         PartState, Request, Step,
     },
 };
-use coswitch_policies::{Allowance, Bytes, JobId, NodeId, primitives::Memory};
+use coswitch_policies::{Allowance, Bytes, JobId, NodeId, primitives::Memory, strobe::Rows};
 
 use super::{
     context::{Context, Event},
@@ -40,6 +40,8 @@ pub(super) struct Daemon {
     pub(super) global: Memory,
     pub(super) released: VecDeque<(JobId, String)>,
     pub(super) allowance: Option<Allowance>,
+    /// Of the last strobe.
+    pub(super) rows: Option<Rows>,
 }
 
 impl Daemon {
@@ -58,6 +60,7 @@ impl Daemon {
             global: Memory::default(),
             released: VecDeque::new(),
             allowance: None,
+            rows: None,
         };
         daemon.mind_solitude(ctx);
         ctx.after(millis(SAMPLE_MS), Event::Sample(node, life));
@@ -128,7 +131,7 @@ impl Daemon {
                 unreachable!("no daemon of the simulation is replaced")
             }
             Request::Shutdown | Request::Leave => self.end(ctx),
-            Request::Alive { heard } => {
+            Request::Alive { heard, .. } => {
                 let again = self.machine.saying.on_heard(ctx.instant(), heard);
                 if !again.is_empty() {
                     ctx.say(|| format!("{} is not heard after {heard}", self.node));
@@ -153,6 +156,7 @@ impl Daemon {
             match asked {
                 Asked::App { job, request } => self.on_app_request(ctx, job, request),
                 Asked::Primitive(message) => self.on_primitive(ctx, message),
+                Asked::Strobe(strobe) => self.rows = Some(strobe.rows),
             }
         }
     }

@@ -13,7 +13,7 @@ use coswitch_dispatcher::{
     protocol::{LaunchSpec, NodeEvent, Report},
     ways::Ways,
 };
-use coswitch_policies::{JobId, NodeId, Order, SimTime, primitives::Operations};
+use coswitch_policies::{JobId, NodeId, Order, SimTime, primitives::Operations, strobe::Rows};
 use coswitch_report::{
     Known, fold,
     journal::{Event as Told, RunEvent, RunOutcome},
@@ -71,6 +71,8 @@ pub(super) struct Master {
     /// Wires to the nodes that it has connected to.
     pub(super) wires: BTreeMap<NodeId, Wire>,
     pub(super) ways: Ways,
+    /// Of its last strobe.
+    pub(super) rows: Option<Rows>,
     pub(super) operations: Operations,
     /// Nodes that have welcomed it.
     pub(super) welcome: BTreeSet<NodeId>,
@@ -117,6 +119,7 @@ impl Head {
             generation,
             wires: BTreeMap::new(),
             ways: Ways::new(ctx.plan.radix, generation),
+            rows: None,
             operations: Operations::new(generation),
             welcome: BTreeSet::new(),
             inventories: BTreeMap::new(),
@@ -253,6 +256,7 @@ impl Head {
                 let asker = master.tickets.remove(&ticket).expect("every question is answered once");
                 ctx.audit.on_answer(&asker, ctx.now, &reply);
             }
+            Output::Strobe(rows) => master.strobe(ctx, rows),
             Output::Allow(node, allowance) => {
                 if let Some(wire) = master.wires.get(&node) {
                     ctx.send(*wire, Message::ToDaemon(Request::Allow { allowance }));

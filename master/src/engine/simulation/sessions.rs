@@ -8,7 +8,10 @@ use coswitch_daemon::{
     session::rules::Lull,
 };
 use coswitch_dispatcher::{app, protocol::NodeEvent, ways::Sent};
-use coswitch_policies::{JobId, NodeId};
+use coswitch_policies::{
+    JobId, NodeId,
+    strobe::{Rows, Strobe},
+};
 
 use super::{
     context::{Context, Event},
@@ -370,6 +373,14 @@ impl Master {
     pub(super) fn ask(&mut self, ctx: &mut Context, nodes: &[NodeId], job: JobId, request: &AppRequest) {
         let asked = Asked::App { job, request: request.clone() };
         let sent = self.ways.send(ctx.instant(), nodes, &asked);
+        self.send(ctx, sent);
+    }
+
+    /// Gives jobs their slices, on all nodes.
+    pub(super) fn strobe(&mut self, ctx: &mut Context, rows: Rows) {
+        self.rows = Some(rows.clone());
+        let nodes = Vec::from(self.living());
+        let sent = self.ways.send(ctx.instant(), &nodes, &Asked::Strobe(Strobe { rows, begin: 0 }));
         self.send(ctx, sent);
     }
 

@@ -98,6 +98,7 @@ pub(super) fn job_set(plan: &Plan) -> JobSet {
             packing: Packing::default(),
             rotation: plan.rotation,
             alternate: Alternate::default(),
+            slice: Some(Duration::from_millis(20)),
             local: None,
         },
         jobs: jobs(plan),

@@ -3,8 +3,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use coswitch_daemon::protocol::{DaemonEvent, Request};
-use coswitch_policies::{JobId, NodeId, SimTime};
+use coswitch_daemon::{
+    node_clock::{Boot, Reading},
+    protocol::{DaemonEvent, Request},
+};
+use coswitch_policies::{JobId, NodeId, SimTime, strobe::Rows};
 use coswitch_report::journal::RunOutcome;
 
 use super::{
@@ -113,6 +116,8 @@ impl World {
         self.ctx.ledger.check_end(&self.daemons, master);
         let lost: Vec<NodeId> = self.head.lost().collect();
         for daemon in self.daemons.iter().filter(|daemon| !lost.contains(&daemon.node)) {
+            let rows = |rows: &Option<Rows>| rows.as_ref().map(|rows| rows.rows.clone()).unwrap_or_default();
+            assert_eq!(rows(&daemon.rows), rows(&master.rows), "{} knows its slices", daemon.node);
             assert!(!daemon.has_processes() && daemon.is_clean(), "nothing is left on {}", daemon.node);
         }
     }
@@ -299,7 +304,7 @@ impl World {
             false => {
                 let Place::Node(node) = self.ctx.net.receiver(wire) else { unreachable!("a daemon") };
                 let heard = self.head.master.as_ref().map_or(0, |master| master.ways.heard_of(node));
-                Message::ToDaemon(Request::Alive { heard })
+                Message::ToDaemon(Request::Alive { heard, clock: Reading::own(&Boot::default()) })
             }
             true => {
                 let Place::Node(node) = self.ctx.net.receiver(wire.other()) else { unreachable!("a daemon") };

@@ -1,7 +1,9 @@
 //! Simulated nodes: their memory, and the demand that slows down their jobs. An event costs as much as the
 //! nodes of its jobs, whatever the size of the cluster.
 
-use coswitch_policies::{Bytes, Cluster, JobId, NodeId, Placement};
+use std::collections::BTreeMap;
+
+use coswitch_policies::{Block, Bytes, Cluster, JobId, NodeId, Placement, strobe::Rows};
 
 use super::cost::{CostModel, Habits, Load, Slowdown};
 
@@ -23,12 +25,15 @@ pub(crate) struct Nodes {
     nodes: Vec<Node>,
     /// The nodes whose demand may have changed; some more than once.
     changed: Vec<NodeId>,
+    /// Where jobs take slices: those that run, and the number of their rows.
+    sliced: BTreeMap<JobId, Placement>,
+    rows: u64,
 }
 
 impl Nodes {
     pub(crate) fn new(cluster: Cluster, cost: CostModel) -> Self {
         let nodes = vec![Node::default(); cluster.len()];
-        Self { cluster, cost, nodes, changed: Vec::new() }
+        Self { cluster, cost, nodes, changed: Vec::new(), sliced: BTreeMap::new(), rows: 1 }
     }
 
     /// The job takes so much memory for each rank.
@@ -71,6 +76,9 @@ impl Nodes {
 
     /// The ranks of the job run from now on.
     pub(crate) fn run(&mut self, job: JobId, placement: &Placement, habits: Habits) {
+        if self.cost.slice.is_some() {
+            self.sliced.insert(job, placement.clone());
+        }
         for block in placement.blocks() {
             let node = &mut self.nodes[block.node.0 as usize];
             node.load.add(block.ranks, habits);
@@ -81,6 +89,7 @@ impl Nodes {
 
     /// The ranks of the job stop.
     pub(crate) fn stop(&mut self, job: JobId, placement: &Placement, habits: Habits) {
+        self.sliced.remove(&job);
         for block in placement.blocks() {
             let node = &mut self.nodes[block.node.0 as usize];
             node.load.remove(block.ranks, habits);
@@ -92,6 +101,13 @@ impl Nodes {
     /// Adds the jobs that run on a node whose demand has changed since the last call; in any order, some more
     /// than once.
     pub(crate) fn affected(&mut self, into: &mut Vec<JobId>) {
+        if let Some(slice) = self.cost.slice.filter(|_| !self.changed.is_empty()) {
+            let jobs = self.sliced.iter().map(|(job, placement)| (*job, placement));
+            let rows = Rows::of(slice, jobs).rows.len() as u64;
+            if std::mem::replace(&mut self.rows, rows) != rows {
+                into.extend(self.sliced.keys());
+            }
+        }
         for node in std::mem::take(&mut self.changed) {
             let demand = self.cost.asked(self.nodes[node.0 as usize].load, self.is_overfull(node));
             let node = &mut self.nodes[node.0 as usize];
@@ -106,8 +122,16 @@ impl Nodes {
     }
 
     /// The demand on the slowest node of a job: it sets the pace of all its ranks.
-    pub(crate) fn demand(&self, placement: &Placement) -> u64 {
-        placement.nodes().map(|node| self.nodes[node.0 as usize].demand).max().unwrap_or_default()
+    pub(crate) fn demand(&self, placement: &Placement, habits: Habits) -> u64 {
+        let demand = |block: Block| {
+            if self.cost.slice.is_none() {
+                return self.nodes[block.node.0 as usize].demand;
+            }
+            let mut own = Load::default();
+            own.add(block.ranks, habits);
+            self.cost.asked_in_slices(own, self.is_overfull(block.node), self.rows)
+        };
+        placement.blocks().map(demand).max().unwrap_or_default()
     }
 
     /// How slowly a job runs under this demand.
@@ -130,14 +154,15 @@ mod tests {
         let cost = CostModel { cores: 1, swap_slowdown: 10, ..CostModel::default() };
         let mut nodes = Nodes::new(Cluster::uniform(2, Bytes::mib(100)), cost);
         let (job, place) = (JobId(0), Placement::from_shares(&[1, 0]));
+        let habits = Habits { processors: 1, communication: None };
         let (full, more) = (Bytes::mib(100), Bytes::mib(1));
         let affected = |nodes: &mut Nodes| {
             let mut jobs = Vec::new();
             nodes.affected(&mut jobs);
-            (jobs, nodes.demand(&place))
+            (jobs, nodes.demand(&place, habits))
         };
         nodes.enter(full, &place);
-        nodes.run(job, &place, Habits { processors: 1, communication: None });
+        nodes.run(job, &place, habits);
         assert_eq!(affected(&mut nodes), (vec![job], 1000), "full is not overfull");
         nodes.enter(more, &place);
         assert_eq!(affected(&mut nodes), (vec![job], 10_000));

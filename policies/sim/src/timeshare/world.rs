@@ -157,7 +157,7 @@ impl World {
         if self.stopped.iter().any(|node| life.placement.count_on(*node) > 0) {
             return;
         }
-        life.demand = self.nodes.demand(&life.placement);
+        life.demand = self.nodes.demand(&life.placement, life.habits);
         let takes = self.nodes.slowdown(life.demand).time_for(Duration::from_nanos(life.left));
         life.ends = now.after(takes).min(SimTime(NEVER.0 - 1));
         self.ending += 1;

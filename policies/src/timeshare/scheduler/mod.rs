@@ -83,7 +83,7 @@ pub use state::{JobState, Wanted};
 pub use timetable::ForeseenTurn;
 
 use crate::{
-    Assignment, Cluster, Communication, Decision, JobId, JobSpec, Landing, Matrix, NodeId, Policy,
+    Assignment, Cluster, Communication, Decision, JobId, JobSpec, Landing, Matrix, NodeId, Placement, Policy,
     RejectReason, Residence, SchedulerEvent, SimTime, SwitchPlan, TimerId, Turn,
     spaceshare::queue::QueueId,
     timeshare::packing::{self, DirtyRows, FreedNodes, Packing, pairing::Fractions},
@@ -432,6 +432,12 @@ impl Scheduler {
     /// All jobs that were not rejected, ended ones included.
     pub fn jobs(&self) -> impl Iterator<Item = JobState> + '_ {
         self.jobs.values().map(|entry| self.state_of(entry))
+    }
+
+    /// Where the job has its row.
+    #[must_use]
+    pub fn placement_of(&self, job: JobId) -> Option<&Placement> {
+        self.matrix.assignment_of(job).map(|assignment| &assignment.placement)
     }
 
     #[must_use]

@@ -50,6 +50,7 @@ impl Applications {
                     continue;
                 }
                 Output::Allow(..)
+                | Output::Strobe(_)
                 | Output::Answer(..)
                 | Output::Keep(_)
                 | Output::Restart(_)

@@ -48,6 +48,11 @@ pub struct CostModel {
     pub cores: u32,
     /// Slowdown of jobs on a node whose memory is exceeded (`cosched`). Measured: about 35.
     pub swap_slowdown: u32,
+    /// Jobs that are in memory together take slices of this length
+    /// ([warm gang switching](coswitch_policies::strobe)); none: they compute at the same time.
+    pub slice: Option<Duration>,
+    /// The part of a slice in which the jobs of the one before stop.
+    pub warm_switch: Duration,
 }
 
 impl Default for CostModel {
@@ -60,6 +65,8 @@ impl Default for CostModel {
             launch: Duration::from_millis(300),
             cores: 1,
             swap_slowdown: 35,
+            slice: None,
+            warm_switch: Duration::from_micros(100),
         }
     }
 }
@@ -71,6 +78,15 @@ impl CostModel {
         let cores = u64::from(self.cores.max(1));
         let swap = if is_overfull { self.swap_slowdown.max(1) } else { 1 };
         load.compute.max(load.wire * cores).max(1000 * cores) * u64::from(swap)
+    }
+
+    /// The same of a job alone that has one of so many slices.
+    pub(crate) fn asked_in_slices(&self, load: Load, is_overfull: bool, rows: u64) -> u64 {
+        let useful = self.slice.unwrap_or_default().saturating_sub(self.warm_switch);
+        let (whole, useful) = (self.slice.unwrap_or_default().as_nanos(), useful.as_nanos().max(1));
+        let asked = u128::from(self.asked(load, is_overfull)) * u128::from(rows.max(1));
+        let lost = if rows > 1 { whole.max(useful) } else { useful };
+        u64::try_from(asked * lost / useful).unwrap_or(u64::MAX)
     }
 
     /// How many times slower than alone a rank runs on a node with this demand.

@@ -1,0 +1,53 @@
+//! Slices of jobs that were in memory together, over all nodes.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::report::seconds;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slices {
+    /// The length of a slice.
+    #[serde(rename = "slice_s", serialize_with = "seconds")]
+    pub slice: Duration,
+    /// The most jobs, or rows of jobs, that took turns.
+    pub rows: usize,
+    /// Times that a node stopped jobs and let others run, without a cut.
+    pub switches: u64,
+    /// That took so long in all.
+    #[serde(rename = "took_s", serialize_with = "seconds")]
+    pub took: Duration,
+    /// What jobs have computed in slices of others, by the kernel's count of their processor time.
+    #[serde(rename = "overlap_s", serialize_with = "seconds")]
+    pub overlap: Duration,
+}
+
+impl Slices {
+    pub(crate) fn on_begun(&mut self, slice: Duration, rows: usize) {
+        self.slice = slice;
+        self.rows = self.rows.max(rows);
+    }
+
+    pub(crate) fn on_used(&mut self, switches: u64, took: Duration, overlap: Duration) {
+        self.switches += switches;
+        self.took += took;
+        self.overlap += overlap;
+    }
+
+    /// How long one switch took on average.
+    #[must_use]
+    pub fn each(&self) -> Duration {
+        self.took.checked_div(u32::try_from(self.switches).unwrap_or(u32::MAX)).unwrap_or_default()
+    }
+
+    pub(crate) fn in_words(&self) -> String {
+        let Self { slice, rows, switches, overlap, .. } = self;
+        let each = self.each();
+        format!(
+            "slices of {slice:?} for up to {rows} sets in memory: {switches} warm switches, {each:.1?} each on \
+             average; {overlap:?} computed in slices of others"
+        )
+    }
+}

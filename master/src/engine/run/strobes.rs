@@ -1,0 +1,38 @@
+//! Slices for the jobs that are in memory together, where the run file asks for them: each change of who has
+//! which is a strobe to all nodes.
+
+use std::collections::BTreeSet;
+
+use coswitch_policies::{JobId, strobe::Rows};
+use coswitch_report::journal::Event;
+
+use super::{Output, Run, switches::SwitchUnderWay};
+
+impl Run {
+    /// Strobes where the jobs that run, are about to, or have not left yet are others than before. It comes
+    /// before the orders of this call: a job has its slice when it begins to run.
+    pub(super) fn strobe(&mut self) {
+        let Some(slice) = self.slice else { return };
+        let switch = self.switch.as_ref().map(SwitchUnderWay::switching);
+        let moved = switch.into_iter().flat_map(|switching| {
+            let plan = switching.plan();
+            let outgoing = plan.outgoing.iter().map(|outgoing| outgoing.job);
+            outgoing.chain(plan.incoming.iter().map(|incoming| incoming.job))
+        });
+        let jobs: BTreeSet<JobId> = self.running.iter().copied().chain(moved).collect();
+        let placed = jobs.iter().filter_map(|job| Some((*job, self.scheduler.placement_of(*job)?)));
+        let rows = Rows::of(slice, placed);
+        let is_news = self.rows.as_ref().map_or(!rows.rows.is_empty(), |before| *before != rows);
+        if is_news {
+            let begun = Event::SlicesBegun { slice, rows: rows.rows.clone() };
+            self.rows = Some(rows.clone());
+            self.outputs.insert(0, Output::Strobe(rows));
+            self.tell(begun);
+        }
+    }
+
+    /// Nodes have daemons that know of no slices.
+    pub(super) fn strobe_again(&mut self) {
+        self.rows = None;
+    }
+}

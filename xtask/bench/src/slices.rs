@@ -1,0 +1,142 @@
+//! Benchmark of warm gang switching (paper 004, Fig. 3): what two jobs of a rank on each node lose that take
+//! slices, against each of them alone, by the length of a slice.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use coswitch_daemon::protocol::{SliceUse, Wait};
+use coswitch_examples::Program;
+use coswitch_policies::{Bytes, JobId, strobe::Rows};
+
+use crate::{
+    figure::{Bound, Figure},
+    pairs::median,
+    programs,
+    stage::{Job, Stage, apart},
+};
+
+const NODES: [u32; 3] = [2, 8, 32];
+const SLICES: [Duration; 8] = [
+    Duration::from_micros(300),
+    Duration::from_millis(1),
+    Duration::from_millis(3),
+    Duration::from_millis(10),
+    Duration::from_millis(30),
+    Duration::from_millis(100),
+    Duration::from_secs(1),
+    Duration::from_secs(8),
+];
+/// What a job has to do takes so long alone, or so many slices.
+const WORK: Duration = Duration::from_secs(2);
+const WORK_SLICES: f64 = 2.5;
+/// The aim: no more than this share is lost on so many nodes with such slices.
+const AIM: (u32, Duration, f64) = (8, Duration::from_millis(10), 2.0);
+
+/// A program whose work is a count.
+struct Work {
+    name: &'static str,
+    program: String,
+    /// Before the count.
+    options: &'static str,
+    /// A run for calibration takes so much of it.
+    sample: u32,
+}
+
+impl Work {
+    fn command(&self, count: u32) -> Vec<String> {
+        let words = self.options.split(' ').map(str::to_owned);
+        std::iter::once(self.program.clone()).chain(words).chain([count.to_string()]).collect()
+    }
+}
+
+pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
+    let fine = Work {
+        name: "grains of 0.5 ms",
+        program: programs::example(Program::Grains)?,
+        options: "--grain 0.0005 --pattern neighbour --steps",
+        sample: 500,
+    };
+    let cg = Work {
+        name: "cg",
+        program: programs::example(Program::Cg)?,
+        options: "--class W --repeat",
+        sample: 2,
+    };
+    let mut figures = Vec::new();
+    for work in [fine, cg] {
+        for nodes in NODES {
+            let curve = apart(|| curve(&work, nodes, rounds));
+            figures.extend(curve.with_context(|| format!("failed to measure {} on {nodes}", work.name))?);
+        }
+    }
+    Ok(figures)
+}
+
+fn curve(work: &Work, nodes: u32, rounds: u32) -> Result<Vec<Figure>> {
+    let stage = Stage::set(nodes, Bytes::mib(256), None)?;
+    let one = |count: u32| alone(&stage, work, nodes, count);
+    // What both runs need to begin and end is not work.
+    let (less, more) = (one(work.sample)?, one(3 * work.sample)?);
+    let each = more.saturating_sub(less).as_secs_f64() / f64::from(2 * work.sample);
+    let count = |slice: Duration| (WORK.max(slice.mul_f64(WORK_SLICES)).as_secs_f64() / each).ceil() as u32;
+    let (mut losses, mut took, mut overlap) = (vec![Vec::new(); SLICES.len()], Vec::new(), Duration::ZERO);
+    for _ in 0..rounds {
+        for (at, slice) in SLICES.iter().enumerate() {
+            let before = one(count(*slice))?;
+            let (both, slices) = both(&stage, work, nodes, count(*slice), *slice)?;
+            let after = one(count(*slice))?;
+            losses[at].push((both.as_secs_f64() / (before + after).as_secs_f64() - 1.0) * 100.0);
+            took.push(slices.took.as_secs_f64() * 1e6 / slices.switches.max(1) as f64);
+            overlap += slices.overlap;
+        }
+    }
+    stage.strike()?;
+    let figures = SLICES.iter().zip(&losses).map(|(slice, losses)| {
+        let name = format!("slices of {slice:?}, {} on {nodes} nodes: lost", work.name);
+        let loss = median(losses.iter().copied());
+        match (nodes, *slice) == (AIM.0, AIM.1) {
+            true => Figure::bounded(name, loss, "%", Bound::AtMost(AIM.2)),
+            false => Figure::plain(name, loss, "%"),
+        }
+    });
+    let mut figures: Vec<Figure> = figures.collect();
+    let switch = format!("slices, {} on {nodes} nodes: a warm switch of a node", work.name);
+    figures.push(Figure::plain(switch, median(took.into_iter()), "us").of(format!("{rounds} rounds")));
+    let name = format!("slices, {} on {nodes} nodes: computed in slices of the other", work.name);
+    figures.push(Figure::bounded(name, overlap.as_secs_f64() * 1e3, "ms", Bound::AtMost(0.0)));
+    Ok(figures)
+}
+
+fn alone(stage: &Stage, work: &Work, nodes: u32, count: u32) -> Result<Duration> {
+    let mut job = launch(stage, work, nodes, count);
+    stage.running(&mut job)?;
+    let began = Instant::now();
+    stage.end_of(&mut job)?;
+    Ok(began.elapsed())
+}
+
+/// As the master does it: a strobe before the jobs begin, and one when the first of them has ended.
+fn both(stage: &Stage, work: &Work, nodes: u32, count: u32, slice: Duration) -> Result<(Duration, SliceUse)> {
+    stage.slices();
+    let jobs: [JobId; 2] = stage.next_jobs();
+    stage.strobe(Rows { slice, rows: jobs.iter().map(|job| [*job].into()).collect() });
+    let mut both = [(); 2].map(|()| launch(stage, work, nodes, count));
+    for job in &mut both {
+        stage.running(job)?;
+    }
+    let began = Instant::now();
+    let [first, second] = &mut both;
+    stage.end_of(first)?;
+    stage.strobe(Rows { slice, rows: vec![[jobs[1]].into()] });
+    stage.end_of(second)?;
+    let took = began.elapsed();
+    // Nodes tell what their slices were once a second.
+    std::thread::sleep(Duration::from_millis(1200));
+    Ok((took, stage.slices()))
+}
+
+fn launch(stage: &Stage, work: &Work, nodes: u32, count: u32) -> Job {
+    let command = work.command(count);
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    stage.launch(&command, &(0..nodes).collect::<Vec<_>>(), Wait::SpinBlock)
+}
