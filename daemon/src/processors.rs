@@ -90,6 +90,8 @@ pub fn set_time_slice(slice: TimeSlice) {
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
     attributes.size = u32::try_from(size_of_val(&attributes)).expect("a small structure");
     attributes.sched_runtime = if slice == TimeSlice::Short { 100_000 } else { 0 };
+    // SAFETY: a system call with plain integers. The call below would set it to 0 otherwise.
+    attributes.sched_nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     // SAFETY: the call reads one structure, which holds its own size. Where it fails, the slice is unchanged.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0u32) };
 }
@@ -146,6 +148,18 @@ mod tests {
     fn more_nodes_than_processors_share_them() {
         let shares: Vec<_> = (0..4).map(|number| share(&[0, 1], number, 4)).collect();
         assert_eq!(shares, [[0], [1], [0], [1]]);
+    }
+
+    #[test]
+    fn a_thread_keeps_its_niceness_when_its_slice_is_set() {
+        std::thread::spawn(|| {
+            precede_ranks().unwrap();
+            set_time_slice(TimeSlice::Short);
+            // SAFETY: a system call with plain integers.
+            assert_eq!(unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }, -20);
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

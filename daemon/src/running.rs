@@ -15,11 +15,13 @@ use coswitch_policies::{Allowance, Bytes, JobId};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use crate::cgroup::{CgroupError, JobCgroup};
+use crate::cgroup::{CgroupError, JobCgroup, Stopper};
 
 /// For the ranks of a slice that is over to stop. Those that have not by then wait for a disk, and compute
 /// nothing.
 const STOP_LIMIT: Duration = Duration::from_millis(100);
+/// What the kernel may count of a process that it has said to stand still.
+const STOPPING: Duration = Duration::from_micros(20);
 /// The time between two looks whether they have.
 const LOOK_EVERY: Duration = Duration::from_micros(20);
 
@@ -44,7 +46,8 @@ pub(crate) struct State {
 
 struct Present {
     cgroup: JobCgroup,
-    runs: bool,
+    /// Of a job that runs.
+    stopper: Option<Stopper>,
     stopped: bool,
     /// The processor time of a job that was seen to stand still.
     used: Option<Duration>,
@@ -55,7 +58,7 @@ struct Present {
 pub struct SliceUse {
     /// Times that jobs were stopped for others.
     pub switches: u64,
-    /// From the first stop to the last thaw, in all.
+    /// From the first stop until others were let run, in all.
     pub took: Duration,
     /// Processor time that jobs used in slices of others.
     pub overlap: Duration,
@@ -75,19 +78,16 @@ impl Running {
 
     /// A job runs from now on: it is thawed, if it may be.
     pub(crate) fn run(&self, job: JobId, cgroup: JobCgroup, before: Before) -> Result<(), CgroupError> {
+        let stopper = Some(cgroup.stopper()?);
+        let stopped = before == Before::Frozen;
         let mut state = self.lock();
-        if before == Before::Frozen && state.may_run(job) {
-            cgroup.thaw()?;
-        }
-        let stopped = before == Before::Frozen && !state.may_run(job);
-        state.jobs.insert(job, Present { cgroup, runs: true, stopped, used: None });
-        state.apply();
-        Ok(())
+        state.jobs.insert(job, Present { cgroup, stopper, stopped, used: None });
+        state.set(job).map(drop)
     }
 
     /// A job is in memory and does not run, or is about to be frozen; a group that is stopped stays so.
     pub(crate) fn rest(&self, job: JobId, cgroup: JobCgroup) {
-        self.lock().jobs.insert(job, Present { cgroup, runs: false, stopped: false, used: None });
+        self.lock().jobs.insert(job, Present { cgroup, stopper: None, stopped: false, used: None });
     }
 
     /// A job is about to leave memory.
@@ -124,22 +124,29 @@ impl State {
     /// Stops and thaws what has to be, without waiting.
     fn apply(&mut self) {
         let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
-        for job in jobs {
-            let may_run = self.may_run(job);
-            self.set(job, !may_run);
-        }
+        jobs.into_iter().for_each(|job| {
+            self.try_set(job);
+        });
     }
 
-    /// True where that was a change.
-    fn set(&mut self, job: JobId, stopped: bool) -> bool {
-        let Some(present) = self.jobs.get_mut(&job).filter(|it| it.runs && it.stopped != stopped) else {
-            return false;
+    /// Stops the job, or lets it run, where it is not as it has to be.
+    fn set(&mut self, job: JobId) -> Result<bool, CgroupError> {
+        let stopped = !self.may_run(job);
+        let Some(present) = self.jobs.get_mut(&job).filter(|present| present.stopped != stopped) else {
+            return Ok(false);
         };
-        match if stopped { present.cgroup.stop() } else { present.cgroup.thaw() } {
-            Ok(()) => present.stopped = stopped,
-            Err(error) => warn!(%job, %error, "a running job could not be stopped or thawed"),
-        }
-        present.stopped == stopped
+        let Some(stopper) = &present.stopper else { return Ok(false) };
+        if stopped { stopper.stop() } else { stopper.let_run() }?;
+        present.stopped = stopped;
+        Ok(true)
+    }
+
+    /// The same; true where that was a change.
+    fn try_set(&mut self, job: JobId) -> bool {
+        self.set(job).unwrap_or_else(|error| {
+            warn!(%job, %error, "a running job could not be stopped or thawed");
+            false
+        })
     }
 
     /// From now on these jobs stand still. They have stopped before any other one runs.
@@ -148,48 +155,52 @@ impl State {
         self.out_of_slice = out_of_slice;
         let (enter, leave): (Vec<JobId>, Vec<JobId>) =
             self.jobs.keys().copied().partition(|job| self.may_run(*job));
-        let leave: Vec<JobId> = leave.into_iter().filter(|job| self.set(*job, true)).collect();
+        let leave: Vec<JobId> = leave.into_iter().filter(|job| self.try_set(*job)).collect();
         self.await_stop(&leave, began + STOP_LIMIT);
         self.count_overlap(&enter);
-        for job in enter {
-            self.set(job, false);
-        }
         if !leave.is_empty() {
             self.use_of_slices.switches += 1;
+            // From now on ranks run, this thread perhaps only after them.
             self.use_of_slices.took += began.elapsed();
-            self.note_use(&leave);
         }
+        enter.into_iter().for_each(|job| {
+            self.try_set(job);
+        });
+        self.note_use(&leave);
     }
 
     fn await_stop(&self, jobs: &[JobId], deadline: Instant) {
         for job in jobs {
-            let Some(present) = self.jobs.get(job) else { continue };
-            while !present.cgroup.has_stopped().unwrap_or(true) && Instant::now() < deadline {
+            let Some(stopper) = self.stopper(*job) else { continue };
+            while !stopper.has_stopped() && Instant::now() < deadline {
                 thread::sleep(LOOK_EVERY);
             }
         }
     }
 
-    /// What they have used so far, to see later that it was all. The kernel counts the last microseconds of a
-    /// process after it has said that it stands still.
+    /// What they have used so far, to see later that it was all.
     fn note_use(&mut self, jobs: &[JobId]) {
         for job in jobs {
-            if let Some(present) = self.jobs.get_mut(job) {
-                present.used = present.cgroup.processor_time();
-            }
+            let used = self.stopper(*job).and_then(Stopper::processor_time);
+            self.jobs.entry(*job).and_modify(|present| present.used = used);
         }
     }
 
     /// What jobs have used that are about to run again, while they should not have.
     fn count_overlap(&mut self, jobs: &[JobId]) {
         for job in jobs {
-            let Some(present) = self.jobs.get_mut(job) else { continue };
-            if let Some(before) = present.used.take()
-                && let Some(now) = present.cgroup.processor_time()
-            {
-                self.use_of_slices.overlap += now.saturating_sub(before);
+            let Some(before) = self.jobs.get_mut(job).and_then(|present| present.used.take()) else {
+                continue;
+            };
+            if let Some(now) = self.stopper(*job).and_then(Stopper::processor_time) {
+                let more = Some(now.saturating_sub(before)).filter(|more| *more > STOPPING);
+                self.use_of_slices.overlap += more.unwrap_or_default();
             }
         }
+    }
+
+    fn stopper(&self, job: JobId) -> Option<&Stopper> {
+        self.jobs.get(&job)?.stopper.as_ref()
     }
 
     /// Caches of files do not count, which takes longer to read.

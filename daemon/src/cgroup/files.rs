@@ -38,6 +38,10 @@ pub(super) fn read(path: &Path) -> Result<String, CgroupError> {
     fs::read_to_string(path).map_err(at(path))
 }
 
+pub(super) fn open(path: &Path, options: &fs::OpenOptions) -> Result<fs::File, CgroupError> {
+    options.open(path).map_err(at(path))
+}
+
 /// Writes to a file that the kernel has made.
 pub(super) fn write(path: &Path, text: &str) -> Result<(), CgroupError> {
     let file = fs::OpenOptions::new().write(true).open(path);

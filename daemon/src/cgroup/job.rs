@@ -12,8 +12,8 @@ use coswitch_policies::Bytes;
 use super::{
     files::{self, CgroupError, write},
     memory::MemoryGroup,
+    stopper::{FREEZE, Stopper},
 };
-use crate::proc_text::counter;
 
 /// For the child of a `vfork` to execute its program.
 const FORK_TIME: Duration = Duration::from_millis(1);
@@ -60,13 +60,12 @@ impl JobCgroup {
             fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == "criu")
         };
         self.pids().ok()?.iter().find(|pid| is_criu(pid))?;
-        self.processor_time()
+        self.stopper().ok()?.processor_time()
     }
 
-    /// The processor time of all its processes so far, also of those that have ended.
-    pub(crate) fn processor_time(&self) -> Option<Duration> {
-        let text = fs::read_to_string(self.freezer.join("cpu.stat")).ok()?;
-        counter(&text, "usage_usec").map(Duration::from_micros)
+    /// For one who often stops the processes and lets them run.
+    pub(crate) fn stopper(&self) -> Result<Stopper, CgroupError> {
+        Stopper::open(&self.freezer)
     }
 
     /// The bytes charged to the job on this node now.
@@ -94,20 +93,9 @@ impl JobCgroup {
         self.memory.reclaim()
     }
 
-    /// Begins to freeze the processes.
-    pub(crate) fn stop(&self) -> Result<(), CgroupError> {
-        write(&self.freezer.join("cgroup.freeze"), "1")
-    }
-
-    /// Whether all of the processes have stopped that [`JobCgroup::stop`] was to stop. Where that takes
-    /// microseconds a loop hears of it sooner than a reader of events: the kernel keeps those 10 ms apart.
-    pub(crate) fn has_stopped(&self) -> Result<bool, CgroupError> {
-        Ok(files::read(&self.freezer.join("cgroup.events"))?.lines().any(|line| line == "frozen 1"))
-    }
-
     /// Freezes the processes and blocks until they are frozen. After a time-out the group is thawed again.
     pub fn freeze(&self, limit: Duration) -> Result<(), CgroupError> {
-        self.stop()?;
+        write(&self.freezer.join(FREEZE), "1")?;
         let frozen = files::wait_event(&self.freezer, "frozen 1", "freezing the ranks", limit);
         if frozen.is_err() {
             self.thaw()?;
@@ -133,7 +121,7 @@ impl JobCgroup {
     }
 
     pub fn thaw(&self) -> Result<(), CgroupError> {
-        write(&self.freezer.join("cgroup.freeze"), "0")
+        write(&self.freezer.join(FREEZE), "0")
     }
 
     /// Blocks until no process is in the group.

@@ -12,10 +12,12 @@ mod hierarchies;
 mod job;
 mod memory;
 mod node;
+mod stopper;
 mod swapping;
 
 pub use files::CgroupError;
 pub use hierarchies::Hierarchies;
 pub use job::JobCgroup;
 pub use node::NodeCgroup;
+pub(crate) use stopper::Stopper;
 pub(crate) use swapping::Patience;
