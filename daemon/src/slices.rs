@@ -113,8 +113,8 @@ impl Told {
     fn slice(&mut self, now: i64) -> (BTreeSet<JobId>, Option<i64>) {
         let Some(offset) = self.clock.offset() else { return Default::default() };
         let now = now - offset;
-        while let Some(strobe) = self.next.pop_front_if(|strobe| strobe.begin <= now) {
-            self.strobe = Some(strobe);
+        while self.next.front().is_some_and(|strobe| strobe.begin <= now) {
+            self.strobe = self.next.pop_front();
         }
         let slice = self.strobe.as_ref().and_then(|strobe| strobe.at(now));
         let next = self.next.front().map(|strobe| strobe.begin);

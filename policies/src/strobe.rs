@@ -129,8 +129,8 @@ mod tests {
         fn each_job_has_a_slice_and_no_node_two_jobs(
             shares in prop::collection::vec(prop::collection::vec(0u32..3, 4), 1..12),
         ) {
-            let placements: Vec<Placement> =
-                shares.iter().map(|shares| placed(shares)).filter(|placement| placement.width() > 0).collect();
+            let placements = shares.iter().map(|shares| placed(shares));
+            let placements: Vec<Placement> = placements.filter(|placed| placed.width() > 0).collect();
             let all: Vec<(JobId, &Placement)> = (0..).map(JobId).zip(&placements).collect();
             let rows = Rows::of(SLICE, all.iter().copied());
             for (job, _) in &all {
@@ -143,7 +143,8 @@ mod tests {
             }
             let strobe = Strobe { rows: rows.clone(), begin: -7 };
             let mut now = -7;
-            for row in (0..rows.rows.len()).cycle().take(3 * rows.rows.len()).filter(|_| rows.rows.len() > 1) {
+            let count = rows.rows.len();
+            for row in (0..count).cycle().take(3 * count).filter(|_| count > 1) {
                 let slice = strobe.at(now).expect("it has begun");
                 prop_assert_eq!(slice.row, Some(row));
                 now = slice.until.expect("there are others");

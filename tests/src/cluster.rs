@@ -229,7 +229,6 @@ impl TestCluster {
     }
 
     /// Launches a job without waiting; [`TestCluster::wait_for_order`] waits until it runs.
-
     pub fn launch(&mut self, spec: TestJob) -> JobId {
         let job = JobId(u32::try_from(self.jobs.len()).expect("few jobs"));
         let output = self.test_dir.path().join(job.to_string());

@@ -1,4 +1,4 @@
-//! Stops the processes of a group and lets them run, as often and as fast as slices need: its files stay open.
+//! Stops the processes of a group and lets them run, as often as slices need it: its files stay open.
 
 use std::{
     fs::File,

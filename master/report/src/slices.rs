@@ -46,8 +46,8 @@ impl Slices {
         let Self { slice, rows, switches, overlap, .. } = self;
         let each = self.each();
         format!(
-            "slices of {slice:?} for up to {rows} sets in memory: {switches} warm switches, {each:.1?} each on \
-             average; {overlap:?} computed in slices of others"
+            "slices of {slice:?} for up to {rows} rows of jobs: {switches} warm switches, {each:.1?} each; \
+             {overlap:?} computed in slices of others"
         )
     }
 }

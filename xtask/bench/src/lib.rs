@@ -104,7 +104,7 @@ enum Name {
     Local,
     /// Node schedulers: two jobs of different kinds on the same two processors
     Mixes,
-    /// Warm gang switching: what two jobs lose that take slices, by the length of a slice, on 2, 8 and 32 nodes
+    /// Warm gang switching: what two jobs lose that take slices, by their length, on 2, 8 and 32 nodes
     Slices,
     /// Launch of an empty program, against mpiexec
     Launch,

@@ -101,7 +101,7 @@ fn curve(work: &Work, nodes: u32, rounds: u32) -> Result<Vec<Figure>> {
     });
     let mut figures: Vec<Figure> = figures.collect();
     let switch = format!("slices, {} on {nodes} nodes: a warm switch of a node", work.name);
-    figures.push(Figure::plain(switch, median(took.into_iter()), "us").of(format!("{rounds} rounds")));
+    figures.push(Figure::plain(switch, median(took), "us").of(format!("{rounds} rounds")));
     let name = format!("slices, {} on {nodes} nodes: computed in slices of the other", work.name);
     figures.push(Figure::bounded(name, overlap.as_secs_f64() * 1e3, "ms", Bound::AtMost(0.0)));
     Ok(figures)
