@@ -22,7 +22,7 @@ use crate::{
         undrained_in_words, upgraded_in_words,
     },
     report::{JobCommunication, JobReport, JobTimes, NodeMemory, Report, SetReport, StepTotal},
-    slices::Slices,
+    slices::SlicesFold,
     summary::{Sentences, Unlisted},
 };
 
@@ -72,7 +72,7 @@ pub struct Folder {
     pub(super) outgrown: Sentences,
     pub(super) warnings: Sentences,
     machine: Option<MachineUse>,
-    slices: Option<Slices>,
+    slices: SlicesFold,
     /// The time of the last event.
     pub(super) last: SimTime,
 }
@@ -230,10 +230,10 @@ impl Folder {
                 self.warnings.push(standstill_in_words(*node, *silence, *frozen));
             }
             Event::SlicesBegun { slice, rows } => {
-                self.slices.get_or_insert_default().on_begun(*slice, rows.len());
+                self.slices.on_begun(*slice, rows.len());
             }
             Event::SlicesUsed { switches, took, overlap, .. } => {
-                self.slices.get_or_insert_default().on_used(*switches, *took, *overlap);
+                self.slices.on_used(*switches, *took, *overlap);
             }
             Event::MachineUsed(used) => self.machine = Some(*used),
             Event::RunEnded { outcome } => self.outcome = Some(*outcome),
@@ -303,8 +303,7 @@ impl Folder {
             outgrown: self.outgrown.finish(),
             warnings: self.warnings.finish(),
             machine: self.machine,
-            // Jobs that never took turns had none.
-            slices: self.slices.filter(|slices| slices.rows > 1),
+            slices: self.slices.finish(),
         }
     }
 

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use crate::report::seconds;
 
 /// See the module.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Slices {
     /// The length of a slice.
     #[serde(rename = "slice_s", serialize_with = "seconds")]
     pub slice: Duration,
-    /// The most jobs, or rows of jobs, that took turns.
+    /// The most rows of jobs that took turns.
     pub rows: usize,
     /// Times that a node stopped jobs and let others run, without a cut.
     pub switches: u64,
@@ -25,6 +25,27 @@ pub struct Slices {
 }
 
 impl Slices {
+    pub(crate) fn in_words(&self) -> String {
+        let Self { slice, rows, switches, took, overlap } = self;
+        let each = took.checked_div(u32::try_from(*switches).unwrap_or(u32::MAX)).unwrap_or_default();
+        format!(
+            "slices of {slice:?} for up to {rows} rows of jobs: {switches} warm switches, {each:.1?} each; \
+             {overlap:?} computed in slices of others"
+        )
+    }
+}
+
+/// What the events so far come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SlicesFold {
+    slice: Duration,
+    rows: usize,
+    switches: u64,
+    took: Duration,
+    overlap: Duration,
+}
+
+impl SlicesFold {
     pub(crate) fn on_begun(&mut self, slice: Duration, rows: usize) {
         self.slice = slice;
         self.rows = self.rows.max(rows);
@@ -36,18 +57,9 @@ impl Slices {
         self.overlap += overlap;
     }
 
-    /// How long one switch took on average.
-    #[must_use]
-    pub fn each(&self) -> Duration {
-        self.took.checked_div(u32::try_from(self.switches).unwrap_or(u32::MAX)).unwrap_or_default()
-    }
-
-    pub(crate) fn in_words(&self) -> String {
-        let Self { slice, rows, switches, overlap, .. } = self;
-        let each = self.each();
-        format!(
-            "slices of {slice:?} for up to {rows} rows of jobs: {switches} warm switches, {each:.1?} each; \
-             {overlap:?} computed in slices of others"
-        )
+    /// `None` where no jobs took turns.
+    pub(crate) fn finish(self) -> Option<Slices> {
+        let Self { slice, rows, switches, took, overlap } = self;
+        (rows > 1).then_some(Slices { slice, rows, switches, took, overlap })
     }
 }

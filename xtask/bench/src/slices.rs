@@ -1,7 +1,10 @@
 //! Benchmark of warm gang switching (paper 004, Fig. 3): what two jobs of a rank on each node lose that take
 //! slices, against each of them alone, by the length of a slice.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 use coswitch_daemon::protocol::{SliceUse, Wait};
@@ -81,11 +84,15 @@ fn curve(work: &Work, nodes: u32, rounds: u32) -> Result<Vec<Figure>> {
     let count = |slice: Duration| (WORK.max(slice.mul_f64(WORK_SLICES)).as_secs_f64() / each).ceil() as u32;
     let (mut losses, mut took, mut overlap) = (vec![Vec::new(); SLICES.len()], Vec::new(), Duration::ZERO);
     for _ in 0..rounds {
+        // Of each amount of work, in this round.
+        let mut alone = BTreeMap::new();
         for (at, slice) in SLICES.iter().enumerate() {
-            let before = one(count(*slice))?;
-            let (both, slices) = both(&stage, work, nodes, count(*slice), *slice)?;
-            let after = one(count(*slice))?;
-            losses[at].push((both.as_secs_f64() / (before + after).as_secs_f64() - 1.0) * 100.0);
+            let count = count(*slice);
+            if let Entry::Vacant(entry) = alone.entry(count) {
+                entry.insert((one(count)? + one(count)?).as_secs_f64());
+            }
+            let (both, slices) = both(&stage, work, nodes, count, *slice)?;
+            losses[at].push((both.as_secs_f64() / alone[&count] - 1.0) * 100.0);
             took.push(slices.took.as_secs_f64() * 1e6 / slices.switches.max(1) as f64);
             overlap += slices.overlap;
         }

@@ -12,7 +12,8 @@ impl Run {
     /// Strobes where the jobs that run, are about to, or have not left yet are others than before. It comes
     /// before the orders of this call: a job has its slice when it begins to run.
     pub(super) fn strobe(&mut self) {
-        let Some(slice) = self.slice else { return };
+        // Until all jobs of an earlier master are found, they have the slices that it gave them.
+        let Some(slice) = self.slice.filter(|_| self.adoption.is_none()) else { return };
         let switch = self.switch.as_ref().map(SwitchUnderWay::switching);
         let moved = switch.into_iter().flat_map(|switching| {
             let plan = switching.plan();
@@ -22,8 +23,7 @@ impl Run {
         let jobs: BTreeSet<JobId> = self.running.iter().copied().chain(moved).collect();
         let placed = jobs.iter().filter_map(|job| Some((*job, self.scheduler.placement_of(*job)?)));
         let rows = Rows::of(slice, placed);
-        let is_news = self.rows.as_ref().map_or(!rows.rows.is_empty(), |before| *before != rows);
-        if is_news {
+        if self.rows.as_ref() != Some(&rows) {
             let begun = Event::SlicesBegun { slice, rows: rows.rows.clone() };
             self.rows = Some(rows.clone());
             self.outputs.insert(0, Output::Strobe(rows));

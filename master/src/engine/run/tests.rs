@@ -261,7 +261,7 @@ fn two_sets_take_turns_and_end() {
 /// A job has its slice before its ranks run, and until it has left.
 #[test]
 fn jobs_in_memory_get_slices_and_each_change_is_one_strobe() {
-    let jobs = vec![job(0, 40, 0), job(1, 40, 0), job(2, 70, 0)];
+    let jobs = vec![job(0, 40, 0), job(1, 40, 0), job(2, 70, 5)];
     let mut set = job_set(jobs, SwitchOrder::Sequential, Residency::None);
     set.scheduler.slice = Some(Duration::from_millis(20));
     let mut run = run(set);
@@ -272,9 +272,9 @@ fn jobs_in_memory_get_slices_and_each_change_is_one_strobe() {
             (
                 0,
                 Input::Due,
-                "slices of job-0 | job-1; submitted job-0; submitted job-1; submitted job-2; launch job-0; \
-                 launch job-1",
+                "slices of job-0 | job-1; submitted job-0; submitted job-1; launch job-0; launch job-1",
             ),
+            (5, Input::Due, "submitted job-2"),
             (10, report(0, Report::Running), ""),
             (10, report(1, Report::Running), "switched; turn of job-0 job-1 until 1.01s"),
             (1010, Input::Due, "slices of job-0 | job-1 | job-2; park job-0; park job-1"),
