@@ -61,12 +61,14 @@ pub(super) struct Rank {
     last: Sight,
     /// Its polls when a message woke it; it has not polled since.
     woken: Option<u64>,
+    /// A message has arrived that it has not taken.
+    has_message: bool,
 }
 
 impl Rank {
     /// One that the scheduler has just heard of: it is ready.
     pub(super) fn new(task: TaskId, sight: Sight) -> Self {
-        Self { task, phase: Phase::Ready, last: sight, woken: None }
+        Self { task, phase: Phase::Ready, last: sight, woken: None, has_message: false }
     }
 
     /// `is_favoured`: it has a processor by the scheduler's decision. `may_spin`: a rank that waits may keep
@@ -77,14 +79,18 @@ impl Rank {
         let mut events = Vec::new();
         let sent = sight.sent.saturating_sub(last.sent).min(MESSAGES_MAX);
         events.extend((0..sent).map(|_| TaskEvent::MessageSent { task }));
-        if sight.received != last.received {
-            events.push(TaskEvent::MessagesTaken { task });
-        }
         if sight.arrived {
             events.push(TaskEvent::MessageArrived { task });
+            self.has_message = true;
             if sight.doing == Doing::Sleeps {
                 self.woken.get_or_insert(sight.polls);
             }
+        }
+        // Most likely that very message. Not all that comes counts as received: a poll takes it as well.
+        let has_polled = sight.polls != last.polls && sight.doing != Doing::Sleeps;
+        if self.has_message && has_polled || sight.received != last.received {
+            self.has_message = false;
+            events.push(TaskEvent::MessagesTaken { task });
         }
         self.woken = self.woken.filter(|polls| *polls == sight.polls);
         let doing = if self.woken.is_some() { Doing::Computes } else { sight.doing };
@@ -157,6 +163,19 @@ mod tests {
         let mut rank = rank();
         assert_eq!(rank.look(polls, true, true), [TaskEvent::Waits { task: TASK }]);
         assert_eq!(rank.look(sight(Doing::Computes, 9), true, true), [TaskEvent::WaitOver { task: TASK }]);
+    }
+
+    /// Else a rank that communicates no more would be called, or overtake others, for ever.
+    #[test]
+    fn a_message_that_came_and_was_taken_since_the_last_look_waits_no_more() {
+        let (arrived, taken) =
+            (TaskEvent::MessageArrived { task: TASK }, TaskEvent::MessagesTaken { task: TASK });
+        let came = |sight| rank().look(Sight { arrived: true, ..sight }, true, true);
+        assert_eq!(came(sight(Doing::Computes, 1)), [arrived, taken]);
+        assert_eq!(came(sight(Doing::Computes, 0)), [arrived], "it has not polled since");
+        assert_eq!(came(sight(Doing::Sleeps, 1)), [arrived], "before that it has polled and found nothing");
+        let received = Sight { received: 1, ..sight(Doing::Sleeps, 1) };
+        assert_eq!(came(received), [arrived, taken]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::{
 use coswitch_ckpt::processes;
 use coswitch_policies::{
     JobId,
-    local::{NodeDecision, NodeScheduler, TaskEvent, TaskId, Technique},
+    local::{NodeDecision, NodeScheduler, TaskEvent, TaskId, Technique, Waiting},
 };
 use coswitch_ring::{Bell, Segment, WaitPolicy, wait_any};
 use nix::unistd::Pid;
@@ -45,6 +45,8 @@ pub(super) struct Shell {
     processors: usize,
     /// How long a rank spins that may sleep afterwards.
     spin: Duration,
+    /// Under this technique a rank that waits may keep its processor. Otherwise it is ready while it polls.
+    lets_spin: bool,
     jobs: BTreeMap<JobId, Job>,
     next_task: u32,
     /// When the slice of each favoured task is over.
@@ -95,6 +97,7 @@ impl Shell {
             scheduler: technique.scheduler(processors, context_switch),
             processors: processors.get(),
             spin: technique.spin(context_switch),
+            lets_spin: technique.wait() != Waiting::Blocks,
             jobs: BTreeMap::new(),
             next_task: 0,
             slices: BTreeMap::new(),
@@ -205,7 +208,7 @@ impl Shell {
         let favoured = self.favoured();
         let mut events = Vec::new();
         for job in self.jobs.values_mut().filter(|job| job.runs) {
-            let may_spin = job.segment.wait_policy().0 != WaitPolicy::Block;
+            let may_spin = self.lets_spin && job.segment.wait_policy().0 != WaitPolicy::Block;
             let segment = Arc::clone(&job.segment);
             for (local, known) in job.known() {
                 let sight = Sight::of(&segment, local);

@@ -66,9 +66,9 @@ pub(crate) fn measure(rounds: u32) -> Result<Vec<Figure>> {
         sample: 2,
     };
     let mut figures = Vec::new();
-    for work in [fine, cg] {
-        for nodes in NODES {
-            let curve = apart(|| curve(&work, nodes, rounds));
+    for nodes in NODES {
+        for work in [&fine, &cg] {
+            let curve = apart(|| curve(work, nodes, rounds));
             figures.extend(curve.with_context(|| format!("failed to measure {} on {nodes}", work.name))?);
         }
     }
@@ -92,8 +92,11 @@ fn curve(work: &Work, nodes: u32, rounds: u32) -> Result<Vec<Figure>> {
                 entry.insert((one(count)? + one(count)?).as_secs_f64());
             }
             let (both, slices) = both(&stage, work, nodes, count, *slice)?;
-            losses[at].push((both.as_secs_f64() / alone[&count] - 1.0) * 100.0);
-            took.push(slices.took.as_secs_f64() * 1e6 / slices.switches.max(1) as f64);
+            let lost = (both.as_secs_f64() / alone[&count] - 1.0) * 100.0;
+            let switch = slices.took.as_secs_f64() * 1e6 / slices.switches.max(1) as f64;
+            eprintln!("  {} on {nodes} nodes, slices of {slice:?}: {lost:.1} % lost", work.name);
+            losses[at].push(lost);
+            took.push(switch);
             overlap += slices.overlap;
         }
     }
