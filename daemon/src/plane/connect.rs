@@ -45,9 +45,8 @@ const HELLO_BYTES: usize = 21;
 /// The use of the handshake's secret that [`LinkKeys`] are.
 const EXPORT: &[u8] = b"EXPORTER-coswitch-data-link";
 const START: [u8; 8] = *b"coswgo!\n";
-/// Time-out of each read and write of a handshake: a silent stranger occupies a thread no longer. Where 32
-/// nodes on two cores open all of their links at once, one takes more than five seconds.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(12);
+/// Time-out of each read and write of a handshake: a silent stranger occupies a thread no longer.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
 
 /// In seconds: routers forget connections that are silent for longer.
 const PROBE_AFTER_MAX: u32 = 60;
