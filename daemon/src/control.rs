@@ -199,6 +199,8 @@ impl Control {
                     let then = self.following.on_master(Instant::now());
                     self.on_head_lost(then);
                     self.node.events.direct(Some(master.events));
+                    // Answers to the master before: this one would take them for its own, by their numbers.
+                    while said.try_recv().is_ok() {}
                     if let Some(took_over) = self.took_over.take() {
                         self.node.tell(took_over);
                     }
