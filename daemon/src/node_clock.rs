@@ -1,8 +1,9 @@
-//! The clock of a machine, and how the times of another machine's clock are told by the own one.
+//! The clock of this machine, and its offset from the clock of another machine.
 //!
-//! A heartbeat carries a reading of the sender's clock. It arrives later than it was read, never earlier: of
-//! the last few, the one that was under way for the shortest time tells the difference of the clocks, except
-//! for that time, which in a cluster is less than a tenth of a millisecond.
+//! Every heartbeat of the master carries a reading of the master's clock. The difference between the time of
+//! arrival here and that reading is the offset of the two clocks plus the time that the message took. The
+//! smallest difference of the last few heartbeats is used: its error is the time of the fastest message,
+//! which in a cluster is less than a tenth of a millisecond.
 
 use std::{collections::VecDeque, fs};
 
@@ -47,13 +48,13 @@ impl Reading {
     }
 }
 
-/// What is known here of another machine's clock.
+/// The offset of this machine's clock from another machine's.
 #[derive(Clone, Debug)]
 pub struct OtherClock {
     own: Boot,
     /// Whose it is.
     of: Boot,
-    /// Between reading and arrival, by the two clocks.
+    /// Time of arrival by this machine's clock, less the reading.
     differences: VecDeque<i64>,
 }
 

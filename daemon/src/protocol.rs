@@ -123,7 +123,7 @@ pub enum DaemonEvent {
     Primitive(primitives::Answer),
     /// Sent where it has changed, and about once a second otherwise; see [`MemoryUse::looks`].
     Memory(MemoryUse),
-    /// Sent about once a second while there are slices: what they have been since the last such event.
+    /// Sent once a second while jobs take slices: the warm switches of the node since the event before.
     Slices(SliceUse),
     /// Sent every [`HEARTBEAT`].
     Alive {

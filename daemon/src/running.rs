@@ -54,7 +54,7 @@ struct Present {
     used: Option<Duration>,
 }
 
-/// What the slices of a node have been for some time.
+/// The warm switches of a node in some span of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SliceUse {
     /// Times that jobs were stopped for others.

@@ -18,6 +18,9 @@ use crate::{
     running::Running,
 };
 
+/// The time between two looks at what the master has said, while no slice ends.
+const IDLE: Duration = Duration::from_secs(1);
+
 /// See the module.
 pub struct Slices {
     shared: Arc<Shared>,
@@ -97,13 +100,9 @@ impl Shared {
                 running.lock().begin_slice(others.clone());
                 present = others;
             }
-            told = match until.map(|until| until.saturating_sub(node_clock::now()).max(0)) {
-                Some(rest) => {
-                    let rest = Duration::from_nanos(rest.unsigned_abs());
-                    self.changed.wait_timeout(told, rest).unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => self.changed.wait(told).unwrap_or_else(PoisonError::into_inner),
-            };
+            let left = |until: i64| until.saturating_sub(node_clock::now()).max(0).unsigned_abs();
+            let rest = until.map_or(IDLE, |until| Duration::from_nanos(left(until)));
+            told = self.changed.wait_timeout(told, rest).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

@@ -143,7 +143,7 @@ pub enum NodeEvent {
     Memory { node: NodeId, memory: MemoryUse },
     /// It goes by its new allowance; `exceeded`: its jobs hold more already.
     Allowed { node: NodeId, exceeded: bool },
-    /// What its slices have been since it told this last.
+    /// The warm switches of the node since the event before.
     Slices { node: NodeId, slices: SliceUse },
     /// Its daemon is not heard, but its connection is open.
     Silent { node: NodeId },

@@ -31,9 +31,10 @@ fn no_rank_starves_beside_one_that_messages_favour() {
         let look = || {
             let answered = said(&out, "answer")["messages"].as_u64().expect("a number");
             assert!(answered > 0, "{local}");
+            // Of a processor, and of what the other one has.
             let shares = ["hog-1", "hog-2"].map(|hog| said(&out, hog)["share"].as_f64().expect("a number"));
             let [less, more] = [shares[0].min(shares[1]), shares[0].max(shares[1])];
-            assert!(less > 0.7 * more, "{shares:?} of a processor under {local}");
+            assert!(less > 0.1 && less > 0.7 * more, "{shares:?} of a processor under {local}");
         };
         let ended = master.end_with(RUN_LIMIT, Duration::ZERO, look);
         assert_eq!(ended.code, Some(0), "{local}: {}", ended.stderr);

@@ -63,7 +63,7 @@ impl JobCgroup {
         self.stopper().ok()?.processor_time()
     }
 
-    /// For one who often stops the processes and lets them run.
+    /// A handle with open files, which stops the processes and lets them run within microseconds.
     pub(crate) fn stopper(&self) -> Result<Stopper, CgroupError> {
         Stopper::open(&self.freezer)
     }

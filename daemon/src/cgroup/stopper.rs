@@ -42,8 +42,8 @@ impl Stopper {
         self.freeze.write_all_at(text, 0).map_err(|error| CgroupError::File(self.group.join(FREEZE), error))
     }
 
-    /// Whether all of the processes have stopped. Where that takes microseconds, who asks hears of it sooner
-    /// than who waits for the event: the kernel keeps those 10 ms apart.
+    /// Whether all of the processes have stopped. Asking in a loop finds that out within microseconds; the
+    /// kernel announces changes of `cgroup.events` at most once in 10 ms.
     pub(crate) fn has_stopped(&self) -> bool {
         read(&self.events).is_none_or(|text| text.lines().any(|line| line == "frozen 1"))
     }

@@ -118,6 +118,28 @@ pub fn connect(
     config: &Arc<ClientConfig>,
     limit: Duration,
 ) -> Result<Connection, LinkError> {
+    let began = Instant::now();
+    loop {
+        let left = limit.saturating_sub(began.elapsed());
+        match try_to_connect(address, own, rules, config, left) {
+            // A busy machine may not answer in time.
+            Err(LinkError::Io(error)) if is_late(&error) && began.elapsed() + HANDSHAKE_LIMIT <= limit => {}
+            result => return result,
+        }
+    }
+}
+
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+fn try_to_connect(
+    address: SocketAddr,
+    own: LinkEnd,
+    rules: LinkRules,
+    config: &Arc<ClientConfig>,
+    limit: Duration,
+) -> Result<Connection, LinkError> {
     let mut stream = reach(address, limit)?;
     let mut session = ClientConnection::new(Arc::clone(config), member_name())?;
     let mut tls = rustls::Stream::new(&mut session, &mut stream);

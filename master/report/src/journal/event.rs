@@ -311,8 +311,8 @@ pub enum Event {
     DaemonReplaced { node: NodeId, version: String, pause: Duration, jobs: Vec<JobId> },
     /// From now on these jobs take slices of this length, row by row, on all nodes at once.
     SlicesBegun { slice: Duration, rows: Vec<BTreeSet<JobId>> },
-    /// What the slices of a node have been since the last such event: times that jobs were stopped for
-    /// others, how long that took in all, and what jobs have computed in slices of others.
+    /// The warm switches of a node since the event before: their number, the time that they took in all, and
+    /// the processor time that jobs used in slices of others.
     SlicesUsed { node: NodeId, switches: u64, took: Duration, overlap: Duration },
     /// A message for the user; the run goes on.
     Warning { text: String },
